@@ -49,8 +49,8 @@ void check_attention(const Tensor& q, const Tensor& k, const Tensor& v,
              op, "attn_mask: got ", mask.dtype(), ", expected bool or a floating dtype");
 }
 
-// What a mask adds to the scores, in their dtype. A query that may look at no key is not masked at
-// all, which leaves its softmax finite, and is named in `blind` [..,L,1]: its result is to be 0.
+// What a mask adds to the scores, in their dtype. A query whose keys are all masked gets no mask,
+// so that its softmax is finite. `blind` [..,L,1] marks it: its result must become 0.
 struct Masked {
   Tensor bias, blind;
 };
@@ -87,8 +87,8 @@ AttentionResult attend(const Tensor& q, const Tensor& k, const Tensor& v,
   check_attention(q, k, v, options);
   const std::int64_t length = q.shape(-2), keys = k.shape(-2), features = q.shape(-1);
   const double scale = options.scale.value_or(1 / std::sqrt(static_cast<double>(features)));
-  // bf16 would round scores by up to 1/256 of their size, and a weight by that power of e: they
-  // stay f32 until the weights are there. q times a power of two is exact.
+  // In bf16 scores would lose up to 1/256 of their size, which exp turns into relative errors of
+  // weights: they stay f32 until the weights are computed. q times a power of two is exact.
   const DType compute = q.dtype() == DType::bf16 ? DType::f32 : q.dtype();
   int exponent = 0;
   const bool scale_q = compute == q.dtype() || std::abs(std::frexp(scale, &exponent)) == 0.5;

@@ -13,13 +13,13 @@
 
 namespace weft {
 
-/// The weights that the threads of one outermost scope have converted. Scopes take turns with a
-/// cache; it is never freed, because a thread may look into it after the scope that it inherited.
+/// The weights that the threads of one outermost scope have converted. Scopes reuse caches, which
+/// are never freed: a thread may use the one that it inherited after the end of the scope.
 class WeightCache {
  public:
   using Ref = ThreadState::AutocastCache;
 
-  /// One for a new outermost scope.
+  /// Takes a cache for a new outermost scope.
   static Ref open() {
     WeightCache* cache = nullptr;
     {
@@ -35,7 +35,7 @@ class WeightCache {
     return {cache, ++cache->scope_};
   }
 
-  /// The scope ends: whoever still holds its number gets nothing more.
+  /// Ends the scope: threads that still have its number find nothing in the cache.
   void close() {
     {
       const std::lock_guard lock(mutex_);
@@ -73,7 +73,7 @@ class WeightCache {
     std::uint32_t version = 0;
     Tensor converted;
   };
-  // Work in another stream would have to wait for the conversion.
+  // The stream is part of the key: work in another stream would have to wait for the conversion.
   struct Key {
     const TensorImpl* weight;
     void* stream;
@@ -107,8 +107,8 @@ class WeightCache {
     return entry;
   }
 
-  // A conversion made outside of a captured step would not be repeated by its replays, and one made
-  // in an earlier run of the step would not be part of this run.
+  // A captured step has entries of its own, for each run: its replays would not repeat a conversion
+  // made outside of it, and one made in an earlier run is not part of this run.
   Entries& entries_here() {
     const graph::Capture* const capture = thread_state().capture;
     if (!capture) return entries_;
@@ -120,7 +120,7 @@ class WeightCache {
   std::uint64_t scope_ = 0;
   Entries entries_;
   Entries captured_;                // of one run of a captured step
-  std::uint64_t captured_run_ = 0;  // which
+  std::uint64_t captured_run_ = 0;  // the run that captured_ belongs to
 };
 
 namespace autograd {
@@ -135,14 +135,14 @@ ThreadState::AutocastTypes types_with(DeviceType device_type, const AutocastOpti
   return types;
 }
 
-// A conversion made off the tape would end the history of whoever finds it, and a recomputation has
-// a tape of its own.
+// The conversion must be on the tape, since its users need the gradient of the weight. A
+// recomputation has a tape of its own, so it does not share conversions.
 bool cacheable(const Tensor& x) {
   const ThreadState& state = thread_state();
   return state.autocast_cache.weights && !state.recomputing && x.is_leaf() && recording(x);
 }
 
-// The cache that the scope has to open, if it has to.
+// Opens a cache if the scope needs one of its own.
 WeightCache::Ref own_cache(const AutocastOptions& options) {
   if (!options.cache_enabled) return {};
   const WeightCache::Ref outer = thread_state().autocast_cache;

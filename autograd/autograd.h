@@ -122,11 +122,11 @@ void mark_grad_written(const Tensor& leaf);
 /// nothing, the memory still holds the bytes of the last step.
 void zero_grad(const Tensor& leaf);
 
-/// Records that `copy`, on this or another device, holds a copy of the present x: what is computed
-/// from `copy` from now on contributes to dL/dx. The caller wrote the values. If x requires no
-/// gradient, or nothing records, `copy` requires none either. `op` names the copy in traces and
-/// errors; it is a string literal. Throws Shape if the shapes differ, and InvalidArgument if `copy`
-/// is a leaf that requires a gradient.
+/// Records that `copy`, on this or another device, holds a copy of the present x: later operations
+/// on `copy` contribute to dL/dx. The caller wrote the values. If x requires no gradient, or
+/// nothing records, `copy` requires none either. `op` names the copy in traces and errors; it is a
+/// string literal. Throws Shape if the shapes differ, and InvalidArgument if `copy` is a leaf that
+/// requires a gradient.
 void record_copy(const char* op, const Tensor& copy, const Tensor& x);
 
 /// The leaves that require a gradient and that `outputs` depend on, each once. With it, unused

@@ -47,13 +47,13 @@ void CheckpointNode::finish(std::span<Tensor> outputs, std::span<const Tensor> i
   for (std::size_t i = 0; i < outputs.size(); ++i) {
     Tensor& y = outputs[i];
     if (!y.defined() || !is_floating(y.dtype())) continue;
-    // A result that is an input, or the result of something else, keeps that history to itself.
+    // A result that is an input, or that has a history already, leaves that to the old tensor.
     if (meta_of(y)) y = raw::alias(y);
     for (const Tensor& x : inputs) {
       if (y.same(x)) y = raw::alias(y);
     }
     if (!std::exchange(on_tape, true)) {
-      // What it depends on when only parameters inside require a gradient: a leaf where it runs.
+      // If only parameters inside require a gradient, the node gets an input: a leaf on its device.
       add_input(empty({0}, {y.dtype(), y.device()}).set_requires_grad());
     }
     attach(y, intrusive_ptr<Node>(this), static_cast<int>(i));

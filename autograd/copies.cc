@@ -1,6 +1,7 @@
 #include "weft/autograd/copies.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "weft/autograd/autograd.h"
 #include "weft/autograd/elementwise.h"
@@ -23,7 +24,7 @@ using autograd::recording;
 
 namespace {
 
-// contiguous, clone, to: the same values elsewhere.
+// contiguous, clone, to: a copy of the same values.
 class CopyNode final : public Node {
  public:
   CopyNode(const char* name, const Tensor& x) : Node(name), device_(x.device()), dtype_(x.dtype()) {
@@ -32,7 +33,7 @@ class CopyNode final : public Node {
   void apply(Gradients& grads) override {
     if (!grads.wants(0)) return;
     Tensor grad = raw::to(grads.take(), dtype_);
-    // What goes to a leaf of another CPU device is added up from where it lies.
+    // A gradient for a leaf on another CPU device is not copied: the leaf adds it from where it is.
     const bool read_from_afar = device_.is_cpu() && grad.device().is_cpu() && edges()[0].is_leaf();
     grads.set(0, read_from_afar ? std::move(grad) : raw::to(grad, device_));
   }
@@ -117,7 +118,7 @@ Tensor Tensor::to(DType dtype) const {
   return is_floating(dtype) ? record_view<CopyNode>(std::move(y), *this, "to") : y;
 }
 Tensor Tensor::to(Device device, DType dtype) const {
-  // What crosses is what is smaller.
+  // Converts where the dtype is smaller, so that fewer bytes go between the devices.
   return size_of(dtype) < size_of(this->dtype()) ? to(dtype).to(device) : to(device).to(dtype);
 }
 
@@ -151,7 +152,7 @@ Tensor repeat(const Tensor& x, const Dims& counts) {
     whole[i] = checked_mul(counts[i], x.shape()[i - added], "repeat");
   }
   check_shape(whole, "repeat");
-  // Without its empty dimension it could be too large.
+  // Returns early: without its empty dimension the shape could be too large for the loop below.
   if (numel(whole) == 0) return x.flatten().slice(0, 0, 0).reshape(whole).clone();
   Tensor y = x;
   while (y.dim() < counts.size()) y = y.unsqueeze(0);
@@ -159,37 +160,22 @@ Tensor repeat(const Tensor& x, const Dims& counts) {
     if (counts[i] == 1) continue;
     Shape shape = y.shape();
     shape[i] = whole[i];
-    // In three dimensions, since there may be no room for one more.
+    // Uses three dimensions, since x may already have as many dimensions as a tensor can have.
     std::int64_t outer = 1;
     for (int d = 0; d < i; ++d) outer *= shape[d];
     const std::int64_t inner = y.numel() / outer;
     y = y.reshape({outer, 1, inner}).expand({outer, counts[i], inner}).reshape(shape);
   }
-  // Also copies of one element, which need no memory to be expanded.
+  // Also copies a single element, whose expanded view still shares x's memory.
   return y.storage() == x.storage() ? y.clone() : y;
 }
 
 namespace {
 
-Tensor flipped(const Tensor& x, const Dims& dims) {
-  Tensor y = x;
-  const bool empty = x.numel() == 0;
-  unsigned seen = 0;
-  for (const std::int64_t d : dims) {
-    const int dim = normalize_dim(d, std::max(x.dim(), 1), "flip");
-    WEFT_CHECK(!(seen >> dim & 1), Shape, "flip", "dimension ", dim, " appears twice in ", dims);
-    seen |= 1u << dim;
-    if (x.dim() == 0 || empty) continue;
-    const double last = static_cast<double>(x.shape()[dim]) - 1;
-    y = raw::index_select(y, dim, arange(last, -1, -1, {DType::i64, x.device()}), false);
-  }
-  return y.same(x) ? raw::clone(x) : y;
-}
-
 Tensor rolled(const Tensor& x, std::int64_t shift, std::int64_t dim) {
   const std::int64_t n = x.shape()[dim];
   const std::int64_t rest = shift % std::max<std::int64_t>(n, 1);
-  const std::int64_t first = rest > 0 ? n - rest : -rest;  // what comes to the front
+  const std::int64_t first = rest > 0 ? n - rest : -rest;  // the first element of the result
   if (first == 0) return raw::clone(x);
   return raw::cat(std::vector<Tensor>{raw::slice(x, dim, first, n), raw::slice(x, dim, 0, first)},
                   dim);
@@ -199,9 +185,12 @@ Tensor triangle(const char* op, const Tensor& x, std::int64_t diagonal, bool low
   check_defined(op, "x", x);
   WEFT_CHECK(x.dim() >= 2, Shape, op, "needs matrices, got ", x.shape());
   if (x.numel() == 0) return x.clone();
-  diagonal = std::clamp(diagonal, -x.shape(-2), x.shape(-1));  // beyond, all are on one side
+  diagonal = std::clamp(diagonal, -x.shape(-2), x.shape(-1));  // no change beyond these
+  // i32 is compared in half the time.
+  const bool narrow = x.shape(-2) + x.shape(-1) <= std::numeric_limits<std::int32_t>::max();
   const auto count = [&](std::int64_t dim) {
-    return arange(0, static_cast<double>(x.shape(dim)), 1, {DType::i64, x.device()});
+    return arange(0, static_cast<double>(x.shape(dim)), 1,
+                  {narrow ? DType::i32 : DType::i64, x.device()});
   };
   const Tensor columns = count(-1);
   const Tensor ends = raw::add(raw::unsqueeze(count(-2), 1), static_cast<double>(diagonal));
@@ -215,7 +204,7 @@ Tensor padded(const Tensor& x, const std::vector<std::int64_t>& pads, double val
   Tensor from = x;
   for (int i = 0; i < x.dim(); ++i) {
     const std::int64_t before = pads[2 * i], after = pads[2 * i + 1], size = x.shape()[i];
-    // Compared before they are negated, which the least number cannot be.
+    // Compares before it negates: the smallest integer cannot be negated.
     const bool enough = before >= -size && after >= -size - std::min<std::int64_t>(before, 0);
     WEFT_CHECK(enough, Shape, "pad", "dimension ", i, " of ", x.shape(),
                " has fewer elements than the padding (", before, ", ", after, ") takes away");
@@ -239,9 +228,8 @@ Tensor padded(const Tensor& x, const std::vector<std::int64_t>& pads, double val
 }  // namespace
 
 Tensor flip(const Tensor& x, const Dims& dims) {
-  check_defined("flip", "x", x);
-  return record_linear("flip", flipped(x, dims), x,
-                       [dims](const Tensor& grad) { return flipped(grad, dims); });
+  return record_linear("flip", raw::flip(x, dims), x,
+                       [dims](const Tensor& grad) { return raw::flip(grad, dims); });
 }
 
 Tensor roll(const Tensor& x, std::int64_t shift, std::optional<std::int64_t> dim) {
@@ -251,7 +239,7 @@ Tensor roll(const Tensor& x, std::int64_t shift, std::optional<std::int64_t> dim
     return roll(x.reshape({x.numel()}), shift, 0).reshape(x.shape());
   }
   const int at = normalize_dim(*dim, x.dim(), "roll");
-  shift %= std::max<std::int64_t>(x.shape()[at], 1);  // can be turned around
+  shift %= std::max<std::int64_t>(x.shape()[at], 1);  // so that -shift cannot overflow
   return record_linear("roll", rolled(x, shift, at), x,
                        [shift, at](const Tensor& grad) { return rolled(grad, -shift, at); });
 }

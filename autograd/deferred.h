@@ -1,5 +1,5 @@
-// Deferred gradients of weights: a backward computes the gradients of its inputs at once, and those
-// of the weights are computed later, when there is time (zero bubble pipelines).
+// Deferred gradients of weights: a backward computes only the gradients of its inputs, and those of
+// the weights are computed later, when a device is idle (zero bubble pipelines).
 //
 //   const auto weights = DeferredGradients::leaves(model.parameters());
 //   DeferredGradients later;

@@ -8,8 +8,6 @@ namespace weft::autograd {
 namespace {
 
 constexpr std::size_t kSmallTable = 256;
-// A run keeps its memory for the next one, but not that of an exceptionally long graph.
-constexpr std::size_t kKeptTasks = 1 << 16;
 
 }  // namespace
 
@@ -66,18 +64,12 @@ void Discovery::follow() {
 }
 
 void Discovery::clear() {
-  const bool huge = tasks.size() > kKeptTasks;
   const bool sparse = table_.size() > kSmallTable && 32 * tasks.size() < table_.size();
   tasks.clear();
   links.clear();
   buffers = 0;
-  if (huge) {
-    tasks.shrink_to_fit();
-    links.shrink_to_fit();
-  }
-  if (huge || sparse) {
-    table_.clear();
-    table_.shrink_to_fit();
+  if (sparse) {
+    table_ = {};
   } else {
     std::fill(table_.begin(), table_.end(), 0);
   }

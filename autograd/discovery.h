@@ -17,15 +17,14 @@ struct Task {
   std::int32_t first_link = 0;
   std::int32_t first_buffer = 0;
   std::int32_t pending = 0;  // gradients still to come
-  std::int16_t part = 0;     // index of its device
   bool leaf = false;
   bool wanted = true;     // false in grad(): no input is reached from here
   bool runs = true;       // its rule has wanted results
   bool captured = false;  // in grad(): it is an input
-  bool crossed = false;   // a gradient comes from another device
 
   Node& node() const { return *static_cast<Node*>(target); }
   TensorImpl* impl() const { return static_cast<TensorImpl*>(target); }
+  Device device() const { return leaf ? impl()->storage->device() : node().device(); }
 };
 
 /// The tasks of a backward and the links between them.

@@ -1,9 +1,10 @@
-// Generated from the lists in kernels/elementwise.h, but for the tests of values.
+// Generated from the lists in kernels/elementwise_list.h.
 #include "weft/autograd/elementwise.h"
 
 #include "weft/autograd/autocast.h"
 #include "weft/autograd/graph.h"
 #include "weft/autograd/internal.h"
+#include "weft/autograd/operand.h"
 #include "weft/core/base/error.h"
 #include "weft/kernels/functors.h"
 #include "weft/tensor/creation.h"
@@ -17,6 +18,7 @@ using autograd::CastPolicy;
 using autograd::check_defined;
 using autograd::Gradients;
 using autograd::kInfinity;
+using autograd::may_write;
 using autograd::Node;
 using autograd::Operand;
 using autograd::record;
@@ -70,7 +72,7 @@ Tensor record_unary(const char* name, UnaryOp op, const Tensor& x, Tensor y,
   return record<UnaryNode>(y, name, op, params, x, y);
 }
 
-// add, sub: the gradient itself.
+// add, sub: both operands get the gradient itself, b of sub with a minus sign.
 class SumNode final : public Node {
  public:
   SumNode(const char* name, BinaryOp op, const Tensor& a, const Tensor& b)
@@ -97,7 +99,7 @@ class BinaryNode final : public Node {
       : Node(name), op_(op), a_info_(a), b_info_(b) {
     add_input(a);
     add_input(b);
-    // d(ab)/da = b and d(a/b)/da = 1/b do not look at a; d(ab)/db = a not at b.
+    // d(ab)/da = b and d(a/b)/da = 1/b do not need a; d(ab)/db = a does not need b.
     const bool linear_in_a = op == BinaryOp::mul || op == BinaryOp::div;
     if (needs(1) || !linear_in_a) a_ = save(a);
     if (needs(0) || op != BinaryOp::mul) b_ = save(b);
@@ -206,7 +208,7 @@ Tensor pow(const Tensor& a, double b) {
     return pow(autocast(policy, a), b);
   return record_unary("pow", UnaryOp::pow_scalar, a, raw::pow(a, b), {.a = b});
 }
-// As with a tensor, half of the gradient at a tie.
+// At a tie a gets half of the gradient, as if b were a tensor.
 Tensor maximum(const Tensor& a, double b) {
   return recording(a) ? maximum(a, scalar_like(b, a)) : raw::maximum(a, b);
 }
@@ -248,16 +250,15 @@ Tensor smooth_l1(const Tensor& x, double beta) {
 
 namespace {
 
-// Whether x can become the result of an operation on it: nobody else holds it, and what the tape
-// still needs of it does not share its storage (a saved tensor, or the base of a view would).
+// Whether x can become the result of an operation on it: nobody else holds it, and the tape needs
+// nothing that shares its storage (such as a saved tensor or the base of a view).
 bool reusable(const Tensor& x) {
   const autograd::Meta* meta = autograd::meta_of(x);
-  return x.defined() && x.impl()->use_count() == 1 && x.storage()->use_count() == 1 &&
-         x.storage()->owned() && is_floating(x.dtype()) && x.is_dense() &&
+  return x.defined() && may_write(x) && is_floating(x.dtype()) &&
          !(x.requires_grad() && x.is_leaf()) && !(meta && (meta->leaf || meta->base));
 }
 
-// For operations whose rule looks at the result alone.
+// For operations whose backward rule needs only the result.
 Tensor into_operand(const char* name, UnaryOp op, Tensor&& x, UnaryParams params = {}) {
   raw::unary_(op, x, params);
   if (recording(x)) {
@@ -280,88 +281,6 @@ Tensor leaky_relu(Tensor&& x, double negative_slope) {
     return leaky_relu(static_cast<const Tensor&>(x), negative_slope);
   }
   return into_operand("leaky_relu", UnaryOp::leaky_relu, std::move(x), {.a = negative_slope});
-}
-
-namespace {
-
-class WhereNode final : public Node {
- public:
-  WhereNode(const Tensor& condition, const Tensor& a, const Tensor& b)
-      : Node("where"), a_(a), b_(b) {
-    add_input(a);
-    add_input(b);
-    condition_ = save(condition);
-  }
-
-  void apply(Gradients& grads) override {
-    const Tensor zero = scalar_like(0, grads.y());
-    const Tensor& condition = condition_.get(*this);
-    if (grads.wants(0)) grads.set(0, a_.fit(raw::where(condition, grads.y(), zero)));
-    if (grads.wants(1)) grads.set(1, b_.fit(raw::where(condition, zero, grads.y())));
-  }
-
- private:
-  void release_saved() override { condition_.reset(); }
-
-  Operand a_, b_;
-  SavedTensor condition_;
-};
-
-}  // namespace
-
-Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b) {
-  Tensor y = raw::where(condition, a, b);
-  return recording(a, b) ? record<WhereNode>(std::move(y), condition, a, b) : y;
-}
-
-namespace {
-
-Tensor all_alike(const Tensor& x, bool value) {
-  return full(x.shape(), value, {DType::boolean, x.device()});
-}
-
-}  // namespace
-
-Tensor isnan(const Tensor& x) {
-  check_defined("isnan", "x", x);
-  return is_floating(x.dtype()) ? raw::ne(x, x) : all_alike(x, false);
-}
-Tensor isinf(const Tensor& x) {
-  check_defined("isinf", "x", x);
-  return is_floating(x.dtype()) ? raw::eq(raw::abs(x), kInfinity) : all_alike(x, false);
-}
-Tensor isfinite(const Tensor& x) {
-  check_defined("isfinite", "x", x);
-  return is_floating(x.dtype()) ? raw::lt(raw::abs(x), kInfinity) : all_alike(x, true);
-}
-
-bool equal(const Tensor& a, const Tensor& b) {
-  check_defined("equal", "a", a);
-  check_defined("equal", "b", b);
-  return a.shape() == b.shape() && raw::all(raw::eq(a, b)).item<bool>();
-}
-
-Tensor isclose(const Tensor& a, const Tensor& b, double rtol, double atol, bool equal_nan) {
-  WEFT_CHECK(rtol >= 0 && atol >= 0, InvalidArgument, "isclose",
-             "tolerances must not be negative: rtol ", rtol, ", atol ", atol);
-  const Tensor same = raw::eq(a, b);
-  WEFT_CHECK(a.dtype() == b.dtype(), Dtype, "isclose", "dtype: a is ", a.dtype(), ", b is ",
-             b.dtype());
-  // The differences of integers are taken where they fit.
-  const auto number = [](const Tensor& x) {
-    return is_floating(x.dtype()) ? x : raw::to(x, DType::f64);
-  };
-  const Tensor x = number(a), y = number(b);
-  const Tensor difference = raw::abs(raw::sub(x, y));
-  const Tensor allowed = raw::add(raw::abs(raw::mul(y, rtol)), atol);
-  const Tensor near =
-      raw::logical_and(raw::le(difference, allowed), raw::lt(difference, kInfinity));
-  const Tensor close = raw::logical_or(same, near);
-  return equal_nan ? raw::logical_or(close, raw::logical_and(isnan(a), isnan(b))) : close;
-}
-
-bool allclose(const Tensor& a, const Tensor& b, double rtol, double atol, bool equal_nan) {
-  return raw::all(isclose(a, b, rtol, atol, equal_nan)).item<bool>();
 }
 
 }  // namespace weft

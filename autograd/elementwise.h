@@ -1,10 +1,10 @@
-// Element-wise operations and operators, recorded on the tape; tests of values. tensor/ops.h has
-// what is not said here.
+// Element-wise operations and operators, recorded on the tape; tests of values. tensor/ops.h
+// and tensor/elementwise.h have what is not said here.
 #pragma once
 
 #include <optional>
 
-#include "weft/tensor/ops.h"
+#include "weft/tensor/elementwise.h"
 
 namespace weft {
 

@@ -25,7 +25,7 @@ void write(const Tensor& x, const Values& values) {
   raw::copy_(x, raw::to(from_vector(values, x.shape()), x.device()));
 }
 
-// Gives an input its values back, whatever happens.
+// Restores the values of an input, also after an exception.
 class Restore {
  public:
   explicit Restore(const Tensor& x) : x_(x), values_(x.to_vector<double>()) {}
@@ -107,8 +107,8 @@ void gradcheck(const std::string& name, const Function& f, std::span<const Tenso
       WEFT_CHECK(y.numel() == 0 || !is_floating(y.dtype()) || y.requires_grad(), InvalidArgument,
                  name, "gradcheck: output ", o, " does not require a gradient");
       if (!y.requires_grad() || n == 0) continue;
-      // The graph of one call serves all rows: writing to the leaves would count as a change of
-      // saved tensors, so the function is called again after the numeric part.
+      // The call of f at the top cannot be used: since then the leaves were written, which counts
+      // as a change of saved tensors. So f is called again; the graph of this call serves all rows.
       const std::vector<Tensor> again = f(inputs);
       for (std::int64_t i = 0; i < y.numel(); ++i) {
         Values one_hot(y.numel(), 0);

@@ -11,7 +11,7 @@ namespace {
 
 struct ThreadTape {
   std::uint64_t last_sequence = 0;
-  intrusive_ptr<Node>* release_list = nullptr;  // of the outermost ~Node in progress
+  intrusive_ptr<Node>* release_list = nullptr;  // of the outermost running ~Node
 };
 constinit ThreadLocal<ThreadTape> tape;
 
@@ -51,6 +51,14 @@ void SavedTensor::refuse(const Node& node) const {
 Node::Node(const char* op, int outputs)
     : op_(op), path_(interned_path()), sequence_(++tape->last_sequence), outputs_(outputs) {}
 
+SavedTensor Node::save(const Tensor& x) {
+  saves_ = true;
+  const Meta* meta = meta_of(x);
+  const bool is_weight = meta && meta->requires_grad && !meta->producer;
+  if (!is_weight) saved_bytes_ += x.numel() * static_cast<std::int64_t>(size_of(x.dtype()));
+  return SavedTensor(x);
+}
+
 std::uint64_t reserve_sequence(std::uint64_t count) {
   std::uint64_t& last = tape->last_sequence;
   return std::exchange(last, last + count) + 1;
@@ -68,7 +76,7 @@ Node::~Node() {
   for (Edge* edge = edges_; edge != edges_ + edge_count_; ++edge) {
     const bool is_node = !edge->empty() && !edge->is_leaf();
     intrusive_ptr<RefCounted> target = edge->release();
-    // A node that only this edge holds waits for its turn; anything else just loses a reference.
+    // A node held only by this edge goes to the list; all other targets just lose a reference.
     if (!is_node || target->use_count() > 1) continue;
     intrusive_ptr<Node> node(static_cast<Node*>(target.get()));
     node->next_released_ = std::move(*release_list);
@@ -118,7 +126,7 @@ void Node::begin_use(bool last) {
 }
 
 void Node::end_use() {
-  // Alone, and nobody can come any more: the usual case costs no second atomic change.
+  // The only use, and no further one may begin: this usual case saves a second atomic change.
   if (uses_.load(std::memory_order_acquire) == (kEnded | 1)) {
     release_saved();
     uses_.store(kEnded, std::memory_order_release);
@@ -154,6 +162,7 @@ bool recording_any(std::span<const Tensor> operands) {
 
 void attach(const Tensor& y, intrusive_ptr<Node> node, int output) {
   node->device_ = y.device();
+  if (output == 0) node->shape_ = y.shape();
   if (node->device_.is_cuda()) node->stream_ = current_stream(node->device_).handle;
   if (Tracer* tracer = thread_state().tracer) [[unlikely]] {
     if (!node->trace_flow_)
@@ -172,12 +181,6 @@ void mark_view(const Tensor& y, const Tensor& x) {
   view.base = of && of->base ? of->base : intrusive_ptr<TensorImpl>(x.impl());
   const Meta* base = meta_of(view.base.get());
   view.base_producer = base ? base->producer.get() : nullptr;
-}
-
-Tensor Operand::reduce(Tensor grad) const {
-  if (!(grad.shape() == shape_)) grad = raw::sum_to(grad, shape_);
-  if (grad.dtype() != dtype_) grad = raw::to(grad, dtype_);
-  return grad;
 }
 
 }  // namespace weft::autograd

@@ -6,17 +6,16 @@
 // Edges own their targets. So an output keeps its whole history alive, and nothing else does.
 #pragma once
 
-#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <mutex>
 #include <span>
 #include <utility>
 #include <vector>
 
+#include "weft/autograd/hook_list.h"
 #include "weft/core/base/lazy.h"
 #include "weft/core/runtime/pool.h"
 #include "weft/core/runtime/thread_state.h"
@@ -47,77 +46,6 @@ class Edge {
   std::int32_t output_ = 0;
   bool is_leaf_ = false;
 };
-
-/// Functions in the order in which they were added. Several threads may call, add and remove.
-template <class F>
-class HookList {
- public:
-  std::uint64_t add(F f) {
-    std::lock_guard lock(mutex_);
-    entries_.push_back({++last_id_, std::make_shared<F>(std::move(f))});
-    return last_id_;
-  }
-  void remove(std::uint64_t id) {
-    std::shared_ptr<F> gone;  // destroyed after the unlock: what it owns may remove others
-    std::lock_guard lock(mutex_);
-    const auto at = std::ranges::find(entries_, id, &Entry::id);
-    if (at == entries_.end()) return;
-    gone = std::move(at->f);
-    entries_.erase(at);
-  }
-  /// Calls call(f) for each function f; skips those that are removed meanwhile.
-  template <class Call>
-  void for_each(Call&& call) {
-    std::uint64_t done = 0;
-    while (const std::shared_ptr<F> f = next(done)) call(*f);
-  }
-
- private:
-  struct Entry {
-    std::uint64_t id;
-    std::shared_ptr<F> f;
-  };
-
-  std::shared_ptr<F> next(std::uint64_t& done) {
-    std::lock_guard lock(mutex_);
-    for (const Entry& e : entries_) {
-      if (e.id <= done) continue;
-      done = e.id;
-      return e.f;
-    }
-    return nullptr;
-  }
-
-  std::mutex mutex_;
-  std::uint64_t last_id_ = 0;
-  std::vector<Entry> entries_;  // ascending ids
-};
-
-/// A list that is made for the first function. Handles of its functions do not keep it alive.
-template <class F>
-class LazyHooks {
- public:
-  /// Null until the first function is added.
-  HookList<F>* get() const {
-    const std::shared_ptr<HookList<F>>* list = list_.get();
-    return list ? list->get() : nullptr;
-  }
-  const std::shared_ptr<HookList<F>>& ensure() {
-    return list_.get_or_make([] {
-      return std::make_unique<std::shared_ptr<HookList<F>>>(std::make_shared<HookList<F>>());
-    });
-  }
-
- private:
-  Lazy<std::shared_ptr<HookList<F>>> list_;
-};
-
-/// A hook on the gradient of one output of a node.
-struct OutputHook {
-  int output;
-  std::function<Tensor(const Tensor&)> hook;
-};
-using OutputHooks = HookList<OutputHook>;
 
 /// The target of an edge in a running backward. task -1: nobody needs that gradient.
 struct Link {
@@ -195,6 +123,11 @@ class Node : public RefCounted, public Pooled {
   /// The stream of the recorded operation. The rule runs there, too.
   Stream stream() const { return {device_, stream_}; }
   int outputs() const { return outputs_; }
+  /// Of the result, the first one if there are several.
+  const Shape& shape() const { return shape_; }
+  /// Of the tensors that the rule needs, also after a backward has freed them; without leaves that
+  /// require a gradient.
+  std::int64_t saved_bytes() const { return saved_bytes_; }
   std::span<const Edge> edges() const { return {edges_, static_cast<std::size_t>(edge_count_)}; }
   /// Grows with every node of a thread. The node recorded last runs first; this also fixes the
   /// order in which gradients are added.
@@ -218,10 +151,7 @@ class Node : public RefCounted, public Pooled {
   void add_input(const Tensor& x) { push(Edge(x)); }
   /// Whether an input that was added needs a gradient. What a node saves depends on it.
   bool needs(int input) const { return !edges_[input].empty(); }
-  SavedTensor save(const Tensor& x) {
-    saves_ = true;
-    return SavedTensor(x);
-  }
+  SavedTensor save(const Tensor& x);
   virtual void release_saved() {}
   void set_nests() { nests_ = true; }
   /// For nodes that learn the number of their outputs after construction.
@@ -238,6 +168,8 @@ class Node : public RefCounted, public Pooled {
 
   const char* op_;
   const PathNode* path_;  // interned; null outside any module
+  Shape shape_;
+  std::int64_t saved_bytes_ = 0;
   std::uint64_t sequence_;
   std::uint64_t trace_flow_ = 0;
   Device device_;
@@ -296,8 +228,6 @@ class SequenceScope {
  private:
   std::uint64_t before_;
 };
-
-using LeafHook = std::function<void(const Tensor& leaf)>;
 
 /// The gradient of a leaf, the owner of its memory, and the hooks of the leaf.
 class LeafState : public Pooled {
@@ -375,24 +305,5 @@ Tensor record(Tensor y, Args&&... args) {
   attach(y, make_intrusive<Rule>(std::forward<Args>(args)...));
   return y;
 }
-
-/// Shape and dtype of an operand. fit() undoes broadcasting and promotion in its gradient.
-class Operand {
- public:
-  explicit Operand(const Tensor& x) : shape_(x.shape()), dtype_(x.dtype()) {}
-  const Shape& shape() const { return shape_; }
-  DType dtype() const { return dtype_; }
-  Tensor fit(Tensor grad) const {
-    if (grad.dtype() == dtype_ && grad.shape() == shape_) [[likely]]
-      return grad;
-    return reduce(std::move(grad));
-  }
-
- private:
-  Tensor reduce(Tensor grad) const;
-
-  Shape shape_;
-  DType dtype_;
-};
 
 }  // namespace weft::autograd

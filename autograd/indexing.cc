@@ -18,7 +18,7 @@ using autograd::SavedTensor;
 
 namespace {
 
-// index_select and gather: what was read is added back where it came from.
+// index_select and gather: backward adds each gradient to the element that was read.
 class PickNode final : public Node {
  public:
   using AddBack = const Tensor& (*)(const Tensor&, std::int64_t, const Tensor&, const Tensor&,
@@ -32,7 +32,7 @@ class PickNode final : public Node {
   void apply(Gradients& grads) override {
     if (!grads.wants(0)) return;
     Tensor whole = zeros(shape_, {grads.y().dtype(), grads.y().device()});
-    // That the index is in range was seen in forward.
+    // forward has already checked that the index is in range.
     add_back_(whole, dim_, index_.get(*this), grads.y(), false);
     grads.set(0, std::move(whole));
   }
@@ -101,15 +101,27 @@ void check_mask(const char* op, const Tensor& x, const Tensor& mask) {
              mask.device());
 }
 
-// Positions of the elements that hold, in row-major order.
+// Positions of the true elements, in row-major order.
 Tensor positions(const Tensor& mask) {
   const Tensor host = raw::contiguous(raw::to(mask, Device()));
   const bool* holds = host.data<bool>();
-  std::vector<std::int64_t> found;
-  for (std::int64_t i = 0; i < host.numel(); ++i) {
-    if (holds[i]) found.push_back(i);
+  const auto count = raw::sum(host).item<std::int64_t>();
+  const Tensor found = empty({count}, {DType::i64, Device()});
+  auto* at = found.data<std::int64_t>();
+  // Writes each position, and the next one over it if this one is false: a branch would be
+  // mispredicted.
+  for (std::int64_t i = 0, n = 0; n < count; ++i) {
+    at[n] = i;
+    n += holds[i];
   }
-  return from_vector(found, {static_cast<std::int64_t>(found.size())}, mask.device());
+  return raw::to(found, mask.device());
+}
+
+// The positions are in range.
+Tensor selected(const Tensor& x, const Tensor& index) {
+  Tensor y = raw::index_select(x, 0, index, false);
+  return recording(x) ? record<PickNode>(std::move(y), "index_select", raw::index_add_, x, 0, index)
+                      : y;
 }
 
 }  // namespace
@@ -123,7 +135,7 @@ Tensor masked_fill(const Tensor& x, const Tensor& mask, double value) {
 Tensor masked_select(const Tensor& x, const Tensor& mask) {
   check_mask("masked_select", x, mask);
   const Shape shape = broadcast_shapes(x.shape(), mask.shape(), "masked_select");
-  return x.expand(shape).flatten().index_select(0, positions(raw::expand(mask, shape)));
+  return selected(x.expand(shape).flatten(), positions(raw::expand(mask, shape)));
 }
 
 Tensor Tensor::operator[](const Tensor& mask) const {
@@ -133,7 +145,7 @@ Tensor Tensor::operator[](const Tensor& mask) const {
   for (int i = 0; covers && i < n; ++i) covers = mask.shape()[i] == shape()[i];
   WEFT_CHECK(covers, Shape, "masked_select", "mask: got ", mask.shape(),
              ", which is not the first dimensions of ", shape());
-  return flatten(0, n - 1).index_select(0, positions(mask));
+  return selected(flatten(0, n - 1), positions(mask));
 }
 
 }  // namespace weft

@@ -2,7 +2,9 @@
 #include <optional>
 
 #include "weft/autograd/graph.h"
+#include "weft/autograd/operand.h"
 #include "weft/core/base/error.h"
+#include "weft/tensor/elementwise.h"
 #include "weft/tensor/ops.h"
 
 namespace weft {
@@ -17,7 +19,7 @@ namespace {
 
 bool share_memory(const Tensor& a, const Tensor& b) { return a.storage() == b.storage(); }
 
-// Whether writing to y goes on the tape; throws where the tape could not follow.
+// Whether the tape records a write to y. Throws if the tape cannot record it.
 bool record_write(const char* op, const Tensor& y, const Tensor* operand = nullptr) {
   if (!thread_state().grad_enabled) return false;
   const bool on_tape = autograd::requires_grad(y);
@@ -104,7 +106,7 @@ class ScaleInPlaceNode final : public Node {
   double factor_;
 };
 
-// y = b, or a constant: nothing of y's earlier value is left, so its gradient is zero.
+// y = b, or a constant: the result does not depend on y's earlier value, so that gradient is zero.
 class OverwriteNode final : public Node {
  public:
   OverwriteNode(const char* name, const Tensor& y) : Node(name) { add_input(y); }
@@ -128,7 +130,7 @@ void multiply_in_place(const char* name, BinaryOp op, const Tensor& y, const Ten
     return;
   }
   const Tensor before = autograd::requires_grad(b) ? raw::clone(y) : Tensor();
-  // Before the write: it may change b's memory too. The rule is of no use if the write throws.
+  // Made before the write, which may change b's memory too. It is dropped if the write throws.
   auto node = make_intrusive<MulInPlaceNode>(name, op, y, b, before);
   raw::binary_(op, y, b);
   autograd::attach(y, std::move(node));

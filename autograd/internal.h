@@ -1,4 +1,4 @@
-// What the operations of several families share. Private to autograd/.
+// What several operations, and the engine, share. Private to autograd/.
 #pragma once
 
 #include <functional>
@@ -14,6 +14,15 @@ inline constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 inline void check_defined(const char* op, const char* name, const Tensor& x) {
   WEFT_CHECK(x.defined(), InvalidArgument, op, name, " is an undefined tensor");
+}
+
+/// Whether nobody else can see the tensor's memory.
+inline bool is_alone(const Tensor& x) {
+  return x.impl()->use_count() == 1 && x.storage()->use_count() == 1;
+}
+/// The same, and weft owns the memory and each element has an address of its own.
+inline bool may_write(const Tensor& x) {
+  return is_alone(x) && x.storage()->owned() && x.is_dense();
 }
 
 /// y = A x with a linear map A. The rule applies `adjoint`, the map A^T, to the gradient.
@@ -38,7 +47,7 @@ Tensor record_linear(const char* name, Tensor y, const Tensor& x, Adjoint adjoin
   return recording(x) ? record<LinearMapNode>(std::move(y), name, x, std::move(adjoint)) : y;
 }
 
-/// y, a view or copy of x, on the tape by Rule(args..., x); or x itself, if nothing was to do.
+/// y, a view or copy of x, on the tape by Rule(args..., x); or x itself, if y is x.
 template <class Rule, class... Args>
 Tensor record_view(Tensor y, const Tensor& x, Args&&... args) {
   if (!recording(x) || y.same(x)) return y;

@@ -6,6 +6,7 @@
 #include "weft/autograd/internal.h"
 #include "weft/core/base/error.h"
 #include "weft/tensor/creation.h"
+#include "weft/tensor/elementwise.h"
 #include "weft/tensor/ops.h"
 
 namespace weft {
@@ -19,7 +20,7 @@ namespace {
 
 constexpr const char* kInterpolate = "interpolate";
 
-// What each position along one dimension is the sum of: weights[k] times position index[k].
+// Each output position along one dimension is the sum of weights[k] times input position index[k].
 struct Taps {
   std::vector<Tensor> index, weights;  // i64 [out]; of the computed dtype, none for one tap
 };
@@ -34,7 +35,7 @@ Tensor resample(const Tensor& x, std::int64_t dim, const Taps& taps) {
   return y;
 }
 
-// The gradient of resample, to a tensor of `length` positions.
+// The gradient of resample, for an input of `length` positions.
 Tensor gather_back(const Tensor& grad, std::int64_t dim, const Taps& taps, std::int64_t length) {
   Shape shape = grad.shape();
   shape[dim] = length;
@@ -46,7 +47,7 @@ Tensor gather_back(const Tensor& grad, std::int64_t dim, const Taps& taps, std::
   return x;
 }
 
-// Positions are computed in the dtype of the pixels, as PyTorch does; so their roundings agree.
+// Positions are computed in the dtype of the pixels, as in PyTorch, so that they are rounded alike.
 Taps taps_of(const Tensor& x, std::int64_t dim, std::int64_t out, double per_pixel, bool bilinear,
              bool align_corners) {
   const double last = static_cast<double>(x.shape(dim)) - 1;
@@ -101,7 +102,7 @@ Tensor interpolate(const Tensor& x, const InterpolateOptions& options) {
                "a side of the result needs 1 to ", kMaxPixels, " pixels: size ", options.size,
                ", scale_factor ", scale, " of x ", x.shape());
     const auto out = static_cast<std::int64_t>(length);
-    // How far the next pixel of the result is in x.
+    // The distance in x between neighbouring pixels of the result.
     double step = scales.empty() ? static_cast<double>(in) / static_cast<double>(out) : 1 / scale;
     if (options.align_corners) {
       step = out > 1 ? static_cast<double>(in - 1) / static_cast<double>(out - 1) : 0;

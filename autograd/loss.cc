@@ -3,6 +3,7 @@
 #include "weft/autograd/autocast.h"
 #include "weft/autograd/graph.h"
 #include "weft/core/base/error.h"
+#include "weft/tensor/elementwise.h"
 #include "weft/tensor/ops.h"
 
 namespace weft {

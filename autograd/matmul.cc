@@ -4,7 +4,9 @@
 #include "weft/autograd/deferred.h"
 #include "weft/autograd/graph.h"
 #include "weft/autograd/internal.h"
+#include "weft/autograd/operand.h"
 #include "weft/core/base/error.h"
+#include "weft/tensor/elementwise.h"
 #include "weft/tensor/ops.h"
 
 namespace weft {
@@ -25,7 +27,7 @@ namespace {
 
 Tensor transposed(const Tensor& x) { return raw::transpose(x, -2, -1); }
 
-// [..,K] as one matrix [rows,K], also where K is 0.
+// [..,K] as one matrix [rows,K]; K may be 0.
 Tensor rows(const Tensor& x) {
   if (x.dim() == 2) return x;
   std::int64_t rows = 1;
@@ -49,7 +51,7 @@ class MatmulNode final : public Node {
     }
     if (!grads.wants(1)) return;
     DeferredGradients::set(grads, *this, 1, [grad, a = a_.get(*this), info = b_info_] {
-      // One matrix b for a whole batch: the batch is summed inside a single product.
+      // If b is one matrix for a whole batch, one product also sums over the batch.
       const bool shared = info.shape().size() == 2 && a.dim() == grad.dim();
       return info.fit(shared ? raw::matmul(transposed(rows(a)), rows(grad))
                              : raw::matmul(transposed(a), grad));
@@ -106,7 +108,7 @@ class LinearNode final : public Node {
 Tensor matmul(const Tensor& a, const Tensor& b) {
   const auto is_vector = [](const Tensor& x) { return x.defined() && x.dim() == 1; };
   if ((is_vector(a) || is_vector(b)) && recording(a, b)) [[unlikely]] {
-    // A row times, and a column, each recorded.
+    // Makes a a row and b a column; the tape records both steps.
     const Tensor y = matmul(is_vector(a) ? a.unsqueeze(0) : a, is_vector(b) ? b.unsqueeze(1) : b);
     const Tensor rows = is_vector(b) ? y.squeeze(-1) : y;
     return is_vector(a) ? rows.squeeze(is_vector(b) ? -1 : -2) : rows;

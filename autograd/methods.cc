@@ -1,17 +1,16 @@
-// Methods of Tensor that are functions too.
+// Methods of Tensor that exist as functions, too.
 #include "weft/autograd/ops.h"
 
 namespace weft {
 
-#define X(value, name, ...) \
+#define X(name) \
   Tensor Tensor::name() const { return weft::name(*this); }
-WEFT_UNARY_OPS(X)
+WEFT_UNARY_METHODS(X)
 #undef X
-#define X(value, name, ...)                                                           \
+#define X(name)                                                                       \
   Tensor Tensor::name(const Tensor& other) const { return weft::name(*this, other); } \
   Tensor Tensor::name(double other) const { return weft::name(*this, other); }
-WEFT_BINARY_OPS(X)
-WEFT_COMPARE_OPS(X)
+WEFT_BINARY_METHODS(X)
 #undef X
 
 #define WEFT_METHOD(name) \

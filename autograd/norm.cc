@@ -10,6 +10,7 @@
 #include "weft/autograd/internal.h"
 #include "weft/autograd/reduce.h"
 #include "weft/core/base/error.h"
+#include "weft/tensor/creation.h"
 #include "weft/tensor/ops.h"
 
 namespace weft {
@@ -27,7 +28,7 @@ using autograd::SavedTensor;
 
 namespace {
 
-// What both save: x, and the statistics forward found.
+// What both nodes save: x and the statistics from forward.
 class NormNode : public Node {
  protected:
   NormNode(const char* op, const Tensor& x, const Tensor& weight, const Tensor& bias,
@@ -41,7 +42,7 @@ class NormNode : public Node {
     invstd_ = save(result.invstd);
     if (weight.defined() && needs(0)) weight_ = save(weight);
   }
-  // Undefined where grad_x does not need it.
+  // Undefined if grad_x does not need it.
   Tensor weight() const { return weight_.defined() ? weight_.get(*this) : Tensor(); }
   static raw::NormWants wants(const Gradients& grads) {
     return {grads.wants(0), grads.wants(1), grads.wants(2)};
@@ -74,7 +75,7 @@ class BatchNormNode final : public NormNode {
       y_ = save(result.y);
       return;
     }
-    // Copies: norm alone would not mind if these changed before backward.
+    // Saves copies: the separate operations would allow changes of weight and bias before backward.
     if (weight.defined() && !needs(0)) weight_ = save(raw::clone(weight));
     if (bias.defined()) bias_ = save(raw::clone(bias));
   }
@@ -123,8 +124,8 @@ bool is_mixed(const Tensor& x, std::initializer_list<const Tensor*> others) {
   });
 }
 
-// Of bf16 and f32, one after the other: in one pass the values between would be f32 and round once
-// less than those of separate calls (only relu does not mind).
+// For a mix of bf16 and f32: one operation after the other. One pass would keep the values between
+// them in f32, so it would round less often than separate calls (only relu rounds nothing).
 Tensor mixed_steps(const Tensor& x, const Tensor& weight, const Tensor& bias,
                    const RunningStats& running, const BatchNormParams& params,
                    const BatchNormEpilogue& then) {
@@ -189,14 +190,14 @@ Tensor normalize(const Tensor& x, double p, std::int64_t dim, double eps) {
     if (p == 1) return sum(abs(x), {dim}, true);
     if (p == kInfinity) return max(abs(x), {dim}, true);
     if (x.numel() == 0) return sum(abs(x), {dim}, true);
-    // Of x over its largest part, since powers of x itself leave the range. The length grows as x
-    // does, so that part may count as a constant for the gradient.
+    // Divides x by its largest part, since powers of x itself may overflow or underflow. The norm
+    // is proportional to x, so this part may count as a constant for the gradient.
     const Tensor size = abs(x);
     Tensor largest = raw::max(size.detach(), {dim}, true);
     const Tensor has_none = raw::logical_or(raw::eq(largest, 0.0), raw::eq(largest, kInfinity));
     largest = masked_fill(largest, has_none, 1);
     const Tensor total = sum(pow(size / largest, p), {dim}, true);
-    // The root has no slope at 0: its gradient there goes to a constant instead.
+    // The root has no derivative at 0: a constant replaces it there, so its gradient is 0.
     const Tensor is_zero = raw::eq(total.detach(), 0.0);
     return masked_fill(pow(masked_fill(total, is_zero, 1), 1 / p) * largest, is_zero, 0);
   };
@@ -218,8 +219,6 @@ Tensor group_norm(const Tensor& x, std::int64_t groups, const Tensor& weight, co
   const std::int64_t batch = x.shape(0), channels = x.shape(1);
   WEFT_CHECK(groups > 0 && channels % groups == 0, Shape, op, "groups ", groups,
              " do not divide the channels of ", x.shape());
-  Shape per_channel = Shape::filled(x.dim() - 1, 1);
-  per_channel[0] = channels;
   for (const auto& [name, p] : {std::pair("weight", &weight), std::pair("bias", &bias)}) {
     WEFT_CHECK(!p->defined() || p->shape() == Shape{channels}, Shape, op, name, ": got ",
                p->shape(), ", expected [", channels, "]");
@@ -227,13 +226,22 @@ Tensor group_norm(const Tensor& x, std::int64_t groups, const Tensor& weight, co
     WEFT_CHECK(!p->defined() || p->dtype() == x.dtype() || mixed, Dtype, op, "dtype: x is ",
                x.dtype(), ", ", name, " is ", p->dtype(), "; convert one with to(dtype)");
   }
-  std::int64_t size = channels / groups;
-  for (int d = 2; d < x.dim(); ++d) size *= x.shape(d);
-  Tensor y = layer_norm(x.reshape({checked_mul(batch, groups, op), size}), {size}, {}, {}, eps)
-                 .reshape(x.shape());
-  if (weight.defined()) y = y * weight.reshape(per_channel);
-  if (bias.defined()) y = y + bias.reshape(per_channel);
-  return y.to(x.dtype());
+  std::int64_t spatial = 1;
+  for (int d = 2; d < x.dim(); ++d) spatial *= x.shape(d);
+  const std::int64_t size = channels / groups * spatial;
+  const Tensor y =
+      layer_norm(x.reshape({checked_mul(batch, groups, op), size}), {size}, {}, {}, eps);
+  if (!weight.defined() && !bias.defined()) return y.reshape(x.shape());
+  // Batch norm with mean 0 and variance 1 multiplies and adds per channel, in one pass.
+  const bool mixed = is_mixed(x, {&weight, &bias});
+  const auto parameter = [&](const Tensor& p) {
+    return mixed && p.defined() ? p.to(DType::f32) : p;
+  };
+  const TensorOptions options{mixed ? DType::f32 : x.dtype(), x.device()};
+  const RunningStats identity{zeros({channels}, options), ones({channels}, options)};
+  return batch_norm(y.reshape({batch, channels, 1, spatial}), parameter(weight), parameter(bias),
+                    identity, {.eps = 0, .training = false})
+      .reshape(x.shape());
 }
 
 }  // namespace weft

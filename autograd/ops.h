@@ -22,5 +22,6 @@
 #include "weft/autograd/softmax.h"
 #include "weft/autograd/views.h"
 #include "weft/tensor/creation.h"
+#include "weft/tensor/elementwise.h"
 #include "weft/tensor/ops.h"
 #include "weft/tensor/tensor.h"

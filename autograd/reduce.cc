@@ -32,7 +32,7 @@ namespace {
 
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 
-// Shape with reduced dimensions of length 1, and how many elements went into each result.
+// Stores the shape with reduced dimensions of length 1, and the number of elements per result.
 class ReducedNode : public Node {
  protected:
   ReducedNode(const char* name, const Tensor& x, const Dims& dims)
@@ -49,9 +49,9 @@ class ReducedNode : public Node {
     }
   }
 
-  /// A result's tensor in a shape that broadcasts to x's.
+  /// A result of the reduction, reshaped so that it broadcasts to x's shape.
   Tensor kept(const Tensor& y) const { return raw::reshape(y, kept_); }
-  /// The same with keepdim, of dimensions that are not of length 1 already.
+  /// Reduces x with keepdim, over those dimensions whose length is not 1 already.
   template <class Reduction>
   Tensor reduce_kept(const Tensor& x, Reduction reduction) const {
     return reduced_.empty() ? x : reduction(x, reduced_, true);
@@ -68,7 +68,7 @@ class SumNode final : public ReducedNode {
       : ReducedNode(name, x, dims), mean_(mean) {}
   void apply(Gradients& grads) override {
     if (!grads.wants(0)) return;
-    // Divided while it is small; the expanded gradient has strides 0.
+    // Divides before it expands, which is less work; the expanded gradient has strides 0.
     const Tensor grad =
         mean_ && count_ != 1 ? raw::div(grads.y(), static_cast<double>(count_)) : grads.y();
     grads.set(0, raw::expand(kept(grad), shape_));
@@ -83,9 +83,9 @@ class ProdNode final : public ReducedNode {
   ProdNode(const Tensor& x, const Dims& dims) : ReducedNode("prod", x, dims) { x_ = save(x); }
   void apply(Gradients& grads) override {
     if (!grads.wants(0)) return;
-    // The product of the others, in f64 lest it leave the range on the way: p / x, where in p 1
-    // stands for a zero and a sign for an infinity. What those make of the others' product depends
-    // on how many of them others are: 0 of zeros, infinite of infinities, NaN of both.
+    // The product of the other elements, in f64 against overflow: p / x, where p has 1 for each
+    // zero and the sign for each infinity. Zeros and infinities among the others are counted: with
+    // zeros the result is 0, with infinities infinite, with both NaN.
     const Tensor& x = x_.get(*this);
     const Tensor is_zero = raw::eq(x, 0.0), is_infinite = raw::eq(raw::abs(x), kInfinity);
     const Tensor wide = raw::to(x, DType::f64);
@@ -96,7 +96,7 @@ class ProdNode final : public ReducedNode {
     const Tensor infinities = reduce_kept(raw::to(is_infinite, DType::f64), raw::sum);
     const Tensor product =
         raw::mul(raw::to(kept(grads.y()), DType::f64), reduce_kept(rest, raw::prod));
-    // The numerator for an element that is itself so many of each.
+    // The product for an element that itself counts as `zero` zeros and `infinity` infinities.
     const auto of = [&](double zero, double infinity) {
       const Tensor by_zeros = raw::where(raw::gt(zeros, zero), number(0), number(1));
       const Tensor by_infinities =
@@ -113,8 +113,8 @@ class ProdNode final : public ReducedNode {
   SavedTensor x_;
 };
 
-// max, min: equal parts to all positions that hold the extreme. A NaN is the extreme: without dims
-// the NaNs share the gradient, as in torch.max; with dims it is NaN, as in torch.amax.
+// max, min: all positions with the extreme value get equal parts. A NaN counts as the extreme:
+// without dims the NaNs share the gradient, as in torch.max; with dims it is NaN, as in torch.amax.
 class ExtremeNode final : public ReducedNode {
  public:
   ExtremeNode(const char* name, const Tensor& x, const Dims& dims, const Tensor& y)
@@ -126,8 +126,8 @@ class ExtremeNode final : public ReducedNode {
     if (!grads.wants(0)) return;
     const Tensor& x = x_.get(*this);
     Tensor is_extreme = raw::eq(x, kept(y_.get(*this)));
-    // Whether there is a NaN the CPU just sees; a GPU would have to be waited for, and a captured
-    // step has no values.
+    // On the CPU it is cheap to look for a NaN. On a GPU this would have to wait, and a captured
+    // step has no values yet.
     const bool may_look = x.device().is_cpu() && !thread_state().capture;
     if (of_all_ && (!may_look || std::isnan(y_.get(*this).item<double>()))) {
       is_extreme = raw::logical_or(is_extreme, raw::ne(x, x));
@@ -146,13 +146,13 @@ class ExtremeNode final : public ReducedNode {
   SavedTensor x_, y_;
 };
 
-// grad / y; 0 where the root y is 0, at which it has no slope. All f64.
+// grad / y; where the root y is 0, it has no derivative, and the result is 0. All in f64.
 Tensor over_root(const Tensor& grad, const Tensor& y) {
   const Tensor none = scalar(0, {DType::f64, y.device()});
   return raw::where(raw::eq(y, 0.0), none, raw::div(grad, y));
 }
 
-// var, and std where there is a root, which is std's value in f64. divisor: n - correction.
+// var; with `root`, the value of std in f64, also std. divisor: n - correction.
 class VarNode final : public ReducedNode {
  public:
   VarNode(const char* name, const Tensor& x, const Dims& dims, double divisor, const Tensor& mean,
@@ -170,8 +170,8 @@ class VarNode final : public ReducedNode {
     if (divisor_ > 0 || !of_all_) {
       return grads.set(0, raw::scaled_deviation(x, mean, raw::mul(grad, 2 / divisor_)));
     }
-    // As PyTorch without degrees of freedom: infinite, and NaN at the mean. With dims, it takes the
-    // formula as it is, also with a negative divisor.
+    // Without degrees of freedom the gradient is infinite, and NaN at the mean, as in PyTorch. With
+    // dims, PyTorch uses the plain formula, also with a negative divisor.
     const TensorOptions f64(DType::f64, x.device());
     const Tensor deviation = raw::scaled_deviation(x, mean, scalar(1, f64));
     const Tensor slope =
@@ -239,7 +239,7 @@ Tensor min(const Tensor& x, const Dims& dims, bool keepdim) {
 
 namespace {
 
-// A result of raw::moments as the operation returns it.
+// Gives a result of raw::moments the shape and dtype of the operation's result.
 Tensor finish(const raw::Moments& m, const Tensor& values, const Tensor& x) {
   return raw::to(raw::reshape(values, m.shape), x.dtype());
 }
@@ -275,7 +275,7 @@ Tensor norm(const Tensor& x, const Dims& dims, bool keepdim) {
 
 namespace {
 
-// The values at the indices, which lie in range.
+// max and min along one dimension: the values at the indices, which are in range.
 class PositionNode final : public Node {
  public:
   PositionNode(const char* name, const Tensor& x, std::int64_t dim, const Tensor& index)
@@ -302,7 +302,7 @@ ValuesAndIndices extreme_of_dim(const char* name, bool largest, const Tensor& x,
                                 bool keepdim) {
   check_defined(name, "x", x);
   dim = normalize_dim(dim, std::max(x.dim(), 1), name);
-  // Checks of its own would call it argmax.
+  // Checked here, since the error of argmax would name argmax.
   WEFT_CHECK(x.dim() == 0 || x.shape()[dim] > 0, Shape, name,
              "no elements to choose from: dimension ", dim, " of ", x.shape(), " is empty");
   const Tensor index = largest ? raw::argmax(x, dim, true) : raw::argmin(x, dim, true);
@@ -311,7 +311,7 @@ ValuesAndIndices extreme_of_dim(const char* name, bool largest, const Tensor& x,
     return keepdim || x.dim() == 0 ? t : raw::squeeze(t, dim);
   };
   Tensor values = shaped(kept);
-  // A handle of its own: the caller's copy may be written to, the saved one may not.
+  // Saves a copy of the index, since the caller may write to its own.
   if (recording(x)) values = record<PositionNode>(values, name, x, dim, raw::clone(index));
   return {values, shaped(index)};
 }
@@ -333,7 +333,7 @@ Tensor logsumexp(const Tensor& x, const Dims& dims, bool keepdim) {
     return logsumexp(x.to(DType::f32), dims, keepdim).to(DType::bf16);
   }
   if (x.numel() == 0) return log(sum(exp(x), dims, keepdim));
-  // An infinite maximum would leave infinity - infinity.
+  // An infinite maximum is not subtracted: infinity - infinity would be NaN.
   const Tensor largest = raw::max(x.detach(), dims, true);
   const Tensor shift = masked_fill(largest, raw::eq(raw::abs(largest), kInfinity), 0);
   const Tensor y = log(sum(exp(x - shift), dims, keepdim));

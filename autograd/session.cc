@@ -51,7 +51,7 @@ void Session::arrived(const Tensor& leaf) {
   {
     const std::lock_guard lock(mutex_);
     Leaf& entry = leaves_[leaf.impl()];
-    // Negative: its first hook came while this backward was running. It waits for the end then.
+    // Negative if the first hook was added while this backward ran: then it waits for the end.
     if (--entry.owed != 0 || nesting_ != 0) {
       if (!std::exchange(entry.waiting, true)) waiting_.push_back(leaf);
       return;
@@ -81,7 +81,7 @@ void Session::call_final_hooks(const Tensor& leaf) const {
   meta_of(leaf)->leaf->final_hooks.get()->for_each([&](const LeafHook& hook) { hook(leaf); });
 }
 
-// What a rule or a hook that caught an error left open has its end here.
+// Also calls the hooks of leaves that a rule or hook which caught an error left waiting.
 void Session::finish_leaves() {
   if (waiting_.empty()) return;
   const NoGrad no_grad;

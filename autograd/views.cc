@@ -2,6 +2,7 @@
 
 #include "weft/autograd/graph.h"
 #include "weft/autograd/internal.h"
+#include "weft/autograd/operand.h"
 #include "weft/core/base/error.h"
 #include "weft/core/runtime/pool.h"
 #include "weft/tensor/creation.h"
@@ -29,8 +30,8 @@ class ReshapeNode final : public Node {
   Shape shape_;
 };
 
-// y has x's elements in another shape, and x is given up. Where that was the last handle to it, y
-// is not recorded as a view: no tensor is left whose history a write to y would have to change.
+// y has x's elements in another shape, and x is given up. If this was the last handle to x, y is
+// not recorded as a view: no tensor is left whose history a write to y would have to change.
 Tensor record_renamed(Tensor y, Tensor&& x, const char* name) {
   if (recording(x) && !y.same(x)) {
     const autograd::Meta* meta = autograd::meta_of(x);
@@ -38,7 +39,7 @@ Tensor record_renamed(Tensor y, Tensor&& x, const char* name) {
     autograd::attach(y, make_intrusive<ReshapeNode>(name, x));
     if (!last) autograd::mark_view(y, x);
   }
-  x = Tensor();  // a temporary would hold the memory to the end of the expression
+  x = Tensor();  // else a temporary would hold the memory until the end of the expression
   return y;
 }
 
@@ -218,7 +219,7 @@ Tensor Tensor::slice(std::int64_t dim, std::int64_t start, std::int64_t end,
 }
 Tensor Tensor::narrow(std::int64_t dim, std::int64_t start, std::int64_t length) const {
   Tensor y = raw::narrow(*this, dim, start, length);
-  // narrow counts a negative start from the end, where start + length may be 0.
+  // A negative start of narrow counts from the end, and start + length may then be 0.
   if (start < 0) start += shape(dim);
   return record_slice("narrow", std::move(y), *this, dim, start, start + length, 1, false);
 }

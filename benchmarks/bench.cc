@@ -1,5 +1,5 @@
-// weft against PyTorch, side by side: blocks of steps of the two alternate, so that a noisy moment
-// meets both, and the ratio is the median over the pairs.
+// weft compared with PyTorch: blocks of steps of the two alternate, so that a slow moment of the
+// machine affects both, and the ratio is the median over the pairs.
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -42,8 +42,9 @@ using nlohmann::json;
 struct Options {
   std::string peer;
   std::string peer_script = "benchmarks/peer.py";
-  std::string peer_device = {};  // that of weft
-  std::vector<std::string> works = {"autoencoder", "mlp", "cnn", "resnet50", "dcgan"};
+  std::string peer_device = {};  // filled in: weft's device
+  std::vector<std::string> works = {
+      "autoencoder", "mlp", "cnn", "resnet50", "dcgan", "transformer", "transformer-infer"};
   std::vector<std::string> precisions = {"default"};
   std::string device = "cpu";
   bool scaling = false;
@@ -61,13 +62,13 @@ struct Options {
   std::string out = {};
 };
 
-// Steps only queue work on a GPU: every timed region ends here.
+// Waits for the device: steps only queue work on a GPU. Every timed region ends with it.
 void finish() {
   const Device device = thread_state().device;
   runtime(device).synchronize_device(device.index);
 }
 
-// TF32 or not, on CUDA, for a scope; "default" as PyTorch starts.
+// Sets TF32 or IEEE on CUDA for a scope; "default" is PyTorch's default.
 class PrecisionScope {
  public:
   explicit PrecisionScope(const std::string& name)
@@ -78,19 +79,20 @@ class PrecisionScope {
   Scoped<bool> conv_, matmul_;
 };
 
-// A line on stderr for each thing that takes a while, so that one sees how far it is.
+// Prints a line on stderr for each longer task, to show the progress.
 void say(const json& row, const std::string& what) {
   std::fprintf(stderr, "bench: %s, %s: %s\n", row["work"].get<std::string>().c_str(),
                row["precision"].get<std::string>().c_str(), what.c_str());
 }
 
-// weft's configurations: the team sizes up to all cores, and the batches' layout; the fastest is
-// kept, as on the peer's side.
+// weft's fastest configuration: all team sizes up to the number of cores and the layouts of the
+// batches are tried, as on the peer's side.
 struct Prepared {
   std::unique_ptr<Work> work;
   WorkOptions options;
   int threads = 1;
   double ms = 0;
+  double first_ms = 0;  // of the first step of all, which chooses kernels
   std::string name;
   json tried;
 };
@@ -108,26 +110,28 @@ Prepared prepare(const WorkSpec& spec, bool amp, const Options& options) {
         for (int i = 0; i < spec.block; ++i) work->step();
         finish();
       };
-      run();
+      const double first_ms = time_ms(run);
       double ms = time_ms(run);
       for (int i = 0; i < 2 && !options.tiny; ++i) ms = std::min(ms, time_ms(run));
       ms /= spec.block;
+      // The first configuration chooses the kernels; the others remember most of its choices.
+      if (!best.work) best.first_ms = first_ms - (spec.block - 1) * ms;
       const std::string config =
           "threads=" + std::to_string(threads) + (channels_last ? " channels_last" : "");
       tried[config] = ms;
       if (!best.work || ms < best.ms)
-        best = {std::move(work), work_options, threads, ms, config, {}};
+        best = {std::move(work), work_options, threads, ms, best.first_ms, config, {}};
     }
   }
-  release_cached_memory(thread_state().device);  // the others'; the peer may be on the same GPU
+  release_cached_memory(thread_state().device);  // others' memory: the peer may use the same GPU
   best.tried = tried;
   return best;
 }
 
-// Of one step: parameters, their gradients, optimiser state, the batches, and what the step makes.
+// The peak of a step: parameters, gradients, optimiser state, batches, and temporary tensors.
 std::int64_t peak_bytes(const WorkSpec& spec, const WorkOptions& options) {
   const Device device = thread_state().device;
-  const std::int64_t others = memory_stats(device).in_use_bytes;  // the work being timed
+  const std::int64_t others = memory_stats(device).in_use_bytes;  // the work that is timed
   auto work = make_work(spec, options);
   work->step();
   work->step();
@@ -146,14 +150,7 @@ double op_us(int count) {
          count * 1e3;
 }
 
-// What the peer cannot do is that row's error, not the program's end.
-json ask(Peer& peer, const json& request) {
-  json answer = peer.ask(request);
-  WEFT_CHECK(!answer.contains("error"), Library, "peer", answer["error"].get<std::string>());
-  return answer;
-}
-
-// A GPU's clock and queue want longer stretches than a step that takes microseconds.
+// A GPU's clock and queue need longer measurements than a step of microseconds.
 void lengthen_blocks(std::vector<Side>& sides) {
   constexpr double kStretchMs = 100;
   for (Side& side : sides) {
@@ -167,7 +164,7 @@ json as_json(const Quartiles& q) {
   return {{"low", q.low}, {"median", q.median}, {"high", q.high}};
 }
 
-// The medians of the sides, and of the quotients of those that are each other's counterpart.
+// The medians of the sides, and of the ratios between sides that correspond to each other.
 void report(const std::vector<Side>& sides, json& row) {
   struct Pair {
     const char *key, *theirs, *mine;
@@ -192,6 +189,25 @@ void report(const std::vector<Side>& sides, json& row) {
     }
     std::printf("\n");
   }
+  // The quartiles of an idle machine are a few per cent from the median.
+  constexpr double kWide = 0.25;
+  for (const Side& side : sides) {
+    const Quartiles q = quartiles(side.ms);
+    if (q.high - q.low < kWide * q.median) continue;
+    row["spread"] = "wide";
+    std::printf(
+        "%-14s the machine is loaded: half of the times of %s are spread over %.0f %% of "
+        "their median. Trust the ratio, not the times\n",
+        row["work"].get<std::string>().c_str(), side.label.c_str(),
+        100 * (q.high - q.low) / q.median);
+  }
+  std::printf("%-14s %-8s first step, which chooses kernels: weft %.0f ms",
+              row["work"].get<std::string>().c_str(), row["precision"].get<std::string>().c_str(),
+              row["weft_first_ms"].get<double>());
+  if (row.contains("peer_first_ms")) {
+    std::printf(", PyTorch %.0f ms", row["peer_first_ms"].get<double>());
+  }
+  std::printf("\n");
 }
 
 void bench_work(const WorkSpec& spec, const std::string& precision, const Options& options,
@@ -203,6 +219,7 @@ void bench_work(const WorkSpec& spec, const std::string& precision, const Option
   row["batch_size"] = spec.images[0];
   row["weft_config"] = weft_side.name;
   row["weft_tried"] = weft_side.tried;
+  row["weft_first_ms"] = weft_side.first_ms;
   if (peer) {
     say(row, "trying PyTorch's configurations");
     const json answer = ask(*peer, {{"cmd", "prepare"},
@@ -211,6 +228,7 @@ void bench_work(const WorkSpec& spec, const std::string& precision, const Option
                                     {"threads", options.threads}});
     row["peer_config"] = answer["config"];
     row["peer_tried"] = answer["tried"];
+    row["peer_first_ms"] = answer["first_ms"];
   }
   set_num_threads(weft_side.threads);
   const auto time = [](Work& work, int steps) {
@@ -228,9 +246,9 @@ void bench_work(const WorkSpec& spec, const std::string& precision, const Option
                        return time(*weft_side.work, steps);
                      },
                      spec.block});
-    sides.back().time(2);  // finds its plans
+    sides.back().time(2);  // chooses its plans
   }
-  // What is made beside the two that are always there may fail alone.
+  // Adds a side besides the two that always exist; it may fail alone.
   const auto add = [&](const std::string& key, const std::string& label, auto make) {
     try {
       sides.push_back({key, label, make(), spec.block});
@@ -246,7 +264,7 @@ void bench_work(const WorkSpec& spec, const std::string& precision, const Option
       WorkOptions work_options = weft_side.options;
       work_options.captured = true;
       captured = make_work(spec, work_options);
-      time(*captured, 2);  // the second step is the one that is captured
+      time(*captured, 2);  // the second step is captured
       return [&](int steps) { return time(*captured, steps); };
     });
   }
@@ -265,7 +283,7 @@ void bench_work(const WorkSpec& spec, const std::string& precision, const Option
         return run("graphed");
       });
     }
-    // Compiled after all else is chosen, for it takes minutes.
+    // Compiles after all else is chosen, since it takes minutes.
     if (options.compile) {
       add("compiled", "PyTorch, compiled", [&] {
         say(row, "PyTorch compiles (minutes)");
@@ -289,7 +307,7 @@ void bench_work(const WorkSpec& spec, const std::string& precision, const Option
   report(sides, row);
   std::fflush(stdout);
   const double ms = row["weft_ms"]["median"];
-  captured.reset();  // its memory may be what the next ones need
+  captured.reset();  // the next sides may need its memory
 
   say(row, "measuring memory");
   row["weft_peak_bytes"] = peak_bytes(spec, weft_side.options);
@@ -312,7 +330,9 @@ void bench_work(const WorkSpec& spec, const std::string& precision, const Option
     say(row, "timing each kernel alone");
     set_num_threads(options.threads);
     double sum = 0;
-    for (const FloorRow& f : measure_floor(spec.name)) {
+    const std::vector<FloorRow> floor = measure_floor(spec.name);
+    if (floor.empty()) return say(row, "there is no list of its kernels");
+    for (const FloorRow& f : floor) {
       std::printf("    %-24s %8.3f ms\n", f.kernel.c_str(), f.ms);
       row["floor"].push_back({{"kernel", f.kernel}, {"ms", f.ms}});
       sum += f.ms;
@@ -322,7 +342,7 @@ void bench_work(const WorkSpec& spec, const std::string& precision, const Option
   }
 }
 
-/// The other side, if one is wanted; its versions go into the result.
+/// Starts the peer, if one is wanted; its versions go into the result.
 std::unique_ptr<Peer> start_peer(const Options& options, json& result) {
   if (options.peer.empty()) {
     std::printf("no --peer PYTHON given, so weft alone\n");
@@ -342,8 +362,8 @@ void write(const Options& options, const json& result) {
   write_file_atomically(options.out, result.dump(1) + "\n");
 }
 
-/// The rows of `--work`, each written as soon as it is there, and the time of one operation. How
-/// many rows failed.
+/// The rows of `--work`, each written as soon as it is complete, and the time of one operation.
+/// Returns how many rows failed.
 int compare(const Options& options, json& result) {
   const std::unique_ptr<Peer> peer = start_peer(options, result);
   std::fflush(stdout);
@@ -386,7 +406,7 @@ int compare(const Options& options, json& result) {
 int run(const Options& options) {
   make_folder_of(options.out);
   const Device device(options.emulated ? "cuda" : options.device);
-  runtime(device);  // throws where there is no such device
+  runtime(device);  // throws if it does not exist
   WEFT_CHECK(device.is_cpu() || !options.floor, InvalidArgument, "bench",
              "--floor times the CPU's kernels, not those of ", device);
   WEFT_CHECK(device.is_cuda() || !options.capture, InvalidArgument, "bench",
@@ -447,11 +467,12 @@ int main(int argc, char** argv) {
   const auto not_loader = [&](CLI::Option* option) { return option->excludes(loader); };
   const auto neither = [&](CLI::Option* option) { return not_loader(not_scaling(option)); };
   not_scaling(app.add_option("--peer", options.peer, "Python with torch (tools/peer-setup)"));
-  // Given by ./weft whatever else is.
+  // ./weft always sets it.
   app.add_option("--peer-script", options.peer_script, "the peer's program")->capture_default_str();
-  CLI::Option* work = neither(app.add_option("--work", options.works,
-                                             "autoencoder, mlp, cnn, resnet50, dcgan; for a GPU, "
-                                             "and --emulated, cnn-full, resnet50-b256"));
+  CLI::Option* work = neither(app.add_option(
+      "--work", options.works,
+      "autoencoder, mlp, cnn, resnet50, dcgan, "
+      "transformer, transformer-infer; for a GPU, and --emulated, cnn-full, resnet50-b256"));
   work->capture_default_str();
   neither(app.add_option("--precision", options.precisions,
                          "a row for each: default (PyTorch's), f32, tf32, bf16 (autocast)"))

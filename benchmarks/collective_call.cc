@@ -14,7 +14,7 @@ std::function<void()> make_call(comm::ProcessGroup& group, const std::string& co
   const std::int64_t count =
       bytes / static_cast<std::int64_t>(sizeof(float)) / (is_divided(collective) ? n : 1);
   const Tensor part = in_place ? group.empty({count}) : empty({count});
-  raw::fill_(part, 0.0);  // also gets the memory
+  raw::fill_(part, 0.0);  // also touches the memory for the first time
   const Tensor all = is_divided(collective) ? zeros({n, count}) : Tensor();
   if (collective == "all_reduce") return [=, &group] { group.all_reduce(part).wait(); };
   if (collective == "broadcast") return [=, &group] { group.broadcast(part, 0).wait(); };

@@ -1,6 +1,6 @@
-// Latency and bandwidth of the collectives, in the form of nccl-tests, for each backend and for
-// Gloo's own all-reduces. The ranks are processes that hold all backends at once, so that these can
-// take turns; those of the backend "threads" are threads of this process.
+// Latency and bandwidth of the collectives, reported as by nccl-tests, for each backend and for
+// Gloo's own all-reduces. The ranks are processes that hold all backends at the same time, so that
+// these can take turns; the ranks of the backend "threads" are threads of this process.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
@@ -33,8 +33,8 @@ namespace {
 using nlohmann::json;
 
 constexpr std::int64_t kAutoencoderBytes = 9'622'532;  // of its gradients
-constexpr double kLeastRatio = 2.5;                    // Gloo's best time over that of shm in place
-const std::string kOwnGloo = "Gloo ";                  // begins the names of its own algorithms
+constexpr double kLeastRatio = 2.5;                    // Gloo's best time / that of shm in place
+const std::string kOwnGloo = "Gloo ";                  // prefix of its own algorithms' names
 const std::string kInPlace = "shm in place";
 const std::string kThreads = "threads";
 
@@ -116,7 +116,7 @@ void serve_rank() {
 
 // --- Measuring -----------------------------------------------------------------------------------
 
-/// The sides of --backend, as they are in the table.
+/// The sides of --backend, in the order of the table.
 std::vector<std::string> sides_of(const Options& options) {
   std::vector<std::string> sides;
   for (const std::string& backend : options.backends) {
@@ -130,7 +130,7 @@ std::vector<std::string> sides_of(const Options& options) {
   return sides;
 }
 
-/// The processes, and those of the sides that this build and this machine have; why not the others.
+/// The processes, and the sides that this build and machine support; reports why not the others.
 struct Bench {
   explicit Bench(const Options& options)
       : options(options), ranks(options.ranks, {"/proc/self/exe", "--serve"}) {
@@ -145,7 +145,7 @@ struct Bench {
     }
   }
 
-  /// Milliseconds of so many calls.
+  /// Milliseconds for `calls` calls.
   double time(const std::string& side, const std::string& collective, std::int64_t bytes,
               int calls) {
     if (side != kThreads) {
@@ -214,7 +214,7 @@ void print(const std::vector<json>& rows, const std::string& collective, const s
   }
 }
 
-/// The fit through one side's rows, printed beneath them; null where they are too few.
+/// The fit through one side's rows, printed below them; null for too few rows.
 json fit(const std::vector<json>& rows, const std::string& collective, const std::string& side,
          int ranks) {
   std::vector<Point> points;
@@ -230,7 +230,7 @@ json fit(const std::vector<json>& rows, const std::string& collective, const std
           {"worst_error", fit->worst_error}};
 }
 
-/// How many times as long the fastest of Gloo's own takes as shm in place; null without one of
+/// The ratio of the time of Gloo's fastest algorithm to that of shm in place; null without one of
 /// them.
 json compare_with_gloo(const std::vector<Side>& sides, std::int64_t bytes) {
   const auto mine = std::ranges::find(sides, kInPlace, &Side::key);
@@ -245,10 +245,10 @@ json compare_with_gloo(const std::vector<Side>& sides, std::int64_t bytes) {
           {"ratio", to_json(median_interval(ratios(*best, *mine)))}};
 }
 
-/// All sizes of a collective, into the result.
+/// Measures all sizes of a collective, into the result.
 void run_collective(Bench& bench, const std::string& collective, json& result) {
   const int ranks = bench.options.ranks;
-  std::vector<std::string> order;  // of the sides
+  std::vector<std::string> order;  // in which the sides are shown
   std::map<std::string, std::vector<json>> rows;
   std::vector<json> comparisons;
   for (std::int64_t bytes : bench.options.sizes) {
@@ -283,7 +283,7 @@ void run_collective(Bench& bench, const std::string& collective, json& result) {
   result["against_gloo"] = comparisons;
 }
 
-/// Throws where --check would find that what it asks for was not measured.
+/// Throws if the options leave out something that --check needs.
 void require_checkable(const Options& options) {
   const auto has = [](const auto& list, const auto& value) {
     return std::ranges::count(list, value) > 0;
@@ -296,7 +296,7 @@ void require_checkable(const Options& options) {
              "--check compares with Gloo, which this build has not");
 }
 
-/// Whether shm in place is as fast as it is to be.
+/// Whether shm in place is as fast as required.
 bool check(const json& result) {
   for (const json& comparison : result.value("against_gloo", json::array())) {
     if (comparison["bytes"] != kAutoencoderBytes) continue;

@@ -1,6 +1,6 @@
-// Steps of DistributedDataParallel: two ranks beside one process that has both cores, beside
-// PyTorch's, and with and without overlap. Each side is processes of its own, which sleep while
-// another one runs a block of steps.
+// Steps of DistributedDataParallel: two ranks compared with one process that has both cores and
+// with PyTorch's, with and without overlap. Each side has its own processes, which sleep while
+// another side runs a block of steps.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
@@ -29,8 +29,8 @@ namespace {
 using nlohmann::json;
 
 constexpr int kRanks = 2;
-// What is to be reached at kCheckedBatch: the throughput beside one process of as many threads, its
-// median and the lower end of its interval, and beside PyTorch.
+// The throughput that is required at kCheckedBatch, relative to one process with as many threads
+// (the median, and the lower end of its interval), and relative to PyTorch.
 constexpr std::int64_t kCheckedBatch = 32;
 constexpr double kOfOneProcess = 0.85, kLeastOfOneProcess = 0.80, kOfPeer = 1.8;
 
@@ -63,7 +63,7 @@ class Rank {
     if (request["tiny"].get<bool>()) spec = tiny(spec);
     spec.images[0] = request["batch"];
     set_num_threads(kRanks / ranks);
-    thread_state().deterministic = request["tiny"];  // which chooses no kernels by timing
+    thread_state().deterministic = request["tiny"];  // chooses no kernels by timing
     if (ranks == 1) {
       work_ = make_work(spec);
       work_->step();
@@ -98,7 +98,7 @@ class Rank {
 
  private:
   std::unique_ptr<Work> work_;
-  const DdpWork* ddp_ = nullptr;  // the same, where there are several ranks
+  const DdpWork* ddp_ = nullptr;  // the same, if there are several ranks
 };
 
 void serve_rank() {
@@ -121,7 +121,7 @@ struct Team {
   Team(int count, const std::vector<std::string>& command, const json& request)
       : ranks(count, command), answer(ranks.ask(request).front()) {}
 
-  /// Milliseconds of so many steps, of the rank that took longest.
+  /// Milliseconds for `steps` steps, of the slowest rank.
   double time(int steps) {
     double most = 0;
     std::vector<double> exposed;
@@ -137,7 +137,7 @@ struct Team {
 
   PeerRanks ranks;
   json answer;
-  /// Of each step so far, of the rank whose gradients were ready last: it waited for no other's.
+  /// For each step, that of the rank whose gradients were ready last: it waited for no other rank.
   std::vector<double> exposed_ms = {};
 };
 
@@ -158,8 +158,7 @@ Side side_of(const std::string& key, const std::string& label, Team& team, int b
   return {key, label, [&team](int steps) { return team.time(steps); }, block};
 }
 
-/// Alternates; prints and keeps the times of the sides, and how many times as long as the first the
-/// others take.
+/// Alternates the sides; prints and keeps their times, and the ratios to the first side's time.
 void measure(std::vector<Side> sides, const Options& options, json& row) {
   for (Side& side : sides) side.time(side.block);
   alternate(sides, options.pairs);
@@ -218,7 +217,7 @@ bool reached(const char* what, const json& ratio, double median, double low) {
   return good;
 }
 
-/// Throws where --check would find that what it asks for was not measured.
+/// Throws if the options leave out something that --check needs.
 void require_checkable(const Options& options) {
   WEFT_CHECK(std::ranges::count(options.parts, "throughput") &&
                  std::ranges::count(options.batches, kCheckedBatch),
@@ -228,7 +227,7 @@ void require_checkable(const Options& options) {
              "--check compares with PyTorch's too: name a Python that has it by --peer");
 }
 
-/// Whether the figures to be reached are.
+/// Whether the required figures are reached.
 bool check(const json& result) {
   const json& rows = result["throughput"];
   const json& row = *std::ranges::find_if(

@@ -10,7 +10,7 @@ The ranks meet in folder F; each has one thread.
 import itertools
 import os
 
-os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # before torch looks
+os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # before torch reads it
 
 import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402

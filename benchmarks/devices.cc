@@ -1,5 +1,5 @@
 // Engines of one process on virtual CPU devices of one core each: DataParallel and the pipeline
-// beside one such device, and what the pipeline's schedule promises beside what it keeps.
+// compared with one such device, and the pipeline's times compared with its schedule's prediction.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
@@ -28,8 +28,8 @@ namespace {
 using nlohmann::json;
 
 constexpr int kDevices = 2;
-// What is to be reached: DataParallel's throughput beside one device at kCheckedBatch; the
-// pipeline's beside what its stages allow, and how far its bubble may lie from the predicted one.
+// The required results: DataParallel's throughput relative to one device at kCheckedBatch; the
+// pipeline's relative to the limit of its stages, and the largest error of its predicted bubble.
 constexpr std::int64_t kCheckedBatch = 64;
 constexpr double kOfOneDevice = 1.5, kOfIdeal = 0.85, kBubbleOff = 0.03;
 
@@ -54,7 +54,7 @@ struct Trained {
   examples::Autoencoder model;
   optim::Adam adam{model.parameters()};
 
-  /// step(): computes gradients.
+  /// step() computes gradients.
   template <class Step>
   double time(int steps, const Step& step) {
     return time_ms([&] {
@@ -73,7 +73,7 @@ void show(const Side& side, const Side& first) {
               q.low, q.high, r.median, r.low, r.high);
 }
 
-/// Alternates, prints, and keeps the times and how many times as fast as the first the others are.
+/// Alternates the sides; prints and keeps their times, and the speed relative to the first side.
 void measure(std::vector<Side>& sides, const Options& options, json& row) {
   for (Side& side : sides) side.time(2);  // chooses kernels
   alternate(sides, options.pairs);
@@ -122,7 +122,7 @@ json pipeline(const Options& options, const std::string& schedule, parallel::Rec
   std::printf("\nautoencoder, %lld micro-batches of %lld, %s, cut behind layer %zu\n",
               static_cast<long long>(options.chunks), static_cast<long long>(options.micro_batch),
               name.c_str(), sizes[0]);
-  // Predicted before the steps.
+  // Measures the costs for the prediction before the steps.
   const parallel::StageCosts costs = parallel::stage_costs(pipe, {&sample, 1}, 2.0);
   const parallel::Timeline predicted =
       parallel::simulate(pipe.schedule(static_cast<int>(options.chunks)), costs);
@@ -145,7 +145,7 @@ json pipeline(const Options& options, const std::string& schedule, parallel::Rec
               {"checkpoint", parallel::to_string(checkpoint)},
               {"layers_of_first_stage", sizes[0]}};
   measure(sides, options, row);
-  bubbles.erase(bubbles.begin(), bubbles.begin() + 2);  // of the choosing
+  bubbles.erase(bubbles.begin(), bubbles.begin() + 2);  // of the steps that chose kernels
   lengths.erase(lengths.begin(), lengths.begin() + 2);
   const Interval bubble = median_interval(bubbles), length = median_interval(lengths);
   row["bubble"] = to_json(bubble);
@@ -182,7 +182,7 @@ bool check(const json& result) {
   bool good =
       reached("DataParallel beside one device", speedup, kOfOneDevice, speedup >= kOfOneDevice);
   const json& pipe = result["pipeline"][0];
-  // Both passes: the ideal is that of the stages as they were measured before.
+  // Forward and backward together; the ideal comes from the stages' costs, measured before.
   const double of_ideal =
       pipe["pass_predicted_ms"].get<double>() / pipe["pass_ms"]["median"].get<double>();
   good &= reached("pipeline beside its ideal", of_ideal, kOfIdeal, of_ideal >= kOfIdeal);

@@ -12,7 +12,7 @@
 #include "weft/core/runtime/runtime.h"
 #include "weft/core/runtime/thread_state.h"
 
-// tools/cuda_emulator
+// Defined in emulator/emulator.cc.
 extern "C" __attribute__((weak)) const char* weft_emulated_take_counts();
 
 namespace weft::bench {
@@ -41,7 +41,7 @@ json take_counts() {
   return json::parse(weft_emulated_take_counts());
 }
 
-// "normalize_kernel<float>" for the whole signature.
+// Shortens a kernel's signature to "normalize_kernel<float>".
 std::string short_name(std::string name) {
   for (const std::string prefix : {"weft::cuda::", "(anonymous namespace)::", "weft::"}) {
     for (auto at = name.find(prefix); at != std::string::npos; at = name.find(prefix)) {
@@ -59,7 +59,7 @@ std::string short_name(std::string name) {
 }
 
 json count_step(const std::function<void()>& step) {
-  for (int i = 0; i < 2; ++i) step();  // plans, gradients, optimiser state; the capture
+  for (int i = 0; i < 2; ++i) step();  // makes plans, gradients, optimiser state; then captures
   take_counts();
   reset_peak_memory(thread_state().device);
   step();
@@ -111,7 +111,7 @@ json count_steps(const std::vector<std::string>& works) {
         print(name + ", batch " + std::to_string(spec.images[0]) +
                   (channels_last ? ", channels last" : "") + (in_graph ? ", captured" : ""),
               counts);
-        if (in_graph) counts.erase("by_kernel");  // those of the row before
+        if (in_graph) counts.erase("by_kernel");  // same as in the row before
         counts.update({{"work", name},
                        {"batch_size", spec.images[0]},
                        {"channels_last", bool(channels_last)},

@@ -1,4 +1,4 @@
-// What a training step asks of a GPU, counted on an emulated one.
+// The work that a training step gives a GPU, counted on an emulated one.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -7,10 +7,10 @@
 
 namespace weft::bench {
 
-/// Kernel launches, library calls, copies and their bytes of one step of each work at full size,
-/// plain and captured, in both layouts where there are two; prints them and what they mean. By the
-/// deterministic rule: nothing is timed. Throws Unsupported where CUDA is not emulated, Internal
-/// when two steps differ.
+/// Counts kernel launches, library calls, copies and their bytes in one step of each work at full
+/// size, plain and captured, in both layouts if there are two; prints them and what they mean.
+/// Kernels are chosen by the deterministic rule, since nothing is timed. Throws Unsupported unless
+/// CUDA is emulated, Internal if two steps differ.
 nlohmann::json count_steps(const std::vector<std::string>& works);
 
 }  // namespace weft::bench

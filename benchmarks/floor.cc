@@ -26,20 +26,21 @@ double median_ms(const std::function<void()>& f) {
   return quartiles(times).median;
 }
 
-// Over the layouts of the inputs the faster one.
+// The time with the faster layout of the input.
 double best_of_layouts(const Tensor& x, const std::function<void(const Tensor&)>& f) {
   const Tensor nchw = raw::contiguous(x, MemoryFormat::nchw);
   const Tensor nhwc = raw::contiguous(x, MemoryFormat::nhwc);
   return std::min(median_ms([&] { f(nchw); }), median_ms([&] { f(nhwc); }));
 }
 
-/// A convolution that a work has `count` times, with a bias unless it is normalised afterwards.
+/// A convolution that a work has `count` times, and the batch norm with an activation after it.
 struct ConvLayer {
   std::string name;
   Shape x, w;
   Conv2dParams params = {};
   bool bias = true;
   bool needs_grad_x = true;
+  bool normed = false;
   int count = 1;
 };
 
@@ -64,6 +65,20 @@ void add_conv(std::vector<FloorRow>& rows, const ConvLayer& layer) {
   add("grad_w", best_of_layouts(g, [&](const Tensor& in) {
         raw::conv2d_backward_weights(in.is_contiguous() ? x : x_nhwc, in, layer.w, layer.bias,
                                      params);
+      }));
+  if (!layer.normed) return;
+  const Tensor ones_of = ones({g.shape(1)}), zeros_of = zeros({g.shape(1)});
+  const RunningStats running{zeros({g.shape(1)}), ones({g.shape(1)})};
+  const BatchNormParams norm{.negative_slope = 0};
+  const auto normed = [&](const Tensor& in) {
+    return raw::batch_norm(in, ones_of, zeros_of, running, norm);
+  };
+  add("norm forward", best_of_layouts(g, normed));
+  const raw::NormResult of[] = {normed(g), normed(raw::contiguous(g, MemoryFormat::nhwc))};
+  add("norm backward", best_of_layouts(g, [&](const Tensor& in) {
+        const auto& [y, mean, invstd] = of[in.is_contiguous() ? 0 : 1];
+        raw::batch_norm_backward(in, y, ones_of, mean, invstd, true, {},
+                                 {.negative_slope = 0, .bias = zeros_of});
       }));
 }
 
@@ -104,8 +119,8 @@ void add_cnn(std::vector<FloorRow>& rows) {
       {"SGD", optimizer_ms<optim::SGD>(examples::cnn({.width_scale = 1.0 / 16}).parameters())});
 }
 
-// 4 layers of 3, 4, 6 and 3 bottleneck blocks; the first of a layer halves the image (but for the
-// first layer) and widens the shortcut.
+// 4 layers of 3, 4, 6 and 3 bottleneck blocks. The first block of a layer halves the image (except
+// in the first layer) and widens the shortcut.
 void add_resnet50(std::vector<FloorRow>& rows) {
   const auto conv = [&](std::int64_t in, std::int64_t out, std::int64_t size, int kernel,
                         int stride, int count) {
@@ -116,6 +131,7 @@ void add_resnet50(std::vector<FloorRow>& rows) {
                     .params = {.stride = {stride, stride}, .padding = {kernel / 2, kernel / 2}},
                     .bias = false,
                     .needs_grad_x = in != 3,
+                    .normed = true,
                     .count = count});
   };
   conv(3, 64, 224, 7, 2, 1);
@@ -138,30 +154,31 @@ void add_resnet50(std::vector<FloorRow>& rows) {
 }
 
 // The generator runs forward and backward once. The discriminator runs forward three times (real
-// images, made ones, and made ones for the generator), backward three times, twice with weights.
+// images, generated ones, and these again for the generator), backward three times, twice for w.
 void add_dcgan(std::vector<FloorRow>& rows) {
   Conv2dParams halve = {.stride = {2, 2}, .padding = {1, 1}}, twice = halve, whole = {},
                spread = {};
   twice.transposed = spread.transposed = true;
   const auto layer = [&](const char* net, std::int64_t in, std::int64_t out, std::int64_t size,
-                         const Conv2dParams& params, bool needs_grad_x) {
+                         const Conv2dParams& params, bool needs_grad_x, bool normed) {
     return ConvLayer{.name = detail::concat(net, " ", in, "-", out, " ", size, "x", size),
                      .x = {64, in, size, size},
                      .w = params.transposed ? Shape{in, out, 4, 4} : Shape{out, in, 4, 4},
                      .params = params,
                      .bias = false,
-                     .needs_grad_x = needs_grad_x};
+                     .needs_grad_x = needs_grad_x,
+                     .normed = normed};
   };
-  add_conv(rows, layer("G", 100, 512, 1, spread, false));
+  add_conv(rows, layer("G", 100, 512, 1, spread, false, true));
   for (std::int64_t in = 512, size = 4; in >= 64; in /= 2, size *= 2)
-    add_conv(rows, layer("G", in, in > 64 ? in / 2 : 1, size, twice, true));
+    add_conv(rows, layer("G", in, in > 64 ? in / 2 : 1, size, twice, true, in > 64));
   std::vector<FloorRow> once;
-  add_conv(once, layer("D", 1, 64, 64, halve, true));
+  add_conv(once, layer("D", 1, 64, 64, halve, true, false));
   for (std::int64_t in = 64, size = 32; in < 512; in *= 2, size /= 2)
-    add_conv(once, layer("D", in, 2 * in, size, halve, true));
-  add_conv(once, layer("D", 512, 1, 4, whole, true));
+    add_conv(once, layer("D", in, 2 * in, size, halve, true, true));
+  add_conv(once, layer("D", 512, 1, 4, whole, true, false));
   for (FloorRow& row : once) {
-    // The first layer's grad_x is asked for by the generator alone.
+    // Only the generator needs grad_x of the discriminator's first layer.
     const bool forward = row.kernel.ends_with("forward"), first = row.kernel.starts_with("D 1-64");
     const int count = forward ? 3 : row.kernel.ends_with("grad_w") ? 2 : first ? 1 : 3;
     if (count > 1) row.kernel += " x" + std::to_string(count);
@@ -199,8 +216,6 @@ std::vector<FloorRow> measure_floor(const std::string& work) {
     add_resnet50(rows);
   } else if (work == "dcgan") {
     add_dcgan(rows);
-  } else {
-    WEFT_THROW(InvalidArgument, "bench", "no floor for '", work, "'");
   }
   return rows;
 }

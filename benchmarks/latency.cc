@@ -27,7 +27,7 @@ struct Latency {
   double per_second = 0, p50_us = 0, p99_us = 0;
 };
 
-/// Threads that compute as long as they live, one per core, as other programs would.
+/// Threads that compute as long as this lives, one per core, like other programs would.
 class BusyCores {
  public:
   explicit BusyCores(int threads) {
@@ -48,7 +48,7 @@ class BusyCores {
 
  private:
   std::atomic<bool> end_ = false;
-  std::atomic<std::uint64_t> sum_ = 0;  // so that the loops are not left out
+  std::atomic<std::uint64_t> sum_ = 0;  // keeps the compiler from removing the loops
   std::vector<std::thread> threads_;
 };
 

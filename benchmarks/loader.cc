@@ -38,14 +38,14 @@ std::int64_t batch_size_of(const std::string& name) {
   return std::stoll(name.substr(name.find('-') + 1));
 }
 
-/// Images a second of one epoch.
+/// Images per second in one epoch.
 double rate(const std::function<std::int64_t()>& epoch) {
   std::int64_t images = 0;
   const double ms = time_ms([&] { images = epoch(); });
   return static_cast<double>(images) / ms * 1e3;
 }
 
-/// All files, one after the other in each of the threads, which share them.
+/// Decodes all files; the threads share them.
 std::int64_t decode_all(const LoaderSets& sets, int threads) {
   const auto decode = [&](int first) {
     std::vector<unsigned char> pixels;
@@ -89,7 +89,7 @@ json bench_case(const std::string& name, const LoaderSets& sets, int workers, in
   }
   std::vector<double> mine, theirs, ratios, decoding;
   for (int i = 0; i < windows; ++i) {
-    // Who goes first alternates too.
+    // The side that goes first alternates, too.
     const auto run_theirs = [&] {
       if (peer) theirs.push_back(peer->ask({{"cmd", "epoch"}})["per_second"].get<double>());
     };
@@ -153,7 +153,9 @@ json run_loader(int windows, Peer* peer, const LoaderSets::Counts& counts) {
   result["jpeg_bytes"] = bytes / sets.jpegs().size();
   std::printf("%s, %zu bytes a file\n", jpeg_library().c_str(), bytes / sets.jpegs().size());
 
-  std::printf("images a second\n%-10s %7s %12s %12s", "", "workers", "weft", "decoding");
+  std::printf(
+      "images a second; a worker is a thread of weft, a process of PyTorch\n%-10s %7s %12s %12s",
+      "", "workers", "weft", "decoding");
   if (peer) std::printf(" %12s   %6s", "PyTorch", "ratio");
   std::printf("\n");
   for (const std::string& name : kLoaderCases) {

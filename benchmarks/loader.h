@@ -1,4 +1,4 @@
-// How many images a second the DataLoader hands out, beside PyTorch's and beside decoding alone.
+// Images per second from the DataLoader, compared with PyTorch's and with decoding alone.
 #pragma once
 
 #include <functional>
@@ -19,14 +19,14 @@ namespace weft::bench {
 /// in shuffled batches of the size in the name.
 extern const std::vector<std::string> kLoaderCases;
 
-/// Runs one epoch of a case, without a training step, and says how many images it handed out.
-/// Throws InvalidArgument for another case.
+/// Makes a function that runs one epoch of a case, without a training step, and returns the number
+/// of images. Throws InvalidArgument for another case.
 std::function<std::int64_t()> loader_epoch(const std::string& name, const LoaderSets& sets,
                                            int workers);
 
-/// Prints and returns the rates of every case with 0, 1 and 2 workers, and beside those of JPEG
-/// files the rate of libjpeg alone in as many threads: the median and the quartiles over `windows`
-/// epochs of each, which alternate with the peer's, if there is one.
+/// Prints and returns the rates of every case with 0, 1 and 2 workers: the median and the quartiles
+/// over `windows` epochs, which alternate with the peer's, if there is one. For JPEG files also the
+/// rate of libjpeg alone in as many threads.
 nlohmann::json run_loader(int windows, Peer* peer, const LoaderSets::Counts& counts = {});
 
 }  // namespace weft::bench

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-import common  # beside the twins
+import common  # in the folder of the twins
 
 try:
     import PIL
@@ -111,7 +111,8 @@ def images_per_second(loader):
 def prepare(case, folder, batch_size, workers):
     global kept
     best, tried, kept = None, {}, None
-    # A worker has one thread; without any, a team of them costs small operations more than it gains.
+    # A worker has one thread. Without workers both sizes are tried: for small operations a team
+    # costs more than it gains.
     teams = (1,) if workers else sorted({1, os.cpu_count()})
     for (name, dataset), threads in itertools.product(WAYS[case.split("-")[0]](folder), teams):
         torch.set_num_threads(threads)
@@ -119,7 +120,7 @@ def prepare(case, folder, batch_size, workers):
                             persistent_workers=workers > 0,
                             collate_fn=(lambda batch: batch) if isinstance(dataset, Batches) else None)
         if workers:
-            images_per_second(loader)  # starts them
+            images_per_second(loader)  # starts the workers
         config = name if workers else f"{name} threads={threads}"
         tried[config] = images_per_second(loader)
         if best is None or tried[config] > tried[best]:

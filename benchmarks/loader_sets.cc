@@ -26,7 +26,7 @@ void write(const fs::path& path, const std::vector<unsigned char>& bytes) {
   WEFT_CHECK(file.good(), Io, "bench", "cannot write ", path.string());
 }
 
-/// An IDX header for bytes.
+/// The header of an IDX file of bytes.
 std::vector<unsigned char> idx_header(std::initializer_list<int> dims) {
   std::vector<unsigned char> out = {0, 0, 8, static_cast<unsigned char>(dims.size())};
   for (const int dim : dims) {
@@ -62,8 +62,8 @@ void write_cifar(const fs::path& folder, int count, Generator& generator) {
   write(folder / "test_batch.bin", records);
 }
 
-/// Adds to every value of [height,width,3] bilinear noise whose grid has a point every `cell`
-/// pixels, from -amplitude to amplitude.
+/// Adds bilinear noise from -amplitude to amplitude to each value of [height,width,3]; its grid has
+/// a point every `cell` pixels.
 void add_noise(std::vector<float>& image, int height, int width, int cell, float amplitude,
                Generator& generator) {
   const int rows = height / cell + 2, columns = width / cell + 2;
@@ -104,7 +104,7 @@ std::vector<unsigned char> encode_picture(std::uint64_t number) {
   const int width = 224 + 32 * static_cast<int>(number / 3 % 3);
   Generator generator(number);
   std::vector<float> image(static_cast<std::size_t>(height) * width * 3, 128.0F);
-  // Weaker from octave to octave, so that files have the size of a photograph's.
+  // The amplitude decreases per octave, so that files are as large as those of photographs.
   float amplitude = 60;
   for (int cell = 64; cell >= 1; cell /= 2, amplitude *= 0.65F)
     add_noise(image, height, width, cell, amplitude, generator);
@@ -113,8 +113,8 @@ std::vector<unsigned char> encode_picture(std::uint64_t number) {
     return static_cast<unsigned char>(std::clamp(value, 0.0F, 255.0F));
   });
 
-  // What libjpeg does on an error, a message and the end of the program, is right here: there is no
-  // input that could be wrong.
+  // On an error libjpeg prints a message and ends the program. This is right here, since no input
+  // can be wrong.
   jpeg_error_mgr errors;
   jpeg_compress_struct info;
   info.err = jpeg_std_error(&errors);

@@ -1,4 +1,4 @@
-// Made-up data sets in files, for measuring how fast they are read.
+// Synthetic data sets in files, to measure how fast they are read.
 #pragma once
 
 #include <cstddef>
@@ -10,11 +10,11 @@
 
 namespace weft::bench {
 
-/// Seeded images in the formats of MNIST, CIFAR-10 and ImageFolder, in a temporary folder of their
-/// own, gone with it. Throws Io where it cannot be made.
+/// Seeded images in the formats of MNIST, CIFAR-10 and ImageFolder, in a temporary folder that is
+/// removed with this. Throws Io if it cannot be made.
 class LoaderSets {
  public:
-  /// So many images of each format.
+  /// The number of images of each format.
   struct Counts {
     int mnist = 6400;
     int cifar = 2048;
@@ -23,8 +23,8 @@ class LoaderSets {
 
   explicit LoaderSets(const Counts& counts);
 
-  std::string mnist() const { return root_.path() + "/mnist"; }    ///< training set alone, 28 x 28
-  std::string cifar() const { return root_.path() + "/cifar"; }    ///< test set alone
+  std::string mnist() const { return root_.path() + "/mnist"; }    ///< only a training set, 28 x 28
+  std::string cifar() const { return root_.path() + "/cifar"; }    ///< only a test set
   std::string folder() const { return root_.path() + "/folder"; }  ///< two classes
 
   /// The bytes of the folder's JPEG files.
@@ -35,14 +35,14 @@ class LoaderSets {
   std::vector<std::vector<unsigned char>> jpegs_;
 };
 
-/// Picture `number` of the endless row, the same bytes on every machine: 224, 256 or 288 pixels
-/// high and wide, detail at every scale as photographs have it, quality 90.
+/// Picture `number` of an endless series, the same bytes on every machine: 224, 256 or 288 pixels
+/// high and wide, with detail at every scale like a photograph, quality 90.
 std::vector<unsigned char> encode_picture(std::uint64_t number);
 
-/// The pixels of a JPEG by libjpeg alone, RGB into `pixels`; what a loader of JPEGs cannot beat.
+/// Decodes a JPEG by libjpeg alone, RGB into `pixels`: no JPEG loader can be faster.
 void decode_picture(const std::vector<unsigned char>& jpeg, std::vector<unsigned char>& pixels);
 
-/// "libjpeg-turbo 2.1.5"
+/// For example "libjpeg-turbo 2.1.5".
 std::string jpeg_library();
 
 }  // namespace weft::bench

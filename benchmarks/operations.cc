@@ -33,11 +33,11 @@ std::vector<OperationRow> measure_operations(Work& work, int steps) {
   struct Event {
     std::string category, name;
     double begin, end;  // microseconds
-    double inner = 0;   // spent in spans inside this one
+    double inner = 0;   // of which in spans inside this one
   };
   std::vector<Event> events;
   for (const nlohmann::json& e : trace["traceEvents"]) {
-    // Operations alone: not the modules and phases around them.
+    // Only operations: not the modules and phases around them.
     if (e["ph"] != "X" || e["cat"] == "forward" || e["cat"] == "phase") continue;
     const double begin = e["ts"];
     events.push_back({e["cat"], e["name"], begin, begin + e["dur"].get<double>()});
@@ -47,7 +47,7 @@ std::vector<OperationRow> measure_operations(Work& work, int steps) {
   });
   std::map<std::string, OperationRow> rows;
   std::vector<Event> open;
-  int backward = 0;  // of those
+  int backward = 0;  // calls in backward
   double covered = 0;
   const auto close_until = [&](double now) {
     while (!open.empty() && open.back().end <= now) {

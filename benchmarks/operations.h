@@ -1,4 +1,4 @@
-// Where the time of a step goes, by the library's own spans.
+// Where the time of a step goes, according to the library's own spans.
 #pragma once
 
 #include <string>
@@ -10,12 +10,12 @@ namespace weft::bench {
 
 /// One kind of operation of a step.
 struct OperationRow {
-  std::string name;  ///< "conv2d", "conv2d backward"; "between operations" is what no span covers
+  std::string name;  ///< "conv2d", "conv2d backward"; "between operations": outside all spans
   double calls = 0;  ///< per step
   double ms = 0;     ///< per step, without the operations it calls
 };
 
-/// The mean over `steps` steps, the longest first. The spans themselves take some 0.1 us each.
+/// The mean over `steps` steps, the longest first. Each span itself takes about 0.1 us.
 std::vector<OperationRow> measure_operations(Work& work, int steps);
 
 }  // namespace weft::bench

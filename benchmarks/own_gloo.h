@@ -1,4 +1,4 @@
-// Gloo's own all-reduces, on connections of its own: what weft's are compared with.
+// Gloo's own all-reduces, on their own connections, to compare with weft's.
 #pragma once
 
 #include <cstdint>
@@ -8,14 +8,14 @@
 
 namespace weft::bench {
 
-/// "ring" and "bcube" of gloo::allreduce(), and of the older class templates "halving-doubling", on
+/// "ring" and "bcube" of gloo::allreduce(), and the older class templates "halving-doubling", on
 /// connections that are read synchronously, and "ring chunked". None in a build without Gloo.
 std::vector<std::string> own_gloo_algorithms();
 
-/// The library's: "0.5.0"; empty where there is none.
+/// Gloo's version: "0.5.0"; empty without Gloo.
 std::string gloo_version();
 
-/// One rank's end. All ranks make the same calls.
+/// One rank's part. All ranks make the same calls.
 class OwnGloo {
  public:
   virtual ~OwnGloo() = default;
@@ -24,7 +24,7 @@ class OwnGloo {
   virtual void barrier() = 0;
 };
 
-/// The ranks meet by files in `folder`, which is this one's alone. Throws Comm.
+/// The ranks meet through files in `folder`, which nothing else uses. Throws Comm.
 std::unique_ptr<OwnGloo> make_own_gloo(const std::string& algorithm, const std::string& folder,
                                        int rank, int ranks);
 

@@ -1,4 +1,4 @@
-// In place of own_gloo.cc where there is no Gloo.
+// Replaces own_gloo.cc in builds without Gloo.
 #include "weft/benchmarks/own_gloo.h"
 #include "weft/core/base/error.h"
 

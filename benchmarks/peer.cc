@@ -20,7 +20,7 @@ using nlohmann::json;
 
 Peer::Peer(std::vector<std::string> command) {
   int in[2], out[2];
-  // Another peer must not hold the ends that tell this one of the end.
+  // O_CLOEXEC: another peer must not keep these pipes open, or this one would not see their end.
   WEFT_CHECK(pipe2(in, O_CLOEXEC) == 0 && pipe2(out, O_CLOEXEC) == 0, Io, "peer", "no pipe");
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
@@ -36,7 +36,7 @@ Peer::Peer(std::vector<std::string> command) {
   close(out[1]);
   WEFT_CHECK(failed == 0, Io, "peer", "cannot start ", command[0],
              ": a Python is made by tools/peer-setup and named by --peer PYTHON");
-  std::signal(SIGPIPE, SIG_IGN);  // a peer that died shows as a failed read
+  std::signal(SIGPIPE, SIG_IGN);  // the failed read reports a peer that has died
   to_ = fdopen(in[1], "w");
   from_ = fdopen(out[0], "r");
 }
@@ -71,6 +71,12 @@ json Peer::receive() {
                "; PyTorch's needs torch (tools/peer-setup)");
   }
   return json::parse(answer);
+}
+
+nlohmann::json ask(Peer& peer, const nlohmann::json& request) {
+  nlohmann::json answer = peer.ask(request);
+  WEFT_CHECK(!answer.contains("error"), Library, "peer", answer["error"].get<std::string>());
+  return answer;
 }
 
 void serve(const std::map<std::string, std::function<json(const json&)>>& cmds) {

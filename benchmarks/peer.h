@@ -1,5 +1,5 @@
-// A conversation with another program, one line of JSON for another: benchmarks/peer.py, the
-// PyTorch side of the benchmark, or a rank of this one.
+// Communication with another program, one line of JSON each way: benchmarks/peer.py, the PyTorch
+// side of the benchmark, or a rank of this one.
 #pragma once
 
 #include <cstdio>
@@ -14,20 +14,20 @@
 
 namespace weft::bench {
 
-/// Owns the peer's process. Between requests it sleeps in a read, so it does not disturb who is
-/// measured meanwhile.
+/// Owns the peer's process. Between requests it sleeps in a read, so it does not disturb
+/// measurements of others.
 class Peer {
  public:
-  /// Starts a program, found as the shell finds it, with its arguments. Throws Error(Io) when it
-  /// cannot be started.
+  /// Starts a program with its arguments; the program is searched for as by a shell. Throws
+  /// Error(Io) if it cannot be started.
   explicit Peer(std::vector<std::string> command);
   ~Peer();
   Peer(const Peer&) = delete;
   Peer& operator=(const Peer&) = delete;
 
-  /// Throws Error(Io) when the peer ended, with its exit status.
+  /// Sends a request, returns the answer. Throws Error(Io) with the exit status if the peer ended.
   nlohmann::json ask(const nlohmann::json& request);
-  /// The two halves of it.
+  /// The two halves of ask().
   void send(const nlohmann::json& request);
   nlohmann::json receive();
 
@@ -38,20 +38,23 @@ class Peer {
   std::string request_ = {};
 };
 
-/// The other end of one: answers each request that stands in a line of stdin by what belongs to
-/// its "cmd", until there are no more. What throws answers {"error": WHY}.
+/// peer.ask(request). Throws Library if the answer is an error: what the peer cannot do.
+nlohmann::json ask(Peer& peer, const nlohmann::json& request);
+
+/// The other end: answers each request, a line of stdin, with the function for its "cmd", until
+/// stdin ends. After an exception the answer is {"error": WHY}.
 void serve(const std::map<std::string, std::function<nlohmann::json(const nlohmann::json&)>>& cmds);
 
-/// Processes that each are one rank of the same run, and a folder for them to meet in.
+/// Processes that are the ranks of one run, and a folder in which they meet.
 class PeerRanks {
  public:
-  /// Starts `command` so many times.
+  /// Starts `command` once per rank.
   PeerRanks(int ranks, const std::vector<std::string>& command);
 
-  /// Asks all of them at once, adding "rank", "ranks" and "folder" to the request. Returns their
-  /// answers by rank; throws Library for the first that is an error.
+  /// Asks all ranks at the same time, adding "rank", "ranks" and "folder" to the request. Returns
+  /// their answers by rank; throws Library for the first error.
   std::vector<nlohmann::json> ask(const nlohmann::json& request);
-  /// The largest of the numbers that all answer by this name: a step is over when all are done.
+  /// The largest number that any rank answers by this name: a step ends when all ranks are done.
   double ask_most(const nlohmann::json& request, const std::string& name);
 
  private:

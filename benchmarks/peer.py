@@ -31,7 +31,7 @@ from torch.nn import functional as F
 
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "../examples/pytorch"))
-import autoencoder, cnn, dcgan, mlp, resnet  # noqa: E401, E402: the programs' twins
+import autoencoder, char_transformer, cnn, dcgan, mlp, resnet  # noqa: E401, E402: the examples' twins
 import loader_peer  # noqa: E402
 
 device = torch.device("cpu")
@@ -49,7 +49,7 @@ def hello(where):
     answer = {"torch": torch.__version__, "python": sys.version.split()[0],
               "capability": torch.backends.cpu.get_cpu_capability()} | loader_peer.VERSIONS
     if device.type == "cuda":
-        torch.backends.cudnn.benchmark = True  # weft times its candidates too
+        torch.backends.cudnn.benchmark = True  # weft times its candidates, too
         answer |= {"capability": torch.cuda.get_device_name(device), "cuda": torch.version.cuda,
                    "cudnn": torch.backends.cudnn.version()}
     return answer
@@ -67,7 +67,7 @@ def adam(**options):
 
 
 def sgd(**options):
-    # Has no step count that a graph would have to keep on the device.
+    # SGD has no step count that a graph would have to keep on the device.
     return lambda model, fused, capturable: torch.optim.SGD(model.parameters(), fused=fused, **options)
 
 
@@ -78,12 +78,12 @@ class Step:
         torch.manual_seed(0)
         self.spec, self.at = spec, 0
         self.format = torch.channels_last if channels_last else torch.contiguous_format
-        # Adam's flag costs a little, so that only a graph gets it.
+        # Only for a graph, since this flag of Adam costs some time.
         self.fused = {"fused": fused, "capturable": graphed and device.type == "cuda"}
         self.autocast = partial(torch.autocast, device.type, torch.bfloat16, enabled=amp,
-                                cache_enabled=not graphed)  # a cached weight would be the captured step's for ever
+                                cache_enabled=not graphed)  # the captured step would use a cached weight forever
         self.compiled = compiled
-        # On a GPU into CUDA graphs, as one would where launches count.
+        # On a GPU this uses CUDA graphs, as one does if launches cost much.
         self.mode = "reduce-overhead" if device.type == "cuda" else None
 
     def batches(self, shape):
@@ -133,6 +133,29 @@ class Autoencoder(Classifier):
         super().train(x, x)
 
 
+class Transformer(Step):
+    """Texts of characters that follow a formula, and the characters after each; or the forward alone."""
+
+    def __init__(self, spec, *configuration):
+        super().__init__(spec, *configuration)
+        (texts, length), count = spec["images"], spec["count"]
+        self.model = char_transformer.CharTransformer(spec["classes"], length).to(device).train(spec["train"])
+        i = torch.arange(count * texts * length + 1) * 7919 % spec["classes"]
+        self.data = [part.view(count, texts, length).to(device) for part in (i[:-1], i[1:])]
+        self.optimizers = [torch.optim.AdamW(self.model.parameters(), **self.fused)] if spec["train"] else []
+        self.run = torch.compile(self.model, mode=self.mode) if self.compiled else self.model
+
+    def train(self, x, y):
+        if not self.spec["train"]:
+            with torch.inference_mode(), self.autocast():
+                return self.run(x)
+        self.optimizers[0].zero_grad()
+        with self.autocast():
+            loss = char_transformer.next_character_loss(self.run, x, y)
+        loss.backward()
+        self.optimizers[0].step()
+
+
 class Gan(Step):
     """One step of the discriminator, one of the generator."""
 
@@ -156,7 +179,7 @@ class Gan(Step):
             dcgan.train_generator(self.model, self.optimizers[1], fake)
 
 
-# What makes a step of a WorkSpec and a configuration.
+# Makes the step of a WorkSpec and a configuration.
 MODELS = {
     "autoencoder": partial(Autoencoder, model=lambda spec: autoencoder.Autoencoder(), optimizer=adam()),
     "mlp": partial(Classifier, model=lambda spec: mlp.mlp(), optimizer=sgd(lr=1e-3)),
@@ -164,6 +187,7 @@ MODELS = {
     "resnet": partial(Classifier, model=lambda spec: resnet.resnet(spec["depth"], num_classes=spec["classes"]),
                       optimizer=sgd(lr=0.1, momentum=0.9, weight_decay=1e-4)),
     "dcgan": Gan,
+    "transformer": Transformer,
 }
 
 
@@ -181,7 +205,7 @@ class Graphed:
                 step.train(*self.inputs)
         torch.cuda.current_stream().wait_stream(side)
         for optimizer in step.optimizers:
-            optimizer.zero_grad()  # gradients are to be in the graph's memory
+            optimizer.zero_grad()  # so that gradients are in the graph's memory
         self.graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(self.graph):
             step.train(*self.inputs)
@@ -214,14 +238,16 @@ class Kept:
         self.block, self.amp = spec["block"], precision == "bf16"
         self.sides, self.tried, best = {}, {}, None
         set_precision(precision)
-        has_layouts = spec["images"][1] > 1
+        has_layouts = len(spec["images"]) == 4 and spec["images"][1] > 1
         for t, channels_last, fused in itertools.product(
                 sorted({1, threads if device.type == "cpu" else 1}), {False, has_layouts}, (False, True)):
             torch.set_num_threads(t)
             step = self.make(channels_last, fused, self.amp, False, False)
-            time_steps(step, self.block)
+            first = time_steps(step, self.block)
             ms = min(time_steps(step, self.block) for _ in range(3)) / self.block
             name = f"threads={t}" + " channels_last" * channels_last + " fused" * fused
+            if not self.tried:
+                self.first_ms = first - (self.block - 1) * ms
             self.tried[name] = ms
             if best is None or ms < best:
                 best, self.config, self.threads, self.configuration = ms, name, t, (channels_last, fused)
@@ -252,11 +278,11 @@ kept = None
 
 def prepare(work, precision, threads):
     global kept
-    kept = None  # gives its memory back
+    kept = None  # frees its memory
     if device.type == "cuda":
         torch.cuda.empty_cache()
     kept = Kept(work, precision, threads)
-    return {"config": kept.config, "tried": kept.tried}
+    return {"config": kept.config, "tried": kept.tried, "first_ms": kept.first_ms}
 
 
 def peak_memory():
@@ -277,7 +303,7 @@ def peak_memory():
         p.export_chrome_trace(path)
         with open(path) as f:
             events = [e for e in json.load(f)["traceEvents"] if e.get("name") == "[memory]"]
-    # The profiler counts from its own start: add what was alive then.
+    # The profiler counts from its start: adds what was in use before.
     live = sum(t.numel() * t.element_size() for t in step.model.parameters())
     live += sum(v.numel() * v.element_size() for o in step.optimizers for s in o.state.values() for v in s.values() if torch.is_tensor(v))
     live += sum(p.grad.numel() * p.grad.element_size() for p in step.model.parameters() if p.grad is not None)

@@ -1,20 +1,23 @@
 #!/usr/bin/env python3
 """Writes the tables of docs/performance.md from results of `./weft bench --peer PYTHON --floor --operations --ieee [--compile]`
-and of `./weft bench --peer PYTHON --loader`, `./weft bench comm` and `./weft bench ddp`: benchmarks/report.py
+and of `./weft bench --peer PYTHON --loader`, `./weft bench ops`, `./weft bench comm` and `./weft bench ddp`: benchmarks/report.py
 benchmarks/results/cpu.json..., benchmarks/report.py benchmarks/results/loader.json and so on. What stands between the two
 marks of the document is replaced."""
 import json
+import math
 import os
 import sys
 
 NAMES = {"autoencoder": "autoencoder, batch 32", "mlp": "MLP, batch 64", "cnn": "CNN, width 1/16, batch 64",
-         "resnet50": "ResNet-50, batch 8, 224x224", "dcgan": "DCGAN 64x64, batch 64"}
+         "resnet50": "ResNet-50, batch 8, 224x224", "dcgan": "DCGAN 64x64, batch 64",
+         "transformer": "transformer, batch 32, 64 characters", "transformer-infer": "the same, forward alone"}
 CASES = {"mnist-32": "MNIST, batch 32", "mnist-64": "MNIST, batch 64",
          "cifar-64": "CIFAR-10, crop, flip, normalised, batch 64",
          "folder-8": "JPEG, RandomResizedCrop(224), flip, normalised, batch 8"}
 TABLES = "<!-- tables: benchmarks/report.py -->\n", "<!-- end of the tables -->\n"
 LOADER = "<!-- loader: benchmarks/report.py -->\n", "<!-- end of the loader -->\n"
 COMM = "<!-- collectives: benchmarks/report.py -->\n", "<!-- end of the collectives -->\n"
+OPS = "<!-- operations: benchmarks/report.py -->\n", "<!-- end of the operations -->\n"
 DDP = "<!-- ddp: benchmarks/report.py -->\n", "<!-- end of ddp -->\n"
 
 
@@ -45,11 +48,11 @@ def compiled(row):
 
 
 def summary(result):
-    rows = [("", "weft", "PyTorch", "ratio", "ratio, ieee", "PyTorch compiled", "ratio", "MiB, weft", "MiB, PyTorch", "sum of its kernels")]
+    rows = [("", "weft", "PyTorch", "ratio, by definition", "ratio", "PyTorch compiled", "ratio", "MiB, weft", "MiB, PyTorch", "sum of its kernels")]
     for row in result["rows"]:
-        rows.append((NAMES[row["work"]], ms(row["weft_ms"]["median"]), ms(row["peer_ms"]["median"]), spread(row["ratio"]),
-                     spread(row["ieee_ratio"]) if "ieee_ratio" in row else "", *compiled(row), mib(row["weft_peak_bytes"]), mib(row["peer_peak_bytes"]),
-                     f"{ms(row['floor_ms'])}, {row['weft_ms']['median'] / row['floor_ms']:.2f}x"))
+        rows.append((NAMES[row["work"]], ms(row["weft_ms"]["median"]), ms(row["peer_ms"]["median"]),
+                     spread(row.get("ieee_ratio", row["ratio"])), spread(row["ratio"]), *compiled(row), mib(row["weft_peak_bytes"]), mib(row["peer_peak_bytes"]),
+                     f"{ms(row['floor_ms'])}, {row['weft_ms']['median'] / row['floor_ms']:.2f}x" if "floor_ms" in row else ""))
     op = result["op_us"]
     rows.append(("1-element multiply, tape on", f"{op['weft']:.2f} us", f"{op['peer']:.2f} us", f"{op['peer'] / op['weft']:.1f}",
                  *[""] * 6))
@@ -67,6 +70,8 @@ def details(row):
     shown = [o for o in row["operations"] if o["ms"] > total / 200]
     text += table(("operation", "calls a step", "time", "share"),
                   *((o["name"], f"{o['calls']:.0f}" if o["calls"] else "", ms(o["ms"]), f"{100 * o['ms'] / total:.1f} %") for o in shown))
+    if "floor" not in row:
+        return text
     longest = sorted(row["floor"], key=lambda f: -f["ms"])[:12]
     text += table(("kernel alone", "time"), *((f["kernel"], ms(f["ms"])) for f in longest),
                   (f"all {len(row['floor'])}", f"{ms(row['floor_ms'])}; the step, {ms(step)}, takes {step / row['floor_ms']:.2f} times that"))
@@ -77,7 +82,7 @@ def rates(result):
     def rate(q):
         return f"{q['median']:.0f}"
 
-    rows = [("images a second", "workers", "weft", "libjpeg alone", "PyTorch", "ratio", "PyTorch's fastest way")]
+    rows = [("images a second", "workers", "weft (threads)", "libjpeg alone", "PyTorch (processes)", "ratio", "PyTorch's fastest way")]
     for row in result["rows"]:
         decoding = rate(row["decode_per_second"]) if "decode_per_second" in row else ""
         peer = (rate(row["peer_per_second"]), spread(row["ratio"], 1), row["peer_config"]) if "ratio" in row else (
@@ -151,6 +156,18 @@ def ddp(result):
     return text
 
 
+def operations(result):
+    """How many rows are in each range, and those in which PyTorch is faster."""
+    rows = sorted(result["rows"], key=lambda row: row["ratio"])
+    ratios = [row["ratio"] for row in rows]
+    parts = [f"{sum(low <= r < high for r in ratios)} {text}" for low, high, text in (
+        (0, 0.5, "below 0.5"), (0.5, 0.95, "from 0.5 to 0.95"), (0.95, 2, "from 0.95 to 2"), (2, math.inf, "of 2 or more"))]
+    head = f"{len(rows)} workloads, geometric mean {math.exp(sum(map(math.log, ratios)) / len(rows)):.2f}: {', '.join(parts)}.\n\n"
+    return head + table(("workload", "PyTorch's time over weft's", "median", "weft", "PyTorch", "two threads"),
+                        *((row["name"], f"{row['ratio']:.2f}", f"{row['median_ratio']:.2f}", microseconds(row["weft_us"]),
+                           microseconds(row["peer_us"]), f"{row['two_threads']['ratio']:.2f}") for row in rows if row["ratio"] < 1))
+
+
 def load(path):
     with open(path) as f:
         return json.load(f)
@@ -171,9 +188,11 @@ def main(path, *more):
         return replace(LOADER, heading(result) + rates(result))
     if "fits" in result:
         return replace(COMM, ranks_heading(result) + collectives(result))
+    if "block_ms" in result:
+        return replace(OPS, heading(result) + operations(result))
     if "rounds" in result:
         return replace(DDP, ranks_heading(result) + ddp(result))
-    for other in map(load, more):  # of the same machine and commit
+    for other in map(load, more):  # from the same machine and commit
         result["rows"] += other["rows"]
     replace(TABLES, heading(result) + summary(result) + "".join(map(details, result["rows"])))
 

@@ -9,11 +9,11 @@
 #include "weft/benchmarks/timing.h"
 #include "weft/core/base/error.h"
 #include "weft/core/runtime/allocator.h"
+#include "weft/core/runtime/file.h"
 #include "weft/core/runtime/runtime.h"
 #include "weft/examples/autoencoder.h"
 #include "weft/examples/resnet.h"
-#include "weft/io/png.h"
-#include "weft/train/pictures.h"
+#include "weft/train/charts.h"
 
 namespace weft::bench {
 namespace {
@@ -22,7 +22,7 @@ using nlohmann::json;
 
 constexpr std::int64_t kImages = 8, kImageSize = 64, kClasses = 10;  // of the ResNets
 
-// make() builds a model with its optimiser and gives the step.
+// make() builds a model with its optimiser and returns its step.
 template <class Make>
 StepCost cost_of(const Make& make, double seconds) {
   const Device device = thread_state().device;
@@ -88,26 +88,26 @@ MemorySum autoencoder_memory(std::int64_t batch) {
   constexpr std::int64_t kDecoderConv2 = 64 * 8 * 9 + 8, kDecoderConv1 = 8 * 1 * 9 + 1;
   constexpr std::int64_t kParameters =
       kConv1 + kConv2 + kFc + kDecoderFc + kDecoderConv2 + kDecoderConv1;
-  // What the layers give out, for one image; relu works in the memory of its convolution.
+  // The sizes of the layers' outputs for one image; relu works in the memory of its convolution.
   constexpr std::int64_t kImage = 28 * 28, kSmall = 8 * 26 * 26, kLarge = 64 * 24 * 24;
   constexpr std::int64_t kCode = 32;
-  // Output and code are the caller's until backward returns; at both moments below backward has yet
-  // to visit the encoder's convolutions, which hold conv1's and conv2's outputs.
+  // The caller holds output and code until backward returns. At both peaks below, backward has not
+  // reached the encoder's convolutions yet, which hold conv1's and conv2's outputs.
   constexpr std::int64_t kHeld = kImage + kCode + kSmall + kLarge;
 
   MemorySum sum{.parameters = kFloat * kParameters,
                 .moments = 2 * kFloat * kParameters,
                 .batch = kFloat * batch * kImage};
-  // A relu's backward on 64 channels is where most is alive. In the encoder all later layers have
-  // their gradients, and beside the relu's output there are the gradient that came, flattened, and
-  // the one that goes on, channels last...
+  // The peak is in a relu's backward on 64 channels. In the encoder all later layers have their
+  // gradients. Besides the relu's output there are two gradients: the one that arrived, flattened,
+  // and the one that is passed on, channels last...
   MemorySum encoder = sum;
   encoder.gradients = kFloat * (kFc + kDecoderFc + kDecoderConv2 + kDecoderConv1);
   encoder.activations = kFloat * batch * kHeld;
   encoder.passing = 2 * kFloat * batch * kLarge;
-  // ... in the decoder only its convolutions have, and one gradient is written over the other, but
-  // the relu's output comes on top of the encoder's, and so does what fc was given: conv2's output
-  // flattened into a copy.
+  // ... in the decoder only its convolutions have theirs, and the second gradient overwrites the
+  // first. But the relu's output adds to the encoder's, and so does the input of fc: conv2's
+  // output, flattened into a copy.
   MemorySum decoder = sum;
   decoder.gradients = kFloat * (kDecoderConv2 + kDecoderConv1);
   decoder.activations = kFloat * batch * (kHeld + 2 * kLarge);
@@ -117,13 +117,13 @@ MemorySum autoencoder_memory(std::int64_t batch) {
 
 namespace {
 
-/// Times above, memory below: each has an axis of its own.
+/// Draws times above and memory below, each with its own axis.
 void draw(const std::string& file, const std::vector<train::PointCurve>& times,
           const std::vector<train::PointCurve>& memory, const std::string& title,
           const std::string& x_name) {
-  const std::vector<io::Image> parts = {train::log_log_picture(times, title + ": time", x_name),
-                                        train::log_log_picture(memory, title + ": memory", x_name)};
-  io::write_png(file, train::stacked(parts));
+  const std::vector<train::LogLogChart> charts = {{title + ": time", x_name, "ms", times},
+                                                  {title + ": memory", x_name, "MiB", memory}};
+  write_file_atomically(file, train::log_log_picture(charts));
 }
 
 }  // namespace
@@ -162,7 +162,7 @@ json run_scaling(const std::string& stem) {
     peak.points.emplace_back(n, mebibytes(cost.peak_bytes));
     by_hand.points.emplace_back(n, mebibytes(sum.total()));
   }
-  draw(stem + "-batch.png", {step, image}, {peak, by_hand}, "autoencoder", "batch size");
+  draw(stem + "-batch.svg", {step, image}, {peak, by_hand}, "autoencoder", "batch size");
 
   step = curve("ms per step"), peak = curve("peak, MiB");
   std::printf("ResNet, SGD with momentum, %lld images of %lld x %lld\n%8s %12s %12s %12s\n",
@@ -182,7 +182,7 @@ json run_scaling(const std::string& stem) {
     step.points.emplace_back(static_cast<double>(depth), cost.ms);
     peak.points.emplace_back(static_cast<double>(depth), mebibytes(cost.peak_bytes));
   }
-  draw(stem + "-depth.png", {step}, {peak}, "ResNet, 8 images of 64 x 64", "depth");
+  draw(stem + "-depth.svg", {step}, {peak}, "ResNet, 8 images of 64 x 64", "depth");
   return result;
 }
 

@@ -1,4 +1,4 @@
-// What takes turns in being measured, so that a noisy moment meets all of it.
+// Sides take turns in being measured, so that a slow moment of the machine affects all of them.
 #pragma once
 
 #include <functional>
@@ -10,33 +10,33 @@
 
 namespace weft::bench {
 
-/// One of those that take turns, and what was measured of it.
+/// One of the sides that take turns, and its results.
 struct Side {
   std::string key;                  // in the result: "weft", "peer", ...
   std::string label;                // in the table
-  std::function<double(int)> time;  // milliseconds of so many steps
-  int block = 1;                    // steps timed as one
-  std::vector<double> ms = {};      // of one step
+  std::function<double(int)> time;  // milliseconds for this number of steps
+  int block = 1;                    // steps timed together
+  std::vector<double> ms = {};      // per step
 };
 
-/// Measures a block of each side in turn, `rounds` times, each time beginning with another end.
+/// Measures a block of each side in turn, `rounds` times; the order is reversed each time.
 void alternate(std::vector<Side>& sides, int rounds);
 
-/// Of each round: how many times as long `theirs` took as `mine`.
+/// For each round, the ratio of the time of `theirs` to that of `mine`.
 std::vector<double> ratios(const Side& theirs, const Side& mine);
 
 /// {"low", "median", "high"}
 nlohmann::json to_json(const Interval& interval);
 
-/// The text of a result file: a member in a line, and of a list of objects each in a line of its
-/// own, so that one reads a run as a table and sees what a new one changed.
+/// The text of a result file: one line per member, and in a list of objects one line per object, so
+/// that a run reads like a table and differences between runs are easy to see.
 std::string to_text(const nlohmann::json& result);
 
-/// The processor, its cores and how many processes wanted one in the last minute, and the commit
-/// that `./weft` built.
+/// The processor, its cores, the load average of the last minute, and the commit that `./weft`
+/// built.
 nlohmann::json describe_machine();
 
-/// Makes the folder of a result, before minutes of measuring and not after. Throws Io.
+/// Makes the folder of a result, before the measurements and not minutes later. Throws Io.
 void make_folder_of(const std::string& path);
 
 }  // namespace weft::bench

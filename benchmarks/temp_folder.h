@@ -1,4 +1,4 @@
-// A folder for files that nobody needs afterwards.
+// A folder for temporary files.
 #pragma once
 
 #include <cstdlib>
@@ -11,7 +11,7 @@
 
 namespace weft::bench {
 
-/// Gone, with what is in it, when this is.
+/// Removed with its content when this ends.
 class TempFolder {
  public:
   /// Throws Io.

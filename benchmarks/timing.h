@@ -20,7 +20,7 @@ struct Quartiles {
   double low = 0, median = 0, high = 0;
 };
 
-/// Linear interpolation between the order statistics; values must not be empty.
+/// Interpolates linearly between the order statistics; values must not be empty.
 inline Quartiles quartiles(std::vector<double> values) {
   std::sort(values.begin(), values.end());
   const auto at = [&](double q) {
@@ -37,10 +37,10 @@ struct Interval {
   double low = 0, median = 0, high = 0;
 };
 
-/// The median, and two of the values between which that of the distribution they come from lies
-/// with a probability of at least 90 %: the k-th from below and from above, with the largest k such
-/// that of n coins fewer than k show heads with a probability of at most 5 %. Of fewer than five
-/// values the interval is all of them, which is less. Values must not be empty.
+/// The median, and two values between which the median of the underlying distribution lies with a
+/// probability of at least 90 %: the k-th smallest and k-th largest, with the largest k such that
+/// of n coins fewer than k show heads with a probability of at most 5 %. With fewer than five
+/// values, the interval is all of them, with a lower probability. Values must not be empty.
 inline Interval median_interval(std::vector<double> values) {
   std::sort(values.begin(), values.end());
   const double n = static_cast<double>(values.size());
@@ -48,7 +48,7 @@ inline Interval median_interval(std::vector<double> values) {
     return std::exp(std::lgamma(n + 1) - std::lgamma(heads + 1) - std::lgamma(n - heads + 1) -
                     n * std::log(2.0));
   };
-  std::size_t k = 0;  // of that many on each side the interval is free
+  std::size_t k = 0;  // values that the interval leaves out on each side
   for (double below = coins(0); below <= 0.05; below += coins(static_cast<double>(k))) ++k;
   k = k > 0 ? k - 1 : 0;
   return {values[k], quartiles(values).median, values[values.size() - 1 - k]};

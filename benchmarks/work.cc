@@ -8,6 +8,7 @@
 #include "weft/core/base/error.h"
 #include "weft/core/runtime/thread_state.h"
 #include "weft/examples/autoencoder.h"
+#include "weft/examples/char_transformer.h"
 #include "weft/examples/cnn.h"
 #include "weft/examples/dcgan.h"
 #include "weft/examples/mlp.h"
@@ -32,7 +33,7 @@ train::Options step_options(const WorkOptions& options) {
   return result;
 }
 
-/// Of a step; conversions of weights are kept for as long.
+/// For one step; converted weights are cached for this time.
 autograd::Autocast autocast(const WorkOptions& options) {
   return autograd::Autocast(thread_state().device.type, {.enabled = options.amp});
 }
@@ -90,6 +91,53 @@ class ClassifierWork final : public Work {
  private:
   Model model_;
   optim::SGD sgd_;
+  Batches data_;
+  std::size_t at_ = 0;
+  train::Step<Tensor(const Tensor&, const Tensor&)> step_;
+};
+
+/// Texts of characters that follow a formula, and the characters after each.
+class TransformerWork final : public Work {
+ public:
+  TransformerWork(const WorkSpec& spec, const WorkOptions& options)
+      : model_({.characters = spec.classes, .context = spec.images[1]}),
+        train_(spec.train),
+        step_(step_options(options), [=, this](const Tensor& x, const Tensor& y) {
+          const autograd::Autocast scope = autocast(options);
+          if (!train_) return model_(x);
+          adam_.zero_grad();
+          const Tensor loss = examples::next_character_loss(model_, x, y);
+          loss.backward();
+          adam_.step();
+          return loss;
+        }) {
+    const std::int64_t length = spec.images[1], size = numel(spec.images);
+    for (std::int64_t b = 0; b < spec.count; ++b) {
+      const Tensor i =
+          arange(static_cast<double>(b * size), static_cast<double>((b + 1) * size), 1, DType::i64);
+      const auto text = [&](const Tensor& at) {
+        return (at * 7919 % static_cast<double>(spec.classes))
+            .reshape({-1, length})
+            .to(thread_state().device);
+      };
+      data_.emplace_back(text(i), text(i + 1));
+    }
+    if (!train_) model_.eval();
+  }
+  void step() override {
+    const auto& [x, y] = data_[at_++ % data_.size()];
+    if (train_) {
+      step_(x, y);
+    } else {
+      const NoGrad no_grad;
+      step_(x, y);
+    }
+  }
+
+ private:
+  examples::CharTransformer model_;
+  optim::AdamW adam_{model_.parameters()};
+  const bool train_;
   Batches data_;
   std::size_t at_ = 0;
   train::Step<Tensor(const Tensor&, const Tensor&)> step_;
@@ -153,6 +201,12 @@ const std::array kWorks = {
              .count = 2,
              .block = 1},
     WorkSpec{.name = "dcgan", .model = "dcgan", .images = {64, 1, 64, 64}, .count = 2, .block = 1},
+    WorkSpec{.name = "transformer", .model = "transformer", .images = {32, 64}, .classes = 96},
+    WorkSpec{.name = "transformer-infer",
+             .model = "transformer",
+             .images = {32, 64},
+             .classes = 96,
+             .train = false},
 };
 
 }  // namespace
@@ -179,6 +233,12 @@ WorkSpec find_work(const std::string& name) {
 }
 
 WorkSpec tiny(WorkSpec spec) {
+  if (spec.images.size() == 2) {
+    spec.images = {2, 4};
+    spec.count = 2;
+    spec.block = 1;
+    return spec;
+  }
   const bool any_size = spec.model == "resnet" || spec.model == "dcgan";
   const std::int64_t side = any_size ? 32 : spec.images[2];
   spec.images = {2, spec.images[1], side, side};
@@ -203,7 +263,8 @@ nlohmann::json to_json(const WorkSpec& spec) {
           {"hidden", spec.hidden},
           {"depth", spec.depth},
           {"channels", spec.channels},
-          {"latent", spec.latent}};
+          {"latent", spec.latent},
+          {"train", spec.train}};
 }
 
 std::unique_ptr<Work> make_work(const WorkSpec& spec, const WorkOptions& options) {
@@ -221,6 +282,7 @@ std::unique_ptr<Work> make_work(const WorkSpec& spec, const WorkOptions& options
     return classifier(examples::resnet(spec.depth, {.num_classes = spec.classes}),
                       {.lr = 0.1, .momentum = 0.9, .weight_decay = 1e-4});
   }
+  if (spec.model == "transformer") return std::make_unique<TransformerWork>(spec, options);
   return std::make_unique<DcganWork>(spec, options);
 }
 

@@ -12,11 +12,11 @@
 namespace weft::comm {
 namespace {
 
-// Of init_process_group() one, of a group two (one for operations, one to watch the run), and one
-// for a call that must not wait for them.
+// One connection of init_process_group(), two of a group (one for operations, one to watch the
+// run), and one for a call that must not wait for them.
 constexpr std::int64_t kPerRank = 4;
 
-// Those that count, for the limit is on their numbers: the ones below it.
+// The open descriptors below `limit`: the system limits the number itself, so only these count.
 std::int64_t open_below(std::int64_t limit) {
   std::int64_t open = 0;
   std::error_code ignored;

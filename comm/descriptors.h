@@ -1,4 +1,4 @@
-// File descriptors: few systems give a process as many as it asks for.
+// File descriptors, whose number the system limits for each process.
 #pragma once
 
 #include <cstdint>
@@ -6,12 +6,12 @@
 
 namespace weft::comm {
 
-/// What the connections of `ranks` other processes to a store take in the process that hosts it,
-/// while each of them has one group; with each further group it is as many more.
+/// The descriptors that a process needs to host the store for `ranks` other processes, if each of
+/// them has one group. Each further group needs as many again.
 std::int64_t store_descriptors(std::int64_t ranks);
 
-/// Throws Library, with the numbers and how to raise the limit, where this process may not open
-/// `needed` descriptors more. `what` needs them: "a store for 500 ranks".
+/// Throws Library, with the numbers and how to raise the limit, if this process may not open
+/// `needed` more descriptors. `what` names what needs them: "a store for 500 ranks".
 void check_descriptors(const char* op, const std::string& what, std::int64_t needed);
 
 }  // namespace weft::comm

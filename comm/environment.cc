@@ -1,3 +1,5 @@
+#include "weft/comm/environment.h"
+
 #include <unistd.h>
 
 #include <algorithm>
@@ -8,7 +10,6 @@
 #include <initializer_list>
 #include <utility>
 
-#include "weft/comm/init.h"
 #include "weft/comm/store/member.h"
 #include "weft/comm/store/socket.h"
 #include "weft/core/base/error.h"
@@ -18,10 +19,10 @@ namespace {
 
 constexpr const char* kOp = "init_process_group";
 constexpr std::size_t kMostJobName = 150;
-// Slurm numbers what is no srun (a batch script, salloc's shell) from here on.
+// From this number on, Slurm's steps are not started by srun (a batch script, salloc's shell).
 constexpr std::int64_t kFirstSpecialStep = 0xfffffff0;
 
-// How a launcher tells a process its place, and a line that would start one.
+// The variables by which a launcher tells a process its place, and a command line that starts one.
 struct Names {
   const char* launcher;
   const char* rank;
@@ -93,7 +94,7 @@ void check_place(const char* rank_name, std::int64_t rank, const char* size_name
              " do not fit: ranks count from 0 to size - 1");
 }
 
-// Of "2(x3),1" the number for node `node`; 0 where there is none.
+// The number for node `node` in "2(x3),1"; 0 if there is none.
 std::int64_t tasks_of_node(const std::string& list, std::int64_t node) {
   const char* at = list.data();
   const char* const end = at + list.size();
@@ -119,7 +120,7 @@ LaunchEnvironment place_by(const Reader& variables, const Names& names) {
   const std::int64_t rank = variables.number(names.rank, names.example);
   const std::int64_t size = variables.number(names.size, names.example);
   check_place(names.rank, rank, names.size, size);
-  // Where nothing is said of hosts there is one.
+  // If the variables say nothing about hosts, there is one.
   std::int64_t local_rank = rank, local_size = size;
   if (&names == &kSlurm) {
     const std::int64_t node =
@@ -143,7 +144,7 @@ LaunchEnvironment place_by(const Reader& variables, const Names& names) {
 
 bool on_one_host(const LaunchEnvironment& place) { return place.local_size == place.size; }
 
-// A file of this user for the processes of one job.
+// A file that belongs to this user, for the processes of one job.
 std::string job_file(const Reader& variables, const std::string& job) {
   const auto runtime = variables.find("XDG_RUNTIME_DIR");
   const std::string folder =
@@ -156,13 +157,13 @@ std::string job_file(const Reader& variables, const std::string& job) {
   return "file://" + folder + "/weft-" + std::to_string(::geteuid()) + "-" + name;
 }
 
-// Processes that one process has started.
+// Names the processes that one parent process has started.
 std::string siblings() {
   const std::int64_t parent = ::getppid();
   return detail::concat("parent-", parent, "-", process_start(parent).value_or(0));
 }
 
-// At the address that rank 0 listens on, so many ports above MASTER_PORT.
+// At rank 0's address, `above` ports above MASTER_PORT.
 void meet_at_master(const Reader& variables, LaunchEnvironment& place, const std::string& example,
                     int above = 0) {
   const std::string host = variables.need("MASTER_ADDR", example);
@@ -187,7 +188,7 @@ void meet_by_torchrun(const Reader& variables, LaunchEnvironment& place) {
   }
 }
 
-// For launchers that name no address.
+// For launchers that set no address.
 void meet_as_job(const Reader& variables, LaunchEnvironment& place, const std::string& job) {
   if (on_one_host(place) && !variables.has("MASTER_ADDR") && !variables.has("MASTER_PORT")) {
     place.meeting = job_file(variables, job);
@@ -214,21 +215,21 @@ std::string slurm_job(const Reader& variables) {
   return job;
 }
 
-// horovodrun starts each rank by a process of its own.
+// horovodrun starts each rank through a separate process.
 std::string horovod_job(const Reader& variables) {
   const auto port = variables.find("HOROVOD_GLOO_RENDEZVOUS_PORT");
   return port ? "horovod-" + *port : siblings();
 }
 
-// A plain batch script, or salloc's shell, has most of srun's variables too.
+// A plain batch script, or salloc's shell, also has most of srun's variables.
 bool is_srun(const Reader& variables) {
   return variables.has("SLURM_STEP_ID") && variables.has("SLURM_NTASKS") &&
          variables.number("SLURM_STEP_ID", kSlurm.example) < kFirstSpecialStep &&
          variables.number("SLURM_NTASKS", kSlurm.example) > 1;
 }
 
-// The first whose variables are there; of those that come together, the one that started the
-// process itself.
+// The first launcher whose variables are set. Some launchers start each other and set both kinds;
+// then the one that started this process itself.
 const Names* launcher_of(const Reader& variables) {
   const auto any = [&](std::initializer_list<const char*> names) {
     return std::ranges::any_of(names, [&](const char* name) { return variables.has(name); });

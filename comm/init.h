@@ -2,11 +2,11 @@
 #pragma once
 
 #include <chrono>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 
+#include "weft/comm/environment.h"
 #include "weft/comm/group/process_group.h"
 
 namespace weft::comm {
@@ -16,7 +16,7 @@ struct InitOptions {
   ///                         else Open MPI's, MPICH's (PMI), Slurm's, Horovod's; without any of
   ///                         these a world of one
   /// "tcp://host:port"       rank 0 hosts the store there
-  /// "file:///path"          a file that all ranks see
+  /// a file that all ranks can open
   /// rank and world_size come from below, or after a ?: "tcp://host:port?rank=0&world_size=2"
   std::string init_method = "env://";
   std::optional<int> rank = {};
@@ -25,44 +25,23 @@ struct InitOptions {
   /// use the same backend through the host's memory, but with "auto" NCCL where possible. "nccl" is
   /// "auto" that always uses NCCL for CUDA tensors.
   std::string backend = "auto";
-  /// A backend of one's own in place of those, for CUDA tensors too. All ranks give one, or none;
-  /// not called in a world of one.
+  /// A user's own backend in place of those, also for CUDA tensors. All ranks give one, or none
+  /// does; it is not called in a world of one.
   BackendMaker make_backend = {};
-  /// The address on which data sockets and a hosted store listen; on any but loopback a token is
-  /// needed. Empty: the environment's WEFT_LOCAL_ADDR, which weftrun --local-addr sets, else
+  /// The address on which data sockets and a hosted store listen; a token is needed on any but
+  /// loopback. Empty: WEFT_LOCAL_ADDR of the environment, which weftrun --local-addr sets, else
   /// 127.0.0.1.
   std::string local_addr = {};
   /// The secret that every client of a TCP store must know; by default WEFT_STORE_TOKEN of the
   /// environment. The variable is not removed: other threads may be reading the environment.
   std::optional<std::string> token = {};
   ProcessGroupOptions group = {};
-  /// For the meeting of the ranks, and for calls of the group's store.
+  /// The time for the meeting of the ranks, and for calls of the group's store.
   std::chrono::milliseconds rendezvous_timeout{300'000};
   // If the variable WEFT_TIMEOUT is set, its seconds replace both timeouts.
 };
 
-/// What a launcher's environment says about this process.
-struct LaunchEnvironment {
-  int rank = 0, size = 1, local_rank = 0, local_size = 1;
-  /// "weftrun", "torchrun", "Open MPI" ...; empty: none.
-  std::string launcher;
-  /// Where the ranks meet: "tcp://host:port" or "file:///path"; empty in a world of one.
-  std::string meeting;
-  /// rank 0 of a tcp:// meeting hosts the store itself (false: weftrun or an agent does).
-  bool hosts_store = false;
-};
-
-/// Gives the value of an environment variable, or nothing where it is not set.
-using Variables = std::function<std::optional<std::string>(const char* name)>;
-/// Of this process.
-std::optional<std::string> environment_variable(const char* name);
-
-/// Reads the environment. Throws InvalidArgument where a launcher's variables are not complete,
-/// naming the one that is missing and a line that would set it.
-LaunchEnvironment launch_environment();
-LaunchEnvironment launch_environment(const Variables& variables);
-
-/// Meets the other ranks and makes the group of all. Sets thread_state().rank. Throws
+/// Meets the other ranks and makes the group of all ranks. Sets thread_state().rank. Throws
 /// InvalidArgument for impossible options, Timeout naming the ranks that did not come, Unsupported
 /// for a backend that this build does not have.
 std::shared_ptr<ProcessGroup> init_process_group(const InitOptions& options = {});

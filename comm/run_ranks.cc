@@ -30,10 +30,10 @@ constexpr const char* kOp = "run_ranks";
 struct RankError {
   int rank;
   std::exception_ptr error;
-  bool by_others;  // PeerFailed or Comm: what another rank's error looks like from here
+  bool by_others;  // PeerFailed or Comm: another rank's error as this rank sees it
 };
 
-// To be called where it is caught.
+// Must be called in a catch block.
 bool is_by_others() {
   try {
     throw;
@@ -54,7 +54,7 @@ std::string text_of_caught() {
   }
 }
 
-// "rank 1" is not in "rank 11".
+// Whether `text` names the rank; "rank 11" does not name "rank 1".
 bool names(std::string_view text, std::string_view rank) {
   for (std::size_t at = 0; (at = text.find(rank, at)) != text.npos;) {
     at += rank.size();
@@ -63,8 +63,8 @@ bool names(std::string_view text, std::string_view rank) {
   return false;
 }
 
-// To be called where it is caught: as rethrow_within(), unless the error names the rank already, as
-// a group's do.
+// Must be called in a catch block. Like rethrow_within(), unless the error already names the rank,
+// as a group's errors do.
 [[noreturn]] void rethrow_naming(const std::string& rank) {
   try {
     throw;
@@ -79,7 +79,7 @@ class Ranks {
  public:
   Ranks(int n, const std::function<void(ProcessGroup&)>& f, const ProcessGroupOptions& options)
       : size_(n), f_(f), options_(options), state_(thread_state()) {
-    // The generators and what counts for one thread are each rank's own.
+    // Each rank has its own generators and its own counts per thread.
     state_.num_threads = std::max(1, num_threads() / n);
     state_.generators = nullptr;
     state_.multiply_adds = nullptr;
@@ -117,7 +117,7 @@ class Ranks {
     try {
       f_(group);
     } catch (...) {
-      // Told before the others can notice.
+      // Set before the others can notice.
       if (!is_by_others()) {
         note_failure(*group.store(), {rank, text_of_caught(), "", thread_state().step});
       }
@@ -132,7 +132,7 @@ class Ranks {
   ThreadState state_;
   MemoryStore store_;
   std::mutex mutex_;
-  std::vector<RankError> errors_;  // in the order in which they came
+  std::vector<RankError> errors_;  // in the order of time
 };
 
 }  // namespace
@@ -142,7 +142,7 @@ void run_ranks(int n, const std::function<void(ProcessGroup& group)>& f,
   WEFT_CHECK(n >= 1, InvalidArgument, kOp, "got ", n, " ranks, needs at least 1");
   graph::check_not_capturing(kOp, "what other threads do would not be part of the step");
   Ranks ranks(n, f, options);
-  // No rank begins unless all can.
+  // No rank begins before all threads have started.
   std::promise<bool> all_started;
   const std::shared_future<bool> go = all_started.get_future().share();
   std::vector<std::thread> threads;

@@ -11,8 +11,8 @@
 
 namespace weft::data {
 
-/// Holds any data set whose batches are of this type. Copies share it. Its functions throw what the
-/// data set's functions throw.
+/// Holds any data set whose batches are of this type. Copies share it. Its functions throw the
+/// errors of the data set.
 template <class BatchType>
 class AnyDataset {
  public:
@@ -24,7 +24,7 @@ class AnyDataset {
 
   std::int64_t size() const { return set_->size(); }
   Batch get_batch(std::span<const std::int64_t> indices) const { return set_->get_batch(indices); }
-  /// The same into `batch`, in the given memory if the set can.
+  /// The same, but fills `batch`, in memory of the given kind if the set can.
   void get_batch(std::span<const std::int64_t> indices, Batch& batch, const HostMemory& memory,
                  std::uint64_t epoch_seed) const {
     set_->get_batch(indices, batch, memory, epoch_seed);

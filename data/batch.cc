@@ -18,7 +18,7 @@ void HostMemory::prepare(Tensor& x, const Shape& shape, DType dtype) const {
     return;
   }
   // The last batch of an epoch is often smaller: it gets a view of the same memory.
-  const Scoped owner(&ThreadState::memory_owner, MemoryOwner::data);
+  const Scoped owner(&ThreadState::memory_owner, MemoryOwner::batches);
   const intrusive_ptr<Storage> storage = reusable ? x.storage()
                                          : pinned ? Storage::allocate_pinned(bytes)
                                                   : Storage::allocate(device, bytes);

@@ -50,7 +50,7 @@ std::vector<std::string> find_files(const std::string& folder, const Source& sou
       }
     }
     if (missing == nullptr) return paths;
-    if (!paths.empty()) break;  // here they are, but not all of them
+    if (!paths.empty()) break;  // some are here, but not all of them
   }
   const bool has_folder = std::filesystem::is_directory(outer, error);
   std::string wanted = source.files.front();

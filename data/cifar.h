@@ -11,7 +11,7 @@
 namespace weft::data {
 
 struct CifarOptions {
-  bool train = true;  ///< else the test set
+  bool train = true;  ///< false: the test set
   ImageFormat format = {};
 };
 
@@ -26,7 +26,7 @@ class Cifar {
   /// Throws InvalidArgument for an empty list of indices and for an index outside [0, size()). The
   /// epoch's seed is drawn from the thread's generator.
   Batch get_batch(std::span<const std::int64_t> indices) const;
-  /// The same into `batch`, in the given memory.
+  /// The same, but fills `batch`, in memory of the given kind.
   void get_batch(std::span<const std::int64_t> indices, Batch& batch, const HostMemory& memory,
                  std::uint64_t epoch_seed) const;
 

@@ -20,7 +20,7 @@ std::size_t row_bytes(const Tensor& x) {
 
 std::vector<Share> shares_of(std::span<const std::int64_t> ends,
                              std::span<const std::int64_t> indices) {
-  std::vector<std::size_t> place(ends.size(), ends.size());  // of each set's share
+  std::vector<std::size_t> place(ends.size(), ends.size());  // index of each set's share
   std::vector<Share> shares;
   for (std::size_t row = 0; row < indices.size(); ++row) {
     const std::int64_t index = indices[row];

@@ -84,7 +84,7 @@ class ConcatDataset {
          });
     return batch;
   }
-  /// The same into `batch`, in the given memory if the sets can.
+  /// The same, but fills `batch`, in memory of the given kind if the sets can.
   void get_batch(std::span<const std::int64_t> indices, Batch& batch, const HostMemory& memory,
                  std::uint64_t epoch_seed) const {
     join(indices, batch, memory,
@@ -111,7 +111,7 @@ class ConcatDataset {
     detail::RowJoiner joiner(std::ssize(indices), memory, std::move(tensors));
     for (const detail::Share& share : shares) {
       Batch part;
-      read(share, part, HostMemory());  // from where the rows are copied: nothing to pin
+      read(share, part, HostMemory());  // rows are copied from here: need not be pinned
       tensors.clear();
       for_each_tensor(part, [&](Tensor& x) { tensors.push_back(std::move(x)); });
       joiner.add(tensors, share);

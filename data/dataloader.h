@@ -24,7 +24,7 @@ namespace weft::data {
 ///
 /// The data set has size() and `Batch get_batch(std::span<const std::int64_t> indices) const`,
 /// which several threads may call at once. A Batch is a Tensor or a structure that tensor/tree.h
-/// walks, such as a struct with tensors(). A set that wants to use its memory again also has
+/// walks, such as a struct with tensors(). A set that can reuse the memory of a batch also has
 /// `void get_batch(indices, Batch&, const HostMemory&) const`. This may take a fourth parameter,
 /// `std::uint64_t epoch_seed`: the epoch's base seed, from which random transforms get a generator
 /// for each sample.
@@ -77,7 +77,7 @@ class DataLoader {
   void set_state(const std::string& state) { whole().core.set_state(state); }
 
  private:
-  // One batch that is being made. On CUDA `host` is pinned memory and the user gets `device`.
+  // A batch that is being made. On CUDA `host` is pinned memory and the user gets `device`.
   struct Slot {
     Batch host;
     Batch device;
@@ -98,7 +98,7 @@ class DataLoader {
       read_batch(state.dataset, indices, batch, state.core.memory(), state.core.epoch_seed());
     }
 
-    /// Copies the set to the device, some samples at a time.
+    /// Copies the set to the device in parts.
     void make_resident() {
       resident.emplace(core.options(), dataset.size());
       Batch first, again;
@@ -188,7 +188,7 @@ class DataLoader {
     Batch& operator*() const { return *batch_; }
     Batch* operator->() const { return batch_; }
     Iterator& operator++() {
-      batch_ = nullptr;  // should advance() throw
+      batch_ = nullptr;  // in case advance() throws
       batch_ = state_->advance();
       return *this;
     }

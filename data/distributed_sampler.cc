@@ -9,7 +9,7 @@
 namespace weft::data {
 namespace {
 constexpr const char* kOp = "distributed_sampler";
-// Far more than there is memory for; with padding the count still fits.
+// Far more than any memory holds; with padding the count still fits in 64 bits.
 constexpr std::int64_t kMostSamples = std::int64_t{1} << 62;
 }  // namespace
 

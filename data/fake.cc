@@ -6,7 +6,8 @@ namespace {
 constexpr const char* kOp = "fake_data";
 constexpr int kGrid = 4;
 
-/// SplitMix64: a stream of numbers per state, cheap to start, which a Mersenne Twister is not.
+/// SplitMix64: one stream of numbers per state. A state is cheap to set up, unlike a Mersenne
+/// Twister's.
 class Numbers {
  public:
   explicit Numbers(std::uint64_t state) : state_(state) {}
@@ -22,7 +23,7 @@ class Numbers {
   std::uint64_t state_;
 };
 
-/// A stream for each pair.
+/// A stream for each pair of seed and i.
 Numbers numbers(std::uint64_t seed, std::uint64_t i) {
   return Numbers(Numbers(seed)() ^ Numbers(~i)());
 }

@@ -9,7 +9,7 @@
 namespace weft::data {
 namespace {
 
-// What a thread keeps for its next batch.
+// Memory that a thread keeps for its next batch.
 struct Spare {
   std::vector<std::uint8_t> planes;
   Picture picture;

@@ -1,4 +1,4 @@
-// What the image data sets share: how their pictures become a batch.
+// Shared by the image data sets: how their pictures become a batch.
 #pragma once
 
 #include <cstdint>

@@ -59,7 +59,7 @@ std::vector<std::string> subfolders(const std::string& root) {
 std::vector<std::pair<std::string, std::string>> pictures(const std::string& folder) {
   std::vector<std::pair<std::string, std::string>> found;
   std::set<std::pair<dev_t, ino_t>> listed;
-  // Links are followed last, so that a folder has its own path where it can.
+  // Links are followed last, so that a folder gets its own path if it has one here.
   std::deque<std::string> folders = {folder};
   while (!folders.empty()) {
     const std::string place = std::move(folders.front());

@@ -32,14 +32,15 @@ void check(int status, const std::string& path, const char* action) {
   WEFT_CHECK(status == MDB_SUCCESS, Io, kOp, path, ": cannot ", action, ": ", mdb_strerror(status));
 }
 
-/// For writing, into the temporary of a file. map_bytes: of address space, what it may grow to.
+/// For writing, into the temporary file. map_bytes: address space, the most that the file can grow
+/// to.
 EnvironmentHandle open(const AtomicFile& to, std::size_t map_bytes) {
   const std::string& path = to.path();
   MDB_env* made = nullptr;
   check(mdb_env_create(&made), path, "begin");
   EnvironmentHandle environment(made);
   check(mdb_env_set_mapsize(made, map_bytes), path, "set its size");
-  // Beside the lock and the flush to disk of AtomicFile it needs neither.
+  // AtomicFile already locks and flushes to disk, so LMDB need not.
   check(mdb_env_open(made, to.temporary().c_str(), MDB_NOSYNC | MDB_NOSUBDIR | MDB_NOLOCK, 0666),
         path, "open it");
   mdb_filehandle_t fd = -1;
@@ -75,7 +76,7 @@ class Lmdb::Table {
  public:
   explicit Table(const std::string& path) : path_(path), file_(file_of(path)) {
     if (size() == 0) return;
-    // Keys are in order and differ, so where one is missing the last one is another.
+    // Keys are sorted and differ, so if one is missing the last one is not the last index.
     const std::string_view last = file_.last_key();
     const Key expected(size() - 1);
     WEFT_CHECK(last == expected.text, Io, kOp, path_, ": holds ", size(),
@@ -95,7 +96,7 @@ class Lmdb::Table {
 
  private:
   static std::string file_of(const std::string& path) {
-    std::error_code unknown;  // opening the file says it
+    std::error_code unknown;  // ignored: opening the file reports it
     return std::filesystem::is_directory(path, unknown) ? path + "/data.mdb" : path;
   }
 
@@ -147,9 +148,9 @@ void Lmdb::get_batch(std::span<const std::int64_t> indices, Batch& batch, const 
 }
 
 struct LmdbWriter::Impl {
-  // Address space, neither memory nor disk.
+  // Only address space: uses neither memory nor disk.
   static constexpr std::size_t kMapBytes = std::size_t{1} << 40;
-  // LMDB holds what a transaction wrote in memory.
+  // LMDB keeps everything that a transaction writes in memory.
   static constexpr std::size_t kBytesAtOnce = std::size_t{16} << 20;
 
   explicit Impl(const std::string& path)
@@ -168,7 +169,7 @@ struct LmdbWriter::Impl {
   Transaction transaction;
   MDB_dbi table;
   std::int64_t count = 0;
-  std::size_t bytes = 0;  // of this transaction
+  std::size_t bytes = 0;  // written by this transaction
 };
 
 LmdbWriter::LmdbWriter(const std::string& path) : impl_(std::make_unique<Impl>(path)) {}

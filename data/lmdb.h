@@ -60,7 +60,7 @@ class Lmdb {
   /// constructor throws. The epoch's seed, for random transforms, is drawn from the thread's
   /// generator.
   Batch get_batch(std::span<const std::int64_t> indices) const;
-  /// The same into `batch`, in the given memory.
+  /// The same, but fills `batch`, in memory of the given kind.
   void get_batch(std::span<const std::int64_t> indices, Batch& batch, const HostMemory& memory,
                  std::uint64_t epoch_seed) const;
 

@@ -20,24 +20,24 @@ static_assert(std::endian::native == std::endian::little, "LMDB writes numbers a
 constexpr const char* kOp = "lmdb";
 
 constexpr std::uint32_t kMagic = 0xBEEFC0DE, kVersion = 1;
-constexpr std::uint64_t kFirstPage = 2;  // behind the two meta pages
+constexpr std::uint64_t kFirstPage = 2;  // after the two meta pages
 constexpr std::uint64_t kLeastPageBytes = 512, kMostPageBytes = 32768;
 constexpr std::uint64_t kNoRoot = ~std::uint64_t{0};
 constexpr int kMostLevels = 32;
 
-// Where things are in a page, and in a node, which is one entry of a page.
+// Offsets in a page, and in a node, which is one entry of a page.
 constexpr std::uint64_t kPageFlags = 10, kPageLower = 12, kPageUpper = 14, kPagePages = 12;
-constexpr std::uint64_t kPageHeader = 16, kPointer = 2;  // behind the header: where nodes are
+constexpr std::uint64_t kPageHeader = 16, kPointer = 2;  // the nodes' offsets follow the header
 constexpr std::uint64_t kNodeFlags = 4, kNodeKeySize = 6, kNodeHeader = 8;
-// In a meta page, behind its header.
+// Offsets in a meta page, after its header.
 constexpr std::uint64_t kMetaVersion = 4, kMetaPageBytes = 24, kMetaTableFlags = 76,
                         kMetaEntries = 104, kMetaRoot = 112, kMetaLastPage = 120,
                         kMetaTransaction = 128, kMetaEnd = 136;
 
-// Kinds of pages. Those of the last two are in tables of other flags.
+// Kinds of pages. Pages of the last two kinds exist in tables with other flags.
 constexpr unsigned kBranch = 0x01, kLeaf = 0x02, kOverflow = 0x04, kMeta = 0x08;
 constexpr unsigned kKinds = kBranch | kLeaf | kOverflow | kMeta | 0x20 | 0x40;
-// Of a node: the value lies in pages of its own.
+// Flag of a node: the value is in pages of its own.
 constexpr unsigned kBigData = 0x01;
 
 }  // namespace
@@ -49,15 +49,15 @@ struct LmdbFile::Meta {
 struct LmdbFile::Page {
   std::uint64_t number, begin, end;
   unsigned kind;
-  std::uint64_t free_end = 0;  // nodes are behind it
+  std::uint64_t free_end = 0;  // the nodes begin here
   unsigned nodes = 0;
 };
 
 struct LmdbFile::Node {
   std::string_view key;
-  std::uint64_t child;  // a branch's
+  std::uint64_t child;  // of a branch
   std::uint64_t size;   // of a leaf's value
-  std::uint64_t data;   // where the value, or the number of its page, begins
+  std::uint64_t data;   // offset of the value, or of the number of its page
   unsigned flags;
 };
 
@@ -67,7 +67,7 @@ void LmdbFile::Unmap::operator()(const std::byte* begin) const {
 
 LmdbFile::Mapping LmdbFile::map(const std::string& path) {
   const auto reason = [] { return std::generic_category().message(errno); };
-  // O_NONBLOCK: a pipe is not waited for.
+  // O_NONBLOCK: do not wait for the other end of a pipe.
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   WEFT_CHECK(fd >= 0, Io, kOp, path, ": cannot be opened: ", reason());
   struct stat found{};
@@ -87,7 +87,7 @@ LmdbFile::LmdbFile(const std::string& path) : path_(path), bytes_(map(path)) {
   const std::uint64_t size = bytes_.get_deleter().size;
   const Meta first = meta(0, 0), second = meta(1, first.page_bytes);
   check(second.page_bytes == first.page_bytes, 1, "its page size is not that of page 0");
-  // Each transaction writes the page that the one before it did not.
+  // Transactions write the two meta pages in turn, so the newer one is valid.
   const Meta& last = second.transaction > first.transaction ? second : first;
   const Meta& other = &last == &first ? second : first;
   check(last.transaction == other.transaction + 1 || last.transaction == 0, last.number,
@@ -173,7 +173,7 @@ LmdbFile::Node LmdbFile::node(const Page& page, unsigned index) const {
           .flags = flags};
 }
 
-// The leaf that one comes to by choose(branch), the index of a node.
+// The leaf at the end of the way on which choose(branch) gives the index of the next node.
 template <class Choose>
 LmdbFile::Page LmdbFile::leaf(const Choose& choose) const {
   Page at = page(root_, kBranch | kLeaf);
@@ -200,7 +200,8 @@ std::span<const std::byte> LmdbFile::value(const Page& page, const Node& node) c
 
 std::optional<std::span<const std::byte>> LmdbFile::find(std::string_view key) const {
   if (size_ == 0) return std::nullopt;
-  // The first in [from, page.nodes) that does not come before the key, or that comes after it.
+  // The index in [from, page.nodes) of the first node whose key is not before `key`; with `after`,
+  // whose key is after it.
   const auto bound = [&](const Page& page, unsigned from, bool after) {
     unsigned end = page.nodes;
     while (from < end) {
@@ -214,7 +215,7 @@ std::optional<std::span<const std::byte>> LmdbFile::find(std::string_view key) c
     }
     return from;
   };
-  // A branch's node leads to the keys from its own on; the first has none.
+  // A branch's node leads to the keys from its own key on; the first node has no key.
   const Page page = leaf([&](const Page& branch) { return bound(branch, 1, true) - 1; });
   const unsigned index = bound(page, 0, false);
   if (index == page.nodes) return std::nullopt;

@@ -1,4 +1,4 @@
-// An LMDB database's file, for reading.
+// The file of an LMDB database, for reading.
 #pragma once
 
 #include <cstddef>
@@ -16,8 +16,8 @@ namespace weft::data {
 /// place in the file is checked before it is followed. The format is that of MDB_meta, MDB_page and
 /// MDB_node in mdb.c of LMDB 0.9.24.
 ///
-/// Nothing may write to the file meanwhile: a part that is cut off while it is mapped is a SIGBUS.
-/// Safe to use from several threads, and in processes that are forked later.
+/// Nothing may write to the file meanwhile: an access to a part that was cut off is a SIGBUS. Safe
+/// to use from several threads, and in processes that are forked later.
 class LmdbFile {
  public:
   /// Throws Io for a file that cannot be opened, is no LMDB database, is cut off, or is damaged in
@@ -26,10 +26,11 @@ class LmdbFile {
 
   /// The number of keys, as the file says.
   std::int64_t size() const { return size_; }
-  /// The value of a key; nothing where there is no such key. Throws Io for a damaged page on the
-  /// way to it.
+  /// The value of a key; nothing if there is no such key. Throws Io for a damaged page on the way
+  /// to it.
   std::optional<std::span<const std::byte>> find(std::string_view key) const;
-  /// The last key in order, of a table that has one. Throws Io for a damaged page on the way to it.
+  /// The last key in the sorted order; the table must have one. Throws Io for a damaged page on the
+  /// way to it.
   std::string_view last_key() const;
 
  private:

@@ -21,7 +21,7 @@
 namespace weft::data {
 namespace {
 constexpr const char* kOp = "dataloader";
-// Mistakes beyond them: each worker is a thread, and each batch ahead has its memory.
+// Larger numbers are mistakes: each worker is a thread, and each prefetched batch needs memory.
 constexpr int kMostWorkers = 1024, kMostPrefetch = 1024;
 constexpr const char* kStateFormat = "weft.dataloader.2";
 
@@ -68,9 +68,9 @@ struct LoaderCore::Workers {
   void start(std::int64_t first, std::int64_t end) {
     {
       const std::lock_guard lock(mutex);
-      // Workers run as the caller does, but each on one core, with a generator of its own, and
-      // outside of whatever module the caller is in: that path lives on the caller's stack. What
-      // counts for one thread counts nothing in them.
+      // Workers run with the caller's state, but each on one core and with a generator of its own.
+      // They are outside the caller's module, since its path is on the caller's stack. Counters
+      // that belong to one thread do not count in them.
       state = thread_state();
       state.grad_enabled = false;
       state.num_threads = 1;
@@ -116,15 +116,15 @@ struct LoaderCore::Workers {
       ready[slot] = batch;
       if (error) {
         errors[slot] = error;
-        count = std::min(count, batch + 1);  // what comes after it will not be wanted
+        count = std::min(count, batch + 1);  // later batches are not needed
       }
       arrived.notify_all();
     }
   }
 
-  // exit() begins by ending the thread's own objects. Static objects are next, and several threads
-  // that end them at once crash (calling exit() twice is undefined). So the first worker whose
-  // fetch calls it goes on, and others that do so meanwhile stay here until the process is gone.
+  // exit() first destroys the thread's own objects, then static objects; it crashes if several
+  // threads destroy these at once (calling exit() twice is undefined). So the first worker whose
+  // fetch calls exit() goes on, and others that call it meanwhile stay here until the process ends.
   struct OfThread {
     Workers* fetching = nullptr;
     bool exiting = false;  // this thread runs exit()
@@ -144,9 +144,9 @@ struct LoaderCore::Workers {
     }
   };
 
-  // Whether this is the destructor of a static loader, which exit() runs in some loader's worker:
-  // there no thread can be joined that may have called exit(), too. Such a thread need not come to
-  // its guard (from version 2.41 on, glibc makes it wait before), so the wait has an end.
+  // Whether this is the destructor of a static loader, run by an exit() in a worker of some loader.
+  // A thread that may also have called exit() cannot be joined there. It may never come to its
+  // guard (from version 2.41 on, glibc makes it wait before), so the wait is limited.
   bool are_left_by_exit() {
     const OfThread* const mine = of_thread.get();
     if (!mine || !mine->exiting) return false;
@@ -165,7 +165,7 @@ struct LoaderCore::Workers {
   LoaderCore& core;
   const int process = fork_count();
   std::mutex mutex;
-  std::condition_variable space;    // a slot is free, or it is time to go
+  std::condition_variable space;    // a slot is free, or the workers have to end
   std::condition_variable arrived;  // a batch is ready, or a worker is done
   ThreadState state;
   std::int64_t claimed = 0, taken = 0, count = 0;
@@ -200,11 +200,11 @@ LoaderCore::LoaderCore(std::int64_t dataset_size, DataLoaderOptions options, Fet
   if (options_.device.is_cpu()) {
     memory_.device = options_.device;
   } else {
-    runtime(options_.device);  // throws where there is none, now and not in a worker
+    runtime(options_.device);  // throws here if there is no such device, and not in a worker
     memory_.pinned = !options_.device_resident;
   }
-  // With workers: those ready ahead and the one in the caller's hands. Without: staging needs a
-  // second one, to fetch into while the device still copies the first.
+  // With workers: the prefetched batches and the one that the caller has. Without: staging needs a
+  // second slot, to fetch into it while the device still copies the first.
   slot_count_ = worker_count() > 0 ? options_.workers * options_.prefetch + 1 : staged() ? 2 : 1;
   if (staged()) {
     for (int i = 0; i < slot_count_; ++i) {
@@ -221,7 +221,7 @@ void LoaderCore::shut_down() noexcept {
   workers_.reset();
 }
 
-// In a child of fork() there are no such threads, and what they share is as they left it.
+// A child of fork() does not have these threads, and what they share is as they left it.
 void LoaderCore::forget_parents_workers() {
   if (workers_ && workers_->process != fork_count()) static_cast<void>(workers_.release());
 }
@@ -294,12 +294,11 @@ int LoaderCore::next() {
     std::exception_ptr error;
     {
       std::unique_lock lock(w.mutex);
-      const std::int64_t done = position_;  // batches the caller will not look at again
+      const std::int64_t done = position_;  // the caller does not use these batches again
       const bool wake = done > w.taken;
       w.taken = done;
       if (wake) w.space.notify_one();
-      // Looks at the workers alone: where one of them calls exit(), they stay, but this may be
-      // gone.
+      // Uses only the workers: if one of them calls exit(), they stay, but `this` may be destroyed.
       w.arrived.wait(lock,
                      [&w, slot, done] { return w.ready[static_cast<std::size_t>(slot)] == done; });
       error = std::exchange(w.errors[static_cast<std::size_t>(slot)], nullptr);
@@ -361,7 +360,7 @@ void LoaderCore::set_state(const std::string& text) {
              ", an epoch has ", batch_count());
   if (running) {
     std::vector<std::int64_t> order;
-    sampler_->order(sampler_seed, order);  // throws where it cannot
+    sampler_->order(sampler_seed, order);  // throws if it cannot
   }
   resume_ = running;
   unfinished_ = false;
@@ -373,14 +372,14 @@ void LoaderCore::set_state(const std::string& text) {
 void LoaderCore::stage(const Tensor& host, Tensor& device) {
   const Device target = options_.device;
   if (!device.defined() || device.shape() != host.shape() || device.dtype() != host.dtype()) {
-    const Scoped owner(&ThreadState::memory_owner, MemoryOwner::data);
+    const Scoped owner(&ThreadState::memory_owner, MemoryOwner::batches);
     device = empty(host.shape(), TensorOptions(host.dtype(), target));
   }
   if (host.is_contiguous()) {
     runtime(target).copy(device.raw_data(), target, host.raw_data(), host.device(),
                          static_cast<std::size_t>(host.numel()) * size_of(host.dtype()),
                          current_stream(target));
-    // A loader that ends early gives the memory back before it has been read.
+    // A loader that ends early frees the memory before it has been read.
     if (host.storage()->pinned()) host.storage()->record_stream(current_stream(target));
   } else {
     raw::copy_(device, host);

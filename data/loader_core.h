@@ -1,4 +1,4 @@
-// The part of the DataLoader that does not depend on the data set: order, threads, errors, staging.
+// The part of the DataLoader that is the same for all data sets: order, threads, errors, staging.
 #pragma once
 
 #include <cstdint>
@@ -60,7 +60,7 @@ class LoaderCore {
   /// Ends the epoch. No fetch is running when it returns.
   void stop_epoch() noexcept;
   /// For the end: no fetch runs when it returns. In a thread that runs exit(), it waits at most
-  /// some seconds for those of other workers, and these stay until the process is gone.
+  /// some seconds for the fetches of other workers, which then stay until the process ends.
   void shut_down() noexcept;
 
   std::string state() const;
@@ -68,9 +68,10 @@ class LoaderCore {
 
   // Staging, from the thread that calls next().
   bool staged() const { return options_.device.is_cuda() && !options_.device_resident; }
-  /// Scratch list, kept so that it is allocated only once.
+  /// Scratch memory, kept so that it is allocated only once.
   std::vector<Tensor>& stage_targets() { return stage_targets_; }
-  /// Queues the copy of one tensor to `device`, whose memory is used again if shape and dtype fit.
+  /// Queues the copy of one tensor to `device`, and reuses the memory of `device` if shape and
+  /// dtype fit.
   void stage(const Tensor& host, Tensor& device);
   /// Marks the slot's host memory as free once the copies queued so far are done.
   void staged_all(int slot);
@@ -92,7 +93,7 @@ class LoaderCore {
 
   // The running epoch.
   bool active_ = false;      // between start_epoch() and stop_epoch()
-  bool unfinished_ = false;  // begun and not at its end, even if its loop was left
+  bool unfinished_ = false;  // begun and not finished, even if its loop was left
   bool resume_ = false;      // set_state() was called: begin with its values
   std::uint64_t base_seed_ = 0;
   std::string sampler_seed_;

@@ -28,7 +28,7 @@ std::string find_file(const std::string& folder, const std::string& name) {
 template <class T>
 void fill_images(std::span<const std::int64_t> indices, const std::uint8_t* images,
                  std::int64_t pixels, const Normalize& normalize, T* out) {
-  // A shuffled order jumps where no hardware prefetcher follows: fetch two images ahead.
+  // A hardware prefetcher cannot follow a shuffled order: fetch two images ahead.
   constexpr std::size_t kAhead = 2;
   constexpr std::int64_t kCacheLine = 64;
   const float mean = normalize.mean.empty() ? 0 : normalize.mean[0];
@@ -74,7 +74,7 @@ Mnist::Batch Mnist::get_batch(std::span<const std::int64_t> indices) const {
 void Mnist::get_batch(std::span<const std::int64_t> indices, Batch& batch, const HostMemory& memory,
                       std::uint64_t epoch_seed) const {
   if (format_.transform) {
-    // `this` alone fits into a std::function without heap memory.
+    // A capture of only `this` fits into a std::function without heap memory.
     const auto load = [this](std::int64_t index, Picture& picture) -> std::int64_t {
       picture.height = static_cast<int>(images_.shape(1));
       picture.width = static_cast<int>(images_.shape(2));
@@ -87,7 +87,7 @@ void Mnist::get_batch(std::span<const std::int64_t> indices, Batch& batch, const
     };
     return batcher_.fill(indices, size(), load, batch, memory, epoch_seed);
   }
-  // Straight from the set into the batch.
+  // Directly from the set into the batch.
   for (const std::int64_t index : indices) {
     WEFT_CHECK(index >= 0 && index < size(), InvalidArgument, kOp, "index ", index,
                " is outside the ", size(), " images");

@@ -13,7 +13,7 @@ namespace weft::data {
 inline constexpr const char* kFashionMnistDir = "/usr/share/datasets/fashion-mnist";
 
 struct MnistOptions {
-  bool train = true;              ///< else the test set
+  bool train = true;              ///< false: the test set
   DType dtype = DType::f32;       ///< of the images in a batch: f32 or f64
   Transform transform = nullptr;  ///< as ImageFormat's
   Normalize normalize = {};       ///< as ImageFormat's; one value
@@ -37,7 +37,7 @@ class Mnist {
   /// Throws InvalidArgument for an index outside [0, size()) and, with a transform, for an empty
   /// list of indices. With a transform the epoch's seed is drawn from the thread's generator.
   Batch get_batch(std::span<const std::int64_t> indices) const;
-  /// The same into `batch`, in the given memory.
+  /// The same, but fills `batch`, in memory of the given kind.
   void get_batch(std::span<const std::int64_t> indices, Batch& batch, const HostMemory& memory,
                  std::uint64_t epoch_seed = 0) const;
 

@@ -9,7 +9,7 @@
 
 namespace weft::data {
 
-/// The most bytes that a transform makes a picture of.
+/// The largest picture, in bytes, that a transform makes.
 inline constexpr std::int64_t kMostPictureBytes = (std::int64_t{1} << 31) - 1;
 
 /// A picture that is being transformed: `planes` planes of height x width points with `depth` bytes

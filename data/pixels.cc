@@ -28,9 +28,9 @@ WEFT_AVX2 inline void store(double* out, __m256 values) {
   _mm256_storeu_pd(out + 4, _mm256_cvtps_pd(_mm256_extractf128_ps(values, 1)));
 }
 
-// A loader shares the cores with the training step, and for a small network the plain loop would be
-// a tenth of it. The division by 255 is done without dividing: one Newton step on the product with
-// the reciprocal gives the correctly rounded quotient for all 256 values (mnist_test.cc compares).
+// A loader shares the cores with the training step; for a small network the plain loop would take a
+// tenth of the step. Instead of a division by 255, one Newton step on the product with the
+// reciprocal gives the correctly rounded quotient for all 256 values (mnist_test.cc compares).
 template <class T, bool kNormalize>
 WEFT_AVX2 void scale_avx2(const std::uint8_t* in, T* out, std::int64_t n, float mean, float std) {
   constexpr std::int64_t kLanes = 8;
@@ -50,7 +50,7 @@ WEFT_AVX2 void scale_avx2(const std::uint8_t* in, T* out, std::int64_t n, float 
 }
 #endif
 
-// One loop for all channels: the compiler makes shuffles of it.
+// One loop over all channels, which the compiler turns into shuffles.
 [[gnu::always_inline]] inline void split_rgb_any(const std::uint8_t* in, std::uint8_t* planes,
                                                  std::int64_t n) {
   std::uint8_t* const second = planes + n;

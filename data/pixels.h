@@ -1,12 +1,12 @@
-// From bytes to floats. Internal to data/.
+// Converts bytes to floats. Internal to data/.
 #pragma once
 
 #include <cstdint>
 
 namespace weft::data {
 
-/// out[i] = (in[i] / 255 - mean) / std, each step rounded to f32 whatever T is (f32 or f64), as
-/// torchvision's ToTensor and Normalize do it.
+/// out[i] = (in[i] / 255 - mean) / std, with each step rounded to f32 for both types T (f32 and
+/// f64), as in torchvision's ToTensor and Normalize.
 template <class T>
 void scale_pixels(const std::uint8_t* in, T* out, std::int64_t n, float mean = 0, float std = 1);
 

@@ -14,7 +14,7 @@
 namespace weft::data {
 namespace {
 
-// Weights are multiples of 2^-22: the products with bytes, summed, still fit 32 bits.
+// Weights are multiples of 2^-22, so that sums of their products with bytes fit in 32 bits.
 constexpr int kWeightBits = 32 - 8 - 2;
 
 /// Output point i is the sum of weights[i * taps + k] * input point (first[i] + k), k < count[i].
@@ -26,7 +26,7 @@ struct Filter {
 
   void set(int in, int out) {
     const double scale = static_cast<double>(in) / out;
-    const double reach = std::max(scale, 1.0);  // of the triangle, to each side
+    const double reach = std::max(scale, 1.0);  // half the width of the triangle
     taps = static_cast<int>(std::ceil(reach)) * 2 + 1;
     const auto n = static_cast<std::size_t>(out);
     first.resize(n);
@@ -35,7 +35,7 @@ struct Filter {
     exact_.resize(static_cast<std::size_t>(taps));
     for (int i = 0; i < out; ++i) {
       const double center = (i + 0.5) * scale;
-      // Pillow rounds by adding a half and cutting off.
+      // Pillow rounds by adding a half and truncating.
       const int begin = std::max(static_cast<int>(center - reach + 0.5), 0);
       const int end = std::min(static_cast<int>(center + reach + 0.5), in);
       double sum = 0;
@@ -79,7 +79,7 @@ void filter_row(const Filter& filter, const std::uint8_t* in, std::uint8_t* out,
   }
 }
 
-/// Rows that lie one behind the other.
+/// Filters rows that are stored one after the other.
 template <int kDepth>
 void filter_rows_plain(const Filter& filter, const std::uint8_t* in, std::size_t in_row,
                        std::uint8_t* out, std::size_t out_row, std::size_t rows) {
@@ -97,19 +97,20 @@ WEFT_AVX2 inline std::int32_t load_four(const std::uint8_t* at) {
   return bytes;
 }
 
-/// Two points of three channels, and the byte behind each, as numbers.
+/// Two points of three channels, and the byte after each, as numbers.
 WEFT_AVX2 inline __m256i load_points(const std::uint8_t* one, const std::uint8_t* other) {
   return _mm256_cvtepu8_epi32(
       _mm_insert_epi32(_mm_cvtsi32_si128(load_four(one)), load_four(other), 1));
 }
 
-/// The same sums, of all channels and four rows at once: this pass would take longer than decoding.
+/// The same sums for all channels and four rows at once: otherwise this pass takes longer than
+/// decoding.
 WEFT_AVX2 void filter_rgb_rows_avx2(const Filter& filter, const std::uint8_t* in,
                                     std::size_t in_row, std::uint8_t* out, std::size_t out_row,
                                     std::size_t rows) {
   constexpr std::size_t kAtOnce = 4;
   std::size_t done = 0;
-  // Never the last row: behind its last point there may be no byte to read.
+  // Not the last row: there may be no readable byte after its last point.
   for (; done + kAtOnce < rows; done += kAtOnce, in += kAtOnce * in_row, out += kAtOnce * out_row) {
     const std::int32_t* weight = filter.weights.data();
     for (std::size_t x = 0; x < filter.first.size(); ++x, weight += filter.taps) {
@@ -122,8 +123,8 @@ WEFT_AVX2 void filter_rgb_rows_avx2(const Filter& filter, const std::uint8_t* in
         lower = _mm256_add_epi32(
             lower, _mm256_mullo_epi32(factor, load_points(point + 2 * in_row, point + 3 * in_row)));
       }
-      // To bytes, those below 0 and above 255 cut off; rows 0 and 2 in the lower half, 1 and 3
-      // above.
+      // Converts to bytes and clips to 0 and 255; rows 0 and 2 are in the lower half, 1 and 3 in
+      // the upper.
       const __m256i words = _mm256_packs_epi32(_mm256_srai_epi32(upper, kWeightBits),
                                                _mm256_srai_epi32(lower, kWeightBits));
       const __m256i bytes = _mm256_packus_epi16(words, words);
@@ -151,7 +152,7 @@ auto choose_filter_rgb_rows() {
 [[gnu::always_inline]] inline void mix_rows_any(const std::int32_t* weight, int count,
                                                 const std::uint8_t* in, std::size_t row_bytes,
                                                 std::uint8_t* out) {
-  // Few enough sums to stay in the registers of any machine.
+  // Few enough sums for the registers of any machine.
   constexpr std::size_t kAtOnce = 32;
   std::size_t x = 0;
   for (; x + kAtOnce <= row_bytes; x += kAtOnce) {
@@ -192,7 +193,7 @@ auto choose_mix_rows() {
   return mix_rows_plain;
 }
 
-// What a thread keeps for its next picture.
+// Memory that a thread keeps for its next picture.
 struct Filters {
   Filter rows, columns;
 };
@@ -234,8 +235,8 @@ void resample_columns(Picture& picture, int height) {
 }  // namespace
 
 void resample(Picture& picture, int height, int width) {
-  // Pillow 13's order, found by trying out sizes. Older ones always begin with the rows; where that
-  // is the other way round, rounding in between makes a level's difference.
+  // Pillow 13's order, found by trying sizes. Older versions always begin with the rows; where the
+  // orders differ, rounding in between changes results by one level.
   const std::int64_t rows_less = picture.height - height, columns_less = picture.width - width;
   if (rows_less > 0 && rows_less > 2 * columns_less) {
     resample_columns(picture, height);

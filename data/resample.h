@@ -6,8 +6,8 @@
 namespace weft::data {
 
 /// Makes the picture height x width with Pillow's bilinear filter (Image.resize, BILINEAR), which
-/// is wider the more the picture shrinks. The fixed-point arithmetic is the same, so the bytes are
-/// too.
+/// gets wider the more the picture shrinks. The fixed-point arithmetic is the same as Pillow's, so
+/// the bytes are equal.
 void resample(Picture& picture, int height, int width);
 
 }  // namespace weft::data

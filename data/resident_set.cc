@@ -55,7 +55,7 @@ void ResidentSet::fill(const Read& read) {
                "device_resident would freeze the random transforms of this set, which gives other "
                "samples each time; leave the option or the transforms off");
     if (begin == 0) {
-      std::int64_t bytes = 0;  // of a sample
+      std::int64_t bytes = 0;  // per sample
       for (const Tensor& part : parts[0]) bytes += bytes_of(part) / count;
       WEFT_CHECK(bytes == 0 || size_ <= limit_ / bytes, InvalidArgument, kOp,
                  "device_resident: ", size_, " samples of ", bytes,
@@ -64,7 +64,7 @@ void ResidentSet::fill(const Read& read) {
       for (const Tensor& part : parts[0]) {
         Shape shape = part.shape();
         shape[0] = size_;
-        const Scoped owner(&ThreadState::memory_owner, MemoryOwner::data);
+        const Scoped owner(&ThreadState::memory_owner, MemoryOwner::data_set);
         tensors_.push_back(empty(shape, TensorOptions(part.dtype(), device_)));
       }
     }

@@ -11,18 +11,18 @@
 
 namespace weft::data {
 
-/// What DataLoaderOptions::device_resident needs beside the data set itself.
+/// What DataLoaderOptions::device_resident needs besides the data set itself.
 class ResidentSet {
  public:
   ResidentSet(const DataLoaderOptions& options, std::int64_t size)
       : device_(options.device), limit_(options.device_resident_limit), size_(size) {}
 
-  /// Reads the tensors of these samples, one row per sample, with that seed. Pass 0 and pass 1 have
-  /// separate memory.
+  /// Reads the tensors of these samples, one row per sample, with the given seed. Pass 0 and pass 1
+  /// have separate memory.
   using Read = std::function<std::vector<Tensor>(std::span<const std::int64_t> indices,
                                                  std::uint64_t seed, int pass)>;
   /// Copies all samples to the device. Throws InvalidArgument for a data set above the limit, for
-  /// one that gives other samples with another seed, and for tensors without one row per sample.
+  /// one whose samples change with the seed, and for tensors without one row per sample.
   void fill(const Read& read);
 
   /// Copies the epoch's order to the device.

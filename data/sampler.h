@@ -20,7 +20,7 @@ class Sampler {
   /// which becomes a part of the loader's state.
   virtual std::string draw_seed(Generator& generator) const = 0;
   /// Replaces `order` by the epoch's indices. Throws InvalidArgument for text that draw_seed() did
-  /// not write, OutOfMemory where there is no memory for so many indices.
+  /// not write, OutOfMemory if there is no memory for the indices.
   virtual void order(const std::string& seed, std::vector<std::int64_t>& order) const = 0;
 };
 
@@ -51,13 +51,13 @@ class RandomSampler final : public Sampler {
   std::int64_t size_;
 };
 
-/// What torch.empty((), dtype=torch.int64).random_() draws: 63 bits.
+/// The number that torch.empty((), dtype=torch.int64).random_() draws: 63 bits.
 std::uint64_t draw_int64(Generator& generator);
 
-/// Makes room in `order` for `count` indices, which are to be written. Throws OutOfMemory.
+/// Gives `order` the size `count`; the caller then writes the indices. Throws OutOfMemory.
 void resize_order(std::vector<std::int64_t>& order, std::int64_t count);
 
-/// The number in a sampler's seed. Throws InvalidArgument for text that is no number.
+/// The number in a sampler's seed. Throws InvalidArgument for text that is not a number.
 std::uint64_t seed_number(const std::string& seed);
 
 }  // namespace weft::data

@@ -14,7 +14,7 @@ constexpr const char* kOp = "random_split";
 
 // random_split's rule (torch/utils/data/dataset.py).
 std::vector<std::int64_t> lengths_of(const std::vector<double>& fractions, std::int64_t size) {
-  // Of 1, for what the additions round.
+  // The sum may differ from 1 by this much, because additions round.
   constexpr double kTolerance = 1e-9;
   double sum = 0;
   for (const double share : fractions) {
@@ -26,7 +26,7 @@ std::vector<std::int64_t> lengths_of(const std::vector<double>& fractions, std::
   std::vector<std::int64_t> lengths;
   std::int64_t left = size;
   for (const double share : fractions) {
-    // As f64, of which the nearest to a large size may be above it, up to 2^63.
+    // In f64 the nearest number to a large size may be larger than it, up to 2^63.
     const double length = std::floor(static_cast<double>(size) * share);
     const bool fits = length < static_cast<double>(left);
     lengths.push_back(fits ? static_cast<std::int64_t>(length) : left);
@@ -48,7 +48,7 @@ void check_indices(std::span<const std::int64_t> indices, std::int64_t size) {
 }
 
 namespace {
-// Of the subsets that are being read one within another, the outermost first.
+// Buffers of the nested subsets that are being read, the outermost first.
 struct Buffers {
   std::vector<std::vector<std::int64_t>> all;
   std::size_t in_use = 0;

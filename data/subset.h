@@ -17,11 +17,11 @@ namespace detail {
 /// Throws InvalidArgument for an index outside [0, size).
 void check_indices(std::span<const std::int64_t> indices, std::int64_t size);
 
-/// from[i] for each i in `at`, in memory that the thread keeps, so that an epoch allocates nothing
-/// after the first one.
+/// from[i] for each i in `at`, in memory that the thread keeps, so that later epochs allocate
+/// nothing.
 class Chosen {
  public:
-  /// Throws as check_indices for `at`.
+  /// Throws like check_indices for `at`.
   Chosen(std::span<const std::int64_t> from, std::span<const std::int64_t> at);
   ~Chosen();
   Chosen(const Chosen&) = delete;
@@ -57,7 +57,7 @@ class Subset {
   Batch get_batch(std::span<const std::int64_t> indices) const {
     return set_->get_batch(detail::Chosen(indices_, indices).span());
   }
-  /// The same into `batch`, in the given memory if the set can.
+  /// The same, but fills `batch`, in memory of the given kind if the set can.
   void get_batch(std::span<const std::int64_t> indices, Batch& batch, const HostMemory& memory,
                  std::uint64_t epoch_seed) const {
     read_batch(*set_, detail::Chosen(indices_, indices).span(), batch, memory, epoch_seed);
@@ -70,8 +70,8 @@ class Subset {
 
 struct Split {
   std::vector<std::int64_t> lengths{};  ///< of the parts; their sum is the size of the data set
-  /// Instead of lengths: fractions of the data set with the sum 1. Lengths are rounded down; the
-  /// samples that are left go to the parts in turn, one each, beginning with the first part.
+  /// Instead of lengths: fractions of the data set with the sum 1. Lengths are rounded down; each
+  /// remaining sample goes to one part, beginning with the first part.
   std::vector<double> fractions{};
 };
 
@@ -82,7 +82,7 @@ std::vector<std::int64_t> split_lengths(const Split& split, std::int64_t size);
 /// torch.utils.data.random_split: disjoint parts of a permutation that is drawn from the generator,
 /// index for index as in PyTorch.
 ///   auto parts = data::random_split(data::Mnist(), {.fractions = {0.9, 0.1}});
-/// Throws what split_lengths does.
+/// Throws like split_lengths.
 template <Dataset Set>
 std::vector<Subset<Set>> random_split(Set set, const Split& split,
                                       Generator& generator = default_generator()) {

@@ -12,8 +12,7 @@ namespace weft::data {
 
 namespace detail {
 
-/// Makes each tensor row-major, copying it if needed. Throws what TensorDataset's constructor
-/// throws.
+/// Makes each tensor row-major, copying it if needed. Throws like TensorDataset's constructor.
 void check_rows(std::span<Tensor> tensors);
 /// y = these rows of x, which must be row-major. Throws InvalidArgument for a row outside x.
 void copy_rows(const Tensor& x, std::span<const std::int64_t> rows, Tensor& y,
@@ -49,7 +48,7 @@ class TensorDataset {
     get_batch(indices, batch, HostMemory());
     return batch;
   }
-  /// The same into `batch`, in the given memory.
+  /// The same, but fills `batch`, in memory of the given kind.
   void get_batch(std::span<const std::int64_t> indices, Batch& batch,
                  const HostMemory& memory) const {
     for (std::size_t i = 0; i < N; ++i) detail::copy_rows(tensors_[i], indices, batch[i], memory);

@@ -21,7 +21,7 @@ void check_padding(const char* op, int padding) {
   WEFT_CHECK(padding >= 0, InvalidArgument, op, "padding is ", padding, ", needs at least 0");
 }
 
-/// Of a picture that is to be made.
+/// Checks the size of a picture before it is made.
 void check_bytes(const char* op, const Picture& picture, std::int64_t height, std::int64_t width) {
   WEFT_CHECK(width <= kMostPictureBytes / picture.channels() / height, Shape, op, "a picture of ",
              height, " x ", width, " and ", picture.channels(), " channels takes more than ",
@@ -40,14 +40,14 @@ float draw_uniform(Generator& generator, double low, double high) {
   return value;
 }
 
-/// The window of height x width at (top, left), black where it reaches beyond the picture.
+/// The window of height x width at (top, left); black outside the picture.
 void crop(Picture& picture, int top, int left, int height, int width) {
   if (top == 0 && left == 0 && height == picture.height && width == picture.width) return;
   const auto depth = static_cast<std::size_t>(picture.depth);
   const std::size_t row_bytes = static_cast<std::size_t>(width) * depth;
   picture.spare.resize(row_bytes * static_cast<std::size_t>(height) *
                        static_cast<std::size_t>(picture.planes));
-  const int begin = std::clamp(-left, 0, width);  // of the columns inside the picture
+  const int begin = std::clamp(-left, 0, width);  // the columns inside the picture
   const int end = std::clamp(picture.width - left, begin, width);
   const std::size_t before = static_cast<std::size_t>(begin) * depth;
   const std::size_t inside = static_cast<std::size_t>(end - begin) * depth;
@@ -101,7 +101,7 @@ RandomCrop::RandomCrop(int height, int width, int padding)
 }
 
 void RandomCrop::operator()(Picture& picture, Generator& generator) const {
-  // As numbers of 64 bits; after the check of the larger side they fit in 32.
+  // In 64 bits; after the check of the larger side they fit in 32.
   const std::int64_t border = 2 * std::int64_t{padding_};
   const std::int64_t spare_rows = picture.height + border - height_;
   const std::int64_t spare_columns = picture.width + border - width_;
@@ -112,7 +112,7 @@ void RandomCrop::operator()(Picture& picture, Generator& generator) const {
              picture.height, " x ", picture.width, " with padding ", padding_, " has no window of ",
              height_, " x ", width_);
   check_bytes("random_crop", picture, height_, width_);
-  // torchvision draws nothing where there is no choice.
+  // torchvision draws nothing if there is only one place.
   if (spare_rows == 0 && spare_columns == 0)
     return crop(picture, -padding_, -padding_, height_, width_);
   const int top = draw_below(generator, static_cast<int>(spare_rows) + 1);
@@ -169,7 +169,7 @@ void CenterCrop::operator()(Picture& picture, Generator&) const {
   WEFT_CHECK(picture.height >= height_ && picture.width >= width_, Shape, "center_crop",
              "a picture of ", picture.height, " x ", picture.width, " has no window of ", height_,
              " x ", width_, "; Resize it first");
-  // Halves to the even side, as Python's round() does.
+  // Halves are rounded to even, as by Python's round().
   const auto middle = [](int n) { return static_cast<int>(std::nearbyint(n / 2.0)); };
   crop(picture, middle(picture.height - height_), middle(picture.width - width_), height_, width_);
 }
@@ -188,7 +188,7 @@ RandomResizedCrop::RandomResizedCrop(int height, int width, Range scale, Range r
 void RandomResizedCrop::operator()(Picture& picture, Generator& generator) const {
   check_bytes("random_resized_crop", picture, height_, width_);
   const double area = static_cast<double>(picture.height) * picture.width;
-  // torchvision's logarithms and exponentials are f32.
+  // torchvision computes logarithms and exponentials in f32.
   const float log_low = std::log(static_cast<float>(ratio_.low));
   const float log_high = std::log(static_cast<float>(ratio_.high));
   constexpr int kTries = 10;

@@ -11,10 +11,10 @@
 
 namespace weft::data {
 
-/// Changes a picture; random numbers come from the generator. Those of this file throw Shape where
-/// the picture would have more than kMostPictureBytes. A data set seeds it for every sample
-/// with the epoch's seed + the sample's index (ImageFormat), so the result depends neither on the
-/// number of workers nor on the batch size.
+/// Changes a picture; random numbers come from the generator. Transforms of this file throw Shape
+/// if the picture would have more than kMostPictureBytes. A data set seeds the generator for every
+/// sample with the epoch's seed + the sample's index (ImageFormat), so the result depends neither
+/// on the number of workers nor on the batch size.
 using Transform = std::function<void(Picture&, Generator&)>;
 
 /// Applies transforms one after the other.
@@ -28,8 +28,9 @@ class Compose {
 };
 
 /// Adds `padding` black points on each side of the picture and takes a window of height x width at
-/// a random place. As torchvision's for the same generator. Throws Shape for a picture that is too
-/// small even with the padding, InvalidArgument for a size below 1 or a padding below 0.
+/// a random place. The same as torchvision's for the same generator. Throws Shape for a picture
+/// that is too small even with the padding, InvalidArgument for a size below 1 or a padding below
+/// 0.
 class RandomCrop {
  public:
   RandomCrop(int height, int width, int padding);
@@ -50,8 +51,8 @@ class Pad {
   int padding_;
 };
 
-/// Mirrors the picture left to right with probability p. As torchvision's for the same generator.
-/// Throws InvalidArgument for p outside [0, 1].
+/// Mirrors the picture left to right with probability p. The same as torchvision's for the same
+/// generator. Throws InvalidArgument for p outside [0, 1].
 class RandomHorizontalFlip {
  public:
   explicit RandomHorizontalFlip(double p = 0.5);
@@ -63,7 +64,7 @@ class RandomHorizontalFlip {
 
 /// Resizes the picture to height x width; with one `size`, the shorter side gets it and the other
 /// follows in proportion (rounded down). Uses Pillow's bilinear filter, which averages when it
-/// shrinks, in Pillow's fixed-point arithmetic: the result is the same bit for bit. Throws
+/// shrinks, in Pillow's fixed-point arithmetic: the result is bit for bit the same. Throws
 /// InvalidArgument for a size below 1.
 class Resize {
  public:
@@ -75,7 +76,7 @@ class Resize {
   int height_, width_;  // width_ 0: height_ is the length of the shorter side
 };
 
-/// Takes the middle height x width of the picture. Throws Shape for a smaller picture,
+/// Takes the central height x width of the picture. Throws Shape for a smaller picture,
 /// InvalidArgument for a size below 1.
 class CenterCrop {
  public:
@@ -91,10 +92,10 @@ struct Range {
   double low, high;
 };
 
-/// Takes a random part of the picture and resizes it to height x width as Resize does. The part has
-/// a fraction of the area from the range `scale` and a width / height from `ratio` (log-uniform).
-/// As torchvision's for the same generator: after ten parts that do not fit, it takes the largest
-/// part in the middle with an allowed ratio. Throws InvalidArgument for a size below 1 and for
+/// Takes a random part of the picture and resizes it to height x width like Resize. The part has a
+/// fraction of the area from the range `scale` and a width / height from `ratio` (log-uniform). The
+/// same as torchvision's for the same generator: after ten parts that do not fit, it takes the
+/// largest central part with an allowed ratio. Throws InvalidArgument for a size below 1 and for
 /// ranges that are empty or not positive.
 class RandomResizedCrop {
  public:
@@ -110,8 +111,8 @@ class RandomResizedCrop {
   Range scale_, ratio_;
 };
 
-/// (x - mean) / std for every channel, where x is 0 to 1. Done last, when the bytes become floats.
-/// Without values x stays as it is.
+/// (x - mean) / std for every channel, where x is 0 to 1. Applied last, when the bytes become
+/// floats. Without values x is not changed.
 struct Normalize {
   std::vector<float> mean = {};
   std::vector<float> std = {};

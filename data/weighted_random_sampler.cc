@@ -50,7 +50,7 @@ void WeightedRandomSampler::order(const std::string& seed, std::vector<std::int6
 void WeightedRandomSampler::draw(Generator& generator, std::vector<std::int64_t>& order) const {
   const auto count = static_cast<std::size_t>(num_samples_);
   std::vector<double> keys(weights_.size());
-  // As PyTorch: a single sample comes by the way without replacement.
+  // As in PyTorch: a single sample is drawn without replacement.
   if (replacement_ && count > 1) {
     std::partial_sum(weights_.begin(), weights_.end(), keys.begin());
     const double sum = keys.back();
@@ -62,7 +62,7 @@ void WeightedRandomSampler::draw(Generator& generator, std::vector<std::int64_t>
     }
     return;
   }
-  // The largest of weight / Exp(1): the Gumbel trick (pytorch/pytorch#11931).
+  // The largest values of weight / Exp(1): the Gumbel trick (pytorch/pytorch#11931).
   for (std::size_t i = 0; i < keys.size(); ++i) {
     const double exponential = -std::log1p(-uniform(generator));
     keys[i] = weights_[i] > 0 ? weights_[i] / exponential : 0;

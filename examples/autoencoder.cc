@@ -12,10 +12,10 @@ void autoencoder(const train::Options& options) {
   if (train::show_model(options, model, {1, 1, 28, 28})) return;
   optim::Adam adam(model.parameters(), {.lr = options.lr});
   const data::Mnist images(options.data, {.dtype = options.dtype});
-  data::DataLoader loader(images, options.loader(images.size()));
+  data::DataLoader loader(images, options.loader());
   train::Step step(options, [&](const Tensor& x) {
     adam.zero_grad();
-    const Tensor loss = nn::mse_loss(train::in_shards(model, x, options.as_ranks).first, x);
+    const Tensor loss = nn::mse_loss(model(x).first, x);
     loss.backward();
     adam.step();
     return loss;
@@ -29,7 +29,7 @@ void autoencoder(const train::Options& options) {
   }
   if (recorder.interrupted()) return;
 
-  step.reset();  // the test needs memory, too
+  step.reset();  // frees memory for the test
   NoGrad no_grad;
   model.eval();
   auto test =

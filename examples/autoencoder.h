@@ -1,4 +1,4 @@
-// The convolutional autoencoder: 28x28 grey images through a code of 32 values and back.
+// The convolutional autoencoder: encodes 28x28 grey images as 32 values and decodes them.
 #pragma once
 
 #include <utility>
@@ -38,7 +38,7 @@ struct Autoencoder : nn::Module<Autoencoder> {
   }
 };
 
-/// The layers of the model, which they share, in a row: x [N,1,28,28] -> reconstruction.
+/// The layers of `model` as a chain that shares them: x [N,1,28,28] -> reconstruction.
 inline nn::Sequential layers(const Autoencoder& model) {
   const auto& [encoder, decoder] = std::tie(model.encoder, model.decoder);
   return {encoder.conv1, nn::ReLU(),    encoder.conv2, nn::ReLU(),

@@ -7,13 +7,13 @@
 
 using namespace weft;
 
-void autoencoder(const train::Options& options, const std::string& backend) {
-  const auto group = comm::init_process_group({.backend = backend});
+void autoencoder(const train::Options& options, const examples::DdpFlags& flags) {
+  const auto group = comm::init_process_group({.backend = flags.backend});
   const train::Ranks ranks = examples::ranks(group);
   examples::Autoencoder model;
   model.to(options.device, options.dtype);
   if (train::show_model(options, model, {1, 1, 28, 28})) return;
-  parallel::DistributedDataParallel ddp(model, group);
+  parallel::DistributedDataParallel ddp(model, group, examples::ddp_options(flags));
   optim::Adam adam(model.parameters(), {.lr = options.lr});
   const data::Mnist images(options.data, {.dtype = options.dtype});
   const auto sampler = examples::distributed_sampler(images.size(), options, ranks);
@@ -49,17 +49,17 @@ void autoencoder(const train::Options& options, const std::string& backend) {
     squared_error += nn::mse_loss(output, x).item<double>() * x.shape(0);
   });
   const double mse = ranks.sum({squared_error})[0] / test.dataset().size();
-  recorder.note(examples::costs(*group, ddp.stats()));
+  recorder.note(examples::costs(ranks, *group, ddp.stats()));
   recorder.finish(model, "mse", mse);
 }
 
 int main(int argc, char** argv) {
-  std::string backend = "auto";
+  examples::DdpFlags flags;
   return train::run(
       argc, argv,
       {.example = "autoencoder_ddp",
        .description = "Trains a convolutional autoencoder by several processes, see ./weft launch.",
        .local_rank = examples::local_rank},
-      [&](const train::Options& options) { autoencoder(options, backend); },
-      {examples::backend_flag(backend)});
+      [&](const train::Options& options) { autoencoder(options, flags); },
+      examples::ddp_flags(flags));
 }

@@ -42,7 +42,7 @@ void autoencoder(const train::Options& options, const examples::PipelineFlags& f
   if (recorder.interrupted()) return;
 
   NoGrad no_grad;
-  model.to(options.device);  // all stages: saving has put them together
+  model.to(options.device);  // all stages: saving has collected them
   model.eval();
   auto test = train::test_loader(
       data::Mnist(options.data, {.train = false, .dtype = options.dtype}), options,

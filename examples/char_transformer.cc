@@ -1,4 +1,4 @@
-// Trains a small transformer to write on a text, character by character. `./weft run
+// Trains a small transformer to continue a text, character by character. `./weft run
 // char_transformer --help` lists the options.
 #include "weft/examples/char_transformer.h"
 
@@ -14,8 +14,8 @@
 
 using namespace weft;
 
-/// `start`, not empty, and so many characters that the model goes on with, each drawn from its
-/// probabilities (softmax of logits / temperature) by the thread's generator.
+/// Returns `start`, which is not empty, and `count` more characters. Each is drawn by the thread's
+/// generator from the model's probabilities (softmax of logits / temperature).
 std::string write_on(examples::CharTransformer& model, const examples::Text& text,
                      const std::string& start, std::int64_t count, double temperature,
                      std::int64_t context) {
@@ -28,7 +28,8 @@ std::string write_on(examples::CharTransformer& model, const examples::Text& tex
     const std::vector<std::int64_t> last(numbers.end() - length, numbers.end());
     const Tensor logits = model(from_vector(last, {1, length}).to(device)).select(1, length - 1);
     const auto shares = softmax(logits.to(DType::f64) / temperature, 1).to_vector<double>();
-    // The first character up to which the probabilities add up to a number drawn from [0, 1).
+    // Takes the first character at which the sum of probabilities reaches a number drawn from [0,
+    // 1).
     double drawn = rand({1}, DType::f64).item<double>();
     std::size_t next = 0;
     while (next + 1 < shares.size() && drawn >= shares[next]) drawn -= shares[next++];
@@ -39,7 +40,7 @@ std::string write_on(examples::CharTransformer& model, const examples::Text& tex
   return result;
 }
 
-/// The docs of weft itself, where `./weft run` says where they are.
+/// The folder with weft's own docs, if `./weft run` has set it.
 std::string docs_folder() {
   const char* const root = std::getenv("WEFT_ROOT");
   return root ? std::string(root) + "/docs" : "docs";
@@ -53,7 +54,7 @@ void char_transformer(const train::Options& options, examples::TransformerOption
   model.to(options.device, options.dtype);
   const std::string begin =
       start.empty() ? std::string(1, text.character(text.numbers()[0])) : start;
-  for (const char c : begin) text.number(c);  // throws before the training, not after it
+  for (const char c : begin) text.number(c);  // throws here, before the training
   const std::span<const std::int64_t> all(text.numbers());
   const std::size_t tested = all.size() / 10;
   const examples::Windows windows(all.first(all.size() - tested), net.context);
@@ -83,7 +84,7 @@ void char_transformer(const train::Options& options, examples::TransformerOption
   }
   if (recorder.interrupted()) return;
 
-  step.reset();  // the test needs memory, too
+  step.reset();  // frees memory for the test
   const NoGrad no_grad;
   model.eval();
   auto test =

@@ -1,4 +1,4 @@
-// A transformer that reads text character by character and says which one comes next.
+// A transformer that reads a text character by character and predicts the next one.
 #pragma once
 
 #include <cstdint>
@@ -8,23 +8,23 @@
 namespace weft::examples {
 
 struct TransformerOptions {
-  std::int64_t characters = 0;  ///< how many different ones there are
-  std::int64_t context = 64;    ///< the longest text it looks at
-  std::int64_t width = 64;      ///< numbers for each character, in every layer
+  std::int64_t characters = 0;  ///< number of different characters
+  std::int64_t context = 64;    ///< the longest text that the model reads
+  std::int64_t width = 64;      ///< numbers per character in every layer
   std::int64_t heads = 4;
   std::int64_t layers = 2;
 };
 
-/// A table that starts as U(-0.1, 0.1), which draws the same bits here and in PyTorch; normal ones
-/// would differ in the last.
+/// A table with values U(-0.1, 0.1), which are the same bits here and in PyTorch; normal values
+/// would differ in the last bits.
 inline nn::Embedding table(std::int64_t rows, std::int64_t width) {
   nn::Embedding table(rows, width);
   nn::init::uniform_(table.weight, -0.1, 0.1);
   return table;
 }
 
-/// x [N,L,width] -> [N,L,width]: attention to itself and to what stands before, then a layer for
-/// each character alone; both add to what there was.
+/// x [N,L,width] -> [N,L,width]: attention of each character to itself and the ones before, then a
+/// layer for each character by itself. The results of both are added to their input.
 class TransformerBlock : public nn::Module<TransformerBlock> {
  public:
   explicit TransformerBlock(const TransformerOptions& o)
@@ -46,8 +46,9 @@ class TransformerBlock : public nn::Module<TransformerBlock> {
   nn::Sequential mlp;
 };
 
-/// Numbers of characters i64 [N,L], L up to the context -> logits of the next one [N,L,characters],
-/// from those up to it. The layers are those of GPT-2 (Radford et al., 2019), without dropout.
+/// Numbers of characters i64 [N,L], L up to the context -> logits of the next character
+/// [N,L,characters], each from the characters up to there. The layers are those of GPT-2 (Radford
+/// et al., 2019), without dropout.
 class CharTransformer : public nn::Module<CharTransformer> {
  public:
   explicit CharTransformer(const TransformerOptions& o)

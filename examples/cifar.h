@@ -1,4 +1,4 @@
-// The images of the convolutional net's programs.
+// The images for the programs of the convolutional net.
 #pragma once
 
 #include "weft/train/options.h"
@@ -6,7 +6,7 @@
 
 namespace weft::examples {
 
-/// CIFAR-10's in the folder --data, or as many made-up ones for "--data fake". Throws Io.
+/// CIFAR-10's images in the folder --data, or as many generated ones for "--data fake". Throws Io.
 inline data::ImageSet cifar(const train::Options& options, bool train) {
   if (options.data != "fake")
     return data::ImageSet(
@@ -16,7 +16,7 @@ inline data::ImageSet cifar(const train::Options& options, bool train) {
                      {.first = train ? 0 : 50'000, .format = {.dtype = options.dtype}}));
 }
 
-/// Throws Io where the images are not there: before the model takes gigabytes of memory.
+/// Throws Io if the images are missing, before the model takes gigabytes of memory.
 inline void check_cifar(const train::Options& options) {
   if (!options.summary) cifar(options, false);
 }

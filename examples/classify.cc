@@ -1,5 +1,5 @@
-// Inference in a program of one's own: `classify MODEL.safetensors IMAGE` says which of the ten
-// classes a 28x28 picture (PNG or JPEG) is, by the weights that `./weft run mlp` leaves behind.
+// Inference in a program outside weft: `classify MODEL.safetensors IMAGE` says to which of the ten
+// classes a 28x28 picture (PNG or JPEG) belongs, with the weights that `./weft run mlp` has saved.
 #include <cstdio>
 #include <vector>
 
@@ -17,7 +17,7 @@ int main(int argc, char** argv) try {
   const io::Image image = io::read_image(argv[2]);
   WEFT_CHECK(image.width == 28 && image.height == 28, Shape, "classify", argv[2], ": ", image.width,
              " x ", image.height, " pixels, expected 28 x 28");
-  std::vector<float> pixels;  // of three equal channels the first
+  std::vector<float> pixels;  // the first of three equal channels
   for (std::size_t i = 0; i < image.pixels.size(); i += 3)
     pixels.push_back(image.pixels[i] / 255.F);
   const Tensor p = softmax(model(from_vector(pixels, {1, 1, 28, 28})), 1);

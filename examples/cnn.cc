@@ -28,12 +28,13 @@ void cnn(const train::Options& options, const examples::CnnOptions& net) {
   train::Recorder recorder(options);
   recorder.resume(model, loader, sgd);
   const auto test_model = [&] {
-    step.reset();  // the test needs memory, too
+    step.reset();  // frees memory for the test
     recorder.test("accuracy", train::accuracy(model, test));
   };
   while (recorder.next_epoch()) {
     for (auto& [x, label] : recorder.batches(loader)) recorder.step(step(x, label));
-    // Not in the middle of one: a test draws from the generator the rest of the epoch goes on with.
+    // Only after a complete epoch: a test draws from the generator that the rest of the epoch
+    // needs.
     if (loader.position() == 0) test_model();
     recorder.save(model, loader, sgd);
   }

@@ -8,7 +8,7 @@
 namespace weft::examples {
 
 struct CnnOptions {
-  double width_scale = 1;      ///< of all channels and of the hidden features, at least 1 each
+  double width_scale = 1;      ///< factor for all channels and hidden features; at least 1 is left
   std::int64_t hidden = 8000;  ///< features of the first linear layer
 };
 

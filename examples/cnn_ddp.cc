@@ -10,14 +10,14 @@
 using namespace weft;
 
 void cnn(const train::Options& options, const examples::CnnOptions& net,
-         const std::string& backend) {
-  const auto group = comm::init_process_group({.backend = backend});
+         const examples::DdpFlags& flags) {
+  const auto group = comm::init_process_group({.backend = flags.backend});
   const train::Ranks ranks = examples::ranks(group);
   examples::check_cifar(options);
   nn::Sequential model = examples::cnn(net);
   model.to(options.device, options.dtype);
   if (train::show_model(options, model, {1, 3, 32, 32})) return;
-  parallel::DistributedDataParallel ddp(model, group);
+  parallel::DistributedDataParallel ddp(model, group, examples::ddp_options(flags));
   const data::ImageSet images = examples::cifar(options, true);
   const auto sampler = examples::distributed_sampler(images.size(), options, ranks);
   data::DataLoader loader(images, options.loader(sampler));
@@ -39,19 +39,25 @@ void cnn(const train::Options& options, const examples::CnnOptions& net,
   while (recorder.next_epoch()) {
     sampler->set_epoch(recorder.epoch());
     for (auto& [x, label] : recorder.batches(loader)) recorder.step(step(x, label));
-    // Not in the middle of one: a test draws from the generator the rest of the epoch goes on with.
+    // Only after a complete epoch: a test draws from the generator that the rest of the epoch
+    // needs.
     if (loader.position() == 0) recorder.test("accuracy", train::accuracy(model, test, ranks));
     recorder.save(model, loader, sgd, ddp);
   }
   if (recorder.interrupted()) return;
   if (loader.position() > 0) recorder.test("accuracy", train::accuracy(model, test, ranks));
-  recorder.note(examples::costs(*group, ddp.stats()));
+  recorder.note(examples::costs(ranks, *group, ddp.stats()));
   recorder.finish(model);
 }
 
 int main(int argc, char** argv) {
   examples::CnnOptions net;
-  std::string backend = "auto";
+  examples::DdpFlags flags;
+  std::vector<train::Flag> all_flags = examples::ddp_flags(flags);
+  all_flags.push_back(
+      {"--width-scale", &net.width_scale, "times the width of every layer: 1/16, 0.25, 1"});
+  all_flags.push_back(
+      {"--hidden", &net.hidden, "features of the first linear layer: 8000, or 5000 for a GPU"});
   return train::run(
       argc, argv,
       {.example = "cnn_ddp",
@@ -65,8 +71,5 @@ int main(int argc, char** argv) {
        .data_help = "folder of CIFAR-10's binary files, or fake for made-up images",
        .log_every = 100,
        .keep_checkpoints = true},
-      [&](const train::Options& options) { cnn(options, net, backend); },
-      {{"--width-scale", &net.width_scale, "times the width of every layer: 1/16, 0.25, 1"},
-       {"--hidden", &net.hidden, "features of the first linear layer: 8000, or 5000 for a GPU"},
-       examples::backend_flag(backend)});
+      [&](const train::Options& options) { cnn(options, net, flags); }, all_flags);
 }

@@ -33,7 +33,8 @@ void cnn(train::Options options, const examples::CnnOptions& net, const std::str
   recorder.resume(model, loader, sgd);
   while (recorder.next_epoch()) {
     for (auto& [x, label] : recorder.batches(loader)) recorder.step(step(x, label));
-    // Not in the middle of one: a test draws from the generator the rest of the epoch goes on with.
+    // Only after a complete epoch: a test draws from the generator that the rest of the epoch
+    // needs.
     if (loader.position() == 0) recorder.test("accuracy", train::accuracy(model, test));
     recorder.save(model, loader, sgd);
   }

@@ -16,7 +16,7 @@ struct DcganOptions {
 
 void dcgan(const train::Options& options, const DcganOptions& net) {
   const int size = std::stoi(net.image_size);
-  // Drawn on the CPU, so that a seed means the same on every device.
+  // Drawn on the CPU, so that a seed gives the same numbers on every device.
   const auto noise = [&](std::int64_t count) {
     return randn({count, net.latent, 1, 1}, options.dtype).to(options.device);
   };
@@ -29,7 +29,7 @@ void dcgan(const train::Options& options, const DcganOptions& net) {
   if (train::show_model(options, gan.discriminator, {1, 1, size, size})) return;
   optim::Adam adam_d(gan.discriminator.parameters(), {.lr = options.lr, .beta1 = 0.5});
   optim::Adam adam_g(gan.generator.parameters(), {.lr = options.lr, .beta1 = 0.5});
-  // 28x28 with a black margin, from -1 to 1 as tanh gives it.
+  // 28x28 with a black margin, scaled to -1 to 1 like the output of tanh.
   data::DataLoader loader(
       data::Mnist(options.data, {.dtype = options.dtype,
                                  .transform = data::Compose({data::Pad(2), data::Resize(size)}),
@@ -56,8 +56,7 @@ void dcgan(const train::Options& options, const DcganOptions& net) {
     gan.eval();
     const std::string epoch = std::to_string(recorder.epoch());
     io::write_png(recorder.path("samples-epoch-" + epoch + ".png"),
-                  train::image_grid((gan.generator(fixed_noise) + 1) / 2, 8,
-                                    "always from the same noise: epoch " + epoch));
+                  train::image_grid((gan.generator(fixed_noise) + 1) / 2));
     gan.train();
   }
   if (!recorder.interrupted()) recorder.finish(gan);

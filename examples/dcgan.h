@@ -1,5 +1,5 @@
 // DCGAN (Radford, Metz and Chintala, 2015): a generator of images and a discriminator that tells
-// them from real ones, as in PyTorch's tutorial.
+// generated images from real ones, as in PyTorch's tutorial.
 #pragma once
 
 #include "weft/weft.h"
@@ -20,8 +20,8 @@ inline void dcgan_init(nn::ModuleBase& net) {
   });
 }
 
-/// z [N,latent,1,1] -> images [N,1,size,size] in (-1,1), size a power of 2 from 8. The channels
-/// halve as the side doubles, down to `width` at size/2.
+/// z [N,latent,1,1] -> images [N,1,size,size] in (-1,1); size is a power of 2, at least 8. The
+/// number of channels halves when the side doubles, down to `width` at size/2.
 struct Generator : nn::Module<Generator> {
   nn::Sequential main;
 
@@ -41,7 +41,7 @@ struct Generator : nn::Module<Generator> {
   Tensor forward(const Tensor& z) { return main(z); }
 };
 
-/// images [N,1,size,size] -> logits [N]: the generator's way back.
+/// images [N,1,size,size] -> logits [N]: the layers of the generator in reverse.
 struct Discriminator : nn::Module<Discriminator> {
   nn::Sequential main;
 
@@ -72,8 +72,8 @@ struct Gan : nn::Module<Gan> {
         discriminator(child("discriminator", Discriminator(size, width))) {}
 };
 
-/// Teaches the discriminator to tell `real` from `fake`; returns its loss. Fakes count as data
-/// here: nothing goes back into the generator.
+/// Trains the discriminator to tell `real` from `fake`; returns its loss. Here fakes are only data:
+/// no gradient reaches the generator.
 inline Tensor train_discriminator(Gan& gan, optim::Adam& adam, const Tensor& real,
                                   const Tensor& fake) {
   adam.zero_grad();
@@ -85,8 +85,9 @@ inline Tensor train_discriminator(Gan& gan, optim::Adam& adam, const Tensor& rea
   return loss;
 }
 
-/// Teaches the generator, which made `fake`, to have it taken for real; returns its loss. The
-/// gradient passes through the discriminator, which learns nothing: its weights require none.
+/// Trains the generator, which made `fake`, so that the discriminator takes it for real; returns
+/// its loss. The gradient passes through the discriminator, whose weights require none and do not
+/// change.
 inline Tensor train_generator(Gan& gan, optim::Adam& adam, const Tensor& fake) {
   gan.discriminator.requires_grad(false);
   adam.zero_grad();

@@ -20,7 +20,7 @@ void dcgan(const train::Options& options, const DcganOptions& net, const std::st
   const parallel::Horovod hvd = parallel::horovod_init({.backend = backend});
   const train::Ranks ranks = examples::ranks(hvd.group());
   const int size = std::stoi(net.image_size);
-  // Drawn on the CPU, so that a seed means the same on every device.
+  // Drawn on the CPU, so that a seed gives the same numbers on every device.
   const auto noise = [&](std::int64_t count) {
     return randn({count, net.latent, 1, 1}, options.dtype).to(options.device);
   };
@@ -38,7 +38,7 @@ void dcgan(const train::Options& options, const DcganOptions& net, const std::st
   parallel::DistributedOptimizer adam_g(
       hvd, optim::Adam(gan.generator.parameters(), {.lr = options.lr, .beta1 = 0.5}),
       gan.generator.named_parameters());
-  // 28x28 with a black margin, from -1 to 1 as tanh gives it.
+  // 28x28 with a black margin, scaled to -1 to 1 like the output of tanh.
   const data::Mnist images(options.data,
                            {.dtype = options.dtype,
                             .transform = data::Compose({data::Pad(2), data::Resize(size)}),
@@ -58,7 +58,7 @@ void dcgan(const train::Options& options, const DcganOptions& net, const std::st
   while (recorder.next_epoch()) {
     sampler->set_epoch(recorder.epoch());
     for (auto& [real, label] : recorder.batches(loader)) {
-      // The noise of all ranks, as one process would draw it, and of that this rank's.
+      // Draws the noise of all ranks as one process would, and takes this rank's part of it.
       const std::int64_t count = real.shape(0);
       const Tensor z = noise(hvd.size() * count).narrow(0, hvd.rank() * count, count);
       const auto [loss_d, loss_g] = step(real, z);
@@ -69,8 +69,7 @@ void dcgan(const train::Options& options, const DcganOptions& net, const std::st
     NoGrad no_grad;
     gan.eval();
     const std::string epoch = std::to_string(recorder.epoch());
-    const io::Image samples = train::image_grid((gan.generator(fixed_noise) + 1) / 2, 8,
-                                                "always from the same noise: epoch " + epoch);
+    const io::Image samples = train::image_grid((gan.generator(fixed_noise) + 1) / 2);
     if (hvd.rank() == 0) {
       const BusyScope busy("save");
       io::write_png(recorder.path("samples-epoch-" + epoch + ".png"), samples);
@@ -78,7 +77,7 @@ void dcgan(const train::Options& options, const DcganOptions& net, const std::st
     gan.train();
   }
   if (recorder.interrupted()) return;
-  recorder.note(examples::costs({hvd.group()->traffic(), adam_d.traffic(), adam_g.traffic()},
+  recorder.note(examples::costs(ranks, {hvd.group()->traffic(), adam_d.traffic(), adam_g.traffic()},
                                 {adam_d.stats(), adam_g.stats()}));
   recorder.finish(gan);
 }

@@ -1,10 +1,12 @@
-// What the programs of several devices of one process have in common.
+// Shared by the programs that use several devices of one process.
 #pragma once
 
 #include <charconv>
+#include <cstdio>
 #include <string>
 #include <vector>
 
+#include "weft/core/runtime/cores.h"
 #include "weft/train/memory_table.h"
 #include "weft/train/metrics.h"
 #include "weft/train/options.h"
@@ -12,7 +14,7 @@
 
 namespace weft::examples {
 
-/// The numbers in "0,1"; none for another text.
+/// The numbers in "0,1"; empty for any other text.
 inline std::vector<int> device_numbers(const std::string& text) {
   std::vector<int> numbers;
   const char* at = text.data();
@@ -39,7 +41,7 @@ inline train::Flag devices_flag(std::string& devices) {
           }};
 }
 
-/// Of the kind of options.device.
+/// Devices of the same kind as options.device.
 inline std::vector<Device> listed_devices(const train::Options& options, const std::string& text) {
   std::vector<Device> list;
   for (const int number : device_numbers(text)) list.emplace_back(options.device.type, number);
@@ -49,18 +51,28 @@ inline std::vector<Device> listed_devices(const train::Options& options, const s
   return list;
 }
 
-/// Of the kind of options.device, which becomes the first of them.
+/// Says so if `count` devices or ranks have fewer cores.
+inline void tell_of_shared_cores(int count, const char* what) {
+  if (count > core_count()) {
+    std::printf("%d %s share %d cores: they wait for a core, not only for each other\n", count,
+                what, core_count());
+  }
+}
+
+/// Devices of the same kind as options.device, which becomes the first of them.
 inline std::vector<Device> devices(train::Options& options, const std::string& text) {
   std::vector<Device> list = listed_devices(options, text);
-  if (list.size() == 1 && list[0].is_cpu()) {
-    std::printf("one device; --host-devices 2 splits the CPU in two\n");
+  if (list.size() == 1) {
+    std::printf("one device: nothing runs beside it%s\n",
+                list[0].is_cpu() ? "; --host-devices 2 splits the CPU in two" : "");
   }
   options.device = list[0];
+  if (list[0].is_cpu()) tell_of_shared_cores(static_cast<int>(list.size()), "devices");
   return list;
 }
 
-/// The first two, for the parts of a model; options.device becomes the first of them. Throws
-/// InvalidArgument where there is but one.
+/// The first two devices, for the parts of a model; options.device becomes the first of them.
+/// Throws InvalidArgument if there is only one.
 inline std::vector<Device> two_devices(train::Options& options, const std::string& text) {
   std::vector<Device> list = listed_devices(options, text);
   WEFT_CHECK(list.size() >= 2 && !(list[0] == list[1]), InvalidArgument, options.example,
@@ -73,7 +85,7 @@ inline std::vector<Device> two_devices(train::Options& options, const std::strin
   return list;
 }
 
-/// The peak of each device, for metrics.json.
+/// The peak memory of each device, for metrics.json.
 inline train::TestFigures peaks(const std::vector<Device>& devices) {
   train::TestFigures figures;
   for (const Device device : devices) {

@@ -12,10 +12,10 @@ void mlp(const train::Options& options) {
   if (train::show_model(options, model, {1, 1, 28, 28})) return;
   optim::SGD sgd(model.parameters(), {.lr = options.lr});
   const data::Mnist images(options.data, {.dtype = options.dtype});
-  data::DataLoader loader(images, options.loader(images.size()));
+  data::DataLoader loader(images, options.loader());
   train::Step step(options, [&](const Tensor& x, const Tensor& label) {
     sgd.zero_grad();
-    const Tensor loss = nn::cross_entropy(train::in_shards(model, x, options.as_ranks), label);
+    const Tensor loss = nn::cross_entropy(model(x), label);
     loss.backward();
     sgd.step();
     return loss;
@@ -29,7 +29,7 @@ void mlp(const train::Options& options) {
   }
   if (recorder.interrupted()) return;
 
-  step.reset();  // the test needs memory, too
+  step.reset();  // frees memory for the test
   auto test =
       train::test_loader(data::Mnist(options.data, {.train = false, .dtype = options.dtype}),
                          options, {.batch_size = 500, .device = options.device});

@@ -7,13 +7,13 @@
 
 using namespace weft;
 
-void mlp(const train::Options& options, const std::string& backend) {
-  const auto group = comm::init_process_group({.backend = backend});
+void mlp(const train::Options& options, const examples::DdpFlags& flags) {
+  const auto group = comm::init_process_group({.backend = flags.backend});
   const train::Ranks ranks = examples::ranks(group);
   nn::Sequential model = examples::mlp();
   model.to(options.device, options.dtype);
   if (train::show_model(options, model, {1, 1, 28, 28})) return;
-  parallel::DistributedDataParallel ddp(model, group);
+  parallel::DistributedDataParallel ddp(model, group, examples::ddp_options(flags));
   optim::SGD sgd(model.parameters(), {.lr = options.lr});
   const data::Mnist images(options.data, {.dtype = options.dtype});
   const auto sampler = examples::distributed_sampler(images.size(), options, ranks);
@@ -39,12 +39,12 @@ void mlp(const train::Options& options, const std::string& backend) {
       train::test_loader(data::Mnist(options.data, {.train = false, .dtype = options.dtype}),
                          options, {.batch_size = 500, .device = options.device}, ranks);
   const double accuracy = train::accuracy(model, test, ranks);
-  recorder.note(examples::costs(*group, ddp.stats()));
+  recorder.note(examples::costs(ranks, *group, ddp.stats()));
   recorder.finish(model, "accuracy", accuracy);
 }
 
 int main(int argc, char** argv) {
-  std::string backend = "auto";
+  examples::DdpFlags flags;
   return train::run(
       argc, argv,
       {.example = "mlp_ddp",
@@ -52,6 +52,5 @@ int main(int argc, char** argv) {
        .local_rank = examples::local_rank,
        .batch_size = 64,
        .lr = 0.1},
-      [&](const train::Options& options) { mlp(options, backend); },
-      {examples::backend_flag(backend)});
+      [&](const train::Options& options) { mlp(options, flags); }, examples::ddp_flags(flags));
 }

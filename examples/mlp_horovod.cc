@@ -41,7 +41,7 @@ void mlp(const train::Options& options, const std::string& backend) {
       train::test_loader(data::Mnist(options.data, {.train = false, .dtype = options.dtype}),
                          options, {.batch_size = 500, .device = options.device}, ranks);
   const double accuracy = train::accuracy(model, test, ranks);
-  recorder.note(examples::costs({hvd.group()->traffic(), sgd.traffic()}, {sgd.stats()}));
+  recorder.note(examples::costs(ranks, {hvd.group()->traffic(), sgd.traffic()}, {sgd.stats()}));
   recorder.finish(model, "accuracy", accuracy);
 }
 

@@ -1,5 +1,6 @@
-// The table of the walk-through on model parallelism and pipelines, rerun: the autoencoder on one
-// device, in two parts, and as a pipeline of two stages. `./weft run p4_table --host-devices 2`.
+// Measures the table of the walk-through on model parallelism and pipelines again: the autoencoder
+// on one device, in two parts, and as a pipeline of two stages. `./weft run p4_table --host-devices
+// 2`.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -24,16 +25,16 @@ using nlohmann::json;
 namespace {
 
 constexpr std::int64_t kEpochs = 10;
-// Of a row that is timed and not run in full: it ends earlier than --limit-steps where steps are
-// slow.
+// For a row that is not run in full: if steps are slow, it ends after this time and before
+// --limit-steps.
 constexpr double kMostSeconds = 15;
 constexpr int kFewestSteps = 6;
 
 struct Row {
   std::string name;
-  int chunks;  // 0: no pipeline
+  int chunks;  // 0: not a pipeline
   parallel::Recompute checkpoint;
-  double published;  // seconds of ten epochs on two RTX 3090
+  double published;  // seconds for ten epochs on two RTX 3090
 };
 using enum parallel::Recompute;
 const std::vector<Row> kRows = {
@@ -51,7 +52,7 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-/// A training step of one row: the model where the row has it, and what it takes.
+/// The training step of one row: the model, as the row divides it, and what the step needs.
 class Work {
  public:
   Work(const Row& row, const train::Options& options, const std::vector<Device>& devices,
@@ -87,7 +88,8 @@ class Work {
     adam_->step();
   }
 
-  /// What is known of the pipeline beside its times: bubbles, and milliseconds of a micro-batch.
+  /// Adds what is known about the pipeline besides its times: bubbles, and milliseconds per
+  /// micro-batch.
   void describe(json& result) {
     if (!pipe_) return;
     bubbles_.erase(bubbles_.begin(),
@@ -112,7 +114,7 @@ class Work {
   std::vector<double> bubbles_;
 };
 
-/// Nothing where a signal comes: the row would be of fewer steps than it says.
+/// Nothing if a signal comes: the row would have fewer steps than it says.
 std::optional<json> run_row(const Row& row, const train::Options& options,
                             const std::vector<Device>& devices, const data::Mnist& images,
                             std::int64_t batch, bool full) {
@@ -152,7 +154,7 @@ std::optional<json> run_row(const Row& row, const train::Options& options,
       });
       if (train::interrupted()) return std::nullopt;
       all_seconds += took;
-      // The first two choose kernels and fill the caches.
+      // The first two steps choose kernels and fill the caches.
       if (steps++ < 2) continue;
       times.push_back(took);
       seconds += took;
@@ -198,7 +200,7 @@ std::string explain(const json& row) {
 void table(const train::Options& given, const std::string& names, const std::string& groups,
            bool full) {
   train::Options options = given;
-  // The table is about two devices, so a CPU that nobody has split becomes two.
+  // The table needs two devices, so a CPU that the user has not split becomes two.
   if (options.device.is_cpu() && options.host_devices == 0 && host_device_count() == 1) {
     set_host_devices(2);
   }

@@ -1,4 +1,4 @@
-// What the pipeline programs have in common beside devices.h.
+// Shared by the pipeline programs, besides devices.h.
 #pragma once
 
 #include <cstddef>
@@ -23,7 +23,8 @@ struct PipelineFlags {
   std::string schedule_file = "none";
 };
 
-/// `schedule`: the name of that flag, where a program has another one of that name.
+/// `schedule`: the name of the schedule's flag, for programs that use --schedule for something
+/// else.
 inline std::vector<train::Flag> schedule_flags(PipelineFlags& values,
                                                const std::string& schedule = "--schedule") {
   return {{"--chunks", &values.chunks, "micro-batches of a batch"},
@@ -32,8 +33,10 @@ inline std::vector<train::Flag> schedule_flags(PipelineFlags& values,
            "which of them are computed again for their backward",
            {"never", "except_last", "always"}},
           {schedule, &values.schedule, "in which order", parallel::schedule_names()},
-          {schedule + "-file", &values.schedule_file,
-           "in the order of this file, which ./weft schedule writes"}};
+          {.name = schedule + "-file",
+           .value = &values.schedule_file,
+           .help = "in the order of this file, which ./weft schedule writes",
+           .excludes = {"--chunks", "--checkpoint", schedule}}};
 }
 
 inline std::vector<train::Flag> flags(PipelineFlags& values,
@@ -43,9 +46,10 @@ inline std::vector<train::Flag> flags(PipelineFlags& values,
   return all;
 }
 
-/// Stages of about the same time for a micro-batch like `sample`, by the numbers of their layers.
-/// With --deterministic of about the same memory: a resumed run then has the same stages, and adds
-/// up the gradients of its replicas in the same order. Says where it cuts.
+/// Divides the layers into stages of about the same time for a micro-batch like `sample`; returns
+/// the numbers of their layers. With --deterministic the stages have about the same memory instead:
+/// then a resumed run has the same stages, and adds the gradients of its replicas in the same
+/// order. Prints where it cuts.
 inline std::vector<std::size_t> stage_sizes(const nn::Sequential& layers, const Tensor& sample,
                                             std::size_t stages) {
   const bool timed = !thread_state().deterministic;
@@ -62,7 +66,7 @@ inline std::vector<std::size_t> stage_sizes(const nn::Sequential& layers, const 
   return sizes;
 }
 
-/// What the flags say; without devices.
+/// The options that the flags give; without devices.
 inline parallel::PipelineOptions pipeline_options(const PipelineFlags& flags) {
   parallel::PipelineOptions options{.chunks = static_cast<int>(flags.chunks),
                                     .checkpoint = parallel::parse_recompute(flags.checkpoint),
@@ -79,19 +83,20 @@ inline std::vector<std::int64_t> micro_batches(const PipelineFlags& flags,
   return parallel::part_sizes(batch_size, static_cast<std::size_t>(chunks));
 }
 
-/// For so many devices or ranks: one each, or two for the interleaved schedule.
+/// The number of stages for `devices` devices or ranks: one each, or two for the interleaved
+/// schedule.
 inline std::size_t stage_count(const parallel::PipelineOptions& options, std::size_t devices) {
   if (options.actions) return static_cast<std::size_t>(options.actions->stages);
   return devices * (options.schedule == "interleaved" ? 2 : 1);
 }
 
-/// The layers, in stages on these devices.
+/// A pipeline of the layers, in stages on these devices.
 inline parallel::Pipeline pipeline(const nn::Sequential& layers, const Tensor& sample,
                                    const std::vector<Device>& devices, const PipelineFlags& flags) {
   parallel::PipelineOptions options = pipeline_options(flags);
   options.devices = devices;
   const auto sizes = stage_sizes(layers, sample, stage_count(options, devices.size()));
-  for (const Device device : devices) reset_peak_memory(device);  // the layers ran on the first
+  for (const Device device : devices) reset_peak_memory(device);  // of the measurement
   return parallel::Pipeline(parallel::cut(layers, sizes), std::move(options));
 }
 

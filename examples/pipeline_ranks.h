@@ -1,4 +1,4 @@
-// What programs have in common whose pipelines go over several processes.
+// Shared by the programs whose pipelines use several processes.
 #pragma once
 
 #include <cstddef>
@@ -17,12 +17,12 @@
 
 namespace weft::examples {
 
-/// The ranks of a run as `replicas` pipelines of the same length: of p stages ranks 0 to p - 1 are
-/// the first, p to 2 p - 1 the second ...
+/// Divides the ranks of a run into `replicas` pipelines of the same length: with p stages, ranks 0
+/// to p - 1 are the first one, p to 2 p - 1 the second, and so on.
 struct PipelineRanks {
   std::shared_ptr<comm::ProcessGroup> world;
-  std::shared_ptr<comm::ProcessGroup> pipeline;  ///< those that this rank shares its batches with
-  std::shared_ptr<comm::ProcessGroup> replicas;  ///< those with the same stages; null: one pipeline
+  std::shared_ptr<comm::ProcessGroup> pipeline;  ///< the ranks of this rank's pipeline
+  std::shared_ptr<comm::ProcessGroup> replicas;  ///< ranks with the same stages; null: one pipeline
   int replica = 0;                               ///< the number of this rank's pipeline
 
   PipelineRanks(const std::shared_ptr<comm::ProcessGroup>& all, std::int64_t count) : world(all) {
@@ -46,16 +46,16 @@ struct PipelineRanks {
     replicas = mine_of(length, n, 1, length);
   }
 
-  int count() const { return world->size() / pipeline->size(); }  ///< of the pipelines
+  int count() const { return world->size() / pipeline->size(); }  ///< number of pipelines
 
-  /// For the recorder: each pipeline has batches of its own.
+  /// For the recorder, which needs to know that only pipelines have batches of their own.
   train::Ranks for_recorder() const {
     train::Ranks ranks = examples::ranks(world);
     ranks.batches = count();
     return ranks;
   }
 
-  /// What this rank has sent so far, for metrics.json; `pipe`: of these groups.
+  /// The bytes that this rank has sent so far, for metrics.json. `pipe` uses these groups.
   train::TestFigures bytes_sent(const parallel::Pipeline& pipe) const {
     std::int64_t bytes = world->traffic().bytes_sent + pipe.traffic().bytes_sent;
     if (pipeline != world) bytes += pipeline->traffic().bytes_sent;
@@ -63,23 +63,26 @@ struct PipelineRanks {
     return {{"bytes_sent", static_cast<double>(bytes)}};
   }
 
-  /// This pipeline's share of `size` images. The same on all of its ranks, whatever numbers their
-  /// stages draw.
+  /// This pipeline's share of `size` images. It is the same on all ranks of the pipeline, whatever
+  /// random numbers their stages draw.
   std::shared_ptr<data::DistributedSampler> sampler(std::int64_t size,
                                                     const train::Options& options) const {
     return distributed_sampler(size, options, {.rank = replica, .size = count()});
   }
 };
 
-/// The layers, in stages on the ranks; rank 0 measures them and cuts.
+/// A pipeline of the layers, in stages on the ranks; rank 0 measures the layers and decides where
+/// to cut.
 inline parallel::Pipeline pipeline(const nn::Sequential& layers, const Tensor& sample,
                                    const PipelineRanks& ranks, const PipelineFlags& flags) {
   parallel::PipelineOptions options = pipeline_options(flags);
-  options.devices = {sample.device()};  // of its own stages
+  options.devices = {sample.device()};  // only for its own stages
   options.group = ranks.pipeline;
   options.replicas = ranks.replicas;
   std::string text;
   if (ranks.world->rank() == 0) {
+    if (sample.device().is_cpu())
+      tell_of_shared_cores(comm::launch_environment().local_size, "ranks");
     const auto count = stage_count(options, static_cast<std::size_t>(ranks.pipeline->size()));
     for (const std::size_t size : stage_sizes(layers, sample, count)) {
       text += std::to_string(size) + ' ';
@@ -91,8 +94,8 @@ inline parallel::Pipeline pipeline(const nn::Sequential& layers, const Tensor& s
   return parallel::Pipeline(parallel::cut(layers, sizes), std::move(options));
 }
 
-/// The model as train::Recorder::save() and resume() want it: whole, on every rank. finish() takes
-/// the model itself, which the last save() has put together.
+/// The model in the form that train::Recorder::save() and resume() need: whole, on every rank.
+/// finish() takes the model itself, which the last save() has collected.
 template <class Model>
 class WholeModel {
  public:
@@ -108,7 +111,7 @@ class WholeModel {
   parallel::Pipeline& pipe_;
 };
 
-/// An optimiser likewise.
+/// The same for an optimiser.
 template <class O>
 class WholeOptimizer {
  public:

@@ -1,4 +1,4 @@
-// What the programs of several processes have in common.
+// Shared by the programs that use several processes.
 #pragma once
 
 #include <algorithm>
@@ -26,7 +26,32 @@ inline train::Flag backend_flag(std::string& backend) {
           {"auto", "shm", "gloo", "ring", "nccl"}};
 }
 
-/// This process's number on its host, by the launcher.
+/// What the programs with DistributedDataParallel can be told about it.
+struct DdpFlags {
+  std::string backend = "auto";
+  double bucket_cap_mb = 0;  ///< 0: the default
+  std::string comm_hook = "none";
+};
+
+inline std::vector<train::Flag> ddp_flags(DdpFlags& values) {
+  return {backend_flag(values.backend),
+          {"--bucket-cap-mb", &values.bucket_cap_mb,
+           "MiB of gradients at which a bucket is full; without: 1 for the first, 25 for others"},
+          {"--comm-hook",
+           &values.comm_hook,
+           "how buckets are averaged: bf16_compress sends half the bytes of f32",
+           {"none", "bf16_compress"}}};
+}
+
+/// The options that the flags give.
+inline parallel::DistributedDataParallelOptions ddp_options(const DdpFlags& flags) {
+  parallel::DistributedDataParallelOptions options;
+  if (flags.bucket_cap_mb > 0) options.bucket_cap_mb = flags.bucket_cap_mb;
+  if (flags.comm_hook == "bf16_compress") options.comm_hook = parallel::bf16_compress;
+  return options;
+}
+
+/// This process's number on its host, from the launcher.
 inline int local_rank() { return comm::launch_environment().local_rank; }
 
 /// The ranks of `group`, for the recorder and for tests.
@@ -37,8 +62,8 @@ inline train::Ranks ranks(const std::shared_ptr<comm::ProcessGroup>& group) {
           .gather = [group](const std::string& text) { return group->all_gather_object(text); }};
 }
 
-/// This rank's share of `size` images. --seed is the weights'; the order's stays 0, as PyTorch
-/// programs have it.
+/// This rank's share of `size` images. --seed is only for the weights; the seed of the order stays
+/// 0, as in PyTorch programs.
 inline std::shared_ptr<data::DistributedSampler> distributed_sampler(std::int64_t size,
                                                                      const train::Options& options,
                                                                      const train::Ranks& ranks) {
@@ -47,9 +72,9 @@ inline std::shared_ptr<data::DistributedSampler> distributed_sampler(std::int64_
                 .num_replicas = ranks.size, .rank = ranks.rank, .shuffle = options.shuffle});
 }
 
-/// Calls f(batch) for those of a test set's batches that this rank takes, every size-th one. As
-/// long as it takes: the other ranks, which may have fewer or none, wait for this one. When a
-/// signal comes, to whichever rank, all throw train::Interrupted, as train::top_accuracy does.
+/// Calls f(batch) for this rank's batches of a test set, every size-th one. There is no time limit:
+/// other ranks, which may have fewer batches or none, wait for this one. If a signal reaches any
+/// rank, all ranks throw train::Interrupted, as in train::top_accuracy.
 template <class Loader, class F>
 void own_batches(Loader& test, const train::Ranks& ranks, const F& f) {
   std::optional<BusyScope> busy("evaluation");
@@ -59,28 +84,38 @@ void own_batches(Loader& test, const train::Ranks& ranks, const F& f) {
     if (batch++ % ranks.size == ranks.rank) f(tensors);
   }
   busy.reset();
-  // Others may wait in the sum already: whoever stays away makes it fail.
+  // Other ranks may already wait in the sum, so this rank must take part in it.
   if (ranks.sum({train::interrupted() ? 1.0 : 0.0})[0] > 0) throw train::Interrupted();
 }
 
-/// What the ranks' talk has cost so far, for metrics.json (train/metrics.h says what each is).
-/// `traffic`: of each group that they talk by. `stats`: of each reduction of a step, as of two
-/// optimisers.
-inline train::TestFigures costs(std::initializer_list<comm::Traffic> traffic,
+/// The cost of communication so far, for metrics.json (train/metrics.h explains the figures). All
+/// ranks call it together. `traffic`: one entry per group that is used. `stats`: one entry per
+/// reduction in a step, for example one for each of two optimisers.
+inline train::TestFigures costs(const train::Ranks& ranks,
+                                std::initializer_list<comm::Traffic> traffic,
                                 std::initializer_list<parallel::ReducerStats> stats) {
-  double bytes_sent = 0, reduce_ms = 0, exposed_ms = 0;
+  double bytes_sent = 0, reduce_ms = 0, wait_ms = 0;
   for (const comm::Traffic& t : traffic) bytes_sent += static_cast<double>(t.bytes_sent);
   for (const parallel::ReducerStats& s : stats) {
     const auto steps = static_cast<double>(std::max<std::int64_t>(s.reductions, 1));
     reduce_ms += s.reduce_ms / steps;
-    exposed_ms += s.exposed_ms / steps;
+    wait_ms += s.exposed_ms / steps;
   }
-  return {{"bytes_sent", bytes_sent}, {"allreduce_ms", reduce_ms}, {"exposed_ms", exposed_ms}};
+  double exposed_ms = wait_ms;
+  if (ranks.size > 1) {
+    for (const std::string& text : ranks.gather(std::to_string(wait_ms))) {
+      exposed_ms = std::min(exposed_ms, std::stod(text));
+    }
+  }
+  return {{"bytes_sent", bytes_sent},
+          {"allreduce_ms", reduce_ms},
+          {"wait_ms", wait_ms},
+          {"exposed_ms", exposed_ms}};
 }
-/// Of DistributedDataParallel by one group.
-inline train::TestFigures costs(const comm::ProcessGroup& group,
+/// For a DistributedDataParallel that uses one group.
+inline train::TestFigures costs(const train::Ranks& ranks, const comm::ProcessGroup& group,
                                 const parallel::ReducerStats& stats) {
-  return costs({group.traffic()}, {stats});
+  return costs(ranks, {group.traffic()}, {stats});
 }
 
 }  // namespace weft::examples

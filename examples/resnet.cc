@@ -14,7 +14,7 @@ void resnet(const train::Options& options, const examples::ResNetFlags& flags) {
   if (flags.freeze == "all-but-fc") {
     model.requires_grad(false);
     model.fc.requires_grad(true);
-    model.eval();  // the running statistics stay as well
+    model.eval();  // the running statistics do not change either
   }
   if (train::show_model(options, model, {1, 3, flags.image_size, flags.image_size})) return;
   optim::SGD sgd(examples::trainable(model),
@@ -35,7 +35,7 @@ void resnet(const train::Options& options, const examples::ResNetFlags& flags) {
   train::Recorder recorder(options);
   recorder.resume(model, loader, sgd, *schedule);
   const auto test_model = [&] {
-    step.reset();  // the test needs memory, too
+    step.reset();  // frees memory for the test
     const std::vector<double> top = train::top_accuracy(model, test, {1, 5});
     recorder.test("top1", top[0]);
     recorder.test("top5", top[1]);

@@ -1,5 +1,5 @@
-// ResNet-18, -34, -50 and -101 as torchvision has them: the names of the weights, their first
-// values, and the stride in the 3x3 convolution of a bottleneck ("v1.5").
+// ResNet-18, -34, -50 and -101 as in torchvision: the names of the weights, their initial values,
+// and the stride in the 3x3 convolution of a bottleneck ("v1.5").
 #pragma once
 
 #include <array>
@@ -26,7 +26,7 @@ struct BasicBlock : nn::Module<BasicBlock> {
   nn::BatchNorm2d bn1;
   nn::Conv2d conv2;
   nn::BatchNorm2d bn2;
-  nn::Sequential downsample;  // x itself where there is nothing in it
+  nn::Sequential downsample;  // x itself if it is empty
 
   BasicBlock(std::int64_t in, std::int64_t planes, int stride)
       : conv1(child("conv1", conv3x3(in, planes, stride))),
@@ -55,7 +55,7 @@ struct Bottleneck : nn::Module<Bottleneck> {
   nn::BatchNorm2d bn2;
   nn::Conv2d conv3;
   nn::BatchNorm2d bn3;
-  nn::Sequential downsample;  // x itself where there is nothing in it
+  nn::Sequential downsample;  // x itself if it is empty
 
   Bottleneck(std::int64_t in, std::int64_t planes, int stride)
       : conv1(child("conv1", conv1x1(in, planes))),
@@ -122,7 +122,7 @@ struct ResNet : nn::Module<ResNet> {
   Tensor tail(const Tensor& x) { return fc(avgpool(layer4(layer3(x))).flatten(1)); }
 };
 
-/// The layers and blocks of the model, which they share, in a row of the model's mode.
+/// The layers and blocks of `model` as a chain that shares them, in the model's mode.
 inline nn::Sequential layers(const ResNet& model) {
   nn::Sequential row{model.conv1, model.bn1, nn::ReLU(), model.maxpool};
   for (const nn::Sequential* layer : {&model.layer1, &model.layer2, &model.layer3, &model.layer4}) {

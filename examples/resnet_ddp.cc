@@ -9,7 +9,7 @@
 using namespace weft;
 
 void resnet(const train::Options& options, const examples::ResNetFlags& flags,
-            const std::shared_ptr<comm::ProcessGroup>& group) {
+            const examples::DdpFlags& ddp_flags, const std::shared_ptr<comm::ProcessGroup>& group) {
   const train::Ranks ranks = examples::ranks(group);
   const examples::Images sets = examples::images(options, static_cast<int>(flags.image_size));
   examples::ResNet model = examples::resnet(
@@ -19,12 +19,12 @@ void resnet(const train::Options& options, const examples::ResNetFlags& flags,
   if (flags.freeze == "all-but-fc") {
     model.requires_grad(false);
     model.fc.requires_grad(true);
-    model.eval();  // the running statistics stay as well
+    model.eval();  // the running statistics do not change either
   }
   const auto of_norms = flags.sync_bn ? group->duplicate() : nullptr;
   if (of_norms) parallel::convert_sync_batchnorm(model, of_norms);
   if (train::show_model(options, model, {1, 3, flags.image_size, flags.image_size})) return;
-  parallel::DistributedDataParallel ddp(model, group);
+  parallel::DistributedDataParallel ddp(model, group, examples::ddp_options(ddp_flags));
   optim::SGD sgd(examples::trainable(model),
                  {.lr = options.lr, .momentum = 0.9, .weight_decay = 1e-4});
   const auto schedule = examples::make_schedule(flags.schedule, sgd, options.epochs);
@@ -45,7 +45,7 @@ void resnet(const train::Options& options, const examples::ResNetFlags& flags,
   train::Recorder recorder(options, ranks);
   recorder.resume(model, loader, sgd, *schedule, ddp);
   const auto test_model = [&] {
-    // The running statistics of the first rank, whose model is saved, are those that are tested.
+    // The tests use the running statistics of the first rank, whose model is saved.
     for (const auto& [name, buffer] : model.named_buffers()) group->broadcast(buffer, 0).wait();
     const std::vector<double> top = train::top_accuracy(model, test, {1, 5}, ranks);
     recorder.test("top1", top[0]);
@@ -63,11 +63,11 @@ void resnet(const train::Options& options, const examples::ResNetFlags& flags,
   if (recorder.interrupted()) return;
   if (loader.position() > 0) test_model();
   recorder.note(examples::costs(
-      {group->traffic(), of_norms ? of_norms->traffic() : comm::Traffic()}, {ddp.stats()}));
+      ranks, {group->traffic(), of_norms ? of_norms->traffic() : comm::Traffic()}, {ddp.stats()}));
   recorder.finish(model);
 }
 
-/// --batch-size and --workers are those of all ranks together.
+/// --batch-size and --workers count for all ranks together.
 train::Options share(train::Options options, std::int64_t ranks) {
   WEFT_CHECK(options.batch_size % ranks == 0, InvalidArgument, "resnet_ddp", "--batch-size ",
              options.batch_size, " cannot be shared by ", ranks, " ranks; use a multiple");
@@ -79,12 +79,13 @@ train::Options share(train::Options options, std::int64_t ranks) {
 int main(int argc, char** argv) {
   examples::ResNetFlags flags;
   std::int64_t nprocs = 2;
-  std::string init_method = "tcp://127.0.0.1:2568", backend = "auto";
+  std::string init_method = "tcp://127.0.0.1:2568";
+  examples::DdpFlags ddp_flags;
   std::vector<train::Flag> all_flags = examples::flags(flags);
   all_flags.push_back({"--nprocs", &nprocs, "processes to start, which share --batch-size"});
   all_flags.push_back(
       {"--init-method", &init_method, "where they meet: tcp://, file:// or env://"});
-  all_flags.push_back(examples::backend_flag(backend));
+  for (const train::Flag& flag : examples::ddp_flags(ddp_flags)) all_flags.push_back(flag);
   all_flags.push_back(
       {"--sync-bn", &flags.sync_bn, "batch norms take the statistics of all ranks' batches"});
   return train::run(
@@ -101,11 +102,11 @@ int main(int argc, char** argv) {
         const auto size = static_cast<int>(nprocs);
         const train::Options shared = share(options, nprocs);
         launch::spawn(argc, argv, size, [&](int rank) {
-          resnet(shared, flags,
+          resnet(shared, flags, ddp_flags,
                  comm::init_process_group({.init_method = init_method,
                                            .rank = rank,
                                            .world_size = size,
-                                           .backend = backend}));
+                                           .backend = ddp_flags.backend}));
         });
       },
       all_flags);

@@ -32,7 +32,7 @@ void resnet(train::Options options, const examples::ResNetFlags& flags, const st
   if (flags.freeze == "all-but-fc") {
     model.requires_grad(false);
     model.fc.requires_grad(true);
-    model.eval();  // the running statistics stay as well
+    model.eval();  // the running statistics do not change either
   }
   if (train::show_model(options, model, {1, 3, flags.image_size, flags.image_size})) return;
   optim::SGD sgd(examples::trainable(model),

@@ -17,7 +17,7 @@ void resnet(train::Options options, const examples::ResNetFlags& flags,
   if (flags.freeze == "all-but-fc") {
     model.requires_grad(false);
     model.fc.requires_grad(true);
-    model.eval();  // the running statistics stay as well
+    model.eval();  // the running statistics do not change either
   }
   if (train::show_model(options, model, {1, 3, flags.image_size, flags.image_size})) return;
   const std::vector<std::int64_t> micro_batches =
@@ -25,7 +25,7 @@ void resnet(train::Options options, const examples::ResNetFlags& flags,
   data::DataLoaderOptions loading = options.loader();
   if (flags.deferred_batch_norm) {
     parallel::convert_deferred_batch_norm(model, static_cast<int>(micro_batches.size()));
-    loading.drop_last = true;  // it may be of fewer micro-batches
+    loading.drop_last = true;  // the last batch may have fewer micro-batches
     WEFT_CHECK(sets.train.size() >= options.batch_size, InvalidArgument, "resnet_pipe",
                "--deferred-batch-norm leaves out what is no full batch, and there are only ",
                sets.train.size(), " images for --batch-size ", options.batch_size);

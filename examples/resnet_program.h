@@ -1,4 +1,4 @@
-// What the ResNet programs share beside the model: options, pictures, learning rates.
+// Shared by the ResNet programs besides the model: options, pictures, learning rates.
 #pragma once
 
 #include <cstdio>
@@ -15,7 +15,7 @@
 
 namespace weft::examples {
 
-/// Options of the ResNet programs beside those all have.
+/// Options of the ResNet programs besides the common ones.
 struct ResNetFlags {
   std::int64_t depth = 18;
   std::int64_t image_size = 224;
@@ -23,8 +23,8 @@ struct ResNetFlags {
   std::string weights = {};
   std::string freeze = "none";
   std::string schedule = "none";
-  bool sync_bn = false;              // of resnet_ddp alone
-  bool deferred_batch_norm = false;  // of resnet_pipe alone
+  bool sync_bn = false;              // only for resnet_ddp
+  bool deferred_batch_norm = false;  // only for resnet_pipe
 };
 
 inline std::vector<train::Flag> flags(ResNetFlags& values) {
@@ -45,8 +45,8 @@ struct Images {
   std::int64_t classes;
 };
 
-/// Pictures of the folders train and val in --data, or made-up ones for "--data fake". Throws Io
-/// without these folders, InvalidArgument when they are of other classes.
+/// Pictures of the folders train and val in --data, or generated ones for "--data fake". Throws Io
+/// without these folders, InvalidArgument if their classes differ.
 inline Images images(const train::Options& options, int size) {
   using namespace data;
   const Normalize normalize{{0.485F, 0.456F, 0.406F}, {0.229F, 0.224F, 0.225F}};
@@ -75,7 +75,8 @@ inline Images images(const train::Options& options, int size) {
   return {ImageSet(std::move(train)), ImageSet(std::move(test)), classes};
 }
 
-/// Weights of a file; fc keeps its first values when the file's tells other classes apart.
+/// Loads the weights of a file; fc keeps its initial values if the file has another number of
+/// classes.
 inline void load_weights(ResNet& model, const std::string& path) {
   io::NamedTensors weights = io::load_safetensors(path).tensors;
   for (auto& [name, value] : weights) {
@@ -85,14 +86,14 @@ inline void load_weights(ResNet& model, const std::string& path) {
   model.load_state_dict(weights);
 }
 
-/// What --freeze leaves.
+/// The parameters that --freeze leaves trainable.
 inline std::vector<Tensor> trainable(const ResNet& model) {
   std::vector<Tensor> parameters = model.parameters();
   std::erase_if(parameters, [](const Tensor& p) { return !p.requires_grad(); });
   return parameters;
 }
 
-/// --schedule
+/// The scheduler that --schedule names.
 inline std::unique_ptr<optim::LRScheduler> make_schedule(const std::string& name,
                                                          optim::Optimizer& sgd,
                                                          std::int64_t epochs) {

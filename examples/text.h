@@ -1,4 +1,4 @@
-// Text for char_transformer: files, numbers of characters, and the pieces it learns from.
+// Text for char_transformer: files, numbers of characters, and pieces for training.
 #pragma once
 
 #include <cstdint>
@@ -11,16 +11,16 @@
 
 namespace weft::examples {
 
-/// A text as numbers of its different bytes, in the order of their codes.
+/// A text in which each different byte has a number, in the order of the bytes' codes.
 class Text {
  public:
-  /// Throws InvalidArgument for an empty one.
+  /// Throws InvalidArgument for an empty text.
   explicit Text(const std::string& text);
 
   std::int64_t characters() const { return static_cast<std::int64_t>(alphabet_.size()); }
   const std::vector<std::int64_t>& numbers() const { return numbers_; }
   char character(std::int64_t number) const { return alphabet_[static_cast<std::size_t>(number)]; }
-  /// Throws InvalidArgument for a byte that the text has not.
+  /// Throws InvalidArgument for a byte that is not in the text.
   std::int64_t number(char character) const;
 
  private:
@@ -28,14 +28,15 @@ class Text {
   std::vector<std::int64_t> numbers_;
 };
 
-/// A file, or all files *.md and *.txt of a folder in the order of their names. Throws Io for none.
+/// Reads a file, or all files *.md and *.txt of a folder in the order of their names. Throws Io if
+/// there is none.
 std::string read_text(const std::string& path);
 
-/// Pieces of `context` characters that begin every half context, with what comes behind each
-/// character: {x, y} i64 [N,context].
+/// Pieces of `context` characters, one every half context, and the character after each of theirs:
+/// {x, y} i64 [N,context].
 class Windows {
  public:
-  /// Throws InvalidArgument where not even one fits.
+  /// Throws InvalidArgument if the text is too short for one piece.
   Windows(std::span<const std::int64_t> text, std::int64_t context);
   std::int64_t size() const { return size_; }
   std::pair<Tensor, Tensor> get_batch(std::span<const std::int64_t> indices) const;

@@ -38,7 +38,7 @@ std::int64_t count_records(const Format& format, std::uint64_t bytes, const std:
 
 CifarImages allocate(const Format& format, std::int64_t count) {
   const TensorOptions u8(DType::u8, Device());
-  const Scoped owner(&ThreadState::memory_owner, MemoryOwner::data);
+  const Scoped owner(&ThreadState::memory_owner, MemoryOwner::data_set);
   CifarImages set;
   set.images = empty({count, 3, 32, 32}, u8);
   set.labels = empty({count}, u8);
@@ -46,8 +46,8 @@ CifarImages allocate(const Format& format, std::int64_t count) {
   return set;
 }
 
-/// Takes the records in `bytes` apart; the first becomes image `at` of the set. `first` is its
-/// number in the file.
+/// Splits the records in `bytes`; the first one becomes image `at` of the set, and has the number
+/// `first` in the file.
 void unpack(const Format& format, std::span<const std::byte> bytes, CifarImages& set,
             std::int64_t at, std::int64_t first, const std::string& name) {
   const auto* record = reinterpret_cast<const std::uint8_t*>(bytes.data());

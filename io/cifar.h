@@ -24,12 +24,12 @@ struct CifarImages {
 
 /// Reads the records of all `paths`, one file after the other.
 ///
-/// Sizes are checked before anything is allocated: each file holds one or more whole records, all
-/// of them together not over 1 GiB. Throws Io naming the file and what is wrong, also for a label
-/// out of range.
+/// Sizes are checked before anything is allocated: each file must contain one or more whole
+/// records, and all together at most 1 GiB. Throws Io naming the file and what is wrong, also for a
+/// label out of range.
 CifarImages read_cifar(std::span<const std::string> paths, CifarKind kind);
 
-/// The same for one file's bytes in memory; `name` stands in for it in messages.
+/// The same for the bytes of one file in memory; `name` replaces the file's name in messages.
 CifarImages parse_cifar(std::span<const std::byte> bytes, CifarKind kind,
                         const std::string& name = "cifar data");
 

@@ -18,7 +18,7 @@ std::string reason(int error) { return std::generic_category().message(error); }
 }  // namespace
 
 FileReader::FileReader(std::string path, const char* op) : path_(std::move(path)), op_(op) {
-  // O_NONBLOCK: opening a pipe nobody writes to would wait for ever.
+  // O_NONBLOCK: opening a pipe without a writer would wait for ever.
   fd_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   WEFT_CHECK(fd_ >= 0, Io, op_, path_, ": cannot open: ", reason(errno));
   struct stat info;

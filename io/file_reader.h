@@ -1,4 +1,5 @@
-// Reading files that may be anything: only regular files, sizes known before the first byte.
+// Reads files that may be of any kind: only regular files, with the size known before the first
+// byte.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +10,7 @@
 namespace weft::io {
 
 /// A regular file opened for reading. Every failure is an Io error with the file's name and the
-/// system's reason; `op` is the format that asked ("safetensors").
+/// system's reason; `op` is the format that is being read ("safetensors").
 class FileReader {
  public:
   /// Throws Io for a missing file and for directories, pipes and devices, which could block or

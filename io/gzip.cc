@@ -17,7 +17,7 @@ struct GunzipStream::Impl {
   bool ended = false;
   std::array<std::byte, 64 * 1024> input;
 
-  /// Whether there is input left, after fetching more.
+  /// Reads more input if there is none; returns whether there is input.
   bool refill() {
     if (zlib.avail_in == 0 && !source_ended) {
       const std::size_t got = source.read(input);
@@ -62,8 +62,8 @@ std::size_t GunzipStream::read(std::span<std::byte> out) {
                    in.zlib.msg != nullptr ? in.zlib.msg : "needs a preset dictionary");
     }
   }
-  // Also when the last byte fitted exactly and zlib has yet to see the trailer, the next read()
-  // gets here: readers that expect the end ask for one byte more.
+  // Readers that expect the end ask for one byte more, so the next read() comes here even if the
+  // last byte fitted exactly and zlib has not seen the trailer yet.
   if (in.ended) {
     WEFT_CHECK(!in.refill(), Io, "gzip", in.name, ": bytes follow the end of the compressed data");
   }

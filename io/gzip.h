@@ -1,4 +1,4 @@
-// Streams of bytes, and inflating one without trusting it.
+// Streams of bytes, and inflating an untrusted one.
 #pragma once
 
 #include <cstddef>
@@ -17,11 +17,11 @@ class ByteStream {
   virtual std::size_t read(std::span<std::byte> out) = 0;
 };
 
-/// Inflates a gzip file of one member. It holds 64 KiB of input and zlib's window, never the
-/// output: the reader decides how much of that it wants.
+/// Inflates a gzip file of one member. It holds 64 KiB of input and zlib's window, never the whole
+/// output: the reader decides how much it wants.
 class GunzipStream final : public ByteStream {
  public:
-  /// `source` must outlive this; `name` is for messages.
+  /// `source` must outlive this object; `name` is for messages.
   GunzipStream(ByteStream& source, std::string name);
   ~GunzipStream() override;
   GunzipStream(const GunzipStream&) = delete;
@@ -36,7 +36,7 @@ class GunzipStream final : public ByteStream {
   std::unique_ptr<Impl> impl_;
 };
 
-/// Whether the bytes begin as a gzip member does.
+/// Whether the bytes begin like a gzip member.
 bool is_gzip(std::span<const std::byte> start);
 
 }  // namespace weft::io

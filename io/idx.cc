@@ -96,7 +96,7 @@ Header read_header(ByteStream& stream, const IdxOptions& options, const std::str
 }
 
 Tensor read_values(ByteStream& stream, const Header& header, const std::string& name) {
-  const Scoped owner(&ThreadState::memory_owner, MemoryOwner::data);
+  const Scoped owner(&ThreadState::memory_owner, MemoryOwner::data_set);
   Tensor values = empty(header.shape, TensorOptions(DType::u8, Device()));
   const std::span<std::byte> out(static_cast<std::byte*>(values.raw_data()), header.data_bytes);
   const std::size_t got = stream.read(out);
@@ -108,7 +108,7 @@ Tensor read_values(ByteStream& stream, const Header& header, const std::string& 
   return values;
 }
 
-/// `bytes`: the size of all that `stream` delivers; `start`: its first bytes.
+/// `bytes`: the size of everything that `stream` delivers; `start`: its first bytes.
 Tensor read_any(ByteStream& stream, std::span<const std::byte> start, std::uint64_t bytes,
                 const IdxOptions& options, const std::string& name) {
   WEFT_CHECK(bytes > 0, Io, kOp, name, ": empty file");
@@ -121,8 +121,8 @@ Tensor read_any(ByteStream& stream, std::span<const std::byte> start, std::uint6
   }
   GunzipStream inflated(stream, name);
   const Header header = read_header(inflated, options, name);
-  // Pictures deflate to a half or a tenth, deflate's extreme is 1:1032. Data of a few MB may do as
-  // it likes; a small file that promises hundreds of MB is a bomb or a lie.
+  // Pictures deflate to a half or a tenth; deflate's extreme is 1:1032. Data of a few MB may have
+  // any ratio; a small file that promises hundreds of MB is a bomb or wrong.
   constexpr std::uint64_t kUnsuspicious = 64 << 20;
   constexpr std::uint64_t kMostRatio = 64;
   WEFT_CHECK(header.data_bytes <= kUnsuspicious || header.data_bytes / kMostRatio <= bytes, Io, kOp,

@@ -26,7 +26,7 @@ struct IdxOptions {
 /// Throws Io naming the file and what is wrong, Unsupported for the format's other value types.
 Tensor read_idx(const std::string& path, const IdxOptions& options = {});
 
-/// The same for bytes in memory; `name` stands in for the file in messages.
+/// The same for bytes in memory; `name` replaces the file's name in messages.
 Tensor parse_idx(std::span<const std::byte> bytes, const IdxOptions& options = {},
                  const std::string& name = "idx data");
 

@@ -17,8 +17,8 @@ struct Image {
 };
 
 struct ImageOptions {
-  /// A picture is refused if decoding needs more memory than this, its pixels included; so is a
-  /// file of more bytes than this.
+  /// A picture is refused if decoding needs more memory than this, pixels included; so is a file
+  /// with more bytes than this.
   std::uint64_t max_bytes = std::uint64_t{224} << 20;
 };
 

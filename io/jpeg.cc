@@ -16,8 +16,8 @@ namespace {
 
 constexpr const char* kOp = "jpeg";
 
-// libjpeg reports an error by a function that must not return: it jumps back to guarded(), over C
-// frames only. What is jumped out of must have no destructor to run.
+// libjpeg reports an error by a function that must not return: ours jumps back to guarded(), only
+// over C frames. The code that is jumped over must have no destructors to run.
 struct Decoder {
   jpeg_decompress_struct info{};
   jpeg_error_mgr errors{};
@@ -33,7 +33,7 @@ struct Decoder {
     errors.output_message = [](j_common_ptr) {};
     info.client_data = this;
   }
-  ~Decoder() { jpeg_destroy_decompress(&info); }  // also fine when never created
+  ~Decoder() { jpeg_destroy_decompress(&info); }  // also allowed if it was never created
   Decoder(const Decoder&) = delete;
   Decoder& operator=(const Decoder&) = delete;
 
@@ -47,13 +47,13 @@ struct Decoder {
   static void warn(j_common_ptr common, int level) {
     if (level >= 0) return;  // a trace message
     const int code = common->err->msg_code;
-    // These leave every pixel as it was meant.
+    // These warnings leave every pixel correct.
     if (code == JWRN_EXTRANEOUS_DATA || code == JWRN_ADOBE_XFORM || code == JWRN_JFIF_MAJOR) return;
     fail(common);
   }
 
   // A progressive file may refine the picture in any number of scans of a few bytes each, and each
-  // passes over all of it. Encoders write about 10.
+  // scan processes the whole picture. Encoders write about 10.
   static void watch(j_common_ptr common) {
     constexpr int kMostScans = 100;
     Decoder& self = *static_cast<Decoder*>(common->client_data);
@@ -63,7 +63,7 @@ struct Decoder {
   }
 };
 
-/// Whether f() ran to its end, without an error of libjpeg's.
+/// Returns whether f() ran to its end without an error from libjpeg.
 template <class F>
 bool guarded(Decoder& decoder, F&& f) {
   if (setjmp(decoder.escape) != 0) return false;
@@ -83,7 +83,8 @@ bool guarded(Decoder& decoder, F&& f) {
   WEFT_THROW(Io, kOp, name, ": damaged: ", decoder.message);
 }
 
-// Adobe's files hold 255 - c, m, y, k. As Pillow converts: rgb = (1 - k) - (1 - k) cmy, in bytes.
+// Adobe's files contain 255 - c, m, y, k. Converts like Pillow: rgb = (1 - k) - (1 - k) cmy, in
+// bytes.
 void cmyk_to_rgb(const std::uint8_t* in, std::uint8_t* out, std::int64_t n) {
   for (std::int64_t i = 0; i < n; ++i, in += 4, out += 3) {
     const int white = in[3];
@@ -114,7 +115,7 @@ Image parse_jpeg(std::span<const std::byte> bytes, const ImageOptions& options,
   const std::uint64_t image_bytes = 3 * pixels;
   WEFT_CHECK(image_bytes <= options.max_bytes, Io, kOp, name, ": claims ", info.image_width, " x ",
              info.image_height, " pixels, over the limit of ", options.max_bytes, " bytes");
-  // A block of 8 x 8 costs a bit at the least, and none covers more than 32 x 32 pixels.
+  // A block of 8 x 8 needs at least one bit, and none covers more than 32 x 32 pixels.
   constexpr std::uint64_t kUnsuspicious = 1 << 22, kMostPerByte = 8 * 32 * 32;
   WEFT_CHECK(pixels <= kUnsuspicious || pixels / kMostPerByte <= bytes.size(), Io, kOp, name, ": ",
              bytes.size(), " bytes claim to hold ", info.image_width, " x ", info.image_height,

@@ -1,4 +1,4 @@
-// What a safetensors file says beside its tensors.
+// The texts in a safetensors file besides its tensors.
 #pragma once
 
 #include <map>

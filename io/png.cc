@@ -16,9 +16,9 @@ namespace {
 
 constexpr const char* kOp = "png";
 
-// The simplified interface would blend alpha and apply gamma, so reading takes the classic one. It
-// reports an error by a function that must not return: that jumps back to guarded(), over C frames
-// only. What is jumped out of must have no destructor to run.
+// libpng's simplified interface would blend alpha and apply gamma, so reading uses the classic one.
+// It reports an error by a function that must not return: ours jumps back to guarded(), only over C
+// frames. The code that is jumped over must have no destructors to run.
 struct Decoder {
   png_structp png = nullptr;
   png_infop info = nullptr;
@@ -49,7 +49,7 @@ struct Decoder {
   }
 };
 
-/// Whether f() ran to its end, without an error of libpng's.
+/// Returns whether f() ran to its end without an error from libpng.
 template <class F>
 bool guarded(Decoder& decoder, F&& f) {
   if (setjmp(decoder.escape) != 0) return false;
@@ -68,7 +68,7 @@ Image parse_png(std::span<const std::byte> bytes, const ImageOptions& options,
   const png_infop info = decoder.info;
   const auto read_header = [&] {
     png_set_read_fn(png, &decoder, Decoder::read);
-    // Text, profiles and the like are neither wanted nor worth inflating.
+    // Text, profiles and the like are not needed and not worth inflating.
     png_set_keep_unknown_chunks(png, PNG_HANDLE_CHUNK_NEVER, nullptr, -1);
     png_set_user_limits(png, 0x7fffffff, 0x7fffffff);  // the limit below is on the product
     png_read_info(png, info);
@@ -77,12 +77,12 @@ Image parse_png(std::span<const std::byte> bytes, const ImageOptions& options,
 
   const std::uint64_t width = png_get_image_width(png, info);
   const std::uint64_t height = png_get_image_height(png, info);
-  // Rows are put out one by one; an interlaced picture needs them all at once, and a pointer to
+  // Rows are decoded one by one; an interlaced picture needs all of them at once, and a pointer to
   // each.
   const std::uint64_t row_bytes = 3 * width + sizeof(png_bytep);
   WEFT_CHECK(height <= options.max_bytes / row_bytes, Io, kOp, name, ": claims ", width, " x ",
              height, " pixels, over the limit of ", options.max_bytes, " bytes");
-  // deflate gives at most 1032 bytes for one.
+  // deflate expands by a factor of at most 1032.
   constexpr std::uint64_t kMostRatio = 1032;
   WEFT_CHECK(png_get_rowbytes(png, info) * height / kMostRatio <= bytes.size(), Io, kOp, name, ": ",
              bytes.size(), " bytes claim to hold ", width, " x ", height, " pixels");
@@ -117,7 +117,7 @@ void write_png(const std::string& path, const Image& image) {
              image.height, " x ", image.channels, " needs ", row * image.height, " bytes, got ",
              image.pixels.size());
 
-  // libpng's simplified interface reports by return value; the classic one by longjmp.
+  // libpng's simplified interface reports errors by return value, the classic one by longjmp.
   png_image png;
   std::memset(&png, 0, sizeof png);
   png.version = PNG_IMAGE_VERSION;

@@ -1,4 +1,4 @@
-// Reading pictures of the formats that weft supports.
+// Reads pictures of the formats that weft supports.
 #pragma once
 
 #include <cstddef>
@@ -9,11 +9,11 @@
 
 namespace weft::io {
 
-/// Reads a JPEG or PNG file, as its first bytes say; always RGB (io/jpeg.h, io/png.h).
-/// Throws Io naming the file and what is wrong, also for any other format.
+/// Reads a JPEG or PNG file, according to its first bytes; always RGB (io/jpeg.h, io/png.h). Throws
+/// Io naming the file and what is wrong, also for any other format.
 Image read_image(const std::string& path, const ImageOptions& options = {});
 
-/// The same for bytes in memory; `name` stands in for the file in messages.
+/// The same for bytes in memory; `name` replaces the file's name in messages.
 Image parse_image(std::span<const std::byte> bytes, const ImageOptions& options = {},
                   const std::string& name = "image data");
 

@@ -42,11 +42,11 @@ bool is_checksum(const std::string& key) {
   return key == detail::kHeaderCrc || key.starts_with(detail::kTensorCrc);
 }
 
-/// Where the bytes come from: a file or memory.
+/// The source of the bytes: a file or memory.
 struct Source {
   virtual ~Source() = default;
   virtual std::uint64_t size() const = 0;
-  /// Within size().
+  /// The range must be within size().
   virtual void read(std::uint64_t offset, std::span<std::byte> out) const = 0;
 };
 
@@ -78,7 +78,7 @@ Tensor read_tensor(const Source& source, std::uint64_t data_begin, const TensorE
                entry.name, "\" does not match: the file is damaged");
   }
   if (entry.dtype == DType::boolean) {
-    // Any other byte read as a bool is undefined behaviour.
+    // Any other byte in a bool would be undefined behaviour.
     const auto bad = std::ranges::find_if(bytes, [](std::byte b) { return b > std::byte{1}; });
     WEFT_CHECK(bad == bytes.end(), Io, kSafetensors, name, ": value ", std::to_integer<int>(*bad),
                " in BOOL tensor \"", entry.name, '"');

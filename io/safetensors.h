@@ -29,13 +29,13 @@ struct SafetensorsFile {
 enum class ModulePrefix { keep, strip, add };
 
 struct LoadOptions {
-  Device device = Device();  ///< where the tensors go, wherever they lived when they were saved
+  Device device = Device();  ///< device of the tensors, whichever they were saved from
   ModulePrefix module_prefix = ModulePrefix::keep;
 };
 
-/// Writes through a temporary file (core/runtime/file.h): whatever happens, `path` is the old file
-/// or the whole new one. Tensors may be strided and on any device. Those with larger elements come
-/// first, so that all are aligned; those with elements of one size keep their order.
+/// Writes through a temporary file (core/runtime/file.h): after any failure, `path` is the old file
+/// or the complete new one. Tensors may be strided and on any device. Tensors with larger elements
+/// come first, so that all are aligned; those with elements of the same size keep their order.
 ///
 /// The metadata also gets a CRC-32 per tensor ("weft.crc32.NAME") and one of the header itself
 /// ("weft.header_crc32"). Other readers see them as plain metadata; a program that rewrites the
@@ -54,7 +54,7 @@ void save_safetensors(const std::string& path, const NamedTensors& tensors,
 /// InvalidArgument when stripping the prefix makes two names equal.
 SafetensorsFile load_safetensors(const std::string& path, const LoadOptions& options = {});
 
-/// The same for a file in memory; `name` stands in for the file in messages.
+/// The same for a file in memory; `name` replaces the file's name in messages.
 SafetensorsFile parse_safetensors(std::span<const std::byte> bytes, const LoadOptions& options = {},
                                   const std::string& name = "safetensors data");
 

@@ -1,4 +1,4 @@
-// The header of a safetensors file: parsing and checking it, writing it.
+// The header of a safetensors file: parses, checks and writes it.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 namespace weft::io::detail {
 
 inline constexpr const char* kSafetensors = "safetensors";
-inline constexpr std::uint64_t kMaxHeaderBytes = 100'000'000;  // the format's
+inline constexpr std::uint64_t kMaxHeaderBytes = 100'000'000;  // of the format
 inline constexpr std::size_t kMaxTensors = std::size_t{1} << 18;
 inline constexpr std::size_t kMaxNameBytes = 4096;
 inline constexpr std::string_view kTensorCrc = "weft.crc32.";
@@ -23,7 +23,7 @@ struct TensorEntry {
   std::string name;
   DType dtype = DType::f32;
   Shape shape;
-  std::uint64_t begin = 0;  ///< within the data
+  std::uint64_t begin = 0;  ///< offset in the data
   std::uint64_t end = 0;
 };
 
@@ -32,12 +32,12 @@ struct Header {
   Metadata metadata;
 };
 
-/// `text` is the header alone, `data_bytes` what follows it in the file. Throws as
+/// `text` is only the header, `data_bytes` the size of everything after it. Throws like
 /// load_safetensors.
 Header parse_header(std::string_view text, std::uint64_t data_bytes, const std::string& name);
 
-/// Header text, padded to a multiple of 8, with the checksum of itself filled in. Throws
-/// InvalidArgument for text that is not UTF-8.
+/// Header text, padded to a multiple of 8, including its own checksum. Throws InvalidArgument for
+/// text that is not UTF-8.
 std::string format_header(const Header& header);
 
 /// Eight lower-case hexadecimal digits.

@@ -15,7 +15,7 @@ const Backend& host_backend() {
 }  // namespace
 
 const Backend& backend(Device device) {
-  runtime(device);  // throws unless the device exists
+  runtime(device);  // throws if the device does not exist
   return device.is_cpu() ? host_backend() : *cuda_backend();
 }
 

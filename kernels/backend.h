@@ -19,20 +19,41 @@
 
 namespace weft {
 
+/// The families of kernels: the type of the table, and the name of the family's files on every
+/// floor.
+#define WEFT_FAMILIES(X)             \
+  X(ElementwiseKernels, elementwise) \
+  X(ReduceKernels, reduce)           \
+  X(MatmulKernels, matmul)           \
+  X(Conv2dKernels, conv)             \
+  X(PoolingKernels, pooling)         \
+  X(NormKernels, norm)               \
+  X(IndexingKernels, indexing)       \
+  X(SoftmaxKernels, softmax)         \
+  X(LossKernels, loss)               \
+  X(RandomKernels, random)           \
+  X(OptimKernels, optim)
+
 /// All kernels of a backend, by family. A null entry: the backend does not have this kernel.
 struct KernelTable {
-  ElementwiseKernels elementwise{};
-  ReduceKernels reduce{};
-  MatmulKernels matmul{};
-  Conv2dKernels conv2d{};
-  PoolingKernels pooling{};
-  NormKernels norm{};
-  IndexingKernels indexing{};
-  SoftmaxKernels softmax{};
-  LossKernels loss{};
-  RandomKernels random{};
-  OptimKernels optim{};
+#define X(Table, name) Table name{};
+  WEFT_FAMILIES(X)
+#undef X
 };
+
+// Each backend makes the table of each family in that family's file.
+#define X(Table, name)    \
+  namespace reference {   \
+  Table name##_kernels(); \
+  }                       \
+  namespace cpu {         \
+  Table name##_kernels(); \
+  }                       \
+  namespace cuda {        \
+  Table name##_kernels(); \
+  }
+WEFT_FAMILIES(X)
+#undef X
 
 struct Backend {
   Runtime* runtime = nullptr;
@@ -43,9 +64,9 @@ struct Backend {
 /// WEFT_SIMD=reference these are the kernels of the CPU.
 const KernelTable& reference_kernels();
 
-/// Never null. Its kernels are the fast ones, whatever WEFT_SIMD says.
+/// Never null. Always the fast kernels, whatever WEFT_SIMD is.
 const Backend* cpu_backend();
-/// Null where there is none: kernels/cuda_loader.cc.
+/// Null if there is none: kernels/cuda_loader.cc.
 const Backend* cuda_backend();
 
 /// The backend of a device. Throws Device if the device does not exist.
@@ -55,7 +76,7 @@ const Backend& backend(Device device);
 [[noreturn]] void throw_unsupported(const char* op, Device device, DType dtype);
 
 /// Returns an entry of the device's kernel table, for example
-///   kernel(x.device(), &KernelTable::conv2d, &Conv2dKernels::plan, "conv2d", x.dtype())
+///   kernel(x.device(), &KernelTable::conv, &Conv2dKernels::plan, "conv2d", x.dtype())
 /// Throws Unsupported if the backend does not have it, and Device. There is no silent fallback to
 /// another device.
 template <class Family, class Entry>

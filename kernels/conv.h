@@ -10,8 +10,8 @@
 
 namespace weft {
 
-/// Pairs are (height, width). As the arguments of torch.nn.functional.conv2d; none is above
-/// kMaxPixels.
+/// Pairs are (height, width). The same as the arguments of torch.nn.functional.conv2d; none is
+/// above kMaxPixels.
 struct Conv2dParams {
   std::array<std::int64_t, 2> stride = {1, 1};
   std::array<std::int64_t, 2> padding = {0, 0};
@@ -39,7 +39,7 @@ struct Conv2dArgs {
 
 class Conv2dPlan : public Plan {
  public:
-  /// The layout of the image that the pass writes: y (forward) or x (backward_data).
+  /// The wanted layout of the image that the pass writes: y (forward) or x (backward_data).
   MemoryFormat output_format = MemoryFormat::nchw;
 };
 
@@ -47,7 +47,7 @@ struct Conv2dKernels {
   /// Reads shapes, dtypes and strides of args, not the data. The strides of the output say which
   /// layout the caller would like; plan->output_format says which one run() writes. On the CPU
   /// these are the same. At the first use of a shape the candidates are timed and the fastest is
-  /// taken; with thread_state().deterministic, a fixed one.
+  /// kept; with thread_state().deterministic, a fixed one is used.
   PlanRef<Conv2dPlan> (*plan)(const Conv2dArgs& args);
   void (*run)(const Stream&, const Conv2dPlan&, const Conv2dArgs& args, void* workspace);
 };

@@ -1,4 +1,4 @@
-// What the library of the CUDA backend, libweft_cuda.so, offers to libweft.so, which opens it.
+// The functions of the CUDA backend's library, libweft_cuda.so, for libweft.so, which opens it.
 #pragma once
 
 #include <string>
@@ -10,16 +10,16 @@
 
 namespace weft {
 
-/// Both sides must agree on it: the version, and the sizes of what they share.
+/// Must be equal on both sides: the version, and the sizes of the types that they share.
 inline std::string cuda_library_stamp() {
   return detail::concat(kVersion, ' ', sizeof(Backend), ' ', sizeof(ThreadState));
 }
 
-/// The address of `name` in that library; null if it has none, or no library is open.
+/// The address of `name` in that library; null if it has none, or if no library is open.
 void* cuda_library_symbol(const char* name);
 
 }  // namespace weft
 
-/// Its cuda_library_stamp(), to be asked before anything else.
+/// The library's cuda_library_stamp(), to be compared before anything else is used.
 extern "C" const char* weft_cuda_stamp();
 extern "C" const weft::Backend* weft_cuda_backend();

@@ -1,6 +1,6 @@
-// The CUDA backend in a build without it. libweft.so looks for a library of the backend,
-// libweft_cuda.so in its own folder, when a driver is there. Programs that link the rooms have
-// none.
+// The CUDA backend for builds without it. libweft.so looks for the backend's library,
+// libweft_cuda.so in its own folder, if there is a driver. Programs that link the rooms themselves
+// have no such library.
 #include <dlfcn.h>
 
 #include <atomic>
@@ -22,7 +22,7 @@ struct Opened {
   std::string missing;  // why there is no backend
 };
 
-// The file this code was linked into; empty if it is not libweft.so.
+// The path of libweft.so if this code is linked into it; else empty.
 std::filesystem::path libweft() {
   Dl_info info;
   if (!dladdr(reinterpret_cast<const void*>(&cuda_backend), &info) || !info.dli_fname) return {};
@@ -30,7 +30,7 @@ std::filesystem::path libweft() {
   return file.filename().string().starts_with("libweft.so") ? file : std::filesystem::path();
 }
 
-// "0.1" of "0.1.0": the part of the version that the names of the libraries have.
+// "0.1" for "0.1.0": the part of the version that is in the names of the libraries.
 std::string abi() {
   const std::string_view version = kVersion;
   return std::string(version.substr(0, version.rfind('.')));
@@ -70,24 +70,24 @@ Opened open_library() {
     opened.backend = backend();
     return opened;
   }
-  opened.library = nullptr;  // it stays open: what it started may run on
+  opened.library = nullptr;  // it is never closed: threads that it started may still run
   return opened;
 }
 
-// Without a lock, since opening takes the dynamic linker's: a library that another thread opens may
-// ask for CUDA in its static objects. Opening twice is harmless, and the first result counts.
+// Takes no lock, since opening takes the dynamic linker's: static objects of a library that another
+// thread opens may need CUDA. Opening twice is harmless, and the first result is kept.
 const Opened& opened() {
   static constinit std::atomic<const Opened*> result{nullptr};
   const Opened* known = result.load(std::memory_order_acquire);
   if (!known) {
-    const auto* const mine = new Opened(open_library());  // alive while statics are destroyed
+    const auto* const mine = new Opened(open_library());  // never destroyed, for static objects
     if (result.compare_exchange_strong(known, mine, std::memory_order_acq_rel)) return *mine;
     delete mine;
   }
   return *known;
 }
 
-// As early as the CPU's (kernels/cpu/runtime.cc).
+// Registers as early as the CPU backend (kernels/cpu/runtime.cc).
 [[gnu::constructor(101)]] void register_cuda() {
   register_runtime_finder(DeviceType::cuda, [](std::string& missing) -> Runtime* {
     missing = opened().missing;

@@ -5,17 +5,17 @@
 #include <cmath>
 #include <cstdint>
 #include <numbers>
-#include <type_traits>
 
 #include "weft/core/base/dtype.h"
-#include "weft/kernels/elementwise.h"
+#include "weft/kernels/arithmetic.h"
+#include "weft/kernels/elementwise_list.h"
 
 namespace weft {
 
 /// What backward needs besides the gradient: nothing, the input x, or the output y.
 enum class Saves : std::uint8_t { nothing, x, y };
 
-// clang-format off: a line is an operation
+// clang-format off: one line per operation
 namespace functor {
 
 /// The standard normal distribution function: the probability that N(0, 1) <= x.
@@ -23,7 +23,7 @@ template <class T>
 WEFT_HD T normal_cdf(T x) {
   return T(0.5) * (T(1) + std::erf(x * T(std::numbers::sqrt2 / 2)));
 }
-/// Its derivative.
+/// The derivative of normal_cdf.
 template <class T>
 WEFT_HD T normal_density(T x) {
   return T(std::numbers::inv_sqrtpi * std::numbers::sqrt2 / 2) * std::exp(T(-0.5) * x * x);
@@ -51,80 +51,6 @@ WEFT_HD T softplus(T x) {
   return (x < T(0) ? T(0) : x) + std::log1p(std::exp(x < T(0) ? x : -x));
 }
 
-// Integers are returned as they are: a float could not hold all of them.
-template <class T>
-WEFT_HD T floor(T x) {
-  if constexpr (std::is_integral_v<T>) return x;
-  else return std::floor(x);
-}
-template <class T>
-WEFT_HD T ceil(T x) {
-  if constexpr (std::is_integral_v<T>) return x;
-  else return std::ceil(x);
-}
-/// Rounds half to even, as PyTorch and numpy.
-template <class T>
-WEFT_HD T round(T x) {
-  if constexpr (std::is_integral_v<T>) return x;
-  else return std::nearbyint(x);
-}
-
-/// Rounds towards 0.
-template <class T>
-WEFT_HD T trunc(T x) {
-  if constexpr (std::is_integral_v<T>) return x;
-  else return std::trunc(x);
-}
-
-/// a - b floor(a / b), without the rounding errors of this formula. The result has the sign of b,
-/// as % in Python. Integers modulo 0 give 0; tensor/ refuses them before.
-template <class T>
-WEFT_HD T remainder_of(T a, T b) {
-  if constexpr (std::is_integral_v<T>) {
-    if (b == 0 || b == -1) return 0;
-    const T r = a % b;
-    return r != 0 && (r < 0) != (b < 0) ? r + b : r;
-  } else {
-    const T r = std::fmod(a, b);
-    return r != T(0) && (r < T(0)) != (b < T(0)) ? r + b : r;
-  }
-}
-
-/// floor(a / b), also where a rounded a / b would reach the next whole number. Integers divided by
-/// 0 give 0; tensor/ refuses them before.
-template <class T>
-WEFT_HD T floor_quotient(T a, T b) {
-  if constexpr (std::is_integral_v<T>) {
-    if (b == 0) return 0;
-    if (b == -1) return static_cast<T>(-static_cast<std::uint64_t>(a));  // -a may overflow in T
-    return a / b - (a % b != 0 && (a < 0) != (b < 0));
-  } else {
-    if (b == T(0)) return a / b;
-    const T r = std::fmod(a, b);
-    T q = (a - r) / b;
-    if (r != T(0) && (r < T(0)) != (b < T(0))) q -= T(1);
-    if (q == T(0)) return std::copysign(T(0), a / b);
-    const T whole = std::floor(q);
-    return q - whole > T(0.5) ? whole + T(1) : whole;
-  }
-}
-
-/// a^b. For integers as in PyTorch: modulo 2^64. With b < 0, the result 1 / a^|b| is rounded
-/// towards 0; for a = 0 it is 0.
-template <class T>
-WEFT_HD T power(T a, T b) {
-  if constexpr (std::is_integral_v<T>) {
-    if (b < 0) return a == 1 ? 1 : (a == -1 ? (b % 2 == 0 ? 1 : -1) : 0);
-    std::uint64_t result = 1;
-    for (std::uint64_t base = a, rest = b; rest > 0; rest >>= 1, base *= base) {
-      if (rest & 1) result *= base;
-    }
-    return static_cast<T>(result);
-  } else {
-    return std::pow(a, b);
-  }
-}
-
 // The tanh approximation of GELU: 0.5 x (1 + tanh(u)), u = sqrt(2/pi) (x + 0.044715 x^3).
 inline constexpr double kGeluScale = std::numbers::sqrt2 * std::numbers::inv_sqrtpi;
 inline constexpr double kGeluCubic = 0.044715;
@@ -139,8 +65,9 @@ WEFT_HD T gelu_tanh_slope(T x, T t) {
          T(0.5) * x * (T(1) - t * t) * T(kGeluScale) * (T(1) + T(3 * kGeluCubic) * x * x);
 }
 
-// T is the type the operation computes in: float for f32 and bf16, double for f64, std::int64_t for
-// the integer types. bwd(g, s) returns dL/dx from g = dL/dy and the saved value s (x or y).
+// T is the type in which the operation computes: float for f32 and bf16, double for f64,
+// std::int64_t for the integer types. bwd(g, s) returns dL/dx from g = dL/dy and the saved value s
+// (x or y).
 
 #define WEFT_UNARY_FUNCTOR(Name, saved, forward, backward)          \
   struct Name {                                                     \
@@ -161,7 +88,7 @@ WEFT_HD T gelu_tanh_slope(T x, T t) {
 WEFT_UNARY_FUNCTOR(Neg, nothing, -x, -g)
 WEFT_UNARY_FUNCTOR(Abs, x, x < T(0) ? -x : x, s > T(0) ? g : (s < T(0) ? -g : T(0)))
 WEFT_UNARY_FUNCTOR(Sign, nothing, T(x > T(0)) - T(x < T(0)), g * T(0))
-// Doubled last: 2 s may leave the range where s g does not.
+// The factor 2 comes last: 2 s may overflow where s g does not.
 WEFT_UNARY_FUNCTOR(Square, x, x * x, T(2) * (s * g))
 WEFT_UNARY_FUNCTOR(Sqrt, y, std::sqrt(x), g / (T(2) * s))
 WEFT_UNARY_FUNCTOR(Rsqrt, y, T(1) / std::sqrt(x), T(-0.5) * g * s * s * s)
@@ -193,9 +120,10 @@ WEFT_UNARY_FUNCTOR(AddScalar, nothing, x + a, g)
 WEFT_UNARY_FUNCTOR(MulScalar, nothing, x * a, g * a)
 WEFT_UNARY_FUNCTOR(RsubScalar, nothing, a - x, -g)
 WEFT_UNARY_FUNCTOR(RdivScalar, x, a / x, -g * ((a / s) / s))
-// a times the power first: their product may be in T's range where g times one of them is not.
-WEFT_UNARY_FUNCTOR(PowScalar, x, power(x, a), a == T(0) ? T(0) : g * (a * std::pow(s, a - T(1))))
-// a >= 0, so that y has x's sign.
+// Multiplies a and the power first: that may be in T's range where g times one of them is not.
+WEFT_UNARY_FUNCTOR(PowScalar, x, scalar_power(x, a),
+                   a == T(0) ? T(0) : g * (a * scalar_power(s, a - T(1))))
+// a >= 0, so y has x's sign.
 WEFT_UNARY_FUNCTOR(LeakyRelu, y, x > T(0) ? x : x * a, s > T(0) ? g : g * a)
 // As PyTorch: x = 0 belongs to the negative side, also in the gradient.
 WEFT_UNARY_FUNCTOR(Elu, x, x <= T(0) ? a * std::expm1(x) : x, s <= T(0) ? g * a * std::exp(s) : g)

@@ -1,4 +1,4 @@
-// Reading and adding at positions that an index tensor gives.
+// Reading and adding at positions given by an index tensor.
 #pragma once
 
 #include "weft/core/runtime/runtime.h"
@@ -6,7 +6,7 @@
 
 namespace weft {
 
-/// index is i64. All kernels but check_bounds trust that it is in range: the caller calls
+/// index is i64. All kernels except check_bounds expect it to be in range: the caller calls
 /// check_bounds first, or knows the range.
 struct IndexingKernels {
   /// Throws InvalidArgument unless all indices are in [0, bound). The message names op, the first

@@ -29,7 +29,7 @@ namespace weft {
 // same since negative_slope >= 0. Without one it computes v from x again, by the same operations as
 // forward. Every step rounds to x's dtype, so the values are those of three separate operations.
 
-/// As the arguments of torch.nn.functional.batch_norm, with an activation.
+/// The same arguments as torch.nn.functional.batch_norm, and an activation.
 struct BatchNormParams {
   double eps = 1e-5;
   /// true: normalise with the statistics of the batch; false: with the running ones.

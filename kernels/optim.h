@@ -21,7 +21,7 @@ struct OptimSlot {
   std::int64_t n = 0;
 };
 
-// With maximize, -g takes the place of g, before weight decay is added.
+// With maximize, -g replaces g, before weight decay is added.
 
 /// As torch.optim.SGD. *step is 1 in the first step; then the momentum buffer becomes g, without
 /// dampening.

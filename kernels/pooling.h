@@ -20,7 +20,7 @@ struct Pool2dParams {
   std::array<std::int64_t, 2> padding = {0, 0};
   std::array<std::int64_t, 2> dilation = {1, 1};
   bool ceil_mode = false;
-  bool adaptive = false;  ///< true: nothing above is read
+  bool adaptive = false;  ///< true: nothing above is used
 };
 
 /// As torch.nn.functional.avg_pool2d; Ho as above, without dilation.
@@ -31,7 +31,7 @@ struct AvgPool2dParams {
   bool ceil_mode = false;
   bool count_include_pad = true;  ///< the divisor counts padding, not what ceil_mode adds beyond
   std::int64_t divisor = 0;       ///< replaces the number of positions; 0: it does not
-  bool adaptive = false;          ///< true: nothing above is read but divisor, to be left 0
+  bool adaptive = false;          ///< true: nothing above is used except divisor, which must be 0
 };
 
 struct PoolingKernels {
@@ -40,8 +40,8 @@ struct PoolingKernels {
   /// window may contain only padding; it gives -inf and index -1. f32, f64, bf16.
   void (*max_pool2d)(const Stream&, const Pool2dParams&, const View& x, const View& y,
                      const View& index);
-  /// grad_x is overwritten. All three have one layout. -1, or another index that is no position of
-  /// x, passes no gradient on.
+  /// grad_x is overwritten. All three have one layout. An index of -1, or another one that is not a
+  /// position in x, passes no gradient on.
   void (*max_pool2d_backward)(const Stream&, const Pool2dParams&, const View& grad_y,
                               const View& index, const View& grad_x);
   /// x [N,C,H,W] nchw or nhwc; y [N,C,Ho,Wo] has x's layout: the sum of each window over the

@@ -8,8 +8,8 @@
 namespace weft {
 
 /// y is dense, f32 or f64 (bernoulli: any dtype); its elements are drawn in memory order. The CPU
-/// draws from the generator; core/runtime/rng.h says where the values are PyTorch's, bit for bit.
-/// CUDA takes one 64-bit key from the generator and runs Philox4x32-10 with it.
+/// draws from the generator; core/runtime/rng.h says which values are PyTorch's, bit for bit. CUDA
+/// takes one 64-bit key from the generator and uses it for Philox4x32-10.
 struct RandomKernels {
   void (*uniform)(const Stream&, Generator&, double from, double to, const View& y);
   void (*normal)(const Stream&, Generator&, double mean, double std, const View& y);

@@ -39,7 +39,7 @@ std::vector<std::string> rank_environment(const Options& options, const Place& p
   std::map<std::string, std::string> variables = own_environment();
   variables.emplace("OMP_NUM_THREADS", text(std::max(1, core_count() / options.nproc)));
   variables.emplace("PYTHONUNBUFFERED", "1");
-  // Of a torchrun around this one: its store would be taken for rank 0's.
+  // Set by a torchrun around this one: programs would take its store for rank 0's.
   variables.erase("TORCHELASTIC_USE_AGENT_STORE");
   if (!options.local_addr.empty()) variables["WEFT_LOCAL_ADDR"] = options.local_addr;
   const std::map<std::string, std::string> own = {

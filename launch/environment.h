@@ -1,4 +1,4 @@
-// What weftrun tells each rank by its environment.
+// The environment variables that weftrun sets for each rank.
 #pragma once
 
 #include <string>
@@ -8,13 +8,13 @@
 
 namespace weft::launch {
 
-/// Of an attempt: which ranks this node has, and where all of them meet.
+/// Of one attempt: the ranks on this node, and the place where all ranks meet.
 struct Place {
   int first_rank = 0, world_size = 1;
   std::string store_host = {};  ///< of the ranks' store, which a weftrun hosts
   int store_port = 0;
   std::string token = {};
-  int master_port = 0;  ///< free, for programs that host a store of their own
+  int master_port = 0;  ///< free, for programs that host their own store
 };
 
 /// The environment of this process, and in it:

@@ -27,22 +27,22 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
 constexpr Clock::time_point kNever = Clock::time_point::max();
-// timeout(1) sends each signal twice.
+// timeout(1) sends each signal twice, within this time.
 constexpr milliseconds kSignalPair{500};
 constexpr milliseconds kGiveUpAfterKill{1000};
-// Of the launcher itself, and for a moment when it starts a rank.
+// For the launcher itself, and those that are open only while it starts a rank.
 constexpr std::int64_t kFewDescriptors = 24;
-// Between two looks at the processes that have left their groups.
+// The interval of checks for processes that have left their groups.
 constexpr milliseconds kLook{20};
-// As torchrun waits for the other nodes when its own ranks have ended well.
+// How long a node whose ranks have ended well waits for the others, as in torchrun.
 constexpr milliseconds kOthersEnd{300'000};
 
 double seconds_between(Clock::time_point begin, Clock::time_point end) {
   return std::chrono::duration<double>(end - begin).count();
 }
 
-/// Whether its children will be its ranks and those that they leave behind, and no others: to the
-/// first process of a PID namespace come those of all.
+/// Whether only ranks, and processes that ranks leave behind, will become its children. The first
+/// process of a PID namespace gets the orphans of all others, too.
 bool adopts_strays_alone() {
   int subreaper = 0;
   ::prctl(PR_GET_CHILD_SUBREAPER, &subreaper);
@@ -53,9 +53,9 @@ std::string ranks_as_text(int number) {
   return detail::concat("a run of ", number, number == 1 ? " rank" : " ranks");
 }
 
-/// What an attempt opens in this process, at most.
+/// The most descriptors that an attempt opens in this process.
 std::int64_t descriptors_of(const Options& options, int world_size) {
-  const int per_rank = 1 + 2 + 2;  // its status page, its pipes, their logs
+  const int per_rank = 1 + 2 + 2;  // the status page, pipes, logs
   std::int64_t needed = std::int64_t{options.nproc} * per_rank;
   if (options.node_rank == 0) needed += comm::store_descriptors(world_size + options.nnodes - 1);
   return needed;
@@ -118,8 +118,8 @@ class Launcher::Attempt {
     Clock::time_point started;
     std::string error_file;
     StatusPage status;
-    bool dead = false;  ///< but a zombie until collect(): its number stays its group's
-    bool gone = true;   ///< nothing is left of its group
+    bool dead = false;  ///< a zombie until collect(), which keeps the group's number
+    bool gone = true;   ///< no process of its group is left
   };
 
   void start_rank(int local_rank) {
@@ -153,7 +153,7 @@ class Launcher::Attempt {
     streams_.serve(std::span(polled).subspan(2));
   }
 
-  /// Of poll(): until the next thing to do.
+  /// The timeout of poll(): the time until the next thing to do.
   int timeout() const {
     const Clock::time_point next =
         std::min(all_gone() ? settle_by_ : std::min({terminate_at_, kill_at_, give_up_at_}),
@@ -222,8 +222,8 @@ class Launcher::Attempt {
     launcher_.meeting_.tell(end_by(rank));
   }
 
-  /// What it is in while another rank fails: what it says and does when it is told to end does not
-  /// count.
+  /// Stores the state of a rank at the moment when another one fails: what it says and does after
+  /// it is told to end does not count.
   void see_survivor(Rank& rank) const {
     see_phase(rank);
     see_lines(rank);
@@ -248,12 +248,12 @@ class Launcher::Attempt {
     end_soon(now);
   }
 
-  /// When no rank is left here: whether the attempt is over on all nodes.
+  /// Called when no rank is left on this node: whether the attempt is over on all nodes.
   bool settled(Clock::time_point now) {
     if (options_.nnodes == 1 || known_end_) return true;
     if (settle_by_ == kNever) {
       settle_by_ = now + kOthersEnd;
-      const RankResult* failure = earliest_failure();  // all that there are follow others
+      const RankResult* failure = earliest_failure();  // any follows one elsewhere
       launcher_.meeting_.tell(failure ? end_by(*failure) : Meeting::End{});
     }
     if (now < settle_by_) return false;
@@ -263,7 +263,7 @@ class Launcher::Attempt {
 
   void see_signals() {
     while (const int signal = launcher_.signals_.next()) {
-      if (signal == SIGCHLD) continue;  // see_deaths() looks in any case
+      if (signal == SIGCHLD) continue;  // see_deaths() checks in any case
       const Clock::time_point now = Clock::now();
       if (result_.signal != 0) {
         if (now - signal_at_ > kSignalPair) kill_at_ = now;
@@ -289,7 +289,7 @@ class Launcher::Attempt {
   void terminate(Clock::time_point now) {
     see_deaths(now);
     signal_groups(SIGTERM);
-    signal_groups(SIGCONT);  // a stopped process must run to see it
+    signal_groups(SIGCONT);  // a stopped process must run to receive it
     terminated_ = true;
     terminate_at_ = kNever;
     kill_at_ = std::min(kill_at_, now + kKillAfterTerminate);
@@ -321,7 +321,7 @@ class Launcher::Attempt {
     }
   }
 
-  /// Reaps what is dead of its group and finds out whether that is all. Processes that the rank
+  /// Reaps the dead processes of its group and checks whether any are left. Processes that the rank
   /// left behind have become this one's children (PR_SET_CHILD_SUBREAPER in main).
   void collect(Rank& rank) const noexcept {
     if (rank.gone) return;
@@ -333,18 +333,18 @@ class Launcher::Attempt {
     if (!rank.gone) launcher_.guardian_.watch(group);
   }
 
-  /// Those that have left their rank's group and lost their parent. Each may have children of its
-  /// own, which come after it.
+  /// Ends the processes that have left their rank's group and lost their parent. Their children
+  /// become strays in turn, and are ended after them.
   void end_strays() {
     if (!launcher_.adopts_ || strays_ended_) return;
     strays_ended_ = true;
-    kill_at_ = kNever;  // the groups'
+    kill_at_ = kNever;  // was for the groups
     const bool end =
         end_strays(SIGTERM, Launcher::kKillAfterTerminate) || end_strays(SIGKILL, kGiveUpAfterKill);
     if (!end) launcher_.say("processes that have left their rank's process group do not die");
   }
 
-  /// Whether none is left within that time, or until a second signal wants them to be killed.
+  /// Sends the signal to all strays. Whether none is left in time; a second signal ends the wait.
   bool end_strays(int signal, milliseconds within) {
     std::set<pid_t> told;
     const Clock::time_point until = Clock::now() + within;
@@ -366,7 +366,7 @@ class Launcher::Attempt {
 
   std::vector<pid_t> strays() const {
     std::vector<pid_t> found = other_children(launcher_.guardian_.pid());
-    std::erase_if(found, [&](pid_t pid) {  // of a group that does not die
+    std::erase_if(found, [&](pid_t pid) {  // in a group that does not die
       return std::ranges::find(ranks_, ::getpgid(pid),
                                [](const Rank& r) { return r.result.pid; }) != ranks_.end();
     });
@@ -412,7 +412,7 @@ AttemptResult Launcher::run(int attempt) {
   });
   meeting_.watch();
   world_size_ = place.world_size;
-  if (options_.nnodes > 1) {  // of the ranks of other nodes nothing was known before
+  if (options_.nnodes > 1) {  // the number of ranks on other nodes is known only now
     comm::check_descriptors("weftrun", ranks_as_text(world_size_),
                             descriptors_of(options_, world_size_));
   }

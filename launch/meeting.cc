@@ -35,11 +35,11 @@ using std::chrono::milliseconds;
 
 constexpr const char* kOp = "weftrun";
 constexpr const char* kLoopback = "127.0.0.1";
-// What is said while ranks are being ended must not take much of their time.
+// Messages while ranks are being ended must not take much of the ranks' time.
 constexpr milliseconds kToldWithin{2000}, kLeaveWithin{5000}, kWatchTurn{5000};
-// Node 0 may be stopped for a moment. Who has heard nothing for so long takes it for lost.
+// Node 0 may be stopped for a short time. After this silence the other nodes take it for lost.
 constexpr milliseconds kLostAfter{30'000};
-// Who waits longer says for whom.
+// A node that waits longer says for which nodes.
 constexpr milliseconds kSilentFor{3000};
 
 std::string random_token() {
@@ -74,7 +74,7 @@ std::string token_of(const Options& options) {
 
 int free_port(const std::string& host) { return comm::port_of(comm::listen_on(host, 0)); }
 
-/// f(), of which it is no matter whether it works: whoever would need it is lost as well.
+/// Calls f(), and ignores an error: whoever would need the result is lost, too.
 template <class F>
 void try_to(F&& f) noexcept {
   try {
@@ -83,8 +83,8 @@ void try_to(F&& f) noexcept {
   }
 }
 
-/// f(), which makes a store of several nodes or connects to it: what it says of their secret gets
-/// the option that gives it.
+/// Calls f(), which makes a store of several nodes or connects to it. If that fails because of
+/// their secret, the error gets the option that sets the secret.
 template <class F>
 decltype(auto) with_token_option(F&& f) {
   try {
@@ -98,7 +98,7 @@ decltype(auto) with_token_option(F&& f) {
 }  // namespace
 
 struct Meeting::RankStore {
-  std::unique_ptr<comm::TcpStoreServer> server;  ///< of node 0
+  std::unique_ptr<comm::TcpStoreServer> server;  ///< only on node 0
   Place place;
 
   std::unique_ptr<comm::Store> connect() const {
@@ -177,7 +177,7 @@ struct Meeting::Nodes {
   void join(Place& place, const Say& say) {
     const Deadline deadline{milliseconds(300'000)};
     if (!store) connect_to_node_0(deadline, say);
-    // Two containers may have one host name and one pid.
+    // A random number, too: two containers may have the same host name and pid.
     const std::string self = detail::concat("pid ", ::getpid(), " on ", host_name());
     const std::string mine = detail::concat(options.nproc, ' ', comm::random_number(), ' ', self);
     const std::string first = store->set_once(key("ranks/", options.node_rank), mine);
@@ -199,7 +199,7 @@ struct Meeting::Nodes {
     }
   }
 
-  /// In a thread: an event loop cannot wait for a store.
+  /// Waits in a thread, since an event loop cannot wait for a store.
   void watch() {
     known = Descriptor(::eventfd(0, EFD_CLOEXEC));
     WEFT_CHECK(known.valid(), Library, kOp, "cannot make an event");
@@ -220,7 +220,7 @@ struct Meeting::Nodes {
     });
   }
 
-  /// Whether there is one. `lost` moves on when node 0 answers.
+  /// Whether the end is there. Each answer of node 0 renews `lost`.
   bool read_end(comm::Store& from, End& found, Deadline& lost) const {
     std::optional<std::string> text;
     try {

@@ -22,7 +22,7 @@ constexpr int kUsageError = 2;
 constexpr int kMostRanks = 4096, kMostPort = 65535;
 constexpr int kTorchrunPort = 29500, kRendezvousPort = 29400;
 
-/// What the command line says, before it is understood.
+/// The texts of the command line, before they are interpreted.
 struct Texts {
   std::string nproc = "1", np, hosts, nnodes = "1", node_rank = "0";
   bool standalone = false;
@@ -52,7 +52,7 @@ std::vector<std::string> split(const std::string& text, char separator) {
   return parts;
 }
 
-/// "localhost:4" or "localhost", which has one slot.
+/// The slots of "localhost:4" or of "localhost", which has one.
 int slots(const std::string& hosts) {
   const std::vector<std::string> host = split(hosts, ':');
   if (hosts.find(',') != std::string::npos || host.empty() || host.size() > 2 ||
@@ -80,7 +80,7 @@ int ranks_of_node(const Texts& texts) {
   return nproc;
 }
 
-/// "2", or "2:2" as torchrun writes a range.
+/// The number of nodes from "2", or from "2:2" as torchrun writes a range.
 int nodes(const std::string& text) {
   const std::vector<std::string> range = split(text, ':');
   if (range.size() == 2 && range[0] != range[1]) {
@@ -97,7 +97,7 @@ std::chrono::milliseconds seconds(const std::string& option, const std::string& 
   return std::chrono::milliseconds(static_cast<std::int64_t>(value * 1000));
 }
 
-/// "3", or "0:1,1:2" for local ranks 0 and 1.
+/// From "3", or from "0:1,1:2" for local ranks 0 and 1.
 StreamChoice streams(const std::string& option, const std::string& text, int nproc) {
   StreamChoice choice;
   if (text.find(':') == std::string::npos) {
@@ -112,8 +112,8 @@ StreamChoice streams(const std::string& option, const std::string& text, int npr
   return choice;
 }
 
-/// Where the nodes meet, and what the ranks are told: --master-addr and --master-port are the
-/// meeting itself where there is no --rdzv-endpoint, as for torchrun.
+/// Sets where the nodes meet, and the address for the ranks' programs. Without --rdzv-endpoint, the
+/// nodes meet at --master-addr and --master-port, as in torchrun.
 void set_addresses(const Texts& texts, Options& options) {
   if (!texts.master_addr.empty()) options.master_addr = texts.master_addr;
   if (!texts.master_port.empty()) {
@@ -160,8 +160,8 @@ void understand(const Texts& texts, Options& options) {
   }
 }
 
-/// Options written as torchrun and Horovod also allow, in the one way that CLI11 knows: "-np" as
-/// "--np" and "--log_dir=x_y" as "--log-dir=x_y".
+/// Translates spellings that torchrun and Horovod also allow to the one that CLI11 knows: "-np" to
+/// "--np", and "--log_dir=x_y" to "--log-dir=x_y".
 std::string usual_spelling(std::string argument) {
   if (argument == "-np") return "--np";
   if (argument.starts_with("--")) {
@@ -281,20 +281,20 @@ std::optional<int> parse_options(int argc, const char* const* argv, Options& opt
   std::vector<std::string> arguments;
   for (int i = 1; i < argc; ++i) arguments.push_back(usual_spelling(argv[i]));
   try {
-    std::ranges::reverse(arguments);  // CLI11 takes them from the back
+    std::ranges::reverse(arguments);  // CLI11 takes the last one first
     app.parse(std::move(arguments));
     std::vector<std::string> rest = app.remaining();
     if (!rest.empty() && rest.front() == "--") rest.erase(rest.begin());
     if (rest.empty()) return complain("which program? weftrun [options] PROGRAM [its arguments]");
     if (rest.front().starts_with('-')) return complain_about(rest.front(), app);
-    options.command.assign(argv + argc - rest.size(), argv + argc);  // as they were spelled
+    options.command.assign(argv + argc - rest.size(), argv + argc);  // with their original spelling
     understand(texts, options);
   } catch (const CLI::CallForHelp& help) {
     return app.exit(help);
   } catch (const CLI::ArgumentMismatch& error) {
     const std::string text = error.what(), name = text.substr(0, text.find_first_of(": "));
     if (text.ends_with("missing")) return complain(name + " needs a value");
-    return complain("--" + name + " takes no value");  // CLI11 leaves the dashes out here
+    return complain("--" + name + " takes no value");  // CLI11 drops the dashes here
   } catch (const CLI::ParseError& error) {
     return complain(error.what());
   }

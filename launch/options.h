@@ -1,4 +1,4 @@
-// weftrun's command line: torchrun's options, and Horovod's where those differ.
+// weftrun's command line: torchrun's options, and Horovod's where torchrun has others.
 #pragma once
 
 #include <chrono>
@@ -12,10 +12,10 @@ namespace weft::launch {
 
 enum class StandardStream { out, err };
 
-/// Some of the standard streams of each rank.
+/// A choice of the standard streams of each rank.
 struct StreamChoice {
   int all = 0;               ///< 0: none, 1: stdout, 2: stderr, 3: both
-  std::map<int, int> ranks;  ///< the same for single local ranks, which then have nothing of `all`
+  std::map<int, int> ranks;  ///< per local rank, used instead of `all`
 
   bool has(int local_rank, StandardStream stream) const;
 };
@@ -25,14 +25,14 @@ struct Options {
   int nproc = 1;                     ///< ranks on this node
   int nnodes = 1;
   int node_rank = 0;
-  /// Where the nodes meet, of several: node 0 listens there.
+  /// With several nodes, where they meet: node 0 listens there.
   std::string endpoint_host = {};
   int endpoint_port = 0;
-  std::string token_file = {};  ///< what the nodes' stores ask of their clients, of several nodes
+  std::string token_file = {};  ///< the secret for the nodes' stores, with several nodes
   std::string master_addr = "127.0.0.1";
-  /// This node's, as the other nodes' ranks know it; empty: ranks listen on loopback.
+  /// The address of this node for the other nodes' ranks; empty: ranks listen on loopback.
   std::string local_addr = {};
-  int master_port = 0;  ///< what the ranks are told, 0: a free one
+  int master_port = 0;  ///< for the ranks' programs; 0: a free one
   std::string run_id = "none", role = "default";
   int max_restarts = 0;
   std::chrono::milliseconds grace{3000};  ///< from a failure or a signal to SIGTERM
@@ -41,12 +41,12 @@ struct Options {
   StreamChoice redirects = {}, tee = {};
   std::set<int> local_ranks_filter = {};  ///< empty: all
   std::string report = {};
-  std::map<std::string, std::string> variables = {};  ///< more of the ranks' environment
+  std::map<std::string, std::string> variables = {};  ///< added to the ranks' environment
 };
 
-/// Reads the command line, and of each option NAME that is not there the variable PET_NAME. An exit
-/// status when the program should end now: 0 after --help, 2 after printing to stderr what is wrong
-/// and, for an unknown option, the nearest known one.
+/// Reads the command line, and the variable PET_NAME for each option NAME that is not given.
+/// Returns an exit status if the program should end now: 0 after --help, 2 after printing to stderr
+/// what is wrong and, for an unknown option, the nearest known one.
 std::optional<int> parse_options(int argc, const char* const* argv, Options& options);
 
 }  // namespace weft::launch

@@ -14,12 +14,12 @@ namespace weft::launch {
 namespace {
 
 constexpr std::size_t kMostWaitingBytes = 4 << 20;
-// How many lines a rank may be behind the others and still be found to say the same.
+// The most lines of other ranks among which an equal line is searched.
 constexpr int kLookAhead = 256;
 constexpr std::size_t kMostKeptBytes = 1 << 20, kMostChunkBytes = 64 << 10;
 constexpr std::string_view kEraseLine = "\r\x1b[K";
 
-/// Where in `line` begins what was drawn last.
+/// Where the text that was drawn last begins in `line`.
 std::size_t last_drawn(std::string_view line) {
   const std::size_t end = line.find_last_not_of('\r');
   if (end == std::string_view::npos) return 0;
@@ -36,7 +36,7 @@ std::string drawn(std::string_view line) {
 
 int index(StandardStream stream) { return static_cast<int>(stream); }
 
-/// "rank 0: loss 0.5" and "rank 1: loss 12".
+/// True for "rank 0: loss 0.5" and "rank 1: loss 12", for example.
 bool equal_but_for_numbers(std::string_view a, std::string_view b) {
   constexpr std::string_view kDigits = "0123456789";
   const auto take_number = [&](std::string_view& text) {
@@ -96,8 +96,8 @@ void LineMerger::add(int local_rank, StandardStream stream, std::string text,
   auto& last = last_[index(stream)][rank];
   const auto& last_elsewhere = last_[1 - index(stream)][rank];
   const auto behind_last = last ? std::next(*last) : waiting_.begin();
-  // The same line of others, or else its own one's place: beside one that differs in numbers alone,
-  // or behind all that this rank has said.
+  // Finds the same line of another rank, or else a place for this one: next to a line that differs
+  // only in numbers, or after all lines of this rank.
   auto same = waiting_.end(), place = behind_last;
   bool beside = false;
   int steps = 0;
@@ -115,7 +115,7 @@ void LineMerger::add(int local_rank, StandardStream stream, std::string text,
     beside = true;
   }
   if (same == waiting_.end()) {
-    // Nobody waits for longer because of it.
+    // A new line must not make the lines after it wait longer.
     const Clock::time_point due =
         place == waiting_.end() ? now + window_ : std::min(now + window_, place->due);
     waiting_bytes_ += text.size();
@@ -181,7 +181,7 @@ void Screen::line(StandardStream stream, std::string_view text) {
 }
 
 void Screen::live(StandardStream stream, std::string_view text) {
-  // Nothing to stand there: of another stream, it is no matter.
+  // Without text there is nothing to draw, unless this stream's live line must be erased.
   if (!is_terminal(stream) || (text.empty() && stream != live_stream_) || text == live_) return;
   if (!live_.empty() || !text.empty()) put(stream, detail::concat(kEraseLine, text));
   live_ = text;
@@ -237,8 +237,8 @@ std::size_t Screen::write_for(std::chrono::milliseconds time) {
   return lost;
 }
 
-// A pipe that can be written to takes so many bytes without waiting, even where it is not
-// non-blocking, which it cannot be made: others may share it.
+// A pipe that poll() reports as writable takes PIPE_BUF bytes without blocking. It cannot be made
+// non-blocking, since others may share it.
 std::size_t Screen::write_front() {
   Chunk& chunk = chunks_.front();
   const std::size_t most = std::min<std::size_t>(chunk.bytes.size(), PIPE_BUF);

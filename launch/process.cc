@@ -37,17 +37,17 @@ namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-// For a signal to those that have left their groups, and between two looks at who is left.
+// The time that processes outside their groups get after a signal, and the interval of checks.
 constexpr milliseconds kMarkedEnd{1000}, kLook{20};
 
 std::string reason(int error) { return std::generic_category().message(error); }
 
-/// A negative number: the group is to be forgotten.
+/// Sends the guardian a group to watch; a negative number: to forget it.
 void tell(int fd, pid_t group) noexcept {
-  static_cast<void>(!::write(fd, &group, sizeof group));  // a lost guardian is no reason to stop
+  static_cast<void>(!::write(fd, &group, sizeof group));  // continue without guardian
 }
 
-/// The numbers in /proc, which may be those of another PID namespace than this process's.
+/// The process numbers in /proc, which may show another PID namespace than this process's.
 std::vector<pid_t> process_numbers() {
   std::vector<pid_t> numbers;
   std::error_code ignored;
@@ -59,15 +59,15 @@ std::vector<pid_t> process_numbers() {
   return numbers;
 }
 
-/// Whether a variable of the environment that `pid` was started with begins so.
+/// Whether `pid` was started with an environment variable that begins with the mark.
 bool has_mark(pid_t pid, const std::string& mark) {
   std::ifstream file(detail::concat("/proc/", pid, "/environ"), std::ios::binary);
   const std::string environment{std::istreambuf_iterator<char>(file), {}};
   return environment.starts_with(mark) || environment.find('\0' + mark) != std::string::npos;
 }
 
-/// Sends it to nobody else, though the process may end at any time, and another one have its
-/// number.
+/// Sends the signal only to the process with the mark: a pidfd excludes that it ends and another
+/// process gets its number.
 void signal_marked(pid_t pid, const std::string& mark, int signal) {
   const Descriptor process(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
   if (process.valid() && has_mark(pid, mark)) {
@@ -88,7 +88,7 @@ void end_marked(const std::string& mark) {
         left = true;
         if (!told.insert(pid).second) continue;
         signal_marked(pid, mark, signal);
-        signal_marked(pid, mark, SIGCONT);  // a stopped process must run to see it
+        signal_marked(pid, mark, SIGCONT);  // a stopped process must run to receive it
       }
       if (!left) return;
     }
@@ -101,7 +101,7 @@ void end_marked(const std::string& mark) {
   sigprocmask(SIG_BLOCK, &all, nullptr);
   setsid();
   prctl(PR_SET_NAME, "weftrun guard");
-  // Whoever reads what weftrun writes must see its end.
+  // Closes weftrun's streams: their reader must see the end when weftrun ends.
   const int null = ::open("/dev/null", O_RDWR);
   for (const int fd : {0, 1, 2}) ::dup2(null, fd);
   if (told_by != 3) ::dup2(told_by, 3);
@@ -119,15 +119,15 @@ void end_marked(const std::string& mark) {
   for (const pid_t left : groups) ::kill(-left, SIGKILL);
   try {
     end_marked(mark);
-  } catch (const std::exception&) {  // no memory
+  } catch (const std::exception&) {  // no memory: nothing more to do
   }
   std::error_code ignored;
   fs::remove_all(folder, ignored);
   ::_exit(0);
 }
 
-/// The cores that this process was given: OpenMP may have bound its first thread, whose children
-/// would inherit that, to one of them.
+/// The cores that this process was given. OpenMP may have bound its first thread to one of them,
+/// and children would inherit that.
 std::vector<cpu_set_t> unbound_cores() {
   std::vector<cpu_set_t> mask(16);
   int failed = 0;
@@ -139,7 +139,7 @@ std::vector<cpu_set_t> unbound_cores() {
   return mask;
 }
 
-/// SIGCHLD and those that end a program; but what nohup or a shell ignores stays so.
+/// SIGCHLD and the signals that end a program, except those that are ignored, for example by nohup.
 sigset_t queued_signals() {
   sigset_t set;
   sigemptyset(&set);
@@ -240,7 +240,7 @@ void Guardian::forget(pid_t group) const noexcept { tell(told_by_.get(), -group)
 SignalQueue::SignalQueue() {
   const sigset_t set = queued_signals();
   pthread_sigmask(SIG_BLOCK, &set, &mask_before_);
-  // A parent may have it ignored, and then the kernel forgets how a child has ended.
+  // Sets the default action: while SIGCHLD is ignored, the kernel drops children's exit status.
   struct sigaction queued = {};
   queued.sa_handler = SIG_DFL;
   ::sigaction(SIGCHLD, &queued, &child_action_before_);
@@ -273,7 +273,7 @@ pid_t start(const Program& program, const Guardian& guardian) {
   const pid_t child = ::fork();
   WEFT_CHECK(child >= 0, Library, "weftrun", "cannot fork: ", reason(errno));
   if (child == 0) {
-    // From here to exec only what is safe while other threads of the parent hold locks.
+    // From here to exec only calls that are safe while other threads of the parent hold locks.
     ::setpgid(0, 0);
     guardian.watch(::getpid());
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -297,7 +297,7 @@ pid_t start(const Program& program, const Guardian& guardian) {
   ssize_t got = 0;
   while ((got = ::read(read_end.get(), &error, sizeof error)) < 0 && errno == EINTR) {
   }
-  if (got == 0) return child;  // closed by exec
+  if (got == 0) return child;  // exec closed the pipe
   guardian.forget(child);
   ::waitpid(child, nullptr, 0);
   WEFT_THROW(Io, "weftrun", "cannot run ", program.path, ": ", reason(error),
@@ -307,7 +307,7 @@ pid_t start(const Program& program, const Guardian& guardian) {
 std::vector<pid_t> other_children(pid_t except) {
   std::vector<pid_t> alive;
   for (const pid_t pid : process_numbers()) {
-    // An error where it is no child, so that nobody else is taken for one, whatever /proc shows.
+    // waitpid() fails if it is no child: so no other process counts as one, whatever /proc shows.
     if (pid != except && ::waitpid(pid, nullptr, WNOHANG) == 0) alive.push_back(pid);
   }
   return alive;

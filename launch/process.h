@@ -1,5 +1,5 @@
-// Processes that a launcher starts: each leads a process group of its own. None outlives it, and as
-// far as they can be known none that it has started.
+// Processes that a launcher starts: each leads a process group of its own. None of them outlives
+// the launcher, nor do the processes that they start, as far as these can be found.
 #pragma once
 
 #include <signal.h>
@@ -34,31 +34,31 @@ class Descriptor {
   int fd_ = -1;
 };
 
-/// The end to read from and the one to write to, which exec closes. Throws Library.
+/// The reading end and the writing end of a pipe, which exec closes. Throws Library.
 std::pair<Descriptor, Descriptor> make_pipe();
-/// As a pipe, but the end to write to is a terminal, as wide as `like`. A pipe where the system has
+/// As make_pipe(), but the writing end is a terminal, as wide as `like`. A pipe if the system has
 /// no more terminals, as in a root without /dev/pts: programs then write as to a file.
 std::pair<Descriptor, Descriptor> make_terminal(int like);
-/// Reading and writing do not wait from now on.
+/// From now on reading and writing do not wait.
 void set_nonblocking(const Descriptor& descriptor);
 
-/// While one lives, this process may open as many files as its hard limit lets it.
+/// While one lives, this process may open as many files as its hard limit allows.
 class FileLimit {
  public:
-  /// Throws Library where these are not `needed` more than are open; `what` needs them.
+  /// Throws Library unless `needed` more files can be opened; `what` needs them.
   FileLimit(const std::string& what, std::int64_t needed);
   ~FileLimit();
   FileLimit(const FileLimit&) = delete;
   FileLimit& operator=(const FileLimit&) = delete;
 
-  /// What programs are to be started with.
+  /// The limit with which programs should be started.
   const rlimit& before() const { return before_; }
 
  private:
   rlimit before_{};
 };
 
-/// A folder in the temporary one (TMPDIR, else /tmp) that goes with its owner.
+/// A folder in the temporary folder (TMPDIR, else /tmp), removed with its owner.
 class ScratchFolder {
  public:
   /// Throws Io.
@@ -73,26 +73,26 @@ class ScratchFolder {
   std::string path_;
 };
 
-/// A new folder: `beginning` and six letters of its own. Throws Io.
+/// Makes a new folder: `beginning` and six random letters. Throws Io.
 std::string make_folder(const std::string& beginning);
 
-/// A process that waits for the end of this one, by whatever: a SIGKILL, too. It then kills the
-/// process groups that it has been told of; ends the processes of this user, whatever their group,
-/// that have got the mark in their environment: by SIGTERM, and a second later by SIGKILL; and
-/// removes a folder. Who has both left its group and cleared its environment is not found.
+/// A process that waits for the end of this one, even by SIGKILL. Then it kills the process groups
+/// that it was told to watch. It also ends the processes of this user in any group whose
+/// environment has the mark, by SIGTERM and a second later by SIGKILL; and it removes a folder. A
+/// process that has left its group and cleared its environment is not found.
 class Guardian {
  public:
-  /// `mark`: how a variable begins that no other process has: "NAME=/tmp/weftrun_AbCdEf/". Forks:
-  /// the process must still have one thread. Throws Library.
+  /// `mark`: the beginning of a variable that no other process has: "NAME=/tmp/weftrun_AbCdEf/".
+  /// Forks: the process must still have one thread. Throws Library.
   Guardian(const std::string& folder, const std::string& mark);
-  /// Returns when it has done all that, and ended.
+  /// Returns when the guardian has done all this, and ended.
   ~Guardian();
   Guardian(const Guardian&) = delete;
   Guardian& operator=(const Guardian&) = delete;
 
-  /// `group` is told by its leader between fork and exec, so that no moment is without.
+  /// Called by the leader of `group` between fork and exec, so that no time is unwatched.
   void watch(pid_t group) const noexcept;
-  /// Before the group's number may be used again.
+  /// To be called before the group's number may be used again.
   void forget(pid_t group) const noexcept;
 
   pid_t pid() const { return pid_; }
@@ -102,9 +102,9 @@ class Guardian {
   pid_t pid_ = -1;
 };
 
-/// Signals as events: while one lives, SIGCHLD and those that end a program wait in fd(), but for
-/// what the process ignores; SIGCHLD comes in any case, and its children are left to be waited for.
-/// To be made before it starts threads, which must not take them.
+/// Signals as events. While one lives, SIGCHLD and the signals that end a program wait in fd(),
+/// except those that are ignored. SIGCHLD always comes, and children stay zombies until they are
+/// waited for. To be made before the process starts threads, which must not take these signals.
 class SignalQueue {
  public:
   SignalQueue();
@@ -113,11 +113,11 @@ class SignalQueue {
   SignalQueue& operator=(const SignalQueue&) = delete;
 
   int fd() const { return fd_.get(); }
-  /// The next one, 0: none.
+  /// The next signal; 0: none.
   int next() const;
-  /// What was blocked before.
+  /// The signal mask from before.
   const sigset_t& mask_before() const { return mask_before_; }
-  /// f(), in which signals do what they did before.
+  /// Calls f() with the signal handling from before.
   template <class F>
   decltype(auto) unblocked(F&& f) const {
     struct BlockAgain {
@@ -137,32 +137,32 @@ class SignalQueue {
 };
 
 struct Program {
-  std::string path;                         ///< of the file, found already
+  std::string path;                         ///< of the file, as found by find_program()
   std::vector<std::string> arguments = {};  ///< with argv[0]
   std::vector<std::string> environment = {};
-  int in = 0, out = 1, err = 2;  ///< what it gets as 0, 1 and 2: the same numbers, or above 2
-  int inherited = -1;  ///< a descriptor that exec would close otherwise, which keeps its number
+  int in = 0, out = 1, err = 2;  ///< become its 0, 1 and 2: the same numbers, or above 2
+  int inherited = -1;            ///< a descriptor that keeps its number and stays open in exec
   sigset_t signal_mask = {};
   std::optional<rlimit> file_limit = {};  ///< none: this process's
 };
 
-/// The children of this process that are alive, but for `except`. Those that are dead are waited
-/// for; the others keep their numbers until the next call.
+/// The living children of this process, except `except`. Dead ones are waited for; the living keep
+/// their numbers until the next call.
 std::vector<pid_t> other_children(pid_t except);
-/// Whether it has any that it has not waited for.
+/// Whether this process has children that it has not waited for.
 bool has_children();
 
 /// Starts it in a process group of its own, whose number is the pid. It is killed when the calling
-/// thread ends. May be called in a process with threads. Throws Io when it cannot be executed.
+/// thread ends. May be called in a process with threads. Throws Io if it cannot be executed.
 pid_t start(const Program& program, const Guardian& guardian);
 
-/// Where a program's file is, looked for in PATH as a shell does. Throws Io when it is not there,
-/// or no program.
+/// Finds the file of a program, in PATH as a shell does. Throws Io if it does not exist or is no
+/// program.
 std::string find_program(const std::string& name);
 
-/// "exit status 3" or "killed by signal 9 (SIGKILL)", of what waitpid() gave.
+/// "exit status 3" or "killed by signal 9 (SIGKILL)", from the status of waitpid().
 std::string describe_end(int wait_status);
-/// As a shell says it: 128 and the signal.
+/// As a shell reports it: 128 + the signal if a signal ended the process.
 int exit_status(int wait_status);
 
 }  // namespace weft::launch

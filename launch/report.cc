@@ -22,7 +22,7 @@ namespace {
 constexpr std::size_t kMostErrorFileBytes = 1 << 20;
 constexpr int kBoxWidth = 78;
 
-// Bytes of programs need not be UTF-8.
+// Replaces invalid bytes: the output of programs need not be UTF-8.
 std::string to_text(const nlohmann::ordered_json& json) {
   return json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + '\n';
 }
@@ -53,13 +53,13 @@ nlohmann::ordered_json to_json(const RankResult& rank) {
   return json;
 }
 
-/// "rank 2 has sent nothing", "ranks 0, 2 have not come"
+/// Whether a message names it, as "rank 2 has sent nothing" and "ranks 0, 2 have not come" do.
 bool names(const std::string& message, int rank) {
   return std::regex_search(message,
                            std::regex("\\branks? ([0-9]+, )*" + std::to_string(rank) + "\\b"));
 }
 
-/// " in forward at step 5", as far as it is known.
+/// " in forward at step 5", as far as known.
 std::string place_of(const RankResult& rank) {
   std::string text;
   if (!rank.phase.empty()) text += " in " + rank.phase;

@@ -1,4 +1,4 @@
-// How the ranks of a run ended, and how that is told: a box on stderr, a JSON file.
+// How the ranks of a run ended, and the reports of it: a box on stderr, a JSON file.
 #pragma once
 
 #include <sys/types.h>
@@ -11,39 +11,39 @@
 
 namespace weft::launch {
 
-/// What a program leaves in the file that WEFT_ERROR_FILE names, when it ends by an error, as JSON:
+/// What a program leaves in the file named by WEFT_ERROR_FILE when it ends with an error, as JSON:
 ///   {"code": "PeerFailed", "message": "[ring] rank 2 closed ...", "phase": "allreduce", "step": 5}
-/// The first two are an Error's; the others may be missing.
+/// The first two belong to the Error; the others may be missing.
 struct ProgramError {
   std::string code, message;
-  std::string phase = {};  ///< else what its status page says (core/runtime/phase.h)
+  std::string phase = {};  ///< if missing, from its status page (core/runtime/phase.h)
   std::int64_t step = -1;
 };
 
-/// Nothing where there is no file, or no such JSON in it.
+/// Nothing if there is no file, or no such JSON in it.
 std::optional<ProgramError> read_error_file(const std::string& path);
-/// Code and message. Throws Io.
+/// Writes code and message. Throws Io.
 void write_error_file(const std::string& path, const ProgramError& error);
 
 struct RankResult {
   int rank = 0, local_rank = 0;
   pid_t pid = 0;
-  int wait_status = 0;  ///< as waitpid() gives it
+  int wait_status = 0;  ///< from waitpid()
   double seconds = 0;   ///< from its start to its end
-  /// From the first failure of any rank to its end; nothing for a rank that ended before.
+  /// From the first failure of any rank to this rank's end; nothing if this rank ended before.
   std::optional<double> seconds_after_failure = {};
-  bool told_to_end = false;  ///< by a signal of the launcher's, before it ended
-  bool stopped = false;      ///< as by SIGSTOP, when another rank failed
+  bool told_to_end = false;  ///< by a signal of the launcher, before it ended
+  bool stopped = false;      ///< for example by SIGSTOP, when another rank failed
   std::optional<ProgramError> error = {};
-  /// What it was in then, as far as it has told: "backward". This and what follows is of the time
-  /// of the first failure, for a rank that was told to end after it.
+  /// Its phase: "backward", if it has reported one. This and the next members show the end of the
+  /// rank or, if it was told to end, the time of the first failure.
   std::string phase = {};
   std::int64_t step = -1;
-  std::deque<std::string> last_lines = {};  ///< of its stderr, where the launcher has seen them
+  std::deque<std::string> last_lines = {};  ///< of its stderr, as far as the launcher has seen it
 
-  /// By itself, with another status than 0.
+  /// Whether it ended by itself, with another status than 0.
   bool failed() const { return wait_status != 0 && !told_to_end; }
-  /// It only lost another rank.
+  /// Whether it failed only because it lost another rank.
   bool follows() const { return error && error->code == "PeerFailed"; }
   bool timed_out() const { return error && error->code == "Timeout"; }
 };
@@ -51,17 +51,17 @@ struct RankResult {
 struct AttemptResult {
   std::vector<RankResult> ranks;  ///< of this node, by rank
   std::vector<int> failures;      ///< indices into `ranks`, the earliest first
-  int signal = 0;                 ///< that ended the attempt; 0: none
-  /// Another node's failure that ended it: its status and a text.
+  int signal = 0;                 ///< the signal that ended the attempt; 0: none
+  /// A failure of another node that ended the attempt: its status and a text.
   int other_status = 0;
   std::string other_failure = {};
 
   /// The earliest failure that does not follow another one, else the earliest; null: none here.
   const RankResult* first_failure() const;
-  /// Where the first failure is a Timeout: whom it waited for in vain. One that was stopped, else
-  /// the only one that had to be told to end and is named by all Timeouts; null: not known here.
+  /// If the first failure is a Timeout: the rank for which it waited in vain, that is, one that was
+  /// stopped, else the only one that had to be told to end and that all Timeouts name; else null.
   const RankResult* unresponsive() const;
-  /// 128 + the signal, or the first failure's: 128 + signal again where it died by one.
+  /// 128 + the signal, or the status of the first failure: 128 + signal if one ended it.
   int status() const;
 };
 
@@ -71,11 +71,11 @@ std::string describe(const RankResult& rank);
 /// "rank 1 did not respond (stopped) in backward at step 5"
 std::string describe_silence(const RankResult& rank);
 
-/// Lines with who failed first, or did not respond, on which host, what others saw of it, and what
-/// it said last; the last one has no end. Nothing where no rank failed here.
+/// Lines that say who failed first or did not respond, on which host, what others saw of it, and
+/// its last output. The last line has no end. Empty if no rank failed here.
 std::string failure_box(const AttemptResult& result);
 
-/// Writes --report: of the last attempt, after `restarts` others. Throws Io.
+/// Writes --report: the last attempt, after `restarts` others. Throws Io.
 void write_report(const std::string& path, const AttemptResult& result,
                   const std::vector<std::string>& command, int world_size, int restarts);
 

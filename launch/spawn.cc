@@ -16,7 +16,7 @@
 namespace weft::launch {
 namespace {
 
-/// Which call of spawn() a child was started by.
+/// The number of the call of spawn() that started a child.
 constexpr const char* kCallVariable = "WEFT_SPAWN_CALL";
 
 [[noreturn]] void be_rank(const std::function<void(int rank)>& fn) {
@@ -56,7 +56,7 @@ void spawn(int argc, const char* const* argv, int nprocs, const std::function<vo
   const std::string call = std::to_string(calls++);
   if (const char* mine = std::getenv(kCallVariable)) {
     if (call == mine) be_rank(fn);
-    return;  // an earlier call of the parent's
+    return;  // the parent made this call before the one that started this child
   }
   Options options;
   options.nproc = nprocs;

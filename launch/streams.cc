@@ -19,7 +19,7 @@ namespace weft::launch {
 namespace {
 
 constexpr std::array kStreams = {StandardStream::out, StandardStream::err};
-// In which the same line of several ranks is shown once.
+// Within this time equal lines of several ranks are shown once.
 constexpr std::chrono::milliseconds kWindow{200};
 constexpr std::size_t kLastLines = 20, kReadBytes = 64 << 10, kMostReads = 64;
 
@@ -178,7 +178,7 @@ void Streams::add_to(std::vector<pollfd>& polled) {
   polled.push_back({screen_.waits_for(), POLLOUT, 0});
   polled.push_back(keyboard_ ? keyboard_->waits_for() : pollfd{-1, 0, 0});
   polled_sources_.clear();
-  if (screen_.full()) return;  // the ranks wait then
+  if (screen_.full()) return;  // the ranks have to wait then
   for (Rank& rank : ranks_) {
     for (const StandardStream stream : kStreams) {
       const Descriptor& fd = rank.sources[index(stream)].fd;
@@ -197,11 +197,11 @@ void Streams::serve(std::span<const pollfd> polled) {
   }
 }
 
-/// Whether there may be more at once.
+/// Whether more may be available at once.
 bool Streams::read(Rank& rank, StandardStream stream) {
   Source& source = rank.sources[index(stream)];
   if (screen_.broken(stream) && !source.log.valid()) {
-    end(rank, stream);  // the rank finds out by itself, as if there were no weftrun
+    end(rank, stream);  // the rank gets a write error, as without weftrun
     return false;
   }
   std::array<char, kReadBytes> bytes;

@@ -18,15 +18,15 @@
 
 namespace weft::launch {
 
-/// Of --log-dir, for all attempts of a run.
+/// The folder of --log-dir, for all attempts of a run.
 class LogFolder {
  public:
   explicit LogFolder(const Options& options) : options_(options) {}
 
-  /// "FOLDER/attempt_0/1/stderr.log", as torchrun's. Makes the folder, at the first call
-  /// LOG_DIR/RUN_ID_abcdef, too. Throws Io.
+  /// "FOLDER/attempt_0/1/stderr.log", as in torchrun. Makes the folder and, at the first call,
+  /// LOG_DIR/RUN_ID_abcdef. Throws Io.
   std::string file(int attempt, int local_rank, StandardStream stream);
-  /// Empty until there is one.
+  /// Empty before the first call of file().
   const std::string& path() const { return path_; }
 
  private:
@@ -34,14 +34,14 @@ class LogFolder {
   std::string path_;
 };
 
-/// What is typed at weftrun's terminal, on its way to a rank: whoever is in a process group of its
-/// own may not read from there.
+/// Passes what is typed at weftrun's terminal to a rank, which may not read there itself: it is in
+/// a process group of its own.
 class Keyboard {
  public:
   explicit Keyboard(Descriptor to);
 
   pollfd waits_for() const;
-  /// To be called when that is ready.
+  /// To be called when the terminal is ready.
   void pass_on();
 
  private:
@@ -49,28 +49,28 @@ class Keyboard {
   std::string typed_;
 };
 
-/// The streams of all ranks of an attempt. Nothing waits but poll() outside, and finish() for what
-/// lies in pipes already.
+/// The streams of all ranks of an attempt. Nothing here waits: poll() outside does, and finish()
+/// for the data that is still in pipes.
 class Streams {
  public:
   using Clock = LineMerger::Clock;
 
   Streams(const Options& options, int first_rank, int attempt, Screen& screen, LogFolder& logs);
 
-  /// Sets `program`'s streams. What is returned is to be closed when it has been started.
+  /// Sets `program`'s streams. The returned descriptors are to be closed after its start.
   std::array<Descriptor, 3> connect(int local_rank, Program& program);
 
-  /// Appends what is to be polled now, which serve() is then given.
+  /// Appends the descriptors to be polled now, for serve().
   void add_to(std::vector<pollfd>& polled);
   void serve(std::span<const pollfd> polled);
-  /// Shows the lines whose time has come, and when the next one's is.
+  /// Shows the lines that are due, and says when the next one is.
   void show_due(Clock::time_point now) { merger_.show_due(now); }
   std::optional<Clock::time_point> next_due() const { return merger_.next_due(); }
 
-  /// When all ranks have ended: shows what lies in the pipes still. A process that has left its
-  /// group may hold one open.
+  /// To be called when all ranks have ended: shows what is still in the pipes. A process that has
+  /// left its group may hold one open.
   void finish();
-  /// Of the rank's stderr, after finish(); none where it is weftrun's own.
+  /// The last lines of the rank's stderr, after finish(); none if that is weftrun's own.
   std::deque<std::string> last_lines(int local_rank) const;
 
  private:
@@ -82,7 +82,7 @@ class Streams {
   struct Rank {
     int local_rank;
     Source sources[2];
-    std::string stderr_file;  ///< where it goes there alone
+    std::string stderr_file;  ///< the file, if stderr goes only there
     std::deque<std::string> last_lines;
   };
 

@@ -16,7 +16,7 @@
 namespace weft::launch {
 namespace {
 
-/// What a parent may have left otherwise.
+/// Resets what a parent may have changed.
 void prepare_process() {
   while (true) {
     const int fd = ::open("/dev/null", O_RDWR | O_CLOEXEC);

@@ -1,6 +1,8 @@
 // Activations as layers, for Sequential.
 #pragma once
 
+#include "weft/autograd/elementwise.h"
+#include "weft/autograd/softmax.h"
 #include "weft/nn/module.h"
 
 namespace weft::nn {

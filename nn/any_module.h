@@ -122,12 +122,12 @@ class AnyModule : public ModuleBase {
   std::shared_ptr<Interface> impl_;
 };
 
-/// `module` with `count` more inputs and results: the last `count` tensors go past it and come out
-/// behind its results, the very same ones. It is the same module, with the same names, parameters,
+/// `module` with `count` more inputs and results: the last `count` inputs are not used and are
+/// returned unchanged after the results. It is the same module, with the same names, parameters,
 /// state and mode. For the stages of a pipeline between the one that makes a skip connection and
 /// the one that uses it:
 ///   parallel::Pipeline pipe({net.down, nn::pass_through(net.middle), net.up});
-/// where down gives {y, skip}, middle takes y, and up takes what middle gave, and skip. A call with
+/// where down returns {y, skip}, middle takes y, and up takes middle's result and skip. A call with
 /// fewer tensors throws InvalidArgument.
 AnyModule pass_through(AnyModule module, std::size_t count = 1);
 

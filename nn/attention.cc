@@ -2,8 +2,10 @@
 
 #include <limits>
 
+#include "weft/autograd/ops.h"
 #include "weft/core/base/error.h"
 #include "weft/nn/init.h"
+#include "weft/tensor/creation.h"
 
 namespace weft::nn {
 
@@ -24,7 +26,7 @@ Tensor added(const char* name, const Tensor& mask, const Shape& expected, const 
   return masked_fill(zeros(shape, {x.dtype(), x.device()}), shaped, -kInfinity);
 }
 
-// embed_dim. Before it is multiplied and there are weights of that size.
+// embed_dim, checked before it is multiplied and before weights of that size are allocated.
 std::int64_t checked_features(std::int64_t embed_dim, std::int64_t heads) {
   WEFT_CHECK(heads > 0 && embed_dim > 0 && embed_dim % heads == 0, InvalidArgument, kOp,
              "embed_dim ", embed_dim, " must be a positive multiple of heads ", heads);
@@ -55,12 +57,12 @@ Tensor MultiheadAttention::split_heads(const Tensor& x) const {
   return heads.permute(batch_first_ ? Dims{0, 2, 1, 3} : Dims{1, 2, 0, 3});
 }
 
-// The inverse.
+// The inverse of split_heads.
 Tensor MultiheadAttention::join_heads(const Tensor& heads) const {
   return heads.permute(batch_first_ ? Dims{0, 2, 1, 3} : Dims{2, 0, 1, 3}).flatten(2);
 }
 
-// In one product where all three are the same tensor.
+// In one product if all three are the same tensor.
 std::array<Tensor, 3> MultiheadAttention::project(const Tensor& query, const Tensor& key,
                                                   const Tensor& value) const {
   if (query.same(key) && key.same(value)) {

@@ -3,6 +3,7 @@
 
 #include <array>
 
+#include "weft/autograd/attention.h"
 #include "weft/nn/linear.h"
 #include "weft/nn/module.h"
 
@@ -23,7 +24,7 @@ struct AttentionCall {
   /// Query i attends to keys 0 to i only. PyTorch also wants the same mask as attn_mask; giving
   /// both does no harm.
   bool is_causal = false;
-  bool need_weights = true;          ///< only attention(query, key, value) has them
+  bool need_weights = true;          ///< only attention(query, key, value) returns them
   bool average_attn_weights = true;  ///< over the heads
 };
 
@@ -53,8 +54,8 @@ class MultiheadAttention : public Module<MultiheadAttention> {
                           const AttentionCall& call = {}) const;
   Tensor forward(const Tensor& x, const AttentionCall& call = {}) const;
 
-  // As every module's operator(), but with the types written out, so that the options may be given
-  // in braces.
+  // Like every module's operator(), but with explicit types, so that the options can be given in
+  // braces.
   AttentionResult operator()(const Tensor& query, const Tensor& key, const Tensor& value,
                              const AttentionCall& call = {}) const {
     return Module::operator()(query, key, value, call);

@@ -5,12 +5,13 @@
 #include "weft/autograd/checkpoint.h"
 #include "weft/core/base/error.h"
 #include "weft/nn/repr.h"
+#include "weft/tensor/creation.h"
 
 namespace weft::nn {
 
 namespace {
 
-// What a module's handles share.
+// Shared by all handles of a module.
 struct State {
   std::string type;
   BatchNormFunction training;  // empty: weft::batch_norm
@@ -46,7 +47,7 @@ Tensor detail::BatchNorm<Self>::normalized(const Tensor& x, const BatchNormEpilo
   BatchNormParams params = params_;
   params.training = this->is_training() || !running_mean.defined();
   RunningStats running{running_mean, running_var, num_batches_tracked};
-  if (params.training && autograd::recomputing()) {  // the first forward counted this batch
+  if (params.training && autograd::recomputing()) {  // the first forward has counted this batch
     params.cumulative = false;
     running = {};
   }
@@ -63,7 +64,7 @@ template class detail::BatchNorm<BatchNorm2d>;
 Tensor BatchNorm1d::forward(const Tensor& x, const BatchNormEpilogue& then) const {
   WEFT_CHECK(x.dim() == 2 || x.dim() == 3, Shape, "BatchNorm1d", "input: got ", x.shape(),
              ", expected [N,C] or [N,C,L]");
-  // A sequence is an image one pixel wide.
+  // A sequence is treated as an image that is one pixel wide.
   const auto image = [&](const Tensor& t) {
     return t.reshape({x.shape(0), x.shape(1), x.dim() == 3 ? x.shape(2) : 1, 1});
   };

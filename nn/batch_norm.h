@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "weft/autograd/norm.h"
 #include "weft/nn/module.h"
 
 namespace weft::nn {

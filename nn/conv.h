@@ -1,12 +1,13 @@
 // Convolution layers over images.
 #pragma once
 
+#include "weft/autograd/conv.h"
 #include "weft/nn/module.h"
 #include "weft/nn/pair.h"
 
 namespace weft::nn {
 
-/// PyTorch's defaults. output_padding belongs to ConvTranspose2d alone.
+/// PyTorch's defaults. Only ConvTranspose2d uses output_padding.
 struct ConvOptions {
   Pair stride = 1;
   Pair padding = 0;
@@ -25,8 +26,8 @@ struct Conv1dOptions {
   bool bias = true;
 };
 
-/// As Conv2d, for sequences: x [N,in,L] -> [N,out,Lo], Lo = floor((L + 2 p - d (k-1) - 1) / s) + 1.
-/// weight [out,in/groups,k], bias [out].
+/// Like Conv2d, for sequences: x [N,in,L] -> [N,out,Lo], Lo = floor((L + 2 p - d (k-1) - 1) / s) +
+/// 1. weight [out,in/groups,k], bias [out].
 class Conv1d : public Module<Conv1d> {
  public:
   Conv1d(std::int64_t in, std::int64_t out, std::int64_t kernel, const Conv1dOptions& options = {});
@@ -55,10 +56,10 @@ class Conv2d : public Module<Conv2d> {
   Conv2dParams params_;
 };
 
-/// Transposed convolution: the gradient of Conv2d with respect to its input, as a layer.
-/// x [N,in,H,W] -> [N,out,Ho,Wo], Ho = (H-1) s - 2 p + d (k-1) + output_padding + 1.
-/// weight [in,out/groups,kh,kw], bias [out]. Throws as Conv2d, except that an output_padding is
-/// allowed if it is smaller than stride or dilation.
+/// Transposed convolution: the gradient of Conv2d with respect to its input, as a layer. x
+/// [N,in,H,W] -> [N,out,Ho,Wo], Ho = (H-1) s - 2 p + d (k-1) + output_padding + 1. weight
+/// [in,out/groups,kh,kw], bias [out]. Throws like Conv2d, but an output_padding is allowed if it is
+/// smaller than stride or dilation.
 class ConvTranspose2d : public Module<ConvTranspose2d> {
  public:
   ConvTranspose2d(std::int64_t in, std::int64_t out, Pair kernel, const ConvOptions& options = {});

@@ -1,6 +1,7 @@
 // Dropout.
 #pragma once
 
+#include "weft/autograd/dropout.h"
 #include "weft/nn/module.h"
 
 namespace weft::nn {

@@ -4,6 +4,8 @@
 
 #include "weft/core/base/error.h"
 #include "weft/nn/repr.h"
+#include "weft/tensor/creation.h"
+#include "weft/tensor/ops.h"
 
 namespace weft::nn {
 

@@ -17,8 +17,8 @@
 namespace weft::nn {
 
 /// Averages of a model's parameters. They start as copies of the parameters. Buffers (running
-/// statistics) are copied, not averaged. It keeps the model's tensors, so the model's handle may go
-/// away.
+/// statistics) are copied, not averaged. The object keeps the model's tensors alive, so the model's
+/// handle may be destroyed.
 class ExponentialMovingAverage {
  public:
   /// Throws InvalidArgument for a decay outside [0, 1].

@@ -2,6 +2,8 @@
 
 #include "weft/core/base/error.h"
 #include "weft/nn/init.h"
+#include "weft/tensor/creation.h"
+#include "weft/tensor/ops.h"
 
 namespace weft::nn {
 

@@ -3,6 +3,7 @@
 
 #include <optional>
 
+#include "weft/autograd/indexing.h"
 #include "weft/nn/module.h"
 
 namespace weft::nn {
@@ -17,7 +18,6 @@ struct EmbeddingOptions {
 /// as N(0, 1), equal to PyTorch's within 2e-6. An index outside throws InvalidArgument on the CPU.
 /// On CUDA it gives NaN, because a check would have to wait for the device. The constructor throws
 /// InvalidArgument for a negative num or dim and for a padding_idx that is no row.
-/// NaN on CUDA, which is not waited for. Throws InvalidArgument for a padding_idx that is no row.
 class Embedding : public Module<Embedding> {
  public:
   Embedding(std::int64_t num, std::int64_t dim, const EmbeddingOptions& options = {});

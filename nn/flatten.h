@@ -3,6 +3,7 @@
 
 #include <utility>
 
+#include "weft/autograd/views.h"
 #include "weft/nn/module.h"
 
 namespace weft::nn {

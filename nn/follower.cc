@@ -5,6 +5,7 @@
 #include "weft/autograd/autograd.h"
 #include "weft/core/base/error.h"
 #include "weft/nn/module_node.h"
+#include "weft/tensor/creation.h"
 #include "weft/tensor/ops.h"
 
 namespace weft::nn {
@@ -30,7 +31,7 @@ Follower::Follower(const ModuleBase& original, const ModuleBase& replica) {
 void Follower::pair(const std::shared_ptr<ModuleNode>& from,
                     const std::shared_ptr<ModuleNode>& to) {
   const auto known = [&](const Modules& modules) { return modules.from == from; };
-  if (std::ranges::any_of(modules_, known)) return;  // under two names
+  if (std::ranges::any_of(modules_, known)) return;  // it has two names
   check_alike(*from, *to);
   modules_.push_back({from, to});
   for (std::size_t i = 0; i < from->tensors.size(); ++i) {
@@ -58,7 +59,7 @@ void Follower::follow() {
   for (Tensors& tensors : tensors_) {
     copy(tensors);
     if (tensors.is_buffer) continue;
-    // A checkpoint of an earlier forward still computes with the replica, to reach what it follows.
+    // A checkpoint of an earlier forward may still recompute with the replica: keep its record.
     if (!thread_state().grad_enabled && tensors.from.requires_grad()) continue;
     autograd::record_copy("replicate", tensors.to, tensors.from);
   }

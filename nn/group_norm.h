@@ -1,6 +1,7 @@
 // Group normalisation.
 #pragma once
 
+#include "weft/autograd/norm.h"
 #include "weft/nn/module.h"
 
 namespace weft::nn {
@@ -11,7 +12,7 @@ struct GroupNormOptions {
   bool affine = true;  ///< with weight and bias
 };
 
-/// As weft::group_norm: x [N,C,..] -> the same shape, normalised over each of `groups` groups of
+/// Like weft::group_norm: x [N,C,..] -> the same shape, normalised over each of `groups` groups of
 /// consecutive channels. weight [C] starts as 1, bias [C] as 0. Throws InvalidArgument unless
 /// groups divides channels, and Shape for another number of channels.
 class GroupNorm : public Module<GroupNorm> {

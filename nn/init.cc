@@ -42,7 +42,7 @@ double xavier_std(const char* op, const Tensor& w, double gain) {
   return gain * std::sqrt(2 / (fans.in + fans.out));
 }
 
-// As in PyTorch, where the fans of such a tensor may be 0.
+// Handled as in PyTorch; the fans of such a tensor may be 0.
 bool nothing_to_do(const char* op, const Tensor& w) {
   w.shape();  // throws when undefined
   if (w.numel() > 0) return false;
@@ -52,7 +52,7 @@ bool nothing_to_do(const char* op, const Tensor& w) {
 
 double normal_cdf(double x) { return (1 + std::erf(x / std::numbers::sqrt2)) / 2; }
 
-// The x with erf(x) = y: M. Giles' approximation, then Newton's steps.
+// The x with erf(x) = y: M. Giles' approximation, refined by Newton's method.
 double inverse_erf(double y) {
   if (std::abs(y) >= 1) return std::copysign(HUGE_VAL, y);
   const double w = -std::log((1 - y) * (1 + y));
@@ -79,13 +79,14 @@ double inverse_erf(double y) {
   return x;
 }
 
-// Replaces the `columns` <= `rows` columns of a, one after the other, by those of Q in a = Q R with
-// R's diagonal positive: Householder's reflections, as LAPACK's geqrf and orgqr.
+// Replaces the `columns` <= `rows` columns of a, stored one after the other, by those of Q in a = Q
+// R, where the diagonal of R is positive. Uses Householder's reflections, like LAPACK's geqrf and
+// orgqr.
 void orthonormalize(std::vector<double>& a, std::int64_t rows, std::int64_t columns) {
   const auto column = [&](std::vector<double>& matrix, std::int64_t j) {
     return matrix.data() + j * rows;
   };
-  // Takes (I - 2 v v^T / |v|^2), v being zero above its row k, to columns [first, columns).
+  // Applies (I - 2 v v^T / |v|^2) to columns [first, columns); v is zero above its row k.
   const auto reflect = [&](std::vector<double>& matrix, std::int64_t first, const double* v,
                            std::int64_t k) {
     const double norm = std::inner_product(v + k, v + rows, v + k, 0.0);
@@ -104,9 +105,9 @@ void orthonormalize(std::vector<double>& a, std::int64_t rows, std::int64_t colu
 
   std::vector<double> sign(static_cast<std::size_t>(columns));
   for (std::int64_t k = 0; k < columns; ++k) {
-    double* v = column(a, k);  // what is below R's diagonal becomes the reflection's vector
+    double* v = column(a, k);  // the part below R's diagonal becomes the reflection's vector
     const double length = std::sqrt(std::inner_product(v + k, v + rows, v + k, 0.0));
-    const double r = std::copysign(length, -v[k]);  // nothing cancels in v[k] - r
+    const double r = std::copysign(length, -v[k]);  // no cancellation in v[k] - r
     sign[static_cast<std::size_t>(k)] = r < 0 ? -1 : 1;
     v[k] -= r;
     reflect(a, k + 1, v, k);
@@ -140,7 +141,7 @@ void trunc_normal_(const Tensor& x, double mean, double std, double low, double 
              "needs a finite mean, std > 0 and low < high, got ", mean, ", ", std, ", ", low,
              " and ", high);
   raw::uniform_(x, 2 * normal_cdf((low - mean) / std) - 1, 2 * normal_cdf((high - mean) / std) - 1);
-  // Once per parameter, so there is no kernel for it.
+  // Runs once per parameter, so there is no kernel for it.
   std::vector<double> values = x.to_vector<double>();
   for (double& v : values) {
     v = std::clamp(inverse_erf(v) * (std * std::numbers::sqrt2) + mean, low, high);
@@ -164,7 +165,7 @@ void dirac_(const Tensor& x, std::int64_t groups) {
   WEFT_CHECK(x.dim() >= 3 && x.dim() <= 5 && groups > 0 && x.shape(0) % groups == 0, Shape,
              "dirac_", "needs 3 to 5 dimensions, the first divisible by groups ", groups, ", got ",
              x.shape());
-  if (x.numel() == 0) return;  // of any number of groups
+  if (x.numel() == 0) return;  // allowed for any number of groups
   raw::zero_(x);
   const std::int64_t out = x.shape(0) / groups;
   for (std::int64_t g = 0; g < groups; ++g) {
@@ -181,7 +182,8 @@ void orthogonal_(const Tensor& x, double gain) {
   if (x.numel() == 0) return;
   raw::normal_(x);
   const std::int64_t rows = x.shape(0), columns = x.numel() / rows;
-  // orthonormalize wants columns one after the other, the longer side: a wide matrix's rows are so.
+  // orthonormalize needs columns one after the other along the longer side; the rows of a wide
+  // matrix are stored so.
   const bool tall = rows >= columns;
   Tensor matrix = raw::reshape(raw::to(raw::to(x, Device()), DType::f64), {rows, columns});
   if (tall) matrix = raw::transpose(matrix, 0, 1);

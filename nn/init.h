@@ -10,9 +10,9 @@ namespace weft::nn::init {
 enum class FanMode { fan_in, fan_out };
 enum class Nonlinearity { linear, sigmoid, tanh, relu, leaky_relu, selu };
 
-/// The factor for a layer's weights that keeps the size of the values through the nonlinearity
-/// behind it: 1 for linear and sigmoid, 5/3 for tanh, sqrt(2) for relu, sqrt(2 / (1 + slope^2)) for
-/// leaky_relu, 3/4 for selu. slope: that of leaky_relu.
+/// The factor for a layer's weights that keeps the size of the values through the following
+/// nonlinearity: 1 for linear and sigmoid, 5/3 for tanh, sqrt(2) for relu, sqrt(2 / (1 + slope^2))
+/// for leaky_relu, 3/4 for selu. slope: that of leaky_relu.
 double calculate_gain(Nonlinearity nonlinearity, double slope = 0.01);
 
 /// U[from, to)
@@ -28,8 +28,8 @@ void zeros_(const Tensor& x);
 void ones_(const Tensor& x);
 /// Writes 1 on the diagonal and 0 elsewhere. Throws Shape unless x has 2 dimensions.
 void eye_(const Tensor& x);
-/// The weights of a convolution that passes on as many channels of its input as it can, in each
-/// group. Throws Shape unless x has 3 to 5 dimensions and the first is divisible by groups.
+/// The weights of a convolution that copies as many channels of its input as it can, in each group.
+/// Throws Shape unless x has 3 to 5 dimensions and the first is divisible by groups.
 void dirac_(const Tensor& x, std::int64_t groups = 1);
 
 /// gain times a matrix [shape[0], rest] with orthonormal rows, or columns if there are fewer of

@@ -4,6 +4,7 @@
 
 #include "weft/core/base/error.h"
 #include "weft/nn/repr.h"
+#include "weft/tensor/creation.h"
 
 namespace weft::nn {
 

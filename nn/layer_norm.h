@@ -1,6 +1,7 @@
 // Layer normalisation.
 #pragma once
 
+#include "weft/autograd/norm.h"
 #include "weft/nn/module.h"
 
 namespace weft::nn {

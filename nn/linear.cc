@@ -2,6 +2,7 @@
 
 #include "weft/core/base/error.h"
 #include "weft/nn/init.h"
+#include "weft/tensor/creation.h"
 
 namespace weft::nn {
 

@@ -5,7 +5,9 @@
 #include "weft/autograd/autocast.h"
 #include "weft/autograd/function.h"
 #include "weft/autograd/graph.h"
+#include "weft/autograd/ops.h"
 #include "weft/core/base/error.h"
+#include "weft/tensor/ops.h"
 
 namespace weft::nn {
 
@@ -35,7 +37,7 @@ Tensor reduce(const Tensor& losses, Reduction reduction) {
 
 Tensor zero_like(const Tensor& x) { return scalar(0, {x.dtype(), x.device()}); }
 
-// weight[target], and 0 where the target is ignored. x [N,C,..] has the classes.
+// weight[target], and 0 for ignored targets. x [N,C,..] gives the number of classes.
 Tensor weights_of(const char* op, const Tensor& weight, const Tensor& target,
                   std::int64_t ignore_index, const Tensor& x) {
   WEFT_CHECK(weight.dtype() == x.dtype(), Dtype, op, "weight: got ", weight.dtype(), ", needs ",
@@ -124,8 +126,8 @@ Tensor nll_loss(const Tensor& log_probs, const Tensor& target, std::int64_t igno
 
 namespace {
 
-// Each element's loss, with PyTorch's rule: the denominator of the slope is kept from 0, and no
-// gradient knows of the logarithms' lower bound.
+// The loss of each element, with PyTorch's rule for the gradient: the denominator of the slope is
+// kept above 0, and the lower bound of the logarithms is ignored.
 struct BinaryCrossEntropy : autograd::Function<BinaryCrossEntropy> {
   static constexpr bool nests_backward = false;
   static constexpr double kLeastLog = -100, kLeastVariance = 1e-12F;
@@ -150,8 +152,8 @@ struct BinaryCrossEntropy : autograd::Function<BinaryCrossEntropy> {
   }
 };
 
-// Each element's loss, (1 - t) x - (1 + (w - 1) t) log(sigmoid(x)) with pos_weight w, which may be
-// undefined (1).
+// The loss of each element, (1 - t) x - (1 + (w - 1) t) log(sigmoid(x)) with w = pos_weight, or 1
+// if that is undefined.
 Tensor bce_of_logits(const Tensor& x, const Tensor& target, const Tensor& pos_weight) {
   Tensor of_positive = raw::log_sigmoid(x);
   if (pos_weight.defined()) {
@@ -161,7 +163,7 @@ Tensor bce_of_logits(const Tensor& x, const Tensor& target, const Tensor& pos_we
   return raw::sub(raw::mul(raw::sub(1, target), x), of_positive);
 }
 
-// Its slope by the formula would be a difference of two numbers near 1.
+// A node of its own: by the formula the slope would be a difference of two numbers near 1.
 class BceWithLogitsNode final : public autograd::Node {
  public:
   BceWithLogitsNode(const Tensor& x, const Tensor& target, const Tensor& pos_weight)
@@ -180,7 +182,7 @@ class BceWithLogitsNode final : public autograd::Node {
     const Tensor &x = x_.get(*this), &target = target_.get(*this), &grad = grads.y();
     const Tensor weight = is_weighted_ ? pos_weight_.get(*this) : Tensor();
     if (grads.wants(0)) {
-      // (1 - t) sigmoid(x) - w t sigmoid(-x): each term has all its digits, also where it is small.
+      // (1 - t) sigmoid(x) - w t sigmoid(-x): each term is accurate even if it is small.
       Tensor slope = raw::sigmoid(x);
       raw::binary_(BinaryOp::mul, slope, raw::sub(1, target));
       const Tensor down = is_weighted_ ? raw::mul(target, weight) : target;
@@ -214,7 +216,7 @@ class BceWithLogitsNode final : public autograd::Node {
   bool is_weighted_ = false;
 };
 
-// Only where looking costs no wait: on CUDA the logarithms answer such a value with NaN.
+// Checks only where this needs no waiting: on CUDA the logarithms give NaN for such a value.
 void check_probabilities(const char* name, const Tensor& x) {
   if (!x.device().is_cpu()) return;
   const Tensor values = raw::contiguous(x);
@@ -303,7 +305,7 @@ Tensor kl_div(const Tensor& x, const Tensor& target, KlReduction reduction, bool
   if (log_target) {
     losses = exp(target) * (target - x);
   } else {
-    // log(1) where the target is 0: 0 log(0) counts as 0.
+    // log(1) for a target of 0: 0 log(0) counts as 0.
     const Tensor positive = masked_fill(target, raw::eq(target, 0), 1);
     losses = target * (log(positive) - x);
   }

@@ -5,7 +5,8 @@
 // constants.
 #pragma once
 
-#include "weft/autograd/ops.h"
+#include "weft/autograd/loss.h"
+#include "weft/tensor/tensor.h"
 
 namespace weft::nn {
 

@@ -10,6 +10,8 @@
 #include "weft/core/runtime/thread_local.h"
 #include "weft/nn/module_node.h"
 #include "weft/nn/repr.h"
+#include "weft/tensor/creation.h"
+#include "weft/tensor/ops.h"
 
 namespace weft::nn {
 
@@ -35,7 +37,7 @@ struct CloneScope::Impl {
   std::unordered_map<const ModuleNode*, std::shared_ptr<ModuleNode>> nodes;
   std::unordered_map<const TensorImpl*, Tensor> tensors;
   std::unordered_map<const void*, std::string> not_copied;  // original -> name
-  std::optional<Device> device;                             // where the copies go
+  std::optional<Device> device;                             // device of the copies
   Impl* outer = nullptr;
 
   std::shared_ptr<ModuleNode> copy(const std::shared_ptr<ModuleNode>& node,
@@ -170,8 +172,8 @@ void for_each_tensor(ModuleNode& node, F&& f) {
   });
 }
 
-/// Without names, hence without heap memory: a training step may do this. A parameter registered
-/// twice comes twice.
+/// Uses no names, so it allocates nothing and may run in a training step. A parameter that is
+/// registered twice is visited twice.
 template <class F>
 void for_each_parameter(const ModuleNode& node, const F& f) {
   for (const ModuleNode::Entry& entry : node.tensors) {

@@ -35,7 +35,7 @@
 #include <utility>
 #include <vector>
 
-#include "weft/autograd/ops.h"
+#include "weft/autograd/autograd.h"
 #include "weft/core/runtime/thread_state.h"
 #include "weft/core/trace/trace.h"
 #include "weft/tensor/tree.h"
@@ -121,7 +121,7 @@ class ModuleBase {
   /// Calls f for this module and every module below it, children first, as PyTorch's apply: once
   /// for a child that its parent registered under two names. Throws InvalidArgument for an empty f.
   void apply(const std::function<void(ModuleBase&)>& f);
-  /// Data that the module's class keeps for all handles, beside tensors and children; empty if
+  /// Data that the module's class keeps for all handles, besides tensors and children; empty if
   /// there is none. A clone starts with a copy.
   std::any& shared_state() const;
 
@@ -155,7 +155,7 @@ class ModuleBase {
   }
   /// The same module may be added under several names.
   void add_child(const std::string& name, ModuleBase& module);
-  /// What to_string shows between the parentheses.
+  /// The text that to_string shows between the parentheses.
   void set_description(std::string text);
 
   /// Copies training or evaluation mode from `other`, for this module only.
@@ -190,7 +190,7 @@ class ModuleBase {
   Name name_;                                 // name registered through this handle, or null
 };
 
-/// The same as module.to_string(), as there is one for tensors.
+/// The same as module.to_string(), like the function for tensors.
 inline std::string to_string(const ModuleBase& module) { return module.to_string(); }
 inline std::ostream& operator<<(std::ostream& out, const ModuleBase& module) {
   return out << module.to_string();

@@ -25,7 +25,7 @@ struct ModuleNode {
     std::shared_ptr<ModuleNode> node;
   };
 
-  std::string name;  // the first one it was registered under
+  std::string name;  // the first name under which it was registered
   std::string type_name;
   std::string description;
   bool training = true;
@@ -68,7 +68,7 @@ struct ModuleNode {
   }
 };
 
-/// Gives the tensor another value of any shape, dtype or device. Its handles, its place as a leaf
+/// Gives the tensor another value of any shape, dtype or device. Its handles, its role as a leaf
 /// and its hooks stay.
 void set_data(const Tensor& tensor, const Tensor& value);
 

@@ -1,4 +1,4 @@
-// Two numbers of an image's layer: for its height and for its width.
+// A pair of numbers for an image's height and width.
 #pragma once
 
 #include <array>

@@ -3,12 +3,13 @@
 
 #include <optional>
 
+#include "weft/autograd/pooling.h"
 #include "weft/nn/conv.h"
 #include "weft/nn/module.h"
 
 namespace weft::nn {
 
-/// stride defaults to the kernel's size.
+/// stride: by default the kernel's size.
 struct PoolOptions {
   std::optional<Pair> stride{};
   Pair padding = 0;
@@ -28,7 +29,7 @@ class MaxPool2d : public Module<MaxPool2d> {
   Pool2dParams params_;
 };
 
-/// stride defaults to the kernel's size.
+/// stride: by default the kernel's size.
 struct AvgPoolOptions {
   std::optional<Pair> stride{};
   Pair padding = 0;

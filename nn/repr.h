@@ -1,4 +1,4 @@
-// How to_string writes numbers: a layer's options as Python writes them, counts and lists.
+// The number format of to_string: a layer's options as Python writes them, counts and lists.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@ namespace weft::nn::detail {
 
 /// "True", "False"
 const char* repr(bool value);
-/// The shortest digits that give the same number again: "0.1", "1e-05", "2.0".
+/// The fewest digits from which the same number can be read: "0.1", "1e-05", "2.0".
 std::string repr(double value);
 /// A count with commas: "2,405,633".
 std::string with_commas(std::int64_t n);

@@ -70,8 +70,8 @@ class Sequential : public Module<Sequential> {
   }
 
  private:
-  // The slope of the activation behind module i, if module i is a BatchNorm2d that can apply it. No
-  // value under an observer, which must see the call of every module.
+  // The slope of the activation after module i, if module i is a BatchNorm2d that can apply it. No
+  // value while an observer is set, which must see the call of every module.
   std::optional<double> fused_slope(std::size_t i) const {
     if (i + 1 == modules_.size() || !modules_[i].as<BatchNorm2d>() || thread_state().calls)
       return {};

@@ -8,6 +8,7 @@
 #include "weft/autograd/autograd.h"
 #include "weft/core/runtime/rng.h"
 #include "weft/nn/repr.h"
+#include "weft/tensor/creation.h"
 
 namespace weft::nn {
 
@@ -39,7 +40,7 @@ class Recording final : public ModuleObserver {
     const Call& call = calls_.back();
     const bool called_others = rows.size() > call.row + 1;
     SummaryRow& row = rows[call.row];
-    std::vector<const Storage*> counted = call.inputs;  // a view, or worked in place
+    std::vector<const Storage*> counted = call.inputs;  // views and in-place results use no memory
     for (const Tensor* y : outputs) {
       if (!y->defined()) continue;
       row.outputs.push_back(y->shape());
@@ -52,7 +53,7 @@ class Recording final : public ModuleObserver {
   }
 
   std::vector<SummaryRow> rows;
-  std::int64_t macs = 0;  // since a call last began or ended
+  std::int64_t macs = 0;  // since the last time a call began or ended
 
  private:
   struct Call {
@@ -60,7 +61,7 @@ class Recording final : public ModuleObserver {
     std::vector<const Storage*> inputs = {};
   };
 
-  // They belong to the innermost call.
+  // Counts them for the innermost call.
   void take_macs() {
     const std::int64_t count = std::exchange(macs, 0);
     if (!calls_.empty()) rows[calls_.back().row].macs += count;
@@ -86,7 +87,7 @@ struct SummaryScope::Impl {
     model.eval();
   }
   ~Impl() {
-    // Parents first: train() reaches what is below.
+    // Parents first: train() also sets the modules below.
     for (auto mode = modes.rbegin(); mode != modes.rend(); ++mode) mode->first.train(mode->second);
   }
 
@@ -129,7 +130,7 @@ Summary SummaryScope::result(const Tensor& input) const {
 
 std::string Summary::to_string() const {
   constexpr double kMiB = 1 << 20;
-  constexpr std::size_t kColumns = 7, kTexts = 3;  // texts stand left, numbers right
+  constexpr std::size_t kColumns = 7, kTexts = 3;  // texts are aligned left, numbers right
   using Line = std::array<std::string, kColumns>;
   std::vector<Line> lines = {
       {"module", "type", "output", "parameters", "trainable", "MACs", "activation bytes"}};

@@ -1,4 +1,4 @@
-// The modules of a model and the cost of one forward, as the package torchinfo shows them:
+// The modules of a model and the cost of one forward, in the form of the package torchinfo:
 //
 //   std::printf("%s", nn::summary(model, {32, 1, 28, 28}).to_string().c_str());
 #pragma once
@@ -52,7 +52,7 @@ class SummaryScope {
   SummaryScope(const SummaryScope&) = delete;
   SummaryScope& operator=(const SummaryScope&) = delete;
 
-  /// Zeros on the model's device and in its dtype.
+  /// Zeros on the model's device and with its dtype.
   Tensor input(const Shape& shape) const;
   Summary result(const Tensor& input) const;
 

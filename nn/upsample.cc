@@ -1,6 +1,7 @@
 #include "weft/nn/upsample.h"
 
 #include "weft/nn/repr.h"
+#include "weft/tensor/creation.h"
 
 namespace weft::nn {
 

@@ -1,6 +1,7 @@
 // Upsample: changes the size of images.
 #pragma once
 
+#include "weft/autograd/interpolate.h"
 #include "weft/nn/module.h"
 
 namespace weft::nn {

@@ -11,8 +11,8 @@ struct AdamOptions {
   double beta2 = 0.999;
   double eps = 1e-8;
   double weight_decay = 0;  ///< L2: added to the gradient
-  bool amsgrad = false;     ///< the largest v so far takes the place of v in the update of p
-  bool maximize = false;    ///< -g takes the place of g
+  bool amsgrad = false;     ///< the largest v so far replaces v in the update of p
+  bool maximize = false;    ///< -g replaces g
 };
 
 struct AdamWOptions {
@@ -21,8 +21,8 @@ struct AdamWOptions {
   double beta2 = 0.999;
   double eps = 1e-8;
   double weight_decay = 1e-2;  ///< decoupled: p *= 1 - lr weight_decay before the update
-  bool amsgrad = false;        ///< as Adam's
-  bool maximize = false;       ///< as Adam's
+  bool amsgrad = false;        ///< as for Adam
+  bool maximize = false;       ///< as for Adam
 };
 
 /// torch/optim/adam.py: m = b1 m + (1-b1) g; v = b2 v + (1-b2) g^2;
@@ -35,7 +35,7 @@ class Adam : public Optimizer {
   explicit Adam(std::vector<ParamGroup<AdamOptions>> groups);
 
  protected:
-  /// amsgrad: whether any group asks for it.
+  /// amsgrad: whether any group uses it.
   explicit Adam(bool amsgrad)
       : Optimizer({"exp_avg", "exp_avg_sq", amsgrad ? "max_exp_avg_sq" : ""}) {}
   void add(std::span<const Tensor> params, const AdamOptions& options, bool decoupled);
@@ -48,7 +48,7 @@ class Adam : public Optimizer {
   bool decoupled_ = false;
 };
 
-/// Adam with decoupled weight decay (torch/optim/adamw.py). Throws as Adam.
+/// Adam with decoupled weight decay (torch/optim/adamw.py). Throws like Adam.
 class AdamW : public Adam {
  public:
   explicit AdamW(std::vector<Tensor> params, const AdamWOptions& options = {});

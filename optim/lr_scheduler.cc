@@ -12,7 +12,7 @@ namespace weft::optim {
 namespace {
 
 constexpr double kPi = std::numbers::pi;
-// Up to here f64, in which the rates are computed, has every number.
+// f64, in which the rates are computed, is exact for all integers up to this one.
 constexpr std::int64_t kMostSteps = std::int64_t{1} << 53;
 
 Tensor to_tensor(std::int64_t value) { return from_vector(std::vector{value}, {}, Device()); }
@@ -43,7 +43,7 @@ std::vector<LRScheduler::Entry> LRScheduler::state() { return {{"last_epoch", &l
 
 NamedTensors LRScheduler::state_dict() const {
   NamedTensors result;
-  // Entries point to what load_state_dict writes; here they are only read.
+  // The entries point to what load_state_dict writes; here they are only read.
   for (const Entry& entry : const_cast<LRScheduler*>(this)->state()) {
     result.emplace_back(entry.name,
                         std::visit([](auto* value) { return to_tensor(*value); }, entry.value));
@@ -84,7 +84,7 @@ void FormulaLR::start() {
 void FormulaLR::update() {
   for (std::size_t g = 0; g < base_lrs_.size(); ++g) {
     double lr = next_lr(g);
-    // A recursive formula that comes to 0 may miss it by a rounding.
+    // A recursive formula that should reach 0 may miss it by a rounding error.
     if (lr < 0 && lr > -rounding(g)) lr = 0;
     optimizer().set_lr(g, lr);
   }
@@ -167,7 +167,7 @@ double CosineAnnealingLR::next_lr(std::size_t group) {
   const auto height = [&](std::int64_t step) {
     return 1 + std::cos(kPi * static_cast<double>(step) / static_cast<double>(period));
   };
-  // Where the last height was 0 the ratio says nothing: up again from the bottom.
+  // If the last height was 0, the ratio cannot be computed: the rate goes up again from the bottom.
   const std::int64_t before = t - 1;
   if (before % period == 0 && before / period % 2 == 1) {
     return lr + (base_lr(group) - lowest) * (1 - std::cos(kPi / static_cast<double>(period))) / 2;
@@ -176,8 +176,8 @@ double CosineAnnealingLR::next_lr(std::size_t group) {
 }
 
 double CosineAnnealingLR::rounding(std::size_t group) const {
-  // On the way back from eta_min, the distance from it grows by 4 T_max^2 / pi^2, and with it what
-  // was rounded at the bottom.
+  // On the way up from eta_min, the distance from it grows by 4 T_max^2 / pi^2, and the rounding
+  // error at the bottom grows with it.
   const auto period = static_cast<double>(options_.T_max);
   return std::max(base_lr(group), options_.eta_min) * (1e-12 + 0x1p-52 * period * period);
 }
@@ -191,7 +191,7 @@ CosineAnnealingWarmRestarts::CosineAnnealingWarmRestarts(
 }
 
 double CosineAnnealingWarmRestarts::next_lr(std::size_t group) {
-  // In f64, where whole numbers of this size are exact and a long stretch does not overflow.
+  // In f64: integers of this size are exact, and a long period does not overflow.
   double since = static_cast<double>(last_epoch()), stretch = static_cast<double>(options_.T_0);
   if (options_.T_mult == 1) since = std::fmod(since, stretch);
   while (since >= stretch) {

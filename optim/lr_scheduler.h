@@ -127,8 +127,8 @@ class ExponentialLR final : public FormulaLR {
   ExponentialLROptions options_;
 };
 
-/// The group's initial rate times lr_lambda(number of steps so far). The state dict has nothing of
-/// the functions: a counter inside one is not saved.
+/// The group's initial rate times lr_lambda(number of steps so far). The state dict contains
+/// nothing about the functions: a counter inside one is not saved.
 ///   optim::LambdaLR scheduler(sgd, [](std::int64_t epoch) { return std::pow(0.95, epoch); });
 class LambdaLR final : public FormulaLR {
  public:

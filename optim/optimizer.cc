@@ -14,16 +14,18 @@
 #include "weft/core/trace/trace.h"
 #include "weft/kernels/backend.h"
 #include "weft/tensor/creation.h"
+#include "weft/tensor/elementwise.h"
 #include "weft/tensor/ops.h"
 
 namespace weft::optim {
 
 namespace {
 
-// Up to here f64, in which the kernels take the count, has every number.
+// f64, in which the kernels take the count, is exact for all integers up to this one.
 constexpr double kMostSteps = 0x1p53;
 
-// f(part) for each, by the worker of part.device; a single one, and what is captured, here.
+// Runs f(part) for each part, on the worker of part.device; a single part, and captured work, in
+// the calling thread.
 template <class Part, class F>
 void on_each_device(std::vector<Part>& parts, const F& f) {
   if (parts.size() <= 1 || thread_state().capture) {
@@ -40,7 +42,7 @@ void on_each_device(std::vector<Part>& parts, const F& f) {
   jobs.wait();
 }
 
-// The gradient in the parameter's own element order, which the kernels rely on.
+// The gradient with the parameter's own order of elements, which the kernels need.
 Tensor aligned_grad(const Tensor& param, const Tensor& grad) {
   if (grad.strides() == param.strides() && grad.dtype() == param.dtype()) return grad;
   Tensor copy = empty_like(param);
@@ -48,7 +50,7 @@ Tensor aligned_grad(const Tensor& param, const Tensor& grad) {
   return copy;
 }
 
-// In the state dict.
+// The name of an entry in the state dict.
 std::string entry(std::size_t group, const char* name) {
   return detail::concat("group.", group, '.', name);
 }
@@ -182,7 +184,7 @@ void Optimizer::update_part(Part& part) {
         step = b.step_on_device.data<std::int64_t>();
       }
       update(current_stream(device), b.dtype, g, lr, step, b.slots);
-      for (Slot* slot : b.members) ++slot->step;  // after what may fail
+      for (Slot* slot : b.members) ++slot->step;  // only after everything that can fail
     }
   }
   part.regrouped.clear();
@@ -300,7 +302,7 @@ void Optimizer::load_state_dict(const NamedTensors& state) {
     Tensor lr, initial_lr, momentum;  // the last two may be missing
   };
   std::vector<Numbers> numbers;             // per group
-  std::vector<std::vector<Tensor>> values;  // per parameter: step, buffers; empty: never stepped
+  std::vector<std::vector<Tensor>> values;  // per parameter: step, buffers; empty: never updated
   std::size_t index = 0;
   for (std::size_t g = 0; g < groups_.size(); ++g) {
     numbers.push_back({take(entry(g, "lr"), {}), take_if_there(entry(g, "initial_lr")),
@@ -363,10 +365,10 @@ namespace {
 // The gradients of one device.
 struct DeviceGrads {
   Device device;
-  // One slot list per dtype: the kernels take one dtype a call.
+  // One slot list per dtype: a kernel call takes one dtype.
   std::vector<std::pair<DType, std::vector<OptimSlot>>> lists = {};
-  Tensor sum = {};     // of their squares
-  Tensor factor = {};  // to be scaled by
+  Tensor sum = {};     // sum of their squares
+  Tensor factor = {};  // they are to be scaled by it
 };
 
 std::vector<DeviceGrads> grads_by_device(const char* op, std::span<const Tensor> params) {
@@ -386,7 +388,7 @@ std::vector<DeviceGrads> grads_by_device(const char* op, std::span<const Tensor>
   return parts;
 }
 
-// They are about to be written over.
+// The gradients will be overwritten.
 void bump_versions(std::span<const Tensor> params) {
   for (const Tensor& p : params) {
     if (p.grad().defined()) p.grad().storage()->bump_version();

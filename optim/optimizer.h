@@ -1,4 +1,4 @@
-// What all optimisers share: parameter groups, state and step(); and the clipping of gradients.
+// Shared by all optimisers: parameter groups, state and step(); and the clipping of gradients.
 #pragma once
 
 #include <cstdint>
@@ -23,9 +23,9 @@ struct ParamGroup {
   Options options{};
 };
 
-/// Base of all optimisers. step() updates every parameter that has a gradient; the others, and
-/// their state, stay as they are. All parameters of one group with the same device, dtype and step
-/// count are updated in one fused pass. The state lies on the device of its parameter.
+/// Base of all optimisers. step() updates every parameter that has a gradient; the others do not
+/// change, nor does their state. All parameters of one group with the same device, dtype and step
+/// count are updated in one fused pass. The state is on the device of its parameter.
 class Optimizer {
  public:
   Optimizer(const Optimizer&) = delete;
@@ -71,15 +71,15 @@ class Optimizer {
   /// Restores what state_dict() returned. Throws InvalidArgument for names or shapes of other
   /// parameters or of another optimiser and for a step outside [0, 2^53], listing them, and for a
   /// momentum that set_momentum() refuses, before anything is changed. A state without momentum,
-  /// from before there was this entry, is taken and leaves the momentum as it is; a warning says so
-  /// if set_momentum() was called here, as OneCycleLR does it.
+  /// from a version without this entry, is accepted and leaves the momentum unchanged; if
+  /// set_momentum() was called here, as by OneCycleLR, a warning is logged.
   void load_state_dict(const NamedTensors& state);
 
  protected:
   struct Slot {
     Tensor param;
     std::int64_t step = 0;        // updates so far
-    std::vector<Tensor> buffers;  // as buffer_names_; made at the first step
+    std::vector<Tensor> buffers;  // in the order of buffer_names_; made at the first step
   };
   struct Group {
     std::vector<Slot> slots;
@@ -89,7 +89,7 @@ class Optimizer {
     bool momentum_set = false;  // by set_momentum()
   };
 
-  /// buffer_names: the state of each parameter beside its step count, by PyTorch's names
+  /// buffer_names: the state of each parameter besides its step count, by PyTorch's names
   /// ("exp_avg"), in the order of OptimSlot's. An empty name means that this optimiser does not use
   /// that buffer.
   explicit Optimizer(std::vector<std::string> buffer_names = {})
@@ -102,7 +102,7 @@ class Optimizer {
   /// for an empty group, for a learning rate below 0, and for a parameter that is given twice, is
   /// no leaf, is not floating or has gaps in memory.
   void add_group(std::span<const Tensor> params, double lr, std::optional<double> momentum = {});
-  /// Throws InvalidArgument for a value that set_momentum() shall refuse.
+  /// Throws InvalidArgument for a value that set_momentum() must refuse.
   virtual void check_momentum(double momentum) const;
 
   /// Call this when a value or an address that update() passes to the kernel has changed. A
@@ -136,7 +136,7 @@ class Optimizer {
   // Finds the slots to update, and makes the state of those that have none yet.
   void prepare();
   void update_part(Part& part);
-  // What step() does on the host, for a replay: returns the members' new step count.
+  // The host's part of step(), for a replay: returns the members' new step count.
   static std::int64_t advance(std::span<Slot* const> members);
 
   std::vector<std::string> buffer_names_;
@@ -153,11 +153,12 @@ class Optimizer {
 /// process has only a part of the model: parallel::Pipeline::clip_grad_norm().
 Tensor clip_grad_norm(std::span<const Tensor> params, double max_norm);
 
-/// The first half of it: the joint L2 norm of all gradients, as PyTorch's get_total_norm.
+/// The first half of clip_grad_norm(): the joint L2 norm of all gradients, as PyTorch's
+/// get_total_norm.
 Tensor total_grad_norm(std::span<const Tensor> params);
 
-/// The second half: scales the gradients by min(1, max_norm / (total_norm + 1e-6)). `total_norm`:
-/// one f64 element on any device, else InvalidArgument.
+/// The second half: scales the gradients by min(1, max_norm / (total_norm + 1e-6)). `total_norm`
+/// must have one f64 element, on any device, else InvalidArgument.
 void clip_grads_with_norm(std::span<const Tensor> params, double max_norm,
                           const Tensor& total_norm);
 

@@ -14,12 +14,12 @@ enum class PlateauThreshold { rel, abs };  ///< fraction of the best metric, or 
 struct ReduceLROnPlateauOptions {
   PlateauMode mode = PlateauMode::min;
   double factor = 0.1;
-  std::int64_t patience = 10;  ///< so many steps without improvement have no effect
-  double threshold = 1e-4;     ///< an improvement up to this does not count
+  std::int64_t patience = 10;  ///< steps in a row that may pass without improvement
+  double threshold = 1e-4;     ///< an improvement must be larger
   PlateauThreshold threshold_mode = PlateauThreshold::rel;
   std::int64_t cooldown = 0;         ///< steps after a reduction in which bad metrics do not count
   std::vector<double> min_lr = {0};  ///< one for all groups, or one for each
-  double eps = 1e-8;                 ///< a reduction up to this is left out
+  double eps = 1e-8;                 ///< a reduction must be larger
 };
 
 /// torch.optim.lr_scheduler.ReduceLROnPlateau: after more than `patience` steps in a row without a
@@ -32,7 +32,7 @@ class ReduceLROnPlateau final : public LRScheduler {
   /// for a number of min_lr that is neither 1 nor the number of groups.
   explicit ReduceLROnPlateau(Optimizer& optimizer, ReduceLROnPlateauOptions options = {});
 
-  /// Goes to the next step with the metric of the last one.
+  /// Goes to the next step; `metric` belongs to the last one.
   void step(double metric);
 
  private:

@@ -12,15 +12,14 @@ struct RMSpropOptions {
   double weight_decay = 0;  ///< L2: added to the gradient
   double momentum = 0;
   bool centered = false;
-  bool maximize = false;  ///< -g takes the place of g
+  bool maximize = false;  ///< -g replaces g
 };
 
-/// torch/optim/rmsprop.py: sq = alpha sq + (1-alpha) g^2; u = g / (sqrt(sq) + eps); p -= lr u.
-/// With centered: mean = alpha mean + (1-alpha) g, and sq - mean^2 takes the place of sq under the
-/// root. It is at least 0 here; in PyTorch rounding may make it negative, which gives NaN. With
-/// momentum: buf = momentum buf + u, and buf takes the place of u. Throws InvalidArgument for a
-/// negative alpha, eps, weight_decay or momentum, and for parameters that Optimizer refuses
-/// (add_group).
+/// torch/optim/rmsprop.py: sq = alpha sq + (1-alpha) g^2; u = g / (sqrt(sq) + eps); p -= lr u. With
+/// centered: mean = alpha mean + (1-alpha) g, and sq - mean^2 replaces sq under the root. It is at
+/// least 0 here; in PyTorch rounding may make it negative, which gives NaN. With momentum: buf =
+/// momentum buf + u, and buf replaces u. Throws InvalidArgument for a negative alpha, eps,
+/// weight_decay or momentum, and for parameters that Optimizer refuses (add_group).
 class RMSprop : public Optimizer {
  public:
   explicit RMSprop(std::vector<Tensor> params, const RMSpropOptions& options = {});

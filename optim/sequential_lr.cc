@@ -28,7 +28,7 @@ SequentialLR::SequentialLR(Optimizer& optimizer, SequentialLROptions options)
              milestones.size(), " milestones for ", schedulers.size(), " schedulers");
   WEFT_CHECK(std::ranges::is_sorted(milestones) && (milestones.empty() || milestones[0] > 0),
              InvalidArgument, kOp, "milestones must be positive and in ascending order");
-  // Their constructors have each set the rates.
+  // The constructors of the schedulers have changed the rates.
   for (std::size_t g = 0; g < optimizer.group_count(); ++g) {
     optimizer.set_lr(g, optimizer.initial_lr(g));
   }

@@ -11,7 +11,7 @@ struct SGDOptions {
   double dampening = 0;
   double weight_decay = 0;
   bool nesterov = false;
-  bool maximize = false;  ///< -g takes the place of g
+  bool maximize = false;  ///< -g replaces g
 };
 
 /// torch/optim/sgd.py: g += weight_decay p; buf = g in the first step, then

@@ -21,13 +21,12 @@
 namespace weft::parallel {
 namespace {
 
-/// f(layer, input), which returns the output, for a copy of each layer on the sample's device; the
-/// first input is the sample.
+/// Calls f(layer, input), which returns the output, for a copy of each layer on the sample's
+/// device; the first input is the sample.
 template <class F>
 void for_each_layer(const nn::Sequential& layers, const Tensor& sample, const F& f) {
   const EnableGrad recording;
-  GeneratorSet
-      generators;  // how often a layer runs is up to the clock, and the caller's numbers not
+  GeneratorSet generators;  // timing decides how often layers run: do not use the caller's
   const Scoped drawing(&ThreadState::generators, &generators);
   Tensor x = raw::alias(sample);
   for (const nn::AnyModule& layer : layers) {
@@ -56,7 +55,7 @@ std::vector<std::size_t> balanced(std::span<const double> costs, std::size_t par
              InvalidArgument, "balance", "a cost is below 0 or no number");
   std::vector<double> sums(n + 1);
   std::inclusive_scan(costs.begin(), costs.end(), sums.begin() + 1);
-  // least[p][i]: the dearest of p stages of the first i layers, cut as well as can be.
+  // least[p][i]: the most expensive stage's cost, if p stages share the first i layers best.
   const double none = std::numeric_limits<double>::infinity();
   std::vector<std::vector<double>> least(parts + 1, std::vector<double>(n + 1, none));
   std::vector<std::vector<std::size_t>> last(parts + 1, std::vector<std::size_t>(n + 1));
@@ -83,7 +82,7 @@ std::vector<double> layer_seconds(const nn::Sequential& layers, const Tensor& sa
                                   double seconds) {
   std::vector<std::vector<double>> passes(layers.size());
   const auto begin = std::chrono::steady_clock::now();
-  // The first pass chooses kernels and allocates.
+  // The first pass chooses kernels and allocates memory.
   for (int pass = -1; pass < 3 || seconds_since(begin) < seconds; ++pass) {
     std::size_t index = 0;
     for_each_layer(layers, sample, [&](const nn::AnyModule& layer, const Tensor& input) {
@@ -168,7 +167,7 @@ StageCosts stage_costs(const Pipeline& pipeline, std::span<const Tensor> inputs,
     });
     timed(kWeight, [&] { of_weights.run(); });
   };
-  // The first pass chooses kernels and allocates, and is not counted.
+  // The first pass chooses kernels and allocates memory, and is not counted.
   JobGroup jobs;
   std::vector<Device> seen;
   for (const Device device : pipeline.devices()) {

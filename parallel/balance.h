@@ -1,4 +1,4 @@
-// Where to cut a chain of layers into the stages of a pipeline, and what these cost.
+// Where to cut a chain of layers into the stages of a pipeline, and what the stages cost.
 //
 //   const auto seconds = parallel::layer_seconds(layers, sample);
 //   parallel::Pipeline pipe(parallel::cut(layers, parallel::balanced(seconds, 2)), {.chunks = 8});
@@ -17,8 +17,8 @@
 
 namespace weft::parallel {
 
-/// How many of the costs each of `parts` stages takes, in order and at least one, so that the most
-/// expensive stage costs as little as possible; of several such cuts the first. Throws
+/// How many layers, with these costs, each of `parts` stages takes, in order and at least one, so
+/// that the most expensive stage is as cheap as possible; of equal cuts the first. Throws
 /// InvalidArgument for fewer costs than parts, or a cost that is below 0 or not a number.
 std::vector<std::size_t> balanced(std::span<const double> costs, std::size_t parts);
 
@@ -28,8 +28,8 @@ std::vector<std::size_t> balanced(std::span<const double> costs, std::size_t par
 std::vector<double> layer_seconds(const nn::Sequential& layers, const Tensor& sample,
                                   double seconds = 1.0);
 
-/// Bytes that each layer needs in training: its activations for `micro_batches` like `sample` at
-/// once, and param_scale times its parameters, which stands for parameters, gradients and optimiser
+/// Bytes that each layer needs in training: its activations for `micro_batches` simultaneous ones
+/// like `sample`, and param_scale times its parameters, for parameters, gradients and optimiser
 /// state: 2 for SGD, 3 with momentum, 4 for Adam. torchgpipe's balance_by_size.
 std::vector<double> layer_bytes(const nn::Sequential& layers, const Tensor& sample,
                                 int micro_batches, double param_scale);

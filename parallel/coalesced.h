@@ -1,4 +1,4 @@
-// Many tensors in one message: the cost of a broadcast of each would be mostly latency.
+// Many tensors in one message: a broadcast of each one would cost mostly latency.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,7 @@ class Coalesced {
  private:
   std::vector<Tensor> tensors_;
   Tensor memory_;              // bytes
-  std::vector<Tensor> parts_;  // where each tensor lies in it
+  std::vector<Tensor> parts_;  // views of memory_, one per tensor
 };
 
 /// Copies root's values into the tensors of all ranks, of any devices, in messages of up to `limit`

@@ -11,11 +11,11 @@
 
 namespace weft::parallel {
 
-/// A bucket's reduction in progress; by default one that is over.
+/// A bucket's reduction in progress; one made by default is already complete.
 struct Reduction {
   Reduction() = default;
-  /// Over when `w` is done and then `after`, if there is one, has run. It runs on the thread that
-  /// called backward, and copies the result to the gradients.
+  /// Complete when `w` is done and then `after`, if it is given, has run. `after` runs on the
+  /// thread that called backward, and copies the result to the gradients.
   Reduction(comm::Work w, std::function<void()> after = {})
       : work(std::move(w)), finish(std::move(after)) {}
 
@@ -29,7 +29,7 @@ struct Reduction {
 using CommHook = std::function<Reduction(comm::ProcessGroup& group, const Tensor& gradients)>;
 
 /// The mean, sent as bf16: half the bytes of f32, 8 bits of each gradient (PyTorch's
-/// bf16_compress_hook). Each rank's part is rounded after the division, and the sum once more.
+/// bf16_compress_hook). Each rank's part is rounded after the division, and the sum again.
 Reduction bf16_compress(comm::ProcessGroup& group, const Tensor& gradients);
 /// The same without the division: the sum.
 Reduction bf16_sum(comm::ProcessGroup& group, const Tensor& gradients);

@@ -16,10 +16,10 @@ namespace weft::parallel {
 namespace detail {
 namespace {
 
-// More than what one replica records in a forward.
+// More nodes than one replica records in a forward.
 constexpr std::uint64_t kNodesPerReplica = std::uint64_t{1} << 24;
 
-// PyTorch's bound: below it the slower device holds up the others.
+// PyTorch's bound: below it the other devices wait for the slower one.
 constexpr double kAlike = 0.75;
 
 void warn_if_unlike(const char* what, std::span<const Device> devices,
@@ -74,7 +74,7 @@ DataParallelOptions complete(DataParallelOptions options, const nn::ModuleBase& 
     units.push_back(properties.compute_units);
   }
   if (!options.output_device) options.output_device = devices[0];
-  runtime(*options.output_device);                 // throws: there is no such device
+  runtime(*options.output_device);                 // throws if the device does not exist
   part_sizes(0, devices.size(), options.weights);  // throws: bad weights
   if (options.weights.empty()) {
     warn_if_unlike("bytes of memory", devices, memory);
@@ -108,7 +108,7 @@ std::vector<Tensor> scatter_gradients(const Tensor& gradient, std::span<const Te
   const Span span("parallel", "scatter_gradients");
   std::vector<Tensor> parts;
   const bool scalars = !outputs.empty() && outputs[0].dim() == 0;
-  if (scalars) dim = 0;  // they were gathered to a vector
+  if (scalars) dim = 0;  // scalars were gathered to a vector
   std::int64_t begin = 0;
   for (const Tensor& output : outputs) {
     const std::int64_t rows = scalars ? 1 : output.shape(dim);

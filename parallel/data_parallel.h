@@ -1,4 +1,4 @@
-// DataParallel: one process, several devices, a part of every batch for each.
+// DataParallel: one process, several devices, with a part of every batch on each device.
 //
 //   Net model;
 //   model.to("cuda:0");
@@ -40,7 +40,7 @@
 namespace weft::parallel {
 
 struct DataParallelOptions {
-  std::vector<Device> devices = {};          ///< empty: all of the kind that the module is on
+  std::vector<Device> devices = {};          ///< empty: all devices of the module's kind
   std::optional<Device> output_device = {};  ///< where results go; default: the first device
   int dim = 0;                               ///< along which batches are cut and results joined
   std::vector<double> weights = {};          ///< of the devices' parts; empty: equal ones
@@ -48,9 +48,9 @@ struct DataParallelOptions {
 
 namespace detail {
 
-/// body(i) for i < n, all at once: body(0) in the calling thread, the others on the workers of
-/// their devices; `step` is the name in traces. The nodes they record are ordered by i, whichever
-/// thread is faster. When all have ended, the first error is rethrown with its replica and device.
+/// Calls body(i) for all i < n at the same time: body(0) in the calling thread, the others on the
+/// workers of their devices; `step` is the name in traces. The recorded nodes are ordered by i and
+/// not by time. When all have ended, rethrows the first error with its replica and device.
 void on_devices(const char* step, std::span<const Device> devices, std::size_t n,
                 const std::function<void(std::size_t)>& body);
 
@@ -85,10 +85,10 @@ std::vector<M> replicate(const M& module, std::span<const Device> devices) {
   return replicas;
 }
 
-/// replicas[i](inputs[i]...), all at once, the first in the calling thread and the others on the
-/// workers of their devices; returns the results in order. inputs[i] is one argument or a tuple of
-/// arguments, and is moved from. There may be fewer inputs than replicas. When some throw, the
-/// first error is rethrown after all have ended, with its device in its text.
+/// Calls replicas[i](inputs[i]...) for all i at the same time, the first in the calling thread and
+/// the others on the workers of their devices; returns the results in order. inputs[i] is one
+/// argument or a tuple of arguments, and is moved from. There may be fewer inputs than replicas. If
+/// some throw, the first error is rethrown after all have ended, with its device in its text.
 template <class M, class Inputs>
 auto parallel_apply(std::span<M> replicas, std::vector<Inputs> inputs,
                     std::span<const Device> devices) {
@@ -100,6 +100,7 @@ auto parallel_apply(std::span<M> replicas, std::vector<Inputs> inputs,
     WEFT_CHECK(inputs.size() <= replicas.size() && inputs.size() <= devices.size(), InvalidArgument,
                "parallel_apply", inputs.size(), " inputs for ", replicas.size(), " replicas on ",
                devices.size(), " devices");
+    const Span span("parallel", "parallel_apply");
     using Result = detail::ResultOf<M, Inputs>;
     const auto call = [&](std::size_t i) -> decltype(auto) {
       return std::apply(replicas[i], std::move(inputs[i]));
@@ -122,7 +123,7 @@ auto parallel_apply(std::span<M> replicas, std::vector<Inputs> inputs,
 std::vector<Tensor> scatter_gradients(const Tensor& gradient, std::span<const Tensor> outputs,
                                       int dim = 0);
 
-/// The backward of every replica at once, from its output and that output's gradient.
+/// Runs the backwards of all replicas at the same time, from each output and its gradient.
 void parallel_backward(std::span<const Tensor> outputs, std::span<const Tensor> gradients);
 
 /// Adds the gradients of replicas[1], [2] ... to those of replicas[0], on its device, in that
@@ -144,8 +145,8 @@ void reduce_gradients(std::vector<M>& replicas) {
 ///  - a tensor argument without dimensions goes to every replica;
 ///  - weights can cut batches in other proportions.
 ///
-/// As in PyTorch, the module is on the first device and is replica 0: buffers that its forward
-/// writes (the statistics of batch norms) keep the values, those of the other replicas are lost.
+/// As in PyTorch, the module is on the first device and is replica 0: what its forward writes to
+/// buffers (the statistics of batch norms) is kept; what the other replicas write is lost.
 /// Gradients are summed; a batch with few rows leaves devices out; with one device the module
 /// itself is called. Random numbers come from a generator per device (core/runtime/rng.h): the same
 /// in every run.
@@ -169,8 +170,8 @@ class DataParallel {
   }
 
   /// The module's result for the whole batch, on the output device (gather()). Arguments and result
-  /// may be anything whose tensors tensor/tree.h finds, else InvalidArgument. Throws Device when
-  /// the module has been moved away from the first device, and a replica's error, with its device.
+  /// may be anything whose tensors tensor/tree.h finds, else InvalidArgument. Throws Device if the
+  /// module was moved away from the first device, and a replica's error, with its device.
   template <class... Args>
   auto operator()(const Args&... args) {
     check_walkable<Args...>("data_parallel");
@@ -180,7 +181,7 @@ class DataParallel {
 
   M& module() { return replicas_[0]; }
   std::span<const Device> devices() const { return options_.devices; }
-  /// The module (0) or one of its copies, to look at. Throws InvalidArgument beyond the last.
+  /// The module (0) or one of its copies, for inspection. Throws InvalidArgument if i is too large.
   const M& replica(std::size_t i) const {
     WEFT_CHECK(i < replicas_.size(), InvalidArgument, "data_parallel", "replica ", i, " of ",
                replicas_.size());
@@ -193,7 +194,8 @@ class DataParallel {
     using Result = detail::ResultOf<M, Inputs>;
     if constexpr (!std::is_void_v<Result>) check_walkable<Result>("data_parallel");
     detail::check_placed(module(), tensors_, options_.devices[0]);
-    std::vector<Inputs> inputs = cut(whole);
+    std::vector<Inputs> inputs =
+        scatter(whole, devices(), {.dim = options_.dim, .weights = options_.weights});
     if (devices().size() == 1) {
       if constexpr (std::is_void_v<Result>) {
         return std::apply(module(), std::move(inputs[0]));
@@ -205,22 +207,16 @@ class DataParallel {
     }
     replicate(inputs.size());
     if constexpr (std::is_void_v<Result>) {
-      return apply(std::move(inputs));
+      parallel_apply(std::span(replicas_), std::move(inputs), devices());
     } else {
-      const std::vector<Result> outputs = apply(std::move(inputs));
-      const Span span("parallel", "gather");
-      return gather(outputs, *options_.output_device, options_.dim);
+      return gather(parallel_apply(std::span(replicas_), std::move(inputs), devices()),
+                    *options_.output_device, options_.dim);
     }
   }
-  template <class Inputs>
-  std::vector<Inputs> cut(const Inputs& whole) {
-    const Span span("parallel", "scatter");
-    return scatter(whole, devices(), {.dim = options_.dim, .weights = options_.weights});
-  }
-  /// The first `n` replicas become what the module is.
+  /// Copies the module's present state to the first `n` replicas.
   void replicate(std::size_t n) {
     const Span span("parallel", "replicate");
-    if (devices()[0].is_cpu()) {  // one memory: the first device's worker helps with the copying
+    if (devices()[0].is_cpu()) {  // one memory: the first device's worker helps to copy
       detail::on_devices("replicate", devices(), n, [&](std::size_t i) {
         for (std::size_t k = 1; k < n; ++k) followers_[k - 1].copy_part(i, n);
       });
@@ -228,11 +224,6 @@ class DataParallel {
     detail::on_devices("replicate", devices(), n, [&](std::size_t i) {
       if (i > 0) followers_[i - 1].follow();
     });
-  }
-  template <class Inputs>
-  auto apply(std::vector<Inputs> inputs) {
-    const Span span("parallel", "parallel_apply");
-    return parallel_apply(std::span(replicas_), std::move(inputs), devices());
   }
 
   DataParallelOptions options_;

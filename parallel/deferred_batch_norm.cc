@@ -14,9 +14,9 @@
 namespace weft::parallel {
 namespace {
 
-// What one layer has seen of the batch so far, by channel.
+// What one layer has seen of the batch so far, per channel.
 struct Seen {
-  Tensor layer = {};  // its running mean: as long as it is here, no other has its address
+  Tensor layer = {};  // its running mean, held so that no other tensor gets this address
   Tensor mean = {}, squares = {};  // f64; sum (x - mean)^2
   std::int64_t count = 0;
   int forwards = 0;
@@ -29,8 +29,8 @@ struct Seen {
       mean = more_mean, squares = more_squares, count = more.n;
       return;
     }
-    // Both go over to the common mean (Chan, Golub and LeVeque 1983): sums of x^2 would lose their
-    // digits beside a large mean.
+    // Both sums are moved to the common mean (Chan, Golub and LeVeque 1983): sums of x^2 would lose
+    // digits if the mean is large.
     const auto before = static_cast<double>(count);
     count += more.n;
     const double share = static_cast<double>(more.n) / static_cast<double>(count);
@@ -46,7 +46,7 @@ class Deferred {
   explicit Deferred(int chunks) : chunks_(chunks) {}
 
   void see(const Tensor& x, const RunningStats& running, const BatchNormParams& params) {
-    Seen& seen = of(running.mean);  // one forward of a layer at a time
+    Seen& seen = of(running.mean);  // forwards of one layer do not overlap
     if (x.numel() > 0) seen.add(x);
     if (++seen.forwards < chunks_) return;
     seen.forwards = 0;
@@ -61,7 +61,7 @@ class Deferred {
       raw::add_scaled_(before, momentum, raw::sub(batch, before));
       raw::copy_(kept, before);
     }
-    // `layer` stays as it is: other layers' threads look at it.
+    // `layer` is not changed: the threads of other layers read it.
     seen.mean = seen.squares = {};
     seen.count = 0;
   }
@@ -69,7 +69,7 @@ class Deferred {
  private:
   Seen& of(const Tensor& layer) {
     const std::lock_guard lock(mutex_);
-    // Copies of the model share this, and have gone: those that were made to be timed, say.
+    // Removes entries of layers that no longer exist, for example of copies made for timing.
     std::erase_if(seen_,
                   [](const auto& entry) { return entry.second.layer.impl()->use_count() == 1; });
     return seen_.try_emplace(layer.impl(), Seen{.layer = layer}).first->second;

@@ -15,17 +15,52 @@
 #include <concepts>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
 #include "weft/comm/group/process_group.h"
+#include "weft/core/base/error.h"
 #include "weft/nn/module.h"
+#include "weft/parallel/join.h"
 #include "weft/parallel/reducer.h"
+#include "weft/parallel/unused_parameters.h"
 #include "weft/tensor/tree.h"
 
 namespace weft::parallel {
+
+/// PyTorch's names and defaults. The same on all ranks.
+struct DistributedDataParallelOptions {
+  /// A bucket is closed when it has that many MiB; infinity: never. Default: 1 for the first
+  /// bucket, 25 for others.
+  std::optional<double> bucket_cap_mb = {};
+  /// Allows steps that leave parameters out: those that the outputs of forward do not depend on
+  /// count as ready when backward begins. The tape is walked in each forward.
+  bool find_unused_parameters = false;
+  /// Rank 0's buffers are copied to the other ranks before each forward in training.
+  bool broadcast_buffers = true;
+  /// Each step uses the same parameters, also inside autograd::checkpoint. The first backward finds
+  /// these parameters, and overlaps nothing.
+  bool static_graph = false;
+  /// Used instead of division and all-reduce.
+  CommHook comm_hook = {};
+
+  /// The options that the Reducer takes.
+  ReducerOptions for_reducer() const {
+    const bool walks_outputs = find_unused_parameters && !static_graph;
+    return {.bucket_cap_mb = bucket_cap_mb,
+            .broadcast_buffers = broadcast_buffers,
+            .comm_hook = comm_hook,
+            .order = walks_outputs ? BucketOrder::reversed : BucketOrder::arrival,
+            .text = weft::detail::concat(
+                "bucket_cap_mb=", bucket_cap_mb ? std::to_string(*bucket_cap_mb) : "-",
+                " find_unused_parameters=", find_unused_parameters,
+                " broadcast_buffers=", broadcast_buffers, " static_graph=", static_graph,
+                " comm_hook=", comm_hook ? "set" : "-")};
+  }
+};
 
 /// Calls a module but is not one itself: names, state dict, printing and saving stay the module's.
 /// PyTorch's DistributedDataParallel, reducer.cpp and distributed.py, with these differences:
@@ -51,15 +86,19 @@ class DistributedDataParallel {
   /// other options, naming that rank and the first difference, and for a module without a parameter
   /// that requires a gradient.
   DistributedDataParallel(M module, std::shared_ptr<comm::ProcessGroup> group,
-                          DistributedDataParallelOptions options = {})
+                          const DistributedDataParallelOptions& options = {})
       : module_(std::move(module)),
-        reducer_(std::make_unique<Reducer>(module_, std::move(group), std::move(options))) {}
+        reducer_(std::make_unique<Reducer>(module_, std::move(group), options.for_reducer())) {
+    if (options.find_unused_parameters || options.static_graph) {
+      unused_ = std::make_unique<UnusedParameters>(*reducer_, options.static_graph);
+    }
+  }
   /// `group` must outlive this.
   DistributedDataParallel(M module, comm::ProcessGroup& group,
-                          DistributedDataParallelOptions options = {})
+                          const DistributedDataParallelOptions& options = {})
       : DistributedDataParallel(
             std::move(module), std::shared_ptr<comm::ProcessGroup>(std::shared_ptr<void>(), &group),
-            std::move(options)) {}
+            options) {}
 
   /// module(args...); in training rank 0's buffers are copied to all ranks first. Throws Device,
   /// Dtype or InvalidArgument when the module was moved, converted or unfrozen since it was
@@ -68,16 +107,17 @@ class DistributedDataParallel {
   template <class... Args>
   decltype(auto) operator()(Args&&... args) {
     using Result = std::remove_cvref_t<decltype(module_(std::forward<Args>(args)...))>;
-    if (reducer_->walks_outputs()) check_walkable<Result>("ddp");
+    const bool walks_outputs = unused_ && unused_->walks_outputs();
+    if (walks_outputs) check_walkable<Result>("ddp");
     reducer_->before_forward();
     if constexpr (std::is_void_v<Result>) {
       module_(std::forward<Args>(args)...);
     } else {
       decltype(auto) result = module_(std::forward<Args>(args)...);
-      if (reducer_->walks_outputs()) {
+      if (walks_outputs) {
         std::vector<Tensor> outputs;
         for_each_tensor(result, [&](const Tensor& x) { outputs.push_back(x); });
-        reducer_->after_forward(outputs);
+        unused_->after_forward(outputs);
       }
       return result;
     }
@@ -90,36 +130,37 @@ class DistributedDataParallel {
 
   /// For ranks with different numbers of batches: runs `body`, this rank's loop over its own
   /// batches. A rank that has no batch left takes part in the steps of the others, with zeros for
-  /// gradients, until all are done. It ends with the parameters and buffers of a rank that was
+  /// gradients, until all are done. At the end it has the parameters and buffers of a rank that was
   /// among the last:
   ///   ddp.join([&] { for (auto& [x, label] : loader) ... });
   /// The state of its optimiser then differs from theirs, unless options.step updates it. Each
   /// backward outside no_sync() costs one more small collective. All ranks call it; a body that
   /// throws aborts the group.
   void join(const std::function<void()>& body, const JoinOptions& options = {}) {
-    reducer_->join(body, options);
+    parallel::join(*reducer_, body, options);
   }
 
-  /// What has been reduced so far.
-  const ReducerStats& stats() const { return reducer_->stats(); }
+  /// The statistics of all reductions so far.
+  const ReducerStats& stats() const { return reducer_->buckets().stats(); }
   /// The parameters of each bucket, in the order in which they are sent.
-  std::vector<std::vector<std::string>> bucket_names() const { return reducer_->bucket_names(); }
+  std::vector<std::vector<std::string>> bucket_names() const { return reducer_->buckets().names(); }
 
-  /// What a checkpoint needs of this, beside the module's state: the order in which the gradients
+  /// The state that a checkpoint needs besides the module's: the order in which the gradients
   /// became ready in the first step, "order" (i64 [trained parameters]; nothing before that step,
-  /// and with find_unused_parameters). From it follow the buckets, and from these the order in
-  /// which the ranks' numbers are added up. Without it the first step of a resumed run would have
-  /// one bucket again, and with three ranks or more other last bits. train::Recorder saves it:
+  /// and with find_unused_parameters). It determines the buckets, and these the order in which the
+  /// ranks' numbers are added. Without it the first step of a resumed run would have one bucket
+  /// again, and with three or more ranks its last bits would differ. train::Recorder saves it:
   ///   recorder.resume(model, loader, sgd, ddp); ... recorder.save(model, loader, sgd, ddp);
   nn::NamedTensors engine_state() const { return reducer_->engine_state(); }
-  /// Takes it up: the buckets are those of the run that saved it, if bucket_cap_mb is the same. All
-  /// ranks call it, between steps; rank 0's state counts. One of another number of parameters is
-  /// dropped with a warning; what is no such state is InvalidArgument.
+  /// Restores it: the buckets are those of the run that saved it, if bucket_cap_mb is the same. All
+  /// ranks call it, between steps; rank 0's state is used. A state with another number of
+  /// parameters is dropped with a warning; anything that is no such state throws InvalidArgument.
   void load_engine_state(const nn::NamedTensors& state) { reducer_->load_engine_state(state); }
 
  private:
   M module_;
   std::unique_ptr<Reducer> reducer_;
+  std::unique_ptr<UnusedParameters> unused_;  // if unused parameters are allowed
 };
 
 }  // namespace weft::parallel

@@ -1,4 +1,4 @@
-// DistributedOptimizer: an optimiser whose step() takes the gradients of all ranks, as Horovod's.
+// DistributedOptimizer: an optimiser whose step() uses the gradients of all ranks, as Horovod's.
 //
 //   const parallel::Horovod hvd = parallel::horovod_init();
 //   Net model;
@@ -62,8 +62,8 @@ class DistributedOptimizer : public O {
                                                      options)) {}
 
   /// Drops the gradients; those of the next backward_passes_per_step backwards are sent as they
-  /// come. If there was no step() since the last zero_grad(), the ranks first finish the reduction
-  /// that some may have begun, which costs a whole reduction.
+  /// come. If there was no step() since the last zero_grad(), the ranks first finish a reduction
+  /// that some of them may have begun; this costs as much as a whole reduction.
   void zero_grad() override {
     exchange_->zero_grad();
     O::zero_grad();
@@ -82,10 +82,10 @@ class DistributedOptimizer : public O {
   std::vector<std::vector<std::string>> message_names() const { return exchange_->message_names(); }
   /// So far.
   std::int64_t messages_sent() const { return exchange_->messages_sent(); }
-  /// What has been reduced so far, as DistributedDataParallel counts it; a bucket is a message
-  /// here, and what zero_grad() dropped counts as well.
+  /// What has been reduced so far, counted as in DistributedDataParallel. A bucket is a message
+  /// here, and what zero_grad() dropped counts, too.
   const ReducerStats& stats() const { return exchange_->stats(); }
-  /// What this optimiser has sent, by a group of its own.
+  /// The traffic of this optimiser, which has its own group.
   comm::Traffic traffic() const { return exchange_->traffic(); }
 
  private:

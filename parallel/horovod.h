@@ -1,4 +1,4 @@
-// Horovod: the ranks of a run as Horovod's programs see them.
+// Horovod: the ranks of a run, with the functions that Horovod's programs use.
 //
 //   const parallel::Horovod hvd = parallel::horovod_init();
 //   hvd.broadcast_parameters(model.state_dict());
@@ -26,15 +26,15 @@ namespace weft::parallel {
 inline constexpr std::int64_t kFusionThreshold = std::int64_t{128} << 20;
 
 struct HorovodOptions {
-  /// Collectives by name: up to so many bytes of results go in one message.
+  /// For collectives by name: at most this many bytes of results go in one message.
   std::int64_t fusion_threshold = kFusionThreshold;
-  /// A warning is logged when some rank has not asked for a name for so long.
+  /// A warning is logged if some rank has not asked for a name after this time.
   std::chrono::milliseconds stall_warning{60'000};
-  /// This rank's number on its host; by default its rank, as if all were on one.
+  /// This rank's number on its host; by default its rank, as if there were one host.
   std::optional<int> local_rank = {};
 };
 
-/// What a rank has asked for by name.
+/// A request of a rank for a collective by name.
 class NamedWork {
  public:
   NamedWork(std::shared_ptr<NamedCollectives> collectives, std::shared_ptr<NamedRequest> request)
@@ -48,14 +48,14 @@ class NamedWork {
   std::shared_ptr<NamedRequest> request_;
 };
 
-/// A handle: copies mean the same ranks. Differences from Horovod:
+/// A handle: copies refer to the same ranks. Differences from Horovod:
 ///  - it is a value; a program may make several, nothing is global, and nothing must be shut down;
 ///  - the name comes first, and is required;
-///  - ranks negotiate names when they wait, not all the time on a background thread. A rank that
-///    asks without waiting does not let the others go on, so it must not run another collective
-///    before it waits. If all ranks wait and no name is common to all, that is an error at once;
-///  - a rank that does not come is an error after ProcessGroupOptions::timeout, where Horovod warns
-///    for ever (the group itself logs that it waits, after ProcessGroupOptions::slow);
+///  - ranks negotiate names when they wait, not all the time on a background thread. The others
+///    cannot continue while a rank has asked but does not wait, so it must not run another
+///    collective before it waits. If all wait and no name is common to all, that is an error;
+///  - a rank that does not take part is an error after ProcessGroupOptions::timeout; Horovod only
+///    repeats a warning (the group itself logs that it waits, after ProcessGroupOptions::slow);
 ///  - the environment's HOROVOD_... settings are options here, except those of ranks, which are
 ///    read;
 ///  - there is no join(), no elastic run, no process set, no Adasum, no autotuning and no timeline
@@ -79,8 +79,8 @@ class Horovod {
                    comm::ReduceOp op = comm::ReduceOp::avg) const {
     return allreduce_async(name, x, op).wait();
   }
-  /// Several that are asked for before the first wait() go in one message. x must not be changed
-  /// before wait() returns.
+  /// Requests before the first wait() share one message. x must not be changed before wait()
+  /// returns.
   NamedWork allreduce_async(const std::string& name, const Tensor& x,
                             comm::ReduceOp op = comm::ReduceOp::avg) const;
   /// The ranks' x [n_r, ...], concatenated along dimension 0, the only one in which they may
@@ -94,13 +94,13 @@ class Horovod {
   /// Throws InvalidArgument on every rank, naming the first difference, when one has other names,
   /// dtypes or shapes.
   void broadcast_parameters(const optim::NamedTensors& tensors, int root_rank = 0) const;
-  /// Learning rates, step counts and moments; the ranks' optimisers need not have stepped.
+  /// Copies learning rates, step counts and moments; the ranks' optimisers need not have stepped.
   void broadcast_optimizer_state(optim::Optimizer& optimizer, int root_rank = 0) const;
 
   /// Messages of collectives by name so far.
   std::int64_t messages_sent() const { return collectives_->messages_sent(); }
-  /// Another group of all ranks, whose operations do not wait for those of others. All ranks call
-  /// it.
+  /// Another group of all ranks, whose operations do not wait for those of other groups. All ranks
+  /// call it.
   std::shared_ptr<comm::ProcessGroup> own_group() const;
 
  private:
@@ -109,8 +109,7 @@ class Horovod {
   int local_rank_;
 };
 
-/// Meets the other ranks (comm::init_process_group). With env:// local_rank() is what the launcher
-/// says.
+/// Meets the other ranks (comm::init_process_group). With env:// the launcher sets local_rank().
 Horovod horovod_init(const comm::InitOptions& init = {}, HorovodOptions options = {});
 
 }  // namespace weft::parallel

@@ -17,7 +17,7 @@ namespace {
 
 constexpr const char* kOp = "horovod";
 
-// The ranks that have no entry of that name, or those that have.
+// The ranks that have an entry of that name, or with `with` false those that have none.
 template <class Entries>
 std::vector<int> ranks_with(const std::vector<Entries>& told, const std::string& name, bool with) {
   std::vector<int> ranks;
@@ -35,7 +35,7 @@ std::string list_of(const std::vector<int>& ranks) {
   return (ranks.size() == 1 ? "rank " : "ranks ") + nn::detail::first_few(numbers);
 }
 
-// Row-major, from element `offset` of `memory` on.
+// A view of `memory`, row-major from element `offset` on.
 Tensor part_of(const Tensor& memory, const Shape& shape, std::int64_t offset) {
   return as_strided(memory.storage(), memory.dtype(), shape, contiguous_strides(shape), offset);
 }
@@ -143,7 +143,7 @@ void NamedCollectives::run_round() {
   }
 }
 
-// Takes from pending_ the names that all ranks have; those that do not fit are done, with an error.
+// Takes the names that all ranks have from pending_. Those with differing requests get an error.
 std::vector<NamedCollectives::Common> NamedCollectives::find_common(
     const std::vector<Entries>& told) {
   std::vector<Common> common;
@@ -199,7 +199,7 @@ void NamedCollectives::throw_deadlock(const std::vector<Entries>& told) const {
              "behind it");
 }
 
-// The first rank that has it tells.
+// The first rank that has asked for the name logs the warning.
 void NamedCollectives::warn_of_stalled(const std::vector<Entries>& told) {
   const auto now = std::chrono::steady_clock::now();
   for (const auto& p : pending_) {
@@ -257,7 +257,7 @@ void NamedCollectives::allreduce(const std::vector<Common>& members) {
   }
 }
 
-// The parts of a rank lie one behind the other, with zeros up to the longest rank's.
+// A rank's parts follow each other in the message, with zeros up to the longest rank's length.
 void NamedCollectives::allgather(const std::vector<Common>& members) {
   const NamedRequest& first = *members[0].request;
   const TensorOptions options{first.x.dtype(), first.x.device()};

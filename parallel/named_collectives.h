@@ -1,9 +1,9 @@
 // Collectives by name: ranks may ask for them in different orders.
 //
-// A request is noted, and run when ranks wait for it. A rank that waits takes part in rounds. In
-// each round the ranks
-//   1. tell each other the names that they have asked for and not got yet;
-//   2. take those that all have asked for, in the order in which rank 0 asked;
+// A request is only stored, and runs when ranks wait for it. A rank that waits takes part in
+// rounds. In each round the ranks
+//   1. send each other the names of their open requests;
+//   2. select those that all have requested, in the order of rank 0's requests;
 //   3. run them, those of one kind and dtype together in one message up to the fusion threshold.
 // A round waits for all ranks. So if no name of a round is common to all ranks, each rank waits for
 // another name, and none can ever come: an error on all ranks.
@@ -21,7 +21,7 @@
 
 namespace weft::parallel {
 
-/// What a rank has asked for.
+/// A request of a rank.
 struct NamedRequest {
   enum class Kind { allreduce, allgather };
 
@@ -30,7 +30,7 @@ struct NamedRequest {
   comm::ReduceOp op = comm::ReduceOp::sum;  ///< of allreduce
   Tensor x;
   std::chrono::steady_clock::time_point asked = {};
-  bool warned = false;  ///< that others have not asked for it
+  bool warned = false;  ///< that others have not asked for the same
 
   bool done = false;
   Tensor result = {};
@@ -50,18 +50,18 @@ class NamedCollectives {
   /// they asked for different things by this name, or when all wait and no name is common to all.
   Tensor wait(NamedRequest& request);
 
-  /// Messages so far, without those in which names are told.
+  /// The number of messages so far, without those that exchange names.
   std::int64_t messages_sent() const { return messages_sent_; }
 
  private:
-  // What is asked for, as others are told.
+  // A request as other ranks see it.
   struct Entry {
     NamedRequest::Kind kind = NamedRequest::Kind::allreduce;
     comm::ReduceOp op = comm::ReduceOp::sum;
     TensorLayout layout;
   };
   using Entries = std::vector<Entry>;
-  // What one name is on each rank.
+  // One name on all ranks.
   struct Common {
     std::shared_ptr<NamedRequest> request;
     std::vector<Shape> shapes;

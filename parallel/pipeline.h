@@ -1,4 +1,4 @@
-// Pipeline: the stages of a model on several devices, micro-batches of every batch between them.
+// Pipeline: the stages of a model on several devices, with micro-batches moving between them.
 //
 //   nn::Sequential net = ...;
 //   parallel::Pipeline pipe({net.slice(0, 3), net.slice(3, 6)}, {.chunks = 8});
@@ -18,49 +18,31 @@
 //   auto group = comm::init_process_group();
 //   parallel::Pipeline pipe(stages, {.chunks = 8, .group = group});
 //
-// What each device does, in which order, is data (schedule.h), made by name or read from a file.
+// Each device's actions and their order are data (schedule.h), made by name or read from a file.
 #pragma once
 
-#include <functional>
 #include <memory>
-#include <optional>
 #include <span>
-#include <string>
 #include <vector>
 
 #include "weft/comm/group/process_group.h"
 #include "weft/core/base/device.h"
 #include "weft/nn/any_module.h"
 #include "weft/optim/optimizer.h"
+#include "weft/parallel/pipeline_options.h"
 #include "weft/parallel/schedule.h"
 #include "weft/parallel/simulate.h"
 #include "weft/tensor/tensor.h"
 
 namespace weft::parallel {
 
-struct PipelineOptions {
-  /// The devices of the schedule's lists of actions; empty: the first ones of the kind that the
-  /// first stage is on. A device may be named for several lists, which then take turns.
-  std::vector<Device> devices = {};
-  int chunks = 1;  ///< micro-batches of a batch
-  Recompute checkpoint = Recompute::except_last;
-  std::string schedule = "gpipe";  ///< schedule_names()
-  /// Replaces the three above: for batches of as many micro-batches as it has.
-  std::optional<Schedule> actions = {};
-  /// For step(): the loss is a mean over rows, so a micro-batch's loss is weighted by its share of
-  /// the rows; false: the loss is a sum.
-  bool mean_loss = true;
-  /// Rank r runs the schedule's list r; `devices` is then this rank's device, or empty for the
-  /// device of its first stage.
-  std::shared_ptr<comm::ProcessGroup> group = {};
-  /// The ranks with the same stages in other pipelines, each pipeline with its own batches: step()
-  /// leaves the mean of their gradients, as DistributedDataParallel does.
-  std::shared_ptr<comm::ProcessGroup> replicas = {};
-};
+class PipelineRanks;
+class PipelineReplicas;
+struct PipelineState;
 
 /// torchgpipe (pipeline.py, gpipe.py), with any schedule. The stages are modules of any type
 /// (nn::AnyModule) and stay the user's; each takes the results of the one before it. They are moved
-/// to their devices here; names, state dict and saving are those of the modules.
+/// to their devices here; names, state dict and saving do not change.
 ///
 /// A batch is cut along dimension 0 like PyTorch's chunk does: ceil(rows / chunks) rows a
 /// micro-batch, the last one smaller, and fewer micro-batches than chunks if there are few rows.
@@ -81,33 +63,29 @@ struct PipelineOptions {
 ///
 /// With a group its ranks make the pipeline together, and make the same calls together. Each rank
 /// passes all stages, the same ones, and runs its own on the calling thread; the stages of the
-/// other ranks stay where they are, with the values they have (all_gather()). Activations and
-/// gradients are sent as soon as they are ready and received in the background, so a stage must not
-/// change in place what it has returned. A rank that fails in a batch ends the group: the others
-/// get PeerFailed or Comm, and the pipeline cannot be used afterwards. A parameter that several
-/// stages share must be on one rank.
+/// other ranks keep their devices and their values (all_gather()). Activations and gradients are
+/// sent as soon as they are ready and received in the background, so a stage must not change in
+/// place what it has returned. A rank that fails in a batch ends the group: the others get
+/// PeerFailed or Comm, and the pipeline cannot be used afterwards. A parameter that several stages
+/// share must be on one rank.
 ///
-/// With replicas rank 0's parameters and buffers are copied to all at first, and its buffers before
-/// each step; only step() averages gradients. A parameter without a gradient counts as zeros. Two
-/// stages must not share a parameter that is trained then.
+/// With replicas, rank 0's parameters and buffers are first copied to all replicas, and its buffers
+/// again before each step; only step() averages gradients. A parameter without a gradient counts as
+/// zeros. Two stages must then not share a parameter that is trained.
 class Pipeline {
  public:
-  /// outputs: the last stage's for a micro-batch; targets: the micro-batch's part of them, on the
-  /// last stage's device. Returns a tensor of one element. Called by the last stage's worker, and
-  /// once more if that stage's forward is recomputed.
-  using Loss =
-      std::function<Tensor(std::span<const Tensor> outputs, std::span<const Tensor> targets)>;
+  using Loss = PipelineLoss;
 
   /// Throws Device when there are too few devices or one does not exist; InvalidArgument without
   /// stages, and for a schedule that check() refuses or that has another number of stages or ranks.
-  /// With a group an error of one rank is thrown on all, and so is an error for a rank with another
-  /// pipeline.
+  /// With a group an error of one rank is thrown on all ranks; a rank with another pipeline is such
+  /// an error.
   explicit Pipeline(std::vector<nn::AnyModule> stages, PipelineOptions options = {});
 
-  /// One batch forward and backward by the schedule. Returns the loss of the whole batch, detached,
-  /// on the last stage's device, or with a group on every rank's. Every stage computes in the mode
-  /// it is in. With a group only the rank of stage 0 reads the inputs and only the rank of the last
-  /// stage reads the targets, but all must pass batches of the same number of rows.
+  /// Runs one batch forward and backward by the schedule. Returns the loss of the whole batch,
+  /// detached, on the last stage's device, or with a group on each rank's. Each stage keeps its
+  /// training mode. With a group only the rank of stage 0 reads the inputs and only the rank of the
+  /// last stage reads the targets, but all must pass batches of the same number of rows.
   Tensor step(std::span<const Tensor> inputs, std::span<const Tensor> targets, const Loss& loss);
   Tensor step(std::initializer_list<Tensor> inputs, std::initializer_list<Tensor> targets,
               const Loss& loss) {
@@ -146,25 +124,26 @@ class Pipeline {
   /// this rank's list, as that of device 0.
   const Timeline& timeline() const;
 
-  /// What this rank has exchanged with those of the neighbouring stages, by groups of its own; the
-  /// groups of the options count what else there is. Nothing within one process.
+  /// What this rank has exchanged with the ranks of the neighbouring stages, in groups of its own;
+  /// the groups of the options count all other traffic. Nothing within one process.
   comm::Traffic traffic() const;
 
   /// With a group: copies each stage's parameters and buffers from the rank that runs it to all
   /// ranks, to save or to test the whole model. All ranks call it.
   void all_gather();
-  /// optimizer.state_dict(); with a group put together from the states that each rank has for its
-  /// stages' parameters. The optimisers must have been made with the same list of parameters. All
-  /// ranks call it.
+  /// optimizer.state_dict(). With a group it is put together from the states that each rank has for
+  /// the parameters of its stages. The optimisers must have been made with the same list of
+  /// parameters. All ranks call it.
   optim::NamedTensors all_gather_state(const optim::Optimizer& optimizer) const;
 
  private:
-  struct Plan;
-  struct State;
-  class Batch;
-  struct Apply;
+  template <class F>
+  auto or_abort(const F& f) const;
+  void try_stages(std::span<const Tensor> inputs, std::int64_t rows) const;
 
-  std::shared_ptr<State> state_;  // a result on the tape holds it, too
+  std::shared_ptr<PipelineState> state_;  // a result on the tape holds it, too
+  std::shared_ptr<PipelineRanks> ranks_;  // with a group
+  std::shared_ptr<PipelineReplicas> replicas_;
 };
 
 }  // namespace weft::parallel

@@ -6,79 +6,62 @@
 //   bucket 1                     (full) [=== all-reduce ===]
 //   bucket 2                                         (full) [== all-reduce ==] backward returns
 //
-// The gradients lie in buckets, memory of the reducer's own, and are reduced in place. A bucket is
-// sent when it is full and all buckets before it have been sent: so the ranks, whose gradients may
-// come in different orders, send the same buckets in the same order. A checkpoint keeps the order
-// from which they were made: they decide in which order a ring adds up the ranks' numbers.
+// A checkpoint keeps the order from which the buckets were made: they decide in which order a ring
+// adds up the ranks' numbers.
 #pragma once
 
-#include <chrono>
 #include <cstddef>
-#include <cstdint>
 #include <exception>
 #include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <span>
 #include <string>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
-#include "weft/autograd/autograd.h"
 #include "weft/comm/group/process_group.h"
 #include "weft/nn/module.h"
-#include "weft/parallel/buckets.h"
 #include "weft/parallel/coalesced.h"
-#include "weft/parallel/comm_hooks.h"
+#include "weft/parallel/gradient_buckets.h"
 
 namespace weft::parallel {
 
-/// PyTorch's names and defaults. The same on all ranks.
-struct DistributedDataParallelOptions {
-  /// A bucket is closed when it has that many MiB; infinity: never. Default: 1 for the first
-  /// bucket, 25 for others.
-  std::optional<double> bucket_cap_mb = {};
-  /// Allows steps that leave parameters out: those that the outputs of forward do not depend on
-  /// count as ready when backward begins. The tape is walked in each forward.
-  bool find_unused_parameters = false;
-  /// Rank 0's buffers are copied to the other ranks before each forward in training.
+/// The order in which a Reducer fills its buckets.
+enum class BucketOrder {
+  /// As gradients arrive in the first reduction, which has one bucket for all of them.
+  arrival,
+  reversed,  ///< of the parameters: gradients come from the back of the model
+  given,     ///< of the parameters
+};
+
+/// The same on all ranks.
+struct ReducerOptions {
+  std::optional<double> bucket_cap_mb = {};  ///< as DistributedDataParallelOptions, and so below
   bool broadcast_buffers = true;
-  /// Each step uses the same parameters, also inside autograd::checkpoint. The first backward finds
-  /// out which, and overlaps nothing.
-  bool static_graph = false;
-  /// Replaces division and all-reduce.
   CommHook comm_hook = {};
+  BucketOrder order = BucketOrder::arrival;
+  std::string text = {};  ///< one line, compared between the ranks like the model
 };
 
-/// PyTorch's, and `step`.
-struct JoinOptions {
-  /// true: divide gradients by the number of ranks, also when some have no batch left; false: by
-  /// the number of ranks that have one, so that the last batches have the same weight as the
-  /// others.
-  bool divide_by_initial_world_size = true;
-  /// Called on a rank without batches in each step of the others, when it has their mean gradients:
-  /// optimizer.step(), to keep the state of its optimiser equal to theirs.
-  std::function<void()> step = {};
-};
+/// Which parameters get a gradient: a Reducer calls these functions in each reduction. By default
+/// each parameter gets one in each backward that averages, and it is an error if one does not.
+class Expectations {
+ public:
+  virtual ~Expectations() = default;
 
-/// Of one rank.
-struct ReducerStats {
-  std::vector<std::int64_t> bucket_bytes;  ///< as the buckets are now, in their order
-  std::int64_t reductions = 0;             ///< backwards that averaged
-  std::int64_t bytes_reduced = 0;          ///< of gradients, in all of them
-  /// Time in all of them: from the first bucket sent to the last bucket reduced ...
-  double reduce_ms = 0;
-  double exposed_ms = 0;  ///< ... and from the last gradient ready to the last bucket reduced
-};
-
-/// When a Reducer averages.
-enum class Averages {
-  in_backward,
-  /// By average() alone. No order of gradients is to be found out: the buckets are filled in the
-  /// order of the parameters, and never rebuilt.
-  on_call,
+  /// Called first: the parameters that will get no gradient in this backward.
+  virtual std::vector<std::size_t> left_out() { return {}; }
+  /// Called when the parameter has got a gradient, also under set_sync(false). `too_late`: it was
+  /// left out, so its bucket may have been sent.
+  virtual void on_gradient(std::size_t /*index*/, bool /*too_late*/) {}
+  /// Called when all buckets have been sent, before any is waited for.
+  virtual void on_all_sent() {}
+  /// Called when all are reduced. Returns the parameters that no rank has used, in ascending order.
+  virtual std::vector<std::size_t> unused() { return {}; }
+  /// Called at the end of a backward. `missing`: the parameters that were expected to get a
+  /// gradient and got none. Returns null, or the remedy for this error.
+  virtual const char* on_end(const std::vector<std::size_t>& missing);
 };
 
 class Reducer {
@@ -86,17 +69,10 @@ class Reducer {
   /// Throws InvalidArgument on all ranks when their models differ, or have no parameter that
   /// requires a gradient. Copies rank 0's parameters and buffers to all ranks.
   Reducer(const nn::ModuleBase& module, std::shared_ptr<comm::ProcessGroup> group,
-          DistributedDataParallelOptions options, Averages when = Averages::in_backward);
-  /// Gradients stay, in memory of their own.
-  ~Reducer();
-  Reducer(const Reducer&) = delete;
-  Reducer& operator=(const Reducer&) = delete;
+          ReducerOptions options);
 
   /// Checks that the module is still the one that was wrapped; copies rank 0's buffers.
   void before_forward();
-  /// Whether after_forward() is to be called.
-  bool walks_outputs() const { return options_.find_unused_parameters && !options_.static_graph; }
-  void after_forward(std::span<const Tensor> outputs);
 
   /// Whether backwards average, and forwards broadcast buffers; returns what it was.
   bool set_sync(bool sync);
@@ -105,107 +81,72 @@ class Reducer {
   /// backwards; a parameter without a gradient counts as zeros. All ranks call it.
   void average();
 
-  /// Runs `body`, this rank's loop over its batches; ranks may have different numbers of them. A
-  /// rank that is done takes part in the others' reductions until all are done; then all have the
-  /// parameters and buffers of a rank that was among the last. All ranks call it. A body that
-  /// throws aborts the group.
-  void join(const std::function<void()>& body, const JoinOptions& options);
+  const GradientBuckets& buckets() const { return buckets_; }
 
-  const ReducerStats& stats() const { return stats_; }
-  /// The parameters of each bucket, in their order.
-  std::vector<std::vector<std::string>> bucket_names() const;
-
-  /// DistributedDataParallel's functions of these names.
+  /// As DistributedDataParallel's functions of these names.
   nn::NamedTensors engine_state() const;
   void load_engine_state(const nn::NamedTensors& state);
 
- private:
-  using Clock = std::chrono::steady_clock;
+  // --- For extensions ---
 
-  struct Parameter {
-    std::string name;
-    Tensor tensor;
-    DType dtype;
-    Device device;
-    std::size_t bucket = 0;
-    Tensor place = {};  // its gradient's, in the bucket
-    std::vector<autograd::HookHandle> hooks = {};
-    bool attached = false;  // its gradient lies there
-    // Since the last reduction:
-    bool reached = false;  // by the outputs of a forward
-    bool used = false;     // by a backward
-    // In the backward in progress:
-    bool arrived = false;  // its gradient
-    bool ready = false;    // arrived, or will not: its bucket may be sent
-    // Of the last reduction that asked:
-    bool used_somewhere = true;  // by a rank
-    bool always_unused = false;  // static_graph: by this one
-  };
-  struct Bucket {
-    Tensor memory;
-    std::vector<std::size_t> members;
-    std::size_t pending = 0;  // members that are not ready
-    Reduction reduction = {};
-  };
+  comm::ProcessGroup& group() const { return *group_; }
+  /// They must live as long as backwards run.
+  void set_expectations(Expectations& expectations) { expectations_ = &expectations; }
+  /// Calls f(index) before a contribution to a gradient that counts as ready.
+  void before_late_contribution(const std::function<void(std::size_t)>& f);
+  /// "rank 1: parameter layer1.conv.weight of module layer1.conv", for errors.
+  std::string describe(std::size_t index) const;
 
-  std::vector<Tensor> state() const;
-  void add_hooks();
-  void release() noexcept;
-  BucketPlan plan(std::span<const std::int64_t> limits,
-                  std::span<const std::size_t> order = {}) const;
-  std::vector<std::int64_t> bucket_limits() const;
-  void make_buckets(const BucketPlan& plan);
-  void rebuild_buckets(const std::vector<std::size_t>& order);
-  void check_unchanged() const;
+  /// Calls f(kBuffers) before a forward broadcasts buffers, and f(kGradients) before a backward
+  /// sends gradients.
+  void before_collectives(std::function<void(const char* next)> f) { before_ = std::move(f); }
+  static constexpr const char* kBuffers = "buffers";
+  static constexpr const char* kGradients = "gradients";
+  /// From now on buffers are copied from rank `root`, and gradients are divided by `divisor`.
+  /// Before the first call the root is rank 0, and the divisor the number of ranks.
+  void set_shares(int root, double divisor);
   void broadcast_buffers();
+  /// Copies root's parameters and buffers to all ranks.
+  void broadcast_model(int root);
+
+ private:
+  std::vector<std::int64_t> bucket_limits() const;
+  void rebuild_buckets(const std::vector<std::size_t>& order);
+  Reduction send(const Tensor& memory);
 
   // Called by the tape.
   void on_gradient(std::size_t index);
-  void check_not_sent(std::size_t index) const;
   void end_backward(const std::exception_ptr& error);
 
   void begin_reduction();
   void make_ready(std::size_t index);
-  void send_next();
   std::vector<std::size_t> complete_reduction();
-  std::function<void()> ask_for_uses();
-  void wait_for_buckets();
-  void hand_over_gradients();
   void reset();
-  std::string announce(const char* what);
-  void follow_others();
-  [[noreturn]] void throw_unexpected(const Parameter& p) const;
-  [[noreturn]] void throw_without_gradient(const std::vector<std::size_t>& missing) const;
+  [[noreturn]] void throw_missing(const std::vector<std::size_t>& missing,
+                                  const char* remedy) const;
 
   const nn::ModuleBase module_;
   const std::shared_ptr<comm::ProcessGroup> group_;
-  const DistributedDataParallelOptions options_;
-  std::vector<Parameter> parameters_;                            // that require a gradient
-  std::vector<std::pair<std::string, Tensor>> frozen_;           // the others
-  std::unordered_map<const TensorImpl*, std::size_t> index_of_;  // in parameters_
-  std::vector<Coalesced> buffers_;                               // by device
-  std::vector<Bucket> buckets_;
-  ReducerStats stats_;
+  const ReducerOptions options_;
+  GradientBuckets buckets_;
+  std::vector<Coalesced> buffers_;  // by device
+  Expectations all_;
+  Expectations* expectations_ = &all_;
+  std::function<void(const char*)> before_;
 
   mutable std::mutex mutex_;  // backward may call from the workers of several devices
   bool sync_ = true;
-  bool walked_ = false;   // some parameter is marked as reached
-  bool rebuilt_ = false;  // or never to be
-  // static_graph: the ranks have asked each other; this one has had a backward.
-  bool graph_known_ = false, graph_learnt_ = false;
-  // In which gradients became ready in the first reduction; rank 0's once the buckets are rebuilt.
+  bool rebuilt_ = false;  // or if they are never rebuilt
+  // As gradients became ready in the first reduction; rank 0's order after the rebuild.
   std::vector<std::size_t> order_;
-  const JoinOptions* joining_ = nullptr;  // inside of join()
-  int root_ = 0;                          // whose buffers are everybody's
-  double divisor_ = 1;                    // of gradients
-  // Of the backward in progress:
+  int root_ = 0;        // the rank whose buffers are broadcast
+  double divisor_ = 1;  // of gradients
   bool reducing_ = false;
-  std::size_t next_ = 0;  // bucket to be sent
-  Clock::time_point first_sent_, last_arrival_;
+  GradientBuckets::Clock::time_point last_arrival_;  // of the reduction in progress
 };
 
-/// While it lives, backwards add to the gradients of this rank alone, and forwards broadcast no
-/// buffers. The first backward after its end averages all that has been added up.
+/// While it lives, backwards only add to this rank's gradients, and forwards broadcast no buffers.
+/// The first backward after its end averages the whole sum.
 class [[nodiscard]] NoSync {
  public:
   explicit NoSync(Reducer& reducer) : reducer_(reducer), before_(reducer.set_sync(false)) {}

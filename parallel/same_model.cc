@@ -33,7 +33,7 @@ Lines lines_of(const std::string& text) {
   return lines;
 }
 
-// Empty: there is none.
+// Describes the first difference; empty if there is none.
 std::string difference(const Lines& mine, const Lines& roots) {
   const auto [a, b] = std::ranges::mismatch(mine, roots);
   if (a == mine.end() && b == roots.end()) return "";

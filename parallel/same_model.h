@@ -10,7 +10,7 @@ namespace weft::parallel {
 
 /// Compares `text`, one line of options and one for each tensor, with rank 0's. Throws
 /// InvalidArgument on every rank when one differs: "rank 2 PROBLEM than rank 0: it has ..., rank 0
-/// has ...", of the first such rank and its first difference, and then the remedy.
+/// has ...", for the first such rank and its first difference, followed by the remedy.
 void check_same_lines(comm::ProcessGroup& group, const char* op, const std::string& text,
                       const char* problem, const char* remedy);
 

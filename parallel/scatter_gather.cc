@@ -15,7 +15,7 @@ namespace weft::parallel {
 
 namespace {
 
-// More than any schedule has micro-batches, and a list of them is still short.
+// More than any schedule has micro-batches, but a list of this length is still small.
 constexpr std::size_t kMostParts = std::size_t{1} << 24;
 
 }  // namespace
@@ -42,7 +42,7 @@ std::vector<std::int64_t> part_sizes(std::int64_t rows, std::size_t n,
     for (const double weight : weights) {
       sum += weight;
       if (begin == rows) break;
-      // As f64, of which the nearest to a large number of rows may be above it, up to 2^63.
+      // In f64 a large number of rows may be rounded up, to at most 2^63.
       const double due = std::round(static_cast<double>(rows) * (sum / all));
       const bool fits = due < static_cast<double>(rows);
       const std::int64_t end = fits ? std::max(begin + 1, static_cast<std::int64_t>(due)) : rows;
@@ -82,7 +82,7 @@ std::vector<Tensor> scatter_tensor(const Tensor& x, std::span<const Device> devi
 
 namespace {
 
-// Each part is copied to its place once, whatever device it comes from.
+// Each part is copied once, from its device straight to its place in the result.
 struct Gather : autograd::Function<Gather> {
   static constexpr bool nests_backward = false;
 
@@ -122,6 +122,7 @@ struct Gather : autograd::Function<Gather> {
   }
 
   static std::vector<Tensor> backward(autograd::Context& ctx, std::span<const Tensor> grads) {
+    const Span span("parallel", "scatter_gradients");
     const auto& plan = std::any_cast<const Plan&>(ctx.data);
     std::vector<Tensor> result;
     std::int64_t begin = 0;

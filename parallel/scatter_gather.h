@@ -1,4 +1,4 @@
-// Batches cut up over devices, and results put together again.
+// Cuts batches into parts on several devices, and joins results again.
 //
 //   auto parts = scatter(batch, devices);      // any structure that holds tensors
 //   ... each part on its device ...
@@ -16,31 +16,32 @@
 
 #include "weft/core/base/device.h"
 #include "weft/core/base/error.h"
+#include "weft/core/trace/trace.h"
 #include "weft/tensor/tensor.h"
 #include "weft/tensor/tree.h"
 
 namespace weft::parallel {
 
 /// How many rows of a batch each of n devices gets: ceil(rows / n) except the last, like PyTorch's
-/// chunk, so there may be fewer parts than devices: 5 over 4 gives 2, 2, 1. With weights, one per
-/// device, the rows are in proportion to them, rounded so that the sum is right and each part has a
-/// row. Without rows: one empty part. Throws InvalidArgument for weights that are not n finite
-/// numbers above 0, for a negative number of rows, and for n outside [1, 2^24].
+/// chunk, so there may be fewer parts than devices: 5 rows on 4 devices give 2, 2, 1. With weights,
+/// one per device, the rows are in proportion to them, rounded so that the sum is right and each
+/// part has a row. For 0 rows there is one empty part. Throws InvalidArgument for weights that are
+/// not n finite numbers above 0, for a negative number of rows, and for n outside [1, 2^24].
 std::vector<std::int64_t> part_sizes(std::int64_t rows, std::size_t n,
                                      std::span<const double> weights = {});
 
 struct ScatterOptions {
   int dim = 0;                       ///< along which batches are cut
-  std::vector<double> weights = {};  ///< of the devices; empty: equal parts
+  std::vector<double> weights = {};  ///< of the devices' parts; empty: equal parts
 };
 
 namespace detail {
 
-/// Learns the number of rows from each tensor of the arguments.
+/// Finds the number of rows from the tensors of the arguments.
 class Rows {
  public:
   explicit Rows(int dim) : dim_(dim) {}
-  /// Throws Shape when it has another number than those before.
+  /// Throws Shape if x has another number of rows than the tensors before.
   void see(const Tensor& x);
   std::optional<std::int64_t> count() const { return count_; }
 
@@ -49,24 +50,24 @@ class Rows {
   std::optional<std::int64_t> count_;
 };
 
-/// x in parts of these sizes, each on its device. Records.
+/// Cuts x into parts of these sizes, each on its device. On the tape.
 std::vector<Tensor> scatter_tensor(const Tensor& x, std::span<const Device> devices,
                                    std::span<const std::int64_t> sizes, int dim);
-/// One tensor on `device`. Records.
+/// Joins the parts on `device`. On the tape.
 Tensor gather_tensor(std::span<const Tensor> parts, Device device, int dim);
 
 struct Same {
   Tensor operator()(const Tensor& x) const { return x; }
 };
-/// What map_tensors makes of a T.
+/// The result type of map_tensors for a T.
 template <class T>
 using Mapped = decltype(map_tensors(std::declval<T>(), Same()));
 
-/// As scatter(), with the sizes known.
+/// As scatter(), with the sizes given.
 template <class T>
 std::vector<Mapped<const T&>> scatter_parts(const T& value, std::span<const Device> devices,
                                             std::span<const std::int64_t> sizes, int dim) {
-  std::vector<std::vector<Tensor>> parts;  // by place in the value, by device
+  std::vector<std::vector<Tensor>> parts;  // by tensor in the value, then by device
   for_each_tensor(
       value, [&](const Tensor& x) { parts.push_back(scatter_tensor(x, devices, sizes, dim)); });
   std::vector<Mapped<const T&>> result;
@@ -87,6 +88,7 @@ std::vector<Mapped<const T&>> scatter_parts(const T& value, std::span<const Devi
 template <class T>
 auto scatter(const T& value, std::span<const Device> devices, const ScatterOptions& options = {}) {
   check_walkable<T>("scatter");
+  const Span span("parallel", "scatter");
   detail::Rows rows(options.dim);
   for_each_tensor(value, [&](const Tensor& x) { rows.see(x); });
   WEFT_CHECK(!devices.empty(), InvalidArgument, "scatter", "needs at least one device");
@@ -94,14 +96,15 @@ auto scatter(const T& value, std::span<const Device> devices, const ScatterOptio
   return detail::scatter_parts(value, devices, sizes, options.dim);
 }
 
-/// The results of several devices as one on `device`: each tensor put together along `dim` of those
-/// in its place; tensors without dimensions become a vector, as PyTorch's scalars do, with an
-/// element for each: a loss that is to be averaged. What is no tensor is the first part's. Throws
-/// InvalidArgument without parts, or when one has other tensors than the first, Shape when they do
-/// not fit together.
+/// Joins the results of several devices on `device`: tensors in the same place are put together
+/// along `dim`. Tensors without dimensions become a vector with an element for each, as in PyTorch:
+/// a loss must then be averaged. Anything that is no tensor is taken from the first part. Throws
+/// InvalidArgument without parts, or if one has other tensors than the first; Shape if the tensors
+/// do not fit together.
 template <class T>
 T gather(std::span<const T> parts, Device device, int dim = 0) {
   check_walkable<T>("gather");
+  const Span span("parallel", "gather");
   WEFT_CHECK(!parts.empty(), InvalidArgument, "gather", "needs at least one part");
   std::vector<std::vector<Tensor>> tensors(parts.size());
   for (std::size_t i = 0; i < parts.size(); ++i) {

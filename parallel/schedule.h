@@ -45,7 +45,7 @@ struct Action {
   friend bool operator==(const Action&, const Action&) = default;
 };
 
-/// "F0.3"
+/// For example "F0.3".
 std::string to_string(const Action& action);
 
 /// A send or a receive.
@@ -55,14 +55,14 @@ constexpr bool is_communication(Action::Kind kind) { return kind >= Action::Kind
 /// That stage may not exist: the first stage has none before it.
 Action counterpart(const Action& action);
 
-/// What each device (or rank) does, in order. A stage belongs to the device whose list has its
+/// The actions of each device (or rank), in order. A stage belongs to the device whose list has its
 /// actions.
 ///
 /// An action runs when those before it in its list have ended, and
 ///   F of stage s   when F of stage s - 1 has ended,
 ///   B or I of s    when B or I of stage s + 1 has ended.
-/// A schedule with sends has one for everything that goes from one device to another; then these
-/// two wait for the data instead. Sends and receives themselves are posted and never waited for.
+/// A schedule with sends has one for each result that goes to another device; then these two wait
+/// for the data instead. Sends and receives themselves are posted and never waited for.
 struct Schedule {
   std::string name;  ///< letters, digits and ._-
   int stages = 0;
@@ -75,7 +75,7 @@ struct Schedule {
 /// backward: torchgpipe's checkpoint modes.
 enum class Recompute { never, except_last, always };
 
-/// "except_last"
+/// For example "except_last".
 const char* to_string(Recompute mode);
 /// Throws InvalidArgument for another word.
 Recompute parse_recompute(std::string_view word);
@@ -92,15 +92,15 @@ Schedule one_f_one_b(int stages, int micro_batches, Recompute recompute = Recomp
 
 /// Megatron-LM's interleaved 1F1B (Narayanan et al. 2021): stage s on device s % devices; rounds of
 /// micro-batches go through a device's stages one after the other. There are
-/// max(1, micro_batches / devices) rounds, as in PyTorch's ScheduleInterleaved1F1B, of the same
-/// size or, where that does not divide, the first ones of one more. With r micro-batches in the
+/// max(1, micro_batches / devices) rounds, as in PyTorch's ScheduleInterleaved1F1B, of equal size
+/// or, if the division leaves a rest, the first ones larger by one. With r micro-batches in the
 /// first round 2 (devices - d - 1) + (stages_per_device - 1) r forwards warm up device d. One stage
 /// per device is 1F1B.
 Schedule interleaved_one_f_one_b(int devices, int stages_per_device, int micro_batches,
                                  Recompute recompute = Recompute::never);
 
 /// ZB-H1 (Qi et al. 2023, "Zero Bubble Pipeline Parallelism", arXiv 2401.10241, 2.1): 1F1B whose
-/// backward is I and W, and stage s runs each W s micro-batches late. With W no longer than F,
+/// backward is I and W, and stage s delays each W by s micro-batches. With W no longer than F,
 /// and at least as many micro-batches as stages, a device idles (p - 1) (F + I - W), where 1F1B
 /// idles (p - 1) (F + I + W). All stages keep min(p, m) micro-batches, as the first of 1F1B does;
 /// in stage s all but p - s of them are past I and wait for W.
@@ -109,8 +109,8 @@ Schedule zero_bubble_h1(int stages, int micro_batches, Recompute recompute = Rec
 /// "gpipe", "1f1b", "interleaved", "zb-h1"
 const std::vector<std::string>& schedule_names();
 
-/// By name. `devices`: 0 means one per stage. "interleaved" alone needs another number, which must
-/// divide `stages`. Throws InvalidArgument.
+/// Makes a schedule by name. `devices`: 0 means one per stage. Only "interleaved" accepts another
+/// number, which must divide `stages`. Throws InvalidArgument.
 Schedule make_schedule(const std::string& name, int stages, int micro_batches,
                        Recompute recompute = Recompute::never, int devices = 0);
 
@@ -133,7 +133,7 @@ struct ScheduleCheck {
   struct Step {
     Action action;
     int device;
-    int after;  ///< which step of another device must have ended before; -1: none
+    int after;  ///< index of a step of another device that must end before; -1: none
   };
   /// All actions in an order in which they can run one by one.
   std::vector<Step> order;
@@ -149,7 +149,7 @@ struct ScheduleCheck {
 
 /// Proves that every micro-batch goes forward and backward through every stage once, that no action
 /// comes before one that it needs, that each send has its receive, and that there is no deadlock.
-/// Throws InvalidArgument with the device and the number of the action in its list, from 1.
+/// Throws InvalidArgument with the device, and the action's number in its list, counted from 1.
 ScheduleCheck check(const Schedule& schedule);
 
 }  // namespace weft::parallel

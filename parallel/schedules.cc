@@ -1,7 +1,7 @@
 // The schedules that weft knows by name.
 #include <algorithm>
 #include <cstdint>
-#include <set>
+#include <iterator>
 #include <utility>
 
 #include "weft/core/base/error.h"
@@ -24,12 +24,21 @@ std::string did_you_mean(const std::string& word, const std::vector<std::string>
   return near.empty() ? std::string() : "; did you mean " + near + "?";
 }
 
+// "never, except_last or always"
+std::string one_of(const std::vector<std::string>& words) {
+  std::string text = words[0];
+  for (std::size_t i = 1; i < words.size(); ++i) {
+    text += (i + 1 < words.size() ? ", " : " or ") + words[i];
+  }
+  return text;
+}
+
 Schedule sized(const char* name, int stages, int micro_batches, int devices) {
   WEFT_CHECK(1 <= stages && stages <= kMostStages, InvalidArgument, "schedule", name, ": got ",
              stages, " stages, expected 1 to ", kMostStages);
   WEFT_CHECK(1 <= micro_batches && micro_batches <= kMostMicroBatches, InvalidArgument, "schedule",
              name, ": got ", micro_batches, " micro-batches, expected 1 to ", kMostMicroBatches);
-  // Four kinds of actions at most, before any communication.
+  // A schedule has at most four kinds of actions, before communication is added.
   WEFT_CHECK(std::int64_t{4} * stages * micro_batches <= kMostActions, InvalidArgument, "schedule",
              name, ": ", stages, " stages and ", micro_batches,
              " micro-batches could need more than ", kMostActions,
@@ -40,7 +49,7 @@ Schedule sized(const char* name, int stages, int micro_batches, int devices) {
           .devices = std::vector<std::vector<Action>>(devices)};
 }
 
-// B, or whatever `kind` says, behind R where that is asked for.
+// Adds B, or another `kind`, after an R if recomputation is wanted.
 void add_backward(std::vector<Action>& list, Kind kind, int stage, int micro_batch,
                   int micro_batches, Recompute recompute) {
   const bool last = micro_batch + 1 == micro_batches;
@@ -50,7 +59,7 @@ void add_backward(std::vector<Action>& list, Kind kind, int stage, int micro_bat
   list.push_back({kind, stage, micro_batch});
 }
 
-// 1F1B's order of `total` forwards and backwards.
+// Emits `total` forwards and backwards in 1F1B's order.
 template <class Forward, class Backward>
 void take_turns(int total, int warm_up, Forward forward, Backward backward) {
   warm_up = std::min(warm_up, total);
@@ -60,11 +69,11 @@ void take_turns(int total, int warm_up, Forward forward, Backward backward) {
   }
 }
 
-// In which order a device takes the forwards of its stages: rounds of at least as many
-// micro-batches as there are devices, if there are so many, go through one stage after the other. A
-// shorter last round would leave devices waiting, or all of them for each other.
+// The order in which a device runs the forwards of its stages. Rounds of micro-batches go through
+// one stage after the other; a round has at least as many micro-batches as there are devices, if
+// there are so many. With a shorter last round, devices would wait, or even deadlock.
 struct Turn {
-  int chunk;  // the device's so many-th stage
+  int chunk;  // index among the device's stages
   int micro_batch;
 };
 std::vector<Turn> in_rounds(int devices, int per_device, int micro_batches) {
@@ -85,7 +94,7 @@ Schedule interleaved(const char* name, int devices, int per_device, int micro_ba
   Schedule schedule = sized(name, devices * per_device, micro_batches, devices);
   const std::vector<Turn> order = in_rounds(devices, per_device, micro_batches);
   const int last_chunk = per_device - 1;
-  // The forwards that come before the first one of the device's last stage.
+  // The number of forwards before the first one of the device's last stage.
   const int fill =
       static_cast<int>(std::ranges::find(order, last_chunk, &Turn::chunk) - order.begin());
   for (int d = 0; d < devices; ++d) {
@@ -114,9 +123,8 @@ Recompute parse_recompute(std::string_view word) {
     if (word == name) return mode;
     known.push_back(name);
   }
-  WEFT_THROW(InvalidArgument, "schedule", "got '", word,
-             "' as what to recompute, expected never, except_last or always",
-             did_you_mean(std::string(word), known));
+  WEFT_THROW(InvalidArgument, "schedule", "got '", word, "' as what to recompute, expected ",
+             one_of(known), did_you_mean(std::string(word), known));
 }
 
 Schedule gpipe(int stages, int micro_batches, Recompute recompute) {
@@ -162,69 +170,39 @@ Schedule zero_bubble_h1(int stages, int micro_batches, Recompute recompute) {
   return schedule;
 }
 
+// By name. Of those without a function, the number of devices is asked for, too.
+constexpr std::pair<const char*, Schedule (*)(int, int, Recompute)> kSchedules[] = {
+    {"gpipe", gpipe},
+    {"1f1b", one_f_one_b},
+    {"interleaved", nullptr},
+    {"zb-h1", zero_bubble_h1},
+};
+
 const std::vector<std::string>& schedule_names() {
-  static const auto& names = *new std::vector<std::string>{"gpipe", "1f1b", "interleaved", "zb-h1"};
+  static const auto& names = *[] {
+    auto* list = new std::vector<std::string>;
+    for (const auto& [name, generate] : kSchedules) list->push_back(name);
+    return list;
+  }();
   return names;
 }
 
 Schedule make_schedule(const std::string& name, int stages, int micro_batches, Recompute recompute,
                        int devices) {
-  if (name == "interleaved") {
+  const auto* found = std::ranges::find(kSchedules, name, [](auto& s) { return s.first; });
+  WEFT_CHECK(found != std::end(kSchedules), InvalidArgument, "schedule", "got '", name,
+             "', expected ", one_of(schedule_names()), did_you_mean(name, schedule_names()));
+  if (found->second == nullptr) {
     WEFT_CHECK(devices > 0 && stages % devices == 0, InvalidArgument, "schedule",
                "interleaved: got ", stages, " stages on ", devices,
                " devices, expected a number of devices that divides the stages");
     return interleaved_one_f_one_b(devices, stages / devices, micro_batches, recompute);
   }
-  const auto one_per_device = [&](auto* generate) {
-    WEFT_CHECK(devices == 0 || devices == stages, InvalidArgument, "schedule", name, ": got ",
-               stages, " stages on ", devices,
-               " devices, expected one stage per device; leave the number of devices out, or take "
-               "interleaved");
-    return generate(stages, micro_batches, recompute);
-  };
-  if (name == "gpipe") return one_per_device(gpipe);
-  if (name == "1f1b") return one_per_device(one_f_one_b);
-  if (name == "zb-h1") return one_per_device(zero_bubble_h1);
-  WEFT_THROW(InvalidArgument, "schedule", "got '", name,
-             "', expected gpipe, 1f1b, interleaved or zb-h1", did_you_mean(name, schedule_names()));
-}
-
-Schedule with_communication(const Schedule& schedule) {
-  const std::vector<int> device_of_stage = check(schedule).device_of_stage;
-  Schedule sending = schedule;
-  for (std::vector<Action>& list : sending.devices) {
-    std::vector<Action> out;
-    std::set<std::pair<int, int>> received;  // gradients, before R
-    const auto add_if_remote = [&](Action action) {
-      const int other = counterpart(action).stage;
-      if (other < 0 || other >= schedule.stages) return;
-      if (device_of_stage[other] != device_of_stage[action.stage]) out.push_back(action);
-    };
-    for (const auto& [kind, stage, m] : list) {
-      switch (kind) {
-        case Kind::forward: add_if_remote({Kind::receive_activation, stage, m}); break;
-        case Kind::recompute:
-        case Kind::backward:
-        case Kind::backward_input:
-          if (received.emplace(stage, m).second) {
-            add_if_remote({Kind::receive_gradient, stage, m});
-          }
-          break;
-        case Kind::backward_weight: break;
-        default:
-          WEFT_THROW(InvalidArgument, "schedule", schedule.name,
-                     " sends and receives already: ", to_string(Action{kind, stage, m}),
-                     "; take it as it is");
-      }
-      out.push_back({kind, stage, m});
-      if (kind == Kind::forward) add_if_remote({Kind::send_activation, stage, m});
-      if (kind == Kind::backward || kind == Kind::backward_input) {
-        add_if_remote({Kind::send_gradient, stage, m});
-      }
-    }
-    list = std::move(out);
-  }
-  return sending;
+  WEFT_CHECK(devices == 0 || devices == stages, InvalidArgument, "schedule", name, ": got ", stages,
+             " stages on ", devices,
+             " devices, expected one stage per device; leave the number of devices out, or take "
+             "interleaved");
+  return found->second(stages, micro_batches, recompute);
 }
 
 }  // namespace weft::parallel

@@ -1,4 +1,4 @@
-// When the actions of a schedule would run, given what each costs.
+// When the actions of a schedule would run, given their costs.
 #pragma once
 
 #include <string>
@@ -22,7 +22,7 @@ struct StageCosts {
 StageCosts equal_costs(int stages, double forward, double backward_input, double backward_weight,
                        double transfer = 0);
 
-/// A send takes from its call to the arrival, a receive no time.
+/// A send lasts from its call to the arrival of the data, a receive takes no time.
 struct TimedAction {
   Action action;
   int device = 0;
@@ -31,7 +31,7 @@ struct TimedAction {
 };
 
 struct Timeline {
-  std::vector<TimedAction> actions;  ///< of one device in its order; an action behind what it needs
+  std::vector<TimedAction> actions;  ///< in order per device; each after those it needs
   double end = 0;
   std::vector<double> busy;  ///< seconds, by device
 

@@ -19,14 +19,14 @@ namespace weft::parallel {
 namespace {
 
 constexpr const char* kOp = "pipeline";
-// The description of a message has a fixed size, so that it can be received unseen: four kibibytes.
+// The description of a message has a fixed size of 4 KiB, so that any message can be received.
 constexpr std::int64_t kWords = 512;
 constexpr std::int64_t kMark = 0x7765667470697065;  // "weftpipe"
 
-// Of a tensor; 0: undefined.
+// Flags of a tensor; 0: undefined.
 constexpr std::int64_t kDefined = 1, kNeedsGradient = 2;
 
-/// Words behind each other, with a limit.
+/// A sequence of words of limited length.
 class Words {
  public:
   void add(std::int64_t word) {
@@ -56,7 +56,7 @@ void add_form(Words& words, const Tensor& x) {
   for (const std::int64_t stride : x.strides()) words.add(stride);
 }
 
-// Values are anything.
+// Reads the form of a tensor; its values are undefined until they arrive.
 Tensor take_form(Words& words, Device device) {
   const std::int64_t flags = words.take();
   if (flags == 0) return {};
@@ -76,7 +76,7 @@ Tensor take_form(Words& words, Device device) {
 
 }  // namespace
 
-/// The thread that receives what one rank sends; made at the first batch, and kept.
+/// The thread that receives what one rank sends; made for the first batch, and kept.
 class StageLinks::Receiver {
  public:
   Receiver() = default;
@@ -92,7 +92,7 @@ class StageLinks::Receiver {
   Receiver(const Receiver&) = delete;
   Receiver& operator=(const Receiver&) = delete;
 
-  /// Runs it on the thread, behind what it runs already. It may not throw.
+  /// Runs the job on the thread. It may not throw.
   void start(std::function<void()> job) {
     if (!thread_.joinable()) thread_ = std::thread([this] { serve(); });
     {
@@ -101,7 +101,7 @@ class StageLinks::Receiver {
     }
     changed_.notify_all();
   }
-  /// Until it has nothing to do.
+  /// Waits until the job is done.
   void wait() {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [this] { return !job_; });
@@ -125,14 +125,14 @@ class StageLinks::Receiver {
 
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::function<void()> job_;  // empty: none
+  std::function<void()> job_;  // empty: no job
   bool quit_ = false;
   std::thread thread_;
 };
 
 struct StageLinks::Link {
   std::shared_ptr<comm::ProcessGroup> group;
-  int rank = 0;  // of the other in it
+  int rank = 0;  // of the other end
   Receiver receiver = {};
 };
 
@@ -152,7 +152,7 @@ StageLinks::StageLinks(comm::ProcessGroup& group, const std::set<Route>& routes)
   }
 }
 
-// After finish() nothing is to be aborted: on CUDA what was sent may still be read by the other.
+// After finish() nothing may be aborted: on CUDA the other rank may still read what was sent.
 StageLinks::~StageLinks() {
   if (!sent_.empty()) abort();
 }

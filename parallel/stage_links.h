@@ -55,8 +55,8 @@ class StageLinks {
   /// Posts a message. `rows`: of the whole batch, checked by the receiver. The tensors must not be
   /// changed before finish(). Throws Unsupported for more tensors than a message can describe.
   void send(int to, const Action& action, std::int64_t rows, std::span<const Tensor> tensors);
-  /// Waits for this message, which must be the next one from that rank. Throws Comm for another
-  /// one.
+  /// Waits for this message, which must be the next one from that rank. Throws Comm if another one
+  /// arrives.
   Arrival receive(int from, const Action& sent, std::int64_t rows, Device device);
 
   /// Until finish(), receives each rank's messages and passes them to `deliver`, on threads with
@@ -66,7 +66,7 @@ class StageLinks {
              const Fail& fail);
   /// Waits until everything has been received and sent; throws the errors of sends.
   void finish();
-  /// Of all connections.
+  /// The traffic of all connections.
   comm::Traffic traffic() const;
   /// Ends the connections, from any thread: waiting threads get Comm.
   void abort() noexcept;

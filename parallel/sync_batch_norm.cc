@@ -17,25 +17,25 @@ namespace {
 
 constexpr const char* kOp = "sync_batch_norm";
 
-// [C] to be broadcast over [N,C,H,W], in x's dtype.
+// Values [C] shaped to broadcast over [N,C,H,W], in x's dtype.
 Tensor per_channel(const Tensor& values, const Tensor& x) {
   return raw::to(raw::reshape(values, {1, values.shape(0), 1, 1}), x.dtype());
 }
 
-// Of all ranks: f64 [C], but for count [].
+// Over all ranks: f64 [C], and count [].
 struct Statistics {
   Tensor mean, var, count;
 };
 
-// With a rank's n values of mean m and variance v, and a mean M of all: the sum over the ranks of
-// n (v + (m - M)^2), divided by all values.
+// Combines n values of mean m and variance v per rank. With the mean M of all values, the variance
+// is the sum over the ranks of n (v + (m - M)^2), divided by the number of all values.
 Statistics statistics_of_all(comm::ProcessGroup& group, const Tensor& x) {
   const std::int64_t channels = x.shape(1), values = x.numel() / channels;
   const TensorOptions f64(DType::f64, x.device());
   const Dims pixels = {0, 2, 3};
   const Tensor mine = zeros({2 * channels + 1}, f64);
   if (values > 0) {
-    // In f64, since the ranks' means are compared: rounded to f32, large ones would differ.
+    // In f64: means rounded to f32 would differ between the ranks if they are large.
     const raw::Moments m = raw::moments(kOp, x, pixels, false);
     raw::copy_(raw::narrow(mine, 0, 0, channels), raw::reshape(m.mean, m.shape));
     raw::copy_(raw::narrow(mine, 0, channels, channels),

@@ -1,5 +1,5 @@
-// Convolution and its transpose. Operands go to the kernel in the image format they come in; the
-// plan names the format of the result.
+// Convolution and its transpose. The kernel gets operands in the image format that they have; the
+// plan says which format the result has.
 #include <algorithm>
 #include <array>
 
@@ -71,26 +71,25 @@ void check_gradient(const char* op, const Tensor& grad_y, const Shape& expected)
 }
 
 PlanRef<Conv2dPlan> plan_for(const char* op, Device device, const Conv2dArgs& args) {
-  return kernel(device, &KernelTable::conv2d, &Conv2dKernels::plan, op, args.x.dtype)(args);
+  return kernel(device, &KernelTable::conv, &Conv2dKernels::plan, op, args.x.dtype)(args);
 }
 
 void run(const char* op, Device device, const Conv2dPlan& plan, const Conv2dArgs& args) {
-  const auto run = kernel(device, &KernelTable::conv2d, &Conv2dKernels::run, op, args.x.dtype);
+  const auto run = kernel(device, &KernelTable::conv, &Conv2dKernels::run, op, args.x.dtype);
   const Workspace workspace(device, plan.workspace_bytes);
   run(current_stream(device), plan, args, workspace.data());
 }
 
 View image_view(const Tensor& x) { return formatted_view(x, format_of(x)); }
 
-// A result still to be allocated, and the layout it should have if the plan agrees.
+// A result that is not allocated yet, with the layout that it should have if the plan agrees.
 View unplaced(const Shape& shape, MemoryFormat format, DType dtype) {
-  return {nullptr, dtype, shape,
-          format == MemoryFormat::nchw ? contiguous_strides(shape) : channels_last_strides(shape)};
+  return {nullptr, dtype, shape, format_strides(shape, format)};
 }
 
-// A result keeps its input's layout, except that of an image: which of the two a few channels, or a
-// single pixel, come in matters little to what reads them, and further layers are faster with
-// channels last.
+// A result keeps its input's layout, with one exception: for images of a few channels or of a
+// single pixel the layout matters little to the code that reads them, so they get channels last,
+// with which later layers are faster.
 MemoryFormat result_format(const Tensor& image) {
   constexpr std::int64_t kFewChannels = 4;
   const Shape& shape = image.shape();
@@ -131,7 +130,7 @@ Tensor conv2d(const Tensor& x, const Tensor& w, const Tensor& bias, const Conv2d
   Tensor y = allocate(shape, plan->output_format, x.dtype(), device);
   args.y = y.view_of();
   if (std::int64_t* count = thread_state().multiply_adds) {
-    // Each weight meets each pixel of the side it is slid over.
+    // Each weight is multiplied with each pixel of the side over which it slides.
     const Shape& pixels = params.transposed ? x.shape() : shape;
     *count += w.numel() * pixels[0] * pixels[2] * pixels[3];
   }

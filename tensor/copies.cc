@@ -1,4 +1,6 @@
-// Copies: of layout, dtype and device, and the joining of tensors.
+// Copies: to another layout, dtype or device, and joining of tensors.
+#include <algorithm>
+
 #include "weft/core/runtime/copy_stream.h"
 #include "weft/tensor/creation.h"
 #include "weft/tensor/internal.h"
@@ -26,8 +28,9 @@ void copy_block(const Tensor& y, const Tensor& x) {
     cuda.copy(y.raw_data(), to, x.raw_data(), from, bytes, stream);
     if (x.storage()->pinned()) x.storage()->record_stream(stream);
   } else {
-    // On a stream of its own, so that what the source does next need not wait; after x is made,
-    // after what the target's stream still does with y's memory, and before what it does next.
+    // The copy has a stream of its own, so that later work of the source need not wait. It runs
+    // after x is made and after work of the target's stream that still uses y's memory, and before
+    // later work of that stream.
     const Stream target = current_stream(to);
     const Stream copies = copy_stream(from);
     Storage& read = *x.storage();
@@ -42,7 +45,7 @@ void copy_block(const Tensor& y, const Tensor& x) {
     const auto done = cuda.new_event(from.index);
     done->record(copies);
     done->block(target);
-    // Whoever lent the memory knows of the source's stream only.
+    // The owner of borrowed memory knows only about the source's stream.
     if (!read.owned()) done->block(stream);
   }
 }
@@ -73,6 +76,30 @@ Tensor clone(const Tensor& x) {
   return y;
 }
 
+Tensor flip(const Tensor& x, const Dims& dims) {
+  const char* op = "flip";
+  check_defined(op, "x", x);
+  View from = x.view_of();
+  unsigned seen = 0;
+  for (const std::int64_t d : dims) {
+    const int dim = normalize_dim(d, std::max(x.dim(), 1), op);
+    WEFT_CHECK(!(seen >> dim & 1), Shape, op, "dimension ", dim, " appears twice in ", dims);
+    seen |= 1u << dim;
+    if (x.numel() == 0 || x.dim() == 0) continue;
+    // The same elements, from the last one on.
+    std::int64_t& step = from.strides[dim];
+    from.data = static_cast<char*>(from.data) +
+                (x.shape()[dim] - 1) * step * static_cast<std::int64_t>(size_of(x.dtype()));
+    step = -step;
+  }
+  const Span span("op", op);
+  const auto copy =
+      kernel(x.device(), &KernelTable::elementwise, &ElementwiseKernels::copy, op, x.dtype());
+  Tensor y = allocate(x.shape(), x.dtype(), x.device());
+  if (y.numel() > 0) copy(current_stream(x.device()), from, y.view_of());
+  return y;
+}
+
 Tensor to(const Tensor& x, Device device) {
   check_defined("to", "x", x);
   if (x.device() == device) return x;
@@ -92,7 +119,7 @@ Tensor to(const Tensor& x, DType dtype) {
 
 namespace {
 
-// The dtype all parts are converted to on their way into the result.
+// The dtype to which all parts are converted when they are copied into the result.
 DType check_parts(const char* op, std::span<const Tensor> parts) {
   WEFT_CHECK(!parts.empty(), InvalidArgument, op, "needs at least one tensor");
   for (std::size_t i = 0; i < parts.size(); ++i) {

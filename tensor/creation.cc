@@ -4,6 +4,7 @@
 #include <cmath>
 #include <utility>
 
+#include "weft/tensor/elementwise.h"
 #include "weft/tensor/internal.h"
 #include "weft/tensor/ops.h"
 
@@ -81,7 +82,8 @@ Tensor arange(double start, double end, double step, const TensorOptions& option
              InvalidArgument, "arange", "needs finite bounds and a step other than 0, got start ",
              start, ", end ", end, ", step ", step);
   if (!is_floating(dtype)) {
-    // The whole parts, as in PyTorch; so the count is that of what is written.
+    // The bounds and the step without their fractions, as in PyTorch; so the count fits the values
+    // written.
     WEFT_CHECK(std::abs(step) >= 1, InvalidArgument, "arange", "step ", step,
                " is 0 as a whole number; ask for a floating dtype");
     start = std::trunc(start);
@@ -115,7 +117,7 @@ Tensor linspace(double start, double end, std::int64_t steps, const TensorOption
     end = std::trunc(end);
   }
   if (steps == 0) return y;
-  // From both ends, so that they are met exactly and the values lie symmetrically.
+  // Computed from both ends, so that both are exact and the values are symmetric.
   const double step = steps == 1 ? 0 : (end - start) / static_cast<double>(steps - 1);
   const Tensor i = arange(0, static_cast<double>(steps), 1, {DType::f64, y.device()});
   const Tensor up = raw::add(raw::mul(i, step), start);
@@ -190,7 +192,8 @@ Tensor as_strided(const intrusive_ptr<Storage>& storage, DType dtype, const Shap
   check_shape(shape, "as_strided");
   WEFT_CHECK(shape.size() == strides.size(), Shape, "as_strided", "shape ", shape, " and strides ",
              strides, " differ in length");
-  // In 128 bits, so that no combination of a huge size and stride wraps around into the storage.
+  // In 128 bits, so that a huge size times a stride cannot wrap around to an address in the
+  // storage.
   __int128 last = offset;
   for (int i = 0; i < shape.size(); ++i) {
     WEFT_CHECK(strides[i] >= 0, InvalidArgument, "as_strided", "negative stride in ", strides);
@@ -200,7 +203,7 @@ Tensor as_strided(const intrusive_ptr<Storage>& storage, DType dtype, const Shap
   WEFT_CHECK(offset >= 0 && (numel(shape) == 0 ? offset <= held : last < held), Shape, "as_strided",
              "shape ", shape, " with strides ", strides, " at offset ", offset,
              " reaches outside a storage of ", held, " elements");
-  // A tensor without elements reaches nowhere, but views of it take these products.
+  // A tensor without elements accesses nothing, but its views compute these products.
   for (int i = 0; i < shape.size(); ++i) checked_mul(shape[i], strides[i], "as_strided");
   return make(storage, offset, shape, strides, dtype);
 }

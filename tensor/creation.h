@@ -10,9 +10,9 @@
 
 namespace weft {
 
-/// Where and of what type; the device defaults to the thread's current one.
+/// Device and dtype of a new tensor; the default device is the thread's current one.
 struct TensorOptions {
-  std::optional<DType> dtype;  ///< f32 by default, where a function does not say otherwise
+  std::optional<DType> dtype;  ///< f32 by default, if a function does not say otherwise
   std::optional<Device> device;
   bool channels_last = false;  ///< 4-D only
 
@@ -21,7 +21,7 @@ struct TensorOptions {
   TensorOptions(Device d) : device(d) {}
   TensorOptions(DType d, Device where) : dtype(d), device(where) {}
 
-  /// The same with this dtype, unless they name one.
+  /// The same options with this dtype, unless they already have one.
   TensorOptions or_dtype(DType d) const {
     TensorOptions options = *this;
     options.dtype = dtype.value_or(d);
@@ -29,7 +29,7 @@ struct TensorOptions {
   }
 };
 
-// A number is given as a double; where a tensor of the dtype cannot hold it, InvalidArgument
+// Numbers are given as double. Throws InvalidArgument if the dtype cannot represent one
 // (raw::check_holds in tensor/ops.h).
 
 Tensor empty(const Shape& shape, const TensorOptions& options = {});  ///< not initialised
@@ -42,17 +42,17 @@ Tensor full(const Shape& shape, double value, const TensorOptions& options = {})
 Tensor full_like(const Tensor& x, double value);
 /// 0-dimensional.
 Tensor scalar(double value, const TensorOptions& options = {});
-/// start, start + step, ... below end. i64 by default; for integers, the whole parts of all three.
-/// Throws InvalidArgument for bounds that are not finite, a step that is 0 or leads away from end,
-/// and where the dtype does not hold a number.
+/// start, start + step, ... below end. i64 by default; for integers, all three without their
+/// fractions. Throws InvalidArgument for bounds that are not finite, for a step that is 0 or leads
+/// away from end, and for a number that the dtype cannot represent.
 Tensor arange(double start, double end, double step = 1, const TensorOptions& options = {});
-/// `steps` values from start to end, both included, at even distances; for integers, the whole
-/// parts of both, and of what lies between. Throws InvalidArgument for a negative count.
+/// `steps` values from start to end, both included, at equal distances; for integers, both ends and
+/// all values without their fractions. Throws InvalidArgument for a negative count.
 Tensor linspace(double start, double end, std::int64_t steps, const TensorOptions& options = {});
 Tensor eye(std::int64_t n, const TensorOptions& options = {});
 
-/// Copies. The dtype is that of T by default; another one converts as raw::to. Throws Shape when
-/// values do not fill the shape.
+/// Copies the values. The dtype is that of T by default; another one converts like raw::to. Throws
+/// Shape if the number of values does not fit the shape.
 template <class T>
 Tensor from_span(std::span<const T> values, const Shape& shape, const TensorOptions& options = {});
 template <class T>
@@ -65,27 +65,28 @@ Tensor tensor(std::initializer_list<double> values, const TensorOptions& options
 /// Uses the caller's memory without copying; it must stay valid as long as any view lives.
 template <class T>
 Tensor borrow(std::span<T> memory, const Shape& shape, Device device = {});
-/// A view of given storage; strides in elements. Throws Shape when it would reach outside,
-/// InvalidArgument where there is no storage.
+/// A view of the given storage; strides in elements. Throws Shape if it would access memory
+/// outside, InvalidArgument if there is no storage.
 Tensor as_strided(const intrusive_ptr<Storage>& storage, DType dtype, const Shape& shape,
                   const Strides& strides, std::int64_t offset = 0);
 
-// Random; the thread's generator unless one is given (rng.h says which are PyTorch's bit for bit).
+// Random values from the thread's generator unless one is given (rng.h says which are PyTorch's bit
+// for bit).
 Tensor rand(const Shape& shape, const TensorOptions& options = {}, Generator* generator = nullptr);
 Tensor randn(const Shape& shape, const TensorOptions& options = {}, Generator* generator = nullptr);
 Tensor uniform(const Shape& shape, double from, double to, const TensorOptions& options = {},
                Generator* generator = nullptr);
 Tensor bernoulli(const Shape& shape, double p, const TensorOptions& options = {},
                  Generator* generator = nullptr);
-/// Of x's shape, dtype and device. Throw Dtype for integers.
+/// With x's shape, dtype and device. Throw Dtype for integers.
 Tensor rand_like(const Tensor& x, Generator* generator = nullptr);
 Tensor randn_like(const Tensor& x, Generator* generator = nullptr);
-/// Whole numbers in [low, high), i64 by default; drawn on the host. Throws InvalidArgument unless
-/// low < high, and where the dtype does not hold one of them.
+/// Integers in [low, high), i64 by default; drawn on the host. Throws InvalidArgument unless low <
+/// high, and if the dtype cannot represent one of them.
 Tensor randint(std::int64_t low, std::int64_t high, const Shape& shape,
                const TensorOptions& options = {}, Generator* generator = nullptr);
-/// 0 to n - 1 in random order, i64 by default. Throws InvalidArgument for a negative n, and where
-/// the dtype does not hold n - 1.
+/// 0 to n - 1 in random order, i64 by default. Throws InvalidArgument for a negative n, and if the
+/// dtype cannot represent n - 1.
 Tensor randperm(std::int64_t n, const TensorOptions& options = {}, Generator* generator = nullptr);
 
 }  // namespace weft

@@ -1,7 +1,8 @@
-// Reading and adding at computed positions.
+// Reading and adding at positions given by indices.
 #include <limits>
 
 #include "weft/tensor/creation.h"
+#include "weft/tensor/elementwise.h"
 #include "weft/tensor/internal.h"
 #include "weft/tensor/ops.h"
 
@@ -35,7 +36,7 @@ void check_bounds(const char* op, const Tensor& index, std::int64_t bound) {
                                                       index.view_of(), bound);
 }
 
-// With at least one dimension: a scalar counts as a list of one.
+// x with at least one dimension: a scalar counts as a list of one element.
 Tensor at_least_1d(const Tensor& x) { return x.dim() == 0 ? reshape(x, {1}) : x; }
 
 // The 1-D index of index_select.
@@ -44,7 +45,8 @@ Tensor list_of(const char* op, const Tensor& index) {
   return at_least_1d(index);
 }
 
-// gather and scatter_add walk the index; elsewhere than in `dim` it must stay inside y.
+// gather and scatter_add go through all of index; in all dimensions except `dim` it must stay
+// inside y.
 void check_walk(const char* op, const Tensor& x, std::int64_t dim, const Tensor& index) {
   bool fits = index.dim() == x.dim();
   for (int i = 0; fits && i < x.dim(); ++i) {
@@ -153,8 +155,8 @@ const Tensor& scatter_add_(const Tensor& y, std::int64_t dim, const Tensor& inde
 
 namespace {
 
-// The index of embedding as a list, all in [0, rows), and which entries were so; `known` is
-// undefined where all are.
+// The index of embedding as a list of numbers in [0, rows), and which entries were valid; `known`
+// is undefined if all are.
 struct Rows {
   Tensor list, known;
 };
@@ -174,7 +176,7 @@ Rows rows_of(const Tensor& index, std::int64_t rows) {
   return {list, {}};
 }
 
-// y [k,dim], with `value` in the rows that are not known.
+// y [k,dim], with `value` in the rows whose index is not valid.
 Tensor or_else(const Tensor& known, const Tensor& y, double value) {
   if (!known.defined()) return y;
   return where(unsqueeze(known, 1), y, scalar(value, {y.dtype(), y.device()}));

@@ -2,6 +2,7 @@
 // running out of memory leaves all operands as they were; every write bumps the version counter.
 #include <cmath>
 
+#include "weft/tensor/elementwise.h"
 #include "weft/tensor/internal.h"
 #include "weft/tensor/op_info.h"
 #include "weft/tensor/ops.h"
@@ -113,7 +114,7 @@ const Tensor& add_scaled_(const Tensor& y, double alpha, const Tensor& x) {
 const Tensor& add_from_afar_(const Tensor& y, const Tensor& x) {
   check_defined("add_", "the written tensor", y);
   check_defined("add_", "the operand", x);
-  // CPU devices are parts of one memory.
+  // All CPU devices share one memory.
   const bool readable = y.device().is_cpu() && x.device().is_cpu() && is_floating(y.dtype());
   return readable ? add_readable(y, 1, x) : add_scaled_(y, 1, to(x, y.device()));
 }
@@ -123,7 +124,7 @@ namespace {
 const Tensor& scalar_(const char* op, UnaryOp kind, const Tensor& y, double value) {
   check_defined(op, "the written tensor", y);
   if (!is_floating(y.dtype())) {
-    // As in PyTorch, whole numbers beyond y's dtype will do: sums and products are modulo 2^bits.
+    // As in PyTorch, integers beyond y's dtype are allowed: sums and products are modulo 2^bits.
     if (!(std::abs(value) < 0x1p63)) check_holds(op, value, y.dtype());
     WEFT_CHECK(std::trunc(value) == value && y.dtype() != DType::boolean, Dtype, op, "a tensor of ",
                y.dtype(), " cannot take the number ", value);
@@ -171,6 +172,16 @@ const Tensor& zero_(const Tensor& y) {
   return y;
 }
 
+namespace {
+
+// A copy from another device of the same kind has that device's number in the trace.
+void note_source(Span& span, const Tensor& y, const Tensor& x) {
+  if (y.device().type == x.device().type && y.device() != x.device())
+    span.set_arg("from", x.device().index);
+}
+
+}  // namespace
+
 const Tensor& copy_(const Tensor& y, const Tensor& x) {
   check_defined("copy_", "the written tensor", y);
   check_defined("copy_", "the operand", x);
@@ -178,18 +189,21 @@ const Tensor& copy_(const Tensor& y, const Tensor& x) {
   check_writable("copy_", y);
   const bool one_memory = y.device() == x.device() || (y.device().is_cpu() && x.device().is_cpu());
   if (!one_memory) {
-    // What crosses is what is smaller: x unexpanded, in the narrower of the two dtypes.
+    // The smaller data is copied between the devices: x before expansion, in the smaller of the two
+    // dtypes.
     if (size_of(y.dtype()) < size_of(x.dtype())) return copy_(y, cast(x, y.dtype()));
     const bool block = x.dtype() == y.dtype() && same_layout(x, y) && x.is_dense();
     if (!block) return copy_(y, to(x, y.device()));
     if (y.numel() == 0) return y;
-    const Span span("op", "copy_");
+    Span span("op", "copy_");
+    note_source(span, y, x);
     y.storage()->bump_version();
     copy_block(y, x);
     return y;
   }
   const Tensor from = disjoint(x, y);
-  const Span span("op", "copy_");
+  Span span("op", "copy_");
+  note_source(span, y, x);
   const Device device = y.device();
   const auto run =
       kernel(device, &KernelTable::elementwise, &ElementwiseKernels::copy, "copy_", y.dtype());

@@ -24,7 +24,7 @@ namespace {
 intrusive_ptr<Storage> storage_for(const Shape& shape, DType dtype, Device device) {
   std::size_t bytes = 0;
   if (__builtin_mul_overflow(weft::numel(shape), size_of(dtype), &bytes)) [[unlikely]] {
-    bytes = std::numeric_limits<std::size_t>::max();  // for the allocator to refuse
+    bytes = std::numeric_limits<std::size_t>::max();  // the allocator then refuses it
   }
   return Storage::allocate(device, bytes);
 }
@@ -40,7 +40,7 @@ Tensor allocate(const Shape& shape, DType dtype, Device device) {
 }
 
 Tensor allocate(const Shape& shape, MemoryFormat format, DType dtype, Device device) {
-  return allocate(shape, strides_for(shape, format), dtype, device);
+  return allocate(shape, format_strides(shape, format), dtype, device);
 }
 
 Tensor allocate_like(const Tensor& x, DType dtype, Device device) {
@@ -55,10 +55,6 @@ bool same_layout(const Tensor& a, const Tensor& b) {
     if (a.shape()[i] > 1 && a.strides()[i] != b.strides()[i]) return false;
   }
   return true;
-}
-
-Strides strides_for(const Shape& shape, MemoryFormat format) {
-  return format == MemoryFormat::nhwc ? channels_last_strides(shape) : contiguous_strides(shape);
 }
 
 Strides broadcast_strides(const Tensor& x, const Shape& shape) {
@@ -91,7 +87,7 @@ Strides result_strides(const Shape& shape, std::initializer_list<const Tensor*> 
 }
 
 View formatted_view(const Tensor& x, MemoryFormat format) {
-  return {x.raw_data(), x.dtype(), x.shape(), strides_for(x.shape(), format)};
+  return {x.raw_data(), x.dtype(), x.shape(), format_strides(x.shape(), format)};
 }
 
 Tensor in_image_format(const Tensor& x) { return is_nchw(x) || is_nhwc(x) ? x : contiguous(x); }
@@ -151,10 +147,10 @@ void check_floating(const char* op, const char* name, const Tensor& x) {
 
 namespace {
 
-// The longest table of places that a write looks into.
+// The largest table of positions that a write checks.
 constexpr std::int64_t kMostPlaces = std::int64_t{1} << 20;
 
-// Whether two elements lie in one place. No value: to see it would take too large a table.
+// Whether two elements have the same position. No value if the table for this would be too large.
 std::optional<bool> elements_overlap(const Shape& shape, const Strides& strides) {
   struct Dimension {
     std::int64_t size, stride;
@@ -168,8 +164,8 @@ std::optional<bool> elements_overlap(const Shape& shape, const Strides& strides)
     for (; at > 0 && by_stride[at - 1].stride > strides[i]; --at) by_stride[at] = by_stride[at - 1];
     by_stride[at] = {shape[i], strides[i]};
   }
-  // A stride beyond all that the shorter ones reach keeps its steps apart. So only the dimensions
-  // up to the last one that does not are looked at more closely.
+  // A stride larger than everything that the shorter ones reach keeps its steps apart. So only the
+  // dimensions up to the last one without such a stride are checked in detail.
   std::int64_t reach = 0, tangled_reach = 0;
   int tangled = 0;
   for (int k = 0; k < count; ++k) {
@@ -257,7 +253,7 @@ bool holds(DType dtype, double value) {
     if constexpr (std::is_same_v<T, bool>) {
       return true;
     } else if constexpr (std::is_integral_v<T>) {
-      // The last i64 is no double: 2^63 is the nearest.
+      // The largest i64 is not a double; the nearest one is 2^63.
       constexpr auto low = static_cast<double>(std::numeric_limits<T>::min());
       constexpr auto high = static_cast<double>(std::numeric_limits<T>::max());
       return value >= low && value <= high && value < 0x1p63;

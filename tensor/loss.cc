@@ -1,6 +1,7 @@
 #include <limits>
 
 #include "weft/tensor/creation.h"
+#include "weft/tensor/elementwise.h"
 #include "weft/tensor/internal.h"
 #include "weft/tensor/ops.h"
 
@@ -29,8 +30,8 @@ void check_cross_entropy(const Tensor& logits, const Tensor& target,
              "label_smoothing: got ", params.label_smoothing, ", expected 0 to 1");
 }
 
-// A target that is neither a class nor ignore_index. Only where looking costs nothing: on CUDA it
-// would stop the queue, so there the kernel answers such a target with a NaN loss.
+// Checks for a target that is neither a class nor ignore_index, but only where the check costs
+// nothing: on CUDA it would stop the queue, so there the kernel gives a NaN loss for such a target.
 void check_targets(const Tensor& target, std::int64_t classes, std::int64_t ignore_index) {
   if (!target.device().is_cpu()) return;
   const auto* values = static_cast<const std::int64_t*>(target.raw_data());
@@ -106,7 +107,7 @@ void check_mse(const Tensor& x, const Tensor& target) {
              ", x is ", x.shape());
 }
 
-// x dense and target in x's layout: what the kernels of the loss take.
+// A dense x, and the target in x's layout, as the kernels of the loss need them.
 struct MsePair {
   MsePair(const Tensor& x_in, const Tensor& target_in)
       : x(x_in.is_dense() ? x_in : contiguous(x_in)), target(target_in) {

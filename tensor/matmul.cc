@@ -1,5 +1,5 @@
-// Matrix products. Transposes and broadcast batches reach the kernel as strides; a batch that
-// shares its right matrix becomes one tall product.
+// Matrix products. The kernel gets transposes and broadcast batches as strides. A batch that shares
+// its right matrix becomes one product with a tall matrix.
 #include <algorithm>
 #include <optional>
 
@@ -12,15 +12,15 @@ using namespace internal;
 
 namespace {
 
-// One of the operands as the kernel will see it: rows x columns, and a stride per batch dimension.
+// An operand as the kernel sees it: rows x columns, and one stride per batch dimension.
 struct Matrix {
   const char* data;
   std::int64_t rows, columns;
   std::int64_t row_stride, column_stride;
 };
 
-// The matrix in the last two dimensions, with the strides of length-1 dimensions set to what a
-// packed matrix has; false when the kernel cannot take it.
+// Describes the matrix in the last two dimensions; dimensions of length 1 get the strides of a
+// packed matrix. False if the kernel cannot use the matrix.
 bool as_matrix(const Tensor& x, Matrix& m) {
   const int d = x.dim();
   m = {static_cast<const char*>(x.raw_data()), x.shape()[d - 2], x.shape()[d - 1],
@@ -39,7 +39,7 @@ bool as_matrix(const Tensor& x, Matrix& m) {
   return false;
 }
 
-// Batch dimensions of both operands, merged where both step evenly: usually one is left.
+// Batch dimensions of both operands, merged where both have regular steps: usually one is left.
 struct Batch {
   Dims sizes, a_strides, b_strides;
 
@@ -71,7 +71,7 @@ View view_of(const Matrix& m, DType dtype, std::int64_t batch, std::int64_t stri
 // y [.., M, N] = a b + bias, y row-major and new.
 void run_matmul(const char* op, const Tensor& a, const Tensor& b, const Tensor& bias,
                 const Tensor& y) {
-  if (a.shape().back() == 0) {  // sums of nothing; an empty matrix may have any strides
+  if (a.shape().back() == 0) {  // the sums are empty; an empty matrix may have any strides
     bias.defined() ? copy_(y, bias) : zero_(y);
     return;
   }
@@ -84,7 +84,7 @@ void run_matmul(const char* op, const Tensor& a, const Tensor& b, const Tensor& 
   for (int i = 0; i < y.dim() - 2; ++i) {
     batch.add_outer(y.shape()[y.dim() - 3 - i], batch_stride(a, i), batch_stride(b, i));
   }
-  // All matrices of a, stacked, are one tall matrix when b is the same for all.
+  // If b is the same for all, the matrices of a together are one tall matrix.
   const bool tall = batch.sizes.size() == 1 && batch.b_strides[0] == 0 && ma.column_stride == 1 &&
                     batch.a_strides[0] == ma.rows * ma.row_stride;
   if (tall) {
@@ -107,7 +107,7 @@ void run_matmul(const char* op, const Tensor& a, const Tensor& b, const Tensor& 
   const Workspace workspace(device, plan->workspace_bytes);
   const Stream stream = current_stream(device);
 
-  // What could not be merged into one batch dimension is walked here, innermost first.
+  // Batch dimensions that could not be merged are looped over here, innermost first.
   const std::int64_t bytes = static_cast<std::int64_t>(size_of(dtype));
   const std::int64_t bytes_of_y = static_cast<std::int64_t>(size_of(y.dtype()));
   const std::int64_t outer = numel(batch.sizes) / inner;
@@ -145,7 +145,7 @@ Tensor product(const Tensor& a, const Tensor& b, const Tensor& bias,
   WEFT_CHECK(a.dim() >= 1 && b.dim() >= 1, Shape, op, "needs vectors or matrices, got a ",
              a.shape(), ", b ", b.shape());
   if (a.dim() == 1 || b.dim() == 1) {
-    // A row times, and a column.
+    // A vector on the left is a row, on the right a column.
     const Tensor y = product(a.dim() == 1 ? unsqueeze(a, 0) : a, b.dim() == 1 ? unsqueeze(b, 1) : b,
                              bias, out_dtype);
     const Tensor rows = b.dim() == 1 ? squeeze(y, -1) : y;

@@ -1,4 +1,4 @@
-// Methods of Tensor that are made of operations.
+// Methods of Tensor that are composed of operations.
 #include <cstring>
 
 #include "weft/core/base/error.h"

@@ -1,3 +1,4 @@
+#include "weft/tensor/elementwise.h"
 #include "weft/tensor/internal.h"
 #include "weft/tensor/ops.h"
 
@@ -12,7 +13,7 @@ Entry norm_kernel(const char* op, const Tensor& x, Entry NormKernels::* entry) {
   return kernel(x.device(), &KernelTable::norm, entry, op, x.dtype());
 }
 
-/// What mean and invstd are computed in.
+/// The dtype in which mean and invstd are computed.
 DType compute_type(DType dtype) { return dtype == DType::bf16 ? DType::f32 : dtype; }
 
 View optional_view(const Tensor& x) { return x.defined() ? x.view_of() : View{}; }
@@ -27,7 +28,7 @@ void check_part(const char* op, const char* name, const Tensor& part, const Tens
              expected, " (x ", x.shape(), ")");
 }
 
-/// Something of x's kind and shape.
+/// Checks that `other` has x's shape, dtype and device.
 void check_like_x(const char* op, const char* name, const Tensor& other, const Tensor& x) {
   if (!other.defined()) return;
   check_same_kind(op, "x", x, name, other);
@@ -124,7 +125,7 @@ NormResult batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias,
   const DType computed = compute_type(x.dtype());
   NormResult result{allocate(x.shape(), format, x.dtype(), device),
                     allocate(part, computed, device), allocate(part, computed, device)};
-  if (x.numel() == 0) {  // an average over no pixel would spoil the running statistics
+  if (x.numel() == 0) {  // an average over no pixels would make the running statistics useless
     if (params.training && batches.defined()) add_(batches, 1);
     zero_(result.mean);
     zero_(result.invstd);
@@ -203,7 +204,8 @@ NormGradients batch_norm_backward(const Tensor& grad_y, const Tensor& x, const T
 
 namespace {
 
-// x's shape as [rows, n]: the leading dimensions, and the last ones, which are normalized_shape.
+// x's shape as [rows, n]: rows is the product of the leading dimensions, n that of the last ones,
+// which are normalized_shape.
 struct Rows {
   Rows(const Tensor& x, const Shape& normalized) {
     check_defined("layer_norm", "x", x);
@@ -284,7 +286,7 @@ NormGradients layer_norm_backward(const Tensor& grad_y, const Tensor& x,
   const Tensor dense = contiguous(x), gradient = contiguous(grad_y);
   const Tensor factors = optional_contiguous(weight);
   const bool alone = wants.x && rows.n == 1;
-  if (alone) {  // a value is its own mean: exactly 0 of what is finite, not a rounding error / eps
+  if (alone) {  // exactly 0 if x is finite: not a rounding error / eps
     grads.x = add(sub(gradient, gradient), sub(dense, dense));
     if (!wants.weight && !wants.bias) return grads;
   }

@@ -1,5 +1,5 @@
-// The names and domains of the element-wise operations, from the lists in kernels/elementwise.h.
-// Private to tensor/.
+// The names and domains of the element-wise operations, from the lists in
+// kernels/elementwise_list.h. Private to tensor/.
 #pragma once
 
 #include <type_traits>
@@ -13,8 +13,8 @@ namespace weft::raw::internal {
 struct OpInfo {
   const char* name;
   const char* in_place;
-  bool integers;                 // closed over the integers
-  Saves saves = Saves::nothing;  // what backward of a unary one needs
+  bool integers;                 // integers give integers
+  Saves saves = Saves::nothing;  // what backward of a unary operation needs
 };
 
 inline const OpInfo& info(UnaryOp op) {
@@ -47,10 +47,11 @@ inline const char* name_of(CompareOp op) {
   return table[static_cast<int>(op)];
 }
 
-/// Of integers, remainder and floor_divide have no value at 0. CUDA is waited for to see.
+/// remainder and floor_divide of integers have no value for a divisor of 0. To check this, waits
+/// for CUDA.
 void check_divisor(BinaryOp op, const char* name, const Tensor& b);
 
-/// The numbers of an operation on integers become i64 in the kernel.
+/// Parameters of an operation on integers become i64 in the kernel.
 inline void check_params(const char* name, UnaryParams params, DType dtype) {
   if (is_floating(dtype)) return;
   for (const double number : {params.a, params.b}) {
@@ -68,15 +69,15 @@ inline bool undefined_for_bool(BinaryOp op) {
   return op == BinaryOp::sub || op == BinaryOp::pow || op == BinaryOp::remainder ||
          op == BinaryOp::floor_divide;
 }
-/// `name` is that of the form which was called: neg or neg_.
+/// `name` is the function that was called: neg or neg_.
 template <class Op>
 void check_not_boolean(Op op, const char* name, DType dtype) {
   WEFT_CHECK(dtype != DType::boolean || !undefined_for_bool(op), Dtype, name,
              "not defined for bool; convert with to(dtype), or use logical_not or logical_xor");
 }
 
-/// What an operation on `dtype` computes in: f32 for integers that it leads out of. A square counts
-/// as a power with the number 2, so that of bool is i64.
+/// The dtype in which an operation on `dtype` computes: f32 for integers if their results are not
+/// integers. A square counts as a power with the number 2, so a bool is squared as i64.
 template <class Op>
 DType compute_dtype(Op op, DType dtype) {
   if constexpr (std::is_same_v<Op, UnaryOp>) {

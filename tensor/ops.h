@@ -1,9 +1,9 @@
-// weft::raw: all operations, without a tape. autograd/ops.h has the recorded operations, with the
-// same names in weft::.
+// weft::raw: all operations, without a tape. The recorded operations are in autograd/ops.h, with
+// the same names in weft::.
 //
-// Common to all: the operands of an operation live on one device (else Device, naming both), and
-// the results are on it, too. Work on CUDA is queued on the thread's current stream. User mistakes
-// throw Shape, Dtype, Device or InvalidArgument and leave the operands as they were.
+// For all: the operands of an operation must be on one device (else Device, naming both), and the
+// results are on it, too. CUDA work is queued on the thread's current stream. User mistakes throw
+// Shape, Dtype, Device or InvalidArgument and leave the operands unchanged.
 #pragma once
 
 #include <array>
@@ -33,9 +33,9 @@ struct RunningStats {
 
 namespace weft::raw {
 
-/// Throws InvalidArgument, naming all three, where an element of this dtype cannot be the number:
-/// NaN or a number beyond the dtype's range for integers (a fraction is cut off), a finite number
-/// that would round to infinity for floating ones. bool takes any number.
+/// Throws InvalidArgument, naming all three, if an element of this dtype cannot represent the
+/// number: for integers NaN or a number beyond the range (a fraction is cut off), for floating
+/// dtypes a finite number that would round to infinity. bool accepts any number.
 void check_holds(const char* op, double value, DType dtype);
 
 // --- Element-wise: y has the broadcast shape of the operands, and the dtype that PyTorch's
@@ -45,13 +45,12 @@ void check_holds(const char* op, double value, DType dtype);
 // or f32. Sums, products and powers of integers are modulo 2^bits, also with a number beyond their
 // dtype. maximum, minimum, clamp of a floating tensor, and remainder and floor_divide of an integer
 // one refuse such a number (check_holds).
-/// Throws InvalidArgument if params has a number that i64 does not hold and x is integer; likewise
-/// unary_.
+/// Throws InvalidArgument if x is integer and params contains a number beyond i64; likewise unary_.
 Tensor unary(UnaryOp op, const Tensor& x, UnaryParams params = {});
 /// dL/dx from dL/dy. `saved` is x or y, as the functor of op says (Saves), or undefined.
 Tensor unary_backward(UnaryOp op, const Tensor& grad_y, const Tensor& saved,
                       UnaryParams params = {});
-/// The same, in grad_y's memory if nobody else holds it.
+/// The same, in grad_y's memory if no other handle shares it.
 Tensor unary_backward(UnaryOp op, Tensor&& grad_y, const Tensor& saved, UnaryParams params = {});
 Tensor binary(BinaryOp op, const Tensor& a, const Tensor& b);
 /// dL/da, or dL/db if of_b, summed over broadcast dimensions to the operand's shape and in its
@@ -59,30 +58,7 @@ Tensor binary(BinaryOp op, const Tensor& a, const Tensor& b);
 Tensor binary_backward(BinaryOp op, bool of_b, const Tensor& grad_y, const Tensor& a,
                        const Tensor& b);
 Tensor compare(CompareOp op, const Tensor& a, const Tensor& b);
-
-// exp(x), sqrt(x), ...: an integer x is computed in f32 if the operation does not map integers to
-// integers. floor, ceil, round and trunc return integers as they are.
-#define WEFT_DECLARE(value, name, ...) Tensor name(const Tensor& x);
-WEFT_UNARY_OPS(WEFT_DECLARE)
-#undef WEFT_DECLARE
-// add(a, b), maximum(a, b), ... A power of integers is an integer, modulo 2^bits. With a negative
-// exponent it throws InvalidArgument if b is a double; if b is an integer tensor, the result is
-// rounded towards 0. remainder has the sign of b and floor_divide rounds down, as % and // in
-// Python. For integers they throw InvalidArgument if a divisor is 0; to see this, the call waits
-// for CUDA.
-#define WEFT_DECLARE(value, name, ...)           \
-  Tensor name(const Tensor& a, const Tensor& b); \
-  Tensor name(const Tensor& a, double b);
-WEFT_BINARY_OPS(WEFT_DECLARE)
-#undef WEFT_DECLARE
-Tensor sub(double a, const Tensor& b);
-Tensor div(double a, const Tensor& b);
-// eq(a, b), lt(a, b), ...: the result is boolean.
-#define WEFT_DECLARE(value, name, ...)           \
-  Tensor name(const Tensor& a, const Tensor& b); \
-  Tensor name(const Tensor& a, double b);
-WEFT_COMPARE_OPS(WEFT_DECLARE)
-#undef WEFT_DECLARE
+// exp(x), add(a, b), eq(a, b) and the others of the lists: tensor/elementwise.h.
 Tensor logical_not(const Tensor& x);
 /// min(max(x, min), max); so max if min > max, and NaN if a bound is NaN. One bound may be left
 /// out: clamp(x, 0), clamp(x, {}, 1). Throws InvalidArgument without a bound, or if no value of an
@@ -103,18 +79,18 @@ Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b);
 
 // --- In place, without recording; return y -------------------------------------------------------
 // Operands broadcast to y (else Shape). Throws Dtype if y cannot hold the kind of the result, for
-// example a floating result in an integer y; InvalidArgument if elements of y share memory, also
-// where the strides are such that a table of 2^20 places does not show that they do not.
+// example a floating result in an integer y. Throws InvalidArgument if elements of y share memory,
+// or if its strides are so unusual that a table of 2^20 positions cannot tell.
 const Tensor& unary_(UnaryOp op, const Tensor& y, UnaryParams params = {});
 const Tensor& binary_(BinaryOp op, const Tensor& y, const Tensor& b);       ///< y = op(y, b)
 const Tensor& add_scaled_(const Tensor& y, double alpha, const Tensor& x);  ///< y += alpha x
 /// y += x, where x may be on another device. Between CPU devices x is read directly, else copied
 /// first.
 const Tensor& add_from_afar_(const Tensor& y, const Tensor& x);
-/// An integer y takes any whole number, modulo 2^bits.
+/// An integer y accepts any integer, modulo 2^bits.
 const Tensor& mul_(const Tensor& y, double value);
 const Tensor& add_(const Tensor& y, double value);
-/// An integer y gets the whole part. Throws InvalidArgument as check_holds.
+/// An integer y gets the number without its fraction. Throws InvalidArgument like check_holds.
 const Tensor& fill_(const Tensor& y, double value);
 const Tensor& zero_(const Tensor& y);
 /// y = x. Converts the dtype, broadcasts, and copies between devices.
@@ -140,8 +116,8 @@ Tensor squeeze(const Tensor& x);
 Tensor squeeze(const Tensor& x, std::int64_t dim);
 Tensor unsqueeze(const Tensor& x, std::int64_t dim);
 Tensor expand(const Tensor& x, const Shape& shape);
-/// As torch.chunk: pieces of ceil(size/count), so there may be fewer than count: 5 in 4 gives
-/// 2,2,1. Throws InvalidArgument for a count below 1, and for more than 2^24 pieces.
+/// Like torch.chunk: pieces of ceil(size/count), so there may be fewer than count: 5 in 4 pieces
+/// gives 2,2,1. Throws InvalidArgument for a count below 1, and for more than 2^24 pieces.
 std::vector<Tensor> chunk(const Tensor& x, std::int64_t count, std::int64_t dim = 0);
 /// Pieces of `size` (the last may be shorter), or of the given sizes, which must add up to the
 /// length of dim (else Shape). Throws InvalidArgument for a size below 1, and for more than 2^24
@@ -152,12 +128,13 @@ std::vector<Tensor> split(const Tensor& x, const Dims& sizes, std::int64_t dim);
 Tensor alias(const Tensor& x);
 
 // --- Copies --------------------------------------------------------------------------------------
-// contiguous and to return x itself if it already is what they should return.
+// contiguous and to return x itself if it is already the result.
 Tensor contiguous(const Tensor& x);
 Tensor contiguous(const Tensor& x, MemoryFormat format);  ///< x is 4-D
 Tensor clone(const Tensor& x);
+Tensor flip(const Tensor& x, const Dims& dims);
 Tensor to(const Tensor& x, Device device);
-/// Floating to integer loses the fraction and saturates, NaN becomes 0; an integer keeps its lowest
+/// Floating to integer drops the fraction and saturates, NaN becomes 0; an integer keeps its lowest
 /// bits; bool is x != 0 (element_cast in core/base/dtype.h).
 Tensor to(const Tensor& x, DType dtype);
 /// As torch.cat and torch.stack. Parts of several dtypes are promoted to a common one. Throws
@@ -176,16 +153,16 @@ Tensor max(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
 Tensor min(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
 Tensor all(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
 Tensor any(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
-/// sum (x - mean)^2 / max(n - correction, 0), as torch.var; f64 until it is stored. Throws Dtype
-/// unless x is floating. Without degrees of freedom (n <= correction) the result is infinite, or
-/// NaN where all x are equal, with a warning.
+/// sum (x - mean)^2 / max(n - correction, 0), as torch.var; computed in f64. Throws Dtype unless x
+/// is floating. Without degrees of freedom (n <= correction) the result is infinite, or NaN where
+/// all x are equal, with a warning.
 Tensor var(const Tensor& x, const Dims& dims = {}, double correction = 1, bool keepdim = false);
-/// sqrt(sum x^2), f64 until it is stored. Throws Dtype unless x is floating.
+/// sqrt(sum x^2), computed in f64. Throws Dtype unless x is floating.
 Tensor norm(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
-/// What var, std and norm are made of and their gradients need: over the n elements x of each
-/// result, in f64, mean = sum x / n and squares = sum (x - mean)^2; with `centred` false mean is
-/// undefined and squares = sum x^2. There the reduced dimensions keep length 1; `shape` is that of
-/// the result. Throws Dtype, naming `op`, unless x is floating.
+/// The parts of var, std and norm, which their gradients need, too. Over the n elements x of each
+/// result, in f64: mean = sum x / n and squares = sum (x - mean)^2; with `centred` false mean is
+/// undefined and squares = sum x^2. In them the reduced dimensions keep length 1; `shape` is the
+/// shape of the result. Throws Dtype, naming `op`, unless x is floating.
 struct Moments {
   Tensor mean, squares;
   std::int64_t n;
@@ -205,11 +182,11 @@ Tensor scaled_deviation(const Tensor& x, const Tensor& center, const Tensor& fac
 Tensor argmax(const Tensor& x, std::optional<std::int64_t> dim = {}, bool keepdim = false);
 Tensor argmin(const Tensor& x, std::optional<std::int64_t> dim = {}, bool keepdim = false);
 /// Sums x over the dimensions that broadcasting from `shape` added or enlarged, as torch's
-/// sum_to_size; integers become i64 as in sum. x itself if it has this shape. Throws Shape if x's
-/// shape is no broadcast of `shape`.
+/// sum_to_size; integers become i64 as in sum. Returns x itself if it has this shape. Throws Shape
+/// if `shape` does not broadcast to x's shape.
 Tensor sum_to(const Tensor& x, const Shape& shape);
 
-// --- Softmax over one dimension: floating; y lies in memory with that dimension innermost --------
+// --- Softmax over one dimension: floating; in y's memory that dimension is the innermost ---------
 /// exp(x) / sum over dim of exp(x), with the largest x subtracted first.
 Tensor softmax(const Tensor& x, std::int64_t dim);
 /// x - log(sum over dim of exp(x)), with the largest x subtracted first.
@@ -223,13 +200,13 @@ Tensor softmax_backward(SoftmaxOp op, const Tensor& grad_y, const Tensor& y, std
 Tensor index_select(const Tensor& x, std::int64_t dim, const Tensor& index, bool checked = true);
 const Tensor& index_add_(const Tensor& y, std::int64_t dim, const Tensor& index, const Tensor& x,
                          bool checked = true);
-/// As torch.gather; kernels/indexing.h has the formula. Likewise scatter_add_.
+/// Like torch.gather; kernels/indexing.h has the formula. Likewise scatter_add_.
 Tensor gather(const Tensor& x, std::int64_t dim, const Tensor& index, bool checked = true);
 const Tensor& scatter_add_(const Tensor& y, std::int64_t dim, const Tensor& index, const Tensor& x,
                            bool checked = true);
-/// index i64 [..], weight [n,dim] -> [..,dim]: for each entry of index, that row of weight. An
-/// index that is no row throws InvalidArgument on the CPU. On CUDA a check would have to wait for
-/// the device; there such an index gives NaN, and its gradient is dropped.
+/// index i64 [..], weight [n,dim] -> [..,dim]: for each entry of index, that row of weight. On the
+/// CPU, an index outside [0, n) throws InvalidArgument. On CUDA a check would have to wait for the
+/// device; there such an index gives NaN, and its gradient is dropped.
 Tensor embedding(const Tensor& index, const Tensor& weight);
 /// dL/dweight [rows,dim] from dL/dy. The row `padding` gets 0; -1: no such row.
 Tensor embedding_backward(const Tensor& grad_y, const Tensor& index, std::int64_t rows,
@@ -241,19 +218,19 @@ Tensor one_hot(const Tensor& index, std::int64_t classes = -1);
 /// [M,K] x [K,N], or [..,M,K] x [..,K,N] with broadcast batch dimensions, plus bias [N] if defined.
 /// Also with vectors, as torch.matmul. One floating dtype (else Dtype).
 Tensor matmul(const Tensor& a, const Tensor& b, const Tensor& bias = {});
-/// The same with a result of out_dtype, as torch.mm: the operands' dtype, or f32 of bf16 operands,
-/// which leaves out the last rounding of the sums (else Dtype).
+/// The same with a result of out_dtype, as torch.mm: the operands' dtype, or f32 for bf16 operands,
+/// without the last rounding of the sums (else Dtype).
 Tensor matmul(const Tensor& a, const Tensor& b, DType out_dtype);
 /// x [..,in], w [out,in], bias [out] or undefined -> x w^T + bias [..,out]. One floating dtype
 /// (else Dtype).
 Tensor linear(const Tensor& x, const Tensor& w, const Tensor& bias = {});
 
-// --- Convolution, pooling: x [N,C,H,W] of any layout; results keep it where the kernel can -------
+// --- Convolution, pooling: x [N,C,H,W] of any layout; results keep it if the kernel can ----------
 /// kernels/conv.h has shapes and formulas. Throws InvalidArgument for numbers that it does not
-/// allow, and Shape for images of more than kMaxPixels; likewise all that follow. If x has up to
-/// four channels, or one pixel, the result has channels last where the kernel can.
+/// allow, and Shape for images of more than kMaxPixels; so do all functions below. If x has up to
+/// four channels, or one pixel, the result has channels last if the kernel can.
 Tensor conv2d(const Tensor& x, const Tensor& w, const Tensor& bias, const Conv2dParams& params);
-/// dL/dx, in the layout x_format where the kernel can. Pass the layout of x.
+/// dL/dx, in the layout x_format if the kernel can. Pass the layout of x.
 Tensor conv2d_backward_data(const Tensor& grad_y, const Tensor& w, const Shape& x_shape,
                             const Conv2dParams& params, MemoryFormat x_format = MemoryFormat::nchw);
 /// {dL/dw, dL/dbias}; dL/dbias is undefined without with_bias.
@@ -266,20 +243,20 @@ std::pair<Tensor, Tensor> max_pool2d(const Tensor& x, const Pool2dParams& params
 /// The same with windows such that y is [N,C,size[0],size[1]]. Throws Shape if H or W is 0.
 std::pair<Tensor, Tensor> adaptive_max_pool2d(const Tensor& x,
                                               const std::array<std::int64_t, 2>& size);
-/// The gradient of both. params.adaptive says which one. It has the layout of index. An index that
-/// is no position passes no gradient on.
+/// The gradient of both; params.adaptive says which. It has the layout of index. An index that is
+/// not a position passes no gradient on.
 Tensor max_pool2d_backward(const Tensor& grad_y, const Tensor& index, const Shape& x_shape,
                            const Pool2dParams& params);
 /// y has x's layout. Leave params.adaptive false.
 Tensor avg_pool2d(const Tensor& x, const AvgPool2dParams& params);
 /// The same with windows such that y is [N,C,size[0],size[1]]. Throws Shape if H or W is 0.
 Tensor adaptive_avg_pool2d(const Tensor& x, const std::array<std::int64_t, 2>& size);
-/// The gradient of both, in the layout of grad_y. params.adaptive says which one.
+/// The gradient of both, in the layout of grad_y; params.adaptive says which.
 Tensor avg_pool2d_backward(const Tensor& grad_y, const Shape& x_shape,
                            const AvgPool2dParams& params);
 
 // --- Normalisation: kernels/norm.h has the formulas ----------------------------------------------
-/// y, and the mean and invstd that it was normalised with, for backward.
+/// y, and the mean and invstd used to normalise it, which backward needs.
 struct NormResult {
   Tensor y, mean, invstd;
 };
@@ -320,8 +297,8 @@ NormGradients layer_norm_backward(const Tensor& grad_y, const Tensor& x,
                                   const NormWants& wants = {});
 
 // --- Losses --------------------------------------------------------------------------------------
-/// loss; log_probs [N,C], the log_softmax of logits; count, f64 [], the targets that count.
-/// Backward needs the last two.
+/// loss; log_probs [N,C], the log_softmax of logits; count, f64 [], the number of targets that
+/// count. Backward needs the last two.
 struct CrossEntropyResult {
   Tensor loss, log_probs, count;
 };
@@ -329,7 +306,7 @@ struct CrossEntropyResult {
 /// neither a class nor ignore_index throws InvalidArgument; on CUDA it gives NaN.
 CrossEntropyResult cross_entropy(const Tensor& logits, const Tensor& target,
                                  const CrossEntropyParams& params);
-/// Throws for a target as cross_entropy.
+/// Throws for a target like cross_entropy.
 Tensor cross_entropy_backward(const Tensor& grad_loss, const Tensor& log_probs,
                               const Tensor& target, const Tensor& count,
                               const CrossEntropyParams& params);

@@ -9,7 +9,7 @@ using namespace internal;
 
 namespace {
 
-// Where windows of `kernel` positions, `dilation` apart, fit into an image.
+// The positions at which windows of `kernel` points, `dilation` apart, fit into an image.
 struct Windows {
   const char* op;
   std::array<std::int64_t, 2> kernel, stride, padding, dilation;
@@ -36,8 +36,8 @@ Shape output_shape(const Shape& x, const Windows& p) {
     const std::int64_t reach = p.dilation[i] * (p.kernel[i] - 1);
     WEFT_CHECK(2 * pad <= reach + 1, InvalidArgument, p.op, "padding ", pad,
                " is more than half of the window, ", reach + 1);
-    // With ceil_mode a last, partial window counts, even the only one, unless it would begin in the
-    // padding behind the input.
+    // With ceil_mode a partial window at the end counts, even if it is the only one, unless it
+    // would begin in the padding after the input.
     const std::int64_t room = x[2 + i] + 2 * pad - reach - 1 + (p.ceil_mode ? stride - 1 : 0);
     std::int64_t n = room >= 0 ? room / stride + 1 : 0;
     if (p.ceil_mode && (n - 1) * stride >= x[2 + i] + pad) --n;
@@ -65,7 +65,7 @@ const char* name_of(const Pool2dParams& params) {
   return params.adaptive ? "adaptive_max_pool2d" : "max_pool2d";
 }
 
-// The output of given size; both kinds of max pooling.
+// For both kinds of max pooling; `shape` is the output's.
 std::pair<Tensor, Tensor> largest(const Tensor& x, const Shape& shape, const Pool2dParams& params) {
   const char* op = name_of(params);
   const Span span("op", op);
@@ -131,7 +131,7 @@ Tensor max_pool2d_backward(const Tensor& grad_y, const Tensor& index, const Shap
 
 namespace {
 
-// The output of given size; both kinds of average pooling from here on.
+// For both kinds of average pooling, as the rest of the file; `shape` is the output's.
 Tensor average(const char* op, const Tensor& x, const Shape& shape, const AvgPool2dParams& params) {
   const Span span("op", op);
   const Device device = x.device();

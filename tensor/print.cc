@@ -17,11 +17,12 @@ namespace weft {
 namespace {
 
 constexpr int kPrecision = 8;     // digits after the point
-constexpr int kThreshold = 1000;  // more elements than that are summarised
-constexpr int kEdgeItems = 3;     // at each end of a dimension then
+constexpr int kThreshold = 1000;  // larger tensors are summarised
+constexpr int kEdgeItems = 3;     // shown at each end of a dimension then
 constexpr std::size_t kLineWidth = 75;
 
-// The digits d of |value| = d[0].d[1]d[2]... * 10^exponent, the fewest that read back as value.
+// The digits d of |value| = d[0].d[1]d[2]... * 10^exponent: the fewest from which value can be read
+// back.
 struct Digits {
   std::string digits;
   int exponent = 0;
@@ -48,7 +49,7 @@ Digits shortest(T value) {
   return parse_scientific({buffer, end.ptr});
 }
 
-// value rounded to `places` digits after the point of its scientific form, or of its plain form.
+// value rounded to `places` digits after the point, of its scientific or its plain form.
 template <class T>
 Digits rounded(T value, int places, bool scientific) {
   char buffer[512];
@@ -69,7 +70,7 @@ Digits rounded(T value, int places, bool scientific) {
   return result;
 }
 
-// A number cut at its point: "-12" and "5" for -12.5. Trailing zeros of the fraction are gone.
+// A number split at its point: "-12" and "5" for -12.5. Trailing zeros of the fraction are removed.
 struct Parts {
   std::string whole, fraction, exponent;
 };
@@ -151,14 +152,14 @@ std::vector<std::string> format_floats(const std::vector<T>& values) {
     exponent = std::max(exponent, parts[i].exponent.size());
   }
   if (exponents) {
-    // All get the digits that one of them needs: those of the value itself, beyond what would
-    // already tell it from its neighbours.
+    // All elements get as many digits as the one that needs most: digits of the exact value, which
+    // may be more than are needed to tell it from its neighbours.
     for (std::size_t i = 0; i < values.size(); ++i) {
       if (!std::isfinite(values[i])) continue;
       parts[i] = scientific_parts(values[i], rounded(values[i], static_cast<int>(right), true));
     }
   }
-  const std::size_t behind = right + (exponents ? 1 + exponent : 0);  // behind the point
+  const std::size_t behind = right + (exponents ? 1 + exponent : 0);  // after the point
   if (any_non_finite) {
     const auto beyond = [behind](std::size_t n) { return n > behind + 1 ? n - behind - 1 : 0; };
     left = std::max({left, beyond(3), beyond(negative_infinity ? 4 : 3)});
@@ -195,7 +196,7 @@ std::vector<std::string> format_integers(const std::vector<std::int64_t>& values
   return texts;
 }
 
-// A scalar is printed as Python prints a number, with every digit it has.
+// A scalar is printed like a number in Python, with all its digits.
 template <class T>
 std::string format_scalar(T value) {
   if (!std::isfinite(value)) return non_finite(value);
@@ -210,8 +211,8 @@ std::string format_scalar(T value) {
   return parts.whole + '.' + (parts.fraction.empty() ? "0" : parts.fraction);
 }
 
-// numpy's _formatArray over ready texts in row-major order. `shape` is that of the texts; a
-// dimension that was cut down to its edges says so in `cut`.
+// numpy's _formatArray for finished texts in row-major order. `shape` is the shape of the texts;
+// `cut` says which dimensions were shortened to their edges.
 class Layout {
  public:
   Layout(const std::vector<std::string>& texts, const Shape& shape, unsigned cut)

@@ -1,5 +1,5 @@
-// Random tensors. Values are drawn in row-major order whatever the layout, as PyTorch draws them
-// for a contiguous tensor of the same shape.
+// Random tensors. Values are drawn in row-major order for every layout, as PyTorch draws them for a
+// contiguous tensor of the same shape.
 #include <cmath>
 
 #include "weft/tensor/creation.h"
@@ -13,7 +13,8 @@ using namespace internal;
 
 namespace {
 
-// A replay draws new numbers, and would draw others for the recomputation than for the forward.
+// A replay draws new numbers, and those of the recomputation would differ from those of the
+// forward.
 void check_not_recomputed_in_capture(const char* op) {
   if (thread_state().recomputing) {
     graph::check_not_capturing(op, "random numbers inside autograd::checkpoint");
@@ -24,8 +25,9 @@ Generator& generator_for(Device device, Generator* given) {
   return given ? *given : default_generator(device);
 }
 
-// Calls draw(tensor) with y itself or, where the kernel cannot write y, with a row-major tensor of
-// `dtype` that is then copied into y. Memory comes first: when there is none, nothing was drawn.
+// Calls draw(tensor) with y itself or, if the kernel cannot write y, with a row-major tensor of
+// `dtype` that is then copied into y. Memory is allocated first, so that nothing has been drawn if
+// there is none.
 template <class Draw>
 void draw_into(const Tensor& y, DType dtype, Draw draw) {
   const bool direct = y.is_contiguous() && y.dtype() == dtype;
@@ -158,7 +160,8 @@ Tensor randint(std::int64_t low, std::int64_t high, const Shape& shape,
   if (y.numel() == 0) return y;
   raw::check_not_recomputed_in_capture("randint");
   Generator& from = raw::generator_for(y.device(), generator);
-  // PyTorch's random_from_to: from 2^28 on one draw of 32 bits would show that 2^32 is no multiple.
+  // PyTorch's random_from_to: from 2^28 on one draw of 32 bits would not be uniform enough, since
+  // the range does not divide 2^32.
   const std::uint64_t range = static_cast<std::uint64_t>(high) - static_cast<std::uint64_t>(low);
   std::vector<std::int64_t> values(static_cast<std::size_t>(y.numel()));
   for (std::int64_t& v : values) {

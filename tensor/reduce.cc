@@ -4,6 +4,7 @@
 
 #include "weft/core/runtime/log.h"
 #include "weft/tensor/creation.h"
+#include "weft/tensor/elementwise.h"
 #include "weft/tensor/internal.h"
 #include "weft/tensor/ops.h"
 
@@ -45,7 +46,7 @@ double result_of_nothing(ReduceOp op) {
   }
 }
 
-// One bit per dimension to be reduced. A scalar has, for this purpose, one dimension.
+// One bit per dimension to be reduced. Here a scalar has one dimension.
 unsigned reduced_dims(const char* op, const Tensor& x, const Dims& dims) {
   if (dims.empty()) return (1u << kMaxDims) - 1;
   unsigned reduced = 0;
@@ -57,7 +58,7 @@ unsigned reduced_dims(const char* op, const Tensor& x, const Dims& dims) {
   return reduced;
 }
 
-// Of nothing there is no largest element. As in PyTorch also where no result would hold it.
+// An empty set has no largest element. As in PyTorch, refused even if the result would be empty.
 void check_choice(const char* op, const Tensor& x, unsigned reduced) {
   for (int i = 0; i < x.dim(); ++i) {
     WEFT_CHECK(!(reduced >> i & 1) || x.shape()[i] > 0, Shape, op,
@@ -154,7 +155,7 @@ Moments moments(const char* op, const Tensor& x, const Dims& dims, bool keepdim,
   const auto workspace_bytes =
       kernel(device, &KernelTable::reduce, &ReduceKernels::moments_workspace_bytes, op, x.dtype());
   const auto run = kernel(device, &KernelTable::reduce, &ReduceKernels::moments, op, x.dtype());
-  // All of a dense x in the order of its memory, which for strides is the fastest.
+  // All elements of a dense x, in the order of the memory, which is the fastest.
   const bool everything = m.squares.numel() == 1 && x.is_dense();
   const View from = everything ? flat_view(x, x.numel()) : x.view_of();
   const auto to = [&](const Tensor& t) { return everything ? flat_view(t, 1) : t.view_of(); };
@@ -165,7 +166,7 @@ Moments moments(const char* op, const Tensor& x, const Dims& dims, bool keepdim,
 }
 
 Tensor length_of(const Tensor& x, const Moments& m) {
-  // The square of a single value could leave the range of f64.
+  // The square of a single value could overflow or underflow f64.
   return m.n == 1 ? cast(abs(x), DType::f64) : sqrt(m.squares);
 }
 
@@ -254,7 +255,7 @@ Tensor sum_to(const Tensor& x, const Shape& shape) {
   for (int i = 0; fits && i < x.dim(); ++i) {
     const std::int64_t target = i < added ? 1 : shape[i - added];
     fits = target == x.shape()[i] || target == 1;
-    // A leading dimension goes even when its length is 1.
+    // An added leading dimension is removed even if its length is 1.
     if (i < added || target != x.shape()[i]) reduced |= 1u << i;
   }
   WEFT_CHECK(fits, Shape, "sum_to", x.shape(), " is no broadcast of ", shape);

@@ -23,7 +23,7 @@ bool Tensor::is_contiguous() const {
   for (int i = x.shape.size() - 1; i >= 0; --i) {
     const std::int64_t n = x.shape[i];
     if (n == 0) return true;
-    // The stride of a dimension of length 1 is never taken.
+    // The stride of a dimension of length 1 is never used.
     contiguous &= n == 1 || x.strides[i] == step;
     step *= n;
   }

@@ -14,14 +14,25 @@
 #include "weft/core/base/lazy.h"
 #include "weft/core/base/shape.h"
 #include "weft/core/runtime/allocator.h"
-#include "weft/kernels/elementwise.h"
 #include "weft/kernels/view.h"
 
 namespace weft {
 
+// Element-wise operations that are methods, too. A new operation need not be one: this header is
+// included everywhere.
+// clang-format off: the lists read as tables
+#define WEFT_UNARY_METHODS(X)                                                           \
+  X(neg) X(abs) X(sign) X(square) X(sqrt) X(rsqrt) X(reciprocal) X(exp) X(log) X(log1p) \
+  X(expm1) X(erf) X(tan) X(sin) X(cos) X(tanh) X(sigmoid) X(relu) X(gelu) X(gelu_tanh)  \
+  X(log_sigmoid) X(silu) X(floor) X(ceil) X(round) X(trunc)
+#define WEFT_BINARY_METHODS(X)                                                          \
+  X(add) X(sub) X(mul) X(div) X(pow) X(maximum) X(minimum) X(remainder) X(floor_divide) \
+  X(eq) X(ne) X(lt) X(le) X(gt) X(ge) X(logical_and) X(logical_or) X(logical_xor)
+// clang-format on
+
 struct ValuesAndIndices;
 
-/// What autograd hangs on a tensor; tensor/ only owns and drops it.
+/// Autograd's data of a tensor; tensor/ only owns and deletes it.
 class AutogradMeta : public Pooled {
  public:
   virtual ~AutogradMeta() = default;
@@ -67,7 +78,7 @@ class Tensor {
   bool is_dense() const;          ///< no gaps and no overlap, in any dimension order
   bool same(const Tensor& other) const { return impl_ == other.impl_; }
 
-  /// Address of element 0; device memory on CUDA. Throws Dtype when T is not dtype().
+  /// Address of element 0; device memory on CUDA. Throws Dtype if T is not dtype().
   template <class T>
   T* data() const {
     return static_cast<T*>(checked_data(dtype_of<T>));
@@ -83,9 +94,9 @@ class Tensor {
   std::vector<T> to_vector() const;
 
   // Views (records). Dimensions may be negative. Throw Shape.
-  // reshape, flatten and unflatten of a temporary, or after std::move, give the tensor up: unless
-  // somebody else holds it, its memory is the result's alone, for the next operation to write over:
-  // relu(fc(x).reshape({-1, 64, 24, 24})).
+  // reshape, flatten and unflatten of a temporary, or after std::move, give the tensor up. If no
+  // other handle shares it, only the result uses its memory then, and the next operation may
+  // overwrite it: relu(fc(x).reshape({-1, 64, 24, 24})).
   /// One entry may be -1; copies only if strides force it.
   Tensor reshape(const Shape& shape) const&;
   Tensor reshape(const Shape& shape) &&;
@@ -107,7 +118,7 @@ class Tensor {
   Tensor operator[](std::int64_t index) const { return select(0, index); }
 
   // Copies (records).
-  Tensor contiguous() const;  ///< itself when already row-major
+  Tensor contiguous() const;  ///< itself if already row-major
   Tensor clone() const;       ///< keeps a dense layout
   Tensor to(Device device) const;
   Tensor to(DType dtype) const;
@@ -115,14 +126,13 @@ class Tensor {
 
   // Element by element (records): x.exp(), x.add(y), x.add(2), x.lt(y). All that follows is as the
   // function of the same name in the headers of autograd/ops.h.
-#define WEFT_DECLARE(value, name, ...) Tensor name() const;
-  WEFT_UNARY_OPS(WEFT_DECLARE)
+#define WEFT_DECLARE(name) Tensor name() const;
+  WEFT_UNARY_METHODS(WEFT_DECLARE)
 #undef WEFT_DECLARE
-#define WEFT_DECLARE(value, name, ...)    \
+#define WEFT_DECLARE(name)                \
   Tensor name(const Tensor& other) const; \
   Tensor name(double other) const;
-  WEFT_BINARY_OPS(WEFT_DECLARE)
-  WEFT_COMPARE_OPS(WEFT_DECLARE)
+  WEFT_BINARY_METHODS(WEFT_DECLARE)
 #undef WEFT_DECLARE
   Tensor logical_not() const;
   Tensor isnan() const;
@@ -140,7 +150,8 @@ class Tensor {
   Tensor prod(const Dims& dims = {}, bool keepdim = false) const;
   Tensor max(const Dims& dims = {}, bool keepdim = false) const;
   Tensor min(const Dims& dims = {}, bool keepdim = false) const;
-  /// Of one dimension, as an integer: x.max(1), where x.max({1}) has no indices.
+  /// For one dimension, given as an integer: x.max(1), which has indices, while x.max({1}) has
+  /// none.
   template <class Dim>
     requires(std::integral<Dim> && !std::same_as<Dim, bool>)
   ValuesAndIndices max(Dim dim, bool keepdim = false) const;
@@ -158,13 +169,13 @@ class Tensor {
   Tensor softmax(std::int64_t dim) const;
   Tensor log_softmax(std::int64_t dim) const;
 
-  // Products, picking and arranging (records).
+  // Products, selecting and arranging (records).
   Tensor matmul(const Tensor& other) const;
   Tensor dot(const Tensor& other) const;
   Tensor index_select(std::int64_t dim, const Tensor& index) const;
   Tensor gather(std::int64_t dim, const Tensor& index) const;
   Tensor masked_select(const Tensor& mask) const;
-  /// x[mask]: the elements where the mask holds, which covers the first dimensions of x.
+  /// x[mask]: the elements where the mask is true; the mask covers the first dimensions of x.
   Tensor operator[](const Tensor& mask) const;
   std::vector<Tensor> chunk(std::int64_t count, std::int64_t dim = 0) const;
   std::vector<Tensor> split(std::int64_t size, std::int64_t dim = 0) const;
@@ -187,17 +198,17 @@ class Tensor {
 
   // Autograd (defined in autograd/).
   bool requires_grad() const;
-  /// Throws InvalidArgument on a tensor that is not a leaf, Dtype on an integer one.
+  /// Throws InvalidArgument for a tensor that is not a leaf, Dtype for an integer one.
   const Tensor& set_requires_grad(bool requires_grad = true) const;
   bool is_leaf() const;
-  /// Undefined until a backward has reached this leaf. A handle: later contributions are added to
-  /// the same memory.
+  /// Undefined until a backward has reached this leaf. A handle: later gradients are added to the
+  /// same memory.
   Tensor grad() const;
   void set_grad(const Tensor& grad) const;
-  /// A view of the same memory that the tape does not know.
+  /// A view of the same memory that is not on the tape.
   Tensor detach() const;
-  /// Computes dL/dleaf into .grad() of every leaf, L being this one-element tensor (or with
-  /// `gradient` dL/dthis of the same shape).
+  /// Computes dL/dleaf into .grad() of every leaf, where L is this one-element tensor; with
+  /// `gradient`, this tensor may have any shape and `gradient` is dL/dthis of that shape.
   void backward(const Tensor& gradient = {}, bool retain_graph = false) const;
 
   TensorImpl* impl() const { return impl_.get(); }
@@ -216,7 +227,7 @@ class Tensor {
   intrusive_ptr<TensorImpl> impl_;
 };
 
-/// What max and min of one dimension give.
+/// The results of max and min over one dimension.
 struct ValuesAndIndices {
   Tensor values;
   Tensor indices;  ///< i64, the first position of each value
@@ -233,8 +244,8 @@ ValuesAndIndices Tensor::min(Dim dim, bool keepdim) const {
   return extreme(false, static_cast<std::int64_t>(dim), keepdim);
 }
 
-/// As numpy prints an array: shape-aware brackets, `...` above 1000 elements, then dtype and device
-/// where they are not f32 and cpu.
+/// Like numpy prints an array: brackets for the shape, `...` above 1000 elements, then dtype and
+/// device unless they are f32 and cpu.
 std::string to_string(const Tensor& x);
 std::ostream& operator<<(std::ostream& out, const Tensor& x);
 

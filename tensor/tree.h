@@ -45,8 +45,8 @@ namespace detail {
 template <class... Ts>
 struct TypeList {};
 
-/// The parts of a type. `Types`: the types of its parts, or void if they are not known; each(value,
-/// f): f(part) for every part of a value, const or not.
+/// The parts of a type. `Types`: the types of the parts, or void if they are not known. each(value,
+/// f) calls f(part) for every part of a value, const or not.
 template <class T>
 struct PartsOf {
   using Types = void;
@@ -140,7 +140,7 @@ struct PartsOf<T> {
         (f(parts), ...);
       }
     };
-    // tensors() only names fields, so it can be asked of a const value too.
+    // tensors() only names members, so calling it for a const value is safe.
     std::apply(visit, const_cast<T&>(value).tensors());
   }
 };
@@ -154,8 +154,8 @@ inline constexpr bool is_reference_wrapper = false;
 template <class T>
 inline constexpr bool is_reference_wrapper<std::reference_wrapper<T>> = true;
 
-/// Certainly without tensors: a Tensor is not trivially copyable, so a type that is contains none.
-/// Pointers and references may lead to one.
+/// Types that certainly contain no tensor: a Tensor is not trivially copyable, so a trivially
+/// copyable type contains none. Pointers and references may lead to one.
 template <class T>
 constexpr bool is_plain() {
   if constexpr (std::is_pointer_v<T>) {
@@ -172,7 +172,7 @@ template <class T, class... Ts>
 struct FirstType<T, Ts...>
     : std::conditional_t<std::is_void_v<T>, FirstType<Ts...>, std::type_identity<T>> {};
 
-// Below, Seen are the types that T is a part of: a struct may contain others of its own type.
+// Below, Seen are the types that contain T: a struct may contain others of its own type.
 
 template <class T, class... Seen>
 constexpr bool any_tensor() {
@@ -188,7 +188,7 @@ constexpr bool any_tensor() {
   }
 }
 
-/// The first part of T that may hide tensors, or void.
+/// The first part of T that may contain hidden tensors, or void.
 template <class T, class... Seen>
 constexpr auto unknown_part() {
   using Types = typename PartsOf<T>::Types;
@@ -226,7 +226,7 @@ constexpr bool owns_tensors() {
   }
 }
 
-/// "Conv2d" of "... [with T = weft::nn::Conv2d; ...]" (gcc) or "... [T = weft::nn::Conv2d]"
+/// "Conv2d" from "... [with T = weft::nn::Conv2d; ...]" (gcc) or "... [T = weft::nn::Conv2d]"
 /// (clang).
 std::string short_type_name(std::string_view pretty_function);
 
@@ -240,8 +240,8 @@ std::string type_name() {
 
 }  // namespace detail
 
-/// Whether a T has places for tensors. (They may be empty: a vector without elements, an undefined
-/// Tensor.)
+/// Whether a T has room for tensors. (It may have none at present: a vector without elements, an
+/// undefined Tensor.)
 template <class T>
 inline constexpr bool holds_tensors = detail::any_tensor<std::remove_cvref_t<T>>();
 
@@ -252,8 +252,8 @@ template <class T>
 inline constexpr bool walkable =
     std::is_void_v<typename decltype(detail::unknown_part<std::remove_cvref_t<T>>())::type>;
 
-/// Throws InvalidArgument naming `op`, the first type among the parts of the Ts that is not known,
-/// and what to do about it. Costs nothing where all are walkable.
+/// Throws InvalidArgument naming `op`, the first unknown type among the parts of the Ts, and what
+/// to do about it. Costs nothing if all are walkable.
 template <class... Ts>
 void check_walkable([[maybe_unused]] const char* op) {
   using Unknown = typename detail::FirstType<
@@ -263,8 +263,8 @@ void check_walkable([[maybe_unused]] const char* op) {
   }
 }
 
-/// f(tensor) for every tensor in `value`, undefined ones too, always in the same order: f gets
-/// Tensor& where value may be changed, const Tensor& where it is const.
+/// Calls f(tensor) for every tensor in `value`, including undefined ones, always in the same order:
+/// with Tensor& if value may be changed, with const Tensor& if it is const.
 template <class T, class F>
 void for_each_tensor(T&& value, F&& f) {
   using Value = std::remove_reference_t<T>;

@@ -1,4 +1,4 @@
-// Views: new shapes over the same storage.
+// Views: new shapes on the same storage.
 #include <algorithm>
 #include <optional>
 
@@ -11,7 +11,7 @@ using namespace internal;
 
 namespace {
 
-// `shape` with its -1, if any, replaced by what makes it hold `count` elements.
+// `shape` with its -1, if any, replaced by the size that gives `count` elements.
 Shape infer_size(const char* op, const Shape& shape, std::int64_t count, const Shape& of) {
   int unknown = -1;
   Shape known = shape;
@@ -35,8 +35,9 @@ Shape infer_size(const char* op, const Shape& shape, std::int64_t count, const S
   return known;
 }
 
-// Strides that show x's elements in `shape` without a copy, or nothing when there are none. Runs of
-// x's dimensions that lie in memory like one are cut anew; a new dimension must not straddle runs.
+// Strides with which x's elements appear as `shape` without a copy, or nothing if there are none.
+// Neighbouring dimensions of x that are regular in memory form a run, which is divided anew; a new
+// dimension must not be in two runs.
 std::optional<Strides> view_strides(const Tensor& x, const Shape& shape) {
   if (x.numel() == 0) return contiguous_strides(shape);
   Strides strides = Dims::filled(shape.size(), 1);
@@ -66,9 +67,9 @@ std::int64_t clamp_bound(std::int64_t bound, std::int64_t size) {
   return std::clamp<std::int64_t>(bound < 0 ? bound + size : bound, 0, size);
 }
 
-// Where a view of x begins that leaves out the first `start` positions of a dimension. Only a view
-// without elements can begin outside the storage; it has x's offset, because that of its strides
-// may not even fit in 64 bits.
+// The offset of a view of x without the first `start` positions of a dimension. Only a view without
+// elements can begin outside the storage. It gets x's offset, because the one by its strides may
+// not even fit in 64 bits.
 std::int64_t offset_after(const Tensor& x, std::int64_t dim, std::int64_t start) {
   std::int64_t offset;
   bool outside = __builtin_mul_overflow(start, x.strides()[dim], &offset);
@@ -84,8 +85,8 @@ Tensor narrow_unchecked(const Tensor& x, std::int64_t dim, std::int64_t start,
   return make_view(x, offset_after(x, dim, start), shape, x.strides());
 }
 
-// A handle and a view for each piece: a number that no machine has room for must be an error that
-// says so.
+// Each piece needs a handle and a view: a number that no machine has memory for must give a clear
+// error.
 void check_pieces(const char* op, std::int64_t count) {
   constexpr std::int64_t kMost = 1 << 24;
   WEFT_CHECK(count <= kMost, InvalidArgument, op, "would give ", count, " pieces, at most ", kMost,
@@ -185,8 +186,8 @@ Tensor slice(const Tensor& x, std::int64_t dim, std::int64_t start, std::int64_t
   Shape shape = x.shape();
   Strides strides = x.strides();
   shape[dim] = ceil_div(last - first, step);
-  // A longer step than the dimension leaves one element, whose stride is never taken. The strides
-  // of an empty tensor may be so large already that their product does not fit.
+  // A step longer than the dimension leaves one element, whose stride is never used. For an empty
+  // tensor the strides may already be so large that their product does not fit.
   if (x.numel() > 0) strides[dim] *= std::min(step, size);
   return make_view(x, offset_after(x, dim, first), shape, strides);
 }
@@ -245,7 +246,7 @@ Tensor unsqueeze(const Tensor& x, std::int64_t dim) {
   dim = normalize_dim(dim, x.dim() + 1, "unsqueeze");
   Shape shape = x.shape();
   Strides strides = x.strides();
-  // The stride that keeps a row-major tensor recognisably row-major.
+  // This stride keeps a row-major tensor recognisable as row-major.
   strides.insert(dim, dim < x.dim() ? shape[dim] * strides[dim] : 1);
   shape.insert(dim, 1);
   return make_view(x, x.offset(), shape, strides);

@@ -1,5 +1,5 @@
-// Base of the suites that run on every kind of device: cpu always, cuda where there is one, else
-// counted as skipped.
+// Base of the suites that run on every kind of device: always on cpu, and on cuda if there is one;
+// otherwise its cases count as skipped.
 //
 //   class ReluTest : public weft::testing::DeviceParam {};
 //   TEST_P(ReluTest, KeepsNaN) { Tensor x = tensor({-1, 2}); ... }   // x is on device()

@@ -1,4 +1,4 @@
-// What PyTorch computes, from the safetensors file that a script beside the test wrote:
+// PyTorch's results, from a safetensors file that a script next to the test has written:
 //
 //   const testing::Goldens goldens("tests/nn/loss_goldens");  // written by write_loss_goldens.py
 //   EXPECT_TRUE(near_values(x.grad(), goldens["mse_grad0"], 1e-13));
@@ -15,7 +15,7 @@
 
 namespace weft::testing {
 
-/// Reads its file at the first use. What it cannot find throws std::runtime_error, which names the
+/// Reads its file at the first use. Throws std::runtime_error if something is missing, naming the
 /// file and the command that writes it.
 class Goldens {
  public:
@@ -24,11 +24,11 @@ class Goldens {
   Goldens(const Goldens&) = delete;
   Goldens& operator=(const Goldens&) = delete;
 
-  /// The values of a tensor, converted exactly from what the file has them in.
+  /// The values of a tensor, converted exactly from the file's dtype.
   std::vector<double> operator[](const std::string& key) const {
     return tensor(key).to_vector<double>();
   }
-  /// Those of KEY.0, KEY.1, ...
+  /// The values of KEY.0, KEY.1, ...
   std::vector<std::vector<double>> list(const std::string& key) const {
     std::vector<std::vector<double>> values{(*this)[key + ".0"]};
     while (tensors().contains(key + "." + std::to_string(values.size())))
@@ -40,7 +40,7 @@ class Goldens {
     if (found == tensors().end()) fail("has no '" + key + "'");
     return found->second;
   }
-  /// All of the file, on the CPU.
+  /// All tensors of the file, on the CPU.
   const std::map<std::string, Tensor>& tensors() const {
     if (tensors_.empty()) {
       for (auto& [key, tensor] : io::load_safetensors(path()).tensors) tensors_[key] = tensor;
@@ -48,7 +48,7 @@ class Goldens {
     return tensors_;
   }
 
-  /// Where the file lies: beside the program, as in the folder that `./weft gpu-pack` fills, else
+  /// The path of the file: beside the program, as in the folder that `./weft gpu-pack` fills, else
   /// in the working folder, which is the root of the tree or, under Bazel, of the test's data.
   std::string path() const {
     namespace fs = std::filesystem;
@@ -59,7 +59,7 @@ class Goldens {
     fail("is neither beside the program nor in the working folder");
   }
 
-  /// Those of the program.
+  /// All goldens of the program.
   static std::vector<const Goldens*>& all() {
     static std::vector<const Goldens*> goldens;
     return goldens;

@@ -1,4 +1,4 @@
-// Where goldens are found, and what is said of those that are not.
+// Where goldens are found, and the errors for missing ones.
 #include "weft/tests/goldens.h"
 
 #include <gtest/gtest.h>

@@ -14,7 +14,7 @@ class Error(Exception):
 class Parser(argparse.ArgumentParser):
     """Says in one line what is wrong with the command line, and ends with status 2."""
 
-    _options = []  # of all parsers
+    _options = []  # the options of all parsers
 
     def __init__(self, **options):
         super().__init__(allow_abbrev=False, **options)
@@ -46,14 +46,14 @@ def step_number(text):
 def run(name, main):
     """Ends the process with main()'s status; 2 and a line on stderr for an Error, and where some of
     what was printed is lost, as on a full disk."""
-    # A path may be of any bytes. Buffered, whatever the environment says: see flush() below.
+    # A path may contain any bytes. Buffered, whatever the environment says: see flush() below.
     sys.stdout = open(1, "w", encoding="utf-8", errors="surrogateescape", closefd=False)
     sys.stderr.reconfigure(encoding="utf-8", errors="surrogateescape")
     try:
         status = main()
     except SystemExit as end:
         status = end.code
-    except (Error, OSError) as error:  # the latter of temporary files
+    except (Error, OSError) as error:  # an OSError comes from temporary files
         print(f"{name}: error: {error}", file=sys.stderr)
         status = 2
     try:
@@ -61,7 +61,7 @@ def run(name, main):
     except OSError as error:
         print(f"{name}: error: [stdout] some of the output is lost: {error.strerror}",
               file=sys.stderr)
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # Python flushes once more
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # Python flushes once more at exit
         status = 2
     sys.exit(status)
 

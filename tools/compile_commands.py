@@ -24,10 +24,10 @@ def main():
         ['git', '-C', root, 'ls-files', '-z', '--cached', '--others', '--exclude-standard', '*.cc'],
         check=True, stdout=subprocess.PIPE, text=True).stdout.split('\0')
     cuda = os.path.join(os.environ.get('CUDA_HOME', '/usr/local/cuda'), 'include')
-    places = ['-I' + include] + (['-isystem' + cuda] if os.path.isdir(cuda) else [])
+    places = ['-I' + include, '-iquote' + root] + (['-isystem' + cuda] if os.path.isdir(cuda) else [])
     entries = []
     for file in sorted(filter(None, files)):
-        level = LEVEL if os.path.basename(file).startswith('simd_') else []
+        level = LEVEL if file.startswith('kernels/cpu/loops/') else []
         entries.append({'directory': root, 'file': file,
                         'arguments': FLAGS + level + places + ['-c', file]})
     path = os.path.join(root, 'compile_commands.json')

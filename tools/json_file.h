@@ -10,7 +10,7 @@
 
 namespace weft::tools {
 
-/// What an exception of the JSON library means to somebody who did not write the reading code.
+/// The meaning of an exception of the JSON library, for a user who does not know the code.
 inline std::string fault_of(const nlohmann::json::exception& error) {
   if (const auto* syntax = dynamic_cast<const nlohmann::json::parse_error*>(&error)) {
     return detail::concat("no JSON at byte ", syntax->byte,
@@ -27,9 +27,10 @@ inline std::string fault_of(const nlohmann::json::exception& error) {
   return "something in it is not of the type that belongs there";
 }
 
-/// read(JSON of the file). Throws Io with the file's name for what cannot be read, is no JSON, or
-/// makes read() come upon a missing member or one of another type; `what` is what the file then
-/// is: "no trace that --trace wrote". Errors that read() throws itself get the file's name.
+/// Returns read(JSON of the file). Throws Io with the file's name if the file cannot be read, is
+/// not JSON, or lacks a member or has one of another type that read() needs. `what` says then what
+/// the file is: "no trace that --trace wrote". Errors that read() itself throws get the file's
+/// name.
 template <class Read>
 auto read_json(const std::string& path, const char* op, const char* what, Read&& read) {
   std::ifstream file(path);

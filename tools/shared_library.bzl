@@ -7,7 +7,7 @@ def _belongs(label, packages):
     return [p for p in packages if name == p or name.startswith(p + "/")] != []
 
 def _place(input):
-    # Libraries of the system behind what needs them.
+    # Libraries of the system come after those that need them.
     return (1 if input.owner.workspace_name else 0, str(input.owner))
 
 def _impl(ctx):
@@ -23,7 +23,7 @@ def _impl(ctx):
     inputs = []
     linked = cc_common.merge_cc_infos(cc_infos = [dep[CcInfo] for dep in ctx.attr.deps]).linking_context
 
-    # In an order of their own: that of the dependencies is another one where CUDA is among them.
+    # Sorted by itself: the order of the dependencies changes if CUDA is among them.
     for input in sorted(linked.linker_inputs.to_list(), key = _place):
         if ctx.attr.only and not _belongs(input.owner, ctx.attr.only):
             continue
@@ -48,13 +48,13 @@ def _impl(ctx):
         "-Wl,-soname,lib%s.so.%s" % (ctx.label.name, ctx.attr.abi),
         "-Wl,-z,defs",
 
-        # Its threads, and what others have to run when they end, need its code until the process is
-        # gone, also behind a plugin that is closed.
+        # The library's threads, and functions that others call at their end, need its code until
+        # the process ends, also after a plugin was closed.
         "-Wl,-z,nodelete",
         "-Wl,--version-script=" + ctx.file.exports.path,
     ]
     if ctx.attr.uses:
-        # Found in the same folder, or in the process already.
+        # Found in the same folder, or already in the process.
         flags += [f.path for f in ctx.files.uses] + ["-Wl,-rpath,$ORIGIN"]
     output = cc_common.link(
         actions = ctx.actions,
@@ -68,7 +68,7 @@ def _impl(ctx):
     )
     library = output.library_to_link
 
-    # dynamic_library is a link to it, of another name.
+    # dynamic_library is a link to it with another name.
     return [DefaultInfo(files = depset([library.resolved_symlink_dynamic_library or library.dynamic_library]))]
 
 def _program_impl(ctx):
@@ -81,7 +81,7 @@ def _program_impl(ctx):
     )
     linked = cc_common.merge_cc_infos(cc_infos = [dep[CcInfo] for dep in ctx.attr.deps]).linking_context
 
-    # What is needed comes first in the list; to the linker it is given last.
+    # Here needed libraries come first; the linker needs them last.
     linker_inputs = reversed(linked.linker_inputs.to_list())
     inputs = [i for i in linker_inputs if not _belongs(i.owner, ctx.attr.without)]
     output = cc_common.link(
@@ -94,7 +94,7 @@ def _program_impl(ctx):
     )
     return [DefaultInfo(files = depset([output.executable]), executable = output.executable)]
 
-# As cc_binary, but for `without`.
+# Like cc_binary, with `without`.
 program = rule(
     implementation = _program_impl,
     attrs = {
@@ -110,16 +110,17 @@ program = rule(
 shared_library = rule(
     implementation = _impl,
     attrs = {
-        # What programs linked with it ask for when they start: the part of the version that changes
+        # The version that programs linked with it ask for when they start: the part that changes
         # with the binary interface.
         "abi": attr.string(mandatory = True),
         "deps": attr.label_list(providers = [CcInfo]),
         # The linker's version script: which symbols others see.
         "exports": attr.label(allow_single_file = True, mandatory = True),
-        # Packages, with those below, or "@workspace": of what `deps` link only these, or all but these.
+        # Packages and their subpackages, or "@workspace": `only` these of what `deps` link, or all
+        # `without` these.
         "only": attr.string_list(),
         "without": attr.string_list(),
-        # Shared libraries that have the rest.
+        # Shared libraries that contain the rest.
         "uses": attr.label_list(allow_files = True),
         "_cc_toolchain": attr.label(default = "@bazel_tools//tools/cpp:current_cc_toolchain"),
     },

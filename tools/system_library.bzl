@@ -7,8 +7,8 @@ def _impl(ctx):
     if not [d for d in ["/usr/include/", "/usr/local/include/"] if ctx.path(d + ctx.attr.header).exists]:
         fail("%s is missing: apt-get install %s" % (ctx.attr.header, ctx.attr.package))
 
-    # The headers lie where the compiler looks by itself: no -isystem /usr/include, which would break
-    # libstdc++'s #include_next.
+    # The headers are where the compiler looks by default. -isystem /usr/include is not given,
+    # because it would break libstdc++'s #include_next.
     ctx.file("BUILD", """
 cc_library(
     name = "%s",
@@ -27,5 +27,5 @@ system_library = repository_rule(
         "linkopts": attr.string_list(),
         "package": attr.string(mandatory = True),
     },
-    local = True,  # looked for again by each new Bazel server: packages come and go
+    local = True,  # each new Bazel server looks again: packages come and go
 )

@@ -39,7 +39,7 @@ def read_events(path):
     return exit_code, targets
 
 
-# What runs the tests that were skipped for a reason of this kind.
+# The command that runs tests that were skipped for a reason of this kind.
 COMMANDS = [
     (re.compile(r"\bcuda\b|CUDA|GPU|device"), "./weft test --emulated"),
     (re.compile("WEFT_PEER"), "./weft test --peers"),
@@ -54,7 +54,7 @@ def count(xml_path):
         root = ElementTree.parse(xml_path).getroot()
     except (OSError, ElementTree.ParseError):
         return None
-    if root.get("name") is None:  # Bazel's stand-in for a program that wrote none
+    if root.get("name") is None:  # Bazel's own file for a program that wrote none
         return None
     counts, failed, reasons = collections.Counter(), [], collections.Counter()
     for case in root.iter("testcase"):

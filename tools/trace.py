@@ -32,7 +32,7 @@ def _parse(data):
     except UnicodeDecodeError as error:
         at = error.start
     except json.JSONDecodeError as error:
-        # Of a string that is cut off, Python tells where it begins.
+        # For a string that is cut off, Python reports where it begins.
         cut_off = error.msg.startswith("Unterminated string")
         at = len(data) if cut_off else len(text[:error.pos].encode())
     except ValueError:  # thousands of digits
@@ -79,9 +79,10 @@ def read_trace(path, op, read):
         raise Error(f"{error} in {path}") from None
 
 
-# Begin and end in seconds. Where it does not say them, numbers are -1 and the device is "".
-Span = namedtuple(
-    "Span", "category name rank thread begin end step stage micro_batch replica device")
+# Begin and end in seconds. Missing numbers are -1, and missing texts "". `source`: of a copy, the
+# number of the device from which it came.
+Span = namedtuple("Span", "category name rank thread begin end step stage micro_batch replica "
+                  "source bytes device module")
 
 
 # From this number on the threads of a trace are streams (core/trace/trace_json.cc).
@@ -99,8 +100,8 @@ def _span(event):
                 member(event, "pid", int, -1), member(event, "tid", int, -1),
                 begin * 1e-6, (begin + length) * 1e-6,
                 *(member(args, key, int, -1)
-                  for key in ("step", "stage", "micro_batch", "replica")),
-                member(args, "device", str, ""))
+                  for key in ("step", "stage", "micro_batch", "replica", "from", "bytes")),
+                *(member(args, key, str, "") for key in ("device", "module")))
 
 
 def read_spans(path):
@@ -111,6 +112,35 @@ def read_spans(path):
         spans = [span for span in spans if not span.device or span.device.startswith("cpu")
                  or span.thread >= _FIRST_STREAM]
     return spans
+
+
+def _cores(event):
+    if member(event, "ph", object) != "M" or member(event, "name", str) != "process_labels":
+        return 0
+    label, _, count = member(member(event, "args", dict), "labels", str).partition("cores: ")
+    return int(count) if not label and count.isdecimal() and len(count) < 10 else 0
+
+
+def read_cores(path):
+    """On how many cores a process of the trace could run, the most of all; 0 in older traces."""
+    return max(read_trace(path, "timeline", _cores), default=0)
+
+
+Counter = namedtuple("Counter", "name series rank time value")
+
+
+def _counters(event):
+    if member(event, "ph", object) != "C":
+        return []
+    return [Counter(member(event, "name", str), series, member(event, "pid", int, -1),
+                    member(event, "ts", float) * 1e-6, member(event["args"], series, float))
+            for series in member(event, "args", dict)]
+
+
+def read_counters(path):
+    """In the order of the file; times in seconds."""
+    return [counter for counters in read_trace(path, "timeline", _counters)
+            for counter in counters]
 
 
 def choose_step(steps, wanted):

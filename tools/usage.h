@@ -1,4 +1,4 @@
-// What the tools have in common: words on a command line that are wrong, and the exit status.
+// Shared by the tools: wrong words on a command line, and the exit status.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -12,8 +12,8 @@
 
 namespace weft::tools {
 
-/// Of the first argument that CLI11 could not place (App::allow_extras): "unknown option --stage;
-/// did you mean --stages?"
+/// The message for the first argument that CLI11 could not place (App::allow_extras): "unknown
+/// option --stage; did you mean --stages?"
 inline std::string about_unknown_argument(const CLI::App& app) {
   const std::string argument = app.remaining().front();
   if (!argument.starts_with('-')) return "unexpected argument '" + argument + "'";
@@ -26,8 +26,8 @@ inline std::string about_unknown_argument(const CLI::App& app) {
          (near.empty() ? std::string() : "; did you mean " + near + "?");
 }
 
-/// What main() returns: `status`, or 2 and a line on stderr where some of what was printed is lost,
-/// as on a full disk.
+/// The result of main(): `status`, or 2 and a line on stderr if some output is lost, as on a full
+/// disk.
 inline int exit_status(const CLI::App& app, int status) {
   try {
     flush_stdout();

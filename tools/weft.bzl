@@ -1,6 +1,7 @@
 """weft's build rules. Headers are included by their path under the root: "weft/nn/linear.h".
 
-weft_library       a library of a room
+weft_library       a library
+weft_room          the library of a room
 weft_test_library  a library only tests link: fixtures, fakes
 weft_test          a GoogleTest program
 weft_device_tests  tests for //tests/gpu:conformance, which runs them on a GPU
@@ -13,10 +14,11 @@ weft_fuzz_test     a libFuzzer target; replays its seeds as a test in every othe
 load("//tools/cuda:defs.bzl", "cuda_objects")
 
 # Never -ffast-math: NaN, infinities and summation order are part of weft's contract.
-# Options are structs given by the names of their fields; those left out keep their defaults.
+# Options are structs written with the names of their fields; fields that are left out keep their
+# defaults.
 _COPTS = ["-Wall", "-Wextra", "-Werror", "-Wno-missing-field-initializers", "-fopenmp"]
 _LINKOPTS = ["-fopenmp"]
-# What every test program gets beside its own dependencies.
+# What every test program gets besides its own dependencies.
 _TEST_DEPS = select({
     "//:sanitize": ["//tools/sanitize:leaks"],
     "//conditions:default": [],
@@ -66,6 +68,15 @@ def weft_library(name, srcs = [], hdrs = [], deps = [], copts = [], linkopts = [
         **dict(_PREFIX, **kwargs)
     )
 
+def weft_room(name, hdrs, **kwargs):
+    """A library whose headers //:headers has too, without what they need to link."""
+    native.filegroup(
+        name = name + "_headers",
+        srcs = hdrs,
+        visibility = ["//:__pkg__"],
+    )
+    weft_library(name, hdrs = hdrs, **kwargs)
+
 def weft_test_library(name, deps = [], copts = [], **kwargs):
     """Static, because GoogleTest is: a second copy of it in a shared object would lose its tests."""
     weft_library(
@@ -77,9 +88,9 @@ def weft_test_library(name, deps = [], copts = [], **kwargs):
         **kwargs
     )
 
-def weft_test(name, srcs, deps = [], copts = [], linkopts = [], size = "medium", **kwargs):
-    """Dynamic: relinking dozens of test programs costs little then."""
-    srcs, deps = _split_headers(name, srcs, deps, True)
+def weft_test(name, srcs = None, deps = [], copts = [], linkopts = [], size = "medium", **kwargs):
+    """Of NAME.cc unless `srcs` says otherwise. Dynamic: relinking dozens of programs costs little then."""
+    srcs, deps = _split_headers(name, [name + ".cc"] if srcs == None else srcs, deps, True)
     native.cc_test(
         name = name,
         srcs = srcs,
@@ -112,7 +123,8 @@ def weft_binary(name, srcs, deps = [], copts = [], linkopts = [], **kwargs):
         **kwargs
     )
 
-# In this order at the dynamic linker, too: of a function that several define, the plainest one wins.
+# The dynamic linker sees this order, too: of a function that several define, the plainest version
+# wins.
 _SIMD = {
     "baseline": [],
     "avx2": ["-mavx2", "-mfma", "-mf16c"],
@@ -122,8 +134,8 @@ _SIMD = {
 def weft_simd_library(name, srcs, hdrs = [], deps = [], copts = [], visibility = None, **kwargs):
     """Compiles `srcs` once per instruction set with -DWEFT_SIMD=baseline|avx2|avx512.
 
-    WEFT_SIMD is the namespace the sources put their table of functions in; who picks a table at start
-    declares the three in a header.
+    WEFT_SIMD is the namespace the sources put their table of functions in; kernels/cpu/loops/table.h
+    declares the three and picks one.
     """
     srcs, deps = _split_headers(name, srcs, deps, False)
     for level, flags in _SIMD.items():
@@ -145,10 +157,10 @@ def weft_simd_library(name, srcs, hdrs = [], deps = [], copts = [], visibility =
         visibility = visibility,
     )
 
-# As nvcc, products and sums are fused into one rounding; a misaligned access traps, as on a GPU.
+# Like nvcc, fuses a product and a sum into one rounding; a misaligned access traps, as on a GPU.
 _EMULATED_COPTS = [
     "-include",
-    "tools/cuda_emulator/prelude.h",
+    "emulator/prelude.h",
     "-mavx2",
     "-mfma",
     "-ffp-contract=fast",
@@ -205,7 +217,7 @@ def cuda_library(name, srcs = [], hdrs = [], deps = [], copts = [], alwayslink =
         tags = tags,
         textual_hdrs = kernels,
         visibility = visibility,
-        deps = deps + ["//tools/cuda_emulator:prelude"],
+        deps = deps + ["//emulator:prelude"],
     )
     native.alias(
         name = name,

@@ -32,7 +32,7 @@ Tensor as_tensor(const std::vector<double>& losses) {
   return from_vector(losses, {static_cast<std::int64_t>(losses.size())}, Device());
 }
 
-/// Whether `name` has the prefix, which is then removed.
+/// Whether `name` has the prefix; if so, removes it.
 bool strip(std::string& name, std::string_view prefix) {
   if (!name.starts_with(prefix)) return false;
   name.erase(0, prefix.size());
@@ -48,7 +48,7 @@ std::size_t parse_count(const std::string& path, const char* what, const std::st
   return count;
 }
 
-/// Which of the lists "part3.NAME" belongs to, NAME being left; null for another name.
+/// The list to which "part3.NAME" belongs; leaves NAME in `name`. Null for other names.
 io::NamedTensors* strip_number(std::string& name, std::string_view prefix,
                                std::vector<io::NamedTensors>& lists) {
   for (std::size_t i = 0; i < lists.size(); ++i) {
@@ -137,6 +137,16 @@ Checkpoint load_checkpoint(const std::string& path, Device device) {
   }
   if (!has_losses) throw_missing(path, kLosses);
   return checkpoint;
+}
+
+std::int64_t checkpoint_count(const std::string& path, const io::Metadata& notes, const char* key) {
+  const std::string& text = checkpoint_entry(path, notes, key);
+  char* end = nullptr;
+  errno = 0;
+  const std::int64_t value = std::strtoll(text.c_str(), &end, 10);
+  WEFT_CHECK(errno == 0 && *end == '\0' && !text.empty() && value >= 0, InvalidArgument,
+             "checkpoint", path, ": note \"", key, "\" is no count: \"", text, '"');
+  return value;
 }
 
 }  // namespace weft::train

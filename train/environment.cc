@@ -14,7 +14,7 @@ namespace weft::train {
 
 namespace {
 
-// Pauses of libgomp's waiting loop, about 50 ns each. docs/performance.md: Threads.
+// Iterations of libgomp's waiting loop, about 50 ns each. docs/performance.md: Threads.
 constexpr const char* kSpinCount = "3000";
 
 bool arguments_of_process(int argc, const char* const* argv) {
@@ -35,7 +35,7 @@ void bound_spinning(int argc, const char* const* argv) {
   std::vector<char*> arguments;
   for (int i = 0; i < argc; ++i) arguments.push_back(const_cast<char*>(argv[i]));
   arguments.push_back(nullptr);
-  execv("/proc/self/exe", arguments.data());  // comes back where it is refused: then as it is
+  execv("/proc/self/exe", arguments.data());  // returns only if it fails: then nothing changes
 }
 
 EnvironmentScope::EnvironmentScope() {

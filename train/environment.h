@@ -7,10 +7,10 @@
 
 namespace weft::train {
 
-/// For the life of a program: a log on stderr, which explains kernel choices if WEFT_LOG=perf, and
-/// kernels chosen by timing (set_benchmark), since a program's shapes stay, and those choices
-/// remembered in default_choice_folder() (kernels/plan/choice_cache.h), which WEFT_CACHE names.
-/// Warns of another value of WEFT_LOG.
+/// For the life of a program: a log on stderr, which explains kernel choices if WEFT_LOG=perf; and
+/// kernels chosen by timing (set_benchmark), since a program's shapes do not change. The choices
+/// are remembered in default_choice_folder() (kernels/plan/choice_cache.h), which WEFT_CACHE sets.
+/// Warns of other values of WEFT_LOG.
 class EnvironmentScope {
  public:
   EnvironmentScope();

@@ -1,4 +1,4 @@
-// How good a classifier is on a test set.
+// The accuracy of a classifier on a test set.
 #pragma once
 
 #include <algorithm>
@@ -17,6 +17,7 @@
 #include "weft/data/dataloader.h"
 #include "weft/data/subset.h"
 #include "weft/tensor/creation.h"
+#include "weft/tensor/elementwise.h"
 #include "weft/tensor/ops.h"
 #include "weft/train/interrupt.h"
 #include "weft/train/options.h"
@@ -24,14 +25,14 @@
 
 namespace weft::train {
 
-/// The loader of a test set: with options.limit_steps of its first batches, as many as so many
-/// steps of all ranks would take, which the log then says.
+/// The loader of a test set. With options.limit_steps it has only the first batches, as many as
+/// that number of steps of all ranks takes; the log then says so.
 template <data::Dataset Set>
 data::DataLoader<data::Subset<Set>> test_loader(Set set, const Options& options,
                                                 const data::DataLoaderOptions& loader,
                                                 const Ranks& ranks = {}) {
   const std::int64_t size = set.size(), batches = (size - 1) / loader.batch_size + 1;
-  const std::int64_t limit = options.limit_steps * ranks.batches_per_step() * options.as_ranks;
+  const std::int64_t limit = options.limit_steps * ranks.batches_per_step();
   const bool limited = limit > 0 && limit < batches;
   std::vector<std::int64_t> first(
       static_cast<std::size_t>(limited ? limit * loader.batch_size : size));
@@ -45,12 +46,12 @@ data::DataLoader<data::Subset<Set>> test_loader(Set set, const Options& options,
 
 /// For each k the share of the loader's samples whose label is among the k highest logits. Of equal
 /// logits the first counts as higher, as for argmax; a NaN counts as higher than the label's logit.
-/// model: x [N,...] -> logits [N,C], run in evaluation mode without recording, and then returned to
-/// its previous mode. The loader's batches are {x, label [N] i64}. An empty loader gives zeros.
+/// model: x [N,...] -> logits [N,C]; it runs in evaluation mode without recording, and then returns
+/// to its previous mode. The loader's batches are {x, label [N] i64}. An empty loader gives zeros.
 /// With several ranks, whose loaders must give the same batches, each tests every size-th batch:
-/// all ranks get the share of all samples, and no sample counts twice. When a signal comes in the
-/// scope of an InterruptScope (train/interrupt.h), to whichever rank, all throw Interrupted, those
-/// that it did not come to when they have tested their batches.
+/// all ranks get the share of all samples, and no sample counts twice. If a signal comes to any
+/// rank within an InterruptScope (train/interrupt.h), all ranks throw Interrupted; those without
+/// the signal first test their batches.
 template <class Model, class Loader>
 std::vector<double> top_accuracy(Model& model, Loader& loader, std::initializer_list<int> ks,
                                  const Ranks& ranks = {}) {
@@ -62,19 +63,19 @@ std::vector<double> top_accuracy(Model& model, Loader& loader, std::initializer_
     ~Mode() { model.train(training); }
   } mode{model};
   model.eval();
-  std::vector<double> correct(ks.size() + 1);  // and all samples, behind
+  std::vector<double> correct(ks.size() + 1);  // and at the end the number of samples
   int batch = 0;
   std::optional<BusyScope> alone("evaluation");
   for (auto& [x, label] : loader) {
     if (interrupted()) break;
     if (batch++ % ranks.size != ranks.rank) continue;
     const Tensor logits = model(x);
-    const Device device = logits.device();  // of a model in parts the last one's
+    const Device device = logits.device();  // for a model in parts, the last part's device
     const Tensor target = raw::to(raw::reshape(label, {-1, 1}), device);
     const Tensor own = raw::gather(logits, 1, target);
     const Tensor classes = raw::to(arange(0, static_cast<double>(logits.shape(1))), device);
     const Tensor before = raw::lt(classes, target);
-    // How many logits of each row are not above the label's, the label's own included.
+    // The number of logits in each row that do not rank above the label's, itself included.
     const Tensor rest = raw::where(before, raw::lt(logits, own), raw::le(logits, own));
     for (const auto below : raw::sum(rest, {1}).to_vector<std::int64_t>()) {
       for (std::size_t i = 0; i < ks.size(); ++i)
@@ -83,7 +84,7 @@ std::vector<double> top_accuracy(Model& model, Loader& loader, std::initializer_
     correct.back() += static_cast<double>(x.shape(0));
   }
   alone.reset();
-  // Others may wait in the sum already: whoever stays away makes it fail.
+  // Other ranks may already wait in the sum, which would fail if this rank did not take part.
   correct.push_back(interrupted() ? 1 : 0);
   correct = ranks.sum(std::move(correct));
   if (correct.back() > 0) throw Interrupted();

@@ -9,10 +9,10 @@
 namespace weft::train {
 namespace {
 
-// Ranks that are threads ask while the signal comes in another one.
+// Atomic: ranks that are threads read it while another thread gets the signal.
 std::atomic<int> received{0};
 static_assert(std::atomic<int>::is_always_lock_free, "a signal handler must not wait");
-timespec received_at;  // written before
+timespec received_at;  // written before `received`
 
 double seconds_since(const timespec& begin) {
   timespec now;
@@ -21,8 +21,8 @@ double seconds_since(const timespec& begin) {
          1e-9 * static_cast<double>(now.tv_nsec - begin.tv_nsec);
 }
 
-// timeout(1) sends each signal twice, to the process and to its group: the second of such a pair is
-// none of its own. Any later one ends the program at once.
+// timeout(1) sends each signal twice, to the process and to its group, so a second signal within
+// this time does not count. A later one ends the program at once.
 constexpr double kPairSeconds = 0.5;
 
 void remember_signal(int signal) {
@@ -39,7 +39,7 @@ void remember_signal(int signal) {
 void install(void (*handler)(int)) {
   struct sigaction action = {};
   action.sa_handler = handler;
-  action.sa_flags = SA_RESTART;  // files being written are none of the signal's business
+  action.sa_flags = SA_RESTART;  // writing of files continues after the signal
   sigemptyset(&action.sa_mask);
   sigaction(SIGINT, &action, nullptr);
   sigaction(SIGTERM, &action, nullptr);
@@ -53,7 +53,7 @@ InterruptScope::InterruptScope() {
 }
 
 InterruptScope::~InterruptScope() {
-  // The handler stays until the second of a pair must have come.
+  // Keeps the handler until the second signal of a pair must have come.
   while (received != 0 && seconds_since(received_at) < kPairSeconds) {
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }

@@ -12,17 +12,18 @@
 namespace weft::train {
 namespace {
 
-// Why the first device of DataParallel holds more of it.
+// The reasons why the first device of DataParallel holds more, by owner.
 constexpr std::array<const char*, kMemoryOwners> kWhy = {
     "the loss is computed there",
     "it holds the model itself",
     "the gradients of all devices are added up there",
     "the optimiser works on the model itself, not on its copies",
     "the outputs of all devices are gathered there",
-    "the data set and the whole batches are there",
+    "the whole batches are there",
+    "batches are taken from it there",
 };
 
-double mib(std::int64_t bytes) { return static_cast<double>(bytes) / (1 << 20); }
+std::string readable(std::int64_t bytes) { return readable_bytes(static_cast<std::size_t>(bytes)); }
 
 }  // namespace
 
@@ -30,21 +31,27 @@ std::string memory_table(std::span<const Device> devices, bool model_in_parts) {
   std::vector<MemoryStats> stats;
   for (const Device device : devices) stats.push_back(memory_stats(device));
   std::ostringstream out;
-  out.imbue(std::locale::classic());
-  out << std::fixed << std::setprecision(2);
-  const auto row = [&](const std::string& name, const auto& bytes_of) {
-    out << std::left << std::setw(20) << name << std::right;
-    for (const MemoryStats& of : stats) out << std::setw(12) << mib(bytes_of(of));
-    out << '\n';
+  const auto row = [&](const char* name, const auto& left_of, const auto& right_of) {
+    std::ostringstream line;
+    line << std::left << std::setw(17) << name << std::right;
+    for (std::size_t i = 0; i < stats.size(); ++i) {
+      line << std::setw(14) << left_of(i) << std::setw(13) << right_of(i);
+    }
+    const std::string cells = line.str();
+    out << cells.substr(0, cells.find_last_not_of(' ') + 1) << '\n';
   };
-  out << std::left << std::setw(20) << "peak memory, MiB" << std::right;
-  for (const Device device : devices) out << std::setw(12) << to_string(device);
-  out << '\n';
-  for (std::size_t i = 0; i < kMemoryOwners; ++i) {
-    row(to_string(static_cast<MemoryOwner>(i)),
-        [&](const MemoryStats& of) { return of.peak_by_owner[i]; });
+  const auto text = [](const char* always) { return [=](std::size_t) { return always; }; };
+  row("memory", text(""), [&](std::size_t i) { return to_string(devices[i]); });
+  row("", text("at its peak"), text("at most"));
+  for (std::size_t owner = 0; owner < kMemoryOwners; ++owner) {
+    row(
+        to_string(static_cast<MemoryOwner>(owner)),
+        [&](std::size_t i) { return readable(stats[i].peak_by_owner[owner]); },
+        [&](std::size_t i) { return readable(stats[i].most_by_owner[owner]); });
   }
-  row("together", [](const MemoryStats& of) { return of.peak_in_use_bytes; });
+  row("together", [&](std::size_t i) { return readable(stats[i].peak_in_use_bytes); }, text(""));
+  out << "Gradients are those of weights and, until a layer's backward has used them, of "
+         "activations.\n";
 
   const auto [least, most] =
       std::ranges::minmax_element(stats, {}, &MemoryStats::peak_in_use_bytes);
@@ -52,19 +59,21 @@ std::string memory_table(std::span<const Device> devices, bool model_in_parts) {
   const auto more = [&](std::size_t i) { return most->peak_by_owner[i] - least->peak_by_owner[i]; };
   std::vector<std::size_t> order;
   for (std::size_t i = 0; i < kMemoryOwners; ++i) {
-    if (more(i) > 0) order.push_back(i);
+    if (more(i) != 0) order.push_back(i);
   }
   std::ranges::sort(order, std::greater(), more);
   const auto name = [&](const auto& of) {
     return devices[static_cast<std::size_t>(of - stats.begin())];
   };
-  out << name(most) << " holds " << mib(most->peak_in_use_bytes - least->peak_in_use_bytes)
-      << " MiB more than " << name(least) << ": ";
+  out << "The peak of " << name(most) << " is "
+      << readable(most->peak_in_use_bytes - least->peak_in_use_bytes) << " above that of "
+      << name(least) << ": ";
   const bool leads = !model_in_parts && most == stats.begin();
   for (std::size_t i = 0; i < order.size(); ++i) {
-    out << (i ? "; " : "") << mib(more(order[i])) << " of "
+    const std::int64_t bytes = more(order[i]);
+    out << (i ? ", " : "") << readable(std::abs(bytes)) << (bytes > 0 ? " more of " : " less of ")
         << to_string(static_cast<MemoryOwner>(order[i]));
-    if (leads) out << ", for " << kWhy[order[i]];
+    if (leads && bytes > 0) out << " (" << kWhy[order[i]] << ')';
   }
   out << (model_in_parts ? "; the parts of the model differ.\n" : ".\n");
   return out.str();

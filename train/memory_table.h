@@ -8,11 +8,13 @@
 
 namespace weft::train {
 
-/// A table of each device's memory at its peak so far (core/runtime/allocator.h), in MiB, by owner.
-/// If one device holds more than another, a sentence says of what, and why: because it is the first
-/// and leads the others or, if each has a part of the model, because the parts differ.
-///   peak memory, MiB     cpu:0    cpu:1
-///   activations           12.3     12.2
+/// A table of each device's memory by owner: what each had when the device's memory was at its peak
+/// so far, and the most that it ever had (core/runtime/allocator.h). If one device's peak is above
+/// another's, a sentence says of what, and why: because it is the first and leads the others or, if
+/// each has a part of the model, because the parts differ.
+///   memory                                    cpu:0
+///                       at its peak      at most
+///   activations           12.30 MiB    12.30 MiB
 ///   ...
 std::string memory_table(std::span<const Device> devices, bool model_in_parts = false);
 

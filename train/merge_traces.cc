@@ -15,7 +15,7 @@
 namespace weft::train {
 namespace {
 
-// What a rank tells of its clock.
+// What a rank sends about its clock.
 struct Clock {
   std::int64_t start_ns = 0;
   std::array<Meeting, 8> meetings = {};

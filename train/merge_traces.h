@@ -18,11 +18,11 @@ namespace weft::train {
 /// clock); else the middle is taken, whose error is at most half the time of the fastest gather.
 void merge_traces(Tracer& tracer, const Ranks& ranks);
 
-/// Readings of a clock before and after something that two processes did together.
+/// Readings of a clock before and after something that two processes did at the same time.
 struct Meeting {
   std::int64_t before_ns = 0, after_ns = 0;
 };
-/// How much more `mine` shows than `first`, the other process's clock at the same meetings.
+/// How far `mine` is ahead of `first`, the other process's clock at the same meetings.
 std::int64_t clock_difference(std::span<const Meeting> mine, std::span<const Meeting> first);
 
 }  // namespace weft::train

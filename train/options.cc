@@ -7,20 +7,23 @@
 #include <iomanip>
 #include <iostream>
 #include <map>
-#include <numeric>
+#include <type_traits>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "weft/core/base/error.h"
 #include "weft/core/base/nearest.h"
 #include "weft/core/runtime/runtime.h"
-#include "weft/train/shards.h"
 
 namespace weft::train {
 namespace {
 
 constexpr int kUsageError = 2;
 constexpr std::int64_t kMany = 1'000'000'000;
+
+/// Returns what is wrong with a value, or an empty text. May replace the value, "1/16" by 0.0625.
+using Check = std::function<std::string(std::string&)>;
 
 std::string check_device(const std::string& text) {
   try {
@@ -37,7 +40,7 @@ std::string check_positive(const std::string& text) {
   return ok ? std::string() : "'" + text + "' is no number above 0 and below 1e9";
 }
 
-/// Puts the quotient in place of "1/16".
+/// Replaces a quotient like "1/16" by its value.
 std::string divide(std::string& text) {
   const std::size_t slash = text.find('/');
   double above = 0, below = 1;
@@ -51,21 +54,19 @@ std::string divide(std::string& text) {
   return {};
 }
 
-/// Digits alone, and not CLI11's own check, which says neither "whole" nor what it got.
-template <class T>
-CLI::Validator whole_number(T least, T most) {
-  return CLI::Validator(
-      [=](const std::string& text) -> std::string {
-        T value = 0;
-        const char* end = text.data() + text.size();
-        const auto [stop, error] = std::from_chars(text.data(), end, value);
-        if (error == std::errc() && stop == end && least <= value && value <= most) return {};
-        return detail::concat("'", text, "' is no whole number from ", least, " to ", most);
-      },
-      "");
+/// Accepts only digits. The message of CLI11's own check lacks "whole" and the text that it got.
+template <class T = std::int64_t>
+Check whole_number(std::type_identity_t<T> least, std::type_identity_t<T> most) {
+  return [=](const std::string& text) -> std::string {
+    T value = 0;
+    const char* end = text.data() + text.size();
+    const auto [stop, error] = std::from_chars(text.data(), end, value);
+    if (error == std::errc() && stop == end && least <= value && value <= most) return {};
+    return detail::concat("'", text, "' is no whole number from ", least, " to ", most);
+  };
 }
 
-/// Puts the bytes in place of "64MiB".
+/// Replaces "64MiB" by a number of bytes.
 std::string count_bytes(std::string& text) {
   const std::map<std::string, std::int64_t> units = {{"KiB", std::int64_t{1} << 10},
                                                      {"MiB", std::int64_t{1} << 20},
@@ -89,24 +90,29 @@ std::string check_path(const std::string& text) {
   return text.empty() ? "needs a name, got ''" : std::string();
 }
 
-void add_flag(CLI::App& app, const Flag& flag) {
-  std::visit(
-      [&]<class T>(T* value) {
-        if constexpr (std::is_same_v<T, bool>) {
-          app.add_flag(flag.name, *value, flag.help)->disable_flag_override();
-        } else {
-          CLI::Option* option = app.add_option(flag.name, *value, flag.help)->capture_default_str();
-          if constexpr (std::is_same_v<T, double>) option->transform(CLI::Validator(divide, ""));
-          if (!flag.choices.empty()) {
-            option->check(CLI::IsMember(flag.choices));
-          } else if constexpr (std::is_same_v<T, std::int64_t>) {
-            option->check(whole_number(std::int64_t{1}, kMany));
-          } else if constexpr (std::is_same_v<T, std::string>) {
-            option->check(CLI::Validator(flag.check ? flag.check : check_path, ""));
-          }
-        }
-      },
-      flag.value);
+/// An option whose value goes to *value, with its --help text, and a check of the given text or a
+/// list of choices. Without these, integers are 1 to 10^9, quotients are allowed, and texts are not
+/// empty. A default that fails the check means "none" and is not shown.
+template <class T>
+void add(CLI::App& app, const std::string& name, T* value, const std::string& help,
+         Check check = {}, const std::vector<std::string>& choices = {}) {
+  if constexpr (std::is_same_v<T, bool>) {
+    app.add_flag(name, *value, help)->disable_flag_override();
+  } else {
+    CLI::Option* option = app.add_option(name, *value, help)->capture_default_str();
+    if (!choices.empty()) {
+      option->check(CLI::IsMember(choices));
+      return;
+    }
+    if (!check) {
+      if constexpr (std::is_integral_v<T>) check = whole_number(1, kMany);
+      if constexpr (std::is_same_v<T, double>) check = divide;
+      if constexpr (std::is_same_v<T, std::string>) check = check_path;
+    }
+    option->transform(CLI::Validator(check, ""));
+    std::string shown = option->get_default_str();
+    if (!check(shown).empty()) option->default_str("");
+  }
 }
 
 int complain(const Options& options, const std::string& message) {
@@ -114,7 +120,7 @@ int complain(const Options& options, const std::string& message) {
   return kUsageError;
 }
 
-/// What CLI11 could not place.
+/// Reports the arguments that CLI11 could not use.
 int complain_about(const std::vector<std::string>& extras, const CLI::App& app,
                    const Options& options) {
   const auto flag = std::ranges::find_if(extras, [](const auto& e) { return e.starts_with('-'); });
@@ -133,7 +139,6 @@ int complain_about(const std::vector<std::string>& extras, const CLI::App& app,
 }  // namespace
 
 data::DataLoaderOptions Options::loader(std::shared_ptr<const data::Sampler> sampler) const {
-  WEFT_CHECK(as_ranks == 1, InvalidArgument, "options", example, " has no --as-ranks");
   return {.batch_size = batch_size,
           .shuffle = shuffle && !sampler,
           .workers = workers,
@@ -142,127 +147,87 @@ data::DataLoaderOptions Options::loader(std::shared_ptr<const data::Sampler> sam
           .device_resident = data_on_device};
 }
 
-data::DataLoaderOptions Options::loader(std::int64_t size) const {
-  Options all = *this;
-  if (std::exchange(all.as_ranks, 1) == 1) return loader();
-  all.batch_size *= as_ranks;
-  return all.loader(std::make_shared<ShardsSampler>(size, as_ranks, batch_size, shuffle));
-}
-
 std::optional<int> parse_options(int argc, const char* const* argv, Options& options,
                                  const std::vector<Flag>& flags) {
-  CLI::App app(options.description, options.example);
-  app.allow_extras();
-  app.option_defaults()->take_last();
-  app.get_formatter()->column_width(34);
   std::string device = device_count(DeviceType::cuda) > 0 ? "cuda" : "cpu";
   std::string dtype = to_string(options.dtype);
   std::string amp = options.amp ? "bf16" : "off";
   std::string map_location = to_string(options.map_location);
   if (options.out.empty()) options.out = "outputs/" + options.example;
   bool no_shuffle = !options.shuffle;
+  int local_rank = -1;
 
-  app.add_option("--device", device, "cpu, cuda or cuda:N")
-      ->check(CLI::Validator(check_device, ""))
-      ->capture_default_str();
-  app.add_option("--dtype", dtype, "f32 or f64")
-      ->check(CLI::IsMember(std::vector<std::string>{"f32", "f64"}))
-      ->capture_default_str();
-  app.add_option("--amp", amp, "off, or bf16: products and convolutions in bf16, weights in f32")
-      ->check(CLI::IsMember(std::vector<std::string>{"off", "bf16"}))
-      ->capture_default_str();
-  app.add_option("--float32-matmul-precision", options.float32_matmul_precision,
-                 "highest, high or medium: the last two let CUDA multiply in TF32")
-      ->check(CLI::IsMember(std::vector<std::string>{"highest", "high", "medium"}))
-      ->capture_default_str();
-  app.add_option(
-         "--conv-fp32-precision", options.conv_fp32_precision,
-         "tf32 or ieee: tf32 lets CUDA convolve in TF32 and the CPU by Winograd's algorithm")
-      ->check(CLI::IsMember(std::vector<std::string>{"tf32", "ieee"}))
-      ->capture_default_str();
-  app.add_option("--epochs", options.epochs, "passes over the training data")
-      ->check(whole_number(std::int64_t{1}, kMany))
-      ->capture_default_str();
-  app.add_option("--batch-size", options.batch_size, options.unit + " per step")
-      ->check(whole_number(std::int64_t{1}, std::int64_t{1'000'000}))
-      ->capture_default_str();
-  app.add_option("--lr", options.lr, "learning rate")
-      ->check(CLI::Validator(check_positive, ""))
-      ->capture_default_str();
-  app.add_option("--seed", options.seed, "of the weights and the order")
-      ->check(whole_number(std::uint64_t{0}, ~std::uint64_t{0}))
-      ->capture_default_str();
-  app.add_flag("--no-shuffle", no_shuffle,
-               "visit the " + options.unit + " in the order of the file")
-      ->disable_flag_override();
-  app.add_option("--workers", options.workers,
-                 "threads that load " + options.unit + "; 0: none beside the main one")
-      ->check(whole_number(0, 256))
-      ->capture_default_str();
-  app.add_flag("--data-on-device", options.data_on_device,
-               "copy the training images to the device once, and gather the batches there")
-      ->disable_flag_override();
-  app.add_option("--threads", options.threads,
-                 "cores for computing, shared by the host devices; 0: all")
-      ->check(whole_number(0, 4096))
-      ->capture_default_str();
-  app.add_option("--limit-steps", options.limit_steps,
-                 "stop after so many steps, those before --resume included, and test with as many "
-                 "batches at most; 0: no limit")
-      ->check(whole_number(std::int64_t{0}, kMany))
-      ->capture_default_str();
-  const CLI::Validator path(check_path, "");
-  app.add_option("--data", options.data, options.data_help)->check(path)->capture_default_str();
-  app.add_option("--out", options.out, "folder for model, pictures and metrics")
-      ->check(path)
-      ->capture_default_str();
-  app.add_option(
-         "--resume", options.resume,
-         "go on from this checkpoint.safetensors; latest: from the one in --out, where there "
-         "is one")
-      ->check(path);
-  app.add_option("--checkpoint-every", options.checkpoint_every,
-                 "write the checkpoint also after every so many steps; 0: at the ends of epochs")
-      ->check(whole_number(std::int64_t{0}, kMany))
-      ->capture_default_str();
-  app.add_option("--map-location", map_location, "read the checkpoint into this device's memory")
-      ->check(CLI::Validator(check_device, ""))
-      ->capture_default_str();
-  app.add_option("--trace", options.trace, "write the spans of all ranks here, for ui.perfetto.dev")
-      ->check(path);
-  app.add_flag("--tensorboard", options.tensorboard,
-               "write losses, tests and images/s for TensorBoard, into OUT/tensorboard")
-      ->disable_flag_override();
-  app.add_flag("--deterministic", options.deterministic, "same bits in every run")
-      ->disable_flag_override();
-  app.add_flag("--graph", options.graph,
-               "capture the training step once and replay it: on CUDA as one graph; the CPU only "
-               "checks that it could be")
-      ->disable_flag_override();
-  app.add_option("--host-devices", options.host_devices, "split the CPU into so many devices")
-      ->check(whole_number(1, kMaxDevices));
-  app.add_option("--host-device-memory", options.host_device_memory,
-                 "what each device of the CPU may hold, like 64MiB; none: as much as there is")
-      ->transform(CLI::Validator(count_bytes, ""));
-  app.add_option("--as-ranks", options.as_ranks,
-                 "take in this one process the steps of so many ranks (docs/ddp.md)")
-      ->check(whole_number(1, 64))
-      ->capture_default_str();
-  app.add_option("--log-every", options.log_every, "print a line every so many steps; 0: none")
-      ->check(whole_number(std::int64_t{0}, kMany))
-      ->capture_default_str();
-  app.add_flag("--summary", options.summary,
-               "print the model's layers, parameters and MACs for one image, and end")
-      ->disable_flag_override();
-  std::optional<int> local_rank;
+  CLI::App app(options.description, options.example);
+  app.allow_extras();
+  app.option_defaults()->take_last();
+  app.get_formatter()->column_width(34);
+  add(app, "--device", &device, "cpu, cuda or cuda:N", check_device);
+  add(app, "--dtype", &dtype, "f32 or f64", {}, {"f32", "f64"});
+  add(app, "--amp", &amp, "off, or bf16: products and convolutions in bf16, weights in f32", {},
+      {"off", "bf16"});
+  add(app, "--float32-matmul-precision", &options.float32_matmul_precision,
+      "highest, high or medium: the last two let CUDA multiply in TF32", {},
+      {"highest", "high", "medium"});
+  add(app, "--conv-fp32-precision", &options.conv_fp32_precision,
+      "tf32 or ieee: tf32 lets CUDA convolve in TF32 and the CPU by Winograd's algorithm", {},
+      {"tf32", "ieee"});
+  add(app, "--epochs", &options.epochs, "passes over the training data");
+  add(app, "--batch-size", &options.batch_size, options.unit + " per step",
+      whole_number(1, 1'000'000));
+  add(app, "--lr", &options.lr, "learning rate", check_positive);
+  add(app, "--seed", &options.seed, "of the weights and the order",
+      whole_number<std::uint64_t>(0, ~std::uint64_t{0}));
+  add(app, "--no-shuffle", &no_shuffle, "visit the " + options.unit + " in the order of the file");
+  add(app, "--workers", &options.workers,
+      "threads that load " + options.unit + "; 0: none beside the main one", whole_number(0, 256));
+  add(app, "--data-on-device", &options.data_on_device,
+      "copy the training images to the device once, and gather the batches there");
+  add(app, "--threads", &options.threads, "cores for computing, shared by the host devices; 0: all",
+      whole_number(0, 4096));
+  add(app, "--limit-steps", &options.limit_steps,
+      "stop after so many steps, those before --resume included, and test with as many "
+      "batches at most; 0: no limit",
+      whole_number(0, kMany));
+  add(app, "--data", &options.data, options.data_help);
+  add(app, "--out", &options.out, "folder for model, pictures and metrics");
+  add(app, "--resume", &options.resume,
+      "go on from this checkpoint.safetensors; latest: from the one in --out, where there is one");
+  add(app, "--checkpoint-every", &options.checkpoint_every,
+      "write the checkpoint also after every so many steps; 0: at the ends of epochs",
+      whole_number(0, kMany));
+  add(app, "--map-location", &map_location, "read the checkpoint into this device's memory",
+      check_device);
+  add(app, "--trace", &options.trace, "write the spans of all ranks here, for ui.perfetto.dev");
+  add(app, "--tensorboard", &options.tensorboard,
+      "write losses, tests and images/s for TensorBoard, into OUT/tensorboard");
+  add(app, "--deterministic", &options.deterministic, "same bits in every run");
+  add(app, "--graph", &options.graph,
+      "capture the training step once and replay it: on CUDA as one graph; the CPU only checks "
+      "that it could be");
+  add(app, "--host-devices", &options.host_devices, "split the CPU into so many devices",
+      whole_number(1, kMaxDevices));
+  add(app, "--host-device-memory", &options.host_device_memory,
+      "what each device of the CPU may hold, like 64MiB; none: as much as there is", count_bytes);
+  add(app, "--log-every", &options.log_every, "print a line every so many steps; 0: none",
+      whole_number(0, kMany));
+  add(app, "--summary", &options.summary,
+      "print the model's layers, parameters and MACs for one image, and end");
   if (options.local_rank) {
-    app.add_option("--local-rank,--local_rank", local_rank,
-                   "this process's number on its host, as torch.distributed.launch gives it; "
-                   "without: as the environment says")
-        ->check(whole_number(0, 1'000'000));
+    add(app, "--local-rank,--local_rank", &local_rank,
+        "this process's number on its host, as torch.distributed.launch gives it; "
+        "without: as the environment says",
+        whole_number(0, 1'000'000));
   }
-  for (const Flag& flag : flags) add_flag(app, flag);
-
+  for (const Flag& flag : flags) {
+    std::visit(
+        [&](auto* value) { add(app, flag.name, value, flag.help, flag.check, flag.choices); },
+        flag.value);
+  }
+  for (const Flag& flag : flags) {
+    for (const std::string& other : flag.excludes) {
+      app.get_option(flag.name)->excludes(app.get_option(other));
+    }
+  }
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp& help) {
@@ -270,21 +235,21 @@ std::optional<int> parse_options(int argc, const char* const* argv, Options& opt
   } catch (const CLI::ArgumentMismatch& error) {
     const std::string text = error.what(), name = text.substr(0, text.find_first_of(": "));
     if (text.ends_with("missing")) return complain(options, name + " needs a value");
-    return complain(options, "--" + name + " takes no value");  // CLI11 leaves the dashes out here
+    return complain(options, "--" + name + " takes no value");  // CLI11 drops the dashes here
   } catch (const CLI::ParseError& error) {
     return complain(options, error.what());
   }
   if (const std::vector<std::string> extras = app.remaining(); !extras.empty()) {
     return complain_about(extras, app, options);
   }
-  if (local_rank) {
+  if (local_rank >= 0) {
     const char* known = std::getenv("LOCAL_RANK");
-    if (known && known != std::to_string(*local_rank)) {
-      return complain(options, detail::concat("--local-rank ", *local_rank,
+    if (known && known != std::to_string(local_rank)) {
+      return complain(options, detail::concat("--local-rank ", local_rank,
                                               ", but the environment has LOCAL_RANK=", known,
                                               "; leave one of them out"));
     }
-    options.local_rank = [given = *local_rank] { return given; };
+    options.local_rank = [local_rank] { return local_rank; };
   }
   for (const Flag& flag : flags) {
     std::visit([&](const auto* value) { options.flags[flag.name.substr(2)] = *value; }, flag.value);
@@ -301,10 +266,6 @@ std::optional<int> parse_options(int argc, const char* const* argv, Options& opt
   options.shuffle = !no_shuffle;
   if (options.amp && options.dtype != DType::f32) {
     return complain(options, "--amp bf16 needs --dtype f32");
-  }
-  // The order of the images counts the epochs from here on.
-  if (options.as_ranks > 1 && !options.resume.empty()) {
-    return complain(options, "--as-ranks and --resume exclude each other");
   }
   return std::nullopt;
 }

@@ -26,13 +26,13 @@
 namespace weft::train {
 namespace {
 
-// After an error the ranks cannot meet any more: to each a file of its own.
+// After an error the ranks cannot exchange spans any more, so each writes a file of its own.
 void leave_own_trace(const Tracer& tracer, const std::string& path) {
   const int rank = thread_state().rank;
   try {
     tracer.finish();
     if (rank != 0 && !tracer.empty()) tracer.write(path + ".rank" + std::to_string(rank));
-  } catch (const std::exception&) {  // the error that ended the body is the one to tell
+  } catch (const std::exception&) {  // the error of the body is more important
   }
 }
 
@@ -43,9 +43,9 @@ int run_body(const Options& options, const std::function<void(const Options&)>& 
       set_memory_limit(Device(DeviceType::cpu, i), options.host_device_memory);
     }
   }
-  // Of the process: each device has its share.
+  // The threads of the process, divided among the devices.
   if (options.threads > 0) set_num_threads(std::max(1, options.threads / host_device_count()));
-  runtime(options.device);  // throws where there is no such device
+  runtime(options.device);  // throws if it does not exist
   Scoped deterministic(&ThreadState::deterministic, options.deterministic);
   set_float32_matmul_precision(options.float32_matmul_precision);
   backends::cudnn::conv::set_fp32_precision(options.conv_fp32_precision);
@@ -59,6 +59,7 @@ int run_body(const Options& options, const std::function<void(const Options&)>& 
   const InterruptScope interrupts;
   {
     Scoped trace(&ThreadState::tracer, tracer.get());
+    Scoped<MemoryObserver*> memory(&ThreadState::memory, tracer.get());
     try {
       body(options);
     } catch (const Interrupted&) {
@@ -70,14 +71,13 @@ int run_body(const Options& options, const std::function<void(const Options&)>& 
       throw;
     }
   }
-  // Of several ranks the first has the spans of all, from Recorder::finish(). A process that only
-  // starts others has none, and does not write over theirs.
+  // With several ranks, Recorder::finish() has given the first rank all spans. A process that only
+  // starts others has none, and must not overwrite their file.
   if (tracer) tracer->finish();
   return interrupt_status();
 }
 
-// What the user of a program can do about data that the library does not find: empty for other
-// errors.
+// What the user of a program can do if data is not found; empty for other errors.
 std::string advice(const Options& options, const Error& error) {
   if (error.code() != ErrorCode::Io || !error.where().starts_with("data/")) return {};
   std::string text = "--data wants: " + options.data_help;
@@ -94,7 +94,7 @@ std::string advice(const Options& options, const Error& error) {
   return text;
 }
 
-// For weftrun (launch/), which tells by it the rank that failed from those that lost a peer.
+// For weftrun (launch/), which uses it to tell the rank that failed from those that lost a peer.
 void leave_error_file(const char* code, const char* message) {
   const char* path = std::getenv("WEFT_ERROR_FILE");
   if (!path || !*path) return;
@@ -102,7 +102,7 @@ void leave_error_file(const char* code, const char* message) {
     const nlohmann::json error = {{"code", code}, {"message", message}};
     write_file_atomically(path,
                           error.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
-  } catch (const std::exception&) {  // it has been printed
+  } catch (const std::exception&) {  // the error has been printed
   }
 }
 
@@ -111,7 +111,7 @@ void leave_error_file(const char* code, const char* message) {
 int run(int argc, const char* const* argv, Options defaults,
         const std::function<void(const Options&)>& body, const std::vector<Flag>& flags) {
   bound_spinning(argc, argv);
-  // Line by line also into a pipe, in order with the progress and the warnings on stderr.
+  // Flushes each line, even into a pipe: so stdout stays in order with the messages on stderr.
   std::setvbuf(stdout, nullptr, _IOLBF, 0);
   const EnvironmentScope environment;
   try {

@@ -1,4 +1,4 @@
-// What all programs share around their own code: options, signals, messages, exit status.
+// The frame of all programs: options, signals, messages, exit status.
 #pragma once
 
 #include <cstdio>
@@ -13,13 +13,13 @@
 namespace weft::train {
 
 /// The body of main(), which should do nothing before it. In order, it
-///  - restarts the program where its threads would spin too long (environment.h: bound_spinning);
-///  - parses the options, and prepares the process as they say (seed, threads, virtual devices,
-///    deterministic kernels, trace, a flag for SIGINT) and as the environment does (environment.h:
-///    a log on stderr, remembered kernel choices);
+///  - restarts the program if its threads would spin too long (environment.h: bound_spinning);
+///  - parses the options, and prepares the process accordingly (seed, threads, virtual devices,
+///    deterministic kernels, trace, a flag for SIGINT) and according to the environment
+///    (environment.h: a log on stderr, remembered kernel choices);
 ///  - calls `body` and returns the exit status: 0; 2 for wrong usage; 1 after printing the error
-///    that ended the body (and, for data that is not found, what --data wants), or that some of its
-///    output is lost, as on a full disk; 130 after SIGINT.
+///    that ended the body (and, for data that is not found, what --data wants), or a loss of
+///    output, as on a full disk; 130 after SIGINT.
 /// `flags` are options of this program besides the common ones.
 ///   int main(int argc, char** argv) {
 ///     return train::run(argc, argv, {.example = "mlp", .batch_size = 64},

@@ -64,7 +64,7 @@ std::string Progress::bar(double part, int width) const {
   return text;
 }
 
-// The last column stays free: a terminal may go to the next line after it.
+// Leaves the last column free, since a terminal may begin a new line after it.
 std::string Progress::fitted(std::span<const Field> fields, double part) const {
   const auto most = static_cast<std::size_t>(std::max(width() - 1, 0));
   for (int rank = 4; rank >= 0; --rank) {

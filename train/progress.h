@@ -13,36 +13,36 @@ namespace weft::train {
 
 class Progress {
  public:
-  /// Draws a bar on `out` if `terminal`; otherwise writes a line per tenth of the way. The bar fits
-  /// into `columns`; 0: those of the terminal.
+  /// Draws a bar on `out` if `terminal`; otherwise writes a line after each tenth of the steps. The
+  /// bar fits into `columns`; 0: the terminal's.
   Progress(std::FILE* out, bool terminal, int columns = 0)
       : out_(out), terminal_(terminal), columns_(columns) {}
-  /// On stderr.
+  /// Shows progress on stderr.
   Progress();
   /// Shows nothing: in a run of several ranks only one shows progress.
   static Progress none() { return Progress(nullptr, false); }
 
-  /// Begins `total` steps, of which `done` are done already. line_every: a lasting line with the
-  /// time so far after every so many steps; 0: none on a terminal, else one per tenth. unit: what
-  /// is counted per second.
+  /// Begins `total` steps, of which `done` are done already. line_every: prints a lasting line with
+  /// the time so far after this number of steps; 0: none on a terminal, else one per tenth. unit:
+  /// what is counted per second.
   void start(const std::string& title, std::int64_t total, std::int64_t done,
              std::int64_t line_every = 0, const std::string& unit = "images");
   /// Whether update() would show something now; asking is cheap.
   bool due(std::int64_t done) const;
   void update(std::int64_t done, double loss, double per_second);
-  /// Ends the bar with a line that stays.
+  /// Ends the bar with a lasting line.
   void finish(std::int64_t done, double loss, double per_second, double seconds);
-  /// Leaves the line of a bar that will not be finished.
+  /// Ends the line of a bar that stays incomplete.
   void abandon();
 
  private:
   using Clock = std::chrono::steady_clock;
-  // Of a line: those of high rank are left out first where it gets too long; 0: never.
+  // A part of a line. If the line gets too long, high ranks are left out first; rank 0 never.
   struct Field {
     std::string text;
     int rank;
   };
-  /// Those up to `rank`, each behind two spaces.
+  /// The fields of at most `rank`, each after two spaces.
   static std::string joined(std::span<const Field> fields, int rank) {
     std::string line;
     for (const Field& field : fields) {

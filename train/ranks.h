@@ -1,4 +1,4 @@
-// What a program of several processes tells train/ about the other processes.
+// What a program of several processes tells train/ about its other processes.
 #pragma once
 
 #include <functional>
@@ -9,22 +9,22 @@
 
 namespace weft::train {
 
-/// One process among those that train together; by default there is no other. The program chooses
-/// the library with which they communicate:
+/// One of several processes that train together; by default the only one. The program chooses the
+/// library with which they communicate:
 ///   const train::Ranks ranks{
 ///       .rank = group->rank(), .size = group->size(), .backend = group->backend(),
 ///       .gather = [&](const std::string& text) { return group->all_gather_object(text); }};
 struct Ranks {
   int rank = 0;
   int size = 1;
-  std::string backend = {};  ///< what metrics.json calls it
+  std::string backend = {};  ///< its name in metrics.json
   /// Returns all ranks' texts, by rank. All ranks call it at the same points.
   std::function<std::vector<std::string>(const std::string& text)> gather = {};
   int batches = 0;  ///< in one step of all ranks; 0: one per rank
 
-  /// In a step of all ranks together.
+  /// The batches in a step of all ranks together.
   int batches_per_step() const { return batches > 0 ? batches : size; }
-  /// Sums over the ranks, added up in the order of ranks: the same bits everywhere.
+  /// Sums over the ranks, in the order of the ranks, so that all get the same bits.
   std::vector<double> sum(std::vector<double> values) const;
 };
 

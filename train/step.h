@@ -44,7 +44,7 @@ class Step<Result(Inputs...)> {
  public:
   Step(const Options& options, std::function<Result(Inputs...)> body)
       : graph_(options.graph), device_(options.device), body_(std::move(body)) {}
-  Step(const Step&) = delete;  // the captured step knows where this is
+  Step(const Step&) = delete;  // the captured step holds its address
   Step& operator=(const Step&) = delete;
 
   /// The tensors must be on options.device. Throws what the body and graph::Step throw.
@@ -64,7 +64,7 @@ class Step<Result(Inputs...)> {
     return result_;
   }
 
-  /// Gives the memory of a captured step back (graph::Step::reset), for a test between the epochs.
+  /// Frees the memory of a captured step (graph::Step::reset), for a test between the epochs.
   void reset() {
     result_ = {};
     if (step_) step_->reset();

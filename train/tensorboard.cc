@@ -40,7 +40,7 @@ std::string little_endian(T value) {
   return bytes;
 }
 
-// Protocol buffers: a field is its number and wire type, then the value.
+// Protocol buffers: a field is its number and wire type, followed by the value.
 std::string varint(std::uint64_t value) {
   std::string bytes;
   for (; value >= 0x80; value >>= 7) bytes += static_cast<char>(value | 0x80);
@@ -61,7 +61,7 @@ std::string field(int number, std::string_view bytes) {
          std::string(bytes);
 }
 
-// tensorflow/core/util/event.proto and framework/summary.proto
+// Field numbers of tensorflow/core/util/event.proto and framework/summary.proto.
 enum Event { kWallTime = 1, kStep = 2, kFileVersion = 3, kSummary = 5, kSessionLog = 7 };
 enum Summary { kValue = 1, kTag = 1, kSimpleValue = 2 };
 enum SessionLog { kStatus = 1, kStart = 1 };
@@ -71,7 +71,7 @@ std::int64_t microseconds() {
   return std::chrono::duration_cast<std::chrono::microseconds>(now).count();
 }
 
-// TensorBoard asks for "tfevents" in the name, and reads the files of a folder in their order.
+// TensorBoard needs "tfevents" in the name, and reads the files of a folder in order of names.
 std::string file_name() {
   std::array<char, 256> host{}, name{};
   if (::gethostname(host.data(), host.size() - 1) != 0) host[0] = '\0';
@@ -109,7 +109,7 @@ EventFile::EventFile(const std::string& folder, std::int64_t first_step) {
 EventFile::~EventFile() {
   try {
     flush();
-  } catch (const std::exception&) {  // nobody is left to be told
+  } catch (const std::exception&) {  // nobody is left to report it to
   }
   ::close(fd_);
 }

@@ -21,14 +21,14 @@ class EventFile {
   /// Also makes the folder. TensorBoard drops the points in older files of the folder from
   /// `first_step` on: steps that a resumed run repeats, or, at 0, those of another run. Throws Io.
   explicit EventFile(const std::string& folder, std::int64_t first_step = 0);
-  /// Writes what is left; errors are not reported.
+  /// Writes the remaining events; errors are not reported.
   ~EventFile();
   EventFile(const EventFile&) = delete;
   EventFile& operator=(const EventFile&) = delete;
 
   /// A point of the curve `tag`, as f32, at the time of the call; in the file after flush().
   void scalar(std::string_view tag, double value, std::int64_t step);
-  /// Throws Io; what could not be written is lost.
+  /// Writes all events. Throws Io; events that could not be written are lost.
   void flush();
 
   const std::string& path() const { return path_; }
@@ -43,8 +43,8 @@ class EventFile {
 
 /// CRC-32 with Castagnoli's polynomial: 0xe3069283 for "123456789".
 std::uint32_t crc32c(std::string_view bytes);
-/// The checksum's form in the records, so that a checksum of data that contains checksums stays
-/// good: rotated right by 15 bits, plus 0xa282ead8.
+/// The form of a checksum in the records: rotated right by 15 bits, plus 0xa282ead8. With it,
+/// checksums of data that contains checksums stay good.
 std::uint32_t masked_crc32c(std::string_view bytes);
 
 }  // namespace weft::train

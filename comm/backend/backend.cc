@@ -1,4 +1,5 @@
-// Which algorithm of comm/backend/collectives.h a backend uses that has none of its own.
+// The defaults of Backend: the algorithms of comm/backend/collectives.h for backends without their
+// own.
 #include "weft/comm/backend/backend.h"
 
 #include "weft/comm/backend/collectives.h"
@@ -6,7 +7,7 @@
 namespace weft::comm {
 namespace {
 
-// Below, a message costs more by being one than by its bytes: few steps count then.
+// Below this size the number of messages costs more than their bytes, so few steps are better.
 constexpr std::size_t kSmallBytes = std::size_t{64} << 10;
 
 bool small(std::size_t bytes) { return bytes <= kSmallBytes; }

@@ -17,13 +17,13 @@
 
 namespace weft::comm {
 
-/// Of booleans sum and max are "any", product and min "all".
+/// For booleans sum and max mean "any", product and min mean "all".
 enum class ReduceOp { sum, avg, product, min, max };
 
 /// "sum", "avg" ...
 const char* to_string(ReduceOp op);
 
-/// One side of a message: that many bytes to or from a rank.
+/// One side of a message: the bytes that go to a rank or come from one.
 struct Outgoing {
   int to;
   std::span<const std::byte> bytes;
@@ -33,7 +33,7 @@ struct Incoming {
   std::span<std::byte> bytes;
 };
 
-/// What an operation works on: `count` numbers, dense.
+/// What an operation works on: `count` numbers without gaps.
 struct Buffer {
   void* data;
   std::int64_t count;
@@ -48,7 +48,7 @@ struct Buffer {
   std::span<std::byte> span() const { return {static_cast<std::byte*>(data), bytes()}; }
 };
 
-/// What a rank has sent and received, counted where the backend passes it on.
+/// What a rank has sent and received, counted by the backend.
 struct Traffic {
   std::int64_t bytes_sent = 0, bytes_received = 0;
   std::int64_t messages_sent = 0;
@@ -62,8 +62,8 @@ struct Traffic {
 ///                 bytes than is expected
 /// After an error the backend cannot be used.
 ///
-/// exchange() is the only operation that a backend must have: the collectives are composed of it
-/// (comm/backend/collectives.h), and a backend overrides those that it does better.
+/// exchange() is the only operation that a backend must have: the collectives are built on it
+/// (comm/backend/collectives.h), and a backend overrides those that it can do faster.
 class Backend {
  public:
   Backend(int rank, int size) : rank_(rank), size_(size) {}
@@ -76,15 +76,16 @@ class Backend {
   /// "gloo", "ring" ...
   virtual const char* name() const = 0;
 
-  /// Sends and receives all messages at once: those between two ranks in the given order, others in
-  /// any order. Returns when all has been received and the memory that is sent may be changed. No
-  /// message goes to the rank itself; messages may be empty.
+  /// Sends and receives all messages at once: the messages between two ranks in the given order,
+  /// all others in any order. Returns when everything has been received and the sent memory may be
+  /// changed. A rank sends no message to itself; messages may be empty.
   virtual void exchange(std::span<const Outgoing> out, std::span<const Incoming> in,
                         const Deadline& deadline) = 0;
   /// From any thread: a thread that waits in a call gets Comm, at once.
   virtual void abort() noexcept = 0;
   /// From any thread, when the deadline of a call has been moved: a thread that waits in the call
-  /// reads it again. Only for backends that would not read it before the old deadline.
+  /// then reads the deadline again. Only for backends that would otherwise not read it before the
+  /// old deadline.
   virtual void wake() noexcept {}
 
   virtual void broadcast(const Buffer& x, int root, const Deadline& deadline);
@@ -96,21 +97,21 @@ class Backend {
   /// y becomes part rank() of the reduced x, which has size() x y.count; x is undefined afterwards.
   virtual void reduce_scatter(const Buffer& x, const Buffer& y, ReduceOp op,
                               const Deadline& deadline);
-  /// y is used at root alone.
+  /// Only root uses y.
   virtual void gather(const Buffer& x, const Buffer& y, int root, const Deadline& deadline);
-  /// x is used at root alone.
+  /// Only root uses x.
   virtual void scatter(const Buffer& x, const Buffer& y, int root, const Deadline& deadline);
-  /// Part r of x goes to rank r, part r of y comes from there.
+  /// Part r of x goes to rank r, and part r of y comes from rank r.
   virtual void all_to_all(const Buffer& x, const Buffer& y, const Deadline& deadline);
   virtual void barrier(const Deadline& deadline);
 
-  /// Returns when all ranks are connected; each calls it first. If a rank left before that, the
-  /// ranks still connecting would lose its connections, and the store if it hosts it. Traffic is
-  /// counted from here on.
+  /// Returns when all ranks are connected. Every rank calls it first: if a rank left earlier, the
+  /// ranks that still connect would lose its connections, and the store if that rank hosts it.
+  /// Traffic is counted from here on.
   void meet(const Deadline& deadline);
 
-  /// Memory of the host that all_reduce() works on without copying it. All ranks call it, with the
-  /// same number of bytes. The content is undefined.
+  /// Host memory that all_reduce() works on without copying it. All ranks call it, with the same
+  /// number of bytes. The content is undefined.
   virtual intrusive_ptr<Storage> allocate(std::size_t bytes, const Deadline& deadline);
 
   const Traffic& traffic() const { return traffic_; }
@@ -122,10 +123,10 @@ class Backend {
   const int rank_, size_;
 };
 
-/// Makes a backend for rank `rank` of `size`, which find each other in `store` by keys of the
-/// group's own (a PrefixStore), used only once. Called by all of them. `deadline` also checks
-/// whether another rank has failed, and then throws PeerFailed where somebody waits; it ends with
-/// the call.
+/// Makes a backend for rank `rank` of `size`. All ranks call it; they find each other in `store` by
+/// the group's own keys (a PrefixStore), which are used only once. `deadline` also checks whether
+/// another rank has failed, and then throws PeerFailed in a thread that waits; it ends with the
+/// call.
 using BackendMaker = std::function<std::unique_ptr<Backend>(
     const std::shared_ptr<Store>& store, int rank, int size, const Deadline& deadline)>;
 

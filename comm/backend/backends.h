@@ -1,4 +1,4 @@
-// The backends there are. Each is a BackendMaker.
+// All backends. Each is a BackendMaker.
 #pragma once
 
 #include <memory>
@@ -10,25 +10,26 @@
 
 namespace weft::comm {
 
-/// weft's own: a TCP connection between each two ranks, collectives as in
-/// comm/backend/collectives.h. Listens on `local_addr` while the ranks meet; a connection whose
-/// other end does not say the group's number, which is in the store, is closed.
+/// weft's own: a TCP connection between any two ranks, collectives as in
+/// comm/backend/collectives.h. Listens on `local_addr` while the ranks meet. A connection is closed
+/// if its other end does not send the group's number, which is in the store.
 BackendMaker ring_backend(std::string local_addr);
-/// Gloo's connections and buffers under the same collectives: its own all-reduce cannot be aborted,
-/// and misses the death of a rank now and then. Throws Unsupported in a build without Gloo.
+/// Gloo's connections and buffers with the same collectives. Gloo's own all-reduce is not used: it
+/// cannot be aborted and sometimes misses the death of a rank. Throws Unsupported in a build
+/// without Gloo.
 ///
-/// Only for networks without strangers: Gloo asks nobody who connects to `local_addr` for anything,
-/// listens as long as the group lives, and ends the process (std::terminate in its own thread) if
-/// somebody connects and resets the connection at once, as a port scan does.
+/// Only for networks without strangers: Gloo does not check who connects to `local_addr`, listens
+/// as long as the group lives, and ends the process (std::terminate in its own thread) if somebody
+/// connects and resets the connection at once, as a port scan does.
 BackendMaker gloo_backend(std::string local_addr);
-/// Shared memory of the ranks of one host. Throws Unsupported, on all ranks, where there are
-/// others.
+/// Memory shared by the ranks of one host. Throws Unsupported on all ranks if they are on several
+/// hosts.
 BackendMaker shm_backend();
-/// Threads of one process, which copy out of each other's memory.
+/// Ranks are threads of one process, which copy from each other's memory.
 BackendMaker thread_backend();
 
-/// For a backend of one's own that moves its messages over the connections of another: it derives
-/// from this one, has a name and overrides the collectives that it does in its own way.
+/// Base of a user's backend that sends its messages over the connections of another backend: it has
+/// a name and overrides the collectives that it does in its own way.
 ///   struct Mine : comm::BackendOver { ... };
 ///   comm::init_process_group({.make_backend = comm::backend_over<Mine>(comm::shm_backend())});
 class BackendOver : public Backend {
@@ -52,7 +53,7 @@ class BackendOver : public Backend {
   const std::unique_ptr<Backend> connections_;
 };
 
-/// Makes a T over what `connections` makes.
+/// Makes a T over the backend that `connections` makes.
 template <class T>
 BackendMaker backend_over(BackendMaker connections) {
   return [connections = std::move(connections)](const std::shared_ptr<Store>& store, int rank,

@@ -18,7 +18,7 @@ using Messages = std::vector<Message, PoolAllocator<Message>>;
 
 constinit ThreadLocal<std::vector<std::byte>> scratch_memory;
 
-// Memory for what comes in and is then added. The thread's own, so that it is taken once.
+// Memory for received numbers that are then added. One buffer per thread, so it is allocated once.
 std::byte* scratch(std::size_t bytes) {
   std::vector<std::byte>& memory = *scratch_memory;
   if (memory.size() < bytes) memory.resize(bytes);
@@ -33,7 +33,7 @@ void copy(const Buffer& to, const Buffer& from) {
 struct Ring {
   explicit Ring(const Backend& backend) : size(backend.size()), rank(backend.rank()) {}
 
-  // The rank so many places behind this one, or ahead of it; at most `size`.
+  // The rank `places` behind this one, or ahead of it; `places` is at most `size`.
   int behind(int places) const { return (rank - places + size) % size; }
   int ahead(int places) const { return (rank + places) % size; }
 
@@ -42,7 +42,8 @@ struct Ring {
 
 // How a buffer is cut into messages.
 struct Chunks {
-  // Of a buffer of so many numbers and of shorter ones, whose last chunks are empty then.
+  // For a buffer of `longest` numbers. Shorter buffers have the same count of chunks, the last ones
+  // empty.
   Chunks(std::int64_t longest, DType dtype)
       : numbers(static_cast<std::int64_t>(kChunkBytes / size_of(dtype))),
         count(std::max<std::int64_t>((longest + numbers - 1) / numbers, 1)) {}
@@ -55,8 +56,8 @@ struct Chunks {
   std::int64_t numbers, count;
 };
 
-// All messages of a step: f(rank) for every other rank, beginning with the one ahead, so that not
-// all of them turn to the same one first.
+// All messages of a step: f(rank) for every other rank. Each rank begins with the one ahead of it,
+// so that they do not all send to the same rank first.
 template <class Message, class F>
 Messages<Message> for_others(const Ring& ring, F f) {
   Messages<Message> messages;
@@ -65,10 +66,10 @@ Messages<Message> for_others(const Ring& ring, F f) {
   return messages;
 }
 
-// x has as many numbers for each rank.
+// Part r of n equal parts of x; n divides x.count.
 Buffer equal_part(const Buffer& x, int r, int n) { return x.part(x.count / n * r, x.count / n); }
 
-// x becomes what the parts come to, in the order of the ranks.
+// Reduces the parts into x, in the order of the ranks.
 void reduce_in_order(const Ring& ring, const Buffer& x, const Buffer& parts, ReduceOp op) {
   copy(x, equal_part(parts, 0, ring.size));
   for (int r = 1; r < ring.size; ++r) reduce_into(x, equal_part(parts, r, ring.size).data, op);
@@ -80,8 +81,9 @@ Buffer scratch_for_all(const Ring& ring, const Buffer& x) {
   return {scratch(x.bytes() * ring.size), x.count * ring.size, x.dtype};
 }
 
-// Chunks of x run from rank `first` along the ring and end at the rank behind it; chunk i - 1 goes
-// on while chunk i comes. What comes is put into target(chunk), and then taken(chunk) is called.
+// Sends the chunks of x along the ring, from rank `first` to the rank behind it. A rank sends chunk
+// i - 1 on while it receives chunk i. A received chunk is put into target(chunk), and then
+// taken(chunk) is called.
 template <class Target, class Taken>
 void run_along(Backend& backend, int first, const Buffer& x, Target target, Taken taken,
                const Deadline& deadline) {
@@ -110,7 +112,8 @@ void ring_reduce_scatter(Backend& backend, const Buffer& x, const Buffer& y, Red
                          const Deadline& deadline) {
   const Ring ring(backend);
   const Chunks chunks(part_of(x, 0, ring.size).count, x.dtype);
-  // The part that a rank adds to in the last step is its own: it set out at the rank ahead.
+  // A part starts at the rank ahead of its owner, so in the last step each rank adds to its own
+  // part.
   for (int step = 1; step < ring.size; ++step) {
     const Buffer leaving = part_of(x, ring.behind(step), ring.size);
     const Buffer coming = part_of(x, ring.behind(step + 1), ring.size);

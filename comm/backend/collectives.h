@@ -73,8 +73,8 @@ void dissemination_barrier(Backend& backend, const Deadline& deadline);
 
 // --- One step, each message directly to its receiver ---------------------------------------------
 
-/// As the functions of Backend of these names. Each rank sends only the numbers that the receiver
-/// needs.
+/// Do the same as the functions of Backend with these names. Each rank sends only the numbers that
+/// the receiver needs.
 void direct_all_gather(Backend& backend, const Buffer& x, const Buffer& y,
                        const Deadline& deadline);
 void direct_gather(Backend& backend, const Buffer& x, const Buffer& y, int root,

@@ -1,4 +1,4 @@
-// What the exchange() of every backend has to say when it does not go well.
+// The state and the errors that the exchange() of every backend shares.
 #pragma once
 
 #include <atomic>
@@ -11,12 +11,13 @@
 
 namespace weft::comm {
 
-/// Whether a backend may still be used, and the errors of one that may not; `backend` is its name.
+/// Whether a backend may still be used, and the errors of its exchange(); `backend` is its name.
 class ExchangeState {
  public:
   explicit ExchangeState(const char* backend) : backend_(backend) {}
 
-  /// exchange(), as f(). Throws Comm instead where an earlier one failed or abort() was called.
+  /// Runs f(), the body of exchange(). Throws Comm instead if an earlier call failed or abort() was
+  /// called.
   template <class F>
   void run(F&& f) {
     check();
@@ -31,12 +32,12 @@ class ExchangeState {
   void abort() noexcept { aborted_ = true; }
   bool aborted() const { return aborted_; }
 
-  /// "rank 2 closed its connection"; but Comm after abort(), which looks the same from here.
+  /// Throws "rank 2 closed its connection"; but Comm after abort(), which looks the same from here.
   [[noreturn]] void throw_closed(int rank, const std::string& reason = {}) const;
-  /// "rank 2 has sent 0 of 400 bytes", or taken.
+  /// Throws "rank 2 has sent 0 of 400 bytes"; `did` is "sent" or "taken".
   [[noreturn]] void throw_timeout(int rank, const char* did, const std::string& done,
                                   std::size_t bytes) const;
-  /// Throws Comm unless the sender's number of bytes is the receiver's.
+  /// Throws Comm unless both sides of a message have the same number of bytes.
   void check_bytes(int from, std::uint64_t sent, int to, std::uint64_t expected) const;
   [[noreturn]] void throw_aborted() const;
 

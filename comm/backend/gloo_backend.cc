@@ -1,12 +1,14 @@
 // Gloo's connections, threads and buffers under weft's collectives.
 //
-// A message is announced by its number of bytes, on a slot of its own. The bytes themselves travel
-// on a slot that says how many they are: where the ranks do not agree, none move, and whoever waits
-// for them finds another number announced. (Gloo's own check ends the process.)
+// Each message is announced first: its number of bytes goes to a slot for announcements. The bytes
+// themselves travel on a slot whose number contains the number of bytes. So if the two ranks do not
+// agree on it, no bytes move, and the receiver finds another number announced. (Gloo's own check
+// ends the process.)
 //
-// When a connection breaks, Gloo tells those whose receive has not begun, but not who is in the
-// middle of a message, nor who sends: they would wait for their deadline. So a thread waits for
-// messages that nobody sends, from all ranks, and wakes the others when that fails.
+// When a connection breaks, Gloo tells a thread whose receive has not begun, but neither one in the
+// middle of a message nor one that sends: these would wait until their deadline. So a watcher
+// thread waits for messages that nobody sends, from all ranks, and wakes the others when that wait
+// fails.
 
 #include <gloo/transport/context.h>
 #include <gloo/transport/tcp/device.h>
@@ -46,13 +48,13 @@ constexpr char kName[] = "gloo";
 using gloo::transport::UnboundBuffer;
 using std::chrono::milliseconds;
 
-// As long as anything in this process may live.
+// Longer than any process lives.
 constexpr milliseconds kForever = std::chrono::hours(100'000);
 
-// --- What the system does behind Gloo ------------------------------------------------------------
+// --- Signals and scheduling of Gloo's threads ----------------------------------------------------
 
-// Gloo writes to broken connections, which raises SIGPIPE in the thread that does. For the length
-// of this it is blocked there, and in threads that are started meanwhile for good.
+// Gloo writes to broken connections, which raises SIGPIPE in the writing thread. While this object
+// lives, SIGPIPE is blocked in its thread; in threads that are started meanwhile it stays blocked.
 class NoSigpipe {
  public:
   NoSigpipe() {
@@ -63,7 +65,7 @@ class NoSigpipe {
   }
   ~NoSigpipe() {
     const timespec now = {};
-    if (!was_pending_) sigtimedwait(&sigpipe(), nullptr, &now);  // it must not come later
+    if (!was_pending_) sigtimedwait(&sigpipe(), nullptr, &now);  // must not come later
     pthread_sigmask(SIG_SETMASK, &before_, nullptr);
   }
   NoSigpipe(const NoSigpipe&) = delete;
@@ -84,8 +86,8 @@ class NoSigpipe {
   bool was_pending_;
 };
 
-// Threads started meanwhile are SCHED_BATCH: Gloo's thread, which wakes at every byte, then does
-// not interrupt the one that has given it work. Saves a third of a small message's time.
+// Threads that are started meanwhile are SCHED_BATCH. Gloo's thread wakes at every byte; this way
+// it does not interrupt the thread that has given it work. Saves a third of a small message's time.
 class BatchThreads {
  public:
   BatchThreads() : policy_(sched_getscheduler(0)) {
@@ -108,7 +110,8 @@ class BatchThreads {
 
 // --- Meeting -------------------------------------------------------------------------------------
 
-// Where each of the other ranks reaches this one, in their order; all are of one length.
+// The addresses on which the other ranks reach this one, in the order of the ranks; all have the
+// same length.
 std::string addresses_of(gloo::transport::Context& context) {
   std::string all;
   for (int r = 0; r < context.size; ++r) {
@@ -119,7 +122,7 @@ std::string addresses_of(gloo::transport::Context& context) {
   return all;
 }
 
-// The part for this rank of what another one has written.
+// The address for rank `rank` in what rank `of` has written.
 std::vector<char> address_in(const std::string& all, int rank, int of, int size) {
   const std::size_t length = all.size() / static_cast<std::size_t>(size - 1);
   const std::string part =
@@ -127,8 +130,8 @@ std::vector<char> address_in(const std::string& all, int rank, int of, int size)
   return {part.begin(), part.end()};
 }
 
-// Gloo's connect() waits for the other rank and looks at nothing else, so a thread of its own calls
-// it. Who closes the connection ends that.
+// Gloo's connect() waits for the other rank and checks nothing else, so it runs in a thread of its
+// own. Closing the connection ends it.
 void connect_pairs(gloo::transport::Context& context,
                    const std::vector<std::vector<char>>& addresses, const Deadline& deadline) {
   std::atomic<int> rank{0};
@@ -146,8 +149,8 @@ void connect_pairs(gloo::transport::Context& context,
     }
   } catch (...) {
     ending = true;
-    // That one alone: a connection that is reset before the other rank's Gloo has accepted it would
-    // end that process (getpeername() in Gloo's own thread, where nobody catches).
+    // Close only this connection: if a connection is reset before the other rank's Gloo has
+    // accepted it, it ends that process (getpeername() in Gloo's own thread, where nobody catches).
     do {
       context.getPair(rank)->close();
     } while (connecting.wait_for(milliseconds(10)) != std::future_status::ready);
@@ -162,7 +165,7 @@ void connect_pairs(gloo::transport::Context& context,
 
 std::string address_key(int rank) { return "addresses/" + std::to_string(rank); }
 
-// The other ranks find it in the store.
+// Its addresses are in the store for the other ranks.
 std::shared_ptr<gloo::transport::Context> listening_context(Store& store,
                                                             const std::string& local_addr, int rank,
                                                             int size) {
@@ -189,9 +192,9 @@ void connect_mesh(gloo::transport::Context& context, Store& store, const Deadlin
   for (int r = 0; r < size; ++r) {
     if (r != rank) addresses[r] = address_in(told(r, address_key(r)), rank, r, size);
   }
-  // Gloo's own thread ends the process when a connection breaks that it has just made, since it
-  // then asks for the name of the other end. So nobody connects to a rank that may have gone while
-  // it waited for the others.
+  // Gloo's own thread ends the process when a new connection breaks, since it then asks for the
+  // name of the other end. So no rank connects before all are ready: a rank may have left while it
+  // waited for the others.
   const auto ready_key = [](int of) { return "ready/" + std::to_string(of); };
   store.set(ready_key(rank), "");
   for (int r = 0; r < size; ++r) told(r, ready_key(r));
@@ -200,19 +203,20 @@ void connect_mesh(gloo::transport::Context& context, Store& store, const Deadlin
 
 // --- Messages ------------------------------------------------------------------------------------
 
-// Slots; messages of one slot between two ranks keep their order. An empty message is announced and
-// no more.
+// Slots; messages of one slot between two ranks keep their order. An empty message is only
+// announced.
 constexpr std::uint64_t kAnnounceSlot = 0, kNeverSlot = 1;
 std::uint64_t slot_of(std::size_t bytes) { return kNeverSlot + bytes; }
 
-// Sending to and receiving from one rank. These buffers are the whole memory, offsets in them are
-// addresses: they live as long as the backend, so that abort() can wake whoever waits at any time.
+// Sending to and receiving from one rank. These buffers cover the whole memory, and offsets in them
+// are addresses. They live as long as the backend, so that abort() can wake a waiting thread at any
+// time.
 struct Channel {
   std::unique_ptr<UnboundBuffer> announcements, bytes;
   std::atomic<bool> lost{false};
 };
 
-// What has been given to Gloo, and not waited for: a message's announcement, or its bytes.
+// What has been given to Gloo and has not been waited for: a message's announcement, or its bytes.
 struct Pending {
   int rank;
   bool outgoing;
@@ -255,7 +259,7 @@ class GlooBackend final : public Backend {
         post(out, in);
         while (!pending_.empty()) wait_for_one(deadline);
       } catch (...) {
-        close();  // nothing must arrive any more in memory that is the caller's again
+        close();  // nothing may arrive later: the memory belongs to the caller again
         throw;
       }
       for (const Outgoing& message : out) traffic_.bytes_sent += message.bytes.size();
@@ -270,7 +274,7 @@ class GlooBackend final : public Backend {
     close();
   }
 
-  // Who does not wait yet comes back at once the next time.
+  // A thread that does not wait yet returns at once from its next wait.
   void wake() noexcept override {
     for (Channel& channel : channels_) {
       for (UnboundBuffer* buffer : {channel.announcements.get(), channel.bytes.get()}) {
@@ -284,7 +288,7 @@ class GlooBackend final : public Backend {
  private:
   void post(std::span<const Outgoing> out, std::span<const Incoming> in) {
     pending_.clear();
-    sizes_.resize(in.size() + out.size());  // no other place may they have until all is through
+    sizes_.resize(in.size() + out.size());  // not moved until all is done: Gloo has addresses in it
     std::uint64_t* size = sizes_.data();
     for (const auto& [from, bytes] : in) post(from, false, bytes, size++);
     for (const auto& [to, bytes] : out) {
@@ -319,10 +323,10 @@ class GlooBackend final : public Backend {
     return *(pending.announcement ? channel.announcements : channel.bytes);
   }
 
-  // Waits for the first that is pending, but asks the lost ranks first. Comes back without a result
-  // when it has been woken.
+  // Waits for the first pending transfer, but checks those of lost ranks first. Returns without a
+  // result when it has been woken.
   void wait_for_one(const Deadline& of_call) {
-    const Deadline deadline = of_call;  // which may be moved while Gloo says that it has passed
+    const Deadline deadline = of_call;  // a copy: the other may move while Gloo reports a timeout
     auto next = std::find_if(pending_.begin(), pending_.end(), [&](const Pending& pending) {
       return channels_[pending.rank].lost.load();
     });
@@ -344,7 +348,7 @@ class GlooBackend final : public Backend {
     pending_.erase(next);
   }
 
-  // Until the backend dies: finds out who is lost.
+  // Runs until the backend is destroyed, and finds out which ranks are lost.
   void watch() {
     set_thread_name("gloo watch");
     for (;;) {

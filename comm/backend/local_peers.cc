@@ -40,7 +40,7 @@ struct AbstractAddress {
   explicit AbstractAddress(const std::string& name)
       : size(static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size())) {
     address.sun_family = AF_UNIX;
-    name.copy(address.sun_path + 1, sizeof address.sun_path - 1);  // behind a zero: no file
+    name.copy(address.sun_path + 1, sizeof address.sun_path - 1);  // after a zero: no file name
   }
   const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&address); }
 };
@@ -58,7 +58,7 @@ bool of_this_user(const Socket& socket) {
          peer.uid == ::geteuid();
 }
 
-// Descriptors travel beside one byte.
+// A descriptor must travel with at least one byte.
 void send_descriptor(const Socket& to, int rank, const Socket& descriptor) {
   char byte = 0;
   iovec data{&byte, 1};
@@ -71,7 +71,7 @@ void send_descriptor(const Socket& to, int rank, const Socket& descriptor) {
   header->cmsg_len = CMSG_LEN(sizeof(int));
   const int fd = descriptor.fd();
   std::memcpy(CMSG_DATA(header), &fd, sizeof fd);
-  // One byte has room: nobody sends two before the first was taken.
+  // The socket's buffer has room for one byte: the next is sent only after this one was taken.
   WEFT_CHECK(::sendmsg(to.fd(), &message, MSG_NOSIGNAL) == 1, PeerFailed, kOp,
              "cannot give memory to rank ", rank, ": ", reason());
 }
@@ -106,7 +106,7 @@ Socket receive_descriptor(const Socket& from, int rank, const Deadline& deadline
 Socket new_memory(std::size_t bytes) {
   Socket memory(::memfd_create("weft", MFD_CLOEXEC));
   WEFT_CHECK(memory.valid(), Comm, kOp, "cannot make shared memory: ", reason());
-  // Taken now: a page that is missing later would be SIGBUS.
+  // Allocated now: a missing page would raise SIGBUS later.
   int error = 0;
   while ((error = ::posix_fallocate(memory.fd(), 0, static_cast<off_t>(bytes))) == EINTR) {
   }
@@ -143,7 +143,7 @@ void LocalPeers::connect(Store& store, const Deadline& deadline) {
     return within(detail::concat("meeting rank ", by),
                   [&] { return store.get(key(what, by), deadline); });
   };
-  // Known by way of the store alone.
+  // Other processes know the name only from the store.
   const std::string name = random_name();
   listening_ = local_socket();
   const AbstractAddress own(name);
@@ -153,7 +153,7 @@ void LocalPeers::connect(Store& store, const Deadline& deadline) {
   store.set(key("name", rank), name);
   fault_point();
 
-  std::string failure;  // of a connection that this rank makes: to those below
+  std::string failure;  // why this rank cannot connect to a rank below; all ranks read it
   for (int peer = 0; peer < rank && failure.empty(); ++peer) {
     const AbstractAddress address(told("name", peer));
     Socket socket = local_socket();
@@ -168,13 +168,14 @@ void LocalPeers::connect(Store& store, const Deadline& deadline) {
   for (int peer = 0; peer < size; ++peer) {
     const std::string of_peer = told("failure", peer);
     if (of_peer.empty()) continue;
-    // A rank that is not reached because it has ended does not come here.
+    // Ranks that are alive refuse together; one that could not be reached because it has ended does
+    // not.
     store.set(key("refused", rank), "");
     for (int other = 0; other < size; ++other) told("refused", other);
     WEFT_THROW(Unsupported, kOp, of_peer, "; use the backend ring or gloo");
   }
 
-  // All connections are made by now, and wait here.
+  // All connections have been made by now and wait to be accepted.
   for (int peer = 0; peer < rank; ++peer) {
     send_all(sockets_[static_cast<std::size_t>(peer)], std::as_bytes(std::span(&rank, 1)), deadline,
              detail::concat("rank ", peer));
@@ -195,7 +196,7 @@ void LocalPeers::connect(Store& store, const Deadline& deadline) {
 std::unique_ptr<SharedMemory> LocalPeers::share(std::size_t bytes, const Deadline& deadline) const {
   if (rank_ != 0) {
     const Socket memory = receive_descriptor(sockets_[0], 0, deadline);
-    // Mapped beyond its end it would be SIGBUS.
+    // A mapping beyond the end of the memory would raise SIGBUS.
     const std::size_t given = size_of(memory);
     WEFT_CHECK(given == bytes, Comm, kOp, "rank 0 shares ", given,
                " bytes of memory with all ranks, rank ", rank_, " expects ", bytes,

@@ -11,8 +11,8 @@
 
 namespace weft::comm {
 
-/// Memory that several processes have mapped. It has no name in any file system: the kernel frees
-/// it when the last process has ended, however that happened.
+/// Memory that several processes have mapped. It has no name in any file system, so the kernel
+/// frees it when the last process has ended, even after a crash.
 class SharedMemory {
  public:
   /// Maps `bytes` of the object that `memory` is a descriptor of. Throws OutOfMemory.
@@ -29,16 +29,17 @@ class SharedMemory {
   std::size_t bytes_;
 };
 
-/// A Unix socket to each other rank, in the abstract namespace: no file, nothing left behind.
+/// A Unix socket to each other rank, in the abstract namespace: without a file that could be left
+/// behind.
 class LocalPeers {
  public:
   LocalPeers(int rank, int size);
-  /// Meets the others in `store`. Throws Unsupported, on all ranks, where one cannot be reached
-  /// this way: it is on another host, or another user's.
+  /// Meets the others in `store`. Throws Unsupported, on all ranks, if one cannot be reached this
+  /// way: because it is on another host, or belongs to another user.
   void connect(Store& store, const Deadline& deadline);
 
-  /// Zeroed memory that all ranks have mapped; all must call it, with the same size. Throws Comm
-  /// where rank 0 has another.
+  /// Zeroed memory that all ranks have mapped. All must call it, with the same size: Comm if rank 0
+  /// has another.
   std::unique_ptr<SharedMemory> share(std::size_t bytes, const Deadline& deadline) const;
   /// Whether the connection of `rank` is closed, as it is when the process has ended.
   bool gone(int rank) const noexcept;
@@ -47,8 +48,8 @@ class LocalPeers {
 
  private:
   int rank_, size_;
-  Socket listening_;             // while they connect
-  std::vector<Socket> sockets_;  // by rank; none to itself
+  Socket listening_;             // only while they connect
+  std::vector<Socket> sockets_;  // by rank; the one at this rank's place is empty
 };
 
 }  // namespace weft::comm

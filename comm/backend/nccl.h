@@ -17,20 +17,21 @@ namespace weft::comm {
 class DeviceBackend : public Backend {
  public:
   using Backend::Backend;
-  /// Throws the errors that have happened since, as the calls do.
+  /// Throws the errors that have happened since, like the calls.
   virtual void check() = 0;
 };
 
 struct Nccl {
-  /// Why it cannot be used here; empty: it can.
+  /// Why NCCL cannot be used here; empty: it can.
   std::string (*missing)();
-  /// 22809 is 2.28.9.
+  /// 22809 means 2.28.9.
   int (*version)();
   /// The GPU's own number, the same in every process.
   std::string (*gpu)(int device);
-  /// For rank `rank` of `size`, which find each other by keys in `store` that are used only once.
-  /// Works on `stream`. Made, used and destroyed by one thread, except abort(). While a call of it
-  /// waits, also the making, it calls `check` again and again, which may throw.
+  /// Makes the backend of rank `rank` of `size` on `stream`; the ranks find each other by keys in
+  /// `store` that are used only once. One thread makes, uses and destroys it; only abort() may come
+  /// from another. While the making or a call waits, it calls `check` again and again, which may
+  /// throw.
   std::unique_ptr<DeviceBackend> (*make)(Store& store, int rank, int size, const Stream& stream,
                                          const Deadline& deadline,
                                          const std::function<void()>& check);
@@ -38,13 +39,13 @@ struct Nccl {
 
 /// Set once, before the first use.
 void register_nccl(const Nccl* nccl);
-/// Null where neither this program nor libweft_cuda.so has it.
+/// Null if neither this program nor libweft_cuda.so has it.
 const Nccl* registered_nccl();
 
-/// Throws Unsupported where there is no NCCL that can be used.
+/// Throws Unsupported if there is no NCCL that can be used.
 void check_nccl();
 
 }  // namespace weft::comm
 
-/// comm/nccl/'s.
+/// Defined by comm/nccl/.
 extern "C" const weft::comm::Nccl weft_cuda_nccl;

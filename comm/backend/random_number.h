@@ -1,4 +1,4 @@
-// Numbers that no other process has.
+// Numbers that no other process has chosen.
 #pragma once
 
 #include <cstdint>

@@ -17,7 +17,7 @@ struct ComputeIn<bf16> {
 template <class T>
 using compute_t = typename ComputeIn<T>::type;
 
-// Where integers wrap around: signed overflow is undefined, unsigned is not.
+// Integers wrap around: computed unsigned, because signed overflow is undefined.
 template <class T>
 auto wrapping(T value) {
   if constexpr (std::is_integral_v<T>) {
@@ -61,7 +61,7 @@ template <class T>
 void store(T& x, compute_t<T> value) {
   x = value;
 }
-// Of the bits alone: a loop that copies a class is not vectorised.
+// Writes only the bits: the compiler does not vectorise a loop that copies a class.
 void store(bf16& x, float value) { x.bits = bf16(value).bits; }
 
 template <class F>

@@ -10,8 +10,8 @@ namespace weft::comm {
 /// NaN wins as minimum and as maximum.
 void reduce_into(const Buffer& into, const void* from, ReduceOp op);
 
-/// To be called on what is reduced over all `ranks`: avg divides by their number, the others are
-/// done. Throws Dtype for an avg of what is no floating dtype.
+/// Called once after the reduction over all `ranks`: divides by their number for avg, else does
+/// nothing. Throws Dtype for an avg of a dtype that is not floating.
 void finish_reduce(const Buffer& x, ReduceOp op, int ranks);
 
 }  // namespace weft::comm

@@ -1,11 +1,13 @@
-// weft's own backend: a TCP connection between each two ranks.
+// weft's own backend: a TCP connection between any two ranks.
 //
 // Meeting: every rank listens, writes its address into the store, connects to the ranks below its
-// own and is connected to by those above. Who connects first sends a Hello; the number in it is
-// known only from the store, so that a stranger who happens upon the port is not taken for a rank.
-// Strangers are guests like ranks until they have said it, and none of them is waited for.
+// own and accepts connections of those above. The side that connects sends a Hello first. It
+// contains a number that is known only from the store, so that a stranger who finds the port is not
+// taken for a rank. Until its Hello has arrived, nobody knows whether a connection is a rank or a
+// stranger, so no connection is waited for alone.
 //
-// A message is a Header, which lets the receiver see that both mean the same, and the bytes.
+// A message is a Header, by which the receiver checks that both sides mean the same message, and
+// the bytes.
 
 #include <poll.h>
 #include <sys/socket.h>
@@ -43,12 +45,12 @@ struct Hello {
   std::uint64_t rank;
 };
 
-// For so long nobody is sent away to make room: a rank speaks as soon as it is connected, but on a
-// loaded machine it may be interrupted just then.
+// No guest is dropped to make room before this time: a rank sends its Hello as soon as it is
+// connected, but on a loaded machine it may be interrupted just then.
 constexpr std::chrono::milliseconds kTimeToSpeak{200};
 constexpr std::size_t kMostGuests = 256;
 
-// Somebody who has connected and not said yet who it is.
+// A connection whose Hello has not arrived completely.
 struct Guest {
   explicit Guest(Socket s) : socket(std::move(s)) {}
 
@@ -77,8 +79,8 @@ Socket connect_to_rank(Store& store, int rank, const Deadline& deadline) {
                     /*is_listening=*/true);
 }
 
-// Whether the guest has to be let go: it is gone, or it says nothing that a rank would say, or the
-// whole of what it says has become a socket in `peers`.
+// Reads from the guest. Returns whether to remove it: it is gone, or has sent a wrong Hello, or its
+// Hello is complete and its socket has moved to `peers`.
 bool hear(Guest& guest, std::uint64_t group, int rank, std::vector<Socket>& peers) {
   auto* const to = reinterpret_cast<std::byte*>(&guest.hello) + guest.have;
   const ssize_t n = ::recv(guest.socket.fd(), to, sizeof(Hello) - guest.have, MSG_DONTWAIT);
@@ -93,8 +95,8 @@ bool hear(Guest& guest, std::uint64_t group, int rank, std::vector<Socket>& peer
   return true;
 }
 
-// Lets the next one in. Where `most` are there already the first has to go. There is only room for
-// so many as this process has descriptors for.
+// Accepts the next connection. If there are `most` guests already, the oldest has to go. If the
+// process has no descriptors for more, `most` becomes their present number.
 void admit(const Socket& listening, std::vector<Guest>& guests, std::size_t& most) {
   if (guests.size() >= most) guests.erase(guests.begin());
   try {
@@ -107,8 +109,8 @@ void admit(const Socket& listening, std::vector<Guest>& guests, std::size_t& mos
   }
 }
 
-// The ranks above `rank` connect; strangers who are slow to speak, or speak nonsense, keep nobody
-// waiting. No rank leaves before all have met, unless it fails.
+// Accepts the connections of the ranks above `rank`. Strangers who are slow to speak, or who send
+// nonsense, delay nobody. No rank leaves before all have met, unless it fails.
 void accept_ranks(const Socket& listening, std::uint64_t group, int rank,
                   std::vector<Socket>& peers, const Deadline& deadline) {
   std::vector<Guest> guests;
@@ -140,7 +142,7 @@ void accept_ranks(const Socket& listening, std::uint64_t group, int rank,
 
 struct Mesh {
   Socket listening;
-  std::vector<Socket> peers;  // by rank; none to itself
+  std::vector<Socket> peers;  // by rank; the one at this rank's place is empty
 };
 
 void connect_mesh(Mesh& mesh, Store& store, const std::string& local_addr, int rank,
@@ -166,7 +168,7 @@ void connect_mesh(Mesh& mesh, Store& store, const std::string& local_addr, int r
 
 struct Header {
   std::uint32_t magic = 0x77656674;  // "weft"
-  std::uint32_t number = 0;          // of messages on this way, to find lost ones
+  std::uint32_t number = 0;          // counts the messages in this direction, to detect lost ones
   std::uint64_t bytes = 0;
 };
 
@@ -183,7 +185,7 @@ struct Message {
   std::size_t data_moved() const { return moved - std::min(moved, sizeof header); }
 };
 
-// One direction of a connection: what has to go that way in this call, in this order.
+// One direction of a connection: the messages of this call, in order.
 struct Lane {
   bool incoming;
   std::vector<Message> messages = {};
@@ -215,7 +217,7 @@ class RingBackend final : public Backend {
     });
   }
 
-  // A connection that is shut down wakes who waits for it, here and at its other end.
+  // Shutting down a connection wakes the threads that wait for it, here and at its other end.
   void abort() noexcept override {
     state_.abort();
     for (const Peer& peer : peers_) {
@@ -233,7 +235,7 @@ class RingBackend final : public Backend {
     }
     for (const Outgoing& message : out) {
       Lane& lane = peers_[message.to].out;
-      // Only read from: the kernel's interface has one structure for both ways.
+      // It is only read: the kernel's interface has one structure for both directions.
       lane.messages.emplace_back(const_cast<std::byte*>(message.bytes.data()),
                                  message.bytes.size());
       lane.messages.back().header.number = lane.count++;
@@ -244,7 +246,7 @@ class RingBackend final : public Backend {
     }
   }
 
-  // As far as it goes without waiting; whether all of it is through.
+  // Moves what it can without waiting; returns whether everything is done.
   bool move_all() {
     waits_.clear();
     for (int r = 0; r < size(); ++r) {
@@ -269,7 +271,7 @@ class RingBackend final : public Backend {
     return true;
   }
 
-  // By one call of the system; false: it would have to wait. As a rule header and bytes go at once.
+  // One system call; false: it would have to wait. Usually header and bytes go together.
   bool move_some(int rank, Lane& lane, Message& message) {
     const bool headed = message.moved >= sizeof(Header);
     const std::size_t header_moved = std::min(message.moved, sizeof(Header));

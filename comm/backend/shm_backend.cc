@@ -1,13 +1,13 @@
-// The ranks of one host, by way of memory that all of them have mapped.
+// The ranks of one host communicate through memory that all of them have mapped.
 //
-// Memory that a rank has from allocate() lies in one block with that of the others, so all_reduce
-// needs no copies: each rank adds up its part of everybody's numbers, and writes the sums where
-// everybody wants them. Other tensors go through a staging area of fixed size, piece by piece, and
-// messages between two ranks through a channel, a ring of bytes.
+// allocate() puts the memory of all ranks into one block, so all_reduce needs no copies for it:
+// each rank adds up its part of everybody's numbers, and writes the sums into everybody's memory.
+// Other tensors go through a staging area of fixed size, piece by piece, and messages between two
+// ranks through a channel, a ring of bytes.
 //
-// Nothing is locked, so nobody can die with a lock. A rank writes what is its own and rings: it
-// changes the doorbell of who may wait for it. Who waits sleeps on its own doorbell (a futex), and
-// looks now and then whether the others still live.
+// There are no locks, so no rank can die while it holds one. A rank writes only its own memory and
+// then rings: it changes the doorbell of each rank that may wait for it. A waiting rank sleeps on
+// its own doorbell (a futex), and checks now and then whether the others still live.
 #include <linux/futex.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -37,18 +37,18 @@ constexpr char kName[] = "shm";
 constexpr std::size_t kStagingBytes = std::size_t{4} << 20;   // of all ranks
 constexpr std::size_t kChannelsBytes = std::size_t{4} << 20;  // of all pairs
 constexpr std::size_t kMostChannelBytes = std::size_t{256} << 10;
-constexpr std::size_t kLine = 64;  // bytes that one core has to itself
-// Sums are made in a piece of the first cache, and written from there.
+constexpr std::size_t kLine = 64;  // a cache line, which one core writes at a time
+// Sums are computed in a piece that fits the first-level cache, and written from there.
 constexpr std::size_t kPieceBytes = std::size_t{16} << 10;
-// Up to here each rank adds up everything for itself.
+// Up to this size each rank adds up everything by itself.
 constexpr std::size_t kSmallBytes = std::size_t{4} << 10;
-// So often a rank looks before it goes to sleep, some microseconds: others may want this core.
+// A rank checks this many times before it sleeps, some microseconds: others may need this core.
 constexpr int kSpins = 300;
 constexpr std::chrono::milliseconds kLookEvery{10};
 
 static_assert(std::atomic<std::uint32_t>::is_always_lock_free);
 
-/// What all_reduce is called with, for comparison, and where the numbers lie.
+/// The arguments of an all_reduce, to compare them between ranks, and where the numbers are.
 struct Call {
   std::int64_t block = 0;  // -1: in the staging area
   std::int64_t offset = 0;
@@ -57,15 +57,15 @@ struct Call {
   ReduceOp op = ReduceOp::sum;
 };
 
-/// Written by its rank alone, but for the doorbell.
+/// Only its own rank writes it, except the doorbell.
 struct alignas(kLine) Desk {
   std::atomic<std::uint32_t> doorbell;
   std::atomic<std::uint32_t> asleep;
-  alignas(kLine) std::atomic<std::uint32_t> stage;  // so many reached
+  alignas(kLine) std::atomic<std::uint32_t> stage;  // number of stages that it has reached
   Call calls[2];  // of the last two stages: a slow rank may still read the first
 };
 
-/// From one rank to another; counters of bytes, which wrap around.
+/// From one rank to another. The counters of bytes wrap around.
 struct alignas(kLine) Channel {
   std::atomic<std::uint32_t> written;
   alignas(kLine) std::atomic<std::uint32_t> read;
@@ -73,7 +73,7 @@ struct alignas(kLine) Channel {
 
 std::size_t round_up(std::size_t bytes, std::size_t to) { return (bytes + to - 1) / to * to; }
 
-/// Where things lie in the memory that a group begins with.
+/// Where things are in the memory that a group begins with.
 struct Layout {
   explicit Layout(int ranks)
       : n(static_cast<std::size_t>(ranks)),
@@ -82,7 +82,7 @@ struct Layout {
                          std::bit_floor(kChannelsBytes / std::max<std::size_t>(n * (n - 1), 1)))) {}
 
   std::size_t n;
-  std::size_t staging;  // bytes of a rank; there are two of each
+  std::size_t staging;  // bytes per half; each rank has two halves
   std::size_t channel;  // bytes; a power of two, for counters that wrap around
 
   std::size_t desk(std::size_t rank) const { return rank * sizeof(Desk); }
@@ -98,10 +98,10 @@ struct Layout {
   std::size_t bytes() const { return staging_bytes(n, 0); }
 };
 
-/// What allocate() has given out: the same number of bytes for each rank, one after the other.
+/// One block of allocate(): the same number of bytes for each rank, one after the other.
 struct Block {
   std::unique_ptr<SharedMemory> memory;
-  std::size_t bytes;  // of a rank
+  std::size_t bytes;  // per rank
 };
 
 class ShmBackend final : public Backend {
@@ -184,8 +184,8 @@ class ShmBackend final : public Backend {
   const Layout layout_;
   const std::unique_ptr<SharedMemory> memory_;
   std::uint32_t stage_ = 0;
-  std::size_t half_ = 0;  // of the staging area: that which nobody reads any more
-  std::vector<std::weak_ptr<Block>> blocks_;  // the tensors on them own them
+  std::size_t half_ = 0;  // of the staging area: the one that nobody reads any more
+  std::vector<std::weak_ptr<Block>> blocks_;  // the tensors in a block own it
   ExchangeState state_{kName};
 };
 
@@ -200,7 +200,8 @@ void ShmBackend::ring(int rank) const noexcept {
   if (other.asleep.load() != 0) futex(other.doorbell, FUTEX_WAKE, 1);
 }
 
-/// Until lacking(), the rank that is waited for, is none (-1). what(): what it has not done.
+/// Waits until lacking() is -1. lacking(): the rank that is still waited for; what(): what that
+/// rank has not done, for the error.
 template <class Lacking, class What>
 void ShmBackend::wait(const Lacking& lacking, const What& what, const Deadline& deadline) {
   for (int spin = 0; spin < kSpins; ++spin) {
@@ -220,7 +221,7 @@ void ShmBackend::wait(const Lacking& lacking, const What& what, const Deadline& 
     if (state_.aborted()) state_.throw_aborted();
     if ((rank = lacking()) < 0) return;
     if (peers_->gone(rank)) {
-      // What it did last may have come in between.
+      // It may have finished just before it ended.
       if (lacking() < 0) return;
       state_.throw_closed(rank);
     }
@@ -258,8 +259,8 @@ Call ShmBackend::call_of(const Buffer& x, ReduceOp op) const {
   return {-1, 0, x.count, x.dtype, op};
 }
 
-/// All ranks are here, and reduce the same numbers: else Comm, on all of them. Whether they have
-/// them in the same place of one block.
+/// Waits for all ranks and checks that they reduce the same: else Comm, on all of them. Returns
+/// whether all have their numbers at the same place of one block.
 bool ShmBackend::agree(const Call& call, const Deadline& deadline) {
   const std::size_t slot = stage_ % 2;
   desk(rank()).calls[slot] = call;
@@ -277,8 +278,8 @@ bool ShmBackend::agree(const Call& call, const Deadline& deadline) {
   return direct;
 }
 
-/// This rank's part of x: adds up everybody's in the order of ranks, and writes the sums to all.
-/// numbers_of(r): where rank r's x lies.
+/// Reduces this rank's part of x: adds up the numbers of all ranks in their order, and writes the
+/// sums to all. numbers_of(r): the address of rank r's x.
 template <class NumbersOf>
 void ShmBackend::reduce_part(const Buffer& x, ReduceOp op, const NumbersOf& numbers_of) {
   alignas(kLine) std::byte piece[kPieceBytes];
@@ -311,7 +312,7 @@ void ShmBackend::reduce_for_all(const Buffer& x, ReduceOp op, const Deadline& de
   reach_next_stage(deadline);
 }
 
-/// f(offset, bytes) for each piece that fits the staging area, which it may use from then on.
+/// Calls f(offset, bytes) for each piece that fits the staging area; f may use the half `half_`.
 template <class F>
 void ShmBackend::for_each_piece(std::size_t bytes, const F& f) {
   for (std::size_t offset = 0; offset < bytes; offset += layout_.staging) {
@@ -327,7 +328,7 @@ void ShmBackend::reduce_staged(const Buffer& x, ReduceOp op, const Deadline& dea
                        x.dtype};
     std::memcpy(shown.data, own, bytes);
     reach_next_stage(deadline);
-    if (bytes <= kSmallBytes) {  // one stage less for all
+    if (bytes <= kSmallBytes) {  // one stage less for all ranks
       const Buffer sum{own, shown.count, x.dtype};
       std::memcpy(own, staging(0, half_), bytes);
       for (int r = 1; r < size(); ++r) reduce_into(sum, staging(r, half_), op);
@@ -340,10 +341,10 @@ void ShmBackend::reduce_staged(const Buffer& x, ReduceOp op, const Deadline& dea
   });
 }
 
-// --- Others that many read at once ---------------------------------------------------------------
+// --- Operations in which many ranks read the same memory -----------------------------------------
 
-// One stage for each piece: who writes the next but one knows by the stage between that all have
-// read this one.
+// One stage for each piece. The two halves alternate: before a rank writes a half again, it has
+// passed the stage of the other half, so all ranks have read this one.
 void ShmBackend::show_to_all(const Buffer& x, int root, const Deadline& deadline) {
   for_each_piece(x.bytes(), [&](std::size_t offset, std::size_t bytes) {
     std::byte* const own = static_cast<std::byte*>(x.data) + offset;
@@ -373,7 +374,7 @@ void ShmBackend::collect(const Buffer& x, const Buffer& y, const Deadline& deadl
 
 // --- Messages ------------------------------------------------------------------------------------
 
-/// Moves what has room; whether that was all.
+/// Copies as much as has room; returns whether all of the message has been copied.
 bool ShmBackend::push(int to, std::span<const std::byte> bytes, std::size_t& done) {
   if (done == bytes.size()) return true;  // an empty tensor has no address
   Channel& head = channel(rank(), to);
@@ -414,7 +415,7 @@ bool ShmBackend::pull(int from, std::span<std::byte> bytes, std::size_t& done) {
 
 void ShmBackend::pass_messages(std::span<const Outgoing> out, std::span<const Incoming> in,
                                const Deadline& deadline) {
-  // A message is its number of bytes, and these.
+  // A message is sent as its number of bytes, then the bytes.
   struct Progress {
     std::uint64_t bytes = 0;
     std::size_t size_done = 0, done = 0;
@@ -436,7 +437,8 @@ void ShmBackend::pass_messages(std::span<const Outgoing> out, std::span<const In
     state_.check_bytes(in[i].from, p.bytes, rank(), in[i].bytes.size());
     return pull(in[i].from, in[i].bytes, p.done);
   };
-  // The first that is not through; of those between the same two only the first may move.
+  // Moves messages; returns the rank of the first that is not complete, -1 if all are. Between the
+  // same two ranks only the first incomplete message may move.
   const auto lacking_of = [this](const auto& messages, auto rank_of,
                                  std::vector<Progress>& progress, const auto& move) {
     int first = -1;

@@ -1,8 +1,8 @@
-// Ranks that are threads of one process: who receives copies out of the sender's memory.
+// Ranks that are threads of one process: the receiver copies from the sender's memory.
 //
-// All of them share a Hub. Rank 0 makes it and writes the number under which it is found into the
-// store. A sender hangs its messages up in the hub and stays in exchange() until they have been
-// copied, so that they can lie in its own memory.
+// All of them share a Hub. Rank 0 makes it and writes its number into the store, by which the
+// others find it. A sender puts its messages into the hub and stays in exchange() until they have
+// been copied, so they can stay in its own memory.
 
 #include <algorithm>
 #include <condition_variable>
@@ -33,28 +33,28 @@ struct Message {
   int to;
   std::span<const std::byte> bytes;
   enum class State { waiting, being_copied, done, refused } state = State::waiting;
-  std::size_t expected = 0;  // by whom has refused it, for another number of bytes
+  std::size_t expected = 0;  // bytes that the receiver expects, if it refused the message
 };
 
 struct Hub {
   explicit Hub(int n) : size(n), ranks(n), boxes(static_cast<std::size_t>(n) * n) {}
 
-  // What rank `from` has for rank `to`, in the order in which it is to be taken.
+  // The messages of rank `from` for rank `to`, in the order in which they are to be taken.
   std::vector<Message*>& box(int from, int to) { return boxes[from * size + to]; }
 
   struct Rank {
-    std::condition_variable changed;  // anything that this rank may wait for
+    std::condition_variable changed;  // anything that this rank may wait for has changed
     bool here = false, gone = false;
   };
 
   const int size;
-  std::mutex mutex;  // for all of the following, but not for the bytes of the messages
+  std::mutex mutex;  // guards everything below, but not the bytes of the messages
   std::vector<Rank> ranks;
   std::vector<std::vector<Message*>> boxes;
 };
 
-// The hubs of this process by their numbers: a number out of the store is looked up, and nothing
-// of another process, or that has died since, is taken for a hub.
+// The hubs of this process by number. A number from the store is looked up here, so that the hub of
+// another process, or one that has been destroyed, is never used.
 class Hubs {
  public:
   static std::uint64_t add(const std::shared_ptr<Hub>& hub) {
@@ -84,7 +84,7 @@ class Hubs {
   std::map<std::uint64_t, std::weak_ptr<Hub>> hubs_;
 };
 
-// Returns when all ranks are there: rank 0, which alone holds the hub at first, stays until then.
+// Returns when all ranks are there. Rank 0 waits too: at first it is the only owner of the hub.
 std::shared_ptr<Hub> meet(Store& store, int rank, int size, const Deadline& deadline) {
   std::shared_ptr<Hub> hub;
   if (rank == 0) {
@@ -146,7 +146,7 @@ class ThreadBackend final : public Backend {
   }
 
  private:
-  // What is to come from one rank.
+  // The messages that are to come from one rank.
   struct Coming {
     std::vector<std::span<std::byte>> targets;
     std::size_t next = 0;
@@ -168,7 +168,7 @@ class ThreadBackend final : public Backend {
     }
   }
 
-  // What is there already. If that was nothing, the lock has been held all the time.
+  // Takes the messages that have come. False if there were none: then the lock was never released.
   bool take_some(Lock& lock) {
     bool some = false;
     for (int from = 0; from < size(); ++from) {
@@ -217,7 +217,7 @@ class ThreadBackend final : public Backend {
     return all;
   }
 
-  // Until something has changed; throws when nothing will.
+  // Waits until something has changed; throws when nothing will.
   void wait(Lock& lock, const Deadline& deadline) {
     if (state_.aborted()) state_.throw_aborted();
     const bool late = deadline.passed();
@@ -235,7 +235,8 @@ class ThreadBackend final : public Backend {
     hub_->ranks[rank()].changed.wait_until(lock, deadline.at());
   }
 
-  // What nobody has begun to copy; what somebody has is let be copied.
+  // Takes back the messages that nobody has begun to copy, and waits for those that are being
+  // copied.
   void withdraw(Lock& lock) {
     for (Message& message : going_) {
       if (message.state == Message::State::waiting) {

@@ -22,9 +22,9 @@ constexpr const char* kOp = "process_group";
 // The keys:
 //   arrival/2      rank 2 has come
 //   arrival/count  how many ranks have come
-//   arrival/all    nothing, by the last to come
+//   arrival/all    empty, set by the last rank to come
 //   left           the first rank that gave up, and why
-//   backend/...    those of the backend
+//   backend/...    the keys of the backend
 constexpr const char* kArrival = "arrival";
 constexpr const char* kCount = "count";
 constexpr const char* kAll = "all";
@@ -37,7 +37,7 @@ std::optional<Failure> failure_under(Store& store, std::string_view key) {
   return parse_failure(*text);
 }
 
-// What a rank knows of the others while it waits for them. For one thread.
+// What a rank knows about the others while it waits for them. For one thread.
 class Others {
  public:
   Others(Store& store, Store& run_store, const Members& members)
@@ -46,11 +46,10 @@ class Others {
         members_(members),
         mine_(members.number_in_run(members.rank)) {}
 
-  /// Throws PeerFailed when another rank has failed, or has given up. Often returns without
-  /// looking.
+  /// Throws PeerFailed if another rank has failed or given up. Often returns without checking.
   void look();
-  /// The error with the rank that failed first. The others are told why this one leaves, and then
-  /// its connections are closed.
+  /// Adds to the error which rank failed first. Tells the others why this rank leaves, and then
+  /// closes its connections.
   Error explained(Error& error);
 
  private:
@@ -63,12 +62,13 @@ class Others {
   Store &store_, &run_store_;
   const Members& members_;
   const int mine_;
-  // A failure of before this group. Who only gave up waiting then, or is this rank, is alive.
+  // A failure before this group. A rank that only gave up waiting then is alive, and so is this
+  // rank.
   const std::optional<Failure> before_ =
       if_told<std::optional<Failure>>([&] { return failure_under(run_store_, kFailureKey); });
   Clock::time_point next_ = Clock::now() + Deadline::kCheckEvery;
   std::optional<std::vector<Member>> processes_;  // once they have been asked for
-  bool noticed_ = false;                          // by look(), whose error says who failed first
+  bool noticed_ = false;  // by look(), whose error says which rank failed first
 };
 
 std::optional<Failure> Others::first_failure() {
@@ -93,14 +93,14 @@ void Others::look() {
                  " ended before all ranks had connected (", describe(process), ")");
     }
   } catch (const Error& error) {
-    // A store that is slow says nothing. One that is gone has ended with its rank, or launcher.
+    // A slow store says nothing about the ranks. If it is gone, its rank or launcher has ended.
     if (error.code() != ErrorCode::Timeout) throw;
   }
   next_ = Clock::now() + Deadline::kCheckEvery;
 }
 
-// The others, for where no launcher watches them. Those of another host are known by their
-// connections alone.
+// The processes of the other ranks on this host, for runs that no launcher watches. For ranks of
+// other hosts only their connections tell.
 std::vector<Member> Others::processes_here() {
   const Member here = this_member(mine_, "");
   std::vector<Member> processes;
@@ -164,7 +164,7 @@ std::unique_ptr<Backend> connect_members(const BackendMaker& make,
                                          const std::shared_ptr<Store>& store, Store& run_store,
                                          const Members& members, milliseconds timeout) {
   const PhaseScope phase("connect");
-  // Those that have to answer keep that time.
+  // Both prefix stores keep this timeout, for calls that wait for other ranks.
   store->set_timeout(timeout);
   PrefixStore arrival(kArrival, store);
   const auto keys = std::make_shared<PrefixStore>(kBackend, store);
@@ -172,15 +172,15 @@ std::unique_ptr<Backend> connect_members(const BackendMaker& make,
   run_store.set_timeout(kStoreTimeout);
   Others others(*store, run_store, members);
   const auto check = [&] { others.look(); };
-  std::unique_ptr<Backend> backend;  // closed after the others have been told why
+  std::unique_ptr<Backend> backend;  // closed only after the others have been told why
   try {
     await_members(arrival, members, timeout, check);
     backend = make(keys, members.rank, members.size(), Deadline(timeout, check));
-    // Who is connected notices by that when another one is gone.
+    // A rank that is connected notices by its connection when another one is gone.
     backend->meet(Deadline(timeout));
     return backend;
   } catch (Error& error) {
-    // All ranks refuse alike.
+    // All ranks get this error, so none has to be explained.
     if (error.code() == ErrorCode::Unsupported) throw;
     throw others.explained(error);
   } catch (...) {

@@ -10,10 +10,11 @@
 
 namespace weft::comm {
 
-/// Returns when all members have called it and their backends are connected. `store` has keys of
-/// this group alone. Throws PeerFailed when another rank of the run fails meanwhile, Timeout with
-/// the ranks that have not come, and what `make` throws, with the rank that failed first. `timeout`
-/// is for coming, again for connecting, and again until all know that all are connected.
+/// Returns when all members have called it and their backends are connected. `store` has only keys
+/// of this group. Throws PeerFailed when another rank of the run fails meanwhile, Timeout with the
+/// ranks that have not come, and what `make` throws, each with the rank that failed first.
+/// `timeout` counts three times: for coming, for connecting, and until all know that all are
+/// connected.
 std::unique_ptr<Backend> connect_members(const BackendMaker& make,
                                          const std::shared_ptr<Store>& store, Store& run_store,
                                          const Members& members, std::chrono::milliseconds timeout);

@@ -22,9 +22,9 @@
 namespace weft::comm {
 namespace {
 
-constexpr int kSharingVersion = 23000;  // of NCCL: 2.30 lets ranks share a GPU if it is told to
+constexpr int kSharingVersion = 23000;  // NCCL 2.30: the first that can let ranks share a GPU
 
-// Streams that nobody owns now: a runtime keeps those it has made for good.
+// Streams that have no owner now: a runtime keeps the streams that it has made for ever.
 struct SpareStreams {
   std::mutex mutex;
   std::vector<Stream> streams;
@@ -35,7 +35,8 @@ struct SpareStreams {
   }
 };
 
-// As many numbers in page-locked memory, which `stream` uses; nothing of an undefined tensor.
+// A tensor of the same size in page-locked memory, which `stream` uses; undefined for an undefined
+// x.
 Tensor on_host(const Tensor& x, const Stream& stream) {
   if (!x.defined()) return {};
   const auto memory = Storage::allocate_pinned(buffer_of(x).bytes());
@@ -88,11 +89,11 @@ SideStream::~SideStream() {
   const std::lock_guard lock(mutex);
   try {
     streams.insert(streams.begin(), stream_);
-  } catch (const std::bad_alloc&) {  // nobody finds it again
+  } catch (const std::bad_alloc&) {  // the stream is never used again
   }
 }
 
-// --- By way of the host --------------------------------------------------------------------------
+// --- Through the host ----------------------------------------------------------------------------
 
 void DeviceOperations::stage(const Operation& operation, const Stream& stream, Backend& host,
                              const Deadline& deadline) {
@@ -117,7 +118,7 @@ void DeviceOperations::stage(const Operation& operation, const Stream& stream, B
   operation.work->device = device;
 }
 
-// --- By NCCL -------------------------------------------------------------------------------------
+// --- With NCCL -----------------------------------------------------------------------------------
 
 namespace {
 
@@ -137,7 +138,8 @@ NcclPlace place_here(int device) {
   return place;
 }
 
-// Several ranks on one GPU, before NCCL's first call. What the user has set stays.
+// For several ranks on one GPU; called before NCCL's first call. Variables that the user has set
+// stay.
 void prepare_sharing(int version, const Members& members, int ranks_per_gpu) {
   const auto set = [](const char* name, const std::string& value) {
     ::setenv(name, value.c_str(), /*overwrite=*/0);
@@ -148,7 +150,7 @@ void prepare_sharing(int version, const Members& members, int ranks_per_gpu) {
     set("NCCL_MAX_CTAS", std::to_string(std::max(1, 8 / ranks_per_gpu)));
     return;
   }
-  // As if each were on a host of its own, so that all goes by sockets.
+  // As if each rank were on a host of its own, so that all data goes through sockets.
   set("NCCL_HOSTID",
       detail::concat(this_member(0, "").host, "-r", members.number_in_run(members.rank)));
   set("NCCL_NET", "Socket");
@@ -228,7 +230,7 @@ void DeviceOperations::run(const Operation& operation, Backend& host, const Dead
   const Device device = operation.part().device();
   Gpu& gpu = this->gpu(device, host, deadline, check);
   const Stream& stream = gpu.stream.get();
-  // Kernels of ranks that share a GPU may wait for each other for ever: one at a time.
+  // Kernels of ranks that share a GPU may wait for each other for ever, so one runs at a time.
   if (gpu.is_shared) wait_for(*operation.ready, device, deadline, check);
   operation.ready->block(stream);
   if (!gpu.nccl) return stage(operation, stream, host, deadline);

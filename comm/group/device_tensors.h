@@ -55,9 +55,9 @@ class DeviceOperations {
   DeviceOperations(const Members& members, CudaTransport transport, Store* store)
       : members_(members), transport_(transport), store_(store) {}
 
-  /// operation.work gets the event to wait for the results by, and is done when they are queued.
-  /// Returns when the devices have done what other ranks wait for; until then `check` is called
-  /// again and again, and may throw. NCCL keeps it, for as long as close() has not been called.
+  /// operation.work gets the event that signals the results; it is done when they are queued.
+  /// Returns when the devices have done what other ranks wait for; until then it calls `check`
+  /// again and again, which may throw. NCCL keeps `check` until close().
   void run(const Operation& operation, Backend& host, const Deadline& deadline,
            const std::function<void()>& check);
   /// From any thread: a thread that waits in run() gets Comm, at once.
@@ -88,18 +88,18 @@ class DeviceOperations {
 
 /// What a rank tells the others before they use NCCL, as bytes.
 struct NcclPlace {
-  char gpu[128] = {}, process[128] = {};  ///< of the world
-  char problem[256] = {};                 ///< why it cannot; empty: it can
+  char gpu[128] = {}, process[128] = {};  ///< of the whole run
+  char problem[256] = {};                 ///< why it cannot use NCCL; empty: it can
   std::int32_t version = 0;
 };
 
-/// Whether and how NCCL is used; the same on all ranks.
+/// The plan of all ranks for NCCL.
 struct NcclPlan {
   std::string problem = {};  ///< why NCCL is not to be used; empty: it is
-  int ranks_per_gpu = 1;     ///< the most
+  int ranks_per_gpu = 1;     ///< the largest number
 };
-/// By NCCL's rules: ranks of one process have different GPUs. So have the ranks of one host, unless
-/// they have allowed more ranks per GPU (NCCL 2.30) or given another host id.
+/// Follows NCCL's rules: ranks of one process need different GPUs. Ranks of one host need them too,
+/// unless the user has allowed more ranks per GPU (NCCL 2.30) or has set another host id.
 NcclPlan plan_nccl(std::span<const NcclPlace> places, const Members& members,
                    CudaTransport transport);
 

@@ -11,8 +11,8 @@
 namespace weft::comm {
 namespace {
 
-// Texts are cut off where they do not fit. The place is told, not compared: ranks may come from
-// different lines.
+// Texts that do not fit are cut off. The place is only for the message and is not compared: ranks
+// may come from different lines.
 struct Fingerprint {
   char what[192] = {};
   char where[64] = {};
@@ -29,7 +29,7 @@ std::string_view get(const char (&from)[n]) {
   return all.substr(0, all.find('\0'));
 }
 
-// "all_reduce of 10 f32, max (bucket 1)": what is as usual is not said.
+// "all_reduce of 10 f32, max (bucket 1)": usual values are left out.
 std::string describe(const Operation& operation) {
   std::string text = operation.call.name;
   if (const Tensor& part = operation.part(); part.defined()) {

@@ -5,8 +5,8 @@
 
 namespace weft::comm {
 
-/// All ranks tell each other in 256 bytes what they are about to do. Throws Comm on all of them
-/// where two differ in operation, dtype, count, root, reduction or tag: "operation 3: rank 0 calls
+/// All ranks exchange 256 bytes that say what they are about to do. Throws Comm on all of them if
+/// two differ in operation, dtype, count, root, reduction or tag: "operation 3: rank 0 calls
 /// all_reduce of 10 f32 (bucket 1), rank 1 calls broadcast of 10 f32 (weights)". Not for send and
 /// recv.
 void check_fingerprints(const Operation& operation, const Members& members, Backend& backend,

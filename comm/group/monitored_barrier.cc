@@ -10,7 +10,7 @@ namespace weft::comm {
 namespace {
 
 constexpr const char* kOp = "monitored_barrier";
-// What rank 0 may take to tell, beyond the timeout.
+// The time that rank 0 may need beyond the timeout, to tell the others.
 constexpr std::chrono::seconds kToTell{10};
 
 void check_complete(const std::string& missing, const Members& members,
@@ -44,7 +44,7 @@ void monitored_barrier(Store& store, const Members& members, int round,
   }
   const std::string told = missing.empty() ? "" : list_of(missing);
   store.set(key(round, "missing"), told);
-  // All that came to this one have read what the last one said.
+  // A rank that has come to this barrier has read the result of the last one.
   store.erase(key(round - 1, "missing"));
   for (int r = 1; r < members.size(); ++r) store.erase(arrival(r));
   check_complete(told, members, timeout);

@@ -58,9 +58,9 @@ std::string place_of(const Call& call) {
   return text;
 }
 
-// Operations run as their caller would, but for what belongs to the caller's thread alone. They
-// have one core: what they add up waits for memory and for other ranks, and the caller's team has
-// the others.
+// Operations run with the state of their caller, except what belongs only to the caller's thread.
+// They use one core: their additions mostly wait for memory and for other ranks, and the caller's
+// threads use the other cores.
 void Operation::set_caller() {
   caller = thread_state();
   caller.path = interned_path();

@@ -15,7 +15,7 @@
 
 namespace weft::comm {
 
-/// Who belongs to a group.
+/// The members of a group.
 struct Members {
   int rank = 0;
   /// The ranks' numbers in the group of the whole run, which messages use.
@@ -25,20 +25,20 @@ struct Members {
 
   /// All ranks. Throws InvalidArgument for a rank that does not exist.
   static Members of_run(int rank, int size);
-  /// The ranks `chosen` of this group, of which this one is the `place`-th.
+  /// The group of the ranks `chosen` of this group; this rank is the `place`-th of them.
   Members some(const std::vector<int>& chosen, int place) const;
 
   int size() const { return static_cast<int>(ranks.size()); }
   int number_in_run(int r) const { return ranks[static_cast<std::size_t>(r)]; }
 };
 
-/// "rank 2", "ranks 2, 3"; for many ranks the first ones and the number of the others.
+/// "rank 2", "ranks 2, 3"; for many ranks the first ones and how many more there are.
 std::string list_of(const std::vector<int>& ranks);
 
 /// A call, as messages name it.
 struct Call {
   const char* name = "";  ///< "all_reduce", a literal
-  /// From 1: one count for the group's collectives, one for this rank's sends and receives.
+  /// Counts from 1: one count for the group's collectives, one for this rank's sends and receives.
   std::int64_t number = 0;
   std::string tag;
   std::int64_t step = -1;
@@ -48,7 +48,7 @@ struct Call {
 std::string& tag_of_thread();
 /// "all_reduce 17 (bucket 2)"
 std::string to_string(const Call& call);
-/// " at step 5 in layer3", or what of it is known.
+/// " at step 5 in layer3", or as much of it as is known.
 std::string place_of(const Call& call);
 
 struct Operation {
@@ -56,15 +56,15 @@ struct Operation {
 
   Call call;
   Run run = nullptr;
-  /// Kept alive until it is done. An operation with x alone works in place, else the result is y; a
-  /// tensor that this rank does not need is undefined.
+  /// Kept alive until the operation is done. With x alone it works in place, else the result is y.
+  /// A tensor that this rank does not need is undefined.
   Tensor y = {}, x = {};
   bool writes_x = false;
   ReduceOp reduce = ReduceOp::sum;
   int root = 0;
   /// The other rank of a send or recv; -1: all ranks call the operation.
   int peer = -1;
-  /// The result of Backend::allocate(), for so many bytes.
+  /// The memory of Backend::allocate() for this many bytes.
   struct Memory {
     std::size_t bytes = 0;
     intrusive_ptr<Storage> storage = {};
@@ -78,11 +78,11 @@ struct Operation {
 
   /// The calling thread's state, module, step and tag.
   void set_caller();
-  /// x or y, whichever every rank has in the same size; undefined in a barrier.
+  /// Of x and y the one that has the same size on every rank; undefined in a barrier.
   const Tensor& part() const;
 };
 
-/// A dense tensor's memory, nothing of an undefined one.
+/// The memory of a dense tensor; empty for an undefined one.
 Buffer buffer_of(const Tensor& x);
 
 }  // namespace weft::comm

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <exception>
 #include <new>
 #include <system_error>
 #include <utility>
@@ -25,7 +26,7 @@ namespace {
 
 constexpr const char* kOp = "process_group";
 
-// f() in a span, with the operation's tag behind the module path.
+// Runs f() in a span that names the module path and then the operation's tag.
 template <class F>
 void traced(const Operation& operation, F&& f) {
   const std::string& tag = operation.call.tag;
@@ -39,7 +40,7 @@ void traced(const Operation& operation, F&& f) {
   f();
 }
 
-// Who waits finds the tensors with one owner less.
+// Frees the tensors first, so that a thread that waits finds them with one owner less.
 void finish(Operation& operation, std::exception_ptr error) {
   operation.y = operation.x = Tensor();
   operation.work->finish(std::move(error));
@@ -55,7 +56,7 @@ void start(std::thread& thread, F f) {
   }
 }
 
-// Written to by a rank that is gone, a socket would end the process.
+// Writing to a socket of a rank that is gone would end the process.
 void block_sigpipe() {
   sigset_t pipe;
   sigemptyset(&pipe);
@@ -79,7 +80,7 @@ OperationQueue::OperationQueue(Members members, const ProcessGroupOptions& optio
   for (Store* const store : {group_store_.get(), run_store_.get()}) {
     if (store) store->set_timeout(kStoreTimeout);
   }
-  // Before the first operation, for which others may already wait.
+  // The watch starts before the first operation: others may already wait for this rank.
   if (backend_) start(watch_, [this] { watch(); });
 }
 
@@ -88,7 +89,7 @@ OperationQueue::~OperationQueue() {
   {
     const std::lock_guard lock(mutex_);
     quit_ = true;
-    // What has been waited for may go on on its device.
+    // An operation that has been waited for may still run on its device.
     pending = (running_ && !Work(running_->work).done()) || !queue_.empty();
   }
   if (pending) abort("the group was destroyed before this was done; wait() for it first");
@@ -96,6 +97,10 @@ OperationQueue::~OperationQueue() {
   wake_watch_.notify_all();
   if (thread_.joinable()) thread_.join();
   if (watch_.joinable()) watch_.join();
+  // Before backend_ closes its connections. A rank that leaves with an exception has failed.
+  if (backend_ && !failure_ && std::uncaught_exceptions() == 0) {
+    if_told<bool>([&] { return publish_leave(*group_store_, members_.rank, begun_), true; });
+  }
 }
 
 Traffic OperationQueue::traffic() const {
@@ -157,7 +162,7 @@ void OperationQueue::serve() {
     lock.unlock();
     if (error && !aborted) end(explain(*error, operation));
     finish(operation, error ? failure_ : nullptr);
-    if (error) devices_.close();  // then streams go on: who reads what they leave can know it
+    if (error) devices_.close();  // streams go on: only now, as readers can see the error
     lock.lock();
   }
   lock.unlock();
@@ -184,8 +189,7 @@ std::optional<Error> OperationQueue::run(const Operation& operation) {
   return {};
 }
 
-// What works on a device does not notice when another rank has failed: the store may have been
-// told.
+// Work on a device does not notice when another rank has failed, but the store may know.
 void OperationQueue::check_others() {
   const std::optional<Failure> failure = others_.look();
   WEFT_CHECK(!failure, PeerFailed, kOp, "rank ", failure->rank, " failed");
@@ -211,7 +215,7 @@ void OperationQueue::abort(const char* why) noexcept {
   try {
     end(Error(ErrorCode::Comm, kOp, why, __FILE__, __LINE__).with_context(members_.me));
   } catch (const std::bad_alloc&) {
-    if (backend_) backend_->abort();  // which each of the operations then ends by
+    if (backend_) backend_->abort();  // each of the operations then ends with that
     devices_.abort();
   }
 }
@@ -223,20 +227,24 @@ Error OperationQueue::explain(const Error& error, const Operation& operation) {
     absent =
         if_told<std::string>([&] { return absent_ranks(*group_store_, members_, call.number); });
     if (!absent.empty()) absent = " (waiting for " + absent + ')';
+  } else if (error.code() == ErrorCode::PeerFailed && operation.peer < 0) {
+    absent =
+        if_told<std::string>([&] { return rank_that_left(*group_store_, members_, call.number); });
+    if (!absent.empty()) absent = " (" + absent + ')';
   }
   const std::string first = first_failure(error, call, absent);
   return error.with_context(to_string(call) + place_of(call) + " on " + members_.me + absent +
                             (first.empty() ? "" : " (" + first + ')'));
 }
 
-// Ends the backend: of what the store is told the others may only learn the end afterwards.
+// Ends the backend only after the store knows the reason: others may notice only the end.
 std::string OperationQueue::first_failure(const Error& error, const Call& call,
                                           const std::string& absent) {
   const Failure mine{members_.number_in_run(members_.rank), error.what() + absent, to_string(call),
                      call.step, error.code() == ErrorCode::Timeout};
   const FailureReport report(*run_store_, mine, error.code() == ErrorCode::PeerFailed);
   backend_->abort();
-  // All ranks whose operations do not fit find that out by themselves.
+  // Every rank that takes part in a mismatch finds it by itself.
   return error.code() == ErrorCode::Comm ? "" : report.who_was_first();
 }
 
@@ -248,8 +256,8 @@ void OperationQueue::watch() {
       std::max(std::min(options_.slow, options_.timeout / 4) / 4, std::chrono::milliseconds(1));
   Seen seen;
   std::unique_lock lock(mutex_);
-  // A store or a log that fails is no failure of the group, nor does it keep the rest from its
-  // turn.
+  // An error of the store or of the log is no failure of the group, and must not stop the other
+  // steps.
   const auto attempt = [&](const auto& step) {
     if (quit_) return;
     try {
@@ -269,7 +277,7 @@ void OperationQueue::watch() {
 }
 
 void OperationQueue::publish(std::unique_lock<std::mutex>& lock, Seen& seen) {
-  // Who is in an operation, and waits there, keeps nobody waiting by what it does itself.
+  // A rank that waits in an operation does not let others wait because of its own work.
   const char* const busy = running_ ? nullptr : busy_with(rank_of_thread_);
   const Call begun = begun_;
   const bool news = begun.number != seen.published || (busy && busy != seen.published_busy);
@@ -277,7 +285,7 @@ void OperationQueue::publish(std::unique_lock<std::mutex>& lock, Seen& seen) {
   lock.unlock();
   if (news) {
     publish_progress(*group_store_, members_.rank, begun, busy);
-    seen.published = begun.number;  // else the next time
+    seen.published = begun.number;  // not set if publishing failed: then the next time
     seen.published_busy = busy;
   }
   if (busy) run_store_->add(kBusyKey, 1);
@@ -303,7 +311,7 @@ void OperationQueue::warn_of_slow(std::unique_lock<std::mutex>& lock) {
   warned_ = true;
   const Call call = running_->call;
   using Told = std::optional<std::string>;
-  Told whom;  // empty: nobody; nothing: the store does not say
+  Told whom;  // empty: no rank is missing; nullopt: the store does not answer
   if (const int peer = running_->peer; peer >= 0) {
     whom = "rank " + std::to_string(members_.number_in_run(peer));
   } else {
@@ -311,7 +319,7 @@ void OperationQueue::warn_of_slow(std::unique_lock<std::mutex>& lock) {
     whom = if_told<Told>([&] { return absent_ranks(*group_store_, members_, call.number); });
     lock.lock();
   }
-  // Under the lock: once the operation is done its caller's log may be gone.
+  // Under the lock: once the operation is done, its caller's log may be destroyed.
   if (!running_ || running_->call.name != call.name || running_->call.number != call.number) return;
   const ThreadStateGuard as_caller(running_->caller);
   log_warning(detail::concat(to_string(call), ": waiting for ", to_text(options_.slow),

@@ -34,13 +34,13 @@ namespace weft::comm {
 /// wait for another.
 class OperationQueue {
  public:
-  /// `group_store`: keys of this group; `run_store`: the run's first failure. Both are connections
-  /// of the queue's own. A group of one rank has neither, and no backend: its operations are done
-  /// at once.
+  /// `group_store` has the keys of this group, `run_store` the run's first failure. Both
+  /// connections belong to the queue alone. A group of one rank has neither of them, and no
+  /// backend: its operations are done at once.
   OperationQueue(Members members, const ProcessGroupOptions& options,
                  std::unique_ptr<Backend> backend, std::shared_ptr<Store> group_store,
                  std::unique_ptr<Store> run_store);
-  /// Aborts what has not run.
+  /// Aborts the operations that have not run.
   ~OperationQueue();
 
   /// An operation may take this many timeouts, however long others are busy.
@@ -54,9 +54,9 @@ class OperationQueue {
 
   /// Throws Comm when the group has ended.
   Work submit(Operation operation);
-  /// Throws Comm when the group has ended, with the error that ended it; `op`: what was called.
+  /// Throws Comm when the group has ended, with the error that ended it; `op` names the caller.
   void check_alive(const char* op) const;
-  /// Ends the group: nothing runs any more, and all its operations fail with Comm and this text.
+  /// Ends the group: no operation runs any more, and all fail with Comm and this text.
   void abort(const char* why) noexcept;
 
  private:
@@ -68,11 +68,11 @@ class OperationQueue {
   std::string first_failure(const Error& error, const Call& call, const std::string& absent);
   void end(const Error& error);
 
-  // What the watch knows from the last time.
+  // What the watch saw when it looked the last time.
   struct Seen {
-    std::int64_t published = 0;                  // the number of the collective
-    const char* published_busy = nullptr;        // since then
-    Deadline::Clock::time_point began;           // of the operation that ran
+    std::int64_t published = 0;                  // number of the last published collective
+    const char* published_busy = nullptr;        // the busy phase published since
+    Deadline::Clock::time_point began;           // of the operation that was running
     std::optional<std::string> busy_ranks = {};  // what the store said then
   };
   void watch();
@@ -81,7 +81,7 @@ class OperationQueue {
   void warn_of_slow(std::unique_lock<std::mutex>& lock);
 
   const Members members_;
-  const int rank_of_thread_;  // by which its BusyScopes are found
+  const int rank_of_thread_;  // finds its BusyScopes
   const ProcessGroupOptions options_;
   const std::unique_ptr<Backend> backend_;
   const std::shared_ptr<Store> group_store_;
@@ -90,7 +90,7 @@ class OperationQueue {
   mutable std::mutex mutex_;
   std::condition_variable wake_, wake_watch_;
   std::deque<Operation> queue_;
-  std::int64_t collectives_ = 0, messages_ = 0;  // called so far
+  std::int64_t collectives_ = 0, messages_ = 0;  // number of calls
   std::exception_ptr failure_;                   // that ended the group
   std::string failure_text_;
   Traffic traffic_;
@@ -102,7 +102,7 @@ class OperationQueue {
   bool warned_ = false;                              // of running_
   Call begun_;                                       // the last collective
 
-  FailureWatch others_;       // of the first thread
+  FailureWatch others_;       // used only by thread_
   DeviceOperations devices_;  // likewise
   std::thread thread_, watch_;
 };

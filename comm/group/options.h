@@ -9,22 +9,23 @@ namespace weft::comm {
 
 /// How tensors on CUDA devices are sent; tensors on the host always use the group's backend.
 enum class CudaTransport {
-  automatic,  ///< NCCL if all ranks have it and each its own GPU, else staging
+  automatic,  ///< NCCL if all ranks have it and each has a GPU of its own, else staging
   staging,    ///< the backend, on copies in page-locked memory of the host
-  nccl,       ///< NCCL, also for ranks (of several processes) that share a GPU; or Unsupported
+  nccl,       ///< NCCL, also for ranks (of several processes) that share a GPU, or Unsupported
 };
 
 struct ProcessGroupOptions {
-  /// For each operation, from its beginning (the operations before it do not count). While a rank
-  /// of the run is busy (core/runtime/phase.h: BusyScope) the time begins anew, up to 10 times this
-  /// in all.
+  /// For each operation, from its own beginning: earlier operations do not count. While a rank of
+  /// the run is busy (core/runtime/phase.h: BusyScope) the time begins anew, up to 10 times this in
+  /// all.
   std::chrono::milliseconds timeout{120'000};
-  /// A rank that waits longer logs once per operation for which ranks it waits.
+  /// A rank that waits longer than this logs, once per operation, for which ranks it waits.
   std::chrono::milliseconds slow{10'000};
   /// Compare operation, dtype, count and tag of all ranks before any data moves; also switched on
   /// by WEFT_DISTRIBUTED_DEBUG=1.
   bool check_fingerprints = false;
-  /// The same on all ranks. In an operation the tensors of all are on CUDA devices, or of none.
+  /// Must be the same on all ranks. In one operation either all ranks' tensors are on CUDA devices
+  /// or none.
   CudaTransport cuda = CudaTransport::automatic;
 };
 

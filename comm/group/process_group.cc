@@ -24,7 +24,7 @@ namespace weft::comm {
 namespace {
 
 constexpr const char* kOp = "process_group";
-// Beyond this a Deadline would not be sure to fit the clock.
+// A longer Deadline might overflow the clock.
 constexpr std::chrono::milliseconds kLongest{1'000'000'000};
 constexpr std::int64_t kMostObjectBytes = std::int64_t{1} << 30;
 
@@ -55,7 +55,7 @@ void check_defined(const char* op, const char* name, const Tensor& x) {
   WEFT_CHECK(x.defined(), InvalidArgument, op, name, " is an undefined tensor");
 }
 
-// A result beside x: where parts of it come from is counted in x's row-major order.
+// A result beside x must be row-major: its parts are counted in x's row-major order.
 void check_row_major(const char* op, const Tensor& y) {
   WEFT_CHECK(y.is_contiguous(), InvalidArgument, op, described("y", y),
              " is not row-major (strides ", y.strides(), "), which a result beside x must be");
@@ -85,16 +85,16 @@ struct ProcessGroup::Impl {
   int rank() const { return queue->members().rank; }
   int size() const { return queue->members().size(); }
 
-  // What every tensor of an operation must be.
+  // Checks what every tensor of an operation must fulfil.
   void check(const char* op, const char* name, const Tensor& x) const;
-  // y is another tensor than x.
+  // Checks that y is another tensor than x.
   void check_pair(const char* op, const Tensor& y, const Tensor& x) const;
   void check_rank(const char* op, const char* name, int rank) const;
   void check_peer(const char* op, const char* name, int rank) const;
   void check_reduce(const char* op, const Tensor& x, ReduceOp reduce) const;
 
   Work submit(Operation operation, std::initializer_list<const Tensor*> written);
-  // Under the name of what is made of them.
+  // `name`: the operation that it is a part of, for messages.
   Work broadcast(const char* name, const Tensor& x, int root);
   Work all_gather(const char* name, const Tensor& y, const Tensor& x);
 
@@ -211,7 +211,8 @@ ProcessGroup::Tag::~Tag() { tag_of_thread() = std::move(before_); }
 ProcessGroup::ProcessGroup(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
 ProcessGroup::~ProcessGroup() {
-  // In a child of fork() there are no such threads, and what they share is as they left it.
+  // A child of fork() does not have these threads, and what they share is as they left it: so
+  // nothing is destroyed.
   if (impl_->process != fork_count()) static_cast<void>(impl_.release());
 }
 
@@ -389,7 +390,7 @@ Tensor bytes_of(std::string& text, const Shape& shape) {
   return borrow(std::span(reinterpret_cast<std::uint8_t*>(text.data()), text.size()), shape);
 }
 
-// When all ranks know how many these are, so that all of them throw.
+// Called when all ranks know the sizes, so that all of them throw.
 void check_object(const char* op, std::int64_t bytes) {
   WEFT_CHECK(bytes <= kMostObjectBytes, InvalidArgument, op, "objects of ", bytes,
              " bytes; at most ", kMostObjectBytes, " go at once, use a tensor");
@@ -414,7 +415,7 @@ std::vector<std::string> ProcessGroup::all_gather_object(std::string_view object
   std::vector<std::int64_t> lengths(static_cast<std::size_t>(size()));
   impl_->all_gather(op, borrow(std::span(lengths), {size(), 1}), borrow(std::span(&length, 1), {1}))
       .wait();
-  // All of them as long as the longest.
+  // All objects are padded to the longest.
   const std::int64_t longest = std::ranges::max(lengths);
   check_object(op, longest);
   check_object(op, longest * size());
@@ -429,7 +430,7 @@ std::vector<std::string> ProcessGroup::all_gather_object(std::string_view object
   return objects;
 }
 
-// --- Beside the queue ----------------------------------------------------------------------------
+// --- Without the queue ---------------------------------------------------------------------------
 
 void ProcessGroup::monitored_barrier(std::chrono::milliseconds timeout) {
   WEFT_CHECK(timeout.count() >= 1 && timeout <= kLongest, InvalidArgument, "monitored_barrier",
@@ -437,7 +438,8 @@ void ProcessGroup::monitored_barrier(std::chrono::milliseconds timeout) {
   impl_->queue->check_alive("monitored_barrier");
   const int round = impl_->barriers++;
   if (size() == 1) return;
-  // A connection of its own: whoever else asks the store need not wait for all ranks to come.
+  // Uses its own connection, so that others who ask the store need not wait until all ranks have
+  // come.
   const std::unique_ptr<Store> own = impl_->store->duplicate();
   comm::monitored_barrier(*own, impl_->queue->members(), round, timeout);
 }

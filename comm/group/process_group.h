@@ -44,12 +44,12 @@ namespace weft::comm {
 /// The first failure ends the group: queued operations fail with it, too.
 class ProcessGroup {
  public:
-  /// Waits until all ranks have called it; then `make` makes the backend, from `store`, where the
+  /// Waits until all ranks have called it. Then `make` makes the backend from `store`, in which the
   /// ranks also write and read which of them failed first. Throws PeerFailed if a rank fails before
   /// all are connected, Timeout with the ranks that have not come within options.timeout.
   ProcessGroup(BackendMaker make, std::shared_ptr<Store> store, int rank, int size,
                const ProcessGroupOptions& options = {});
-  /// Aborts what has not run.
+  /// Aborts the operations that have not run.
   ~ProcessGroup();
   ProcessGroup(const ProcessGroup&) = delete;
   ProcessGroup& operator=(const ProcessGroup&) = delete;
@@ -64,13 +64,13 @@ class ProcessGroup {
   [[nodiscard]] Work broadcast(const Tensor& x, int root);
   /// avg: for floating dtypes only.
   [[nodiscard]] Work all_reduce(const Tensor& x, ReduceOp op = ReduceOp::sum);
-  /// Only root's x is defined afterwards.
+  /// Only the root's x is defined afterwards.
   [[nodiscard]] Work reduce(const Tensor& x, int root, ReduceOp op = ReduceOp::sum);
   /// y [size, x's shape]: rank r's x becomes y[r].
   [[nodiscard]] Work all_gather(const Tensor& y, const Tensor& x);
   /// y becomes the reduced x[rank]; x [size, y's shape] is undefined afterwards.
   [[nodiscard]] Work reduce_scatter(const Tensor& y, const Tensor& x, ReduceOp op = ReduceOp::sum);
-  /// As all_gather, at root alone; elsewhere y may be undefined.
+  /// Like all_gather, but only for root; y may be undefined elsewhere.
   [[nodiscard]] Work gather(const Tensor& y, const Tensor& x, int root);
   /// y becomes root's x[rank]; elsewhere x may be undefined.
   [[nodiscard]] Work scatter(const Tensor& y, const Tensor& x, int root);
@@ -81,31 +81,32 @@ class ProcessGroup {
   /// Done when all ranks have called it.
   [[nodiscard]] Work barrier();
 
-  /// A tensor on the CPU for values that are reduced again and again: in memory that the backend
-  /// reduces in place, if it has such (shm), else in ordinary memory. All ranks call it, with the
-  /// same shape and dtype; it waits for them. The values are undefined.
+  /// A CPU tensor for values that are reduced again and again. If the backend can reduce in place
+  /// in memory of its own (shm), the tensor is in such memory, else in ordinary memory. All ranks
+  /// call it with the same shape and dtype, and it waits for them. The values are undefined.
   Tensor empty(const Shape& shape, DType dtype = DType::f32);
 
   /// Waits until all ranks have called it. If some do not, rank 0 finds out which ones, and the
   /// others throw Timeout with the missing ranks.
   void monitored_barrier(std::chrono::milliseconds timeout);
-  /// Any bytes; returns root's.
+  /// Sends any bytes; returns root's.
   std::string broadcast_object(std::string_view object, int root);
-  /// Every rank's, by rank.
+  /// Returns the objects of all ranks, by rank.
   std::vector<std::string> all_gather_object(std::string_view object);
 
   /// The group of some of the ranks, in increasing order. All ranks of this group must call it;
   /// ranks that are not in `ranks` get null. Throws InvalidArgument for a rank that does not exist,
-  /// PeerFailed or Timeout as the constructor.
+  /// and PeerFailed or Timeout like the constructor.
   std::shared_ptr<ProcessGroup> subgroup(std::vector<int> ranks);
-  /// The subgroup of all ranks: its operations and this group's do not wait for each other.
+  /// A subgroup of all ranks: its operations do not wait for those of this group, nor the other way
+  /// round.
   std::shared_ptr<ProcessGroup> duplicate();
 
   /// Ends the group at once, from any thread: pending work throws Comm.
   void abort() noexcept;
 
-  /// Shown in spans and messages of the operations that this thread starts while it lives: DDP's
-  /// "bucket 2".
+  /// A text in the spans and messages of the operations that this thread starts while the tag
+  /// lives: DDP's "bucket 2".
   class Tag {
    public:
     explicit Tag(std::string_view text);

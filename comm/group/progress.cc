@@ -8,10 +8,11 @@ namespace weft::comm {
 namespace {
 
 constexpr int kMostShown = 4;
+constexpr const char* kLeft = "left the group";
 
 std::string key_of(int rank) { return "progress/" + std::to_string(rank); }
 
-// The number of the call, a blank, and what messages say of it.
+// A value is the number of the call, a blank, and the text for messages.
 std::int64_t number_in(const std::string& value) {
   std::int64_t number = 0;
   std::from_chars(value.data(), value.data() + value.size(), number);
@@ -35,7 +36,9 @@ std::string absent_ranks(Store& store, const Members& members, std::int64_t numb
     const std::optional<std::string> seen = store.try_get(key_of(r));
     if (seen && number_in(*seen) >= number) continue;
     absent.push_back("rank " + std::to_string(members.number_in_run(r)) +
-                     (seen ? ", last seen in " + text_in(*seen) : ", not seen yet"));
+                     (!seen                               ? ", not seen yet"
+                      : text_in(*seen).starts_with(kLeft) ? ", which " + text_in(*seen)
+                                                          : ", last seen in " + text_in(*seen)));
   }
   std::string text;
   for (std::size_t i = 0; i < absent.size(); ++i) {
@@ -44,6 +47,21 @@ std::string absent_ranks(Store& store, const Members& members, std::int64_t numb
     text += absent[i];
   }
   return text;
+}
+
+void publish_leave(Store& store, int rank, const Call& begun) {
+  publish_progress(store, rank, begun, kLeft);
+}
+
+std::string rank_that_left(Store& store, const Members& members, std::int64_t number) {
+  for (int r = 0; r < members.size(); ++r) {
+    if (r == members.rank) continue;
+    const std::optional<std::string> seen = store.try_get(key_of(r));
+    if (!seen || number_in(*seen) >= number || !text_in(*seen).starts_with(kLeft)) continue;
+    return detail::concat("rank ", members.number_in_run(r), ' ', text_in(*seen),
+                          "; all ranks must make the same calls");
+  }
+  return {};
 }
 
 std::string to_text(std::chrono::milliseconds time) {

@@ -17,7 +17,7 @@ template <class WaitFor>
 bool wait_until_done(Work::State* state, const WaitFor& wait_for) {
   WEFT_CHECK(state, InvalidArgument, kOp,
              "this Work stands for no operation; take the one that the group gave");
-  const WaitScope waiting;  // what this device's worker has to do may be what a rank waits for
+  const WaitScope waiting;  // a rank may wait for work that this device's worker has to do
   std::unique_lock lock(state->mutex);
   WEFT_CHECK(state->done || state->process == fork_count(), Internal, kOp,
              "a thread of the parent process runs this operation; fork() does not copy it");

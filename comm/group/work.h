@@ -36,15 +36,15 @@ class Work {
 
 /// Private to comm/.
 struct Work::State {
-  /// Wakes all waiting threads; null: success.
+  /// Wakes all waiting threads; `failed_by` is null for success.
   void finish(std::exception_ptr failed_by) noexcept;
 
-  const int process = fork_count();  // whose thread runs it
+  const int process = fork_count();  // the process whose thread runs it
   std::mutex mutex;
   std::condition_variable changed;
   bool done = false;
   std::exception_ptr error;
-  /// For tensors on a CUDA device: the results are there after this event. Set before finish().
+  /// For tensors on a CUDA device: the results are ready after this event. Set before finish().
   std::shared_ptr<Event> event;
   Device device;
 };

@@ -1,5 +1,5 @@
-// Collectives by NCCL, on communicators that do not block: each call is asked after until it is
-// queued, so that nothing waits beyond its deadline.
+// Collectives with NCCL, on communicators that do not block: after each call their state is polled
+// until the call is queued, so no call waits beyond its deadline.
 #include <atomic>
 #include <chrono>
 #include <cstddef>
@@ -23,7 +23,7 @@ namespace weft::comm::nccl {
 namespace {
 
 constexpr const char* kName = "nccl";
-// What a communicator may take to end when all its work is done.
+// The time that a communicator may need to end after all its work is done.
 constexpr std::chrono::milliseconds kEnding{5'000};
 
 [[noreturn]] void throw_result(ncclResult_t result, const char* call) {
@@ -53,7 +53,7 @@ ncclDataType_t type_of(DType dtype) {
   WEFT_THROW(Internal, kName, "NCCL has no numbers of type ", dtype);
 }
 
-// NCCL knows no booleans: theirs are the bytes 0 and 1.
+// NCCL has no booleans: they are reduced as the bytes 0 and 1.
 ncclRedOp_t operation_of(ReduceOp op, DType dtype) {
   const bool boolean = dtype == DType::boolean;
   switch (op) {
@@ -146,7 +146,7 @@ class NcclBackend final : public DeviceBackend {
                                operation_of(op, y.dtype), comm_, stream());
     });
   }
-  // A rank's messages to itself go by NCCL, too.
+  // A rank's messages to itself also go through NCCL.
   void gather(const Buffer& x, const Buffer& y, int root, const Deadline& deadline) override {
     group(deadline, [&](const Calls& calls) {
       calls.send(x, root);
@@ -178,7 +178,7 @@ class NcclBackend final : public DeviceBackend {
     WEFT_CHECK(!aborted_, Comm, kName, "rank ", rank(), " aborted this group");
   }
 
-  // f() as a call of that name; returns when it is queued.
+  // Runs f() as the call `name`; returns when it is queued.
   template <class F>
   void run(const char* name, const Deadline& deadline, const F& f) {
     check_aborted();
@@ -195,7 +195,7 @@ class NcclBackend final : public DeviceBackend {
     check_result(result, name);
   }
 
-  // Messages of a group; the first that is refused counts.
+  // The messages of one NCCL group; the error of the first refused one is kept.
   struct Calls {
     NcclBackend& backend;
     ncclResult_t& result;
@@ -220,7 +220,7 @@ class NcclBackend final : public DeviceBackend {
     });
   }
 
-  // In order if nothing has failed, and else at once.
+  // Ends the communicator in order if nothing has failed, else at once.
   void end() noexcept {
     if (!comm_) return;
     try {
@@ -258,7 +258,7 @@ std::string missing() { return {}; }
 #else
 
 cuda::Library& library() {
-  // "libnccl.so.2", of the header's version.
+  // "libnccl.so.2", with the major version of the header.
   static auto* const opened =
       new cuda::Library(("libnccl.so." + std::to_string(NCCL_MAJOR)).c_str());
   return *opened;

@@ -1,5 +1,5 @@
-// NCCL's functions, by their own names in this namespace. As cuBLASLt and cuDNN
-// (kernels/cuda/libraries.h) the library is opened at its first use.
+// NCCL's functions, by their own names in this namespace. The library is opened at its first use,
+// like cuBLASLt and cuDNN (kernels/cuda/libraries.h).
 #pragma once
 
 #include <nccl.h>
@@ -11,7 +11,7 @@
 
 namespace weft::comm::nccl {
 
-/// What keeps the library from being opened; empty: nothing.
+/// Why the library cannot be opened; empty: it can.
 std::string missing();
 
 #ifndef WEFT_EMULATED_CUDA  // the emulator is linked

@@ -3,7 +3,7 @@
 
 namespace {
 
-// As early as the CPU's backend (kernels/cpu/runtime.cc).
+// Registers as early as the CPU backend (kernels/cpu/runtime.cc).
 [[gnu::constructor(101)]] void register_it() { weft::comm::register_nccl(&weft_cuda_nccl); }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cmath>
 #include <functional>
 #include <utility>
 
@@ -15,24 +16,24 @@ class Deadline {
  public:
   using Clock = std::chrono::steady_clock;
 
-  /// `timeout` from now. From 31 years on it is no limit: milliseconds::max() from now would be
-  /// beyond what the clock counts.
+  /// `timeout` from now. 31 years or more mean no limit: now + milliseconds::max() would overflow
+  /// the clock.
   explicit Deadline(std::chrono::milliseconds timeout)
       : at_(Clock::now() + std::clamp(timeout, std::chrono::milliseconds(0),
                                       std::chrono::milliseconds(1'000'000'000'000))) {}
-  /// Whoever waits for it also finds out whether the wait is in vain: passed() calls `check`, which
-  /// may throw, and left() is at most kCheckEvery.
+  /// A thread that waits with this deadline also checks whether the wait is in vain: passed() calls
+  /// `check`, which may throw, and left() is at most kCheckEvery.
   Deadline(std::chrono::milliseconds timeout, std::function<void()> check) : Deadline(timeout) {
     check_ = std::move(check);
   }
-  /// A copy of its present time: later changes of `other` do not count.
+  /// Copies the present time: later changes of `other` do not count.
   Deadline(const Deadline& other) : at_(other.at()), check_(other.check_) {}
   Deadline& operator=(const Deadline& other) {
     move_to(other.at());
     check_ = other.check_;
     return *this;
   }
-  /// As this one, but at most `most` from now.
+  /// Like this one, but at most `most` from now.
   Deadline at_most(std::chrono::milliseconds most) const {
     Deadline sooner = *this;
     sooner.move_to(std::min(at(), Clock::now() + most));
@@ -41,7 +42,7 @@ class Deadline {
 
   static constexpr std::chrono::milliseconds kCheckEvery{200};
 
-  /// From any thread. A thread that waits for it notices when it looks the next time.
+  /// From any thread. A waiting thread notices it when it reads the deadline the next time.
   void move_to(Clock::time_point at) { at_.store(at, std::memory_order_relaxed); }
 
   Clock::time_point at() const { return at_.load(std::memory_order_relaxed); }
@@ -60,5 +61,11 @@ class Deadline {
   std::atomic<Clock::time_point> at_;
   std::function<void()> check_;
 };
+
+/// For messages: the time since `start`, rounded to a tenth of a second.
+inline double seconds_since(Deadline::Clock::time_point start) {
+  const std::chrono::duration<double> passed = Deadline::Clock::now() - start;
+  return std::round(10 * passed.count()) / 10;
+}
 
 }  // namespace weft::comm

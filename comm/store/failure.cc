@@ -10,7 +10,8 @@
 namespace weft::comm {
 namespace {
 
-// A store that is slow does not slow down the work that it is asked beside.
+// A pause is this many times as long as the answer took, so that a slow store does not slow down
+// the work.
 constexpr int kPause = 20;
 constexpr std::chrono::milliseconds kLongestPause{2000};
 constexpr std::size_t kMostPhaseBytes = 1 << 10, kMostCauseBytes = 8 << 10;
@@ -21,7 +22,7 @@ std::string one_line(std::string_view text, std::size_t most) {
   return line;
 }
 
-// Takes "<key> <value>" off the front of `rest`; the last line need not end.
+// Takes "<key> <value>" off the front of `rest`; the last line may lack its line end.
 std::optional<std::string_view> take_line(std::string_view& rest, std::string_view key) {
   const std::string_view line = rest.substr(0, rest.find('\n'));
   rest.remove_prefix(std::min(rest.size(), line.size() + 1));

@@ -21,19 +21,19 @@ namespace weft::comm {
 struct Failure {
   int rank = 0;
   std::string cause;       ///< "killed by signal 9", or the text of an error
-  std::string phase = {};  ///< what it was in: "all_reduce 17 (bucket 2)"; empty: not known
+  std::string phase = {};  ///< in which it was: "all_reduce 17 (bucket 2)"; empty: not known
   std::int64_t step = -1;  ///< of training; -1: not known
   /// It waited for others until its timeout: one of them hangs, but it may not know which one.
   bool timed_out = false;
 };
 
-/// The rank that failed first and knows why, or the launcher for it.
+/// The key of the rank that failed first and knows why; its launcher may write it.
 inline constexpr std::string_view kFailureKey = "failure";
-/// The rank that first lost another one and does not know why: used when nothing appears under
-/// kFailureKey.
+/// The key of the rank that first lost another one and does not know why: used if nothing appears
+/// under kFailureKey.
 inline constexpr std::string_view kLostKey = "failure/lost";
 
-/// What the store holds, in lines, of which the last may be long:
+/// The text in the store. It has lines, of which the last may be long:
 ///   rank 2
 ///   step 5
 ///   timed_out 0
@@ -49,18 +49,18 @@ std::string describe(const Failure& failure);
 /// "rank 1 failed first: killed by signal 9 ...", or "rank 1 was the first to give up: ..."
 std::string as_first(const Failure& failure);
 
-/// Writes it for the whole run, unless another failure is there already; returns the one that is
-/// there now.
+/// Writes the failure for the whole run, unless there is one already; returns the one that is there
+/// now.
 Failure note_failure(Store& store, const Failure& failure, std::string_view key = kFailureKey);
-/// Waits for a failure to be written; nothing if none has been by the deadline.
+/// Waits until a failure is written; returns nothing if none was by the deadline.
 std::optional<Failure> find_failure(Store& store, const Deadline& deadline,
                                     std::string_view key = kFailureKey);
 
-/// What the store of the run may take of the time of a group that fails: for each call, and for
-/// what the launcher or the rank that failed first has yet to write.
+/// How long a failing group may use the store of the run: for each call, and for a text that the
+/// launcher or the rank that failed first has not yet written.
 inline constexpr std::chrono::milliseconds kStoreTimeout{1000};
 
-/// What the store says only makes a message better: nothing where it cannot be asked.
+/// The store's answer only improves a message, so an error of the store is ignored: nothing then.
 template <class Result, class F>
 Result if_told(F&& ask) {
   try {
@@ -70,11 +70,12 @@ Result if_told(F&& ask) {
   }
 }
 
-/// The exception that is being handled, as an error of `op` if it is none of weft's.
+/// The exception that is being handled, as an error of `op` if it is not one of weft's.
 Error caught_error(const char* op);
 
-/// An error while connections were being made: they are closed with it. Whoever sees one of them
-/// closed then finds in the store why this rank leaves, and does not blame this rank.
+/// An error while connections were being made. It keeps them open until the store says why this
+/// rank leaves: another rank that sees its connection closed finds that, and does not blame this
+/// rank.
 class ConnectError : public Error {
  public:
   ConnectError(const Error& error, std::shared_ptr<void> connections)
@@ -86,7 +87,7 @@ class ConnectError : public Error {
   std::shared_ptr<void> connections_;
 };
 
-/// f(), whose exceptions leave as a ConnectError with `connections`.
+/// Runs f(); its exceptions leave as a ConnectError that holds `connections`.
 template <class F>
 auto closing_late(const std::shared_ptr<void>& connections, F&& f) {
   try {
@@ -96,14 +97,15 @@ auto closing_late(const std::shared_ptr<void>& connections, F&& f) {
   }
 }
 
-/// A rank whose work has failed: it notes why, closes its connections, by which the others notice,
-/// and then asks who was the first.
+/// For a rank whose work has failed: it writes why, then closes its connections, by which the
+/// others notice, and then asks which rank was the first.
 class FailureReport {
  public:
-  /// Writes it into the store of the run. `lost_a_rank`: it does not know why that one failed.
+  /// Writes `mine` into the store of the run. `lost_a_rank`: another rank is gone, and it is not
+  /// known why.
   FailureReport(Store& run_store, Failure mine, bool lost_a_rank);
-  /// "rank 1 failed first: killed by signal 9 in forward"; empty if that is this rank, or nobody
-  /// knows. If it lost a rank, waits for up to kStoreTimeout for the reason.
+  /// "rank 1 failed first: killed by signal 9 in forward"; empty if it is this rank, or not known.
+  /// After the loss of a rank, waits for up to kStoreTimeout for the reason.
   std::string who_was_first() const;
 
  private:
@@ -113,11 +115,11 @@ class FailureReport {
   const std::optional<Failure> noted_;
 };
 
-/// Asks the store now and then whether another rank has failed. For one thread.
+/// Asks the store from time to time whether another rank has failed. For one thread.
 class FailureWatch {
  public:
-  /// `rank`: this one's number in the run. Between two questions there are 200 ms; a store that is
-  /// slow has 20 times what it took to answer, but 2 s at most.
+  /// `rank`: this rank's number in the run. It asks every 200 ms; if an answer takes long, the
+  /// pause is 20 times that, but at most 2 s.
   FailureWatch(Store* run_store, int rank) : run_store_(run_store), rank_(rank) {}
   /// Often returns without asking. A store that does not answer says nothing.
   std::optional<Failure> look();

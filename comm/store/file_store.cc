@@ -24,16 +24,17 @@ using std::chrono::milliseconds;
 
 constexpr const char* kOp = "store";
 
-// The file: kMagic, how often it has been rewritten (u64), and records of two lengths (u32), the
-// key and the value. A value's length may be kErased instead, and no value follows.
+// The file: kMagic, how many times it has been rewritten (u64), and records. A record is two
+// lengths (u32), the key and the value. The value's length may be kErased instead; then no value
+// follows.
 constexpr std::string_view kMagic = "weft store file 1\n";
 constexpr std::uint32_t kErased = 0xffffffff;
 constexpr std::size_t kFileHeadBytes = kMagic.size() + sizeof(std::uint64_t);
 constexpr std::size_t kRecordHeadBytes = 2 * sizeof(std::uint32_t);
-// At least the longest record.
+// Not less than the longest record.
 constexpr std::size_t kMostReadBytes = 2 * Store::kMostValueBytes;
-// A longer file is rewritten when half of it has been replaced: ranks note their progress for as
-// long as they run.
+// A longer file is rewritten when half of it is outdated: ranks publish their progress as long as
+// they run.
 constexpr off_t kLongLog = 1 << 20;
 
 [[noreturn]] void fail(const char* action, const std::string& path, int error) {
@@ -48,13 +49,13 @@ auto retry(const F& call) {
   return result;
 }
 
-// Or -1, and errno.
+// Returns -1 and sets errno on failure.
 int open_file(const std::string& path, int flags) {
   return retry([&] { return ::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | flags, 0600); });
 }
 
-// Growing sleeps. Nothing that works on every file system, NFS above all, tells when another
-// machine has written.
+// Sleeps for growing times. No notification works on every file system (above all not on NFS) when
+// another machine has written.
 class Pause {
  public:
   void sleep(const Deadline& deadline) {
@@ -68,7 +69,7 @@ class Pause {
 
 class FileLock {
  public:
-  // `kind` is LOCK_SH or LOCK_EX. Does not wait: a stopped process may hold it.
+  // `kind` is LOCK_SH or LOCK_EX. Does not wait: a stopped process may hold the lock.
   FileLock(int fd, int kind, const std::string& path)
       : fd_(retry([&] { return ::flock(fd, kind | LOCK_NB); }) == 0 ? fd : -1) {
     if (fd_ < 0 && errno != EWOULDBLOCK) fail("lock", path, errno);
@@ -88,7 +89,7 @@ class FileLock {
 }  // namespace
 
 struct FileStore::Impl {
-  // Takes what open_file() gave.
+  // `file` is the result of open_file().
   Impl(std::string p, int file) : path(std::move(p)), fd(file) {
     if (fd < 0) fail("open", path, errno);
     try {
@@ -100,7 +101,7 @@ struct FileStore::Impl {
   }
   ~Impl() { ::close(fd); }
 
-  // In /tmp the name may have been taken by another user.
+  // In /tmp another user may have taken the name.
   void check_owner() const {
     const struct stat found = status();
     WEFT_CHECK(S_ISREG(found.st_mode), Io, kOp, path, " is no regular file, no place for a store");
@@ -116,7 +117,7 @@ struct FileStore::Impl {
     return found;
   }
 
-  // f() with the file locked, after all that others wrote has been read; nothing while another
+  // Runs f() with the file locked, after reading everything that others wrote; nothing if another
   // process has the lock.
   template <class F>
   auto try_locked(int kind, const F& f) -> std::optional<decltype(f())> {
@@ -136,7 +137,7 @@ struct FileStore::Impl {
     }
   }
 
-  // What follows is called under the lock.
+  // Everything below is called under the lock.
 
   void read_on() {
     if (!read_head()) return;
@@ -149,12 +150,12 @@ struct FileStore::Impl {
       while (take_record(rest)) {
       }
       const std::size_t used = bytes.size() - rest.size();
-      if (used == 0) return;  // at the end, or before what a killed writer did not finish
+      if (used == 0) return;  // at the end, or at a record that a killed writer did not finish
       end += static_cast<off_t>(used);
     }
   }
 
-  // Whether it is there: the file may be empty yet.
+  // Whether there is a head: the file may still be empty.
   bool read_head() {
     const std::string head = read(0, kFileHeadBytes);
     const std::string_view magic = std::string_view(head).substr(0, kMagic.size());
@@ -174,7 +175,7 @@ struct FileStore::Impl {
     return true;
   }
 
-  // Whether there was a whole one.
+  // Takes a record; false if there is no complete one.
   bool take_record(std::string_view& bytes) {
     if (bytes.size() < kRecordHeadBytes) return false;
     std::uint32_t sizes[2];
@@ -201,15 +202,15 @@ struct FileStore::Impl {
     return found->second;
   }
 
-  // Is read back by the next call.
+  // The next call reads it back.
   void append(const std::string& key, const std::optional<std::string_view>& value) {
     if (end == 0) rewrite();
     if (end > kLongLog && end > 2 * static_cast<off_t>(all_records().size())) rewrite();
-    if (::ftruncate(fd, end) < 0) fail("cut", path, errno);  // what a killed writer left
+    if (::ftruncate(fd, end) < 0) fail("cut", path, errno);  // left by a killed writer
     write(end, record(key, value));
   }
 
-  // The head comes last: who is killed before leaves a file that is none.
+  // Writes the head last: a writer that is killed before leaves a file without a head.
   void rewrite() {
     const std::string records = all_records();
     if (::ftruncate(fd, 0) < 0) fail("cut", path, errno);
@@ -256,8 +257,8 @@ struct FileStore::Impl {
   const std::string path;
   const int fd;
   std::mutex mutex;
-  off_t end = 0;               // up to where it has been read
-  std::uint64_t rewrites = 0;  // of the file, when it was read
+  off_t end = 0;               // the file has been read up to here
+  std::uint64_t rewrites = 0;  // of the file when it was read
   std::unordered_map<std::string, std::string> values;
 };
 
@@ -281,7 +282,7 @@ bool FileStore::in_place() const noexcept {
 }
 
 void FileStore::remove() {
-  // Whoever replaces it holds the lock, too: none removes what another has just made.
+  // A rank that replaces the file holds the lock, too, so no rank removes a new file of another.
   impl_->locked(LOCK_EX, Deadline(timeout()), [&] {
     if (in_place() && ::unlink(impl_->path.c_str()) < 0) fail("remove", impl_->path, errno);
     return true;

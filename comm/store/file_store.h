@@ -1,4 +1,4 @@
-// A store in a file that all ranks see.
+// A store in a file that all ranks can open.
 #pragma once
 
 #include <memory>
@@ -8,19 +8,20 @@
 
 namespace weft::comm {
 
-/// A log of what was set, appended under a lock (flock), mode 0600. Waits by polling, at most every
-/// 20 ms. Only remove() removes the file; processes that have it open can go on using it.
+/// The file is a log of all changes, appended under a lock (flock), with mode 0600. Waits by
+/// polling, at most every 20 ms. Only remove() removes the file; processes that have it open can go
+/// on using it.
 class FileStore final : public Store {
  public:
-  /// Makes the file if it is not there. Throws Io when it can neither be made nor opened, belongs
-  /// to another user, or may be written by one; the first call throws Io if the file is not a
-  /// store.
+  /// Makes the file if it does not exist. Throws Io if it can neither be made nor opened, if it
+  /// belongs to another user, or if another user may write it. The first call throws Io if the file
+  /// is not a store.
   explicit FileStore(std::string path);
   ~FileStore() override;
 
   /// Null when there is no file.
   static std::unique_ptr<FileStore> open(const std::string& path);
-  /// Whether this is still the file that is found under its path.
+  /// Whether the path still leads to this file.
   bool in_place() const noexcept;
   /// Removes the file from its path, if it is still there. Throws Io.
   void remove();
@@ -38,7 +39,7 @@ class FileStore final : public Store {
   std::string do_set_once(const std::string& key, std::string_view value, const Deadline&) override;
   bool do_erase(const std::string& key, const Deadline&) override;
 
-  std::shared_ptr<Impl> impl_;  // of duplicates too: no call holds it while it waits
+  std::shared_ptr<Impl> impl_;  // shared with duplicates; no call holds it while it waits
 };
 
 }  // namespace weft::comm

@@ -20,7 +20,7 @@ std::int64_t sum_with(const std::string& key, const std::optional<std::string>& 
   return sum;
 }
 
-// The lock is held here and in put().
+// Here and in put() the caller holds the lock.
 std::optional<std::string> KeyTable::look_up(const std::string& key) const {
   const auto found = values_.find(key);
   if (found == values_.end()) return std::nullopt;

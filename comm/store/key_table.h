@@ -14,24 +14,25 @@
 
 namespace weft::comm {
 
-/// Store::add: what `value`, that of `key`, becomes. Throws InvalidArgument if it is no number.
+/// Store::add: the new value of `key`, whose value is `value`. Throws InvalidArgument if that is
+/// not a number.
 std::int64_t sum_with(const std::string& key, const std::optional<std::string>& value,
                       std::int64_t delta);
 
-/// What MemoryStore shows and TcpStoreServer serves. Its calls are those of Store and thread-safe;
-/// they check no lengths.
+/// MemoryStore and TcpStoreServer use it. Its calls are those of Store and thread-safe, but check
+/// no lengths.
 class KeyTable {
  public:
   void set(const std::string& key, std::string_view value);
   std::optional<std::string> find(const std::string& key) const;
-  /// Until it is there; nothing if the deadline passed.
+  /// Waits for the key; returns nothing if the deadline passed.
   std::optional<std::string> wait(const std::string& key, const Deadline& deadline) const;
   std::int64_t add(const std::string& key, std::int64_t delta);
   std::string set_once(const std::string& key, std::string_view value);
   bool erase(const std::string& key);
 
-  /// Calls `changed` after each set, add and set_once from now on, in their thread and under the
-  /// table's lock; null: no more.
+  /// From now on calls `changed` after each set, add and set_once, in the calling thread and under
+  /// the table's lock; null ends this.
   void observe(std::function<void()> changed);
 
  private:

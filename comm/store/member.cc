@@ -39,7 +39,7 @@ std::string name_space(const char* path) {
 std::optional<std::int64_t> process_start(std::int64_t pid) {
   std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
   const std::string text{std::istreambuf_iterator<char>(file), {}};
-  // Fields 3 to 22 follow the name in parentheses, which may hold anything.
+  // Fields 3 to 22 follow the name in parentheses, which may contain any character.
   const std::size_t name_end = text.rfind(')');
   if (name_end == std::string::npos) return std::nullopt;
   std::istringstream fields(text.substr(name_end + 1));
@@ -110,7 +110,7 @@ bool same_network(const Member& a, const Member& b) {
 bool has_ended(const Member& member) {
   const Member here = this_member(0, "");
   if (member.boot != here.boot) return member.host == here.host;
-  // Without /proc, or where that hides other users' processes, nothing is known.
+  // Without /proc, or if it hides other users' processes, nothing is known.
   if (member.pids != here.pids || here.start == 0) return false;
   const bool of_another_user = ::kill(static_cast<pid_t>(member.pid), 0) != 0 && errno == EPERM;
   return !of_another_user && process_start(member.pid) != member.start;

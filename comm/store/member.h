@@ -1,4 +1,4 @@
-// Member: a rank of a run, with what distinguishes its process from any other.
+// Member: a rank of a run, with the data that distinguishes its process from all others.
 #pragma once
 
 #include <cstdint>
@@ -11,12 +11,12 @@ namespace weft::comm {
 struct Member {
   int rank = 0;
   std::string host;     ///< its name, for messages
-  std::string boot;     ///< of the kernel
+  std::string boot;     ///< the kernel's boot id
   std::string pids;     ///< the PID namespace
   std::string network;  ///< the network namespace
   std::int64_t pid = 0, start = 0;
   std::string address;     ///< on which its data sockets listen
-  std::string invocation;  ///< of the rendezvous: differs between two in one process
+  std::string invocation;  ///< of the rendezvous: differs between two calls in one process
 
   bool operator==(const Member&) const = default;
 };
@@ -32,11 +32,11 @@ Member parse_member(std::string_view text);
 std::string describe(const Member& member);
 
 bool same_process(const Member& a, const Member& b);
-/// Whether they reach each other on loopback.
+/// Whether they can reach each other on loopback.
 bool same_network(const Member& a, const Member& b);
 /// Whether `member` is known to have ended: there is no such process here, or its host has been
-/// booted since. False for other hosts, other PID namespaces and other users' processes, about
-/// which nothing is known.
+/// booted since. False for other hosts, other PID namespaces and other users' processes: nothing is
+/// known about these.
 bool has_ended(const Member& member);
 
 /// When process `pid` began, in clock ticks since the boot; nothing if there is no such process, or

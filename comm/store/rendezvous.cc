@@ -18,21 +18,21 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr const char* kOp = "init_process_group";
-// Whoever waits for a key looks so often at what may end the wait besides.
+// While a rank waits for a key, it checks this often for other reasons to end the wait.
 constexpr milliseconds kLook{200};
-// Between two looks for the file that rank 0 makes.
+// The time between two checks for the file that rank 0 makes.
 constexpr milliseconds kFilePause{20};
-// How long rank 0, which may host the store, stays until the others have read why they fail.
+// Rank 0 may host the store: how long it stays for the others to read why they fail.
 constexpr milliseconds kReadTime{2000};
 constexpr std::size_t kMostNamed = 16;
 
 // The keys:
 //   rendezvous/rank/2   the process that is rank 2
-//   rendezvous/setup    what must be the same on all ranks, by the first
+//   rendezvous/setup    what must be the same on all ranks; the first rank writes it
 //   rendezvous/count    how many ranks have come
-//   rendezvous/full     nothing, by the last to come; or by anybody why the run cannot be
-//   rendezvous/verdict  by rank 0: nothing, or the code and text of the error that all throw
-//   rendezvous/read/2   rank 2 knows of the error
+//   rendezvous/full     empty, by the last rank to come; or by any rank why the run cannot start
+//   rendezvous/verdict  by rank 0: empty, or the code and text of the error that all throw
+//   rendezvous/read/2   rank 2 has read the error
 constexpr const char* kSetup = "rendezvous/setup";
 constexpr const char* kCount = "rendezvous/count";
 constexpr const char* kFull = "rendezvous/full";
@@ -42,7 +42,7 @@ std::string read_key(int rank) { return "rendezvous/read/" + std::to_string(rank
 
 struct Verdict {
   ErrorCode code = ErrorCode::InvalidArgument;
-  std::string text;  // empty: go
+  std::string text;  // empty: no error
 };
 
 std::string to_text(const Verdict& verdict) {
@@ -58,15 +58,15 @@ Verdict parse_verdict(const std::string& text) {
 
 class Rendezvous {
  public:
-  /// `in_place` says whether the others still look for the store where it was found.
+  /// `in_place` says whether the store is still where the others look for it.
   Rendezvous(std::shared_ptr<Store> store, const Joining& joining, std::function<bool()> in_place)
       : store_(std::move(store)), joining_(joining), in_place_(std::move(in_place)) {}
 
-  /// Takes this rank's place, unless another process has it: that one, then.
+  /// Takes this rank's place; if another process has it, returns that process.
   std::optional<Member> claim();
-  /// For a place that another process has.
+  /// Fails because another process has this rank's place.
   [[noreturn]] void refuse(const Member& holder, const std::string& remedy);
-  /// Null when the store is no more in its place.
+  /// Null if the store is no longer in its place.
   std::shared_ptr<Store> complete(const Deadline& deadline);
 
  private:
@@ -130,7 +130,7 @@ std::shared_ptr<Store> Rendezvous::complete(const Deadline& deadline) {
   throw Error(verdict.code, kOp, verdict.text, __FILE__, __LINE__);
 }
 
-// Rank 0's.
+// Called by rank 0.
 Verdict Rendezvous::judge(const Deadline& deadline) {
   try {
     const std::optional<std::string> full = await(kFull, deadline);
@@ -143,7 +143,7 @@ Verdict Rendezvous::judge(const Deadline& deadline) {
   }
 }
 
-// Rank 0's.
+// Called by rank 0.
 void Rendezvous::publish(const Verdict& verdict) {
   keys_->set(kVerdict, to_text(verdict));
   if (verdict.text.empty()) return;
@@ -153,10 +153,10 @@ void Rendezvous::publish(const Verdict& verdict) {
   }
 }
 
-// Throws Timeout; nothing when the store is no more in its place.
+// Throws Timeout; returns nothing if the store is no longer in its place.
 std::optional<std::string> Rendezvous::await(const std::string& key, const Deadline& deadline) {
   for (;;) {
-    // Asked before the key: rank 0 gives its verdict, and then removes the file.
+    // Checked before the key: rank 0 writes its verdict before it removes the file.
     const bool in_place = in_place_();
     if (auto value = keys_->wait(key, Deadline(deadline.left(kLook)))) return value;
     if (!in_place) return std::nullopt;
@@ -169,7 +169,8 @@ std::optional<std::string> Rendezvous::await(const std::string& key, const Deadl
   }
 }
 
-// All ranks have come. Which of them the others cannot reach; nothing if they can.
+// Called when all ranks have come. Names a rank that the others cannot reach; empty if there is
+// none.
 std::string Rendezvous::unreachable() {
   std::vector<Member> members;
   for (int r = 0; r < joining_.size; ++r) members.push_back(parse_member(keys_->get(rank_key(r))));
@@ -194,9 +195,8 @@ std::string Rendezvous::missing() {
     const std::optional<std::string> text = keys_->try_get(rank_key(r));
     if (!text || has_ended(parse_member(*text))) absent.push_back(r);
   }
-  const auto waited = std::chrono::ceil<std::chrono::seconds>(Deadline::Clock::now() - start_);
   const std::string place =
-      detail::concat(" at ", store_->describe(), " within ", waited.count(), " s");
+      detail::concat(" at ", store_->describe(), " within ", seconds_since(start_), " s");
   if (absent.empty()) return "all ranks have come, but rank 0 does not answer" + place;
   std::string names;
   for (std::size_t i = 0; i < absent.size() && i < kMostNamed; ++i) {
@@ -208,14 +208,14 @@ std::string Rendezvous::missing() {
                         "; start all, with the same address and world size");
 }
 
-// Takes the file away when rank 0 is done with it, or gone.
+// Removes the file when rank 0 is done with it, or has ended.
 class FileRemover {
  public:
   FileRemover(const std::shared_ptr<FileStore>& file, bool mine) : file_(*file), mine_(mine) {}
   ~FileRemover() {
     try {
       if (mine_ || abandoned()) file_.remove();
-    } catch (const std::exception&) {  // then the next run does it
+    } catch (const std::exception&) {  // then the next run removes it
     }
   }
   FileRemover(const FileRemover&) = delete;

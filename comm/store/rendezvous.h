@@ -12,15 +12,15 @@
 
 namespace weft::comm {
 
-/// What a process brings.
+/// What a process brings to the rendezvous.
 struct Joining {
   Member me;
   int size = 1;
   std::string backend;
 };
 
-/// Writes this rank's name and waits until all ranks have done so. Returns the store with the run's
-/// keys: `store`, or a part of it if a process joins there once more. Throws
+/// Publishes this rank's process and waits until all ranks have done so. Returns the store with the
+/// run's keys: `store`, or a part of it if a process joins there once more. Throws
 ///   InvalidArgument  a rank has joined twice (on both, as long as others are missing), with
 ///                    another world size or backend, or listens where others cannot reach it
 ///   Timeout          naming the ranks that have not come
@@ -28,12 +28,13 @@ struct Joining {
 std::shared_ptr<Store> join(const std::shared_ptr<Store>& store, const Joining& joining,
                             const Deadline& deadline);
 
-/// The process that joined as rank `rank`, in the store that join() returned; nothing if nobody
-/// did.
+/// The process that joined as rank `rank`, from the store that join() returned; nothing if no
+/// process did.
 std::optional<Member> member_of(Store& run_store, int rank);
 
-/// The same as join() in a file, which rank 0 makes, and removes when all have opened it. A file
-/// left by a process that has ended is replaced. `timeout` becomes the store's.
+/// Like join(), with the store in a file. Rank 0 makes the file, and removes it when all have
+/// opened it. A file that was left by a process that has ended is replaced. `timeout` becomes the
+/// store's.
 std::shared_ptr<Store> join_in_file(const std::string& path, const Joining& joining,
                                     std::chrono::milliseconds timeout, const Deadline& deadline);
 

@@ -25,13 +25,13 @@ using std::chrono::milliseconds;
 constexpr const char* kOp = "socket";
 // The kernel takes the smaller of this and net.core.somaxconn.
 constexpr int kBacklog = 4096;
-// One address that swallows packets must not use up the time of the others.
+// One address that does not answer must not use up the time of the others.
 constexpr milliseconds kMostPerAttempt{10'000};
 constexpr milliseconds kFirstPause{5}, kLongestPause{200};
 
 std::string reason(int error) {
-  // Not by std::generic_category(): UBSan checks its virtual call with a descriptor, and of these
-  // there may be none.
+  // Not std::generic_category(): UBSan checks its virtual call by opening a descriptor, and there
+  // may be no free one.
   const char* const text = ::strerrordesc_np(error);
   return (text ? text : "unknown error") + (" (errno " + std::to_string(error) + ")") +
          (error == EMFILE ? "; ulimit -n allows more" : "");
@@ -43,15 +43,15 @@ std::string place(const std::string& host, int port) {
 
 struct Resolved {
   std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> addresses{nullptr, freeaddrinfo};
-  std::string failure;  // why there are none
+  std::string failure;  // why there are no addresses
 };
 
-// May ask a name server, for as long as resolv.conf lets it.
+// May ask a name server, for as long as resolv.conf allows.
 Resolved resolve(const std::string& host, int port) {
   const addrinfo hints{.ai_flags = AI_NUMERICSERV, .ai_socktype = SOCK_STREAM};
   addrinfo* found = nullptr;
   const int error = getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found);
-  // Also where no /etc/hosts says so (RFC 6761, 6.3).
+  // Also if no /etc/hosts defines it (RFC 6761, 6.3).
   if (error != 0 && host == "localhost") return resolve("127.0.0.1", port);
   Resolved result;
   result.addresses.reset(found);
@@ -64,13 +64,13 @@ Socket open_socket(const addrinfo& address) {
       ::socket(address.ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, address.ai_protocol));
 }
 
-// Small messages go out at once. A socket that refuses the option works all the same.
+// Small messages are sent at once. A socket that refuses the option still works.
 void set_no_delay(const Socket& socket) {
   const int on = 1;
   ::setsockopt(socket.fd(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
 }
 
-// Whether one of `events` came by then.
+// Whether one of `events` came before the deadline.
 bool wait_for(const Socket& socket, short events, const Deadline& deadline) {
   for (;;) {
     pollfd poll{socket.fd(), events, 0};
@@ -81,8 +81,8 @@ bool wait_for(const Socket& socket, short events, const Deadline& deadline) {
   }
 }
 
-// A connection to an own free port may be one of the socket with itself: both ends are bound to it,
-// and nobody else can listen there any more.
+// A connection to a free port of this machine may connect the socket to itself: both ends have that
+// port, and no server can listen there any more.
 bool connected_to_itself(const Socket& socket) {
   sockaddr_storage here{}, there{};
   socklen_t here_size = sizeof here, there_size = sizeof there;
@@ -94,7 +94,7 @@ bool connected_to_itself(const Socket& socket) {
                     reinterpret_cast<const char*>(&there));
 }
 
-// 0, or why not.
+// Returns 0, or the error.
 int try_connect(const Socket& socket, const addrinfo& address, const Deadline& deadline) {
   if (::connect(socket.fd(), address.ai_addr, address.ai_addrlen) < 0) {
     if (errno != EINPROGRESS && errno != EINTR) return errno;
@@ -116,8 +116,8 @@ bool is_loopback(const sockaddr& address) {
          IN6_IS_ADDR_LOOPBACK(&reinterpret_cast<const sockaddr_in6&>(address).sin6_addr);
 }
 
-// Moves all `size` bytes by `step(offset)`, which is send or recv; `done` says what has become of
-// them.
+// Moves all `size` bytes with `step(offset)`, which is send or recv; `done` says in errors what was
+// done with them.
 template <class Step>
 void transfer(const Socket& socket, std::size_t size, short events, const Deadline& deadline,
               const std::string& who, const char* done, const Step& step) {
@@ -156,7 +156,7 @@ Socket listen_on(const std::string& host, int port) {
   int error = 0;
   for (const addrinfo* address = resolved.addresses.get(); address; address = address->ai_next) {
     Socket socket = open_socket(*address);
-    // A port whose last owner has just gone may be taken again; one that is in use may not.
+    // A port whose last owner has just ended may be used again; a port in use may not.
     const int on = 1;
     if (socket.valid() &&
         ::setsockopt(socket.fd(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) == 0 &&
@@ -164,7 +164,8 @@ Socket listen_on(const std::string& host, int port) {
         ::listen(socket.fd(), kBacklog) == 0) {
       return socket;
     }
-    // Of several addresses (::1, 127.0.0.1) the one in use is what the user can do something about.
+    // Of several addresses (::1, 127.0.0.1), report the one in use: the user can do something about
+    // it.
     if (error != EADDRINUSE) error = errno;
   }
   const char* remedy = error == EADDRINUSE
@@ -209,7 +210,7 @@ Socket connect_to(const std::string& host, int port, const Deadline& deadline, b
                ", or it cannot be reached from here");
     WEFT_CHECK(!deadline.passed(), Timeout, kOp, "nobody to connect to on ", place(host, port),
                " within the time: ", failure);
-    // Nothing tells when somebody begins to listen.
+    // There is no notification when a server begins to listen.
     std::this_thread::sleep_for(deadline.left(pause));
   }
 }
@@ -221,7 +222,7 @@ std::optional<Socket> accept_from(const Socket& listening, const Deadline& deadl
       set_no_delay(socket);
       return socket;
     }
-    // The connection may have gone meanwhile, or been taken by another thread.
+    // The connection may have ended meanwhile, or another thread may have accepted it.
     const bool again = errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR ||
                        errno == ECONNABORTED || errno == EPROTO;
     WEFT_CHECK(again, Comm, kOp, "cannot accept a connection: ", reason(errno));

@@ -35,7 +35,7 @@ std::optional<std::string> Store::wait(std::string_view key, const Deadline& dea
       if (auto value = do_get(checked, Deadline(deadline.left()))) return value;
       if (deadline.passed()) return std::nullopt;
     } catch (const Error& error) {
-      // A store that does not answer for a moment has until the deadline, too.
+      // A store that does not answer for a moment is asked again until the deadline.
       if (error.code() != ErrorCode::Timeout || deadline.passed()) throw;
     }
   }
@@ -45,9 +45,8 @@ std::string Store::get(std::string_view key, const Deadline& deadline) {
   const auto start = Deadline::Clock::now();
   std::optional<std::string> value = wait(key, deadline);
   if (value) return *std::move(value);
-  const std::chrono::duration<double> waited = Deadline::Clock::now() - start;
-  WEFT_THROW(Timeout, kOp, "nobody has set '", key, "' in ", describe(), " within ", waited.count(),
-             " s");
+  WEFT_THROW(Timeout, kOp, "nobody has set '", key, "' in ", describe(), " within ",
+             seconds_since(start), " s");
 }
 
 std::optional<std::string> Store::try_get(std::string_view key) {

@@ -1,4 +1,5 @@
-// Store: keys and values that all ranks of a run see, through which they find each other.
+// Store: keys and values that all ranks of a run can read and write; they find each other through
+// it.
 #pragma once
 
 #include <chrono>
@@ -31,12 +32,12 @@ class Store {
   std::string get(std::string_view key, const Deadline& deadline);
   /// As get(), but returns nothing when the deadline has passed.
   std::optional<std::string> wait(std::string_view key, const Deadline& deadline);
-  /// Nothing where the key has not been set.
+  /// Returns nothing if the key has not been set.
   std::optional<std::string> try_get(std::string_view key);
   /// Adds to the decimal number under the key (0 if there is none) and returns the sum. Throws
   /// InvalidArgument if the value is not a number.
   std::int64_t add(std::string_view key, std::int64_t delta);
-  /// Sets the key unless it has been set; returns the value that it has then.
+  /// Sets the key unless it has been set; returns the value after that.
   std::string set_once(std::string_view key, std::string_view value);
   /// Returns whether the key was set.
   bool erase(std::string_view key);
@@ -54,7 +55,7 @@ class Store {
  protected:
   // Keys and values have been checked.
   virtual void do_set(const std::string& key, std::string_view value, const Deadline&) = 0;
-  /// Nothing if the deadline passed.
+  /// Returns nothing if the deadline passed.
   virtual std::optional<std::string> do_get(const std::string& key, const Deadline&) = 0;
   virtual std::optional<std::string> do_try_get(const std::string& key, const Deadline&) = 0;
   virtual std::int64_t do_add(const std::string& key, std::int64_t delta, const Deadline&) = 0;
@@ -92,7 +93,7 @@ class PrefixStore final : public Store {
 class MemoryStore final : public Store {
  public:
   MemoryStore();
-  /// Shows the keys of `table`, which `place` describes.
+  /// Gives access to the keys of `table`; `place` describes them.
   MemoryStore(std::shared_ptr<KeyTable> table, std::string place);
 
   std::unique_ptr<Store> duplicate() const override;

@@ -36,7 +36,7 @@ constexpr const char* kOp = "store";
 
 // --- What goes over the wire ---------------------------------------------------------------------
 //
-// Frames: a length (u32) and so many bytes.
+// Frames: a length (u32), then that many bytes.
 //   hello    kGreeting, the token                              first of all
 //   request  Operation (u8), length of the key (u32), the key, and
 //            the value (set, set_once), what to add (i64), or milliseconds to wait (i64, get)
@@ -58,7 +58,7 @@ void append(std::string& bytes, T number) {
   bytes.append(reinterpret_cast<const char*>(&number), sizeof number);
 }
 
-// Takes a number, or so many bytes, from the front; nothing when they are not there.
+// Takes a number, or a number of bytes, from the front; nothing if there are too few.
 template <class T>
 std::optional<T> take(std::string_view& bytes) {
   if (bytes.size() < sizeof(T)) return std::nullopt;
@@ -93,7 +93,7 @@ std::string reply(const std::optional<std::string>& value) {
   return value ? reply(Status::ok, *value) : reply(Status::nothing);
 }
 
-// In a time that does not tell how much of it is right.
+// Takes a time that does not reveal how much of the token is right.
 bool same_token(std::string_view a, std::string_view b) {
   unsigned char difference = a.size() != b.size();
   for (std::size_t i = 0; i < std::min(a.size(), b.size()); ++i) {
@@ -115,12 +115,12 @@ void check_token(const std::string& host, const std::string& token) {
 
 constexpr milliseconds kLongestWait{1'000'000'000};
 constexpr std::ptrdiff_t kMostStrangers = 1000;
-// For so long nobody is sent away to make room: a client says hello as soon as it is connected, but
-// on a loaded machine it may be interrupted just then.
+// No client is dropped to make room before this time: a client says hello as soon as it is
+// connected, but on a loaded machine it may be interrupted just then.
 constexpr milliseconds kTimeToSpeak{200};
 constexpr milliseconds kAcceptPause{100};
-// Between two looks at those that are there already: who has said hello is not pushed out by who
-// comes after.
+// Accepts at most this many before the present connections are served again, so that later clients
+// do not push out one that has said hello.
 constexpr std::ptrdiff_t kAcceptsPerTurn = 64;
 constexpr std::size_t kReadBytes = std::size_t{1} << 16;
 
@@ -135,7 +135,7 @@ struct Connection {
   Socket socket;
   bool known = false;  // has given the token
   Deadline speaks_by{kTimeToSpeak}, hello_by;
-  std::string in, out;  // what has come and is not handled; what is to be sent
+  std::string in, out;  // received and not yet handled; still to be sent
   std::optional<Wait> waiting;
   bool close_after_reply = false;
   bool closed = false;
@@ -168,7 +168,7 @@ struct TcpStoreServer::Impl {
 
   void wake_up() const noexcept {
     const std::uint64_t one = 1;
-    static_cast<void>(!::write(wake.fd(), &one, sizeof one));  // fails when it is set already
+    static_cast<void>(!::write(wake.fd(), &one, sizeof one));  // fails if it is set already
   }
 
   void run() noexcept {
@@ -176,9 +176,9 @@ struct TcpStoreServer::Impl {
     set_thread_name("store");
     try {
       while (!quit) turn();
-      end_waits();  // by what was set just before
+      end_waits();  // answers for keys that were set just before
     } catch (...) {
-      // No memory even to poll. The clients are told by the end of their connections.
+      // There is not even memory to poll. The clients notice the end of their connections.
     }
     connections.clear();
     listening = Socket();
@@ -208,7 +208,7 @@ struct TcpStoreServer::Impl {
   }
 
   static short events_of(const Connection& c) {
-    if (c.waiting) return POLLRDHUP;  // what it sends before the answer stays where it is
+    if (c.waiting) return POLLRDHUP;  // not POLLIN: requests before the answer stay in the socket
     return c.out.empty() ? POLLIN : POLLOUT;
   }
 
@@ -222,7 +222,7 @@ struct TcpStoreServer::Impl {
     return time;
   }
 
-  // Whatever goes wrong with a connection, no memory for it included, ends that one alone.
+  // An error of a connection, even lack of memory for it, ends only that connection.
   template <class F>
   static void guarded(Connection& c, const F& f) noexcept {
     try {
@@ -252,7 +252,7 @@ struct TcpStoreServer::Impl {
     }
   }
 
-  // Handles what has come, one frame after the other, as long as the answers go out.
+  // Handles the received frames one after the other, as long as the answers can be sent.
   void advance(Connection& c) {
     flush(c);
     while (!c.closed && !c.waiting && c.out.empty()) {
@@ -312,7 +312,7 @@ struct TcpStoreServer::Impl {
     }
   }
 
-  // Whether the request is one.
+  // Whether the request is valid.
   bool answer(Connection& c, Operation operation, const std::string& key, std::string_view rest) {
     switch (operation) {
       case Operation::set:
@@ -349,7 +349,7 @@ struct TcpStoreServer::Impl {
       if (!c->waiting) continue;
       guarded(*c, [&](Connection& waiting) {
         end_wait(waiting);
-        advance(waiting);  // what it has sent meanwhile
+        advance(waiting);  // requests sent meanwhile
       });
     }
   }
@@ -371,12 +371,12 @@ struct TcpStoreServer::Impl {
         connections.push_back(std::make_unique<Connection>(*std::move(socket), options.hello_time));
       }
     } catch (...) {
-      make_room();  // no descriptor or memory left
+      make_room();  // no descriptor or memory is left
     }
   }
 
-  // Where nobody can be sent away yet, whoever waits to be accepted would make poll() return at
-  // once, again and again.
+  // Makes room for a connection. If no client may be dropped yet, accepting pauses: else poll()
+  // would return at once, again and again, because of the client that waits.
   bool make_room() noexcept {
     const bool made = drop_oldest_stranger();
     if (!made) accept_again = Deadline(kAcceptPause);
@@ -399,8 +399,8 @@ struct TcpStoreServer::Impl {
   const Socket wake;  // an eventfd: a key was set, or it is time to quit
   std::atomic<bool> quit{false};
   std::atomic<std::size_t> clients{0};
-  // The thread's own.
-  std::vector<std::unique_ptr<Connection>> connections;  // in the order of their coming
+  // Used only by the thread.
+  std::vector<std::unique_ptr<Connection>> connections;  // in the order of arrival
   std::vector<pollfd> polls;
   std::string buffer;
   Deadline accept_again{milliseconds(0)};
@@ -430,7 +430,7 @@ void TcpStoreServer::wait_for_clients_to_leave(const Deadline& deadline) const {
 
 namespace {
 
-// The server answers a get when its time is over, and the answer needs a moment.
+// The server answers a get when its time is over; the answer itself needs a moment.
 constexpr milliseconds kAnswerTime{2000};
 
 struct Answer {
@@ -456,7 +456,7 @@ struct TcpStore::Impl {
                             owner.empty() ? "at " : " at ", tcp_url(host, port))),
         socket(greet(deadline, is_listening)) {}
 
-  // A new connection, in which the server knows this client.
+  // Makes a new connection and sends the token.
   Socket greet(const Deadline& deadline, bool is_listening) const {
     Socket connected = within(name, [&] { return connect_to(host, port, deadline, is_listening); });
     const Answer answer = within("its handshake", [&] {
@@ -494,11 +494,11 @@ struct TcpStore::Impl {
   std::mutex mutex;
   std::condition_variable free;
   bool busy = false;
-  std::string failure;  // what the connection was lost by, for good
-  Socket socket;        // for the one whose turn it is; none after a call that was cut short
+  std::string failure;  // why the connection is lost for good
+  Socket socket;        // taken by the call whose turn it is; empty after a call that was cut short
 };
 
-// One call at a time has the connection.
+// Only one call at a time uses the connection.
 class TcpStore::Turn {
  public:
   Turn(Impl& impl, const Deadline& deadline) : impl_(impl) {
@@ -534,8 +534,8 @@ class TcpStore::Turn {
   }
 
  private:
-  // Who is cut short anywhere in it leaves a connection on which nothing can follow. The next call
-  // makes another one if the server was only slow; what was asked for is not asked again.
+  // After a call that was cut short the connection cannot be used. If the server was only slow, the
+  // next call makes a new one; the request itself is not repeated.
   Answer guarded_exchange(const std::string& request, const Deadline& deadline) {
     Socket socket = std::move(impl_.socket);
     try {

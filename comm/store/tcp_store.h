@@ -8,25 +8,25 @@
 
 namespace weft::comm {
 
-/// Serves a store from its own thread until it is destroyed. Frames and keys are bounded; the
-/// connection of a client that sends anything else, or nothing, is closed and disturbs no other.
+/// Serves a store from its own thread until it is destroyed. Frames and keys are bounded. If a
+/// client sends anything else, or nothing, only its own connection is closed.
 class TcpStoreServer {
  public:
   struct Options {
     std::string host = "127.0.0.1";
-    int port = 0;       ///< 0: a free one
-    std::string token;  ///< what clients must know; empty: nothing
-    /// The connection of a client that has not sent the token by then is closed.
+    int port = 0;       ///< 0: any free port
+    std::string token;  ///< what clients must know; empty: no token
+    /// The connection of a client that has not sent the token within this time is closed.
     std::chrono::milliseconds hello_time{10'000};
   };
 
-  /// Throws Comm when it cannot listen there, InvalidArgument without a token on other addresses
-  /// than loopback.
+  /// Throws Comm if it cannot listen there, InvalidArgument for an address other than loopback
+  /// without a token.
   explicit TcpStoreServer(Options options);
   ~TcpStoreServer();
 
   int port() const;
-  /// The served keys, without a connection.
+  /// The served keys, accessed without a connection.
   std::unique_ptr<Store> store() const;
   /// Returns when no client is connected, or at the deadline.
   void wait_for_clients_to_leave(const Deadline& deadline) const;
@@ -37,15 +37,15 @@ class TcpStoreServer {
 };
 
 /// A client. Throws Timeout if no server listens there by the deadline, InvalidArgument if the
-/// server refuses the token, or without a token on other addresses than loopback. A get() that the
-/// server does not answer ends up to 2 s after its deadline.
+/// server refuses the token, or for an address other than loopback without a token. A get() that
+/// the server does not answer ends up to 2 s after its deadline.
 ///
 /// After a call that the server has not answered in time (Timeout) the next one makes a new
-/// connection. Whether the server has done what it was asked for, or does it later, is not known
-/// then: a set() may come after a later one, an add() that is called again may count twice.
+/// connection. Then it is not known whether the server has done the first request, or will do it
+/// later: its set() may come after a newer one, and an add() that is called again may count twice.
 class TcpStore final : public Store {
  public:
-  /// `owner`: who hosts it, for messages, as "rank 0".
+  /// `owner`: who hosts it, for messages, for example "rank 0".
   TcpStore(std::string host, int port, std::string token, const Deadline& deadline,
            std::string owner = "");
   ~TcpStore() override;

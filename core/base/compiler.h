@@ -1,7 +1,7 @@
-// What weft needs of the compiler. Every public header includes this one, itself or by another.
+// What weft needs from the compiler. Every public header includes this one, directly or indirectly.
 //
-// Where something is missing, an include of a file that is not there says so and ends the
-// compilation: after an #error, hundreds of other errors would follow.
+// If something is missing, an include of a file that does not exist reports it and ends the
+// compilation. After an #error, hundreds of other errors would follow.
 #pragma once
 
 // clang-format off

@@ -12,7 +12,7 @@
 namespace weft {
 namespace {
 
-// Digits alone, no sign, no blank; -1 for anything else.
+// Only digits are accepted, no sign and no blank; -1 for anything else.
 int parse_index(std::string_view text) {
   int value = -1;
   if (text.empty() || text.front() < '0' || text.front() > '9') return -1;
@@ -20,7 +20,7 @@ int parse_index(std::string_view text) {
   return error == std::errc() && end == text.data() + text.size() ? value : -1;
 }
 
-constinit std::atomic<int> host_devices{0};  // 0: nobody has asked yet
+constinit std::atomic<int> host_devices{0};  // 0: not determined yet
 constinit std::mutex host_devices_mutex;
 
 int host_devices_from_environment() {

@@ -12,7 +12,7 @@ namespace weft {
 
 enum class DeviceType : std::uint8_t { cpu, cuda };
 
-/// Most devices of one kind, virtual CPU devices too.
+/// The most devices of one kind, including virtual CPU devices.
 inline constexpr int kMaxDevices = 64;
 
 struct Device {
@@ -21,8 +21,8 @@ struct Device {
 
   constexpr Device() = default;
   constexpr Device(DeviceType t, int i = 0) : type(t), index(i) {}
-  /// "cpu", "cuda", "cuda:1". Throws InvalidArgument for another text; whether such a device
-  /// exists is checked where it is used.
+  /// Reads "cpu", "cuda", "cuda:1". Throws InvalidArgument for another text. Whether such a device
+  /// exists is only checked when it is used.
   Device(std::string_view text);
   Device(const char* text) : Device(std::string_view(text)) {}
   Device(const std::string& text) : Device(std::string_view(text)) {}
@@ -38,15 +38,16 @@ struct Device {
 std::string to_string(Device device);
 std::ostream& operator<<(std::ostream& out, Device device);
 
-/// The CPU's name as the system tells it; "unknown" where it tells none.
+/// The CPU's name as reported by the system; "unknown" if it reports none.
 const std::string& cpu_model();
 
-/// Number of virtual CPU devices: the last set_host_devices(), else WEFT_HOST_DEVICES, else 1.
-/// Each has its own allocator accounting and memory limit, and its share of the cores. Throws
-/// InvalidArgument when the variable holds anything but a number from 1 to kMaxDevices.
+/// Number of virtual CPU devices: the last set_host_devices(), else WEFT_HOST_DEVICES, else 1. Each
+/// has its own allocator accounting and memory limit, and its share of the cores. Throws
+/// InvalidArgument if the variable is not a number from 1 to kMaxDevices.
 int host_device_count();
 namespace detail {
-/// Makes it n, unless check() throws; so_far is 0 if nobody has asked for the number.
+/// Sets the number to n, unless check() throws; so_far is 0 if the number has not been determined
+/// yet.
 void change_host_device_count(int n, void (*check)(int so_far, int n));
 }  // namespace detail
 

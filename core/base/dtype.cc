@@ -7,7 +7,7 @@
 namespace weft {
 namespace {
 
-// In the order of promotion: of two types the later one wins.
+// In the order of promotion: the result is the later of the two types.
 constexpr std::array kByRank = {DType::boolean, DType::u8,  DType::i32, DType::i64,
                                 DType::bf16,    DType::f32, DType::f64};
 

@@ -63,8 +63,8 @@ const char* to_string(DType dtype);
 std::ostream& operator<<(std::ostream& out, DType dtype);
 /// The inverse of to_string. Throws InvalidArgument.
 DType parse_dtype(std::string_view text);
-/// The dtype an operation on both computes in (PyTorch's promotion between tensors of equal rank:
-/// bool < u8 < i32 < i64 < bf16 < f32 < f64).
+/// The dtype in which an operation on both computes (PyTorch's promotion between tensors of equal
+/// rank: bool < u8 < i32 < i64 < bf16 < f32 < f64).
 DType promote(DType a, DType b);
 
 namespace detail {
@@ -103,40 +103,41 @@ struct DTypeOf<bool> {
 template <class T>
 inline constexpr DType dtype_of = detail::DTypeOf<T>::value;
 
-/// The type sums and intermediate values of T are kept in: f32 for bf16, i64 for small integers.
+/// The type for sums and intermediate values of T: f32 for bf16, i64 for small integers.
 template <class T>
 using accumulate_t = std::conditional_t<std::is_same_v<T, bf16>, float,
                                         std::conditional_t<std::is_integral_v<T>, std::int64_t, T>>;
 
 namespace detail {
-/// value without its fraction as an integer To. What To does not hold becomes its nearest value,
-/// NaN becomes 0. C++ leaves these undefined, and processors and GPUs differ.
+/// Converts value to the integer type To without its fraction. A value outside To's range becomes
+/// the nearest value of To, NaN becomes 0. C++ leaves these cases undefined, and processors and
+/// GPUs differ.
 template <class To, class From>
 WEFT_HD To saturate_cast(From value) {
   constexpr To least = std::numeric_limits<To>::min(), most = std::numeric_limits<To>::max();
   constexpr auto low = static_cast<From>(least);
   constexpr From above = 2 * static_cast<From>(most / 2 + 1);
-  if constexpr (sizeof(To) == 8) {  // which baseline processors do not convert in vectors
+  if constexpr (sizeof(To) == 8) {  // baseline processors have no vector conversion to 64 bits
     if (value >= low && value < above) return static_cast<To>(value);
     return value != value ? To(0) : (value < low ? least : most);
   } else {
-    // Without a branch, and converted only what fits: so that loops vectorise.
+    // Without branches, and converts only values that fit, so that loops vectorise.
     constexpr bool exact = std::numeric_limits<To>::digits <= std::numeric_limits<From>::digits;
     constexpr From high =
         exact ? static_cast<From>(most) : above * (1 - std::numeric_limits<From>::epsilon() / 2);
     const From bounded = value > low ? (value < high ? value : high) : low;
     const To whole = static_cast<To>(bounded);
-    if constexpr (std::is_unsigned_v<To>) return whole;  // 0 is where NaN went
+    if constexpr (std::is_unsigned_v<To>) return whole;  // NaN has become 0
     const To saturated = !exact && value >= above ? most : whole;
     return value != value ? To(0) : saturated;
   }
 }
 }  // namespace detail
 
-/// The conversion between element types, everywhere: to bool asks for != 0 (NaN is true), to a
-/// floating type rounds to nearest even. A floating value loses its fraction on the way to an
-/// integer type, and saturates: beyond the type's range it becomes its nearest value, and NaN 0. An
-/// integer keeps its lowest bits, as in PyTorch.
+/// The one conversion between element types. To bool: x != 0 (NaN is true). To a floating type:
+/// rounds to nearest even. From a floating to an integer type: drops the fraction and saturates, so
+/// a value beyond the type's range becomes its nearest value, and NaN becomes 0. Between integers:
+/// keeps the lowest bits, as in PyTorch.
 template <class To, class From>
 WEFT_HD To element_cast(From value) {
   if constexpr (std::is_same_v<From, bf16>)
@@ -166,7 +167,7 @@ decltype(auto) dispatch_all(DType dtype, F&& f) {
   WEFT_THROW(Internal, "dispatch", "unknown dtype ", static_cast<int>(dtype));
 }
 
-/// As dispatch_all for f32, f64 and bf16; anything else is a Dtype error of `op`.
+/// Like dispatch_all, but only for f32, f64 and bf16; throws a Dtype error of `op` for others.
 template <class F>
 decltype(auto) dispatch_floating(DType dtype, const char* op, F&& f) {
   switch (dtype) {

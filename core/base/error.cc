@@ -7,8 +7,8 @@
 namespace weft {
 namespace {
 
-// What the compiler calls a file, relative to the source root. Headers come through an include
-// folder: ".../_virtual_includes/core/weft/core/base/shape.h".
+// The compiler's name of a file, relative to the source root. Headers come from an include folder:
+// ".../_virtual_includes/core/weft/core/base/shape.h".
 std::string place(std::string_view file, int line) {
   constexpr std::string_view folder = "weft/";
   if (const auto at = file.rfind("/weft/"); at != std::string_view::npos) {
@@ -84,7 +84,7 @@ Error Error::with_context(std::string_view context) const {
 
 namespace {
 
-// With the exception being handled inside it.
+// Throws an Error in which the exception being handled is nested.
 [[noreturn]] void throw_nested(ErrorCode code, std::string_view text, std::string_view context,
                                SourceLine place) {
   std::throw_with_nested(

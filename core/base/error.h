@@ -1,4 +1,4 @@
-// The one exception type of weft and the macros that raise it.
+// weft's only exception type and the macros that throw it.
 #pragma once
 
 #include <concepts>
@@ -32,25 +32,25 @@ enum class ErrorCode {
 /// "Shape", "OutOfMemory" ...
 const char* to_string(ErrorCode code);
 
-/// Every failure weft reports. what() reads
+/// Every failure that weft reports. what() reads
 ///   [conv2d] input channels: got 3, weight expects 16 (x [8,3,32,32], w [16,16,3,3])
 ///   in layer1.0.conv1 at tensor/conv.cc:41
-/// on one line. The module path is there when the calling thread is inside a module's forward; the
-/// end says where the failed work was done, if within() was told:
+/// on one line. It contains the module path if the calling thread is inside a module's forward. The
+/// end says where the failed work was done, if within() was used:
 ///   ... at tensor/conv.cc:41 in replica on cpu:1, rank 2
 class Error : public std::runtime_error {
  public:
   Error(ErrorCode code, std::string_view op, std::string_view message, const char* file, int line);
 
   ErrorCode code() const { return code_; }
-  /// The operation or room that refused: "conv2d", "safetensors".
+  /// The operation or room that failed: "conv2d", "safetensors".
   const std::string& op() const { return op_; }
   /// "tensor/conv.cc:41", relative to the source root.
   const std::string& where() const { return where_; }
   /// "replica on cpu:1, rank 2": what within() added, innermost first; usually empty.
   const std::string& context() const { return context_; }
 
-  /// The same error with `context` behind its text.
+  /// The same error with `context` added to the end of its text.
   Error with_context(std::string_view context) const;
 
  private:
@@ -63,8 +63,8 @@ class Error : public std::runtime_error {
   std::string context_;
 };
 
-/// A line of a source file. As an argument's default, here() is the line of the call. In place of
-/// std::source_location, which clang has from version 16 on.
+/// A line of a source file. As the default of an argument, here() is the line of the call. Replaces
+/// std::source_location, which clang has only from version 16 on.
 struct SourceLine {
   const char* file;
   int line;
@@ -75,15 +75,15 @@ struct SourceLine {
   }
 };
 
-/// To be called in a catch block: rethrows the exception with `context` in its text, which says
-/// where it happened ("replica on cpu:1", "rank 2", "stage 1"). Code, op and place of an Error
-/// stay. Any other exception becomes an Error with its text, op "exception" and the place of this
-/// call; its code is OutOfMemory for std::bad_alloc, else Library: not weft's code. The original is
-/// nested in it, for std::rethrow_if_nested.
+/// Must be called in a catch block: rethrows the exception with `context` in its text, which says
+/// where it happened ("replica on cpu:1", "rank 2", "stage 1"). Code, op and place of an Error stay
+/// the same. Any other exception becomes an Error with its text, op "exception" and the place of
+/// this call; its code is OutOfMemory for std::bad_alloc, else Library: it is not weft's code. The
+/// original is nested in it, for std::rethrow_if_nested.
 [[noreturn]] void rethrow_within(std::string_view context, SourceLine place = SourceLine::here());
 
-/// f(), whose exceptions leave through rethrow_within(). Costs nothing without an exception:
-/// `context` is a text, or a function that makes one and is called only then.
+/// Runs f(); its exceptions leave through rethrow_within(). Costs nothing without an exception:
+/// `context` is a text, or a function that makes the text and is only called for an exception.
 ///   within([&] { return "replica on " + to_string(device); }, [&] { return replica(x); });
 template <class Context, class F>
 decltype(auto) within(const Context& context, F&& f, SourceLine place = SourceLine::here()) {

@@ -1,5 +1,5 @@
-// Reference counting without a control block: tensors, storages and tape nodes are freed in the
-// thread that lets go last, with one atomic per copy.
+// Reference counting without a control block: tensors, storages and tape nodes are freed by the
+// thread that drops the last reference, with one atomic operation per copy.
 #pragma once
 
 #include <atomic>
@@ -52,7 +52,7 @@ class intrusive_ptr {
   explicit operator bool() const { return p_ != nullptr; }
   void reset() { intrusive_ptr().swap(*this); }
   void swap(intrusive_ptr& other) noexcept { std::swap(p_, other.p_); }
-  /// Gives up the pointer without letting go of its reference.
+  /// Gives up the pointer but keeps its reference counted.
   T* release() { return std::exchange(p_, nullptr); }
   friend bool operator==(const intrusive_ptr& a, const intrusive_ptr& b) { return a.p_ == b.p_; }
 

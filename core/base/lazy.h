@@ -1,4 +1,4 @@
-// An object made at its first use, which may be in several threads at once.
+// An object that is made at its first use, possibly by several threads at once.
 #pragma once
 
 #include <atomic>
@@ -8,7 +8,7 @@
 
 namespace weft {
 
-/// Owns a T, or nothing yet. Looking at it is one load.
+/// Owns a T, or nothing yet. Access is a single load.
 template <class T>
 class Lazy {
  public:
@@ -23,8 +23,8 @@ class Lazy {
   T* operator->() const { return get(); }
   explicit operator bool() const { return get() != nullptr; }
 
-  /// The object; make() -> std::unique_ptr makes it if there is none. Threads that call at once get
-  /// the same one; those that the others made are dropped.
+  /// Returns the object; if there is none, make() makes it and returns a std::unique_ptr. Threads
+  /// that call this at the same time get the same object; the other threads' objects are dropped.
   template <class Make>
   T& get_or_make(Make&& make) {
     if (T* const present = get()) return *present;
@@ -37,7 +37,7 @@ class Lazy {
     return *mine.release();
   }
 
-  /// While no other thread can look.
+  /// Only while no other thread can access it.
   void reset() { delete object_.exchange(nullptr, std::memory_order_acq_rel); }
 
  private:

@@ -8,7 +8,7 @@ namespace weft {
 
 std::string nearest(const std::string& word, const std::vector<std::string>& known) {
   std::string best;
-  // Half of the letters wrong is a different word.
+  // A word with half of its letters different is another word.
   std::size_t best_distance = word.size() / 2;
   for (const std::string& candidate : known) {
     std::vector<std::size_t> row(candidate.size() + 1);
@@ -28,7 +28,7 @@ std::string nearest(const std::string& word, const std::vector<std::string>& kno
   }
   const std::size_t letters = word.find_first_not_of('-');
   if (!best.empty() || letters == std::string::npos) return best;
-  // Whoever types --steps for --limit-steps, or --nproc for --nproc-per-node.
+  // For a user who types --steps for --limit-steps, or --nproc for --nproc-per-node.
   const std::string end = word.substr(letters - std::min<std::size_t>(letters, 1)),
                     begin = word + '-';
   const auto longer = std::ranges::find_if(

@@ -1,4 +1,4 @@
-// The known word that an unknown one probably means.
+// Finds the known word that an unknown one probably means.
 #pragma once
 
 #include <string>

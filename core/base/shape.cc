@@ -53,7 +53,7 @@ std::int64_t numel(const Shape& shape) {
   bool overflow = false;
   for (std::int64_t d : shape) overflow |= __builtin_mul_overflow(n, d, &n);
   if (overflow) [[unlikely]] {
-    // A zero anywhere makes the tensor empty, whatever the other sizes multiply to.
+    // If any size is zero the tensor is empty, even if the product of the others overflows.
     if (std::find(shape.begin(), shape.end(), 0) != shape.end()) return 0;
     throw_too_large(shape, "shape");
   }

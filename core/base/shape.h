@@ -1,4 +1,4 @@
-// Dims: the inline vector that shapes, strides and dimension lists are made of.
+// Dims: the inline vector for shapes, strides and lists of dimensions.
 #pragma once
 
 #include <algorithm>
@@ -14,7 +14,7 @@
 
 namespace weft {
 
-/// Most dimensions a tensor may have. Inline storage: a shape never touches the heap.
+/// The most dimensions of a tensor. They are stored inline, so a shape needs no heap memory.
 inline constexpr int kMaxDims = 8;
 
 class Dims {
@@ -55,35 +55,36 @@ class Dims {
 using Shape = Dims;
 using Strides = Dims;
 
-/// Number of elements: the product, 1 for a scalar's empty shape.
+/// Number of elements: the product of the sizes, 1 for the empty shape of a scalar.
 std::int64_t numel(const Shape& shape);
-/// Row-major strides, in elements. Throws Shape where they do not fit in 64 bits.
+/// Row-major strides, in elements. Throws Shape if they do not fit in 64 bits.
 Strides contiguous_strides(const Shape& shape);
 /// Strides of an [N,C,H,W] shape stored as N,H,W,C.
 Strides channels_last_strides(const Shape& shape);
-/// numpy's rule: align right, 1 stretches. Throws Shape, naming op and both shapes.
+/// numpy's rule: shapes are aligned at the right, and a size of 1 stretches. Throws Shape, naming
+/// op and both shapes.
 Shape broadcast_shapes(const Shape& a, const Shape& b, const char* op);
 
-// --- What a user gives: dimensions, and sizes that are to be added or multiplied -----------------
+// --- Checks of user input: dimensions, and sizes that are to be added or multiplied --------------
 /// Maps a dimension in [-ndim, ndim) to [0, ndim). Throws Shape.
 int normalize_dim(std::int64_t dim, int ndim, const char* op);
-/// Throws Shape unless no size is negative and the row-major strides fit in 64 bits. The sizes of
-/// any of the dimensions can then be multiplied; an empty dimension counts as one here, so that
-/// this is also true of the others.
+/// Throws Shape unless no size is negative and the row-major strides fit in 64 bits. Then any
+/// product of the sizes fits, too. An empty dimension counts as 1 here, so that this is also true
+/// for the other dimensions.
 void check_shape(const Shape& shape, const char* op);
 
 namespace detail {
 [[noreturn]] void throw_overflow(std::int64_t a, const char* sign, std::int64_t b, const char* op);
 }
 
-/// a + b. Throws Shape where it does not fit in 64 bits.
+/// a + b. Throws Shape if it does not fit in 64 bits.
 inline std::int64_t checked_add(std::int64_t a, std::int64_t b, const char* op) {
   std::int64_t sum;
   if (__builtin_add_overflow(a, b, &sum)) [[unlikely]]
     detail::throw_overflow(a, " + ", b, op);
   return sum;
 }
-/// a * b. Throws Shape where it does not fit in 64 bits.
+/// a * b. Throws Shape if it does not fit in 64 bits.
 inline std::int64_t checked_mul(std::int64_t a, std::int64_t b, const char* op) {
   std::int64_t product;
   if (__builtin_mul_overflow(a, b, &product)) [[unlikely]]

@@ -68,7 +68,7 @@ SimdLevel simd_level() {
   const int level = level_in_use.load(std::memory_order_relaxed);
   if (level != kUnset) [[likely]]
     return static_cast<SimdLevel>(level);
-  // Not stored: set_simd_level() by another thread might be overwritten.
+  // Not stored here: that could overwrite a set_simd_level() of another thread.
   return best_simd_level();
 }
 

@@ -29,14 +29,14 @@ namespace {
 constexpr std::size_t KiB = 1024;
 constexpr std::size_t MiB = 1024 * KiB;
 
-// PyTorch's constants (c10/cuda/CUDACachingAllocator). A segment is what the driver gives; it is
+// PyTorch's constants (c10/cuda/CUDACachingAllocator). A segment is memory from the driver; it is
 // split into blocks.
-constexpr std::size_t kUnit = 512;              // every block is a multiple of this
-constexpr std::size_t kSmallSize = 1 * MiB;     // up to here a request comes from the small lists
-constexpr std::size_t kSmallSegment = 2 * MiB;  // which are fed by segments of this size
-constexpr std::size_t kMidSize = 10 * MiB;      // larger ones share segments up to here
-constexpr std::size_t kMidSegment = 20 * MiB;   // of this size
-constexpr std::size_t kSegmentRounding = 2 * MiB;  // and have a segment of their own above
+constexpr std::size_t kUnit = 512;                 // every block is a multiple of this
+constexpr std::size_t kSmallSize = 1 * MiB;        // requests up to this size use the small lists
+constexpr std::size_t kSmallSegment = 2 * MiB;     // the small lists get segments of this size
+constexpr std::size_t kMidSize = 10 * MiB;         // larger requests share segments up to this size
+constexpr std::size_t kMidSegment = 20 * MiB;      // size of a shared segment
+constexpr std::size_t kSegmentRounding = 2 * MiB;  // of segments for one larger request
 constexpr std::size_t kLargestRequest = std::size_t{1} << 47;
 
 std::size_t round_up(std::size_t bytes, std::size_t step) {
@@ -49,7 +49,8 @@ std::size_t segment_bytes(std::size_t size) {
   return round_up(size, kSegmentRounding);
 }
 
-// Under AddressSanitizer host memory that is in no storage may not be touched, although it is ours.
+// AddressSanitizer then reports any access to host memory that is in no storage, although it is
+// ours.
 void poison([[maybe_unused]] const void* p, [[maybe_unused]] std::size_t bytes) {
 #if defined(WEFT_ASAN)
   ASAN_POISON_MEMORY_REGION(p, bytes);
@@ -61,26 +62,13 @@ void unpoison([[maybe_unused]] const void* p, [[maybe_unused]] std::size_t bytes
 #endif
 }
 
-// "4.00 MiB"
-std::string human(std::size_t bytes) {
-  if (bytes < KiB) return std::to_string(bytes) + " B";
-  const char* const units[] = {"KiB", "MiB", "GiB", "TiB"};
-  std::size_t unit = KiB;
-  int i = 0;
-  while (i < 3 && bytes / unit >= 1024) unit *= 1024, ++i;
-  char text[32];
-  const std::size_t hundredths = (bytes % unit) * 100 / unit;
-  std::snprintf(text, sizeof text, "%zu.%02zu %s", bytes / unit, hundredths, units[i]);
-  return text;
-}
-
-// Where an empty storage points: no null, which stands for "no tensor" in kernels.
+// The address of an empty storage: not null, because null means "no tensor" in kernels.
 alignas(256) constinit char empty_storage[1] = {};
 
 class DeviceAllocator;
 
-// Another stream that works on a block. Lives on the block's list while the storage does, then,
-// with its event recorded, on the allocator's list of waits, then among the spare ones.
+// Another stream that works on a block. It is on the block's list while the storage lives, then,
+// with a recorded event, on the allocator's list of waits, then on the list of spare ones.
 struct StreamUse : Pooled {
   Stream stream;
   std::unique_ptr<Event> event;
@@ -95,7 +83,7 @@ namespace detail {
 struct Block : Pooled {
   char* data = nullptr;
   std::size_t size = 0;
-  std::size_t charged = 0;  // of it counted as in use: the request, rounded
+  std::size_t charged = 0;  // bytes counted as in use: the request, rounded
   Block* before = nullptr;  // neighbours in the segment
   Block* after = nullptr;
   Block* previous_free = nullptr;
@@ -107,7 +95,7 @@ struct Block : Pooled {
   bool is_free = false;
   bool small = false;
 
-  bool is_whole() const { return !before && !after; }  // a segment
+  bool is_whole() const { return !before && !after; }  // the block is a whole segment
 };
 
 }  // namespace detail
@@ -116,9 +104,9 @@ namespace {
 
 using detail::Block;
 
-// Free blocks by size. Bins are one unit wide below 64 units and 1/32 of an octave above; in a bin
-// the blocks ascend by size, so the first that is large enough is the best fit. Of equal ones the
-// latest freed comes first: it may still be in the processor's caches.
+// Free blocks by size. Bins are one unit wide below 64 units and 1/32 of an octave above. In a bin
+// the blocks are sorted by size, so the first large enough one is the best fit. Among equal ones
+// the last freed comes first: it may still be in the processor's caches.
 class FreeBlocks {
  public:
   void insert(Block* block) {
@@ -142,7 +130,7 @@ class FreeBlocks {
     block->is_free = false;
   }
 
-  /// The smallest block of at least `size` bytes, or null; stays in the lists.
+  /// The smallest block of at least `size` bytes, or null; it stays in the lists.
   Block* best_fit(std::size_t size) const {
     const int bin = bin_of(size);
     for (Block* block = bins_[bin]; block; block = block->next_free) {
@@ -166,7 +154,7 @@ class FreeBlocks {
  private:
   static constexpr int kExact = 64;  // bins of one unit
   static constexpr int kPerOctave = 32;
-  static constexpr int kOctaves = 34;  // beyond kLargestRequest
+  static constexpr int kOctaves = 34;  // enough for more than kLargestRequest
   static constexpr int kBins = kExact + kPerOctave * kOctaves;
   static_assert(kBins % 64 == 0);
 
@@ -195,17 +183,17 @@ class FreeBlocks {
 
 }  // namespace
 
-// The free blocks of one stream, or of one pool. Work on a stream is in order, so a block that was
-// freed there may at once be handed out there again.
+// The free blocks of one stream, or of one pool. Work on a stream runs in order, so a block that
+// was freed there can be reused there at once.
 struct detail::StreamLists {
   enum class Use { stream, pool, closed_pool };
 
   DeviceAllocator* owner = nullptr;
   void* handle = nullptr;
   Use use = Use::stream;
-  StreamLists* from = nullptr;  // of a pool: whose free blocks it may take over
+  StreamLists* from = nullptr;  // for a pool: the stream whose free blocks it may take over
   std::size_t bytes = 0;        // of all its blocks
-  std::size_t unused = 0;       // of them in no storage
+  std::size_t unused = 0;       // bytes of blocks that are in no storage
   FreeBlocks small;
   FreeBlocks large;
   StreamLists* next = nullptr;
@@ -222,14 +210,14 @@ class DeviceAllocator {
   DeviceAllocator(Runtime& driver, Device device, bool pinned)
       : driver_(driver), device_(device), pinned_(pinned) {}
 
-  /// From `pool`, or from the stream's blocks.
+  /// Takes memory from `pool`, or from the stream's blocks.
   Block* allocate(std::size_t bytes, void* stream_handle, StreamLists* pool) {
     std::lock_guard lock(mutex_);
     if (countdown_ > 0 && --countdown_ == 0) throw_out_of_memory(bytes, "refused by a test");
     if (bytes > kLargestRequest) throw_out_of_memory(bytes, "no device has as much");
     const std::size_t size = round_up(bytes, kUnit);
     StreamLists& lists = pool ? *pool : lists_of(stream_handle);
-    if (waiting_ && !thread_state().capture) free_passed_blocks();  // events cannot be asked then
+    if (waiting_ && !thread_state().capture) free_passed_blocks();  // events cannot be queried then
     if (limit_ != 0 && in_use_ + unused_of_pools(&lists) + size > limit_) {
       throw_out_of_memory(bytes, "raise the limit or use a smaller batch");
     }
@@ -239,7 +227,7 @@ class DeviceAllocator {
     if (!block) block = new_segment(lists, size, bytes);
     // A large remainder is only worth keeping when a large request fits.
     const bool split = block->size - size >= (small ? kUnit : kSmallSize + kUnit);
-    Block* const rest = split ? new Block : nullptr;  // before anything changes: it may throw
+    Block* const rest = split ? new Block : nullptr;  // made before anything changes: it may throw
     lists.blocks(small).remove(block);
     if (rest) {
       rest->data = block->data + size;
@@ -257,20 +245,20 @@ class DeviceAllocator {
     block->owner = thread_state().memory_owner;
     in_use_ += size;
     lists.unused -= size;
-    in_use_by(block->owner) += static_cast<std::int64_t>(size);
+    add_to(block->owner, size);
     if (in_use_ > peak_) note_peak();
     if (is_host()) unpoison(block->data, bytes);
     return block;
   }
 
-  /// Where the borrower of the block finds its first `bytes`.
+  /// The address at which the borrower of the block finds its first `bytes`.
   void* lend(const Block& block, std::size_t bytes) {
     return driver_.lend(block.data, bytes, {device_, block.home->handle});
   }
 
   void free(Block* block) noexcept {
     std::lock_guard lock(mutex_);
-    in_use_by(block->owner) -= static_cast<std::int64_t>(block->charged);
+    take_from(block->owner, block->charged);
     block->home->unused += block->charged;
     in_use_ -= std::exchange(block->charged, 0);
     if (is_host()) poison(block->data, block->size);
@@ -287,8 +275,8 @@ class DeviceAllocator {
         waiting_end_ = &use->next;
       }
     } catch (const Error&) {
-      // The device is broken and nobody can tell when the other stream is done: the block stays out
-      // of circulation. The next operation on the device reports the cause.
+      // The device is broken, so nothing can tell when the other stream is done: the block is never
+      // reused. The next operation on the device reports the cause.
       return;
     }
     --block->waits;
@@ -308,9 +296,9 @@ class DeviceAllocator {
 
   void set_owner(Block* block, MemoryOwner owner) {
     std::lock_guard lock(mutex_);
-    in_use_by(block->owner) -= static_cast<std::int64_t>(block->charged);
+    take_from(block->owner, block->charged);
     block->owner = owner;
-    in_use_by(owner) += static_cast<std::int64_t>(block->charged);
+    add_to(owner, block->charged);
   }
 
   void release_cached() {
@@ -351,11 +339,13 @@ class DeviceAllocator {
             .driver_allocations = driver_allocations_,
             .driver_frees = driver_frees_,
             .in_use_by_owner = in_use_by_owner_,
-            .peak_by_owner = peak_by_owner_};
+            .peak_by_owner = peak_by_owner_,
+            .most_by_owner = most_by_owner_};
   }
   void reset_peak() {
     std::lock_guard lock(mutex_);
     note_peak();
+    most_by_owner_ = in_use_by_owner_;
   }
   void set_limit(std::size_t bytes) {
     std::lock_guard lock(mutex_);
@@ -379,6 +369,21 @@ class DeviceAllocator {
   std::int64_t& in_use_by(MemoryOwner owner) {
     return in_use_by_owner_[static_cast<std::size_t>(owner)];
   }
+  void add_to(MemoryOwner owner, std::size_t bytes) {
+    std::int64_t& most = most_by_owner_[static_cast<std::size_t>(owner)];
+    most = std::max(most, in_use_by(owner) += static_cast<std::int64_t>(bytes));
+    tell_of(owner);
+  }
+  void take_from(MemoryOwner owner, std::size_t bytes) noexcept {
+    in_use_by(owner) -= static_cast<std::int64_t>(bytes);
+    tell_of(owner);
+  }
+  void tell_of(MemoryOwner owner) noexcept {
+    if (pinned_) return;                                            // counts for no device
+    const ThreadState* const state = detail::current_thread_state;  // null at the thread's end
+    if (state && state->memory) [[unlikely]]
+      state->memory->memory_changed(device_, owner, in_use_by(owner));
+  }
   void note_peak() {
     peak_ = in_use_;
     peak_by_owner_ = in_use_by_owner_;
@@ -400,7 +405,8 @@ class DeviceAllocator {
     return lists;
   }
 
-  // Bytes that no storage has and that only pools other than `asking` could give.
+  // Bytes that are in no storage and belong to pools other than `asking`, so only these can use
+  // them.
   std::size_t unused_of_pools(const StreamLists* asking) const {
     std::size_t bytes = 0;
     for (const StreamLists* lists = streams_; lists; lists = lists->next) {
@@ -420,7 +426,7 @@ class DeviceAllocator {
     return block;
   }
 
-  // A block that is in no storage and in no list.
+  // `block` must be in no storage and in no list.
   static void move(Block* block, StreamLists& home) {
     block->home->bytes -= block->size;
     block->home->unused -= block->size;
@@ -429,14 +435,14 @@ class DeviceAllocator {
     block->home = &home;
   }
 
-  // A free block of at least `size` bytes from the driver, or, when that is only possible after
-  // giving back what is cached, perhaps from blocks that became whole on the way.
+  // Gets a free block of at least `size` bytes from the driver. If that needs cached memory to be
+  // given back first, blocks may have become whole on the way, and the block may be one of these.
   Block* new_segment(StreamLists& lists, std::size_t size, std::size_t asked) {
     if (lists.use == StreamLists::Use::pool) {
       if (Block* const block = take_over(lists, size)) return block;
     }
     const std::size_t bytes = segment_bytes(size);
-    // Giving back waits for the device, which a stream that records cannot.
+    // Giving back waits for the device, which is not allowed while the stream records.
     const bool may_release = !thread_state().capture;
     if (limit_ != 0 && held_ + bytes > limit_ && may_release) release_cached_locked();
     auto block = std::make_unique<Block>();
@@ -472,7 +478,7 @@ class DeviceAllocator {
       retire_first_wait();
     }
     for (StreamLists* lists = streams_; lists; lists = lists->next) {
-      // What a captured step wrote into may be free, but its replays write there again.
+      // Memory that a captured step wrote into may be free, but its replays write there again.
       if (lists->use == StreamLists::Use::pool) continue;
       give_back_whole_segments(*lists);
     }
@@ -502,7 +508,7 @@ class DeviceAllocator {
     delete block;
   }
 
-  // Waits stand in the order of the frees. Looking only at the first costs one query per call and
+  // Waits are in the order of the frees. Checking only the first costs one query per call and
   // delays a block at most until the older ones have passed.
   void free_passed_blocks() {
     while (waiting_ && waiting_->event->done()) retire_first_wait();
@@ -532,8 +538,8 @@ class DeviceAllocator {
     merge(block);
   }
 
-  // Into its list, together with free neighbours there. Of a closed pool's memory segments that are
-  // whole go back to the driver; parts of others go where the pool had taken them over.
+  // Puts the block into its list, joined with free neighbours there. If its pool is closed, a whole
+  // segment goes back to the driver, and a part of one goes to where the pool took it from.
   void merge(Block* block) {
     const bool closed = block->home->use == StreamLists::Use::closed_pool;
     if (closed) move(block, *block->home->from);
@@ -561,26 +567,31 @@ class DeviceAllocator {
 
   [[noreturn]] void throw_out_of_memory(std::size_t asked, const char* remedy) const {
     const std::size_t of_pools = unused_of_pools(nullptr);
+    // Cached memory is given back before the limit would refuse it, so it is no reason there.
+    const bool cache_matters = limit_ == 0 || of_pools > 0 || in_use_ + asked <= limit_;
     WEFT_THROW(OutOfMemory, "allocate", pinned_ ? "pinned memory" : to_string(device_),
-               " is out of memory: asked ", human(asked), ", in use ", human(in_use_), ", ",
-               limit_ ? "limit " + human(limit_) : "no limit", ", cached ", human(held_ - in_use_),
-               of_pools ? ", of this " + human(of_pools) + " by captured steps" : "", " (", remedy,
-               ")");
+               " is out of memory: asked ", readable_bytes(asked), ", in use ",
+               readable_bytes(in_use_), ", ",
+               limit_ ? "limit " + readable_bytes(limit_) : "no limit",
+               cache_matters ? ", cached " + readable_bytes(held_ - in_use_) : "",
+               of_pools ? ", of this " + readable_bytes(of_pools) + " by captured steps" : "", " (",
+               remedy, ")");
   }
 
   Runtime& driver_;
   const Device device_;
   const bool pinned_;
 
-  std::mutex mutex_;  // guards all below and every block
+  std::mutex mutex_;  // guards everything below and every block
   StreamLists* streams_ = nullptr;
   StreamUse* waiting_ = nullptr;
   StreamUse** waiting_end_ = &waiting_;
   StreamUse* spare_ = nullptr;
   std::size_t in_use_ = 0;
   std::size_t peak_ = 0;
-  std::array<std::int64_t, kMemoryOwners> in_use_by_owner_ = {}, peak_by_owner_ = {};
-  std::size_t held_ = 0;  // from the driver
+  std::array<std::int64_t, kMemoryOwners> in_use_by_owner_ = {}, peak_by_owner_ = {},
+                                          most_by_owner_ = {};
+  std::size_t held_ = 0;  // bytes held from the driver
   std::size_t limit_ = 0;
   std::int64_t driver_allocations_ = 0;
   std::int64_t driver_frees_ = 0;
@@ -603,7 +614,8 @@ DeviceAllocator& made(std::atomic<DeviceAllocator*>& slot, Runtime& driver, Devi
 }
 
 DeviceAllocator& allocator(Device device) {
-  // Virtual CPU devices can become fewer, so having been used is no proof for them.
+  // The number of virtual CPU devices can become smaller, so one that was used before may no longer
+  // exist.
   const int most = device.is_cpu() ? host_device_count() : kMaxDevices;
   if (device.index >= 0 && device.index < most) [[likely]] {
     auto& slot = allocators.of_device[static_cast<int>(device.type)][device.index];
@@ -638,9 +650,22 @@ std::int64_t memory_limit(Device device) {
   return static_cast<std::int64_t>(allocator(device).limit());
 }
 
+std::string readable_bytes(std::size_t bytes) {
+  if (bytes < KiB) return std::to_string(bytes) + " B";
+  const char* const units[] = {"KiB", "MiB", "GiB", "TiB"};
+  std::size_t unit = KiB;
+  int i = 0;
+  while (i < 3 && bytes / unit >= 1024) unit *= 1024, ++i;
+  char text[32];
+  const std::size_t hundredths = (bytes % unit) * 100 / unit;
+  std::snprintf(text, sizeof text, "%zu.%02zu %s", bytes / unit, hundredths, units[i]);
+  return text;
+}
+
 const char* to_string(MemoryOwner owner) {
   constexpr const char* names[kMemoryOwners] = {"activations", "parameters",       "gradients",
-                                                "optimizer",   "gathered outputs", "data"};
+                                                "optimizer",   "gathered outputs", "batches",
+                                                "data set"};
   return names[static_cast<std::size_t>(owner)];
 }
 
@@ -653,7 +678,7 @@ bool FailAllocation::fired() const { return allocator(device_).countdown() == 0;
 
 void set_host_devices(int n) {
   detail::change_host_device_count(n, [](int so_far, int wanted) {
-    // Before anybody asked for the count, or without a CPU runtime, no device can hold memory.
+    // If the count was not determined yet, or there is no CPU runtime, no device can hold memory.
     if (so_far == 0 || device_count(DeviceType::cpu) == 0) return;
     for (int i = wanted; i < so_far; ++i) {
       const Device device(DeviceType::cpu, i);
@@ -728,7 +753,8 @@ void Storage::record_copy() {
 }
 
 void Storage::wait_until_copied() {
-  // A stream that records waits for nothing outside of the step: its launches do (Step::replay).
+  // A stream that records cannot wait for work outside the step: the step's launches do
+  // (Step::replay).
   if (thread_state().capture || !copied_away_.exchange(false)) return;
   wait_for_copies(current_stream(device_));
 }

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <string>
 
 #include "weft/core/base/device.h"
 #include "weft/core/base/intrusive_ptr.h"
@@ -18,42 +19,61 @@ namespace weft {
 struct MemoryStats {
   std::int64_t in_use_bytes = 0;        ///< of live storages, each rounded up to 512 B
   std::int64_t peak_in_use_bytes = 0;   ///< highest in_use_bytes since reset_peak_memory()
-  std::int64_t cached_bytes = 0;        ///< taken from the driver, but in no storage
+  std::int64_t cached_bytes = 0;        ///< taken from the driver and in no storage
   std::int64_t driver_allocations = 0;  ///< calls of the driver's (or the system's) allocator
   std::int64_t driver_frees = 0;
-  /// By MemoryOwner; they add up to in_use_bytes, and to peak_in_use_bytes when that was reached.
+  /// By MemoryOwner. The sum of the first is in_use_bytes. The sum of the second is
+  /// peak_in_use_bytes: it is what each owner had at that peak. The third is the most that each
+  /// owner ever had since reset_peak_memory(), which may be at another time.
   std::array<std::int64_t, kMemoryOwners> in_use_by_owner = {};
   std::array<std::int64_t, kMemoryOwners> peak_by_owner = {};
+  std::array<std::int64_t, kMemoryOwners> most_by_owner = {};
 };
 
-/// Of one device; page-locked memory (Storage::allocate_pinned with CUDA) counts for no device.
-/// These five functions throw Device when there is no such device.
+/// Hears of each change of MemoryStats::in_use_by_owner that its threads make:
+/// ThreadState::memory points to it.
+class MemoryObserver {
+ public:
+  /// `owner` now has so many bytes of the device. Must not allocate or free device memory.
+  virtual void memory_changed(Device device, MemoryOwner owner,
+                              std::int64_t in_use_bytes) noexcept = 0;
+
+ protected:
+  ~MemoryObserver() = default;
+};
+
+/// Statistics of one device. Page-locked memory (Storage::allocate_pinned with CUDA) counts for no
+/// device. These five functions throw Device if there is no such device.
 MemoryStats memory_stats(Device device);
 void reset_peak_memory(Device device);
-/// A storage that would take in_use_bytes above the limit is refused; 0: no limit. The free memory
-/// of captured steps, which only they can use, counts as in use. Cached blocks go back to the
-/// driver before they would take the device above it. For virtual CPU devices and for sharing a
-/// GPU. Throws InvalidArgument for bytes < 0.
+/// A storage that would raise in_use_bytes above the limit is refused; 0: no limit. The free memory
+/// of captured steps, which only they can use, counts as in use. Cached blocks are given back to
+/// the driver before the device would exceed the limit. Useful for virtual CPU devices and for
+/// sharing a GPU. Throws InvalidArgument for bytes < 0.
 void set_memory_limit(Device device, std::int64_t bytes);
-/// 0: none.
+/// 0: no limit.
 std::int64_t memory_limit(Device device);
-/// Gives cached blocks back to the driver, but not those of captured steps (graph::Step::reset).
+/// Gives cached blocks back to the driver, except those of captured steps (graph::Step::reset).
 /// Throws Unsupported inside graph::capture.
 void release_cached_memory(Device device);
 
+/// "4.00 MiB", for messages: the next lower hundredth of the largest of B, KiB, MiB, GiB and TiB
+/// that is no more than `bytes`.
+std::string readable_bytes(std::size_t bytes);
+
 /// Sets the number of virtual CPU devices (host_device_count()). Throws InvalidArgument for n
-/// outside [1, kMaxDevices], or when a device that would go still holds memory.
+/// outside [1, kMaxDevices], or if a device that would be removed still holds memory.
 void set_host_devices(int n);
 
-/// For tests of running out of memory: refuses the k-th non-empty storage allocated on `device`
-/// from now on (1: the next), once, in whichever thread. One object at a time per device.
+/// For tests of running out of memory: refuses the k-th non-empty storage that any thread allocates
+/// on `device` from now on (1: the next), once. One object at a time per device.
 class FailAllocation {
  public:
   FailAllocation(Device device, std::int64_t k);
   ~FailAllocation();
   FailAllocation(const FailAllocation&) = delete;
   FailAllocation& operator=(const FailAllocation&) = delete;
-  /// Whether the k-th allocation has come.
+  /// Whether the k-th allocation has happened.
   bool fired() const;
 
  private:
@@ -67,16 +87,16 @@ struct StreamLists;
 
 class Storage;
 
-/// Memory of one device that only its owner gets storages from: the steps of graph::capture, whose
+/// Memory of one device from which only its owner gets storages: a step of graph::capture, whose
 /// replays use the same addresses again and again. Storages may outlive it.
 class MemoryPool {
  public:
-  /// On the stream's device. `stream` orders the work on the memory. Before the driver is asked for
-  /// more, the pool takes over what is free on `from`, a stream of the same device: work on the
-  /// pool's memory must be ordered behind what is queued there.
+  /// Makes a pool on the stream's device. `stream` orders the work on the memory. Before the pool
+  /// asks the driver for more, it takes over the free memory of `from`, a stream of the same
+  /// device: work on the pool's memory must be ordered after what is queued there.
   MemoryPool(const Stream& stream, const Stream& from);
-  /// Gives the free memory back, whole segments to the driver and parts of others to `from`, and
-  /// the rest when its storages die. Work queued on the memory must be done by then.
+  /// Gives the free memory back: whole segments to the driver, parts of others to `from`, and the
+  /// rest when its storages are destroyed. All work queued on the memory must be done by then.
   ~MemoryPool();
   MemoryPool(const MemoryPool&) = delete;
   MemoryPool& operator=(const MemoryPool&) = delete;
@@ -88,7 +108,7 @@ class MemoryPool {
   detail::StreamLists* lists_;
 };
 
-/// Which memory a thread's storages are made in: ThreadState::pools, null for the cache of all.
+/// Decides where a thread's storages are allocated: ThreadState::pools; null: the cache for all.
 class PoolChoice {
  public:
   /// Null: the cache. Throws Unsupported for a device on which nothing may be allocated.
@@ -107,12 +127,12 @@ class Storage final : public RefCounted, public Pooled {
   /// limit; then nothing has changed, except that cached blocks may have gone back to the driver.
   /// Inside graph::capture: from the captured step's pool.
   static intrusive_ptr<Storage> allocate(Device device, std::size_t bytes);
-  /// Memory that the caller owns and keeps alive: a bucket, an mmap. `release(context)` runs when
-  /// the last tensor lets go of it; it may be null and must not throw.
+  /// Wraps memory that the caller owns and keeps alive: a bucket, an mmap. `release(context)` runs
+  /// when the last tensor that uses it is destroyed; it may be null and must not throw.
   static intrusive_ptr<Storage> borrow(Device device, void* data, std::size_t bytes,
                                        void (*release)(void*) = nullptr, void* context = nullptr);
-  /// Host memory a CUDA device can copy from without blocking, cached like device memory; plain
-  /// memory of cpu:0 without CUDA.
+  /// Host memory from which a CUDA device can copy without blocking, cached like device memory;
+  /// without CUDA normal memory of cpu:0.
   static intrusive_ptr<Storage> allocate_pinned(std::size_t bytes);
   ~Storage() override;
 
@@ -120,15 +140,15 @@ class Storage final : public RefCounted, public Pooled {
   std::size_t bytes() const { return bytes_; }
   Device device() const { return device_; }
   bool pinned() const { return pinned_; }
-  /// False for memory that somebody else owns (borrow), and when empty.
+  /// False for memory with another owner (borrow), and if empty.
   bool owned() const { return block_ != nullptr; }
 
-  /// From now on the memory counts as this owner's (MemoryStats). Does nothing for borrowed memory.
+  /// From now on the memory counts for this owner (MemoryStats). Does nothing for borrowed memory.
   void set_owner(MemoryOwner owner);
 
   /// Counts in-place writes; autograd compares it to catch a changed saved tensor.
   std::uint32_t version() const { return version_.load(std::memory_order_relaxed); }
-  /// To be called before a write in place is queued: the thread's current stream then waits for
+  /// Must be called before an in-place write is queued: the thread's current stream then waits for
   /// copies to other devices that still read the memory.
   void bump_version() {
     version_.fetch_add(1, std::memory_order_relaxed);
@@ -136,12 +156,12 @@ class Storage final : public RefCounted, public Pooled {
       wait_until_copied();
   }
 
-  /// The block is also used on `stream`: when the storage dies, the block is not handed out again
+  /// Says that `stream` uses the block, too: when the storage is destroyed, the block is not reused
   /// before the work that is then queued on `stream` is done. Does nothing for CPU streams and
   /// borrowed memory. Throws Unsupported inside graph::capture.
   void record_stream(const Stream& stream);
-  /// To be called before a copy to another CUDA device is queued, which reads the memory on
-  /// copy_stream(device()): as record_stream(), and the next bump_version() waits for the copy.
+  /// Must be called before a copy to another CUDA device is queued, which reads the memory on
+  /// copy_stream(device()). Like record_stream(), and the next bump_version() waits for the copy.
   void record_copy();
 
  private:
@@ -155,8 +175,8 @@ class Storage final : public RefCounted, public Pooled {
   Device device_;
   bool pinned_ = false;
   std::atomic<std::uint32_t> version_{0};
-  std::atomic<bool> copied_away_{false};  // by copies that no write has waited for
-  detail::Block* block_ = nullptr;  // the allocator's bookkeeping; null when empty or borrowed
+  std::atomic<bool> copied_away_{false};  // by copies that no write has waited for yet
+  detail::Block* block_ = nullptr;        // of the allocator; null if empty or borrowed
   void (*release_)(void*) = nullptr;
   void* release_context_ = nullptr;
 };

@@ -13,7 +13,7 @@ namespace weft::graph {
 
 namespace {
 
-// Streams that record, when no step has them: streams live as long as the process, and so does the
+// Recording streams that no step uses now. Streams live as long as the process, and so does the
 // scratch memory that kernels keep per stream.
 struct IdleStreams {
   std::mutex mutex;
@@ -60,7 +60,7 @@ Capture::~Capture() {
 
 const MemoryPool* Capture::pool_for(Device other) const {
   if (other == device()) return current_pool_;
-  // A recomputing node keeps the generator's state on the host, for example.
+  // For example, a recomputing node keeps the generator's state on the host.
   if (other.is_cpu() && device().is_cuda()) return nullptr;
   WEFT_THROW(Unsupported, "allocate", "cannot be captured: memory of ", to_string(other),
              " in a step of ", to_string(device()));
@@ -77,7 +77,7 @@ void Capture::on_use(const intrusive_ptr<Storage>& storage, std::int64_t offset,
                      const Shape& shape, const Strides& strides) {
   if (!(storage->device() == device())) return;
   const bool own = pool_.owns(*storage);
-  // Empty ones are made anew each time and point nowhere.
+  // Empty storages are made again each time and have no address.
   const bool outside = !own && storage->bytes() > 0;
   if (on_host_) note({nullptr, outside ? storage.get() : nullptr, offset, dtype, shape, strides});
   if (outside && mode_ == Mode::recording && known_.insert(storage.get()).second) {
@@ -230,7 +230,7 @@ struct Step::Impl {
   Device device;
   std::function<void()> body;
   bool warm = false;
-  std::unique_ptr<Capture> capture;    // since the second call
+  std::unique_ptr<Capture> capture;    // exists from the second call on
   std::unique_ptr<RecordedWork> work;  // null on the CPU; its launches use the capture's memory
 };
 
@@ -249,7 +249,8 @@ void Step::replay() {
   }
   const bool first = !step.capture;
   if (first) {
-    // What the body used before lies there beside the pool, and recording cannot give it back.
+    // Memory that the body used before is cached and not in the pool, and recording could not
+    // release it.
     release_cached_memory(step.device);
     auto capture = std::make_unique<Capture>(step.device);
     if (capture->on_host_) {
@@ -268,7 +269,7 @@ void Step::replay() {
   }
   if (step.work) {
     const Stream stream = current_stream(step.device);
-    wait_for_copies(stream);  // they may read what the step writes
+    wait_for_copies(stream);  // the copies may read what the step writes
     step.capture->write_numbers(stream);
     step.work->launch(stream);
     if (!first) step.capture->set_host_state();
@@ -277,7 +278,7 @@ void Step::replay() {
 
 void Step::reset() {
   check_not_capturing("graph", "a captured step cannot be reset in another");
-  impl_->work.reset();  // waits: its launches use the capture's memory
+  impl_->work.reset();  // waits, because its launches use the capture's memory
   impl_->capture.reset();
 }
 
@@ -285,7 +286,7 @@ Step capture(std::function<void()> body) { return capture(thread_state().device,
 
 Step capture(Device device, std::function<void()> body) {
   WEFT_CHECK(body, InvalidArgument, "graph", "got no function to capture");
-  runtime(device);  // throws where there is no such device
+  runtime(device);  // throws if there is no such device
   auto impl = std::make_unique<Step::Impl>();
   impl->device = device;
   impl->body = std::move(body);

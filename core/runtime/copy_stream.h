@@ -1,4 +1,4 @@
-// The streams of copies between CUDA devices, which the devices' own work does not wait for.
+// Streams for copies between CUDA devices; other work of the devices does not wait for them.
 #pragma once
 
 #include "weft/core/base/device.h"
@@ -6,12 +6,12 @@
 
 namespace weft {
 
-/// Where copies from `device` to other CUDA devices are queued: one stream for the process, made at
-/// its first use. Throws Device when there is no such CUDA device.
+/// The stream for copies from `device` to other CUDA devices: one for the process, made at its
+/// first use. Throws Device if there is no such CUDA device.
 Stream copy_stream(Device device);
 
-/// Makes work queued on `stream` from now on wait for the copies from its device queued until now.
-/// Does nothing if there were none.
+/// Work queued on `stream` from now on waits for the copies from its device queued until now. Does
+/// nothing if there were none.
 void wait_for_copies(const Stream& stream);
 
 }  // namespace weft

@@ -41,7 +41,7 @@ std::string read_file(const std::string& path) {
   return text.str();
 }
 
-/// The first number of a file that holds one; nothing for "max" and for no file.
+/// Number `which` of a file; nothing if the file does not exist or contains "max".
 std::optional<std::int64_t> number_in(const std::string& path, int which = 0) {
   std::istringstream in(read_file(path));
   std::string word;
@@ -52,7 +52,8 @@ std::optional<std::int64_t> number_in(const std::string& path, int which = 0) {
   return value;
 }
 
-/// look(folder, v2) for the process' group of a controller and its ancestors, up to the mount.
+/// Calls look(folder, v2) for the process' group of a controller and its ancestors, up to the
+/// mount.
 template <class Look>
 void for_each_group(const std::string& membership, const std::string& root,
                     std::string_view controller, Look&& look) {
@@ -65,7 +66,7 @@ void for_each_group(const std::string& membership, const std::string& root,
     const bool v2 = names.empty();
     if (!v2 && (',' + names + ',').find(detail::concat(',', controller, ',')) == std::string::npos)
       continue;
-    // Of a group outside of the mount (a container's), only the mount itself is there to be read.
+    // If the group is outside the mount (as in a container), only the mount itself can be read.
     for (const std::string& mount :
          v2 ? std::vector<std::string>{root}
             : std::vector<std::string>{root + '/' + names, detail::concat(root, '/', controller)}) {
@@ -81,8 +82,8 @@ void for_each_group(const std::string& membership, const std::string& root,
 }
 
 int affinity_cores() {
-  // The first thread's mask: the calling one may have bound itself. A mask too small for the
-  // machine's processors is refused with EINVAL.
+  // Uses the mask of the first thread: the calling one may have bound itself. A mask that is too
+  // small for the machine's processors is refused with EINVAL.
   int count = 1;
   for (int bits = 1024; bits <= 1 << 20; bits *= 2) {
     std::vector<cpu_set_t> mask(bits / 8 / sizeof(cpu_set_t));
@@ -91,21 +92,21 @@ int affinity_cores() {
     count = CPU_COUNT_S(bytes, mask.data());
     break;
   }
-  // Where OpenMP binds threads it has bound the first one already, and knows what was there before.
+  // If OpenMP binds threads, it has already bound the first one, and knows the original mask.
   return omp_get_num_places() > 0 ? std::max(count, omp_get_num_procs()) : count;
 }
 
 // --- Threads of teams ----------------------------------------------------------------------------
 
-// Threads beside the calling ones that teams may have, in the whole process.
+// The number of extra threads that all teams of the process may have together.
 struct Budget {
   std::mutex mutex;
   int used = 0;
-  int limit = 0;  // 0: not yet known
+  int limit = 0;  // 0: not determined yet
 };
 constinit Budget budget;
 
-// Eight full teams, or 256 threads, and no more than half of what the system leaves to the process.
+// Eight full teams or 256 threads, and at most half of the threads that the system still allows.
 int budget_limit() {
   std::int64_t limit = std::max(256, 8 * core_count());
   limit = std::min<std::int64_t>(limit, omp_get_thread_limit() - 1);
@@ -119,7 +120,7 @@ int budget_limit() {
   return static_cast<int>(std::max<std::int64_t>(limit, 1));
 }
 
-// How many of `count` threads can be there at once: by starting them.
+// Returns how many of `count` threads can exist at once, by starting them.
 int startable(int count) {
   std::mutex mutex;
   std::condition_variable gate;
@@ -145,18 +146,18 @@ int startable(int count) {
   return static_cast<int>(threads.size());
 }
 
-// What the calling thread was granted, itself included. 0: it has not asked.
+// The team size granted to the calling thread, itself included. 0: it has not asked.
 constinit thread_local int granted = 0;
 constinit thread_local bool lost = false;
-constinit thread_local bool refused = false;  // it has all that it will get
+constinit thread_local bool refused = false;  // it gets no more threads
 
-// OpenMP ends a thread's team with the thread.
+// OpenMP ends a thread's team together with the thread.
 struct GiveBack {
   ~GiveBack() {
     std::lock_guard lock(budget.mutex);
     budget.used -= std::max(granted, 1) - 1;
     granted = 1;
-    refused = true;  // what still runs in this thread runs alone
+    refused = true;  // code that still runs in this thread gets no team
   }
 };
 
@@ -167,7 +168,7 @@ constinit std::atomic<int> forks{0};
 void after_fork() {
   forks.fetch_add(1, std::memory_order_relaxed);
   lost = granted > 1;
-  // Another thread may have held it.
+  // Another thread may have held the lock.
   ::new (&budget) Budget;
   if (lost) budget.used = granted - 1;
 }
@@ -205,7 +206,7 @@ void leave_thread_unbound() {
   std::vector<cpu_set_t> mask(last / CPU_SETSIZE + 1);
   const std::size_t bytes = mask.size() * sizeof(cpu_set_t);
   for (const int core : cores) CPU_SET_S(core, bytes, mask.data());
-  sched_setaffinity(0, bytes, mask.data());  // where it is refused, the binding stays
+  sched_setaffinity(0, bytes, mask.data());  // if refused, the binding stays
 }
 
 namespace detail {
@@ -242,7 +243,7 @@ int grant_team(int wanted) {
   if (wanted <= granted) [[likely]]
     return wanted;
   if (refused) return granted;
-  static_cast<void>(*give_back);  // it is there from now on
+  static_cast<void>(*give_back);  // makes the object, so that it ends with the thread
   bool by_system = false;
   {
     std::lock_guard lock(budget.mutex);

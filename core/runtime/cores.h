@@ -1,4 +1,4 @@
-// What the process may run on: cores, threads, and which of the processes that fork() made it is.
+// The cores and threads of this process, and which of the processes made by fork() it is.
 #pragma once
 
 #include <string>
@@ -7,18 +7,18 @@
 
 namespace weft {
 
-/// Cores this process may run on: those of its first thread's affinity before OpenMP bound that
-/// thread to one core (OMP_PROC_BIND, GOMP_CPU_AFFINITY), but at most its cgroups' CPU quotas,
-/// rounded up. Determined once.
+/// Number of cores on which this process may run: those of the first thread's affinity before
+/// OpenMP bound that thread to one core (OMP_PROC_BIND, GOMP_CPU_AFFINITY), but at most its
+/// cgroups' CPU quotas, rounded up. Determined once.
 int core_count();
 
-/// 0, and one more in each child of fork(), in which the parent's other threads do not exist.
+/// 0 at first; one more in each child of fork(), where the parent's other threads do not exist.
 int fork_count();
 
-/// Lets the calling thread run on all cores of the process where OpenMP binds threads to cores
+/// Lets the calling thread run on all cores of the process if OpenMP binds threads to cores
 /// (OMP_PROC_BIND, GOMP_CPU_AFFINITY): it binds the first thread before main(), and every thread
-/// made from there inherits that one core. Does nothing elsewhere, and nothing in the first thread,
-/// whose teams the user has bound.
+/// started from there inherits that one core. Does nothing if OpenMP does not bind, nor in the
+/// first thread, whose teams the user has bound.
 void leave_thread_unbound();
 
 namespace detail {
@@ -33,9 +33,9 @@ int threads_left(const std::string& membership, const std::string& root);
 /// Whether the calling thread is the one that called fork() and had an OpenMP team then, whose
 /// threads are gone: OpenMP would wait for them for ever.
 bool team_lost_in_fork();
-/// Up to `wanted` threads for the calling thread's OpenMP teams, itself included. Fewer, from then
-/// on, where the process has as many as it should (docs/performance.md: Threads) or where the
-/// system refuses to start them, for then OpenMP would end the process.
+/// Grants the calling thread up to `wanted` threads for its OpenMP teams, itself included. Grants
+/// fewer from the moment when the process has as many as it should (docs/performance.md: Threads)
+/// or the system refuses to start more: OpenMP would then end the process.
 int grant_team(int wanted);
 
 }  // namespace detail

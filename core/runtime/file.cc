@@ -17,7 +17,7 @@
 namespace weft {
 namespace {
 
-// Repeats a system call that a signal cut short.
+// Repeats a system call that was interrupted by a signal.
 template <class F>
 auto retry(F call) {
   auto result = call();
@@ -49,7 +49,8 @@ class Descriptor {
   int fd_;
 };
 
-// -1 in it, and errno, where it cannot be opened. A last part that is a symbolic link cannot.
+// The descriptor is -1, and errno is set, if the file cannot be opened. A path that ends in a
+// symbolic link cannot.
 Descriptor open_file(const std::string& path, int flags) {
   return Descriptor(
       retry([&] { return ::open(path.c_str(), flags | O_CLOEXEC | O_NOFOLLOW, 0666); }));
@@ -70,7 +71,7 @@ bool has_name(int fd, const std::string& path) {
              " (errno ", error, ")");
 }
 
-// So that the names in it are on the disk. Returns errno.
+// Flushes the names in the folder to the disk. Returns errno.
 int flush_folder(const std::string& folder) {
   const Descriptor opened(
       retry([&] { return ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); }));
@@ -95,7 +96,7 @@ AtomicFile::AtomicFile(std::string path) : path_(std::move(path)), temporary_(pa
   }
 }
 
-// False: another writer has taken it for a stale one before it was locked.
+// Returns false if another writer has taken the file for a stale one before it was locked.
 bool AtomicFile::make_temporary() {
   Descriptor made;
   while ((made = open_file(temporary_, O_WRONLY | O_CREAT | O_EXCL)).get() < 0) {
@@ -108,7 +109,7 @@ bool AtomicFile::make_temporary() {
   return true;
 }
 
-// Unlinks what a killed writer left. It is not written into: someone may hold it open.
+// Unlinks a file that a killed writer left. It is not reused: another process may hold it open.
 void AtomicFile::remove_stale() const {
   struct stat found{};
   if (::lstat(temporary_.c_str(), &found) < 0) {
@@ -124,18 +125,18 @@ void AtomicFile::remove_stale() const {
   check_none(found.st_uid != ::geteuid(), detail::concat("belongs to user ", found.st_uid));
   check_none(found.st_nlink > 1, "has another name, too");
 
-  // O_NONBLOCK: should it have become a pipe meanwhile.
+  // O_NONBLOCK: the file may have been replaced by a pipe.
   const Descriptor stale = open_file(temporary_, O_WRONLY | O_NONBLOCK);
   if (stale.get() < 0 && errno == ENOENT) return;
   if (stale.get() < 0) fail("cannot open", temporary_, errno);
   lock(stale.get());
-  // Writers unlink and rename only what they have locked, so the name stays what it is here.
+  // Writers only unlink and rename files that they have locked, so the name cannot change here.
   if (is_file(stale.get(), found) && has_name(stale.get(), temporary_)) {
     if (::unlink(temporary_.c_str()) < 0) fail("cannot remove", temporary_, errno);
   }
 }
 
-// The lock dies with its owner, so a temporary that can be locked is nobody's.
+// The lock ends with its owner, so a temporary that can be locked has no owner.
 void AtomicFile::lock(int fd) const {
   if (retry([&] { return ::flock(fd, LOCK_EX | LOCK_NB); }) == 0) return;
   WEFT_CHECK(errno != EWOULDBLOCK, Io, "file", "cannot write ", path_,
@@ -168,11 +169,11 @@ void AtomicFile::commit() {
   WEFT_CHECK(fd_ >= 0, Internal, "file", "second commit of ", path_);
   if (retry([&] { return ::fsync(fd_); }) < 0) fail("cannot flush", path_, errno);
   fault_point();
-  // Whoever may write to the folder can have put another file there.
+  // Another file may have been put there by anyone who may write to the folder.
   WEFT_CHECK(has_name(fd_, temporary_), Io, "file", "cannot write ", path_,
              ": somebody has removed or replaced ", temporary_);
   if (::rename(temporary_.c_str(), path_.c_str()) < 0) fail("cannot replace", path_, errno);
-  // Past the rename there is nothing to take back. Close late: the lock covers the rename.
+  // After the rename nothing can be undone. Close only now: the lock covers the rename.
   if (::close(std::exchange(fd_, -1)) < 0 && errno != EINTR) fail("cannot close", path_, errno);
 
   const std::string folder = folder_of(path_);
@@ -215,7 +216,7 @@ std::string temporary_folder() {
   const char* variable = std::getenv("TMPDIR");
   const bool is_given = variable && *variable;
   const std::string folder = is_given ? variable : "/tmp";
-  // With a dot in it, which no file has.
+  // With "/." at the end, which no file has.
   if (::access((folder + "/.").c_str(), W_OK | X_OK) != 0) {
     WEFT_THROW(Io, "file", "cannot make temporary files in ", folder,
                is_given ? ", which the environment variable TMPDIR names" : "", ": ",

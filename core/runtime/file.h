@@ -1,4 +1,4 @@
-// Files that appear whole or not at all.
+// Files that are written completely or not at all.
 #pragma once
 
 #include <cstddef>
@@ -15,13 +15,13 @@ namespace weft {
 ///   file.write(header);
 ///   file.write(data);
 ///   file.commit();
-/// The temporary is `path` + ".tmp", always a new file: one that a killed process left is removed
-/// by the next writer. Every failure is an Io error with the file's name and the system's reason.
+/// The temporary is `path` + ".tmp", and always a new file: the next writer removes one that a
+/// killed process left. Every failure is an Io error with the file's name and the system's reason.
 class AtomicFile {
  public:
-  /// Throws Io also when another writer has the same file open, when `path` is not a regular file,
-  /// and when something by the temporary's name is not what a writer of this user left: a link, no
-  /// regular file, or another user's.
+  /// Also throws Io if another writer has the same file open, if `path` is not a regular file, or
+  /// if the temporary's name is taken by something that a writer of this user cannot have left: a
+  /// link, no regular file, or another user's file.
   explicit AtomicFile(std::string path);
   /// Removes the temporary unless committed.
   ~AtomicFile();
@@ -30,13 +30,13 @@ class AtomicFile {
 
   void write(std::span<const std::byte> bytes);
   void write(std::string_view text) { write(std::as_bytes(std::span(text))); }
-  /// Flushes to disk and renames; nothing may be written after it. Throws Io also when the
-  /// temporary is no longer there by its name.
+  /// Flushes to disk and renames; nothing may be written after it. Also throws Io if the temporary
+  /// no longer has its name.
   void commit();
 
   const std::string& path() const { return path_; }
   const std::string& temporary() const { return temporary_; }
-  /// Whether `fd` is the temporary, for those who open it by its name to write to it.
+  /// Whether `fd` is the temporary, for code that opens it by its name to write to it.
   bool is_temporary(int fd) const;
 
  private:
@@ -52,16 +52,15 @@ class AtomicFile {
 void write_file_atomically(const std::string& path, std::span<const std::byte> bytes);
 void write_file_atomically(const std::string& path, std::string_view text);
 
-/// As std::filesystem::create_directories, but it also flushes to disk the folders that it makes
-/// and those in which it makes them: files that are on the disk would be lost with their folder.
+/// Like std::filesystem::create_directories, but also flushes to disk the folders that it makes and
+/// their parents: a file on the disk would be lost together with its folder.
 [[nodiscard]] std::error_code make_folders(const std::string& path);
 
-/// The folder for files that nobody needs afterwards: TMPDIR, else /tmp. Throws Io where there is
-/// no such folder, or it cannot be written; the error names the variable.
+/// The folder for temporary files: TMPDIR, else /tmp. Throws Io if the folder does not exist or
+/// cannot be written; the error names the variable.
 std::string temporary_folder();
 
-/// For the end of main(): flushes stdout. Throws Io if any of what was printed is lost, as on a
-/// full disk.
+/// For the end of main(): flushes stdout. Throws Io if any output is lost, as on a full disk.
 void flush_stdout();
 
 }  // namespace weft

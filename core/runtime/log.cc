@@ -38,7 +38,7 @@ void StderrLog::write(Level level, std::string_view message) {
   std::string line = clear_line_ && isatty(STDERR_FILENO) ? "\r\x1b[K" : "";
   if (level == Level::warning) line += "warning: ";
   line.append(message) += '\n';
-  // Not by std::cerr, which need not be there yet for a static object that warns.
+  // Not std::cerr: it may not exist yet when a static object warns.
   std::fwrite(line.data(), 1, line.size(), stderr);
 }
 

@@ -1,4 +1,4 @@
-// Where the library's messages go.
+// The destination of the library's messages.
 #pragma once
 
 #include <mutex>
@@ -17,11 +17,11 @@ class LogSink {
   virtual void write(Level level, std::string_view message) = 0;
 };
 
-/// Messages to stderr, one line each. Of the ranks of a run only the first writes messages that are
-/// not warnings. Writes no warnings if the environment has WEFT_WARNINGS=off.
+/// Writes messages to stderr, one line each. In a run with several ranks only the first writes
+/// messages that are not warnings. Writes no warnings if the environment has WEFT_WARNINGS=off.
 class StderrLog final : public LogSink {
  public:
-  /// clear_line: on a terminal the message replaces what stands in the line, a progress bar.
+  /// clear_line: on a terminal the message replaces the text of the current line, a progress bar.
   explicit StderrLog(bool clear_line = false) : clear_line_(clear_line) {}
   void write(Level level, std::string_view message) override;
 
@@ -33,8 +33,8 @@ class StderrLog final : public LogSink {
 /// Drops every message: Scoped silent(&ThreadState::log, silent_log());
 LogSink* silent_log();
 
-/// To the thread's log. Without one warnings go to stderr, as StderrLog writes them, and other
-/// messages nowhere.
+/// Writes to the thread's log. Without a log, warnings go to stderr, as StderrLog writes them, and
+/// other messages are dropped.
 void log_info(std::string_view message);
 void log_warning(std::string_view message);
 

@@ -9,8 +9,8 @@
 namespace weft {
 namespace {
 
-// Module paths outlive the calls they name: a trie whose nodes stay for good, and can be put into
-// ThreadState::path as they are. Reading takes no lock.
+// Module paths must outlive the calls that they name. They are nodes of a trie that are never
+// freed, and can be put into ThreadState::path as they are. Reading takes no lock.
 struct InternedPath : PathNode {
   std::string text;
   mutable std::atomic<const InternedPath*> first_child{nullptr};
@@ -41,7 +41,7 @@ const InternedPath& child_of(const InternedPath& parent, const char* name) {
 const InternedPath& intern(const PathNode* path) {
   static const InternedPath& root = *new InternedPath;
   if (!path) return root;
-  // Workers share the path of whoever gave them work.
+  // Workers share the path of the thread that gave them work.
   std::atomic_ref<const PathNode*> known(path->interned);
   if (const PathNode* found = known.load(std::memory_order_acquire)) {
     return static_cast<const InternedPath&>(*found);

@@ -16,7 +16,7 @@
 namespace weft {
 namespace {
 
-// Launchers share out a machine by OMP_NUM_THREADS, so it stands in for the cores.
+// OMP_NUM_THREADS replaces the number of cores: launchers use it to divide a machine.
 int threads_of_process() {
   if (const char* text = std::getenv("OMP_NUM_THREADS")) {
     const long n = std::strtol(text, nullptr, 10);
@@ -43,7 +43,7 @@ void set_num_threads(int n) {
 namespace detail {
 
 void parallel_run(int team, std::int64_t n, ParallelBody body, void* f) {
-  const ThreadState state = thread_state();  // the caller's body may change its own meanwhile
+  const ThreadState state = thread_state();  // a copy: the caller's body may change its own
   std::mutex mutex;
   std::exception_ptr error;
   int failed_part = team;
@@ -58,7 +58,7 @@ void parallel_run(int team, std::int64_t n, ParallelBody body, void* f) {
     const std::int64_t begin = part * each + std::min<std::int64_t>(part, longer);
     const std::int64_t end = begin + each + (part < longer ? 1 : 0);
     try {
-      // The calling thread has it, and may change it.
+      // Not for the calling thread: it has the state already, and may change it.
       std::optional<ThreadStateGuard> inherited;
       if (omp_get_thread_num() != 0) inherited.emplace(state);
       body(f, begin, end);

@@ -1,4 +1,5 @@
-// The only way CPU code of weft goes parallel: a team of OpenMP threads, the runtime oneDNN uses.
+// The only way in which weft's CPU code runs in parallel: a team of OpenMP threads, the same
+// runtime as oneDNN uses.
 #pragma once
 
 #include <algorithm>
@@ -10,22 +11,22 @@
 namespace weft {
 
 /// Team size for the calling thread: thread_state().num_threads, else OMP_NUM_THREADS or, if that
-/// is not set, the process's cores, divided by the number of virtual CPU devices. 1 inside a team;
-/// 1 in a child of fork() for the thread that called fork(), if that had a team. Fewer where the
-/// process or its user is at the limit of threads: that is decided when the thread first asks, and
+/// is not set, the process's cores, divided by the number of virtual CPU devices. 1 inside a team,
+/// and in a child of fork() for the thread that called fork(), if it had a team. Smaller if the
+/// process or its user is at the limit of threads: this is decided at the thread's first call, and
 /// logged.
 int num_threads();
-/// Sets it for the calling thread. Throws InvalidArgument for n < 1.
+/// Sets the team size of the calling thread. Throws InvalidArgument for n < 1.
 void set_num_threads(int n);
 namespace detail {
 using ParallelBody = void (*)(void* f, std::int64_t begin, std::int64_t end);
 void parallel_run(int team, std::int64_t n, ParallelBody body, void* f);
 }  // namespace detail
 
-/// f(begin, end) over a partition of [0, n) into one contiguous range per thread, each of at least
-/// `grain` elements (all in the calling thread when n <= grain). The partition depends on n, grain
-/// and team size alone. All ranges run to their end or their exception; the exception of the lowest
-/// range is rethrown in the caller. The team uses a copy of the caller's ThreadState.
+/// Calls f(begin, end) for a partition of [0, n) into one contiguous range per thread, each of at
+/// least `grain` elements (all in the calling thread if n <= grain). The partition depends only on
+/// n, grain and team size. All ranges run to their end or their exception; the exception of the
+/// lowest range is rethrown in the caller. The team uses a copy of the caller's ThreadState.
 template <class F>
 void parallel_for(std::int64_t n, std::int64_t grain, F&& f) {
   if (n <= 0) return;

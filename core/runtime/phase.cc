@@ -35,7 +35,8 @@ constexpr std::uint64_t kMagic = 0x3173757461747377;  // "wstatus1"
 
 constinit ThreadLocal<const char*> current;
 
-/// A text that is there as a whole at any time: while one copy is written, the other one counts.
+/// A text that can be read as a whole at any time: one copy is written while the other one is
+/// valid.
 class Line {
  public:
   void write(std::string_view text, std::int64_t step) {
@@ -76,7 +77,8 @@ void* map(int fd) {
   return memory == MAP_FAILED ? nullptr : memory;
 }
 
-/// Null where nobody looks: no launcher, or one behind a program that closed what it inherited.
+/// Null if no launcher reads it: there is none, or a program between closed the inherited
+/// descriptor.
 Page* launchers_page() {
   const char* text = std::getenv(StatusPage::kVariable);
   struct stat found{};
@@ -92,10 +94,10 @@ Page* own_page() {
 
 // --- Busy ranks ----------------------------------------------------------------------------------
 
-// Some threads look until the process ends.
+// Never destroyed: some threads read it until the process ends.
 struct BusyRanks {
   std::mutex mutex;
-  std::multimap<int, const char*> names;  // those of a rank in the order in which they began
+  std::multimap<int, const char*> names;  // per rank, in the order in which they began
 
   static BusyRanks& instance() {
     static auto* const all = new BusyRanks;

@@ -15,8 +15,8 @@ namespace weft {
 /// What a process was doing, as it last reported.
 struct Status {
   std::string phase = {};      ///< of the program: "forward"; empty: between phases
-  std::string operation = {};  ///< in progress between ranks: "all_reduce 17 (bucket 2)"
-  std::int64_t step = -1;      ///< of training; -1: none
+  std::string operation = {};  ///< between ranks, in progress: "all_reduce 17 (bucket 2)"
+  std::int64_t step = -1;      ///< the training step; -1: none
 
   /// "backward during all_reduce 17 (bucket 2)", or whichever of the two there is.
   std::string describe() const;

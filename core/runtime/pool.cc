@@ -48,7 +48,7 @@ int batch_size(int size_class) {
   return std::max(4, static_cast<int>(std::min<std::size_t>(64, 4096 / block_bytes(size_class))));
 }
 
-// What threads share. Batches are full but for those a dying thread leaves.
+// Shared by all threads. All batches are full except those that an ending thread leaves.
 struct CentralList {
   std::mutex mutex;
   FreeBlock* batches = nullptr;
@@ -67,13 +67,13 @@ struct CentralList {
 };
 constinit CentralList central[kClasses];
 
-// A thread's blocks of one size: taken from `ready`; freed ones pile up there too until it holds a
-// batch, which then becomes `spare`; a second full batch goes to the central list. So a thread that
-// swings by less than a batch around any level never locks.
+// A thread's blocks of one size. Blocks are taken from `ready`, and freed ones are added to it
+// until it holds a batch, which then becomes `spare`; a second full batch goes to the central list.
+// So a thread whose number of blocks varies by less than a batch never locks.
 struct ThreadList {
   FreeBlock* ready = nullptr;
   int ready_count = 0;
-  int ready_limit = 0;  // 0 sends the first free of a thread to the slow path
+  int ready_limit = 0;  // 0: the thread's first free takes the slow path
   FreeBlock* spare = nullptr;
 };
 
@@ -85,11 +85,11 @@ struct PoolCache {
   ThreadList lists[kClasses];
 };
 
-// Threads without a cache, not yet or no longer, point here: empty and full at once, so both
-// allocate and free take the slow path, and nothing is ever written.
+// Threads that have no cache, not yet or no longer, point to this one. It is empty and full at
+// once, so both allocate and free take the slow path, and nothing is ever written to it.
 constinit PoolCache no_pool_cache;
-// Not in the unnamed namespace: for an initial-exec variable there the gold linker writes a
-// relocation against another symbol, right by chance when the variable is the library's first.
+// Not in the unnamed namespace: there the gold linker writes a relocation against another symbol
+// for an initial-exec variable, which is only right if the variable is the library's first.
 constinit thread_local PoolCache* pool_cache __attribute__((tls_model("initial-exec"))) =
     &no_pool_cache;
 
@@ -100,7 +100,7 @@ namespace {
 using detail::no_pool_cache;
 using detail::PoolCache;
 
-// Gives an ending thread's blocks to the others.
+// Gives the blocks of an ending thread to the others.
 void end_cache(void* kept) {
   detail::pool_cache = &no_pool_cache;
   auto* const cache = static_cast<PoolCache*>(kept);
@@ -111,7 +111,7 @@ void end_cache(void* kept) {
   delete cache;
 }
 
-// The thread's list of this size, of a new cache if it has none. Throws bad_alloc.
+// The thread's list of this size; makes a cache if the thread has none. Throws bad_alloc.
 ThreadList& own_list(int size_class) {
   if (detail::pool_cache == &no_pool_cache) {
     static const detail::ThreadEnd end(end_cache);
@@ -158,7 +158,7 @@ void free_slow(void* p, int size_class) noexcept {
   try {
     list = &own_list(size_class);
   } catch (const std::bad_alloc&) {
-    // No cache for this thread: the central list takes its blocks.
+    // This thread has no cache: the central list takes its blocks.
   }
   if (!list) {
     central[size_class].put(block);

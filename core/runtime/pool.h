@@ -9,10 +9,10 @@
 
 namespace weft {
 
-/// At least `bytes` bytes, aligned as the global new. Sizes up to 1 KiB come from per-thread free
-/// lists; a thread that frees more than it takes hands blocks back to a shared list, so a producer
-/// and a consumer thread reach a steady state. Memory once taken for small blocks stays with the
-/// process. Larger sizes, and all sizes under AddressSanitizer, go to the global new.
+/// At least `bytes` bytes, aligned like memory of the global new. Sizes up to 1 KiB come from
+/// per-thread free lists; a thread that frees more than it takes gives blocks to a shared list, so
+/// a producer and a consumer thread reach a steady state. Memory for small blocks is never given
+/// back to the system. Larger sizes, and all sizes under AddressSanitizer, use the global new.
 void* pool_allocate(std::size_t bytes);
 void pool_free(void* p, std::size_t bytes) noexcept;
 

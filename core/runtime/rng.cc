@@ -18,7 +18,7 @@
 namespace weft {
 namespace {
 
-// One value in [0, 1): as many random bits as the mantissa holds.
+// One value in [0, 1) with as many random bits as the mantissa has.
 template <class T>
 T unit(Generator& g);
 template <>
@@ -30,9 +30,9 @@ double unit<double>(Generator& g) {
   return static_cast<double>(g.random64() & 0x1fffffffffffffull) * 0x1p-53;
 }
 
-// One rounding, as PyTorch's kernels on every CPU with fused multiply-add; two roundings give
-// another value half of the time. Chosen by hand, as a resolver of the loader's (ifunc) crashes
-// under ThreadSanitizer.
+// One rounding, as in PyTorch's kernels on every CPU with fused multiply-add; two roundings give
+// another value half of the time. The variant is chosen by hand: an ifunc, which the loader
+// resolves, crashes under ThreadSanitizer.
 #if defined(__x86_64__)
 #define WEFT_FMA __attribute__((target("fma")))
 #else
@@ -60,34 +60,43 @@ void fill_uniform(Generator& g, std::span<T> out, double from, double to) {
   }
 }
 
-// Box-Muller on 16 uniforms: the first eight give the radius, the others the angle.
 template <class T>
-void normal_block(T* x, T mean, T std) {
-  for (int j = 0; j < 8; ++j) {
-    const T u1 = 1 - x[j];  // (0, 1], so that the logarithm is finite
-    const T u2 = x[j + 8];
-    const T radius = std::sqrt(-2 * std::log(u1));
-    const T angle = T(2 * std::numbers::pi) * u2;
-    x[j] = radius * std::cos(angle) * std + mean;
-    x[j + 8] = radius * std::sin(angle) * std + mean;
+void normal_blocks(T* x, std::int64_t n, T mean, T std) {
+  for (std::int64_t i = 0; i < n; i += 16, x += 16) {
+    for (int j = 0; j < 8; ++j) {
+      const T u1 = 1 - x[j];  // (0, 1], so that the logarithm is finite
+      const T u2 = x[j + 8];
+      // In f64, then rounded: within one bit of kernels/cpu/loops/random.cc, which computes so,
+      // too, by polynomials.
+      const T radius = std::sqrt(-2 * static_cast<T>(std::log(static_cast<double>(u1))));
+      const double angle = T(2 * std::numbers::pi) * u2;
+      x[j] = radius * static_cast<T>(std::cos(angle)) * std + mean;
+      x[j + 8] = radius * static_cast<T>(std::sin(angle)) * std + mean;
+    }
   }
 }
 
-template <class T>
-void fill_normal_blocks(Generator& g, std::span<T> out, double mean, double std) {
+template <class T, class Blocks>
+void fill_normal_blocks(Generator& g, std::span<T> out, double mean, double std,
+                        const Blocks& blocks) {
   const T m = static_cast<T>(mean);
   const T s = static_cast<T>(std);
-  for (T& v : out) v = unit<T>(g);
-  std::size_t i = 0;
-  for (; i + 16 <= out.size(); i += 16) normal_block(&out[i], m, s);
-  if (i == out.size()) return;
-  // The tail is not a block: PyTorch draws the last 16 values anew.
+  constexpr std::size_t kInCache = 2048;
+  const std::size_t whole = out.size() / 16 * 16;
+  for (std::size_t i = 0; i < whole; i += kInCache) {
+    const std::span<T> here = out.subspan(i, std::min(kInCache, whole - i));
+    for (T& v : here) v = unit<T>(g);
+    blocks(here.data(), std::ssize(here), m, s);
+  }
+  if (whole == out.size()) return;
+  for (std::size_t i = whole; i < out.size(); ++i) unit<T>(g);
+  // The rest is not a block of its own: PyTorch draws the last 16 values again.
   const std::span<T> last = out.last(16);
   for (T& v : last) v = unit<T>(g);
-  normal_block(last.data(), m, s);
+  blocks(last.data(), 16, m, s);
 }
 
-// n below this: PyTorch keeps the order its first releases gave.
+// For n below this PyTorch keeps the order of its first releases.
 constexpr std::int64_t kSmallPermutation = 0xffffffffu / 20;
 
 constexpr std::string_view kStateHeader = "weft-mt19937-1";
@@ -127,17 +136,31 @@ Mt19937::Mt19937(std::uint32_t seed) {
   }
 }
 
+// The numbers of iterations are constants and multiples of 4: without an option, gcc vectorises
+// only such loops.
 void Mt19937::refill() {
   constexpr int kShift = 397;
   const auto mix = [this](int i, int next, int far) {
     const std::uint32_t y = (words_[i] & 0x80000000u) | (words_[next] & 0x7fffffffu);
-    words_[i] = words_[far] ^ (y >> 1) ^ (y & 1u ? 0x9908b0dfu : 0u);
+    words_[i] = words_[far] ^ (y >> 1) ^ (-(y & 1u) & 0x9908b0dfu);
   };
-  int i = 0;
-  for (; i < kWords - kShift; ++i) mix(i, i + 1, i + kShift);
-  for (; i < kWords - 1; ++i) mix(i, i + 1, i + kShift - kWords);
+  constexpr int kFirst = kWords - kShift, kWhole = kFirst / 4 * 4;
+  for (int i = 0; i < kWhole; ++i) mix(i, i + 1, i + kShift);
+  for (int i = kWhole; i < kFirst; ++i) mix(i, i + 1, i + kShift);
+  for (int i = kFirst; i < kWords - 1; ++i) mix(i, i + 1, i + kShift - kWords);
   mix(kWords - 1, 0, kShift - 1);
+  temper();
   next_ = 0;
+}
+
+void Mt19937::temper() {
+  for (int i = 0; i < kWords; ++i) {
+    std::uint32_t y = words_[i];
+    y ^= y >> 11;
+    y ^= (y << 7) & 0x9d2c5680u;
+    y ^= (y << 15) & 0xefc60000u;
+    draws_[i] = y ^ (y >> 18);
+  }
 }
 
 void Generator::manual_seed(std::uint64_t seed) {
@@ -170,13 +193,16 @@ double Generator::next_normal() {
   return radius * std::cos(angle);
 }
 
-void Generator::normal(std::span<float> out, double mean, double std) {
-  if (out.size() >= 16) return fill_normal_blocks(*this, out, mean, std);
+void box_muller(float* x, std::int64_t n, float mean, float std) { normal_blocks(x, n, mean, std); }
+
+void Generator::normal(std::span<float> out, double mean, double std,
+                       decltype(&box_muller) blocks) {
+  if (out.size() >= 16) return fill_normal_blocks(*this, out, mean, std, blocks);
   for (float& v : out) v = static_cast<float>(next_normal() * std + mean);
 }
 
 void Generator::normal(std::span<double> out, double mean, double std) {
-  if (out.size() >= 16) return fill_normal_blocks(*this, out, mean, std);
+  if (out.size() >= 16) return fill_normal_blocks(*this, out, mean, std, normal_blocks<double>);
   for (double& v : out) v = next_normal() * std + mean;
 }
 
@@ -229,6 +255,7 @@ void Generator::set_state(const std::string& state) {
     word = static_cast<std::uint32_t>(reader.number(0xffffffffu));
   }
   WEFT_CHECK(reader.done(), InvalidArgument, "generator", "bad state: text after the last number");
+  read.engine_.temper();
   *this = read;
 }
 
@@ -236,7 +263,8 @@ void Generator::set_state(const std::string& state) {
 
 std::uint64_t device_seed(std::uint64_t seed, Device device) {
   if (device == Device()) return seed;
-  // SplitMix64's finaliser: the engine takes the low 32 bits alone, so all have to differ.
+  // SplitMix64's finaliser: the engine uses only the low 32 bits, so these must differ between
+  // devices.
   const auto number =
       static_cast<std::uint64_t>(static_cast<int>(device.type) * kMaxDevices + device.index);
   std::uint64_t z = seed + number * 0x9e3779b97f4a7c15ull;
@@ -271,7 +299,7 @@ GeneratorSet::GeneratorSet(const GeneratorSnapshot& snapshot) : host_(snapshot.s
 
 GeneratorSet::~GeneratorSet() {
   for (auto& of_type : others_) {
-    // Static objects may draw after the first thread's own set is gone.
+    // Static objects may draw after the first thread's own set has been destroyed.
     for (std::atomic<Generator*>& other : of_type) delete other.exchange(nullptr);
   }
 }

@@ -14,7 +14,7 @@
 
 namespace weft {
 
-/// The 32-bit Mersenne Twister, with the numbers of std::mt19937. Written out here because the text
+/// The 32-bit Mersenne Twister, with the numbers of std::mt19937. Implemented here because the text
 /// of its state must not depend on the standard library.
 class Mt19937 {
  public:
@@ -23,24 +23,26 @@ class Mt19937 {
   explicit Mt19937(std::uint32_t seed = 5489);
   std::uint32_t operator()() {
     if (next_ == kWords) refill();
-    std::uint32_t y = words_[std::size_t(next_++)];
-    y ^= y >> 11;
-    y ^= (y << 7) & 0x9d2c5680u;
-    y ^= (y << 15) & 0xefc60000u;
-    return y ^ (y >> 18);
+    return draws_[std::size_t(next_++)];
   }
 
  private:
   friend class Generator;
   void refill();
+  void temper();
 
   std::array<std::uint32_t, kWords> words_;
-  int next_ = kWords;  // first word not yet handed out
+  std::array<std::uint32_t, kWords> draws_;  // the words, tempered: what is handed out
+  int next_ = kWords;                        // the first that is not yet handed out
 };
 
-/// mt19937 with PyTorch's way of turning its 32-bit draws into values
-/// (aten/src/ATen/core/DistributionsHelper.h). Not thread-safe: one generator, one thread at a
-/// time.
+/// Turns blocks of 16 values in [0, 1) into normal ones by Box-Muller: the first eight give the
+/// radius, the others the angle. n is a multiple of 16.
+void box_muller(float* x, std::int64_t n, float mean, float std);
+
+/// mt19937 with PyTorch's conversion of its 32-bit draws to values
+/// (aten/src/ATen/core/DistributionsHelper.h). Not thread-safe: only one thread at a time may use a
+/// generator.
 class Generator {
  public:
   static constexpr std::uint64_t kDefaultSeed =
@@ -48,7 +50,7 @@ class Generator {
 
   explicit Generator(std::uint64_t seed = kDefaultSeed) { manual_seed(seed); }
 
-  /// The engine sees the low 32 bits, as in PyTorch. Also drops a cached normal draw.
+  /// The engine uses the low 32 bits, as in PyTorch. Also drops a cached normal draw.
   void manual_seed(std::uint64_t seed);
   std::uint64_t initial_seed() const { return seed_; }
 
@@ -61,7 +63,9 @@ class Generator {
   void uniform(std::span<double> out, double from = 0, double to = 1);
   /// N(mean, std) as PyTorch's normal_: 16 or more values by Box-Muller over blocks of 16, fewer
   /// one by one. Within 2e-6 of PyTorch, which differs by that much between its own CPU levels.
-  void normal(std::span<float> out, double mean = 0, double std = 1);
+  /// `blocks` does what box_muller does.
+  void normal(std::span<float> out, double mean = 0, double std = 1,
+              decltype(&box_muller) blocks = box_muller);
   void normal(std::span<double> out, double mean = 0, double std = 1);
   /// 1 with probability p, from one f64 uniform each. Not PyTorch's bits (it uses MKL there).
   void bernoulli(std::span<std::uint8_t> out, double p);
@@ -84,12 +88,12 @@ class Generator {
   double next_normal_ = 0;
 };
 
-/// The seed of a device's generator: the host's for cpu:0, else one that follows from that and the
+/// The seed of a device's generator: `seed` itself for cpu:0, else one computed from `seed` and the
 /// device.
 std::uint64_t device_seed(std::uint64_t seed, Device device);
 
-/// States of generators, each from before its first use, so that the same numbers can be drawn
-/// again. A copy is a few kilobytes; there is none for a device whose generator was not used.
+/// States of generators, each saved before its first use, so that the same numbers can be drawn
+/// again. A copy takes a few kilobytes; a device whose generator was not used has none.
 class GeneratorSnapshot {
  public:
   bool empty() const { return !first_; }
@@ -99,7 +103,7 @@ class GeneratorSnapshot {
   friend class RecordGenerators;
   struct Entry : public RefCounted, public Pooled {
     Device device;
-    intrusive_ptr<Storage> bytes;  // of a Generator: too many for the pool of small blocks
+    intrusive_ptr<Storage> bytes;  // of a Generator: too large for the pool of small blocks
     intrusive_ptr<Entry> next;
   };
   const Generator* find(Device device) const;
@@ -123,15 +127,16 @@ class GeneratorSet {
   GeneratorSet& operator=(const GeneratorSet&) = delete;
 
   Generator& host() { return of(Device()); }
-  /// Any number of threads may ask at once, each for a device of its own. Stays where it is.
+  /// Any number of threads may call it at once, each for its own device. The address does not
+  /// change.
   Generator& of(Device device);
-  /// Seeds all.
+  /// Seeds all generators.
   void manual_seed(std::uint64_t seed);
 
-  /// Text: the host's state and, in further lines, those of the devices that were drawn on.
+  /// The host's state and, in further lines, those of the devices whose generators were used.
   std::string state();
-  /// A text without a device's line seeds its generator anew. Throws InvalidArgument for text that
-  /// state() did not write (Generator::state() is accepted); nothing has changed then.
+  /// A device without a line in the text gets a newly seeded generator. Throws InvalidArgument for
+  /// text that state() did not write (Generator::state() is accepted); nothing has changed then.
   void set_state(const std::string& state);
 
  private:
@@ -139,23 +144,23 @@ class GeneratorSet {
   explicit GeneratorSet(GeneratorSet& recorded, GeneratorSnapshot& into)
       : host_(0), recorded_(&recorded), into_(&into) {}
   std::atomic<Generator*>& slot_of(Device device);
-  /// The set that owns the generators: another one while RecordGenerators lives.
+  /// The set that owns the generators: another set while RecordGenerators lives.
   GeneratorSet& root();
 
   Generator host_;
   std::atomic<Generator*> others_[2][kMaxDevices] = {};
-  // While RecordGenerators lives: whose generators these really are, and where they are noted.
+  // While RecordGenerators lives: the owner of these generators, and where their states are saved.
   GeneratorSet* recorded_ = nullptr;
   GeneratorSnapshot* into_ = nullptr;
   std::mutex mutex_;
 };
 
-/// The calling thread's set: thread_state().generators, else one of its own, which starts at
+/// The calling thread's set: thread_state().generators, else the thread's own, which starts at
 /// kDefaultSeed in every thread.
 GeneratorSet& default_generators();
-/// The host's generator in it.
+/// The generator for the host in this set.
 Generator& default_generator();
-/// What operations on `device` draw from.
+/// The generator that operations on `device` use.
 Generator& default_generator(Device device);
 /// Seeds all generators of the calling thread.
 void manual_seed(std::uint64_t seed);

@@ -12,14 +12,14 @@ namespace {
 
 struct Entry {
   std::atomic<Runtime*> runtime{nullptr};
-  std::atomic<Runtime* (*)(std::string&)> find{nullptr};  // null: found or given
-  std::atomic<int> devices{-1};  // asked once: the driver's answer is slow and does not change
+  std::atomic<Runtime* (*)(std::string&)> find{nullptr};  // null: called, or not needed
+  std::atomic<int> devices{-1};  // queried once: the driver's answer is slow and does not change
 };
 constinit Entry entries[2];
 
 Entry& entry(DeviceType type) { return entries[static_cast<int>(type)]; }
 
-// Why there is no runtime of CUDA: what its finder said.
+// Why there is no CUDA runtime: the reason from its finder.
 constinit std::atomic<const std::string*> found_reason{nullptr};
 
 std::string reason() {
@@ -27,8 +27,8 @@ std::string reason() {
   return text && !text->empty() ? *text : "this build has no CUDA";
 }
 
-// Without a lock: find() may wait for one of its own, the dynamic linker's. Threads that ask at
-// once all look, and find the same.
+// Takes no lock: find() may wait for a lock of the dynamic linker. Threads that call this at once
+// all search, and find the same.
 Runtime* find_runtime(DeviceType type) {
   Entry& mine = entry(type);
   if (Runtime* const known = mine.runtime.load(std::memory_order_acquire)) [[likely]]
@@ -40,7 +40,7 @@ Runtime* find_runtime(DeviceType type) {
   if (!found) {
     const std::string* none = nullptr;
     if (found_reason.compare_exchange_strong(none, why.get(), std::memory_order_acq_rel)) {
-      static_cast<void>(why.release());  // stays
+      static_cast<void>(why.release());  // never freed
     }
   }
   Runtime* nothing = nullptr;
@@ -87,7 +87,7 @@ Runtime& runtime(Device device) {
     WEFT_CHECK(found, Internal, to_string(device), "no CPU backend is linked into this program");
     WEFT_THROW(Device, to_string(device), "no such device: got index ", device.index, ", ", count,
                count == 1 ? " CPU device exists" : " CPU devices exist",
-               " (WEFT_HOST_DEVICES sets their number)");
+               " (a program's --host-devices, or WEFT_HOST_DEVICES, sets their number)");
   }
   WEFT_CHECK(found, Device, to_string(device), "no such device: ", reason());
   const std::string why = found->why_fewer_devices();
@@ -105,7 +105,7 @@ int device_count(DeviceType type) {
   if (!found) return 0;
   if (type == DeviceType::cpu) return host_device_count();
   int count = entry(type).devices.load(std::memory_order_relaxed);
-  if (count < 0) {  // no lock: asking may call the log sink
+  if (count < 0) {  // no lock: the query may call the log sink
     count = std::min(found->device_count(), kMaxDevices);
     entry(type).devices.store(count, std::memory_order_relaxed);
   }

@@ -1,4 +1,4 @@
-// What a kind of device must offer besides kernels: raw memory, copies, streams, events.
+// What a kind of device must provide besides kernels: raw memory, copies, streams, events.
 #pragma once
 
 #include <cstddef>
@@ -11,8 +11,9 @@
 
 namespace weft {
 
-/// A queue of work on one device. handle is the backend's own (cudaStream_t); CPU operations run on
-/// the calling thread, so there it is always null. A value: the Runtime owns what it names.
+/// A queue of work on one device. `handle` belongs to the backend (cudaStream_t). CPU operations
+/// run on the calling thread, so there it is always null. A value type: the Runtime owns the stream
+/// itself.
 struct Stream {
   Device device;
   void* handle = nullptr;
@@ -28,17 +29,17 @@ class Event {
   virtual void block(const Stream& stream) = 0;
   virtual bool done() const = 0;
   virtual void synchronize() = 0;
-  /// From `earlier` to this, both made by new_timing_event() of one device, recorded and done.
-  /// Throws Unsupported where the backend has no such clock.
+  /// Nanoseconds from `earlier` to this event. Both come from new_timing_event() of one device and
+  /// are recorded and done. Throws Unsupported if the backend has no such clock.
   virtual std::int64_t elapsed_ns(const Event& earlier) const;
 };
 
-/// Work that a stream recorded instead of running it.
+/// Work that a stream has recorded instead of running it.
 class RecordedWork {
  public:
   /// Waits for the last launch.
   virtual ~RecordedWork() = default;
-  /// Queues all of it; it runs on the memory it was recorded with.
+  /// Queues all of the work; it runs on the memory with which it was recorded.
   virtual void launch(const Stream& stream) = 0;
 };
 
@@ -55,7 +56,8 @@ class Runtime {
 
   /// Called once per process, except on the CPU's runtime.
   virtual int device_count() = 0;
-  /// Why device_count() is less than the machine has, for the text of an error; empty if it is not.
+  /// Why device_count() is smaller than the machine's number, for the text of an error; empty if it
+  /// is not.
   virtual std::string why_fewer_devices() { return {}; }
   virtual DeviceProperties properties(int /*device*/) { return {}; }
   /// nullptr when the device has no room; other failures throw Cuda or Library.
@@ -65,16 +67,17 @@ class Runtime {
   virtual void* allocate_pinned(std::size_t bytes) = 0;
   virtual void free_pinned(void* p) noexcept = 0;
 
-  /// The caching allocator lends `bytes` at `p`, a part of the memory from allocate() or
-  /// allocate_pinned(), to work on `stream`. Returns the address at which the borrower finds them:
-  /// another one on devices that check bounds.
+  /// The caching allocator lends the `bytes` at `p`, a part of the memory from allocate() or
+  /// allocate_pinned(), to work on `stream`. Returns the address that the borrower uses: another
+  /// one on devices that check bounds.
   virtual void* lend(void* p, std::size_t /*bytes*/, const Stream& /*stream*/) { return p; }
   /// Ends a loan: the bytes may be lent again to work that is queued on `stream` from now on. For
-  /// page-locked memory, which the host itself may use at once, it is a stream of cpu:0.
+  /// page-locked memory `stream` belongs to cpu:0, since the host itself may use it at once.
   virtual void take_back(void* /*p*/, const Stream& /*stream*/) noexcept {}
 
-  /// Either side may be host memory or a device of this runtime. Asynchronous on `stream` where the
-  /// hardware allows it; pageable host memory has been read when it returns, pinned is read later.
+  /// Either side may be the host or a device of this runtime. Asynchronous on `stream` if the
+  /// hardware allows it. Pageable host memory has been read when the call returns, pinned memory is
+  /// read later.
   virtual void copy(void* dst, Device dst_device, const void* src, Device src_device,
                     std::size_t bytes, const Stream& stream) = 0;
   virtual void fill_zero(void* dst, std::size_t bytes, const Stream& stream) = 0;
@@ -84,34 +87,35 @@ class Runtime {
   virtual void synchronize(const Stream& stream) = 0;
   virtual void synchronize_device(int device) = 0;
   virtual std::unique_ptr<Event> new_event(int device) = 0;
-  /// An event that knows when it passed, which costs the device a little time. Throws Unsupported
-  /// where the backend has none.
+  /// An event that stores the time when it passed, which costs the device a little time. Throws
+  /// Unsupported if the backend has none.
   virtual std::unique_ptr<Event> new_timing_event(int device);
 
-  /// Whether streams can record; if not, the following functions throw Internal.
+  /// Whether streams can record; if not, the functions below throw Internal.
   virtual bool can_record() const { return false; }
   /// From here on the calling thread's work on `stream` is recorded and not run. Not for default
   /// streams.
   virtual void begin_recording(const Stream& stream);
   virtual std::unique_ptr<RecordedWork> end_recording(const Stream& stream);
-  /// In place of end_recording, when something went wrong.
+  /// Replaces end_recording after an error.
   virtual void abandon_recording(const Stream& stream) noexcept;
-  /// Writes up to kMaxWords words to device memory, in the stream's order; `words` may be changed
-  /// as soon as it returns.
+  /// Writes up to kMaxWords words to device memory, in the order of the stream; `words` may be
+  /// changed as soon as the call returns.
   static constexpr std::size_t kMaxWords = 256;
   virtual void write_words(std::uint64_t* to, std::span<const std::uint64_t> words,
                            const Stream& stream);
 };
 
-/// Set once by the backend that provides it, before the first use; nullptr where there is none.
+/// Called once by the backend that provides the runtime, before its first use; nullptr if there is
+/// none.
 void register_runtime(DeviceType type, Runtime* runtime);
-/// In its place for one that is looked for when somebody asks for it, once: find() returns it, or
-/// null and the reason.
+/// Registers a function that finds the runtime at its first use, once: find() returns it, or null
+/// and the reason.
 void register_runtime_finder(DeviceType type, Runtime* (*find)(std::string& reason));
-/// Throws Device when there is no such device: "[cuda:0] ... this build has no CUDA", "... 2
-/// devices are visible", or why the one that is there is not used.
+/// Throws Device if there is no such device: "[cuda:0] ... this build has no CUDA", "... 2 devices
+/// are visible", or why an existing one is not used.
 Runtime& runtime(Device device);
-/// Without throwing: 0 when the kind has no runtime or no device.
+/// Does not throw: 0 if the kind has no runtime or no device.
 int device_count(DeviceType type);
 
 }  // namespace weft

@@ -1,4 +1,4 @@
-// The streams that a thread works on, for another thread that does its work.
+// The current streams of a thread, for another thread that does its work.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ struct CurrentStreams {
   void* handles[kMaxDevices] = {};
 
   static const CurrentStreams& of_this_thread();
-  /// That device's. Throws Device when there is no such CUDA device.
+  /// The stream of that device. Throws Device if there is no such CUDA device.
   Stream on(Device device) const;
 };
 static_assert(kMaxDevices == 64, "one bit of `known` per device");
@@ -30,7 +30,7 @@ class StreamsGuard {
 
  private:
   bool swapped_;
-  CurrentStreams saved_;  // left empty where neither side knows a stream
+  CurrentStreams saved_;  // empty if neither side knows a stream
 };
 
 }  // namespace weft

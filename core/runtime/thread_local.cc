@@ -15,7 +15,7 @@ void end_objects(void* kept) {
   auto* const mine = static_cast<ThreadObjects*>(kept);
   while (mine->count > 0) {
     const ThreadObjects::Made last = mine->made[--mine->count];
-    // A destructor that asks for the object again gets a new one, which is the next to end.
+    // A destructor that uses the object again gets a new one, which is destroyed next.
     void* const object = mine->objects[last.number];
     mine->objects[last.number] = nullptr;
     last.destroy(object);
@@ -44,7 +44,7 @@ void* make_thread_object(std::atomic<unsigned>& number, void* (*make)(), void (*
     thread_objects = new ThreadObjects;
     end.expect(thread_objects);
   }
-  void* const object = make();  // may make others
+  void* const object = make();  // may make other objects
   thread_objects->objects[mine] = object;
   thread_objects->made[thread_objects->count++] = {mine, destroy};
   return object;

@@ -1,4 +1,4 @@
-// Objects of which each thread has its own, made at its first use.
+// Objects of which each thread has its own, made at the first use.
 #pragma once
 
 #include <array>
@@ -8,7 +8,7 @@
 namespace weft {
 namespace detail {
 
-/// Most ThreadLocals there may be, and one more: number 0 is nobody's.
+/// The largest number of ThreadLocals, plus one: number 0 is not used.
 inline constexpr unsigned kThreadLocals = 32;
 
 struct ThreadObjects {
@@ -17,11 +17,11 @@ struct ThreadObjects {
     void (*destroy)(void*);
   };
   std::array<void*, kThreadLocals> objects = {};  // by the numbers of their ThreadLocals
-  std::array<Made, kThreadLocals> made = {};      // in this order
+  std::array<Made, kThreadLocals> made = {};      // in the order in which they were made
   std::size_t count = 0;                          // of made
 };
 
-// One pointer for all of them, for the reason of core/runtime/thread_state.h's.
+// One pointer for all of them, for the reason given in core/runtime/thread_state.h.
 #if defined(__CUDACC__)  // as in core/runtime/thread_state.h
 extern constinit thread_local ThreadObjects* thread_objects;
 #else
@@ -34,7 +34,7 @@ void* make_thread_object(std::atomic<unsigned>& number, void* (*make)(), void (*
 
 }  // namespace detail
 
-/// Each thread's own T, in place of a thread_local variable; only as a static object. A thread's
+/// Each thread's own T; replaces a thread_local variable; only as a static object. A thread's
 /// objects are destroyed when it ends (core/runtime/thread_end.h says when that is), the last made
 /// first.
 template <class T>

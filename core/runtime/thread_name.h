@@ -13,11 +13,11 @@ namespace weft {
 void set_thread_name(std::string_view name);
 
 namespace detail {
-/// Small numbers in order of first asking.
+/// Small numbers, in the order of the first calls.
 int thread_number();
-/// As set; else "main", or "thread 3".
+/// The name that was set; else "main", or "thread 3".
 std::string thread_name();
-/// The thread's spans look for its name again (trace.cc, which is above this header).
+/// The thread's spans read its name again (trace.cc, which is above this header).
 void thread_renamed();
 }  // namespace detail
 

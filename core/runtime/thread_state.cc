@@ -49,7 +49,7 @@ StreamsGuard::StreamsGuard(const CurrentStreams& streams)
 }
 
 StreamsGuard::~StreamsGuard() {
-  // The work may have looked a stream up for the first time.
+  // The work may have used a stream for the first time.
   if (swapped_ || current_streams->known != 0) *current_streams = saved_;
 }
 

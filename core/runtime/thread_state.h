@@ -20,12 +20,13 @@ class LogSink;
 class PoolChoice;
 class GeneratorSet;
 class Tracer;
+class MemoryObserver;
 class WeightCache;
 namespace graph {
 class Capture;
 }
 
-/// Listens to the calls of modules; nn/ defines what it is told.
+/// Is called for every call of a module; nn/ defines the interface.
 class CallObserver {
  public:
   virtual ~CallObserver() = default;
@@ -36,18 +37,19 @@ class CallObserver {
 struct PathNode {
   const char* name = nullptr;
   const PathNode* parent = nullptr;
-  /// What interned_path() found; threads that share the path may write it at once.
+  /// The result of interned_path(); threads that share the path may write it at the same time.
   mutable const PathNode* interned = nullptr;
 };
 
 struct ThreadState {
   bool grad_enabled = true;
-  /// autograd::checkpoint runs a forward again for its backward: running statistics must not count
-  /// it a second time.
+  /// autograd::checkpoint is running a forward again for its backward: running statistics must not
+  /// count it a second time.
   bool recomputing = false;
-  /// Fixed kernel choice, no timing, no algorithm whose result depends on scheduling.
+  /// Choose kernels by fixed rules, without timing, and use no algorithm whose result depends on
+  /// scheduling.
   bool deterministic = false;
-  /// Time the candidates of a kernel when a shape is new (set_benchmark).
+  /// Time the candidates of a kernel for each new shape (set_benchmark).
   bool benchmark = false;
   /// autograd::Autocast: for each kind of device the dtype of matrix products; f32: off there.
   using AutocastTypes = std::array<DType, 2>;
@@ -59,35 +61,36 @@ struct ThreadState {
     std::uint64_t scope = 0;
   };
   AutocastCache autocast_cache;
-  /// TF32 as PyTorch's defaults: convolutions yes, matmuls no. Only CUDA looks at it
+  /// TF32 as in PyTorch's defaults: convolutions yes, matmuls no. Only CUDA uses it
   /// (core/runtime/float32_precision.h).
   bool allow_tf32_conv = true;
   bool allow_tf32_matmul = false;
   /// Also tells the log how each kernel was chosen: candidates, their times, the winner and why.
   bool log_perf = false;
   int rank = 0;
-  std::int64_t step = -1;  ///< of training, shown in traces; whoever drives the steps sets it
+  std::int64_t step = -1;  ///< of training, shown in traces; set by the code that runs the steps
   /// Team size of parallel_for and oneDNN; 0: all cores of the process, divided by the number of
   /// virtual CPU devices.
   int num_threads = 0;
-  MemoryOwner memory_owner = MemoryOwner::activations;  ///< of what is allocated (allocator.h)
+  MemoryOwner memory_owner = MemoryOwner::activations;  ///< for new memory (allocator.h)
   Device device;                       ///< where creation functions put tensors by default
   GeneratorSet* generators = nullptr;  ///< null: the thread's own
   const PathNode* path = nullptr;
   LogSink* log = nullptr;  ///< null: warnings to stderr (core/runtime/log.h)
   Tracer* tracer = nullptr;
-  ChoiceCache* choices = nullptr;     ///< null: what was timed is forgotten with the process
+  MemoryObserver* memory = nullptr;   ///< is told of memory that is taken and given back
+  ChoiceCache* choices = nullptr;     ///< null: timings are forgotten when the process ends
   graph::Capture* capture = nullptr;  ///< set while graph::capture records a step
-  const PoolChoice* pools = nullptr;  ///< of that capture
-  CallObserver* calls = nullptr;      ///< told of every call of a module
+  const PoolChoice* pools = nullptr;  ///< the pools of that capture
+  CallObserver* calls = nullptr;      ///< is called for every call of a module
   /// Where matrix products and convolutions count their multiply-adds; null: nowhere.
   std::int64_t* multiply_adds = nullptr;
 };
 
 namespace detail {
-// Null until the thread's first use, and again when it has ended. A pointer, since the loader keeps
+// Null until the thread's first use, and again after its end. A pointer, since the loader reserves
 // few bytes for the thread-local variables of libraries that are opened at run time. constinit: no
-// guard and no wrapper call; initial-exec: one load from the thread pointer, also across shared
+// guard and no wrapper call. initial-exec: one load from the thread pointer, also across shared
 // libraries.
 #if defined(__CUDACC__)  // does not know the attribute; the access by a call it makes works as well
 extern constinit thread_local ThreadState* current_thread_state;
@@ -105,16 +108,16 @@ inline ThreadState& thread_state() {
   return *mine;
 }
 
-/// As torch.backends.cudnn.benchmark, but for matrix products too, and on the CPU: for each new
-/// shape the candidates are timed, and the fastest is kept. Off, as at the start, a fixed rule
-/// chooses at once. For programs whose shapes stay: a shape takes from milliseconds to a second. Of
-/// shapes that differ only in their batch or image size, rounded to a power of two, the first few
-/// are timed, and the others share what they found. For this thread and those that work for it; of
-/// no effect where ThreadState::deterministic is set.
+/// Like torch.backends.cudnn.benchmark, but also for matrix products, and on the CPU: for each new
+/// shape the candidates are timed, and the fastest is kept. Off by default: then a fixed rule
+/// chooses at once. For programs whose shapes stay the same: a shape takes from milliseconds to a
+/// second. Of shapes that differ only in their batch or image size, rounded to a power of two, the
+/// first few are timed, and the others use their result. Applies to this thread and to threads that
+/// work for it; ignored if ThreadState::deterministic is set.
 inline void set_benchmark(bool on) { thread_state().benchmark = on; }
 
-/// Swaps in another state and puts the old one back: how a worker runs a job as its submitter
-/// would.
+/// Swaps in another state and puts the old one back: so a worker runs a job with the state of the
+/// thread that submitted it.
 class ThreadStateGuard {
  public:
   explicit ThreadStateGuard(const ThreadState& state) : saved_(thread_state()) {
@@ -148,7 +151,7 @@ class Scoped {
 template <class T, class V>
 Scoped(T ThreadState::*, V) -> Scoped<T>;
 
-/// Names the module being run, for errors and spans. `name` must outlive the scope.
+/// Names the module that is running, for errors and spans. `name` must outlive the scope.
 class PathScope {
  public:
   explicit PathScope(const char* name) : node_{name, thread_state().path, nullptr} {
@@ -170,7 +173,7 @@ std::string module_path(const PathNode* path);
 const PathNode* interned_path();
 
 namespace graph {
-/// Unsupported: "[item] cannot be captured: <why>"
+/// Throws Unsupported: "[item] cannot be captured: <why>"
 [[noreturn]] void refuse(const char* op, const char* why);
 /// Refuses in graph::capture (core/runtime/capture.h).
 inline void check_not_capturing(const char* op, const char* why) {
@@ -179,14 +182,15 @@ inline void check_not_capturing(const char* op, const char* why) {
 }
 }  // namespace graph
 
-/// The stream new work of this thread goes to on `device`: the last set_current_stream(), else the
-/// runtime's default. Not part of ThreadState: a worker has streams of its own. Throws Device when
-/// there is no such CUDA device.
+/// The stream for new work of this thread on `device`: the last set_current_stream(), else the
+/// runtime's default. Not part of ThreadState: a worker has its own streams. Throws Device if there
+/// is no such CUDA device.
 Stream current_stream(Device device);
-/// Sets it for this thread; returns the previous one. Throws Unsupported inside graph::capture.
+/// Sets the stream for this thread; returns the previous one. Throws Unsupported inside
+/// graph::capture.
 Stream set_current_stream(const Stream& stream);
-/// Makes `stream` current for a scope. Inside graph::capture, where there is one stream for all, it
-/// does nothing.
+/// Makes `stream` current for a scope. Does nothing inside graph::capture, where all work uses one
+/// stream.
 class StreamScope {
  public:
   explicit StreamScope(const Stream& stream);

@@ -23,8 +23,8 @@
 
 namespace weft {
 
-// A thread that serves one device's queue. Level 0 is the worker, the others stand in for it: of
-// the threads that do not wait for other jobs, the one of the lowest level takes the next job.
+// A thread that serves one device's queue. Level 0 is the worker, the others are stand-ins. The
+// next job goes to the thread with the lowest level among those that do not wait for other jobs.
 struct Server {
   enum class State { idle, running, waiting };
 
@@ -38,7 +38,7 @@ struct Server {
   bool asleep = false;
   int wait_scopes = 0;
   std::condition_variable wake;
-  std::unique_ptr<Server> next;  // of the level above
+  std::unique_ptr<Server> next;  // of the next level
 };
 
 /// The jobs of one device.
@@ -47,7 +47,7 @@ class JobQueue {
   void set_device(Device device) { device_ = device; }
   const Device& device() const { return device_; }
 
-  /// Throws Library when there is no thread to serve it and none can be started.
+  /// Throws Library if there is no thread to serve the queue and none can be started.
   void push(Job& job);
   void serve(Server& me);
   void begin_waiting(Server& me);
@@ -71,7 +71,7 @@ class JobQueue {
 
 namespace {
 
-// Never destroyed: idle workers wait in it until the process is gone. A child of fork() has none of
+// Never destroyed: idle workers wait in it until the process ends. A child of fork() has none of
 // the threads and makes its own.
 struct Registry {
   Registry() {
@@ -87,7 +87,7 @@ struct Registry {
 constinit std::atomic<Registry*> registry{nullptr};
 constinit thread_local Server* this_server = nullptr;
 
-// The child has the thread that called fork(), no other, and locks in whatever state they were.
+// The child has only the thread that called fork(), and its locks may be in any state.
 void forget_threads() {
   registry.store(nullptr, std::memory_order_relaxed);
   this_server = nullptr;
@@ -108,7 +108,7 @@ JobQueue& queue_of(Device device) {
   return found->queues[static_cast<int>(device.type)][device.index];
 }
 
-// About as long as waking a sleeping thread takes; a longer wait costs what it saves.
+// About the time to wake a sleeping thread; after a longer spin nothing is saved.
 constexpr std::chrono::microseconds kSpin{30};
 
 void pause() {
@@ -143,7 +143,7 @@ Server* JobQueue::lowest_free() const {
   return server;
 }
 
-// The lock is held.
+// The caller holds the lock.
 Server& JobQueue::start_server() {
   std::unique_ptr<Server>* place = &servers_;
   int level = 0;
@@ -190,7 +190,7 @@ void JobQueue::push(Job& job) {
 }
 
 void JobQueue::run(Job* job) noexcept {
-  // Once run() has begun the job may be gone, or submitted again.
+  // After run() has begun, the job may be destroyed or submitted again.
   JobGroup& group = *job->group_;
   const bool owned = job->owned_by_queue_;
   std::exception_ptr error = group.run(*worker_device(), *job);
@@ -213,7 +213,7 @@ void JobQueue::serve(Server& me) {
       me.state = Server::State::idle;
       continue;
     }
-    // A thread that stands in leaves what comes next to the one below as soon as that is back.
+    // A stand-in leaves the next job to a thread of a lower level as soon as that is free.
     if (lowest_free() == &me) {
       lock.unlock();
       const bool more = spin_until([this] { return length_.load(std::memory_order_acquire) > 0; });
@@ -236,8 +236,7 @@ void JobQueue::begin_waiting(Server& me) {
   try {
     wake_or_start();
   } catch (...) {
-    // No thread to be had: what is queued runs here, on top of the job that waits, and may wait
-    // too.
+    // No thread can be started: queued jobs run here, inside the job that waits, and may wait, too.
     const int scopes = std::exchange(me.wait_scopes, 0);
     me.state = Server::State::running;
     while (first_) {
@@ -282,7 +281,7 @@ JobGroup::~JobGroup() { wait_until_done(); }
 
 void JobGroup::check_takes(Device device) const {
   graph::check_not_capturing("worker", "what another thread does would not be part of the step");
-  runtime(device);  // throws where there is no such device
+  runtime(device);  // throws if there is no such device
   WEFT_CHECK(process_ == fork_count(), Internal, "worker",
              "this group was made in the parent process; make another one after fork()");
 }
@@ -327,7 +326,7 @@ void JobGroup::submit_owned(Device device, Job* job) {
 }
 
 void JobGroup::finish(std::exception_ptr error) noexcept {
-  // Under the lock to the end: whoever waits may destroy the group as soon as it has the lock.
+  // Holds the lock to the end: a waiting thread may destroy the group as soon as it gets the lock.
   std::lock_guard lock(mutex_);
   if (error && !error_) error_ = std::move(error);
   if (pending_.fetch_sub(1, std::memory_order_release) == 1) done_.notify_all();
@@ -335,14 +334,14 @@ void JobGroup::finish(std::exception_ptr error) noexcept {
 
 void JobGroup::wait_until_done() noexcept {
   const auto done = [this] { return pending_.load(std::memory_order_acquire) == 0; };
-  if (process_ != fork_count()) return;  // their threads are the parent's
+  if (process_ != fork_count()) return;  // the jobs' threads belong to the parent
   if (!done()) {
     const WaitScope waiting;
     spin_until(done);
     std::unique_lock lock(mutex_);
     done_.wait(lock, done);
   }
-  // The last finish() may still hold it.
+  // The last finish() may still hold the lock.
   std::lock_guard lock(mutex_);
 }
 

@@ -1,12 +1,12 @@
-// Workers: one persistent thread per device, which runs jobs in the order of their submission.
-// Forward and backward share it, and so do all callers of the process.
+// Workers: one permanent thread per device, which runs jobs in the order of their submission.
+// Forward and backward use the same worker, and so do all callers of the process.
 //
 //   JobGroup group;
 //   for (Device device : devices) group.submit(device, [&, device] { ... });
 //   group.wait();  // the first error, if there was one
 //
-// A job that waits for other jobs blocks nobody: while it waits, a stand-in thread serves its
-// device's queue. So jobs may submit jobs, to any device, and wait for them.
+// A job that waits for other jobs does not block its device: while it waits, a stand-in thread
+// serves the queue. So jobs may submit jobs, to any device, and wait for them.
 #pragma once
 
 #include <atomic>
@@ -35,7 +35,7 @@ class Job {
   Job(const Job&) = delete;
   Job& operator=(const Job&) = delete;
 
-  /// Its exceptions are rethrown to the thread that waits for the group. As its last act it may
+  /// Its exceptions are rethrown in the thread that waits for the group. As its last action it may
   /// submit this job again, to the same device or to another.
   virtual void run() = 0;
 
@@ -58,9 +58,9 @@ class JobGroup {
   JobGroup(const JobGroup&) = delete;
   JobGroup& operator=(const JobGroup&) = delete;
 
-  /// `job` must live until it has run. Throws Device when there is no such device, Library when its
+  /// `job` must live until it has run. Throws Device if there is no such device, Library if its
   /// thread cannot be started, Unsupported inside graph::capture, Internal in a child of fork() if
-  /// the group is the parent's.
+  /// the group belongs to the parent.
   void submit(Device device, Job& job);
   /// f(), copied or moved into a job from the pool of small blocks (core/runtime/pool.h).
   template <class F>
@@ -69,8 +69,8 @@ class JobGroup {
     submit_owned(device, new JobOf<std::decay_t<F>>(std::forward<F>(f)));
   }
   /// Runs `job` at once in the calling thread, as the worker of `device` would, whatever that
-  /// worker is doing: a thread that would only wait takes one job itself, so one thread less is
-  /// woken. The job's exceptions are rethrown by wait(). Throws as submit() does.
+  /// worker is doing. A thread that would only wait can run one job itself, so that one thread less
+  /// has to be woken. wait() rethrows the job's exceptions. Throws like submit().
   void run_here(Device device, Job& job);
   template <class F>
     requires(!std::is_base_of_v<Job, std::remove_cvref_t<F>>)
@@ -103,7 +103,7 @@ class JobGroup {
 
   ThreadState state_;
   CurrentStreams streams_;
-  const int process_;  // which of the processes that fork() made
+  const int process_;  // the number of the process (fork_count) that made the group
   std::atomic<int> pending_{0};
   std::mutex mutex_;
   std::condition_variable done_;

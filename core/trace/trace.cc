@@ -25,14 +25,14 @@ namespace {
 
 constexpr std::size_t kChunkSpans = 256;
 
-// Filled by one thread; others read what lies below `count`.
+// One thread fills it; other threads read only records below `count`.
 struct Chunk {
   std::atomic<std::size_t> count{0};
   std::atomic<Chunk*> next{nullptr};
   TraceRecord records[kChunkSpans];
 };
 
-// What one thread told one tracer.
+// The records of one thread for one tracer.
 struct Log {
   explicit Log(int number) : thread(number) {}
   const int thread;
@@ -43,13 +43,13 @@ struct Log {
   std::atomic<std::uint64_t> lost{0};
 };
 
-// What another process told.
+// The records of another process.
 struct Part {
   std::uint64_t lost = 0;
   std::string events;
 };
 
-// The thread's logs of the tracers it met last, by id: an address may be used again.
+// The logs of the tracers that the thread used last, by id: an address may be used again.
 struct KnownLog {
   std::uint64_t tracer = 0;
   Log* log = nullptr;
@@ -95,7 +95,7 @@ struct Tracer::Impl {
         path(options.path),
         reserved((options.reserved_spans + kChunkSpans - 1) / kChunkSpans),
         reserve(std::make_unique<Chunk[]>(reserved)) {
-    // The pages are there when the spans come.
+    // Touches the pages, so that they exist before the first span.
     for (std::size_t i = 0; i < reserved; ++i)
       std::memset(static_cast<void*>(reserve[i].records), 0, sizeof reserve[i].records);
   }
@@ -176,7 +176,7 @@ struct Tracer::Impl {
   std::atomic<std::uint64_t> lost{0};
   mutable std::mutex mutex;
   std::vector<Chunk*> allocated;
-  std::deque<Log> logs;  // whose addresses stay
+  std::deque<Log> logs;  // a deque: addresses must not change
   std::vector<Part> merged;
   detail::DeviceTimes device_times{[this] { return steady_ns() - start.steady_ns; }};
 };
@@ -193,7 +193,7 @@ void TraceRecord::set_shape(const Dims& of) {
 
 namespace {
 
-// All that is not said later.
+// Sets all fields that are not set later.
 void start_record(TraceRecord& record, TraceRecord::Kind kind, const char* category,
                   const char* name) {
   record.category = category;
@@ -251,13 +251,23 @@ std::uint64_t Tracer::add_result(const char* name, Device device, const Dims& sh
   return record.flow;
 }
 
+void Tracer::memory_changed(Device device, MemoryOwner owner, std::int64_t in_use_bytes) noexcept {
+  TraceRecord record;
+  start_record(record, TraceRecord::Kind::memory, "memory", to_string(owner));
+  record.begin_ns = record.end_ns = now_ns();
+  record.device = device;
+  record.has_device = true;
+  record.arg[record.args++] = {"bytes", in_use_bytes};
+  append(record);
+}
+
 Event* Tracer::begin_device_work(Device device) noexcept {
-  // The events of a step that is being captured would pass when it is replayed.
+  // Events of a step that is being captured would be recorded and would pass at each replay.
   if (!impl_->device_time || device.is_cpu() || thread_state().capture) return nullptr;
   try {
     return impl_->device_times.begin(device);
   } catch (const std::exception&) {
-    return nullptr;  // a trace without it, and not a program that fails for its trace
+    return nullptr;  // the trace lacks it, but the program must not fail because of its trace
   }
 }
 

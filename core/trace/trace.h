@@ -1,4 +1,4 @@
-// Spans: what ran, when and where, to be drawn by Perfetto or chrome://tracing.
+// Spans: what ran, when and where, to be shown by Perfetto or chrome://tracing.
 //
 //   Tracer tracer;
 //   const Scoped traced(&ThreadState::tracer, &tracer);
@@ -17,6 +17,7 @@
 
 #include "weft/core/base/device.h"
 #include "weft/core/base/shape.h"
+#include "weft/core/runtime/allocator.h"
 #include "weft/core/runtime/thread_state.h"
 
 namespace weft {
@@ -25,27 +26,27 @@ class Event;
 
 namespace detail {
 class TraceJson;
-/// From here on the thread's innermost span works on `device`, unless it has named its device.
+/// From here on the thread's innermost span works on `device`, unless its device is already known.
 void work_begins(Device device) noexcept;
 }  // namespace detail
 
 /// One moment on two clocks, in nanoseconds.
 struct ClockReading {
   std::int64_t steady_ns = 0;    ///< std::chrono::steady_clock: one clock for a host's processes
-  std::int64_t realtime_ns = 0;  ///< since 1970: comparable between hosts as far as these agree
+  std::int64_t realtime_ns = 0;  ///< since 1970: comparable between hosts if their clocks agree
 };
 
 struct TracerOptions {
-  std::size_t reserved_spans = 16384;  ///< memory taken at once, 128 bytes each
-  /// Also times the work of spans that have a CUDA device, by events in their streams: a row per
-  /// stream. Costs some microseconds a span; the first waits for the device.
+  std::size_t reserved_spans = 16384;  ///< memory allocated at the start, 128 bytes each
+  /// Also measures the time of spans on a CUDA device, with events in their streams: one row per
+  /// stream. Costs some microseconds per span; the first one waits for the device.
   bool device_time = false;
   std::string path = {};  ///< where finish() writes
 };
 
 /// One line of a thread's log. Plain data, written by one thread.
 struct TraceRecord {
-  enum class Kind : std::uint8_t { span, result };
+  enum class Kind : std::uint8_t { span, result, memory };
   static constexpr int kMaxArgs = 2, kMaxTraceDims = 6;
   struct Arg {
     const char* key;
@@ -57,7 +58,7 @@ struct TraceRecord {
   const PathNode* path;  // interned
   std::int64_t begin_ns, end_ns;
   std::int64_t step;
-  std::uint64_t flow;  // of a span: the arrow that ends in it; of a result: that starts here; or 0
+  std::uint64_t flow;  // the arrow that ends in a span or starts at a result; 0: none
   std::int32_t rank;
   Device device;
   Kind kind;
@@ -70,9 +71,9 @@ struct TraceRecord {
   void set_shape(const Dims& of);
 };
 
-/// Collects the spans of all threads whose thread_state().tracer points to it. Thread-safe;
-/// outlives its spans.
-class Tracer {
+/// Collects the spans of all threads whose thread_state().tracer points to it, and the changes of
+/// memory of those whose thread_state().memory does. Thread-safe; outlives its spans.
+class Tracer final : public MemoryObserver {
  public:
   explicit Tracer(const TracerOptions& options = {});
   ~Tracer();
@@ -98,6 +99,10 @@ class Tracer {
   /// else as a moment of its own. Returns the start of an arrow to a later span (Span::set_flow).
   std::uint64_t add_result(const char* name, Device device, const Dims& shape) noexcept;
 
+  /// Records a counter: what the owner has of the device's memory.
+  void memory_changed(Device device, MemoryOwner owner,
+                      std::int64_t in_use_bytes) noexcept override;
+
   /// Writes Chrome's trace event format (JSON) through a temporary file: one process per rank, one
   /// row per thread. Other threads may go on adding spans. Waits for the devices whose work is
   /// timed. Throws Io.
@@ -116,9 +121,9 @@ class Tracer {
  private:
   friend class Span;
   struct Impl;
-  /// All of this process; returns how many are lost.
+  /// All records of this process; returns how many are lost.
   std::uint64_t collect(detail::TraceJson& json) const;
-  /// Fills in the calling thread's state.
+  /// Fills in the state of the calling thread.
   void append(TraceRecord& record) noexcept;
   Event* begin_device_work(Device device) noexcept;
   void end_device_work(Event* begin, const TraceRecord& record) noexcept;
@@ -133,8 +138,8 @@ class Span {
     if (tracer_) [[unlikely]]
       begin(category, name);
   }
-  /// For work on `device`, which is shown; the time there is measured if the tracer does so. An
-  /// operation's span learns its device when its kernel is looked up.
+  /// For work on `device`, which is shown. The time on the device is measured if the tracer does
+  /// so. The span of an operation gets its device when the operation's kernel is looked up.
   Span(const char* category, const char* name, Device device) : tracer_(thread_state().tracer) {
     if (tracer_) [[unlikely]]
       begin(category, name, device);
@@ -168,7 +173,7 @@ class Span {
   void end() noexcept;
 
   Tracer* tracer_;
-  TraceRecord record_;  // left as it is when off
+  TraceRecord record_;  // not set when off
   Event* device_begin_;
   Span* outer_;
 };

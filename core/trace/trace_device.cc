@@ -6,7 +6,7 @@ namespace weft::detail {
 namespace {
 
 constexpr std::int64_t kAnchorEveryNs = 4'000'000'000;
-constexpr std::size_t kMaxPending = 512;  // spans whose events are kept
+constexpr std::size_t kMaxPending = 512;  // the most spans whose events are kept
 
 }  // namespace
 
@@ -30,7 +30,7 @@ void DeviceTimes::anchor(PerDevice& d, const Stream& stream, std::unique_lock<st
   Anchor fresh{take(d), 0, -1};
   fresh.event->record(stream);
   if (d.anchors.empty()) {
-    // Without the lock: another thread may have to give the device what it waits for.
+    // Without the lock: the device may wait for work that another thread has to queue.
     lock.unlock();
     fresh.event->synchronize();
     fresh.ns = now_();

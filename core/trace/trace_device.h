@@ -1,4 +1,4 @@
-// The time that work takes on a device, by events in its streams. Private to core/.
+// Measures the time of work on a device, with events in its streams. Private to core/.
 #pragma once
 
 #include <cstdint>
@@ -16,24 +16,24 @@ namespace weft::detail {
 
 class DeviceTimes {
  public:
-  /// now(): the host's time that spans are given in.
+  /// now() is the host's time, as used by the spans.
   explicit DeviceTimes(std::function<std::int64_t()> now) : now_(std::move(now)) {}
 
-  /// An event recorded in the thread's current stream of the device; null where none is to be had.
+  /// Records an event in the thread's current stream of the device; null if that is not possible.
   Event* begin(Device device);
-  /// Records the end, in the stream that is current now.
+  /// Records the end of the work, in the current stream.
   void end(Event* begin, const TraceRecord& record);
-  /// f(record, stream) for all spans so far, with the times of the device. Waits for it, while
-  /// others may go on giving it work.
+  /// Calls f(record, stream) for all spans so far, with times of the device. Waits for the device;
+  /// other threads may go on giving it work.
   void for_each(const std::function<void(const TraceRecord&, const Stream&)>& f);
 
  private:
-  // Events tell how long after another they came, as a float of milliseconds: a new point to count
-  // from every few seconds keeps that exact to half a microsecond.
+  // The time between two events is known as a float of milliseconds. A new reference event every
+  // few seconds keeps that exact to half a microsecond.
   struct Anchor {
     std::shared_ptr<Event> event;
     std::int64_t host_ns;  // when it was recorded
-    std::int64_t ns;       // when it passed; -1: not looked at
+    std::int64_t ns;       // time when it passed; -1: not known yet
   };
   struct Work {
     TraceRecord record;
@@ -45,7 +45,7 @@ class DeviceTimes {
     Device device;
     std::vector<Anchor> anchors;
     std::vector<std::shared_ptr<Event>> free;
-    std::vector<std::pair<std::shared_ptr<Event>, std::size_t>> open;  // begun, and their anchor
+    std::vector<std::pair<std::shared_ptr<Event>, std::size_t>> open;  // begun spans, their anchor
     std::deque<Work> pending;
     std::vector<std::pair<TraceRecord, Stream>> done;
   };
@@ -53,7 +53,7 @@ class DeviceTimes {
   PerDevice& of(Device device);
   std::shared_ptr<Event> take(PerDevice& d);
   void anchor(PerDevice& d, const Stream& stream, std::unique_lock<std::mutex>& lock);
-  // What the oldest span still waits for; null: nothing.
+  // The first event that the oldest span still waits for; null if none.
   std::shared_ptr<Event> missing(PerDevice& d);
   void resolve_front(PerDevice& d);
 

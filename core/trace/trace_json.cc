@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "weft/core/base/error.h"
+#include "weft/core/runtime/cores.h"
 
 namespace weft::detail {
 namespace {
@@ -30,7 +31,7 @@ void append_json_string(std::string& out, std::string_view text) {
   out += '"';
 }
 
-// Microseconds with the nanoseconds behind the point, whatever the locale.
+// Writes microseconds with three decimals, independent of the locale.
 void append_microseconds(std::string& out, std::int64_t ns) {
   char fraction[8];
   std::snprintf(fraction, sizeof fraction, ".%03d", static_cast<int>(std::abs(ns % 1000)));
@@ -42,15 +43,15 @@ std::uint64_t key_of(Device device) {
   return std::uint64_t(device.type) << 32 | std::uint64_t(device.index);
 }
 
-// Recorded as "relu", run as "relu" or in place, as "relu_".
+// An operation is recorded as "relu", and its span is "relu", or "relu_" if it ran in place.
 bool is_span_of(const char* span, const char* recorded) {
   const std::size_t length = std::strlen(recorded);
   if (std::strncmp(span, recorded, length) != 0) return false;
   return span[length] == '\0' || (span[length] == '_' && span[length + 1] == '\0');
 }
 
-// Where an arrow leaves a span: shortly before its end, when those inside it are over, but not at
-// the end, which belongs to what comes next.
+// The time at which an arrow leaves a span: shortly before its end, when inner spans have ended. At
+// the end itself the viewer would take the next span.
 std::int64_t leaves_at(const TraceRecord& span) {
   const std::int64_t length = span.end_ns - span.begin_ns;
   return std::max(span.begin_ns, span.end_ns - std::clamp<std::int64_t>(length / 4, 1, 50));
@@ -65,6 +66,9 @@ void TraceJson::begin_thread(int number, std::string_view name) {
 }
 
 void TraceJson::add(const TraceRecord& record) {
+  if (record.kind == TraceRecord::Kind::memory) {
+    return write_counter(record, row(record.rank, thread_, thread_name_));
+  }
   if (record.kind == TraceRecord::Kind::span) {
     flush();
     span_ = record;
@@ -75,7 +79,7 @@ void TraceJson::add(const TraceRecord& record) {
   }
   if (!span_waits_ || span_has_result_ || !is_span_of(span_.name, record.name)) {
     flush();
-    span_ = record;  // a view, say: nothing ran for it
+    span_ = record;  // there is no such span: a view, for example, runs nothing
     span_.end_ns = span_.begin_ns + 1;
     span_.flow = 0;
     span_waits_ = true;
@@ -100,7 +104,7 @@ void TraceJson::add_device_work(const TraceRecord& record, const Stream& stream)
   flush();
   const auto [found, fresh] = streams_.try_emplace({key_of(record.device), stream.handle}, 0);
   if (fresh) found->second = static_cast<int>(streams_.size()) - 1;
-  int number = 0;  // of the streams of this device
+  int number = 0;  // counts the streams of this device
   for (const auto& [key, index] : streams_)
     number += key.first == key_of(record.device) && index < found->second;
   std::string name = "work of " + to_string(record.device);
@@ -125,6 +129,15 @@ const std::string& TraceJson::path_text(const PathNode* path) {
   const auto [found, fresh] = paths_.try_emplace(path);
   if (fresh) found->second = module_path(path);
   return found->second;
+}
+
+void TraceJson::write_counter(const TraceRecord& record, const Row& row) {
+  begin_event();
+  events_.append("{\"ph\":\"C\",\"name\":\"memory of ").append(to_string(record.device));
+  events_.append("\",\"pid\":").append(std::to_string(row.rank));
+  append_time("ts", record.begin_ns + offset_ns_);
+  events_.append(",\"args\":{\"").append(record.name).append("\":");
+  events_.append(std::to_string(record.arg[0].value)).append("}}");
 }
 
 void TraceJson::write_span(const TraceRecord& record, const Row& row) {
@@ -160,7 +173,7 @@ void TraceJson::write_span(const TraceRecord& record, const Row& row) {
 
 void TraceJson::write_arrow(const char* phase, std::uint64_t flow, const Arrow& end) {
   begin_event();
-  // Ranks number their arrows alike.
+  // Different ranks use the same numbers for arrows.
   char id[24];
   std::snprintf(id, sizeof id, "0x%04x%012llx", static_cast<unsigned>(end.row.rank) & 0xffffu,
                 static_cast<unsigned long long>(flow));
@@ -183,27 +196,29 @@ std::string TraceJson::events() {
   std::set<std::uint64_t> drawn;
   for (const auto& [flow, end] : ends_) {
     const auto begin = starts_.find(flow);
-    if (begin == starts_.end()) continue;  // recorded before the trace
+    if (begin == starts_.end()) continue;  // began before the trace
     if (drawn.insert(flow).second) write_arrow("s", flow, begin->second);
     write_arrow("f", flow, end);
   }
-  const auto name = [&](const char* what, const Row& row, bool thread, std::string_view text) {
+  const auto tell = [&](const char* what, const Row& row, bool thread, const char* key,
+                        std::string_view text) {
     begin_event();
     events_.append("{\"ph\":\"M\",\"name\":\"").append(what);
     events_.append("\",\"pid\":").append(std::to_string(row.rank));
     if (thread) events_.append(",\"tid\":").append(std::to_string(row.number));
-    events_ += ",\"args\":{\"name\":";
+    events_.append(",\"args\":{\"").append(key).append("\":");
     append_json_string(events_, text);
     events_ += "}}";
   };
   int rank = 0;
   bool first = true;
-  for (const auto& [row, thread] : rows_) {  // by rank
+  for (const auto& [row, thread] : rows_) {  // in the order of ranks
     if (std::exchange(first, false) || row.rank != rank) {
       rank = row.rank;
-      name("process_name", row, false, "rank " + std::to_string(rank));
+      tell("process_name", row, false, "name", "rank " + std::to_string(rank));
+      tell("process_labels", row, false, "labels", concat("cores: ", core_count()));
     }
-    name("thread_name", row, true, thread);
+    tell("thread_name", row, true, "name", thread);
   }
   return std::move(events_);
 }

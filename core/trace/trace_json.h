@@ -20,13 +20,13 @@ class TraceJson {
  public:
   explicit TraceJson(std::int64_t offset_ns) : offset_ns_(offset_ns) {}
 
-  /// The records that follow are this thread's, in the order of its log.
+  /// The records that follow belong to this thread, in the order of its log.
   void begin_thread(int number, std::string_view name);
   void add(const TraceRecord& record);
   void add_device_work(const TraceRecord& record, const Stream& stream);
-  /// What events() gave in another process.
+  /// `events`: from events() of another process.
   void add_events(std::string_view events);
-  /// Of all records, one in a line behind a line's end, with commas between.
+  /// All records as JSON, one per line, each line beginning with a line end, separated by commas.
   std::string events();
   /// The whole file.
   std::string text(const ClockReading& start, std::uint64_t lost);
@@ -42,8 +42,9 @@ class TraceJson {
     std::int64_t ns;
   };
 
-  // A span waits for the result that may stand behind it in the log.
+  // A span is kept back until its result has been read, which may follow it in the log.
   void flush();
+  void write_counter(const TraceRecord& record, const Row& row);
   void write_span(const TraceRecord& record, const Row& row);
   void write_arrow(const char* phase, std::uint64_t flow, const Arrow& end);
   void begin_event();
@@ -58,9 +59,9 @@ class TraceJson {
   TraceRecord span_;
   bool span_waits_ = false;
   bool span_has_result_ = false;
-  std::uint64_t span_starts_ = 0;  // the arrow that begins in it
+  std::uint64_t span_starts_ = 0;  // the arrow that begins in the span
   std::map<Row, std::string> rows_;
-  std::map<std::pair<std::uint64_t, void*>, int> streams_;  // device and stream -> row
+  std::map<std::pair<std::uint64_t, void*>, int> streams_;  // (device and stream) -> row
   std::unordered_map<std::uint64_t, Arrow> starts_;
   std::vector<std::pair<std::uint64_t, Arrow>> ends_;
   std::unordered_map<const PathNode*, std::string> paths_;

@@ -232,19 +232,19 @@ class Recorder:
         if self.rank == 0:
             os.makedirs(options.out, exist_ok=True)
         self.options = options
-        # What a checkpoint keeps beside model and parts. `position` counts the batches done of this
-        # epoch, `order` is the generator's state as it began.
+        # The part of a checkpoint besides model and parts. `position` is the number of finished
+        # batches in this epoch, `order` the generator's state at its beginning.
         self.books = {"losses": [], "names": [], "more_losses": {}, "epochs": [], "position": 0, "seconds": 0.0, "order": None}
-        self.waiting = []  # losses still on the device: fetching one would wait for its step
+        self.waiting = []  # losses still on the device: reading one would wait for its step
         self.step_ms = []
-        self.figures = {}  # of the epoch's test
+        self.figures = {}  # of the test after the epoch
         self.optimizer = ""
         self.interrupted = False
         signal.signal(signal.SIGINT, self._interrupt)
 
     def _interrupt(self, number, frame):
         self.interrupted = True
-        signal.signal(number, signal.SIG_DFL)  # the second one ends the process
+        signal.signal(number, signal.SIG_DFL)  # a second signal ends the process
 
     def path(self, name):
         return os.path.join(self.options.out, name)
@@ -291,7 +291,7 @@ class Recorder:
         else:
             books["order"] = generator
         batches = iter(loader)
-        if first > 0:  # a DataLoader cannot jump: the batches done are loaded once more
+        if first > 0:  # a DataLoader cannot skip: finished batches are loaded again
             next(itertools.islice(batches, first - 1, first))
             torch.set_rng_state(generator)
         self.step_start = time.perf_counter()
@@ -327,7 +327,7 @@ class Recorder:
         self._say(f"test {name} {value:.6g}")
 
     def finish(self, model, test_name=None, test_value=None):
-        """Writes model.safetensors, loss.png and metrics.json."""
+        """Writes model.safetensors, loss.svg and metrics.json."""
         from safetensors.torch import save_file
 
         if test_name:
@@ -341,7 +341,7 @@ class Recorder:
         losses = {name: [loss if math.isfinite(loss) else None for loss in curve] for name, curve in curves.items()}
         save_file(model.state_dict(), self.path("model.safetensors"), {"format": "pt"})
         epochs = self.books["epochs"][:]
-        if self.books["position"]:  # the limit of steps came first
+        if self.books["position"]:  # the limit of steps ended the epoch early
             epochs.append(self._epoch_metrics() | ({"test": self.figures} if self.figures else {}))
         metrics = {
             "example": options.example,
@@ -369,7 +369,7 @@ class Recorder:
         }
         with open(self.path("metrics.json"), "w") as file:
             json.dump(metrics, file, indent=1)
-        loss_picture(self.path("loss.png"), curves, f"{options.example}: loss per step")
+        loss_picture(self.path("loss.svg"), curves, f"{options.example}: loss per step")
         self._say(f"trained in {metrics['train_seconds']:.1f} s; results in {options.out}")
 
     def _say(self, line):

@@ -19,7 +19,7 @@ def main(options):
     if rank == 0:
         print(gan)
     common.broadcast(gan)
-    # Of both nets apart: a step averages the gradients of its own.
+    # Separately for both nets: a step averages only the gradients of its own net.
     adam_d = common.distributed(torch.optim.Adam(gan.discriminator.parameters(), lr=options.lr, betas=(0.5, 0.999)))
     adam_g = common.distributed(torch.optim.Adam(gan.generator.parameters(), lr=options.lr, betas=(0.5, 0.999)))
     images = common.Mnist(options.data, dtype=options.dtype, transform=Transform(options.image_size))
@@ -37,7 +37,7 @@ def main(options):
         sampler.set_epoch(epoch)
         for real, label in recorder.batches(loader):
             real = real.to(options.device, non_blocking=True)
-            # The noise of all ranks, as one process would draw it, and of that this rank's.
+            # Draws the noise of all ranks as one process would, and takes this rank's part of it.
             fake = gan.generator(noise(size * len(real)).chunk(size)[rank])
             loss_d = train_discriminator(gan, adam_d, real, fake)
             loss_g = train_generator(gan, adam_g, fake)

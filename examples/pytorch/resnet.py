@@ -180,7 +180,7 @@ def main(options):
     if options.freeze == "all-but-fc":
         model.requires_grad_(False)
         model.fc.requires_grad_(True)
-        model.eval()  # the running statistics stay as well
+        model.eval()  # the running statistics do not change either
     print(model)
     trainable = [p for p in model.parameters() if p.requires_grad]
     sgd = torch.optim.SGD(trainable, lr=options.lr, momentum=0.9, weight_decay=1e-4)

@@ -20,8 +20,8 @@ def main(options):
     if options.freeze == "all-but-fc":
         model.requires_grad_(False)
         model.fc.requires_grad_(True)
-        model.eval()  # the running statistics stay as well
-    if options.sync_bn:  # PyTorch has it for GPUs alone
+        model.eval()  # the running statistics do not change either
+    if options.sync_bn:  # PyTorch has it only for GPUs
         model = torch.nn.SyncBatchNorm.convert_sync_batchnorm(model)
     if dist.get_rank() == 0:
         print(model)

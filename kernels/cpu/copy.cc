@@ -1,10 +1,12 @@
-// Moving, converting, comparing: what does not calculate.
+// Operations without arithmetic: moving, converting, comparing.
 #include <cstring>
 #include <utility>
 
+#include "weft/kernels/cpu/copy.h"
 #include "weft/kernels/cpu/element.h"
-#include "weft/kernels/cpu/families.h"
 #include "weft/kernels/cpu/loop.h"
+#include "weft/kernels/cpu/loops/copy.h"
+#include "weft/kernels/elementwise_list.h"
 
 namespace weft::cpu {
 namespace {
@@ -20,9 +22,9 @@ void convert_row(std::int64_t n, char* const* data, const void*) {
 }
 
 RowFn conversion(DType from, DType to) {
-  if (from == DType::u8 && to == DType::f32) return simd().u8_to_f32;
-  if (from == DType::f32 && to == DType::bf16) return simd().f32_to_bf16;
-  if (from == DType::bf16 && to == DType::f32) return simd().bf16_to_f32;
+  if (from == DType::u8 && to == DType::f32) return copy_loops().u8_to_f32;
+  if (from == DType::f32 && to == DType::bf16) return copy_loops().f32_to_bf16;
+  if (from == DType::bf16 && to == DType::f32) return copy_loops().bf16_to_f32;
   return dispatch_all(from, [&]<class From>() {
     return dispatch_all(to, []<class To>() -> RowFn { return convert_row<From, To>; });
   });
@@ -30,7 +32,7 @@ RowFn conversion(DType from, DType to) {
 
 // --- copies within one dtype ---------------------------------------------------------------------
 
-/// y[j * y_step + i] = x[i * x_step + j] in blocks that stay in the first-level cache.
+/// y[j * y_step + i] = x[i * x_step + j], in blocks that stay in the L1 cache.
 template <class U>
 void transpose_words(std::int64_t rows, std::int64_t cols, const U* x, std::int64_t x_step, U* y,
                      std::int64_t y_step) {
@@ -46,32 +48,20 @@ void transpose_words(std::int64_t rows, std::int64_t cols, const U* x, std::int6
   }
 }
 
-template <class U>
-void copy_tile(const Tile<2>& t) {
-  for (std::int64_t r = 0; r < t.rows; ++r) {
-    U* y = reinterpret_cast<U*>(t.data[0]) + r * t.row_step[0];
-    const U* x = reinterpret_cast<const U*>(t.data[1]) + r * t.row_step[1];
-    if (t.step[0] == 1 && t.step[1] == 1) {
-      std::memcpy(y, x, static_cast<std::size_t>(t.n) * sizeof(U));
-    } else {
-      for (std::int64_t i = 0; i < t.n; ++i) y[i * t.step[0]] = x[i * t.step[1]];
-    }
-  }
-}
-
-/// Dimension whose elements lie side by side in x while dimension 0's do in y; 0 when there is none
-/// or one of them is too short for blocks to pay.
+/// The dimension that is contiguous in x, if dimension 0 is contiguous in y. 0 if there is none, or
+/// if one of them is too short for blocks to help: copies of rows load up to kShort elements of x
+/// for one of y as fast.
 int transposed_dimension(const Loop<2>& loop) {
   constexpr std::int64_t kShort = 4;
-  if (loop.stride(0, 0) != 1 || loop.stride(1, 0) <= 1 || loop.size(0) < kShort) return 0;
+  if (loop.stride(0, 0) != 1 || loop.stride(1, 0) <= kShort || loop.size(0) < kShort) return 0;
   for (int d = 1; d < loop.ndim(); ++d) {
     if (loop.stride(1, d) == 1 && loop.size(d) >= kShort) return d;
   }
   return 0;
 }
 
-/// A layout change such as [N,C,H,W] to [N,H,W,C]: dimensions 0 and `d` are transposed in tiles,
-/// the rest is walked.
+/// A layout change such as [N,C,H,W] to [N,H,W,C]: transposes dimensions 0 and `d` in tiles, and
+/// loops over the others.
 template <class U>
 void copy_transposed(const Loop<2>& loop, int d) {
   constexpr std::int64_t kTile = 64;
@@ -99,7 +89,7 @@ void copy_transposed(const Loop<2>& loop, int d) {
       for (std::int64_t i = 0; i < rows; i += kTile) {
         const std::int64_t height = std::min(kTile, rows - i);
         if constexpr (sizeof(U) == 4) {
-          simd().transpose4(height, width, x + i * x_step, x_step, y + i, y_step);
+          copy_loops().transpose4(height, width, x + i * x_step, x_step, y + i, y_step);
         } else {
           transpose_words(height, width, x + i * x_step, x_step, y + i, y_step);
         }
@@ -115,12 +105,15 @@ void copy_words(const View& x, const View& y) {
     if (loop.numel() > 0) copy_transposed<U>(loop, d);
     return;
   }
+  const CopyTile copy = copy_loops().moves(sizeof(U)).tile;
   parallel_for(loop.numel(), kCheapGrain, [&](std::int64_t begin, std::int64_t end) {
-    loop.walk(begin, end, [](const Tile<2>& tile) { copy_tile<U>(tile); });
+    loop.walk(begin, end, [&](const Tile<2>& t) {
+      copy(t.rows, t.n, t.data[1], t.step[1], t.row_step[1], t.data[0], t.step[0], t.row_step[0]);
+    });
   });
 }
 
-// --- fill, where, compare, arange ----------------------------------------------------------------
+// --- fill, compare, arange -----------------------------------------------------------------------
 
 template <class U>
 void fill_row(std::int64_t n, char* const* data, const void* params) {
@@ -128,16 +121,6 @@ void fill_row(std::int64_t n, char* const* data, const void* params) {
   std::memcpy(&value, params, sizeof value);
   U* y = reinterpret_cast<U*>(data[0]);
   for (std::int64_t i = 0; i < n; ++i) y[i] = value;
-}
-
-template <class U>
-void where_row(std::int64_t n, char* const* data, const void*) {
-  U* y = reinterpret_cast<U*>(data[0]);
-  const auto* condition = reinterpret_cast<const std::uint8_t*>(data[1]);
-  const U* a = reinterpret_cast<const U*>(data[2]);
-  const U* b = reinterpret_cast<const U*>(data[3]);
-  WEFT_VECTOR_LOOP
-  for (std::int64_t i = 0; i < n; ++i) y[i] = condition[i] ? a[i] : b[i];
 }
 
 template <class T, CompareOp op>
@@ -168,7 +151,7 @@ RowFn compare_fn(CompareOp op) {
   WEFT_THROW(Internal, "compare", "unknown operation ", static_cast<int>(op));
 }
 
-/// Calls f with an unsigned integer of the dtype's size: enough to move elements.
+/// Calls f with an unsigned integer of the dtype's size, which is enough to move elements.
 template <class F>
 decltype(auto) dispatch_size(DType dtype, F&& f) {
   switch (size_of(dtype)) {
@@ -200,7 +183,7 @@ void fill(const Stream&, double value, const View& y) {
 }
 
 void where(const Stream&, const View& condition, const View& a, const View& b, const View& y) {
-  const RowFn f = dispatch_size(y.dtype, []<class U>() -> RowFn { return where_row<U>; });
+  const RowFn f = copy_loops().moves(size_of(y.dtype)).where;
   run_loop<4>({&y, &condition, &a, &b}, kCheapGrain, f, nullptr);
 }
 

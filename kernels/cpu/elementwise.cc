@@ -1,17 +1,63 @@
-// Arithmetic element by element: finds the loop for operation and dtype and runs it.
-#include "weft/kernels/cpu/families.h"
+// Element-wise arithmetic: finds the loop for an operation and dtype and runs it.
+#include "weft/kernels/cpu/loops/elementwise.h"
+#include "weft/kernels/cpu/copy.h"
 #include "weft/kernels/cpu/loop.h"
+#include "weft/kernels/elementwise_list.h"
 
 namespace weft::cpu {
 namespace {
 
-const ElementwiseRows& rows_of(DType dtype) {
+// The integer types are computed in i64. They are for indices, labels and masks, so one instruction
+// set is enough.
+
+template <class T, class F, bool has_integers>
+constexpr RowFn unary_entry() {
+  if constexpr (has_integers)
+    return unary_row<T, F>;
+  else
+    return nullptr;
+}
+
+template <class T, class F, bool has_integers>
+constexpr RowFn binary_entry() {
+  if constexpr (has_integers)
+    return binary_row<T, F>;
+  else
+    return nullptr;
+}
+
+template <class T>
+constexpr ElementwiseLoops make_loops() {
+  ElementwiseLoops loops;
+#define X(value, name, F, integers, ...) \
+  loops.unary[static_cast<int>(UnaryOp::value)] = unary_entry<T, functor::F, integers>();
+  WEFT_UNARY_OPS(X)
+#undef X
+#define X(value, F, integers) \
+  loops.unary[static_cast<int>(UnaryOp::value)] = unary_entry<T, functor::F, integers>();
+  WEFT_SCALAR_OPS(X)
+#undef X
+#define X(value, name, F, integers, ...) \
+  loops.binary[static_cast<int>(BinaryOp::value)] = binary_entry<T, functor::F, integers>();
+  WEFT_BINARY_OPS(X)
+#undef X
+  return loops;
+}
+
+template <class T>
+constexpr ElementwiseLoops integer_loops = make_loops<T>();
+
+template <class Pick>
+RowFn loop_of(DType dtype, const Pick& pick) {
   switch (dtype) {
-    case DType::f32: return simd().f32.elementwise;
-    case DType::f64: return simd().f64.elementwise;
-    case DType::bf16: return simd().bf16.elementwise;
-    default: return integer_rows(dtype);
+    case DType::i64: return pick(integer_loops<std::int64_t>);
+    case DType::i32: return pick(integer_loops<std::int32_t>);
+    case DType::u8: return pick(integer_loops<std::uint8_t>);
+    case DType::boolean: return pick(integer_loops<bool>);
+    default: break;
   }
+  const RowFn found = pick(elementwise_loops().of(dtype));
+  return found ? found : pick(baseline::elementwise_loops.of(dtype));
 }
 
 const char* name_of(UnaryOp op) {
@@ -64,54 +110,62 @@ std::int64_t grain_of(BinaryOp op) {
 }
 
 void unary(const Stream& stream, UnaryOp op, UnaryParams params, const View& x, const View& y) {
-  const RowFn f = rows_of(y.dtype).unary[static_cast<int>(op)];
+  const RowFn f =
+      loop_of(y.dtype, [&](const ElementwiseLoops& of) { return of.unary[static_cast<int>(op)]; });
   if (!f) throw_unsupported(name_of(op), stream.device, y.dtype);
   run_loop<2>({&y, &x}, grain_of(op), f, &params);
 }
 
 void unary_backward(const Stream& stream, UnaryOp op, UnaryParams params, const View& grad_y,
                     const View& saved, const View& grad_x) {
-  const RowFn f = rows_of(grad_x.dtype).unary_backward[static_cast<int>(op)];
+  const RowFn f = loop_of(grad_x.dtype, [&](const ElementwiseLoops& of) {
+    return of.unary_backward[static_cast<int>(op)];
+  });
   if (!f) throw_unsupported(name_of(op), stream.device, grad_x.dtype);
-  // What was not saved is not used; any operand of the right shape stands in for it.
+  // An operand that was not saved is not read; another one of the right shape replaces it.
   run_loop<3>({&grad_x, &grad_y, saved ? &saved : &grad_y}, grain_of(op), f, &params);
 }
 
 void binary(const Stream& stream, BinaryOp op, const View& a, const View& b, const View& y) {
-  const RowFn f = rows_of(y.dtype).binary[static_cast<int>(op)];
+  const RowFn f =
+      loop_of(y.dtype, [&](const ElementwiseLoops& of) { return of.binary[static_cast<int>(op)]; });
   if (!f) throw_unsupported(name_of(op), stream.device, y.dtype);
-  run_loop<3>({&y, &a, &b}, grain_of(op), f, nullptr);
+  const auto single = [&](bool of_b) {  // null for integers
+    return loop_of(y.dtype, [&](const ElementwiseLoops& of) {
+      return of.binary_single[static_cast<int>(op)][of_b];
+    });
+  };
+  run_loop<3>({&y, &a, &b}, grain_of(op), {f, {nullptr, single(false), single(true)}}, nullptr);
 }
 
 void binary_backward(const Stream& stream, BinaryOp op, bool of_b, const View& grad_y,
                      const View& a, const View& b, const View& grad) {
-  const RowFn f = rows_of(grad.dtype).binary_backward[static_cast<int>(op)][of_b];
+  const RowFn f = loop_of(grad.dtype, [&](const ElementwiseLoops& of) {
+    return of.binary_backward[static_cast<int>(op)][of_b];
+  });
   if (!f) throw_unsupported(name_of(op), stream.device, grad.dtype);
   run_loop<4>({&grad, &grad_y, a ? &a : &grad_y, b ? &b : &grad_y}, grain_of(op), f, nullptr);
 }
 
 void add_scaled(const Stream& stream, double alpha, const View& x, const View& y) {
-  const RowFn f = rows_of(y.dtype).add_scaled;
+  const RowFn f = loop_of(y.dtype, [&](const ElementwiseLoops& of) { return of.add_scaled; });
   if (!f) throw_unsupported("add_scaled", stream.device, y.dtype);
   run_loop<3>({&y, &y, &x}, kCheapGrain, f, &alpha);
 }
 
 }  // namespace
-}  // namespace weft::cpu
 
-namespace weft {
-
-ElementwiseKernels cpu_elementwise_kernels() {
-  return {.unary = cpu::unary,
-          .unary_backward = cpu::unary_backward,
-          .binary = cpu::binary,
-          .binary_backward = cpu::binary_backward,
-          .compare = cpu::compare,
-          .where = cpu::where,
-          .copy = cpu::copy,
-          .fill = cpu::fill,
-          .add_scaled = cpu::add_scaled,
-          .arange = cpu::arange};
+ElementwiseKernels elementwise_kernels() {
+  return {.unary = unary,
+          .unary_backward = unary_backward,
+          .binary = binary,
+          .binary_backward = binary_backward,
+          .compare = compare,
+          .where = where,
+          .copy = copy,
+          .fill = fill,
+          .add_scaled = add_scaled,
+          .arange = arange};
 }
 
-}  // namespace weft
+}  // namespace weft::cpu

@@ -8,12 +8,10 @@
 #include <cstdint>
 
 #include "weft/core/runtime/parallel.h"
+#include "weft/kernels/cpu/loops/table.h"
 #include "weft/kernels/view.h"
 
 namespace weft::cpu {
-
-/// A kernel over n contiguous elements; data[0] is the output, the others are inputs.
-using RowFn = void (*)(std::int64_t n, char* const* data, const void* params);
 
 /// A loop of at most this many elements stays in the calling thread: a fork and join costs as much
 /// as about ten thousand additions or a few thousand exponentials.
@@ -81,7 +79,7 @@ class Loop {
         for (int d = 0; d < ndim_; ++d) offset += at[d] * stride_[d][k];
         tile.data[k] = data_[k] + offset * bytes_[k];
       }
-      if (at[0] != 0 || end - begin < size_[0]) {  // a part of a row, at either end of the range
+      if (at[0] != 0 || end - begin < size_[0]) {  // a part of a row, at an end of the range
         tile.n = std::min(size_[0] - at[0], end - begin);
         tile.rows = 1;
       } else {
@@ -107,7 +105,7 @@ class Loop {
     if (size == 1) return;
     std::array<std::int64_t, N> s;
     for (int k = 0; k < N; ++k) s[k] = (*strides[k])[d];
-    // Insertion keeps the innermost first: by the output's stride, then by the others'.
+    // Inserts so that the innermost dimension is first: by the output's stride, then the others'.
     int at = ndim_++;
     for (; at > 0 && inside(s, stride_[at - 1]); --at) {
       size_[at] = size_[at - 1];
@@ -161,18 +159,52 @@ void gather(std::int64_t bytes, std::int64_t rows, std::int64_t n, const char* f
 void scatter(std::int64_t bytes, std::int64_t rows, std::int64_t n, const char* from, char* to,
              std::int64_t step, std::int64_t row_step);
 
-/// Runs f over a tile, in blocks that may contain several short rows. Operands that are not
-/// contiguous over a block go through a buffer.
+/// The loops of an operation. single[k], if there is one, takes one element of operand k.
 template <int N>
-void run_tile(const Tile<N>& tile, const std::array<std::int64_t, N>& bytes, RowFn f,
+struct RowFns {
+  RowFn all;
+  std::array<RowFn, N> single{};
+
+  RowFns(RowFn f) : all(f) {}
+  RowFns(RowFn f, const std::array<RowFn, N>& one) : all(f), single(one) {}
+};
+
+/// The loop for whole rows of a tile whose operand k is one element per row, if the others are
+/// contiguous and a row is long enough for a call of its own. Else null.
+template <int N>
+RowFn single_loop(const Tile<N>& tile, const RowFns<N>& fns) {
+  constexpr std::int64_t kLong = 64;
+  RowFn found = nullptr;
+  for (int k = 0; k < N; ++k) {
+    if (tile.step[k] == 1) continue;
+    if (found || tile.step[k] != 0 || tile.n < kLong) return nullptr;
+    found = fns.single[k];
+    if (!found) return nullptr;
+  }
+  return found;
+}
+
+/// Runs an operation over a tile, in blocks that may contain several short rows. Operands that are
+/// not contiguous over a block go through a buffer.
+template <int N>
+void run_tile(const Tile<N>& tile, const std::array<std::int64_t, N>& bytes, const RowFns<N>& fns,
               const void* params) {
   constexpr std::int64_t kBlock = 1024;
+  const RowFn f = fns.all;
   bool flat = true;
   for (int k = 0; k < N; ++k) {
     flat &= tile.step[k] == 1 && (tile.rows == 1 || tile.row_step[k] == tile.n);
   }
   if (flat) {
     f(tile.n * tile.rows, tile.data.data(), params);
+    return;
+  }
+  if (const RowFn single = single_loop<N>(tile, fns)) {
+    std::array<char*, N> data = tile.data;
+    for (std::int64_t r = 0; r < tile.rows; ++r) {
+      single(tile.n, data.data(), params);
+      for (int k = 0; k < N; ++k) data[k] += tile.row_step[k] * bytes[k];
+    }
     return;
   }
   // Blocks are wide. But if neighbouring rows of an operand are neighbours in memory, blocks are
@@ -184,7 +216,7 @@ void run_tile(const Tile<N>& tile, const std::array<std::int64_t, N>& bytes, Row
   const std::int64_t rows = std::min(tile.rows, std::max<std::int64_t>(kBlock / n, 1));
   alignas(64) char buffer[N][kBlock * 8];
   std::array<bool, N> direct;
-  std::array<bool, N> same;  // the buffer of the first block serves all
+  std::array<bool, N> same;  // the first block's buffer content serves all blocks
   for (int k = 0; k < N; ++k) {
     direct[k] = tile.step[k] == 1 && (rows == 1 || (n == tile.n && tile.row_step[k] == n));
     same[k] = (tile.step[k] == 0 || n == tile.n) && (tile.row_step[k] == 0 || tile.rows == 1);
@@ -212,22 +244,22 @@ void run_tile(const Tile<N>& tile, const std::array<std::int64_t, N>& bytes, Row
   }
 }
 
-/// Applies f to whole operands. Above `grain` elements, the team shares the work.
+/// Applies an operation to whole operands. Above `grain` elements, the team shares the work.
 template <int N>
-void run_loop(const std::array<const View*, N>& views, std::int64_t grain, RowFn f,
+void run_loop(const std::array<const View*, N>& views, std::int64_t grain, const RowFns<N>& fns,
               const void* params) {
   const Loop<N> loop(views);
   if (loop.numel() <= grain && loop.contiguous()) {
     if (loop.numel() == 0) return;
     std::array<char*, N> data;
     for (int k = 0; k < N; ++k) data[k] = loop.data(k);
-    f(loop.numel(), data.data(), params);
+    fns.all(loop.numel(), data.data(), params);
     return;
   }
   std::array<std::int64_t, N> bytes;
   for (int k = 0; k < N; ++k) bytes[k] = loop.bytes(k);
   parallel_for(loop.numel(), grain, [&](std::int64_t begin, std::int64_t end) {
-    loop.walk(begin, end, [&](const Tile<N>& tile) { run_tile<N>(tile, bytes, f, params); });
+    loop.walk(begin, end, [&](const Tile<N>& tile) { run_tile<N>(tile, bytes, fns, params); });
   });
 }
 

@@ -1,19 +1,22 @@
 // Cross-entropy and mean squared error. Sums over the batch run in f64 over chunks whose number
-// depends on the shape alone.
+// depends only on the shape.
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <limits>
 
+#include "weft/kernels/backend.h"
 #include "weft/kernels/cpu/element.h"
-#include "weft/kernels/cpu/families.h"
+#include "weft/kernels/cpu/loop.h"
+#include "weft/kernels/cpu/loops/loss.h"
+#include "weft/kernels/cpu/loops/softmax.h"
 
 namespace weft::cpu {
 namespace {
 
 constexpr std::int64_t kMaxChunks = 64;
 
-/// Sum of f(begin, end) over chunks of [0, n), at least `grain` elements each.
+/// The sum of f(begin, end) over chunks of [0, n) with at least `grain` elements each.
 template <class F>
 double chunked_sum(std::int64_t n, std::int64_t grain, F&& f) {
   const std::int64_t chunks = std::clamp<std::int64_t>(n / grain, 1, kMaxChunks);
@@ -36,7 +39,7 @@ template <class T>
 void cross_entropy_as(const CrossEntropyParams& p, const View& logits, const View& target,
                       const View& log_probs, const View& loss, const View& count) {
   const std::int64_t rows = logits.shape[0], classes = logits.shape[1];
-  const auto log_softmax = simd().of(logits.dtype).softmax.log_softmax;
+  const auto log_softmax = softmax_loops().of(logits.dtype).log_softmax;
   const auto target_of = [&](std::int64_t r) {
     return target.as<std::int64_t>()[r * target.strides[0]];
   };
@@ -89,7 +92,7 @@ void cross_entropy_backward_as(const CrossEntropyParams& p, const View& grad_los
                                const View& log_probs, const View& target, const View& count,
                                const View& grad_logits) {
   const std::int64_t rows = log_probs.shape[0], classes = log_probs.shape[1];
-  const auto softmax_grad = simd().of(log_probs.dtype).loss.softmax_grad;
+  const auto softmax_grad = loss_loops().of(log_probs.dtype).softmax_grad;
   const bool per_row = p.reduction == Reduction::none;
   const T* g = grad_loss.as<T>();
   const T* log_prob = log_probs.as<T>();
@@ -99,8 +102,8 @@ void cross_entropy_backward_as(const CrossEntropyParams& p, const View& grad_los
   const std::int64_t grain =
       std::max<std::int64_t>(kCostlyGrain / std::max<std::int64_t>(classes, 1), 1);
   parallel_for(rows, grain, [&](std::int64_t begin, std::int64_t end) {
-    // softmax - the target distribution: (1 - e) at the target plus e / C everywhere. First for all
-    // classes alike, in one go where all rows share their factor.
+    // The gradient is softmax - the target distribution, which is (1 - e) at the target plus e / C
+    // for all classes. First subtracts e / C, in one call if all rows have the same factor.
     const auto factor = [&](std::int64_t r) {
       return scale * static_cast<double>(load(per_row ? g[r * grad_loss.strides[0]] : *g));
     };
@@ -116,8 +119,8 @@ void cross_entropy_backward_as(const CrossEntropyParams& p, const View& grad_los
         std::fill_n(row, classes, store<T>(0.0));
         continue;
       }
-      // From the log-probability again: what stands there is rounded already, which would cost
-      // a confident bf16 prediction its small gradient.
+      // Computes the target's term from the log-probability: row[hit] is already rounded, and in
+      // bf16 a confident prediction would lose its small gradient.
       using C = accumulate_t<T>;
       const C softmax = std::exp(load(log_prob[r * classes + hit]));
       row[hit] = store<T>(static_cast<C>(factor(r)) *
@@ -140,7 +143,7 @@ std::size_t mse_workspace_bytes(const View&) { return 0; }
 void mse(const Stream& stream, Reduction reduction, const View& x, const View& target,
          const View& loss, void*) {
   require_floating("mse", stream, x.dtype);
-  const auto f = simd().of(x.dtype).loss.squared_error;
+  const auto f = loss_loops().of(x.dtype).squared_error;
   const std::int64_t n = x.numel();
   const auto bytes = static_cast<std::int64_t>(size_of(x.dtype));
   double total = chunked_sum(n, kCheapGrain / 2, [&](std::int64_t begin, std::int64_t end) {
@@ -161,21 +164,18 @@ void mse_backward(const Stream& stream, Reduction reduction, const View& grad_lo
   const double grad = dispatch_floating(
       x.dtype, "mse", [&]<class T>() { return static_cast<double>(load(*grad_loss.as<T>())); });
   const double params[2] = {reduction == Reduction::mean ? 2 / n : 2, grad};
-  run_loop<3>({&grad_x, &x, &target}, kCheapGrain, simd().of(x.dtype).loss.squared_error_grad,
+  run_loop<3>({&grad_x, &x, &target}, kCheapGrain, loss_loops().of(x.dtype).squared_error_grad,
               params);
 }
 
 }  // namespace
-}  // namespace weft::cpu
 
-namespace weft {
-
-LossKernels cpu_loss_kernels() {
-  return {.cross_entropy = cpu::cross_entropy,
-          .cross_entropy_backward = cpu::cross_entropy_backward,
-          .mse = cpu::mse,
-          .mse_workspace_bytes = cpu::mse_workspace_bytes,
-          .mse_backward = cpu::mse_backward};
+LossKernels loss_kernels() {
+  return {.cross_entropy = cross_entropy,
+          .cross_entropy_backward = cross_entropy_backward,
+          .mse = mse,
+          .mse_workspace_bytes = mse_workspace_bytes,
+          .mse_backward = mse_backward};
 }
 
-}  // namespace weft
+}  // namespace weft::cpu

@@ -1,13 +1,17 @@
-// Batch norm and layer norm. Sums over a channel are cut into chunks whose number depends on the
-// shapes alone, so that the result is the same for every team size.
+// Batch norm and layer norm. Sums over a channel are cut into chunks whose number depends only on
+// the shapes, so that the result is the same for every team size.
 #include <algorithm>
 #include <cmath>
 #include <initializer_list>
 #include <limits>
 #include <optional>
 
+#include "weft/kernels/backend.h"
 #include "weft/kernels/cpu/element.h"
-#include "weft/kernels/cpu/families.h"
+#include "weft/kernels/cpu/loop.h"
+#include "weft/kernels/cpu/loops/elementwise.h"
+#include "weft/kernels/cpu/loops/norm.h"
+#include "weft/kernels/elementwise_list.h"
 
 namespace weft::cpu {
 namespace {
@@ -24,14 +28,14 @@ void require_floating(const char* op, const Stream& stream, DType dtype) {
   if (!is_floating(dtype)) throw_unsupported(op, stream.device, dtype);
 }
 
-/// A channel's pixels lie side by side (nchw), or every pixel's channels do.
+/// Either the pixels of a channel are adjacent (nchw), or the channels of a pixel.
 struct Images {
   explicit Images(const View& x)
       : channels(x.shape[1]),
         area(x.shape[2] * x.shape[3]),
         count(x.shape[0] * area),
         pixels(channels > 1 && x.strides[1] == 1) {
-    // Several pixels of few channels look like one pixel of many: longer loops.
+    // Treats several pixels with few channels as one pixel with many: longer loops.
     constexpr std::int64_t kLong = 256;
     period = pixels ? channels * std::max<std::int64_t>(kLong / channels, 1) : channels;
     chunks = chunks_of(pixels ? count * channels : count);
@@ -39,25 +43,25 @@ struct Images {
   std::int64_t numel() const { return count * channels; }
 
   std::int64_t channels, area;
-  std::int64_t count;  // elements of a channel
+  std::int64_t count;  // elements per channel
   bool pixels;
-  std::int64_t period;  // values that the loops over pixels want of each constant
+  std::int64_t period;  // length of each array of constants in the loops over pixels
   std::int64_t chunks;
 };
 
-/// Elements [i, i + rows n). Of pixels: rows of up to a period, each beginning at its value c;
-/// otherwise one row of channel c.
+/// Elements [i, i + rows n). With adjacent channels: rows of up to a period, each beginning at its
+/// value c; otherwise one row of channel c.
 struct Tile {
   std::int64_t c, i, rows, n;
 };
 
-// As large as it comes, or small enough for a few operands to stay in the L1 cache.
+// Tiles of any size, or so small that a few operands stay in the L1 cache.
 constexpr std::int64_t kAnyTile = std::numeric_limits<std::int64_t>::max();
 constexpr std::int64_t kSmallTile = 4096;
 
-/// f(tile) for tiles of up to `most` elements that cover the positions [begin, end). Positions
-/// count through one channel after the other, but for pixels, whose positions are those in memory;
-/// there `begin` is the first of a pixel.
+/// Calls f(tile) for tiles of up to `most` elements that cover the positions [begin, end).
+/// Positions count channel by channel. With adjacent channels they are positions in memory, and
+/// `begin` must be the first of a pixel.
 template <class F>
 void for_tiles(const Images& x, std::int64_t begin, std::int64_t end, std::int64_t most,
                const F& f) {
@@ -70,7 +74,7 @@ void for_tiles(const Images& x, std::int64_t begin, std::int64_t end, std::int64
     } else if (const std::int64_t rows = std::min(end - begin, most) / x.period; rows > 0) {
       n = rows * x.period;
       f(Tile{0, begin, rows, x.period});
-    } else {  // a part of a row: of the last one, or of one longer than a tile
+    } else {  // a part of a row: of the last one, or of one that is longer than a tile
       n = std::min(end - begin, x.period);
       for (std::int64_t c = 0; c < n; c += most) f(Tile{c, begin + c, 1, std::min(n - c, most)});
     }
@@ -78,8 +82,8 @@ void for_tiles(const Images& x, std::int64_t begin, std::int64_t end, std::int64
   }
 }
 
-/// What the workspace holds: arrays of a value per channel, repeated over the period, and each
-/// chunk's two sums per channel. The constants are of the type C that is computed in.
+/// The content of the workspace: arrays of one value per channel, repeated over the period, and two
+/// sums per channel for each chunk. The constants have the type C of the computation.
 template <class C>
 struct Scratch {
   Scratch(const Images& x, void* workspace) : period(x.period) {
@@ -101,10 +105,10 @@ struct Scratch {
   double* sums;
 };
 
-/// Adds up two sums per channel, over chunks: add(tile, first, second) adds those of a tile to
-/// first[0] and first[1], or for pixels to first[i] and second[i] of its columns i. The totals are
-/// at sums[c] and sums[period + c]. Always in small tiles: the order of the additions does not
-/// depend on what else is done with a tile.
+/// Computes two sums per channel, over chunks. add(tile, first, second) adds a tile's terms to
+/// first[0] and second[0], or with adjacent channels to first[i] and second[i] for its columns i.
+/// The totals are at sums[c] and sums[period + c]. Tiles are always small, so that the order of
+/// additions does not depend on other work on a tile.
 template <class Add>
 void sum_channels(const Images& x, double* sums, const Add& add) {
   const std::int64_t units = x.pixels ? x.chunks : x.channels * x.chunks;
@@ -143,8 +147,8 @@ void sum_channels(const Images& x, double* sums, const Add& add) {
   });
 }
 
-/// f(tile) for tiles that cover all elements, on the team. A thread has the part whose sums it
-/// made, as far as that is still in its cache.
+/// Calls f(tile) for tiles that cover all elements, on the team. Each thread gets the part that it
+/// summed, as far as that is still in its cache.
 template <class F>
 void for_all(const Images& x, std::int64_t most, const F& f) {
   const std::int64_t row = x.pixels ? x.period : 1;
@@ -174,8 +178,8 @@ void update(const View& running, std::int64_t c, double momentum, double value) 
   to = store<T>((1 - momentum) * static_cast<double>(load(to)) + momentum * value);
 }
 
-/// y = (x - center) scale + offset of each channel: what forward writes, and where backward finds
-/// the sign of it, to the bit.
+/// y = (x - center) scale + offset per channel: the output of forward. Backward computes it again,
+/// equal to the bit, to find its sign.
 template <class T>
 struct Normalisation {
   using C = accumulate_t<T>;
@@ -183,7 +187,7 @@ struct Normalisation {
   Normalisation(const Images& of, Scratch<C>& scratch, const View& weight, const View& bias,
                 const View& mean, const View& invstd)
       : images(of),
-        rows(simd().of(dtype_of<T>).norm),
+        rows(norm_loops().of(dtype_of<T>)),
         center(scratch.constant[0]),
         scale(scratch.constant[1]),
         offset(scratch.constant[2]) {
@@ -200,7 +204,7 @@ struct Normalisation {
       rows.affine(t.n, x + t.i, center[t.c], scale[t.c], offset[t.c], y);
     }
   }
-  /// The gradient before an activation.
+  /// Computes the gradient before an activation.
   void mask(const Tile& t, const T* x, const T* grad_y, double negative_slope, T* out) const {
     const auto& masked = negative_slope == 0 ? rows.relu_masked : rows.leaky_relu_masked;
     if (images.pixels) {
@@ -213,15 +217,15 @@ struct Normalisation {
   }
 
   const Images& images;
-  const NormRows& rows;
+  const NormLoops& rows;
   C *center, *scale, *offset;
 };
 
-/// The loops of the operations that may follow: run on a small tile, they find it in the cache.
+/// The loops of operations that may follow. They run on small tiles, which are still in the cache.
 template <class T>
 struct Following {
   Following(const std::optional<double>& negative_slope) {
-    const ElementwiseRows& loops = simd().of(dtype_of<T>).elementwise;
+    const ElementwiseLoops& loops = elementwise_loops().of(dtype_of<T>);
     add = loops.binary[static_cast<int>(BinaryOp::add)];
     if (!negative_slope) return;
     const auto op = static_cast<int>(*negative_slope == 0 ? UnaryOp::relu : UnaryOp::leaky_relu);
@@ -241,12 +245,12 @@ struct Following {
   UnaryParams params;
 };
 
-/// mean and invstd of each channel, as they are kept for backward, and the running statistics.
+/// Finds mean and invstd of each channel, as kept for backward, and updates the running statistics.
 template <class T>
 void find_statistics(const Images& images, const BatchNormParams& p, const BatchNormArgs& args,
                      Scratch<accumulate_t<T>>& scratch) {
   using C = accumulate_t<T>;
-  const NormRows& rows = simd().of(args.x.dtype).norm;
+  const NormLoops& rows = norm_loops().of(args.x.dtype);
   const T* x = args.x.as<T>();
   const auto n = static_cast<double>(images.count);
   C* const shift = scratch.constant[0];
@@ -317,7 +321,7 @@ void batch_norm_backward_as(const BatchNormParams& p, const BatchNormGradArgs& a
   using C = accumulate_t<T>;
   const Images images(args.x);
   Scratch<C> scratch(images, workspace);
-  const NormRows& rows = simd().of(args.x.dtype).norm;
+  const NormLoops& rows = norm_loops().of(args.x.dtype);
   const T* x = args.x.as<T>();
   const T* grad_y = args.grad_y.as<T>();
   T* grad_addend = args.grad_addend.as<T>();
@@ -330,7 +334,7 @@ void batch_norm_backward_as(const BatchNormParams& p, const BatchNormGradArgs& a
 
   const Following<T> then(p.negative_slope);
   const std::int64_t most = then.activate ? kSmallTile : kAnyTile;
-  // The gradient before the activation, of a tile of grad_y; `buffer` has kSmallTile elements.
+  // The gradient before the activation, for a tile of grad_y; `buffer` has kSmallTile elements.
   const auto before_activation = [&](const Tile& t, T* buffer) -> const T* {
     if (!then.activate) return grad_y + t.i;
     if (args.y) {
@@ -395,7 +399,7 @@ template <class T>
 void layer_norm_as(const LayerNormArgs& args) {
   using C = accumulate_t<T>;
   const std::int64_t rows = args.x.shape[0], n = args.x.shape[1];
-  const NormRows& loops = simd().of(args.x.dtype).norm;
+  const NormLoops& loops = norm_loops().of(args.x.dtype);
   const std::int64_t grain = std::max<std::int64_t>(kCheapGrain / n, 1);
   parallel_for(rows, grain, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t r = begin; r < end; ++r) {
@@ -429,7 +433,7 @@ template <class T>
 void layer_norm_backward_as(const LayerNormGradArgs& args, double* sums) {
   using C = accumulate_t<T>;
   const std::int64_t rows = args.x.shape[0], n = args.x.shape[1];
-  const NormRows& loops = simd().of(args.x.dtype).norm;
+  const NormLoops& loops = norm_loops().of(args.x.dtype);
   const std::int64_t chunks = chunks_of(args.x.numel());
   const bool columns = args.grad_weight || args.grad_bias;
   parallel_for(chunks, 1, [&](std::int64_t begin, std::int64_t end) {
@@ -475,17 +479,14 @@ void layer_norm_backward(const Stream& stream, const LayerNormGradArgs& args, vo
 }
 
 }  // namespace
-}  // namespace weft::cpu
 
-namespace weft {
-
-NormKernels cpu_norm_kernels() {
-  return {.batch_norm_workspace_bytes = cpu::batch_norm_workspace_bytes,
-          .batch_norm = cpu::batch_norm,
-          .batch_norm_backward = cpu::batch_norm_backward,
-          .layer_norm = cpu::layer_norm,
-          .layer_norm_backward_workspace_bytes = cpu::layer_norm_backward_workspace_bytes,
-          .layer_norm_backward = cpu::layer_norm_backward};
+NormKernels norm_kernels() {
+  return {.batch_norm_workspace_bytes = batch_norm_workspace_bytes,
+          .batch_norm = batch_norm,
+          .batch_norm_backward = batch_norm_backward,
+          .layer_norm = layer_norm,
+          .layer_norm_backward_workspace_bytes = layer_norm_backward_workspace_bytes,
+          .layer_norm_backward = layer_norm_backward};
 }
 
-}  // namespace weft
+}  // namespace weft::cpu

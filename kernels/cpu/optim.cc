@@ -1,14 +1,17 @@
-// Optimiser updates: the slots of all parameters count as one long array, shared evenly by the
-// team.
+// Optimiser updates: the slots of all parameters count as one long array, which the team shares
+// equally.
 #include <array>
 #include <cmath>
 
-#include "weft/kernels/cpu/families.h"
+#include "weft/core/runtime/parallel.h"
+#include "weft/kernels/backend.h"
+#include "weft/kernels/cpu/loops/optim.h"
+#include "weft/kernels/cpu/loops/reduce.h"
 
 namespace weft::cpu {
 namespace {
 
-/// An update touches several arrays per element and takes roots and quotients.
+/// Small: an update uses several arrays per element and computes roots and quotients.
 constexpr std::int64_t kOptimGrain = 8192;
 
 std::int64_t total_elements(std::span<const OptimSlot> slots) {
@@ -21,7 +24,7 @@ void* advance(void* p, std::int64_t elements, std::size_t size) {
   return p ? static_cast<char*>(p) + elements * static_cast<std::int64_t>(size) : nullptr;
 }
 
-/// f(part) for the parts of the slots that the elements [begin, end) of the long array fall on.
+/// Calls f(part) for the parts of the slots that are in [begin, end) of the long array.
 template <class F>
 void for_each_part(DType dtype, std::span<const OptimSlot> slots, std::int64_t begin,
                    std::int64_t end, F&& f) {
@@ -60,7 +63,7 @@ void sgd(const Stream& stream, DType dtype, const SgdParams& p, std::span<const 
                            .nesterov = p.nesterov,
                            .first = *p.step == 1,
                            .maximize = p.maximize};
-  const auto f = simd().of(dtype).optim.sgd;
+  const auto f = optim_loops().of(dtype).sgd;
   for_all(dtype, slots, [&](const OptimSlot& s) { f(s.n, s.param, s.grad, s.state1, scalars); });
 }
 
@@ -79,7 +82,7 @@ void adam(const Stream& stream, DType dtype, const AdamParams& p,
       .amsgrad = p.amsgrad,
       .maximize = p.maximize,
   };
-  const auto f = simd().of(dtype).optim.adam;
+  const auto f = optim_loops().of(dtype).adam;
   for_all(dtype, slots, [&](const OptimSlot& s) {
     f(s.n, s.param, s.grad, s.state1, s.state2, s.state3, scalars);
   });
@@ -95,7 +98,7 @@ void rmsprop(const Stream& stream, DType dtype, const RmspropParams& p,
                                .momentum = p.momentum,
                                .centered = p.centered,
                                .maximize = p.maximize};
-  const auto f = simd().of(dtype).optim.rmsprop;
+  const auto f = optim_loops().of(dtype).rmsprop;
   for_all(dtype, slots, [&](const OptimSlot& s) {
     f(s.n, s.param, s.grad, s.state1, s.state2, s.state3, scalars);
   });
@@ -104,8 +107,8 @@ void rmsprop(const Stream& stream, DType dtype, const RmspropParams& p,
 void sum_of_squares(const Stream& stream, DType dtype, std::span<const OptimSlot> slots,
                     double* out) {
   require_floating("sum_of_squares", stream, dtype);
-  const auto f = simd().of(dtype).reduce.sum_of_squares;
-  // The chunks depend on the length alone, so every team size gives the same sum.
+  const auto f = reduce_loops().of(dtype).sum_of_squares;
+  // The number of chunks depends only on the length, so every team size gives the same sum.
   constexpr std::int64_t kMaxChunks = 64;
   const std::int64_t n = total_elements(slots);
   const std::int64_t chunks = std::clamp<std::int64_t>(n / kOptimGrain, 1, kMaxChunks);
@@ -125,28 +128,25 @@ void sum_of_squares(const Stream& stream, DType dtype, std::span<const OptimSlot
 void scale_grads(const Stream& stream, DType dtype, const double* factor,
                  std::span<const OptimSlot> slots) {
   require_floating("scale_grads", stream, dtype);
-  const auto f = simd().of(dtype).optim.scale;
+  const auto f = optim_loops().of(dtype).scale;
   for_all(dtype, slots, [&](const OptimSlot& s) { f(s.n, const_cast<void*>(s.grad), *factor); });
 }
 
 void clamp_grads(const Stream& stream, DType dtype, double most, std::span<const OptimSlot> slots) {
   require_floating("clamp_grads", stream, dtype);
-  const auto f = simd().of(dtype).optim.clamp;
+  const auto f = optim_loops().of(dtype).clamp;
   for_all(dtype, slots, [&](const OptimSlot& s) { f(s.n, const_cast<void*>(s.grad), most); });
 }
 
 }  // namespace
-}  // namespace weft::cpu
 
-namespace weft {
-
-OptimKernels cpu_optim_kernels() {
-  return {.sgd = cpu::sgd,
-          .adam = cpu::adam,
-          .rmsprop = cpu::rmsprop,
-          .sum_of_squares = cpu::sum_of_squares,
-          .scale_grads = cpu::scale_grads,
-          .clamp_grads = cpu::clamp_grads};
+OptimKernels optim_kernels() {
+  return {.sgd = sgd,
+          .adam = adam,
+          .rmsprop = rmsprop,
+          .sum_of_squares = sum_of_squares,
+          .scale_grads = scale_grads,
+          .clamp_grads = clamp_grads};
 }
 
-}  // namespace weft
+}  // namespace weft::cpu

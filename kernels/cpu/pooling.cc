@@ -1,10 +1,13 @@
-// 2-D max and average pooling for both layouts: planes of adjacent pixels (nchw), where a row of
-// windows is compared or added up at once, or pixels of adjacent channels (nhwc), where all
-// channels of a window are.
+// 2-D max and average pooling for both layouts. nchw: planes of adjacent pixels, where a whole row
+// of windows is compared or summed at once. nhwc: pixels of adjacent channels, where all channels
+// of a window are processed at once.
 #include <limits>
 
+#include "weft/kernels/backend.h"
 #include "weft/kernels/cpu/element.h"
-#include "weft/kernels/cpu/families.h"
+#include "weft/kernels/cpu/loop.h"
+#include "weft/kernels/cpu/loops/pooling.h"
+#include "weft/kernels/cpu/loops/reduce.h"
 #include "weft/kernels/pool_axis.h"
 
 namespace weft::cpu {
@@ -12,7 +15,7 @@ namespace {
 
 std::int64_t positive_ceil(std::int64_t a, std::int64_t b) { return a <= 0 ? 0 : (a + b - 1) / b; }
 
-/// Of the kernel positions [0, kernel), those that fall inside the image for output position `out`.
+/// The kernel positions in [0, kernel) that are inside the image for output position `out`.
 struct Range {
   std::int64_t begin, end;
 };
@@ -22,17 +25,17 @@ Range inside(const Pool2dParams& p, int axis, std::int64_t out, std::int64_t siz
           std::min(p.kernel[axis], positive_ceil(size - first, p.dilation[axis]))};
 }
 
-/// Also true of some nchw images of one pixel, which are nhwc just as well.
+/// Also true for some nchw images of one pixel, for which both layouts are the same.
 bool channels_adjacent(const View& a, const View& b) {
   return a.shape[1] > 1 && a.strides[1] == 1 && b.strides[1] == 1;
 }
 
-/// Distance in memory of an image's pixels, numbered row by row.
+/// The distance in memory of an image's pixels, numbered row by row.
 std::int64_t pixel_step(const View& v) {
   return v.shape[3] > 1 ? v.strides[3] : v.shape[2] > 1 ? v.strides[2] : 0;
 }
 
-/// A window may hold no pixel at all when it is dilated; it gets what nothing beats, and -1 stays.
+/// A dilated window may contain no pixel: its result is -infinity, and its winner stays -1.
 template <class T>
 void settle_empty(std::int64_t n, T* best, const std::int32_t* winner) {
   for (std::int64_t i = 0; i < n; ++i) {
@@ -40,19 +43,19 @@ void settle_empty(std::int64_t n, T* best, const std::int32_t* winner) {
   }
 }
 
-/// One row of windows of a plane: each kernel position is compared for the whole row at once.
+/// One row of a plane's windows: compares each kernel position for the whole row at once.
 template <class T>
 void pool_plane_row(const Pool2dParams& p, const View& x, std::int64_t out_cols, std::int64_t oh,
                     const T* in, T* best, std::int32_t* winner) {
   const std::int64_t width = x.shape[3];
-  const PoolStep step = simd().of(x.dtype).pool_step;
+  const PoolStep step = pooling_loops().of(x.dtype).max_step;
   std::fill_n(best, out_cols, store<T>(0.0f));
   std::fill_n(winner, out_cols, -1);
   const Range rows = inside(p, 0, oh, x.shape[2]);
   for (std::int64_t r = rows.begin; r < rows.end; ++r) {
     const std::int64_t h = oh * p.stride[0] - p.padding[0] + r * p.dilation[0];
     for (std::int64_t s = 0; s < p.kernel[1]; ++s) {
-      // Outputs whose window has an image column at s: w = ow * stride + shift in [0, width).
+      // The outputs whose window has an image column at s: w = ow * stride + shift in [0, width).
       const std::int64_t shift = s * p.dilation[1] - p.padding[1];
       const std::int64_t from = positive_ceil(-shift, p.stride[1]);
       const std::int64_t to = std::min(out_cols, positive_ceil(width - shift, p.stride[1]));
@@ -65,14 +68,14 @@ void pool_plane_row(const Pool2dParams& p, const View& x, std::int64_t out_cols,
   settle_empty(out_cols, best, winner);
 }
 
-/// One row of output pixels: each kernel position is compared for all channels at once. Planes have
-/// one channel.
+/// One row of output pixels: compares each kernel position for all channels at once. A plane counts
+/// as one channel.
 template <class T>
 void pool_pixel_row(const Pool2dParams& p, const View& x, std::int64_t channels,
                     std::int64_t out_cols, std::int64_t oh, const T* in, T* best,
                     std::int32_t* winner) {
   const std::int64_t width = x.shape[3];
-  const PoolStep step = simd().of(x.dtype).pool_step;
+  const PoolStep step = pooling_loops().of(x.dtype).max_step;
   const Range rows = inside(p, 0, oh, x.shape[2]);
   for (std::int64_t ow = 0; ow < out_cols; ++ow, best += channels, winner += channels) {
     const Range cols = inside(p, 1, ow, width);
@@ -90,11 +93,11 @@ void pool_pixel_row(const Pool2dParams& p, const View& x, std::int64_t channels,
   }
 }
 
-/// One row of windows of given number: planes have one channel.
+/// One row of adaptive windows. A plane counts as one channel.
 template <class T>
 void pool_adaptive_row(const PoolAxis& rows, const PoolAxis& cols, std::int64_t channels,
                        DType dtype, std::int64_t oh, const T* in, T* best, std::int32_t* winner) {
-  const PoolStep step = simd().of(dtype).pool_step;
+  const PoolStep step = pooling_loops().of(dtype).max_step;
   for (std::int64_t ow = 0; ow < cols.out; ++ow, best += channels, winner += channels) {
     std::fill_n(winner, channels, -1);
     for (std::int64_t h = rows.begin(oh); h < rows.end(oh); ++h) {
@@ -110,15 +113,15 @@ template <class T>
 void max_pool2d_as(const Pool2dParams& p, const View& x, const View& y, const View& index) {
   const std::int64_t channels = y.shape[1], out_rows = y.shape[2], out_cols = y.shape[3];
   const bool pixels = channels_adjacent(x, y);
-  // Most positions of a kernel that is wider than the image may lie outside: not walked at all.
+  // If the kernel is wider than the image, most of its positions may be outside: these are skipped.
   const bool wide = p.kernel[1] > x.shape[3];
-  // Rows of the output in memory order: of images, or of planes.
+  // Rows of the output in memory order, of images or of planes.
   const std::int64_t images = pixels ? y.shape[0] : y.shape[0] * channels;
   const std::int64_t in_step = x.shape[2] * x.shape[3] * (pixels ? channels : 1);
   const std::int64_t row = out_cols * (pixels ? channels : 1);
   const auto rows = PoolAxis::of_adaptive(x.shape[2], out_rows);
   const auto cols = PoolAxis::of_adaptive(x.shape[3], out_cols);
-  const auto taps = [&](int axis) {  // of a window, at most; some even where x is empty
+  const auto taps = [&](int axis) {  // at most, per window; never 0, even if x is empty
     return std::min(p.kernel[axis], std::max<std::int64_t>(x.shape[2 + axis], 1));
   };
   const std::int64_t work =
@@ -156,9 +159,9 @@ void max_pool2d_backward_as(const Pool2dParams& p, const View& grad_y, const Vie
   const std::int64_t in_step = pixel_step(grad_x), out_step = pixel_step(grad_y);
   const std::uint32_t pixels = static_cast<std::uint32_t>(in_rows * width);
   const auto adaptive_rows = PoolAxis::of_adaptive(in_rows, out_rows);
-  // Windows may overlap, so one thread owns a plane, or (nhwc) some channels of an image: as many
-  // as leave work for all, but enough to fill a cache line, for no two threads to write to the same
-  // one.
+  // Windows may overlap, so one thread owns a plane, or (nhwc) some channels of an image: few
+  // enough to leave work for all threads, but enough to fill a cache line, so that no two threads
+  // write to the same line.
   constexpr std::int64_t kLine = 64 / sizeof(T);
   std::int64_t block = 1;
   if (channels_adjacent(grad_x, grad_y)) {
@@ -172,7 +175,7 @@ void max_pool2d_backward_as(const Pool2dParams& p, const View& grad_y, const Vie
       const std::int64_t n = u / blocks, c = u % blocks * block;
       const std::int64_t here = std::min(block, channels - c);
       T* gx = grad_x.as<T>() + n * grad_x.strides[0] + c * grad_x.strides[1];
-      // Rows are cleared right before the first window that reaches them, while they are cached.
+      // Zeroes rows just before the first window that reaches them, so that they stay cached.
       std::int64_t cleared = 0;
       const auto clear = [&](std::int64_t rows) {
         const std::int64_t from = cleared * width, to = rows * width;
@@ -195,7 +198,7 @@ void max_pool2d_backward_as(const Pool2dParams& p, const View& grad_y, const Vie
         if (last >= cleared) clear(std::min(last + 1, in_rows));
         for (std::int64_t ow = 0; ow < out_cols; ++ow, gy += out_step, winner += out_step) {
           for (std::int64_t k = 0; k < here; ++k) {
-            // -1, of a window of padding alone, or a caller's own invention
+            // -1 for a window with only padding, or an invalid index of the caller
             if (static_cast<std::uint32_t>(winner[k]) >= pixels) continue;
             T& to = gx[winner[k] * in_step + k];
             to = store<T>(load(to) + load(gy[k]));
@@ -217,7 +220,7 @@ void max_pool2d_backward(const Stream& stream, const Pool2dParams& p, const View
                     [&]<class T>() { max_pool2d_backward_as<T>(p, grad_y, index, grad_x); });
 }
 
-/// The windows of an average pooling, and where images lie.
+/// The windows of an average pooling, and the layout of the images.
 struct AvgPool {
   AvgPool(const AvgPool2dParams& params, const View& image, const View& pooled)
       : p(params),
@@ -236,20 +239,21 @@ struct AvgPool {
   const AvgPool2dParams& p;
   PoolAxis rows, cols;
   bool pixels;
-  std::int64_t channels;  // that lie side by side; 1 where pixels do
+  std::int64_t channels;  // adjacent channels; 1 if pixels are adjacent
   std::int64_t images;    // or planes
 };
 
-/// Sums of as many values as this wait in f64 for the last one.
+/// Sums of up to this many values stay in f64 until they are complete.
 constexpr std::int64_t kTile = 256;
 
-/// One row of windows of a plane. Narrow ones are added up side by side, each position of the
-/// kernel for the whole row at once; wide ones one after the other.
+/// One row of a plane's windows. Narrow windows are summed together, each kernel position for the
+/// whole row at once; wide windows one after the other.
 template <class T>
 void avg_plane_row(const AvgPool& a, DType dtype, std::int64_t oh, const T* in, T* out) {
   constexpr std::int64_t kWide = 16;
   const std::int64_t width = a.cols.in, stride = a.cols.stride;
-  const FloatKernels& kernels = simd().of(dtype);
+  const ReduceRuns sum_of = reduce_loops().of(dtype).sum.runs;
+  const AddScaledStep add = pooling_loops().of(dtype).add_scaled_step;
   const std::int64_t top = a.rows.begin(oh), bottom = a.rows.end(oh);
   double sum[kTile];
   for (std::int64_t tile = 0; tile < a.cols.out; tile += kTile) {
@@ -259,11 +263,11 @@ void avg_plane_row(const AvgPool& a, DType dtype, std::int64_t oh, const T* in, 
       for (std::int64_t i = 0; i < n; ++i) {
         const std::int64_t left = a.cols.begin(tile + i), right = a.cols.end(tile + i);
         if (right - left == width) {  // whole rows
-          kernels.reduce.sum.run((bottom - top) * width, in + top * width, &sum[i]);
+          sum_of(1, 0, (bottom - top) * width, in + top * width, &sum[i]);
           continue;
         }
         for (std::int64_t h = top; h < bottom; ++h) {
-          kernels.reduce.sum.run(right - left, in + h * width + left, &sum[i]);
+          sum_of(1, 0, right - left, in + h * width + left, &sum[i]);
         }
       }
     } else {
@@ -274,8 +278,7 @@ void avg_plane_row(const AvgPool& a, DType dtype, std::int64_t oh, const T* in, 
           const std::int64_t from = std::max(positive_ceil(-shift, stride), tile);
           const std::int64_t to = std::min(tile + n, positive_ceil(width - shift, stride));
           if (from >= to) continue;
-          kernels.add_scaled_step(to - from, in + h * width + from * stride + shift, stride, 1,
-                                  sum + (from - tile));
+          add(to - from, in + h * width + from * stride + shift, stride, 1, sum + (from - tile));
         }
       }
     }
@@ -283,11 +286,11 @@ void avg_plane_row(const AvgPool& a, DType dtype, std::int64_t oh, const T* in, 
   }
 }
 
-/// One row of output pixels, all channels of a window at once.
+/// One row of output pixels, with all channels of a window at once.
 template <class T>
 void avg_pixel_row(const AvgPool& a, DType dtype, std::int64_t oh, const T* in, T* out) {
   const std::int64_t width = a.cols.in;
-  const auto add = simd().of(dtype).add_scaled_step;
+  const auto add = pooling_loops().of(dtype).add_scaled_step;
   double sum[kTile];
   for (std::int64_t ow = 0; ow < a.cols.out; ++ow, out += a.channels) {
     const double scale = a.scale(oh, ow);
@@ -329,7 +332,7 @@ void avg_pool2d(const Stream& stream, const AvgPool2dParams& p, const View& x, c
   dispatch_floating(x.dtype, "avg_pool2d", [&]<class T>() { avg_pool2d_as<T>(p, x, y); });
 }
 
-/// One row of a plane's gradient: every window over it adds its share to its positions.
+/// One row of a plane's gradient: every window that covers it adds its part to its positions.
 template <class T>
 void avg_plane_gradient(const AvgPool& a, std::int64_t h, const T* grad_y, T* grad_x) {
   double sum[kTile];
@@ -350,10 +353,10 @@ void avg_plane_gradient(const AvgPool& a, std::int64_t h, const T* grad_y, T* gr
   }
 }
 
-/// One row of pixels: each gathers from the windows over it, all channels at once.
+/// One row of pixels: each sums over the windows that cover it, all channels at once.
 template <class T>
 void avg_pixel_gradient(const AvgPool& a, DType dtype, std::int64_t h, const T* grad_y, T* grad_x) {
-  const auto add = simd().of(dtype).add_scaled_step;
+  const auto add = pooling_loops().of(dtype).add_scaled_step;
   double sum[kTile];
   for (std::int64_t w = 0; w < a.cols.in; ++w, grad_x += a.channels) {
     for (std::int64_t c = 0; c < a.channels; c += kTile) {
@@ -369,13 +372,13 @@ void avg_pixel_gradient(const AvgPool& a, DType dtype, std::int64_t h, const T* 
   }
 }
 
-/// Whether there is one window along the axis, with every position in it.
+/// Whether the axis has one window, which covers all positions.
 bool covers_all(const PoolAxis& axis) {
   return axis.out == 1 && axis.begin(0) == 0 && axis.end(0) == axis.in;
 }
 
-/// One window over whole images: all positions of a plane get the same, and all pixels the same
-/// channels.
+/// For one window over the whole image: all positions of a plane get the same value, or all pixels
+/// the same channels.
 template <class T>
 void spread_gradient(const AvgPool& a, const T* grad_y, T* grad_x) {
   const std::int64_t pixels = a.rows.in * a.cols.in, row = pixels * a.channels;
@@ -428,15 +431,12 @@ void avg_pool2d_backward(const Stream& stream, const AvgPool2dParams& p, const V
 }
 
 }  // namespace
-}  // namespace weft::cpu
 
-namespace weft {
-
-PoolingKernels cpu_pooling_kernels() {
-  return {.max_pool2d = cpu::max_pool2d,
-          .max_pool2d_backward = cpu::max_pool2d_backward,
-          .avg_pool2d = cpu::avg_pool2d,
-          .avg_pool2d_backward = cpu::avg_pool2d_backward};
+PoolingKernels pooling_kernels() {
+  return {.max_pool2d = max_pool2d,
+          .max_pool2d_backward = max_pool2d_backward,
+          .avg_pool2d = avg_pool2d,
+          .avg_pool2d_backward = avg_pool2d_backward};
 }
 
-}  // namespace weft
+}  // namespace weft::cpu

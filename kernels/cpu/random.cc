@@ -1,9 +1,12 @@
-// Random filling: the generator is sequential, so one thread draws, in memory order.
+// Random filling: the generator is sequential, so one thread draws all numbers, in memory order.
 #include <algorithm>
 #include <array>
+#include <span>
+#include <type_traits>
 
+#include "weft/kernels/backend.h"
 #include "weft/kernels/cpu/element.h"
-#include "weft/kernels/cpu/families.h"
+#include "weft/kernels/cpu/loops/random.h"
 
 namespace weft::cpu {
 namespace {
@@ -24,7 +27,12 @@ void uniform(const Stream& stream, Generator& generator, double from, double to,
 }
 
 void normal(const Stream& stream, Generator& generator, double mean, double std, const View& y) {
-  fill_floating("normal", stream, y, [&](auto out) { generator.normal(out, mean, std); });
+  fill_floating("normal", stream, y, [&]<class T>(std::span<T> out) {
+    if constexpr (std::is_same_v<T, float>)
+      generator.normal(out, mean, std, random_loops().box_muller);
+    else
+      generator.normal(out, mean, std);
+  });
 }
 
 void bernoulli(const Stream&, Generator& generator, double p, const View& y) {
@@ -43,12 +51,9 @@ void bernoulli(const Stream&, Generator& generator, double p, const View& y) {
 }
 
 }  // namespace
-}  // namespace weft::cpu
 
-namespace weft {
-
-RandomKernels cpu_random_kernels() {
-  return {.uniform = cpu::uniform, .normal = cpu::normal, .bernoulli = cpu::bernoulli};
+RandomKernels random_kernels() {
+  return {.uniform = uniform, .normal = normal, .bernoulli = bernoulli};
 }
 
-}  // namespace weft
+}  // namespace weft::cpu

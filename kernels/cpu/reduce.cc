@@ -1,155 +1,135 @@
 // Reductions. After merging dimensions there are two shapes of work: the innermost dimension is
-// reduced (runs, one accumulator each) or kept (columns, a row of accumulators). Few outputs over
-// much input are cut into chunks whose number depends on the shapes alone, so that the result is
-// the same for every team size.
+// reduced (runs, one accumulator each) or kept (columns, a row of accumulators). Few outputs of
+// much input are cut into chunks whose number depends only on the shapes, so that the result is the
+// same for every team size.
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>
 
+#include "weft/kernels/backend.h"
 #include "weft/kernels/cpu/element.h"
-#include "weft/kernels/cpu/families.h"
+#include "weft/kernels/cpu/loop.h"
+#include "weft/kernels/cpu/loops/norm.h"
+#include "weft/kernels/cpu/loops/reduce.h"
 
 namespace weft::cpu {
 namespace {
 
 // --- kernels of what has no vector code ----------------------------------------------------------
 
-template <ReduceOp op, class A>
-constexpr A identity() {
-  switch (op) {
-    case ReduceOp::prod:
-    case ReduceOp::all: return A(1);
-    case ReduceOp::max:
-      return std::numeric_limits<A>::has_infinity ? -std::numeric_limits<A>::infinity()
-                                                  : std::numeric_limits<A>::lowest();
-    case ReduceOp::min:
-      return std::numeric_limits<A>::has_infinity ? std::numeric_limits<A>::infinity()
-                                                  : std::numeric_limits<A>::max();
-    default: return A(0);
+template <ReduceOp op, class T>
+void combine(std::int64_t& acc, T x) {
+  const auto v = load(x);
+  if constexpr (op == ReduceOp::prod)
+    __builtin_mul_overflow(acc, v, &acc);  // wraps around
+  else if constexpr (op == ReduceOp::max)
+    acc = v > acc ? v : acc;
+  else if constexpr (op == ReduceOp::min)
+    acc = v < acc ? v : acc;
+  else if constexpr (op == ReduceOp::all)
+    acc &= v != 0;
+  else
+    acc |= v != 0;
+}
+
+template <ReduceOp op, class T>
+void plain_runs(std::int64_t count, std::int64_t step, std::int64_t n, const void* data,
+                void* accumulators) {
+  const T* x = static_cast<const T*>(data);
+  auto* acc = static_cast<std::int64_t*>(accumulators);
+  for (std::int64_t r = 0; r < count; ++r, x += step) {
+    std::int64_t a = acc[r];
+    for (std::int64_t i = 0; i < n; ++i) combine<op>(a, x[i]);
+    acc[r] = a;
   }
 }
 
-template <ReduceOp op, class T, class A>
-void combine(A& acc, T x) {
-  const auto v = load(x);
-  // Integers wrap around, which + and * of signed ones must not.
-  if constexpr (op == ReduceOp::sum && std::is_integral_v<A>)
-    __builtin_add_overflow(acc, static_cast<A>(v), &acc);
-  else if constexpr (op == ReduceOp::prod && std::is_integral_v<A>)
-    __builtin_mul_overflow(acc, static_cast<A>(v), &acc);
-  else if constexpr (op == ReduceOp::sum)
-    acc += static_cast<A>(v);
-  else if constexpr (op == ReduceOp::prod)
-    acc *= static_cast<A>(v);
-  else if constexpr (op == ReduceOp::max)
-    acc = static_cast<A>(v) > acc ? static_cast<A>(v) : acc;
-  else if constexpr (op == ReduceOp::min)
-    acc = static_cast<A>(v) < acc ? static_cast<A>(v) : acc;
-  else if constexpr (op == ReduceOp::all)
-    acc &= static_cast<A>(v != 0);
-  else
-    acc |= static_cast<A>(v != 0);
-}
-
-template <ReduceOp op, class T, class A>
-void plain_run(std::int64_t n, const void* data, void* accumulator) {
-  const T* x = static_cast<const T*>(data);
-  A acc = *static_cast<A*>(accumulator);
-  for (std::int64_t i = 0; i < n; ++i) combine<op>(acc, x[i]);
-  *static_cast<A*>(accumulator) = acc;
-}
-
-template <ReduceOp op, class T, class A>
+template <ReduceOp op, class T>
 void plain_columns(std::int64_t rows, std::int64_t row_step, std::int64_t cols, const void* data,
                    void* accumulators) {
   const T* x = static_cast<const T*>(data);
-  A* acc = static_cast<A*>(accumulators);
-  for (std::int64_t r = 0; r < rows; ++r) {
-    for (std::int64_t c = 0; c < cols; ++c) combine<op>(acc[c], x[r * row_step + c]);
+  auto* acc = static_cast<std::int64_t*>(accumulators);
+  for (std::int64_t r = 0; r < rows; ++r, x += row_step) {
+    for (std::int64_t c = 0; c < cols; ++c) combine<op>(acc[c], x[c]);
   }
 }
 
-/// Where the elements of neighbouring outputs begin and lie, in elements.
-struct Columns {
+/// Neighbouring outputs: where their inputs begin, their number, and the step between them.
+struct Outputs {
   const char* x;
   std::int64_t count, step;
 };
 
-/// How an operation on a dtype runs: in accumulators of f64 or i64.
+/// How an operation runs on a dtype: with accumulators of f64 or i64.
 struct Method {
-  static constexpr std::int64_t kSums = 1;  // accumulators of an output
+  static constexpr std::int64_t kSums = 1;  // accumulators per output
   ReduceFns fns;
-  ReduceFns join;  // of accumulators
+  ReduceColumns join = nullptr;  // joins accumulators
   std::uint64_t identity = 0;
-  void (*finish_one)(const void* acc, double count, void* y) = nullptr;
+  /// y[i * step] = the result of acc[i], for i < n; `count` elements are behind each.
+  void (*finish_all)(std::int64_t n, const void* acc, double count, char* y,
+                     std::int64_t step) = nullptr;
   char* y = nullptr;
   std::int64_t y_bytes = 0;
 
-  const ReduceFns& terms(const Columns&) const { return fns; }
-  void finish(const Columns&, std::int64_t i, const std::uint64_t* acc, double count,
-              std::int64_t at) const {
-    finish_one(acc + i, count, y + at * y_bytes);
+  const ReduceFns& terms(const Outputs&) const { return fns; }
+  void finish(const Outputs& of, const std::uint64_t* acc, double count, std::int64_t at,
+              std::int64_t step) const {
+    finish_all(of.count, acc, count, y + at * y_bytes, step);
   }
 };
 
 template <class A, class Y, bool mean = false>
-void finish(const void* accumulator, double count, void* y) {
-  A acc;
-  std::memcpy(&acc, accumulator, sizeof acc);
-  if constexpr (mean) acc /= count;
-  *static_cast<Y*>(y) = store<Y>(acc);
-}
-
-template <ReduceOp op, class T, class A, class Y>
-Method plain_method() {
-  const A neutral = identity<op, A>();
-  Method m;
-  m.fns = {plain_run<op, T, A>, plain_columns<op, T, A>};
-  m.join = {plain_run<op, A, A>, plain_columns<op, A, A>};
-  std::memcpy(&m.identity, &neutral, sizeof neutral);
-  m.finish_one = finish<A, Y>;
-  return m;
+void finish_all(std::int64_t n, const void* accumulators, double count, char* out,
+                std::int64_t step) {
+  const A* acc = static_cast<const A*>(accumulators);
+  Y* y = reinterpret_cast<Y*>(out);
+  for (std::int64_t i = 0; i < n; ++i) y[i * step] = store<Y>(mean ? acc[i] / count : acc[i]);
 }
 
 template <class T>
 Method floating_method(ReduceOp op) {
-  const ReduceRows& rows = simd().of(dtype_of<T>).reduce;
-  const ReduceRows& join = simd().f64.reduce;
-  Method m;
-  double neutral = 0;
-  m.finish_one = finish<double, T>;
+  const ReduceLoops& loops = reduce_loops().of(dtype_of<T>);
+  const ReduceLoops& join = reduce_loops().f64;
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  const auto of = [](const ReduceFns& fns, const ReduceFns& join, double identity, auto* finish) {
+    return Method{fns, join.columns, std::bit_cast<std::uint64_t>(identity), finish};
+  };
+  constexpr auto* finish = finish_all<double, T>;
   switch (op) {
-    case ReduceOp::mean: m.finish_one = finish<double, T, true>; [[fallthrough]];
-    case ReduceOp::sum: m.fns = rows.sum, m.join = join.sum; break;
-    case ReduceOp::max:
-      m.fns = rows.max, m.join = join.max;
-      neutral = identity<ReduceOp::max, double>();
-      break;
-    case ReduceOp::min:
-      m.fns = rows.min, m.join = join.min;
-      neutral = identity<ReduceOp::min, double>();
-      break;
-    default: return plain_method<ReduceOp::prod, T, double, T>();
+    case ReduceOp::mean: return of(loops.sum, join.sum, 0, finish_all<double, T, true>);
+    case ReduceOp::sum: return of(loops.sum, join.sum, 0, finish);
+    case ReduceOp::max: return of(loops.max, join.max, -kInfinity, finish);
+    case ReduceOp::min: return of(loops.min, join.min, kInfinity, finish);
+    default: return of(loops.prod, join.prod, 1, finish);
   }
-  std::memcpy(&m.identity, &neutral, sizeof neutral);
-  return m;
+}
+
+template <ReduceOp op, class T, class Y>
+Method plain_method(std::int64_t identity) {
+  return {{plain_runs<op, T>, plain_columns<op, T>},
+          plain_columns<op, std::int64_t>,
+          std::bit_cast<std::uint64_t>(identity),
+          finish_all<std::int64_t, Y>};
 }
 
 template <class T>
 Method integer_method(ReduceOp op) {
   using I = std::int64_t;
+  const IntegerSums& sums = integer_sums();
   switch (op) {
-    case ReduceOp::max: return plain_method<ReduceOp::max, T, I, T>();
-    case ReduceOp::min: return plain_method<ReduceOp::min, T, I, T>();
-    case ReduceOp::prod: return plain_method<ReduceOp::prod, T, I, I>();
-    default: return plain_method<ReduceOp::sum, T, I, I>();
+    case ReduceOp::max: return plain_method<ReduceOp::max, T, T>(std::numeric_limits<I>::lowest());
+    case ReduceOp::min: return plain_method<ReduceOp::min, T, T>(std::numeric_limits<I>::max());
+    case ReduceOp::prod: return plain_method<ReduceOp::prod, T, I>(1);
+    default: return {sums.of(dtype_of<T>), sums.i64.columns, 0, finish_all<I, I>};
   }
 }
 
 Method method_of(ReduceOp op, DType dtype) {
   return dispatch_all(dtype, [&]<class T>() {
-    if (op == ReduceOp::all) return plain_method<ReduceOp::all, T, std::int64_t, bool>();
-    if (op == ReduceOp::any) return plain_method<ReduceOp::any, T, std::int64_t, bool>();
+    if (op == ReduceOp::all) return plain_method<ReduceOp::all, T, bool>(1);
+    if (op == ReduceOp::any) return plain_method<ReduceOp::any, T, bool>(0);
     if constexpr (std::is_integral_v<T>)
       return integer_method<T>(op);
     else
@@ -159,37 +139,44 @@ Method method_of(ReduceOp op, DType dtype) {
 
 // --- moments -------------------------------------------------------------------------------------
 
-/// Two sums of each output: those of x - shift, then those of the squares. The shift is the
-/// output's first element, or 0: without a mean, and lest an infinite one make the mean NaN.
+/// Two sums per output: of x - shift, and of its squares. The shift is the output's first element.
+/// It is 0 if no mean is wanted, or if that element is infinite, which would make the mean NaN.
 template <class T>
 struct Moments {
   static constexpr std::int64_t kSums = 2;
   static constexpr std::int64_t kMaxColumns = 256;
 
-  const NormRows& rows;
-  const ReduceFns& join;
+  const NormLoops& rows;
+  ReduceColumns join;
   double* mean;  // null: not wanted, and the shift is 0
   double* squares;
   std::uint64_t identity = 0;
 
   struct Terms {
-    decltype(NormRows::moments) run_of;
-    decltype(NormRows::moments_each) columns_of;
-    std::array<accumulate_t<T>, kMaxColumns> shift;  // of the columns there are
+    decltype(NormLoops::moments) run_of;
+    decltype(NormLoops::moments_each) columns_of;
+    std::array<accumulate_t<T>, kMaxColumns> shift;  // one per column in use
 
-    Terms(const Moments& m, const Columns& of)
+    Terms(const Moments& m, const Outputs& of)
         : run_of(m.mean ? m.rows.moments : m.rows.squares),
           columns_of(m.mean ? m.rows.moments_each : m.rows.squares_each) {
       for (std::int64_t i = 0; i < of.count; ++i) shift[i] = m.shift(of, i);
     }
-    void run(std::int64_t n, const void* x, void* acc) const {
-      run_of(n, x, static_cast<double>(shift[0]), static_cast<double*>(acc));
+    void runs(std::int64_t count, std::int64_t step, std::int64_t n, const void* data,
+              void* acc) const {
+      double* const sum = static_cast<double*>(acc);
+      for (std::int64_t r = 0; r < count; ++r) {
+        double both[] = {sum[r], sum[count + r]};
+        run_of(n, static_cast<const T*>(data) + r * step, static_cast<double>(shift[r]), both);
+        sum[r] = both[0];
+        sum[count + r] = both[1];
+      }
     }
     void columns(std::int64_t count, std::int64_t step, std::int64_t n, const void* data,
                  void* acc) const {
       const T* x = static_cast<const T*>(data);
       double* const sum = static_cast<double*>(acc);
-      // Narrow rows that lie densely: several of them look like one wide row.
+      // Several narrow rows without gaps are treated as one wide row.
       const std::int64_t many = step == n && n <= kMaxColumns / 4 ? kMaxColumns / n : 1;
       if (many > 1 && count >= 2 * many) {
         std::array<accumulate_t<T>, kMaxColumns> wide{};
@@ -208,28 +195,29 @@ struct Moments {
     }
   };
 
-  accumulate_t<T> shift(const Columns& of, std::int64_t i) const {
+  accumulate_t<T> shift(const Outputs& of, std::int64_t i) const {
     const auto first = load(reinterpret_cast<const T*>(of.x)[i * of.step]);
     return mean && std::isfinite(first) ? first : accumulate_t<T>(0);
   }
-  Terms terms(const Columns& of) const { return Terms(*this, of); }
-  void finish(const Columns& of, std::int64_t i, const std::uint64_t* acc, double count,
-              std::int64_t at) const {
-    double sum, square;
-    std::memcpy(&sum, acc + i, sizeof sum);
-    std::memcpy(&square, acc + of.count + i, sizeof square);
-    squares[at] = square;
-    if (!mean) return;
-    mean[at] = static_cast<double>(shift(of, i)) + sum / count;
-    // Infinite squares of finite numbers, in f64, stay infinite; of infinite ones they are NaN.
-    if (std::isinf(square) && std::isfinite(sum)) return;
-    squares[at] = std::max(square - sum * (sum / count), 0.0);
+  Terms terms(const Outputs& of) const { return Terms(*this, of); }
+  void finish(const Outputs& of, const std::uint64_t* acc, double count, std::int64_t at,
+              std::int64_t step) const {
+    for (std::int64_t i = 0; i < of.count; ++i, at += step) {
+      const auto sum = std::bit_cast<double>(acc[i]);
+      const auto square = std::bit_cast<double>(acc[of.count + i]);
+      squares[at] = square;
+      if (!mean) continue;
+      mean[at] = static_cast<double>(shift(of, i)) + sum / count;
+      // Infinite squares of finite numbers stay infinite in f64; those of infinite ones give NaN.
+      if (std::isinf(square) && std::isfinite(sum)) continue;
+      squares[at] = std::max(square - sum * (sum / count), 0.0);
+    }
   }
 };
 
 // --- shapes --------------------------------------------------------------------------------------
 
-/// Merged dimensions, innermost (in x) first.
+/// Merged dimensions, the innermost one (in x) first.
 struct Group {
   int n = 0;
   std::int64_t count = 1;
@@ -259,7 +247,7 @@ struct Group {
 
 class Reduction {
  public:
-  /// y: any of the outputs; `sums`: accumulators of each.
+  /// y: any of the outputs; `sums`: accumulators per output.
   Reduction(const View& x, const View& y, std::int64_t sums) : x_(x), sums_(sums) {
     for (int d = x.shape.size() - 1; d >= 0; --d) {
       if (x.shape[d] == 1) continue;
@@ -271,11 +259,24 @@ class Reduction {
     reduced_.merge();
     kept_.merge();
     runs_ = reduced_.n > 0 && (kept_.n == 0 || (reduced_.x[0] != 0 && reduced_.x[0] < kept_.x[0]));
-    width_ = runs_ || kept_.n == 0 ? 1 : std::min(kept_.size[0], kMaxWidth);
     if (kept_.count == 0) return;
-    strips_ = runs_ || kept_.n == 0 ? kept_.count : (kept_.size[0] + width_ - 1) / width_;
-    units_ = runs_ || kept_.n == 0 ? kept_.count : kept_.count / kept_.size[0] * strips_;
+    units_ = 1;
     const std::int64_t total = kept_.count * reduced_.count;
+    if (kept_.n > 0) {
+      width_ = std::min(kept_.size[0], kMaxWidth);
+      // Short runs of neighbouring outputs are read in the order of the memory.
+      constexpr std::int64_t kShort = 1024;
+      const bool interleaved =
+          reduced_.n > 1 && reduced_.size[0] < kShort && kept_.x[0] < reduced_.x[1];
+      if (runs_ && reduced_.x[0] != 1) {  // gathered one at a time
+        width_ = 1;
+      } else if (runs_ && !interleaved) {  // as many as leave work for a team
+        const std::int64_t most = kCheapGrain / 4 / std::max<std::int64_t>(reduced_.count, 1);
+        width_ = std::clamp(std::min(most, kept_.count / kManyUnits), std::int64_t{1}, width_);
+      }
+      strips_ = (kept_.size[0] + width_ - 1) / width_;
+      units_ = kept_.count / kept_.size[0] * strips_;
+    }
     if (units_ < kManyUnits && total > kCheapGrain) {
       chunks_ = std::min({total / (kCheapGrain / 2), kMaxChunks, reduced_.count});
     }
@@ -318,14 +319,14 @@ class Reduction {
     for (std::int64_t u = 0; u < units_; ++u) {
       const Unit unit = locate(u);
       std::fill_n(acc, kSums * unit.width, method.identity);
-      method.join.columns(chunks_, row, kSums * unit.width, partial + u * step, acc);
+      method.join(chunks_, row, kSums * unit.width, partial + u * step, acc);
       finish(method, unit, acc);
     }
   }
 
  private:
-  static constexpr std::int64_t kMaxWidth = 256;  // accumulators of a strip of columns
-  static constexpr std::int64_t kManyUnits = 32;  // enough to share among a team without chunks
+  static constexpr std::int64_t kMaxWidth = 256;  // accumulators in a strip of columns
+  static constexpr std::int64_t kManyUnits = 32;  // enough for a team without chunks
   static constexpr std::int64_t kMaxChunks = 64;
 
   /// One output, or one strip of neighbouring outputs; offsets in elements.
@@ -336,14 +337,14 @@ class Reduction {
   Unit locate(std::int64_t u) const {
     Unit unit;
     int d = 0;
-    if (!runs_ && kept_.n > 0) {
-      const std::int64_t c = u % strips_ * width_;
+    if (kept_.n > 0) {
+      const std::int64_t c = (kept_.n == 1 ? u : u % strips_) * width_;
       u /= strips_;
       unit = {c * kept_.x[0], c * kept_.y[0], std::min(width_, kept_.size[0] - c)};
       d = 1;
     }
     for (; d < kept_.n; ++d) {
-      const bool last = d == kept_.n - 1;  // most often the only one: no division
+      const bool last = d == kept_.n - 1;  // usually the only one: no division
       const std::int64_t at = last ? u : u % kept_.size[d];
       if (!last) u /= kept_.size[d];
       unit.x += at * kept_.x[d];
@@ -352,51 +353,54 @@ class Reduction {
     return unit;
   }
 
-  Columns columns_of(const Unit& unit) const {
+  Outputs outputs_of(const Unit& unit) const {
     const auto bytes = static_cast<std::int64_t>(size_of(x_.dtype));
     return {x_.as<char>() + unit.x * bytes, unit.width, kept_.n > 0 ? kept_.x[0] : 0};
   }
 
-  /// Adds the reduced elements [begin, end) of a unit to its accumulators.
+  /// Combines the reduced elements [begin, end) of a unit with its accumulators.
   template <class Method>
   void accumulate(const Method& method, const Unit& unit, std::int64_t begin, std::int64_t end,
                   std::uint64_t* acc) const {
     const auto bytes = static_cast<std::int64_t>(size_of(x_.dtype));
-    const Columns of = columns_of(unit);
+    const Outputs of = outputs_of(unit);
     const auto& terms = method.terms(of);
     const std::int64_t length = reduced_.n > 0 ? reduced_.size[0] : 1;
     const std::int64_t step = reduced_.n > 0 ? reduced_.x[0] : 0;
     const auto add = [&](std::int64_t offset, std::int64_t n) {
       if (runs_)
-        add_run(terms, of.x + offset * bytes, n, step, bytes, acc);
+        add_runs(terms, of.x + offset * bytes, n, step, unit.width, bytes, acc);
       else
         add_columns(terms, of.x + offset * bytes, n, step, unit.width, bytes, acc);
     };
     if (reduced_.n < 2) return add(begin * step, end - begin);
+    if (begin == end) return;  // a size may be 0
+    std::array<std::int64_t, kMaxDims> at{};
+    for (std::int64_t d = 0, rest = begin; d < reduced_.n; ++d) {
+      at[d] = rest % reduced_.size[d];
+      rest /= reduced_.size[d];
+    }
     while (begin < end) {
-      const std::int64_t at = begin % length;
-      const std::int64_t n = std::min(length - at, end - begin);
-      std::int64_t offset = at * step;
-      std::int64_t rest = begin / length;
-      for (int d = 1; d < reduced_.n; ++d) {
-        offset += rest % reduced_.size[d] * reduced_.x[d];
-        rest /= reduced_.size[d];
-      }
+      const std::int64_t n = std::min(length - at[0], end - begin);
+      std::int64_t offset = 0;
+      for (int d = 0; d < reduced_.n; ++d) offset += at[d] * reduced_.x[d];
       add(offset, n);
       begin += n;
+      at[0] = 0;
+      for (int d = 1; d < reduced_.n && ++at[d] == reduced_.size[d]; ++d) at[d] = 0;
     }
   }
 
   template <class Terms>
-  void add_run(const Terms& terms, const char* x, std::int64_t n, std::int64_t step,
-               std::int64_t bytes, std::uint64_t* acc) const {
-    if (step == 1) return terms.run(n, x, acc);
+  void add_runs(const Terms& terms, const char* x, std::int64_t n, std::int64_t step,
+                std::int64_t width, std::int64_t bytes, std::uint64_t* acc) const {
+    if (step == 1) return terms.runs(width, kept_.x[0], n, x, acc);
     constexpr std::int64_t kBlock = 512;
     alignas(64) char buffer[kBlock * 8];
     for (std::int64_t i = 0; i < n; i += kBlock) {
       const std::int64_t here = std::min(kBlock, n - i);
       gather(bytes, 1, here, x + i * step * bytes, step, 0, buffer);
-      terms.run(here, buffer, acc);
+      terms.runs(1, 0, here, buffer, acc);
     }
   }
 
@@ -413,18 +417,15 @@ class Reduction {
 
   template <class Method>
   void finish(const Method& method, const Unit& unit, const std::uint64_t* acc) const {
-    const std::int64_t step = kept_.n > 0 ? kept_.y[0] : 0;
-    const Columns of = columns_of(unit);
-    for (std::int64_t i = 0; i < unit.width; ++i) {
-      method.finish(of, i, acc, static_cast<double>(reduced_.count), unit.y + i * step);
-    }
+    method.finish(outputs_of(unit), acc, static_cast<double>(reduced_.count), unit.y,
+                  kept_.n > 0 ? kept_.y[0] : 0);
   }
 
   const View& x_;
   const std::int64_t sums_;
   Group kept_, reduced_;
   bool runs_ = false;
-  std::int64_t width_ = 1;   // columns of a unit
+  std::int64_t width_ = 1;   // outputs of a unit
   std::int64_t strips_ = 1;  // units along the innermost kept dimension
   std::int64_t units_ = 0;
   std::int64_t chunks_ = 1;
@@ -452,8 +453,8 @@ void moments(const Stream& stream, const View& x, const View& mean, const View& 
              void* workspace) {
   if (!is_floating(x.dtype)) throw_unsupported("moments", stream.device, x.dtype);
   dispatch_floating(x.dtype, "moments", [&]<class T>() {
-    const Moments<T> method{simd().of(x.dtype).norm, simd().f64.reduce.sum, mean.as<double>(),
-                            squares.as<double>()};
+    const Moments<T> method{norm_loops().of(x.dtype), reduce_loops().f64.sum.columns,
+                            mean.as<double>(), squares.as<double>()};
     Reduction(x, squares, Moments<T>::kSums).run(method, workspace);
   });
 }
@@ -464,7 +465,7 @@ void scaled_deviation(const Stream& stream, const View& x, const View& center, c
   double zero = 0;
   const View zeros{&zero, DType::f64, y.shape, Strides::filled(y.shape.size(), 0)};
   run_loop<4>({&y, &x, center ? &center : &zeros, &factor}, kCheapGrain,
-              simd().of(x.dtype).reduce.scaled_deviation, nullptr);
+              reduce_loops().of(x.dtype).scaled_deviation, nullptr);
 }
 
 // --- argmax, argmin ------------------------------------------------------------------------------
@@ -483,7 +484,8 @@ std::int64_t extreme_position(std::int64_t n, const T* x, std::int64_t step) {
   return position;
 }
 
-void arg_reduce(const Stream&, ArgReduceOp op, const View& x, int dim, const View& y) {
+template <class T>
+void arg_reduce_as(bool largest, const View& x, int dim, const View& y) {
   Group kept;
   for (int d = x.shape.size() - 1; d >= 0; --d) {
     if (d != dim && x.shape[d] != 1) kept.add(x.shape[d], x.strides[d], y.strides[d]);
@@ -493,38 +495,63 @@ void arg_reduce(const Stream&, ArgReduceOp op, const View& x, int dim, const Vie
   const std::int64_t n = x.shape.empty() ? 1 : x.shape[dim];
   const std::int64_t step = x.shape.empty() ? 1 : x.strides[dim];
   if (kept.count == 0 || n == 0) return;
-  dispatch_all(x.dtype, [&]<class T>() {
-    parallel_for(kept.count, std::max<std::int64_t>(kCheapGrain / n, 1),
-                 [&](std::int64_t begin, std::int64_t end) {
-                   for (std::int64_t o = begin; o < end; ++o) {
-                     std::int64_t from = 0, to = 0, rest = o;
-                     for (int d = 0; d < kept.n; ++d) {
-                       const std::int64_t at = rest % kept.size[d];
-                       rest /= kept.size[d];
-                       from += at * kept.x[d];
-                       to += at * kept.y[d];
-                     }
-                     y.as<std::int64_t>()[to] =
-                         op == ArgReduceOp::argmax
-                             ? extreme_position<T, true>(n, x.as<T>() + from, step)
-                             : extreme_position<T, false>(n, x.as<T>() + from, step);
+  const std::int64_t x_step = kept.x[0], y_step = kept.y[0];
+  const auto find = [&](const T* from, std::int64_t count, std::int64_t* positions) {
+    if constexpr (!std::is_integral_v<T>) {
+      const ReduceLoops& loops = reduce_loops().of(dtype_of<T>);
+      const ExtremeFns& fns = largest ? loops.argmax : loops.argmin;
+      if (x_step == 1) return fns.columns(n, step, count, from, positions);
+      if (step == 1) {
+        for (std::int64_t i = 0; i < count; ++i) positions[i] = fns.run(n, from + i * x_step);
+        return;
+      }
+    }
+    for (std::int64_t i = 0; i < count; ++i) {
+      const T* const line = from + i * x_step;
+      positions[i] = largest ? extreme_position<T, true>(n, line, step)
+                             : extreme_position<T, false>(n, line, step);
+    }
+  };
+  // Neighbouring outputs are found together.
+  constexpr std::int64_t kMaxWidth = 256;
+  const std::int64_t row = kept.n > 0 ? kept.size[0] : 1;
+  const std::int64_t some = x_step == 1 ? kMaxWidth : kCheapGrain / 8 / n;
+  const std::int64_t width = std::clamp(some, std::int64_t{1}, std::min(row, kMaxWidth));
+  const std::int64_t strips = (row + width - 1) / width;
+  parallel_for(kept.count / row * strips, std::max<std::int64_t>(kCheapGrain / (n * width), 1),
+               [&](std::int64_t begin, std::int64_t end) {
+                 std::int64_t positions[kMaxWidth];
+                 for (std::int64_t u = begin; u < end; ++u) {
+                   const std::int64_t first = u % strips * width;
+                   const std::int64_t count = std::min(width, row - first);
+                   std::int64_t from = first * x_step, to = first * y_step, rest = u / strips;
+                   for (int d = 1; d < kept.n; ++d) {
+                     const std::int64_t at = rest % kept.size[d];
+                     rest /= kept.size[d];
+                     from += at * kept.x[d];
+                     to += at * kept.y[d];
                    }
-                 });
-  });
+                   find(x.as<T>() + from, count, positions);
+                   for (std::int64_t i = 0; i < count; ++i) {
+                     y.as<std::int64_t>()[to + i * y_step] = positions[i];
+                   }
+                 }
+               });
+}
+
+void arg_reduce(const Stream&, ArgReduceOp op, const View& x, int dim, const View& y) {
+  dispatch_all(x.dtype, [&]<class T>() { arg_reduce_as<T>(op == ArgReduceOp::argmax, x, dim, y); });
 }
 
 }  // namespace
-}  // namespace weft::cpu
 
-namespace weft {
-
-ReduceKernels cpu_reduce_kernels() {
-  return {.workspace_bytes = cpu::workspace_bytes,
-          .reduce = cpu::reduce,
-          .moments_workspace_bytes = cpu::moments_workspace_bytes,
-          .moments = cpu::moments,
-          .scaled_deviation = cpu::scaled_deviation,
-          .arg_reduce = cpu::arg_reduce};
+ReduceKernels reduce_kernels() {
+  return {.workspace_bytes = workspace_bytes,
+          .reduce = reduce,
+          .moments_workspace_bytes = moments_workspace_bytes,
+          .moments = moments,
+          .scaled_deviation = scaled_deviation,
+          .arg_reduce = arg_reduce};
 }
 
-}  // namespace weft
+}  // namespace weft::cpu

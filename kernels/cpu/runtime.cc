@@ -13,7 +13,7 @@ namespace {
 constexpr std::size_t kCacheLine = 64;
 constexpr std::size_t kHugePage = std::size_t{2} << 20;
 
-// Operations run on the calling thread, so whatever was recorded has already happened.
+// Operations run on the calling thread, so everything before record() is already complete.
 class CpuEvent final : public Event {
  public:
   void record(const Stream&) override {}
@@ -61,8 +61,8 @@ class CpuRuntime final : public Runtime {
 
 constinit CpuRuntime instance;
 
-// With the first priority that is free for programs: a static object that holds a tensor may come
-// before all static objects of this file, which is up to the linker.
+// Uses the first priority that is free for programs: a static object that holds a tensor may be
+// initialised before all static objects of this file, as the linker decides.
 [[gnu::constructor(101)]] void register_cpu() { register_runtime(DeviceType::cpu, &instance); }
 
 }  // namespace

@@ -1,13 +1,15 @@
-// Softmax and its logarithm: rows are shared out over the team.
+// Softmax and its logarithm: the team shares the rows.
 #include <algorithm>
 
+#include "weft/kernels/backend.h"
 #include "weft/kernels/cpu/element.h"
-#include "weft/kernels/cpu/families.h"
+#include "weft/kernels/cpu/loop.h"
+#include "weft/kernels/cpu/loops/softmax.h"
 
 namespace weft::cpu {
 namespace {
 
-/// f(first row's offset in bytes, number of rows) for each thread's rows of x.
+/// Calls f(offset of the first row in bytes, number of rows) for each thread's rows of x.
 template <class F>
 void for_rows(const View& x, F&& f) {
   const std::int64_t n = x.shape[1];
@@ -20,7 +22,7 @@ void for_rows(const View& x, F&& f) {
 
 void forward(const Stream& stream, SoftmaxOp op, const View& x, const View& y) {
   if (!is_floating(x.dtype)) throw_unsupported("softmax", stream.device, x.dtype);
-  const SoftmaxRows& rows = simd().of(x.dtype).softmax;
+  const SoftmaxLoops& rows = softmax_loops().of(x.dtype);
   const auto f = op == SoftmaxOp::softmax ? rows.softmax : rows.log_softmax;
   for_rows(x, [&](std::int64_t at, std::int64_t count) {
     f(count, x.shape[1], x.as<char>() + at, y.as<char>() + at);
@@ -30,7 +32,7 @@ void forward(const Stream& stream, SoftmaxOp op, const View& x, const View& y) {
 void backward(const Stream& stream, SoftmaxOp op, const View& grad_y, const View& y,
               const View& grad_x) {
   if (!is_floating(y.dtype)) throw_unsupported("softmax", stream.device, y.dtype);
-  const SoftmaxRows& rows = simd().of(y.dtype).softmax;
+  const SoftmaxLoops& rows = softmax_loops().of(y.dtype);
   const auto f = op == SoftmaxOp::softmax ? rows.softmax_grad : rows.log_softmax_grad;
   for_rows(y, [&](std::int64_t at, std::int64_t count) {
     f(count, y.shape[1], grad_y.as<char>() + at, y.as<char>() + at, grad_x.as<char>() + at);
@@ -38,12 +40,7 @@ void backward(const Stream& stream, SoftmaxOp op, const View& grad_y, const View
 }
 
 }  // namespace
+
+SoftmaxKernels softmax_kernels() { return {.forward = forward, .backward = backward}; }
+
 }  // namespace weft::cpu
-
-namespace weft {
-
-SoftmaxKernels cpu_softmax_kernels() {
-  return {.forward = cpu::forward, .backward = cpu::backward};
-}
-
-}  // namespace weft

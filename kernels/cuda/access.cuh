@@ -49,7 +49,7 @@ using Raw = Access<T, T>;
 
 /// Elements of an integer dtype or bool, all computed as std::int64_t.
 struct AnyInt {
-  static constexpr int bytes = 0;  // not fixed: no packs
+  static constexpr int bytes = 0;  // not fixed, so there are no packs
   void* data;
   DType dtype;
 
@@ -63,7 +63,7 @@ struct AnyInt {
       default: return static_cast<const bool*>(data)[i];
     }
   }
-  /// Also of a floating value, which saturates.
+  /// Also stores a floating value, which saturates.
   template <class Value>
   __device__ void store(std::int64_t i, Value value) const {
     switch (dtype) {

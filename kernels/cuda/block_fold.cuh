@@ -49,7 +49,7 @@ struct Sum {
   }
 };
 
-/// Two sums that travel together.
+/// Two sums that are folded together.
 struct Pair {
   double a, b;
 };
@@ -57,7 +57,7 @@ struct AddPairs {
   __device__ static Pair fold(Pair x, Pair y) { return {x.a + y.a, x.b + y.b}; }
 };
 
-/// A variance's rounding errors apart; NaN stays NaN, where fmax would make it 0.
+/// Rounding errors may make a variance negative: then 0. NaN stays NaN, where fmax would give 0.
 __device__ inline double not_negative(double x) { return x < 0 ? 0 : x; }
 
 /// The block's sum of one value per thread, in every thread.

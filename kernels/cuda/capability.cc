@@ -71,8 +71,8 @@ bool has_code_for(const Capability& capability, const BuiltFor& built) {
   return std::ranges::any_of(built.code, runs) || std::ranges::any_of(built.ptx, compiles);
 }
 
-// CUDA 13 has neither compiler nor libraries for Maxwell, Pascal and Volta, nor has cuDNN since
-// 9.11.
+// CUDA 13 has neither a compiler nor libraries for Maxwell, Pascal and Volta; cuDNN has dropped
+// them in 9.11.
 Capability least_capability(int cuda_version, std::size_t cudnn_version) {
   return cuda_version >= 13000 || cudnn_version >= 91100 ? Capability{7, 5} : Capability{5, 0};
 }
@@ -80,7 +80,7 @@ Capability least_capability(int cuda_version, std::size_t cudnn_version) {
 std::string why_not_used(const std::vector<VisibleGpu>& gpus, const BuiltFor& built,
                          const Capability& least) {
   std::vector<VisibleGpu> old, other;
-  std::set<int> wanted;  // of the machine
+  std::set<int> wanted;  // of the machine's GPUs
   for (const VisibleGpu& gpu : gpus) {
     if (gpu.capability < least) {
       old.push_back(gpu);

@@ -1,4 +1,4 @@
-// Which GPUs a build has code for. Plain arithmetic, so that it is tested without a GPU.
+// The GPUs for which a build has code. Only arithmetic, so that it is tested without a GPU.
 #pragma once
 
 #include <compare>
@@ -17,12 +17,12 @@ struct Capability {
 /// "7.5"
 std::string to_string(const Capability& capability);
 
-/// What nvcc compiled for.
+/// What nvcc has compiled for.
 struct BuiltFor {
   std::vector<Capability> code;  ///< machine code
   std::vector<Capability> ptx;   ///< PTX, which the driver compiles
 };
-/// Of "75,80,90+ptx": machine code for each, and PTX where that is said. Throws Internal for
+/// Reads "75,80,90+ptx": machine code for each, and PTX where the text says so. Throws Internal for
 /// another text.
 BuiltFor parse_built_for(std::string_view text);
 /// "7.5, 8.0 and all from 8.0 on"
@@ -32,15 +32,16 @@ std::string to_string(const BuiltFor& built);
 /// runs on its capability and all later ones.
 bool has_code_for(const Capability& capability, const BuiltFor& built);
 
-/// The least that a CUDA toolkit (CUDART_VERSION) and cuDNN (cudnnGetVersion()) work with.
+/// The least capability with which a CUDA toolkit (CUDART_VERSION) and cuDNN (cudnnGetVersion())
+/// work.
 Capability least_capability(int cuda_version, std::size_t cudnn_version);
 
 struct VisibleGpu {
-  int number = 0;  ///< CUDA's
+  int number = 0;  ///< CUDA's number of the GPU
   Capability capability;
 };
-/// Why some of the GPUs are not used, and what to do; empty if all are used. `least` is that of the
-/// libraries.
+/// Why some of the GPUs are not used, and what to do; empty if all are used. `least` is the least
+/// capability of the libraries.
 std::string why_not_used(const std::vector<VisibleGpu>& gpus, const BuiltFor& built,
                          const Capability& least);
 

@@ -22,7 +22,7 @@ std::string current_device() {
   return device < 0 ? detail::concat("GPU ", number) : to_string(Device(DeviceType::cuda, device));
 }
 
-/// The one text of all failures: "[cudnn] cudnnSetStream(..) failed: CUDNN_STATUS_.. on cuda:0".
+/// The text of all failures: "[cudnn] cudnnSetStream(..) failed: CUDNN_STATUS_.. on cuda:0".
 std::string describe(const char* call, const std::string& message) {
   return detail::concat(call, " failed: ", message, " on ", current_device());
 }
@@ -34,14 +34,14 @@ std::string message_of(cudaError_t status) {
 }  // namespace
 
 void throw_status(cudaError_t status, const char* call, const char* file, int line) {
-  // A failed call leaves its status behind as the thread's last error, where the next launch
-  // would find it and blame an innocent kernel.
+  // A failed call also leaves its status as the thread's last error. Clear it: the next launch
+  // would find it and blame the wrong kernel.
   cudaGetLastError();
   throw Error(status == cudaErrorMemoryAllocation ? ErrorCode::OutOfMemory : ErrorCode::Cuda,
               "cuda", describe(call, message_of(status)), file, line);
 }
 
-// The libraries have a CUDA runtime of their own, with its own last error.
+// The libraries have their own CUDA runtime, with its own last error.
 void throw_status(cublasStatus_t status, const char* call, const char* file, int line) {
   throw Error(ErrorCode::Library, "cublas",
               describe(call, detail::concat(cublasLtGetStatusName(status), " (",
@@ -59,12 +59,12 @@ void throw_status(cudnnStatus_t status, const char* call, const char* file, int 
 
 void log_status(cudaError_t status, const char* call, const char* file, int line) noexcept {
   cudaGetLastError();
-  // At process exit the driver may be gone before the last tensor; its memory is too.
+  // At the end of the process the driver, and its memory, may be gone before the last tensor.
   if (status == cudaErrorCudartUnloading) return;
   try {
     log_warning(detail::concat(describe(call, message_of(status)), " at ", file, ":", line));
   } catch (...) {
-    // Nobody is left to tell.
+    // There is no way left to report the error.
   }
 }
 
@@ -74,7 +74,8 @@ bool capturing(const Stream& stream) {
   return status != cudaStreamCaptureStatusNone;
 }
 
-// Fails where every call does, as without a driver: then the call it is for tells.
+// It only fails if every call fails, as without a driver: then the following call reports the
+// error.
 void AllowWhileRecording::exchange() noexcept {
   if (cudaThreadExchangeStreamCaptureMode(&mode_) != cudaSuccess) cudaGetLastError();
 }

@@ -67,7 +67,7 @@ class AllowWhileRecording {
 #define WEFT_CUBLAS(call) WEFT_CUDA_CHECK_(call, CUBLAS_STATUS_SUCCESS)
 #define WEFT_CUDNN(call) WEFT_CUDA_CHECK_(call, CUDNN_STATUS_SUCCESS)
 
-/// As WEFT_CUDA, for places where nothing may be thrown.
+/// Like WEFT_CUDA, for places that must not throw.
 #define WEFT_CUDA_LOG(call)                                              \
   do {                                                                   \
     const cudaError_t weft_status_ = (call);                             \

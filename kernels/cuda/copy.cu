@@ -3,6 +3,7 @@
 
 #include "weft/kernels/cuda/elementwise.cuh"
 #include "weft/kernels/cuda/families.h"
+#include "weft/kernels/elementwise_list.h"
 
 namespace weft::cuda {
 namespace {
@@ -17,7 +18,7 @@ namespace {
 WEFT_COMPARE_OPS(X)
 #undef X
 
-// f32 is the common type; bf16, f64 and the integers need no kernels of their own.
+// f32 is the common type, so bf16, f64 and the integers have no kernels of their own.
 template <class F>
 void compare_as(const char* name, const Stream& stream, const View& a, const View& b,
                 const View& y) {
@@ -61,15 +62,15 @@ struct Constant {
   __device__ T operator()() const { return value; }
 };
 
-/// A value on its way between two types. Integers stay integers: not all i64 fit a double, and
-/// rounding i64 -> f64 -> f32 twice would not be the nearest f32.
+/// A value between two types. Integers stay integers: not all i64 fit in a double, and rounding
+/// twice, i64 -> f64 -> f32, does not always give the nearest f32.
 struct Number {
   bool floating;
   double real;
   std::int64_t integer;
 };
 
-/// Any type, read as a Number and written from one.
+/// Elements of any type, read as a Number and written from one.
 struct AnyNumber {
   static constexpr int bytes = 0;
   void* data;

@@ -1,5 +1,7 @@
 #include "weft/kernels/cuda/elementwise.h"
 
+#include "weft/kernels/cuda/families.h"
+
 namespace weft::cuda {
 
 template <int N>
@@ -36,5 +38,18 @@ template void run_map<3>(const Launch&, const Stream&, const MapKernels&,
                          const std::array<const View*, 3>&, const void*);
 template void run_map<4>(const Launch&, const Stream&, const MapKernels&,
                          const std::array<const View*, 4>&, const void*);
+
+ElementwiseKernels elementwise_kernels() {
+  return {.unary = unary,
+          .unary_backward = unary_backward,
+          .binary = binary,
+          .binary_backward = binary_backward,
+          .compare = compare,
+          .where = where,
+          .copy = copy,
+          .fill = fill,
+          .add_scaled = add_scaled,
+          .arange = arange};
+}
 
 }  // namespace weft::cuda

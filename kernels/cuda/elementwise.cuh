@@ -1,4 +1,4 @@
-// Device side of y[i] = f(x[i]...).
+// The device side of y[i] = f(x[i]...).
 #pragma once
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 
 namespace weft::cuda {
 
-// Bytes of the widest load of a thread. It holds several neighbouring elements.
+// The size in bytes of a thread's widest load, which contains several neighbouring elements.
 inline constexpr int kPackBytes = 16;
 
 template <int W, class Y, class F, class... P>
@@ -42,7 +42,8 @@ __device__ void map_strided(const MapArgs<N>& args, const F& f, std::index_seque
 }
 
 // n is at most kMaxSmall and a grid has at most kMaxBlocks * kBlock = 2^22 threads, so the 32-bit
-// loop variables cannot overflow. In place is fine: a thread reads an element before it writes it.
+// loop variables cannot overflow. In-place operations are safe: a thread reads an element before it
+// writes it.
 
 template <int W, class F, class Y, class... X>
 __global__ void __launch_bounds__(kBlock)

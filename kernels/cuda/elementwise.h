@@ -1,4 +1,5 @@
-// Host side of y[i] = f(x[i]...), with one kernel for dense, aligned views and one for all others.
+// The host side of y[i] = f(x[i]...), with one kernel for dense, aligned views and one for all
+// others.
 #pragma once
 
 #include <array>
@@ -26,8 +27,8 @@ struct MapKernels {
   int pack = 1;  // elements per load or store of the dense kernel, and its alignment
 };
 
-/// Runs an operation over views[0..N); `f` points to its functor. A function apart from the
-/// template that names the kernels, so that it is not compiled for each of the about 400 kernels.
+/// Runs an operation over views[0..N); `f` points to its functor. It is separate from the template
+/// that names the kernels, so that it is not compiled for each of about 400 kernels.
 template <int N>
 void run_map(const Launch& from, const Stream& stream, const MapKernels& kernels,
              const std::array<const View*, N>& views, const void* f);

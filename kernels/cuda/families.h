@@ -1,11 +1,11 @@
-// The parts of the backend's kernel table, defined in one file each.
+// Entries of the kernel table that other families' files call, or that lie in a file of their own.
 #pragma once
 
 #include "weft/kernels/backend.h"
 
 namespace weft::cuda {
 
-/// Of all that follows. It lives as long as the process.
+/// The backend of all families below. It lives as long as the process.
 const Backend& own_backend();
 
 void unary(const Stream&, UnaryOp, UnaryParams, const View& x, const View& y);
@@ -25,11 +25,6 @@ void softmax(const Stream&, SoftmaxOp, const View& x, const View& y);
 
 std::size_t reduce_workspace_bytes(ReduceOp, const View& x, const View& y);
 void reduce(const Stream&, ReduceOp, const View& x, const View& y, void* workspace);
-std::size_t moments_workspace_bytes(const View& x, const View& squares);
-void moments(const Stream&, const View& x, const View& mean, const View& squares, void* workspace);
-void scaled_deviation(const Stream&, const View& x, const View& center, const View& factor,
-                      const View& y);
-void arg_reduce(const Stream&, ArgReduceOp, const View& x, int dim, const View& y);
 
 /// Calls f.operator()<T>() for f32, f64 or bf16. Throws Unsupported, for `op`, for other dtypes.
 template <class F>
@@ -37,15 +32,5 @@ void for_floating(const char* op, const Stream& stream, DType dtype, F&& f) {
   if (!is_floating(dtype)) throw_unsupported(op, stream.device, dtype);
   dispatch_floating(dtype, op, f);
 }
-
-MatmulKernels matmul_kernels();
-Conv2dKernels conv2d_kernels();
-PoolingKernels pooling_kernels();
-NormKernels norm_kernels();
-IndexingKernels indexing_kernels();
-SoftmaxKernels softmax_kernels();
-LossKernels loss_kernels();
-RandomKernels random_kernels();
-OptimKernels optim_kernels();
 
 }  // namespace weft::cuda

@@ -8,7 +8,7 @@
 #include "weft/kernels/cuda/libraries.h"
 
 #ifdef WEFT_EMULATED_CUDA
-extern "C" const char* weft_emulated_code();  // tools/cuda_emulator
+extern "C" const char* weft_emulated_code();  // emulator/emulator.cc
 #endif
 
 namespace weft::cuda {
@@ -33,14 +33,14 @@ bool ask(cudaDeviceAttr attribute, int number, int& value, cudaError_t& status) 
   return status == cudaSuccess;
 }
 
-// Throws nothing of CUDA's: the text of such an error names weft's number of the device.
+// Throws no CUDA error: the text of such an error would contain weft's number of the device.
 Gpus look() {
   Gpus found;
   int count = 0;
   found.status = cudaGetDeviceCount(&count);
   if (found.status != cudaSuccess) {
     cudaGetLastError();
-    int driver = 0;  // stays so without one
+    int driver = 0;  // stays 0 without a driver
     cudaDriverGetVersion(&driver);
     if (found.status == cudaErrorInsufficientDriver && driver > 0) {
       found.why_fewer =
@@ -76,14 +76,14 @@ Gpus look() {
 
 }  // namespace
 
-// Without a lock, as in kernels/cuda_loader.cc: looking takes the dynamic linker's.
+// Takes no lock, as in kernels/cuda_loader.cc: look() takes the dynamic linker's.
 const Gpus& gpus() {
   static constinit std::atomic<const Gpus*> result{nullptr};
   const Gpus* known = result.load(std::memory_order_acquire);
   if (!known) [[unlikely]] {
     auto mine = std::make_unique<const Gpus>(look());
     if (result.compare_exchange_strong(known, mine.get(), std::memory_order_acq_rel)) {
-      return *mine.release();  // alive while statics are destroyed
+      return *mine.release();  // never destroyed, for static objects
     }
   }
   return *known;

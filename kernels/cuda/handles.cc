@@ -56,8 +56,8 @@ class Handle {
   typename Library::type handle_ = nullptr;
 };
 
-/// Handles of threads that have ended, for the next ones: making one takes up to a second. Never
-/// destroyed, since at process exit the libraries may be torn down before it.
+/// Handles of threads that have ended, for later threads: making one takes up to a second. Never
+/// destroyed, since the libraries may be shut down before it at the end of the process.
 template <class Library>
 struct Pool {
   std::mutex mutex;
@@ -82,7 +82,7 @@ struct Pool {
   }
 };
 
-/// One thread's handles, one per device it has used; given back when the thread ends.
+/// One thread's handles, one per device that it has used; given to the pool when the thread ends.
 template <class Library>
 class ThreadHandles {
  public:
@@ -100,7 +100,7 @@ class ThreadHandles {
     try {
       for (auto& h : handles_) pool.idle.push_back(std::move(h));
     } catch (...) {
-      // No memory to keep it: the handle is destroyed with handles_.
+      // No memory for the pool's entry: the handle is destroyed with handles_.
     }
   }
 
@@ -128,7 +128,7 @@ cublasLtHandle_t cublas_handle(int device) { return thread_handle<CublasLt>(devi
 
 Scratch::Scratch(const Stream& stream) {
   struct Memory {
-    std::mutex mutex;  // held by the Scratch that uses data
+    std::mutex mutex;  // locked by the Scratch that uses `data`
     void* data = nullptr;
   };
   static std::mutex mutex;

@@ -65,7 +65,7 @@ struct IndexSpace {
     return n;
   }
 
-  /// Whether view `operand` is walked element by element, without gaps.
+  /// Whether the elements of view `operand` are visited one after the other, without gaps.
   bool dense(int operand) const { return ndim == 0 || (ndim == 1 && stride[0][operand] == 1); }
 
   void add_outer(std::int64_t length, const Row& strides) {
@@ -92,7 +92,8 @@ struct IndexSpace {
     }
   }
 
-  /// Joins neighbouring dimensions that every view walks like one.
+  /// Joins neighbouring dimensions that are regular in every view, so that one dimension can
+  /// replace them.
   void merge() {
     int kept = 0;
     for (int d = 1; d < ndim; ++d) {
@@ -163,7 +164,8 @@ struct Offsets {
   Offsets() = default;
   explicit Offsets(const IndexSpace<N>& space)
       : ndim(space.ndim), small(space.numel() <= kMaxSmall) {
-    // In an empty space a length may be 0, or more than 32 bits; its elements are never asked for.
+    // In an empty space a length may be 0, or more than 32 bits; offsets of its elements are never
+    // used.
     const bool divides = small && space.numel() > 0;
     for (int d = 0; d < ndim; ++d) {
       size[d] = space.size[d];
@@ -172,7 +174,7 @@ struct Offsets {
     }
   }
 
-  /// For spaces that are known to be small.
+  /// For spaces that are small.
   WEFT_HD OffsetArray<N> at(std::uint32_t linear) const {
     OffsetArray<N> out{};
     for (int d = 0; d < ndim; ++d) {

@@ -1,4 +1,5 @@
-// Reading and adding at computed positions. No atomics: every sum has one owner and one order.
+// Reading and adding at computed positions. No atomics: one thread computes each sum, in a fixed
+// order.
 #include "weft/kernels/cuda/access.cuh"
 #include "weft/kernels/cuda/families.h"
 #include "weft/kernels/cuda/handles.h"
@@ -8,13 +9,13 @@
 namespace weft::cuda {
 namespace {
 
-/// One block, so that no second pass is needed; indices are few beside the data they point to.
+/// One block, so that no second pass is needed: there are few indices compared to the data.
 constexpr int kBoundsBlock = 1024;
 
 /// The first index out of bounds. All zero when there is none, which is what a read of device
-/// memory gives where it is only counted (docs/cuda_emulator.md).
+/// memory gives where it is only counted (emulator/README.md).
 struct BadIndex {
-  std::int64_t left;  // indices from it to the end
+  std::int64_t left;  // number of indices from it to the end
   std::int64_t value;
 };
 
@@ -27,7 +28,7 @@ __global__ void __launch_bounds__(kBoundsBlock)
     const std::int64_t value = index[offsets.at_any(i).at[0]];
     if (value < 0 || value >= bound) {
       found = i;
-      break;  // a thread walks upwards: its first is its lowest
+      break;  // a thread's indices ascend, so its first one is its lowest
     }
   }
   first[threadIdx.x] = found;
@@ -44,21 +45,22 @@ __global__ void __launch_bounds__(kBoundsBlock)
   }
 }
 
-/// Strides of a view that does not move along `dim`.
+/// The strides of a view, with 0 for dimension `dim`.
 Strides without(const Strides& strides, int dim) {
   Strides out = strides;
   out[dim] = 0;
   return out;
 }
 
-/// Strides, over a shape of `ndim` dimensions, of a 1-D view laid along `dim`.
+/// The strides of a 1-D view along dimension `dim` of a shape of `ndim` dimensions; 0 for the
+/// others.
 Strides along(int ndim, int dim, std::int64_t stride) {
   Strides out = Strides::filled(ndim, 0);
   out[dim] = stride;
   return out;
 }
 
-/// y[i] = x[i, but index[i] along the dimension]; both index_select and gather.
+/// y[i] = x[i, but with index[i] in the dimension]; for index_select and gather.
 template <class T>
 __global__ void __launch_bounds__(kBlock)
     take_kernel(std::int64_t n, const __grid_constant__ Offsets<3> offsets, T* y, const T* x,
@@ -88,20 +90,19 @@ void take(const char* name, const Stream& stream, const View& x, int dim, const 
   }
 }
 
-/// A fibre: the elements that differ in `dim` alone. Its sums touch no other fibre's.
+/// A fibre: the elements that differ only in `dim`. Different fibres add to different elements.
 struct AddArgs {
   void* y;
   void* x;
   DType dtype;
   const std::int64_t* index;
-  Offsets<3> fibres;  // where a fibre begins in y, x, index
+  Offsets<3> fibres;  // where a fibre begins in y, x and index
   std::int64_t fibre_count;
   std::int64_t y_length, y_stride;
   std::int64_t x_length, x_stride, index_stride;
 };
 
-/// One thread per fibre adds the fibre's elements in order. For many fibres: each element is read
-/// once.
+/// One thread per fibre adds its elements in order. For many fibres: each element is read once.
 template <class Elements>
 __global__ void __launch_bounds__(kBlock)
     add_by_fibre_kernel(const __grid_constant__ AddArgs args) {
@@ -116,8 +117,9 @@ __global__ void __launch_bounds__(kBlock)
   }
 }
 
-/// One thread per element of y looks through its fibre's indices for itself. For few fibres, where
-/// one thread for each would leave the GPU idle; the threads of a fibre share their index reads.
+/// One thread per element of y searches the indices of its fibre for its own. For few fibres, where
+/// one thread per fibre would leave the GPU idle; the threads of a fibre share the reads of
+/// indices.
 template <class Elements>
 __global__ void __launch_bounds__(kBlock)
     add_by_output_kernel(const __grid_constant__ AddArgs args) {
@@ -138,10 +140,11 @@ __global__ void __launch_bounds__(kBlock)
   }
 }
 
-// Threads that keep a large GPU busy (some 140 SMs x 2048 threads, in a few waves).
+// Number of threads that keep a large GPU busy (some 140 SMs x 2048 threads, in a few waves).
 constexpr std::int64_t kBusy = std::int64_t{1} << 20;
 
-/// index_strides: over x's shape. Adds x's elements to y's, at the index along dim.
+/// Adds x's elements to y's, at the index along dim. index_strides: strides of index over x's
+/// shape.
 void add(const char* name, const Stream& stream, const View& x, int dim, const View& index,
          const Strides& index_strides, const View& y) {
   if (x.numel() == 0 || y.numel() == 0) return;
@@ -178,8 +181,8 @@ void add(const char* name, const Stream& stream, const View& x, int dim, const V
   }
 }
 
-/// y's elements are `one` where the class (the third view's offset) is the index, else 0 bits,
-/// which are 0 in every dtype.
+/// An element of y is `one` if its class (the offset in the third view) equals the index, else 0
+/// bits, which mean 0 in every dtype.
 template <class T>
 __global__ void __launch_bounds__(kBlock)
     one_hot_kernel(std::int64_t n, const __grid_constant__ Offsets<3> offsets, T* y,
@@ -194,7 +197,7 @@ __global__ void __launch_bounds__(kBlock)
 void check_bounds(const Stream& stream, const char* op, const View& index, std::int64_t bound) {
   const std::int64_t n = index.numel();
   if (n == 0) return;
-  // Unsorted, unlike index_space: the position in the message counts in row order.
+  // Not sorted as by index_space: the position in the message counts in row order.
   IndexSpace<1> space;
   for (int d = index.shape.size() - 1; d >= 0; --d) {
     space.add_outer(index.shape[d], {index.strides[d]});

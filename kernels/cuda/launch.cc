@@ -29,7 +29,7 @@ void check_launched(const Launch& from, const Stream& stream) {
 void launch_untyped(const Launch& from, const Stream& stream, const void* kernel, dim3 grid,
                     int block, void** arguments) {
   use_device(stream.device.index);
-  // A refused launch also stays behind as the thread's last error, which is looked at next.
+  // A refused launch also leaves its status as the thread's last error, which is checked next.
   cudaLaunchKernel(kernel, grid, dim3(block), arguments, 0, handle(stream));
   check_launched(from, stream);
 }

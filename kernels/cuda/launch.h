@@ -9,7 +9,7 @@
 
 namespace weft::cuda {
 
-/// The name of a kernel and the place that launches it, for error messages.
+/// The name of a kernel and the line that launches it, for error messages.
 struct Launch {
   const char* name;
   std::source_location where;
@@ -17,16 +17,16 @@ struct Launch {
       : name(n), where(w) {}
 };
 
-/// To be called after every kernel launch and every library call that queues kernels. Throws Cuda
-/// or OutOfMemory if one failed. With WEFT_SYNC=1 it also waits for the stream, unless that
-/// records, so that a fault inside a kernel is reported here and not by a later call.
+/// Must be called after every kernel launch and every library call that queues kernels. Throws Cuda
+/// or OutOfMemory if one failed. With WEFT_SYNC=1 it also waits for the stream, unless the stream
+/// is recording, so that a fault inside a kernel is reported here and not by a later call.
 void check_launched(const Launch& from, const Stream& stream);
 
-/// The address of a kernel, as the CUDA runtime takes it.
+/// The address of a kernel, as the CUDA runtime expects it.
 template <class... Params>
 const void* address_of(void (*kernel)(Params...)) {
 #ifdef WEFT_EMULATED_CUDA
-  return ::emulator::address_of(kernel);  // learns its parameters
+  return ::emulator::address_of(kernel);  // registers the parameters
 #else
   return reinterpret_cast<const void*>(kernel);
 #endif

@@ -1,4 +1,4 @@
-// How many thread blocks a launch gets. Plain arithmetic, so that tests can use sizes that do not
+// The number of thread blocks of a launch. Only arithmetic, so that tests can use sizes that do not
 // fit in the memory of any test machine.
 #pragma once
 
@@ -12,7 +12,7 @@ namespace weft::cuda {
 inline constexpr int kBlock = 256;
 
 // About 15 waves of blocks on the largest GPU (about 140 SMs x 8 blocks): enough to make the last,
-// partial wave cheap. Larger inputs are walked by grid-stride loops.
+// partial wave cheap. Larger inputs need several rounds of grid-stride loops.
 inline constexpr std::int64_t kMaxBlocks = 16384;
 
 /// The number of blocks for `items`, if a block takes `per_block` of them in one round of its

@@ -23,7 +23,7 @@ std::string missing_library() { return {}; }
 
 #else
 
-// "libcudnn.so.9", of the headers' version.
+// "libcudnn.so.9", with the version of the headers.
 #define WEFT_SONAME_TEXT_(name, version) #name ".so." #version
 #define WEFT_SONAME_(name, version) WEFT_SONAME_TEXT_(name, version)
 

@@ -35,12 +35,12 @@ class Library {
 /// are open.
 std::string missing_library();
 
-#ifndef WEFT_EMULATED_CUDA  // the emulator is linked, under the functions' own names
+#ifndef WEFT_EMULATED_CUDA  // the emulator is linked with the functions' own names
 
 Library& cudnn_library();
 Library& cublas_library();
 
-/// A function of the library. Looked up at its first call; throws Library if it is not there.
+/// A function of the library. Found at its first call; throws Library if the library lacks it.
 template <Library& (*library)(), class Signature>
 class Imported;
 
@@ -116,7 +116,7 @@ WEFT_CUBLAS_(cublasLtMatrixLayoutInit_internal);
 #undef WEFT_CUBLAS_
 #undef WEFT_IMPORT_
 
-// In cublasLt.h these are inline functions that call the last three directly, which would have to
+// In cublasLt.h these are inline functions that call the last three directly, so they would have to
 // be linked.
 inline constexpr auto cublasLtMatmulDescInit = [](auto* made, auto... values) {
   return cublasLtMatmulDescInit_internal(made, sizeof *made, values...);

@@ -1,4 +1,4 @@
-// What kernels/cuda_loader.cc asks of libweft_cuda.so.
+// The functions of libweft_cuda.so that kernels/cuda_loader.cc calls.
 #include "weft/kernels/cuda/families.h"
 #include "weft/kernels/cuda_library.h"
 

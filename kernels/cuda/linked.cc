@@ -1,4 +1,4 @@
-// For programs that the CUDA backend is linked into: it is theirs from the start.
+// Registers the CUDA backend in programs into which it is linked.
 #include "weft/kernels/cuda/families.h"
 #include "weft/kernels/cuda_library.h"
 
@@ -10,8 +10,8 @@ void* cuda_library_symbol(const char*) { return nullptr; }
 
 namespace {
 
-// As early as the CPU's (kernels/cpu/runtime.cc). Asks no driver: that happens when somebody counts
-// the devices.
+// Registers as early as the CPU backend (kernels/cpu/runtime.cc). Does not call the driver: that
+// happens when the devices are counted.
 [[gnu::constructor(101)]] void register_cuda() {
   register_runtime_finder(DeviceType::cuda,
                           [](std::string&) { return cuda::own_backend().runtime; });

@@ -1,4 +1,4 @@
-// Cross entropy and mean squared error. Sums are kept in double, in an order fixed by the shapes.
+// Cross entropy and mean squared error. Sums are in double, in an order fixed by the shapes.
 #include <algorithm>
 #include <cmath>
 
@@ -23,13 +23,13 @@ RowArgs row_args(const CrossEntropyParams& params, const View& logits) {
           kBlock / lanes,  params.ignore_index, params.label_smoothing};
 }
 
-/// Whether `target` is a class. Nobody has looked: that would have stopped the queue.
+/// Whether `target` is a class. It has not been checked before, since a check would stop the queue.
 __device__ bool is_class(const RowArgs& args, std::int64_t target) {
   return target >= 0 && target < args.classes;
 }
 
-/// (1-e) nll + e/C sum_c(-log_probs) of one row, NaN when the target is no class; needs all lanes
-/// of its group.
+/// (1-e) nll + e/C sum_c(-log_probs) of one row, NaN if the target is not a class. All lanes of the
+/// row's group must call it.
 template <class T>
 __device__ double row_loss(const RowArgs& args, const T* log_probs, std::int64_t row, bool counts,
                            std::int64_t target, double* shared, Place place) {
@@ -50,9 +50,9 @@ __device__ double row_loss(const RowArgs& args, const T* log_probs, std::int64_t
   return (1 - args.smoothing) * nll + args.smoothing / static_cast<double>(args.classes) * smooth;
 }
 
-/// One block goes over all rows: with their log-probabilities at hand that is one load per row, or
-/// one pass over log_probs with smoothing; and the sum needs no second pass. losses: per row, or
-/// null; total: their sum (divided by the number of rows that count for mean), or null.
+/// One block processes all rows: with the log-probabilities in memory, a row is one load, or one
+/// pass over log_probs with smoothing; and the sum needs no second pass. losses: one per row, or
+/// null; total: their sum (for mean divided by the number of rows that count), or null.
 template <class T>
 __global__ void __launch_bounds__(kBlock)
     cross_entropy_kernel(RowArgs args, const T* log_probs, const std::int64_t* target,
@@ -71,7 +71,7 @@ __global__ void __launch_bounds__(kBlock)
     if (place.lane == 0 && exists) {
       if (losses) losses[row * loss_stride] = static_cast<T>(static_cast<C>(loss));
       sum += loss;
-      counted += counts;  // whole numbers far below 2^53
+      counted += counts;  // integers far below 2^53
     }
   }
   sum = block_sum(sum, shared);
@@ -105,7 +105,7 @@ __global__ void __launch_bounds__(kBlock)
     for (std::int64_t c = place.lane; c < args.classes; c += args.lanes) {
       const C softmax = std::exp(static_cast<C>(log_probs[at + c]));
       const C wanted = uniform + (c == t ? on_target : C(0));
-      // An ignored row's gradient is 0 even where its softmax is not a number.
+      // The gradient of an ignored row is 0 even if its softmax is NaN.
       grad_logits[at + c] =
           static_cast<T>(t == args.ignore_index ? C(0) : scale * (softmax - wanted));
     }
@@ -121,11 +121,11 @@ void cross_entropy(const Stream& stream, const CrossEntropyParams& params, const
       softmax(stream, SoftmaxOp::log_softmax, logits, log_probs);
     }
     RowArgs loss_args = args;
-    if (args.smoothing == 0) {  // then a row is one load: a thread for each
+    if (args.smoothing == 0) {  // then a row is one load: one thread per row
       loss_args.lanes = 1;
       loss_args.groups = kBlock;
     }
-    // Also without rows: the count is 0 then, and the mean NaN.
+    // Also launched without rows: then the count is 0 and the mean NaN.
     launch("cross_entropy", stream, cross_entropy_kernel<T>, 1, kBlock, loss_args,
            log_probs.as<T>(), target.as<std::int64_t>(), target.strides[0],
            per_row ? loss.as<T>() : nullptr, per_row ? loss.strides[0] : 0,
@@ -148,7 +148,7 @@ void cross_entropy_backward(const Stream& stream, const CrossEntropyParams& para
   });
 }
 
-// Each block adds up its share of the squares; a second, single block adds up the blocks.
+// Each block adds up its part of the squares; a second launch with one block adds the blocks' sums.
 constexpr std::int64_t kMsePerBlock = 8 * kBlock;
 constexpr std::int64_t kMseMaxBlocks = 1024;
 

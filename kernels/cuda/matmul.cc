@@ -1,4 +1,4 @@
-// Matrix products by cuBLASLt.
+// Matrix products with cuBLASLt.
 #include <algorithm>
 #include <array>
 #include <limits>
@@ -20,21 +20,22 @@
 namespace weft::cuda {
 namespace {
 
-// What NVIDIA recommends for Hopper; smaller GPUs ask for less by themselves.
+// NVIDIA's recommendation for Hopper; smaller GPUs use less by themselves.
 constexpr std::size_t kMaxWorkspace = std::size_t{32} << 20;
-// Of what the library's heuristics rank first, so many are tried.
+// The number of algorithms tried, the first in the ranking of the library's heuristics.
 constexpr int kCandidates = 8;
-// The alignment the fast kernels want; fresh tensors have it, some slices do not.
+// The alignment that the fast kernels need; new tensors have it, some slices do not.
 constexpr std::uint32_t kAligned = 16;
 
 struct Choice {
   bool valid = false;
-  bool epilogue = false;  // the bias is added by cuBLAS, not put into y beforehand
+  bool epilogue = false;  // cuBLAS adds the bias; otherwise y contains it beforehand
   cublasLtMatmulAlgo_t algorithm{};
   std::size_t workspace = 0;
 };
 
-/// By a sum over the algorithm's bytes, which the library says may be kept for its very version.
+/// Contains a checksum over the algorithm's bytes, which are only valid for this version of the
+/// library.
 std::string name_of(const Choice& choice) {
   const std::string_view bytes(reinterpret_cast<const char*>(choice.algorithm.data),
                                sizeof choice.algorithm.data);
@@ -53,17 +54,17 @@ class CudaMatmulPlan final : public Plan {
   cublasLtMatmulDescOpaque_t make_description(const void* bias, bool epilogue) const;
   std::vector<Choice> candidates(std::uint32_t alignment) const;
   std::vector<Choice> ranked(std::uint32_t alignment, bool epilogue) const;
-  std::vector<Measured> times(const std::vector<Choice>& choices,
-                              const std::vector<std::string>& names) const;
+  void time(const std::vector<Choice>& choices, const std::vector<std::string>& names,
+            std::vector<Measured>& measured) const;
   cublasStatus_t multiply(const Stream& stream, const Choice& choice, const void* a, const void* b,
                           void* y, const void* bias, bool add_to_y, void* workspace) const;
   void run_empty(const Stream& stream, const MatmulArgs& args) const;
 
-  MatmulProblem problem_;
+  CublasProblem problem_;
   int device_;
   cudaDataType_t type_ = CUDA_R_32F;
   cublasComputeType_t compute_ = CUBLAS_COMPUTE_32F;
-  // Mutable because the C interface takes layouts by pointer to non-const; it only reads them.
+  // Mutable because the C interface takes pointers to non-const layouts; it only reads them.
   mutable cublasLtMatrixLayoutOpaque_t a_layout_{}, b_layout_{}, y_layout_{};
   Choice aligned_;    // for views aligned to kAligned
   Choice unaligned_;  // for any views
@@ -96,17 +97,16 @@ CudaMatmulPlan::CudaMatmulPlan(const MatmulArgs& args, int device)
              to_string(problem_.dtype), " on cuda:", device, ", a GPU of compute capability ",
              to_string(capability_of(device)));
   const auto words = problem_.key(0, 0, thread_state().allow_tf32_matmul);
-  ChoiceProblem problem{
-      "matmul",
-      detail::concat("a ", to_string(args.a.shape), ", b ", to_string(args.b.shape), ", ",
-                     to_string(problem_.dtype), " on cuda:", device),
-      machine(device),
-      {words.begin(), words.end()},
-      MatmulProblem::family(words),
-      {}};
+  ChoiceProblem problem{"matmul",
+                        detail::concat(problem_.text(), " on cuda:", device),
+                        machine(device),
+                        {words.begin(), words.end()},
+                        CublasProblem::family(words),
+                        {}};
   for (const Choice& c : choices) problem.candidates.push_back(name_of(c));
-  aligned_ = choices[choose(problem, why_not_timed(device),
-                            [&] { return times(choices, problem.candidates); })];
+  aligned_ = choices[choose(problem, why_not_timed(device), [&](std::vector<Measured>& measured) {
+    time(choices, problem.candidates, measured);
+  })];
   const std::vector<Choice> slow = candidates(static_cast<std::uint32_t>(size_of(problem_.dtype)));
   if (!slow.empty()) unaligned_ = slow.front();
   workspace_bytes = std::max(aligned_.workspace, unaligned_.workspace);
@@ -123,11 +123,11 @@ void CudaMatmulPlan::make_layout(const Matrix& matrix, cudaDataType_t type,
                                                &matrix.batch_stride, sizeof matrix.batch_stride));
 }
 
-// Made anew for each call, since it holds the address of the bias; it lives on the stack.
+// Made for each call, since it contains the address of the bias; it is on the stack.
 cublasLtMatmulDescOpaque_t CudaMatmulPlan::make_description(const void* bias, bool epilogue) const {
   cublasLtMatmulDescOpaque_t made{};
   WEFT_CUBLAS(cublasLtMatmulDescInit(&made, compute_, is_f64() ? CUDA_R_64F : CUDA_R_32F));
-  // cuBLAS's A is b, its B is a, see MatmulProblem.
+  // cuBLAS's A is b and its B is a; see CublasProblem.
   const cublasOperation_t op_a = problem_.b.transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
   const cublasOperation_t op_b = problem_.a.transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
   WEFT_CUBLAS(
@@ -153,14 +153,14 @@ std::vector<Choice> CudaMatmulPlan::candidates(std::uint32_t alignment) const {
 }
 
 std::vector<Choice> CudaMatmulPlan::ranked(std::uint32_t alignment, bool epilogue) const {
-  // The heuristics read the alignment of the bias off its address, and nothing else.
+  // The heuristics use the address of the bias only for its alignment.
   cublasLtMatmulDescOpaque_t description =
       make_description(reinterpret_cast<const void*>(std::uintptr_t{alignment}), epilogue);
   cublasLtMatmulPreferenceOpaque_t preference{};
   WEFT_CUBLAS(cublasLtMatmulPreferenceInit(&preference));
   WEFT_CUBLAS(cublasLtMatmulPreferenceSetAttribute(
       &preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &kMaxWorkspace, sizeof kMaxWorkspace));
-  // Partial sums of a split k are added in the compute type, not in bf16.
+  // Partial sums of a split k are added in the compute type and not in bf16.
   const std::uint32_t reductions = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
   WEFT_CUBLAS(cublasLtMatmulPreferenceSetAttribute(
       &preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &reductions, sizeof reductions));
@@ -179,7 +179,7 @@ std::vector<Choice> CudaMatmulPlan::ranked(std::uint32_t alignment, bool epilogu
       cublas_handle(device_), &description, &b_layout_, &a_layout_, &y_layout_, &y_layout_,
       &preference, kCandidates, results.data(), &found);
   std::vector<Choice> choices;
-  // Which of the two it is for a combination without a kernel differs between releases.
+  // For a combination without a kernel, one of the two, depending on the release.
   if (status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE)
     return choices;
   WEFT_CUBLAS(status);
@@ -190,8 +190,8 @@ std::vector<Choice> CudaMatmulPlan::ranked(std::uint32_t alignment, bool epilogu
   return choices;
 }
 
-std::vector<Measured> CudaMatmulPlan::times(const std::vector<Choice>& choices,
-                                            const std::vector<std::string>& names) const {
+void CudaMatmulPlan::time(const std::vector<Choice>& choices, const std::vector<std::string>& names,
+                          std::vector<Measured>& measured) const {
   const Stream stream = current_stream(Device(DeviceType::cuda, device_));
   std::size_t workspace = 0;
   for (const Choice& c : choices) workspace = std::max(workspace, c.workspace);
@@ -203,12 +203,10 @@ std::vector<Measured> CudaMatmulPlan::times(const std::vector<Choice>& choices,
   const std::size_t b = bytes_of(problem_.b, problem_.dtype);
   const std::size_t y = bytes_of(problem_.y, problem_.y_dtype);
   const TrialMemory memory(stream, a + b + y + problem_.n * element + 256 + workspace);
-  if (!memory.data()) return {};
   char* const at_b = memory.data() + a;
   char* const at_y = at_b + b;
   char* const at_workspace = at_y + y;
   char* const at_bias = at_workspace + (workspace + 255) / 256 * 256;
-  std::vector<Measured> measured;
   for (std::size_t i = 0; i < choices.size(); ++i) {
     const double ms = time_ms(stream, [&] {
       return multiply(stream, choices[i], memory.data(), at_b, at_y, at_bias, problem_.accumulate,
@@ -216,7 +214,6 @@ std::vector<Measured> CudaMatmulPlan::times(const std::vector<Choice>& choices,
     });
     measured.push_back({names[i], ms});
   }
-  return measured;
 }
 
 cublasStatus_t CudaMatmulPlan::multiply(const Stream& stream, const Choice& choice, const void* a,
@@ -266,11 +263,11 @@ void CudaMatmulPlan::run(const Stream& stream, const MatmulArgs& args, void* wor
 }
 
 PlanRef<Plan> plan(const MatmulArgs& args) {
-  // One cache per device; alive while statics are destroyed.
+  // One cache per device; never destroyed, for static objects.
   static auto* const caches = new PlanCache<CudaMatmulPlan, 18>[device_count(DeviceType::cuda)];
   const int device = device_of(args.a.data);
   const ThreadState& state = thread_state();
-  const auto key = MatmulProblem(args).key(device, choice_rules(), state.allow_tf32_matmul);
+  const auto key = CublasProblem(args).key(device, choice_rules(), state.allow_tf32_matmul);
   return caches[device].get(key, [&] { return std::make_unique<CudaMatmulPlan>(args, device); });
 }
 

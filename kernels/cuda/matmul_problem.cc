@@ -5,13 +5,14 @@
 namespace weft::cuda {
 namespace {
 
-/// A view [B,R,C] as the transpose that column-major reading makes of it.
+/// A view [B,R,C], read in column-major order, which transposes it.
 Matrix column_major(const View& view) {
   const std::int64_t rows = view.shape[1], columns = view.shape[2];
   const std::int64_t row_stride = view.strides[1], column_stride = view.strides[2];
   Matrix m;
   m.batch_stride = view.strides[0];
-  // The strides of a dimension of length 1 mean nothing; cuBLAS still wants an ld as long as a row.
+  // The strides of a dimension of length 1 have no meaning, but cuBLAS requires an ld of at least a
+  // row.
   const bool row_major =
       (column_stride == 1 || columns == 1) && (row_stride >= columns || rows == 1);
   if (row_major) {
@@ -29,22 +30,14 @@ Matrix column_major(const View& view) {
 
 }  // namespace
 
-MatmulProblem::MatmulProblem(const MatmulArgs& args)
-    : dtype(args.a.dtype),
-      y_dtype(args.y.dtype),
-      batch(args.a.shape[0]),
-      m(args.a.shape[1]),
-      n(args.b.shape[2]),
-      k(args.a.shape[2]),
+CublasProblem::CublasProblem(const MatmulArgs& args)
+    : MatmulProblem(args),
       a(column_major(args.a)),
       b(column_major(args.b)),
-      bias(static_cast<bool>(args.bias)),
-      dense_bias(bias && (n == 1 || args.bias.strides[0] == 1)),
-      accumulate(args.accumulate) {
-  y = Matrix{n, m, n, m * n, false};
-}
+      y{n, m, n, m * n, false},
+      dense_bias(bias && (n == 1 || args.bias.strides[0] == 1)) {}
 
-std::array<std::int64_t, 18> MatmulProblem::key(int device, std::int64_t rules, bool tf32) const {
+std::array<std::int64_t, 18> CublasProblem::key(int device, std::int64_t rules, bool tf32) const {
   return {static_cast<std::int64_t>(dtype),
           static_cast<std::int64_t>(y_dtype),
           batch,
@@ -65,9 +58,9 @@ std::array<std::int64_t, 18> MatmulProblem::key(int device, std::int64_t rules, 
           tf32};
 }
 
-std::vector<std::int64_t> MatmulProblem::family(const std::array<std::int64_t, 18>& key) {
+std::vector<std::int64_t> CublasProblem::family(const std::array<std::int64_t, 18>& key) {
   std::vector<std::int64_t> words(key.begin(), key.end());
-  // batch, m, n, k, and leading dimensions and strides of the matrices
+  // The numbers of batch, m, n, k, and of leading dimensions and strides of the matrices.
   for (const int i : {2, 3, 4, 5, 6, 7, 9, 10})
     words[std::size_t(i)] = size_class(words[std::size_t(i)]);
   return words;

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "weft/kernels/matmul.h"
+#include "weft/kernels/plan/matmul_problem.h"
 
 namespace weft::cuda {
 
@@ -24,18 +24,13 @@ struct Matrix {
   }
 };
 
-/// Read in column-major order, y [M,N] = a b is y^T [N,M] = b^T a^T. So cuBLAS's A is b, its B is
-/// a.
-struct MatmulProblem {
-  DType dtype = DType::f32;    // of a and b
-  DType y_dtype = DType::f32;  // the same, or f32 where that is bf16
-  std::int64_t batch = 0, m = 0, n = 0, k = 0;
+/// In column-major order, y [M,N] = a b reads as y^T [N,M] = b^T a^T. So cuBLAS's A is b, and its B
+/// is a.
+struct CublasProblem : MatmulProblem {
   Matrix a, b, y;
-  bool bias = false;
-  bool dense_bias = false;  // the bias is dense, so an epilogue can add it
-  bool accumulate = false;
+  bool dense_bias;  // the bias is dense, so an epilogue can add it
 
-  explicit MatmulProblem(const MatmulArgs& args);
+  explicit CublasProblem(const MatmulArgs& args);
 
   /// The key of the plan in the cache: the problem, the device and the flags.
   std::array<std::int64_t, 18> key(int device, std::int64_t rules, bool tf32) const;

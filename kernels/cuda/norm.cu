@@ -1,5 +1,5 @@
-// Batch norm and layer norm. Sums run in double, in an order fixed by the shapes: blocks add up
-// chunks of a group (the elements that share a mean), and whoever needs the totals adds up the
+// Batch norm and layer norm. Sums are in double, in an order fixed by the shapes: blocks add up
+// chunks of a group (the elements that share a mean), and the kernel that needs the totals adds the
 // chunks.
 #include <algorithm>
 
@@ -17,7 +17,7 @@ namespace {
 struct Groups {
   std::int64_t groups, n;
   std::int64_t inner, outer_step, inner_step, group_step;
-  std::int64_t chunks = 0;  // that the elements of a group are cut into
+  std::int64_t chunks = 0;  // the number of chunks of a group
   // How a block divides its threads: neighbours read neighbouring elements.
   int lanes = 0, block_groups = 0;
   bool lanes_inner = false;
@@ -29,7 +29,7 @@ struct Groups {
 };
 
 void divide(Groups& g, bool lanes_inner) {
-  // A few thousand elements per chunk, and no more chunks than fill a large GPU.
+  // A few thousand elements per chunk, and at most as many chunks as fill a large GPU.
   constexpr std::int64_t kPerChunk = 4096, kMaxChunks = 256;
   g.chunks = std::clamp<std::int64_t>(g.n / kPerChunk, 1, kMaxChunks);
   g.lanes = lanes_inner ? kBlock : 8;
@@ -37,7 +37,7 @@ void divide(Groups& g, bool lanes_inner) {
   g.lanes_inner = lanes_inner;
 }
 
-/// Columns of a matrix whose rows are adjacent.
+/// The columns of a matrix with adjacent rows.
 Groups columns_of(std::int64_t rows, std::int64_t columns) {
   Groups g{columns, rows, rows, 0, columns, 1};
   divide(g, false);
@@ -64,7 +64,7 @@ __global__ void __launch_bounds__(kBlock)
   __shared__ Pair shared[kBlock];
   const Place place(args.lanes, args.block_groups, args.lanes_inner);
   const std::int64_t strips = (args.groups + args.block_groups - 1) / args.block_groups;
-  // Equally many rounds for all threads of a block, as fold_lanes demands.
+  // All threads of a block need the same number of rounds for fold_lanes.
   for (std::int64_t unit = blockIdx.x; unit < strips * args.chunks; unit += gridDim.x) {
     const std::int64_t g = unit % strips * args.block_groups + place.group;
     const std::int64_t chunk = unit / strips;
@@ -94,7 +94,7 @@ __device__ Pair total(const Pair* partial, std::int64_t g, std::int64_t chunks) 
   return sum;
 }
 
-/// x - shift and its square; the shift is the group's first element.
+/// Sums of x - shift and its square; the shift is the group's first element.
 template <class T>
 struct Moments {
   const T* x;
@@ -105,7 +105,7 @@ struct Moments {
   }
 };
 
-/// grad and grad (x - mean) invstd of the row, for sums over columns.
+/// grad and grad (x - mean) invstd, which are summed over columns.
 template <class T>
 struct ColumnProducts {
   const T* grad;
@@ -178,7 +178,7 @@ __global__ void __launch_bounds__(kBlock)
   }
 }
 
-/// Element i is of channel i / span % channels.
+/// Element i belongs to channel i / span % channels.
 struct Channels {
   std::int64_t n, span, channels;
   explicit Channels(const View& x)
@@ -206,7 +206,7 @@ struct Activation {
     return negative_slope == 0 ? functor::Relu{}.fwd(v)
                                : functor::LeakyRelu{{negative_slope}}.fwd(v);
   }
-  /// v: what it was given, or anything of that sign.
+  /// v: the argument of the activation, or any number with its sign.
   template <class C>
   __device__ C backward(C grad, C v) const {
     if (!on) return grad;
@@ -215,8 +215,8 @@ struct Activation {
   }
 };
 
-/// The normalised value as it is stored. One rounding after the product, whatever the compiler
-/// makes of the code around: backward has to find the very sign that forward found.
+/// The normalised value as it is stored. It is rounded once after the product, independent of the
+/// surrounding code: backward must find exactly the sign that forward had.
 template <class T>
 __device__ accumulate_t<T> normalised(T x, accumulate_t<T> mean, accumulate_t<T> invstd,
                                       const T* weight, const T* bias, std::int64_t c) {
@@ -282,11 +282,11 @@ struct BatchNormGradPointers {
   T* grad_weight;
   T* grad_bias;
   const T* bias;
-  const T* y;  // null: x tells the sign
+  const T* y;  // null: x gives the sign
   T* grad_addend;
   Activation act;
 
-  /// The gradient before the activation, rounded as when it is stored.
+  /// The gradient before the activation, rounded as it is stored.
   __device__ T before_activation(std::int64_t i, std::int64_t c) const {
     if (!act.on) return grad_y[i];
     const C v = y ? static_cast<C>(y[i]) : normalised(x[i], mean[c], invstd[c], weight, bias, c);
@@ -294,8 +294,8 @@ struct BatchNormGradPointers {
   }
 };
 
-/// grad and grad (x - mean) of the channel, grad being that before the activation, which is written
-/// where it is wanted.
+/// grad and grad (x - mean) of the channel, where grad is the gradient before the activation; it is
+/// also stored if wanted.
 template <class T>
 struct ChannelProducts {
   BatchNormGradPointers<T> of;
@@ -307,7 +307,7 @@ struct ChannelProducts {
   }
 };
 
-/// Leaves the totals in each channel's first chunk.
+/// Writes the totals to each channel's first chunk.
 template <class T>
 __global__ void __launch_bounds__(kBlock)
     totals_kernel(const __grid_constant__ Groups args, const BatchNormGradPointers<T> to,
@@ -366,7 +366,7 @@ void batch_norm_backward(const Stream& stream, const BatchNormParams& params,
   });
 }
 
-// A row of up to this many elements is a warp's work, a longer one a block's.
+// A warp processes a row of up to this many elements, a block a longer one.
 constexpr std::int64_t kLongRow = 1024;
 
 struct RowArgs {

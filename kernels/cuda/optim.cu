@@ -14,11 +14,11 @@ namespace {
 
 static_assert(sizeof(SlotTable) + 128 <= 4096, "kernel parameters");
 
-// Elements a thread has in flight: with up to five streams of 16 bytes each.
+// Elements that a thread processes at once, with up to five loads of 16 bytes each.
 template <class T>
 constexpr int kWidth = 16 / static_cast<int>(sizeof(T));
 
-/// One element's values while they are worked on. C is float for f32 and bf16, double for f64.
+/// The values of one element during an update. C is float for f32 and bf16, double for f64.
 template <class C>
 struct Element {
   C param, grad, state1, state2, state3;
@@ -34,7 +34,8 @@ __device__ bool aligned(const void* p) {
   return reinterpret_cast<std::uintptr_t>(p) % (sizeof(T) * kWidth<T>) == 0;
 }
 
-/// kWidth elements at `at`, one 16-byte access each when `packed`; else those below `limit` singly.
+/// Loads kWidth elements from `at`, with one 16-byte access if `packed`; else only those below
+/// `limit`, one by one.
 template <class T>
 __device__ void load(const void* array, std::int64_t at, std::int64_t limit, bool packed,
                      Pack<T, accumulate_t<T>, kWidth<T>>& to) {
@@ -124,8 +125,9 @@ __global__ void __launch_bounds__(kBlock)
   });
 }
 
-/// torch.lerp(from, to, weight) = from + weight (to - from). From weight 1/2 on it starts at `to`:
-/// beside a large `from`, the sum would lose `to`, which is all that a weight of 1 keeps.
+/// torch.lerp(from, to, weight) = from + weight (to - from). From weight 1/2 on it computes from
+/// `to`: next to a large `from` the sum would lose `to`, which is the whole result for a weight of
+/// 1.
 template <class C>
 __device__ C lerp(C from, C to, C weight) {
   return weight < C(0.5) ? from + weight * (to - from) : to + (weight - C(1)) * (to - from);
@@ -135,7 +137,7 @@ template <class T, bool amsgrad>
 __global__ void __launch_bounds__(kBlock)
     adam_kernel(const __grid_constant__ SlotTable table, const AdamParams p) {
   using C = accumulate_t<T>;
-  // Two powers in double are slow; one thread of the block takes them.
+  // Two powers in double are slow, so one thread of the block computes them.
   __shared__ C step_size, root_correction;
   if (threadIdx.x == 0) {
     const auto t = static_cast<double>(*p.step);
@@ -206,19 +208,19 @@ __global__ void __launch_bounds__(kBlock)
   });
 }
 
-// Fixed, so that the order of the sum depends on the slots alone; some four blocks per SM of the
-// largest GPU. One double each in the stream's scratch memory.
+// Fixed, so that the order of the sum depends only on the slots; some four blocks per SM of the
+// largest GPU. Each block uses one double of the stream's scratch memory.
 constexpr int kSquareBlocks = 512;
 static_assert(kSquareBlocks * sizeof(double) <= kScratchBytes);
 
-/// partial[block] (+)= the block's share of the table's squares.
+/// partial[block] (+)= the block's sum of the table's squares.
 template <class T>
 __global__ void __launch_bounds__(kBlock)
     squares_kernel(const __grid_constant__ SlotTable table, bool add, double* partial) {
   using C = accumulate_t<T>;
   __shared__ double shared[kBlock];
   double sum = 0;
-  // Elements past a slot's end come as 0.
+  // Elements after a slot's end are loaded as 0.
   const std::int64_t chunks = table.first_chunk[table.count];
   for (std::int64_t c = blockIdx.x; c < chunks; c += gridDim.x) {
     const int s = table.slot_of(c);
@@ -302,7 +304,7 @@ void sum_of_squares(const Stream& stream, DType dtype, std::span<const OptimSlot
                     double* out) {
   const Scratch scratch(stream);
   auto* const partial = static_cast<double*>(scratch.data());
-  bool add = false;  // the first table's blocks overwrite what an earlier call left
+  bool add = false;  // false for the first table: its blocks overwrite results of an earlier call
   for_floating("sum_of_squares", stream, dtype, [&]<class T>() {
     for_each_table(slots, [&](const SlotTable& table) {
       launch("sum_of_squares", stream, squares_kernel<T>, kSquareBlocks, kBlock, table, add,

@@ -13,7 +13,7 @@ struct PhiloxWords {
   std::uint32_t w[4];
 };
 
-/// Words 4 * block .. 4 * block + 3 of the sequence that belongs to `key`.
+/// Words 4 * block .. 4 * block + 3 of the sequence of `key`.
 WEFT_HD inline PhiloxWords philox(std::uint64_t key, std::uint64_t block) {
   constexpr std::uint64_t kMultiplier0 = 0xD2511F53u, kMultiplier1 = 0xCD9E8D57u;
   constexpr std::uint32_t kWeyl0 = 0x9E3779B9u, kWeyl1 = 0xBB67AE85u;

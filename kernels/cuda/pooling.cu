@@ -1,5 +1,5 @@
-// 2-D max and average pooling. All passes go over their output, each thread owning an element: the
-// backward ones look for the windows over their input instead of adding from the windows.
+// 2-D max and average pooling. In all passes a thread computes one element of the output: the
+// backward passes search for the windows over an element instead of adding from the windows.
 #include <cmath>
 
 #include "weft/kernels/cuda/access.cuh"
@@ -12,7 +12,7 @@ namespace weft::cuda {
 namespace {
 
 struct PoolArgs {
-  // From a position in the written view's memory order to its n, c, h, w.
+  // Maps a position in the written view's memory order to n, c, h, w.
   Offsets<4> coordinates;
   std::int64_t n;  // elements of the written view
   Pool2dParams p;
@@ -29,8 +29,8 @@ __device__ Position position_of(const Offsets<4>& coordinates, std::int64_t i) {
   return {o.at[0], o.at[1], o.at[2], o.at[3]};
 }
 
-/// Walks `written` in its own memory order and yields coordinates: "views" whose offsets are the
-/// coordinates, sorted by the strides of `written`, which go first.
+/// The coordinates of the elements of `written` in its own memory order. Uses "views" whose offsets
+/// are the coordinates; `written` comes first, so its strides decide the order.
 Offsets<4> coordinates_of(const View& written) {
   static const Strides unit[4] = {{1, 0, 0, 0}, {0, 1, 0, 0}, {0, 0, 1, 0}, {0, 0, 0, 1}};
   const IndexSpace<5> sorted =
@@ -66,8 +66,8 @@ __device__ std::int64_t offset(const std::int64_t* strides, std::int64_t n, std:
   return n * strides[0] + c * strides[1] + h * strides[2] + w * strides[3];
 }
 
-/// The positions of a window along one axis that lie in the image: first, first + step, ..., below
-/// end.
+/// The positions of a window along one axis that are inside the image: first, first + step, ...,
+/// below end.
 struct Taps {
   std::int64_t first, step, end;
 };
@@ -81,8 +81,8 @@ __device__ Taps taps_of(const Pool2dParams& p, int axis, const PoolAxis& adaptiv
           end < adaptive.in ? end : adaptive.in};
 }
 
-/// The windows, first to last, that may have a tap at position `at`, counted from the first place
-/// of the first window: at = window * stride + tap * dilation.
+/// The windows, first to last, that may have a tap at position `at`, which counts from the start of
+/// the first window: at = window * stride + tap * dilation.
 struct WindowRange {
   std::int64_t first, last;
 };
@@ -102,7 +102,7 @@ __global__ void __launch_bounds__(kBlock)
   for (std::int64_t i = std::int64_t{blockIdx.x} * kBlock + threadIdx.x; i < args.n;
        i += std::int64_t{gridDim.x} * kBlock) {
     const Position at = position_of(args.coordinates, i);
-    // What a window of padding alone gives.
+    // The result of a window that contains only padding.
     C best = -static_cast<C>(INFINITY);
     std::int64_t winner = -1;
     bool found = false;
@@ -110,7 +110,7 @@ __global__ void __launch_bounds__(kBlock)
     for (std::int64_t h = rows.first; h < rows.end; h += rows.step) {
       for (std::int64_t w = cols.first; w < cols.end; w += cols.step) {
         const C value = static_cast<C>(x[offset(args.image, at.n, at.c, h, w)]);
-        // The last NaN stays; otherwise the first of the largest.
+        // Of several NaNs the last one is kept, of several largest values the first.
         if (!found || value > best || value != value) {
           found = true;
           best = value;

@@ -1,4 +1,4 @@
-// Random fills. Element i depends on the key and i alone.
+// Random fills. Element i depends only on the key and i.
 #include <cmath>
 
 #include "weft/core/runtime/capture.h"
@@ -10,11 +10,11 @@
 namespace weft::cuda {
 namespace {
 
-/// What a fill's numbers depend on: drawn from the generator on the host. A captured fill finds it
-/// in memory, where each replay has another one.
+/// The key of a fill's numbers, drawn from the generator on the host. A captured fill reads it from
+/// memory, where each replay has a new one.
 struct Key {
   std::uint64_t value;
-  const std::uint64_t* at;  // null: the value
+  const std::uint64_t* at;  // null: use the value
   __device__ std::uint64_t get() const { return at ? *at : value; }
 };
 
@@ -44,7 +44,7 @@ struct Uniform {
   }
 };
 
-/// Box and Muller: two uniform values make two normal ones.
+/// Box and Muller: two uniform values give two normal ones.
 template <class T>
 struct Normal {
   T mean, deviation;
@@ -59,7 +59,7 @@ struct Normal {
   }
 };
 
-/// y dense: its elements in memory order are elements 0, 1, ... of the sequence.
+/// The elements of the dense y, in memory order, are elements 0, 1, ... of the sequence.
 template <class T, class Distribution>
 __global__ void __launch_bounds__(kBlock)
     fill_random_kernel(std::int64_t n, Key key, Distribution distribution, T* y) {
@@ -77,7 +77,8 @@ __global__ void __launch_bounds__(kBlock)
   }
 }
 
-/// y's elements are `one` with probability p, else 0 bits. T is an unsigned type of their size.
+/// An element of y is `one` with probability p, else 0 bits. T is an unsigned type of the same
+/// size.
 template <class T>
 __global__ void __launch_bounds__(kBlock)
     bernoulli_kernel(std::int64_t n, Key key, double p, T one, T* y) {
@@ -88,7 +89,7 @@ __global__ void __launch_bounds__(kBlock)
     const PhiloxWords words = philox(seed, static_cast<std::uint64_t>(b));
 #pragma unroll
     for (int k = 0; k < 4; ++k) {
-      // 32 bits, exact in double: p = 0 gives none, p = 1 all.
+      // 32 bits, exact in double: p = 0 sets no element, p = 1 all.
       const double u = words.w[k] * (1.0 / 4294967296.0);
       if (b * 4 + k < n) y[b * 4 + k] = u < p ? one : T{};
     }

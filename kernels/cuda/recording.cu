@@ -1,4 +1,4 @@
-// Streams that record: CUDA graphs.
+// Recording streams: CUDA graphs.
 #include <algorithm>
 #include <utility>
 
@@ -11,20 +11,20 @@ namespace {
 /// An executable graph.
 class CudaRecordedWork final : public RecordedWork {
  public:
-  /// The device is current.
+  /// The device must be current.
   CudaRecordedWork(int device, cudaGraph_t graph) : device_(device) {
     WEFT_CUDA(cudaGraphInstantiate(&work_, graph, 0));
   }
 
-  // Another step may be recording on this thread, which is no reason not to wait for this one.
+  // This must wait even if another step is recording on this thread.
   ~CudaRecordedWork() override {
     const AllowWhileRecording allow;
     try {
-      use_device(device_);  // whose default stream a null handle means
+      use_device(device_);  // a null handle means this device's default stream
       if (launched_) WEFT_CUDA_LOG(cudaStreamSynchronize(handle(last_)));
       WEFT_CUDA_LOG(cudaGraphExecDestroy(work_));
     } catch (const Error&) {
-      // The driver is broken or gone, and with it the graph.
+      // The driver is broken or gone, and the graph with it.
     }
   }
 
@@ -43,7 +43,7 @@ class CudaRecordedWork final : public RecordedWork {
   bool launched_ = false;
 };
 
-/// Kernel parameters are copied when the launch is queued, so the host may go on at once.
+/// Kernel parameters are copied when the launch is queued, so the host may change them at once.
 struct Words {
   std::uint64_t at[Runtime::kMaxWords];
 };
@@ -56,7 +56,7 @@ __global__ void __launch_bounds__(kBlock)
 
 }  // namespace
 
-// Other threads may get memory meanwhile; this one asks for permission (AllowWhileRecording).
+// Other threads may allocate memory meanwhile; this thread needs permission (AllowWhileRecording).
 void CudaRuntime::begin_recording(const Stream& stream) {
   use_device(stream.device.index);
   WEFT_CUDA(cudaStreamBeginCapture(handle(stream), cudaStreamCaptureModeThreadLocal));
@@ -73,7 +73,7 @@ std::unique_ptr<RecordedWork> CudaRuntime::end_recording(const Stream& stream) {
 
 void CudaRuntime::abandon_recording(const Stream& stream) noexcept {
   cudaGraph_t graph = nullptr;
-  // What went wrong is being reported already: often this is refused because of it.
+  // The original error is being reported already, and is often the reason why this call fails.
   if (cudaStreamEndCapture(handle(stream), &graph) != cudaSuccess) cudaGetLastError();
   if (graph) WEFT_CUDA_LOG(cudaGraphDestroy(graph));
 }

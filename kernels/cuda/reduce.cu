@@ -1,5 +1,5 @@
-// Reductions. Floating sums, products and means are kept in double whatever the dtype: the loads
-// are the bottleneck, and the error is then one rounding instead of growing with the length.
+// Reductions. Sums, products and means of floating dtypes are in double: loads are the bottleneck,
+// and so there is only one rounding error, which does not grow with the length.
 #include <cmath>
 
 #include "weft/kernels/cuda/access.cuh"
@@ -24,7 +24,7 @@ struct Product {
   }
 };
 
-// max and min of nothing never reach here; the identities only fill idle lanes.
+// max and min of no elements are refused before; the identities are only for idle lanes.
 struct Max {
   template <class A>
   __device__ static A identity() {
@@ -53,7 +53,7 @@ struct Min {
   }
 };
 
-/// Any type as 0 or 1: `all` is then a minimum, `any` a maximum.
+/// Reads any type as 0 or 1: `all` is then a minimum, `any` a maximum.
 struct Truth {
   void* data;
   DType dtype;
@@ -95,7 +95,7 @@ struct ReduceArgs {
   std::int64_t outputs, count, per_split;
   int lanes, groups;
   bool lanes_inner;
-  double divisor;  // of floating results: the count for a mean, else 1
+  double divisor;  // for floating results: the count for a mean, else 1
   void* partial;   // [gridDim.y][outputs] instead of y, when not null
 };
 
@@ -105,7 +105,7 @@ __device__ A fold_range(const Load& x, std::int64_t base, const Offsets<1>& redu
                         std::int64_t begin, std::int64_t end, int step) {
   A value = Op::template identity<A>();
   if (reduced.ndim <= 1) {
-    // By far the most common; four loads in flight per thread are what the memory needs.
+    // The most common case by far; the memory needs four loads in flight per thread.
     const std::int64_t stride = reduced.stride[0][0];
 #pragma unroll 4
     for (std::int64_t r = begin; r < end; r += step) {
@@ -127,7 +127,7 @@ __global__ void __launch_bounds__(kBlock) reduce_kernel(const __grid_constant__ 
   const std::int64_t begin = blockIdx.y * args.per_split;
   const std::int64_t end = min(begin + args.per_split, args.count);
 
-  // The loop runs equally often for all threads of a block, as fold_lanes demands.
+  // All threads of a block need the same number of iterations for fold_lanes.
   for (std::int64_t first = std::int64_t{blockIdx.x} * args.groups; first < args.outputs;
        first += std::int64_t{gridDim.x} * args.groups) {
     const std::int64_t output = first + place.group;
@@ -173,7 +173,7 @@ dim3 grid_of(const ReducePlan& plan) {
   return dim3(grid_blocks(plan.outputs, plan.groups), static_cast<unsigned>(plan.splits));
 }
 
-/// Load reads x, A is what is folded, and Again reads an A.
+/// Load reads x, A is the type that is folded, and Again reads an A.
 template <class Load, class Op, class A, class Again>
 void run(const char* name, const Stream& stream, const ReducePlan& plan, double divisor,
          const View& x, const View& y, void* workspace) {
@@ -187,7 +187,7 @@ void run(const char* name, const Stream& stream, const ReducePlan& plan, double 
   launch(name, stream, reduce_kernel<Again, Op, A>, grid_of(second), kBlock, args);
 }
 
-/// Sums are what training does all the time; they get a kernel for each type.
+/// Sums are frequent in training, so they have a kernel for each type.
 void run_sum(const char* name, const Stream& stream, const ReducePlan& plan, double divisor,
              const View& x, const View& y, void* workspace) {
   for_floating(name, stream, x.dtype, [&]<class T>() {
@@ -209,12 +209,12 @@ void run_any(const char* name, const Stream& stream, const ReducePlan& plan, con
 struct MomentsArgs {
   ReduceArgs terms, fold;
   Pair* partial;
-  double* mean;  // null: not wanted, and the shift is 0
+  double* mean;  // null: not wanted; the shift is 0 then
   double* squares;
 };
 
-/// What the sums run over x minus: the output's first element, or 0: without a mean, and lest an
-/// infinite one make the mean NaN.
+/// The sums run over x - shift: the output's first element, or 0 without a mean, and if that
+/// element is infinite, which would make the mean NaN.
 template <class T>
 __device__ double shift_of(const MomentsArgs& args, std::int64_t output) {
   if (!args.mean) return 0;
@@ -269,21 +269,22 @@ __global__ void __launch_bounds__(kBlock)
     if (!exists || place.lane != 0) continue;
     const std::int64_t at = args.kept.at_any(output).at[1];
     const auto n = static_cast<double>(all.terms.count);
-    // Infinite squares of finite numbers, in f64, stay infinite; of infinite ones they are NaN.
+    // If finite numbers have squares beyond f64, the result is infinite; for infinite numbers it is
+    // NaN.
     const bool beyond = isinf(sum.b) && isfinite(sum.a);
     all.squares[at] = all.mean && !beyond ? not_negative(sum.b - sum.a * (sum.a / n)) : sum.b;
     if (all.mean) all.mean[at] = shift_of<T>(all, output) + sum.a / n;
   }
 }
 
-/// The extreme of one lane or group so far, and where it was.
+/// The extreme so far of one lane or group, and its position.
 template <class A>
 struct Found {
   A value;
   std::int64_t at;  // -1: nothing yet
 };
 
-/// A NaN beats any number; of equals the first wins.
+/// A NaN beats any number; among equal values the first wins.
 template <bool max>
 struct FirstExtreme {
   template <class A>
@@ -314,7 +315,7 @@ __global__ void __launch_bounds__(kBlock)
     if (exists) {
       base = args.kept.at_any(output);
       const std::int64_t stride =
-          args.reduced.stride[0][0];  // one dimension, or none of length > 1
+          args.reduced.stride[0][0];  // one dimension, or none with a length > 1
       for (std::int64_t r = place.lane; r < args.count; r += args.lanes) {
         const A value = static_cast<A>(x.load(base.at[0] + r * stride));
         found = FirstExtreme<max>::fold(found, Found<A>{value, r});
@@ -359,6 +360,8 @@ void reduce(const Stream& stream, ReduceOp op, const View& x, const View& y, voi
   }
 }
 
+namespace {
+
 std::size_t moments_workspace_bytes(const View& x, const View& squares) {
   const ReducePlan plan = plan_reduce(x, squares);
   return static_cast<std::size_t>(plan.splits * plan.outputs) * sizeof(Pair);
@@ -396,7 +399,7 @@ void scaled_deviation(const Stream& stream, const View& x, const View& center, c
 
 void arg_reduce(const Stream& stream, ArgReduceOp op, const View& x, int, const View& y) {
   if (y.numel() == 0) return;
-  ReducePlan plan = plan_reduce(x, y);  // finds the dimension by y's length of 1 there
+  ReducePlan plan = plan_reduce(x, y);  // finds the dimension: y has length 1 there
   plan.splits = 1;                      // there is no workspace for partial results
   const ReduceArgs args = make_args(plan, x.data, x.dtype, y, nullptr);
   if (is_floating(x.dtype)) {
@@ -404,6 +407,17 @@ void arg_reduce(const Stream& stream, ArgReduceOp op, const View& x, int, const 
   } else {
     run_arg<AnyInt, std::int64_t>(stream, op, plan, args);
   }
+}
+
+}  // namespace
+
+ReduceKernels reduce_kernels() {
+  return {.workspace_bytes = reduce_workspace_bytes,
+          .reduce = reduce,
+          .moments_workspace_bytes = moments_workspace_bytes,
+          .moments = moments,
+          .scaled_deviation = scaled_deviation,
+          .arg_reduce = arg_reduce};
 }
 
 }  // namespace weft::cuda

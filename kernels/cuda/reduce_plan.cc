@@ -5,14 +5,15 @@
 namespace weft::cuda {
 namespace {
 
-// Fewer lanes leave threads idle when an output has few elements; more would need more outputs.
+// With fewer lanes threads are idle if an output has few elements; with more there must be more
+// outputs.
 constexpr int kFewLanes = 32;
-// From here on a whole block works on one output.
+// From this length on a whole block computes one output.
 constexpr std::int64_t kLongReduction = 1024;
-// Elements a lane should at least have before the range is cut: below, a second launch costs more
+// The least number of elements per lane for cutting the range: below it a second launch costs more
 // than it gains.
 constexpr std::int64_t kPerLane = 16;
-// Blocks that fill the largest GPU (some 140 SMs x 8 blocks) about twice.
+// The number of blocks that fill the largest GPU (some 140 SMs x 8 blocks) about twice.
 constexpr std::int64_t kFullGrid = 2048;
 constexpr std::int64_t kMaxSplits = 1024;
 
@@ -55,7 +56,7 @@ ReducePlan plan_fold(const ReducePlan& first) {
   ReducePlan plan = first;
   plan.reduced = IndexSpace<1>();
   plan.reduced.add_outer(first.splits, {first.outputs});
-  // Outputs lie in the workspace in the order the first pass numbered them.
+  // Outputs are in the workspace in the order in which the first pass numbers them.
   std::int64_t position = 1;
   for (int d = 0; d < plan.kept.ndim; ++d) {
     plan.kept.stride[d][0] = position;
@@ -65,7 +66,7 @@ ReducePlan plan_fold(const ReducePlan& first) {
   plan.splits = 1;
   plan.lanes_inner = false;
   plan.lanes = kBlock / 32;
-  if (plan.outputs < 32) {  // few outputs, up to kMaxSplits parts: a block for each
+  if (plan.outputs < 32) {  // few outputs: one block for each of up to kMaxSplits parts
     plan.lanes_inner = true;
     plan.lanes = kBlock;
   }

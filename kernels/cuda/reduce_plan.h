@@ -17,7 +17,7 @@ namespace weft::cuda {
 /// folds them.
 struct ReducePlan {
   IndexSpace<2> kept;     // the dimensions that are kept, of x and y
-  IndexSpace<1> reduced;  // those that are reduced, of x
+  IndexSpace<1> reduced;  // the reduced dimensions of x
   std::int64_t outputs = 1;
   std::int64_t count = 1;  // elements folded into one output
   int lanes = kBlock;

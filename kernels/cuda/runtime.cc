@@ -18,15 +18,16 @@ void check_may_wait() {
   graph::check_not_capturing("synchronize", "a stream that records has nothing to wait for");
 }
 
-// Events without times, kept for the next who asks: a move between devices takes several. One that
-// streams still wait for may be recorded again: they wait for the point it had when they were told.
+// Events without times, kept for reuse: one copy between devices needs several. An event for which
+// streams still wait may be recorded again: they wait for the point that it had when the wait was
+// queued.
 class SpareEvents {
  public:
   cudaEvent_t take(int device) {
     const std::lock_guard lock(mutex_);
     std::vector<cudaEvent_t>& spare = spare_[device];
     if (spare.empty()) {
-      spare.reserve(static_cast<std::size_t>(made_[device]) + 1);  // for all to come back
+      spare.reserve(static_cast<std::size_t>(made_[device]) + 1);  // room for all of them
       cudaEvent_t event = nullptr;
       WEFT_CUDA(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
       ++made_[device];
@@ -47,7 +48,7 @@ class SpareEvents {
   int made_[kMaxDevices] = {};
 };
 
-// Alive while statics are destroyed, which may hold events.
+// Never destroyed: static objects may contain events.
 SpareEvents& spare_events() {
   static SpareEvents* const events = new SpareEvents;
   return *events;
@@ -72,7 +73,7 @@ class CudaEvent final : public Event {
   }
 
   void record(const Stream& stream) override {
-    // CUDA refuses an event of another device; say so in weft's terms.
+    // CUDA refuses an event of another device; this error names weft's devices.
     WEFT_CHECK(stream.device == Device(DeviceType::cuda, device_), Device, "event",
                "made for cuda:", device_, ", recorded on ", to_string(stream.device));
     use_device(device_);
@@ -89,7 +90,7 @@ class CudaEvent final : public Event {
     use_device(device_);
     const cudaError_t status = cudaEventQuery(event_);
     if (status == cudaErrorNotReady) {
-      // Kept as the thread's last error otherwise, and found after the next launch.
+      // Otherwise it stays the thread's last error and is found after the next launch.
       cudaGetLastError();
       return false;
     }
@@ -118,7 +119,8 @@ class CudaEvent final : public Event {
 
 }  // namespace
 
-// Without a GPU or driver a CUDA build is a CPU build. With one of no use too, but not in silence.
+// Without a GPU or a driver a CUDA build works like a CPU build. GPUs that cannot be used are
+// skipped, too, but with a warning.
 int CudaRuntime::device_count() {
   const Gpus& found = gpus();
   if (!found.why_fewer.empty()) {
@@ -151,14 +153,14 @@ void* CudaRuntime::allocate(int device, std::size_t bytes) {
   return p;
 }
 
-// cudaFree finds the device by the address.
+// cudaFree finds the device from the address.
 void CudaRuntime::free(int, void* p, std::size_t) noexcept {
   const AllowWhileRecording allow;
   WEFT_CUDA_LOG(cudaFree(p));
 }
 
 void* CudaRuntime::allocate_pinned(std::size_t bytes) {
-  // It is made in some device's context: in one that the process has anyway.
+  // The memory belongs to some device's context: use one that the process has anyway.
   const Device device = thread_state().device;
   if (const int index = device.is_cuda() ? device.index : device_in_use(); index >= 0) {
     use_device(index);
@@ -195,7 +197,7 @@ void CudaRuntime::connect(int from, int to) {
   if (!can) return;
   use_device(from);
   const cudaError_t status = cudaDeviceEnablePeerAccess(cuda_number(to), 0);
-  if (status == cudaErrorPeerAccessAlreadyEnabled) {  // by other code of this process
+  if (status == cudaErrorPeerAccessAlreadyEnabled) {  // other code of this process has enabled it
     cudaGetLastError();
     return;
   }
@@ -204,8 +206,9 @@ void CudaRuntime::connect(int from, int to) {
 
 namespace {
 
-/// Whether a copy from host memory may read it after it has returned. From pageable memory it
-/// does not, but for a GPU that reaches such memory by itself (HMM, ATS) nobody promises that.
+/// Whether the copy may still read the host memory after the call. A copy from pageable memory
+/// normally does not, but for a GPU that accesses such memory directly (HMM, ATS) this is not
+/// guaranteed.
 bool may_read_later(int device, const void* src) {
   int pageable_access = 0;
   WEFT_CUDA(cudaDeviceGetAttribute(&pageable_access, cudaDevAttrPageableMemoryAccess,

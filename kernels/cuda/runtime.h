@@ -43,8 +43,8 @@ class CudaRuntime final : public Runtime {
                    const Stream& stream) override;
 
  private:
-  /// Enables direct copies between two devices if the machine can. Else the driver copies through
-  /// the host.
+  /// Enables direct copies between two devices if the machine supports them; otherwise the driver
+  /// copies through the host.
   void connect(int from, int to);
 
   std::mutex mutex_;

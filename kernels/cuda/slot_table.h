@@ -1,6 +1,5 @@
 // Many tensors in one launch. Their addresses are passed in the kernel parameters. Each tensor is
-// cut into chunks, so that thread blocks get equal work, however the elements are spread over
-// tensors.
+// cut into chunks, so that thread blocks get equal work for any sizes of the tensors.
 #pragma once
 
 #include <cstdint>
@@ -11,12 +10,12 @@
 
 namespace weft::cuda {
 
-// 64 slots of 48 bytes, and the other arguments of an update, stay below the 4 KiB of kernel
-// parameters that every GPU and driver accepts.
+// 64 slots of 48 bytes, and the other arguments of an update, fit in the 4 KiB of kernel parameters
+// that every GPU and driver accepts.
 inline constexpr int kMaxSlots = 64;
 
-// Elements that a block takes in one round: enough to hide the search for the slot, and a multiple
-// of every pack, so that the chunks of an aligned tensor are aligned.
+// Elements that a block processes in one round: enough to hide the search for the slot, and a
+// multiple of every pack, so that the chunks of an aligned tensor are aligned.
 inline constexpr std::int64_t kChunk = 4096;
 
 /// A kernel argument: up to kMaxSlots slots and where their chunks begin.
@@ -27,7 +26,7 @@ struct SlotTable {
 
   std::int64_t chunks() const { return first_chunk[count]; }
 
-  /// The slot that chunk c belongs to.
+  /// The slot to which chunk c belongs.
   WEFT_HD int slot_of(std::int64_t c) const {
     int low = 0, high = count - 1;
     while (low < high) {
@@ -42,7 +41,7 @@ struct SlotTable {
   }
 };
 
-/// Calls f(table) for as many tables as the slots need. Slots without elements are left out, and no
+/// Calls f(table) for as many tables as the slots need. Slots without elements are skipped, so no
 /// table is empty.
 template <class F>
 void for_each_table(std::span<const OptimSlot> slots, F&& f) {

@@ -1,4 +1,4 @@
-// Softmax and its logarithm. Sums are kept in double, in an order fixed by the shapes.
+// Softmax and its logarithm. Sums are in double, in an order fixed by the shapes.
 #include <cmath>
 
 #include "weft/kernels/cuda/block_fold.cuh"
@@ -32,7 +32,7 @@ __global__ void __launch_bounds__(kBlock) softmax_kernel(RowArgs args, const T* 
   __shared__ C largest[kBlock];
   __shared__ double sums[kBlock];
   const Place place(args.lanes, args.groups, true);
-  // Equally many rounds for all threads of a block, as fold_lanes demands.
+  // All threads of a block need the same number of rounds for fold_lanes.
   for (std::int64_t first = std::int64_t{blockIdx.x} * args.groups; first < args.rows;
        first += std::int64_t{gridDim.x} * args.groups) {
     const std::int64_t row = first + place.group;

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <limits>
-#include <utility>
+#include <new>
 
 #include "weft/core/base/error.h"
 #include "weft/core/runtime/allocator.h"
@@ -17,10 +17,10 @@ namespace weft::cuda {
 namespace {
 
 constexpr int kBatches = 3;
-// Of runs, so many that they take about this long together, but not more than these.
+// A batch has as many runs as take about this time, but not more than these.
 constexpr double kBatchMs = 0.5;
 constexpr double kMostRuns = 32;
-// GPUs run at 1 to 3 GHz; a queue that is kept busy for too long does no harm.
+// GPUs run at 1 to 3 GHz; it does no harm to keep a queue busy for too long.
 constexpr double kCyclesPerMs = 3e6;
 constexpr double kMostBusyMs = 100, kFirstBusyMs = 5;
 
@@ -55,29 +55,20 @@ TrialMemory::TrialMemory(const Stream& stream, std::size_t bytes) : device_(stre
     release_cached_memory(stream.device);
     data_ = static_cast<char*>(cuda_runtime().allocate(device_, bytes));
   }
-  // Zeros rather than what was there: NaNs and denormals can change the speed.
-  if (data_) cuda_runtime().fill_zero(data_, bytes, stream);
+  if (!data_) throw std::bad_alloc();
+  // Zeros, not old content: NaNs and denormals can change the speed.
+  cuda_runtime().fill_zero(data_, bytes, stream);
 }
 
-TrialMemory::TrialMemory(TrialMemory&& other) noexcept
-    : device_(other.device_), data_(std::exchange(other.data_, nullptr)) {}
-
-TrialMemory& TrialMemory::operator=(TrialMemory&& other) noexcept {
-  std::swap(device_, other.device_);
-  std::swap(data_, other.data_);
-  return *this;
-}
-
-TrialMemory::~TrialMemory() {
-  if (data_) cuda_runtime().free(device_, data_, 0);
-}
+TrialMemory::~TrialMemory() { cuda_runtime().free(device_, data_, 0); }
 
 double time_ms(const Stream& stream, const std::function<bool()>& run) {
   constexpr double kFailed = std::numeric_limits<double>::infinity();
   TimingEvent begin, end;
-  double host_ms = 0;  // to queue the last batch
+  double host_ms = 0;  // the host's time to queue the last batch
   const auto batch_ms = [&](int runs, double busy_ms) {
-    // Until all of the batch is queued: the time between two runs would be the host's.
+    // Keeps the device busy until the whole batch is queued; otherwise the time between runs is the
+    // host's.
     launch({"keep_busy"}, stream, keep_busy_kernel, 1, 1,
            static_cast<std::int64_t>(std::min(busy_ms, kMostBusyMs) * kCyclesPerMs));
     const double before = now_ms();
@@ -92,7 +83,7 @@ double time_ms(const Stream& stream, const std::function<bool()>& run) {
     WEFT_CUDA(cudaEventElapsedTime(&ms, begin.get(), end.get()));
     return double{ms};
   };
-  if (batch_ms(1, 0) == kFailed) return kFailed;  // loads code, which takes the host long
+  if (batch_ms(1, 0) == kFailed) return kFailed;  // loads code, which is slow
   const double one_ms = batch_ms(1, std::min(2 * host_ms, kFirstBusyMs));
   const int runs = static_cast<int>(std::clamp(kBatchMs / one_ms, 1.0, kMostRuns));
   const double busy_ms = 0.05 + 1.5 * runs * host_ms;
@@ -115,42 +106,11 @@ std::string machine(int device) {
 
 std::string_view why_not_timed(int device) {
   if (thread_state().deterministic) return "deterministic rule";
-  // What a stream records does not run, so nobody can wait for it.
+  // Work that a stream records does not run, so it cannot be timed.
   if (capturing(current_stream(Device(DeviceType::cuda, device)))) return "the stream is recording";
-  // Neither timed nor remembered.
+  // Then choices are neither timed nor remembered.
   if (!thread_state().benchmark && !thread_state().choices) return "rule";
   return {};
-}
-
-std::size_t choose(const ChoiceProblem& problem, std::string_view why_not,
-                   const std::function<std::vector<Measured>()>& times) {
-  std::string_view why = "rule";
-  std::vector<Measured> measured;
-  std::size_t best = 0;
-  if (problem.candidates.size() <= 1) {
-    why = "only candidate";
-  } else if (!why_not.empty()) {
-    why = why_not;
-  } else {
-    const auto take = [&](const Measured& known, std::string_view reason) {
-      why = reason;
-      if (known.ms > 0) measured = {known};
-      const auto& names = problem.candidates;
-      best = static_cast<std::size_t>(std::find(names.begin(), names.end(), known.name) -
-                                      names.begin());
-      return true;
-    };
-    recall_or_time(problem, take, [&] {
-      measured = times();
-      why = measured.empty() ? "too big to time" : "timed";
-      for (std::size_t i = 1; i < measured.size(); ++i) {
-        if (measured[i].ms < measured[best].ms) best = i;
-      }
-      if (!measured.empty()) remember_choice(problem, measured[best]);
-    });
-  }
-  log_choice(problem, problem.candidates[best], why, measured);
-  return best;
 }
 
 int device_of(const void* p) {

@@ -1,4 +1,4 @@
-// Timing of candidates on a GPU, and the choice among them.
+// Timing of candidates on a GPU.
 #pragma once
 
 #include <cstddef>
@@ -13,14 +13,14 @@
 namespace weft::cuda {
 
 /// Zeroed device memory for a trial on one stream. It comes directly from the driver, so that it
-/// does not appear in the allocator's statistics or cause an OutOfMemory error. data() is null if
-/// the device has no room.
+/// does not appear in the allocator's statistics or cause an OutOfMemory error.
 class TrialMemory {
  public:
+  /// Throws std::bad_alloc if the device has no room.
   TrialMemory(const Stream& stream, std::size_t bytes);
-  TrialMemory(TrialMemory&& other) noexcept;
-  TrialMemory& operator=(TrialMemory&& other) noexcept;
   ~TrialMemory();
+  TrialMemory(const TrialMemory&) = delete;
+  TrialMemory& operator=(const TrialMemory&) = delete;
   char* data() const { return data_; }
 
  private:
@@ -39,13 +39,6 @@ std::string machine(int device);
 
 /// The reason why candidates may not be timed now; empty if they may.
 std::string_view why_not_timed(int device);
-
-/// The index in problem.candidates of the candidate to take: the remembered one, else the fastest
-/// by times(). It is the first if there is only one, if `why_not` is not empty, or if times()
-/// returns nothing. times() measures all candidates in their order, or none if there is no memory
-/// for it.
-std::size_t choose(const ChoiceProblem& problem, std::string_view why_not,
-                   const std::function<std::vector<Measured>()>& times);
 
 /// The index of the device whose memory p points to; for a null p, of the thread's device. Needed
 /// because a plan is requested with views alone (kernels/conv.h).

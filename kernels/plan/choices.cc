@@ -6,6 +6,9 @@
 #include <cstdio>
 #include <map>
 #include <mutex>
+#include <new>
+#include <optional>
+#include <span>
 
 #include "weft/core/base/error.h"
 #include "weft/core/runtime/log.h"
@@ -21,11 +24,6 @@ std::string to_text(double ms) {
   char text[32];
   std::snprintf(text, sizeof text, "%.4g ms", ms);
   return text;
-}
-
-bool is_candidate(const ChoiceProblem& problem, const std::string& name) {
-  return std::find(problem.candidates.begin(), problem.candidates.end(), name) !=
-         problem.candidates.end();
 }
 
 // The thread's cache, else one for all threads without.
@@ -74,6 +72,22 @@ Families& families() {
   return all;
 }
 
+void log_choice(const ChoiceProblem& problem, std::string_view winner, std::string_view why,
+                std::span<const Measured> measured) {
+  const ThreadState& state = thread_state();
+  if (!state.log_perf || !state.log) return;
+  std::string told;
+  for (const std::string& name : problem.candidates) {
+    told += (told.empty() ? "" : ", ") + name;
+    const auto is_it = [&](const Measured& m) { return m.name == name; };
+    const auto found = std::find_if(measured.begin(), measured.end(), is_it);
+    if (found != measured.end()) told += ' ' + to_text(found->ms);
+  }
+  const std::string module = module_path();
+  log_info(detail::concat("perf: ", problem.op, " ", problem.text, ": ", told, " -> ", winner, " (",
+                          why, ")", module.empty() ? "" : " in ", module));
+}
+
 }  // namespace
 
 std::string ChoiceProblem::key() const {
@@ -91,53 +105,66 @@ std::int64_t choice_rules() {
   return std::int64_t{state.deterministic} | std::int64_t{state.benchmark} << 1;
 }
 
-std::optional<Measured> remembered_choice(const ChoiceProblem& problem) {
-  const std::optional<Choice> found = memory().find(problem.machine, problem.key());
-  if (!found || !is_candidate(problem, found->name)) return std::nullopt;
-  return Measured{found->name, found->ms};
-}
-
-void remember_choice(const ChoiceProblem& problem, const Measured& winner) {
-  // To the nanosecond: the rest is noise, and people read the file.
-  memory().add(problem.machine, {problem.key(), winner.name, std::round(winner.ms * 1e6) / 1e6});
-  families().add(problem, winner.name);
-}
-
-void recall_or_time(const ChoiceProblem& problem,
-                    const std::function<bool(const Measured&, std::string_view why)>& take,
-                    const std::function<void()>& time) {
+std::size_t choose(const ChoiceProblem& problem, std::string_view why_not,
+                   const std::function<void(std::vector<Measured>&)>& time, double lead,
+                   const std::function<bool(std::size_t)>& build) {
   const ThreadState& state = thread_state();
-  const auto recall = [&] {
-    const std::optional<Measured> remembered = remembered_choice(problem);
-    if (!remembered || !take(*remembered, "remembered")) return false;
-    families().add(problem, remembered->name);
+  const std::vector<std::string>& names = problem.candidates;
+  std::string_view why = "rule";
+  std::vector<Measured> measured;
+  std::size_t chosen = names.size();  // none yet
+  const auto take = [&](const Measured& winner, std::string_view reason) {
+    const auto at = std::size_t(std::find(names.begin(), names.end(), winner.name) - names.begin());
+    if (at == names.size() || !build(at)) return false;
+    if (winner.ms > 0) measured = {winner};
+    why = reason;
+    chosen = at;
     return true;
   };
-  // Without a cache of the program's a choice is remembered for those who ask for timing.
-  if (!state.benchmark && !state.choices) return;
-  if (recall() || !state.benchmark) return;
-  const std::string familiar = families().winner(problem);
-  if (is_candidate(problem, familiar) && take({familiar, 0}, "as similar shapes")) return;
-  // Other ranks may wait for this one, or both for the one whose turn it is.
-  const BusyScope busy("kernel timing");
-  const ChoiceCache::Turn turn(state.choices, problem.machine);
-  if (!recall()) time();
-}
-
-void log_choice(const ChoiceProblem& problem, std::string_view winner, std::string_view why,
-                std::span<const Measured> measured) {
-  const ThreadState& state = thread_state();
-  if (!state.log_perf || !state.log) return;
-  std::string told;
-  for (const std::string& name : problem.candidates) {
-    told += (told.empty() ? "" : ", ") + name;
-    const auto is_it = [&](const Measured& m) { return m.name == name; };
-    const auto found = std::find_if(measured.begin(), measured.end(), is_it);
-    if (found != measured.end()) told += ' ' + to_text(found->ms);
+  const auto recall = [&] {
+    const std::optional<Choice> found = memory().find(problem.machine, problem.key());
+    if (!found || !take({found->name, found->ms}, "remembered")) return false;
+    families().add(problem, found->name);
+    return true;
+  };
+  const auto recall_or_time = [&] {
+    // Other ranks may wait for this one, or both for the one whose turn it is.
+    const BusyScope busy("kernel timing");
+    const ChoiceCache::Turn turn(state.choices, problem.machine);
+    if (recall()) return;
+    why = "timed";
+    try {
+      time(measured);
+    } catch (const std::bad_alloc&) {
+      // The fixed rule needs no room to try things out.
+      why = "no memory to time it";
+      return;
+    }
+    const Measured* best = nullptr;
+    for (const Measured& m : measured) {
+      if (!best || m.ms < best->ms * lead) best = &m;
+    }
+    if (!best) return;
+    chosen = std::size_t(std::find(names.begin(), names.end(), best->name) - names.begin());
+    // To the nanosecond: the rest is noise, and people read the file.
+    memory().add(problem.machine, {problem.key(), best->name, std::round(best->ms * 1e6) / 1e6});
+    families().add(problem, best->name);
+  };
+  if (names.size() <= 1) {
+    why = "only candidate";
+  } else if (!why_not.empty()) {
+    why = why_not;
+  } else if (state.benchmark || state.choices) {
+    // Without a cache of the program's a choice is remembered for those who ask for timing.
+    if (!recall() && state.benchmark && !take({families().winner(problem), 0}, "as similar shapes"))
+      recall_or_time();
   }
-  const std::string module = module_path();
-  log_info(detail::concat("perf: ", problem.op, " ", problem.text, ": ", told, " -> ", winner, " (",
-                          why, ")", module.empty() ? "" : " in ", module));
+  if (chosen == names.size()) {
+    for (chosen = 0; chosen < names.size() && !build(chosen);) ++chosen;
+  }
+  WEFT_CHECK(chosen < names.size(), Internal, problem.op, "no kernel takes these shapes");
+  log_choice(problem, names[chosen], why, measured);
+  return chosen;
 }
 
 }  // namespace weft

@@ -1,10 +1,8 @@
-// The choice among several ways to compute a problem: how both backends remember and log it.
+// The choice among several ways to compute a problem, for both backends.
 #pragma once
 
 #include <cstdint>
 #include <functional>
-#include <optional>
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -43,26 +41,22 @@ std::int64_t choice_rules();
 /// So many problems of a family are timed by one process. Further ones take what won most often.
 inline constexpr int kTimedOfFamily = 4;
 
-/// The choice that thread_state().choices remembers, without those the process. Nothing if there is
-/// none, or if its name is not among the candidates.
-std::optional<Measured> remembered_choice(const ChoiceProblem& problem);
-/// To be called after timing. A winner without a finite time is not kept.
-void remember_choice(const ChoiceProblem& problem, const Measured& winner);
-
-/// Finds a choice for a problem that has no plan. Calls take(choice, why) if a choice is
-/// remembered, and if the problem's family has been timed often enough. If there is none, or take()
-/// returns false, and thread_state().benchmark is set, it calls time(), which must time the
-/// candidates and call remember_choice(). If several threads or processes that share their memory
-/// of choices ask at once, one of them times; the others wait. Where neither is done, a fixed rule
-/// has to choose.
-void recall_or_time(const ChoiceProblem& problem,
-                    const std::function<bool(const Measured&, std::string_view why)>& take,
-                    const std::function<void()>& time);
-
+/// The candidate to take, as its place in problem.candidates: the one that thread_state().choices
+/// remembers (without those, the process); else the one that its family takes, if that has been
+/// timed often enough; else, with thread_state().benchmark, the fastest. If several threads or
+/// processes that share their memory of choices ask at once, one of them times; the others wait.
+/// It is the first that can be built if there is no other, if `why_not` gives a reason against all
+/// this, or if time() throws std::bad_alloc. Throws Internal if none can be built.
+///
+/// time(measured) appends the time of each candidate that can be built, in their order. A later one
+/// wins only if its time is below `lead` times the best one. build(i) says whether one can be built
+/// (the library may have nothing good for the shapes), and keeps what it builds.
+///
 /// With thread_state().log_perf, logs one line: "perf: matmul SHAPES: NAME 0.0123 ms, NAME fails,
-/// NAME -> NAME (WHY) in MODULE". A candidate without a time was not timed: either none was, or the
-/// library does not offer it for these shapes.
-void log_choice(const ChoiceProblem& problem, std::string_view winner, std::string_view why,
-                std::span<const Measured> measured = {});
+/// NAME -> NAME (WHY) in MODULE". A candidate without a time was not timed.
+std::size_t choose(
+    const ChoiceProblem& problem, std::string_view why_not,
+    const std::function<void(std::vector<Measured>& measured)>& time, double lead = 1,
+    const std::function<bool(std::size_t)>& build = [](std::size_t) { return true; });
 
 }  // namespace weft

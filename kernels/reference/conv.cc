@@ -1,19 +1,19 @@
 // 2-D convolution and transposed convolution.
 #include "weft/kernels/conv.h"
 
+#include "weft/kernels/backend.h"
 #include "weft/kernels/reference/elements.h"
-#include "weft/kernels/reference/reference.h"
 
 namespace weft::reference {
 namespace {
 
 // A convolution multiplies the pixels of a big image [N,C,H,W] with those of a small one
 // [N,K,Ho,Wo] and with weights [K,C/groups,R,S]: the pixel (u, v) of the small image and the weight
-// (r, s) meet the pixel (u stride - padding + r dilation, v ...) of the big one. x is the big image
-// and y the small one; in a transposed convolution it is the other way around. Each pass adds up
-// the products of two of the three in the third.
+// (r, s) belong to the pixel (u stride - padding + r dilation, v ...) of the big one. x is the big
+// image and y the small one; in a transposed convolution it is the other way around. Each pass adds
+// the products of two of the three to the third.
 
-/// f(n, c, a, b, k, u, v, j, r, s) for each product of big(n, c, a, b), small(n, k, u, v) and
+/// Calls f(n, c, a, b, k, u, v, j, r, s) for each product of big(n, c, a, b), small(n, k, u, v) and
 /// w(k, j, r, s).
 template <class F>
 void for_each_product(const Conv2dParams& p, const Shape& big, const Shape& small, const Shape& w,
@@ -68,13 +68,13 @@ void run_as(const Conv2dArgs& args) {
   for (std::int64_t k = 0; k < args.y.shape[1]; ++k) bias.set(channel(k), k);
 }
 
-/// Of an image that is dense in both formats, nchw.
+/// The format of an image; nchw if it is dense in both formats.
 MemoryFormat format_of(const View& image) {
   const bool both = image.shape[1] == 1 || image.shape[2] * image.shape[3] == 1;
   return !both && image.strides[1] == 1 ? MemoryFormat::nhwc : MemoryFormat::nchw;
 }
 
-// One plan serves all shapes of a layout, for ever.
+// One plan per layout serves all shapes and is never freed.
 PlanRef<Conv2dPlan> plan(const Conv2dArgs& args) {
   static const auto writing = [](MemoryFormat format) {
     Conv2dPlan made;
@@ -92,6 +92,6 @@ void run(const Stream& stream, const Conv2dPlan&, const Conv2dArgs& args, void*)
 
 }  // namespace
 
-Conv2dKernels conv2d_kernels() { return {.plan = plan, .run = run}; }
+Conv2dKernels conv_kernels() { return {.plan = plan, .run = run}; }
 
 }  // namespace weft::reference

@@ -1,4 +1,4 @@
-// What the definitions are written in: the elements of views by their coordinates.
+// The tools of the definitions: the elements of views by their coordinates.
 #pragma once
 
 #include <cmath>
@@ -16,8 +16,8 @@ namespace weft::reference {
 template <class T>
 using value_t = std::conditional_t<std::is_integral_v<T>, std::int64_t, double>;
 
-/// The elements of a view, whose dtype is T's: x(n, c, h, w) reads one, x.set(value, n, c, h, w)
-/// rounds to T and writes. Also with all coordinates in a Dims. False for an empty view.
+/// The elements of a view with dtype T: x(n, c, h, w) reads one, x.set(value, n, c, h, w) rounds to
+/// T and writes. Coordinates may also be given as a Dims. An empty view converts to false.
 template <class T>
 class Elements {
  public:
@@ -57,7 +57,7 @@ class Elements {
   Strides strides_;
 };
 
-/// Sums of f64, 0 at first, for the elements of a tensor of this shape.
+/// f64 sums for the elements of a tensor of this shape, 0 at first.
 class Sums {
  public:
   explicit Sums(const Shape& shape)
@@ -78,7 +78,7 @@ class Sums {
   Elements<double> elements_;
 };
 
-/// f(coordinates) for each position of a shape, in row-major order.
+/// Calls f(coordinates) for each position of a shape, in row-major order.
 template <class F>
 void for_each_position(const Shape& shape, F&& f) {
   Dims at = Dims::filled(shape.size(), 0);
@@ -102,7 +102,7 @@ struct Moments {
       sum += x;
       ++n;
     });
-    // A first guess spares the digits of a large mean.
+    // Subtracting a first guess keeps the digits that a large mean would cost.
     const double guess = std::isfinite(sum / n) ? sum / n : 0;
     for_each_value([&](double x) { rest += x - guess; });
     mean = guess + rest / n;
@@ -114,7 +114,7 @@ inline void require_floating(const char* op, const Stream& stream, DType dtype) 
   if (!is_floating(dtype)) throw_unsupported(op, stream.device, dtype);
 }
 
-/// f.operator()<T>() for the floating dtypes; Unsupported for the others.
+/// Calls f.operator()<T>() for the floating dtypes; throws Unsupported for the others.
 template <class F>
 void for_floating(const char* op, const Stream& stream, DType dtype, F&& f) {
   require_floating(op, stream, dtype);

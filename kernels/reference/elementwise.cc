@@ -1,14 +1,14 @@
-// Element-wise operations: what the functors say, in f64 or i64.
+// Element-wise operations: the functors, computed in f64 or i64.
 #include "weft/kernels/elementwise.h"
 
+#include "weft/kernels/backend.h"
 #include "weft/kernels/functors.h"
 #include "weft/kernels/reference/elements.h"
-#include "weft/kernels/reference/reference.h"
 
 namespace weft::reference {
 namespace {
 
-/// f(functor, name, whether integer types have it) for the operation.
+/// Calls f(functor, name, whether integer types have it) for the operation.
 template <class F>
 void for_unary(UnaryOp op, UnaryParams params, F&& f) {
   switch (op) {
@@ -32,7 +32,8 @@ void for_binary(BinaryOp op, F&& f) {
   }
 }
 
-/// f.operator()<T>() for the dtypes that have the operation; Unsupported for the others.
+/// Calls f.operator()<T>() for the dtypes that have the operation; throws Unsupported for the
+/// others.
 template <bool integers, class F>
 void for_dtype(std::bool_constant<integers>, const char* op, const Stream& stream, DType dtype,
                F&& f) {

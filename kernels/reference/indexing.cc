@@ -1,13 +1,13 @@
-// Reading and adding at positions that an index tensor gives.
+// Reading and adding at positions given by an index tensor.
 #include "weft/kernels/indexing.h"
 
+#include "weft/kernels/backend.h"
 #include "weft/kernels/reference/elements.h"
-#include "weft/kernels/reference/reference.h"
 
 namespace weft::reference {
 namespace {
 
-/// `at` with another coordinate in dimension dim. A scalar has one position.
+/// `at` with another coordinate in dimension dim. A scalar has a single position.
 Dims moved(Dims at, int dim, std::int64_t to) {
   if (!at.empty()) at[dim] = to;
   return at;

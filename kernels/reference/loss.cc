@@ -3,13 +3,13 @@
 
 #include <cmath>
 
+#include "weft/kernels/backend.h"
 #include "weft/kernels/reference/elements.h"
-#include "weft/kernels/reference/reference.h"
 
 namespace weft::reference {
 namespace {
 
-/// The weight of class c in the distribution that a row should have, given its target.
+/// The weight of class c in the target distribution of a row.
 double wanted(const CrossEntropyParams& p, std::int64_t c, std::int64_t target,
               std::int64_t classes) {
   const double smooth = p.label_smoothing / static_cast<double>(classes);
@@ -32,7 +32,7 @@ void cross_entropy(const Stream& stream, const CrossEntropyParams& p, const View
       if (target(r) != p.ignore_index) {
         ++counted;
         for (std::int64_t c = 0; c < classes; ++c) {
-          // A weight of 0 counts for nothing, also where the probability is 0.
+          // A weight of 0 adds nothing, even if the probability is 0.
           const double weight = wanted(p, c, target(r), classes);
           if (weight != 0) row -= weight * log_probs(r, c);
         }

@@ -1,8 +1,8 @@
 // Batched matrix products.
 #include "weft/kernels/matmul.h"
 
+#include "weft/kernels/backend.h"
 #include "weft/kernels/reference/elements.h"
-#include "weft/kernels/reference/reference.h"
 
 namespace weft::reference {
 namespace {
@@ -22,7 +22,7 @@ void run_as(const MatmulArgs& args) {
   });
 }
 
-// One plan serves all shapes, for ever.
+// One plan serves all shapes and is never freed.
 PlanRef<Plan> plan(const MatmulArgs&) {
   static const Plan all;
   return {&all, nullptr};

@@ -3,9 +3,9 @@
 
 #include <cmath>
 
+#include "weft/kernels/backend.h"
 #include "weft/kernels/functors.h"
 #include "weft/kernels/reference/elements.h"
-#include "weft/kernels/reference/reference.h"
 
 namespace weft::reference {
 namespace {
@@ -17,7 +17,7 @@ double rounded(double value) {
 
 // --- Batch norm ----------------------------------------------------------------------------------
 
-/// f(coordinates) for all elements of channel c.
+/// Calls f(coordinates) for all elements of channel c.
 template <class F>
 void for_channel(const Shape& x, std::int64_t c, F&& f) {
   for_each_position({x[0], 1, x[2], x[3]}, [&](Dims at) {
@@ -45,7 +45,7 @@ double activated(double slope, double value) {
   return rounded<T>(slope == 0 ? functor::Relu{params}.fwd(value)
                                : functor::LeakyRelu{params}.fwd(value));
 }
-/// `y` needs only the sign of the activation's result.
+/// Of `y`, the result of the activation, only the sign is needed.
 template <class T>
 double activated_backward(double slope, double grad, double y) {
   const UnaryParams params{.a = slope};

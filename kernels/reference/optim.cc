@@ -4,19 +4,19 @@
 #include <algorithm>
 #include <cmath>
 
+#include "weft/kernels/backend.h"
 #include "weft/kernels/reference/elements.h"
-#include "weft/kernels/reference/reference.h"
 
 namespace weft::reference {
 namespace {
 
-/// One array of a slot. False for a null address.
+/// One array of a slot. Converts to false for a null address.
 template <class T>
 Elements<T> elements(const void* data, std::int64_t n) {
   return Elements<T>({const_cast<void*>(data), dtype_of<T>, {n}, {1}});
 }
 
-/// f(slot's param, grad, state1, state2, state3, i) for each element of each slot.
+/// Calls f(slot's param, grad, state1, state2, state3, i) for each element of each slot.
 template <class F>
 void for_each_element(const char* op, const Stream& stream, DType dtype,
                       std::span<const OptimSlot> slots, F&& f) {
@@ -37,7 +37,7 @@ void sgd(const Stream& stream, DType dtype, const SgdParams& p, std::span<const 
                      double g = (p.maximize ? -grad(i) : grad(i));
                      if (p.weight_decay != 0) g += p.weight_decay * param(i);
                      if (p.momentum != 0) {
-                       // Before the first step its memory may hold anything.
+                       // Before the first step the buffer is not initialised.
                        const double m =
                            *p.step == 1 ? g : p.momentum * momentum(i) + (1 - p.dampening) * g;
                        momentum.set(m, i);

@@ -3,9 +3,9 @@
 
 #include <limits>
 
+#include "weft/kernels/backend.h"
 #include "weft/kernels/pool_axis.h"
 #include "weft/kernels/reference/elements.h"
-#include "weft/kernels/reference/reference.h"
 
 namespace weft::reference {
 namespace {
@@ -68,8 +68,8 @@ void max_pool2d_backward(const Stream& stream, const Pool2dParams&, const View& 
   });
 }
 
-/// f(n, c, oh, ow, h, w, size) for each pixel (h, w) that window (oh, ow) averages over; the sum of
-/// the window is divided by size.
+/// Calls f(n, c, oh, ow, h, w, size) for each pixel (h, w) in the average of window (oh, ow); the
+/// sum of the window is divided by size.
 template <class F>
 void for_each_averaged(const AvgPool2dParams& p, const Shape& x, const Shape& y, F&& f) {
   const PoolAxis rows(p, 0, x[2], y[2]), cols(p, 1, x[3], y[3]);

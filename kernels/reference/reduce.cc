@@ -1,13 +1,13 @@
 // Reductions over any set of dimensions.
 #include "weft/kernels/reduce.h"
 
+#include "weft/kernels/backend.h"
 #include "weft/kernels/reference/elements.h"
-#include "weft/kernels/reference/reference.h"
 
 namespace weft::reference {
 namespace {
 
-/// f(coordinates) for each element of x that belongs to the element `at` of the result y.
+/// Calls f(coordinates) for each element of x that belongs to the element `at` of the result y.
 template <class F>
 void for_each_of(const Dims& at, const Shape& x, const Shape& y, F&& f) {
   Shape reduced = x;

@@ -1,20 +1,14 @@
-#include "weft/kernels/reference/reference.h"
+// The definition of every kernel: plain loops over the elements, one file a family, that compute
+// what the contract in kernels/<family>.h says, in f64. What to read first, and what the kernels of
+// the backends are tested against. On the host, in the calling thread.
+#include "weft/kernels/backend.h"
 
 namespace weft {
 
 const KernelTable& reference_kernels() {
-  using namespace reference;
-  static const KernelTable table{.elementwise = elementwise_kernels(),
-                                 .reduce = reduce_kernels(),
-                                 .matmul = matmul_kernels(),
-                                 .conv2d = conv2d_kernels(),
-                                 .pooling = pooling_kernels(),
-                                 .norm = norm_kernels(),
-                                 .indexing = indexing_kernels(),
-                                 .softmax = softmax_kernels(),
-                                 .loss = loss_kernels(),
-                                 .random = random_kernels(),
-                                 .optim = optim_kernels()};
+#define X(Table, name) .name = reference::name##_kernels(),
+  static const KernelTable table{WEFT_FAMILIES(X)};
+#undef X
   return table;
 }
 

@@ -1,4 +1,4 @@
-// Branches that ran side by side, in streams of their own.
+// Branches of a graph that run at the same time, in streams of their own.
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -18,14 +18,15 @@ using testing::values_of;
 
 class BranchesTest : public testing::DeviceParam {
  protected:
-  // What is queued on `late` from now on comes after what is queued on `early`.
+  // What is queued on `late` from now on runs after what is queued on `early`.
   void order(const Stream& early, const Stream& late) {
     const auto event = runtime(device()).new_event(device().index);
     event->record(early);
     event->block(late);
   }
 
-  // The gradients of a and b, whose branches ran in these streams and are added up in `sum`.
+  // The gradients of a and b, whose branches run in these streams; `of_sum` is the stream of the
+  // sum.
   std::vector<std::vector<double>> gradients(const Stream& of_a, const Stream& of_b,
                                              const Stream& of_sum) {
     const Stream caller = current_stream(device());
@@ -45,13 +46,13 @@ class BranchesTest : public testing::DeviceParam {
     order(of_sum, caller);
     set_current_stream(caller);
     y.backward(ones);
-    // Whoever is waited for first gets ahead of the others.
+    // The stream that is waited for first gets ahead of the other.
     for (const Stream& stream : {of_a, of_b}) runtime(device()).synchronize(stream);
     return {values_of(a.grad()), values_of(b.grad())};
   }
 };
 
-// Both get the sum's own gradient, and the last one to need it may write over it.
+// Both branches get the sum's own gradient, and the last one that needs it may overwrite it.
 TEST_P(BranchesTest, NoneWritesOverAGradientThatAnotherOneReads) {
   const Stream caller = current_stream(device());
   const auto expected = gradients(caller, caller, caller);

@@ -1,4 +1,4 @@
-// Recomputation: the same gradients as without, in less memory.
+// Recomputation: the same gradients as without it, in less memory.
 #include "weft/autograd/checkpoint.h"
 
 #include <gtest/gtest.h>
@@ -21,7 +21,7 @@ using autograd::checkpoint;
 using testing::some;
 using testing::values_of;
 
-// A layer that keeps much: three results, a random mask among them.
+// A layer that keeps much memory: three results, a random mask among them.
 struct Layer {
   Tensor weight;
   int runs = 0, recomputations = 0;
@@ -86,7 +86,7 @@ TEST(CheckpointTest, KeepsOnlyTheInputs) {
     y.sum().backward();
     return (after - before) / static_cast<std::int64_t>(256 * 256 * sizeof(float));
   };
-  EXPECT_EQ(live_after_forward(false), 4);  // all but in * 0.1, whose rule needs nothing
+  EXPECT_EQ(live_after_forward(false), 4);  // all except in * 0.1, whose rule needs nothing
   EXPECT_EQ(live_after_forward(true), 1);
 }
 
@@ -132,7 +132,7 @@ TEST(CheckpointTest, StructuresInAndOut) {
   EXPECT_TENSOR(state.cells[1].grad(), ({1}), {10});
 }
 
-// What a structure holds is freed with the tape, as other inputs are.
+// Tensors in a structure are freed with the tape, like other inputs.
 TEST(CheckpointTest, KeepsNoInputBehindTheTape) {
   std::vector<Tensor> inputs{testing::make({1}, {1}).set_requires_grad() * 2.0};
   const intrusive_ptr<Storage> storage = inputs[0].storage();
@@ -185,8 +185,8 @@ TEST(CheckpointTest, WatchesItsInputs) {
   EXPECT_WEFT_ERROR(y.backward(), InvalidArgument, "was changed in place");
 }
 
-// What decides about values is that of the forward; whom the work is told to is the business of
-// whoever runs it, and may no longer exist otherwise.
+// State that affects values is that of the forward. Observers belong to the thread that runs the
+// work; those of the forward may no longer exist.
 TEST(CheckpointTest, TheSecondForwardReportsToTheThreadThatRunsIt) {
   const Tensor x = some({2, 3}).set_requires_grad();
   const Tensor w = some({3, 4});
@@ -206,7 +206,7 @@ TEST(CheckpointTest, TheSecondForwardReportsToTheThreadThatRunsIt) {
   EXPECT_FALSE(thread_state().deterministic);
   y.sum().backward();
   EXPECT_EQ(in_forward, 2 * 3 * 4);
-  EXPECT_EQ(in_backward, 2 * 2 * 3 * 4);  // again, and dL/dx
+  EXPECT_EQ(in_backward, 2 * 2 * 3 * 4);  // once more, and dL/dx
 }
 
 // --- In two actions ------------------------------------------------------------------------------
@@ -221,7 +221,7 @@ TEST(RecomputationTest, ForwardAndBackwardApartGiveTheSameBits) {
   const Tensor y = checkpoint([&](const Tensor& in) { return apart[1](in); }, h);
   const Tensor loss = square(y).sum();
   const std::uint32_t next = default_generator().random32();
-  // In any order, on any thread, whatever surrounds it.
+  // In any order, on any thread, with any state around it.
   for (const Tensor& of : {h, y}) {
     const autograd::Recomputation again(of);
     std::thread([&] {
@@ -256,7 +256,7 @@ TEST(RecomputationTest, EachBackwardOfARetainedTapeNeedsOne) {
   y.backward({}, true);
   EXPECT_EQ(runs, 2);
   EXPECT_FALSE(again.recomputed());
-  y.backward({}, true);  // by itself
+  y.backward({}, true);  // recomputes by itself
   EXPECT_EQ(runs, 3);
   again.recompute();
   EXPECT_EQ(autograd::grad({&y, 1}, {&x, 1})[0].item<double>(), std::exp(0.5));

@@ -1,4 +1,4 @@
-// What a steady training step costs besides arithmetic: nothing from the heap.
+// The cost of a steady training step besides arithmetic: no heap memory.
 #include <gtest/gtest.h>
 
 #include <new>
@@ -15,7 +15,7 @@
 namespace weft {
 namespace {
 
-// f64: weft's own kernels, so that oneDNN's allocations are not in the count.
+// f64 uses weft's own kernels, so oneDNN's allocations are not counted.
 struct Mlp {
   Tensor w1 = testing::some({16, 20}, DType::f64, -1, 1, 1).set_requires_grad();
   Tensor b1 = testing::some({16}, DType::f64, -1, 1, 2).set_requires_grad();
@@ -63,7 +63,7 @@ void expect_no_allocation(const Mlp& mlp, int hook_calls_per_step, const int& ho
 }
 
 #if defined(__SANITIZE_ADDRESS__)
-constexpr bool kSanitized = true;  // the pool hands every object to the heap then
+constexpr bool kSanitized = true;  // then the pool gets every object from the heap
 #elif defined(__has_feature)
 constexpr bool kSanitized = __has_feature(address_sanitizer);
 #else
@@ -109,7 +109,7 @@ TEST(CostTest, NoMemoryIsAnErrorOfTheBackwardOverDevices) {
     const testing::FailHeap fault(k);
     bool failed = false;
     try {
-      std::thread([&] {  // whose memory for a backward is not there yet
+      std::thread([&] {  // this thread has no memory for a backward yet
         try {
           autograd::backward(outputs, {}, true);
         } catch (const std::bad_alloc&) {
@@ -165,7 +165,7 @@ TEST(CostTest, ASmallGraphAfterALongOne) {
   for (int i = 0; i < 100'000; ++i) y = y + x;
   y.backward();
   EXPECT_EQ(x.grad().item<double>(), 100'001);
-  (x * 2.0).backward();  // the tables of the long one are gone, or cleared
+  (x * 2.0).backward();  // the tables of the long chain have been freed or cleared
   EXPECT_EQ(x.grad().item<double>(), 100'003);
 }
 

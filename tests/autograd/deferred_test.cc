@@ -43,7 +43,7 @@ const std::vector<Layer>& layers() {
   return all;
 }
 
-// Gradients of x and the weights.
+// The gradients of x and the weights.
 struct Leaves {
   explicit Leaves(const Layer& layer) : x(some(layer.x).set_requires_grad()) {
     for (const Shape& shape : layer.weights) w.push_back(some(shape).set_requires_grad());
@@ -68,7 +68,7 @@ TEST(DeferredGradients, OfWeightsComeLaterWithTheSameBits) {
       const DeferredGradients::Scope putting_off(of_weights, weights);
       y.backward(gradient);
     }
-    y = Tensor();  // what is left to do holds what it needs
+    y = Tensor();  // the remaining work keeps what it needs
     EXPECT_EQ(values_of(later.x.grad()), values_of(at_once.x.grad()));
     for (const Tensor& w : later.w) EXPECT_FALSE(w.grad().defined());
     EXPECT_GT(of_weights.size(), 0u);
@@ -90,13 +90,13 @@ TEST(DeferredGradients, AreAddedToWhatIsThere) {
     const DeferredGradients::Scope putting_off(of_weights, weights);
     for (int i = 0; i < 3; ++i) linear(x, w, {}).sum().backward();
   }
-  linear(x, w, {}).sum().backward();  // outside of the scope at once
+  linear(x, w, {}).sum().backward();  // at once, outside the scope
   EXPECT_EQ(values_of(w.grad()), (std::vector<double>{1, 1}));
   of_weights.run();
   EXPECT_EQ(values_of(w.grad()), (std::vector<double>{4, 4}));
 }
 
-// Only the leaves that were named wait: other gradients are needed to go on.
+// Only the given leaves wait: the backward needs the other gradients to go on.
 TEST(DeferredGradients, OthersAreNotPutOff) {
   const Tensor x = ones({1, 2}).set_requires_grad(), v = ones({1, 2}).set_requires_grad(),
                other = ones({1, 2}).set_requires_grad();

@@ -1,4 +1,4 @@
-// One backward over several devices, here virtual CPU devices.
+// One backward over several devices; here these are virtual CPU devices.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -91,7 +91,7 @@ TEST(WorkerTest, OneDeviceStaysInTheCallingThread) {
   }
 }
 
-// Nothing could run beside it: handing it from thread to thread would only take time.
+// Nothing can run at the same time, so moving the work between threads would only take time.
 TEST(WorkerTest, AChainOverDevicesStaysInTheCallingThread) {
   Watch watch;
   const Tensor a = leaf(2, kDevices[0]), b = leaf(3, kDevices[1]), c = leaf(5, kDevices[2]);
@@ -133,7 +133,7 @@ TEST(WorkerTest, WhatCanRunAtOnceRunsOnTheWorkersOfItsDevices) {
   }
 }
 
-// The default device of what a rule or a hook makes.
+// The default device for tensors that a rule or a hook makes.
 TEST(WorkerTest, TheCurrentDeviceIsThatOfTheTask) {
   std::vector<Device> seen(3);
   Tensor leaves[3], outputs[3];
@@ -146,7 +146,7 @@ TEST(WorkerTest, TheCurrentDeviceIsThatOfTheTask) {
   autograd::backward(outputs);
   EXPECT_EQ(seen, (std::vector<Device>{kDevices[0], kDevices[1], kDevices[2]}));
 
-  // One after the other, which takes no worker.
+  // A chain, which needs no worker.
   const Tensor x = leaf(1, kDevices[1]);
   Device of_hook;
   autograd::add_leaf_hook(x, [&](const Tensor&) { of_hook = zeros({1}).device(); });
@@ -155,7 +155,7 @@ TEST(WorkerTest, TheCurrentDeviceIsThatOfTheTask) {
 }
 
 TEST(WorkerTest, DevicesWorkAtTheSameTime) {
-  // Each side's hook waits for the other's: one thread alone would never end.
+  // The hook of each side waits for the other one's: a single thread would never end.
   const Tensor a = leaf(2, kDevices[0]), b = leaf(3, kDevices[1]);
   std::atomic<int> arrived{0};
   const auto meet = [&](const Tensor& grad) {
@@ -201,7 +201,8 @@ TEST(WorkerTest, GradAndPruningOverDevices) {
   EXPECT_FALSE(b.grad().defined());
 }
 
-// A broadcast parameter: contributions of all devices meet on the first, in the same order always.
+// A broadcast parameter: the gradients of all devices are added on the first, always in the same
+// order.
 TEST(WorkerTest, ContributionsAddUpInAFixedOrder) {
   const Tensor w = leaf(1);
   Tensor losses[3];
@@ -210,13 +211,12 @@ TEST(WorkerTest, ContributionsAddUpInAFixedOrder) {
   for (int round = 0; round < 50; ++round) {
     autograd::zero_grad(w);
     autograd::backward(losses, {}, true);
-    // Recorded last comes first: (-1 + 1e-16) + 1.
+    // The last recorded one comes first: (-1 + 1e-16) + 1.
     EXPECT_EQ(w.grad().item<double>(), (-1.0 + 1e-16) + 1.0);
   }
 }
 
-// A gradient of another CPU device is read where it lies, or moved where there is nothing to add
-// to.
+// A gradient on another CPU device is read where it is, or moved if there is nothing to add it to.
 TEST(WorkerTest, GradientsOfOtherDevicesAreAddedWithoutACopy) {
   constexpr std::int64_t kBytes = 1 << 20;
   const TensorOptions f32{DType::f32, kDevices[0]};
@@ -234,7 +234,7 @@ TEST(WorkerTest, GradientsOfOtherDevicesAreAddedWithoutACopy) {
   }
 }
 
-// What is large is added by a device's worker that is free, while its own device's is not. `late`:
+// A device's worker that is free adds large gradients for a device whose worker is busy. `late`:
 // the device whose gradient comes last.
 TEST(WorkerTest, AFreeWorkerAddsUpForABusyOne) {
   const auto wait_for = [](const auto& ready) {
@@ -320,7 +320,7 @@ TEST(WorkerTest, EndCallbackFromAWorkerRunsInTheCaller) {
   EXPECT_EQ(ends, std::vector<ThreadId>{std::this_thread::get_id()});
 }
 
-// Every worker of the outer backward is busy while the inner one needs workers of all devices.
+// All workers of the outer backward are busy when the inner one needs workers of all devices.
 TEST(WorkerTest, NestedBackwardsOverAllDevicesDoNotDeadlock) {
   const Tensor w = leaf(1);
   std::function<Tensor(int)> make = [&](int depth) {
@@ -357,9 +357,9 @@ TEST(WorkerTest, FunctionsMayCrossDevices) {
   EXPECT_EQ(a.grad().item<double>(), 2);
 }
 
-// --- What engines build on -----------------------------------------------------------------------
+// --- Features that engines use -------------------------------------------------------------------
 
-// Replicas of one model on workers of their own, drawing dropout masks.
+// Replicas of one model on workers of their own, which draw dropout masks.
 std::vector<std::vector<double>> masks_of_replicas() {
   std::vector<std::vector<double>> masks(3);
   JobGroup group;
@@ -382,7 +382,7 @@ TEST(ReplicasTest, DrawDifferentMasksAndTheSameAgain) {
   EXPECT_NE(masks[1], masks[2]);
   EXPECT_NE(masks[0], masks[2]);
   manual_seed(5);
-  std::vector<double> of_one;  // what one device draws is what it would draw alone
+  std::vector<double> of_one;  // the first device draws the same as without replicas
   for (int k = 0; k < 3; ++k) {
     const auto more = testing::values_of(bernoulli({16}, 0.5));
     of_one.insert(of_one.end(), more.begin(), more.end());
@@ -399,7 +399,7 @@ TEST(ReplicasTest, DrawDifferentMasksAndTheSameAgain) {
 TEST(ReplicasTest, RecomputationDrawsTheSameMasksOnEveryDevice) {
   std::vector<std::vector<double>> first(3), second(3);
   const auto dropout = [&](const Tensor& x) {
-    // On the input's device, and from there to another.
+    // On the device of the input, and from there on another one.
     const int at = x.device().index;
     const Tensor mask = bernoulli({16}, 0.5, {DType::f64, x.device()});
     const Device other = kDevices[(at + 1) % 3];
@@ -419,7 +419,7 @@ TEST(ReplicasTest, RecomputationDrawsTheSameMasksOnEveryDevice) {
   }
 }
 
-// Whether 1 is added before or after the others have cancelled tells the order.
+// The sum shows whether 1 was added before or after the others cancelled.
 double summed(bool reserve) {
   const Tensor w = leaf(1);
   const double factors[] = {1, 1e16, -1e16};
@@ -430,7 +430,7 @@ double summed(bool reserve) {
     group.submit(kDevices[i], [&, i] {
       std::optional<autograd::SequenceScope> numbers;
       if (reserve) numbers.emplace(base + static_cast<std::uint64_t>(i) * 100);
-      for (int k = 0; k < 7 * (3 - i); ++k) (w * 2.0).numel();  // what else this thread records
+      for (int k = 0; k < 7 * (3 - i); ++k) (w * 2.0).numel();  // records other operations
       parts[i] = w * factors[i];
     });
   }
@@ -482,7 +482,7 @@ TEST(WorkerTest, SeveralCallersAtOnce) {
   for (std::thread& caller : callers) caller.join();
 }
 
-// A checkpoint whose inputs need no gradient adds nothing on another device to the tape.
+// A checkpoint whose inputs need no gradient adds nothing to the tape of another device.
 TEST(CheckpointDeviceTest, StaysOnTheDeviceOfItsInputs) {
   const Tensor w = leaf(3, kDevices[1]);
   Watch watch;
@@ -497,7 +497,8 @@ TEST(CheckpointDeviceTest, StaysOnTheDeviceOfItsInputs) {
   EXPECT_EQ(w.grad().item<double>(), 2);
 }
 
-// Each leaf is told once, when all is in, whichever thread finds out.
+// The hook is called once for each leaf, when its gradient is complete, in the thread that finds
+// out.
 TEST(FinalHookDeviceTest, OncePerLeafOverSeveralDevices) {
   const Tensor a = leaf(1, kDevices[0]), b = leaf(1, kDevices[1]), c = leaf(1, kDevices[2]);
   std::mutex mutex;

@@ -1,4 +1,4 @@
-// Values and gradients of every element-wise operation against PyTorch's, special values included.
+// Values and gradients of every element-wise operation, also for special values, against PyTorch's.
 #include <cmath>
 #include <functional>
 #include <map>
@@ -63,14 +63,30 @@ const std::map<std::string, Two>& binary() {
   return table;
 }
 
-struct Golden {
-  std::string op;
-  DType dtype;  // of the operands
-  Tensor y;
-  std::string prefix;  // of the names of its tensors
+// What a new operation may have in place of PyTorch's results: values computed by hand, at least
+// five of them.
+struct ByHand {
+  std::vector<double> x;  // one number or two
+  double y;
+  std::vector<double> slopes;  // dy/dx of each; empty for a comparison
+};
+const std::map<std::string, std::vector<ByHand>> by_hand{
+    // operations by hand
 };
 
-// What the file has of "unary" or "binary" operations.
+const char* const how_to_get_goldens =
+    " has no golden. With PyTorch, name it in tests/autograd/write_elementwise_goldens.py and run\n"
+    "  python3 tests/autograd/write_elementwise_goldens.py\n"
+    "Without, write five values into by_hand in tests/autograd/elementwise_golden_test.cc";
+
+struct Golden {
+  std::string op;
+  DType dtype;  // dtype of the operands
+  Tensor y;
+  std::string prefix;  // prefix of the names of its tensors
+};
+
+// The results for "unary" or "binary" operations in the file.
 std::vector<Golden> results(const std::string& kind) {
   std::vector<Golden> all;
   for (const auto& [name, y] : goldens.tensors()) {
@@ -118,7 +134,7 @@ void expect_near(const Tensor& got, const Tensor& golden, const Bound& bound,
   }
 }
 
-// One rounding in the dtype, and the smallest number it tells apart.
+// The error of one rounding in the dtype, and its smallest positive number.
 double roundoff(DType dtype) {
   return dtype == DType::f64 ? 0x1p-53 : dtype == DType::f32 ? 0x1p-24 : 0x1p-9;
 }
@@ -126,9 +142,9 @@ double smallest(DType dtype) {
   return dtype == DType::f64 ? 0x1p-1074 : dtype == DType::f32 ? 0x1p-149 : 0x1p-133;
 }
 
-// IEEE 754 says what most are, to the last bit. The others may be off by a few units of the last
-// place here (4 on CUDA) and by one or two in PyTorch, whose square root of f64 and division of a
-// number are not rounded correctly either.
+// IEEE 754 defines most results to the last bit. The others may differ by a few units of the last
+// place in weft (4 on CUDA) and by one or two in PyTorch, whose square root of f64 and division of
+// a number are not rounded correctly either.
 Bound bound_of(const std::string& op, DType dtype) {
   static const std::set<std::string> rounded{
       "exp",         "log",      "log1p", "expm1",   "erf",   "tan",     "sin",       "silu",
@@ -137,11 +153,29 @@ Bound bound_of(const std::string& op, DType dtype) {
   if (!rounded.contains(op)) return {};
   const double unit = roundoff(dtype);
   Bound bound{12 * unit, 2 * smallest(dtype)};
-  // What is left of 1 + erf(x) where that is small.
+  // 1 + erf(x) loses digits where it is small.
   if (op == "gelu" || op == "gelu_tanh") bound.absolute = 4 * unit;
-  // PyTorch's are 0 where exp(-x) is infinite.
+  // PyTorch's results are 0 if exp(-x) is infinite.
   if (op == "sigmoid" || op == "silu") bound.absolute = 2 * smallest(dtype) / unit;
   return bound;
+}
+
+TEST_P(ElementwiseGoldenTest, ValuesByHand) {
+  for (const auto& [op, values] : by_hand) {
+    EXPECT_GE(values.size(), 5u) << op;
+    for (const ByHand& value : values) {
+      SCOPED_TRACE(op + " at " + std::to_string(value.x[0]));
+      std::vector<Tensor> x;
+      for (const double number : value.x) x.push_back(make({number}, {}, DType::f64));
+      for (const Tensor& operand : x) operand.set_requires_grad(!value.slopes.empty());
+      const Tensor y = x.size() == 1 ? unary().at(op)(x[0]) : binary().at(op)(x[0], x[1]);
+      EXPECT_NEAR(y.item<double>(), value.y, 1e-12);
+      for (std::size_t i = 0; i < value.slopes.size(); ++i) {
+        if (i == 0) y.backward();
+        EXPECT_NEAR(x[i].grad().item<double>(), value.slopes[i], 1e-12) << "gradient " << i;
+      }
+    }
+  }
 }
 
 TEST_P(ElementwiseGoldenTest, OneOperand) {
@@ -162,7 +196,8 @@ TEST_P(ElementwiseGoldenTest, OneOperand) {
     expect_near(x.grad(), goldens.tensor(golden.prefix + "grad"), {16 * unit, 16 * unit},
                 "gradient of " + what, xs);
   }
-  for (const auto& [op, f] : unary()) EXPECT_TRUE(seen.contains(op)) << op << " has no golden";
+  for (const auto& [op, f] : unary())
+    EXPECT_TRUE(seen.contains(op) || by_hand.contains(op)) << op << how_to_get_goldens;
 }
 
 TEST_P(ElementwiseGoldenTest, TwoOperands) {
@@ -186,7 +221,8 @@ TEST_P(ElementwiseGoldenTest, TwoOperands) {
     expect_near(b.grad(), goldens.tensor(golden.prefix + "grad_b"), bound, "gradient b of " + what,
                 as, bs);
   }
-  for (const auto& [op, f] : binary()) EXPECT_TRUE(seen.contains(op)) << op << " has no golden";
+  for (const auto& [op, f] : binary())
+    EXPECT_TRUE(seen.contains(op) || by_hand.contains(op)) << op << how_to_get_goldens;
 }
 
 }  // namespace

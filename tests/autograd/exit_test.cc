@@ -1,4 +1,4 @@
-// Work that begins when a program ends: in the destructor of a static object.
+// Work that begins at the end of a program: in the destructor of a static object.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -18,10 +18,10 @@
 namespace weft {
 namespace {
 
-// A step of everything of weft's that keeps something per thread: generators, the tape, the
-// workers. The products are oneDNN's, which has static objects of its own.
+// A step with everything of weft that keeps objects per thread: generators, the tape, the workers.
+// The products use oneDNN, which has static objects of its own.
 bool step(int n) {
-  // Without timing the first candidate is taken; a new n makes it one that is yet to be built.
+  // Without timing the first candidate is used; a new n gives one that has not been built yet.
   const Scoped fixed(&ThreadState::deterministic, true);
   const Tensor w = testing::some({n, 16}, DType::f32).set_requires_grad();
   const Tensor x = testing::some({n, 16}, DType::f32);
@@ -30,7 +30,7 @@ bool step(int n) {
   autograd::add_leaf_hook(w, [&](const Tensor&) {
     autograd::at_backward_end([&](const std::exception_ptr&) {
       ++ended;
-      // Whatever wrote into memory that had been freed makes these fail.
+      // A write to freed memory makes these checks fail.
       std::vector<std::unique_ptr<char[]>> blocks;
       for (int i = 0; i < 64; ++i) blocks.push_back(std::make_unique<char[]>(24 + 16 * (i % 2)));
     });
@@ -52,7 +52,7 @@ struct AtExit {
   }
   bool armed = false;
 };
-AtExit at_exit;  // made before what the library makes at its first use, so it goes after that
+AtExit at_exit;  // made before the library's objects, so destroyed after them
 
 TEST(ExitDeathTest, AStaticDestructorMayCompute) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");

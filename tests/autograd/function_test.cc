@@ -1,4 +1,4 @@
-// Operations with a rule of the user's own.
+// Operations with a user's own rule.
 #include "weft/autograd/function.h"
 
 #include <gtest/gtest.h>
@@ -70,7 +70,7 @@ TEST(FunctionTest, SavedTensorsAreFreedAndWatched) {
   EXPECT_WEFT_ERROR(z.backward(), InvalidArgument, "[MyExp] a tensor saved");
 }
 
-// Two outputs, a number, a list of inputs, and state of its own.
+// Has two outputs, a number, a list of inputs, and state of its own.
 struct ScaledSums : Function<ScaledSums> {
   static std::vector<Tensor> forward(Context& ctx, const std::vector<Tensor>& parts, double scale,
                                      const Tensor& offset) {
@@ -109,7 +109,7 @@ TEST(FunctionTest, AnUnusedOutputCountsAsZero) {
   EXPECT_TENSOR(parts[0].grad(), {2}, {0, 0});
 }
 
-// Inputs and results in structures: gradients go by the walker's order.
+// Inputs and results in structures: gradients are in the walker's order.
 struct Scales : Function<Scales> {
   struct Result {
     Tensor product;
@@ -184,7 +184,7 @@ TEST(FunctionTest, WrongResultsAreNamed) {
   EXPECT_FALSE(x.grad().defined());
 }
 
-// Recomputation: a backward inside the rule, over a tape made there.
+// Recomputation: a backward inside the rule, on a tape that the rule has made.
 struct Checkpoint : Function<Checkpoint> {
   static Tensor body(const Tensor& x, const Tensor& w) { return tanh(x * w) * w; }
   static Tensor forward(Context& ctx, const Tensor& x, const Tensor& w) {

@@ -73,7 +73,7 @@ TEST(LeafHookTest, MayRemoveItselfAndAddOthers) {
   EXPECT_EQ(calls, 21);
 }
 
-// What a hook owns may go with it, and take its own hooks away.
+// A hook may own objects that are destroyed with it and then remove their own hooks.
 TEST(LeafHookTest, ARemovedOneMayRemoveOthers) {
   struct Owner {
     autograd::HookHandle other;
@@ -100,7 +100,7 @@ TEST(LeafHookTest, HandlesOutliveTensors) {
   handle.remove();
 }
 
-// Backward hands leaves over in reverse order of use, so that communication can begin early.
+// Backward finishes leaves in reverse order of their use, so that communication can begin early.
 TEST(LeafHookTest, LastUsedFirst) {
   const Tensor a = leaf(1), b = leaf(2), c = leaf(3);
   std::string order;
@@ -151,7 +151,7 @@ TEST(GradHookTest, SeesAndReplaces) {
   EXPECT_EQ(x.grad().item<double>(), 240);
 }
 
-// Rules write over gradients that nobody holds.
+// Rules overwrite gradients that have no other owner.
 TEST(GradHookTest, WhatAHookKeepsStaysAsItWas) {
   const Tensor x = make({1, -2}, {2}, DType::f64).set_requires_grad();
   const Tensor y = relu(x);
@@ -234,7 +234,7 @@ TEST(EndHookTest, AlsoWhenItFails) {
   EXPECT_THROW(x.backward(), std::runtime_error);
   EXPECT_EQ(calls, 1);
   hook.remove();
-  x.backward();  // and nothing of the failed one is left
+  x.backward();  // nothing of the failed backward is left
   EXPECT_EQ(calls, 1);
 }
 
@@ -251,7 +251,7 @@ TEST(EndHookTest, IsToldWhetherTheBackwardFailed) {
         } catch (const std::runtime_error& e) {
           told += e.what();
         }
-        throw std::logic_error("from a callback");  // is none of the backward's
+        throw std::logic_error("from a callback");  // not an error of the backward itself
       });
     }
     if (fail) throw std::runtime_error("failed ");
@@ -312,7 +312,7 @@ TEST(FinalHookTest, OnceForAWeightOfThreeCheckpoints) {
   }
 }
 
-// As early as it is known: when the last checkpoint's own backward begins.
+// As early as possible: when the last checkpoint's own backward begins.
 TEST(FinalHookTest, WaitsForTheCheckpointsStillToRun) {
   const Tensor x = leaf(1), w1 = leaf(1), w2 = leaf(1), w3 = leaf(1), head = leaf(1);
   std::string order;
@@ -369,7 +369,7 @@ TEST(FinalHookTest, AlsoInCheckpointsWithinCheckpoints) {
 }
 
 struct Hidden {
-  Tensor w;  // no input of the function
+  Tensor w;  // not an input of the function
 };
 
 template <bool nests>
@@ -418,7 +418,7 @@ TEST(FinalHookTest, NotWhenTheBackwardFails) {
   EXPECT_EQ(order, "");
   fail = false;
   autograd::zero_grad(w);
-  (autograd::checkpoint(block, x) * w).backward();  // and nothing of the failed one is left
+  (autograd::checkpoint(block, x) * w).backward();  // nothing of the failed backward is left
   EXPECT_EQ(order, "w1 ");
 }
 
@@ -434,7 +434,7 @@ TEST(FinalHookTest, NotInGradAndNotForUnreached) {
   EXPECT_EQ(order, "x2 ");
 }
 
-// Also those that come at the end, as the ones that come within.
+// For hooks that run at the end and for those that run during the backward.
 TEST(FinalHookTest, OutsideOfAutocastAndOfTheTape) {
   const Tensor x = leaf(1);
   int calls = 0;
@@ -473,7 +473,7 @@ TEST(FinalHookTest, AddedMeanwhileComesAtTheEnd) {
   EXPECT_EQ(order, "leaf x2 end ");
 }
 
-// What was told to be final cannot be taken back.
+// A gradient that was reported as final cannot change any more.
 TEST(FinalHookTest, RefusesABackwardOfAHookThatComesTooLate) {
   const Tensor x = leaf(1), w = leaf(1);
   std::string order;

@@ -1,4 +1,4 @@
-// In-place methods, views of the tape's tensors, and relu into its operand.
+// In-place methods, views of recorded tensors, and relu that overwrites its operand.
 #include <gtest/gtest.h>
 
 #include "weft/autograd/autograd.h"
@@ -18,7 +18,7 @@ Tensor leaf(const std::vector<double>& values, const Shape& shape) {
   return make(values, shape, DType::f64).set_requires_grad();
 }
 
-// f writes into a clone of x[0].
+// f writes to a clone of x[0].
 template <class F>
 void check(const char* name, F f, const Shape& a, const Shape& b) {
   const auto apply = [&f](std::span<const Tensor> x) {
@@ -150,10 +150,10 @@ TEST(ViewTest, WritingThroughAViewOfTheTapeIsRefused) {
   EXPECT_WEFT_ERROR(x[0].mul_(3), Unsupported, "where, cat or stack");
   EXPECT_WEFT_ERROR(y.reshape({2, 1})[0].zero_(), Unsupported, "view");
   EXPECT_WEFT_ERROR(chunk(y, 2)[0].zero_(), Unsupported, "view");
-  y.clone()[0].detach().mul_(3);  // not on the tape
+  y.clone()[0].detach().mul_(3);  // not recorded
 }
 
-// Its other handles would not learn of w.
+// The other handles of the memory would not know about w.
 TEST(ViewTest, WritingTheTapeIntoSharedPlainMemoryIsRefused) {
   const Tensor w = leaf({3, 4}, {2});
   const Tensor buffer = zeros({2, 2}, DType::f64);
@@ -195,7 +195,7 @@ TEST(ViewTest, NothingToDoGivesTheSameTensor) {
   EXPECT_TRUE(x.is_leaf());
 }
 
-// A view does not keep its base's memory when it copied.
+// A reshape that copies does not keep its base's memory.
 TEST(ViewTest, AReshapeThatCopiesIsNoView) {
   const Tensor x = some({2, 3}, DType::f64).set_requires_grad();
   const Tensor y = (x * 1.0).t().reshape({6});
@@ -204,7 +204,7 @@ TEST(ViewTest, AReshapeThatCopiesIsNoView) {
   EXPECT_TENSOR(x.grad(), ({2, 3}), {2, 2, 2, 2, 2, 2});
 }
 
-// --- relu into its operand -----------------------------------------------------------------------
+// --- relu in the memory of its operand -----------------------------------------------------------
 
 TEST(ReluTest, InPlaceOfATemporary) {
   const Tensor x = leaf({-1, 2}, {2});
@@ -229,7 +229,7 @@ TEST(ReluTest, InPlaceWithoutTape) {
   EXPECT_TENSOR(y, {2}, {0, 4});
 }
 
-// What reshapes a temporary leaves its memory to the result alone.
+// A reshape of a temporary gives its memory to the result alone.
 TEST(ReluTest, InPlaceOfAReshapedTemporary) {
   const Tensor x = leaf({-1, 2, -3, 4}, {4});
   const auto in_place = [&](auto reshape, const Shape& shape) {
@@ -254,7 +254,7 @@ TEST(ReluTest, NotOfAReshapedTensorThatIsStillHeld) {
   EXPECT_TENSOR(relu(std::move(second).reshape({2, 1})), ({2, 1}), {0, 4});
   EXPECT_TENSOR(h, {2}, {-2, 4});
 
-  const Tensor pair = make({-1, 2, 3, 4}, {2, 2}) * x;  // of a view, the base's memory
+  const Tensor pair = make({-1, 2, 3, 4}, {2, 2}) * x;  // for a view, the base's memory
   EXPECT_TENSOR(relu(pair[0].reshape({2, 1})), ({2, 1}), {1, 4});
   EXPECT_TENSOR(pair, ({2, 2}), {1, 4, -3, 8});
 
@@ -269,7 +269,7 @@ TEST(ReluTest, NotOfAReshapedTensorThatIsStillHeld) {
   EXPECT_TENSOR(again.grad(), {2}, {0, 1});
 }
 
-// Writing to it is an ordinary change in place: no view whose base would have to follow.
+// Writing to it is a normal in-place change: it is no view whose base would have to change, too.
 TEST(ViewTest, AReshapedTemporaryIsNoView) {
   const Tensor x = leaf({1, 2}, {2});
   const Tensor y = (x * 2.0).reshape({2, 1});

@@ -1,4 +1,4 @@
-// Who owns a gradient's memory, and in which layout it lies.
+// The owner of a gradient's memory, and its layout.
 #include <gtest/gtest.h>
 
 #include "weft/autograd/autograd.h"
@@ -37,7 +37,7 @@ TEST(GradTest, StolenWhenNobodyElseHoldsIt) {
   EXPECT_EQ(x.grad().raw_data(), address);
 }
 
-// The gradient of sum is expanded, that of an alias is the caller's.
+// The gradient of sum is expanded; the gradient of an alias belongs to the caller.
 TEST(GradTest, CopiedWhenShared) {
   const Tensor x = leaf({1, 2}, {2});
   x.sum().backward();
@@ -53,7 +53,7 @@ TEST(GradTest, CopiedWhenShared) {
   EXPECT_TENSOR(y.grad(), {2}, {10, 12});
 }
 
-// a + b passes one and the same gradient to both.
+// a + b passes the same gradient to both operands.
 TEST(GradTest, LeavesDoNotShareMemory) {
   const Tensor a = leaf({1, 2}, {2}), b = leaf({3, 4}, {2});
   ((a + b) * 2.0).sum().backward();
@@ -86,7 +86,7 @@ TEST(GradTest, SetGrad) {
   EXPECT_WEFT_ERROR((x * 2.0).set_grad(x), InvalidArgument, "only leaves");
 }
 
-// --- Owner-supplied memory -----------------------------------------------------------------------
+// --- Memory from the owner of the leaf -----------------------------------------------------------
 
 class GradStorageTest : public ::testing::Test {
  protected:
@@ -104,7 +104,7 @@ TEST_F(GradStorageTest, FirstOverwritesLaterAddZeroGradNeverFrees) {
     EXPECT_TENSOR(bucket, {4}, {7, 5, 5, 7});
     EXPECT_EQ(x.grad().raw_data(), memory.raw_data());
     autograd::zero_grad(x);
-    EXPECT_TENSOR(bucket, {4}, {7, 5, 5, 7});  // forgotten, not touched
+    EXPECT_TENSOR(bucket, {4}, {7, 5, 5, 7});  // forgotten, not written
   }
 }
 
@@ -115,7 +115,7 @@ TEST_F(GradStorageTest, ForgottenContentReadsAsZero) {
   x.sum().backward();
   autograd::zero_grad(x);
   EXPECT_TENSOR(x.grad(), {2}, {0, 0});
-  // It still counts as forgotten: written, not added to (NaN would stay).
+  // It still counts as forgotten: it is overwritten and not added to (NaN would stay).
   raw::fill_(memory, std::nan(""));
   x.sum().backward();
   EXPECT_TENSOR(x.grad(), {2}, {1, 1});
@@ -157,13 +157,13 @@ TEST_F(GradStorageTest, SetGradWritesIntoIt) {
   EXPECT_TENSOR(bucket, {4}, {7, 1, 1, 7});
 }
 
-// What an engine does with a leaf that this backward did not use.
+// What an engine does with a leaf that this backward has not used.
 TEST_F(GradStorageTest, WrittenByItsOwner) {
   autograd::set_grad_storage(x, memory);
   (x * 3.0).sum().backward();
   autograd::zero_grad(x);
   EXPECT_TENSOR(bucket, {4}, {7, 3, 3, 7});
-  x.grad();  // what is sent is this step's
+  x.grad();  // the values of this step are sent
   EXPECT_TENSOR(bucket, {4}, {7, 0, 0, 7});
   for (const bool asked_before : {false, true}) {
     autograd::zero_grad(x);
@@ -183,7 +183,7 @@ TEST_F(GradStorageTest, WrittenByItsOwner) {
   EXPECT_WEFT_ERROR(autograd::mark_grad_written(x * 2.0), InvalidArgument, "only leaves");
 }
 
-// A copy of the handle stays what it was when the leaf forgets its gradient.
+// A copy of the handle does not change when the leaf forgets its gradient.
 TEST(GradTest, IsAHandleOfItsOwn) {
   const Tensor x = leaf({1, 2}, {2});
   x.sum().backward();

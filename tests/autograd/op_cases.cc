@@ -1,6 +1,8 @@
 #include "weft/tests/autograd/op_cases.h"
 
 #include <algorithm>
+#include <iterator>
+#include <sstream>
 
 #include "weft/autograd/ops.h"
 #include "weft/tests/tensor/tensor_util.h"
@@ -20,15 +22,15 @@ struct Range {
 
 class List {
  public:
-  // All inputs are random f64 of the given shapes.
-  void add(const std::string& op, const std::vector<Shape>& shapes, One f, Range range = {}) {
+  // All inputs are random f64 tensors of the given shapes.
+  OpCase& add(const std::string& op, const std::vector<Shape>& shapes, One f, Range range = {}) {
     std::string variant;
     for (const Shape& shape : shapes) variant += to_string(shape);
-    add(op, variant, shapes, std::move(f), range);
+    return add(op, variant, shapes, std::move(f), range);
   }
-  void add(const std::string& op, const std::string& variant, const std::vector<Shape>& shapes,
-           One f, Range range = {}) {
-    add_from(
+  OpCase& add(const std::string& op, const std::string& variant, const std::vector<Shape>& shapes,
+              One f, Range range = {}) {
+    return add_from(
         op, variant,
         [shapes, range] {
           std::vector<Tensor> inputs;
@@ -39,14 +41,15 @@ class List {
         },
         std::move(f));
   }
-  void add_from(const std::string& op, const std::string& variant,
-                std::function<std::vector<Tensor>()> inputs, One f) {
-    add_many(op, variant, std::move(inputs),
-             [f = std::move(f)](Inputs x) { return std::vector<Tensor>{f(x)}; });
+  OpCase& add_from(const std::string& op, const std::string& variant,
+                   std::function<std::vector<Tensor>()> inputs, One f) {
+    return add_many(op, variant, std::move(inputs),
+                    [f = std::move(f)](Inputs x) { return std::vector<Tensor>{f(x)}; });
   }
-  void add_many(const std::string& op, const std::string& variant,
-                std::function<std::vector<Tensor>()> inputs, Many f) {
+  OpCase& add_many(const std::string& op, const std::string& variant,
+                   std::function<std::vector<Tensor>()> inputs, Many f) {
     cases.push_back({op, variant, std::move(inputs), std::move(f)});
+    return cases.back();
   }
 
   std::vector<OpCase> cases;
@@ -56,7 +59,7 @@ Tensor random(const Shape& shape, std::uint64_t seed = 1) {
   return some(shape, DType::f64, -3, 3, seed);
 }
 
-// All elements differ by at least 0.1, in no particular order.
+// All elements differ by at least 0.1, in random order.
 Tensor distinct(const Shape& shape) {
   const std::int64_t n = numel(shape);
   std::vector<double> values;
@@ -178,8 +181,8 @@ void add_views(List& list) {
   view("clone", "", {2, 3}, [](const Tensor& x) { return x.clone(); });
   view("clone", "empty", {0, 3}, [](const Tensor& x) { return x.clone(); });
   view("to", "dtype", {2, 3}, [](const Tensor& x) {
-    // Differences through f32 would be too coarse; RuleTest has the conversion.
-    return x.to(DType::f64).to(x.device());
+    // Finite differences through f32 would be too inexact; RuleTest tests the conversion.
+    return x.to(x.dtype()).to(x.device());
   });
 
   const auto pieces = [&list](const char* op, const char* variant, const Shape& shape, auto f) {
@@ -193,6 +196,7 @@ void add_views(List& list) {
   pieces("split", "sizes", {2, 5}, [](const Tensor& x) { return split(x, Dims{1, 0, 4}, 1); });
   pieces("split", "one used", {2, 4},
          [](const Tensor& x) { return std::vector<Tensor>{split(x, 2, 1)[1]}; });
+  list.add("flip", {{2, 3, 4}}, [](Inputs x) { return x[0].flip({0, 2}); });
   list.add("cat", {{2, 3}, {1, 3}, {0, 3}}, [](Inputs x) { return cat(x, 0); });
   list.add("cat", "negative dim", {{2, 1}, {2, 2}}, [](Inputs x) { return cat(x, -1); });
   list.add("cat", "many", {{1}, {2}, {1}, {1}, {1}, {2}}, [](Inputs x) { return cat(x); });
@@ -217,7 +221,7 @@ void add_reductions(List& list) {
   reduce("mean", [](auto&&... a) { return mean(a...); });
   reduce("prod", [](auto&&... a) { return prod(a...); });
   reduce("norm", [](auto&&... a) { return norm(a...); }, {0.5, 3});
-  // The order of differences is stable; of nothing there is no maximum.
+  // All elements differ by much, so the same one stays the maximum. No elements have no maximum.
   reduce("max", [](const Tensor& x, const Dims& d, bool k) { return max(x, d, k); }, {}, false);
   reduce("min", [](const Tensor& x, const Dims& d, bool k) { return min(x, d, k); }, {}, false);
   const auto zeros_in_product = [&list](const char* variant, std::vector<double> values) {
@@ -243,6 +247,8 @@ void add_reductions(List& list) {
                                                                      {{3, 4}, 0},
                                                                      {{2, 3, 4}, -2},
                                                                      {{2, 3, 2, 2}, 1},
+                                                                     {{2, 3, 2, 5}, -1},
+                                                                     {{1, 7, 1}, 2},
                                                                      {{5}, 0},
                                                                      {{}, -1},
                                                                      {{3, 1}, 1},
@@ -272,6 +278,11 @@ void add_reductions(List& list) {
            [](Inputs x) { return gather(x[0], 0, indices({2, 0}, {1, 2})); });
 }
 
+Shape joined(Shape outer, const Shape& inner) {
+  for (const std::int64_t n : inner) outer.push_back(n);
+  return outer;
+}
+
 void add_products(List& list) {
   for (const auto& [a, b] : std::vector<std::pair<Shape, Shape>>{{{2, 3}, {3, 4}},
                                                                  {{1, 1}, {1, 1}},
@@ -290,6 +301,29 @@ void add_products(List& list) {
     list.add("linear", {x, {2, 3}, {2}}, [](Inputs t) { return linear(t[0], t[1], t[2]); });
     list.add("linear", {x, {2, 3}}, [](Inputs t) { return linear(t[0], t[1]); });
   }
+  // Empty in any place: backward takes all that forward takes.
+  const auto product = [&list](const Shape& a, const Shape& b) {
+    list.add("matmul", {a, b}, [](Inputs x) { return matmul(x[0], x[1]); }, {-1, 1});
+  };
+  const std::pair<Shape, Shape> batches[] = {
+      {{}, {}},   {{2}, {}},    {{0}, {}},     {{}, {0}},     {{2}, {2}},       {{1}, {0}},
+      {{0}, {1}}, {{1, 1}, {}}, {{2, 1}, {3}}, {{2, 1}, {0}}, {{2, 0}, {1, 1}}, {{3}, {2, 1}}};
+  for (const std::int64_t inner : {0, 1, 3}) {
+    for (const std::int64_t n : {0, 2}) {
+      for (const auto& [outer_a, outer_b] : batches) {
+        for (const std::int64_t m : {0, 1, 2}) {
+          product(joined(outer_a, {m, inner}), joined(outer_b, {inner, n}));
+        }
+      }
+      if (inner == 1) continue;
+      for (const Shape& outer :
+           {Shape{}, Shape{0}, Shape{2}, Shape{4, 0}, Shape{0, 2}, Shape{4, 2}, Shape{1, 1}}) {
+        const Shape x = joined(outer, {inner}), w{n, inner};
+        list.add("linear", {x, w, {n}}, [](Inputs t) { return linear(t[0], t[1], t[2]); }, {-1, 1});
+        list.add("linear", {x, w}, [](Inputs t) { return linear(t[0], t[1]); }, {-1, 1});
+      }
+    }
+  }
 }
 
 void add_images(List& list) {
@@ -301,6 +335,9 @@ void add_images(List& list) {
   const Conv convs[] = {
       {"plain", {2, 2, 4, 5}, {3, 2, 3, 2}, {}},
       {"1x1", {1, 3, 2, 2}, {2, 3, 1, 1}, {}},
+      {"one channel", {2, 1, 4, 4}, {8, 1, 3, 3}, {}},
+      {"one pixel", {3, 4, 1, 1}, {2, 4, 1, 1}, {}},
+      {"window of the image's size", {2, 3, 3, 4}, {2, 3, 3, 4}, {}},
       {"stride, padding", {1, 2, 5, 4}, {2, 2, 3, 3}, {.stride = {2, 1}, .padding = {1, 2}}},
       {"dilation", {1, 1, 6, 5}, {2, 1, 2, 3}, {.padding = {0, 1}, .dilation = {2, 2}}},
       {"groups", {2, 4, 3, 3}, {4, 2, 2, 2}, {.groups = 2}},
@@ -316,6 +353,7 @@ void add_images(List& list) {
   // Transposed: w is [C,K/groups,R,S].
   const Conv transposed[] = {
       {"transposed", {2, 2, 3, 3}, {2, 3, 2, 3}, {}},
+      {"transposed, to one channel", {2, 8, 2, 3}, {8, 1, 3, 3}, {}},
       {"transposed, stride, output_padding",
        {1, 2, 3, 2},
        {2, 1, 3, 3},
@@ -371,7 +409,7 @@ void add_images(List& list) {
 }
 
 void add_norms(List& list) {
-  // Training keeps no statistics here: differences call the operation many times.
+  // Training updates no statistics here: finite differences call the operation many times.
   const BatchNormParams training, evaluation{.training = false};
   for (const Shape& shape :
        {Shape{3, 2, 2, 2}, Shape{2, 1, 3, 1}, Shape{4, 3, 1, 1}, Shape{0, 2, 3, 3}}) {
@@ -380,10 +418,11 @@ void add_norms(List& list) {
              [=](Inputs x) { return batch_norm(x[0], x[1], x[2], {}, training); });
     list.add("batch_norm", "training, plain " + to_string(shape), {shape},
              [=](Inputs x) { return batch_norm(x[0], {}, {}, {}, training); });
-    list.add("batch_norm", "evaluation " + to_string(shape), {shape, part, part}, [=](Inputs x) {
-      const RunningStats running{random(part, 7), some(part, DType::f64, 0.5, 2, 8), {}};
-      return batch_norm(x[0], x[1], x[2], running, evaluation);
-    });
+    const auto running = [=](const Tensor& x) {
+      return RunningStats{random(part, 7).to(x.dtype()), some(part, x.dtype(), 0.5, 2, 8), {}};
+    };
+    list.add("batch_norm", "evaluation " + to_string(shape), {shape, part, part},
+             [=](Inputs x) { return batch_norm(x[0], x[1], x[2], running(x[0]), evaluation); });
     for (const double slope : {0.0, 0.2}) {
       const std::string name = ", slope " + std::to_string(slope) + " " + to_string(shape);
       list.add("batch_norm", "training" + name, {shape, part, part}, [=](Inputs x) {
@@ -394,8 +433,7 @@ void add_norms(List& list) {
       });
       list.add("batch_norm", "evaluation, addend" + name, {shape, part, part, shape},
                [=](Inputs x) {
-                 const RunningStats running{random(part, 7), some(part, DType::f64, 0.5, 2, 8), {}};
-                 return batch_norm(x[0], x[1], x[2], running, evaluation,
+                 return batch_norm(x[0], x[1], x[2], running(x[0]), evaluation,
                                    {.add = x[3], .negative_slope = slope});
                });
     }
@@ -420,8 +458,10 @@ void add_losses(List& list) {
     const auto ce = [&](const std::string& variant, const Shape& logits, const Shape& target,
                         const std::vector<double>& classes, CrossEntropyParams params) {
       params.reduction = reduction;
-      list.add("cross_entropy", r + " " + variant, {logits},
-               [=](Inputs x) { return cross_entropy(x[0], indices(classes, target), params); });
+      list.add("cross_entropy", r + " " + variant, {logits}, [=](Inputs x) {
+        const Tensor labels = indices(classes, target);
+        return cross_entropy(x[0], params.label_smoothing > 0 ? with_gaps(labels) : labels, params);
+      });
     };
     ce("", {3, 4}, {3}, {1, 0, 3}, {});
     ce("size 1", {1, 1}, {1}, {0}, {});
@@ -431,12 +471,80 @@ void add_losses(List& list) {
     ce("image", {2, 3, 2, 2}, {2, 2, 2}, {0, 1, 2, 0, 2, 1, -100, 0}, {});
     if (reduction != Reduction::mean) ce("empty", {0, 3}, {0}, {}, {});
 
-    for (const Shape& shape : {Shape{2, 3}, Shape{}, Shape{1}, Shape{0, 2}}) {
+    for (const Shape& shape : {Shape{2, 3}, Shape{2, 3, 4}, Shape{}, Shape{1}, Shape{0, 2}}) {
       if (numel(shape) == 0 && reduction == Reduction::mean) continue;  // 0 / 0
       list.add("mse_loss", r + " " + to_string(shape), {shape, shape},
                [=](Inputs x) { return mse_loss(x[0], x[1], reduction); });
     }
   }
+}
+
+Tensor seen() {
+  return make({1, 0, 1, 1, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1}, {3, 5}, DType::boolean);
+}
+
+void add_composed(List& list) {
+  for (const Shape& shape : {Shape{4, 3}, Shape{1, 3}, Shape{0, 3}}) {
+    const auto one = [&](const char* op, auto f) {
+      list.add(op, to_string(shape), {shape}, [f](Inputs x) { return f(x[0]); });
+    };
+    const auto truth = [] { return make({1, 0, 1}, {3}, DType::boolean); };
+    one("std", [](const Tensor& x) { return x.std({1}); });
+    one("logsumexp", [](const Tensor& x) { return x.logsumexp({1}); });
+    one("masked_fill", [=](const Tensor& x) { return x.masked_fill(truth(), 2); });
+    one("masked_select", [=](const Tensor& x) { return x.masked_select(truth()); });
+    one("repeat", [](const Tensor& x) { return x.repeat({2, 2, 1}); });
+    one("flip", [](const Tensor& x) { return x.flip({0, 1}); });
+    one("roll", [](const Tensor& x) { return x.roll(2, 1); });
+    one("tril", [](const Tensor& x) { return x.tril(); });
+    one("triu", [](const Tensor& x) { return x.triu(1); });
+    one("pad", [](const Tensor& x) { return pad(x, {1, -1, 2, 0}, 3); });
+    one("max", [](const Tensor& x) { return x.max(1).values; });
+    one("min", [](const Tensor& x) { return x.min(1, true).values; });
+    one("clamp", [](const Tensor& x) { return x.clamp(0.1); });
+    one("dot", [](const Tensor& x) { return dot(x.flatten(), x.flatten()); });
+    one("matmul", [](const Tensor& x) { return matmul(x, x.sum({0})); });
+  }
+
+  const auto add = [&](const char* op, const char* variant,
+                       const std::vector<std::vector<Shape>>& inputs, const One& f) {
+    for (const std::vector<Shape>& shapes : inputs) {
+      std::string name = variant;
+      for (const Shape& shape : shapes) name += " " + to_string(shape);
+      list.add(op, name, shapes, f, {-1, 1});
+    }
+  };
+  const auto attend = [](Inputs in, const AttentionOptions& options) {
+    return scaled_dot_product_attention(in[0], in[1], in[2], options);
+  };
+  const char* const attention = "scaled_dot_product_attention";
+  add(attention, "plain",
+      {{{2, 3, 4}, {2, 5, 4}, {2, 5, 2}}, {{1, 1}, {1, 1}, {1, 1}}, {{3, 2}, {0, 2}, {0, 1}}},
+      [=](Inputs in) { return attend(in, {}); });
+  add(attention, "causal", {{{2, 3, 4}, {2, 3, 4}, {2, 3, 1}}},
+      [=](Inputs in) { return attend(in, {.is_causal = true}); });
+  add(attention, "bool", {{{3, 4}, {5, 4}, {5, 2}}, {{2, 3, 4}, {2, 5, 4}, {2, 5, 2}}},
+      [=](Inputs in) { return attend(in, {.attn_mask = seen()}); });
+  add(attention, "added",
+      {{{2, 3, 4}, {2, 5, 4}, {2, 5, 2}, {3, 5}}, {{3, 2}, {4, 2}, {4, 1}, {1, 4}}},
+      [=](Inputs in) { return attend(in, {.attn_mask = in[3]}); });
+  add("attention_with_weights", "", {{{3, 4}, {5, 4}, {5, 2}}}, [](Inputs in) {
+    const auto [y, weights] = attention_with_weights(in[0], in[1], in[2], {.attn_mask = seen()});
+    return weights + y.sum();
+  });
+  for (const char* mode : {"nearest", "bilinear"}) {
+    add("interpolate", mode, {{{2, 1, 3, 2}}, {{1, 1, 1, 1}}, {{0, 1, 2, 2}}}, [=](Inputs in) {
+      return interpolate(in[0], {.size = {4, mode[0] == 'n' ? 3 : 1}, .mode = mode});
+    });
+  }
+  add("group_norm", "", {{{2, 4, 3}, {4}, {4}}, {{2, 4}, {4}, {4}}, {{0, 4, 2}, {4}, {4}}},
+      [](Inputs in) { return group_norm(in[0], 2, in[1], in[2]); });
+  add("normalize", "", {{{3, 4}}, {{1, 1}}, {{0, 2}}}, [](Inputs in) { return normalize(in[0]); });
+  add("normalize", "1", {{{2, 3}}}, [](Inputs in) { return normalize(in[0], 1, 0); });
+  add("normalize", "3", {{{2, 3}}}, [](Inputs in) { return normalize(in[0], 3, -1, 10); });
+  add("conv1d", "",
+      {{{2, 4, 5}, {4, 2, 3}, {4}}, {{1, 4, 1}, {2, 2, 1}, {2}}, {{0, 4, 5}, {4, 2, 3}, {4}}},
+      [](Inputs in) { return conv1d(in[0], in[1], in[2], {.padding = 1, .groups = 2}); });
 }
 
 }  // namespace
@@ -450,6 +558,7 @@ std::vector<OpCase> op_cases() {
   add_images(list);
   add_norms(list);
   add_losses(list);
+  add_composed(list);
   return std::move(list.cases);
 }
 
@@ -467,41 +576,36 @@ const std::set<std::string>& non_differentiable() {
   return names;
 }
 
+namespace {
+
+std::set<std::string> words(const std::string& text) {
+  std::istringstream in(text);
+  return {std::istream_iterator<std::string>(in), {}};
+}
+
+}  // namespace
+
+const std::set<std::string>& composed() {
+  static const std::set<std::string> names = words(
+      "std logsumexp masked_fill masked_select repeat roll tril triu pad dot "
+      "scaled_dot_product_attention attention_with_weights interpolate group_norm normalize "
+      "conv1d");
+  return names;
+}
+
 const std::set<std::string>& not_recorded() {
-  static const std::set<std::string> names = {"unary",
-                                              "binary",
-                                              "compare",
-                                              "reduce",  // generic forms
-                                              "unary_backward",
-                                              "binary_backward",
-                                              "sum_to",
-                                              "embedding_backward",
-                                              "conv2d_backward_data",
-                                              "conv2d_backward_weights",
-                                              "max_pool2d_backward",
-                                              "avg_pool2d_backward",
-                                              "batch_norm_backward",
-                                              "layer_norm_backward",
-                                              "cross_entropy_backward",
-                                              "softmax_backward",
-                                              "mse_loss_backward",
-                                              "length_of",
-                                              "scaled_deviation",  // parts of rules
-                                              "unary_",
-                                              "binary_",
-                                              "add_scaled_",
-                                              "add_from_afar_",
-                                              "mul_",
-                                              "add_",
-                                              "fill_",
-                                              "zero_",
-                                              "copy_",
-                                              "uniform_",
-                                              "normal_",
-                                              "bernoulli_",
-                                              "index_add_",
-                                              "scatter_add_",  // inplace_test has the methods
-                                              "alias"};
+  static const std::set<std::string> names = words(
+      // generic forms
+      "unary binary compare reduce "
+      // parts of rules
+      "unary_backward binary_backward sum_to embedding_backward conv2d_backward_data "
+      "conv2d_backward_weights max_pool2d_backward avg_pool2d_backward batch_norm_backward "
+      "layer_norm_backward cross_entropy_backward softmax_backward mse_loss_backward length_of "
+      "scaled_deviation "
+      // writes; inplace_test tests the methods
+      "unary_ binary_ add_scaled_ add_from_afar_ mul_ add_ fill_ zero_ copy_ uniform_ normal_ "
+      "bernoulli_ index_add_ scatter_add_ "
+      "alias");
   return names;
 }
 

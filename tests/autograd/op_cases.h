@@ -1,4 +1,5 @@
-// One list of what the tape can do: each recorded operation with inputs to check its rule at.
+// The table of all recorded operations, each with inputs: gradcheck_test checks their rules,
+// every_op_test what else holds for every operation.
 #pragma once
 
 #include <functional>
@@ -12,19 +13,23 @@
 namespace weft::testing {
 
 struct OpCase {
-  std::string op;       ///< its name in tensor/ops.h
-  std::string variant;  ///< which shapes and parameters
-  /// On the thread's device, made anew. All are f64, to be differentiated together and one by one.
+  std::string op;       ///< its name in tensor/ops.h or autograd/ops.h
+  std::string variant;  ///< the shapes and parameters
+  /// New tensors on the thread's device. All are f64, to be differentiated together and one by one.
   std::function<std::vector<Tensor>()> inputs;
   std::function<std::vector<Tensor>(std::span<const Tensor>)> f;
+  /// How many of a dtype's tolerances its results may differ from those in f64; 0: not compared.
+  double slack = 1;
 };
 
 std::vector<OpCase> op_cases();
 
 /// Operations whose results have no gradient: booleans, positions.
 const std::set<std::string>& non_differentiable();
-/// What tensor/ops.h declares besides operations to record: generic forms of named ones, what rules
-/// are made of, writes without a tape, handles.
+/// Composed of others: recorded, and not declared in tensor/ops.h.
+const std::set<std::string>& composed();
+/// Other functions of tensor/ops.h: generic forms of named operations, parts of rules, writes
+/// without a tape, handles.
 const std::set<std::string>& not_recorded();
 
 }  // namespace weft::testing

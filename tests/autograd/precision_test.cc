@@ -1,4 +1,4 @@
-// The f32 and bf16 kernels that train, forward and backward, against f64.
+// The f32 and bf16 kernels for training, forward and backward, against f64.
 //
 // A sum of n products, in any order, computed with unit roundoff u, is off by at most
 // gamma(n) sum |a||b|, gamma(n) = n u / (1 - n u). The sum of absolute values is the same
@@ -12,6 +12,7 @@
 
 #include "weft/autograd/autograd.h"
 #include "weft/autograd/ops.h"
+#include "weft/tests/autograd/with_gradients.h"
 #include "weft/tests/device_param.h"
 #include "weft/tests/tensor/tensor_util.h"
 
@@ -27,58 +28,47 @@ using Op = std::function<Tensor(std::span<const Tensor>)>;
 
 struct Case {
   std::string name;
-  std::vector<Tensor> inputs;  // f64, values that bf16 holds
-  std::vector<double> terms;   // how many products make up an element: of y, then of each dL/dinput
+  std::vector<Tensor> inputs;  // f64, with values that bf16 represents exactly
+  std::vector<double> terms;   // number of products in an element: of y, then of each dL/dinput
   Op op;
-  // Where a bf16 kernel rounds on the way: the sum before the bias is added, the running sum of a
-  // gradient that lies in memory as bf16.
+  // Number of intermediate roundings in a bf16 kernel: of the sum before the bias is added, or of
+  // the running sum of a gradient that is stored as bf16.
   int bf16_roundings = 0;
-  // The same of the forward on CUDA: cuDNN adds the bias only in algorithms that may differ from
-  // run to run, so with fixed kernels a second one adds it.
+  // The same for the forward on CUDA: cuDNN adds the bias only in algorithms that may not be
+  // deterministic, so with fixed kernels a second kernel adds it.
   int bf16_roundings_on_cuda = 0;
 };
 
-struct Results {
-  std::vector<Tensor> tensors;  // y, then the gradients
-};
-
-Results run(const Case& c, DType dtype, bool absolute) {
-  std::vector<Tensor> inputs;
-  for (const Tensor& x : c.inputs) {
-    const Tensor value = absolute ? raw::abs(x) : x;
-    inputs.push_back(raw::clone(raw::to(value, dtype)).set_requires_grad());
-  }
-  const Tensor y = c.op(inputs);
-  Tensor gradient = testing::some(y.shape(), DType::bf16, -1, 1, 99);
-  if (absolute) gradient = raw::abs(gradient);
-  gradient = raw::to(gradient, dtype);
-  Results results{{y.detach()}};
-  for (Tensor& g : autograd::grad({&y, 1}, inputs, {&gradient, 1})) {
-    results.tensors.push_back(std::move(g));
-  }
-  return results;
+// y, then the gradients; of the inputs' and the upstream gradient's absolute values if `absolute`.
+std::vector<Tensor> run(const Case& c, DType dtype, bool absolute) {
+  std::vector<Tensor> inputs = c.inputs;
+  if (absolute) std::transform(inputs.begin(), inputs.end(), inputs.begin(), raw::abs);
+  return testing::with_gradients(c.op, inputs, dtype, [=](const Shape& shape) {
+    const Tensor gradient = testing::some(shape, DType::bf16, -1, 1, 99);
+    return absolute ? raw::abs(gradient) : gradient;
+  });
 }
 
-// elementwise false: the bound of the whole tensor for each element, times `slack`. For algorithms
-// that mix elements (Winograd), whose error is no longer that of each sum alone.
+// elementwise false: uses the bound of the whole tensor for each element, times `slack`. For
+// algorithms that mix elements (Winograd): their error does not depend on each sum alone.
 void compare(const Case& c, DType dtype, bool elementwise, double slack) {
-  const Results got = run(c, dtype, false);
-  const Results want = run(c, DType::f64, false);
-  const Results sizes = run(c, DType::f64, true);
-  for (std::size_t k = 0; k < got.tensors.size(); ++k) {
-    ASSERT_EQ(got.tensors[k].dtype(), dtype);
-    ASSERT_EQ(got.tensors[k].shape(), want.tensors[k].shape());
-    const auto a = testing::values_of(got.tensors[k]);
-    const auto b = testing::values_of(want.tensors[k]);
-    const auto size = testing::values_of(sizes.tensors[k]);
-    // Two more operations than terms: bias, and the scale of a mean.
+  const std::vector<Tensor> got = run(c, dtype, false);
+  const std::vector<Tensor> want = run(c, DType::f64, false);
+  const std::vector<Tensor> sizes = run(c, DType::f64, true);
+  for (std::size_t k = 0; k < got.size(); ++k) {
+    ASSERT_EQ(got[k].dtype(), dtype);
+    ASSERT_EQ(got[k].shape(), want[k].shape());
+    const auto a = testing::values_of(got[k]);
+    const auto b = testing::values_of(want[k]);
+    const auto size = testing::values_of(sizes[k]);
+    // Two operations more than terms: the bias, and the scale of a mean.
     const double n = c.terms[k] + 2;
     const double gamma = n * kHalfUlpF32 / (1 - n * kHalfUlpF32);
     const double largest = size.empty() ? 0 : *std::max_element(size.begin(), size.end());
     for (std::size_t i = 0; i < a.size(); ++i) {
       double bound = gamma * (elementwise ? size[i] : slack * largest);
       if (dtype == DType::bf16) {
-        const bool on_cuda = k == 0 && got.tensors[0].device().is_cuda();
+        const bool on_cuda = k == 0 && got[0].device().is_cuda();
         const int roundings = std::max(c.bf16_roundings, on_cuda ? c.bf16_roundings_on_cuda : 0);
         bound = bound * (1 + kHalfUlpBf16) + kHalfUlpBf16 * (std::abs(b[i]) + roundings * size[i]);
       }
@@ -151,6 +141,20 @@ std::vector<Case> cases() {
   return list;
 }
 
+// The values of y, then those of dL/dx; dL/dy is 1 for a scalar.
+std::vector<double> flat_with_gradient(const Tensor& x, DType dtype,
+                                       const std::function<Tensor(const Tensor&)>& f) {
+  const Op op = [&](std::span<const Tensor> in) { return f(in[0]); };
+  const auto upstream = [](const Shape& shape) {
+    return shape.empty() ? ones({}) : testing::some(shape, DType::bf16, 0.5, 2, 99);
+  };
+  std::vector<double> all;
+  for (const Tensor& t : testing::with_gradients(op, {{x}}, dtype, upstream)) {
+    for (const double v : testing::values_of(t)) all.push_back(v);
+  }
+  return all;
+}
+
 class PrecisionTest : public testing::DeviceParam {};
 
 TEST_P(PrecisionTest, F32WithFixedKernels) {
@@ -158,7 +162,8 @@ TEST_P(PrecisionTest, F32WithFixedKernels) {
   for (const Case& c : cases()) compare(c, DType::f32, true, 1);
 }
 
-// Whatever the timing picks. 20 covers the growth of Winograd F(4x4, 3x3)'s transforms.
+// With the kernels that timing selects. 20 covers the growth of errors in Winograd F(4x4, 3x3)'s
+// transforms.
 TEST_P(PrecisionTest, F32WithTimedKernels) {
   for (const Case& c : cases()) compare(c, DType::f32, false, 20);
 }
@@ -174,24 +179,17 @@ TEST_P(PrecisionTest, Bf16) {
   }
 }
 
-// Losses are not sums of products: relative to f64, with the rounding of a handful of operations on
-// values of the size of the largest logit, and of a pairwise sum.
+// Losses are not sums of products: compared with f64, with the rounding errors of a few operations
+// on values as large as the largest logit, and of a pairwise sum.
 TEST_P(PrecisionTest, Losses) {
   const Tensor logits = values({64, 10}, 1) * 8.0;
   const Tensor target = raw::to(raw::mul(raw::abs(values({64}, 2)), 9.0), DType::i64);
-  const auto run_loss = [&](DType dtype, auto loss) {
-    const Tensor x = raw::clone(raw::to(logits, dtype)).set_requires_grad();
-    const Tensor y = loss(x);
-    y.backward();
-    std::vector<double> result = testing::values_of(x.grad());
-    result.push_back(y.template item<double>());
-    return result;
-  };
   const auto check = [&](const char* name, double scale, auto loss) {
-    const auto want = run_loss(DType::f64, loss);
-    const auto got = run_loss(DType::f32, loss);
+    const auto f = [&](const Tensor& x) { return loss(x); };
+    const auto want = flat_with_gradient(logits, DType::f64, f);
+    const auto got = flat_with_gradient(logits, DType::f32, f);
     for (std::size_t i = 0; i < want.size(); ++i) {
-      const double size = i + 1 == want.size() ? scale * 64 : scale;
+      const double size = i == 0 ? scale * 64 : scale;
       EXPECT_NEAR(got[i], want[i], 40 * kHalfUlpF32 * std::max(size, std::abs(want[i])))
           << name << ", element " << i;
     }
@@ -204,7 +202,7 @@ TEST_P(PrecisionTest, Losses) {
   const Tensor other = values({64, 10}, 5);
   check("mse_loss", 1.0 / 64,
         [&](const Tensor& x) { return mse_loss(x, raw::to(other, x.dtype())); });
-  // Weighted sums: gradients of size 1 and logits of size 8.
+  // Weighted sums, so that gradients are about 1 and logits about 8.
   const auto weighted = [&](auto f) {
     return [&, f](const Tensor& x) { return sum(f(x) * raw::to(other, x.dtype())); };
   };
@@ -215,30 +213,18 @@ TEST_P(PrecisionTest, Losses) {
   check("log_sigmoid", 8, weighted([](const Tensor& x) { return log_sigmoid(x); }));
 }
 
-// Normalised values are of size 1, so an element's error is a handful of roundings of values of the
-// size of x / deviation, forward and backward; gradients of weight and bias are sums over n
-// elements in f64, of terms with that error.
+// Normalised values are about 1, so an element's error is that of a few roundings of values of the
+// size of x / deviation, in forward and backward. Gradients of weight and bias are sums in f64 over
+// n elements with this error.
 TEST_P(PrecisionTest, Norms) {
   const Tensor image = values({4, 6, 9, 7}, 1), rows = values({12, 50}, 2);
   const Tensor channels = values({6}, 3), features = values({50}, 4);
-  // between: steps whose result is rounded to be stored, though another one follows.
+  // between: number of intermediate results that are rounded to be stored.
   const auto check = [&](const char* name, const std::vector<Tensor>& inputs, double terms,
                          const Op& op, int between = 0) {
-    const auto results = [&](DType dtype) {
-      std::vector<Tensor> typed;
-      for (const Tensor& x : inputs) {
-        typed.push_back(raw::clone(raw::to(x, dtype)).set_requires_grad());
-      }
-      const Tensor y = op(typed);
-      const Tensor gradient = testing::some(y.shape(), DType::bf16, -1, 1, 99);
-      const Tensor seed = raw::to(gradient, dtype);
-      std::vector<Tensor> all{y.detach()};
-      for (Tensor& g : autograd::grad({&y, 1}, typed, {&seed, 1})) all.push_back(std::move(g));
-      return all;
-    };
-    const std::vector<Tensor> want = results(DType::f64);
+    const std::vector<Tensor> want = testing::with_gradients(op, inputs, DType::f64);
     for (const DType dtype : {DType::f32, DType::bf16}) {
-      const std::vector<Tensor> got = results(dtype);
+      const std::vector<Tensor> got = testing::with_gradients(op, inputs, dtype);
       for (std::size_t k = 0; k < got.size(); ++k) {
         const auto a = testing::values_of(got[k]), b = testing::values_of(want[k]);
         const double stored = dtype == DType::bf16 ? kHalfUlpBf16 : 0;
@@ -265,25 +251,16 @@ TEST_P(PrecisionTest, Norms) {
         [](auto t) { return adaptive_avg_pool2d(t[0], {4, 2}); });
 }
 
-// y and dL/dx, for dL/dy of some numbers, as f64.
-std::vector<double> with_gradient(const Tensor& x, DType dtype,
-                                  const std::function<Tensor(const Tensor&)>& f) {
-  const Tensor leaf = raw::clone(raw::to(x, dtype)).set_requires_grad();
-  const Tensor y = f(leaf);
-  y.backward(raw::to(testing::some(y.shape(), DType::bf16, 0.5, 2, 99), dtype));
-  std::vector<double> all = testing::values_of(y), grad = testing::values_of(leaf.grad());
-  all.insert(all.end(), grad.begin(), grad.end());
-  return all;
-}
-
-// Computed in f64 until it is stored: at most one rounding beside f64's, a few thousandths of it.
+// Computed in f64 until the result is stored: at most one rounding besides f64's own errors, which
+// are a few thousandths of it.
 void expect_one_rounding(const char* name, const Tensor& x,
                          const std::function<Tensor(const Tensor&)>& f) {
   for (const DType dtype : {DType::f32, DType::bf16}) {
     const Tensor held = raw::to(raw::to(x, dtype), DType::f64);  // the same numbers for both
-    const auto want = with_gradient(held, DType::f64, f), got = with_gradient(held, dtype, f);
+    const auto want = flat_with_gradient(held, DType::f64, f);
+    const auto got = flat_with_gradient(held, dtype, f);
     const double half_ulp = dtype == DType::f32 ? kHalfUlpF32 : kHalfUlpBf16;
-    const double least = 0x1p-133;  // bf16's ulp below its normal numbers; f32's is smaller
+    const double least = 0x1p-133;  // bf16's ulp below its normal numbers; that of f32 is smaller
     for (std::size_t i = 0; i < want.size(); ++i) {
       EXPECT_NEAR(got[i], want[i], 1.01 * half_ulp * std::abs(want[i]) + least)
           << name << ", " << dtype << ", element " << i;
@@ -298,7 +275,7 @@ TEST_P(PrecisionTest, SpreadsAndNormsRoundOnce) {
   for (const auto& [mean, size] : places) {
     SCOPED_TRACE(detail::concat("mean ", mean, ", size ", size));
     const Tensor at = raw::add(raw::mul(x, size), mean);
-    // The variance of numbers around 1e30 is no f32, but their standard deviation is.
+    // The variance of numbers around 1e30 does not fit in f32, but their standard deviation does.
     if (size < 1e19 && size > 1e-18) {
       expect_one_rounding("var", at, [](const Tensor& t) { return var(t, {1}); });
       expect_one_rounding("var of all", at, [](const Tensor& t) { return var(t, {}, 0); });
@@ -310,7 +287,7 @@ TEST_P(PrecisionTest, SpreadsAndNormsRoundOnce) {
   }
 }
 
-// Six of each kind at most, so that the product itself stays in f64's range.
+// At most six of each kind, so that the product itself stays in f64's range.
 TEST_P(PrecisionTest, ProductsOfOthersStayInRange) {
   const auto prod_of = [](const Tensor& t) { return prod(t, {1}); };
   expect_one_rounding("prod", make({1e-30, 1e-30, 1e30, 2e30, 3, 1e20, 1e-20, 4}, {2, 4}), prod_of);
@@ -320,7 +297,7 @@ TEST_P(PrecisionTest, ProductsOfOthersStayInRange) {
     prod(leaf).backward();
     return leaf.grad();
   };
-  // The product of the others, also beside infinities and zeros.
+  // The product of the others, also next to infinities and zeros.
   EXPECT_TRUE(testing::near_values(gradient({inf, 2, -3}), {-6, -inf, inf}, 0));
   EXPECT_TRUE(testing::near_values(gradient({-inf, inf, 2}), {inf, -inf, -inf}, 0));
   EXPECT_TRUE(testing::near_values(gradient({0, 2, 3}), {6, 0, 0}, 0));

@@ -1,4 +1,4 @@
-// In which streams a backward runs, on a device that is none: rules here compute nothing.
+// The streams that a backward uses, on a fake device where rules compute nothing.
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -15,13 +15,13 @@ namespace {
 
 const Device kCuda("cuda:0");
 
-// Notes which stream waits for which.
+// Records which stream waits for which.
 class Watched final : public testing::FakeRuntime {
  public:
   Watched() : FakeRuntime(DeviceType::cuda) {}
   std::unique_ptr<Event> new_event(int) override { return std::make_unique<Noted>(*this); }
 
-  using Wait = std::pair<void*, void*>;  // for, and who
+  using Wait = std::pair<void*, void*>;  // the stream that is waited for, and the one that waits
   std::vector<Wait> waits;
 
  private:
@@ -41,7 +41,7 @@ class Watched final : public testing::FakeRuntime {
   };
 };
 
-std::vector<void*> rules;  // the streams they ran in
+std::vector<void*> rules;  // the streams in which the rules ran
 
 Tensor something() { return empty({1}, {DType::f32, kCuda}); }
 
@@ -53,7 +53,7 @@ struct Step : autograd::Function<Step> {
   }
 };
 
-// A rule that runs a backward of its own, into a leaf that it reads.
+// A rule with a backward of its own, into a leaf that it reads.
 struct Nested : autograd::Function<Nested> {
   static Tensor forward(autograd::Context&, const Tensor&) { return something(); }
   static std::vector<Tensor> backward(autograd::Context&, std::span<const Tensor>) {
@@ -85,7 +85,7 @@ class StreamsTest : public ::testing::Test {
   void* handle(int stream) const { return streams[stream].handle; }
 
   static Watched& watched() {
-    static Watched& instance = *new Watched;  // storages give their blocks back to it at the end
+    static Watched& instance = *new Watched;  // never destroyed: storages use it at the end
     return instance;
   }
 
@@ -143,7 +143,7 @@ TEST_F(StreamsTest, LeavesOfANestedBackwardAreTheOutermostCallers) {
       {handle(2), handle(1)},
       {handle(1), handle(0)},
       {handle(0), handle(2)},
-      {handle(2), handle(1)},  // what the rule reads
+      {handle(2), handle(1)},  // the rule reads it
   };
   ASSERT_GE(device.waits.size(), nested.size());
   device.waits.resize(nested.size());

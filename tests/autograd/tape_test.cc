@@ -1,14 +1,16 @@
-// What backward and grad do with the tape.
+// How backward and grad use the tape.
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <fstream>
 #include <functional>
 #include <iterator>
+#include <sstream>
 
 #include "weft/autograd/autograd.h"
 #include "weft/autograd/graph.h"
 #include "weft/autograd/ops.h"
+#include "weft/autograd/tape.h"
 #include "weft/core/trace/trace.h"
 #include "weft/tests/core/expect_error.h"
 #include "weft/tests/tensor/tensor_util.h"
@@ -39,7 +41,7 @@ TEST(TapeTest, ALeafIsItsOwnTape) {
   EXPECT_EQ(x.grad().item<double>(), 1);
 }
 
-// As the variance itself, which is divided by 0; PyTorch's, too.
+// Like the variance itself, which is divided by 0; the same in PyTorch.
 TEST(TapeTest, VarianceOfTooFewValuesHasNoGradient) {
   const Tensor one = leaf(3), two = leaf({1, 2}, {2});
   var(one, {}, 2).backward();
@@ -57,7 +59,7 @@ TEST(TapeTest, SeveralRootsInOneBackward) {
   EXPECT_TENSOR(x.grad(), {2}, {10, 37});
 }
 
-// One root is part of another's history.
+// One root is in the history of another.
 TEST(TapeTest, RootsMayDependOnEachOther) {
   const Tensor x = leaf(2);
   const Tensor y = x * x;
@@ -123,7 +125,7 @@ TEST(TapeTest, GradNamesUnusedInputs) {
                     "input 0 does not require a gradient");
 }
 
-// What does not lead to an input is not computed: the poisoned branch would fail.
+// Branches that do not lead to an input are not computed: the poisoned one would fail.
 TEST(TapeTest, GradComputesOnlyWhatIsAskedFor) {
   const Tensor x = leaf(3), w = leaf(5);
   const Tensor saved_later = exp(w);
@@ -192,7 +194,7 @@ TEST(SavedTest, ASecondBackwardSaysWhatToDo) {
   EXPECT_EQ(x.grad().item<double>(), before);
 }
 
-// As in PyTorch: what saved nothing can be passed again.
+// As in PyTorch: nodes that saved nothing can be used again.
 TEST(SavedTest, NodesWithoutSavedTensorsStayUsable) {
   const Tensor x = leaf(3);
   const Tensor h = x + 1.0;
@@ -216,7 +218,7 @@ TEST(SavedTest, InPlaceChangeIsCaught) {
 
 TEST(SavedTest, OnlyWhatTheRuleNeeds) {
   const Tensor x = make({1, 2}, {2}, DType::f64), w = leaf({3, 4}, {2});
-  const Tensor y = x * w;  // dL/dw = g x: w itself is not needed
+  const Tensor y = x * w;  // dL/dw = g x, so w itself is not needed
   EXPECT_EQ(x.storage()->use_count(), 2u);
   EXPECT_EQ(w.storage()->use_count(), 1u);
   const Tensor s = x + w;
@@ -231,14 +233,14 @@ TEST(SavedTest, OnlyWhatTheRuleNeeds) {
   EXPECT_FALSE(edges[1].empty());
 }
 
-// exp saves its own output: that must not be a cycle.
+// exp saves its own output, which must not make a cycle.
 TEST(SavedTest, NoCycles) {
   intrusive_ptr<Storage> storage;
   {
     const Tensor x = leaf({1, 2}, {2});
     const Tensor y = exp(x);
     const Tensor z = x * y;
-    y.add_(z);  // z's node saved y, y's history now holds z's node
+    y.add_(z);  // z's node has saved y, and y's history now contains z's node
     storage = y.storage();
     EXPECT_GT(storage->use_count(), 2u);
   }
@@ -249,7 +251,7 @@ TEST(SavedTest, ModuleMovedBetweenForwardAndBackward) {
   const Tensor x = leaf({2, 3}, {2});
   const Tensor w = leaf({5, 7}, {2});
   const Tensor y = sum(x * w);
-  // What Module::to does: other memory behind the same handle.
+  // Like Module::to: the same handle gets other memory.
   const Tensor other = make({0, 0}, {2}, DType::f64);
   w.impl()->storage = other.storage();
   y.backward();
@@ -305,7 +307,7 @@ TEST(ReentrantTest, AHookRunsABackwardOfItsOwn) {
   EXPECT_EQ(w.grad().item<double>(), 12);
 }
 
-// The inner backward goes through nodes that the outer one has not reached yet.
+// The inner backward uses nodes that the outer one has not reached yet.
 TEST(ReentrantTest, OverAPartOfTheSameGraph) {
   const Tensor x = leaf(3);
   const Tensor h = x * x;
@@ -356,6 +358,45 @@ TEST(ReachableTest, EachLeafOnce) {
   ASSERT_EQ(leaves.size(), 2u);
   EXPECT_TRUE((leaves[0].same(a) && leaves[1].same(b)) || (leaves[0].same(b) && leaves[1].same(a)));
   EXPECT_TRUE(autograd::reachable_leaves({}).empty());
+}
+
+// --- The tape as text ----------------------------------------------------------------------------
+
+std::string printed(const Tensor& y) {
+  std::ostringstream out;
+  autograd::print(y, out);
+  return out.str();
+}
+
+// w is used twice, and x needs no gradient. mul keeps the operand whose factor is needed: here h
+// and the weight w, which does not count; relu keeps its result, two numbers of f64.
+TEST(PrintedTapeTest, NodesStandOnceInTheOrderOfBackward) {
+  const Tensor w = leaf({1, 2}, {2}), x = make({3, 4}, {2}, DType::f64);
+  Tensor h, y;
+  {
+    const PathScope scope("layer");
+    h = relu(w * x);
+  }
+  y = sum(h * w);
+  const std::string expected =
+      "   0  sum          []               -> 1\n"
+      "   1  mul          [2]  keeps 16 B  -> 2, 4\n"
+      "   2  relu  layer  [2]  keeps 16 B  -> 3\n"
+      "   3  mul   layer  [2]  keeps 16 B  -> 4, -\n"
+      "   4  leaf         [2]\n";
+  EXPECT_EQ(printed(y), expected);
+  const auto nodes = autograd::tape(y);
+  EXPECT_TRUE(nodes[4].leaf.same(w));
+  EXPECT_FALSE(nodes[1].freed);
+  y.backward();
+  EXPECT_TRUE(autograd::tape(y)[1].freed);
+  EXPECT_HAS(printed(y), "[2]  kept 16 B  -> 2, 4\n");
+}
+
+TEST(PrintedTapeTest, OfALeafAndOfNothing) {
+  EXPECT_EQ(printed(leaf(3)), "   0  leaf  []\n");
+  EXPECT_WEFT_ERROR(autograd::tape(make({1}, {}, DType::f64)), InvalidArgument,
+                    "[tape] the tensor requires no gradient");
 }
 
 // --- Long histories ------------------------------------------------------------------------------

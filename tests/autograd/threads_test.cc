@@ -1,4 +1,4 @@
-// Several tapes in several threads, and tapes that cross threads. Run under TSan.
+// Several tapes in several threads, and tapes used by several threads. Also run under TSan.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -43,7 +43,7 @@ TEST(ThreadsTest, TapesOfTheirOwn) {
   });
 }
 
-// Parameters used by several threads at once: nothing is lost.
+// Several threads use parameters at the same time: no gradient is lost.
 TEST(ThreadsTest, OneLeafInManyTapes) {
   const Tensor w = leaf(3);
   std::atomic<int> calls{0};
@@ -55,7 +55,7 @@ TEST(ThreadsTest, OneLeafInManyTapes) {
   EXPECT_EQ(calls, 400);
 }
 
-// A common trunk with retained saved tensors.
+// A common part of the graph whose saved tensors are retained.
 TEST(ThreadsTest, OneGraphWalkedByMany) {
   const Tensor x = leaf(3);
   const Tensor h = square(x) * 2.0;
@@ -82,8 +82,8 @@ TEST(ThreadsTest, RecordedHereRunThereFreedElsewhere) {
   }
 }
 
-// How often a meeting of two threads within nanoseconds is tried. The thread sanitizer sees a race
-// also where they only come close, and each round takes it longer.
+// Number of attempts to let two threads meet within nanoseconds. The thread sanitizer finds a race
+// even if they are only close, and is slower per attempt.
 #if defined(__SANITIZE_THREAD__)
 constexpr int kTries = 1000;
 #elif defined(__has_feature)
@@ -92,7 +92,7 @@ constexpr int kTries = __has_feature(thread_sanitizer) ? 1000 : 20000;
 constexpr int kTries = 20000;
 #endif
 
-// Where two threads meet. They come out of it closer together than out of a std::barrier.
+// A place where two threads meet. They leave it closer together than a std::barrier.
 class Meeting {
  public:
   void arrive_and_wait() {
@@ -106,7 +106,7 @@ class Meeting {
   std::atomic<int> arrived_{0};
 };
 
-// In each round both threads start at once; then `check` runs in one of them.
+// In each round both threads start at the same time; then `check` runs in one of them.
 template <class F, class Check>
 void in_two_threads(int rounds, F f, Check check) {
   Meeting meeting;
@@ -120,9 +120,9 @@ void in_two_threads(int rounds, F f, Check check) {
   });
 }
 
-// Forgotten memory is filled with zeros before a contribution, never after it.
+// Forgotten memory is set to zero before a gradient is added, never after that.
 TEST(ThreadsTest, AGradientAskedForWhileItArrives) {
-  const std::int64_t n = 1 << 16;  // the write takes as long as the other thread needs to ask
+  const std::int64_t n = 1 << 16;  // the write takes long enough for the other thread to read
   const Tensor w = zeros({n}, DType::f64).set_requires_grad();
   const Tensor memory = zeros({n}, DType::f64), ones = ones_like(w);
   autograd::set_grad_storage(w, memory);
@@ -150,7 +150,7 @@ TEST(ThreadsTest, AGradientAskedForWhileItArrives) {
   EXPECT_EQ(lost, 0);
 }
 
-// Gives the gradients that are wanted, and only those; what is in `data` may come in between.
+// Computes only the gradients that are needed; changes of `data` may come in between.
 struct Product : autograd::Function<Product> {
   using Visit = std::function<void()>;
   static Tensor forward(autograd::Context& ctx, const Tensor& a, const Tensor& b,
@@ -189,7 +189,7 @@ bool refused(const Error& error) {
          std::string(error.what()).find("an earlier backward freed") != std::string::npos;
 }
 
-// The second backward comes while the first one's rule is running.
+// The second backward begins while a rule of the first one is running.
 TEST(ThreadsTest, ATapeThatIsInUseForTheLastTime) {
   std::atomic<bool> running{false}, tried{false};
   std::atomic<int> visits{0};
@@ -220,7 +220,8 @@ TEST(ThreadsTest, ATapeThatIsInUseForTheLastTime) {
   EXPECT_EQ(b.grad().item<double>(), 3);
 }
 
-// The last use comes while another one's rule is running: what that needs stays until it is done.
+// The last use begins while another one's rule is running: what that rule needs stays until it is
+// done.
 TEST(ThreadsTest, ATapeEndsWhenItsLastUserLeaves) {
   std::atomic<bool> running{false}, ended{false};
   std::atomic<int> visits{0};
@@ -242,7 +243,7 @@ TEST(ThreadsTest, ATapeEndsWhenItsLastUserLeaves) {
   EXPECT_WEFT_ERROR(y.backward(), InvalidArgument, "an earlier backward freed");
 }
 
-// A rule that failed has not used up its node.
+// A rule that failed leaves its node usable.
 TEST(ThreadsTest, AFailedBackwardLeavesTheTape) {
   int visits = 0;
   const Tensor a = leaf(3), b = leaf(5);
@@ -255,7 +256,7 @@ TEST(ThreadsTest, AFailedBackwardLeavesTheTape) {
   EXPECT_WEFT_ERROR(y.backward(), InvalidArgument, "an earlier backward freed");
 }
 
-// With and without keeping the tape, at any moment: a right result or a refusal.
+// With and without retaining the tape, at any moment: either a correct result or an error.
 TEST(ThreadsTest, OneTapeAtOnce) {
   for (const bool one_retains : {false, true}) {
     Tensor x, y;
@@ -289,7 +290,7 @@ TEST(ThreadsTest, OneTapeAtOnce) {
   }
 }
 
-// What autograd hangs on a tensor comes with its first use, which may be in two threads at once.
+// Autograd's data of a tensor is made at its first use, which may happen in two threads at once.
 TEST(ThreadsTest, FirstUsesAtOnce) {
   Tensor x;
   const auto renew = [&] { x = testing::make({2}, {}, DType::f64); };
@@ -339,7 +340,7 @@ RefCounted* maker_of_operand(const Tensor& y, int operand) {
   return autograd::meta_of(y)->producer->edges()[operand].target();
 }
 
-// Threads that inherit the state of a scope share its converted weights.
+// Threads that inherit a scope's state share its converted weights.
 TEST(ThreadsTest, AutocastConvertsAWeightOnceForAllThreads) {
   const Tensor x = testing::some({2, 3});
   const Tensor w = testing::some({3, 4}).set_requires_grad();
@@ -363,7 +364,7 @@ TEST(ThreadsTest, AutocastConvertsAWeightOnceForAllThreads) {
     autograd::zero_grad(w);
     (y[0].to(DType::f32) + y[1].to(DType::f32)).sum().backward();
     const std::vector<double> both_gradients = testing::values_of(w.grad());
-    // One and the same bf16 values, twice: exact.
+    // Exactly twice the same bf16 values.
     for (std::size_t i = 0; i < once.size(); ++i) EXPECT_EQ(both_gradients[i], 2 * once[i]);
   }
 }

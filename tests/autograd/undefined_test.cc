@@ -1,4 +1,4 @@
-// An operand that is not there is named, and the operation, whichever namespace it was called in.
+// An error about an undefined operand names the operand and the operation, in either namespace.
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -29,7 +29,7 @@ struct List {
   }
 };
 
-// The function in weft::raw, or in both namespaces; its name in messages.
+// A function of weft::raw, or of both namespaces; `op` is its name in messages.
 #define RAW_AS(name, op, operand, ...) \
   list.add(#name, op, operand, [=] { (void)raw::name(__VA_ARGS__); });
 #define RAW(name, operand, ...) RAW_AS(name, #name, operand, __VA_ARGS__)
@@ -39,7 +39,7 @@ struct List {
 
 std::vector<Case> cases() {
   List list;
-  // `u` is the operand that is not there.
+  // `u` is the undefined operand.
   const Tensor u, t = ones({2, 2}), image = ones({1, 2, 4, 4}), channels = ones({2});
   const Tensor index = zeros({2}, DType::i64), truth = ones({2, 2}, DType::boolean);
   const Pool2dParams pool{.kernel = {2, 2}, .stride = {2, 2}};
@@ -112,6 +112,7 @@ std::vector<Case> cases() {
   RAW(contiguous, "x", u)
   RAW(contiguous, "x", u, MemoryFormat::nhwc)
   RAW(clone, "x", u)
+  BOTH(flip, "x", u, Dims{0})
   RAW(to, "x", u, Device())
   RAW(to, "x", u, DType::f64)
   BOTH(cat, "tensor 1", parts)
@@ -189,7 +190,7 @@ TEST(UndefinedOperandTest, IsNamedByEveryOperation) {
   }
 }
 
-// The methods of a Tensor that is not there.
+// Methods of an undefined Tensor.
 TEST(UndefinedOperandTest, MethodsNameThemselves) {
   const Tensor u, t = ones({2});
   const std::string rest = "] this tensor is undefined";

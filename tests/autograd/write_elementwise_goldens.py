@@ -44,8 +44,8 @@ BINARY = {name: getattr(torch, name) for name in (
     "add", "sub", "mul", "div", "pow", "maximum", "minimum", "remainder", "floor_divide")}
 COMPARE = {name: getattr(torch, name) for name in (
     "eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or", "logical_xor")}
-# In f32 and bf16 PyTorch's gelu is NaN at infinity and has three digits at -3.7, and erf of bf16 is 0 up to 1e-10:
-# goldens of these are its results in f64, rounded.
+# In f32 and bf16 PyTorch's gelu is NaN at infinity and has three correct digits at -3.7, and erf of
+# bf16 is 0 up to 1e-10: their goldens are its results in f64, rounded.
 FROM_F64 = ("erf", "gelu")
 WHOLE_UNARY = ("neg", "abs", "sign", "relu", "square", "floor", "ceil", "round", "trunc")
 

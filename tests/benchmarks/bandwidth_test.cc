@@ -49,15 +49,15 @@ TEST(AlphaBeta, FindsTheLineThatPointsLieOn) {
   EXPECT_NEAR(fit->worst_error, 0, 1e-6);
 }
 
-// By hand: of 1 + 1 / beta ... with (0, 10), (0, 20) and a large size far away, alpha minimises
-// (a/10 - 1)^2 + (a/20 - 1)^2, which is at 12.
+// Computed by hand: for (0, 10), (0, 20) and a much larger size, alpha minimises (a/10 - 1)^2 +
+// (a/20 - 1)^2; the minimum is at 12.
 TEST(AlphaBeta, WeighsErrorsByTheTimes) {
   const std::vector<Point> points = {{0, 10}, {0, 20}, {1e6, 1012}};
   const auto fit = fit_alpha_beta(points, 1);
   ASSERT_TRUE(fit);
   EXPECT_NEAR(fit->alpha_us, 12, 1e-6);
   EXPECT_NEAR(fit->gb_per_second, 1, 1e-6);
-  EXPECT_NEAR(fit->worst_error, 0.4, 1e-6);  // 12 for 20
+  EXPECT_NEAR(fit->worst_error, 0.4, 1e-6);  // 12 instead of 20
 }
 
 TEST(AlphaBeta, NeedsTwoSizes) {

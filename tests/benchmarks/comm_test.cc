@@ -1,4 +1,4 @@
-// `./weft bench comm` in a few seconds: that each row is there and its columns fit each other.
+// Runs `./weft bench comm` for a few seconds: each row must exist, with consistent columns.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 
@@ -17,7 +17,7 @@ namespace {
 
 using nlohmann::json;
 
-/// Its exit status; what it prints is in folder/log.
+/// Returns its exit status; its output is in folder/log.
 int bench(const testing::TempFolder& folder, const std::string& arguments) {
   const std::string command = "benchmarks/comm " + arguments + " >" + folder.path("log") + " 2>&1";
   const int status = std::system(command.c_str());
@@ -90,7 +90,7 @@ TEST(BenchComm, OfThreeRanksAndOneBackend) {
   const json rows = json::parse(testing::read_file(out)).at("rows");
   ASSERT_EQ(rows.size(), 2U);
   for (const json& row : rows) expect_columns(row, 3);
-  EXPECT_EQ(rows[0].at("bytes"), 3996);  // what three ranks can share
+  EXPECT_EQ(rows[0].at("bytes"), 3996);  // the largest size that three ranks can divide
   EXPECT_EQ(rows[1].at("count"), 1000);
 }
 

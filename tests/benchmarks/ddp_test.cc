@@ -1,4 +1,4 @@
-// `./weft bench ddp` with tiny nets: that the rows are there, and what --check says.
+// Runs `./weft bench ddp` with tiny nets: the rows must exist; and checks the messages of --check.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 
@@ -17,7 +17,7 @@ using nlohmann::json;
 
 class BenchDdp : public ::testing::Test {
  protected:
-  /// Its exit status; what it prints is log().
+  /// Returns its exit status; its output is log().
   int bench(const std::string& arguments) {
     const std::string command = "benchmarks/ddp --out " + folder_.path("ddp.json") + " " +
                                 arguments + " >" + folder_.path("log") + " 2>&1";
@@ -26,7 +26,7 @@ class BenchDdp : public ::testing::Test {
   }
   json result() { return json::parse(testing::read_file(folder_.path("ddp.json"))); }
   std::string log() { return testing::read_file(folder_.path("log")); }
-  /// A program that answers like a PyTorch rank that takes `ms` for whatever it is asked.
+  /// A program that replies like a PyTorch rank that takes `ms` for every request.
   std::string peer(const std::string& ms) {
     testing::write_file(folder_.path("peer.sh"), R"(
 while read -r request; do
@@ -57,7 +57,7 @@ TEST_F(BenchDdp, ComparesTwoRanksWithOneProcessAndWithThePeer) {
     for (const char* name : {"weft_ms", "single_ms", "peer_ms", "single_ratio", "peer_ratio"}) {
       expect_interval(row.at(name));
     }
-    EXPECT_EQ(row["peer_ms"]["median"], 1e9);  // a step is a block there
+    EXPECT_EQ(row["peer_ms"]["median"], 1e9);  // there a block is one step
     EXPECT_EQ(row.at("steps"), 3);
     EXPECT_EQ(row.at("peer_config"), "fused");
     EXPECT_EQ(row.at("backend"), "shm");
@@ -79,7 +79,7 @@ TEST_F(BenchDdp, ShowsWhatOverlapHides) {
     buckets.push_back(row.at("bucket_bytes").size());
   }
   EXPECT_EQ(rows[0].at("bucket_cap_mb"), 25);
-  EXPECT_EQ(buckets[0], 1U);  // 9.6 MB in all
+  EXPECT_EQ(buckets[0], 1U);  // 9.6 MB together
   EXPECT_GT(buckets[1], 1U);
   EXPECT_GE(buckets[2], buckets[1]);
   EXPECT_TRUE(rows[3].at("bucket_cap_mb").is_null());

@@ -1,4 +1,4 @@
-// What the loader benchmark reads, and what it says of it.
+// The input of the loader benchmark, and its report.
 #include "weft/benchmarks/loader.h"
 
 #include <gtest/gtest.h>
@@ -22,11 +22,11 @@ TEST(LoaderSets, PicturesAreOneRowForEver) {
   const io::Image image = io::parse_jpeg(std::as_bytes(std::span(jpeg)));
   EXPECT_EQ(image.height, 288);
   EXPECT_EQ(image.width, 256);
-  // libjpeg alone does the same work.
+  // libjpeg alone can decode it.
   std::vector<unsigned char> pixels;
   decode_picture(jpeg, pixels);
   EXPECT_EQ(pixels, image.pixels);
-  // The bits per pixel of a photograph, not of a plain surface or of noise.
+  // As many bits per pixel as a photograph, unlike a plain surface or noise.
   const double bits = 8.0 * static_cast<double>(jpeg.size()) / (288 * 256);
   EXPECT_GT(bits, 1);
   EXPECT_LT(bits, 4);
@@ -101,7 +101,7 @@ done
     EXPECT_EQ(row.at("peer_config"), "tensors");
     EXPECT_EQ(row.at("peer_per_second").at("median"), 0.5);
     expect_quartiles(row.at("ratio"));
-    EXPECT_GT(row.at("ratio").at("median").get<double>(), 1);  // weft's rate over the peer's
+    EXPECT_GT(row.at("ratio").at("median").get<double>(), 1);  // weft's rate divided by the peer's
   }
 }
 

@@ -1,4 +1,4 @@
-// What the scaling benchmark says of memory, and its command line.
+// The scaling benchmark's report about memory, and its command line.
 #include "weft/benchmarks/scaling.h"
 
 #include <gtest/gtest.h>
@@ -14,8 +14,8 @@
 namespace weft::bench {
 namespace {
 
-// With the kernels that a rule chooses: the sum by hand is of their layouts. Timing, of slow
-// checked builds above all, may prefer others, which copy or want scratch memory.
+// Uses the kernels that a fixed rule chooses, since the sum by hand is for their layouts. Timing,
+// above all in slow checked builds, may choose others, which copy or need scratch memory.
 double peak(std::int64_t batch) {
   const Scoped deterministic(&ThreadState::deterministic, true);
   return static_cast<double>(autoencoder_cost(batch, 0).peak_bytes);
@@ -29,10 +29,11 @@ TEST(Scaling, TheAutoencodersPeakIsTheSumByHand) {
 }
 
 TEST(Scaling, MemoryIsLinearInTheBatch) {
-  // From 65 on one moment of the step has the peak, and each image adds the same.
+  // From 65 images on the peak is at the same moment of the step, and each image adds the same
+  // memory.
   const double small = peak(72), middle = peak(96), large = peak(144);
   EXPECT_NEAR((large - middle) / (middle - small), 2, 0.02);
-  // Below, another one has it; parameters with their moments are most of it.
+  // Below, the peak is at another moment; parameters and their moments are most of it.
   EXPECT_NEAR((peak(9) - peak(3)) / (peak(3) - peak(1)), 3, 0.1);
   EXPECT_LT(peak(2) - peak(1), 0.02 * peak(1));
 }
@@ -43,12 +44,32 @@ TEST(Scaling, SumByHand) {
   EXPECT_EQ(sum.moments, 2 * sum.parameters);
   EXPECT_LT(sum.gradients, sum.parameters);
   EXPECT_EQ(sum.batch, 32 * 784 * 4);
-  EXPECT_LT(autoencoder_memory(512).gradients, sum.gradients);  // the peak has moved
+  EXPECT_LT(autoencoder_memory(512).gradients, sum.gradients);  // the peak is at another moment
 }
 
 TEST(Scaling, RefusesWhatThereIsNot) {
   EXPECT_WEFT_ERROR(autoencoder_cost(0, 0), InvalidArgument, "batch: got 0");
   EXPECT_WEFT_ERROR(resnet_cost(20, 0), InvalidArgument, "depth: got 20");
+}
+
+TEST(Bench, WorksWithoutAListOfKernelsAreMeasured) {
+  testing::TempFolder folder;
+  const std::string log = folder.path("log"), out = folder.path("out.json");
+  const std::string command =
+      "benchmarks/bench --tiny --pairs 2 --floor --work transformer "
+      "transformer-infer --out " +
+      out + " >" + log + " 2>&1";
+  ASSERT_EQ(std::system(command.c_str()), 0) << testing::read_file(log);
+  const auto result = nlohmann::json::parse(testing::read_file(out));
+  ASSERT_EQ(result["rows"].size(), 2U);
+  for (const auto& row : result["rows"]) {
+    EXPECT_GT(row["weft_ms"]["median"], 0) << row;
+    EXPECT_GT(row["weft_first_ms"], 0) << row;
+    EXPECT_FALSE(row.contains("floor")) << row;
+  }
+  // Without a tape nothing is kept for backward, and there are no moments.
+  EXPECT_LT(2 * result["rows"][1]["weft_peak_bytes"].get<double>(),
+            result["rows"][0]["weft_peak_bytes"].get<double>());
 }
 
 TEST(Bench, WrongFlagsGetOneLine) {

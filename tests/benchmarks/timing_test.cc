@@ -1,4 +1,4 @@
-// Medians with their intervals, and who is measured when.
+// Medians with their intervals, and the order in which sides are measured.
 #include "weft/benchmarks/timing.h"
 
 #include <gtest/gtest.h>
@@ -18,7 +18,7 @@ std::vector<double> numbers(int n) {
   return values;
 }
 
-// Tables of the sign test: with n coins fewer than k heads have a probability of at most 5 %.
+// From tables of the sign test: with n coins, fewer than k heads have a probability of at most 5 %.
 TEST(MedianInterval, LiesBetweenTheOrderStatisticsOfTheSignTest) {
   struct Case {
     int n;
@@ -60,7 +60,7 @@ TEST(Sides, TakeTurnsAndBeginInTurn) {
   std::vector<Side> sides = {side('a', 2), side('b', 3), side('c', 8)};
   alternate(sides, 3);
   EXPECT_EQ(order, "abccbaabc");
-  EXPECT_EQ(sides[1].ms, std::vector<double>(3, 3.0));  // of one step
+  EXPECT_EQ(sides[1].ms, std::vector<double>(3, 3.0));  // per step
   EXPECT_EQ(ratios(sides[2], sides[0]), std::vector<double>(3, 4.0));
 }
 

@@ -1,4 +1,4 @@
-// What every backend promises, with 1 to 5 ranks: results, order, and how it fails.
+// The contract of every backend, with 1 to 5 ranks: results, order, and errors.
 #include "weft/comm/backend/backend.h"
 
 #include <gtest/gtest.h>
@@ -39,7 +39,7 @@ constexpr DType kDTypes[] = {DType::f32, DType::f64, DType::bf16,   DType::i64,
                              DType::i32, DType::u8,  DType::boolean};
 constexpr ReduceOp kOps[] = {ReduceOp::sum, ReduceOp::avg, ReduceOp::product, ReduceOp::min,
                              ReduceOp::max};
-// None; fewer than ranks; more, unevenly divided; enough for the algorithms of big buffers.
+// None; fewer than ranks; more, not divisible; enough for the algorithms of large buffers.
 constexpr std::int64_t kCounts[] = {0, 1, 17, 40'009};
 
 // --- Results -------------------------------------------------------------------------------------
@@ -60,7 +60,7 @@ class EveryBackend : public ::testing::TestWithParam<std::tuple<const char*, int
   BackendMaker make_;
 };
 
-// Small enough to be exact in every dtype, and such that products are no more than 2^n.
+// Small enough to be exact in every dtype; products are at most 2^n.
 Doubles operands(int rank, std::int64_t count, DType dtype, ReduceOp op) {
   Doubles values = values_of(rank, count);
   for (double& value : values) {
@@ -70,7 +70,7 @@ Doubles operands(int rank, std::int64_t count, DType dtype, ReduceOp op) {
   return values;
 }
 
-// Of all ranks' operands.
+// The expected reduction of all ranks' operands.
 Doubles reduced(int n, std::int64_t count, DType dtype, ReduceOp op) {
   Doubles result = operands(0, count, dtype, op);
   for (int r = 1; r < n; ++r) {
@@ -83,7 +83,7 @@ Doubles reduced(int n, std::int64_t count, DType dtype, ReduceOp op) {
   return result;
 }
 
-// A part of each rank's; part r of all of them is `values[r]`.
+// One part per rank; part r of all of them is `values[r]`.
 Doubles joined(int n, std::int64_t count, const std::function<Doubles(int)>& values) {
   Doubles all;
   for (int r = 0; r < n; ++r) {
@@ -205,7 +205,7 @@ TEST_P(EveryBackend, GatherAndScatterAreOfAnyRoot) {
         if (!is_root) continue;
         ASSERT_EQ(whole.doubles(), all);
       }
-      for (int root = 0; root < n(); ++root) {  // root's own part is in the whole already
+      for (int root = 0; root < n(); ++root) {  // root's own part is already in the whole
         Numbers part(values_of(backend.rank(), count), DType::f32);
         const Doubles all = joined(n(), count, [&](int r) { return values_of(r, count); });
         Numbers whole(all, DType::f32);
@@ -233,7 +233,7 @@ TEST_P(EveryBackend, AllToAllTransposes) {
   });
 }
 
-// Whatever the order in which a sum is taken, it is the same one at all ranks; of two it is a + b.
+// A sum may be taken in any order, but it is the same on all ranks; of two numbers it is a + b.
 TEST_P(EveryBackend, AllRanksEndWithTheSameBits) {
   for (const std::int64_t count : {std::int64_t{7}, std::int64_t{1000}, std::int64_t{300'007}}) {
     std::vector<std::vector<float>> operands(n()), results(n());
@@ -267,7 +267,7 @@ TEST_P(EveryBackend, NobodyLeavesABarrierBeforeAllHaveCome) {
 TEST_P(EveryBackend, AnExchangeKeepsTheOrderBetweenTwoRanks) {
   constexpr std::size_t kSizes[] = {3, 0, 100'000, 1, 0, 3, 100'000};
   run([&](Backend& backend) {
-    // Of each rank for each, as many messages as there are sizes, with numbers that all differ.
+    // From each rank to each other one, a message of every size, with numbers that all differ.
     const auto content = [&](int from, int to, std::size_t i) {
       return std::vector<std::byte>(kSizes[i], static_cast<std::byte>((from * 5 + to) * 7 + i));
     };
@@ -367,7 +367,7 @@ TEST_P(FailingRanks, AnotherNumberOfBytesThanIsExpectedIsAnError) {
     run(2, [&, sent = sent, expected = expected](Backend& backend) {
       std::vector<std::byte> bytes(std::max(sent, expected));
       if (backend.rank() == 0) {
-        try {  // it may find out, or that rank 1 has left
+        try {  // it may notice this, or that rank 1 has left
           send(backend, 1, std::span(bytes).first(sent));
         } catch (const Error& error) {
           EXPECT_NE(error.code(), ErrorCode::Timeout) << error.what();
@@ -411,7 +411,8 @@ TEST_P(FailingRanks, WhoWaitsForARankThatLeavesIsToldAtOnce) {
   });
 }
 
-// Who gives up closes its connections with the message half-way, if that takes more than 5 ms.
+// A rank that gives up closes its connections in the middle of the message, if that takes more than
+// 5 ms.
 TEST_P(FailingRanks, WhoIsInTheMiddleOfAMessageIsToldToo) {
   for (const int quitter : {0, 1}) {
     std::vector<std::byte> from(32 << 20), to(32 << 20);
@@ -431,7 +432,7 @@ TEST_P(FailingRanks, WhoIsInTheMiddleOfAMessageIsToldToo) {
   }
 }
 
-// Also behind another rank that is in no hurry.
+// Also while another rank that is waited for is only slow.
 TEST_P(FailingRanks, AnyOfThoseWhoAreWaitedForMayLeave) {
   std::latch over(2);
   run(3, [&](Backend& backend) {
@@ -450,7 +451,7 @@ TEST_P(FailingRanks, AbortWakesWhoWaitsAndItsPeers) {
     std::byte bytes[8];
     if (backend.rank() == 0) {
       const auto aborted = std::async(std::launch::async, [&] {
-        std::this_thread::sleep_for(milliseconds(50));  // so that it waits, most of the time
+        std::this_thread::sleep_for(milliseconds(50));  // so that it usually waits by then
         backend.abort();
       });
       EXPECT_WEFT_ERROR(receive(backend, 1, bytes), Comm, "the group was aborted");

@@ -1,4 +1,4 @@
-// Ranks that keep the others waiting for longer than a timeout, and say so.
+// Ranks that let the others wait longer than a timeout, and report that they are busy.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -24,7 +24,7 @@ using testing::patience;
 
 constexpr milliseconds kTimeout{500};
 
-// f(group) as ranks 0 to n-1, who have met before their operations wait no longer than `timeout`.
+// Runs f(group) as ranks 0 to n-1. They have met before, so only their operations have `timeout`.
 void in_impatient_groups(const std::string& backend, int n, milliseconds timeout,
                          const std::function<void(ProcessGroup&)>& f) {
   const BackendMaker make = [&](const std::shared_ptr<Store>& store, int rank, int size,
@@ -35,7 +35,7 @@ void in_impatient_groups(const std::string& backend, int n, milliseconds timeout
   };
   run_ranks(n,
             [&](ProcessGroup& ranks) {
-              ranks.barrier().wait();  // so that they come together
+              ranks.barrier().wait();  // so that they start together
               ProcessGroup group(make, std::make_shared<PrefixStore>("impatient", ranks.store()),
                                  ranks.rank(), n, {.timeout = timeout});
               f(group);
@@ -43,7 +43,7 @@ void in_impatient_groups(const std::string& backend, int n, milliseconds timeout
             {.timeout = milliseconds(30'000)});
 }
 
-// How often a rank has said that it is busy.
+// How many times ranks have reported that they are busy.
 std::int64_t signs_of(const ProcessGroup& group) { return group.store()->add(kBusyKey, 0); }
 
 bool comes_soon(const std::future<void>& event) {
@@ -150,7 +150,7 @@ TEST(BusyRanksTest, AreNotBusyWhileTheyWaitThemselves) {
       const BusyScope busy("evaluation");
       EXPECT_WEFT_ERROR(work.wait(), Timeout, "(waiting for rank 0, not seen yet)");
     }
-    EXPECT_LT(signs_of(group), 8);  // some before it began
+    EXPECT_LT(signs_of(group), 8);  // some of them before it began
     failed.set_value();
   });
 }

@@ -1,5 +1,5 @@
-// The algorithms of comm/backend/collectives.h: results where the backends' tests do not reach, and
-// the steps and bytes that the header states.
+// The algorithms of comm/backend/collectives.h: results that the backends' tests do not cover, and
+// the numbers of steps and bytes that the header states.
 #include "weft/comm/backend/collectives.h"
 
 #include <gtest/gtest.h>
@@ -20,9 +20,10 @@ using testing::as_ranks;
 using testing::Doubles;
 using testing::Numbers;
 using testing::patience;
+using testing::sum_of_ranks;
 using testing::values_of;
 
-// Counts the exchanges in which something moves.
+// Counts the exchanges in which data moves.
 class Counted final : public Backend {
  public:
   explicit Counted(Backend& backend) : Backend(backend.rank(), backend.size()), backend_(backend) {}
@@ -49,15 +50,6 @@ void run(int n, const std::function<void(Counted&)>& f) {
     Counted counted(backend);
     f(counted);
   });
-}
-
-Doubles sum_of(int n, std::int64_t count) {
-  Doubles sum(count);
-  for (int r = 0; r < n; ++r) {
-    const Doubles values = values_of(r, count);
-    for (std::int64_t i = 0; i < count; ++i) sum[i] += values[i];
-  }
-  return sum;
 }
 
 std::int64_t bytes_of_part(const Buffer& x, int r, int n) {
@@ -88,7 +80,7 @@ TEST(RingAllReduce, SendsTwiceAllPartsButOneInTwoTimesNMinusOneSteps) {
       run(n, [&](Counted& backend) {
         Numbers x(values_of(backend.rank(), count), DType::f32);
         ring_all_reduce(backend, x.buffer(), ReduceOp::sum, patience());
-        ASSERT_EQ(x.doubles(), sum_of(n, count));
+        ASSERT_EQ(x.doubles(), sum_of_ranks(n, count));
         EXPECT_EQ(backend.steps(), 2 * (n - 1));
         const std::int64_t all = 2 * count * 4;
         EXPECT_EQ(backend.traffic().bytes_sent,
@@ -102,14 +94,14 @@ TEST(RingAllReduce, SendsTwiceAllPartsButOneInTwoTimesNMinusOneSteps) {
   }
 }
 
-// Parts of one chunk more at some ranks than at others.
+// Some ranks' parts have one chunk more than others.
 TEST(RingAllReduce, BigPartsGoInChunks) {
   for (const int n : {2, 3}) {
     for (const std::int64_t count : {kChunk * n, kChunk * n + 1, 2 * kChunk * n + n - 1}) {
       run(n, [&](Counted& backend) {
         Numbers x(values_of(backend.rank(), count), DType::f32);
         ring_all_reduce(backend, x.buffer(), ReduceOp::sum, patience());
-        ASSERT_EQ(x.doubles(), sum_of(n, count));
+        ASSERT_EQ(x.doubles(), sum_of_ranks(n, count));
         const std::int64_t chunks = (part_of(x.buffer(), 0, n).count + kChunk - 1) / kChunk;
         EXPECT_EQ(backend.steps(), (n - 1) * (chunks + 1));
       });
@@ -123,7 +115,7 @@ TEST(RingReduceScatter, SendsAllPartsButOne) {
     const Buffer own = part_of(x.buffer(), backend.rank(), 4);
     Numbers y(DType::f32, own.count);
     ring_reduce_scatter(backend, x.buffer(), y.buffer(), ReduceOp::sum, patience());
-    const Doubles sum = sum_of(4, 403);
+    const Doubles sum = sum_of_ranks(4, 403);
     const auto first = sum.begin() + (static_cast<float*>(own.data) - x.as<float>());
     EXPECT_EQ(y.doubles(), Doubles(first, first + own.count));
     EXPECT_EQ(backend.steps(), 3);
@@ -140,7 +132,7 @@ TEST(ChainBroadcast, EachRankButTheLastSendsAllChunksOnce) {
       chain_broadcast(backend, x.buffer(), root, patience());
       ASSERT_EQ(x.doubles(), values_of(root, count));
       EXPECT_EQ(backend.traffic().bytes_sent, backend.rank() == last ? 0 : count * 4);
-      // Rank p of the chain begins p steps later; what it waits for then is not counted.
+      // Rank p of the chain begins p steps later; its waiting until then is not counted.
       const bool between = backend.rank() != root && backend.rank() != last;
       EXPECT_EQ(backend.steps(), n == 1 ? 0 : between ? 6 : 5);
     });
@@ -155,7 +147,7 @@ TEST(ChainReduce, EachRankButRootSendsAllChunksOnce) {
       Numbers x(values_of(backend.rank(), count), DType::f32);
       chain_reduce(backend, x.buffer(), ReduceOp::sum, root, patience());
       if (backend.rank() == root) {
-        ASSERT_EQ(x.doubles(), sum_of(n, count));
+        ASSERT_EQ(x.doubles(), sum_of_ranks(n, count));
       }
       EXPECT_EQ(backend.traffic().bytes_sent, backend.rank() == root ? 0 : count * 4);
       const bool between = backend.rank() != root && backend.rank() != first;
@@ -165,7 +157,7 @@ TEST(ChainReduce, EachRankButRootSendsAllChunksOnce) {
 }
 
 TEST(DirectAllReduce, ReducesInTheOrderOfTheRanksInOneStep) {
-  // 5; with 1e8 and -1e8 first 8.
+  // The result is 5; or 8 if 1e8 and -1e8 come first.
   const std::vector<float> values = {1e8f, 3.0f, -1e8f, 5.0f};
   const float in_order = ((values[0] + values[1]) + values[2]) + values[3];
   run(4, [&](Counted& backend) {

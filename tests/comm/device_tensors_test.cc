@@ -1,5 +1,5 @@
-// Operations on tensors of a device that is made of host memory; those of emulated GPUs are in
-// tests/gpu/comm_test.cc.
+// Operations on tensors of a fake device made of host memory; tests/gpu/comm_test.cc tests them on
+// emulated GPUs.
 #include "weft/comm/group/device_tensors.h"
 
 #include <gtest/gtest.h>
@@ -38,7 +38,7 @@ testing::FakeRuntime& gpus() {
 class DeviceTensorsTest : public ::testing::Test {
  protected:
   DeviceTensorsTest() { register_runtime(DeviceType::cuda, &gpus()); }
-  /// Of the next who asks for one.
+  /// The stream that the next owner would get.
   static void* spare_stream(Device device = kGpu) { return SideStream(device).get().handle; }
 };
 
@@ -128,7 +128,7 @@ TEST_F(DeviceTensorsTest, SideStreamsAreUsedAgain) {
 
 // --- NCCL ----------------------------------------------------------------------------------------
 
-// Threads, in place of the library: the device's memory is the host's.
+// Threads replace the library: the device's memory is the host's.
 std::string problem;
 std::atomic<bool> broken{false};
 std::atomic<int> made{0};
@@ -214,7 +214,7 @@ TEST_F(NcclTest, WhatFailsOnTheDeviceEndsTheGroup) {
               EXPECT_STREQ(group.backend(), "nccl");
               void* const stream = group.rank() == 0 ? spare_stream(gpu_of(group)) : nullptr;
               expect_sum(group);
-              group.barrier().wait();  // it is over on the device, too
+              group.barrier().wait();  // it has also ended on the device
               if (group.rank() == 0) gpus().set_done(stream, false);
               const Work work = group.all_reduce(on(gpu_of(group), {1}, {1}));
               work.wait();
@@ -229,7 +229,7 @@ TEST_F(NcclTest, WhatFailsOnTheDeviceEndsTheGroup) {
             {.cuda = CudaTransport::nccl});
 }
 
-// Operations on a device ask it again and again who has failed.
+// Operations on a device ask repeatedly which rank has failed.
 TEST_F(NcclTest, AStoreThatAnswersSlowlyIsAskedLessOften) {
   constexpr milliseconds kAnswer{50};
   std::atomic<int> asked{0};
@@ -247,7 +247,7 @@ TEST_F(NcclTest, AStoreThatAnswersSlowlyIsAskedLessOften) {
                                  {.cuda = CudaTransport::nccl});
               void* const stream = group.rank() == 0 ? spare_stream(gpu_of(group)) : nullptr;
               expect_sum(group);
-              group.barrier().wait();  // it is over on the device, too
+              group.barrier().wait();  // it has also ended on the device
               if (group.rank() == 0) gpus().set_done(stream, false);
               const auto begin = std::chrono::steady_clock::now();
               const int before = asked;

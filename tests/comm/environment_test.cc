@@ -1,4 +1,4 @@
-// What the environments of the launchers say.
+// How the environments of the launchers are read.
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -35,7 +35,7 @@ Set without(Set set, const std::string& name) {
   return set;
 }
 
-// The file in /tmp, or in `folder`, for a job of this user.
+// The file in /tmp, or in `folder`, for this user's job.
 std::string job_file(const std::string& job, const std::string& folder = "/tmp") {
   return "file://" + folder + "/weft-" + std::to_string(::geteuid()) + "-" + job;
 }

@@ -1,4 +1,4 @@
-// What ranks and launchers leave of the first failure.
+// What ranks and launchers store about the first failure.
 #include "weft/comm/store/failure.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// The file: who may have it, what is left in it by killed writers, and how long it grows.
+// The store file: who may own it, what killed writers leave in it, and how large it gets.
 #include "weft/comm/store/file_store.h"
 
 #include <fcntl.h>
@@ -15,7 +15,6 @@
 #include <filesystem>
 #include <string>
 #include <thread>
-#include <vector>
 
 #include "weft/tests/core/expect_error.h"
 #include "weft/tests/io/files.h"
@@ -120,7 +119,7 @@ TEST_F(FileStoreTest, RemovesNoFileThatCameLater) {
   EXPECT_EQ(second.try_get("key"), std::nullopt);
 }
 
-// A writer that is killed leaves a part of a record, or of the head.
+// A killed writer leaves a part of a record, or of the head.
 TEST_F(FileStoreTest, WhatAKilledWriterLeftIsNotThere) {
   FileStore(path_).set("first", "1");
   const std::string before = testing::read_file(path_);
@@ -203,13 +202,13 @@ TEST_F(FileStoreTest, ALongLogIsRewritten) {
   EXPECT_TRUE(FileStore(path_).get("progress") == filling + "99");
 }
 
-// Values that are still there are not written again and again.
+// Values that are still valid are not rewritten again and again.
 TEST_F(FileStoreTest, ALogOfMuchThatIsNeededGrows) {
   FileStore store(path_);
   const std::string filling(100'000, 'f');
   for (int i = 0; i < 30; ++i) store.set("key " + std::to_string(i), filling);
   EXPECT_GT(std::filesystem::file_size(path_), 30 * filling.size());
-  EXPECT_EQ(testing::read_file(path_)[18], '\1');  // how often it was written from the beginning
+  EXPECT_EQ(testing::read_file(path_)[18], '\1');  // how many times it has been rewritten
 }
 
 TEST_F(FileStoreTest, AFullDiskIsAnErrorAndLosesNothing) {
@@ -230,7 +229,8 @@ TEST_F(FileStoreTest, AFullDiskIsAnErrorAndLosesNothing) {
   EXPECT_EQ(store.get("key"), "second");
 }
 
-// Processes add, one of them is killed again and again: no sum is given twice, nothing is damaged.
+// Processes add numbers, and one of them is killed again and again: no sum is returned twice, and
+// nothing is damaged.
 TEST_F(FileStoreTest, KilledProcessesDoNotHarmTheOthers) {
   constexpr int kAdds = 300;
   const auto start = [&](int adds) {
@@ -249,7 +249,7 @@ TEST_F(FileStoreTest, KilledProcessesDoNotHarmTheOthers) {
   const pid_t working[] = {start(kAdds), start(kAdds)};
   for (int i = 0; i < 10; ++i) {
     const pid_t victim = start(1'000'000);
-    ASSERT_GT(victim, 0);  // -1 would be all processes
+    ASSERT_GT(victim, 0);  // -1 would mean all processes
     std::this_thread::sleep_for(milliseconds(10));
     ::kill(victim, SIGKILL);
     int status = 0;

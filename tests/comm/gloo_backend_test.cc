@@ -1,4 +1,4 @@
-// weft's ring and its backend over Gloo, held against Gloo's own all-reduce.
+// weft's ring and its backend over Gloo, compared with Gloo's own all-reduce.
 #include <gloo/allreduce.h>
 #include <gloo/rendezvous/context.h>
 #include <gloo/rendezvous/hash_store.h>
@@ -23,7 +23,7 @@ using testing::Numbers;
 using testing::patience;
 using testing::values_of;
 
-// Gloo's own, of any dtype: it hands its function numbers of that size.
+// For Gloo's own all-reduce, with any dtype: Gloo calls it with numbers of that size.
 template <class T>
 struct Sum {
   static void of(void* sum, const void* a, const void* b, std::size_t count) {
@@ -34,7 +34,7 @@ struct Sum {
 
 template <class T>
 void gloo_all_reduce(const std::shared_ptr<gloo::Context>& context, const Buffer& x) {
-  // An integer of that size stands for a type that Gloo does not know.
+  // An integer of the same size replaces a type that Gloo does not have.
   using Word = std::conditional_t<std::is_same_v<T, bf16>, std::uint16_t,
                                   std::conditional_t<std::is_same_v<T, bool>, std::uint8_t, T>>;
   gloo::AllreduceOptions options(context);
@@ -67,7 +67,7 @@ TEST_P(AgainstGloo, TheRingGivesTheSameSumsForEveryDtypeAndOddSizes) {
         }
       });
     }
-    backend.barrier(patience());  // Gloo's contexts close hard
+    backend.barrier(patience());  // Gloo's contexts do not close gracefully
   });
 }
 
@@ -79,7 +79,7 @@ INSTANTIATE_TEST_SUITE_P(Backends, AgainstGloo,
                                   std::to_string(std::get<1>(info.param));
                          });
 
-// A program that uses weft keeps its signals as they are.
+// A program that uses weft keeps its own signal settings.
 TEST(GlooBackend, LeavesTheThreadsSignalsAndSchedulingAlone) {
   as_ranks(gloo_backend("127.0.0.1"), 2, [](Backend& backend) {
     backend.barrier(patience());

@@ -1,4 +1,4 @@
-// A store that fails, or is slow, as a test wants it.
+// A store that fails, or is slow, as a test needs it.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace weft::testing {
 
-/// Calls `before` with the key first, which may throw.
+/// First calls `before` with the key, which may throw.
 class HookedStore final : public comm::Store {
  public:
   using Hook = std::function<void(const std::string& key)>;

@@ -41,8 +41,8 @@ InitOptions options(const std::string& init_method, std::optional<int> rank = {}
 
 std::string free_address() { return tcp_url("127.0.0.1", port_of(listen_on("127.0.0.1", 0))); }
 
-// What `rank` of a world of `size` does in a thread that stands for a process; the sum of all
-// ranks' numbers shows that they have met.
+// What `rank` of a world of `size` does in a thread that represents a process. The sum of all
+// ranks' numbers proves that they have met.
 int sum_of_ranks(InitOptions o) {
   const Group group = init_process_group(o);
   EXPECT_EQ(thread_state().rank, group->rank());
@@ -82,7 +82,7 @@ TEST(InitProcessGroup, RanksMeetByTcp) {
   EXPECT_EQ(two.get(), 6);
 }
 
-// Also rank 0, which hosts the store.
+// This includes rank 0, which hosts the store.
 TEST(InitProcessGroup, WhoHasMetMayLeaveAtOnce) {
   for (const std::string backend : {"gloo", "ring", "shm"}) {
     if (!comm::testing::missing_backend(backend).empty()) continue;
@@ -112,7 +112,7 @@ TEST(InitProcessGroup, RankAndWorldSizeMayStandInTheAddress) {
   const TempFolder folder;
   const std::string address = "file://" + folder.path("run");
   auto one = start(options(address + "?rank=1&world_size=2"));
-  // What is given beside it wins.
+  // Options given besides the address win.
   EXPECT_EQ(sum_of_ranks(options(address + "?rank=1&world_size=7", 0, 2)), 3);
   EXPECT_EQ(one.get(), 3);
 }
@@ -125,7 +125,7 @@ TEST(InitProcessGroup, RanksMeetByTheEnvironment) {
   EXPECT_EQ(one.get(), 3);
 }
 
-// weftrun's store stays; the processes meet in it as often as they like.
+// weftrun's store stays, so the processes can meet in it any number of times.
 TEST(InitProcessGroup, RanksMeetInALaunchersStoreWithItsToken) {
   const TcpStoreServer server({.token = "secret"});
   const Environment set({{"WEFT_STORE", "127.0.0.1:" + std::to_string(server.port())},
@@ -142,7 +142,7 @@ TEST(InitProcessGroup, RanksMeetInALaunchersStoreWithItsToken) {
   EXPECT_STREQ(std::getenv("WEFT_STORE_TOKEN"), "secret");
 }
 
-// Its all-reduce is easily told from any other.
+// A backend whose all-reduce is easy to recognise.
 struct Sevens final : BackendOver {
   using BackendOver::BackendOver;
   const char* name() const override { return "sevens"; }
@@ -182,7 +182,7 @@ TEST(InitProcessGroup, TakesABackendOfOnesOwn) {
   both.backend = "ring";
   EXPECT_WEFT_ERROR(init_process_group(both), InvalidArgument,
                     "both a backend, 'ring', and a make_backend");
-  // The others have weft's.
+  // The others use weft's backend.
   const std::string mixed = free_address();
   auto other = std::async(std::launch::async, [&] {
     EXPECT_WEFT_ERROR(init_process_group(options(mixed, 1, 2)), InvalidArgument,
@@ -195,7 +195,7 @@ TEST(InitProcessGroup, TakesABackendOfOnesOwn) {
 TEST(InitProcessGroup, RanksListenWhereTheEnvironmentSays) {
   const TempFolder folder;
   const std::string address = "file://" + folder.path("run");
-  const Environment set(Variables{{"WEFT_LOCAL_ADDR", "192.0.2.1"}});  // is nobody's
+  const Environment set(Variables{{"WEFT_LOCAL_ADDR", "192.0.2.1"}});  // no machine's address
   const auto refused = [&](int rank) {
     EXPECT_WEFT_ERROR(init_process_group(options(address, rank, 2)), Comm,
                       "192.0.2.1: Cannot assign requested address");
@@ -274,7 +274,8 @@ TEST(InitProcessGroup, BeyondLoopbackATokenIsNeeded) {
   }
 }
 
-// Of rank 0, which hosts the store: four for each other rank's connections to it, and one to it.
+// In rank 0, which hosts the store: four for each other rank's connections to the store, and one
+// for a connection to it.
 TEST(InitProcessGroup, TooFewDescriptorsAreAnErrorAtOnce) {
   const weft::testing::FileLimit limit(64);
   EXPECT_WEFT_ERROR(init_process_group(options(free_address(), 0, 101)), Library,

@@ -1,4 +1,4 @@
-// What becomes of operations: their order, their Work, their errors, what logs and traces say.
+// Operations: their order, their Work, their errors, and their logs and traces.
 #include "weft/comm/group/operation_queue.h"
 
 #include <gtest/gtest.h>
@@ -35,6 +35,7 @@
 #include "weft/core/trace/trace.h"
 #include "weft/tensor/creation.h"
 #include "weft/tests/comm/hooked_store.h"
+#include "weft/tests/comm/ranks.h"
 #include "weft/tests/core/expect_error.h"
 #include "weft/tests/core/use_up_threads.h"
 #include "weft/tests/io/files.h"
@@ -51,7 +52,7 @@ using Numbers = std::vector<float>;
 
 Numbers numbers_of(const Tensor& x) { return x.to_vector<float>(); }
 
-// What wait() throws.
+// The error that wait() throws.
 std::optional<Error> error_of(const Work& work) {
   try {
     work.wait();
@@ -63,9 +64,9 @@ std::optional<Error> error_of(const Work& work) {
 
 #define EXPECT_FAILS(work, code, text) EXPECT_WEFT_ERROR((work).wait(), code, text)
 
-// A group of short patience, but not when the ranks meet.
+// A group with a short timeout, but not for the meeting of the ranks.
 ProcessGroup impatient_group(ProcessGroup& ranks, milliseconds timeout) {
-  ranks.barrier().wait();  // so that they come together
+  ranks.barrier().wait();  // so that they start together
   const BackendMaker make = [](const std::shared_ptr<Store>& store, int rank, int size,
                                const Deadline&) {
     return thread_backend()(store, rank, size, Deadline(kOptions.timeout));
@@ -76,30 +77,25 @@ ProcessGroup impatient_group(ProcessGroup& ranks, milliseconds timeout) {
 
 // --- Order and Work ------------------------------------------------------------------------------
 
-TEST(OperationQueueTest, OperationsRunInTheOrderOfTheirCalls) {
-  run_ranks(
-      3,
-      [](ProcessGroup& group) {
-        // Each doubles or triples what the one before it left: no other order gives this.
-        const Tensor chain = full({3}, group.rank() == 0 ? 1 : 0);
-        std::vector<Work> works;
-        std::vector<Tensor> others;
-        works.push_back(group.all_reduce(chain));  // 1
-        works.push_back(group.all_reduce(chain));  // 3
-        for (int i = 0; i < 100; ++i) {
-          others.push_back(full({i}, i));
-          works.push_back(group.all_reduce(others.back()));
-        }
-        works.push_back(group.broadcast(chain, 1));  // 3
-        works.push_back(group.all_reduce(chain));    // 9
-        for (std::size_t i = works.size(); i-- > 0;) works[i].wait();
-        EXPECT_EQ(numbers_of(chain), Numbers(3, 9));
-        for (int i = 0; i < 100; ++i) {
-          EXPECT_EQ(numbers_of(others[static_cast<std::size_t>(i)]),
-                    Numbers(static_cast<std::size_t>(i), static_cast<float>(3 * i)));
-        }
-      },
-      kOptions);
+RANKS_TEST(OperationQueueTest, OperationsRunInTheOrderOfTheirCalls, 3, kOptions) {
+  // Each operation doubles or triples the previous result: no other order gives this one.
+  const Tensor chain = full({3}, group.rank() == 0 ? 1 : 0);
+  std::vector<Work> works;
+  std::vector<Tensor> others;
+  works.push_back(group.all_reduce(chain));  // 1
+  works.push_back(group.all_reduce(chain));  // 3
+  for (int i = 0; i < 100; ++i) {
+    others.push_back(full({i}, i));
+    works.push_back(group.all_reduce(others.back()));
+  }
+  works.push_back(group.broadcast(chain, 1));  // 3
+  works.push_back(group.all_reduce(chain));    // 9
+  for (std::size_t i = works.size(); i-- > 0;) works[i].wait();
+  EXPECT_EQ(numbers_of(chain), Numbers(3, 9));
+  for (int i = 0; i < 100; ++i) {
+    EXPECT_EQ(numbers_of(others[static_cast<std::size_t>(i)]),
+              Numbers(static_cast<std::size_t>(i), static_cast<float>(3 * i)));
+  }
 }
 
 TEST(WorkTest, StandsForAnOperation) {
@@ -137,7 +133,7 @@ TEST(WorkTest, AWaitMayBeWithoutALimit) {
   run_ranks(
       2,
       [](ProcessGroup& group) {
-        if (group.rank() == 1) std::this_thread::sleep_for(milliseconds(20));  // the other waits
+        if (group.rank() == 1) std::this_thread::sleep_for(milliseconds(20));  // rank 0 waits
         group.barrier().wait(milliseconds::max());
       },
       kOptions);
@@ -173,47 +169,37 @@ TEST(WorkTest, SeveralThreadsMayWait) {
       kOptions);
 }
 
-TEST(WorkTest, OutlivesItsGroup) {
-  run_ranks(
-      2,
-      [](ProcessGroup& group) {
-        auto other = group.subgroup({0, 1});
-        const Tensor x = ones({2});
-        const Work done = other->all_reduce(x);
-        done.wait();
-        if (group.rank() == 0) {
-          const Work pending = other->recv(x, 1), queued = other->barrier();
-          other.reset();
-          done.wait();
-          for (const Work& work : {pending, queued}) {
-            EXPECT_FAILS(work, Comm, "the group was destroyed before this was done");
-          }
-        }
-        group.barrier().wait();
-      },
-      kOptions);
+RANKS_TEST(WorkTest, OutlivesItsGroup, 2, kOptions) {
+  auto other = group.subgroup({0, 1});
+  const Tensor x = ones({2});
+  const Work done = other->all_reduce(x);
+  done.wait();
+  if (group.rank() == 0) {
+    const Work pending = other->recv(x, 1), queued = other->barrier();
+    other.reset();
+    done.wait();
+    for (const Work& work : {pending, queued}) {
+      EXPECT_FAILS(work, Comm, "the group was destroyed before this was done");
+    }
+  }
+  group.barrier().wait();
 }
 
-TEST(OperationQueueTest, TrafficIsCounted) {
-  run_ranks(
-      2,
-      [](ProcessGroup& group) {
-        const Tensor x = ones({10});
-        const bool sends = group.rank() == 0;
-        (sends ? group.send(x, 1) : group.recv(x, 0)).wait();
-        // The counters are those of the last operation that is done.
-        const Traffic traffic = group.traffic();
-        EXPECT_EQ(traffic.bytes_sent, sends ? 40 : 0);
-        EXPECT_EQ(traffic.bytes_received, sends ? 0 : 40);
-        EXPECT_EQ(traffic.messages_sent, sends ? 1 : 0);
-      },
-      kOptions);
+RANKS_TEST(OperationQueueTest, TrafficIsCounted, 2, kOptions) {
+  const Tensor x = ones({10});
+  const bool sends = group.rank() == 0;
+  (sends ? group.send(x, 1) : group.recv(x, 0)).wait();
+  // The counters are from the last operation that is done.
+  const Traffic traffic = group.traffic();
+  EXPECT_EQ(traffic.bytes_sent, sends ? 40 : 0);
+  EXPECT_EQ(traffic.bytes_received, sends ? 0 : 40);
+  EXPECT_EQ(traffic.messages_sent, sends ? 1 : 0);
 }
 
 // --- Failures ------------------------------------------------------------------------------------
 
 TEST(OperationQueueTest, TheFirstFailureEndsTheGroup) {
-  std::promise<void> queued;  // both operations of rank 1, before the first can fail
+  std::promise<void> queued;  // both operations of rank 1, before the first one can fail
   run_ranks(
       2,
       [&](ProcessGroup& group) {
@@ -261,10 +247,9 @@ TEST(OperationQueueTest, ATimeoutNamesWhoWasWaitedFor) {
         ASSERT_TRUE(error);
         EXPECT_EQ(error->code(), ErrorCode::Timeout);
         const std::string text = error->what();
-        EXPECT_NE(text.find(" in all_reduce 1 (bucket 2) on rank 0 (waiting for rank 1, not seen "
-                            "yet)"),
-                  std::string::npos)
-            << text;
+        EXPECT_HAS(text,
+                   " in all_reduce 1 (bucket 2) on rank 0 (waiting for rank 1, not seen "
+                   "yet)");
         ASSERT_TRUE(noted);
         EXPECT_EQ(noted->rank, 0);
         EXPECT_TRUE(noted->timed_out);
@@ -273,41 +258,39 @@ TEST(OperationQueueTest, ATimeoutNamesWhoWasWaitedFor) {
       kOptions);
 }
 
-TEST(OperationQueueTest, WhoeverWaitsInVainSaysWhatTheLauncherSaw) {
-  run_ranks(
-      3,
-      [](ProcessGroup& group) {
-        const auto part = group.subgroup({1, 2});
-        group.barrier().wait();
-        if (group.rank() == 2) {
-          note_failure(*group.store(), {2, "killed by signal 9", "all_reduce", 5});
-          return;
-        }
-        EXPECT_FAILS((part ? *part : group).all_reduce(ones({100})), PeerFailed,
-                     "(rank 2 failed first: killed by signal 9 in all_reduce at step 5)");
-      },
-      kOptions);
+RANKS_TEST(OperationQueueTest, WhoeverWaitsInVainSaysWhatTheLauncherSaw, 3, kOptions) {
+  const auto part = group.subgroup({1, 2});
+  group.barrier().wait();
+  if (group.rank() == 2) {
+    note_failure(*group.store(), {2, "killed by signal 9", "all_reduce", 5});
+    return;
+  }
+  EXPECT_FAILS((part ? *part : group).all_reduce(ones({100})), PeerFailed,
+               "(rank 2 failed first: killed by signal 9 in all_reduce at step 5)");
 }
 
-// Without a launcher: the rank that noticed tells the others, which only see that one leave.
-TEST(OperationQueueTest, WhoeverWaitsInVainSaysWhatAnotherRankSaw) {
-  run_ranks(
-      3,
-      [](ProcessGroup& group) {
-        if (group.rank() == 1) return;
-        const Tensor x = ones({3});
-        if (group.rank() == 0) {
-          const auto error = error_of(group.recv(x, 1));
-          ASSERT_TRUE(error);
-          EXPECT_EQ(error->code(), ErrorCode::PeerFailed);
-          EXPECT_TRUE(std::string(error->what()).ends_with(" in recv 1 on rank 0"))
-              << error->what();
-        } else {
-          EXPECT_FAILS(group.recv(x, 0), PeerFailed,
-                       " in recv 1 on rank 2 (rank 0 lost a rank before: [threads] ");
-        }
-      },
-      kOptions);
+// Without a launcher: the rank that noticed the failure tells the others, which only see that this
+// one leaves.
+RANKS_TEST(OperationQueueTest, WhoeverWaitsInVainSaysWhatAnotherRankSaw, 3, kOptions) {
+  if (group.rank() == 1) return;
+  const Tensor x = ones({3});
+  if (group.rank() == 0) {
+    const auto error = error_of(group.recv(x, 1));
+    ASSERT_TRUE(error);
+    EXPECT_EQ(error->code(), ErrorCode::PeerFailed);
+    EXPECT_TRUE(std::string(error->what()).ends_with(" in recv 1 on rank 0")) << error->what();
+  } else {
+    EXPECT_FAILS(group.recv(x, 0), PeerFailed,
+                 " in recv 1 on rank 2 (rank 0 lost a rank before: [threads] ");
+  }
+}
+
+// All ranks that wait learn it, from the one that notices first.
+RANKS_TEST(OperationQueueTest, WhoeverWaitsForARankThatLeftSaysSo, 3, kOptions) {
+  group.barrier().wait();
+  if (group.rank() == 1) return;
+  EXPECT_FAILS(group.all_reduce(ones({3})), PeerFailed,
+               "(rank 1 left the group after barrier 1; all ranks must make the same calls)");
 }
 
 TEST(OperationQueueTest, SubgroupsCallRanksByTheirNumbersInTheRun) {
@@ -331,38 +314,28 @@ TEST(OperationQueueTest, SubgroupsCallRanksByTheirNumbersInTheRun) {
       kOptions);
 }
 
-TEST(OperationQueueTest, AbortEndsAllAtOnce) {
-  run_ranks(
-      2,
-      [](ProcessGroup& group) {
-        const Tensor x = ones({3});
-        if (group.rank() == 1) {
-          EXPECT_FAILS(group.recv(x, 0), PeerFailed, "rank 0");
-          return;
-        }
-        const Work running = group.recv(x, 1), queued = group.all_reduce(x);
-        std::thread([&] { group.abort(); }).join();
-        EXPECT_FAILS(running, Comm, "the group was aborted");
-        EXPECT_FAILS(queued, Comm, " in rank 0");
-        EXPECT_WEFT_ERROR(static_cast<void>(group.all_reduce(x)), Comm, "the group was aborted");
-        group.abort();
-      },
-      kOptions);
+RANKS_TEST(OperationQueueTest, AbortEndsAllAtOnce, 2, kOptions) {
+  const Tensor x = ones({3});
+  if (group.rank() == 1) {
+    EXPECT_FAILS(group.recv(x, 0), PeerFailed, "rank 0");
+    return;
+  }
+  const Work running = group.recv(x, 1), queued = group.all_reduce(x);
+  std::thread([&] { group.abort(); }).join();
+  EXPECT_FAILS(running, Comm, "the group was aborted");
+  EXPECT_FAILS(queued, Comm, " in rank 0");
+  EXPECT_WEFT_ERROR(static_cast<void>(group.all_reduce(x)), Comm, "the group was aborted");
+  group.abort();
 }
 
-TEST(OperationQueueTest, AbortBeforeAnythingRan) {
-  run_ranks(
-      2,
-      [](ProcessGroup& group) {
-        group.abort();
-        EXPECT_WEFT_ERROR(static_cast<void>(group.barrier()), Comm, "the group was aborted");
-      },
-      kOptions);
+RANKS_TEST(OperationQueueTest, AbortBeforeAnythingRan, 2, kOptions) {
+  group.abort();
+  EXPECT_WEFT_ERROR(static_cast<void>(group.barrier()), Comm, "the group was aborted");
 }
 
 // --- Threads and processes -----------------------------------------------------------------------
 
-// Where an operation runs, of which the other ranks need not know.
+// Records where an operation runs; the other ranks are not needed.
 class Looking final : public Backend {
  public:
   Looking(int rank, int size, std::function<void()> look)
@@ -371,7 +344,7 @@ class Looking final : public Backend {
   void exchange(std::span<const Outgoing>, std::span<const Incoming>, const Deadline&) override {
     look_();
   }
-  void barrier(const Deadline&) override {}  // of the meeting, in the caller's thread
+  void barrier(const Deadline&) override {}  // for the meeting, in the caller's thread
   void abort() noexcept override {}
 
  private:
@@ -409,7 +382,7 @@ TEST(OperationQueueTest, OperationsRunAsTheirCallerInAThreadOfTheirOwn) {
   const Scoped generators(&ThreadState::generators, &default_generators());
   Work work;
   {
-    const std::string name = "block";  // gone before the operation runs
+    const std::string name = "block";  // destroyed before the operation runs
     const PathScope path(name.c_str());
     work = group.send(ones({3}), 1);
   }
@@ -418,11 +391,12 @@ TEST(OperationQueueTest, OperationsRunAsTheirCallerInAThreadOfTheirOwn) {
 }
 
 TEST(OperationQueueTest, AChildOfForkIsToldAndCleansUp) {
-  if (testing::kSanitizedThreads) GTEST_SKIP() << "not under a sanitizer";
+  if (weft::testing::kSanitized) GTEST_SKIP() << "not under a sanitizer";
   run_ranks(
       2,
       [](ProcessGroup& threads) {
-        // A backend whose connections a child shares: what it did to them the parent would feel.
+        // A child shares this backend's connections: the parent would notice what the child does to
+        // them.
         auto group = std::make_unique<ProcessGroup>(
             ring_backend("127.0.0.1"), std::make_shared<PrefixStore>("ring", threads.store()),
             threads.rank(), 2, kOptions);
@@ -459,7 +433,7 @@ TEST(OperationQueueTest, AChildOfForkIsToldAndCleansUp) {
 }
 
 TEST(OperationQueueDeathTest, NoThreadToBeHadIsAnError) {
-  if (testing::kSanitizedThreads) GTEST_SKIP() << "not under a sanitizer";
+  if (weft::testing::kSanitized) GTEST_SKIP() << "not under a sanitizer";
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   const auto run = [] {
     alarm(60);
@@ -468,7 +442,7 @@ TEST(OperationQueueDeathTest, NoThreadToBeHadIsAnError) {
         group.barrier().wait();
         return;
       }
-      testing::use_up_threads();
+      weft::testing::use_up_threads();
       try {
         group.barrier().wait();
       } catch (const Error& error) {
@@ -505,7 +479,7 @@ class Lines final : public LogSink {
 std::vector<std::string> lines_of_slow_rank_0(
     const std::function<Work(ProcessGroup&)>& rank_0,
     const std::function<Work(ProcessGroup&)>& rank_1,
-    const testing::HookedStore::Hook& store_fails = [](const std::string&) {}) {
+    const weft::testing::HookedStore::Hook& store_fails = [](const std::string&) {}) {
   constexpr ProcessGroupOptions slow{.timeout = milliseconds(30'000), .slow = milliseconds(20)};
   Lines log;
   run_ranks(
@@ -513,8 +487,8 @@ std::vector<std::string> lines_of_slow_rank_0(
       [&](ProcessGroup& ranks) {
         const auto store = std::make_shared<PrefixStore>("slow", ranks.store());
         ProcessGroup group(thread_backend(),
-                           std::make_shared<testing::HookedStore>(store, store_fails), ranks.rank(),
-                           2, slow);
+                           std::make_shared<weft::testing::HookedStore>(store, store_fails),
+                           ranks.rank(), 2, slow);
         if (group.rank() == 0) {
           Work work;
           {
@@ -547,7 +521,7 @@ TEST(OperationQueueTest, ALongWaitIsToldWithoutTheStoreToo) {
   for (const std::string failing : {"progress/1", "progress/"}) {  // of one call; of all
     EXPECT_EQ(lines_of_slow_rank_0(call, call,
                                    [&](const std::string& key) {
-                                     if (key.starts_with(failing)) testing::store_times_out();
+                                     if (key.starts_with(failing)) weft::testing::store_times_out();
                                    }),
               std::vector<std::string>{"all_reduce 1: waiting for 20 ms"});
   }
@@ -570,7 +544,7 @@ TEST(OperationQueueTest, RanksTellHowFarTheyAre) {
               group.all_reduce(ones({3})).wait();
               const Deadline deadline(milliseconds(30'000));
               std::string seen;
-              // The other rank may have told of the barrier first.
+              // The other rank may have reported the barrier first.
               while (!seen.starts_with("2 ") && !deadline.passed()) {
                 std::this_thread::sleep_for(milliseconds(1));
                 seen = group.store()->get("progress/" + std::to_string(1 - group.rank()), deadline);
@@ -593,11 +567,11 @@ TEST(OperationQueueTest, RanksTellHowFarTheyAreOnceTheStoreAnswers) {
           if (key != own || times == 0) return;
           --times;
           ++failed;
-          testing::store_times_out();
+          weft::testing::store_times_out();
         };
-        ProcessGroup group(thread_backend(), std::make_shared<testing::HookedStore>(store, fails),
-                           ranks.rank(), 2,
-                           {.timeout = milliseconds(30'000), .slow = milliseconds(20)});
+        ProcessGroup group(thread_backend(),
+                           std::make_shared<weft::testing::HookedStore>(store, fails), ranks.rank(),
+                           2, {.timeout = milliseconds(30'000), .slow = milliseconds(20)});
         group.barrier().wait();
         EXPECT_EQ(store->get(own, Deadline(kOptions.timeout)), "1 barrier 1");
       },
@@ -629,11 +603,11 @@ TEST(OperationQueueTest, SpansShowOperationsWithTagAndBytes) {
         },
         kOptions);
   }
-  const testing::TempFolder folder;
+  const weft::testing::TempFolder folder;
   tracer.write(folder.path("trace.json"));
   const json trace = json::parse(std::ifstream(folder.path("trace.json")));
   std::map<std::pair<int, int>, std::string> rows;
-  std::map<int, std::vector<json>> spans;  // by rank
+  std::map<int, std::vector<json>> spans;  // per rank
   for (const json& event : trace["traceEvents"]) {
     if (event["name"] == "thread_name") {
       rows[{event["pid"], event["tid"]}] = event["args"]["name"];

@@ -1,5 +1,5 @@
-// Ranks that are processes, one of which is killed or stopped while they reduce. This program is
-// the ranks, too: started with arguments it is one of them.
+// Ranks that are processes; one of them is killed or stopped while they reduce. This program is
+// also the ranks: with arguments it runs as one of them.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <poll.h>
@@ -10,7 +10,6 @@
 #include <chrono>
 #include <csignal>
 #include <cstdio>
-#include <cstdlib>
 #include <memory>
 #include <string>
 #include <tuple>
@@ -18,6 +17,7 @@
 
 #include "weft/comm/store/tcp_store.h"
 #include "weft/tests/comm/ranks.h"
+#include "weft/tests/core/expect_error.h"
 
 extern char** environ;
 
@@ -31,7 +31,7 @@ using testing::patience;
 
 // --- A rank --------------------------------------------------------------------------------------
 
-// Reduces for ever, and says how that ended.
+// Reduces for ever, and prints how that ended.
 int be_a_rank(const std::vector<std::string>& arguments) {
   const std::string name = arguments[0];
   const int rank = std::stoi(arguments[1]), size = std::stoi(arguments[2]);
@@ -84,12 +84,12 @@ class Process {
   Process(const Process&) = delete;
   Process& operator=(const Process&) = delete;
 
-  // Where none was started, not to this test's own group, which is what kill() takes 0 for.
+  // Does nothing if there is no process: kill() takes 0 for this test's own group.
   void signal(int number) const {
     if (pid_ > 0) kill(pid_, number);
   }
 
-  // What it has said when it ends, which it does by itself and in good order.
+  // Its output when it ends, which it must do by itself and normally.
   std::string end(Clock::time_point deadline) {
     std::string said;
     for (;;) {
@@ -122,7 +122,7 @@ class PeerDeath : public ::testing::TestWithParam<std::tuple<const char*, int>> 
     if (!missing.empty()) GTEST_SKIP() << missing;
   }
 
-  // Ranks that have begun to reduce.
+  // Starts ranks, and returns when they have begun to reduce.
   std::vector<std::unique_ptr<Process>> start(milliseconds timeout) {
     const int size = std::get<1>(GetParam());
     server_ = std::make_unique<TcpStoreServer>(TcpStoreServer::Options{});
@@ -151,9 +151,9 @@ TEST_P(PeerDeath, AKilledRankIsNoticedLongBeforeTheTimeout) {
       if (r == 1) continue;
       const std::string end = ranks[r]->end(killed + seconds(5));
       EXPECT_EQ(end.rfind("PeerFailed: ", 0), 0u) << end;
-      EXPECT_NE(end.find(" closed its connection"), std::string::npos) << end;
-      EXPECT_EQ(end.find("status"), std::string::npos) << end;  // SIGPIPE would be one
-      EXPECT_EQ(end.find("goes on"), std::string::npos) << end;
+      EXPECT_HAS(end, " closed its connection");
+      EXPECT_LACKS(end, "status");  // SIGPIPE would give one
+      EXPECT_LACKS(end, "goes on");
     }
   }
 }
@@ -166,10 +166,10 @@ TEST_P(PeerDeath, AStoppedRankIsATimeoutThatNamesIt) {
   for (std::size_t r = 0; r < ranks.size(); ++r) {
     if (r == 1) continue;
     const std::string end = ranks[r]->end(stopped + seconds(10));
-    // Who gives up first leaves, which the others then notice.
+    // The rank that gives up first leaves, which the others then notice.
     EXPECT_TRUE(end.rfind("Timeout: ", 0) == 0 || end.rfind("PeerFailed: ", 0) == 0) << end;
-    EXPECT_EQ(end.find("status"), std::string::npos) << end;
-    EXPECT_EQ(end.find("goes on"), std::string::npos) << end;
+    EXPECT_LACKS(end, "status");
+    EXPECT_LACKS(end, "goes on");
     named = named || end.find("rank 1 has ") != std::string::npos;
   }
   EXPECT_TRUE(named);

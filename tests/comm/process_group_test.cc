@@ -1,4 +1,4 @@
-// What ProcessGroup's operations do to tensors, and what they refuse.
+// The effects of ProcessGroup's operations on tensors, and what they refuse.
 #include "weft/comm/group/process_group.h"
 
 #include <gtest/gtest.h>
@@ -49,16 +49,12 @@ class Devices : public ::testing::Environment {
 };
 const auto* const environment = ::testing::AddGlobalTestEnvironment(new Devices);
 
-using Numbers = std::vector<double>;
+using Numbers = testing::Doubles;
 
 Numbers numbers_of(const Tensor& x) { return x.to_vector<double>(); }
 
-// Of rank r, different for each rank and place, and small.
-Numbers numbers(int rank, std::int64_t count) {
-  Numbers all;
-  for (std::int64_t i = 0; i < count; ++i) all.push_back(static_cast<double>((i * 7 + rank) % 11));
-  return all;
-}
+// Without the first one, which is 0 for every rank.
+Numbers numbers(int rank, std::int64_t count) { return testing::values_of(rank, count, 1); }
 
 Tensor as_tensor(const Numbers& values, const Shape& shape, DType dtype) {
   return raw::to(from_vector(values, shape), dtype);
@@ -74,7 +70,7 @@ Shape stacked(const Shape& shape, int size) {
 
 class EveryOperation : public ::testing::TestWithParam<std::tuple<std::string, int>> {
  protected:
-  // f(group, dtype, shape) for each combination.
+  // Calls f(group, dtype, shape) for each combination.
   template <class F>
   void for_each(F&& f) {
     const auto& [backend, n] = GetParam();
@@ -111,13 +107,7 @@ Numbers reduced(ReduceOp op, int n, std::int64_t count) {
   for (int r = 1; r < n; ++r) {
     const Numbers other = numbers(r, count);
     for (std::size_t i = 0; i < result.size(); ++i) {
-      switch (op) {
-        case ReduceOp::sum:
-        case ReduceOp::avg: result[i] += other[i]; break;
-        case ReduceOp::product: result[i] *= other[i]; break;
-        case ReduceOp::min: result[i] = std::min(result[i], other[i]); break;
-        case ReduceOp::max: result[i] = std::max(result[i], other[i]); break;
-      }
+      result[i] = testing::combine(result[i], other[i], DType::f32, op);
     }
   }
   if (op == ReduceOp::avg) {
@@ -126,7 +116,7 @@ Numbers reduced(ReduceOp op, int n, std::int64_t count) {
   return result;
 }
 
-// To the precision of f32: thirds are none of its numbers.
+// With the precision of f32: it cannot represent thirds.
 void expect_near(const Numbers& got, const Numbers& expected) {
   ASSERT_EQ(got.size(), expected.size());
   for (std::size_t i = 0; i < got.size(); ++i) EXPECT_FLOAT_EQ(got[i], expected[i]) << "at " << i;
@@ -189,7 +179,7 @@ TEST_P(EveryOperation, ScatteringGivesEachRankItsPart) {
       group.scatter(y, group.rank() == root ? x : Tensor(), root).wait();
       EXPECT_EQ(numbers_of(y), numbers(group.rank(), numel(shape)));
     }
-    // Every rank has n times the stacked numbers, as all ranks bring the same ones.
+    // Every rank has n times the stacked numbers, because all ranks bring the same ones.
     const Tensor x = as_tensor(of_all_ranks(n, numel(shape)), stacked(shape, n), dtype);
     group.reduce_scatter(y, x).wait();
     Numbers expected = numbers(group.rank(), numel(shape));
@@ -224,7 +214,7 @@ TEST_P(EveryOperation, MessagesGoRoundTheRing) {
     const int next = (rank + 1) % n, previous = (rank + n - 1) % n;
     const Tensor mine = as_tensor(numbers(rank, numel(shape)), shape, dtype);
     const Tensor other = zeros(shape, dtype);
-    // Who sends first and who receives first must differ somewhere in the ring.
+    // Somewhere in the ring one rank must send first and the next one receive first.
     if (rank == 0) {
       group.send(mine, next).wait();
       group.recv(other, previous).wait();
@@ -286,93 +276,68 @@ TEST_P(EveryOperation, BarriersLetNobodyThroughEarly) {
 
 // --- Tensors -------------------------------------------------------------------------------------
 
-TEST(ProcessGroupTest, DimensionOrderIsKeptInPlace) {
-  run_ranks(
-      3,
-      [](ProcessGroup& group) {
-        const Shape shape{2, 3, 4, 5};
-        const Tensor plain = as_tensor(numbers(group.rank(), numel(shape)), shape, DType::f32);
-        const Tensor x = raw::contiguous(plain, MemoryFormat::nhwc);
-        ASSERT_FALSE(x.is_contiguous());
-        group.all_reduce(x).wait();
-        EXPECT_EQ(numbers_of(x), reduced(ReduceOp::sum, 3, numel(shape)));
-      },
-      kOptions);
+RANKS_TEST(ProcessGroupTest, DimensionOrderIsKeptInPlace, 3, kOptions) {
+  const Shape shape{2, 3, 4, 5};
+  const Tensor plain = as_tensor(numbers(group.rank(), numel(shape)), shape, DType::f32);
+  const Tensor x = raw::contiguous(plain, MemoryFormat::nhwc);
+  ASSERT_FALSE(x.is_contiguous());
+  group.all_reduce(x).wait();
+  EXPECT_EQ(numbers_of(x), reduced(ReduceOp::sum, 3, numel(shape)));
 }
 
-TEST(ProcessGroupTest, PartsOfAResultAreRowMajorWhateverTheyComeFrom) {
-  run_ranks(
-      2,
-      [](ProcessGroup& group) {
-        const Shape shape{2, 3, 4, 5};
-        const Tensor plain = as_tensor(numbers(group.rank(), numel(shape)), shape, DType::f32);
-        const Tensor y = zeros(stacked(shape, 2));
-        group.all_gather(y, raw::contiguous(plain, MemoryFormat::nhwc)).wait();
-        EXPECT_EQ(numbers_of(y), of_all_ranks(2, numel(shape)));
-      },
-      kOptions);
+RANKS_TEST(ProcessGroupTest, PartsOfAResultAreRowMajorWhateverTheyComeFrom, 2, kOptions) {
+  const Shape shape{2, 3, 4, 5};
+  const Tensor plain = as_tensor(numbers(group.rank(), numel(shape)), shape, DType::f32);
+  const Tensor y = zeros(stacked(shape, 2));
+  group.all_gather(y, raw::contiguous(plain, MemoryFormat::nhwc)).wait();
+  EXPECT_EQ(numbers_of(y), of_all_ranks(2, numel(shape)));
 }
 
-TEST(ProcessGroupTest, VirtualDevicesAreServed) {
-  run_ranks(
-      2,
-      [](ProcessGroup& group) {
-        const Tensor x = full({3}, group.rank() + 1, Device("cpu:1"));
-        group.all_reduce(x).wait();
-        EXPECT_EQ(numbers_of(x), Numbers(3, 3));
-        EXPECT_EQ(x.device(), Device("cpu:1"));
-      },
-      kOptions);
+RANKS_TEST(ProcessGroupTest, VirtualDevicesAreServed, 2, kOptions) {
+  const Tensor x = full({3}, group.rank() + 1, Device("cpu:1"));
+  group.all_reduce(x).wait();
+  EXPECT_EQ(numbers_of(x), Numbers(3, 3));
+  EXPECT_EQ(x.device(), Device("cpu:1"));
 }
 
-TEST(ProcessGroupTest, TensorsLiveUntilTheWorkIsDoneAndNoLonger) {
-  run_ranks(
-      2,
-      [](ProcessGroup& group) {
-        const Tensor kept = ones({4});
-        for (int i = 0; i < 100; ++i) {
-          group.all_reduce(kept).wait();
-          EXPECT_EQ(kept.impl()->use_count(), 1u);
-        }
-        Work work = group.all_reduce(ones({100'000}));  // the group has the only handle
-        work.wait();
-      },
-      kOptions);
+RANKS_TEST(ProcessGroupTest, TensorsLiveUntilTheWorkIsDoneAndNoLonger, 2, kOptions) {
+  const Tensor kept = ones({4});
+  for (int i = 0; i < 100; ++i) {
+    group.all_reduce(kept).wait();
+    EXPECT_EQ(kept.impl()->use_count(), 1u);
+  }
+  Work work = group.all_reduce(ones({100'000}));  // the group has the only handle
+  work.wait();
 }
 
-// Autograd would not notice otherwise that a saved tensor was changed.
-TEST(ProcessGroupTest, WhatIsWrittenCountsAsChanged) {
-  run_ranks(
-      2,
-      [](ProcessGroup& group) {
-        const bool root = group.rank() == 0;
-        const Tensor x = ones({3}), y = ones({3}), all = ones({2, 3});
-        const auto changes = [](const Tensor& tensor, auto&& f) {
-          const auto before = tensor.storage()->version();
-          f().wait();
-          return tensor.storage()->version() != before;
-        };
-        EXPECT_TRUE(changes(x, [&] { return group.all_reduce(x); }));
-        EXPECT_TRUE(changes(x, [&] { return group.reduce(x, 0); }));
-        EXPECT_EQ(changes(x, [&] { return group.broadcast(x, 0); }), !root);
-        EXPECT_TRUE(changes(all, [&] { return group.all_gather(all, x); }));
-        EXPECT_FALSE(changes(x, [&] { return group.all_gather(all, x); }));
-        EXPECT_EQ(changes(all, [&] { return group.gather(all, x, 0); }), root);
-        EXPECT_TRUE(changes(y, [&] { return group.scatter(y, all, 0); }));
-        EXPECT_FALSE(changes(all, [&] { return group.scatter(y, all, 0); }));
-        EXPECT_TRUE(changes(y, [&] { return group.reduce_scatter(y, all); }));
-        EXPECT_TRUE(changes(all, [&] { return group.reduce_scatter(y, all); }));
-        EXPECT_TRUE(changes(all, [&] { return group.all_to_all(all, ones({2, 3})); }));
-        EXPECT_EQ(changes(x, [&] { return root ? group.send(x, 1) : group.recv(x, 0); }), !root);
-      },
-      kOptions);
+// Otherwise autograd would not notice that a saved tensor was changed.
+RANKS_TEST(ProcessGroupTest, WhatIsWrittenCountsAsChanged, 2, kOptions) {
+  const bool root = group.rank() == 0;
+  const Tensor x = ones({3}), y = ones({3}), all = ones({2, 3});
+  const auto changes = [](const Tensor& tensor, auto&& f) {
+    const auto before = tensor.storage()->version();
+    f().wait();
+    return tensor.storage()->version() != before;
+  };
+  EXPECT_TRUE(changes(x, [&] { return group.all_reduce(x); }));
+  EXPECT_TRUE(changes(x, [&] { return group.reduce(x, 0); }));
+  EXPECT_EQ(changes(x, [&] { return group.broadcast(x, 0); }), !root);
+  EXPECT_TRUE(changes(all, [&] { return group.all_gather(all, x); }));
+  EXPECT_FALSE(changes(x, [&] { return group.all_gather(all, x); }));
+  EXPECT_EQ(changes(all, [&] { return group.gather(all, x, 0); }), root);
+  EXPECT_TRUE(changes(y, [&] { return group.scatter(y, all, 0); }));
+  EXPECT_FALSE(changes(all, [&] { return group.scatter(y, all, 0); }));
+  EXPECT_TRUE(changes(y, [&] { return group.reduce_scatter(y, all); }));
+  EXPECT_TRUE(changes(all, [&] { return group.reduce_scatter(y, all); }));
+  EXPECT_TRUE(changes(all, [&] { return group.all_to_all(all, ones({2, 3})); }));
+  EXPECT_EQ(changes(x, [&] { return root ? group.send(x, 1) : group.recv(x, 0); }), !root);
 }
 
 // --- Refused at the call -------------------------------------------------------------------------
 
 class WrongArguments : public ::testing::Test {
  protected:
-  // On one rank of two, which then still works together with the other.
+  // Runs f on one of two ranks, which must be able to work with the other one afterwards.
   void on_a_rank(const std::function<void(ProcessGroup&)>& f) {
     run_ranks(
         2,
@@ -569,7 +534,7 @@ TEST_P(SeveralGroups, SubgroupsAreOfTheirMembersAlone) {
     const Tensor x = full({5}, rank);
     mine.all_reduce(x).wait();
     EXPECT_EQ(numbers_of(x), Numbers(5, rank % 2 == 1 ? 4 : 2));
-    // A group of a group's.
+    // A group made from a subgroup.
     const auto pair = mine.subgroup({0, 1});
     EXPECT_EQ(pair->all_gather_object(std::to_string(rank)),
               (odd ? std::vector<std::string>{"1", "3"} : std::vector<std::string>{"0", "2"}));
@@ -577,7 +542,7 @@ TEST_P(SeveralGroups, SubgroupsAreOfTheirMembersAlone) {
   });
 }
 
-// Were there one queue, each of the ranks would wait for what the other calls second.
+// With a single queue, each rank would wait for the operation that the other one calls second.
 TEST_P(SeveralGroups, GroupsDoNotWaitForEachOther) {
   in_groups(GetParam(), 2, [](ProcessGroup& first) {
     const auto second = first.subgroup({0, 1});
@@ -627,8 +592,8 @@ void expect_mismatch(const std::function<Work(ProcessGroup&)>& rank_0,
         } catch (const Error& error) {
           EXPECT_EQ(error.code(), ErrorCode::Comm);
           const std::string all = error.what();
-          EXPECT_NE(all.find(text), std::string::npos) << all << "\nwant " << text;
-          EXPECT_EQ(all.find("first"), std::string::npos) << "says the same twice: " << all;
+          EXPECT_HAS(all, text) << "\nwant ";
+          EXPECT_LACKS(all, "first") << "says the same twice: ";
           ++told;
         }
       },
@@ -733,8 +698,8 @@ TEST_P(MakingAGroup, ARankThatHasFailedIsNotWaitedFor) {
   });
 }
 
-// What the ranks of a subgroup throw when `failing` throws in the `call`-th call of the store with
-// which its backend connects; nothing where that makes fewer calls.
+// The errors of the ranks of a subgroup when `failing` throws in the `call`-th call of the store
+// with which its backend connects; none if it makes fewer calls.
 std::map<int, Error> errors_of_connecting(const std::string& backend,
                                           const std::vector<int>& subgroup, int failing, int call) {
   std::mutex mutex;
@@ -769,7 +734,7 @@ std::map<int, Error> errors_of_connecting(const std::string& backend,
 TEST_P(MakingAGroup, ARankThatFailsWhileItConnectsIsNamedByTheOthers) {
   const std::string missing = testing::missing_backend(GetParam());
   if (!missing.empty()) GTEST_SKIP() << missing;
-  // Of three threads the last may come when the first has gone, which is Comm.
+  // Of three threads the last may come when the first has left, which gives Comm.
   const bool threads = std::string_view(GetParam()) == "threads";
   const std::vector<int> subgroup = threads ? std::vector{1, 3} : std::vector{1, 2, 3};
   for (const int failing : subgroup) {
@@ -798,7 +763,7 @@ TEST_P(MakingAGroup, ARankThatFailsWhileItConnectsIsNamedByTheOthers) {
   }
 }
 
-// Whoever has failed in an operation, and is told of it, may go on with another group.
+// A rank whose operation has failed, and which has been told so, may go on with another group.
 TEST_P(MakingAGroup, AnOldFailureOfARankThatComesEndsNoGroup) {
   const std::string missing = testing::missing_backend(GetParam());
   if (!missing.empty()) GTEST_SKIP() << missing;
@@ -807,13 +772,13 @@ TEST_P(MakingAGroup, AnOldFailureOfARankThatComesEndsNoGroup) {
       note_failure(*group.store(), {.rank = 0, .cause = "nobody came", .timed_out = true});
     }
     group.barrier().wait();
-    // The others look for failures meanwhile.
+    // The others check for failures meanwhile.
     if (group.rank() == 2) std::this_thread::sleep_for(2 * Deadline::kCheckEvery);
     group.duplicate()->barrier().wait();
   });
 }
 
-// Without a launcher nothing but this rank's own word says why its connections are closed.
+// Without a launcher only this rank itself can say why its connections are closed.
 TEST(ProcessGroupTest, WhoGivesUpAGroupSaysSoBeforeItClosesItsConnections) {
   for (const bool of_weft : {true, false}) {
     std::atomic<bool> said{false};
@@ -858,7 +823,7 @@ TEST(ProcessGroupTest, AStoreThatDoesNotAnswerForAMomentEndsNoGroup) {
         std::shared_ptr<Store> store = std::make_shared<PrefixStore>("ring", threads.store());
         if (threads.rank() == 0) {
           store->get("arrival/1", testing::patience());
-          std::this_thread::sleep_for(milliseconds(500));  // rank 1 asks who has failed
+          std::this_thread::sleep_for(milliseconds(500));  // rank 1 asks which rank has failed
         } else {
           const auto ask = [&](const std::string& key) {
             if (key != kFailureKey && (key != "backend/addr/0" || silent == 3)) return;
@@ -874,17 +839,26 @@ TEST(ProcessGroupTest, AStoreThatDoesNotAnswerForAMomentEndsNoGroup) {
   EXPECT_EQ(silent, 3);
 }
 
-TEST(ProcessGroupTest, ARankThatDoesNotComeToAGroupIsNamed) {
-  run_ranks(4,
-            [](ProcessGroup& group) {
-              const auto part = group.subgroup({1, 2, 3});
-              if (group.rank() % 2 == 1) {
-                EXPECT_WEFT_ERROR(part->duplicate(), Timeout,
-                                  "rank 2 did not come to make a group within 2 s, seen on rank " +
-                                      std::to_string(group.rank()));
-              }
-            },
-            {.timeout = milliseconds(2000)});
+// Whoever waits a moment longer is told by the other that it gave up, and why.
+RANKS_TEST(ProcessGroupTest, ARankThatDoesNotComeToAGroupIsNamed, 4,
+           {.timeout = milliseconds(2000)}) {
+  const auto part = group.subgroup({1, 2, 3});
+  if (group.rank() % 2 == 0) return;
+  if (group.rank() == 3) std::this_thread::sleep_for(milliseconds(500));
+  try {
+    part->duplicate();
+    ADD_FAILURE() << "a group without rank 2";
+  } catch (const Error& error) {
+    const std::string seen = "rank 2 did not come to make a group within 2 s, seen on rank ";
+    const std::string other = std::to_string(4 - group.rank());
+    if (error.code() == ErrorCode::Timeout) {
+      EXPECT_HAS(error.what(), seen + std::to_string(group.rank()));
+    } else {
+      EXPECT_EQ(error.code(), ErrorCode::PeerFailed) << error.what();
+      EXPECT_HAS(error.what(), "rank " + other + " was the first to give up");
+      EXPECT_HAS(error.what(), seen + other);
+    }
+  }
 }
 
 TEST(MonitoredBarrierTest, NamesTheMissingRanksToAllThatCame) {
@@ -904,15 +878,10 @@ TEST(MonitoredBarrierTest, NamesTheMissingRanksToAllThatCame) {
   EXPECT_EQ(told, 2);
 }
 
-TEST(MonitoredBarrierTest, MissesRank0Too) {
-  run_ranks(
-      3,
-      [](ProcessGroup& group) {
-        if (group.rank() == 0) return;
-        EXPECT_WEFT_ERROR(group.monitored_barrier(milliseconds(200)), Timeout,
-                          "rank 0 did not come within 200 ms");
-      },
-      kOptions);
+RANKS_TEST(MonitoredBarrierTest, MissesRank0Too, 3, kOptions) {
+  if (group.rank() == 0) return;
+  EXPECT_WEFT_ERROR(group.monitored_barrier(milliseconds(200)), Timeout,
+                    "rank 0 did not come within 200 ms");
 }
 
 TEST(MonitoredBarrierTest, LeavesNothingOfItselfBehind) {
@@ -931,7 +900,7 @@ TEST(MonitoredBarrierTest, LeavesNothingOfItselfBehind) {
 }
 
 TEST(ProcessGroupTest, ObjectsAreBounded) {
-  // Pages that nobody touches.
+  // These pages are never touched.
   constexpr std::size_t kBytes = (std::size_t{1} << 30) + 1;
   void* const pages =
       mmap(nullptr, kBytes, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);

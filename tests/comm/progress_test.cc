@@ -1,4 +1,4 @@
-// Whom a slow operation waits for.
+// For which ranks a slow operation waits.
 #include "weft/comm/group/progress.h"
 
 #include <gtest/gtest.h>
@@ -48,6 +48,24 @@ TEST(ProgressTest, SaysWhatARankHasBeenBusyWith) {
             "rank 1, last seen in save after all_reduce 16 at step 40, and rank 2, last seen in "
             "evaluation");
   EXPECT_EQ(absent_ranks(store, members_of(2), 16), "");
+}
+
+TEST(ProgressTest, NamesARankThatLeft) {
+  MemoryStore store;
+  const Members members{.rank = 0, .ranks = {3, 5, 6}};
+  publish_progress(store, 1, {"all_reduce", 16});
+  EXPECT_EQ(rank_that_left(store, members, 17), "");
+  publish_leave(store, 2, {"all_reduce", 16, "bucket 1", 40});
+  EXPECT_EQ(rank_that_left(store, members, 17),
+            "rank 6 left the group after all_reduce 16 (bucket 1) at step 40; all ranks must make "
+            "the same calls");
+  EXPECT_EQ(rank_that_left(store, members, 16), "") << "it has taken part";
+  EXPECT_EQ(absent_ranks(store, members, 17),
+            "rank 5, last seen in all_reduce 16, and rank 6, which left the group after all_reduce "
+            "16 (bucket 1) at step 40");
+  publish_leave(store, 1, {});
+  EXPECT_EQ(rank_that_left(store, members, 17),
+            "rank 5 left the group; all ranks must make the same calls");
 }
 
 TEST(ProgressTest, CallsRanksByTheirNumbersInTheRun) {

@@ -1,6 +1,6 @@
-// Random operations on random groups, each against a plain loop. The numbers are small and whole,
-// so sums are exact in any order. Two variables of the environment scale it:
-//   WEFT_CASES  operations per backend and number of ranks (100)      WEFT_SEED  other ones (1)
+// Random operations on random groups, each compared with a plain loop. The numbers are small
+// integers, so sums are exact in any order. Two environment variables change the test:
+//   WEFT_CASES  operations per backend and number of ranks (100)      WEFT_SEED  the seed (1)
 #include <gtest/gtest.h>
 
 #include <iterator>
@@ -35,7 +35,7 @@ enum class Kind {
   gather,
   scatter,
   all_to_all,
-  message,  // from the root to the rank behind it
+  message,  // from the root to the next rank
   barrier,
 };
 constexpr const char* kKinds[] = {"broadcast",      "all_reduce", "reduce",  "all_gather",
@@ -47,12 +47,12 @@ struct Case {
   Kind kind;
   DType dtype;
   ReduceOp op;
-  std::int64_t count;  // of a rank, or of each part
+  std::int64_t count;  // per rank, or per part
   std::int64_t root;   // modulo the size of the group
-  std::int64_t salt;   // other numbers
+  std::int64_t salt;   // gives other numbers
   std::size_t group;
   bool in_place;   // in memory of the backend
-  bool wait_next;  // for it, and all before it
+  bool wait_next;  // waits for this and all earlier ones
 };
 
 Case draw_case(Draw& draw) {
@@ -77,7 +77,7 @@ Case draw_case(Draw& draw) {
   return c;
 }
 
-/// Numbers [first, first + count) of a rank's: 0 to 10, and less where they are multiplied.
+/// Numbers [first, first + count) of a rank: 0 to 10, smaller if they are multiplied.
 Doubles numbers_of(const Case& c, int rank, std::int64_t count, std::int64_t first = 0) {
   Doubles values;
   values.reserve(static_cast<std::size_t>(count));
@@ -103,7 +103,7 @@ Doubles reduced(const Case& c, int ranks, std::int64_t first) {
   return testing::Numbers(result, c.dtype).doubles();  // rounded
 }
 
-/// c.count numbers of each rank, from `first`.
+/// c.count numbers of each rank, from `first` on.
 Doubles gathered(const Case& c, int ranks, std::int64_t first) {
   Doubles all;
   for (int r = 0; r < ranks; ++r) {
@@ -113,7 +113,7 @@ Doubles gathered(const Case& c, int ranks, std::int64_t first) {
   return all;
 }
 
-/// An operation under way, and what it gives this rank: nothing where that is of no use.
+/// A running operation, and its expected result on this rank; none if this rank has no result.
 struct Pending {
   std::string name;
   Work work;
@@ -121,7 +121,7 @@ struct Pending {
   std::optional<Doubles> expected = {};
 };
 
-/// Nothing where this rank has no part in it.
+/// Nothing if this rank takes no part in it.
 std::optional<Pending> start(const Case& c, ProcessGroup& group, const std::string& name) {
   const int rank = group.rank(), size = group.size();
   const int root = static_cast<int>(c.root % size);
@@ -207,7 +207,7 @@ std::vector<std::shared_ptr<ProcessGroup>> groups_of(ProcessGroup& all, Draw& dr
   return groups;
 }
 
-// By backend and number of ranks.
+// Parameters: backend and number of ranks.
 class RandomCollectives : public ::testing::TestWithParam<std::tuple<const char*, int>> {
  protected:
   void SetUp() override {

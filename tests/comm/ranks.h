@@ -1,4 +1,4 @@
-// Ranks that are threads of the test, each with a backend, and their numbers.
+// Ranks as threads of the test, each with a backend, and their numbers.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -24,10 +24,10 @@
 
 namespace weft::comm::testing {
 
-/// What should end does by then, also on a busy machine.
+/// A deadline for everything that must end, even on a busy machine.
 inline Deadline patience() { return Deadline(std::chrono::seconds(30)); }
 
-/// By the name that it gives itself. Throws Unsupported as gloo_backend() does.
+/// The backend with the name that it reports itself. Throws Unsupported like gloo_backend().
 inline BackendMaker maker_of(const std::string& name) {
   if (name == "ring") return ring_backend("127.0.0.1");
   if (name == "gloo") return gloo_backend("127.0.0.1");
@@ -35,7 +35,7 @@ inline BackendMaker maker_of(const std::string& name) {
   return thread_backend();
 }
 
-/// Why this build has no such backend; empty where it has.
+/// Why this build has no such backend; empty if it has one.
 inline std::string missing_backend(const std::string& name) {
   try {
     maker_of(name);
@@ -45,8 +45,8 @@ inline std::string missing_backend(const std::string& name) {
   }
 }
 
-/// f(backend) as ranks 0 to n-1. A rank that throws leaves at once; what the first one throws is
-/// thrown again when all have ended.
+/// Runs f(backend) as ranks 0 to n-1. A rank that throws leaves at once; the first error is
+/// rethrown when all ranks have ended.
 inline void as_ranks(const BackendMaker& make, int n, const std::function<void(Backend&)>& f) {
   const auto store = std::make_shared<MemoryStore>();
   std::mutex mutex;
@@ -69,7 +69,7 @@ inline void as_ranks(const BackendMaker& make, int n, const std::function<void(B
   if (first) std::rethrow_exception(first);
 }
 
-/// f(group) as ranks 0 to n-1, threads that talk by the backend of that name. Throws as
+/// Runs f(group) as ranks 0 to n-1: threads that use the backend of that name. Throws like
 /// run_ranks().
 inline void in_groups(const std::string& backend, int n,
                       const std::function<void(ProcessGroup&)>& f) {
@@ -86,9 +86,16 @@ inline void in_groups(const std::string& backend, int n,
       options);
 }
 
+/// A test whose body runs on n ranks, which are threads, with each one's `group`. Behind n there
+/// may be their options.
+#define RANKS_TEST(suite, name, n, ...)                                                         \
+  void suite##_##name(::weft::comm::ProcessGroup& group);                                       \
+  TEST(suite, name) { ::weft::comm::run_ranks(n, &suite##_##name __VA_OPT__(, ) __VA_ARGS__); } \
+  void suite##_##name([[maybe_unused]] ::weft::comm::ProcessGroup& group)
+
 using Doubles = std::vector<double>;
 
-/// Of any dtype.
+/// Numbers of any dtype.
 class Numbers {
  public:
   Numbers(const Doubles& values, DType dtype) : Numbers(dtype, values.size()) {
@@ -131,7 +138,7 @@ class Numbers {
   DType dtype_;
 };
 
-/// Rank r's, different for each rank and place, from 0 to 10.
+/// The numbers of rank r, from 0 to 10, different for each rank and place.
 inline Doubles values_of(int rank, std::int64_t count, std::int64_t first = 0) {
   Doubles values(count);
   for (std::int64_t i = 0; i < count; ++i) {
@@ -140,7 +147,17 @@ inline Doubles values_of(int rank, std::int64_t count, std::int64_t first = 0) {
   return values;
 }
 
-/// What a reduction of two numbers gives; avg is divided afterwards.
+/// The sums of values_of() over n ranks.
+inline Doubles sum_of_ranks(int n, std::int64_t count) {
+  Doubles sum(count);
+  for (int r = 0; r < n; ++r) {
+    const Doubles values = values_of(r, count);
+    for (std::int64_t i = 0; i < count; ++i) sum[i] += values[i];
+  }
+  return sum;
+}
+
+/// The reduction of two numbers; avg is divided afterwards.
 inline double combine(double a, double b, DType dtype, ReduceOp op) {
   switch (op) {
     case ReduceOp::sum:

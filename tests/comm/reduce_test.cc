@@ -6,7 +6,6 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
-#include <vector>
 
 #include "weft/tests/comm/ranks.h"
 #include "weft/tests/core/expect_error.h"
@@ -46,7 +45,7 @@ TEST(ReduceInto, OfBooleansSumAndMaxAreAnyProductAndMinAll) {
 }
 
 TEST(ReduceInto, Bf16IsComputedInF32AndRoundedToNearestEven) {
-  // 256 has 8 bits: 257 and 259 lie half-way between two neighbours.
+  // At 256, bf16's 8 bits give steps of 2: 257 and 259 are half-way between two neighbours.
   EXPECT_EQ(reduced({256, 258, 256}, {1, 1, 3}, DType::bf16, ReduceOp::sum),
             (Doubles{256, 260, 260}));
   EXPECT_EQ(reduced({17}, {17}, DType::bf16, ReduceOp::product), (Doubles{288}));  // 289
@@ -93,7 +92,7 @@ TEST(FinishReduce, DividesForAvgAlone) {
     finish_reduce(x.buffer(), ReduceOp::avg, 4);
     EXPECT_EQ(x.doubles(), (Doubles{1.5, 2.25}));
   }
-  Numbers x({5}, DType::f32);  // a division: a multiplication by the inverse gives another number
+  Numbers x({5}, DType::f32);  // must divide: multiplying by the inverse gives another number
   finish_reduce(x.buffer(), ReduceOp::avg, 3);
   EXPECT_EQ(*x.as<float>(), 5.0f / 3.0f);
 }

@@ -1,4 +1,4 @@
-// Ranks that meet, do not come, come twice or do not fit each other, in a store and in a file.
+// Ranks that meet, do not come, come twice or do not fit together, in a store and in a file.
 #include "weft/comm/store/rendezvous.h"
 
 #include <gtest/gtest.h>
@@ -30,7 +30,7 @@ constexpr const char* kHost = "127.0.0.1";
 using Keys = std::shared_ptr<Store>;
 using Meet = std::function<Keys(const Joining& joining, milliseconds time)>;
 
-// A process like this one, of which nobody can tell whether it still runs.
+// A process like this one on another host, so nobody can tell whether it still runs.
 Member elsewhere(int rank, std::string address = kHost) {
   Member member = this_member(rank, std::move(address));
   member.host = "node" + std::to_string(rank);
@@ -55,13 +55,13 @@ std::future<Keys> start(const Meet& meet, Joining j, milliseconds time = kLong) 
   return std::async(std::launch::async, [=] { return meet(j, time); });
 }
 
-// Where ranks meet, and the store that they use.
+// A place where ranks meet, and the store that they use.
 struct Place {
   Meet meet;
   std::function<std::unique_ptr<Store>()> store;
 };
 
-// Until rank `rank` waits there for the others.
+// Waits until rank `rank` waits there for the others.
 void wait_for(const Place& place, int rank) {
   place.store()->get("rendezvous/rank/" + std::to_string(rank), Deadline(kLong));
 }
@@ -116,7 +116,7 @@ TEST_P(RendezvousTest, AllMeet) {
   EXPECT_EQ(folder_.files(), 0);
 }
 
-// What it does again with the same store finds nothing of what was before.
+// The second meeting in the same store finds nothing of the first.
 TEST_P(RendezvousTest, ProcessesMayMeetAgain) {
   for (int run = 0; run < 3; ++run) {
     auto other = start(meet_, here(1, 2));
@@ -206,7 +206,7 @@ TEST(Rendezvous, ARankThatTheLauncherSawFailEndsTheWait) {
 
 class RendezvousFileTest : public ::testing::Test {
  protected:
-  // As if `member` had joined a run there and been killed.
+  // As if `member` had joined a run there and had been killed.
   void leave(const Member& member) const {
     FileStore(path_).set("rendezvous/rank/" + std::to_string(member.rank), to_text(member));
   }
@@ -261,7 +261,7 @@ TEST_F(RendezvousFileTest, NoFileThatIsNoStoreIsTouched) {
   EXPECT_EQ(testing::read_file(path_), "important");
 }
 
-// Rank 0 is killed while it waits: who waits with it names it, and takes the file away.
+// Rank 0 is killed while it waits: the ranks that wait with it report it, and remove the file.
 TEST_F(RendezvousFileTest, WhatAKilledRankZeroLeftGoesWithTheOthers) {
   leave(ended(0));
   EXPECT_WEFT_ERROR(meet_(here(1, 2), kShort), Timeout, "rank 0 of 2 has not come");
@@ -285,7 +285,7 @@ TEST(Member, IsToldFromOthers) {
   EXPECT_TRUE(same_process(one, again));
   EXPECT_TRUE(same_network(one, again));
   Member other = one;
-  other.start += 1;  // its number was given again
+  other.start += 1;  // its number has been given to another process
   EXPECT_FALSE(same_process(one, other));
   EXPECT_TRUE(has_ended(other));
   other = one;

@@ -1,7 +1,6 @@
 // How the ranks of the ring backend find each other among strangers.
 #include <gtest/gtest.h>
 
-#include <atomic>
 #include <cstdint>
 #include <future>
 #include <memory>
@@ -26,7 +25,7 @@ int port_in(Store& store, int rank) {
   return std::stoi(address.substr(address.rfind(':') + 1));
 }
 
-// What a rank says first: the group's number, and its own.
+// The first message of a rank: the group's number, and its own.
 struct Hello {
   std::uint64_t group, rank;
 };
@@ -39,14 +38,14 @@ TEST(RingBackend, StrangersDoNotDisturbTheMeeting) {
   const std::uint64_t group = std::stoull(store->get("group"));
 
   std::vector<Socket> strangers;
-  for (const Hello& hello : {Hello{group + 1, 1},  // of another group
+  for (const Hello& hello : {Hello{group + 1, 1},  // from another group
                              Hello{group, 0}, Hello{group, 2}, Hello{group, ~std::uint64_t{0}}}) {
     strangers.push_back(connect_to("127.0.0.1", port, patience()));
     send_all(strangers.back(), std::as_bytes(std::span(&hello, 1)), patience(), "rank 0");
     std::byte answer[1];
     EXPECT_WEFT_ERROR(recv_all(strangers.back(), answer, patience(), "rank 0"), PeerFailed, "");
   }
-  for (int i = 0; i < 300; ++i) {  // say nothing, or not all, and stay
+  for (int i = 0; i < 300; ++i) {  // these send nothing, or not all, and stay connected
     strangers.push_back(connect_to("127.0.0.1", port, patience()));
     if (i % 2) send_all(strangers.back(), std::vector<std::byte>(3), patience(), "rank 0");
   }
@@ -58,7 +57,7 @@ TEST(RingBackend, StrangersDoNotDisturbTheMeeting) {
   done.get();
 }
 
-// A meeting of two ranks, of which the second one is a socket of the test's.
+// A meeting of two ranks; the test's own socket is the second one.
 struct Meeting {
   void come() { rank1 = connect_to("127.0.0.1", port, patience(), /*is_listening=*/true); }
   void say_hello() const {
@@ -74,7 +73,7 @@ struct Meeting {
 };
 
 // A rank is interrupted between connecting and its hello, and more strangers come than there is
-// room for. On a machine on which they take longer than a rank has, nothing is said.
+// room for. The test proves nothing on a machine where this takes longer than a rank may take.
 TEST(RingBackend, WhoHasJustComeIsNotSentAway) {
   for (int attempt = 0; attempt < 10; ++attempt) {
     Meeting meeting;
@@ -84,13 +83,13 @@ TEST(RingBackend, WhoHasJustComeIsNotSentAway) {
     for (int i = 0; i < 270; ++i) {
       strangers.push_back(connect_to("127.0.0.1", meeting.port, patience()));
     }
-    std::this_thread::sleep_for(milliseconds(100));  // so that they are seen, most of the time
+    std::this_thread::sleep_for(milliseconds(100));  // so that they have usually been seen
     meeting.say_hello();
     if (std::chrono::steady_clock::now() - begin < milliseconds(200)) {
       EXPECT_TRUE(meeting.rank0.get());
       return;
     }
-    try {  // it may have been sent away
+    try {  // it may have been dropped
       meeting.come();
       meeting.say_hello();
     } catch (const Error&) {
@@ -99,7 +98,7 @@ TEST(RingBackend, WhoHasJustComeIsNotSentAway) {
   GTEST_SKIP() << "too slow";
 }
 
-// Strangers hold what the process may have open; those that say nothing have to make room.
+// Strangers use all descriptors that the process may have; those that send nothing must make room.
 TEST(RingBackend, StrangersDoNotUseUpTheDescriptors) {
   const weft::testing::FileLimit limit(256);
   Meeting meeting;
@@ -107,13 +106,13 @@ TEST(RingBackend, StrangersDoNotUseUpTheDescriptors) {
   for (int i = 0; i < 20; ++i) {
     strangers.push_back(connect_to("127.0.0.1", meeting.port, patience()));
   }
-  // Who says something wrong is let go, when the others have been let in.
+  // A connection that sends something wrong is closed when the others have been accepted.
   const Hello wrong{0, 0};
   send_all(strangers.back(), std::as_bytes(std::span(&wrong, 1)), patience(), "rank 0");
   std::byte answer[1];
   EXPECT_WEFT_ERROR(recv_all(strangers.back(), answer, patience(), "rank 0"), PeerFailed, "");
   const weft::testing::UsedUpDescriptors used(1);
-  meeting.come();  // has the last one, and rank 0 none for it
+  meeting.come();  // this uses the last one, and rank 0 has none for it
   meeting.say_hello();
   EXPECT_TRUE(meeting.rank0.get());
 }
@@ -122,7 +121,7 @@ TEST(RingBackend, ARankThatIsMissingIsNamedWithThoseThatWait) {
   const auto store = std::make_shared<MemoryStore>();
   const BackendMaker make = ring_backend("127.0.0.1");
   std::vector<std::future<void>> ranks;
-  for (const int r : {0, 2}) {  // who gives up first leaves, which rank 0 would notice
+  for (const int r : {0, 2}) {  // a rank that gives up first leaves, which rank 0 would notice
     ranks.push_back(std::async(std::launch::async, [&, r] {
       EXPECT_WEFT_ERROR(
           make(store, r, 4, Deadline(milliseconds(r == 0 ? 300 : 2000))), Timeout,
@@ -140,7 +139,7 @@ TEST(RingBackend, ARankThatLeavesBeforeAllHaveMetIsNotWaitedFor) {
   const Socket rank1 = connect_to("127.0.0.1", port_in(*store, 0), patience());
   const Hello hello{std::stoull(store->get("group")), 1};
   send_all(rank1, std::as_bytes(std::span(&hello, 1)), patience(), "rank 0");
-  std::this_thread::sleep_for(milliseconds(50));  // so that it is known by then, most of the time
+  std::this_thread::sleep_for(milliseconds(50));  // so that it is usually known by then
   rank1.shut_down();
   rank0.get();
 }

@@ -1,13 +1,11 @@
-// Shared memory: what allocate() gives, and what is left when it is over. What it has in common
-// with the other backends is in backend_test.cc.
+// Shared memory: what allocate() returns, and what is left afterwards. backend_test.cc tests what
+// it shares with the other backends.
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -27,6 +25,7 @@ using testing::as_ranks;
 using testing::Doubles;
 using testing::Numbers;
 using testing::patience;
+using testing::sum_of_ranks;
 using testing::values_of;
 
 constexpr std::int64_t kCount = 70'001;
@@ -40,15 +39,6 @@ Buffer fill(const Storage& memory, std::int64_t first, const Doubles& values) {
 Doubles numbers_in(const Buffer& x) {
   const auto* const numbers = static_cast<const float*>(x.data);
   return Doubles(numbers, numbers + x.count);
-}
-
-Doubles sum_of_ranks(int n, std::int64_t count) {
-  Doubles sum(static_cast<std::size_t>(count));
-  for (int r = 0; r < n; ++r) {
-    const Doubles values = values_of(r, count);
-    for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += values[i];
-  }
-  return sum;
 }
 
 TEST(ShmBackend, MemoryItGivesIsReducedWhereverInItTheNumbersLie) {
@@ -68,7 +58,7 @@ TEST(ShmBackend, MemoryItGivesIsReducedWhereverInItTheNumbersLie) {
   }
 }
 
-// The numbers around it stay what they were.
+// The numbers next to the buffer do not change.
 TEST(ShmBackend, ReducesNoMoreThanItIsAskedTo) {
   as_ranks(shm_backend(), 3, [&](Backend& backend) {
     const auto memory = backend.allocate(1000 * sizeof(float), patience());
@@ -85,7 +75,7 @@ TEST(ShmBackend, AllReduceOfItsMemoryAndOfOtherMemoryFitTogether) {
     const auto memory = backend.allocate(kCount * sizeof(float), patience());
     Numbers other(values_of(backend.rank(), kCount), DType::f32);
     const Buffer mine = fill(*memory, 0, values_of(backend.rank(), kCount));
-    // Rank 1 has them elsewhere; then in another place.
+    // Rank 1 has them in other memory; then at another place.
     const Buffer x = backend.rank() == 1 ? other.buffer() : mine;
     backend.all_reduce(x, ReduceOp::sum, patience());
     EXPECT_EQ(numbers_in(x), sum_of_ranks(2, kCount));
@@ -206,7 +196,7 @@ TEST(ShmBackend, NothingIsLeftOfIt) {
   EXPECT_EQ(descriptors(), before);
 }
 
-// The names that ranks listen by lead nowhere, as on another host.
+// The names on which ranks listen cannot be reached, as on another host.
 class Elsewhere final : public Store {
  public:
   explicit Elsewhere(std::shared_ptr<Store> store) : store_(std::move(store)) {}

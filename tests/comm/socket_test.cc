@@ -1,4 +1,4 @@
-// Sockets against peers that come, go and keep silent.
+// Sockets against peers that come, leave and stay silent.
 #include "weft/comm/store/socket.h"
 
 #include <gtest/gtest.h>
@@ -6,7 +6,6 @@
 
 #include <chrono>
 #include <future>
-#include <string>
 #include <vector>
 
 #include "weft/core/base/error.h"
@@ -35,7 +34,7 @@ std::vector<std::byte> numbered(std::size_t size) {
 
 TEST(Socket, WhatIsSentArrives) {
   const Pair pair;
-  // More than the kernel keeps between the two.
+  // More than the kernel buffers between the two.
   const std::vector<std::byte> sent = numbered(std::size_t{32} << 20);
   auto sending = std::async(std::launch::async,
                             [&] { send_all(pair.one, sent, Deadline(kLong), "the other"); });
@@ -92,7 +91,7 @@ TEST(Socket, WhoIsGoneIsNamed) {
                     "rank 2 closed its connection (it has sent 100 of 400 bytes)");
 }
 
-// Without MSG_NOSIGNAL this test would end by SIGPIPE.
+// Without MSG_NOSIGNAL, SIGPIPE would end this test.
 TEST(Socket, SendingToWhoIsGoneIsAnErrorAndNoSignal) {
   Pair pair;
   pair.other = Socket();
@@ -150,7 +149,7 @@ TEST(Socket, ConnectingEndsAtItsDeadlineWithTheLastReason) {
                     "port 1 of no.such.host.invalid");
 }
 
-// Waiting gives it none.
+// Waiting does not help.
 TEST(Socket, ConnectingWithoutADescriptorIsAnErrorAtOnce) {
   const Socket listening = listen_on(kHost, 0);
   const int port = port_of(listening);

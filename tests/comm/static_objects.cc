@@ -1,5 +1,5 @@
 // A program that computes before and after main(), in static objects. It is linked statically, so
-// their order is the linker's: these come first and go last.
+// the linker decides their order: these are made first and destroyed last.
 #include <unistd.h>
 
 #include <atomic>
@@ -7,13 +7,14 @@
 
 #include "weft/comm/group/process_group.h"
 #include "weft/tensor/creation.h"
+#include "weft/tensor/elementwise.h"
 #include "weft/tensor/ops.h"
 
 namespace {
 
 using namespace weft;
 
-// Made before anything of the library's, if only because it is needed here.
+// Made before any object of the library, if only because it is needed here.
 const Tensor before_main = raw::matmul(ones({4, 8}), full({8, 4}, 2.0));
 
 bool ranks_add_up() {
@@ -35,5 +36,5 @@ const AfterMain after_main;
 
 }  // namespace
 
-// What this makes at its first use ends before `after_main`.
+// The objects that this makes at first use are destroyed before `after_main`.
 int main() { return ranks_add_up() ? 0 : 2; }

@@ -1,4 +1,4 @@
-// What every store promises, of all of them and of PrefixStore over each.
+// The contract of every store, for each store and for PrefixStore on it.
 #include "weft/comm/store/store.h"
 
 #include <gtest/gtest.h>
@@ -27,7 +27,7 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kLong{30'000}, kShort{50};
 
-// Gives handles to one and the same store.
+// Returns handles to the same store.
 using Connect = std::function<std::unique_ptr<Store>()>;
 
 Connect memory() {

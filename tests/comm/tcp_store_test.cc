@@ -1,4 +1,4 @@
-// The server against clients of all kinds, and the client against servers of all kinds.
+// The server with clients of all kinds, and the client with servers of all kinds.
 #include "weft/comm/store/tcp_store.h"
 
 #include <fcntl.h>
@@ -63,7 +63,7 @@ struct RawClient {
   explicit RawClient(int port) : RawClient(connect_to(kHost, port, Deadline(kLong))) {}
   explicit RawClient(Socket s) : socket(std::move(s)) {}
 
-  // Of what the server closes meanwhile nothing more is sent.
+  // If the server closes the connection meanwhile, the rest is not sent.
   void send(const std::string& bytes) const {
     try {
       send_all(socket, std::as_bytes(std::span(bytes)), Deadline(kLong), "the server");
@@ -76,7 +76,7 @@ struct RawClient {
     recv_all(socket, std::as_writable_bytes(std::span(bytes)), Deadline(kLong), "the server");
     return bytes;
   }
-  // The value of an answer that is "ok".
+  // The value of a reply that is "ok".
   std::string answer() const {
     std::uint32_t size = 0;
     std::memcpy(&size, receive(sizeof size).data(), sizeof size);
@@ -84,7 +84,7 @@ struct RawClient {
     EXPECT_EQ(payload[0], '\0');
     return payload.substr(1);
   }
-  // Whether the server closes the connection, whatever it sends before.
+  // Whether the server closes the connection, no matter what it sends before.
   bool closed(milliseconds within = kLong) const {
     const Deadline deadline(within);
     std::string bytes(4096, '\0');
@@ -115,7 +115,7 @@ TEST(TcpStore, ServesWhereItIsToldTo) {
                     "port " + std::to_string(port) + " of 127.0.0.1: Address already in use");
   const auto client = connect(port);
   client->set("key", "value");
-  first.reset();  // a connection of it is not quite over
+  first.reset();  // one of its connections has not quite ended
   const TcpStoreServer second({.port = port});
   EXPECT_EQ(second.port(), port);
   EXPECT_EQ(connect(port)->try_get("key"), std::nullopt);
@@ -266,7 +266,7 @@ TEST(TcpStore, AnotherProgramsServerIsAnError) {
     auto server = std::async(std::launch::async, [&] {
       auto client = accept_from(listening, Deadline(kLong));
       send_all(*client, std::as_bytes(std::span(reply)), Deadline(kLong), "the client");
-      return client;  // stays open
+      return client;  // keep it open
     });
     EXPECT_WEFT_ERROR(connect(port_of(listening)), Comm, "is something else listening there?");
     EXPECT_TRUE(server.get());
@@ -331,7 +331,7 @@ TEST(TcpStoreToken, IsNotToldInMessages) {
     connect(server.port(), "wrong secret");
     FAIL();
   } catch (const Error& error) {
-    EXPECT_EQ(std::string(error.what()).find("secret"), std::string::npos) << error.what();
+    EXPECT_LACKS(std::string(error.what()), "secret") << error.what();
   }
 }
 
@@ -434,7 +434,7 @@ TEST(TcpStoreJunk, WhoSaysNothingIsClosed) {
   EXPECT_FALSE(known.closed(2 * kShort));
 }
 
-// A client that asks for much and reads nothing: the server keeps one answer for it, not all.
+// A client that requests much and reads nothing: the server keeps one reply for it, not all.
 TEST(TcpStoreJunk, WhoDoesNotReadHoldsUpNobody) {
   constexpr int kAsked = 40;
   const TcpStoreServer server({});
@@ -503,8 +503,8 @@ TEST(TcpStoreJunk, OfManyStrangersTheOldestGo) {
   EXPECT_NO_THROW(known->set("key", "value"));
 }
 
-// A client is interrupted between connecting and its hello, and strangers overrun the server just
-// then. On a machine on which they take longer than a client has, nothing is said.
+// A client is interrupted between connecting and its hello, just when strangers overrun the server.
+// The test proves nothing on a machine where this takes longer than a client may take.
 TEST(TcpStoreJunk, WhoHasJustComeIsNotSentAway) {
   const FileLimit limit(8192);
   for (int attempt = 0; attempt < 10; ++attempt) {
@@ -513,7 +513,7 @@ TEST(TcpStoreJunk, WhoHasJustComeIsNotSentAway) {
     const RawClient client(server.port());
     std::vector<RawClient> strangers;
     for (int i = 0; i < 1001; ++i) strangers.emplace_back(server.port());
-    std::this_thread::sleep_for(milliseconds(20));  // so that they are seen, most of the time
+    std::this_thread::sleep_for(milliseconds(20));  // so that they have usually been seen
     client.send(hello());
     if (std::chrono::steady_clock::now() - begin > milliseconds(200)) continue;
     EXPECT_EQ(client.answer(), "weft store 1\n");
@@ -533,7 +533,7 @@ TEST(TcpStoreJunk, WithoutDescriptorsTheServerRestsAndGoesOn) {
   const TcpStoreServer server({});
   const auto known = connect(server.port());
   UsedUpDescriptors files(1);
-  const RawClient client(server.port());  // has the last one, the server none for it
+  const RawClient client(server.port());  // this uses the last one, and the server has none for it
   client.send(hello());
   const double before = cpu_seconds();
   std::this_thread::sleep_for(milliseconds(400));

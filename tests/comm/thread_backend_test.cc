@@ -1,4 +1,4 @@
-// What is special to ranks that read each other's memory.
+// Special cases of ranks that read each other's memory.
 #include <gtest/gtest.h>
 
 #include <chrono>

@@ -7,6 +7,7 @@
 #include <mutex>
 #include <random>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "weft/core/runtime/thread_state.h"
@@ -27,7 +28,7 @@ namespace weft {
 namespace {
 
 #if defined(__SANITIZE_ADDRESS__)
-constexpr bool kAsan = true;  // there every pooled object is a heap block, by intent
+constexpr bool kAsan = true;  // then every pooled object is a heap block, on purpose
 #else
 constexpr bool kAsan = false;
 #endif
@@ -41,8 +42,8 @@ constexpr std::size_t KiB = 1024;
 constexpr std::size_t MiB = 1024 * KiB;
 using Ptr = intrusive_ptr<Storage>;
 
-// One fake machine for all tests, as a program has one: 4 virtual CPU devices, 2 CUDA devices. A
-// test starts and ends with nothing in use and nothing cached.
+// One fake machine for all tests, as a program has only one: 4 virtual CPU devices, 2 CUDA devices.
+// A test starts and ends with nothing in use and nothing cached.
 class AllocatorTest : public ::testing::Test {
  protected:
   static testing::FakeRuntime& cpu() {
@@ -126,7 +127,7 @@ TEST_F(AllocatorTest, SmallBlocksShareASegmentAndMergeAgain) {
   for (int i = 0; i < 4096; ++i) all.push_back(Storage::allocate(kHost, 512));
   EXPECT_EQ(cpu().allocations, before + 1);
   EXPECT_EQ(memory_stats(kHost).cached_bytes, 0);
-  // Freed in a scattered order, the blocks grow together to a whole segment, which can be returned.
+  // Freed in random order, the blocks join to a whole segment, which can be returned.
   std::shuffle(all.begin(), all.end(), std::mt19937(1));
   all.clear();
   const Ptr whole = Storage::allocate(kHost, MiB);
@@ -135,7 +136,7 @@ TEST_F(AllocatorTest, SmallBlocksShareASegmentAndMergeAgain) {
 }
 
 TEST_F(AllocatorTest, BestFitTakesTheSmallestThatFits) {
-  // Holes of 3, 1 and 2 units between blocks that stay.
+  // Free gaps of 3, 1 and 2 units between blocks that stay.
   std::vector<Ptr> stay;
   std::vector<Ptr> holes;
   for (int units : {3, 1, 2}) {
@@ -171,7 +172,7 @@ TEST_F(AllocatorTest, BestFitHoldsAmongBlocksOfNearlyTheSameSize) {
 TEST_F(AllocatorTest, ReleaseLeavesSegmentsInUseAlone) {
   Ptr first = Storage::allocate(kHost, 4096);
   Ptr second = Storage::allocate(kHost, 4096);
-  first = nullptr;  // free at the start of the segment, and the remainder at its end
+  first = nullptr;  // now free: the start of the segment, and the rest at its end
   release_cached_memory(kHost);
   EXPECT_EQ(cpu().held, 2 * MiB);
   std::memset(second->data(), 1, 4096);
@@ -264,6 +265,28 @@ TEST_F(AllocatorTest, PeakIsTheHighestSinceReset) {
   EXPECT_EQ(memory_stats(kHost).peak_in_use_bytes, 512);
 }
 
+// Sizes are rounded up to 512 bytes.
+TEST_F(AllocatorTest, AnObserverHearsWhatEachOwnerHas) {
+  struct Heard final : MemoryObserver {
+    std::vector<std::pair<MemoryOwner, std::int64_t>> changes;
+    void memory_changed(Device device, MemoryOwner owner, std::int64_t bytes) noexcept override {
+      EXPECT_EQ(device, Device());
+      changes.emplace_back(owner, bytes);
+    }
+  } heard;
+  const Ptr before = Storage::allocate(Device(), 512);
+  {
+    const Scoped<MemoryObserver*> observed(&ThreadState::memory, &heard);
+    const Ptr storage = Storage::allocate(Device(), 1000);
+    storage->set_owner(MemoryOwner::gradients);
+  }
+  const Ptr after = Storage::allocate(Device(), 512);
+  using enum MemoryOwner;
+  EXPECT_EQ(heard.changes,
+            (std::vector<std::pair<MemoryOwner, std::int64_t>>{
+                {activations, 1536}, {activations, 512}, {gradients, 1024}, {gradients, 0}}));
+}
+
 TEST_F(AllocatorTest, ZeroBytesAreLegal) {
   const int before = cpu().allocations;
   const Ptr a = Storage::allocate(kHost, 0);
@@ -291,7 +314,7 @@ TEST_F(AllocatorTest, OverTheLimitIsRefusedAndNothingChanges) {
   const MemoryStats before = memory_stats(kSecond);
   EXPECT_WEFT_ERROR(Storage::allocate(kSecond, 4 * MiB), OutOfMemory,
                     "[allocate] cpu:1 is out of memory: asked 4.00 MiB, in use 30.00 MiB, limit "
-                    "32.00 MiB, cached 0 B (raise the limit or use a smaller batch)");
+                    "32.00 MiB (raise the limit or use a smaller batch)");
   EXPECT_EQ(memory_stats(kSecond).in_use_bytes, before.in_use_bytes);
   EXPECT_EQ(memory_stats(kSecond).peak_in_use_bytes, before.peak_in_use_bytes);
   EXPECT_EQ(memory_stats(kSecond).driver_allocations, before.driver_allocations);
@@ -367,7 +390,7 @@ TEST_F(AllocatorTest, BorrowedMemoryIsReleasedByItsOwner) {
     EXPECT_EQ(b->data(), bytes);
     EXPECT_EQ(b->bytes(), 16u);
     EXPECT_EQ(in_use(), 0);
-    b->record_stream(cuda().new_stream(0));  // the owner's affair
+    b->record_stream(cuda().new_stream(0));  // the owner has to do this
   }
   EXPECT_EQ(released, 1);
   Storage::borrow(kHost, bytes, sizeof bytes);
@@ -396,7 +419,7 @@ TEST_F(AllocatorTest, RecordedStreamDelaysReuseUntilItHasPassed) {
   a->record_stream(side);
   a->record_stream(side);
   a->record_stream(third);
-  a->record_stream(current_stream(kCuda));  // its own: in order anyway
+  a->record_stream(current_stream(kCuda));  // its own stream: the work is in order anyway
   a = nullptr;
   EXPECT_EQ(cuda().recorded, recorded + 2);
   EXPECT_EQ(in_use(kCuda), 0);
@@ -470,7 +493,7 @@ TEST_F(AllocatorTest, ABlockWhoseEventFailsIsNeverReused) {
   void* const data = a->data();
   a->record_stream(side);
   cuda().broken = true;
-  a = nullptr;  // a destructor: nothing is thrown
+  a = nullptr;  // called in a destructor, so it throws nothing
   cuda().broken = false;
   EXPECT_NE(Storage::allocate(second, 4096)->data(), data);
   b = nullptr;
@@ -488,7 +511,7 @@ TEST_F(AllocatorTest, PinnedMemoryComesFromCudaAndIsCached) {
   EXPECT_EQ(in_use(kHost), 0) << "page-locked memory is in no device's account";
   void* const data = a->data();
 
-  // A copy to the device may still read it after the host has let go.
+  // A copy to the device may still read it after the host has released it.
   const Stream copy = cuda().new_stream(0);
   cuda().set_done(copy.handle, false);
   a->record_stream(copy);

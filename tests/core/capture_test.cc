@@ -1,12 +1,11 @@
-// How graph::capture drives a device whose streams record, and where its memory comes from, against
-// a pretended device that writes down what is asked of it.
+// How graph::capture uses a device whose streams record, and where its memory comes from. Uses a
+// fake device that logs what it is asked for.
 #include "weft/core/runtime/capture.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <array>
-#include <cstring>
 #include <optional>
 #include <random>
 #include <span>
@@ -126,7 +125,7 @@ TEST_F(CaptureTest, NumbersAreBroughtForwardBeforeEachLaunch) {
   EXPECT_EQ(*rate_at, 0.25);
 }
 
-// Numbers are written in blocks; a number's place never changes.
+// Numbers are written in blocks; the address of a number never changes.
 TEST_F(CaptureTest, ManyNumbers) {
   constexpr int kCount = 700;
   std::vector<const std::int64_t*> at;
@@ -142,7 +141,7 @@ TEST_F(CaptureTest, ManyNumbers) {
   for (int i = 0; i < kCount; ++i) EXPECT_EQ(*at[i], kCount + i);
 }
 
-// They are written before the launch, and would be overwritten by what the body did earlier.
+// They are written before the launch, so earlier work of the body would overwrite them.
 TEST_F(CaptureTest, NumbersShareNoMemoryWithTheBody) {
   const void* temporary = nullptr;
   const void* number = nullptr;
@@ -234,7 +233,7 @@ TEST_F(CaptureTest, AnErrorAbandonsTheRecording) {
   EXPECT_EQ(thread_state().capture, nullptr);
   EXPECT_EQ(current_stream(device_).handle, nullptr);
   fail = false;
-  step();  // captures after all
+  step();  // now it captures
   EXPECT_EQ(taken().back(), "launch on default stream");
 }
 
@@ -252,7 +251,8 @@ TEST_F(CaptureTest, MemoryComesFromThePool) {
     const void* const eager = kept->data();
     step();
     EXPECT_NE(kept->data(), eager);
-    // What the capture gave back is the step's still: not given to others, nor to the driver.
+    // The memory that the capture gave back still belongs to the step: others do not get it, nor
+    // does the driver.
     release_cached_memory(device_);
     const std::size_t with_pool = cuda().held;
     EXPECT_GT(with_pool, before);
@@ -261,14 +261,15 @@ TEST_F(CaptureTest, MemoryComesFromThePool) {
       EXPECT_NE(other->data(), temporary);
     }
   }
-  // `kept` holds its segment, and gives it back to the driver as nobody allocates from it.
+  // `kept` holds its segment, which goes back to the driver because nothing else is allocated from
+  // it.
   release_cached_memory(device_);
   EXPECT_GT(cuda().held, before);
   kept = {};
   EXPECT_EQ(cuda().held, before);
 }
 
-// What is cached of another stream may still be in use there.
+// Cached memory of another stream may still be in use there.
 TEST_F(CaptureTest, NoMemoryIsGivenBackWhileRecording) {
   Ptr elsewhere;
   {
@@ -291,7 +292,7 @@ TEST_F(CaptureTest, NoMemoryIsGivenBackWhileRecording) {
 
 constexpr std::size_t MiB = std::size_t{1} << 20;
 
-// A training step: it drops the gradients of the last one, and makes activations and new ones.
+// A training step: it frees the last step's gradients, and allocates activations and new gradients.
 class CapturedMemory : public CaptureTest {
  protected:
   CapturedMemory() {
@@ -320,7 +321,7 @@ TEST_F(CapturedMemory, IsNoMoreThanThatOfTheBody) {
   EXPECT_EQ(most(), 76 * MiB);
 }
 
-// Parts of a segment that something else holds can be had, and are had back.
+// Other owners hold parts of a segment; the rest can be used, and is given back.
 TEST_F(CapturedMemory, FillsTheGapsOfTheRest) {
   Ptr state;
   {
@@ -384,15 +385,15 @@ TEST_F(CapturedMemory, ResetBeforeTheCapture) {
   EXPECT_WEFT_ERROR(outer(), Unsupported, "[graph] cannot be captured");
 }
 
-// Whatever steps and others do in turn, a replay writes to nothing of anybody else's, and in the
-// end all is given back.
+// Whatever steps and other code do in turn, a replay writes only its own memory, and in the end
+// everything is given back.
 TEST_F(CapturedMemory, IsNobodyElses) {
   std::mt19937 random(5);
   const auto below = [&](std::size_t n) { return static_cast<std::size_t>(random() % n); };
   const auto some = [&] {
     return Storage::allocate(device_, below(2) ? 1 + below(MiB) : MiB + below(4 * MiB));
   };
-  // Of each of the allocator's units one byte.
+  // One byte of each unit of the allocator.
   const auto each = [](std::span<unsigned char> bytes, const auto& f) {
     for (std::size_t i = 0; i < bytes.size(); i += 512) f(bytes[i]);
   };
@@ -402,7 +403,7 @@ TEST_F(CapturedMemory, IsNobodyElses) {
   struct Captured {
     std::optional<graph::Step> step;
     std::vector<Ptr> made;                            // by the last run of the body
-    std::vector<std::span<unsigned char>> addresses;  // of all that the capture asked for
+    std::vector<std::span<unsigned char>> addresses;  // of everything that the capture allocated
   };
   std::array<Captured, 3> steps;
   std::vector<std::pair<Ptr, unsigned char>> others;
@@ -453,7 +454,7 @@ TEST_F(CapturedMemory, IsNobodyElses) {
   EXPECT_EQ(held(), 0U);
 }
 
-// A replay writes into the memory of the step also where no storage has it.
+// A replay also writes memory of the step that is in no storage.
 TEST_F(CapturedMemory, CountsTowardsTheLimit) {
   const std::int64_t others = memory_stats(device_).in_use_bytes;
   set_memory_limit(device_, others + static_cast<std::int64_t>(100 * MiB));
@@ -467,7 +468,7 @@ TEST_F(CapturedMemory, CountsTowardsTheLimit) {
   EXPECT_NE(Storage::allocate(device_, 32 * MiB), nullptr);
 }
 
-// However far it came, the device is as before, and the next call captures.
+// After an error at any point the device is as before, and the next call captures.
 TEST_F(CapturedMemory, IsGivenBackAfterAnError) {
   graph::Step step = graph::capture(device_, [&] {
     body(64);

@@ -1,10 +1,9 @@
-// Cores and threads the process may use, teams that the system refuses, and fork().
+// The cores and threads that the process may use, teams that the system refuses, and fork().
 #include "weft/core/runtime/cores.h"
 
 #include <gtest/gtest.h>
 #include <omp.h>
 #include <sched.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -17,6 +16,7 @@
 
 #include "weft/core/runtime/parallel.h"
 #include "weft/core/runtime/thread_state.h"
+#include "weft/tests/core/child.h"
 #include "weft/tests/core/use_up_threads.h"
 
 namespace weft {
@@ -86,17 +86,17 @@ int affinity_of_this_thread() {
   return sched_getaffinity(0, sizeof mask, &mask) == 0 ? CPU_COUNT(&mask) : -1;
 }
 
-// The variables are read when the OpenMP library is loaded: by a process of its own.
+// The variables are read when the OpenMP library is loaded, so each case needs its own process.
 TEST(CoresDeathTest, OpenMPsBindingDoesNotCountAsOneCore) {
-  if (testing::kSanitizedThreads) GTEST_SKIP() << "libomp binds nothing before its first team";
+  if (testing::kSanitized) GTEST_SKIP() << "libomp binds nothing before its first team";
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   unsetenv("OMP_NUM_THREADS");
-  setenv("WEFT_TEST_CORES", std::to_string(core_count()).c_str(), 0);  // not anew in the child
+  setenv("WEFT_TEST_CORES", std::to_string(core_count()).c_str(), 0);  // the child keeps it
   const int all = std::atoi(std::getenv("WEFT_TEST_CORES"));
   setenv("OMP_PROC_BIND", "true", 1);
   const auto run = [all] {
     if (core_count() != all || num_threads() != all) std::exit(1);
-    // A thread made from the bound one may leave its core, and its teams theirs.
+    // A thread that was started from the bound one can leave its core, and so can its teams.
     std::thread([all] {
       leave_thread_unbound();
       if (affinity_of_this_thread() < all) std::exit(2);
@@ -116,9 +116,9 @@ TEST(CoresDeathTest, OpenMPsBindingDoesNotCountAsOneCore) {
   unsetenv("WEFT_TEST_CORES");
 }
 
-// OpenMP ends the process when it cannot start a thread.
+// OpenMP ends the process if it cannot start a thread.
 TEST(TeamsDeathTest, AreAsLargeAsTheSystemAllows) {
-  if (testing::kSanitizedThreads) GTEST_SKIP() << "not under a sanitizer";
+  if (testing::kSanitized) GTEST_SKIP() << "not under a sanitizer";
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   const auto run = [] {
     testing::use_up_threads();
@@ -137,22 +137,11 @@ TEST(TeamsTest, OneThreadCannotTakeAll) {
     set_num_threads(1'000'000);
     EXPECT_LE(num_threads(), 1 + std::max(256, 8 * core_count()));
   }).join();
-  // What a thread had is free again when it ends.
+  // The threads of a thread's team are free again when it ends.
   std::thread([] {
     set_num_threads(2);
     EXPECT_EQ(num_threads(), 2);
   }).join();
-}
-
-int status_of_child(int (*body)()) {
-  const pid_t child = fork();
-  if (child == 0) {
-    alarm(60);  // instead of hanging
-    _exit(body());
-  }
-  int status = 0;
-  waitpid(child, &status, 0);
-  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
 int elements_of_a_team() {
@@ -163,11 +152,11 @@ int elements_of_a_team() {
 }
 
 TEST(ForkTest, AChildOfAProcessWithATeamGoesOn) {
-  if (testing::kSanitizedThreads) GTEST_SKIP() << "TSan allows no threads in a child of fork()";
+  if (testing::kSanitized) GTEST_SKIP() << "TSan allows no threads in a child of fork()";
   const Scoped threads(&ThreadState::num_threads, 2);
   EXPECT_EQ(elements_of_a_team(), 100);
   const int before = fork_count();
-  EXPECT_EQ(status_of_child([] {
+  EXPECT_EQ(testing::status_of_child([] {
               if (elements_of_a_team() != 100 || num_threads() != 1) return 1;
               // Another thread has a team of its own.
               int sum = 0, team = 0;

@@ -35,7 +35,7 @@ TEST(Device, RefusesOtherTexts) {
   }
 }
 
-// The variable is read once per process, so each case is a process of its own.
+// The variable is read once per process, so each case needs its own process.
 int count_with_environment(const char* text) {
   setenv("WEFT_HOST_DEVICES", text, 1);
   try {
@@ -66,7 +66,7 @@ TEST(HostDevices, SetGrowsAndShrinks) {
   EXPECT_EQ(&runtime(Device("cpu:2")), &fake_cpu());
   EXPECT_WEFT_ERROR(runtime(Device("cpu:3")), Device,
                     "[cpu:3] no such device: got index 3, 3 CPU devices exist "
-                    "(WEFT_HOST_DEVICES sets their number)");
+                    "(a program's --host-devices, or WEFT_HOST_DEVICES, sets their number)");
   EXPECT_WEFT_ERROR(set_host_devices(0), InvalidArgument, "[host_devices] got 0, expected 1 to 64");
   EXPECT_WEFT_ERROR(set_host_devices(65), InvalidArgument, "got 65");
 

@@ -1,4 +1,4 @@
-// Random cases that a seed decides.
+// Random cases, determined by a seed.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace weft::testing {
 
-/// A number in the environment: how many cases, which seed.
+/// A number from the environment: the number of cases, or the seed.
 inline std::int64_t from_environment(const char* name, std::int64_t otherwise) {
   const char* const text = std::getenv(name);
   return text ? std::strtoll(text, nullptr, 10) : otherwise;
@@ -17,7 +17,7 @@ inline std::int64_t from_environment(const char* name, std::int64_t otherwise) {
 class Draw {
  public:
   explicit Draw(std::uint64_t seed) : bits_(seed) {}
-  /// One of first ... last.
+  /// A number from first to last.
   std::int64_t between(std::int64_t first, std::int64_t last) {
     return first + std::int64_t(bits_() % std::uint64_t(last - first + 1));
   }
@@ -29,7 +29,7 @@ class Draw {
   std::uint64_t seed() { return bits_(); }
 
  private:
-  std::mt19937_64 bits_;  // the standard fixes its numbers
+  std::mt19937_64 bits_;  // the standard defines its numbers
 };
 
 }  // namespace weft::testing

@@ -40,8 +40,8 @@ TEST(DType, PromotionFollowsOneOrder) {
   }
 }
 
-// Of i64, whose ends no double can tell from their neighbours; tests/kernels/copy_test.cc has the
-// others.
+// For i64, whose limits differ from their neighbours only beyond double's precision;
+// tests/kernels/copy_test.cc tests the others.
 TEST(DType, ElementCastSaturates) {
   using Limits = std::numeric_limits<std::int64_t>;
   for (const double v : {0x1p63, 1e300, std::numeric_limits<double>::infinity()}) {
@@ -76,7 +76,7 @@ TEST(BFloat16, RoundsToNearestEven) {
   EXPECT_EQ(static_cast<float>(bf16(257.001f)), 258.0f);
   EXPECT_EQ(static_cast<float>(bf16(-259.0f)), -260.0f);
   EXPECT_TRUE(std::isinf(static_cast<float>(bf16(std::numeric_limits<float>::max()))));
-  // The rounding of a NaN whose payload is in the low half must not make it infinite.
+  // Rounding a NaN whose payload is in the low half must not give infinity.
   EXPECT_TRUE(std::isnan(static_cast<float>(bf16(std::bit_cast<float>(0x7f800001u)))));
 }
 

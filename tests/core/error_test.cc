@@ -86,7 +86,7 @@ TEST(Within, AddsToTheTextAndKeepsTheRest) {
     where = e.where();
   }
   try {
-    const PathScope outside("model");  // the error's path is that of its place
+    const PathScope outside("model");  // the path is that of the place where the error was thrown
     within("stage 1", [&] { within("rank 2", [&] { within("replica on cpu:1", fail); }); });
     FAIL();
   } catch (const Error& e) {

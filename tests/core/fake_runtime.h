@@ -1,5 +1,5 @@
-// A device made of host memory that counts what is asked of it. Its streams pass only what the test
-// says has passed.
+// A device made of host memory that counts what it is asked for. Its streams are done only when the
+// test says so.
 #pragma once
 
 #include <algorithm>
@@ -21,18 +21,18 @@ class FakeRuntime : public Runtime {
   explicit FakeRuntime(DeviceType type, int devices = 1) : type_(type), devices_(devices) {}
 
   // Set by tests, read by the allocator in the same thread.
-  std::size_t capacity = SIZE_MAX;  ///< bytes a device gives out in total
+  std::size_t capacity = SIZE_MAX;  ///< total bytes that a device can give out
   bool broken = false;              ///< record() throws
-  std::ptrdiff_t loan_shift = 0;  ///< where a borrower finds its memory; loans are logged if not 0
+  std::ptrdiff_t loan_shift = 0;    ///< added to a borrower's address; loans are logged if not 0
 
   std::size_t held = 0;       ///< bytes given out
-  std::size_t most_held = 0;  ///< at a time
+  std::size_t most_held = 0;  ///< the maximum of `held`
   int allocations = 0;
   int frees = 0;
   int pinned_allocations = 0;
   int events_made = 0;
   int recorded = 0;
-  int waited = 0;  ///< for events
+  int waited = 0;  ///< number of waits for events
   struct Loan {
     void* p;
     std::size_t bytes;
@@ -41,7 +41,7 @@ class FakeRuntime : public Runtime {
   };
   std::vector<Loan> lent, taken_back;
 
-  /// Work enqueued on the stream with this handle so far, or from now on again, is (not) done.
+  /// Work enqueued so far on the stream with this handle is done; or, from now on, it is not.
   void set_done(void* handle, bool done) {
     std::lock_guard lock(mutex_);
     done_[handle] = done;

@@ -1,4 +1,4 @@
-// For tests of what happens where a process may open few files.
+// For tests with a low limit of open files.
 #pragma once
 
 #include <fcntl.h>
@@ -11,7 +11,7 @@
 
 namespace weft::testing {
 
-/// Sets how many files this process may have open, for its life.
+/// Sets the number of files that this process may open, while the object lives.
 class FileLimit {
  public:
   explicit FileLimit(rlim_t files) {
@@ -27,7 +27,7 @@ class FileLimit {
   rlimit before_{};
 };
 
-/// Takes all descriptors that this process may have but `left`, for its life.
+/// Uses all but `left` of the descriptors that this process may have, while the object lives.
 class UsedUpDescriptors {
  public:
   explicit UsedUpDescriptors(std::size_t left) {

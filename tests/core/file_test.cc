@@ -68,7 +68,7 @@ TEST_F(AtomicFileTest, WithoutCommitNothingRemains) {
 
 TEST_F(AtomicFileTest, ReplacesWhatAKilledWriterLeft) {
   std::ofstream(path + ".tmp") << "a long remainder of somebody else";
-  std::ifstream reader(path + ".tmp");  // the file itself is left alone
+  std::ifstream reader(path + ".tmp");  // this one must not be changed
   write_file_atomically(path, "new");
   EXPECT_EQ(read(path), "new");
   EXPECT_EQ(files(), 1);
@@ -90,7 +90,7 @@ TEST_F(AtomicFileTest, SecondWriterIsRefused) {
 
 TEST_F(AtomicFileTest, FailedWriteLeavesTheOldFile) {
   write_file_atomically(path, "old");
-  // A size limit stands in for a full disk: both fail in the middle of a write.
+  // A size limit replaces a full disk: both fail in the middle of a write.
   rlimit before{};
   getrlimit(RLIMIT_FSIZE, &before);
   auto* const handler = std::signal(SIGXFSZ, SIG_IGN);
@@ -116,7 +116,7 @@ TEST_F(AtomicFileTest, ErrorsNameFileAndReason) {
   EXPECT_TRUE(fs::is_character_file("/dev/null"));
 }
 
-// Whatever has the temporary's name and cannot be a killed writer's is neither written to nor
+// A file that has the temporary's name but cannot come from a killed writer is neither written nor
 // removed.
 TEST_F(AtomicFileTest, LeavesAloneWhatIsNoWriters) {
   const std::string temporary = path + ".tmp", victim = folder + "/victim";
@@ -173,7 +173,7 @@ TEST_F(AtomicFileTest, FindsThatItsTemporaryWasReplaced) {
   EXPECT_EQ(read(path + ".tmp"), "theirs");
 }
 
-// Of many at the same time, some behind the remains of a killed one, each writes all or is refused.
+// Many writers at the same time, some after a killed one: each writes everything or is refused.
 TEST_F(AtomicFileTest, WritersInARaceAreOneAfterTheOther) {
   std::atomic<int> written = 0, refused = 0;
   const auto write_often = [&](char mark) {
@@ -185,11 +185,10 @@ TEST_F(AtomicFileTest, WritersInARaceAreOneAfterTheOther) {
         file.commit();
         ++written;
       } catch (const Error& error) {
-        EXPECT_NE(std::string(error.what()).find("another writer is at it"), std::string::npos)
-            << error.what();
+        EXPECT_HAS(std::string(error.what()), "another writer is at it") << error.what();
         ++refused;
       }
-      if (i % 8 == 0) {  // left by a killed one, unless there is one at it
+      if (i % 8 == 0) {  // left by a killed writer, unless a writer uses it
         close(open((path + ".tmp").c_str(), O_WRONLY | O_CREAT | O_EXCL, 0666));
       }
     }
@@ -274,7 +273,7 @@ TEST_F(AtomicFileTest, TheTemporaryFolderIsTmpdirs) {
   if (set) setenv("TMPDIR", before.c_str(), 1);
 }
 
-// As a program whose stdout is a full disk, in a child.
+// Like a program whose stdout is on a full disk; runs in a child.
 TEST(FlushStdout, SaysThatOutputIsLost) {
   for (const bool buffered : {true, false}) {
     EXPECT_EXIT(

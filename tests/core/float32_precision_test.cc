@@ -15,7 +15,7 @@ class Float32Precision : public ::testing::Test {
   void TearDown() override { thread_state() = ThreadState(); }
 };
 
-// torch.get_float32_matmul_precision() and torch.backends of PyTorch 2.11 say the same.
+// The same values as torch.get_float32_matmul_precision() and torch.backends of PyTorch 2.11.
 TEST_F(Float32Precision, DefaultsArePyTorchs) {
   EXPECT_EQ(get_float32_matmul_precision(), "highest");
   EXPECT_FALSE(backends::cuda::matmul::allow_tf32());
@@ -36,7 +36,7 @@ TEST_F(Float32Precision, AllNamesAreOneSetting) {
   EXPECT_EQ(get_float32_matmul_precision(), "high");
   set_float32_matmul_precision("highest");
   EXPECT_FALSE(backends::cuda::matmul::allow_tf32());
-  EXPECT_TRUE(thread_state().allow_tf32_conv);  // convolutions have their own
+  EXPECT_TRUE(thread_state().allow_tf32_conv);  // convolutions have their own setting
 
   backends::cudnn::set_allow_tf32(false);
   EXPECT_FALSE(thread_state().allow_tf32_conv);

@@ -4,13 +4,13 @@
 #include <cstdlib>
 #include <new>
 
-// Emulated CUDA devices keep house with the same heap, unlike NVIDIA's libraries.
+// Emulated CUDA devices use the same heap, unlike NVIDIA's libraries.
 extern "C" __attribute__((weak)) bool weft_cuda_emulator_runs();
 
 namespace weft::testing {
 namespace {
 constinit std::atomic<std::int64_t> calls{0};
-constinit std::atomic<std::int64_t> until_failure{0};  // 0: none; below: it has happened
+constinit std::atomic<std::int64_t> until_failure{0};  // 0: none; negative: it has happened
 }  // namespace
 
 std::int64_t heap_count() { return calls.load(std::memory_order_relaxed); }
@@ -31,7 +31,7 @@ bool fails_now() {
 }  // namespace
 }  // namespace weft::testing
 
-// Weak: a sanitizer's own replacement wins; nothing is counted then.
+// Weak: a sanitizer's own replacement is used instead, and nothing is counted.
 __attribute__((weak)) void* operator new(std::size_t bytes) {
   if (!weft_cuda_emulator_runs || !weft_cuda_emulator_runs()) {
     weft::testing::calls.fetch_add(1, std::memory_order_relaxed);

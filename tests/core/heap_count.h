@@ -1,4 +1,4 @@
-// Counts the calls of ::operator new of the whole program that links it, and makes one fail.
+// Counts all calls of ::operator new in the program that links it, and can make one fail.
 #pragma once
 
 #include <cstdint>
@@ -7,8 +7,8 @@ namespace weft::testing {
 
 std::int64_t heap_count();
 
-/// The k-th call from now on (1: the next), in whatever thread, throws std::bad_alloc. One at a
-/// time. Under a sanitizer, whose own ::operator new wins, none does.
+/// The k-th call from now on (1: the next), in any thread, throws std::bad_alloc. One object at a
+/// time. Under a sanitizer, which has its own ::operator new, no call fails.
 class FailHeap {
  public:
   explicit FailHeap(std::int64_t k);

@@ -55,7 +55,7 @@ TEST(Log, OfTheRanksOnlyTheFirstInforms) {
   EXPECT_EQ(testing::internal::GetCapturedStderr(), "from 0\nwarning: b\n");
 }
 
-// The environment is read once, so each in a process of its own.
+// The environment is read once, so each case needs its own process.
 TEST(LogDeathTest, WarningsCanBeTurnedOffFromOutside) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   const auto warn = [](const char* wanted) {

@@ -12,7 +12,7 @@ TEST(Nearest, NeedsToBeNear) {
   EXPECT_EQ(nearest("--", {"--lr"}), "");
   EXPECT_EQ(nearest("--steps", {"--stairs-steps-on", "--limit-steps", "--lr"}), "--limit-steps");
   EXPECT_EQ(nearest("--nproc", {"--nnodes", "--nproc-per-node"}), "--nproc-per-node");
-  EXPECT_EQ(nearest("--r", {"--lr"}), "");  // a word of its own, not the end of one
+  EXPECT_EQ(nearest("--r", {"--lr"}), "");  // a separate word, not the end of another
 }
 
 }  // namespace

@@ -47,7 +47,7 @@ TEST(ParallelFor, NoRangeIsBelowTheGrain) {
 }
 
 TEST(ParallelFor, PartitionHoldsWhenTheRuntimeGrantsFewerThreads) {
-  // Inside a team of somebody else there is only the calling thread.
+  // Inside another team there is only the calling thread.
   Ranges ranges;
   const auto body = [](void* found, std::int64_t begin, std::int64_t end) {
     static_cast<Ranges*>(found)->emplace(begin, end);
@@ -110,7 +110,7 @@ TEST(ParallelFor, WorkersTakeOverTheCallersState) {
     EXPECT_TRUE(thread_state().deterministic);
     EXPECT_EQ(module_path(), "conv1");
   });
-  // Between jobs a worker keeps nothing, least of all a path on a stack that is gone.
+  // Between jobs a worker keeps nothing, above all no path on a stack that no longer exists.
   std::atomic<int> left{0};
 #pragma omp parallel num_threads(2)
   if (omp_get_thread_num() == 1 && thread_state().path) ++left;

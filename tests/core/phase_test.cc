@@ -20,7 +20,7 @@
 namespace weft {
 namespace {
 
-/// How a process ends, or stops, that does `f`.
+/// How a process that runs `f` ends or stops.
 int wait_status_of(const std::function<void()>& f) {
   const pid_t child = ::fork();
   if (child == 0) {
@@ -35,7 +35,7 @@ int wait_status_of(const std::function<void()>& f) {
     ::_exit(status);
   }
   int status = -1;
-  if (child < 0) return status;  // -1 would be all processes
+  if (child < 0) return status;  // -1 would mean all processes
   ::waitpid(child, &status, WUNTRACED);
   if (WIFSTOPPED(status)) {
     ::kill(child, SIGKILL);
@@ -44,7 +44,7 @@ int wait_status_of(const std::function<void()>& f) {
   return status;
 }
 
-/// f() in a process that a launcher looks at; what that sees when it has ended.
+/// Runs f() in a process that a launcher observes; returns what the launcher sees after its end.
 Status seen_of(const std::function<void()>& f) {
   const StatusPage page;
   wait_status_of([&] {
@@ -154,7 +154,7 @@ TEST(StatusPage, CutsOffLongTexts) {
 }
 
 TEST(StatusPage, AnythingElseInItsVariableIsLeftAlone) {
-  // Another file has the number, of whatever kind, even as long.
+  // Now another file has this descriptor's number; its kind and even its size may be the same.
   struct stat page{};
   ::fstat(StatusPage().fd(), &page);
   const int zeros = ::memfd_create("zeros", 0);
@@ -200,13 +200,13 @@ TEST(Fault, AnythingElseIsRefused) {
   }
 }
 
-/// Of rank 1, which is at step 4 and then 5 in phase forward.
+/// For rank 1, which is in step 4 and then in step 5, in phase forward.
 int wait_status_with(const char* fault, const char* restarts = nullptr) {
   return wait_status_of([&] {
     ::setenv("WEFT_FAULT", fault, 1);
     if (restarts) ::setenv("TORCHELASTIC_RESTART_COUNT", restarts, 1);
     thread_state().rank = 1;
-    fault_point();  // in no phase
+    fault_point();  // outside any phase
     for (const int step : {4, 5}) {
       thread_state().step = step;
       const PhaseScope phase("forward");

@@ -14,7 +14,7 @@
 namespace weft {
 namespace {
 
-// Under AddressSanitizer every object is a heap block of its own, and nothing is recycled.
+// Under AddressSanitizer every object is its own heap block, and nothing is recycled.
 bool recycles() {
   const auto before = pool_heap_allocations();
   for (int i = 0; i < 1000; ++i) pool_free(pool_allocate(48), 48);
@@ -55,7 +55,8 @@ TEST(Pool, SteadyStateTakesNothingFromTheHeap) {
   EXPECT_EQ(pool_heap_allocations(), before);
 }
 
-// What one thread makes, another drops: without a way back the maker would take memory for ever.
+// One thread makes objects and another one frees them: without a way back the first would allocate
+// for ever.
 TEST(Pool, ProducerAndConsumerReachASteadyState) {
   if (!recycles()) GTEST_SKIP() << "plain heap under AddressSanitizer";
   constexpr int kItems = 20000, kQueue = 100, kBytes = 96;
@@ -84,7 +85,7 @@ TEST(Pool, ProducerAndConsumerReachASteadyState) {
     changed.notify_all();
   }
   consumer.join();
-  // At most the queue and two batches on either side were live, in blocks of a few KiB.
+  // At most the queue and two batches in each thread were live, in blocks of a few KiB.
   EXPECT_LE(pool_heap_allocations() - before, 15);
 }
 
@@ -101,7 +102,7 @@ TEST(Pool, AThreadLeavesItsBlocksToOthers) {
   EXPECT_EQ(pool_heap_allocations() - before, 10) << "one list of lists per thread, no blocks";
 }
 
-// Thread-local objects die in any order, some after the pool's own.
+// Thread-local objects are destroyed in any order, some after the pool's own.
 struct FreesLate {
   void* p = nullptr;
   ~FreesLate() {

@@ -62,14 +62,14 @@ void check_normal(Generator& g, std::istringstream& arguments,
   std::vector<T> got(n);
   g.normal(std::span<T>(got), 0.5, 2.0);
   for (std::size_t i = 0; i < want.size(); ++i) {
-    // PyTorch's own CPU levels differ by 1.8e-6 in f32; f64 goes through the same libm functions.
+    // PyTorch's own CPU levels differ by 1.8e-6 in f32; f64 uses the same libm functions.
     const double bound = sizeof(T) == 4 ? 2e-6 : 1e-14;
     ASSERT_NEAR(got[i], from_bits<T>(want[i]), bound * std::max<T>(1, std::abs(got[i]))) << i;
   }
 }
 
-// One line per case: NAME SEED ARGUMENTS : VALUES. Lines of one name and seed follow each other in
-// one stream where the script drew them so.
+// One line per case: NAME SEED ARGUMENTS : VALUES. Successive lines with the same name and seed
+// continue one stream, as the script drew them.
 TEST(Generator, DrawsWhatPyTorchDraws) {
   std::ifstream file("tests/core/goldens/rng.txt");
   ASSERT_TRUE(file) << "run from the source root";
@@ -162,7 +162,7 @@ TEST(Generator, SeedIsKeptWholeAndDropsTheCachedNormal) {
 
   double first = 0, again = 0;
   g.manual_seed(5);
-  g.normal(std::span<double>(&first, 1));  // a second value waits now
+  g.normal(std::span<double>(&first, 1));  // a second value is cached now
   g.manual_seed(5);
   g.normal(std::span<double>(&again, 1));
   EXPECT_EQ(first, again);
@@ -248,7 +248,7 @@ TEST(GeneratorSet, EachDeviceHasNumbersOfItsOwn) {
   }
   first.insert(Generator(5).random32());
   EXPECT_EQ(first.size(), 4u);
-  // Neighbouring seeds do not meet on neighbouring devices: 32 bits of seed each.
+  // Neighbouring seeds give different numbers on neighbouring devices: each has 32 bits of seed.
   std::set<std::uint32_t> seeds;
   for (std::uint64_t seed = 0; seed < 100; ++seed) {
     for (int i = 1; i < kMaxDevices; ++i) {
@@ -293,13 +293,13 @@ TEST(GeneratorSet, StateRoundTrip) {
   set.of(kCuda0).random64();
   const std::string text = set.state();
   GeneratorSet other(1);
-  other.of(kCpu1).random64();  // not in the text: begins anew
+  other.of(kCpu1).random64();  // not in the text: begins again
   other.set_state(text);
   EXPECT_EQ(other.of(kCpu1).random64(), Generator(device_seed(8, kCpu1)).random64());
   for (const Device device : {Device(), kCpu2, kCuda0}) {
     EXPECT_EQ(other.of(device).random64(), set.of(device).random64());
   }
-  // What one generator wrote is the host's.
+  // The text of a single generator sets the host's.
   Generator host(9);
   host.random64();
   other.set_state(host.state());

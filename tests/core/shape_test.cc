@@ -40,7 +40,7 @@ TEST(Dims, HasRoomForEightOnly) {
                     "[shape] got 9 dimensions, at most 8 are possible");
   EXPECT_WEFT_ERROR(Dims::filled(-1, 0), Shape, "got -1 dimensions, expected 0 to 8");
   EXPECT_WEFT_ERROR(d.erase(8), Shape, "no position 8 in [2,2,2,2,2,2,2,2]");
-  // Numbers that 32 bits would cut to 0 and 1.
+  // Numbers that 32 bits would truncate to 0 and 1.
   EXPECT_WEFT_ERROR(Dims::filled(kTwo32, 0), Shape, "got 4294967296 dimensions");
   EXPECT_WEFT_ERROR(d.erase(kTwo32), Shape, "no position 4294967296");
   EXPECT_WEFT_ERROR((Dims{1}.insert((kTwo32) + 1, 2)), Shape, "position 4294967297 of [1]");

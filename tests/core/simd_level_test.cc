@@ -11,7 +11,7 @@
 namespace weft {
 namespace {
 
-// The variable is read once per process, so each case is a process of its own.
+// The variable is read once per process, so each case needs its own process.
 int level_with_environment(const char* text) {
   setenv("WEFT_SIMD", text, 1);
   try {

@@ -9,7 +9,7 @@
 namespace weft {
 namespace {
 
-std::string ended;  // the names of the objects that have been destroyed
+std::string ended;  // the names of the destroyed objects
 
 template <char kName>
 struct Named {
@@ -65,12 +65,12 @@ TEST(ThreadLocal, OutlivesThreadLocalVariables) {
   EXPECT_EQ(ended, "a");
 }
 
-// A library's, which may be older than weft's or younger, and then comes later.
+// A key of a library, which may be older than weft's or newer; a newer one runs later.
 void ask_at_end(void*) { static_cast<void>(*b); }
 
 TEST(ThreadLocal, IsMadeAnewForALaterKeyAndEndsAgain) {
   ended.clear();
-  std::thread([] { static_cast<void>(*b); }).join();  // weft's own key is there
+  std::thread([] { static_cast<void>(*b); }).join();  // weft's own key exists now
   pthread_key_t key;
   ASSERT_EQ(pthread_key_create(&key, ask_at_end), 0);
   std::thread([&] {

@@ -15,9 +15,10 @@
 #include <nlohmann/json.hpp>
 #include <set>
 #include <thread>
-#include <tuple>
 #include <vector>
 
+#include "weft/core/runtime/allocator.h"
+#include "weft/core/runtime/cores.h"
 #include "weft/core/runtime/thread_name.h"
 #include "weft/core/trace/trace_device.h"
 #include "weft/tests/core/expect_error.h"
@@ -45,7 +46,7 @@ std::vector<json> events(const json& trace, const std::string& phase) {
   return found;
 }
 
-// By rank and row.
+// Indexed by rank and row.
 class RowNames : public std::map<std::pair<int, int>, std::string> {
  public:
   const std::string& of(const json& event) const { return at({event["pid"], event["tid"]}); }
@@ -85,6 +86,23 @@ TEST(Tracer, WritesChromesFormat) {
   const auto names = events(trace, "M");
   EXPECT_EQ(names[0]["name"], "process_name");
   EXPECT_EQ(names[0]["args"]["name"], "rank 0");
+  EXPECT_EQ(names[1]["name"], "process_labels");
+  EXPECT_EQ(names[1]["args"]["labels"], "cores: " + std::to_string(core_count()));
+}
+
+TEST(Tracer, CountsWhatMemoryIsUsedFor) {
+  Tracer tracer;
+  tracer.memory_changed(Device(DeviceType::cpu, 1), MemoryOwner::data_set, 1024);
+  tracer.memory_changed(Device(DeviceType::cpu, 1), MemoryOwner::gradients, 0);
+  const std::vector<json> counters = events(written(tracer), "C");
+  ASSERT_EQ(counters.size(), 2U);
+  for (const json& counter : counters) {
+    EXPECT_EQ(counter["name"], "memory of cpu:1");
+    EXPECT_EQ(counter["pid"], 0);
+  }
+  EXPECT_EQ(counters[0]["args"], json({{"data set", 1024}}));
+  EXPECT_EQ(counters[1]["args"], json({{"gradients", 0}}));
+  EXPECT_GE(counters[1]["ts"], counters[0]["ts"]);
 }
 
 TEST(Tracer, EmptyTraceIsStillJson) {
@@ -237,19 +255,19 @@ TEST(Tracer, SpansTakeNoHeapWhileTheReserveLasts) {
   const PathScope path("fc");
   {
     const Span first("op", "x");
-  }  // the thread gets its log, the path its place
+  }  // the thread gets its log, and the path its node
   const auto before = testing::heap_count();
   for (int i = 0; i < 999; ++i) const Span span("op", "x");
   EXPECT_EQ(testing::heap_count(), before);
   for (int i = 0; i < 1000; ++i) const Span span("op", "x");
-  // Nothing is counted under a sanitizer, whose own ::operator new wins.
+  // Nothing is counted under a sanitizer, which has its own ::operator new.
   if (before > 0) {
     EXPECT_GT(testing::heap_count(), before);
   }
   EXPECT_EQ(events(written(tracer), "X").size(), 2000u);
 }
 
-// Under TSan: nothing but the logs' counters says what may be read.
+// For TSan: only the logs' counters say what may be read.
 TEST(Tracer, MayBeWrittenWhileSpansGoOn) {
   Tracer tracer({.reserved_spans = 300});
   std::atomic<bool> stop = false;
@@ -287,14 +305,14 @@ TEST(Tracer, OneThreadTellsManyTracersApart) {
   }
   for (const auto& tracer : tracers) EXPECT_EQ(events(written(*tracer), "X").size(), 3u);
   tracers.clear();
-  Tracer fresh;  // possibly where one of them was
+  Tracer fresh;  // possibly at the address of an old one
   {
     const Span span("op", "x");
   }
   EXPECT_EQ(events(written(fresh), "X").size(), 0u);
 }
 
-// Two processes of a host: their clocks agree, their tracers started at different times.
+// Two processes of one host: their clocks agree, but their tracers started at different times.
 TEST(Tracer, TracesOfRanksMerge) {
   Tracer first;
   std::this_thread::sleep_for(std::chrono::milliseconds(2));
@@ -319,7 +337,7 @@ TEST(Tracer, TracesOfRanksMerge) {
   EXPECT_EQ(b["otherData"]["offset_ns"],
             std::to_string(second.start().steady_ns - first.start().steady_ns));
 
-  second.set_offset_ns(-second.now_ns() - 1500);  // before the first's start
+  second.set_offset_ns(-second.now_ns() - 1500);  // earlier than the first one's start
   EXPECT_LT(events(written(second), "X")[0]["ts"], 0);
 }
 
@@ -358,13 +376,13 @@ TEST(Tracer, PartsOfOtherRanksAreWrittenToo) {
   EXPECT_WEFT_ERROR(first.merge(""), InvalidArgument, "no part of a trace");
 }
 
-// Events whose clock the test sets: what is recorded next passes at `now`.
+// Events whose clock the test sets: an event that is recorded next passes at `now`.
 class TimedRuntime : public testing::FakeRuntime {
  public:
   using FakeRuntime::FakeRuntime;
   std::int64_t now = 0;
   bool refuses = false;
-  std::function<void()> waiting;  // runs while somebody waits; where set, all have to wait
+  std::function<void()> waiting;  // runs while a thread waits; if it is set, all have to wait
 
   std::unique_ptr<Event> new_timing_event(int) override {
     WEFT_CHECK(!refuses, Cuda, "event", "none left");
@@ -393,7 +411,7 @@ class TimedRuntime : public testing::FakeRuntime {
   };
 };
 
-// Devices wait for each other, in a reduction, whose threads give them work.
+// In a reduction, devices wait for each other, and their threads give them work.
 TEST(Tracer, TheFirstSpanOfADeviceKeepsNoOtherThreadWaiting) {
   static TimedRuntime cuda(DeviceType::cuda, 2);
   register_runtime(DeviceType::cuda, &cuda);
@@ -440,7 +458,7 @@ TEST(Tracer, WritingEndsWhileDevicesGetMoreWork) {
   EXPECT_LE(more, 3);
 }
 
-// From time to time spans count from a new point, which may be in a stream that is not theirs.
+// From time to time spans get a new reference event, which may be in another stream.
 TEST(DeviceTimes, WaitForTheirSpansEndAndForThePointTheyCountFrom) {
   static TimedRuntime cuda(DeviceType::cuda);
   register_runtime(DeviceType::cuda, &cuda);
@@ -488,12 +506,12 @@ TEST(Tracer, DeviceTimeComesFromEvents) {
       const Span span("op", "beside", device);
     }
     set_current_stream(before);
-    cuda.refuses = true;  // a trace without them, and no error
+    cuda.refuses = true;  // a trace without these times, and no error
     for (int i = 0; i < 3; ++i) {
       const Span span("op", "more", device);
     }
     cuda.refuses = false;
-    // More than are kept with their events.
+    // More spans than are kept with their events.
     for (int i = 0; i < 2000; ++i) {
       const Span span("op", "many", device);
     }
@@ -507,7 +525,7 @@ TEST(Tracer, DeviceTimeComesFromEvents) {
   ASSERT_EQ(work["conv2d"].size(), 1u);
   EXPECT_EQ(work["conv2d"][0]["dur"], 8);
   EXPECT_EQ(work["matmul"][0]["dur"], 3);
-  // Exactly 5 us apart; each is a sum of two doubles of microseconds.
+  // Exactly 5 us apart; each is a sum of two doubles in microseconds.
   EXPECT_NEAR(work["matmul"][0]["ts"].get<double>() - work["conv2d"][0]["ts"].get<double>(), 5,
               1e-6);
   EXPECT_GE(work["conv2d"][0]["ts"], 0);
@@ -530,13 +548,13 @@ TEST(Tracer, BackendsWithoutTimedEventsAreAnError) {
                     "do not know when they passed");
 }
 
-// What a span costs is printed, for whoever wants to know; machines differ, so nothing is expected.
+// Only prints the cost of a span: machines differ, so nothing is checked.
 TEST(Span, Cost) {
   constexpr int kSpans = 10000, kRounds = 20;
   const auto ns_each = [](Tracer* tracer, const auto& body) {
     const Scoped traced(&ThreadState::tracer, tracer);
     const PathScope path("fc");
-    double best = HUGE_VAL;  // of the rounds: what other programs take is not the span's
+    double best = HUGE_VAL;  // the fastest round: other programs may slow down the rest
     for (int round = 0; round < kRounds; ++round) {
       const auto start = std::chrono::steady_clock::now();
       for (int i = 0; i < kSpans; ++i) body();
@@ -547,7 +565,7 @@ TEST(Span, Cost) {
     return best;
   };
   const auto plain = [] { const Span span("op", "x"); };
-  // As a recorded operation has it: two records.
+  // Two records, as for a recorded operation.
   const Dims shape{64, 8, 24, 24};
   const auto full = [&] {
     {

@@ -1,4 +1,4 @@
-// For death tests of what happens when the system starts no more threads.
+// For death tests on a system that starts no more threads.
 #pragma once
 
 #include <sys/resource.h>
@@ -7,19 +7,12 @@
 #include <cstdlib>
 #include <fstream>
 
+#include "weft/tests/core/sanitized.h"
+
 namespace weft::testing {
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kSanitizedThreads = true;  // they need address space of their own
-#elif defined(__has_feature)
-constexpr bool kSanitizedThreads =
-    __has_feature(address_sanitizer) || __has_feature(thread_sanitizer);
-#else
-constexpr bool kSanitizedThreads = false;
-#endif
-
-/// The process has no room for another thread's stack from here on, and little for anything else.
-/// (RLIMIT_NPROC does not bind root, nor the root of a sandbox.)
+/// From here on the process has no room for another thread's stack, and little for anything else.
+/// (RLIMIT_NPROC does not limit root, nor the root of a sandbox.)
 inline void use_up_threads() {
   std::ifstream statm("/proc/self/statm");
   rlim_t pages = 0;

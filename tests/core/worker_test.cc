@@ -4,7 +4,6 @@
 #include "weft/core/runtime/thread_name.h"
 
 #include <gtest/gtest.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
@@ -22,6 +21,7 @@
 
 #include "weft/core/runtime/rng.h"
 #include "weft/core/trace/trace.h"
+#include "weft/tests/core/child.h"
 #include "weft/tests/core/expect_error.h"
 #include "weft/tests/core/fake_runtime.h"
 #include "weft/tests/core/heap_count.h"
@@ -86,7 +86,7 @@ TEST(WorkerTest, ThreadsAreNamedInTraces) {
 }
 
 TEST(WorkerTest, JobsOfADeviceRunOneByOneInTheOrderOfSubmission) {
-  std::vector<int> order;  // no lock: there is one thread
+  std::vector<int> order;  // no lock: there is only one thread
   JobGroup group;
   for (int i = 0; i < 100; ++i) group.submit(cpu(1), [&order, i] { order.push_back(i); });
   group.wait();
@@ -131,7 +131,7 @@ TEST(WorkerTest, AJobRunsAsItsSubmitterWould) {
   group.wait();
   EXPECT_EQ(drawn, expected);
   EXPECT_EQ(worker_device(), nullptr);
-  // Nothing of it stays with the worker.
+  // Nothing of it stays in the worker.
   const ThreadState other;
   const ThreadStateGuard plain(other);
   JobGroup next;
@@ -158,7 +158,7 @@ TEST(WorkerTest, TheCallerTakesAJobItself) {
   std::atomic<bool> met = false;
   group->submit(cpu(2), [&] {
     EXPECT_NE(std::this_thread::get_id(), here);
-    while (!met) std::this_thread::yield();  // beside what the worker does
+    while (!met) std::this_thread::yield();  // while the worker is busy
   });
   group->run_here(cpu(2), [&] {
     EXPECT_EQ(std::this_thread::get_id(), here);
@@ -223,7 +223,7 @@ TEST(WorkerTest, AGroupThatNobodyWaitsForWaitsItself) {
   EXPECT_TRUE(ran);
 }
 
-// Each job gives out jobs to all devices, its own among them, and waits.
+// Each job submits jobs to all devices, its own among them, and waits.
 int nested(int depth) {
   if (depth == 0) return 1;
   std::atomic<int> sum{0};
@@ -291,7 +291,7 @@ TEST(WorkerTest, SubmittingAllocatesNothing) {
   const std::int64_t before = testing::heap_count();
   for (int i = 0; i < 200; ++i) round();
   EXPECT_EQ(job.runs, 400);
-  // The pool moves blocks between threads in batches and settles within a few of them.
+  // The pool moves blocks between threads in batches; within a few batches it needs no more memory.
   EXPECT_LE(testing::heap_count() - before, 2);
 }
 
@@ -302,7 +302,7 @@ TEST(WorkerTest, RefusesDevicesThatAreNotThere) {
 }
 
 TEST(WorkerDeathTest, NoThreadToBeHadIsAnError) {
-  if (testing::kSanitizedThreads) GTEST_SKIP() << "not under a sanitizer";
+  if (testing::kSanitized) GTEST_SKIP() << "not under a sanitizer";
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   const auto run = [] {
     testing::use_up_threads();
@@ -318,34 +318,12 @@ TEST(WorkerDeathTest, NoThreadToBeHadIsAnError) {
   EXPECT_EXIT(run(), ::testing::ExitedWithCode(0), "");
 }
 
-// A stand-in that cannot be started: what is queued runs on top of the job that waits.
+// If a stand-in cannot be started, queued jobs run on top of the job that waits; and they may wait,
+// too.
 TEST(WorkerDeathTest, NoStandInToBeHadIsNoDeadlock) {
-  if (testing::kSanitizedThreads) GTEST_SKIP() << "not under a sanitizer";
+  if (testing::kSanitized) GTEST_SKIP() << "not under a sanitizer";
   GTEST_FLAG_SET(death_test_style, "threadsafe");
-  const auto run = [] {
-    alarm(60);
-    thread_of(cpu(0));
-    testing::use_up_threads();
-    std::atomic<bool> submitted{false}, passed{false};
-    JobGroup group;
-    group.submit(cpu(0), [&] {
-      while (!submitted) std::this_thread::yield();
-      const WaitScope waiting;
-      while (!passed) std::this_thread::yield();
-    });
-    group.submit(cpu(0), [&] { passed = true; });
-    submitted = true;
-    group.wait();
-    std::exit(0);
-  };
-  EXPECT_EXIT(run(), ::testing::ExitedWithCode(0), "");
-}
-
-// And that may wait in its turn.
-TEST(WorkerDeathTest, WithoutStandInsAJobOnTopOfAnotherMayWait) {
-  if (testing::kSanitizedThreads) GTEST_SKIP() << "not under a sanitizer";
-  GTEST_FLAG_SET(death_test_style, "threadsafe");
-  const auto run = [] {
+  const auto run = [](bool nests) {
     alarm(60);
     thread_of(cpu(0));
     testing::use_up_threads();
@@ -358,36 +336,27 @@ TEST(WorkerDeathTest, WithoutStandInsAJobOnTopOfAnotherMayWait) {
     });
     group.submit(cpu(0), [&] {
       JobGroup nested;
-      nested.submit(cpu(0), [&] { passed = true; });
+      if (nests) nested.submit(cpu(0), [&] { passed = true; });
+      if (!nests) passed = true;
       nested.wait();
     });
     submitted = true;
     group.wait();
     std::exit(0);
   };
-  EXPECT_EXIT(run(), ::testing::ExitedWithCode(0), "");
-}
-
-int status_of_child(const std::function<int()>& body) {
-  const pid_t child = fork();
-  if (child == 0) {
-    alarm(60);  // instead of hanging
-    _exit(body());
-  }
-  int status = 0;
-  waitpid(child, &status, 0);
-  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  EXPECT_EXIT(run(false), ::testing::ExitedWithCode(0), "");
+  EXPECT_EXIT(run(true), ::testing::ExitedWithCode(0), "");
 }
 
 TEST(WorkerTest, AChildOfForkHasWorkersOfItsOwn) {
-  if (testing::kSanitizedThreads) GTEST_SKIP() << "TSan allows no threads in a child of fork()";
+  if (testing::kSanitized) GTEST_SKIP() << "TSan allows no threads in a child of fork()";
   thread_of(cpu(0));
   JobGroup parents;
   std::atomic<bool> go{false};
   parents.submit(cpu(1), [&] {
     while (!go) std::this_thread::yield();
   });
-  EXPECT_EQ(status_of_child([&] {
+  EXPECT_EQ(testing::status_of_child([&] {
               int ran = 0;
               JobGroup group;
               group.submit(cpu(0), [&] { ++ran; });
@@ -407,7 +376,7 @@ TEST(WorkerTest, AChildOfForkHasWorkersOfItsOwn) {
 
 TEST(WorkerTest, AChildOfForkMakesGroupsOfItsOwn) {
   JobGroup parents;
-  EXPECT_EQ(status_of_child([&] {
+  EXPECT_EQ(testing::status_of_child([&] {
               try {
                 parents.submit(cpu(0), [] {});
               } catch (const Error& e) {
@@ -426,7 +395,7 @@ TEST(WorkerTest, NoMemoryReachesWhoeverSubmitsOrWaits) {
     const testing::FailHeap fault(k);
     try {
       JobGroup group;
-      // Too large for the pool: the job itself comes from the heap.
+      // Too large for the pool: this job comes from the heap.
       group.submit(cpu(0), [&ran, big = std::array<char, 4096>()] { ran += 1 + big[0]; });
       group.submit(cpu(0), [] { ::operator delete(::operator new(8)); });
       group.wait();

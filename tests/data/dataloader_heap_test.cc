@@ -1,8 +1,5 @@
-// A loader in its stride leaves the heap alone.
+// A loader in a steady state allocates no heap memory.
 #include "weft/data/dataloader.h"
-
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <new>
 
@@ -13,6 +10,7 @@
 #include "weft/data/subset.h"
 #include "weft/data/tensor_dataset.h"
 #include "weft/tensor/creation.h"
+#include "weft/tests/core/child.h"
 #include "weft/tests/core/heap_count.h"
 #include "weft/tests/io/files.h"
 
@@ -23,8 +21,8 @@ template <class Dataset>
 void expect_quiet(const Dataset& set) {
   for (const int workers : {0, 1, 2}) {
     DataLoader loader(set, {.batch_size = 16, .shuffle = true, .workers = workers});
-    // Memory is kept for as many batches as were ever in the making at once, and on a busy machine
-    // it may take some epochs to see the most there can be.
+    // Memory is kept for the largest number of batches that were ever in progress at once. On a
+    // busy machine it may take some epochs to reach this maximum.
     std::int64_t heap = -1, driver = -1;
     for (int epoch = 0; epoch < 10 && (heap != 0 || driver != 0); ++epoch) {
       for (auto& [x, label] : loader) (void)x.numel();  // 31 full batches, and one of 4
@@ -33,7 +31,7 @@ void expect_quiet(const Dataset& set) {
       for (auto& [x, label] : loader) {
         (void)label.numel();
         last = testing::heap_count();
-        if (batches++ == 0) first = last;  // the epoch's order has been drawn
+        if (batches++ == 0) first = last;  // now the epoch's order has been drawn
       }
       EXPECT_EQ(batches, 32);
       heap = last - first;
@@ -95,9 +93,7 @@ TEST(DataLoaderHeap, AChildOfForkStartsWorkersOfItsOwn) {
   if (testing::kSanitized) GTEST_SKIP() << "ThreadSanitizer allows no threads in a child of fork()";
   DataLoader loader(FakeData(40, {1, 8, 8}, 10), {.batch_size = 8, .workers = 2});
   auto batch = loader.begin();
-  const pid_t child = fork();
-  if (child == 0) {
-    alarm(60);  // instead of hanging
+  const int status = testing::status_of_child([&] {
     int status = 1;
     try {
       ++batch;
@@ -109,11 +105,9 @@ TEST(DataLoaderHeap, AChildOfForkStartsWorkersOfItsOwn) {
     batch.~Iterator();
     std::int64_t images = 0;
     for (auto& [x, label] : loader) images += x.shape(0);
-    _exit(images == 40 ? status : 3);
-  }
-  int status = 0;
-  waitpid(child, &status, 0);
-  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+    return images == 40 ? status : 3;
+  });
+  EXPECT_EQ(status, 0);
 }
 
 }  // namespace

@@ -5,7 +5,6 @@
 
 #include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <cstdlib>
 #include <fstream>
 #include <latch>
@@ -28,7 +27,7 @@ namespace {
 
 using Batches = std::vector<std::vector<std::int64_t>>;
 
-// The indices themselves are the data.
+// The data are the indices themselves.
 struct Numbers {
   std::int64_t count = 10;
   std::int64_t size() const { return count; }
@@ -178,7 +177,7 @@ struct Failing {
 TEST(DataLoader, AWorkersErrorArrivesInItsPlaceAndOnce) {
   for (const int workers : {0, 1, 2, 4}) {
     DataLoader loader(Failing{50}, {.batch_size = 10, .workers = workers});
-    for (int round = 0; round < 3; ++round) {  // the loader is usable again afterwards
+    for (int round = 0; round < 3; ++round) {  // the loader can be used again afterwards
       int batches = 0;
       const auto run = [&] {
         for (auto& batch : loader) {
@@ -186,7 +185,8 @@ TEST(DataLoader, AWorkersErrorArrivesInItsPlaceAndOnce) {
           ++batches;
         }
       };
-      // Of the failing batches 5 to 9 the first one's error wins, whoever came to it first.
+      // Of the failing batches 5 to 9 the first one's error is reported, no matter which failed
+      // first.
       EXPECT_WEFT_ERROR(run(), Io, "image 50 cannot be read");
       EXPECT_EQ(batches, 5);
     }
@@ -231,7 +231,7 @@ TEST(DataLoader, LeavingTheLoopEndsTheWork) {
     const int after = calls;
     std::this_thread::sleep_for(std::chrono::milliseconds(60));
     EXPECT_EQ(calls, after) << "work goes on though nobody wants it";
-    // And a second epoch begins at the beginning.
+    // And a second epoch starts at the beginning.
     auto it = loader.begin();
     EXPECT_EQ(it->item<std::int64_t>(), 0);
   }
@@ -255,7 +255,7 @@ TEST(DataLoader, ThrowingOutOfTheLoopEndsTheWork) {
   EXPECT_LT(calls, 100);
 }
 
-// All workers come to it at the same time.
+// All workers get here at the same time.
 struct Exits {
   std::int64_t size() const { return 100; }
   Tensor get_batch(std::span<const std::int64_t>) const {
@@ -266,7 +266,8 @@ struct Exits {
   static constexpr int kWorkers = 4;
 };
 
-// Two threads that end static objects crash now and then; here the second is always found.
+// Two threads that destroy static objects at once sometimes crash; this always detects the second
+// one.
 void end_static_objects_in_one_thread() {
   for (int i = 0; i < 100; ++i) {
     std::atexit([] {
@@ -354,7 +355,7 @@ TEST(DataLoader, WorkersTakeOverTheCallersState) {
   EXPECT_TRUE(thread_state().grad_enabled);
 }
 
-// Adds noise: what a random transform does.
+// Adds noise, like a random transform.
 struct Noisy {
   std::int64_t size() const { return 12; }
   Tensor get_batch(std::span<const std::int64_t> indices) const {

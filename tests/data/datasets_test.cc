@@ -1,11 +1,9 @@
-// TensorDataset, Subset, random_split and ConcatDataset, alone and under a DataLoader.
+// TensorDataset, Subset, random_split and ConcatDataset, alone and in a DataLoader.
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <fstream>
 #include <limits>
 #include <nlohmann/json.hpp>
-#include <numeric>
 #include <set>
 #include <string>
 #include <vector>
@@ -121,7 +119,7 @@ TEST(Subset, GivesTheChosen) {
   const Subset set(Numbers{10}, {7, 3, 3, 9});
   EXPECT_EQ(set.size(), 4);
   EXPECT_EQ(numbers_of(set.get_batch(Indices{3, 0, 2}).x), (Indices{9, 7, 3}));
-  // Of a subset, and through a holder of any set: the same code within itself.
+  // A subset of a subset, and through AnyDataset: the same code, nested.
   const Subset inner(set, {2, 0});
   EXPECT_EQ(numbers_of(inner.get_batch(Indices{1, 0}).x), (Indices{7, 3}));
   using Any = AnyDataset<Numbers::Batch>;
@@ -140,7 +138,7 @@ TEST(Subset, RefusesIndicesOutside) {
   EXPECT_EQ(numbers_of(set.get_batch(Indices{1}).x), Indices{2});
 }
 
-// What a set offers of memory and seed, reaches it through those that hold it.
+// A set's use of memory and seed must also work through the sets that contain it.
 struct Spy {
   using Batch = Numbers::Batch;
   std::int64_t size() const { return 8; }
@@ -173,7 +171,7 @@ TEST(Datasets, MemoryAndSeedReachTheSet) {
   EXPECT_EQ(batch.x.raw_data(), memory) << "put together";
 }
 
-// Tensors whose batches are made anew each time.
+// A set whose batches have new tensors each time.
 struct Plain {
   std::int64_t size() const { return 8; }
   Tensor get_batch(std::span<const std::int64_t> indices) const {
@@ -265,7 +263,7 @@ TEST(ConcatDataset, JoinsSets) {
   }
   EXPECT_TRUE(same(x, raw::cat(rows, 0)));
   EXPECT_TRUE(same(label, raw::cat(labels, 0)));
-  // All of one set, and none at all.
+  // All from one set, and none at all.
   EXPECT_TRUE(same(set.get_batch(Indices{1, 0}).x, first.get_batch(Indices{1, 0}).x));
   EXPECT_EQ(ConcatDataset(Numbers{2}, Numbers{3}).get_batch({}).x.shape(), Shape({0}));
 }
@@ -309,7 +307,8 @@ TEST(ConcatDataset, RefusesRowsThatDoNotGoTogether) {
                     "set 1 gives batches of 3 tensors, one before it of 2");
 }
 
-// All of it at once: the same batches whatever the workers, on the device, and after a resume.
+// All of it together: the same batches for any number of workers, on the device, and after a
+// resume.
 TEST(Datasets, UnderALoader) {
   const auto shade = [](Picture& picture, Generator& generator) {
     for (std::uint8_t& pixel : picture.pixels)

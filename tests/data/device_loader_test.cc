@@ -7,13 +7,14 @@
 
 #include "weft/data/dataloader.h"
 #include "weft/tensor/creation.h"
+#include "weft/tensor/elementwise.h"
 #include "weft/tensor/ops.h"
 #include "weft/tests/device_param.h"
 
 namespace weft::data {
 namespace {
 
-// Sample i is a row of ten i; reads into memory that it has been given before.
+// Sample i is a row of ten times i; fills memory that it has been given before.
 struct Rows {
   struct Batch {
     Tensor x;
@@ -45,7 +46,7 @@ class DeviceLoader : public testing::DeviceParam {
 };
 WEFT_FOR_EACH_DEVICE(DeviceLoader);
 
-// Nothing waits for the copies but what the loader itself asks for.
+// Only the loader itself waits for the copies.
 TEST_P(DeviceLoader, SumsOfBatchesThatAreReadLater) {
   for (const int workers : {0, 2}) {
     auto batches = loader(workers);

@@ -7,9 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "weft/core/runtime/log.h"
-#include "weft/core/runtime/thread_state.h"
 #include "weft/data/dataloader.h"
+#include "weft/tests/core/collected_log.h"
 #include "weft/tests/core/expect_error.h"
 #include "weft/tests/data/numbers.h"
 
@@ -19,7 +18,7 @@ namespace {
 using Order = std::vector<std::int64_t>;
 using Orders = std::vector<Order>;
 
-// Of every rank.
+// The orders of all ranks.
 Orders orders(std::int64_t size, DistributedSamplerOptions options, std::int64_t epoch = 0) {
   Orders all;
   for (options.rank = 0; options.rank < options.num_replicas; ++options.rank) {
@@ -34,12 +33,11 @@ Orders orders(std::int64_t size, DistributedSamplerOptions options, std::int64_t
   return all;
 }
 
-struct Warnings final : LogSink {
-  std::vector<std::string> texts;
-  void write(Level, std::string_view text) override { texts.emplace_back(text); }
-};
+std::ptrdiff_t lines(const weft::testing::CollectedLog& log) {
+  return std::ranges::count(log.text, '\n');
+}
 
-// randperm(10) of seed 0 is 4 1 7 5 3 9 0 8 6 2.
+// randperm(10) with seed 0 is 4 1 7 5 3 9 0 8 6 2.
 TEST(DistributedSampler, ShufflesAsPyTorch) {
   EXPECT_EQ(orders(10, {.num_replicas = 4}), (Orders{{4, 3, 6}, {1, 9, 2}, {7, 0, 4}, {5, 8, 1}}));
   EXPECT_EQ(orders(10, {.num_replicas = 4}, 1),
@@ -90,8 +88,7 @@ TEST(DistributedSampler, GivesEachSampleOnceWithoutPadding) {
 }
 
 TEST(DistributedSampler, AnEpochWithoutItsNumberIsWarnedOfOnce) {
-  Warnings log;
-  const Scoped logging(&ThreadState::log, static_cast<LogSink*>(&log));
+  const weft::testing::CollectedLog log;
   const auto sampler =
       std::make_shared<DistributedSampler>(8, DistributedSamplerOptions{.num_replicas = 2});
   DataLoader loader(weft::testing::Numbers{8}, {.batch_size = 2, .sampler = sampler});
@@ -102,17 +99,16 @@ TEST(DistributedSampler, AnEpochWithoutItsNumberIsWarnedOfOnce) {
     sampler->set_epoch(epoch);
     run();
   }
-  EXPECT_EQ(log.texts.size(), 0u);
+  EXPECT_EQ(log.text, "");
   run();
-  ASSERT_EQ(log.texts.size(), 1u);
-  EXPECT_NE(log.texts[0].find("call set_epoch()"), std::string::npos) << log.texts[0];
+  EXPECT_EQ(lines(log), 1);
+  EXPECT_HAS(log.text, "call set_epoch()");
   run();
-  EXPECT_EQ(log.texts.size(), 1u);
+  EXPECT_EQ(lines(log), 1);
 }
 
 TEST(DistributedSampler, TheSameNumberForEveryEpochIsWarnedOf) {
-  Warnings log;
-  const Scoped logging(&ThreadState::log, static_cast<LogSink*>(&log));
+  const weft::testing::CollectedLog log;
   for (const bool shuffle : {true, false}) {
     DistributedSampler sampler(8, {.num_replicas = 2, .shuffle = shuffle});
     Generator generator;
@@ -122,7 +118,7 @@ TEST(DistributedSampler, TheSameNumberForEveryEpochIsWarnedOf) {
       sampler.order(sampler.draw_seed(generator), order);
     }
   }
-  EXPECT_EQ(log.texts.size(), 1u);
+  EXPECT_EQ(lines(log), 1);
 }
 
 TEST(DistributedSampler, ALoaderTakesAnEpochUpAgain) {
@@ -139,7 +135,7 @@ TEST(DistributedSampler, ALoaderTakesAnEpochUpAgain) {
     for (const std::int64_t i : batch.x.to_vector<std::int64_t>()) whole.push_back(i);
     if (whole.size() == 3) state = first.state();
   }
-  sampler->set_epoch(9);  // of no interest to the epoch that is resumed
+  sampler->set_epoch(9);  // does not affect the epoch that is resumed
   auto second = make();
   second.set_state(state);
   Order rest;

@@ -1,4 +1,4 @@
-// CIFAR, made-up images, folders of pictures; and random transforms in a loader's workers.
+// CIFAR, generated images, folders of pictures; and random transforms in a loader's workers.
 #include <algorithm>
 #include <cmath>
 
@@ -90,12 +90,12 @@ TEST(FakeData, FollowsFromSeedAndIndexAlone) {
   EXPECT_NE(three, x(FakeData(100, {3, 8, 9}, 10, {.seed = 6}), {3}));
   EXPECT_EQ(three, x(FakeData(5, {3, 8, 9}, 10, {.seed = 5}), {3}));
   EXPECT_EQ(three, x(FakeData(5, {3, 8, 9}, 10, {.seed = 5, .first = 2}), {1}));
-  // On every machine the same: the first bytes of this one.
+  // The same on every machine: the first bytes of this image.
   const auto bytes = [&](std::size_t i) { return std::lround(three[i] * 255); };
   EXPECT_EQ((std::vector<long>{bytes(0), bytes(1), bytes(215)}), (std::vector<long>{91, 81, 162}));
 }
 
-// A class's mean image tells it from the others; so does a network.
+// The mean image of a class differs from the others, and a network can learn the difference.
 TEST(FakeData, CanBeLearned) {
   constexpr std::int64_t kClasses = 10, kTrain = 400, kTest = 200, kValues = 3 * 16 * 16;
   const FakeData train(kTrain, {3, 16, 16}, kClasses);
@@ -145,7 +145,7 @@ void write_picture(const std::string& path, int shade, int height = 2, int width
                                                           static_cast<std::uint8_t>(shade))});
 }
 
-// Two classes, out of order on purpose: dog has three pictures, Cat one.
+// Two classes in unsorted order: dog has three pictures, Cat one.
 void write_folder(const TempFolder& folder) {
   std::filesystem::create_directories(folder.path("dog/inner"));
   std::filesystem::create_directories(folder.path("Cat"));
@@ -190,17 +190,17 @@ TEST(ImageFolder, ListsEachFolderOfAClassOnceWhateverLinksLeadToIt) {
   using std::filesystem::create_directory_symlink;
   create_directory_symlink(".", folder.path("dog/again"));
   EXPECT_EQ(paths(), without);
-  create_directory_symlink(folder.path("dog"), folder.path("dog/inner/up"));  // 2^40 ways
+  create_directory_symlink(folder.path("dog"), folder.path("dog/inner/up"));  // 2^40 paths
   EXPECT_EQ(paths(), without);
   create_directory_symlink("inner", folder.path("dog/before_inner"));  // its own path counts
   EXPECT_EQ(paths(), without);
 
-  // Of another class: as torchvision, these pictures have both labels.
+  // Links to another class: as in torchvision, these pictures have both labels.
   create_directory_symlink("../Cat", folder.path("dog/cats"));
   auto both = without;
   both.insert(both.begin() + 3, "1/dog/cats/z.jpeg");
   EXPECT_EQ(paths(), both);
-  create_directory_symlink("Cat", folder.path("kitten"));  // a class of its own
+  create_directory_symlink("Cat", folder.path("kitten"));  // a separate class
   both.push_back("2/kitten/z.jpeg");
   EXPECT_EQ(paths(), both);
 
@@ -241,8 +241,8 @@ TEST(ImageFolder, ErrorsOfAWorkerNameTheFile) {
   }
 }
 
-// Per sample: neither the number of workers nor the batch size changes what is drawn; the next
-// epoch draws anew.
+// Seeded per sample: neither the number of workers nor the batch size changes what is drawn; the
+// next epoch draws new numbers.
 TEST(RandomTransforms, DependOnEpochAndSampleAlone) {
   const Compose transform({RandomCrop(8, 3), RandomHorizontalFlip(), RandomResizedCrop(6)});
   const auto epochs = [&](std::int64_t batch_size, int workers) {
@@ -265,7 +265,7 @@ TEST(RandomTransforms, DependOnEpochAndSampleAlone) {
   EXPECT_EQ(alone, epochs(4, 3));
   EXPECT_EQ(alone, epochs(5, 2));
 
-  // Sample 0 of two epochs, unshuffled.
+  // Sample 0 in two epochs, not shuffled.
   DataLoader loader(FakeData(1, {3, 32, 32}, 4, {.format = {.transform = RandomResizedCrop(6)}}));
   std::vector<std::vector<float>> seen;
   for (int epoch = 0; epoch < 2; ++epoch) {

@@ -1,5 +1,5 @@
-// Python's lmdb reads what weft wrote, by the lines of data/lmdb.h, and weft what it wrote in
-// return.
+// Python's lmdb reads what weft wrote, with the code in data/lmdb.h, and weft reads what Python
+// wrote.
 #include <cstdlib>
 
 #include "weft/data/lmdb.h"
@@ -23,7 +23,7 @@ TEST(LmdbPeer, PythonReadsWeftsFilesAndBack) {
     writer.add(i - 7, testing::as_bytes(testing::read_file(png)));
   }
   writer.commit();
-  // With labels of one more.
+  // The labels are one larger.
   ASSERT_EQ(std::system((python + " tests/data/lmdb_back.py " + path + " " + back).c_str()), 0);
   for (const std::string& again : {back + ".lmdb", back}) {  // a file, and a folder
     const Lmdb set(again);

@@ -1,12 +1,10 @@
-// LMDB data sets: what is read is what was written; when they are opened; what a bad file is
-// called.
+// LMDB data sets: they return what was written; when they are opened; errors for bad files.
 #include "weft/data/lmdb.h"
 
 #include <lmdb.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -16,6 +14,7 @@
 #include "weft/data/dataloader.h"
 #include "weft/data/lmdb_file.h"
 #include "weft/io/png.h"
+#include "weft/tests/core/child.h"
 #include "weft/tests/core/expect_error.h"
 #include "weft/tests/io/files.h"
 
@@ -29,20 +28,20 @@ using Indices = std::vector<std::int64_t>;
 
 class LmdbTest : public ::testing::Test {
  protected:
-  /// A PNG file of one shade.
+  /// A PNG file with a single shade.
   std::string picture(int shade, int height = 2, int width = 3) const {
     const std::vector<std::uint8_t> pixels(static_cast<std::size_t>(height * width),
                                            static_cast<std::uint8_t>(shade));
     io::write_png(folder.path("one.png"), io::Image{width, height, 1, pixels});
     return testing::read_file(folder.path("one.png"));
   }
-  /// Sample i has the shade 5 i and the label 100 + i.
+  /// Writes samples: sample i has the shade 5 i and the label 100 + i.
   void write(const std::string& to, int samples) const {
     LmdbWriter writer(to);
     for (int i = 0; i < samples; ++i) writer.add(100 + i, testing::as_bytes(picture(5 * i)));
     writer.commit();
   }
-  /// A database of any keys and values.
+  /// Writes a database with any keys and values.
   static void put(const std::string& to,
                   const std::vector<std::pair<std::string, std::string>>& all) {
     std::filesystem::remove(to);
@@ -63,7 +62,7 @@ class LmdbTest : public ::testing::Test {
   static std::string value(std::int64_t label, const std::string& bytes) {
     return std::string(reinterpret_cast<const char*>(&label), sizeof label) + bytes;
   }
-  /// How often the file is mapped into this process.
+  /// How many times the file is mapped into this process.
   int mapped() const {
     std::ifstream maps("/proc/self/maps");
     int count = 0;
@@ -147,7 +146,7 @@ TEST_F(LmdbTest, OpensWhenItIsReadAndOnceForAll) {
     EXPECT_EQ(mapped(), 1);
     copy.get_batch(Indices{0});
     EXPECT_EQ(mapped(), 1);
-    const Lmdb another(file);  // LMDB's own limit of one is that of its lock file
+    const Lmdb another(file);  // LMDB's own limit of one environment applies to its lock file
     another.get_batch(Indices{0});
     EXPECT_EQ(mapped(), 2);
   }
@@ -158,19 +157,12 @@ TEST_F(LmdbTest, AForkedProcessReadsOn) {
   write(file, 2);
   const Lmdb set(file);
   set.get_batch(Indices{0});
-  const pid_t child = ::fork();
-  if (child == 0) {
-    bool right = false;
-    {
-      const Lmdb copy = set;
-      right = copy.get_batch(Indices{1}).label.to_vector<std::int64_t>() == Indices{101} &&
-              mapped() == 1;
-    }
-    ::_exit(right ? 0 : 1);
-  }
-  int status = 0;
-  ASSERT_EQ(::waitpid(child, &status, 0), child);
-  EXPECT_EQ(status, 0);
+  EXPECT_EQ(testing::status_of_child([&] {
+              const Lmdb copy = set;
+              const auto label = copy.get_batch(Indices{1}).label.to_vector<std::int64_t>();
+              return label == Indices{101} && mapped() == 1 ? 0 : 1;
+            }),
+            0);
   EXPECT_EQ(set.get_batch(Indices{1}).label.to_vector<std::int64_t>(), Indices{101});
 }
 
@@ -195,7 +187,7 @@ TEST_F(LmdbTest, SaysWhatIsNoDataSet) {
   EXPECT_WEFT_ERROR(set.get_batch(Indices{0}), Io, ": cut off: ");
 }
 
-// Trees of up to three levels, values of any size, pages that were used before.
+// Trees of up to three levels, values of any size, and pages that have been reused.
 TEST_F(LmdbTest, FindsWhatLiblmdbFinds) {
   std::mt19937 random(1);
   std::map<std::string, std::string> all;
@@ -226,7 +218,7 @@ TEST_F(LmdbTest, FindsWhatLiblmdbFinds) {
 
     const LmdbFile read(file);
     ASSERT_EQ(read.size(), std::ssize(all));
-    // LMDB's order is by unsigned bytes, as std::string's.
+    // LMDB sorts by unsigned bytes, like std::string.
     EXPECT_EQ(read.last_key(), all.rbegin()->first);
     for (const auto& [key, value] : all) {
       const auto found = read.find(key);
@@ -240,12 +232,12 @@ TEST_F(LmdbTest, FindsWhatLiblmdbFinds) {
   mdb_env_close(environment);
 }
 
-// Bytes of the file are flipped or overwritten, in the pages that describe the others or in all. A
-// child reads all samples of such a file and has to come to an end of its own.
+// Bytes of the file are flipped or overwritten, in the pages that describe the others or in all
+// pages. A child process reads all samples of such a file and must end by itself.
 TEST_F(LmdbTest, ADamagedFileEndsInAnErrorOrInOtherSamples) {
   const char* wanted = std::getenv("WEFT_MUTANTS");
   const int mutants = wanted ? std::atoi(wanted) : 300;
-  constexpr int kSamples = 300;  // a root and a dozen leaves
+  constexpr int kSamples = 300;  // a root and about twelve leaves
   std::mt19937 random(1);
   {
     LmdbWriter writer(file);
@@ -253,7 +245,7 @@ TEST_F(LmdbTest, ADamagedFileEndsInAnErrorOrInOtherSamples) {
     std::vector<std::uint8_t> noise(5000);
     for (std::uint8_t& value : noise) value = static_cast<std::uint8_t>(random());
     io::write_png(folder.path("noise.png"), io::Image{50, 100, 1, noise});
-    const std::string large = testing::read_file(folder.path("noise.png"));  // pages of its own
+    const std::string large = testing::read_file(folder.path("noise.png"));  // needs its own pages
     for (int i = 0; i < kSamples; ++i) {
       writer.add(i, testing::as_bytes(i % 50 == 1 ? large : small));
     }
@@ -261,7 +253,7 @@ TEST_F(LmdbTest, ADamagedFileEndsInAnErrorOrInOtherSamples) {
   }
   const std::string whole = testing::read_file(file);
   const auto read_all = [&]() -> int {
-    ::alarm(60);  // a circle
+    ::alarm(60);  // ends a child that follows a circle
     try {
       const Lmdb set(file);
       if (set.size() != kSamples) return 3;
@@ -279,7 +271,7 @@ TEST_F(LmdbTest, ADamagedFileEndsInAnErrorOrInOtherSamples) {
   for (int i = 0; i < mutants; ++i) {
     std::string bytes = whole;
     const std::size_t size = std::size_t{1} << random() % 4;  // 1 to 8 bytes
-    // Half of them in what the meta pages say: 16 bytes of header and 136.
+    // Half of them in the meta pages: 16 bytes of header and 136 of data.
     const std::size_t at = i % 2 == 0 ? random() % 2 * 4096 + random() % (16 + 136 - size)
                                       : random() % (bytes.size() - size);
     std::uint64_t word = 0;

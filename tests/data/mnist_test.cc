@@ -50,7 +50,7 @@ TEST(Mnist, ReadsAFolderPlainOrZipped) {
 
 TEST(Mnist, ScalesEveryPixelAsADivisionWould) {
   TempFolder folder;
-  std::string all(512, '\0');  // two images of 16 x 16: all values, then once more in reverse
+  std::string all(512, '\0');  // two images of 16 x 16: all values, then the same in reverse
   for (std::size_t i = 0; i < 256; ++i) all[i] = all[511 - i] = static_cast<char>(i);
   write_file(folder.path("train-images-idx3-ubyte"), idx_header({2, 16, 16}) + all);
   write_file(folder.path("train-labels-idx1-ubyte"), idx_header({2}) + std::string(2, '\0'));
@@ -72,13 +72,13 @@ TEST(Mnist, FillsTheSameMemoryAgain) {
   set.get_batch(Indices{0, 1, 2}, batch, HostMemory());
   const void* x = batch.x.raw_data();
   const void* label = batch.label.raw_data();
-  set.get_batch(Indices{2}, batch, HostMemory());  // smaller: a part of it
+  set.get_batch(Indices{2}, batch, HostMemory());  // smaller, so it uses a part of the memory
   EXPECT_EQ(batch.x.shape(), Shape({1, 1, 2, 4}));
   EXPECT_EQ(batch.x.raw_data(), x);
   set.get_batch(Indices{2, 1, 0}, batch, HostMemory());
   EXPECT_EQ(batch.x.raw_data(), x);
   EXPECT_EQ(batch.label.raw_data(), label);
-  // Unless somebody holds on to it.
+  // Unless another handle shares it.
   const Tensor kept = batch.x;
   const auto values = kept.to_vector<float>();
   set.get_batch(Indices{0, 0, 0}, batch, HostMemory());
@@ -151,7 +151,7 @@ TEST(Mnist, TransformsAndNormalizes) {
   const auto scaled = [](float pixel) { return (pixel / 255.0f - 0.5f) / 0.25f; };
   const Normalize normalize{{0.5f}, {0.25f}};
   for (const DType dtype : {DType::f32, DType::f64}) {
-    // The same values with a transform and without, which go different ways.
+    // The same values with a transform and without; these use different code.
     const Mnist plain(folder.root(), {.dtype = dtype, .normalize = normalize});
     const Mnist padded(folder.root(),
                        {.dtype = dtype, .transform = Pad(1), .normalize = normalize});
@@ -169,7 +169,7 @@ TEST(Mnist, TransformsAndNormalizes) {
                     InvalidArgument, "index 3 is outside the 3 images");
 }
 
-// A sample's random transforms follow from the epoch's seed and its index.
+// The epoch's seed and the index determine a sample's random transforms.
 TEST(Mnist, SeedsTransformsBySample) {
   TempFolder folder;
   write_set(folder, false);
@@ -192,7 +192,7 @@ TEST(Mnist, ReadsDebiansFashionMnist) {
   EXPECT_EQ(train.size(), 60000);
   EXPECT_EQ(test.size(), 10000);
   EXPECT_EQ(train.images().shape(), Shape({60000, 28, 28}));
-  // Known of the data set: the first labels, and as many of each.
+  // Known facts about the data set: the first labels, and equal numbers of each.
   const auto labels = train.labels().to_vector<std::uint8_t>();
   EXPECT_EQ((std::vector<std::uint8_t>(labels.begin(), labels.begin() + 5)),
             (std::vector<std::uint8_t>{9, 0, 0, 3, 0}));

@@ -1,4 +1,4 @@
-// A data set whose batches are read into memory they have been given before.
+// A data set that fills batches in memory it has been given before.
 #pragma once
 
 #include <algorithm>

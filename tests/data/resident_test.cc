@@ -10,6 +10,7 @@
 #include "weft/data/dataloader.h"
 #include "weft/data/fake.h"
 #include "weft/tensor/creation.h"
+#include "weft/tensor/elementwise.h"
 #include "weft/tensor/ops.h"
 #include "weft/tests/core/expect_error.h"
 #include "weft/tests/device_param.h"
@@ -21,7 +22,7 @@ FakeData images(std::int64_t size, ImageFormat format = {}) {
   return {size, {2, 4, 3}, 5, {.seed = 4, .format = std::move(format)}};
 }
 
-// Two devices of each kind; what no device is named for is on the host.
+// Two devices of each kind; work without a named device is on the host.
 class Resident : public testing::DeviceParam {
  protected:
   void SetUp() override {
@@ -39,7 +40,7 @@ class Resident : public testing::DeviceParam {
 };
 WEFT_FOR_EACH_DEVICE(Resident);
 
-// All batches of two epochs, the state after the first batch, and what the generator gives next.
+// All batches of two epochs, the state after the first batch, and the generator's next number.
 struct Epochs {
   std::vector<std::vector<float>> x;
   std::vector<std::vector<std::int64_t>> label;
@@ -99,7 +100,8 @@ TEST_P(Resident, GoesOnWhereALoaderStood) {
   EXPECT_EQ(second.begin()->x.to_vector<float>(), expected);
 }
 
-// A batch is copied into what a captured step reads; the step itself does not ask the loader.
+// A batch is copied into the tensors that a captured step reads; the step itself does not use the
+// loader.
 TEST_P(Resident, BesideACapturedStep) {
   DataLoader loader(images(12), {.batch_size = 4, .device = device(), .device_resident = true});
   const Tensor x = zeros({4, 2, 4, 3}, device());
@@ -144,7 +146,7 @@ TEST_P(Resident, ASetAboveTheLimitIsRefused) {
       DataLoader(images(64), {.device_resident = true, .device_resident_limit = 64 * 104}));
 }
 
-// Draws from the thread's generator, as a set without a seed parameter must.
+// Draws from the thread's generator, as a set without a seed parameter has to.
 struct Noise {
   std::int64_t size() const { return 4; }
   Tensor get_batch(std::span<const std::int64_t> indices) const {

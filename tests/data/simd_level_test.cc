@@ -1,4 +1,4 @@
-// What data/ does with vectors gives the same bits without them.
+// data/'s vector code gives the same bits as its scalar code.
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 namespace weft::data {
 namespace {
 
-/// Bytes in no order that a loop would notice.
+/// Bytes without a regular order.
 std::vector<std::uint8_t> bytes(std::size_t n) {
   std::vector<std::uint8_t> result(n);
   std::uint32_t state = 1;
@@ -24,7 +24,7 @@ std::vector<std::uint8_t> bytes(std::size_t n) {
   return result;
 }
 
-/// f()'s results at each level of this machine are equal.
+/// Checks that f() gives equal results at each level of this machine.
 template <class F>
 void expect_same_at_every_level(F&& f) {
   set_simd_level(SimdLevel::baseline);
@@ -45,7 +45,7 @@ std::vector<T> scaled(const std::vector<std::uint8_t>& in, float mean, float std
 TEST(DataSimdLevels, ScaledPixels) {
   std::vector<std::uint8_t> in(256);
   std::iota(in.begin(), in.end(), 0);
-  in.resize(261, 7);  // no whole number of vectors
+  in.resize(261, 7);  // not a multiple of the vector length
   for (const auto& [mean, std] : {std::pair(0.0f, 1.0f), std::pair(0.2860f, 0.3530f)}) {
     expect_same_at_every_level([&] { return scaled<float>(in, mean, std); });
     expect_same_at_every_level([&] { return scaled<double>(in, mean, std); });

@@ -1,4 +1,4 @@
-// Batches for a device: pinned memory, copied in order, not written over before the copy is done.
+// Batches for a device: pinned memory, copied in order, not overwritten before the copy is done.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -45,7 +45,7 @@ TEST_F(Staging, BatchesArriveOnTheDevice) {
         EXPECT_EQ(x.device(), Device("cuda:0"));
         addresses.insert(x.raw_data());
         const auto* values =
-            static_cast<const std::int64_t*>(x.raw_data());  // the fake is host memory
+            static_cast<const std::int64_t*>(x.raw_data());  // the fake device uses host memory
         for (std::int64_t i = 0; i < x.numel(); ++i) EXPECT_EQ(values[i], expected++);
       }
       EXPECT_EQ(expected, 40);
@@ -78,14 +78,14 @@ TEST_F(Staging, ABatchTheUserKeepsIsNotWrittenOver) {
 }
 
 TEST_F(Staging, EveryBatchsCopyIsMarked) {
-  // By the event that the next fetch into the same host memory waits for.
+  // By the event for which the next fetch into the same host memory waits.
   DataLoader loader(Numbers{}, {.batch_size = 4, .device = "cuda"});
   const int before = fake().recorded;
   for (auto& [x] : loader) (void)x;
   EXPECT_GE(fake().recorded - before, 10);
 }
 
-// Numbers, and where they were in pinned memory.
+// Numbers, which also record where they were in pinned memory.
 struct Traced : Numbers {
   using Numbers::get_batch;
   void get_batch(std::span<const std::int64_t> indices, Batch& batch,
@@ -102,13 +102,13 @@ TEST_F(Staging, ALoaderThatEndsEarlyGivesBackNoMemoryThatIsStillToBeRead) {
     DataLoader loader(Traced{}, {.batch_size = 4, .device = "cuda"});
     for (auto& [x] : loader) {
       (void)x;
-      fake().set_done(stream, false);  // the copy is still under way
+      fake().set_done(stream, false);  // the copy is not done yet
       break;
     }
   }
   ASSERT_FALSE(Traced::places.empty());
   const auto taken = [] {
-    // More than the loader had, so that all of it would be among them.
+    // More than the loader had, so that they would include all of its memory.
     std::vector<intrusive_ptr<Storage>> blocks;
     for (int i = 0; i < 16; ++i)
       blocks.push_back(Storage::allocate_pinned(4 * sizeof(std::int64_t)));
@@ -120,7 +120,7 @@ TEST_F(Staging, ALoaderThatEndsEarlyGivesBackNoMemoryThatIsStillToBeRead) {
   EXPECT_GT(taken(), 0);
 }
 
-// Lists, whose length the device's batch has to learn, and parts that are no tensors.
+// Lists, whose length the batch on the device must get, and members that are not tensors.
 struct Named {
   struct Batch {
     std::vector<Tensor> list;

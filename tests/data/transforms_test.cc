@@ -24,7 +24,7 @@ class Goldens {
   std::int64_t number(const std::string& name) const {
     return (*this)[name].to_vector<std::int64_t>()[0];
   }
-  /// The picture the goldens were made from: as decoded, or in planes as CIFAR's.
+  /// The picture from which the goldens were made: as decoded, or in planes like CIFAR's.
   Picture picture(bool in_planes) const {
     const Tensor golden = (*this)["picture"];
     Picture p;
@@ -75,7 +75,7 @@ TEST(Transforms, ResizeIsPillows) {
 }
 
 TEST(Transforms, RowsAreResizedAsEachAloneIs) {
-  // Several at once, as some machines do it, make no difference.
+  // Processing several points at once, as on some machines, makes no difference.
   Generator generator;
   for (const int rows : {4, 5, 9, 11}) {
     for (const int width : {1, 7, 30, 90}) {
@@ -157,7 +157,7 @@ TEST(Transforms, CenterCropTakesTheMiddle) {
   CenterCrop(1, 2)(p, generator);
   EXPECT_EQ(p.pixels, (Bytes{11, 12}));
   p = small();
-  CenterCrop(2, 1)(p, generator);  // halves go to the even side: row 0, column 2
+  CenterCrop(2, 1)(p, generator);  // halves are rounded to even: row 0, column 2
   EXPECT_EQ(p.pixels, (Bytes{2, 12}));
 }
 
@@ -183,7 +183,7 @@ TEST(Transforms, RandomCropReachesEveryPlaceAndPadsWithBlack) {
     RandomCrop(1, 1, 1)(p, generator);
     ++corners[p.pixels[0]];
   }
-  // 5 x 6 places, 18 of them black; each about 67 times.
+  // 5 x 6 places, 18 of them black; each is drawn about 67 times.
   EXPECT_NEAR(corners[0], 1200, 150);
   for (const int value : {1, 2, 3, 4, 11, 12, 13, 14, 21, 22, 23, 24})
     EXPECT_NEAR(corners[value], 67, 40);

@@ -73,7 +73,7 @@ TEST(WeightedRandomSampler, GoesOnInTheMiddleOfAnEpoch) {
                     "[generator] bad state");
 }
 
-// Each as often as its weight says, to five standard deviations of the count.
+// Each index as often as its weight demands, within five standard deviations of the count.
 TEST(WeightedRandomSampler, DrawsByWeight) {
   const std::vector<double> weights{1, 0, 3, 6};
   constexpr std::int64_t kDraws = 20000;

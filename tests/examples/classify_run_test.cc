@@ -1,4 +1,4 @@
-// Inference from a file of weights, against the model in this process.
+// Inference from a file of weights, compared with the model in this process.
 #include <cstdio>
 #include <string>
 #include <vector>
@@ -14,16 +14,12 @@ class ClassifyRun : public testing::LaunchedTest {
  protected:
   ClassifyRun() : LaunchedTest("") {}
   int classify(const std::string& arguments) const {
-    const std::string command =
-        "examples/classify " + arguments + " >" + folder.path("log") + " 2>&1";
-    const int status = std::system(command.c_str());
-    EXPECT_TRUE(WIFEXITED(status)) << command;
-    return WEXITSTATUS(status);
+    return status_of("examples/classify " + arguments + " >" + folder.path("log") + " 2>&1");
   }
 };
 
 TEST_F(ClassifyRun, SaysWhatTheModelSays) {
-  ASSERT_EQ(run("out", false, "mlp", "--epochs 3 --batch-size 4 --lr 0.5"), 0) << log();
+  succeed("out", false, "mlp", "--epochs 3 --batch-size 4 --lr 0.5");
   nn::Sequential model = examples::mlp();
   model.load_state_dict(io::load_safetensors(folder.path("out/model.safetensors")).tensors);
   const NoGrad no_grad;
@@ -49,10 +45,10 @@ TEST_F(ClassifyRun, SaysWhatTheModelSays) {
 
 TEST_F(ClassifyRun, SaysWhatIsWrong) {
   EXPECT_EQ(classify(""), 2);
-  EXPECT_NE(log().find("usage: classify"), std::string::npos) << log();
+  EXPECT_HAS(log(), "usage: classify");
   EXPECT_EQ(classify(folder.path("none ") + folder.path("x.png")), 1);
-  EXPECT_NE(log().find("classify: "), std::string::npos) << log();
-  EXPECT_NE(log().find("none"), std::string::npos) << log();
+  EXPECT_HAS(log(), "classify: ");
+  EXPECT_HAS(log(), "none");
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// The cnn program on a few images in CIFAR-10's format, and on made-up ones.
+// The cnn program on a few images in CIFAR-10's format, and on generated ones.
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <regex>
@@ -14,12 +14,12 @@ using nlohmann::json;
 
 class CnnRunTest : public testing::ProgramTest {
  protected:
-  // 40 training images, 5 steps an epoch, and 12 test images.
+  // 40 training images, 5 steps per epoch, and 12 test images.
   CnnRunTest() : ProgramTest("cnn", "--width-scale 1/64 --batch-size 8") {
     testing::write_cifar10(folder.path("data"), 8, 12);
   }
 
-  // How many of the log's lines match.
+  // The number of lines in the log that match.
   int lines(const std::string& pattern) const {
     const std::regex regex(pattern);
     std::istringstream text(log());
@@ -30,7 +30,7 @@ class CnnRunTest : public testing::ProgramTest {
 };
 
 TEST_F(CnnRunTest, EachEpochLeavesAccuracyAndACheckpoint) {
-  ASSERT_EQ(run("out", "--epochs 2 --log-every 3"), 0) << log();
+  succeed("out", "--epochs 2 --log-every 3");
   const std::string time = "[0-9]+:[0-9]{2}:[0-9]{2}";
   for (const std::string epoch : {"0", "1"}) {
     EXPECT_EQ(lines("epoch " + epoch + "  step 3/5  loss [0-9.]+  " + time), 1) << log();
@@ -41,7 +41,7 @@ TEST_F(CnnRunTest, EachEpochLeavesAccuracyAndACheckpoint) {
   }
   EXPECT_TRUE(bytes_of("out/checkpoint-epoch-1.safetensors") ==
               bytes_of("out/checkpoint.safetensors"));
-  const json metrics = json::parse(testing::read_file(folder.path("out/metrics.json")));
+  const json metrics = LaunchedTest::metrics("out");
   EXPECT_EQ(metrics["optimizer"], "SGD");
   ASSERT_EQ(metrics["epochs"].size(), 2U);
   for (const json& epoch : metrics["epochs"]) {
@@ -54,14 +54,12 @@ TEST_F(CnnRunTest, EachEpochLeavesAccuracyAndACheckpoint) {
 TEST_F(CnnRunTest, FourStepsAndFourMoreAreEight) {
   for (const char* options : {"--dtype f32", "--dtype f64", "--amp bf16"}) {
     const std::string whole = std::string("--epochs 2 ") + options;
-    ASSERT_EQ(run("whole", whole + " --limit-steps 8"), 0) << log();
-    ASSERT_EQ(run("part", whole + " --limit-steps 4"), 0) << log();
+    succeed("whole", whole + " --limit-steps 8");
+    succeed("part", whole + " --limit-steps 4");
     EXPECT_FALSE(bytes_of("part/model.safetensors") == bytes_of("whole/model.safetensors"));
-    ASSERT_EQ(run("part", whole + " --limit-steps 8 --seed 5 --map-location cpu --resume " +
-                              folder.path("part/checkpoint.safetensors")),
-              0)
-        << log();
-    // Also the same sha256. EXPECT_EQ would print the bytes.
+    succeed("part", whole + " --limit-steps 8 --seed 5 --map-location cpu --resume " +
+                        folder.path("part/checkpoint.safetensors"));
+    // So sha256 is the same, too. EXPECT_EQ would print the bytes.
     EXPECT_TRUE(testing::read_file(folder.path("part/model.safetensors")) ==
                 testing::read_file(folder.path("whole/model.safetensors")))
         << options;
@@ -74,27 +72,24 @@ TEST_F(CnnRunTest, FourStepsAndFourMoreAreEight) {
 // images.
 TEST_F(CnnRunTest, CapturedStepsLeaveTheSameCheckpoint) {
   const std::string whole = "--epochs 2 --batch-size 12 ";
-  ASSERT_EQ(run("plain", whole), 0) << log();
-  ASSERT_EQ(run("captured", whole + "--graph"), 0) << log();
+  succeed("plain", whole);
+  succeed("captured", whole + "--graph");
   EXPECT_TRUE(bytes_of("captured/checkpoint.safetensors") ==
               bytes_of("plain/checkpoint.safetensors"));
-  ASSERT_EQ(run("part", whole + "--graph --limit-steps 3"), 0) << log();
-  ASSERT_EQ(run("part", whole + "--graph --resume " + folder.path("part/checkpoint.safetensors")),
-            0)
-      << log();
+  succeed("part", whole + "--graph --limit-steps 3");
+  succeed("part", whole + "--graph --resume " + folder.path("part/checkpoint.safetensors"));
   EXPECT_TRUE(bytes_of("part/checkpoint.safetensors") == bytes_of("plain/checkpoint.safetensors"));
 }
 
 TEST_F(CnnRunTest, MapLocationIsWhereTheCheckpointIsRead) {
-  ASSERT_EQ(run("out", "--limit-steps 1"), 0) << log();
+  succeed("out", "--limit-steps 1");
   const std::string resume =
       " --limit-steps 2 --resume " + folder.path("out/checkpoint.safetensors");
-  EXPECT_EQ(run("out", "--host-devices 2 --map-location cpu:1" + resume), 0) << log();
+  succeed("out", "--host-devices 2 --map-location cpu:1" + resume);
   EXPECT_EQ(run("out", "--map-location cpu:1" + resume), 1);
-  EXPECT_NE(log().find("cpu:1"), std::string::npos) << log();
+  EXPECT_HAS(log(), "cpu:1");
   EXPECT_EQ(run("out", "--map-location gpu" + resume), 2);
-  EXPECT_NE(log().find("'gpu' is no device; use cpu, cpu:N, cuda or cuda:N"), std::string::npos)
-      << log();
+  EXPECT_HAS(log(), "'gpu' is no device; use cpu, cpu:N, cuda or cuda:N");
 }
 
 TEST_F(CnnRunTest, WithoutImagesItSaysHowToGetSome) {
@@ -103,26 +98,25 @@ TEST_F(CnnRunTest, WithoutImagesItSaysHowToGetSome) {
          {"cnn: --data wants: folder of CIFAR-10's binary files, or fake for made-up images; ",
           "wget https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz && tar xf "
           "cifar-10-binary.tar.gz"})
-      EXPECT_NE(log().find(text), std::string::npos) << log();
+      EXPECT_HAS(log(), text);
   };
   std::filesystem::remove(folder.path("data/data_batch_3.bin"));
   EXPECT_EQ(run("out", ""), 1);
-  EXPECT_NE(log().find("data: no file data_batch_3.bin"), std::string::npos) << log();
+  EXPECT_HAS(log(), "data: no file data_batch_3.bin");
   expect_help();
   std::filesystem::remove_all(folder.path("data"));
   EXPECT_EQ(run("out", ""), 1);
-  EXPECT_NE(log().find("data: no such folder"), std::string::npos) << log();
+  EXPECT_HAS(log(), "data: no such folder");
   expect_help();
-  EXPECT_EQ(run("out", "--data fake --limit-steps 2 --batch-size 64"), 0) << log();
+  succeed("out", "--data fake --limit-steps 2 --batch-size 64");
   EXPECT_EQ(lines(".*epoch 0: test accuracy [0-9.e-]+"), 1) << log();
-  EXPECT_NE(log().find("tests take 128 of the 10000 images (--limit-steps 2)"), std::string::npos)
-      << log();
+  EXPECT_HAS(log(), "tests take 128 of the 10000 images (--limit-steps 2)");
 }
 
 TEST_F(CnnRunTest, WrongUse) {
   const auto refuses = [&](const std::string& arguments, const std::string& message) {
     EXPECT_EQ(run("out", arguments), 2);
-    EXPECT_NE(log().find(message), std::string::npos) << log();
+    EXPECT_HAS(log(), message);
   };
   refuses("--width-scale 0", "--width-scale: '0' is no number above 0");
   refuses("--hidden 0", "--hidden: '0' is no whole number from 1 to 1000000000");

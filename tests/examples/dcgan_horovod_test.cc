@@ -1,4 +1,4 @@
-// DCGAN by two ranks: half-graph steps, which touch one net through the other.
+// DCGAN on two ranks: steps for one of the nets, which also use the other.
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -28,7 +28,7 @@ Gan make_gan() {
   });
 }
 
-// Of one rank, in one step.
+// The part of one rank in one step.
 struct Shard {
   Shard(int step, int rank) {
     Generator generator(static_cast<std::uint64_t>(10 * step + rank));
@@ -38,7 +38,7 @@ struct Shard {
   Tensor real, noise;
 };
 
-// An optimiser that, instead of taking a step, keeps the gradients that it would take it with.
+// An optimiser that takes no step, and keeps the gradients of the step instead.
 struct Collector : optim::Adam {
   using Adam::Adam;
   void step() override {
@@ -52,7 +52,7 @@ struct Collector : optim::Adam {
       }
     }
   }
-  // Takes it.
+  // Takes the step.
   void step_with_mean() {
     const std::vector<Tensor> params = parameters();
     for (std::size_t i = 0; i < params.size(); ++i) params[i].set_grad(means[i]);
@@ -62,8 +62,8 @@ struct Collector : optim::Adam {
   std::vector<Tensor> means;
 };
 
-// One process that adds up the gradients of both shards, each with statistics of its own in the
-// batch norms.
+// One process that adds the gradients of both shards; the batch norms use separate statistics for
+// each shard.
 std::vector<Tensor> weights_of_one_process() {
   Gan gan = make_gan();
   Collector adam_d(gan.discriminator.parameters(), kOptions);
@@ -82,7 +82,7 @@ std::vector<Tensor> weights_of_one_process() {
   return gan.parameters();
 }
 
-// train_generator() as PyTorch's tutorial has it: the gradient stays in the discriminator, too.
+// train_generator() as in PyTorch's tutorial: the discriminator gets gradients, too.
 void train_generator_and_forget(Gan& gan, optim::Adam& adam, const Tensor& fake) {
   adam.zero_grad();
   const Tensor logits = gan.discriminator(fake);

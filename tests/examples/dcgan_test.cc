@@ -1,4 +1,4 @@
-// DCGAN: two nets, of which a step trains one through the other.
+// DCGAN: two nets; a step trains one of them through the other.
 #include "weft/examples/dcgan.h"
 
 #include <gtest/gtest.h>
@@ -24,7 +24,7 @@ Values weights_of(const nn::ModuleBase& net) {
   return values;
 }
 
-// Empty where there is none.
+// Empty if there are none.
 Values gradients_of(const nn::ModuleBase& net) {
   Values values;
   for (const Tensor& p : net.parameters()) {
@@ -78,7 +78,7 @@ TEST(Dcgan, StartsAsTheTutorialDoes) {
       EXPECT_TRUE(mean == 0 && std == 0) << name;
       continue;
     }
-    // BatchNorm's are the ones with one dimension. Five standard errors.
+    // Weights of BatchNorm have one dimension. Allows five standard errors.
     EXPECT_NEAR(mean, tensor.dim() == 1 ? 1 : 0, 5 * 0.02 / std::sqrt(n)) << name;
     EXPECT_NEAR(std, 0.02, 5 * 0.02 / std::sqrt(2 * n)) << name;
   }
@@ -108,15 +108,15 @@ TEST(Dcgan, EachStepTouchesItsOwnNetAlone) {
     EXPECT_NE(weights_of(t.gan.generator), generator);
     for (const Tensor& p : t.gan.parameters()) EXPECT_TRUE(p.requires_grad());
   }
-  // Nothing left, where there was nothing before.
+  // There was none before, so there is none now.
   const Tensor fake = t.gan.generator(randn({8, kLatent, 1, 1}));
   t.gan.discriminator.zero_grad();
   examples::train_generator(t.gan, t.adam_g, fake);
   EXPECT_FALSE(any(gradients_of(t.gan.discriminator)));
 }
 
-// The other way, that of PyTorch's tutorial: gradients gather in the discriminator, too, and its
-// next step begins by forgetting them. The same training, for more work.
+// The other way, as in PyTorch's tutorial: the discriminator also collects gradients, and its next
+// step first clears them. The training is the same, with more work.
 TEST(Dcgan, ForgettingGradientsInsteadOfNotComputingThemIsTheSame) {
   const Scoped<bool> deterministic(&ThreadState::deterministic, true);
   std::vector<Values> outcomes;
@@ -143,7 +143,7 @@ TEST(Dcgan, ForgettingGradientsInsteadOfNotComputingThemIsTheSame) {
   EXPECT_EQ(outcomes[0], outcomes[1]);
 }
 
-// f64 agrees to rounding: the weights and the noise are drawn in f64, in PyTorch's order.
+// f64 agrees to rounding: weights and noise are drawn in f64, in PyTorch's order.
 TEST(Dcgan, FirstLossesAreThoseOfPyTorch) {
   const auto golden = nlohmann::json::parse(std::ifstream("tests/examples/dcgan_goldens.json"));
   const std::int64_t size = golden["size"], batch_size = golden["batch_size"];

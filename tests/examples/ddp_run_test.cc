@@ -4,7 +4,6 @@
 #include <set>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "weft/tests/comm/ranks.h"
 #include "weft/tests/examples/launched.h"
@@ -18,30 +17,21 @@ class DdpRun : public testing::LaunchedTest, public ::testing::WithParamInterfac
  protected:
   DdpRun() : LaunchedTest("launch/weftrun --nproc-per-node 2") {}
 
-  /// Losses and weights agree to rounding in f64.
-  void expect_same_run(const std::string& a, const std::string& b) const {
-    const auto x = metrics(a)["losses"], y = metrics(b)["losses"];
-    ASSERT_GT(x.size(), 1U);
-    ASSERT_EQ(x.size(), y.size());
-    for (std::size_t i = 0; i < x.size(); ++i)
-      EXPECT_NEAR(x[i].get<double>(), y[i].get<double>(), 1e-9) << i;
-    EXPECT_LT(largest_difference(a, b), 1e-9);
-  }
   static std::string backend() { return std::string(" --backend ") + GetParam(); }
 };
 
-// In f64 sums in another order differ by 1e-16 of their size.
+// In f64, sums in another order differ by about 1e-16 of their size.
 TEST_P(DdpRun, TwoRanksOfHalfTheBatchAreOneProcess) {
   if (!missing_backend(GetParam()).empty()) GTEST_SKIP() << missing_backend(GetParam());
   const std::string options = "--dtype f64 --no-shuffle --epochs 2 --seed 7 --lr 0.1 ";
-  ASSERT_EQ(run("one", false, "mlp", options + "--batch-size 8"), 0) << log();
-  ASSERT_EQ(run("two", true, "mlp_ddp", options + "--batch-size 4" + backend()), 0) << log();
+  succeed("one", false, "mlp", options + "--batch-size 8");
+  succeed("two", true, "mlp_ddp", options + "--batch-size 4" + backend());
   expect_same_run("one", "two");
   const auto one = metrics("one"), two = metrics("two");
   EXPECT_EQ(two["world_size"], 2);
   EXPECT_EQ(two["test"]["accuracy"], one["test"]["accuracy"]);
   EXPECT_EQ(two["backend"], GetParam());
-  // Rank 0 sends about its gradients, 100,000 numbers, in each of 10 steps.
+  // Rank 0 sends about as many bytes as its gradients have, 100,000 numbers, in each of 10 steps.
   EXPECT_NEAR(two["bytes_sent"].get<double>(), 10 * 8 * 101'770, 2e6);
   EXPECT_GT(two["allreduce_ms"], 0);
   EXPECT_GT(two["exposed_ms"], 0);
@@ -50,11 +40,7 @@ TEST_P(DdpRun, TwoRanksOfHalfTheBatchAreOneProcess) {
 TEST_P(DdpRun, StoppedAndResumedIsTheSameRun) {
   if (!missing_backend(GetParam()).empty()) GTEST_SKIP() << missing_backend(GetParam());
   const std::string options = "--batch-size 4 --epochs 3 --lr 0.1" + backend();
-  ASSERT_EQ(run("whole", true, "mlp_ddp", options), 0) << log();
-  ASSERT_EQ(run("part", true, "mlp_ddp", options + " --limit-steps 7"), 0) << log();
-  ASSERT_EQ(run("part", true, "mlp_ddp", options + " --seed 5 --resume latest"), 0) << log();
-  EXPECT_EQ(metrics("part")["losses"], metrics("whole")["losses"]);
-  EXPECT_EQ(largest_difference("part", "whole"), 0);
+  expect_resumes(true, "mlp_ddp", options, 7, "--seed 5");
 }
 
 INSTANTIATE_TEST_SUITE_P(Backends, DdpRun, ::testing::Values("shm", "gloo", "ring"),
@@ -63,9 +49,8 @@ INSTANTIATE_TEST_SUITE_P(Backends, DdpRun, ::testing::Values("shm", "gloo", "rin
 TEST_F(DdpRun, TheAutoencodersRanksAreOneProcess) {
   if (!missing_backend("gloo").empty()) GTEST_SKIP() << missing_backend("gloo");
   const std::string options = "--dtype f64 --no-shuffle --epochs 1 --seed 7 ";
-  ASSERT_EQ(run("one", false, "autoencoder", options + "--batch-size 8"), 0) << log();
-  ASSERT_EQ(run("two", true, "autoencoder_ddp", options + "--batch-size 4 --backend gloo"), 0)
-      << log();
+  succeed("one", false, "autoencoder", options + "--batch-size 8");
+  succeed("two", true, "autoencoder_ddp", options + "--batch-size 4 --backend gloo");
   expect_same_run("one", "two");
   EXPECT_TRUE(std::filesystem::exists(folder.path("two/compare.png")));
 }
@@ -74,53 +59,70 @@ TEST_F(DdpRun, TheConvolutionalNetsRanksAreOneProcess) {
   testing::write_cifar10(folder.path("data"), 8, 10);
   const std::string options =
       "--dtype f64 --no-shuffle --epochs 2 --seed 7 --width-scale 1/64 --lr 0.1 ";
-  ASSERT_EQ(run("one", false, "cnn", options + "--batch-size 8"), 0) << log();
-  ASSERT_EQ(run("two", true, "cnn_ddp", options + "--batch-size 4 --backend ring"), 0) << log();
+  succeed("one", false, "cnn", options + "--batch-size 8");
+  succeed("two", true, "cnn_ddp", options + "--batch-size 4 --backend ring");
   expect_same_run("one", "two");
   EXPECT_EQ(metrics("two")["test"], metrics("one")["test"]);
   EXPECT_TRUE(std::filesystem::exists(folder.path("two/checkpoint-epoch-1.safetensors")));
 
   const std::string ranks = options + "--batch-size 4 --backend ring ";
-  ASSERT_EQ(run("part", true, "cnn_ddp", ranks + "--limit-steps 7"), 0) << log();
-  ASSERT_EQ(run("part", true, "cnn_ddp", ranks + "--resume latest"), 0) << log();
-  EXPECT_EQ(largest_difference("part", "two"), 0);
-  EXPECT_EQ(metrics("part")["losses"], metrics("two")["losses"]);
+  succeed("part", true, "cnn_ddp", ranks + "--limit-steps 7");
+  succeed("part", true, "cnn_ddp", ranks + "--resume latest");
+  expect_same_bits("part", "two");
 }
 
-// With batch norms at rest, or with those of all ranks.
+// With fixed batch norms, or with statistics over all ranks.
 TEST_F(DdpRun, TheResNetsRanksShareTheBatch) {
   const std::string options =
       "--dtype f64 --no-shuffle --image-size 8 --limit-steps 3 --batch-size 8 --freeze all-but-fc "
       "--lr 0.1 --data fake ";
-  ASSERT_EQ(run("one", false, "resnet", options), 0) << log();
+  succeed("one", false, "resnet", options);
   const std::string meet = " --init-method file://" + folder.path("meeting");
-  ASSERT_EQ(run("two", false, "resnet_ddp", options + "--nprocs 2" + meet), 0) << log();
-  EXPECT_NE(log().find("batch 4 per rank, 8 in all: 2 ranks by shm, each with 1 loader workers"),
-            std::string::npos)
-      << log();
+  succeed("two", false, "resnet_ddp", options + "--nprocs 2" + meet);
+  EXPECT_HAS(log(), "batch 4 per rank, 8 in all: 2 ranks by shm, each with 1 loader workers");
   expect_same_run("one", "two");
   EXPECT_EQ(metrics("two")["test"], metrics("one")["test"]);
   EXPECT_EQ(metrics("two")["batch_size"], 4);
   EXPECT_EQ(run("none", false, "resnet_ddp", options + "--nprocs 3" + meet), 1);
-  EXPECT_NE(log().find("--batch-size 8 cannot be shared by 3 ranks"), std::string::npos) << log();
+  EXPECT_HAS(log(), "--batch-size 8 cannot be shared by 3 ranks");
 
   const std::string training =
       "--dtype f64 --no-shuffle --image-size 8 --limit-steps 2 --batch-size 32 --data fake ";
-  ASSERT_EQ(run("one", false, "resnet", training), 0) << log();
-  ASSERT_EQ(run("two", false, "resnet_ddp",
-                training + "--sync-bn --nprocs 2 --trace " + folder.path("trace.json") + meet),
-            0)
-      << log();
+  succeed("one", false, "resnet", training);
+  succeed("two", false, "resnet_ddp",
+          training + "--sync-bn --nprocs 2 --trace " + folder.path("trace.json") + meet);
   expect_same_run("one", "two");
-  ASSERT_EQ(run("alone", false, "resnet_ddp", training + "--nprocs 2" + meet), 0) << log();
-  // In each of 2 steps the 20 norms, of 4800 channels, send 2 f64 numbers a channel and a count
-  // forward, and 2 a channel backward. How often the ranks ask whether to stop is up to the clock.
+  succeed("alone", false, "resnet_ddp", training + "--nprocs 2" + meet);
+  // In each of 2 steps the 20 norms, with 4800 channels, send 2 f64 numbers per channel and a count
+  // forward, and 2 per channel backward. How often the ranks ask whether to stop depends on the
+  // clock.
   EXPECT_NEAR(
       metrics("two")["bytes_sent"].get<double>() - metrics("alone")["bytes_sent"].get<double>(),
       2 * 8 * (4 * 4800 + 20), 1e4);
   const std::string trace = testing::read_file(folder.path("trace.json"));
   for (const std::string name : {"rank 0", "rank 1"}) {
-    EXPECT_NE(trace.find('"' + name + '"'), std::string::npos) << name;
+    EXPECT_HAS(trace, '"' + name + '"') << name;
+  }
+}
+
+// Gradients of 101,770 f32 numbers, in buckets of at most 8 KiB, which changes no byte that is
+// sent; as bf16 half of the bytes.
+TEST_F(DdpRun, BucketsAndTheirHookAreChosenByFlags) {
+  const std::string options = "--limit-steps 4 --batch-size 4 --backend shm ";
+  const std::string trace = "--trace " + folder.path("trace.json");
+  succeed("plain", true, "mlp_ddp", options);
+  succeed("small", true, "mlp_ddp", options + "--bucket-cap-mb 1/128 " + trace);
+  succeed("half", true, "mlp_ddp", options + "--comm-hook bf16_compress");
+  expect_same_bits("plain", "small");
+  EXPECT_HAS(testing::read_file(folder.path("trace.json")), "bucket 1\"");
+  const auto sent = [&](const char* run) { return metrics(run)["bytes_sent"].get<double>(); };
+  EXPECT_NEAR(sent("plain") - sent("half"), 4 * 2 * 101'770, 1e5);
+
+  for (const auto& [flag, wrong] :
+       {std::pair("--bucket-cap-mb 0", "--bucket-cap-mb: '0' is no number above 0 and below 1e9"),
+        std::pair("--comm-hook fp16", "--comm-hook: fp16 not in {none,bf16_compress}")}) {
+    EXPECT_NE(run("none", true, "mlp_ddp", options + flag), 0);
+    EXPECT_HAS(log(), wrong);
   }
 }
 
@@ -132,23 +134,22 @@ class OlderLauncher : public testing::LaunchedTest {
             "sh -c 'exec \"$0\" --local_rank=$LOCAL_RANK \"$@\"'") {}
 };
 
-// torch.distributed.launch does.
+// As torch.distributed.launch does.
 TEST_F(OlderLauncher, PutsTheLocalRankBeforeTheOptions) {
-  ASSERT_EQ(run("two", true, "mlp_ddp", "--limit-steps 2 --batch-size 4"), 0) << log();
+  succeed("two", true, "mlp_ddp", "--limit-steps 2 --batch-size 4");
   EXPECT_EQ(metrics("two")["world_size"], 2);
 }
 
-// 20 images for each rank are batches of 6, 6, 6 and 2. Of the test set each rank takes a batch.
+// Each rank's 20 images give batches of 6, 6, 6 and 2. Each rank takes one batch of the test set.
 TEST_F(DdpRun, OneProcessTakesTheVeryStepsOfTwoRanks) {
   testing::write_mnist(folder.path("data"), 40, 510);
   for (const std::string program : {"mlp", "autoencoder"}) {
     const int epochs = program == "mlp" ? 2 : 1;
     const std::string options =
         "--batch-size 6 --lr 0.01 --seed 7 --epochs " + std::to_string(epochs) + " ";
-    ASSERT_EQ(run("one", false, program, options + "--as-ranks 2"), 0) << log();
-    ASSERT_EQ(run("two", true, program + "_ddp", options), 0) << log();
+    succeed("one", false, "as_ranks", options + "--program " + program);
+    succeed("two", true, program + "_ddp", options);
     EXPECT_EQ(largest_difference("one", "two"), 0) << program;
-    EXPECT_EQ(metrics("one")["as_ranks"], 2);
     EXPECT_EQ(metrics("one")["losses"].size(), 4U * epochs);
     const auto figures = metrics("two")["test"];
     for (const auto& [name, figure] : figures.items()) {
@@ -156,34 +157,33 @@ TEST_F(DdpRun, OneProcessTakesTheVeryStepsOfTwoRanks) {
       EXPECT_NEAR(figure.get<double>(), expected, 1e-12 * expected) << program;
     }
   }
-  EXPECT_EQ(run("none", false, "cnn", "--as-ranks 2 --data fake"), 1);
-  EXPECT_NE(log().find("cnn has no --as-ranks"), std::string::npos) << log();
+  EXPECT_EQ(run("none", false, "as_ranks", "--resume latest"), 1);
+  EXPECT_HAS(log(), "--resume");
 }
 
 TEST_F(DdpRun, OneRankTellsForAll) {
-  ASSERT_EQ(run("out", true, "mlp_ddp", "--epochs 1 --batch-size 4"), 0) << log();
+  succeed("out", true, "mlp_ddp", "--epochs 1 --batch-size 4");
   const std::string text = log();
   for (const char* once : {"Sequential(", "batch 4 per rank, 8 in all: 2 ranks by shm",
                            "epoch 0  5/5", "trained in"}) {
-    EXPECT_NE(text.find(once), std::string::npos) << text;
+    EXPECT_HAS(text, once);
     EXPECT_EQ(text.find(once), text.rfind(once)) << text;
   }
-  EXPECT_EQ(text.find("warning"), std::string::npos) << text;
+  EXPECT_LACKS(text, "warning");
 }
 
-// Rows for the threads of both ranks, times by one clock.
+// Rows for the threads of both ranks, with times by one clock.
 TEST_P(DdpRun, TheTraceHasBothRanks) {
   if (!missing_backend(GetParam()).empty()) GTEST_SKIP() << missing_backend(GetParam());
   const std::string file = folder.path("trace.json");
-  ASSERT_EQ(run("out", true, "mlp_ddp", "--epochs 1 --batch-size 4 --trace " + file + backend()), 0)
-      << log();
+  succeed("out", true, "mlp_ddp", "--epochs 1 --batch-size 4 --trace " + file + backend());
   const auto trace = nlohmann::json::parse(testing::read_file(file));
   std::map<int, std::string> processes;
   std::map<std::pair<int, int>, std::string> rows;
   struct Times {
     double begin, end;
   };
-  std::map<int, std::map<int, Times>> reductions;  // by rank and number
+  std::map<int, std::map<int, Times>> reductions;  // indexed by rank and number
   std::map<int, std::set<int>> steps;
   for (const auto& event : trace["traceEvents"]) {
     const int rank = event["pid"];
@@ -206,7 +206,7 @@ TEST_P(DdpRun, TheTraceHasBothRanks) {
     EXPECT_EQ(steps[rank], (std::set{0, 1, 2, 3, 4})) << rank;
     EXPECT_EQ(reductions[rank].size(), 5U) << rank;
   }
-  // Nobody is done before all have begun.
+  // No rank has finished before all have begun.
   for (const auto& [number, first] : reductions[0]) {
     ASSERT_TRUE(reductions[1].contains(number));
     const Times second = reductions[1][number];
@@ -217,16 +217,15 @@ TEST_P(DdpRun, TheTraceHasBothRanks) {
 
 TEST_F(DdpRun, TheErrorOfARankIsShownLastAndIsTheStatus) {
   EXPECT_EQ(run("out", true, "mlp_ddp", "--data " + folder.path("nowhere")), 1);
-  EXPECT_NE(log().find("nowhere: no such folder"), std::string::npos) << log();
+  EXPECT_HAS(log(), "nowhere: no such folder");
   EXPECT_EQ(run("out", true, "mlp_ddp", "--epohcs 1"), 2);
-  EXPECT_NE(log().find("did you mean --epochs?"), std::string::npos) << log();
+  EXPECT_HAS(log(), "did you mean --epochs?");
 }
 
 TEST_F(DdpRun, AloneItIsAWorldOfOne) {
-  ASSERT_EQ(run("one", false, "mlp", "--epochs 1 --no-shuffle"), 0) << log();
-  ASSERT_EQ(run("alone", false, "mlp_ddp", "--epochs 1 --no-shuffle"), 0) << log();
-  EXPECT_EQ(metrics("alone")["losses"], metrics("one")["losses"]);
-  EXPECT_EQ(largest_difference("alone", "one"), 0);
+  succeed("one", false, "mlp", "--epochs 1 --no-shuffle");
+  succeed("alone", false, "mlp_ddp", "--epochs 1 --no-shuffle");
+  expect_same_bits("alone", "one");
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// The programs of several devices: their losses are those of the program of one.
+// The programs for several devices: they must have the losses of the program for one.
 #include <signal.h>
 
 #include <algorithm>
@@ -19,55 +19,40 @@ class DevicesRun : public testing::LaunchedTest {
  protected:
   DevicesRun() : LaunchedTest("env") {}
 
-  /// Losses agree to rounding in f64.
-  void expect_same_losses(const std::string& a, const std::string& b) const {
-    const auto x = metrics(a)["losses"], y = metrics(b)["losses"];
-    ASSERT_GT(x.size(), 1U);
-    ASSERT_EQ(x.size(), y.size()) << b;
-    for (std::size_t i = 0; i < x.size(); ++i)
-      EXPECT_NEAR(x[i].get<double>(), y[i].get<double>(), 1e-9) << b << ", step " << i;
-  }
   static constexpr const char* kOptions = "--dtype f64 --no-shuffle --epochs 1 --seed 7 ";
 };
 
 TEST_F(DevicesRun, DataParallelIsOneDevice) {
   const std::string options = kOptions + std::string("--lr 0.1 --batch-size 8 ");
-  ASSERT_EQ(run("one", false, "mlp", options), 0) << log();
+  succeed("one", false, "mlp", options);
   for (const std::string n : {"1", "2", "3"}) {
-    ASSERT_EQ(run("dp" + n, false, "mlp_dp", options + "--host-devices " + n), 0) << log();
-    expect_same_losses("one", "dp" + n);
-    EXPECT_LT(largest_difference("one", "dp" + n), 1e-9);
+    succeed("dp" + n, false, "mlp_dp", options + "--host-devices " + n);
+    expect_same_run("one", "dp" + n);
     EXPECT_EQ(metrics("one")["test"], metrics("dp" + n)["test"]);
   }
-  EXPECT_NE(log().find("gathered outputs"), std::string::npos) << log();
+  EXPECT_HAS(log(), "gathered outputs");
   EXPECT_GT(metrics("dp3")["peak_bytes_cpu:2"], 0);
 }
 
 TEST_F(DevicesRun, PipelinesAreOneDevice) {
   const std::string options = kOptions + std::string("--batch-size 8 --limit-steps 3 ");
-  ASSERT_EQ(run("one", false, "autoencoder", options), 0) << log();
+  succeed("one", false, "autoencoder", options);
   for (const std::string how :
        {"gpipe --checkpoint always", "1f1b --checkpoint except_last", "zb-h1 --checkpoint never",
         "interleaved --checkpoint never --chunks 4"}) {
-    ASSERT_EQ(run("pipe", false, "autoencoder_pipe",
-                  options + "--host-devices 2 --chunks 8 --schedule " + how),
-              0)
-        << log();
-    expect_same_losses("one", "pipe");
-    EXPECT_LT(largest_difference("one", "pipe"), 1e-9) << how;
+    succeed("pipe", false, "autoencoder_pipe",
+            options + "--host-devices 2 --chunks 8 --schedule " + how);
+    SCOPED_TRACE(how);
+    expect_same_run("one", "pipe");
   }
 }
 
 TEST_F(DevicesRun, APipelineGoesOnWhereItStopped) {
   const std::string options = "--host-devices 2 --chunks 2 --batch-size 8 --epochs 2 ";
-  ASSERT_EQ(run("whole", false, "autoencoder_pipe", options), 0) << log();
-  ASSERT_EQ(run("part", false, "autoencoder_pipe", options + " --limit-steps 3"), 0) << log();
-  ASSERT_EQ(run("part", false, "autoencoder_pipe", options + " --resume latest"), 0) << log();
-  EXPECT_EQ(metrics("part")["losses"], metrics("whole")["losses"]);
-  EXPECT_EQ(largest_difference("part", "whole"), 0);
+  expect_resumes(false, "autoencoder_pipe", options, 3);
 }
 
-// In the first epoch, whose end would be the first to save it.
+// In the first epoch, at whose end it would be saved for the first time.
 TEST_F(DevicesRun, APipelineSavesWhenItIsInterrupted) {
   testing::write_mnist(folder.path("data"), 4000, 12);
   const std::string options = "--host-devices 2 --chunks 2 --batch-size 8 ";
@@ -80,11 +65,10 @@ TEST_F(DevicesRun, APipelineSavesWhenItIsInterrupted) {
   EXPECT_GE(steps, 3U);
   EXPECT_LT(steps, 500U);
   const std::string limit = options + "--limit-steps " + std::to_string(steps + 7);
-  ASSERT_EQ(run("part", false, "autoencoder_pipe", limit + " --resume latest"), 0) << log();
-  ASSERT_EQ(run("whole", false, "autoencoder_pipe", limit), 0) << log();
+  succeed("part", false, "autoencoder_pipe", limit + " --resume latest");
+  succeed("whole", false, "autoencoder_pipe", limit);
   EXPECT_EQ(metrics("part")["losses"].size(), steps + 7);
-  EXPECT_EQ(metrics("part")["losses"], metrics("whole")["losses"]);
-  EXPECT_EQ(largest_difference("part", "whole"), 0);
+  expect_same_bits("part", "whole");
 }
 
 TEST_F(DevicesRun, SigintEndsATest) {
@@ -93,41 +77,38 @@ TEST_F(DevicesRun, SigintEndsATest) {
   expect_test_ends_at_sigint("autoencoder_pipe", "--host-devices 2 --chunks 2");
 }
 
-// Batch norms see the rows of their own device or micro-batch: another training than on one.
+// Batch norms use only the rows of their own device or micro-batch, so the training differs from
+// that on one device.
 TEST_F(DevicesRun, ResNetsTrainOnTwoDevices) {
   const std::string options =
       "--host-devices 2 --data fake --image-size 8 --batch-size 8 --limit-steps 3 --epochs 1 ";
-  ASSERT_EQ(run("dp", false, "resnet_dp", options), 0) << log();
+  succeed("dp", false, "resnet_dp", options);
   EXPECT_EQ(metrics("dp")["losses"].size(), 3U);
-  ASSERT_EQ(run("pipe", false, "resnet_pipe",
-                options + "--chunks 2 --pipeline-schedule 1f1b --schedule cosine"),
-            0)
-      << log();
+  succeed("pipe", false, "resnet_pipe",
+          options + "--chunks 2 --pipeline-schedule 1f1b --schedule cosine");
   EXPECT_EQ(metrics("pipe")["losses"].size(), 3U);
   EXPECT_GT(metrics("pipe")["test"]["top5"], 0);
-  // Of micro-batches of two rows: a single one of such small pictures has no variance.
-  ASSERT_EQ(run("few", false, "resnet_pipe",
-                kOptions + std::string("--data fake --image-size 8 --batch-size 8 --limit-steps 1 "
-                                       "--host-devices 2 --chunks 5")),
-            0)
-      << log();
+  // Micro-batches of two rows: a single one of such small pictures has no variance.
+  succeed("few", false, "resnet_pipe",
+          kOptions + std::string("--data fake --image-size 8 --batch-size 8 --limit-steps 1 "
+                                 "--host-devices 2 --chunks 5"));
   const std::string cnn =
       "--host-devices 2 --data fake --width-scale 1/64 --hidden 8 --batch-size 8 --limit-steps 2 "
       "--epochs 1 ";
-  ASSERT_EQ(run("cnn", false, "cnn", cnn), 0) << log();
-  ASSERT_EQ(run("cnn_dp", false, "cnn_dp", cnn), 0) << log();
+  succeed("cnn", false, "cnn", cnn);
+  succeed("cnn_dp", false, "cnn_dp", cnn);
   EXPECT_EQ(metrics("cnn_dp")["losses"].size(), metrics("cnn")["losses"].size());
 }
 
-// The first norm's inputs are the same with a pipeline and without; the others' are not, since each
-// micro-batch is normalised by itself. 12 images in 5 chunks are 4 micro-batches.
+// Only the first norm's inputs are the same with a pipeline and without, since each micro-batch is
+// normalised separately. 12 images in 5 chunks give 4 micro-batches.
 TEST_F(DevicesRun, DeferredBatchNormsKeepTheStatisticsOfWholeBatches) {
   const std::string options =
       kOptions + std::string("--data fake --image-size 8 --batch-size 12 --limit-steps 1 ");
   const std::string pipeline = options + "--host-devices 2 --chunks 5 ";
-  ASSERT_EQ(run("one", false, "resnet", options), 0) << log();
-  ASSERT_EQ(run("plain", false, "resnet_pipe", pipeline), 0) << log();
-  ASSERT_EQ(run("deferred", false, "resnet_pipe", pipeline + "--deferred-batch-norm"), 0) << log();
+  succeed("one", false, "resnet", options);
+  succeed("plain", false, "resnet_pipe", pipeline);
+  succeed("deferred", false, "resnet_pipe", pipeline + "--deferred-batch-norm");
   const auto weights = [&](const std::string& out) {
     std::map<std::string, std::vector<double>> values;
     for (const auto& [name, x] :
@@ -146,28 +127,26 @@ TEST_F(DevicesRun, DeferredBatchNormsKeepTheStatisticsOfWholeBatches) {
     EXPECT_EQ(plain[name][0], 4) << name;
   }
   EXPECT_EQ(norms, 20);
-  // In f64 sums in another order differ by 1e-16 of their size.
+  // In f64, sums in another order differ by about 1e-16 of their size.
   const auto& mean = one["bn1.running_mean"];
   const auto& var = one["bn1.running_var"];
   ASSERT_EQ(mean.size(), 64U);
   double furthest = 0;  // of the plain ones
   for (std::size_t i = 0; i < mean.size(); ++i) {
     EXPECT_NEAR(deferred["bn1.running_mean"][i], mean[i], 1e-12);
-    // As torchgpipe's it is biased: of 192 values 191/192 of what the batch norm itself keeps.
+    // Biased, as in torchgpipe: for 192 values it is 191/192 of what the batch norm itself keeps.
     EXPECT_NEAR(deferred["bn1.running_var"][i], 0.9 + (var[i] - 0.9) * 191 / 192, 1e-12);
     furthest = std::max(furthest, std::abs(plain["bn1.running_mean"][i] - mean[i]));
   }
   EXPECT_GT(furthest, 1e-3);
 }
 
-// Also behind the test of the first epoch, which runs the model in evaluation mode and then in its
-// own again. The two epochs are of 4 steps each, the second is not complete.
+// Also after the test of the first epoch, which sets the model to evaluation mode and then back.
+// The two epochs have 4 steps each; the second one is not complete.
 TEST_F(DevicesRun, FrozenBatchNormsStayAtRest) {
-  ASSERT_EQ(run("pipe", false, "resnet_pipe",
-                "--host-devices 2 --data fake --image-size 8 --batch-size 256 --chunks 2 --epochs "
-                "2 --limit-steps 6 --freeze all-but-fc"),
-            0)
-      << log();
+  succeed("pipe", false, "resnet_pipe",
+          "--host-devices 2 --data fake --image-size 8 --batch-size 256 --chunks 2 --epochs "
+          "2 --limit-steps 6 --freeze all-but-fc");
   EXPECT_EQ(metrics("pipe")["losses"].size(), 6U);
   int norms = 0;
   for (const auto& [name, x] :
@@ -184,28 +163,28 @@ TEST_F(DevicesRun, FrozenBatchNormsStayAtRest) {
 
 TEST_F(DevicesRun, WrongDevicesGetOneLine) {
   EXPECT_EQ(run("x", false, "mlp_dp", "--devices 0,x"), 2);
-  EXPECT_NE(log().find("'0,x' is neither all nor numbers like 0,1"), std::string::npos) << log();
+  EXPECT_HAS(log(), "'0,x' is neither all nor numbers like 0,1");
   EXPECT_EQ(run("x", false, "mlp_dp", "--host-devices 2 --devices 0,5"), 1);
-  EXPECT_NE(log().find("[cpu:5] no such device"), std::string::npos) << log();
+  EXPECT_HAS(log(), "[cpu:5] no such device");
   EXPECT_EQ(run("x", false, "mlp_dp", "--host-devices 2 --devices 1,1"), 1);
-  EXPECT_NE(log().find("cpu:1 is named twice"), std::string::npos) << log();
+  EXPECT_HAS(log(), "cpu:1 is named twice");
   EXPECT_EQ(run("x", false, "autoencoder_pipe", "--schedule 1fb"), 2);
   EXPECT_EQ(run("x", false, "p4_table", "--devices 0"), 1);
-  EXPECT_NE(log().find("--devices 0,1"), std::string::npos) << log();
+  EXPECT_HAS(log(), "--devices 0,1");
 }
 
 TEST_F(DevicesRun, DevicesMayHaveLittleMemory) {
   const std::string options = "--host-devices 2 --limit-steps 1 --epochs 1 --batch-size 256 ";
-  ASSERT_EQ(run("x", false, "autoencoder_pipe", options + "--host-device-memory 1GiB"), 0) << log();
+  succeed("x", false, "autoencoder_pipe", options + "--host-device-memory 1GiB");
   EXPECT_EQ(run("x", false, "autoencoder_pipe", options + "--host-device-memory 16MiB"), 1);
-  EXPECT_NE(log().find("is out of memory: asked"), std::string::npos) << log();
-  EXPECT_NE(log().find("limit 16.00 MiB"), std::string::npos) << log();
+  EXPECT_HAS(log(), "is out of memory: asked");
+  EXPECT_HAS(log(), "limit 16.00 MiB");
   EXPECT_EQ(run("x", false, "autoencoder_pipe", options + "--host-device-memory 16"), 2);
 }
 
-// Two steps of each row: what is written, not how fast.
+// Two steps for each row: checks what is written, not how fast it is.
 TEST_F(DevicesRun, TheTableHasAllRows) {
-  ASSERT_EQ(run("table", false, "p4_table", "--limit-steps 2 --rows 32"), 0) << log();
+  succeed("table", false, "p4_table", "--limit-steps 2 --rows 32");
   const auto rows = metrics("table")["rows"];
   ASSERT_EQ(rows.size(), 6U);
   for (const auto& row : rows) {
@@ -221,9 +200,9 @@ TEST_F(DevicesRun, TheTableHasAllRows) {
   }
 }
 
-// Ten epochs of 40 images in batches of 32: 20 steps, of which the first two are not timed.
+// Ten epochs of 40 images in batches of 32: 20 steps, without times for the first two.
 TEST_F(DevicesRun, TheTableCanBeRunInFull) {
-  ASSERT_EQ(run("table", false, "p4_table", "--full --rows 32"), 0) << log();
+  succeed("table", false, "p4_table", "--full --rows 32");
   const auto rows = metrics("table")["rows"];
   ASSERT_EQ(rows.size(), 6U);
   for (const auto& row : rows) {
@@ -236,7 +215,7 @@ TEST_F(DevicesRun, TheTableCanBeRunInFull) {
   }
 }
 
-// 130 steps in each row, of which the first two are not timed.
+// 130 steps per row, without times for the first two.
 TEST_F(DevicesRun, AnInterruptedTableHasNoShortRow) {
   testing::write_mnist(folder.path("data"), 400, 12);
   const pid_t child = start("table", false, "p4_table", "--full --rows 32");

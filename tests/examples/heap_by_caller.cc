@@ -42,7 +42,7 @@ constinit std::atomic<int> used{0};
 Record records[kRecords];
 constinit thread_local bool inside = false;  // backtrace itself may allocate
 
-// Unused under a sanitizer, whose own malloc stays.
+// Unused under a sanitizer, which keeps its own malloc.
 [[maybe_unused]] void record() {
   if (!armed.load(std::memory_order_acquire) || inside) return;
   inside = true;

@@ -1,4 +1,4 @@
-// Counts heap allocations of the whole program by the library that asked for them.
+// Counts heap allocations of the whole program by the library that requests them.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@ namespace weft::testing {
 /// lives. One at a time.
 class HeapByCaller {
  public:
-  /// False under sanitizers, which bring their own malloc: nothing is counted then.
+  /// False under sanitizers, which have their own malloc: nothing is counted then.
   static bool available();
 
   HeapByCaller();

@@ -1,4 +1,4 @@
-// Programs of several processes, launched as a user would, beside the ones of a single process.
+// Programs with several processes, launched like by a user, compared with programs of one process.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -20,26 +20,31 @@
 #include <utility>
 
 #include "weft/io/safetensors.h"
+#include "weft/tests/core/expect_error.h"
 #include "weft/tests/io/files.h"
 
 namespace weft::testing {
 
 class LaunchedTest : public ::testing::Test {
  protected:
-  /// `launcher`: what stands before a program to have two of it.
+  /// `launcher`: the words before a program that start two of it.
   explicit LaunchedTest(std::string launcher) : launcher_(std::move(launcher)) {
     write_mnist(folder.path("data"), 40, 12);
   }
 
-  /// With 2 ranks, or alone, its output in folder `out`; the status.
+  /// Runs the program with 2 ranks, or as one process, with its output in folder `out`; returns the
+  /// status.
   int run(const std::string& out, bool launched, const std::string& program,
           const std::string& options) const {
     const std::string command = command_of(out, launched, program, options);
-    const int status = std::system(command.c_str());
-    EXPECT_TRUE(WIFEXITED(status)) << command;
-    return WEXITSTATUS(status);
+    return status_of(command);
   }
-  /// The same in the background: the process, to which signals can be sent.
+  /// The same, where the status must be 0.
+  void succeed(const std::string& out, bool launched, const std::string& program,
+               const std::string& options) const {
+    EXPECT_EQ(run(out, launched, program, options), 0) << log();
+  }
+  /// The same in the background; returns the process, so that signals can be sent to it.
   pid_t start(const std::string& out, bool launched, const std::string& program,
               const std::string& options) const {
     std::string shell = "sh", flag = "-c",
@@ -49,7 +54,7 @@ class LaunchedTest : public ::testing::Test {
     EXPECT_EQ(posix_spawn(&child, "/bin/sh", nullptr, nullptr, argv, environ), 0) << command;
     return child;
   }
-  /// Waits until it has come so far.
+  /// Waits until `reached` is true.
   template <class Condition>
   void await(const Condition& reached) const {
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(120);
@@ -58,22 +63,22 @@ class LaunchedTest : public ::testing::Test {
       std::this_thread::sleep_for(std::chrono::milliseconds(2));
     }
   }
-  /// Waits until it has ended; the status.
+  /// Waits until the process has ended; returns the status.
   static int finish(pid_t child) {
     int status = 0;
     EXPECT_EQ(::waitpid(child, &status, 0), child);
     EXPECT_TRUE(WIFEXITED(status));
     return WEXITSTATUS(status);
   }
-  /// SIGINT while the autoencoder's test runs, which begins with a picture: the program ends at
-  /// once, without a result.
+  /// Sends SIGINT during the autoencoder's test, which begins with a picture: the program must end
+  /// at once, without a result.
   void expect_test_ends_at_sigint(const std::string& program, const std::string& options) const {
     write_mnist(folder.path("data"), 40, 20000);
     const pid_t child = start("stopped", false, program, "--epochs 1 --batch-size 40 " + options);
     await([&] { return std::filesystem::exists(folder.path("stopped/compare.png")); });
     ASSERT_EQ(::kill(child, SIGINT), 0);
     EXPECT_EQ(finish(child), 130) << log();
-    EXPECT_NE(log().find(program + ": interrupted in a test"), std::string::npos) << log();
+    EXPECT_HAS(log(), program + ": interrupted in a test");
     EXPECT_FALSE(std::filesystem::exists(folder.path("stopped/model.safetensors")));
   }
   /// What the last run printed.
@@ -81,7 +86,7 @@ class LaunchedTest : public ::testing::Test {
   nlohmann::json metrics(const std::string& out) const {
     return nlohmann::json::parse(read_file(folder.path(out + "/metrics.json")));
   }
-  /// Of the weights that two runs end with.
+  /// The largest difference between the final weights of two runs.
   double largest_difference(const std::string& a, const std::string& b) const {
     const auto x = io::load_safetensors(folder.path(a + "/model.safetensors")).tensors;
     const auto y = io::load_safetensors(folder.path(b + "/model.safetensors")).tensors;
@@ -95,6 +100,39 @@ class LaunchedTest : public ::testing::Test {
       }
     }
     return largest;
+  }
+
+  /// Checks that losses agree to rounding in f64.
+  void expect_same_losses(const std::string& a, const std::string& b) const {
+    const auto x = metrics(a)["losses"], y = metrics(b)["losses"];
+    ASSERT_GT(x.size(), 1U);
+    ASSERT_EQ(x.size(), y.size()) << b;
+    for (std::size_t i = 0; i < x.size(); ++i)
+      EXPECT_NEAR(x[i].get<double>(), y[i].get<double>(), 1e-9) << b << ", step " << i;
+  }
+  /// The same of losses and final weights.
+  void expect_same_run(const std::string& a, const std::string& b) const {
+    expect_same_losses(a, b);
+    EXPECT_LT(largest_difference(a, b), 1e-9) << b;
+  }
+  /// Checks that losses and final weights are equal to the bit.
+  void expect_same_bits(const std::string& a, const std::string& b) const {
+    EXPECT_EQ(metrics(a)["losses"], metrics(b)["losses"]);
+    EXPECT_EQ(largest_difference(a, b), 0) << b;
+  }
+  /// Checks that a run that stops after `steps`, and is then resumed with `more` options, is the
+  /// same as one that does not stop.
+  void expect_resumes(bool launched, const std::string& program, const std::string& options,
+                      int steps, const std::string& more = "") const {
+    succeed("whole", launched, program, options);
+    succeed("part", launched, program, options + " --limit-steps " + std::to_string(steps));
+    succeed("part", launched, program, options + " --resume latest " + more);
+    expect_same_bits("part", "whole");
+  }
+  static int status_of(const std::string& command) {
+    const int status = std::system(command.c_str());
+    EXPECT_TRUE(WIFEXITED(status)) << command;
+    return WEXITSTATUS(status);
   }
 
   TempFolder folder;

@@ -1,36 +1,27 @@
-// An example run as a user would: its own process, its output in a scratch folder.
+// Runs an example of one process like a user, with its output in a temporary folder.
 #pragma once
 
-#include <gtest/gtest.h>
-#include <sys/wait.h>
-
-#include <cstdlib>
 #include <map>
 #include <string>
 
-#include "weft/io/safetensors.h"
-#include "weft/tests/io/files.h"
+#include "weft/tests/examples/launched.h"
 
 namespace weft::testing {
 
-class ProgramTest : public ::testing::Test {
+class ProgramTest : public LaunchedTest {
  protected:
   /// `arguments` go to every run.
   ProgramTest(std::string example, std::string arguments)
-      : command_("examples/" + std::move(example) + " --device cpu --deterministic --threads 1 " +
-                 std::move(arguments)) {}
+      : LaunchedTest(""), example_(std::move(example)), arguments_(std::move(arguments) + " ") {}
 
-  /// Runs the program with its output in folder `out`; its status.
+  /// Runs the program with its output in folder `out`; returns its status.
   int run(const std::string& out, const std::string& arguments) const {
-    const std::string command = command_ + " --data " + folder.path("data") + " --out " +
-                                folder.path(out) + " " + arguments + " >" + folder.path("log") +
-                                " 2>&1";
-    const int status = std::system(command.c_str());
-    EXPECT_TRUE(WIFEXITED(status)) << command;
-    return WEXITSTATUS(status);
+    return LaunchedTest::run(out, false, example_, arguments_ + arguments);
   }
-  /// What the last run printed.
-  std::string log() const { return read_file(folder.path("log")); }
+  /// The same, where the status must be 0.
+  void succeed(const std::string& out, const std::string& arguments) const {
+    LaunchedTest::succeed(out, false, example_, arguments_ + arguments);
+  }
 
   /// The bytes of each tensor of a safetensors file.
   std::map<std::string, std::string> bytes_of(const std::string& file) const {
@@ -41,10 +32,8 @@ class ProgramTest : public ::testing::Test {
     return result;
   }
 
-  TempFolder folder;
-
  private:
-  const std::string command_;
+  const std::string example_, arguments_;
 };
 
 }  // namespace weft::testing

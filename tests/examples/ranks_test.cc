@@ -1,4 +1,4 @@
-// What the programs of several processes share.
+// The code that the programs with several processes share.
 #include "weft/examples/ranks.h"
 
 #include <gtest/gtest.h>
@@ -14,7 +14,7 @@
 namespace weft {
 namespace {
 
-// A rank without a batch left waits in ranks.sum(), and may wait longer than its timeout.
+// A rank that has no batch left waits in ranks.sum(), and may wait longer than its timeout.
 TEST(ExampleRanks, WhoTestsItsBatchesSaysSo) {
   const Scoped rank(&ThreadState::rank, 1);
   std::vector<int> test = {0, 1, 2, 3, 4, 5, 6, 7};
@@ -32,7 +32,8 @@ TEST(ExampleRanks, WhoTestsItsBatchesSaysSo) {
   EXPECT_EQ(busy_with(1), nullptr);
 }
 
-// It comes to the second of two ranks, in its first batch; the first has tested all of its own.
+// The signal reaches the second of two ranks, in its first batch; the first has tested all of its
+// own.
 TEST(ExampleRanks, ASignalToOneRankEndsTheTestOfAll) {
   std::vector<int> test = {0, 1, 2, 3, 4, 5};
   std::string of_second;
@@ -58,6 +59,17 @@ TEST(ExampleRanks, ASignalToOneRankEndsTheTestOfAll) {
   EXPECT_EQ(batches, 1);
   EXPECT_THROW(first(), train::Interrupted);
   EXPECT_EQ(batches, 1 + 3);
+}
+
+// The slower rank's gradients come 4.8 ms later in each of the 10 steps.
+TEST(ExampleRanks, WhatTheLastRankWaitsIsCommunication) {
+  const auto meet = [](const std::string& text) { return std::vector<std::string>{text, "0.2"}; };
+  const train::TestFigures figures = examples::costs(
+      {.rank = 0, .size = 2, .gather = meet}, {comm::Traffic()},
+      {parallel::ReducerStats{.reductions = 10, .reduce_ms = 60, .exposed_ms = 50}});
+  EXPECT_EQ(figures,
+            (train::TestFigures{
+                {"bytes_sent", 0}, {"allreduce_ms", 6}, {"wait_ms", 5}, {"exposed_ms", 0.2}}));
 }
 
 }  // namespace

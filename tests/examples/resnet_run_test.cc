@@ -1,4 +1,4 @@
-// The resnet program on a small folder of pictures: what --freeze and --weights do, resuming.
+// The resnet program on a small folder of pictures: --freeze, --weights, and resuming.
 #include <nlohmann/json.hpp>
 #include <random>
 #include <set>
@@ -36,11 +36,11 @@ class ResNetRunTest : public testing::ProgramTest {
 };
 
 TEST_F(ResNetRunTest, FreezingTrainsFcAlone) {
-  ASSERT_EQ(run("base", "--epochs 1"), 0) << log();
+  succeed("base", "--epochs 1");
   const auto base = bytes_of("base/model.safetensors");
   const std::string frozen = "--epochs 3 --schedule cosine --freeze all-but-fc --weights " +
                              folder.path("base/model.safetensors");
-  ASSERT_EQ(run("whole", frozen), 0) << log();
+  succeed("whole", frozen);
   const auto whole = bytes_of("whole/model.safetensors");
   ASSERT_EQ(whole.size(), base.size());
   for (const auto& [name, bytes] : whole)
@@ -55,23 +55,22 @@ TEST_F(ResNetRunTest, FreezingTrainsFcAlone) {
                                           "state.0.momentum_buffer", "state.0.step",
                                           "state.1.momentum_buffer", "state.1.step"}));
 
-  const json metrics = json::parse(testing::read_file(folder.path("whole/metrics.json")));
+  const json metrics = LaunchedTest::metrics("whole");
   ASSERT_EQ(metrics["epochs"].size(), 3U);
   for (const json& epoch : metrics["epochs"]) {
     EXPECT_TRUE(epoch["test"].contains("top1"));
-    EXPECT_EQ(epoch["test"]["top5"], 1.0);  // of two classes
+    EXPECT_EQ(epoch["test"]["top5"], 1.0);  // there are two classes
   }
 
-  // Four steps are an epoch: interrupted in the second one.
-  ASSERT_EQ(run("part", frozen + " --limit-steps 6"), 0) << log();
-  ASSERT_EQ(run("part", frozen + " --resume " + folder.path("part/checkpoint.safetensors")), 0)
-      << log();
+  // An epoch has four steps; this run is interrupted in the second one.
+  succeed("part", frozen + " --limit-steps 6");
+  succeed("part", frozen + " --resume " + folder.path("part/checkpoint.safetensors"));
   EXPECT_TRUE(bytes_of("part/checkpoint.safetensors") ==
               bytes_of("whole/checkpoint.safetensors"));  // EXPECT_EQ would print them
 }
 
 TEST_F(ResNetRunTest, StartsFromWeightsForOtherClasses) {
-  ASSERT_EQ(run("base", "--limit-steps 1"), 0) << log();
+  succeed("base", "--limit-steps 1");
   const std::string weights = folder.path("weights.safetensors");
   io::NamedTensors tensors = io::load_safetensors(folder.path("base/model.safetensors")).tensors;
   for (auto& [name, value] : tensors) {
@@ -80,19 +79,19 @@ TEST_F(ResNetRunTest, StartsFromWeightsForOtherClasses) {
   }
   io::save_safetensors(weights, tensors);
   const std::string frozen = " --freeze all-but-fc --limit-steps 1 --weights " + weights;
-  EXPECT_EQ(run("out", frozen), 0) << log();
+  succeed("out", frozen);
   EXPECT_TRUE(bytes_of("out/model.safetensors")["layer4.1.conv2.weight"] ==
               bytes_of("base/model.safetensors")["layer4.1.conv2.weight"]);
   EXPECT_EQ(run("out", "--depth 50" + frozen), 1);
-  EXPECT_NE(log().find("layer1.0.conv1.weight"), std::string::npos) << log();
+  EXPECT_HAS(log(), "layer1.0.conv1.weight");
 }
 
 TEST_F(ResNetRunTest, SummaryTrainsNothing) {
-  ASSERT_EQ(run("out", "--summary --depth 50 --freeze all-but-fc"), 0) << log();
-  // torchvision's 23,508,032 without fc, which is for two classes here.
+  succeed("out", "--summary --depth 50 --freeze all-but-fc");
+  // torchvision's 23,508,032 without fc, which has two classes here.
   for (const char* line : {"layer4.2.conv3 ", "  trainable         4,098\n",
                            "  frozen            23,508,032\n", "GMAC"}) {
-    EXPECT_NE(log().find(line), std::string::npos) << line << log();
+    EXPECT_HAS(log(), line);
   }
   EXPECT_FALSE(std::filesystem::exists(folder.path("out")));
 }
@@ -102,11 +101,11 @@ TEST_F(ResNetRunTest, WrongUse) {
   EXPECT_EQ(run("out", "--freeze everything"), 2);
   add_class("train/zebra", 1);
   EXPECT_EQ(run("out", ""), 1);
-  EXPECT_NE(log().find("train has 3 classes, val has 2"), std::string::npos) << log();
+  EXPECT_HAS(log(), "train has 3 classes, val has 2");
   std::filesystem::remove_all(folder.path("data/val"));
   EXPECT_EQ(run("out", ""), 1);
-  EXPECT_NE(log().find("data/val: no such folder"), std::string::npos) << log();
-  EXPECT_NE(log().find("(--data fake)"), std::string::npos) << log();
+  EXPECT_HAS(log(), "data/val: no such folder");
+  EXPECT_HAS(log(), "(--data fake)");
 }
 
 }  // namespace

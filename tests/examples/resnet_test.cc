@@ -68,8 +68,8 @@ void expect_close(const Tensor& got, const json& expected, double tolerance, con
     EXPECT_NEAR(values[i], want[i], tolerance * norm_of(want)) << what << " element " << i;
 }
 
-// Norm, sum and samples of a tensor; an error of `tolerance` times the norm may meet itself
-// sqrt(numel) times in the sum.
+// Checks norm, sum and samples of a tensor. In the sum, an error of `tolerance` times the norm may
+// add up sqrt(numel) times.
 void expect_figures(const Tensor& got, const json& expected, double tolerance,
                     const std::string& name) {
   const auto want = expected.get<std::vector<double>>();
@@ -98,8 +98,8 @@ TEST_P(ResNetTest, StateDictHasTorchvisionsNamesAndShapes) {
   }
 }
 
-// Tolerances: rounding is some 1e-16 in each of the 50 layers, and normalising over 8 values at the
-// end multiplies it; what a step gets wrong goes into all later ones.
+// Tolerances: each of the 50 layers rounds by about 1e-16, and normalising over 8 values at the end
+// multiplies the error; an error in one step affects all later ones.
 TEST_P(ResNetTest, TrainsAsPyTorchDoes) {
   const json& golden = goldens(GetParam());
   examples::ResNet model = make(GetParam(), {.num_classes = 10});
@@ -133,7 +133,7 @@ TEST_P(ResNetTest, TrainsAsPyTorchDoes) {
 INSTANTIATE_TEST_SUITE_P(Depths, ResNetTest, ::testing::Values("resnet18", "resnet50"),
                          [](const auto& info) { return std::string(info.param); });
 
-// torchvision's counts.
+// The counts of torchvision.
 TEST(ResNet, HasAsManyParametersAsTorchvisions) {
   EXPECT_EQ(examples::resnet18().parameter_count(), 11'689'512);
   EXPECT_EQ(examples::resnet(34).parameter_count(), 21'797'672);
@@ -144,7 +144,7 @@ TEST(ResNet, HasAsManyParametersAsTorchvisions) {
 
 TEST(ResNet, ZeroInitResidualMakesEveryBlockTheIdentity) {
   const auto zero_weights = [](examples::ResNet model) {
-    std::map<std::string, int> found;  // by the last two parts of the name
+    std::map<std::string, int> found;  // indexed by the last two parts of the name
     for (const auto& [name, p] : model.named_parameters()) {
       const double norm = norm_of(p.to_vector<double>());
       if (norm == 0 && name.ends_with("weight")) ++found[name.substr(name.find('.', 7) + 1)];
@@ -165,7 +165,7 @@ TEST(ResNet, ZeroInitResidualMakesEveryBlockTheIdentity) {
             raw::to(x, DType::f32).to_vector<float>());
 }
 
-// A block whose author forgot, where the net has 256 channels, that conv1 has doubled them.
+// A block whose author forgot that conv1 has doubled the channels when the net has 256.
 struct WrongBlock : nn::Module<WrongBlock> {
   static constexpr int expansion = 1;
   static constexpr const char* last_norm = ".conv2.weight";
@@ -180,7 +180,7 @@ TEST(ResNet, WrongShapesNameTheModule) {
   examples::ResNet model = examples::resnet18();
   EXPECT_WEFT_ERROR(model(zeros({2, 1, 32, 32})), Shape, "in conv1");
   EXPECT_WEFT_ERROR(model(zeros({3, 32, 32})), Shape, "in conv1");
-  // Of an image of 32 x 32 layer4 leaves one value per channel, which has no variance.
+  // For an image of 32 x 32 layer4 leaves one value per channel, which has no variance.
   EXPECT_WEFT_ERROR(model(zeros({1, 3, 32, 32})), Shape, "in layer4.0.bn1");
   examples::ResNet wrong(std::type_identity<WrongBlock>(), {1, 1, 2, 1}, {});
   EXPECT_WEFT_ERROR(wrong(zeros({2, 3, 64, 64})), Shape,
@@ -188,7 +188,7 @@ TEST(ResNet, WrongShapesNameTheModule) {
   EXPECT_WEFT_ERROR(wrong(zeros({2, 3, 64, 64})), Shape, "in layer3.0.conv2 at");
 }
 
-// Backward runs each rule with the path of the call it belongs to.
+// Backward runs each rule with the path of the call to which it belongs.
 TEST(ResNet, ErrorsInBackwardNameTheModule) {
   examples::ResNet model = examples::resnet18();
   const Tensor loss = model(rand({2, 3, 64, 64})).sum();

@@ -1,4 +1,4 @@
-// After a few steps a training step allocates nothing: not from the driver, and not, in weft's own
+// After a few steps a training step allocates nothing: neither from the driver nor, in weft's own
 // code, from the heap.
 #include <gtest/gtest.h>
 

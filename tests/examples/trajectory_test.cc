@@ -1,4 +1,4 @@
-// The two programs' training against PyTorch: same seed, same weights, same order, same losses.
+// The training of the two programs, compared with PyTorch: same seed, weights, order and losses.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -13,27 +13,20 @@
 #include "weft/nn/loss.h"
 #include "weft/optim/adam.h"
 #include "weft/optim/sgd.h"
+#include "weft/tests/core/sanitized.h"
 
 namespace weft {
 namespace {
 
 using nlohmann::json;
 
-// A sanitizer makes the plain f64 loops some ten times slower; a few steps pass all the code.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kSanitized = true;
-#elif defined(__has_feature)
-constexpr bool kSanitized = __has_feature(address_sanitizer) || __has_feature(thread_sanitizer);
-#else
-constexpr bool kSanitized = false;
-#endif
-
 const json& goldens() {
   static const json all = json::parse(std::ifstream("tests/examples/goldens.json"));
   return all;
 }
 
-// Trains `steps` steps (0: one epoch) and returns the losses; `evaluate` then sees the model.
+// Trains for `steps` steps (0: one epoch) and returns the losses; then `evaluate` is called with
+// the model.
 template <class Model, class Optimizer, class LossOf, class Evaluate>
 std::vector<double> train(Model model, Optimizer&& optimizer, DType dtype, std::int64_t batch_size,
                           bool shuffle, std::size_t steps, LossOf loss_of, Evaluate evaluate) {
@@ -59,7 +52,7 @@ Tensor mlp_loss(nn::Sequential& model, const Tensor& x, const Tensor& label) {
   return nn::cross_entropy(model(x), label);
 }
 
-// The mean over the test set of the loss (autoencoder) or of correct answers (MLP).
+// The mean over the test set of the loss (autoencoder) or of the correct answers (MLP).
 template <class Model, class FigureOf>
 double over_test_set(Model& model, FigureOf figure_of) {
   NoGrad no_grad;
@@ -112,15 +105,16 @@ Outcome run(const std::string& example, std::uint64_t seed, DType dtype, bool sh
 
 class Trajectory : public ::testing::TestWithParam<int> {};
 
-// f64 agrees to rounding. In f32 the MLP does too; Adam divides rounding noise by its own size, so
-// the autoencoder drifts: PyTorch with other threads or kernels differs from itself by up to 6e-4
-// in the first 20 losses.
+// f64 agrees to rounding, and so does the MLP in f32. Adam divides rounding errors by their own
+// size, so the autoencoder drifts: PyTorch with other threads or kernels differs from itself by up
+// to 6e-4 in the first 20 losses.
 TEST_P(Trajectory, FirstTwentyLossesAreThoseOfPyTorch) {
   const json& golden = goldens()["runs"][static_cast<std::size_t>(GetParam())];
   const std::string example = golden["example"];
   const DType dtype = parse_dtype(golden["dtype"].get<std::string>());
   auto expected = golden["losses"].get<std::vector<double>>();
-  if (kSanitized) expected.resize(2);
+  // A sanitizer makes the plain f64 loops about ten times slower; a few steps cover all the code.
+  if (testing::kSanitized) expected.resize(2);
   const auto got =
       run(example, golden["seed"], dtype, golden["shuffle"], expected.size(), false).losses;
   ASSERT_EQ(got.size(), expected.size());
@@ -138,10 +132,10 @@ INSTANTIATE_TEST_SUITE_P(Runs, Trajectory, ::testing::Range(0, 12));
 
 class Epoch : public ::testing::TestWithParam<int> {};
 
-// 0.5 % of the mean loss and 5 % of the test figure: PyTorch against itself differs by 0.16 % and
-// 2.3 % when only the number of threads changes.
+// 0.5 % of the mean loss and 5 % of the test figure: PyTorch differs from itself by 0.16 % and 2.3
+// % if only the number of threads changes.
 TEST_P(Epoch, MeanLossAndTestFigureAreThoseOfPyTorch) {
-  if (kSanitized) GTEST_SKIP() << "a whole epoch takes too long under a sanitizer";
+  if (testing::kSanitized) GTEST_SKIP() << "a whole epoch takes too long under a sanitizer";
   const json& golden = goldens()["epochs"][static_cast<std::size_t>(GetParam())];
   const Outcome got = run(golden["example"], golden["seed"], DType::f32, true, 0, true);
   ASSERT_EQ(got.losses.size(), golden["steps"].get<std::size_t>());

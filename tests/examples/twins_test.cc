@@ -1,4 +1,4 @@
-// The programs against their twins in examples/pytorch: 20 steps of each, side by side.
+// The programs compared with their twins in examples/pytorch: 20 steps of each.
 #include <sys/wait.h>
 
 #include <algorithm>
@@ -10,6 +10,7 @@
 
 #include "weft/io/safetensors.h"
 #include "weft/tensor/tensor.h"
+#include "weft/tests/core/expect_error.h"
 #include "weft/tests/io/files.h"
 
 namespace weft {
@@ -37,7 +38,7 @@ class TwinsTest : public ::testing::Test {
     EXPECT_TRUE(WIFEXITED(status)) << command;
     return WEXITSTATUS(status);
   }
-  // Runs a program with its output in folder `out`; its metrics.
+  // Runs a program with its output in folder `out`; returns its metrics.
   json run(const std::string& program, const std::string& arguments, const std::string& out) const {
     const std::string command =
         program + " --device cpu --seed 1 " + arguments + " --out " + folder.path(out);
@@ -55,10 +56,10 @@ class TwinsTest : public ::testing::Test {
     return python_ + " -B examples/pytorch/" + example + ".py";
   }
 
-  // The same by two ranks, which the program starts or weftrun.
+  // The same with two ranks, started by the program itself or by weftrun.
   json run_ranks(const std::string& program, const std::string& arguments) const {
     json weft = run(program + " --backend gloo", arguments, "weft");
-    for (const char* key : {"bytes_sent", "allreduce_ms", "exposed_ms"}) weft.erase(key);
+    for (const char* key : {"bytes_sent", "allreduce_ms", "wait_ms", "exposed_ms"}) weft.erase(key);
     return weft;
   }
   json run_twin_ranks(const std::string& example, const std::string& arguments) const {
@@ -75,7 +76,7 @@ class TwinsTest : public ::testing::Test {
   std::string python_;
 };
 
-// One list, where there are several by name.
+// A single list, if there are several with names.
 std::vector<double> all_losses(const json& losses) {
   if (losses.is_array()) return losses.get<std::vector<double>>();
   std::vector<double> all;
@@ -104,7 +105,7 @@ void expect_same_metrics(const json& weft, const json& twin, double tolerance) {
   ASSERT_EQ(keys(weft["test"]), keys(twin["test"]));
   for (const auto& [name, value] : twin["test"].items()) {
     const double figure = value.get<double>();
-    // An image between two classes may fall to either side in f32.
+    // In f32 an image between two classes may be assigned to either.
     const double slack = twin["dtype"] == "f32" ? 2e-4 : tolerance * figure;
     EXPECT_NEAR(weft["test"][name].get<double>(), figure, slack) << name;
   }
@@ -157,8 +158,9 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{"mlp_f32_in_order", "mlp", "--dtype f32 --no-shuffle --lr 1e-3", 1e-6}),
     [](const auto& info) { return std::string(info.param.name); });
 
-// From the same file of weights, because normal numbers agree to 2e-6 only, which the steps of a
-// ResNet multiply; with so small a learning rate they multiply rounding by less than 1e6.
+// Starts from the same file of weights, because normal numbers agree only to 2e-6, and the steps of
+// a ResNet multiply differences; with this small learning rate they multiply rounding errors by
+// less than 1e6.
 TEST_F(TwinsTest, ResNetTrainsAlike) {
   const std::string small = "--dtype f64 --image-size 32 --batch-size 8 --lr 1e-3 ";
   run_weft("resnet", small + "--limit-steps 1");
@@ -216,9 +218,10 @@ TEST_F(TwinsTest, RanksTrainAlike) {
   }
 }
 
-// Each rank with its own statistics of the batch, and rank 0's running ones. From a file of weights
-// as above. Of 8 images per rank: with 4, of which the last batch norms see no more than 4 values
-// of a channel, the two part within 10 steps, since these multiply rounding by some 30 in each.
+// Each rank uses its own batch statistics, and rank 0 keeps the running ones. Starts from a file of
+// weights as above. With 8 images per rank: with 4 the last batch norms have only 4 values per
+// channel, and the two runs diverge within 10 steps, since each step multiplies rounding errors by
+// about 30.
 TEST_F(TwinsTest, ResNetsRanksTrainAlike) {
   const std::string small = "--dtype f64 --image-size 32 --lr 1e-3 ";
   run_weft("resnet", small + "--batch-size 8 --limit-steps 1");
@@ -231,9 +234,10 @@ TEST_F(TwinsTest, ResNetsRanksTrainAlike) {
                       1e-8);
 }
 
-// Both round the same values to bf16's 8 bits; where they sum in another order, a logit may fall to
-// the other neighbour, 2^-8 of it away, and with it the loss. Few do, so the two stay closer to
-// each other than to f32: otherwise one of them would not have been under autocast.
+// Both round the same values to bf16's 8 bits. If they sum in another order, a logit may be rounded
+// to the other neighbour, which is 2^-8 of it away, and this changes the loss. That is rare, so the
+// two runs stay closer to each other than to f32: otherwise one of them would not have used
+// autocast.
 TEST_F(TwinsTest, AutocastTrainsAlike) {
   const json weft = run_weft("mlp", "--limit-steps 20 --lr 1e-3 --amp bf16"),
              twin = run_twin("mlp", "--limit-steps 20 --lr 1e-3 --amp bf16");
@@ -250,7 +254,8 @@ TEST_F(TwinsTest, AutocastTrainsAlike) {
   EXPECT_LT(between, from_f32 / 4);
 }
 
-// As the programs do: 2 for wrong usage, 1 for what cannot be read or written, and what would do.
+// Like the programs: status 2 for wrong usage, 1 for what cannot be read or written, each with a
+// remedy.
 TEST_F(TwinsTest, TwinsSayWhatIsWrong) {
   const struct {
     const char *example, *arguments;
@@ -278,8 +283,8 @@ TEST_F(TwinsTest, TwinsSayWhatIsWrong) {
   };
   for (const auto& [example, arguments, status, text] : kRuns) {
     EXPECT_EQ(status_of(twin(example) + " " + arguments), status) << example << ' ' << arguments;
-    EXPECT_NE(log().find(text), std::string::npos) << log();
-    EXPECT_EQ(log().find("Traceback"), std::string::npos) << log();
+    EXPECT_HAS(log(), text);
+    EXPECT_LACKS(log(), "Traceback");
   }
 }
 

@@ -31,9 +31,8 @@ def main():
         losses["generator"].append(dcgan.train_generator(gan, adam_g, fake).item())
         if len(losses["generator"]) == STEPS:
             break
-    json.dump({"torch": torch.__version__.split("+")[0], "seed": SEED, "size": SIZE, "width": WIDTH,
-               "batch_size": BATCH_SIZE, **losses}, sys.stdout, indent=1)
-    print()
+    print(json.dumps({"torch": torch.__version__.split("+")[0], "seed": SEED, "size": SIZE, "width": WIDTH,
+                      "batch_size": BATCH_SIZE, **losses}))
 
 
 main()

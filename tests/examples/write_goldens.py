@@ -120,8 +120,8 @@ def main():
         model, losses = run(example, 0, True, torch.float32, train)
         out["epochs"].append({"example": example, "seed": 0, "steps": len(losses),
                               "mean_loss": sum(losses) / len(losses), "test": test_figure(example, model, test)})
-    json.dump(out, sys.stdout, indent=1)
-    print()
+    lines = [f'"{key}": [\n  ' + ",\n  ".join(map(json.dumps, out.pop(key))) + "]" for key in ("runs", "epochs")]
+    print(json.dumps(out)[:-1] + ", " + ",\n ".join(lines) + "}")
 
 
 main()

@@ -37,13 +37,13 @@ def set_weights(model):
     for number, (name, p) in enumerate(model.named_parameters()):
         u = made_up(number, p.shape)
         with torch.no_grad():
-            if p.dim() == 4:  # of kaiming_normal's variance
+            if p.dim() == 4:  # of the variance that kaiming_normal gives
                 p.copy_(u * math.sqrt(6 / (p.shape[0] * p.shape[2] * p.shape[3])))
             elif p.dim() == 2:
                 p.copy_(u * math.sqrt(3 / p.shape[1]))
             else:
                 p.copy_(u * 0.2 + (1 if name.endswith("weight") else 0))
-            if name.endswith("bn3.weight"):  # else ResNet-50's steps multiply rounding by thousands
+            if name.endswith("bn3.weight"):  # otherwise steps multiply rounding by thousands
                 p.mul_(0.25)
 
 
@@ -75,13 +75,10 @@ def goldens(depth):
     return out
 
 
-def lines(value, depth=0):
-    """JSON with one line for each tensor."""
-    if not isinstance(value, dict):
-        return json.dumps(value)
-    inner = ",\n".join(f"{' ' * (depth + 1)}{json.dumps(k)}: {lines(v, depth + 1)}" for k, v in value.items())
-    return "{\n" + inner + "\n" + " " * depth + "}"
+def lines(value):
+    """JSON with one line for each table of a model."""
+    return ",\n   ".join(f"{json.dumps(key)}: {json.dumps(table)}" for key, table in value.items())
 
 
-print(lines({"torch": torch.__version__.split("+")[0],
-             "resnet18": goldens(18), "resnet50": goldens(50)}))
+models = ",\n ".join(f'"resnet{depth}": {{{lines(goldens(depth))}}}' for depth in (18, 50))
+print(f'{{"torch": "{torch.__version__.split("+")[0]}",\n {models}}}')

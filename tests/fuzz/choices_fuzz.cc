@@ -7,7 +7,8 @@
 
 #include "weft/kernels/plan/choice_cache.h"
 
-// The input as a file, and, since no random line has the right sum, each of its lines with one.
+// Reads the input as a file and, since random lines have wrong checksums, each of its lines with a
+// correct one.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const std::string machine = "m";
   std::string_view text(reinterpret_cast<const char*>(data), size);
@@ -22,7 +23,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const auto choices = weft::parse_choices(summed, machine);
   if (choices.size() <= weft::kMostChoices &&
       weft::parse_choices(weft::format_choices(choices, machine), machine) != choices) {
-    std::abort();  // what is read is what would be written
+    std::abort();  // what was read must be written in the same way
   }
   return 0;
 }

@@ -1,5 +1,5 @@
-// The first byte says of which kind the rest is. Records are large: a hundred bytes of input stand
-// for one, repeated, so that the fuzzer gets at the labels.
+// The first byte selects the kind of the rest. Records are large, so a record is made of a hundred
+// bytes of input, repeated: then the fuzzer can reach the labels.
 #include <cstddef>
 #include <cstdint>
 #include <span>

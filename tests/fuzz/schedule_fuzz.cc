@@ -13,7 +13,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     const Schedule schedule =
         parse_schedule(std::string_view(reinterpret_cast<const char*>(data), size));
     if (parse_schedule(to_string(schedule)) != schedule) {
-      std::abort();  // what is read is what would be written
+      std::abort();  // what was read must be written in the same way
     }
     draw(simulate(schedule, equal_costs(schedule.stages, 1, 1, 1)));
   } catch (const weft::Error&) {

@@ -80,7 +80,7 @@ put("safetensors", "crc", safetensors({"__metadata__": {"weft.header_crc32": "00
                                        "a": entry("U8", [1], 0, 1)}, b"\0"))
 put("safetensors", "huge_header", struct.pack("<Q", 2**63) + b"{}")
 
-# The first byte counts repetitions, and its lowest bit the kind.
+# The first byte is the number of repetitions, and its lowest bit the kind.
 put("cifar", "ten", b"\x00\x09" + bytes(range(256)) * 12)
 put("cifar", "ten_bad_label", b"\x00\x0a" + bytes(3072))
 put("cifar", "ten_repeated", b"\x0c" + bytes([3]) * 439)  # 7 times 439 is 3073
@@ -88,7 +88,7 @@ put("cifar", "hundred", b"\x01\x13\x63" + bytes(range(256)) * 12)
 put("cifar", "hundred_bad_coarse", b"\x01\x14\x63" + bytes(3072))
 put("cifar", "short", b"\x00" + bytes(100))
 
-# Taken as a file, and as lines to which the target puts their sums.
+# Read as a file, and as lines to which the target adds their checksums.
 choices = b"matmul 12,2,1,32,0a plain 0.125\nconv2d 1,0b nchw.1.2 1e-06\n"
 put("choices", "lines", choices)
 put("choices", "twice", choices + choices.replace(b"plain", b"other"))

@@ -1,4 +1,4 @@
-// Collectives on tensors of emulated GPUs: what streams and memory ask for, and DDP on them.
+// Collectives on tensors of emulated GPUs: their streams and memory, and DDP on them.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -34,7 +34,7 @@ constexpr DType kDTypes[] = {DType::f32, DType::f64, DType::bf16,   DType::i64,
 constexpr ReduceOp kReduceOps[] = {ReduceOp::sum, ReduceOp::avg, ReduceOp::product, ReduceOp::min,
                                    ReduceOp::max};
 
-/// What each operation leaves in its result, from the same numbers on any device.
+/// The results of all operations, from the same numbers on any device.
 class Operations {
  public:
   Operations(ProcessGroup& group, Device device, DType dtype)
@@ -78,7 +78,7 @@ class Operations {
  private:
   static constexpr std::int64_t kCount = 1003;
 
-  // Small, different for each rank, place and call.
+  // Small numbers, different for each rank, place and call.
   Tensor numbers(const Shape& shape) {
     std::vector<double> values(static_cast<std::size_t>(numel(shape)));
     for (double& value : values) value = next_++ * (group_.rank() + 2) % 5;
@@ -118,7 +118,7 @@ TEST_P(EveryBackend, OperationsGiveWhatTheyGiveOnTheHost) {
       const auto got = Operations(group, gpu_of(group.rank()), dtype).results();
       const auto expected = Operations(group, Device(), dtype).results();
       ASSERT_EQ(got.size(), expected.size());
-      // NCCL divides before it adds up, so that thirds are rounded.
+      // NCCL divides before it adds, so thirds are rounded.
       const double rounding = dtype == DType::bf16 ? 0.02 : is_floating(dtype) ? 1e-6 : 0;
       for (std::size_t i = 0; i < got.size(); ++i) {
         ASSERT_EQ(got[i].size(), expected[i].size());
@@ -133,7 +133,7 @@ TEST_P(EveryBackend, OperationsGiveWhatTheyGiveOnTheHost) {
 
 // --- Streams and memory --------------------------------------------------------------------------
 
-/// Queued, and not computed yet where streams are late.
+/// A tensor whose value is queued, and not yet computed if streams are late.
 Tensor late(Device device, double value) {
   return raw::add(raw::mul(full({1000}, value, {DType::f32, device}), 2), 1);
 }
@@ -181,7 +181,7 @@ TEST_P(EveryBackend, TensorsMayBeDroppedAtOnce) {
     for (int i = 0; i < 10; ++i) {
       const comm::Work work = group.all_gather(all, late(device, i));
       static_cast<void>(group.all_reduce(late(device, i)));
-      others.push_back(late(device, 100));  // in what those leave
+      others.push_back(late(device, 100));  // they would use memory that was freed too early
       work.wait();
       expect(raw::select(all, 0, group.size() - 1), 2 * i + 1);
     }
@@ -220,7 +220,7 @@ using Make = nn::Sequential (*)();
 struct Net {
   const char* name;
   Make make;
-  Shape sample;  // [1, ...]
+  Shape sample;  // the shape [1, ...] of one sample
 
   Shape batch_of(std::int64_t n) const {
     Shape shape = sample;
@@ -249,13 +249,13 @@ double relative_difference(const Tensor& a, const Tensor& b) {
 class Ddp : public ::testing::TestWithParam<const char*> {};
 INSTANTIATE_TEST_SUITE_P(OnGpus, Ddp, ::testing::Values("threads", "shm", "nccl"));
 
-// (a) f32, two ranks, each on its GPU, bit for bit.
+// (a) f32, two ranks, each on its own GPU, bit for bit.
 TEST_P(Ddp, TwoRanksAreOneProcessBitForBit) {
   constexpr int kSteps = 6, kShard = 4;
   const Scoped deterministic(&ThreadState::deterministic, true);
   for (const Net& net : kNets) {
     SCOPED_TRACE(net.name);
-    std::vector<std::vector<Tensor>> expected;  // by step
+    std::vector<std::vector<Tensor>> expected;  // per step
     nn::Sequential one = testing::seeded(3, net.make);
     one.to(gpu_of(0));
     optim::SGD sgd(one.parameters(), {.lr = 0.1, .momentum = 0.9});
@@ -287,7 +287,7 @@ TEST_P(Ddp, TwoRanksAreOneProcessBitForBit) {
   }
 }
 
-// The first half of a perceptron on one GPU, the second on another; or both on the same one.
+// The first half of a perceptron is on one GPU, the second on another or on the same one.
 struct Across : nn::Module<Across> {
   Across(Device a, Device b) : first(a), second(b) {
     up.to(a);
@@ -300,7 +300,7 @@ struct Across : nn::Module<Across> {
   nn::Linear down = child("down", nn::Linear(8, 3));
 };
 
-// (b) f64, against the whole batch on the host; every second step in two backwards.
+// (b) f64, compared with the whole batch on the host; every second step has two backwards.
 TEST_P(Ddp, RanksAreOneProcessWithTheWholeBatch) {
   constexpr int kSteps = 100, kBatch = 12;
   const auto make = [](std::uint64_t seed, Device a, Device b) {
@@ -443,8 +443,8 @@ TEST_P(Ddp, GradientsMayTravelInBf16) {
 using Horovod = Ddp;
 INSTANTIATE_TEST_SUITE_P(OnGpus, Horovod, ::testing::Values("threads", "shm", "nccl"));
 
-// Rank 1 has trained before, rank 0 takes up its weights and moments: their steps are one
-// process's with the whole batch.
+// Rank 1 has trained before, and rank 0 gets its weights and moments. Their steps must be those of
+// one process with the whole batch.
 TEST_P(Horovod, RanksTakeUpTheRootsTrainingAndAreOneProcess) {
   constexpr int kBatch = 8, kBefore = 2, kSteps = 6, kRoot = 1;
   const auto train = [](Device device, nn::Sequential& model, optim::Optimizer& adam, int begin,

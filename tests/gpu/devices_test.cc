@@ -1,4 +1,4 @@
-// Several emulated GPUs: what moves between them, and which of them a process touches.
+// Several emulated GPUs: copies between them, and which of them a process uses.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -27,7 +27,7 @@ namespace {
 
 const Device kFirst("cuda:0"), kSecond("cuda:1");
 
-// In a process of its own: first of all.
+// Needs a process of its own, so it comes first.
 TEST(Contexts, ARankOnTheSecondGpuLeavesTheFirstAlone) {
   const auto step = [] {
     nn::Linear layer(8, 4);
@@ -40,7 +40,7 @@ TEST(Contexts, ARankOnTheSecondGpuLeavesTheFirstAlone) {
   };
   step();
   std::thread(step).join();
-  // More than is kept from before, in a thread that has no device yet.
+  // More than is cached, in a thread that has no device yet.
   std::thread([] { EXPECT_TRUE(Storage::allocate_pinned(64 << 20)->pinned()); }).join();
   EXPECT_EQ(weft_emulated_contexts(), 0b10U) << "bit i: GPU i has a context";
 }
@@ -62,7 +62,7 @@ TEST(Contexts, EventsAndRecordingsOfTheSecondGpuLeaveTheFirstAlone) {
   EXPECT_EQ(weft_emulated_contexts(), 0b10U);
 }
 
-// What a graph recorded in one stream and its backward's caller, in another one, ask of each other.
+// A graph recorded in one stream, and its backward called in another: how they wait for each other.
 class SideStreams : public ::testing::Test {
  protected:
   static Stream fresh() { return runtime(kFirst).new_stream(0); }
@@ -72,7 +72,7 @@ class SideStreams : public ::testing::Test {
               std::vector<double>(static_cast<std::size_t>(x.numel()), value));
   }
   static Tensor filled(double value) { return full({32, 32}, value, {DType::f32, kFirst}); }
-  // Waits for what makes them.
+  // Waits until the value has been computed.
   static Tensor made(double value) {
     const Tensor x = filled(value);
     run(current_stream(kFirst));
@@ -100,7 +100,7 @@ TEST_F(SideStreams, AGradientsMemoryIsKeptForTheStreamThatReadsIt) {
   }
   {
     const StreamScope scope(late);
-    std::vector<Tensor> others;  // in what the gradient of y leaves
+    std::vector<Tensor> others;  // they would use memory that the gradient of y has freed
     for (int i = 0; i < 8; ++i) others.push_back(filled(7));
     run(late);
   }
@@ -140,8 +140,8 @@ TEST_F(SideStreams, GradientsOfOneNodeAddUpInItsStream) {
   expect(w.grad(), 18);
 }
 
-// The default streams of all GPUs have one handle, and only the current device tells them apart. A
-// new thread's is the first.
+// The default streams of all GPUs have the same handle; only the current device distinguishes them.
+// In a new thread this is the first GPU.
 class FromAnotherDevice : public ::testing::Test {
  protected:
   static void elsewhere(const std::function<void()>& f) {
@@ -179,7 +179,8 @@ TEST_F(FromAnotherDevice, TheRuntimesCallsFindTheirs) {
   elsewhere([&] { cuda.synchronize_device(1); });
   expect(0);
 
-  // To the first GPU, in the order of the second one's stream. The first round makes them peers.
+  // To the first GPU, in the order of the second one's stream. The first round enables direct
+  // copies.
   void* const peer = cuda.allocate(0, kBytes);
   for (int round = 0; round < 2; ++round) {
     elsewhere([&] { cuda.copy(memory, kSecond, from->data(), Device(), kBytes, stream); });
@@ -216,7 +217,8 @@ TEST_F(FromAnotherDevice, RecordedWorkFindsItsOwn) {
   EXPECT_EQ(*word, 7U) << "the end waits for the last launch";
 }
 
-// The first round makes what the second finds made, in a thread that has done nothing else.
+// The first round makes the objects that the second one finds, in a thread that has done nothing
+// else.
 TEST_F(FromAnotherDevice, OperationsFindTheirs) {
   const TensorOptions there(DType::f32, kSecond);
   const Tensor x = ones({2, 6}, there), w = ones({3, 2, 3, 3}, there);
@@ -245,7 +247,7 @@ TEST_F(FromAnotherDevice, CopiesBetweenGpusFindTheirs) {
   }
 }
 
-// What CUDA forbids a recording thread unless it asks for permission.
+// Calls that CUDA forbids to a recording thread unless it asks for permission.
 TEST(Recording, AThreadMayGetAndGiveBackMemoryWorkAndHandles) {
   Runtime& cuda = runtime(kFirst);
   const Stream stream = cuda.new_stream(0);
@@ -261,7 +263,7 @@ TEST(Recording, AThreadMayGetAndGiveBackMemoryWorkAndHandles) {
   work->launch(cuda.new_stream(0));
   EXPECT_NO_THROW(record([&] { work.reset(); }));
 
-  // This thread has the plan made and keeps its handle; the next one needs its own.
+  // This thread makes the plan and keeps its handle; the next one needs its own.
   const StreamScope scope(stream);
   const Tensor x = ones({4, 4}, {DType::f32, kFirst});
   const Tensor before = raw::matmul(x, x);
@@ -308,7 +310,8 @@ TEST(Loader, WritesNoMemoryThatIsStillToBeCopied) {
   }
 }
 
-// Each value is queued where it comes from and read where it goes, with no wait but weft's own.
+// Each value is queued on its own device and read on the target, and only weft's own waits order
+// them.
 class BetweenGpus : public ::testing::Test {
  protected:
   static Tensor late(Device device, double value) {
@@ -347,7 +350,7 @@ TEST_F(BetweenGpus, WhatWritesTheSourceNextComesAfterTheCopy) {
       {"copy_", [&](const Tensor& x) { raw::copy_(x, ones); }},
       {"copy_ from afar",
        [&](const Tensor& x) {
-         const StreamScope side(runtime(kSecond).new_stream(1));  // has not waited for the copy
+         const StreamScope side(runtime(kSecond).new_stream(1));  // did not wait for the copy
          raw::copy_(x, elsewhere);
        }},
       {"index_add_", [&](const Tensor& x) { raw::index_add_(x, 0, index, ones); }},

@@ -1,4 +1,4 @@
-// Ranks that are threads of the test, each with a GPU.
+// Ranks that are threads of the test, each with its own GPU.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -16,12 +16,12 @@ namespace weft::testing {
 
 inline Device gpu_of(int rank) { return {DeviceType::cuda, rank % device_count(DeviceType::cuda)}; }
 
-/// f as n ranks that talk by this backend; the test is skipped where NCCL cannot carry them.
+/// Runs f as n ranks with this backend; skips the test if NCCL cannot run them.
 inline void in_groups(const std::string& backend, int n,
                       const std::function<void(comm::ProcessGroup&)>& f) {
   const bool nccl = backend == "nccl";
   if (nccl && !comm::registered_nccl()) GTEST_SKIP() << "this build is without NCCL";
-  // Threads may not share GPUs, nor their default streams.
+  // Threads may share neither GPUs nor default streams.
   if (nccl && 2 * n > device_count(DeviceType::cuda)) GTEST_SKIP() << "needs " << 2 * n << " GPUs";
   const comm::ProcessGroupOptions options{.cuda = nccl ? comm::CudaTransport::nccl
                                                        : comm::CudaTransport::staging};

@@ -1,4 +1,5 @@
-// Of three emulated GPUs, the first has no code: 7.5, where the build is for 8.0 and later ones.
+// Three emulated GPUs; the build has no code for the first: it is 7.5, and the code is for 8.0 and
+// later.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -26,7 +27,7 @@ constexpr const char* kWhy =
     "GPU 0 of compute capability 7.5 is not used: this weft has code for 8.0 and all from 8.0 on; "
     "build it with --arch 75,80,90, as in ./weft run EXAMPLE --arch 75,80,90";
 
-// In this order: the first asks how many there are.
+// These run in this order: the first one counts the devices.
 TEST(GpusWithoutCode, AreNotCounted) {
   Warnings log;
   const Scoped<LogSink*> logging(&ThreadState::log, &log);
@@ -43,7 +44,7 @@ TEST(GpusWithoutCode, LeaveTheirNumbersToTheOthers) {
     const TensorOptions there(DType::f32, device);
     const Tensor x = testing::some({2, 3, 6, 6}, DType::f32);
     const Tensor w = testing::some({4, 3, 3, 3}, DType::f32);
-    // Timed, in memory of that device, while the thread's device is another one.
+    // Timed, in memory of that device, while the thread's current device is another one.
     EXPECT_TRUE(testing::near_values(raw::conv2d(x.to(device), w.to(device), {}, {}).to(Device()),
                                      testing::values_of(raw::conv2d(x, w, {}, {})),
                                      1e-2));  // in TF32

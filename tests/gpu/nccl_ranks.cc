@@ -1,5 +1,5 @@
-// A rank of nccl_test.cc, started by weftrun: sums up numbers on its GPU again and again, prints
-// the sums, and fails as it is told to.
+// A rank for nccl_test.cc, started by weftrun: adds up numbers on its GPU again and again, prints
+// the sums, and fails in the way that its argument says.
 //   nccl_ranks none|kill|raise
 #include <signal.h>
 
@@ -37,7 +37,7 @@ int main(int, char** argv) {
       const comm::Work work = group->all_reduce(x);
       work.wait();
       const float sum = x.to_vector<float>()[999];
-      work.wait();  // what has failed on the device since
+      work.wait();  // throws what has failed on the device since
       std::printf("rank %d step %d: %g\n", rank, step, sum);
     }
   } catch (const Error& error) {

@@ -80,7 +80,7 @@ comm::ProcessGroupOptions impatient() {
   return {.timeout = milliseconds(1000), .cuda = CudaTransport::nccl};
 }
 
-/// Calls f until it throws, as the device's failures come late; what it throws then.
+/// Calls f until it throws, because the device's failures come late; returns the error.
 std::string error_of(const std::function<void()>& f) {
   const comm::Deadline deadline(std::chrono::seconds(20));
   while (!deadline.passed()) {
@@ -109,7 +109,7 @@ TEST(NcclFaults, ARankThatDoesNotComeIsATimeout) {
         const comm::Work work = group.all_reduce(x);
         EXPECT_FAILURE([&] { work.wait(); }, "the work on cuda:0 that this operation has to wait");
         EXPECT_WEFT_ERROR(work.wait(), Timeout, "waiting for rank 1");
-        static_cast<void>(x.to_vector<float>());  // nothing hangs
+        static_cast<void>(x.to_vector<float>());  // must not hang
         EXPECT_WEFT_ERROR(group.barrier().wait(), Comm, "this group has ended");
         over.set_value();
       },
@@ -151,7 +151,7 @@ TEST(NcclFaults, AbortEndsWhatWaitsOnTheDevice) {
 
 class Launched : public ::testing::Test {
  protected:
-  /// nccl_ranks by weftrun; the status.
+  /// Runs nccl_ranks with weftrun; returns the status.
   int run(int ranks, const std::string& fault, const std::string& environment = "") {
     const std::string command = environment +
                                 " timeout 100 launch/weftrun --grace 60 --nproc-per-node " +

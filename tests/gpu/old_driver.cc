@@ -1,4 +1,4 @@
-// In place of a driver: one that knows CUDA up to 12.8.
+// Replaces the driver: one that supports CUDA up to 12.8.
 extern "C" int cuDriverGetVersion(int* version) {
   *version = 12080;
   return 0;

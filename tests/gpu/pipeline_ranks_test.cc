@@ -46,7 +46,7 @@ Tensor loss_of(std::span<const Tensor> y, std::span<const Tensor> target) {
 class PipelineRanks : public ::testing::TestWithParam<const char*> {};
 INSTANTIATE_TEST_SUITE_P(OnGpus, PipelineRanks, ::testing::Values("threads", "shm", "nccl"));
 
-// To the bit what one process makes on the same GPUs.
+// Bit for bit the result of one process on the same GPUs.
 TEST_P(PipelineRanks, GradientsAreThoseOfOneProcessBitForBit) {
   const Scoped deterministic(&ThreadState::deterministic, true);
   const LabelledBatch whole = batch(0, {kRows, 1, 6, 6}, DType::f32);
@@ -82,7 +82,7 @@ TEST_P(PipelineRanks, GradientsAreThoseOfOneProcessBitForBit) {
   }
 }
 
-// Twice two ranks, each pair with half of the batch, against all of it on the host.
+// Two pairs of ranks, each with half of the batch, compared with the whole batch on the host.
 TEST_P(PipelineRanks, ReplicasAverageTheirGradients) {
   const LabelledBatch whole = batch(0, {2 * kRows, 1, 6, 6}, DType::f64);
   nn::Sequential alone = net(DType::f64);

@@ -1,4 +1,4 @@
-// The programs' steps on emulated GPUs, held against the same steps on the CPU.
+// The programs' steps on emulated GPUs, compared with the same steps on the CPU.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 
@@ -25,11 +25,11 @@ namespace {
 
 struct Numbers {
   const char* options;
-  double tolerance;  // relative, of the loss after two steps
+  double tolerance;  // relative, for the loss after two steps
   friend std::ostream& operator<<(std::ostream& out, const Numbers& n) { return out << n.options; }
 };
-// The devices sum up in other orders, and Adam's first steps are as long for small gradients, whose
-// signs rounding may turn, as for large ones.
+// The devices add in other orders, and Adam's first steps are equally long for small gradients,
+// whose signs may change by rounding, and for large ones.
 constexpr Numbers kNumbers[] = {
     {"--dtype f64", 1e-9},
     {"--conv-fp32-precision ieee", 1e-4},
@@ -41,7 +41,7 @@ constexpr const char* kPrograms[] = {
     "cnn --width-scale 1/64",
     "dcgan --width 2 --latent 4",
 };
-// The least that leaves a batch norm more than one value.
+// The smallest size that leaves a batch norm more than one value.
 constexpr const char* kResNet = "resnet --image-size 33";
 constexpr const char* kConditions[] = {
     "WEFT_EMULATED_ORDER=lazy",
@@ -49,7 +49,7 @@ constexpr const char* kConditions[] = {
     "WEFT_EMULATED_HMM=1",
 };
 
-/// Of two classes.
+/// Writes pictures of two classes.
 void write_pictures(const std::string& folder, int train, int test) {
   std::mt19937 random(1);
   for (const auto& [part, count] : {std::pair("train", train), std::pair("val", test)}) {
@@ -66,7 +66,7 @@ void write_pictures(const std::string& folder, int train, int test) {
 
 class EmulatedPrograms : public ::testing::Test {
  protected:
-  /// Five images to train with, of whatever `program` is made for.
+  /// Writes five images for training, in the format that `program` reads.
   void write_data(const std::string& program) const {
     if (program.starts_with("cnn")) {
       testing::write_cifar10(folder.path("data"), 1, 2);
@@ -77,8 +77,8 @@ class EmulatedPrograms : public ::testing::Test {
     }
   }
 
-  /// Of each step, by default with two images, one where an epoch has no more; the first loss of
-  /// several.
+  /// The loss of each step (the first one if there are several). A step has two images, or one at
+  /// the end of an epoch, unless the options say otherwise.
   std::vector<double> losses(const std::string& environment, const std::string& program,
                              const std::string& options, const std::string& launcher = "") const {
     const std::string command =
@@ -115,7 +115,7 @@ TEST_P(AgainstTheCpu, Trains) {
 class RanksOnGpus : public EmulatedPrograms,
                     public ::testing::WithParamInterface<std::tuple<const char*, const char*>> {};
 
-// Three have to share the two GPUs.
+// Three ranks have to share the two GPUs.
 TEST_P(RanksOnGpus, TrainAsOnTheCpu) {
   const auto& [environment, backend] = GetParam();
   if (backend == std::string("nccl") && !comm::registered_nccl()) {
@@ -205,7 +205,7 @@ TEST_F(EmulatedPrograms, WithoutCodeForTheGpuTheCpuTrains) {
       << log();
 }
 
-// The one in the middle has no code.
+// The build has no code for the second one.
 constexpr const char* kOtherNumbers =
     "WEFT_EMULATED_DEVICES=3 WEFT_EMULATED_CAPABILITIES=9.0,7.5,8.6";
 INSTANTIATE_TEST_SUITE_P(OtherNumbers, RanksOnGpus,
@@ -225,8 +225,8 @@ INSTANTIATE_TEST_SUITE_P(EmulatedResNet, AgainstTheCpu,
 struct CapturedRun {
   const char* program;
   const char* steps;  // options
-  std::size_t count;  // of steps
-  int graphs;         // launched
+  std::size_t count;  // number of steps
+  int graphs;         // number of launches
   friend std::ostream& operator<<(std::ostream& out, const CapturedRun& r) {
     return out << r.program;
   }
@@ -237,7 +237,7 @@ class Captured : public EmulatedPrograms,
 TEST_P(Captured, LossesAreThoseOfThePlainLoop) {
   const auto& [run, numbers] = GetParam();
   write_data(run.program);
-  // Races are looked for above.
+  // Other tests above look for races.
   const std::string environment =
       "WEFT_EMULATED_ORDER=random WEFT_EMULATED_RACES=0 WEFT_EMULATED_STATS=1";
   const std::string options = std::string("--device cuda ") + run.steps + " " + numbers;
@@ -249,7 +249,8 @@ TEST_P(Captured, LossesAreThoseOfThePlainLoop) {
   EXPECT_EQ(plain.size(), run.count);
 }
 
-// Of two epochs' steps the first runs as it is, and so do the third and the last, with one image.
+// The first of two epochs' steps runs uncaptured, and so do the third and the last, which have one
+// image.
 constexpr CapturedRun kRuns[] = {
     {kPrograms[0], "--epochs 2", 6, 3},
     {kPrograms[1], "--epochs 2", 6, 3},
@@ -264,7 +265,7 @@ INSTANTIATE_TEST_SUITE_P(EmulatedPrograms, Captured,
 class MemoryOfACapturedStep : public EmulatedPrograms,
                               public ::testing::WithParamInterface<const char*> {
  protected:
-  /// The most bytes that the driver has given out at a time. Nothing is computed.
+  /// The most bytes in use at one time in the driver. Nothing is computed.
   double most_bytes(const std::string& options) const {
     losses("WEFT_EMULATED_COUNT=1 WEFT_EMULATED_MEMORY=100000 WEFT_EMULATED_STATS=1", GetParam(),
            "--device cuda --epochs 2 --batch-size 80 " + options);
@@ -274,7 +275,7 @@ class MemoryOfACapturedStep : public EmulatedPrograms,
   }
 };
 
-// Of two epochs, each with a last batch of 5/8 and a test behind it.
+// Two epochs, each with a last batch of 5/8 and a test after it.
 TEST_P(MemoryOfACapturedStep, IsThatOfThePlainStep) {
   const std::string program = GetParam();
   if (program.starts_with("cnn")) {
@@ -285,7 +286,7 @@ TEST_P(MemoryOfACapturedStep, IsThatOfThePlainStep) {
   const double plain = most_bytes(""), captured = most_bytes("--graph");
   std::printf("%s: plain %.0f MB, captured %.0f MB, %.3f times as much\n", GetParam(), plain / 1e6,
               captured / 1e6, captured / plain);
-  // The step's pool and the memory around it cannot fill each other's gaps.
+  // The step's pool and the memory outside it cannot use each other's gaps.
   EXPECT_LT(captured, 1.15 * plain);
 }
 

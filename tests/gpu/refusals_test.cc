@@ -1,4 +1,4 @@
-// A cuDNN that offers algorithms and then does not run them.
+// A cuDNN that offers algorithms but refuses to run them.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -8,7 +8,7 @@
 #include "weft/tests/tensor/tensor_util.h"
 #include "weft/weft.h"
 
-// tools/cuda_emulator
+// emulator/cudnn.cc
 extern "C" void weft_emulated_refuse_convolutions(bool on);
 
 namespace weft {
@@ -28,7 +28,7 @@ class Refusals : public ::testing::Test {
  protected:
   ~Refusals() override { weft_emulated_refuse_convolutions(false); }
 
-  /// Of ones with a bias of 100: each of the 4x4 sums is 9 * channels + 100.
+  /// Convolves ones, with a bias of 100: each of the 4x4 sums is 9 * channels + 100.
   static Tensor convolve(std::int64_t channels, const Device& device) {
     const TensorOptions there(DType::f32, device);
     return raw::conv2d(ones({1, channels, 6, 6}, there), ones({4, channels, 3, 3}, there),
@@ -48,7 +48,7 @@ class Refusals : public ::testing::Test {
 TEST_F(Refusals, OfABiasThatWasToBeAdded) {
   const Scoped explain(&ThreadState::log_perf, true);
   const Scoped timed(&ThreadState::benchmark, true);
-  // Until timing prefers a candidate that adds the bias itself.
+  // Searches until timing prefers a candidate that adds the bias itself.
   std::int64_t channels = 0;
   do {
     log.lines.clear();

@@ -1,5 +1,5 @@
-// What `./weft gpu-pack` packs, from end to end: .gpu/run on emulated GPUs, and on machines that
-// lack what it needs.
+// The pack of `./weft gpu-pack` from end to end: .gpu/run on emulated GPUs, and on machines where
+// something is missing.
 #include <sys/wait.h>
 
 #include <cstdlib>
@@ -33,7 +33,7 @@ class Rehearsal : public ::testing::Test {
     fs::permissions(folder.path(path), fs::perms::owner_all);
   }
 
-  /// Its status; what it prints is then the log.
+  /// Returns its status; log() is what it prints.
   int run(const std::string& environment, const std::string& arguments) const {
     const std::string command = environment + " OUT=" + folder.path("out") + " " +
                                 folder.path("pack/run") + " " + arguments + " >" +
@@ -86,7 +86,7 @@ TEST_F(Rehearsal, OnEmulatedGpus) {
   EXPECT_NE(out("conformance.xml").find("</testsuites>"), std::string::npos);
 }
 
-// Two suites; in the larger one a test ends the process, and with it the one behind.
+// Two suites; in the larger one a test ends the process, so the test after it does not run.
 TEST_F(Rehearsal, FailuresAreListedAndRunAgainAtTheEnd) {
   write_program("pack/conformance", R"(case "$*" in
   *list_tests*) printf 'Small.\n  A/cuda\nLarge.\n  A/cuda\n  B/cuda\n  C/cuda\n' ;;

@@ -1,4 +1,4 @@
-// A GPU before 8.0, for which the libraries have less.
+// A GPU before 8.0, for which the libraries support less.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -17,7 +17,7 @@ class Lines final : public LogSink {
   std::vector<std::string> lines;
 };
 
-// cuDNN has bf16 from 8.0 on.
+// cuDNN supports bf16 from 8.0 on.
 TEST(Turing, ConvolvesInBf16ByWeftsOwnLoop) {
   Lines log;
   const Scoped<LogSink*> logging(&ThreadState::log, &log);

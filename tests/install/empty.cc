@@ -1,4 +1,4 @@
-// What weft costs a program that only links it: under 20 MB, and nothing of CUDA.
+// The cost of weft for a program that only links it: under 20 MB, and nothing from CUDA.
 #include <cstdio>
 #include <fstream>
 #include <string>

@@ -1,4 +1,4 @@
-// A plugin made with weft, as programs and Python processes open them: dlopen.c and dlopen.py do.
+// A plugin that uses weft, opened by a program and by a Python process: dlopen.c and dlopen.py.
 #include "weft/weft.h"
 
 using namespace weft;
@@ -23,7 +23,7 @@ extern "C" int plugin_train() try {
   return 2;
 }
 
-// The text of the error that a tensor on cuda:0 is; empty if there is such a device.
+// The error text of a tensor on cuda:0; empty if there is such a device.
 extern "C" const char* plugin_cuda() {
   thread_local std::string text;
   try {

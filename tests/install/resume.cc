@@ -1,5 +1,5 @@
-// A program outside the repository with the books of train/: an MLP learns Fashion-MNIST, once in
-// one go and once stopped in the middle and taken up again. Losses and weights are the same.
+// A program outside the repository that uses train/: an MLP learns Fashion-MNIST, once without a
+// stop, and once stopped in the middle and resumed. Losses and weights must be the same.
 #include <cstdio>
 #include <filesystem>
 #include <vector>
@@ -53,6 +53,6 @@ int main() {
   std::printf("150 steps, loss %.4f -> %.4f, accuracy %.3f\n", whole.losses.front(),
               whole.losses.back(), whole.accuracy);
   const bool same = parts.losses == whole.losses && parts.weights == whole.weights;
-  const bool drawn = std::filesystem::exists("parts/loss.png");
+  const bool drawn = std::filesystem::exists("parts/loss.svg");
   return whole.losses.size() == 150 && whole.accuracy > 0.7 && same && drawn ? 0 : 1;
 }

@@ -1,5 +1,5 @@
 // A program with macros of its own that uses most templates of the headers. It is only compiled,
-// with all warnings, and the macros have to be there afterwards.
+// with all warnings, and its macros must still be defined afterwards.
 #define X 1
 #define CHECK 2
 #define LOG 3
@@ -34,7 +34,7 @@ struct Net : nn::Module<Net> {
   }
 };
 
-// As programs have them that do not think of const.
+// As in programs whose authors do not use const.
 struct Several : nn::Module<Several> {
   Net net = child("net", Net());
   Pair forward(const Tensor& a, const Tensor& b) { return {net(a), net(b)}; }

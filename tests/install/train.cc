@@ -1,5 +1,5 @@
-// A program outside the repository: two MLPs learn Fashion-MNIST at the same time, each in a thread
-// of its own, and neither disturbs the other.
+// A program outside the repository: two MLPs learn Fashion-MNIST at the same time, each in its own
+// thread, without disturbing each other.
 #include <cstdio>
 #include <thread>
 #include <vector>

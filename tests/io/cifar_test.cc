@@ -76,7 +76,7 @@ TEST(Cifar, RefusesWrongSizesAndLabels) {
                     "label 100 of image 0 is not in 0 to 99");
   EXPECT_WEFT_ERROR(parse(record("\24\1", 5), CifarKind::Cifar100), Io,
                     "coarse label 20 of image 0 is not in 0 to 19");
-  // A file with holes: 10 GB on paper, nothing on disk.
+  // A sparse file: its size is 10 GB, but it uses no disk space.
   TempFolder folder;
   const std::string path = folder.path("huge");
   write_file(path, "");

@@ -37,7 +37,7 @@ using weft::testing::active;
 using weft::testing::current;
 using weft::testing::fails;
 
-// A program's own definitions come before the C library's, also for its shared libraries.
+// A program's own definitions replace those of the C library, also for its shared libraries.
 extern "C" ssize_t write(int fd, const void* data, size_t bytes) {
   if (active && fd > STDERR_FILENO) {
     if (fails(current.writes, current.fail_write)) return -1;

@@ -1,4 +1,4 @@
-// A disk that fails when told to: replaces write, fsync and rename of the program that links it.
+// A disk that fails on request: replaces write, fsync and rename in the program that links it.
 #pragma once
 
 namespace weft::testing {
@@ -14,7 +14,7 @@ struct Faults {
   int writes = 0, fsyncs = 0, renames = 0;  ///< calls so far
 };
 
-/// In force while it lives. One at a time.
+/// Active while the object lives. One at a time.
 class FaultScope {
  public:
   explicit FaultScope(Faults faults);

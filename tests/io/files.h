@@ -1,4 +1,4 @@
-// Files made by hand: IDX, gzip, safetensors, CIFAR, and what reading a bad one may cost.
+// Handmade files: IDX, gzip, safetensors, CIFAR; and a limit for the cost of reading a bad one.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -16,23 +16,12 @@
 #include <string>
 #include <string_view>
 #include <utility>
-#include <vector>
+
+#include "weft/tests/core/sanitized.h"
 
 namespace weft::testing {
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-inline constexpr bool kSanitized = true;
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-inline constexpr bool kSanitized = true;
-#else
-inline constexpr bool kSanitized = false;
-#endif
-#else
-inline constexpr bool kSanitized = false;
-#endif
-
-/// A folder of its own per test, gone with it.
+/// A separate folder for each test, removed with the object.
 class TempFolder {
  public:
   TempFolder() {
@@ -90,7 +79,7 @@ inline std::string gzip(std::string_view text, int level = 6) {
   return out;
 }
 
-/// gzip of `text` followed by `zeros` zero bytes, made without holding them.
+/// gzip of `text` followed by `zeros` zero bytes, made without storing them.
 inline std::string gzip_bomb(std::string_view text, std::uint64_t zeros) {
   z_stream zlib = {};
   deflateInit2(&zlib, 1, Z_DEFLATED, 16 + 15, 9, Z_DEFAULT_STRATEGY);
@@ -118,7 +107,7 @@ inline std::string gzip_bomb(std::string_view text, std::uint64_t zeros) {
   return out;
 }
 
-/// A safetensors file: the header's length, the header, data of so many bytes.
+/// A safetensors file: the header's length, the header, `data_bytes` bytes of data.
 inline std::string safetensors(std::string_view header, std::size_t data_bytes = 0) {
   std::string file(8, '\0');
   const std::uint64_t length = header.size();
@@ -128,7 +117,7 @@ inline std::string safetensors(std::string_view header, std::size_t data_bytes =
   return file;
 }
 
-/// MNIST's four files, unzipped, with images of made-up pixels.
+/// MNIST's four files, unzipped, with generated pixels.
 inline void write_mnist(const std::filesystem::path& folder, unsigned train, unsigned test) {
   std::filesystem::create_directories(folder);
   for (const auto& [part, count] : {std::pair("train", train), std::pair("t10k", test)}) {
@@ -141,8 +130,8 @@ inline void write_mnist(const std::filesystem::path& folder, unsigned train, uns
   }
 }
 
-/// CIFAR-10's binary files with images of noise: data_batch_1.bin to data_batch_5.bin of `train`
-/// each, test_batch.bin of `test`.
+/// CIFAR-10's binary files with images of noise: data_batch_1.bin to data_batch_5.bin with `train`
+/// images each, test_batch.bin with `test`.
 inline void write_cifar10(const std::filesystem::path& folder, int train, int test) {
   std::filesystem::create_directories(folder);
   std::mt19937 random(1);
@@ -158,8 +147,8 @@ inline void write_cifar10(const std::filesystem::path& folder, int train, int te
   write("test_batch.bin", test);
 }
 
-/// While it lives: at most a second of computing and 256 MB more than before. Not under sanitizers,
-/// which slow down and keep freed memory.
+/// While it lives, at most one second of computing and 256 MB more than before are allowed. Not
+/// under sanitizers, which are slower and keep freed memory.
 class CheapScope {
  public:
   CheapScope() : before_kb_(status_kb("VmRSS:")), start_(cpu_seconds()) {
@@ -182,7 +171,7 @@ class CheapScope {
     return 0;
   }
 
-  // Not the clock on the wall: tests share the machine.
+  // Not wall-clock time: tests share the machine.
   static double cpu_seconds() {
     timespec now = {};
     clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);

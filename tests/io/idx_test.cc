@@ -72,7 +72,7 @@ TEST(Idx, RefusesLyingCounts) {
   EXPECT_WEFT_ERROR(parse(idx_header({2, 3}) + "abcdefg"), Io, "the file holds 7");
   EXPECT_WEFT_ERROR(parse(gzip(idx_header({2, 3}) + "abcde")), Io, "the file holds 5");
   EXPECT_WEFT_ERROR(parse(gzip(kSix + "g")), Io, "holds more than the 6 values ([2,3])");
-  // 4 billion times itself, twice: the product does not fit 64 bits.
+  // 4 billion cubed: the product does not fit in 64 bits.
   const std::uint32_t most = 0xffffffff;
   EXPECT_WEFT_ERROR(parse(idx_header({most, most, most, most})), Io,
                     "over the limit of 1073741824");

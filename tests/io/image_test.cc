@@ -1,4 +1,4 @@
-// Reading JPEG and PNG: Pillow's pixels, and an error for everything else.
+// Reading JPEG and PNG: the same pixels as Pillow, and an error for everything else.
 #include "weft/io/read_image.h"
 
 #include <map>
@@ -77,7 +77,8 @@ TEST(ReadImage, RefusesFilesCutOffAnywhere) {
   EXPECT_WEFT_ERROR(parse(read_file(kGoldens + "rgb.png").substr(0, 100)), Io, "damaged: cut off");
 }
 
-// Every byte changed to three other values: an error or a picture, never more than the limits.
+// Each byte is changed to three other values: either an error or a picture, never beyond the
+// limits.
 TEST(ReadImage, SurvivesEveryChangedByte) {
   for (const char* name : {"420.jpg", "progressive.jpg", "cmyk.jpg", "rgb.png", "palette4.png"}) {
     const std::string good = read_file(kGoldens + name);
@@ -99,7 +100,7 @@ TEST(ReadImage, SurvivesEveryChangedByte) {
   }
 }
 
-/// `file` with the big-endian numbers of so many bytes each at `at` replaced.
+/// `file` with two big-endian numbers of `bytes` bytes each replaced at `at`.
 std::string with_size(std::string file, std::size_t at, int bytes, std::uint32_t first,
                       std::uint32_t second) {
   for (const std::uint32_t value : {first, second}) {
@@ -110,7 +111,7 @@ std::string with_size(std::string file, std::size_t at, int bytes, std::uint32_t
   return file;
 }
 
-/// Where the height stands in a JPEG's frame header.
+/// The position of the height in a JPEG's frame header.
 std::size_t frame_size(const std::string& file, char marker) {
   return file.find(std::string{'\xff', marker}) + 5;
 }
@@ -145,7 +146,7 @@ TEST(ReadImage, RefusesLyingSizes) {
                     "damaged: IHDR: CRC error");
 }
 
-// The same scan again and again, each time over the whole picture.
+// The same scan many times, each over the whole picture.
 TEST(ReadImage, RefusesAJpegOfRepeatedScans) {
   const CheapScope cheap;
   std::string file = read_file(kGoldens + "progressive.jpg");

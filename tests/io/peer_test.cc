@@ -1,4 +1,4 @@
-// Python's safetensors package reads what weft wrote, and weft what it wrote in return.
+// Python's safetensors package reads what weft wrote, and weft reads what Python wrote.
 #include <cstdlib>
 
 #include "weft/io/safetensors.h"

@@ -1,4 +1,4 @@
-// A full disk, a broken one, a killed process: the old file or the new one, never a mixture.
+// A full disk, a faulty one, a killed process: the file is the old or the new one, never a mixture.
 #include <fcntl.h>
 #include <spawn.h>
 #include <sys/mount.h>
@@ -89,7 +89,7 @@ TEST_F(SafetensorsFault, AFullFileSystem) {
     GTEST_SKIP() << "no right to mount a tmpfs";
   }
   path = mount_point + "/model.safetensors";
-  save_safetensors(path, generation(1));  // half of it
+  save_safetensors(path, generation(1));  // writes only half of it
   EXPECT_WEFT_ERROR(save_safetensors(path, {{"a", zeros({60'000})}}), Io,
                     "No space left on device");
   EXPECT_EQ(loaded(), 1);
@@ -101,7 +101,7 @@ TEST_F(SafetensorsFault, AFullFileSystem) {
 TEST_F(SafetensorsFault, AKilledWriterLeavesTheOldFileOrTheNewOne) {
   const char* wanted = std::getenv("WEFT_KILLS");
   const int kills = wanted != nullptr ? std::atoi(wanted) : 10;
-  // The child is killed within its first few saves, however slow the machine is just now.
+  // The child is killed within its first few saves, even on a slow machine.
   const auto begin = std::chrono::steady_clock::now();
   save_safetensors(path, generation(0));
   const std::chrono::microseconds save =

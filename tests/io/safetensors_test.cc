@@ -1,7 +1,5 @@
 #include "weft/io/safetensors.h"
 
-#include <random>
-
 #include "weft/core/runtime/allocator.h"
 #include "weft/core/runtime/thread_state.h"
 #include "weft/tensor/creation.h"
@@ -86,7 +84,7 @@ TEST(Safetensors, AlignsDataToTheElement) {
   std::memcpy(&header, bytes.data(), 8);
   EXPECT_EQ(header % 8, 0u);
   EXPECT_EQ(bytes.size(), 8 + header + 8 + 8 + 3);
-  // The order given is kept among equals.
+  // Tensors with equal element sizes keep their order.
   EXPECT_EQ(load_safetensors(folder.path("a")).tensors[0].first, "d");
 }
 
@@ -171,11 +169,14 @@ struct Malformed {
   bool unsupported = false;
 };
 
-std::string entry(const std::string& fields) { return "{\"w\":{" + fields + "}}"; }
+/// A file with one tensor, w, and so many bytes of data.
+std::string one(const std::string& fields, std::size_t bytes = 0) {
+  return safetensors("{\"w\":{" + fields + "}}", bytes);
+}
 
 const std::string kGood = R"("dtype":"F32","shape":[2],"data_offsets":[0,8])";
 
-// A header of `bytes` bytes: `fill` again and again between `start` and `finish`.
+// A header of `bytes` bytes: `fill` repeated between `start` and `finish`.
 std::string huge(std::size_t bytes, const std::string& start, const std::string& fill,
                  const std::string& finish) {
   std::string block;
@@ -216,41 +217,44 @@ std::vector<Malformed> malformed() {
       {"LeadingSpace", safetensors(" {}"), "does not begin with '{'"},
       {"Array", safetensors("[]"), "does not begin with '{'"},
       {"ByteOrderMark", safetensors("\xef\xbb\xbf{}"), "does not begin with '{'"},
-      {"NotUtf8", safetensors("{\"\xff\":1}"), "is not UTF-8, at byte 2"},
-      {"Utf8Overlong", safetensors("{\"\xc0\xaf\":1}"), "is not UTF-8, at byte 2"},
-      {"Utf8OverlongThree", safetensors("{\"\xe0\x80\xaf\":1}"), "is not UTF-8, at byte 2"},
-      {"Utf8Surrogate", safetensors("{\"\xed\xa0\x80\":1}"), "is not UTF-8, at byte 2"},
-      {"Utf8AboveUnicode", safetensors("{\"\xf4\x90\x80\x80\":1}"), "is not UTF-8, at byte 2"},
-      {"Utf8CutOff", safetensors("{\"abcdefghijkl\xc3"), "is not UTF-8, at byte 14"},
+      {"NotUtf8", safetensors("{\"\xff\":1}"), "ill-formed UTF-8 byte, at byte 2"},
+      {"Utf8Overlong", safetensors("{\"\xc0\xaf\":1}"), "ill-formed UTF-8 byte, at byte"},
+      {"Utf8OverlongThree", safetensors("{\"\xe0\x80\xaf\":1}"), "ill-formed UTF-8 byte, at byte"},
+      {"Utf8Surrogate", safetensors("{\"\xed\xa0\x80\":1}"), "ill-formed UTF-8 byte, at byte"},
+      {"Utf8AboveUnicode", safetensors("{\"\xf4\x90\x80\x80\":1}"),
+       "ill-formed UTF-8 byte, at byte"},
+      {"Utf8CutOff", safetensors("{\"abcdefghijkl\xc3"), "ill-formed UTF-8 byte, at byte"},
       {"DeepNesting", safetensors("{\"w\":{\"shape\":[[1]]}}"),
-       "an array where the format has none for tensor \"w\", at byte 15"},
+       "an array where the format has none for tensor \"w\""},
       {"MillionBrackets", safetensors("{" + std::string(1'000'000, '[')),
-       "a key is missing, at byte 1"},
+       "unexpected '['; expected string literal, at byte 1"},
       {"NotJson", safetensors("{\"w\": nope}"),
-       "not JSON: a value is missing for tensor \"w\", at byte 6"},
+       "not JSON for tensor \"w\": syntax error while parsing value - invalid literal, at byte 7"},
       {"CutOffJson", safetensors("{\"w\":{"),
-       "not JSON: a key is missing for tensor \"w\", at byte 6"},
-      {"TwoValues", safetensors("{}{}"), "not JSON: something follows its end, at byte 2"},
-      {"Comment", safetensors("{/**/}"), "not JSON: a key is missing, at byte 1"},
+       "unexpected end of input; expected string literal, at byte 6"},
+      {"TwoValues", safetensors("{}{}"), "unexpected '{'; expected end of input, at byte 2"},
+      {"Comment", safetensors("{/**/}"), "invalid literal, at byte 1"},
       {"ControlCharacter", safetensors(std::string("{\"a\0b\":1}", 9)),
-       "not JSON: a control character in a string, at byte 3"},
-      {"LongNumber", safetensors(entry("\"shape\":[" + std::string(21, '1') + "]")),
-       "no integer below 2^53 for tensor \"w\", at byte 15"},
-      {"LeadingZero", safetensors(entry("\"shape\":[01]")), "not JSON: a number begins with 0"},
-      {"NoColon", safetensors("{\"w\" 1}"), "not JSON: a ':' is missing, at byte 5"},
+       "U+0000 (NUL) must be escaped to \\u0000, at byte 3"},
+      {"LongNumber", one("\"shape\":[" + std::string(21, '1') + "]"),
+       "no integer below 2^53 for tensor \"w\""},
+      {"LeadingZero", one("\"shape\":[01]"), "unexpected number literal; expected ']', at byte"},
+      {"NoColon", safetensors("{\"w\" 1}"), "unexpected number literal; expected ':', at byte 5"},
       {"NoComma", safetensors("{\"w\":{} \"v\":{}}"), "no dtype for tensor \"w\""},
-      {"NoCommaInArray", safetensors(entry("\"shape\":[1 2]")),
-       "not JSON: a ',' or ']' is missing"},
-      {"NoCommaInEntry", safetensors(entry("\"dtype\":\"F32\" 1")),
-       "not JSON: a ',' or '}' is missing"},
-      {"TrailingComma", safetensors(entry("\"dtype\":\"F32\",")), "not JSON: a key is missing"},
-      {"OpenString", safetensors("{\"w"), "not JSON: a string without end"},
-      {"UnknownEscape", safetensors("{\"\\x\":1}"), "not JSON: an unknown escape"},
-      {"ShortEscape", safetensors("{\"\\u12g4\":1}"), "not JSON: \\u needs four digits"},
-      {"HalfSurrogate", safetensors("{\"\\ud800\":1}"), "not JSON: half a surrogate pair"},
-      {"LowSurrogate", safetensors("{\"\\udc00\":1}"), "not JSON: half a surrogate pair"},
+      {"NoCommaInArray", one("\"shape\":[1 2]"),
+       "unexpected number literal; expected ']', at byte 17"},
+      {"NoCommaInEntry", one("\"dtype\":\"F32\" 1"),
+       "unexpected number literal; expected '}', at byte 20"},
+      {"TrailingComma", one("\"dtype\":\"F32\","),
+       "unexpected '}'; expected string literal, at byte 20"},
+      {"OpenString", safetensors("{\"w"), "missing closing quote"},
+      {"UnknownEscape", safetensors("{\"\\x\":1}"), "forbidden character after backslash"},
+      {"ShortEscape", safetensors("{\"\\u12g4\":1}"), "must be followed by 4 hex digits"},
+      {"HalfSurrogate", safetensors("{\"\\ud800\":1}"),
+       "must be followed by U+DC00..U+DFFF, at byte 8"},
+      {"LowSurrogate", safetensors("{\"\\udc00\":1}"), "must follow U+D800..U+DBFF"},
       {"TwoHighSurrogates", safetensors("{\"\\ud800\\ud800\":1}"),
-       "not JSON: half a surrogate pair"},
+       "must be followed by U+DC00..U+DFFF, at byte 13"},
       {"TensorTwice", safetensors("{\"w\":{" + kGood + "},\"w\":{" + kGood + "}}", 8),
        "key \"w\" appears twice"},
       {"TensorTwiceEscaped", safetensors("{\"w\":{" + kGood + "},\"\\u0077\":{" + kGood + "}}", 8),
@@ -259,87 +263,72 @@ std::vector<Malformed> malformed() {
        "key \"__metadata__\" appears twice"},
       {"MetadataKeyTwice", safetensors(metadata(R"({"k":"1","k":"2"})")),
        "metadata key \"k\" appears twice"},
-      {"FieldTwice", safetensors(entry(kGood + ",\"dtype\":\"F32\""), 8),
+      {"FieldTwice", one(kGood + ",\"dtype\":\"F32\"", 8),
        "field \"dtype\" appears twice for tensor \"w\""},
-      {"ShapeTwice", safetensors(entry(R"("shape":[1],"shape":[2])"), 8),
-       "field \"shape\" appears twice"},
-      {"UnknownField", safetensors(entry(kGood + ",\"stride\":[1]"), 8),
+      {"ShapeTwice", one(R"("shape":[1],"shape":[2])", 8), "field \"shape\" appears twice"},
+      {"UnknownField", one(kGood + ",\"stride\":[1]", 8),
        "unknown field \"stride\" for tensor \"w\""},
-      {"UnknownDtype", safetensors(entry(R"("dtype":"F33","shape":[2],"data_offsets":[0,8])"), 8),
+      {"UnknownDtype", one(R"("dtype":"F33","shape":[2],"data_offsets":[0,8])", 8),
        "unknown dtype \"F33\" for tensor \"w\""},
-      {"LowerCaseDtype", safetensors(entry(R"("dtype":"f32","shape":[2],"data_offsets":[0,8])"), 8),
+      {"LowerCaseDtype", one(R"("dtype":"f32","shape":[2],"data_offsets":[0,8])", 8),
        "unknown dtype \"f32\""},
-      {"DtypeWeftLacks", safetensors(entry(R"("dtype":"F16","shape":[2],"data_offsets":[0,4])"), 4),
+      {"DtypeWeftLacks", one(R"("dtype":"F16","shape":[2],"data_offsets":[0,4])", 4),
        "weft has no dtype F16 for tensor \"w\"; convert it", true},
-      {"NoDtype", safetensors(entry(R"("shape":[2],"data_offsets":[0,8])"), 8),
-       "no dtype for tensor \"w\""},
-      {"NoShape", safetensors(entry(R"("dtype":"F32","data_offsets":[0,8])"), 8),
-       "no shape for tensor"},
-      {"NoOffsets", safetensors(entry(R"("dtype":"F32","shape":[2])"), 8),
-       "no data_offsets for tensor"},
+      {"NoDtype", one(R"("shape":[2],"data_offsets":[0,8])", 8), "no dtype for tensor \"w\""},
+      {"NoShape", one(R"("dtype":"F32","data_offsets":[0,8])", 8), "no shape for tensor"},
+      {"NoOffsets", one(R"("dtype":"F32","shape":[2])", 8), "no data_offsets for tensor"},
       {"TensorIsNull", safetensors("{\"w\":null}"),
        "null where the format has none for tensor \"w\""},
       {"TensorIsString", safetensors("{\"w\":\"x\"}"), "a string where the format has none"},
       {"TensorIsNumber", safetensors("{\"w\":1}"), "a number where the format has none"},
       {"TensorIsArray", safetensors("{\"w\":[]}"), "an array where the format has none"},
-      {"DtypeIsNumber", safetensors(entry("\"dtype\":1")), "a number where the format has none"},
-      {"DtypeIsArray", safetensors(entry("\"dtype\":[]")), "an array where the format has none"},
-      {"ShapeIsObject", safetensors(entry("\"shape\":{}")), "an object where the format has none"},
-      {"ShapeOfStrings", safetensors(entry("\"shape\":[\"2\"]")),
-       "a string where the format has none"},
-      {"ShapeOfTruth", safetensors(entry("\"shape\":[true]")),
-       "a boolean where the format has none"},
+      {"DtypeIsNumber", one("\"dtype\":1"), "a number where the format has none"},
+      {"DtypeIsArray", one("\"dtype\":[]"), "an array where the format has none"},
+      {"ShapeIsObject", one("\"shape\":{}"), "an object where the format has none"},
+      {"ShapeOfStrings", one("\"shape\":[\"2\"]"), "a string where the format has none"},
+      {"ShapeOfTruth", one("\"shape\":[true]"), "a boolean where the format has none"},
       {"MetadataIsArray", safetensors(metadata("[]")), "an array where the format has none"},
       {"MetadataOfNumbers", safetensors(metadata("{\"k\":1}")),
        "a number where the format has none in __metadata__"},
       {"MetadataOfObjects", safetensors(metadata("{\"k\":{}}")),
        "an object where the format has none"},
-      {"NegativeDimension", safetensors(entry("\"shape\":[-1]")),
-       "a negative number for tensor \"w\", at byte 15"},
-      {"NegativeOffset", safetensors(entry("\"data_offsets\":[-8,0]")),
-       "a negative number for tensor"},
-      {"FractionalDimension", safetensors(entry("\"shape\":[2.0]")), "no integer below 2^53"},
-      {"ExponentDimension", safetensors(entry("\"shape\":[1e2]")), "no integer below 2^53"},
-      {"LargeInteger", safetensors(entry("\"shape\":[9007199254740992]")), "no integer below 2^53"},
-      {"IntegerOver64Bits", safetensors(entry("\"shape\":[99999999999999999999]")),
-       "no integer below 2^53"},
-      {"NineDimensions", safetensors(entry("\"shape\":[1,1,1,1,1,1,1,1,1]")),
-       "more than 8 dimensions"},
-      {"OneOffset", safetensors(entry("\"data_offsets\":[0]")),
-       "data_offsets needs two numbers, has 1"},
-      {"ThreeOffsets", safetensors(entry("\"data_offsets\":[0,8,8]")), "more than two offsets"},
-      {"OffsetsBackwards",
-       safetensors(entry(R"("dtype":"F32","shape":[2],"data_offsets":[8,0])"), 8),
+      {"NegativeDimension", one("\"shape\":[-1]"), "a negative number for tensor \"w\""},
+      {"NegativeOffset", one("\"data_offsets\":[-8,0]"), "a negative number for tensor"},
+      {"FractionalDimension", one("\"shape\":[2.0]"), "no integer below 2^53"},
+      {"ExponentDimension", one("\"shape\":[1e2]"), "no integer below 2^53"},
+      {"LargeInteger", one("\"shape\":[9007199254740992]"), "no integer below 2^53"},
+      {"IntegerOver64Bits", one("\"shape\":[99999999999999999999]"), "no integer below 2^53"},
+      {"NineDimensions", one("\"shape\":[1,1,1,1,1,1,1,1,1]"), "more than 8 dimensions"},
+      {"OneOffset", one("\"data_offsets\":[0]"), "data_offsets needs two numbers, has 1"},
+      {"ThreeOffsets", one("\"data_offsets\":[0,8,8]"), "more than two offsets"},
+      {"OffsetsBackwards", one(R"("dtype":"F32","shape":[2],"data_offsets":[8,0])", 8),
        "data_offsets [8, 0] run backwards"},
-      {"SizeMismatch", safetensors(entry(R"("dtype":"F32","shape":[3],"data_offsets":[0,8])"), 8),
+      {"SizeMismatch", one(R"("dtype":"F32","shape":[3],"data_offsets":[0,8])", 8),
        "8 bytes of data, f32 [3] needs 12 for tensor \"w\""},
-      {"DtypeMismatch", safetensors(entry(R"("dtype":"F64","shape":[2],"data_offsets":[0,8])"), 8),
+      {"DtypeMismatch", one(R"("dtype":"F64","shape":[2],"data_offsets":[0,8])", 8),
        "8 bytes of data, f64 [2] needs 16"},
       {"ShapeOverflow",
-       safetensors(entry(R"("dtype":"F32","shape":[4294967296,4294967296],"data_offsets":[0,0])")),
+       one(R"("dtype":"F32","shape":[4294967296,4294967296],"data_offsets":[0,0])"),
        "is larger than any memory"},
       {"ShapeOverflowTimesZero",
-       safetensors(
-           entry(R"("dtype":"F32","shape":[4294967296,4294967296,0],"data_offsets":[0,0])")),
+       one(R"("dtype":"F32","shape":[4294967296,4294967296,0],"data_offsets":[0,0])"),
        "is larger than any memory"},
       {"ShapeOverflowByDtype",
-       safetensors(entry(R"("dtype":"F64","shape":[4503599627370496,1024],"data_offsets":[0,0])")),
+       one(R"("dtype":"F64","shape":[4503599627370496,1024],"data_offsets":[0,0])"),
        "is larger than any memory"},
-      {"DataPastTheEnd", safetensors(entry(kGood), 7),
-       "tensor \"w\" ends at byte 8 of the data, which has 7"},
-      {"DataMissing", safetensors(entry(kGood)), "which has 0 (is the file cut off?)"},
-      {"TrailingData", safetensors(entry(kGood), 9), "1 bytes follow the last tensor"},
+      {"DataPastTheEnd", one(kGood, 7), "tensor \"w\" ends at byte 8 of the data, which has 7"},
+      {"DataMissing", one(kGood), "which has 0 (is the file cut off?)"},
+      {"TrailingData", one(kGood, 9), "1 bytes follow the last tensor"},
       {"TrailingDataAlone", safetensors("{}", 1), "1 bytes follow the last tensor"},
       {"Overlap", safetensors(two("0,4", "3,7"), 7), "tensors \"a\" and \"b\" overlap"},
       {"SameData", safetensors(two("0,4", "0,4"), 4), "tensors \"a\" and \"b\" overlap"},
       {"Hole", safetensors(two("0,4", "5,9"), 9), "a hole of 1 bytes before tensor \"b\", at 4"},
       {"HoleInFront", safetensors(two("8,12", "4,8"), 12),
        "a hole of 4 bytes before tensor \"b\", at 0"},
-      {"BoolOfSeven",
-       safetensors(entry(R"("dtype":"BOOL","shape":[1],"data_offsets":[0,1])")) + '\7',
+      {"BoolOfSeven", one(R"("dtype":"BOOL","shape":[1],"data_offsets":[0,1])") + '\7',
        "value 7 in BOOL tensor \"w\""},
       {"LongName", safetensors("{\"" + std::string(4097, 'n') + "\":{" + kGood + "}}", 8),
-       "a string over 4096 bytes, at byte 1"},
+       "a string over 4096 bytes"},
       {"HeaderCrcMissing", safetensors(metadata(R"({"weft.crc32.w":"00000000"})")),
        "checksum of the header is missing"},
       {"HeaderCrcWrong", safetensors(metadata(R"({"weft.header_crc32":"00000000"})")),
@@ -370,23 +359,25 @@ INSTANTIATE_TEST_SUITE_P(Rules, MalformedSafetensors, ::testing::ValuesIn(malfor
                          [](const auto& info) { return std::string(info.param.name); });
 
 TEST(Safetensors, EveryRuleHasItsOwnMessage) {
-  // What a fixed text of the message is for; values vary.
+  // By the fixed words of a message; the values vary.
   std::map<std::string, int> count;
   for (const Malformed& item : malformed()) ++count[item.message];
   EXPECT_GE(count.size(), 40u);
 }
 
-// Headers just under the format's limit that try to make the reader hold a lot.
+// Headers just under the format's limit that try to make the reader use much memory.
 TEST(Safetensors, HugeHeadersCostLittle) {
   constexpr std::size_t kBytes = 99'000'000;
+  constexpr const char* kNoEnd =
+      "16777216 bytes of the header without an end of a string or number";
   const auto refuse = [](const std::string& header, const char* message) {
-    SCOPED_TRACE(message);
+    SCOPED_TRACE(header.substr(0, 30));
     TempFolder folder;
     write_file(folder.path("bad"), safetensors(header));
     const CheapScope cheap;
     EXPECT_WEFT_ERROR(load_safetensors(folder.path("bad")), Io, message);
   };
-  refuse(huge(kBytes, "{\"", "a", "\":1}"), "a string over 4096 bytes, at byte 1");
+  refuse(huge(kBytes, "{\"", "a", "\":1}"), kNoEnd);
   refuse(huge(kBytes, "{\"w\":{\"shape\":[", "1,", "1]}}"), "more than 8 dimensions");
   refuse(huge(kBytes, "{", "\"\":0,", "\"\":0}"), "a number where the format has none");
   refuse(many_tensors(1'000'000), "more than 262144 tensors");
@@ -394,11 +385,10 @@ TEST(Safetensors, HugeHeadersCostLittle) {
   for (int i = 0; i < 4'000'000; ++i) metadata += "\"" + std::to_string(i) + "\":\"\",";
   metadata.back() = '}';
   refuse(metadata + "}", "more than 524288 metadata entries");
-  refuse(huge(kBytes, "{\"__metadata__\":{\"\":\"", "a", "\"}}"), "a string over 16777216 bytes");
-  refuse(huge(kBytes, "{\"__metadata__\":{\"\":\"", "\\u00e9", "\"}}"),
-         "a string over 16777216 bytes");
-  refuse(huge(kBytes, "{", " ", "?"), "not JSON: a key is missing");
-  refuse(huge(kBytes, "{\"w\":{\"shape\":[", "9", "]}}"), "no integer below 2^53");
+  refuse(huge(kBytes, "{\"__metadata__\":{\"\":\"", "a", "\"}}"), kNoEnd);
+  refuse(huge(kBytes, "{\"__metadata__\":{\"\":\"", "\\u00e9", "\"}}"), kNoEnd);
+  refuse(huge(kBytes, "{", " ", "?"), kNoEnd);
+  refuse(huge(kBytes, "{\"w\":{\"shape\":[", "9", "]}}"), kNoEnd);
 }
 
 TEST(Safetensors, ReadsEveryWayToWriteAString) {

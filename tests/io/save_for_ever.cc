@@ -1,7 +1,6 @@
-// save_for_ever FILE FIRST: saves the same tensors with ever new values, for a test to kill.
+// save_for_ever FILE FIRST: saves the same tensors with new values again and again, until a test
+// kills it.
 #include <unistd.h>
-
-#include <cstdlib>
 
 #include "weft/io/safetensors.h"
 #include "weft/tensor/creation.h"

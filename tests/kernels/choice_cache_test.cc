@@ -33,7 +33,7 @@ std::vector<Choice> some_choices() {
           {"conv2d forward x", "direct", 1234.5}};
 }
 
-// A line as the file has it, whatever stands in it.
+// A line of the file, with any content.
 std::string line(const std::string& body, const std::string& machine = kMachine) {
   return checksum("weft choices 1 " + machine + "\n" + body) + ' ' + body + '\n';
 }
@@ -60,7 +60,7 @@ TEST(ChoiceFile, CutAnywhereItKeepsItsWholeLines) {
   }
 }
 
-// A flipped bit may also make a line break of a letter, or a letter of a line break: two lines go.
+// A flipped bit may turn a letter into a line end or the other way round: then two lines are lost.
 TEST(ChoiceFile, AFlippedBitCostsTheLinesItTouches) {
   const std::vector<Choice> all = some_choices();
   const std::string text = format_choices(all, kMachine);
@@ -88,7 +88,7 @@ TEST(ChoiceFile, AnotherMachinesOrVersionsIsEmpty) {
   std::string newer = text;
   newer.replace(newer.find("choices 1"), 9, "choices 2");
   EXPECT_TRUE(parse_choices(newer, kMachine).empty());
-  // Nor do lines of one file count in another.
+  // And lines of one file are not valid in another.
   EXPECT_TRUE(parse_choices(first_line() + line("k plain 1", "another CPU"), kMachine).empty());
 }
 
@@ -158,13 +158,13 @@ class ChoiceCacheTest : public ::testing::Test {
 
 TEST_F(ChoiceCacheTest, RemembersFromOneProcessToTheNext) {
   EXPECT_EQ(found("k"), std::nullopt);
-  EXPECT_FALSE(fs::exists(root));  // looking makes nothing
+  EXPECT_FALSE(fs::exists(root));  // reading makes no folder
   remember("k", "plain");
   EXPECT_EQ(found("k"), "plain");
   EXPECT_EQ(found("l"), std::nullopt);
   EXPECT_EQ(found("k", "another CPU"), std::nullopt);
   remember("l", "direct");
-  remember("k", "other");  // timed anew
+  remember("k", "other");  // timed again
   EXPECT_EQ(found("k"), "other");
   EXPECT_EQ(found("l"), "direct");
   EXPECT_EQ(files(root), 1);
@@ -223,20 +223,20 @@ TEST_F(ChoiceCacheTest, WhatIsNoFileIsLeftAlone) {
   EXPECT_EQ(found("k"), std::nullopt);
   EXPECT_TRUE(fs::is_directory(file));
   fs::remove(file);
-  ASSERT_EQ(::mkfifo(file.c_str(), 0600), 0);  // nobody will ever write to it
+  ASSERT_EQ(::mkfifo(file.c_str(), 0600), 0);  // without a writer
   remember("k", "plain");
   EXPECT_EQ(found("k"), std::nullopt);
   EXPECT_TRUE(fs::is_fifo(file));
 }
 
-// Below a regular file there is no folder, for root neither.
+// A folder below a regular file cannot exist, not even for root.
 TEST_F(ChoiceCacheTest, AFolderThatCannotBeIsForgotten) {
   write_file(folder.path("made"), "a file");
   ChoiceCache cache(root);
   cache.add(kMachine, {"k", "plain", 1});
   EXPECT_FALSE(cache.save());
   EXPECT_EQ(cache.find(kMachine, "k")->name, "plain");
-  // Once it can be, nothing is lost.
+  // When it can be made, nothing has been lost.
   fs::remove(folder.path("made"));
   EXPECT_TRUE(cache.save());
   EXPECT_EQ(found("k"), "plain");
@@ -288,12 +288,12 @@ TEST_F(ChoiceCacheTest, ATurnKnowsWhatTheLastOneFound) {
 TEST_F(ChoiceCacheTest, ATurnWaitsSoLongAndNoLonger) {
   ChoiceCache one(root), two(root);
   std::optional<ChoiceCache::Turn> held(std::in_place, &one, kMachine);
-  const ChoiceCache::Turn another(&one, "another CPU");  // has turns of its own
+  const ChoiceCache::Turn another(&one, "another CPU");  // its turns are separate
   {
     const ChoiceCache::Turn turn(&two, kMachine, std::chrono::milliseconds(20));
     two.add(kMachine, {"k", "plain", 1});
   }
-  EXPECT_EQ(found("k"), std::nullopt);  // without the lock nothing is written
+  EXPECT_EQ(found("k"), std::nullopt);  // nothing is written without the lock
   std::atomic<bool> over = false;
   std::thread waiting([&] {
     const ChoiceCache::Turn turn(&two, kMachine);
@@ -306,7 +306,7 @@ TEST_F(ChoiceCacheTest, ATurnWaitsSoLongAndNoLonger) {
   EXPECT_EQ(found("k"), "plain");
 }
 
-// A problem each process meets is timed by one of them.
+// If several processes need the same problem, one of them times it.
 TEST_F(ChoiceCacheTest, OfManyProcessesOneTimes) {
   constexpr int kProcesses = 4, kProblems = 6;
   const std::string timed = folder.path("timed");
@@ -340,7 +340,7 @@ TEST_F(ChoiceCacheTest, WithoutALockTurnsPassAtOnce) {
   const ChoiceCache::Turn none(nullptr, kMachine);
   ChoiceCache off("");
   const ChoiceCache::Turn first(&off, kMachine), second(&off, kMachine);
-  write_file(folder.path("made"), "a file");  // where the folder should be
+  write_file(folder.path("made"), "a file");  // at the path of the folder
   ChoiceCache cache(root);
   const ChoiceCache::Turn third(&cache, kMachine), fourth(&cache, kMachine);
   cache.add(kMachine, {"k", "plain", 1});
@@ -348,7 +348,7 @@ TEST_F(ChoiceCacheTest, WithoutALockTurnsPassAtOnce) {
 }
 
 TEST_F(ChoiceCacheTest, ManyWritersLoseNothing) {
-  // The lock belongs to the open file: two caches of one process stand for two processes.
+  // The lock belongs to the open file, so two caches of one process act like two processes.
   constexpr int kWriters = 4, kEach = 25;
   const auto key = [](int writer, int i) {
     return std::to_string(writer) + '-' + std::to_string(i);

@@ -1,4 +1,4 @@
-// Choices by timing that outlive the process, and what the log says of them.
+// Timed choices that outlive the process, and their log lines.
 #include "weft/core/runtime/log.h"
 #include "weft/kernels/plan/choice_cache.h"
 
@@ -9,14 +9,17 @@
 #include <barrier>
 #include <chrono>
 #include <map>
+#include <new>
 #include <thread>
 
 #include "weft/core/runtime/parallel.h"
 #include "weft/core/runtime/phase.h"
 #include "weft/core/runtime/thread_state.h"
-#include "weft/kernels/cpu/heavy.h"
-#include "weft/kernels/cpu/timing.h"
+#include "weft/kernels/backend.h"
+#include "weft/kernels/cpu/conv/conv.h"
+#include "weft/kernels/cpu/matmul/matmul.h"
 #include "weft/kernels/plan/choices.h"
+#include "weft/tests/core/expect_error.h"
 #include "weft/tests/io/files.h"
 
 namespace weft::cpu {
@@ -38,7 +41,7 @@ MatmulArgs product(std::int64_t m, std::int64_t n, std::int64_t k, DType dtype =
 
 class RememberedChoices : public ::testing::Test {
  protected:
-  /// One choice as a new process would make it: its log line.
+  /// Makes one choice like a new process; returns its log line.
   template <class F>
   std::string line_of(F&& f) {
     ChoiceCache cache(root);
@@ -101,7 +104,7 @@ TEST_F(RememberedChoices, ASecondProcessTimesNothing) {
   }
 }
 
-// Each thread has a cache of its own, as a rank has.
+// Each thread has its own cache, like a rank.
 TEST_F(RememberedChoices, OfManyRanksOneTimesAndTheOthersWait) {
   constexpr int kRanks = 3;
   std::vector<std::string> lines(kRanks);
@@ -134,7 +137,7 @@ TEST_F(RememberedChoices, OfManyRanksOneTimesAndTheOthersWait) {
   }
 }
 
-// Also the slowest: shows that the times are not looked at again.
+// Even the slowest one: this proves that times are not compared again.
 TEST_F(RememberedChoices, WhatIsRememberedIsTaken) {
   const MatmulArgs args = product(32, 16, 64);
   choose(args);
@@ -146,7 +149,7 @@ TEST_F(RememberedChoices, WhatIsRememberedIsTaken) {
       EXPECT_EQ(name, candidate.name);
       EXPECT_TRUE(ends_with(line, "(remembered)"));
       ++built;
-    } else {  // the library has become another, or somebody wrote the file
+    } else {  // the library has changed, or the file was edited
       EXPECT_TRUE(ends_with(line, "(timed)"));
     }
   }
@@ -189,7 +192,7 @@ TEST_F(RememberedChoices, TheLogSaysWhatWasTriedAndWhy) {
       << line;
   EXPECT_TRUE(ends_with(line, " (timed) in encoder.fc"));
   for (const auto& candidate : matmul_candidates(product(32, 16, 64))) {
-    // "NAME 0.0123 ms" where it was timed, "NAME," where it was not.
+    // "NAME 0.0123 ms" if it was timed, "NAME," if not.
     bool timed = false;
     for (const char digit : std::string("0123456789")) {
       timed |= line.find(candidate.name + ' ' + digit) != std::string::npos;
@@ -210,8 +213,8 @@ TEST_F(RememberedChoices, UnaskedItNeitherTalksNorWrites) {
   EXPECT_TRUE(log.lines.empty());
 }
 
-// What this process remembers without a cache of the program's. Sizes that no other test has, since
-// there is no way to make it forget.
+// Choices that this process remembers if the program has set no cache. Uses sizes of no other test,
+// since they cannot be forgotten.
 class Choosing : public ::testing::Test {
  protected:
   std::string choose(const MatmulArgs& args) {
@@ -258,7 +261,7 @@ TEST_F(Choosing, TheFirstFewOfAFamilyAreTimedForTheRest) {
 }
 
 TEST_F(Choosing, WhatIsTimedAndWhatIsNotAreDifferentPlans) {
-  const MatmulKernels kernels = cpu_matmul_kernels();
+  const MatmulKernels kernels = cpu::matmul_kernels();
   const MatmulArgs args = product(53, 24, 20);
   const void* const by_rule = kernels.plan(args).get();
   EXPECT_EQ(kernels.plan(args).get(), by_rule);
@@ -266,11 +269,11 @@ TEST_F(Choosing, WhatIsTimedAndWhatIsNotAreDifferentPlans) {
   EXPECT_NE(kernels.plan(args).get(), by_rule);
 }
 
-// A team costs more than it gains, above all where others want its cores.
+// A team costs more than it gains, above all if others need its cores.
 TEST(Teams, LittleWorkIsForOneThread) {
   const Scoped threads(&ThreadState::num_threads, 3);
   const auto team_of = [](const MatmulArgs& args) {
-    return static_cast<const MatmulPlan&>(*cpu_matmul_kernels().plan(args)).team;
+    return static_cast<const MatmulPlan&>(*cpu::matmul_kernels().plan(args)).team;
   };
   EXPECT_EQ(team_of(product(1, 128, 784)), 1);
   EXPECT_EQ(team_of(product(1, 1024, 1023)), 1);
@@ -281,7 +284,7 @@ TEST(Teams, LittleWorkIsForOneThread) {
   conv.w = view({8, 1, 3, 3});
   conv.y = view({1, 8, 26, 26});
   const auto conv_team = [&] {
-    return static_cast<const ConvPlan&>(*cpu_conv2d_kernels().plan(conv)).team;
+    return static_cast<const ConvPlan&>(*cpu::conv_kernels().plan(conv)).team;
   };
   EXPECT_EQ(conv_team(), 1);
   conv.x = view({32, 1, 28, 28});
@@ -289,7 +292,8 @@ TEST(Teams, LittleWorkIsForOneThread) {
   EXPECT_EQ(conv_team(), 3);
 }
 
-// Side by side they would measure each other. A turn that did not wait would nearly always be seen.
+// At the same time they would measure each other. A turn that does not wait is nearly always
+// detected.
 TEST(TimingTurn, TeamsOfAllCoresTakeTurns) {
   std::atomic<bool> over = false;
   std::thread other;
@@ -311,7 +315,7 @@ TEST(TimingTurn, TeamsThatFitShareTheCores) {
   std::thread([] { const TimingTurn beside(core_count() - 1); }).join();
 }
 
-// A build with another list of candidates chooses anew.
+// A build with another list of candidates chooses again.
 TEST(ChoiceProblem, TheKeySaysWhatDecides) {
   const ChoiceProblem problem{"conv2d", "text", "machine", {1, 23}, {}, {"direct", "winograd"}};
   ChoiceProblem same = problem;
@@ -327,27 +331,71 @@ TEST(ChoiceProblem, TheKeySaysWhatDecides) {
   for (const ChoiceProblem& other : others) EXPECT_NE(other.key(), problem.key());
 }
 
-// Other ranks go on waiting for one that times.
+// Other ranks keep waiting for a rank that measures.
 TEST(ChoiceProblem, WhoTimesSaysThatItIsBusy) {
   const ChoiceProblem problem{"conv2d", "text", "machine", {1, 23}, {1}, {"direct", "winograd"}};
   const Scoped timed(&ThreadState::benchmark, true);
   const char* busy = nullptr;
-  recall_or_time(
-      problem, [](const Measured&, std::string_view) { return true; },
-      [&] { busy = busy_with(thread_state().rank); });
+  weft::choose(problem, "", [&](auto&) { busy = busy_with(thread_state().rank); });
   EXPECT_STREQ(busy, "kernel timing");
   EXPECT_EQ(busy_with(thread_state().rank), nullptr);
 }
 
-TEST(ChoiceProblem, ANameThatIsNoCandidateIsNotRemembered) {
-  const testing::TempFolder folder;
-  ChoiceCache cache(folder.path("cache"));
-  const Scoped remember(&ThreadState::choices, &cache);
-  const ChoiceProblem problem{"conv2d", "text", "machine", {1, 23}, {}, {"direct", "winograd"}};
-  remember_choice(problem, {"winograd", 1});
-  EXPECT_EQ(remembered_choice(problem).value().name, "winograd");
-  remember_choice(problem, {"nobody", 1});
-  EXPECT_FALSE(remembered_choice(problem));
+// Candidates that are names alone.
+class NamesAlone : public ::testing::Test {
+ protected:
+  /// What is chosen if those with a positive time can be built, and how long they take.
+  std::string choose(std::vector<double> times, double lead = 1, std::string_view why_not = "") {
+    const Scoped remember(&ThreadState::choices, &cache);
+    const Scoped timed(&ThreadState::benchmark, true);
+    const auto build = [&](std::size_t i) { return times[i] > 0; };
+    const auto time = [&](std::vector<Measured>& measured) {
+      ++timings;
+      for (std::size_t i = 0; i < times.size(); ++i) {
+        if (build(i)) measured.push_back({problem.candidates[i], times[i]});
+      }
+      if (out_of_memory) throw std::bad_alloc();
+    };
+    return problem.candidates[weft::choose(problem, why_not, time, lead, build)];
+  }
+
+  testing::TempFolder folder;
+  ChoiceCache cache{folder.path("cache")};
+  ChoiceProblem problem{"conv2d", "text", "machine", {1, 23}, {2}, {"direct", "gemm", "winograd"}};
+  int timings = 0;
+  bool out_of_memory = false;
+};
+
+TEST_F(NamesAlone, ANameThatIsNoCandidateIsNotTaken) {
+  EXPECT_EQ(choose({3, 2, 1}), "winograd");
+  EXPECT_EQ(choose({1, 2, 3}), "winograd") << "remembered";
+  EXPECT_EQ(timings, 1);
+  cache.add("machine", {problem.key(), "nobody", 1});
+  EXPECT_EQ(choose({1, 2, 3}), "direct");
+  EXPECT_EQ(timings, 2);
+}
+
+TEST_F(NamesAlone, ALaterOneNeedsALead) {
+  EXPECT_EQ(choose({1, 0.98, 0.975}, 0.97), "direct");
+  problem.words = {2};
+  EXPECT_EQ(choose({1, 0.98, 0.975}), "winograd");
+  problem.words = {3};
+  EXPECT_EQ(choose({1, 0.96, 0.94}, 0.97), "gemm");
+}
+
+TEST_F(NamesAlone, WhatCannotBeBuiltIsSkipped) {
+  EXPECT_EQ(choose({0, 2, 1}, 1, "rule"), "gemm");
+  EXPECT_EQ(timings, 0);
+  cache.add("machine", {problem.key(), "direct", 1});
+  EXPECT_EQ(choose({0, 2, 1}), "winograd") << "the library has changed";
+  EXPECT_WEFT_ERROR(choose({0, 0, 0}), Internal, "[conv2d] no kernel takes these shapes");
+}
+
+TEST_F(NamesAlone, WithoutMemoryToTimeTheFirstIsTaken) {
+  out_of_memory = true;
+  EXPECT_EQ(choose({0, 2, 1}), "gemm");
+  EXPECT_EQ(choose({0, 2, 1}), "gemm");
+  EXPECT_EQ(timings, 2) << "remembered without a winner";
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Every way to convolve, three passes each, against plain loops in f64.
+// Every way to convolve, with three passes each, against plain loops in f64.
 #include <algorithm>
 #include <atomic>
 #include <cmath>
@@ -16,53 +16,31 @@ namespace {
 
 using Case = testing::ConvCase;
 using Problem = testing::ConvTrial;
-using testing::kTransformRoundoffs;
 
 class Conv : public testing::DeviceTest {
  protected:
   void SetUp() override {
     DeviceTest::SetUp();
-    // TF32 keeps 10 bits of a mantissa: fast, and outside the bounds of f32.
+    // TF32 keeps 10 bits of the mantissa: fast, but outside f32's bounds.
     thread_state().allow_tf32_conv = false;
   }
   void TearDown() override { thread_state().allow_tf32_conv = true; }
 
-  const Conv2dKernels& conv() const { return kernels().conv2d; }
+  const Conv2dKernels& conv() const { return kernels().conv; }
 
-  const Scoped<bool> timed{&ThreadState::benchmark, true};  // more kernels come to their turn
+  const Scoped<bool> timed{&ThreadState::benchmark, true};  // so that more kernels are used
 
-  /// cuDNN's timed plans may be Winograd's or Fourier's, and need not repeat to the bit.
+  /// cuDNN's timed plans may be Winograd's or Fourier's, and may not be bitwise repeatable.
   bool may_transform() const { return !device().is_cpu() && !thread_state().deterministic; }
 
-  static double transform_bound(const Problem& problem) {
-    double largest = 0;
-    for (const double m : problem.magnitude) largest = std::max(largest, m);
-    return kTransformRoundoffs * testing::sum_roundoff(problem.dtype) * largest;
-  }
-
   void check(const Problem& problem, bool exact) {
-    const DType dtype = problem.dtype;
     testing::for_each_plan<Conv2dPlan, Conv2dArgs>(
         device(), conv().plan, problem.args, [&](const Conv2dPlan& plan) {
           if (device().is_cpu() && problem.args.pass != ConvPass::backward_weights) {
             EXPECT_TRUE(problem.asked_for(plan.output_format));
           }
-          const auto got = problem.run(stream, conv(), plan);
-          const double spread = may_transform() ? transform_bound(problem) : 0;
-          for (std::size_t i = 0; i < problem.expected.size(); ++i) {
-            const double bound =
-                exact ? spread
-                      : spread + testing::sum_bound(dtype, problem.terms[i], problem.magnitude[i],
-                                                    problem.expected[i]);
-            ASSERT_NEAR(got[0][i], problem.expected[i], bound) << "element " << i;
-          }
-          for (std::size_t i = 0; i < problem.bias_expected.size(); ++i) {
-            const double bound =
-                exact ? 0
-                      : testing::sum_bound(dtype, problem.bias_terms[i], problem.bias_magnitude[i],
-                                           problem.bias_expected[i]);
-            ASSERT_NEAR(got[1][i], problem.bias_expected[i], bound) << "bias gradient " << i;
-          }
+          problem.expect(problem.run(stream, conv(), plan), exact,
+                         may_transform() ? problem.transform_bound() : 0);
         });
   }
 
@@ -74,7 +52,7 @@ class Conv : public testing::DeviceTest {
           for (const MemoryFormat yf : {MemoryFormat::nchw, MemoryFormat::nhwc}) {
             for (const bool bias : {false, true}) {
               if (bias && pass == ConvPass::backward_data) continue;
-              // Without bias in one layout only: nothing else of the kernel changes. bf16, whose
+              // Without bias only in one layout: nothing else in the kernel changes. bf16, whose
               // kernels take long to generate, in two layouts.
               const bool plain = xf == MemoryFormat::nchw && yf == MemoryFormat::nchw;
               if (!bias && pass != ConvPass::backward_data && !plain) continue;
@@ -82,8 +60,8 @@ class Conv : public testing::DeviceTest {
               SCOPED_TRACE(std::string(c.what) + " " + to_string(dtype) + " pass " +
                            std::to_string(int(pass)) + (xf == MemoryFormat::nhwc ? " x nhwc" : "") +
                            (yf == MemoryFormat::nhwc ? " y nhwc" : "") + (bias ? " bias" : ""));
-              // Whole numbers small enough that bf16 holds every sum (up to 256) nearly always:
-              // where it does not, only the bounds are checked.
+              // Integers small enough that bf16 nearly always represents every sum (up to 256);
+              // otherwise only the bounds are checked.
               const auto whole = [](std::int64_t n, std::uint64_t seed) {
                 return testing::whole_values(n, 2, seed);
               };
@@ -101,7 +79,12 @@ class Conv : public testing::DeviceTest {
   }
 };
 
-// groups, dilation, stride, padding and sizes, each apart and some together.
+Case with(Case sizes, const Conv2dParams& params) {
+  sizes.params = params;
+  return sizes;
+}
+
+// groups, dilation, stride, padding and sizes, alone and combined.
 const Case kCases[] = {
     {"1 to 8", 2, 1, 9, 8, 8, 3, 3},
     {"1 to 12, padded and dilated", 2, 1, 9, 11, 12, 3, 4, {.padding = {1, 2}, .dilation = {2, 1}}},
@@ -118,72 +101,49 @@ const Case kCases[] = {
     {"stride 2 with a rest", 2, 4, 8, 9, 8, 3, 3, {.stride = {2, 2}, .padding = {1, 1}}},
     {"strides 3 and 1", 2, 2, 11, 6, 3, 2, 3, {.stride = {3, 1}, .padding = {0, 2}}},
     {"dilation", 2, 3, 9, 8, 4, 3, 3, {.padding = {2, 2}, .dilation = {2, 2}}},
-    {"stride and dilation",
-     1,
-     2,
-     11,
-     12,
-     4,
-     3,
-     2,
-     {.stride = {2, 3}, .padding = {2, 1}, .dilation = {2, 3}}},
+    with({"stride and dilation", 1, 2, 11, 12, 4, 3, 2},
+         {.stride = {2, 3}, .padding = {2, 1}, .dilation = {2, 3}}),
     {"2 groups", 2, 6, 7, 7, 4, 3, 3, {.padding = {1, 1}, .groups = 2}},
     {"16 groups, depthwise", 2, 16, 6, 6, 16, 3, 3, {.padding = {1, 1}, .groups = 16}},
     {"8 groups of 1 to 2", 1, 8, 6, 6, 16, 3, 3, {.stride = {2, 2}, .groups = 8}},
+    {"depthwise, strides 3 and 2, dilations 2 and 3",
+     2,
+     5,
+     19,
+     23,
+     5,
+     3,
+     4,
+     {.stride = {3, 2}, .padding = {2, 5}, .dilation = {2, 3}, .groups = 5}},
+    {"depthwise, pairs of rows and one more",
+     1,
+     2,
+     9,
+     95,
+     2,
+     5,
+     3,
+     {.padding = {2, 1}, .groups = 2}},
+    {"depthwise, long rows", 2, 3, 1, 301, 6, 1, 4, {.padding = {0, 3}, .groups = 3}},
     {"wide kernel", 1, 2, 5, 24, 3, 1, 19},
     {"transposed 64 to 8", 2, 64, 6, 7, 8, 3, 3, {.transposed = true}},
     {"transposed 8 to 1", 2, 8, 7, 6, 1, 3, 3, {.transposed = true}},
     {"transposed 8 to 1, padded", 2, 8, 7, 6, 1, 3, 3, {.padding = {1, 2}, .transposed = true}},
     {"transposed, odd, padded", 2, 3, 5, 6, 7, 3, 2, {.padding = {1, 1}, .transposed = true}},
-    {"transposed, stride 2, output padding",
-     2,
-     4,
-     5,
-     4,
-     6,
-     3,
-     3,
-     {.stride = {2, 2}, .padding = {1, 1}, .output_padding = {1, 1}, .transposed = true}},
-    {"transposed, uneven",
-     1,
-     4,
-     4,
-     5,
-     2,
-     2,
-     3,
-     {.stride = {3, 2}, .padding = {0, 1}, .output_padding = {2, 0}, .transposed = true}},
-    {"transposed, dilation",
-     1,
-     3,
-     5,
-     5,
-     4,
-     3,
-     3,
-     {.padding = {1, 0}, .dilation = {2, 2}, .transposed = true}},
-    {"transposed, output padding of a stride and more",
-     2,
-     3,
-     4,
-     5,
-     4,
-     3,
-     2,
-     {.stride = {1, 2},
-      .padding = {1, 0},
-      .dilation = {3, 4},
-      .output_padding = {2, 3},
-      .transposed = true}},
-    {"transposed, 2 groups",
-     2,
-     4,
-     5,
-     5,
-     6,
-     3,
-     3,
-     {.stride = {2, 2}, .groups = 2, .transposed = true}},
+    with({"transposed, stride 2, output padding", 2, 4, 5, 4, 6, 3, 3},
+         {.stride = {2, 2}, .padding = {1, 1}, .output_padding = {1, 1}, .transposed = true}),
+    with({"transposed, uneven", 1, 4, 4, 5, 2, 2, 3},
+         {.stride = {3, 2}, .padding = {0, 1}, .output_padding = {2, 0}, .transposed = true}),
+    with({"transposed, dilation", 1, 3, 5, 5, 4, 3, 3},
+         {.padding = {1, 0}, .dilation = {2, 2}, .transposed = true}),
+    with({"transposed, output padding of a stride and more", 2, 3, 4, 5, 4, 3, 2},
+         {.stride = {1, 2},
+          .padding = {1, 0},
+          .dilation = {3, 4},
+          .output_padding = {2, 3},
+          .transposed = true}),
+    with({"transposed, 2 groups", 2, 4, 5, 5, 6, 3, 3},
+         {.stride = {2, 2}, .groups = 2, .transposed = true}),
 };
 
 TEST_P(Conv, EveryShapeIsExactOnWholeNumbers) {
@@ -222,7 +182,7 @@ TEST_P(Conv, DeterministicRunsAreBitEqual) {
       const PlanRef<Conv2dPlan> plan = conv().plan(problem.args);
       const auto first = problem.run(stream, conv(), *plan);
       for (int i = 0; i < 3; ++i) ASSERT_EQ(first, problem.run(stream, conv(), *plan));
-      if (device().is_cpu()) {  // a plan made afresh, too
+      if (device().is_cpu()) {  // also with a new plan
         const int team = static_cast<const cpu::ConvPlan&>(*plan).team;
         const Scoped threads(&ThreadState::num_threads, team);
         for (const auto& candidate : cpu::conv_candidates(problem.args)) {
@@ -245,7 +205,7 @@ TEST_P(Conv, PlansAreKeptPerProblemAndLayout) {
                         MemoryFormat::nchw, false, whole);
   const PlanRef<Conv2dPlan> plan = conv().plan(problem.args);
   const std::vector<double> got = problem.run(stream, conv(), *plan)[0];
-  const double bound = may_transform() ? transform_bound(problem) : 0;
+  const double bound = may_transform() ? problem.transform_bound() : 0;
   for (std::size_t i = 0; i < got.size(); ++i) ASSERT_NEAR(got[i], problem.expected[i], bound);
   Conv2dArgs other = problem.args;
   other.y.strides = channels_last_strides(other.y.shape);
@@ -271,7 +231,7 @@ TEST_P(Conv, FindingAPlanAgainTouchesNoHeap) {
   EXPECT_EQ(same, 100);
 }
 
-// Two threads, one plan, a workspace each: what data-parallel training does.
+// Two threads, one plan, separate workspaces: as in data-parallel training.
 TEST_P(Conv, ThreadsShareAPlan) {
   const Case c{"8 to 16", 4, 8, 9, 10, 16, 3, 3};
   const auto real = [](std::int64_t n, std::uint64_t seed) {
@@ -309,7 +269,7 @@ TEST_P(Conv, ThreadsShareAPlan) {
 
 WEFT_ON_EVERY_DEVICE(Conv);
 
-// f32 may be less exact: Winograd's algorithm is among the candidates then.
+// Here f32 may be less exact: then Winograd's algorithm is a candidate.
 class Winograd : public ::testing::Test {
  protected:
   std::unique_ptr<cpu::ConvPlan> plan(const Conv2dArgs& args, std::string_view name = "winograd") {
@@ -327,7 +287,7 @@ class Winograd : public ::testing::Test {
   }
 
   const Stream stream = current_stream(Device());
-  const Conv2dKernels conv = cpu_conv2d_kernels();
+  const Conv2dKernels conv = cpu::conv_kernels();
 };
 
 const Case kWinogradCases[] = {
@@ -344,27 +304,13 @@ const Case kWinogradCases[] = {
     {"4x4, stride 2, no padding", 3, 16, 5, 12, 16, 4, 4, {.stride = {2, 2}}},
     {"4x4, stride 2, wide padding", 1, 16, 2, 1, 16, 4, 4, {.stride = {2, 2}, .padding = {3, 5}}},
     {"transposed 3x3", 2, 16, 5, 6, 32, 3, 3, {.padding = {1, 1}, .transposed = true}},
-    {"transposed 4x4, stride 2",
-     2,
-     32,
-     4,
-     5,
-     16,
-     4,
-     4,
-     {.stride = {2, 2}, .padding = {1, 1}, .transposed = true}},
-    {"transposed 4x4, stride 2, output padding",
-     2,
-     16,
-     3,
-     4,
-     16,
-     4,
-     4,
-     {.stride = {2, 2}, .padding = {2, 0}, .output_padding = {1, 1}, .transposed = true}},
+    with({"transposed 4x4, stride 2", 2, 32, 4, 5, 16, 4, 4},
+         {.stride = {2, 2}, .padding = {1, 1}, .transposed = true}),
+    with({"transposed 4x4, stride 2, output padding", 2, 16, 3, 4, 16, 4, 4},
+         {.stride = {2, 2}, .padding = {2, 0}, .output_padding = {1, 1}, .transposed = true}),
 };
 
-// Whole numbers: the bound is far below 1 there, so a wrong index shows.
+// Integers: there the bound is far below 1, so a wrong index is detected.
 TEST_F(Winograd, StaysWithinItsBound) {
   for (const Case& c : kWinogradCases) {
     for (const ConvPass pass :
@@ -372,14 +318,11 @@ TEST_F(Winograd, StaysWithinItsBound) {
       for (const bool whole : {true, false}) {
         const bool bias = whole && pass != ConvPass::backward_data;
         const Problem problem = this->problem(c, pass, bias, whole);
-        const double largest =
-            *std::max_element(problem.magnitude.begin(), problem.magnitude.end());
-        const double bound = kTransformRoundoffs * testing::unit_roundoff(DType::f32) * largest;
-        ASSERT_LT(bound, whole ? 0.25 : largest) << c.what;
-        for (const auto level :
-             {cpu::SimdLevel::baseline, cpu::SimdLevel::avx2, cpu::SimdLevel::avx512}) {
-          if (level > cpu::best_simd_level()) break;
-          cpu::set_simd_level(level);
+        const double bound = problem.transform_bound();
+        ASSERT_LT(whole ? bound : 0, 0.25) << c.what;
+        for (const auto level : {SimdLevel::baseline, SimdLevel::avx2, SimdLevel::avx512}) {
+          if (level > best_simd_level()) break;
+          set_simd_level(level);
           for (const int team : {1, 2, 3, 16}) {
             const Scoped threads(&ThreadState::num_threads, team);
             SCOPED_TRACE(detail::concat(c.what, ", pass ", int(pass), ", team of ", team,
@@ -388,22 +331,17 @@ TEST_F(Winograd, StaysWithinItsBound) {
             ASSERT_TRUE(made);
             const auto got = problem.run(stream, conv, *made);
             ASSERT_EQ(got, problem.run(stream, conv, *made));
-            for (std::size_t i = 0; i < got[0].size(); ++i) {
-              ASSERT_NEAR(got[0][i], problem.expected[i], bound) << "element " << i;
-            }
-            for (std::size_t i = 0; i < problem.bias_expected.size(); ++i) {
-              ASSERT_EQ(got[1][i], problem.bias_expected[i]) << "bias gradient " << i;
-            }
+            problem.expect(got, true, bound);
           }
         }
-        cpu::set_simd_level(cpu::best_simd_level());
+        set_simd_level(best_simd_level());
       }
     }
   }
 }
 
-// Root mean square errors measured 1.8 to 4.5 times those of weft's own loops; 8 leaves room for
-// another order of summation.
+// Measured root mean square errors were 1.8 to 4.5 times those of weft's own loops; 8 leaves room
+// for another order of summation.
 TEST_F(Winograd, RoundsAFewTimesAsMuchAsTheDefinition) {
   const Case cases[] = {{"3x3", 1, 64, 12, 12, 32, 3, 3, {.padding = {1, 1}}},
                         {"5x5", 1, 64, 8, 8, 32, 5, 5, {.padding = {2, 2}}},
@@ -458,7 +396,7 @@ TEST_F(Winograd, IsOfferedOnlyWhereItMayBe) {
   const Scoped ieee(&ThreadState::allow_tf32_conv, false);
   EXPECT_FALSE(plan(exact.args));
   const PlanRef<Conv2dPlan> kept = conv.plan(exact.args);
-  EXPECT_NE(kept.get(), fast.get());  // the other setting's may be Winograd's
+  EXPECT_NE(kept.get(), fast.get());  // the plan of the other setting may be Winograd's
   EXPECT_EQ(exact.run(stream, conv, *kept)[0], exact.expected);
 }
 

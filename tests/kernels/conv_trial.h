@@ -1,5 +1,4 @@
-// One convolution with what the definition makes of it, for the tests that run every way to
-// convolve.
+// A convolution with the result of the definition, for the tests of every way to convolve.
 #pragma once
 
 #include <algorithm>
@@ -15,7 +14,7 @@
 
 namespace weft::testing {
 
-/// A convolution by its sizes: x [n,c,h,w], k channels in y, a window of r x s.
+/// The sizes of a convolution: x [n,c,h,w], k channels in y, a window of r x s.
 struct ConvCase {
   const char* what;
   std::int64_t n, c, h, w, k, r, s;
@@ -39,22 +38,18 @@ struct ConvCase {
   }
 };
 
-// Winograd's algorithm and Fourier's spread rounding errors over a tile or an image: their bound is
-// one of the largest output. This many roundoffs cover the constants of F(4x4, 3x3) and of FFTs of
-// any size here; a wrong index among whole numbers still shows, as a difference of 1.
+// Winograd's and Fourier's algorithms spread rounding errors over a tile or an image, so their
+// bound depends on the largest output. This many roundoffs cover the constants of F(4x4, 3x3) and
+// of FFTs of all sizes here; with integers a wrong index is still detected, as a difference of 1.
 inline constexpr double kTransformRoundoffs = 256;
 
-inline Strides format_strides(const Shape& shape, MemoryFormat f) {
-  return f == MemoryFormat::nchw ? contiguous_strides(shape) : channels_last_strides(shape);
-}
-
-/// One pass of a case on a device, with the reference of what it writes.
+/// One pass of a case on a device, with the expected output.
 struct ConvTrial {
   Conv2dArgs args;
   DType dtype;
   Device device;
   std::unique_ptr<Buffer> x, w, y, bias;
-  // What the pass writes: values, magnitudes and numbers of terms of its sums.
+  // The expected output: values, magnitudes and numbers of terms of its sums.
   std::vector<double> expected, magnitude, terms;
   std::vector<double> bias_expected, bias_magnitude, bias_terms;
 
@@ -96,6 +91,29 @@ struct ConvTrial {
     std::tie(terms, bias_terms) = defined([](double) { return 1.0; });
   }
 
+  /// Expects what run() returned to be exact, or else within the bound of rounding sums; the image
+  /// or weights also within `spread`.
+  void expect(const std::vector<std::vector<double>>& got, bool exact, double spread = 0) const {
+    const auto within = [&](const std::vector<double>& values, const std::vector<double>& want,
+                            const std::vector<double>& sizes, const std::vector<double>& counts,
+                            double more) {
+      for (std::size_t i = 0; i < want.size(); ++i) {
+        const double bound = exact ? 0 : sum_bound(dtype, counts[i], sizes[i], want[i]);
+        ASSERT_NEAR(values[i], want[i], bound + more) << "element " << i;
+      }
+    };
+    within(got[0], expected, magnitude, terms, spread);
+    if (bias_expected.empty()) return;
+    SCOPED_TRACE("the bias gradient");
+    within(got[1], bias_expected, bias_magnitude, bias_terms, 0);
+  }
+  /// The bound of transforming algorithms, for which one output's error depends on all.
+  double transform_bound() const {
+    const double largest =
+        magnitude.empty() ? 0 : *std::max_element(magnitude.begin(), magnitude.end());
+    return kTransformRoundoffs * sum_roundoff(dtype) * largest;
+  }
+
   /// Whether the output's view has this format.
   bool asked_for(MemoryFormat f) const {
     const View& output = args.pass == ConvPass::forward ? args.y : args.x;
@@ -103,7 +121,7 @@ struct ConvTrial {
     return both || output.strides == format_strides(output.shape, f);
   }
 
-  /// The pass in f64: the image or weights that it writes, and the bias's gradient.
+  /// The pass in f64: the image or weights that it writes, and the gradient of the bias.
   std::pair<std::vector<double>, std::vector<double>> by_definition(
       const ConvCase& c, const std::vector<double>& x_values, const std::vector<double>& w_values,
       const std::vector<double>& y_values, const std::vector<double>& bias_values) const {
@@ -115,7 +133,7 @@ struct ConvTrial {
     const Conv2dArgs same{
         args.pass,  args.params, of_x.view(), of_w.view(), args.bias ? of_bias.view() : View(),
         of_y.view()};
-    const Conv2dKernels& kernels = reference_kernels().conv2d;
+    const Conv2dKernels& kernels = reference_kernels().conv;
     kernels.run(backend(host).runtime->default_stream(0), *kernels.plan(same), same, nullptr);
     const Buffer& written = args.pass == ConvPass::forward         ? of_y
                             : args.pass == ConvPass::backward_data ? of_x
@@ -124,7 +142,7 @@ struct ConvTrial {
     return {written.values(), of_gradient ? of_bias.values() : std::vector<double>()};
   }
 
-  /// Runs into fresh outputs and returns them: the image or weights, then the bias gradient.
+  /// Runs into new outputs and returns them: the image or weights, then the bias gradient.
   std::vector<std::vector<double>> run(const Stream& stream, const Conv2dKernels& kernels,
                                        const Conv2dPlan& plan) const {
     Conv2dArgs now = args;
@@ -142,7 +160,7 @@ struct ConvTrial {
       now.bias = bias_out->view();
     }
     const DeviceBytes workspace(device, plan.workspace_bytes);
-    // Nothing there to rely on: NaN in every dtype.
+    // The workspace has no usable content: NaN in every dtype.
     if (device.is_cpu()) std::memset(workspace.data(), 0xff, plan.workspace_bytes);
     kernels.run(stream, plan, now, workspace.data());
     std::vector<std::vector<double>> all{out.values()};

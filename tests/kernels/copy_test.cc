@@ -1,4 +1,5 @@
 // Copies, conversions, masks and comparisons: all exact.
+#include "weft/kernels/elementwise_list.h"
 #include "weft/tests/kernels/targets.h"
 
 namespace weft::testing {
@@ -17,7 +18,7 @@ class Copy : public TargetTest {
     expect_equal(y.values(), want);
   }
 
-  // Float to integer cuts off; to bool asks for != 0; to a narrower float rounds.
+  // Float to integer truncates; to bool tests for != 0; to a narrower float rounds.
   static double converted(DType to, double v) {
     if (to == DType::boolean) return v != 0;
     return rounded(to, v);
@@ -45,13 +46,12 @@ TEST_P(Copy, EveryPairOfTypes) {
   }
 }
 
-// The same at every vector width and on CUDA: what the integer does not hold becomes its nearest
-// value, and NaN 0.
+// The same for every vector width and on CUDA: a value outside the integer's range becomes its
+// nearest value, and NaN 0.
 TEST_P(Copy, FloatingToIntegerSaturates) {
-  const double inf = std::numeric_limits<double>::infinity();
   const std::vector<double> edges{
-      std::numeric_limits<double>::quiet_NaN(), inf, -inf, 0.0, -0.0, 0.5, -0.5, 1.5, -1.5, -1,
-      // around the ends of u8, i32 and i64
+      kNaN, kInf, -kInf, 0.0, -0.0, 0.5, -0.5, 1.5, -1.5, -1,
+      // around the limits of u8, i32 and i64
       254.5, 255, 255.5, 256, 300, -300, 0x1p31 - 128, 0x1p31 - 1, 0x1p31, 0x1p32, -0x1p31,
       -0x1p31 - 1, -0x1p31 - 256, 0x1p63 - 0x1p39, 0x1p63 - 0x1p10, 0x1p63, 0x1p64, -0x1p63,
       -0x1p63 - 0x1p11, -0x1p64, 1e10, -1e10, 1e20, -1e20, 3e38, -3e38, 1e300, -1e300, 1e-40};
@@ -88,7 +88,7 @@ TEST_P(Copy, FloatingToIntegerSaturates) {
   }
 }
 
-// As in PyTorch: the lowest bits stay.
+// As in PyTorch: the lowest bits are kept.
 TEST_P(Copy, IntegerToNarrowerIntegerWraps) {
   const std::vector<double> values{-1,     255,        256,         300,   -300,
                                    0x1p31, 0x1p31 + 5, -0x1p31 - 1, 0x1p40};
@@ -100,7 +100,7 @@ TEST_P(Copy, IntegerToNarrowerIntegerWraps) {
   expect_equal(words.values(), {-1, 255, 256, 300, -300, -0x1p31, -0x1p31 + 5, 0x1p31 - 1, 0});
 }
 
-// Layout changes go through tiles of 8 and 64: lengths around their multiples, and short ones.
+// Layout changes use tiles of 8 and 64: tests lengths around their multiples, and short ones.
 TEST_P(Copy, Transposed) {
   for (const DType dtype : {DType::u8, DType::bf16, DType::f32, DType::f64}) {
     for (const std::int64_t rows : {3, 4, 7, 8, 9, 63, 64, 65, 130}) {
@@ -109,6 +109,38 @@ TEST_P(Copy, Transposed) {
         check(dtype, dtype, l, -100, 100);
         const Layout padded{"padded", {rows, cols}, {{cols + 3, 1}, {1, rows + 5}, {}, {}}};
         check(dtype, dtype, padded, -100, 100);
+      }
+    }
+  }
+}
+
+// A step of 2 to 4, or backwards, has vector code. Odd lengths, in rows and alone.
+TEST_P(Copy, StridedAndBackwards) {
+  for (const DType dtype : {DType::u8, DType::bf16, DType::f32, DType::f64}) {
+    for (const std::int64_t n : {1, 7, 16, 67, 300}) {
+      for (const std::int64_t step : {-5, -2, -1, 2, 3, 4, 5}) {
+        for (const std::int64_t row_step : {n * std::abs(step), -n * std::abs(step)}) {
+          SCOPED_TRACE(std::string(to_string(dtype)) + " " + std::to_string(n) + " by " +
+                       std::to_string(step) + ", rows by " + std::to_string(row_step));
+          const Shape shape{3, n};
+          const Buffer x(device(), dtype, {3 * n * std::abs(step)},
+                         values_for(dtype, 3 * n * std::abs(step), 0, 100, 3));
+          Buffer y(device(), dtype, shape);
+          View from = x.view();
+          from.shape = shape;
+          from.strides = {row_step, step};
+          const std::int64_t first =
+              (step < 0 ? (1 - n) * step : 0) + (row_step < 0 ? -2 * row_step : 0);
+          from.data = from.as<char>() + first * static_cast<std::int64_t>(size_of(dtype));
+          kernels().elementwise.copy(stream, from, y.view());
+          std::vector<double> want;
+          for (std::int64_t r = 0; r < 3; ++r) {
+            for (std::int64_t i = 0; i < n; ++i) {
+              want.push_back(x.values()[static_cast<std::size_t>(first + r * row_step + i * step)]);
+            }
+          }
+          expect_equal(y.values(), want);
+        }
       }
     }
   }
@@ -126,9 +158,7 @@ TEST_P(Copy, BetweenImageLayouts) {
 }
 
 TEST_P(Copy, NaNStaysNaN) {
-  const double nan = std::numeric_limits<double>::quiet_NaN();
-  const double inf = std::numeric_limits<double>::infinity();
-  const std::vector<double> v(67, nan), w{inf, -inf, nan, 0, 1};
+  const std::vector<double> v(67, kNaN), w{kInf, -kInf, kNaN, 0, 1};
   for (const DType from : kFloating) {
     for (const DType to : kFloating) {
       const Buffer x(device(), from, {67}, v), z(device(), from, {5}, w);
@@ -178,7 +208,7 @@ TEST_P(Copy, EveryComparison) {
   for (const Layout& l : layouts()) {
     for (const DType dtype : kAllDTypes) {
       SCOPED_TRACE(std::string(to_string(dtype)) + " " + l.name);
-      // Few different values, so that equal pairs occur; zeros for the logical operations.
+      // Few different values, so that equal pairs occur; with zeros for the logical operations.
       Buffer u(device(), dtype, l.shape, l.strides[1]), v(device(), dtype, l.shape, l.strides[2]);
       u.set(rounded(DType::i32, values_for(dtype, numel(l.shape), -2, 3, 6)));
       v.set(rounded(DType::i32, values_for(dtype, numel(l.shape), -2, 3, 8)));
@@ -202,9 +232,8 @@ TEST_P(Copy, EveryComparison) {
 }
 
 TEST_P(Copy, NaNComparesFalseExceptNotEqual) {
-  const double nan = std::numeric_limits<double>::quiet_NaN();
-  const Buffer a(device(), DType::f32, {2}, std::vector<double>{nan, 1});
-  const Buffer b(device(), DType::f32, {2}, std::vector<double>{nan, nan});
+  const Buffer a(device(), DType::f32, {2}, std::vector<double>{kNaN, 1});
+  const Buffer b(device(), DType::f32, {2}, std::vector<double>{kNaN, kNaN});
   Buffer y(device(), DType::boolean, {2});
   for (const CompareOp op :
        {CompareOp::eq, CompareOp::lt, CompareOp::le, CompareOp::gt, CompareOp::ge}) {

@@ -1,11 +1,13 @@
-// Memory on a device for kernel tests: filled from and read as doubles, with sentinel bytes before,
-// behind and in the holes of a strided view that are checked whenever the values are read.
+// Device memory for kernel tests: filled from and read as doubles. Sentinel bytes before, after and
+// in the gaps of a strided view are checked whenever the values are read.
 #pragma once
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <limits>
 #include <span>
 #include <string>
 #include <vector>
@@ -13,6 +15,9 @@
 #include "weft/kernels/backend.h"
 
 namespace weft::testing {
+
+inline constexpr double kInf = std::numeric_limits<double>::infinity();
+inline constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 
 /// Base of the suites that run on every kind of device; a kind without a device is skipped.
 class DeviceTest : public ::testing::TestWithParam<DeviceType> {
@@ -32,7 +37,7 @@ class DeviceTest : public ::testing::TestWithParam<DeviceType> {
       Devices, Suite, ::testing::Values(::weft::DeviceType::cpu, ::weft::DeviceType::cuda), \
       [](const auto& info) { return info.param == ::weft::DeviceType::cpu ? "cpu" : "cuda"; })
 
-/// The double nearest to what `dtype` makes of v: what a kernel really reads.
+/// v as `dtype` represents it, as a double: the value that a kernel really reads.
 inline double rounded(DType dtype, double v) {
   return dispatch_all(dtype, [&]<class T>() -> double {
     if constexpr (std::is_same_v<T, bf16>)
@@ -42,12 +47,12 @@ inline double rounded(DType dtype, double v) {
   });
 }
 
-/// Raw bytes on a device: a workspace, or what a tensor's view points into.
+/// Raw bytes on a device: a workspace, or the memory of a tensor's view.
 class DeviceBytes {
  public:
   static constexpr unsigned char kSentinel = 0xA5;
-  // Keeps the block as aligned as the allocation, and holds what a kernel that steps by a whole
-  // block of channels writes too much.
+  // Keeps the block as aligned as the allocation, and is large enough for an overrun by a whole
+  // block of channels.
   static constexpr std::size_t kGuard = 4096;
 
   DeviceBytes(Device device, std::size_t bytes) : device_(device), bytes_(bytes) {
@@ -97,8 +102,8 @@ class DeviceBytes {
   char* block_ = nullptr;
 };
 
-/// A strided array on a device. Values cross as doubles, in row-major order of the shape whatever
-/// the strides. Without values the memory holds sentinels.
+/// A strided array on a device. Values are passed as doubles, in row-major order of the shape for
+/// any strides. Without values the memory contains sentinels.
 class Buffer {
  public:
   Buffer(Device device, DType dtype, Shape shape, Strides strides)
@@ -139,7 +144,7 @@ class Buffer {
     bytes_.upload(raw);
   }
 
-  /// Checks the guards and holes, too.
+  /// Also checks the guards and gaps.
   std::vector<double> values() const {
     const std::vector<unsigned char> raw = bytes_.download();
     std::vector<double> out(offsets_.size());
@@ -149,7 +154,7 @@ class Buffer {
         const auto at = static_cast<std::size_t>(offsets_[i]);
         used[at] = true;
         if constexpr (std::is_same_v<T, bool>) {
-          // Any byte but 0 and 1 is no bool.
+          // Only the bytes 0 and 1 are valid bools.
           EXPECT_LE(raw[at], 1);
           out[i] = raw[at];
         } else {
@@ -218,14 +223,14 @@ inline std::vector<double> random_values(std::int64_t n, double low, double high
   return out;
 }
 
-/// Values each dtype holds exactly, so that conversions add no error of their own.
+/// Values that each dtype represents exactly, so that conversions add no error.
 inline std::vector<double> rounded(DType dtype, std::vector<double> values) {
   for (double& v : values) v = rounded(dtype, v);
   return values;
 }
 
-/// Half the distance from 1 to the next value above, i.e. the bound of one rounding's relative
-/// error.
+/// Half the distance from 1 to the next larger value: the bound of the relative error of one
+/// rounding.
 inline double unit_roundoff(DType dtype) {
   switch (dtype) {
     case DType::f64: return 0x1p-53;
@@ -235,12 +240,33 @@ inline double unit_roundoff(DType dtype) {
   }
 }
 
-/// "f32_3x5" for the names of parameterised cases.
-inline std::string shape_name(const Shape& shape) {
-  if (shape.empty()) return "scalar";
-  std::string s;
-  for (const std::int64_t d : shape) s += (s.empty() ? "" : "x") + std::to_string(d);
-  return s;
+/// Integers in [-bound, bound]. Sums of their products are exact in every dtype and order while
+/// they stay below 2^24 (f32) or 2^8 (bf16), so a difference is a wrong index and not rounding.
+inline std::vector<double> whole_values(std::int64_t n, int bound, std::uint64_t seed) {
+  std::vector<double> out = random_values(n, -bound - 0.5, bound + 0.5, seed);
+  for (double& v : out) v = std::nearbyint(v);
+  return out;
+}
+
+/// gamma_n = n u / (1 - n u): the largest error of n successive roundings, relative to the sum of
+/// the magnitudes of the terms (Higham, Accuracy and Stability of Numerical Algorithms, 3.1 and
+/// 3.4).
+inline double gamma(double n, double u) { return n * u / (1 - n * u); }
+
+/// u of the type in which a dtype is summed.
+inline double sum_roundoff(DType dtype) {
+  return dtype == DType::f64 ? unit_roundoff(DType::f64) : unit_roundoff(DType::f32);
+}
+
+/// The bound of an output that is a sum of `terms` products (or values) with magnitudes that add up
+/// to `magnitude`. Each product and each addition is rounded once in the type of sums, in any
+/// order; FMA may save roundings. So each term has at most `terms` + 1 roundings (gamma_(terms+1) *
+/// magnitude). Then storing rounds by u of the dtype, at most twice if a library stores before it
+/// adds a bias or an earlier value.
+inline double sum_bound(DType dtype, double terms, double magnitude, double value) {
+  const double error = gamma(terms + 1, sum_roundoff(dtype)) * magnitude;
+  return error +
+         2 * unit_roundoff(dtype) * (std::abs(value) + error + magnitude * (dtype == DType::bf16));
 }
 
 }  // namespace weft::testing

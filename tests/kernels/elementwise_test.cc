@@ -1,12 +1,12 @@
-// The arithmetic of kernels/elementwise.h against the functors in f64. The functors themselves are
-// checked against literal values here and by gradcheck in tests/autograd.
+// The arithmetic of kernels/elementwise_list.h against the functors in f64. The functors themselves
+// are checked against literal values here and by gradcheck in tests/autograd.
 #include "weft/kernels/functors.h"
 #include "weft/tests/kernels/targets.h"
 
 namespace weft::testing {
 namespace {
 
-// f32, f64: a functor takes at most six roundings (tanh's and sigmoid's own count as two ulp, or
+// f32, f64: a functor has at most six roundings (those of tanh and sigmoid count as two ulp, or
 // four) of intermediate values that stay within a few times max(1, |result|) in the test domains.
 // bf16 is computed in f32 and rounded once more.
 auto bound_of(DType dtype) {
@@ -16,7 +16,7 @@ auto bound_of(DType dtype) {
   };
 }
 
-// What an integer result becomes in its type.
+// An integer result, converted to its type.
 double stored(DType dtype, std::int64_t v) {
   switch (dtype) {
     case DType::boolean: return v != 0;
@@ -28,8 +28,8 @@ double stored(DType dtype, std::int64_t v) {
 
 class Elementwise : public TargetTest {
  protected:
-  // One operand filled with values of its own; an element that strides repeat keeps the last value,
-  // so what the kernel reads is asked back.
+  // An operand with values of its own. An element that strides repeat keeps its last value, so the
+  // values that the kernel reads are read back.
   struct Input {
     Buffer buffer;
     std::vector<double> values;
@@ -59,8 +59,8 @@ class Elementwise : public TargetTest {
         kernels().elementwise.unary(stream, op, params, inplace.view(), inplace.view());
         expect_close(inplace.values(), want, bound_of(dtype));
 
-        // Backward reads x, y or neither; given x itself as "saved" any functor's formula is
-        // defined.
+        // Backward reads x, y or neither; every functor's formula is defined if x itself is
+        // "saved".
         const Input g(device(), dtype, l, 2, -2, 2);
         want.clear();
         for (std::size_t i = 0; i < x.values.size(); ++i) {
@@ -185,51 +185,49 @@ TEST_P(Elementwise, EveryBinaryOperation){
 }
 
 TEST_P(Elementwise, LiteralValues) {
-  const double inf = std::numeric_limits<double>::infinity();
-  const double nan = std::numeric_limits<double>::quiet_NaN();
-  const std::vector<double> x{-inf, -2.5, -0.5, 0, 0.5, 1.5, 2.5, inf, nan};
+  const std::vector<double> x{-kInf, -2.5, -0.5, 0, 0.5, 1.5, 2.5, kInf, kNaN};
   const auto check = [&](UnaryOp op, const std::vector<double>& want, UnaryParams p = {}) {
     expect_equal(unary_of(op, x, p), want);
   };
-  check(UnaryOp::neg, {inf, 2.5, 0.5, 0, -0.5, -1.5, -2.5, -inf, nan});
-  check(UnaryOp::abs, {inf, 2.5, 0.5, 0, 0.5, 1.5, 2.5, inf, nan});
-  check(UnaryOp::square, {inf, 6.25, 0.25, 0, 0.25, 2.25, 6.25, inf, nan});
-  check(UnaryOp::relu, {0, 0, 0, 0, 0.5, 1.5, 2.5, inf, nan});
-  check(UnaryOp::floor, {-inf, -3, -1, 0, 0, 1, 2, inf, nan});
-  check(UnaryOp::ceil, {-inf, -2, 0, 0, 1, 2, 3, inf, nan});
-  check(UnaryOp::round, {-inf, -2, 0, 0, 0, 2, 2, inf, nan});
-  check(UnaryOp::reciprocal, {0, -0.4f, -2, inf, 2, 1 / 1.5f, 0.4f, 0, nan});
-  check(UnaryOp::clamp, {-1, -1, -0.5, 0, 0.5, 1.5, 2, 2, nan}, {-1, 2});
-  check(UnaryOp::add_scalar, {-inf, -1.5, 0.5, 1, 1.5, 2.5, 3.5, inf, nan}, {1, 0});
-  check(UnaryOp::rsub_scalar, {inf, 3.5, 1.5, 1, 0.5, -0.5, -1.5, -inf, nan}, {1, 0});
-  expect_equal(unary_of(UnaryOp::sqrt, {0, 4, 2.25, inf, -1}), {0, 2, 1.5, inf, nan});
-  expect_equal(unary_of(UnaryOp::rsqrt, {0, 4, 0.25, inf, -1}), {inf, 0.5, 2, 0, nan});
-  expect_equal(unary_of(UnaryOp::exp, {0, -inf, inf, nan, 89, -104}), {1, 0, inf, nan, inf, 0});
-  expect_equal(unary_of(UnaryOp::log, {1, 0, inf, nan, -1, -inf}), {0, -inf, inf, nan, nan, nan});
-  expect_equal(unary_of(UnaryOp::tanh, {0, inf, -inf, nan, 20}), {0, 1, -1, nan, 1});
-  expect_equal(unary_of(UnaryOp::sigmoid, {0, inf, -inf, nan, -110}), {0.5, 1, 0, nan, 0});
-  // CUDA's powf promises 4 ulp, not the nearest.
-  expect_close(unary_of(UnaryOp::pow_scalar, {0, 2, -2, inf}, {3, 0}), {0, 8, -8, inf},
+  check(UnaryOp::neg, {kInf, 2.5, 0.5, 0, -0.5, -1.5, -2.5, -kInf, kNaN});
+  check(UnaryOp::abs, {kInf, 2.5, 0.5, 0, 0.5, 1.5, 2.5, kInf, kNaN});
+  check(UnaryOp::square, {kInf, 6.25, 0.25, 0, 0.25, 2.25, 6.25, kInf, kNaN});
+  check(UnaryOp::relu, {0, 0, 0, 0, 0.5, 1.5, 2.5, kInf, kNaN});
+  check(UnaryOp::floor, {-kInf, -3, -1, 0, 0, 1, 2, kInf, kNaN});
+  check(UnaryOp::ceil, {-kInf, -2, 0, 0, 1, 2, 3, kInf, kNaN});
+  check(UnaryOp::round, {-kInf, -2, 0, 0, 0, 2, 2, kInf, kNaN});
+  check(UnaryOp::reciprocal, {0, -0.4f, -2, kInf, 2, 1 / 1.5f, 0.4f, 0, kNaN});
+  check(UnaryOp::clamp, {-1, -1, -0.5, 0, 0.5, 1.5, 2, 2, kNaN}, {-1, 2});
+  check(UnaryOp::add_scalar, {-kInf, -1.5, 0.5, 1, 1.5, 2.5, 3.5, kInf, kNaN}, {1, 0});
+  check(UnaryOp::rsub_scalar, {kInf, 3.5, 1.5, 1, 0.5, -0.5, -1.5, -kInf, kNaN}, {1, 0});
+  expect_equal(unary_of(UnaryOp::sqrt, {0, 4, 2.25, kInf, -1}), {0, 2, 1.5, kInf, kNaN});
+  expect_equal(unary_of(UnaryOp::rsqrt, {0, 4, 0.25, kInf, -1}), {kInf, 0.5, 2, 0, kNaN});
+  expect_equal(unary_of(UnaryOp::exp, {0, -kInf, kInf, kNaN, 89, -104}),
+               {1, 0, kInf, kNaN, kInf, 0});
+  expect_equal(unary_of(UnaryOp::log, {1, 0, kInf, kNaN, -1, -kInf}),
+               {0, -kInf, kInf, kNaN, kNaN, kNaN});
+  expect_equal(unary_of(UnaryOp::tanh, {0, kInf, -kInf, kNaN, 20}), {0, 1, -1, kNaN, 1});
+  expect_equal(unary_of(UnaryOp::sigmoid, {0, kInf, -kInf, kNaN, -110}), {0.5, 1, 0, kNaN, 0});
+  // CUDA's powf guarantees 4 ulp, not the nearest value.
+  expect_close(unary_of(UnaryOp::pow_scalar, {0, 2, -2, kInf}, {3, 0}), {0, 8, -8, kInf},
                [](double want) { return std::abs(want) * 0x1p-21; });
 }
 
 TEST_P(Elementwise, MaximumAndMinimumPassNaNOn) {
-  const double nan = std::numeric_limits<double>::quiet_NaN();
-  const Buffer a(device(), DType::f32, {4}, std::vector<double>{1, nan, 2, nan});
-  const Buffer b(device(), DType::f32, {4}, std::vector<double>{nan, 1, 3, nan});
+  const Buffer a(device(), DType::f32, {4}, std::vector<double>{1, kNaN, 2, kNaN});
+  const Buffer b(device(), DType::f32, {4}, std::vector<double>{kNaN, 1, 3, kNaN});
   Buffer y(device(), DType::f32, {4});
   kernels().elementwise.binary(stream, BinaryOp::maximum, a.view(), b.view(), y.view());
-  expect_equal(y.values(), {nan, nan, 3, nan});
+  expect_equal(y.values(), {kNaN, kNaN, 3, kNaN});
   kernels().elementwise.binary(stream, BinaryOp::minimum, a.view(), b.view(), y.view());
-  expect_equal(y.values(), {nan, nan, 2, nan});
+  expect_equal(y.values(), {kNaN, kNaN, 2, kNaN});
 }
 
-// What PyTorch 2.11 gives, asked with the same operands. Long enough for whole vectors, too.
+// PyTorch 2.11's results for the same operands. Long enough to fill whole vectors.
 TEST_P(Elementwise, GradientsAtNaN) {
-  const double nan = std::numeric_limits<double>::quiet_NaN();
   constexpr std::int64_t kCount = 37;
   const Buffer g(device(), DType::f32, {kCount}, std::vector<double>(kCount, 3)),
-      at(device(), DType::f32, {kCount}, std::vector<double>(kCount, nan)),
+      at(device(), DType::f32, {kCount}, std::vector<double>(kCount, kNaN)),
       one(device(), DType::f32, {kCount}, std::vector<double>(kCount, 1));
   Buffer grad(device(), DType::f32, {kCount});
   const auto check = [&](UnaryOp op, double want, UnaryParams p = {}) {
@@ -239,9 +237,9 @@ TEST_P(Elementwise, GradientsAtNaN) {
   check(UnaryOp::abs, 0);
   check(UnaryOp::relu, 3);
   check(UnaryOp::leaky_relu, 1.5, {0.5, 0});
-  check(UnaryOp::gelu, nan);
+  check(UnaryOp::gelu, kNaN);
   check(UnaryOp::clamp, 0, {-1, 1});
-  check(UnaryOp::smooth_l1, nan, {1, 0});
+  check(UnaryOp::smooth_l1, kNaN, {1, 0});
   check(UnaryOp::smooth_l1, 0, {0, 0});  // l1
   for (const BinaryOp op : {BinaryOp::maximum, BinaryOp::minimum}) {
     for (const bool of_b : {false, true}) {
@@ -267,16 +265,16 @@ TEST_P(Elementwise, AddScaled) {
   }
 }
 
-// Without FMA contraction an operation gives the same bits whatever the vector width: a result does
-// not depend on which machine of a cluster computed it. (exp, log and what is made of them use
-// FMA.)
+// Without FMA contraction an operation gives the same bits at every vector width, so a result does
+// not depend on the machine of a cluster that computed it. (exp, log and functions built on them
+// use FMA.)
 TEST(SimdLevels, ArithmeticAgreesBitForBit) {
   const Device device("cpu");
   const Stream stream = backend(device).runtime->default_stream(0);
   const std::vector<double> x = random_values(999, -3, 3), g = random_values(999, -3, 3, 5);
   const Buffer in(device, DType::f32, {999}, x), grad(device, DType::f32, {999}, g);
-  const auto run_all = [&](cpu::SimdLevel level) {
-    cpu::set_simd_level(level);
+  const auto run_all = [&](SimdLevel level) {
+    set_simd_level(level);
     std::vector<std::vector<double>> results;
     for (const UnaryOp op : {UnaryOp::square, UnaryOp::tanh, UnaryOp::sigmoid, UnaryOp::rsqrt,
                              UnaryOp::reciprocal, UnaryOp::rdiv_scalar}) {
@@ -290,12 +288,12 @@ TEST(SimdLevels, ArithmeticAgreesBitForBit) {
     results.push_back(y.values());
     return results;
   };
-  const auto want = run_all(cpu::SimdLevel::baseline);
-  for (const auto level : {cpu::SimdLevel::avx2, cpu::SimdLevel::avx512}) {
-    if (level > cpu::best_simd_level()) continue;
+  const auto want = run_all(SimdLevel::baseline);
+  for (const auto level : {SimdLevel::avx2, SimdLevel::avx512}) {
+    if (level > best_simd_level()) continue;
     EXPECT_EQ(run_all(level), want);
   }
-  cpu::set_simd_level(cpu::best_simd_level());
+  set_simd_level(best_simd_level());
 }
 
 }  // namespace

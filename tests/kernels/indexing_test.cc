@@ -1,4 +1,4 @@
-// Selecting and adding at positions, against loops over all coordinates.
+// Selecting and adding at positions against their definition. tests/tensor has literal values.
 #include <atomic>
 #include <thread>
 
@@ -11,22 +11,6 @@ std::vector<double> random_index(std::int64_t n, std::int64_t bound, std::uint64
   std::vector<double> v = random_values(n, 0, static_cast<double>(bound), seed);
   for (double& x : v) x = std::floor(x);
   return v;
-}
-
-/// Coordinates of the i-th element in row-major order.
-Dims coordinates(std::int64_t i, const Shape& shape) {
-  Dims at = Dims::filled(shape.size(), 0);
-  for (int d = shape.size() - 1; d >= 0; --d) {
-    at[d] = i % shape[d];
-    i /= shape[d];
-  }
-  return at;
-}
-
-std::size_t position(const Dims& at, const Shape& shape) {
-  std::int64_t i = 0;
-  for (int d = 0; d < shape.size(); ++d) i = i * shape[d] + at[d];
-  return static_cast<std::size_t>(i);
 }
 
 struct IndexCase {
@@ -55,78 +39,103 @@ const std::vector<IndexCase>& index_cases() {
   return all;
 }
 
-class Indexing : public TargetTest {};
+class Indexing : public TargetTest {
+ protected:
+  /// What run(kernels, stream, x, index, y) writes into a y with the values `before` is what the
+  /// definition writes, for x and y in their own layouts and an index with gaps.
+  template <class Run>
+  void check(DType dtype, const Shape& x_shape, const Strides& x_strides, const Shape& index_shape,
+             const std::vector<double>& index, const Shape& y_shape, const Strides& y_strides,
+             const std::vector<double>& before, Run run) {
+    Buffer x(device(), dtype, x_shape, x_strides), y(device(), dtype, y_shape, y_strides);
+    // Sums of small integers are exact in every dtype, except bf16 above 256; u8 wraps at 256: 70
+    // times 1 plus 3 stays below.
+    x.set(before.empty() ? values_for(dtype, numel(x_shape), -9, 9, 4)
+                         : values_for(DType::i32, numel(x_shape), 0, 2, 6));
+    if (!before.empty()) y.set(before);
+    Strides gaps = contiguous_strides(index_shape);
+    for (std::int64_t& s : gaps) s *= 2;
+    run(kernels().indexing, stream, x.view(),
+        Buffer(device(), DType::i64, index_shape, gaps, index).view(), y.view());
+    const Buffer dense(Device(), dtype, x_shape, x.values());
+    Buffer want(Device(), dtype, y_shape);
+    if (!before.empty()) want.set(before);
+    run(reference_kernels().indexing, current_stream(Device()), dense.view(),
+        Buffer(Device(), DType::i64, index_shape, index).view(), want.view());
+    expect_equal(y.values(), want.values());
+  }
+  static std::vector<double> counted(DType dtype, const Shape& shape) {
+    std::vector<double> v = values_for(dtype, numel(shape), 0, 3, 4);
+    for (double& x : v) x = std::floor(x);
+    return v;
+  }
+};
 WEFT_ON_EVERY_TARGET(Indexing);
 
-TEST_P(Indexing, IndexSelect) {
+Strides reversed_strides(const Shape& shape) {
+  Strides strides = contiguous_strides(shape);
+  std::int64_t step = 1;
+  for (int d = 0; d < shape.size(); ++d) {
+    strides[d] = step;
+    step *= std::max<std::int64_t>(shape[d], 1);
+  }
+  return strides;
+}
+
+bool repeats(const IndexCase& c) {
+  return std::find(c.strides.begin(), c.strides.end(), 0) != c.strides.end();
+}
+
+TEST_P(Indexing, SelectAndAdd) {
   for (const IndexCase& c : index_cases()) {
     for (const DType dtype : kAllDTypes) {
       for (const std::int64_t k : {0, 1, 9, 70}) {
         SCOPED_TRACE(to_string(c.shape) + " dim " + std::to_string(c.dim) + " " + to_string(dtype));
-        Buffer x(device(), dtype, c.shape, c.strides);
-        x.set(values_for(dtype, numel(c.shape), -9, 9, 4));
-        const std::vector<double> from = x.values();
         const std::vector<double> order = random_index(k, c.shape[c.dim], 5);
-        const Buffer index(device(), DType::i64, {k}, Strides{2}, order);
+        Shape picked = c.shape;
+        picked[c.dim] = k;
+        const auto select = [&](const IndexingKernels& kernels, const Stream& on, const View& x,
+                                const View& index,
+                                const View& y) { kernels.index_select(on, x, c.dim, index, y); };
+        for (const Strides& strides : {contiguous_strides(picked), reversed_strides(picked)}) {
+          check(dtype, c.shape, c.strides, {k}, order, picked, strides, {}, select);
+        }
+        if (repeats(c)) continue;
+        check(dtype, picked, contiguous_strides(picked), {k}, order, c.shape, c.strides,
+              counted(dtype, c.shape),
+              [&](const IndexingKernels& kernels, const Stream& on, const View& x,
+                  const View& index, const View& y) { kernels.index_add(on, x, c.dim, index, y); });
+      }
+    }
+  }
+}
+
+TEST_P(Indexing, GatherAndScatterAdd) {
+  for (const IndexCase& c : index_cases()) {
+    if (numel(c.shape) == 0) continue;
+    for (const DType dtype : kAllDTypes) {
+      for (const std::int64_t k : {0, 1, 11}) {
+        // In the other dimensions the index may be shorter than x.
         Shape out = c.shape;
+        for (std::int64_t& d : out) d = (d + 1) / 2;
         out[c.dim] = k;
-        std::vector<double> want;
-        for (std::int64_t i = 0; i < numel(out); ++i) {
-          Dims at = coordinates(i, out);
-          at[c.dim] = static_cast<std::int64_t>(order[static_cast<std::size_t>(at[c.dim])]);
-          want.push_back(from[position(at, c.shape)]);
-        }
-        for (const bool reversed : {false, true}) {
-          Strides strides = contiguous_strides(out);
-          if (reversed) {
-            std::int64_t step = 1;
-            for (int d = 0; d < out.size(); ++d) {
-              strides[d] = step;
-              step *= std::max<std::int64_t>(out[d], 1);
-            }
-          }
-          Buffer y(device(), dtype, out, strides);
-          kernels().indexing.index_select(stream, x.view(), c.dim, index.view(), y.view());
-          expect_equal(y.values(), want);
-        }
-      }
-    }
-  }
-}
-
-TEST_P(Indexing, IndexAdd) {
-  for (const IndexCase& c : index_cases()) {
-    if (std::find(c.strides.begin(), c.strides.end(), 0) != c.strides.end()) continue;
-    for (const DType dtype : kAllDTypes) {
-      for (const std::int64_t k : {0, 1, 9, 70}) {
         SCOPED_TRACE(to_string(c.shape) + " dim " + std::to_string(c.dim) + " " + to_string(dtype));
-        // Sums of small integers are exact in every dtype but bf16 beyond 256, and u8 wraps at 256:
-        // 70 times 1 plus 3 stays below.
-        std::vector<double> before = values_for(dtype, numel(c.shape), 0, 3, 4);
-        for (double& v : before) v = std::floor(v);
-        Shape from = c.shape;
-        from[c.dim] = k;
-        std::vector<double> added = values_for(dtype, numel(from), 0, 2, 6);
-        for (double& v : added) v = std::floor(v);
-        const std::vector<double> order = random_index(k, c.shape[c.dim], 5);
-        std::vector<double> want = before;
-        for (std::int64_t i = 0; i < numel(from); ++i) {
-          Dims at = coordinates(i, from);
-          at[c.dim] = static_cast<std::int64_t>(order[static_cast<std::size_t>(at[c.dim])]);
-          double& to = want[position(at, c.shape)];
-          to += added[static_cast<std::size_t>(i)];
-          if (dtype == DType::boolean) to = to != 0;
-        }
-        const Buffer index(device(), DType::i64, {k}, order), x(device(), dtype, from, added);
-        Buffer y(device(), dtype, c.shape, c.strides, before);
-        kernels().indexing.index_add(stream, x.view(), c.dim, index.view(), y.view());
-        expect_equal(y.values(), want);
+        const std::vector<double> picks = random_index(numel(out), c.shape[c.dim], 8);
+        check(dtype, c.shape, c.strides, out, picks, out, contiguous_strides(out), {},
+              [&](const IndexingKernels& kernels, const Stream& on, const View& x,
+                  const View& index, const View& y) { kernels.gather(on, x, c.dim, index, y); });
+        if (repeats(c)) continue;
+        check(
+            dtype, out, contiguous_strides(out), out, picks, c.shape, c.strides,
+            counted(dtype, c.shape),
+            [&](const IndexingKernels& kernels, const Stream& on, const View& x, const View& index,
+                const View& y) { kernels.scatter_add(on, x, c.dim, index, y); });
       }
     }
   }
 }
 
-// With as many lines as this each one is a thread's on CUDA; with fewer, each element of y is.
+// With this many lines CUDA uses one thread per line; with fewer, one per element of y.
 TEST_P(Indexing, AddAlongManyLines) {
   const std::int64_t lines = 16500;
   const std::vector<double> order{1, 0, 1, 1, 0};
@@ -147,51 +156,6 @@ TEST_P(Indexing, AddAlongManyLines) {
     Buffer z(device(), dtype, {2, lines}, std::vector<double>(want.size(), 1));
     kernels().indexing.scatter_add(stream, x.view(), 0, full.view(), z.view());
     expect_equal(z.values(), want);
-  }
-}
-
-TEST_P(Indexing, GatherAndScatterAdd) {
-  for (const IndexCase& c : index_cases()) {
-    if (numel(c.shape) == 0) continue;
-    for (const DType dtype : kAllDTypes) {
-      for (const std::int64_t k : {0, 1, 11}) {
-        // The index may be shorter than x in the other dimensions.
-        Shape out = c.shape;
-        for (std::int64_t& d : out) d = (d + 1) / 2;
-        out[c.dim] = k;
-        SCOPED_TRACE(to_string(c.shape) + " dim " + std::to_string(c.dim) + " " + to_string(dtype));
-        const std::vector<double> picks = random_index(numel(out), c.shape[c.dim], 8);
-        const Buffer index(device(), DType::i64, out, picks);
-        Buffer x(device(), dtype, c.shape, c.strides);
-        x.set(values_for(dtype, numel(c.shape), 0, 3, 4));
-        const std::vector<double> from = x.values();
-        std::vector<double> want;
-        for (std::int64_t i = 0; i < numel(out); ++i) {
-          Dims at = coordinates(i, out);
-          at[c.dim] = static_cast<std::int64_t>(picks[static_cast<std::size_t>(i)]);
-          want.push_back(from[position(at, c.shape)]);
-        }
-        Buffer y(device(), dtype, out);
-        kernels().indexing.gather(stream, x.view(), c.dim, index.view(), y.view());
-        expect_equal(y.values(), want);
-
-        if (std::find(c.strides.begin(), c.strides.end(), 0) != c.strides.end()) continue;
-        std::vector<double> added = values_for(dtype, numel(out), 0, 2, 6);
-        for (double& v : added) v = std::floor(v);
-        std::vector<double> sums(static_cast<std::size_t>(numel(c.shape)), 1);
-        const Buffer g(device(), dtype, out, added);
-        Buffer grad(device(), dtype, c.shape, c.strides, sums);
-        for (std::int64_t i = 0; i < numel(out); ++i) {
-          Dims at = coordinates(i, out);
-          at[c.dim] = static_cast<std::int64_t>(picks[static_cast<std::size_t>(i)]);
-          double& to = sums[position(at, c.shape)];
-          to += added[static_cast<std::size_t>(i)];
-          if (dtype == DType::boolean) to = to != 0;
-        }
-        kernels().indexing.scatter_add(stream, g.view(), c.dim, index.view(), grad.view());
-        expect_equal(grad.values(), sums);
-      }
-    }
   }
 }
 
@@ -234,7 +198,8 @@ TEST_P(Indexing, CheckBoundsNamesTheFirstBadIndex) {
   EXPECT_EQ(message(good, 6), "");
   const Buffer empty(device(), DType::i64, {0});
   EXPECT_EQ(message(empty, 0), "");
-  // In row-major order of the shape, whatever the memory: 9 at [0,2] comes before -1 at [1,0].
+  // In row-major order of the shape, independent of the memory: 9 at [0,2] comes before -1 at
+  // [1,0].
   const Buffer bad(device(), DType::i64, {2, 3}, Strides{1, 2},
                    std::vector<double>{0, 1, 9, -1, 4, 5});
   const std::string text = message(bad, 6);
@@ -244,7 +209,7 @@ TEST_P(Indexing, CheckBoundsNamesTheFirstBadIndex) {
   EXPECT_NE(message(negative, 6).find("index -1 at position [0]"), std::string::npos);
 }
 
-// Threads share the default stream; each hears of its own bad index, or of none.
+// Threads share the default stream; each one gets the error of its own bad index, or none.
 TEST_P(Indexing, ThreadsOnOneStreamHearOfTheirOwnIndex) {
   std::atomic<int> wrong = 0;
   const auto work = [&](std::int64_t bound) {

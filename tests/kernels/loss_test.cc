@@ -1,54 +1,41 @@
-// Cross-entropy and squared error against their definitions in f64.
+// Cross-entropy and squared error against their definitions in f64. tests/nn holds both against
+// PyTorch.
 #include "weft/tests/kernels/targets.h"
 
 namespace weft::testing {
 namespace {
 
 struct CrossEntropyResult {
-  std::vector<double> log_probs, losses, grad;
-  long double loss = 0;  // a plain f64 sum would be less exact than the kernel's
-  double count = 0;
+  std::vector<double> log_probs, losses, grad, count;
 };
 
-CrossEntropyResult reference(const CrossEntropyParams& p, std::int64_t rows, std::int64_t classes,
-                             const std::vector<double>& x, const std::vector<double>& target,
-                             const std::vector<double>& grad_loss) {
-  CrossEntropyResult r;
-  for (std::int64_t i = 0; i < rows; ++i) {
-    r.count += target[static_cast<std::size_t>(i)] != static_cast<double>(p.ignore_index);
-  }
-  for (std::int64_t i = 0; i < rows; ++i) {
-    const double* row = x.data() + i * classes;
-    double largest = row[0], sum = 0, all = 0;
-    for (std::int64_t c = 1; c < classes; ++c) largest = std::max(largest, row[c]);
-    for (std::int64_t c = 0; c < classes; ++c) sum += std::exp(row[c] - largest);
-    for (std::int64_t c = 0; c < classes; ++c) {
-      r.log_probs.push_back(row[c] - largest - std::log(sum));
-      all -= r.log_probs.back();
-    }
-    const bool counts = target[static_cast<std::size_t>(i)] != static_cast<double>(p.ignore_index);
-    const auto hit = static_cast<std::int64_t>(target[static_cast<std::size_t>(i)]);
-    const double smooth = p.label_smoothing / static_cast<double>(classes);
-    const double nll = counts ? -r.log_probs[static_cast<std::size_t>(i * classes + hit)] : 0;
-    r.losses.push_back(counts ? (1 - p.label_smoothing) * nll + smooth * all : 0);
-    r.loss += r.losses.back();
-    double g = grad_loss[p.reduction == Reduction::none ? static_cast<std::size_t>(i) : 0];
-    if (p.reduction == Reduction::mean) g /= r.count;
-    for (std::int64_t c = 0; c < classes; ++c) {
-      const double softmax = std::exp(r.log_probs[static_cast<std::size_t>(i * classes + c)]);
-      const double wanted = (c == hit ? 1 - p.label_smoothing : 0) + smooth;
-      r.grad.push_back(counts ? g * (softmax - wanted) : 0);
-    }
-  }
-  if (p.reduction == Reduction::mean) r.loss /= r.count;
-  return r;
+/// What the kernels in f64 or, on a device, in `dtype` give.
+CrossEntropyResult cross_entropy(const LossKernels& kernels, Device device, const Stream& stream,
+                                 DType dtype, const CrossEntropyParams& p, std::int64_t rows,
+                                 const std::vector<double>& x, const std::vector<double>& target,
+                                 const std::vector<double>& grad_loss) {
+  const Shape scalar, logits_shape{rows, std::ssize(x) / rows};
+  const Shape loss_shape = p.reduction == Reduction::none ? Shape{rows} : scalar;
+  const Buffer logits(device, dtype, logits_shape, x), labels(device, DType::i64, {rows}, target),
+      upstream(device, dtype, loss_shape, grad_loss);
+  const Buffer log_probs(device, dtype, logits_shape), loss(device, dtype, loss_shape),
+      count(device, DType::f64, scalar), grad(device, dtype, logits_shape);
+  kernels.cross_entropy(stream, p, logits.view(), labels.view(), log_probs.view(), loss.view(),
+                        count.view());
+  kernels.cross_entropy_backward(stream, p, upstream.view(), log_probs.view(), labels.view(),
+                                 count.view(), grad.view());
+  return {log_probs.values(), loss.values(), grad.values(), count.values()};
 }
 
 class Loss : public TargetTest {
  protected:
-  /// The relative error of a sum of n terms: the definition adds one after the other, in f64.
-  static double plain_sum(std::int64_t n) {
-    return GetParam().reference ? static_cast<double>(n) * 0x1p-53 : 0;
+  /// The relative error of the definition's sum of n terms, one after the other in f64.
+  static double plain_sum(std::int64_t n) { return static_cast<double>(n) * 0x1p-53; }
+
+  CrossEntropyResult run(DType dtype, const CrossEntropyParams& p, std::int64_t rows,
+                         const std::vector<double>& x, const std::vector<double>& target,
+                         const std::vector<double>& grad_loss) const {
+    return cross_entropy(kernels().loss, device(), stream, dtype, p, rows, x, target, grad_loss);
   }
 
   void check_cross_entropy(DType dtype, const CrossEntropyParams& p, std::int64_t rows,
@@ -63,39 +50,25 @@ class Loss : public TargetTest {
       target[i] = i % 7 == 3 ? static_cast<double>(p.ignore_index) : std::floor(target[i]);
     }
     const std::vector<double> grad_loss = values_for(dtype, per_row ? rows : 1, 0.5, 2, 5);
-    const CrossEntropyResult want = reference(p, rows, classes, x, target, grad_loss);
-
-    const Shape scalar, loss_shape = per_row ? Shape{rows} : scalar;
-    const Buffer logits(device(), dtype, {rows, classes}, x),
-        labels(device(), DType::i64, {rows}, target);
-    Buffer log_probs(device(), dtype, {rows, classes}), loss(device(), dtype, loss_shape);
-    Buffer count(device(), DType::f64, scalar);
-    kernels().loss.cross_entropy(stream, p, logits.view(), labels.view(), log_probs.view(),
-                                 loss.view(), count.view());
-    // |x| < 8, so x - max loses up to 16 u, exp and log 2 ulp each, their sum up to 16 u again;
-    // what is stored rounds once more, and the loss sums stored values.
+    const CrossEntropyResult got = run(dtype, p, rows, x, target, grad_loss);
+    const CrossEntropyResult want =
+        cross_entropy(reference_kernels().loss, Device(), current_stream(Device()), DType::f64, p,
+                      rows, x, target, grad_loss);
+    // |x| < 8, so x - max loses up to 16 u, exp and log 2 ulp each, and their sum up to 16 u again.
+    // Stored values are rounded once more, and the loss sums stored values.
     const double u = compute_roundoff(dtype), stored = unit_roundoff(dtype);
     const double slack = 64 * u + 16 * plain_sum(rows + classes);
     const auto near = [&](double v) { return slack + 1.01 * stored * std::abs(v); };
-    expect_close(log_probs.values(), want.log_probs, near);
-    const auto near_loss = [&](double v) { return slack + 2.1 * stored * (std::abs(v) + 16); };
-    if (per_row)
-      expect_close(loss.values(), want.losses, near_loss);
-    else if (p.reduction == Reduction::mean)
-      expect_close(loss.values(), {static_cast<double>(want.loss)}, near_loss);
-    else
-      expect_close(loss.values(), {static_cast<double>(want.loss)},
-                   [&](double v) { return near_loss(v) * static_cast<double>(rows); });
-    expect_equal(count.values(), {want.count});
-
-    // Backward starts from the stored log-probabilities: an error of theirs is a relative error of
-    // the softmax, at most 1; then the product and the difference round. Ignored rows are exact.
-    Buffer grad(device(), dtype, {rows, classes});
-    const Buffer g(device(), dtype, loss_shape, grad_loss);
-    kernels().loss.cross_entropy_backward(stream, p, g.view(), log_probs.view(), labels.view(),
-                                          count.view(), grad.view());
-    const double scale = 2 / (p.reduction == Reduction::mean ? want.count : 1);
-    expect_close(grad.values(), want.grad, [&](double v) {
+    expect_close(got.log_probs, want.log_probs, near);
+    const double terms = p.reduction == Reduction::sum ? static_cast<double>(rows) : 1;
+    expect_close(got.losses, want.losses,
+                 [&](double v) { return (slack + 2.1 * stored * (std::abs(v) + 16)) * terms; });
+    expect_equal(got.count, want.count);
+    // Backward starts from the stored log-probabilities: their error is a relative error of the
+    // softmax, which is at most 1. Then the product and the difference are rounded. Ignored rows
+    // are exact.
+    const double scale = 2 / (p.reduction == Reduction::mean ? want.count[0] : 1);
+    expect_close(got.grad, want.grad, [&](double v) {
       return v == 0 ? 0 : scale * (slack + 20 * stored) + 1.01 * stored * std::abs(v);
     });
   }
@@ -126,50 +99,29 @@ TEST_P(Loss, CrossEntropy) {
 
 TEST_P(Loss, CrossEntropyIgnoresWhatIsToldTo) {
   check_cross_entropy(DType::f64, {.ignore_index = 2}, 20, 5);
-  const double nan = std::numeric_limits<double>::quiet_NaN();
-  const Buffer logits(device(), DType::f32, {2, 3}, std::vector<double>{1, 2, 3, 4, 5, 6});
-  const Buffer labels(device(), DType::i64, {2}, std::vector<double>{-100, -100});
-  Buffer log_probs(device(), DType::f32, {2, 3}), loss(device(), DType::f32, {});
-  Buffer count(device(), DType::f64, {}), grad(device(), DType::f32, {2, 3});
-  const Buffer one(device(), DType::f32, {}, std::vector<double>{1});
-  kernels().loss.cross_entropy(stream, {}, logits.view(), labels.view(), log_probs.view(),
-                               loss.view(), count.view());
-  expect_equal(loss.values(), {nan});
-  expect_equal(count.values(), {0});
-  kernels().loss.cross_entropy_backward(stream, {}, one.view(), log_probs.view(), labels.view(),
-                                        count.view(), grad.view());
-  expect_equal(grad.values(), {0, 0, 0, 0, 0, 0});
+  const CrossEntropyResult r = run(DType::f32, {}, 2, {1, 2, 3, 4, 5, 6}, {-100, -100}, {1});
+  expect_equal(r.losses, {kNaN});
+  expect_equal(r.count, {0});
+  expect_equal(r.grad, {0, 0, 0, 0, 0, 0});
 }
 
-// The CPU is asked only after the targets were looked at; on CUDA that would stop the queue.
-// Nothing is read at such a position, however far off.
+// The CPU's kernel runs only after the targets have been checked; on CUDA a check would stop the
+// queue. Memory at such a position is never read.
 TEST_P(Loss, CrossEntropyOfATargetThatIsNoClassIsNaNOnCuda) {
   if (device().is_cpu()) GTEST_SKIP() << "the caller checks";
-  const double nan = std::numeric_limits<double>::quiet_NaN();
-  const Shape scalar;
   for (const DType dtype : kFloating) {
     for (const double smoothing : {0.0, 0.1}) {
       for (const double bad : {-1.0, 3.0, 0x1p60}) {
-        const Buffer logits(device(), dtype, {2, 3}, std::vector<double>{1, 1, 1, 2, 2, 2});
-        const Buffer labels(device(), DType::i64, {2}, std::vector<double>{1, bad});
-        Buffer log_probs(device(), dtype, {2, 3}), losses(device(), dtype, {2});
-        Buffer loss(device(), dtype, scalar), count(device(), DType::f64, scalar);
-        const Buffer ones(device(), dtype, {2}, std::vector<double>{1, 1});
-        Buffer grad(device(), dtype, {2, 3});
         CrossEntropyParams p{.label_smoothing = smoothing, .reduction = Reduction::none};
-        kernels().loss.cross_entropy(stream, p, logits.view(), labels.view(), log_probs.view(),
-                                     losses.view(), count.view());
-        EXPECT_NEAR(losses.values()[0], std::log(3), 0.01);
-        EXPECT_TRUE(std::isnan(losses.values()[1]));
-        kernels().loss.cross_entropy_backward(stream, p, ones.view(), log_probs.view(),
-                                              labels.view(), count.view(), grad.view());
-        const std::vector<double> g = grad.values();
+        const std::vector<double> x{1, 1, 1, 2, 2, 2}, labels{1, bad};
+        const CrossEntropyResult r = run(dtype, p, 2, x, labels, {1, 1});
+        EXPECT_NEAR(r.losses[0], std::log(3), 0.01);
+        EXPECT_TRUE(std::isnan(r.losses[1]));
+        const std::vector<double>& g = r.grad;
         EXPECT_TRUE(std::isfinite(g[0]) && std::isfinite(g[1]) && std::isfinite(g[2]));
         EXPECT_TRUE(std::isnan(g[3]) && std::isnan(g[4]) && std::isnan(g[5]));
         p.reduction = Reduction::mean;
-        kernels().loss.cross_entropy(stream, p, logits.view(), labels.view(), log_probs.view(),
-                                     loss.view(), count.view());
-        expect_equal(loss.values(), {nan});
+        expect_equal(run(dtype, p, 2, x, labels, {1}).losses, {kNaN});
       }
     }
   }
@@ -177,13 +129,9 @@ TEST_P(Loss, CrossEntropyOfATargetThatIsNoClassIsNaNOnCuda) {
 
 TEST_P(Loss, CrossEntropyOfHugeLogitsStaysFinite) {
   for (const DType dtype : {DType::f32, DType::f64}) {
-    const Buffer logits(device(), dtype, {2, 2}, std::vector<double>{1e30, -1e30, 3, 3});
-    const Buffer labels(device(), DType::i64, {2}, std::vector<double>{0, 1});
-    Buffer log_probs(device(), dtype, {2, 2}), loss(device(), dtype, {2});
-    Buffer count(device(), DType::f64, {});
-    kernels().loss.cross_entropy(stream, {.reduction = Reduction::none}, logits.view(),
-                                 labels.view(), log_probs.view(), loss.view(), count.view());
-    expect_close(loss.values(), {0, std::log(2)}, [](double) { return 1e-7; });
+    const CrossEntropyResult r =
+        run(dtype, {.reduction = Reduction::none}, 2, {1e30, -1e30, 3, 3}, {0, 1}, {1, 1});
+    expect_close(r.losses, {0, std::log(2)}, [](double) { return 1e-7; });
   }
 }
 
@@ -218,6 +166,16 @@ TEST_P(Loss, MeanSquaredError) {
       }
     }
   }
+}
+
+// Their mean fits into f32.
+TEST_P(Loss, SquaredErrorsMayLeaveTheRangeOfF32) {
+  const Buffer x(device(), DType::f32, {64}, std::vector<double>(64, 0x1p63)),
+      t(device(), DType::f32, {64}, std::vector<double>(64, -0x1p62));
+  Buffer loss(device(), DType::f32, {});
+  const DeviceBytes workspace(device(), kernels().loss.mse_workspace_bytes(x.view()));
+  kernels().loss.mse(stream, Reduction::mean, x.view(), t.view(), loss.view(), workspace.data());
+  expect_equal(loss.values(), {9 * 0x1p124});
 }
 
 TEST_P(Loss, MeanSquaredErrorOfNothingIsNaN) {

@@ -21,25 +21,18 @@ class Matmul : public testing::DeviceTest {
  protected:
   const MatmulKernels& matmul() const { return kernels().matmul; }
 
-  const Scoped<bool> timed{&ThreadState::benchmark, true};  // more kernels come to their turn
+  const Scoped<bool> timed{&ThreadState::benchmark, true};  // so that more kernels are used
 
   void check(const Case& c, DType dtype, Problem problem, bool exact) {
     SCOPED_TRACE(::testing::PrintToString(c) + " " + to_string(dtype));
     testing::for_each_plan<Plan, MatmulArgs>(
         device(), matmul().plan, problem.args, [&](const Plan& plan) {
-          const std::vector<double> got = problem.run(stream, matmul(), plan);
-          for (std::size_t i = 0; i < got.size(); ++i) {
-            const double bound =
-                exact ? 0
-                      : testing::sum_bound(dtype, double(c.k) + 1, problem.magnitude[i],
-                                           problem.expected[i]);
-            ASSERT_NEAR(got[i], problem.expected[i], bound) << "element " << i;
-          }
+          problem.expect(problem.run(stream, matmul(), plan), dtype, c.k, exact);
         });
   }
 
   void check_whole(const Case& c, DType dtype) {
-    // bf16 holds whole numbers up to 256.
+    // bf16 represents integers exactly up to 256.
     const int bound = dtype == DType::bf16 ? 1 : 4;
     check(c, dtype,
           Problem(device(), dtype, c, testing::whole_values(c.batch * c.m * c.k, bound, 1),
@@ -107,12 +100,12 @@ TEST_P(Matmul, RealValuesStayWithinTheRoundingBound) {
   for (const DType dtype : kDtypes) {
     check_real({1, 64, 128, 784, Lay::rows, Lay::cols, true}, dtype);         // Linear forward
     check_real({1, 64, 784, 128}, dtype);                                     // its dX
-    check_real({1, 128, 784, 64, Lay::cols, Lay::rows, false, true}, dtype);  // its dW, adding up
+    check_real({1, 128, 784, 64, Lay::cols, Lay::rows, false, true}, dtype);  // its dW, accumulated
     check_real({5, 33, 17, 65}, dtype);
   }
 }
 
-// bf16 holds whole numbers up to 256, so it would round most of these.
+// bf16 represents integers exactly up to 256, so it would round most of these.
 TEST_P(Matmul, Bf16OperandsMayGiveF32Sums) {
   for (const Case& c : {Case{1, 33, 65, 700}, Case{3, 5, 7, 300, Lay::rows, Lay::cols},
                         Case{2, 9, 16, 64, Lay::cols, Lay::shared},
@@ -126,7 +119,7 @@ TEST_P(Matmul, Bf16OperandsMayGiveF32Sums) {
   }
 }
 
-// Few outputs and a long sum: kernels that cut the sum up.
+// Few outputs and a long sum: for kernels that split the sum.
 TEST_P(Matmul, LongSums) {
   for (const DType dtype : {DType::f32, DType::f64}) {
     check_real({1, 32, 32, 9001, Lay::rows, Lay::cols, true}, dtype);
@@ -154,7 +147,7 @@ TEST_P(Matmul, DeterministicRunsAreBitEqual) {
     const PlanRef<Plan> plan = matmul().plan(problem.args);
     const std::vector<double> first = problem.run(stream, matmul(), *plan);
     for (int i = 0; i < 3; ++i) ASSERT_EQ(first, problem.run(stream, matmul(), *plan));
-    if (device().is_cpu()) {  // a plan made afresh, too
+    if (device().is_cpu()) {  // also with a new plan
       const auto again = cpu::matmul_candidates(problem.args).front().make();
       ASSERT_EQ(first, problem.run(stream, matmul(), *again));
     }
@@ -189,7 +182,7 @@ TEST_P(Matmul, FindingAPlanAgainTouchesNoHeap) {
   EXPECT_EQ(same, 100);
 }
 
-// A slice may begin anywhere: with all operands, or one of them, one element into its memory.
+// A slice may begin anywhere: all operands, or one of them, start one element later.
 TEST_P(Matmul, ViewsMayBeginAnywhere) {
   const std::int64_t m = 6, n = 10, k = 12;
   for (const DType dtype : kDtypes) {
@@ -227,7 +220,7 @@ TEST_P(Matmul, ViewsMayBeginAnywhere) {
   }
 }
 
-// Two threads, one plan, a workspace each: what data-parallel training does.
+// Two threads, one plan, separate workspaces: as in data-parallel training.
 TEST_P(Matmul, ThreadsShareAPlan) {
   const Case c{1, 32, 48, 3000, Lay::rows, Lay::cols, true};
   for (const DType dtype : {DType::f32, DType::f64}) {

@@ -12,11 +12,11 @@
 
 namespace weft::testing {
 
-/// How an operand [batch, rows, cols] lies in memory.
+/// The memory layout of an operand [batch, rows, cols].
 enum class Lay {
   rows,         // dense, row-major
   cols,         // dense, column-major
-  rows_padded,  // row-major with a gap behind each row
+  rows_padded,  // row-major with a gap after each row
   cols_padded,
   shared,  // one matrix for the whole batch: batch stride 0
 };
@@ -44,7 +44,7 @@ struct MatmulCase {
 };
 
 /// A problem on a device with its reference: for each output the value, and the sum of magnitudes
-/// its error bound is made of.
+/// for its error bound.
 struct MatmulTrial {
   MatmulArgs args;
   std::unique_ptr<Buffer> a, b, y, bias;
@@ -62,7 +62,7 @@ struct MatmulTrial {
       bias = std::make_unique<Buffer>(device, dtype, Shape{c.n}, bias_values);
       args.bias = bias->view();
     }
-    // A shared matrix is written once per batch; read back, it is what the kernel sees.
+    // A shared matrix is written once per batch, so the kernel's values are read back.
     const std::vector<double> av = a->values(), bv = b->values();
     before = rounded(dtype, y_values);
     const std::vector<double> biases = rounded(dtype, bias_values);
@@ -85,10 +85,20 @@ struct MatmulTrial {
     }
   }
 
+  /// Expects what run() returned to be exact, or else within the bound of rounding sums of `terms`
+  /// products.
+  void expect(const std::vector<double>& got, DType dtype, std::int64_t terms, bool exact) const {
+    for (std::size_t i = 0; i < got.size(); ++i) {
+      const double bound =
+          exact ? 0 : sum_bound(dtype, double(terms) + 1, magnitude[i], expected[i]);
+      ASSERT_NEAR(got[i], expected[i], bound) << "element " << i;
+    }
+  }
+
   std::vector<double> run(const Stream& stream, const MatmulKernels& kernels, const Plan& plan) {
     if (args.accumulate) y->set(before);
     const DeviceBytes workspace(stream.device, plan.workspace_bytes);
-    // Nothing there to rely on: NaN in every dtype.
+    // The workspace has no usable content: NaN in every dtype.
     if (stream.device.is_cpu()) std::memset(workspace.data(), 0xff, plan.workspace_bytes);
     kernels.run(stream, plan, args, workspace.data());
     return y->values();

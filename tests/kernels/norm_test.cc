@@ -1,11 +1,12 @@
 // Batch norm and layer norm in both layouts against their definitions in f64.
+#include "weft/kernels/elementwise_list.h"
 #include "weft/tests/kernels/targets.h"
 
 namespace weft::testing {
 namespace {
 
-/// The elements that share a mean, by their positions in row-major order, and which weight each
-/// has.
+/// The elements that share a mean, by their positions in row-major order, and the index of each
+/// one's weight.
 struct Groups {
   std::vector<std::vector<std::size_t>> members;
   std::vector<std::size_t> weight_of;
@@ -42,11 +43,11 @@ struct Values {
 
 struct Expected {
   std::vector<double> mean, var, invstd, y, grad_x, grad_weight, grad_bias;
-  // How large the terms are that each of these is a sum of, for the bounds.
+  // The sizes of the terms of each of these sums, for the bounds.
   std::vector<double> y_size, grad_x_size, grad_weight_size, grad_bias_size;
 };
 
-/// With given statistics (evaluation) or, if `fixed` is null, with the groups' own.
+/// With given statistics (evaluation) or, if `fixed` is null, with those of the groups.
 Expected reference(const Groups& g, const Values& v, double eps,
                    const std::pair<std::vector<double>, std::vector<double>>* fixed = nullptr) {
   Expected e;
@@ -96,8 +97,8 @@ Expected reference(const Groups& g, const Values& v, double eps,
   return e;
 }
 
-/// Bound: `terms` roundings of the type that is computed in, of values as large as size[i], and one
-/// of the type that is stored. The sums run in f64, whose own roundings count only for f64.
+/// Bound: `terms` roundings in the compute type, of values as large as size[i], and one in the
+/// stored type. The sums are in f64, whose own roundings count only for f64.
 void expect_within(const char* what, DType dtype, const std::vector<double>& got,
                    const std::vector<double>& want, const std::vector<double>& size, double terms) {
   SCOPED_TRACE(what);
@@ -119,9 +120,6 @@ std::vector<double> absolute(std::vector<double> v) {
 
 class Norm : public TargetTest {
  protected:
-  static Strides strides_of(const Shape& shape, MemoryFormat format) {
-    return format == MemoryFormat::nhwc ? channels_last_strides(shape) : contiguous_strides(shape);
-  }
   static DType computed(DType dtype) { return dtype == DType::bf16 ? DType::f32 : dtype; }
 
   static Values some(DType dtype, std::int64_t n, std::int64_t weights, double low, double high) {
@@ -129,8 +127,8 @@ class Norm : public TargetTest {
             values_for(dtype, weights, -1, 1, 3), values_for(dtype, n, -1, 1, 4)};
   }
 
-  // Sums in f64 of n terms, in lanes and chunks, cost an f64 result at most n roundings; an f32 or
-  // bf16 one nothing. 16: the operations that are left, with statistics that are rounded once.
+  // Sums in f64 of n terms, in lanes and chunks, have at most n roundings, which matter only for an
+  // f64 result. 16: the other operations, with statistics that are rounded once.
   static double terms(DType dtype, std::size_t n) {
     return 16 + (dtype == DType::f64 ? static_cast<double>(n) : 0);
   }
@@ -148,7 +146,7 @@ class Norm : public TargetTest {
     const double eps = 1e-5;
     const Expected want = reference(groups, v, eps, training ? nullptr : &fixed);
 
-    const Strides strides = strides_of(shape, format);
+    const Strides strides = format_strides(shape, format);
     const Buffer x(device(), dtype, shape, strides, v.x), weight(device(), dtype, part, v.weight),
         bias(device(), dtype, part, v.bias), grad_y(device(), dtype, shape, strides, v.grad_y);
     Buffer running_mean(device(), dtype, part, fixed.first),
@@ -193,7 +191,7 @@ class Norm : public TargetTest {
         {grad_y.view(), x.view(), weight.view(), mean.view(), invstd.view(), grad_x.view(),
          grad_weight.view(), grad_bias.view()},
         workspace.data());
-    // Products with d and invstd twice: three times forward's roundings.
+    // Two products with d and invstd: three times the roundings of forward.
     expect_within("grad_x", dtype, grad_x.values(), want.grad_x, want.grad_x_size, 3 * count);
     expect_within("grad_weight", dtype, grad_weight.values(), want.grad_weight,
                   want.grad_weight_size, 3 * count);
@@ -201,8 +199,8 @@ class Norm : public TargetTest {
                   count);
   }
 
-  /// Addition and activation in the same pass against the separate kernels, bit for bit: every step
-  /// rounds as they do, and the sums run in the same order.
+  /// Addition and activation in the same pass against separate kernels, bit for bit: every step
+  /// rounds in the same way, and the sums have the same order.
   void check_following(const Shape& shape, DType dtype, MemoryFormat format,
                        const BatchNormParams& params, bool adds) {
     SCOPED_TRACE(
@@ -211,7 +209,7 @@ class Norm : public TargetTest {
         (adds ? ", addend" : "") +
         (params.negative_slope ? ", slope " + std::to_string(*params.negative_slope) : ""));
     const Shape part{shape[1]};
-    const Strides strides = strides_of(shape, format);
+    const Strides strides = format_strides(shape, format);
     Values v = some(dtype, numel(shape), shape[1], -3, 3);
     v.weight[0] = v.bias[0] = 0;  // a channel of zeros
     std::vector<double> more = values_for(dtype, numel(shape), -1, 1, 7);
@@ -226,7 +224,7 @@ class Norm : public TargetTest {
     const auto image = [&] { return Buffer(device(), dtype, shape, strides); };
     const View none;
     const auto forward = [&](const BatchNormParams& p, const View& y, const View& added) {
-      // In training the running statistics have no say.
+      // Training does not use the running statistics.
       const View m = p.training ? none : running_mean.view(),
                  var = p.training ? none : running_var.view();
       kernels().norm.batch_norm(stream, p,
@@ -279,7 +277,7 @@ class Norm : public TargetTest {
     expect_equal(fused.weight.values(), separate.weight.values());
     expect_equal(fused.bias.values(), separate.bias.values());
     if (adds && params.negative_slope) expect_equal(grad_addend.values(), masked.values());
-    Gradients alone = gradients();  // the mask in the second pass, too
+    Gradients alone = gradients();  // also with the mask in the second pass
     backward(params, grad_y, alone, false);
     expect_equal(alone.x.values(), separate.x.values());
   }
@@ -338,9 +336,9 @@ TEST_P(Norm, BatchNorm) {
 }
 
 TEST_P(Norm, AdditionAndActivationInTheSamePass) {
-  // Also planes and pixels that are longer than what is worked on at a time: on the CPU 4096
-  // channels, on CUDA 256, and what has more of these there goes the same way (at 4100 channels an
-  // emulated device would take minutes).
+  // Also planes and pixels longer than what is processed at a time: 4096 channels on the CPU, 256
+  // on CUDA. On CUDA more channels use the same code (for 4100 channels an emulated device would
+  // take minutes).
   const std::int64_t many = device().is_cpu() ? 4100 : 520;
   for (const Shape& shape :
        {Shape{3, 5, 4, 6}, Shape{5, 300, 2, 3}, Shape{2, 3, 70, 71}, Shape{3, many, 1, 2}}) {
@@ -362,11 +360,10 @@ TEST_P(Norm, AdditionAndActivationInTheSamePass) {
   }
 }
 
-// Of a NaN nothing is forgotten, and its gradient passes, as relu has it.
+// A NaN stays NaN, and its gradient passes, as in relu.
 TEST_P(Norm, NaNPassesTheActivation) {
   const Shape shape{1, 1, 1, 3}, part{1};
-  const double nan = std::numeric_limits<double>::quiet_NaN();
-  const Buffer x(device(), DType::f32, shape, std::vector<double>{-1, nan, 2}),
+  const Buffer x(device(), DType::f32, shape, std::vector<double>{-1, kNaN, 2}),
       one(device(), DType::f32, part, std::vector<double>{1});
   Buffer y(device(), DType::f32, shape), mean(device(), DType::f32, part, std::vector<double>{0}),
       invstd(device(), DType::f32, part), zero(device(), DType::f32, part, std::vector<double>{0});
@@ -376,7 +373,7 @@ TEST_P(Norm, NaNPassesTheActivation) {
       stream, relu,
       {x.view(), {}, {}, zero.view(), one.view(), {}, y.view(), mean.view(), invstd.view(), {}},
       workspace.data());
-  expect_equal(y.values(), {0, nan, 2});
+  expect_equal(y.values(), {0, kNaN, 2});
   Buffer grad_x(device(), DType::f32, shape);
   const Buffer grad_y(device(), DType::f32, shape, std::vector<double>{5, 6, 7});
   kernels().norm.batch_norm_backward(
@@ -386,7 +383,7 @@ TEST_P(Norm, NaNPassesTheActivation) {
   expect_equal(grad_x.values(), {0, 6, 7});
 }
 
-// A mean 10^4 times the deviation: E[x^2] - mean^2 in f32 would have no correct digit.
+// A mean 10^4 times the deviation: E[x^2] - mean^2 in f32 would not have a single correct digit.
 TEST_P(Norm, AMeanFarFromZero) {
   for (const DType dtype : {DType::f32, DType::f64}) {
     for (const MemoryFormat format : {MemoryFormat::nchw, MemoryFormat::nhwc}) {
@@ -403,11 +400,11 @@ TEST_P(Norm, LayerNorm) {
   }
 }
 
-// Without weight, bias, running statistics and wanted gradients: only what is asked for is touched.
+// Without weight, bias, running statistics or wanted gradients: only what is requested is written.
 TEST_P(Norm, WhatIsMissing) {
   for (const MemoryFormat format : {MemoryFormat::nchw, MemoryFormat::nhwc}) {
     const Shape shape{3, 5, 4, 2}, part{5};
-    const Strides strides = strides_of(shape, format);
+    const Strides strides = format_strides(shape, format);
     const DType dtype = DType::f64;
     Values v = some(dtype, numel(shape), 5, -3, 3);
     const Buffer x(device(), dtype, shape, strides, v.x),
@@ -467,7 +464,7 @@ TEST_P(Norm, TheTeamsSizeChangesNoBit) {
   if (!device().is_cpu()) GTEST_SKIP() << "no team";
   for (const MemoryFormat format : {MemoryFormat::nchw, MemoryFormat::nhwc}) {
     const Shape shape{9, 8, 60, 61}, part{8};
-    const Strides strides = strides_of(shape, format);
+    const Strides strides = format_strides(shape, format);
     const Buffer x(device(), DType::f32, shape, strides, random_values(numel(shape), -3, 3));
     const Buffer g(device(), DType::f32, shape, strides, random_values(numel(shape), -3, 3, 2));
     std::vector<std::vector<double>> results[2];

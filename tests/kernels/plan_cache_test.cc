@@ -1,4 +1,4 @@
-// Plans built side by side, found without a lock, and forgotten.
+// Plans that are built at the same time, found without a lock, and dropped.
 #include "weft/kernels/plan/plan_cache.h"
 
 #include <gtest/gtest.h>
@@ -14,7 +14,7 @@
 namespace weft {
 namespace {
 
-/// A plan that counts how many of its kind there are, and knows its key.
+/// A plan that counts the live plans of its kind, and has its key.
 struct Counted final : Plan {
   explicit Counted(std::int64_t k) : key(k) { ++alive; }
   ~Counted() override {
@@ -65,7 +65,7 @@ TEST(PlanCache, AFailureLeavesNothingBehind) {
   EXPECT_EQ(get(cache, 1)->key, 1);
 }
 
-// Each of two builders waits for the other one to have begun: with one at a time neither would end.
+// Each of two builders waits until the other one has begun: one at a time, neither would end.
 TEST(PlanCache, DifferentPlansAreBuiltSideBySide) {
   Cache cache;
   std::latch begun(2);
@@ -81,7 +81,7 @@ TEST(PlanCache, DifferentPlansAreBuiltSideBySide) {
   other.join();
 }
 
-// Plans that are there are found while another one is being built.
+// Existing plans are found while another one is being built.
 TEST(PlanCache, ABuilderHoldsNobodyUp) {
   Cache cache;
   get(cache, 1);
@@ -122,7 +122,8 @@ TEST(PlanCache, ThreadsThatWantTheSamePlanBuildItOnce) {
   }
 }
 
-// Of the threads that wait for a plan whose builder fails, one builds it and the rest get that one.
+// Of the threads that wait for a plan whose builder fails, one builds it and the others get that
+// plan.
 TEST(PlanCache, WhoWaitedForAFailureTriesAgain) {
   Cache cache;
   std::latch begun(1), others(3);
@@ -170,7 +171,7 @@ TEST(PlanCache, ForgetsWhatWasNotUsedForTheLongestTime) {
   EXPECT_EQ(built, std::vector<std::int64_t>{1});
 }
 
-// As of a model whose inputs have many lengths.
+// As for a model whose inputs have many lengths.
 TEST(PlanCache, KeepsABoundedNumber) {
   const int before = Counted::alive;
   {
@@ -189,14 +190,14 @@ TEST(PlanCache, KeepsWhatIsOnLoan) {
   std::vector<PlanRef<Counted>> loans;
   for (std::int64_t i = 0; i < 5; ++i) loans.push_back(get(cache, i));
   for (std::int64_t i = 0; i < 5; ++i) EXPECT_EQ(loans[std::size_t(i)]->key, i);
-  EXPECT_EQ(cache.size(), 5u);  // more than it should keep, but none is free
+  EXPECT_EQ(cache.size(), 5u);  // more than it should keep, but all are in use
   loans.clear();
   const int alive = Counted::alive;
   for (std::int64_t i = 10; i < 50; ++i) get(cache, i);
   EXPECT_LE(Counted::alive, alive);
 }
 
-// Few places and many keys: entries change hands under readers all the time.
+// Few places and many keys, so entries are replaced all the time while others read.
 TEST(PlanCache, ReadersAndBuildersRaceForFewPlaces) {
   constexpr int kThreads = 4, kRounds = 20000;
   const int before = Counted::alive;

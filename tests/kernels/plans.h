@@ -1,4 +1,4 @@
-// What the tests of planned kernels (matmul, conv) share: running a problem through every plan a
+// Shared by the tests of planned kernels (matmul, conv): runs a problem with every plan that a
 // device has for it.
 #pragma once
 
@@ -6,10 +6,12 @@
 #include <string>
 #include <vector>
 
+#include "weft/core/base/simd_level.h"
 #include "weft/core/runtime/parallel.h"
 #include "weft/core/runtime/thread_state.h"
-#include "weft/kernels/cpu/heavy.h"
-#include "weft/kernels/cpu/simd.h"
+#include "weft/kernels/backend.h"
+#include "weft/kernels/cpu/conv/conv.h"
+#include "weft/kernels/cpu/matmul/matmul.h"
 #include "weft/tests/kernels/device_buffers.h"
 
 namespace weft::testing {
@@ -22,7 +24,7 @@ inline std::vector<cpu::Candidate<cpu::ConvPlan>> candidates_of(const Conv2dArgs
 }
 
 /// On the CPU: every candidate that can be built, for teams of 1 and 2, weft's own ones at each
-/// vector width, then what plan() takes by the fixed rule. Elsewhere: plan(), fixed and timed.
+/// vector width, then the plan of the fixed rule. On other devices: plan(), fixed and timed.
 template <class P, class Args>
 void for_each_plan(Device device, PlanRef<P> (*plan)(const Args&), const Args& args,
                    const std::function<void(const P&)>& run) {
@@ -39,51 +41,22 @@ void for_each_plan(Device device, PlanRef<P> (*plan)(const Args&), const Args& a
   if (device.is_cpu()) {
     run_candidates(1, false);
     run_candidates(2, false);
-    for (const auto level : {cpu::SimdLevel::baseline, cpu::SimdLevel::avx2}) {
-      if (level >= cpu::best_simd_level()) break;
-      cpu::set_simd_level(level);
+    for (const auto level : {SimdLevel::baseline, SimdLevel::avx2}) {
+      if (level >= best_simd_level()) break;
+      set_simd_level(level);
       SCOPED_TRACE("SIMD level " + std::to_string(int(level)));
       run_candidates(2, true);
     }
-    cpu::set_simd_level(cpu::best_simd_level());
+    set_simd_level(best_simd_level());
   }
   for (const bool deterministic : {true, false}) {
-    // Timing every case of a suite would take minutes and show nothing: the candidates ran above.
+    // Timing every case of a suite would take minutes and prove nothing: the candidates have run
+    // above.
     if (device.is_cpu() && !deterministic) continue;
     const Scoped fixed(&ThreadState::deterministic, deterministic);
     SCOPED_TRACE(deterministic ? "the fixed plan" : "the timed plan");
     run(*plan(args));
   }
-}
-
-/// Whole numbers in [-bound, bound]. Sums of their products are exact in every dtype while they
-/// stay below 2^24 (f32) or 2^8 (bf16), whatever the order: what differs then is a wrong index, not
-/// rounding.
-inline std::vector<double> whole_values(std::int64_t n, int bound, std::uint64_t seed) {
-  std::vector<double> out = random_values(n, -bound - 0.5, bound + 0.5, seed);
-  for (double& v : out) v = std::nearbyint(v);
-  return out;
-}
-
-/// gamma_n = n u / (1 - n u): the most n roundings in a row can do, relative to the sum of the
-/// magnitudes of what is added (Higham, Accuracy and Stability of Numerical Algorithms, 3.1
-/// and 3.4).
-inline double gamma(double n, double u) { return n * u / (1 - n * u); }
-
-/// u of the type a dtype is summed in.
-inline double sum_roundoff(DType dtype) {
-  return dtype == DType::f64 ? unit_roundoff(DType::f64) : unit_roundoff(DType::f32);
-}
-
-/// The bound of one output that is a sum of `terms` products (or values), whose magnitudes add up
-/// to `magnitude`: each product and each addition rounds once in the type of sums, whatever the
-/// order and wherever FMA saves a rounding, so at most `terms` + 1 roundings meet any one of them
-/// (gamma_(terms+1) * magnitude); then storing rounds by u of the dtype, at most twice where a
-/// library stores before it adds a bias or an earlier value.
-inline double sum_bound(DType dtype, double terms, double magnitude, double value) {
-  const double error = gamma(terms + 1, sum_roundoff(dtype)) * magnitude;
-  return error +
-         2 * unit_roundoff(dtype) * (std::abs(value) + error + magnitude * (dtype == DType::bf16));
 }
 
 }  // namespace weft::testing

@@ -1,5 +1,5 @@
-// Pooling in both layouts against the definition in f64. Comparing is exact; gradients of max
-// pooling add up small integers, which is exact, too.
+// Pooling in both layouts against the definition in f64. Comparisons are exact; gradients of max
+// pooling add small integers, which is exact, too.
 #include "weft/tests/kernels/targets.h"
 
 namespace weft::testing {
@@ -38,11 +38,7 @@ const std::vector<PoolCase>& pool_cases() {
 
 class Pooling : public TargetTest {
  protected:
-  static Strides strides_of(const Shape& shape, MemoryFormat format) {
-    return format == MemoryFormat::nhwc ? channels_last_strides(shape) : contiguous_strides(shape);
-  }
-
-  /// Maxima, their positions, and the gradient of x.
+  /// The maxima, their positions, and the gradient of x.
   static std::array<std::vector<double>, 3> by_definition(const PoolCase& c, const Shape& out,
                                                           const std::vector<double>& values,
                                                           const std::vector<double>& grads) {
@@ -63,15 +59,15 @@ class Pooling : public TargetTest {
     std::vector<double> grads;
     for (std::int64_t i = 0; i < numel(out); ++i) grads.push_back(static_cast<double>(i % 5 + 1));
     const auto [want, winners, want_grad] = by_definition(c, out, values, grads);
-    const Buffer x(device(), dtype, c.x, strides_of(c.x, format), values);
-    Buffer y(device(), dtype, out, strides_of(out, format));
-    Buffer index(device(), DType::i32, out, strides_of(out, format));
+    const Buffer x(device(), dtype, c.x, format_strides(c.x, format), values);
+    Buffer y(device(), dtype, out, format_strides(out, format));
+    Buffer index(device(), DType::i32, out, format_strides(out, format));
     kernels().pooling.max_pool2d(stream, c.p, x.view(), y.view(), index.view());
     expect_equal(y.values(), want);
     expect_equal(index.values(), winners);
 
-    const Buffer grad_y(device(), dtype, out, strides_of(out, format), grads);
-    Buffer grad_x(device(), dtype, c.x, strides_of(c.x, format));
+    const Buffer grad_y(device(), dtype, out, format_strides(out, format), grads);
+    Buffer grad_x(device(), dtype, c.x, format_strides(c.x, format));
     kernels().pooling.max_pool2d_backward(stream, c.p, grad_y.view(), index.view(), grad_x.view());
     expect_equal(grad_x.values(), want_grad);
   }
@@ -83,9 +79,9 @@ TEST_P(Pooling, ForwardAndBackward) {
     for (const DType dtype : kFloating) {
       for (const MemoryFormat format : {MemoryFormat::nchw, MemoryFormat::nhwc}) {
         check(c, dtype, format, values_for(dtype, numel(c.x), -3, 3, 9));
-        // Few different values: at a tie the first wins.
+        // Few different values: of equal ones the first must win.
         check(c, dtype, format, rounded(DType::i32, random_values(numel(c.x), -2, 3, 10)));
-        // All far below zero: padding must not win.
+        // All are far below zero: padding must not win.
         check(c, dtype, format, values_for(dtype, numel(c.x), -9, -8, 11));
       }
     }
@@ -93,34 +89,32 @@ TEST_P(Pooling, ForwardAndBackward) {
 }
 
 TEST_P(Pooling, TheLastNaNWins) {
-  const double nan = std::numeric_limits<double>::quiet_NaN();
   const PoolCase c{{2, 20, 6, 6}, {.kernel = {3, 3}, .stride = {3, 3}}};
   for (const DType dtype : kFloating) {
     for (const MemoryFormat format : {MemoryFormat::nchw, MemoryFormat::nhwc}) {
       std::vector<double> v = values_for(dtype, numel(c.x), -3, 3, 9);
-      for (std::size_t i = 5; i < v.size(); i += 11) v[i] = nan;
+      for (std::size_t i = 5; i < v.size(); i += 11) v[i] = kNaN;
       check(c, dtype, format, v);
     }
   }
 }
 
-// With dilation a window may hold no pixel at all; nothing outside the image is read, and no pixel
-// gets the window's gradient. (PyTorch's value is the same, its index lies outside the image.)
+// With dilation a window may contain no pixel: then nothing outside the image is read, and no pixel
+// gets the window's gradient. (PyTorch's value is the same; its index is outside the image.)
 TEST_P(Pooling, AWindowOfPaddingAlone) {
   const Pool2dParams p{.kernel = {2, 2}, .stride = {1, 1}, .padding = {1, 1}, .dilation = {2, 2}};
   for (const MemoryFormat format : {MemoryFormat::nchw, MemoryFormat::nhwc}) {
     const Shape shape{1, 2, 1, 1};
-    const Buffer x(device(), DType::f32, shape, strides_of(shape, format),
+    const Buffer x(device(), DType::f32, shape, format_strides(shape, format),
                    std::vector<double>{3, 4});
-    Buffer y(device(), DType::f32, shape, strides_of(shape, format));
-    Buffer index(device(), DType::i32, shape, strides_of(shape, format));
+    Buffer y(device(), DType::f32, shape, format_strides(shape, format));
+    Buffer index(device(), DType::i32, shape, format_strides(shape, format));
     kernels().pooling.max_pool2d(stream, p, x.view(), y.view(), index.view());
-    const double inf = std::numeric_limits<double>::infinity();
-    expect_equal(y.values(), {-inf, -inf});
+    expect_equal(y.values(), {-kInf, -kInf});
     expect_equal(index.values(), {-1, -1});
-    const Buffer grad_y(device(), DType::f32, shape, strides_of(shape, format),
+    const Buffer grad_y(device(), DType::f32, shape, format_strides(shape, format),
                         std::vector<double>{5, 6});
-    Buffer grad_x(device(), DType::f32, shape, strides_of(shape, format));
+    Buffer grad_x(device(), DType::f32, shape, format_strides(shape, format));
     kernels().pooling.max_pool2d_backward(stream, p, grad_y.view(), index.view(), grad_x.view());
     expect_equal(grad_x.values(), {0, 0});
   }
@@ -157,7 +151,7 @@ const std::vector<AvgCase>& avg_cases() {
   return all;
 }
 
-/// Averages and the gradient of x.
+/// The averages and the gradient of x.
 std::array<std::vector<double>, 2> averages_by_definition(const AvgCase& c,
                                                           const std::vector<double>& values,
                                                           const std::vector<double>& grads) {
@@ -183,8 +177,8 @@ TEST_P(Pooling, Averages) {
       const auto [want, want_grad] = averages_by_definition(c, values, grads);
       const auto [sizes, grad_sizes] =
           averages_by_definition(c, magnitudes(values), magnitudes(grads));
-      // A vector kernel may add up 16 terms in f32; the rest runs in f64, where a window's terms
-      // are at most 600.
+      // A vector kernel may add up 16 terms in f32; all other code uses f64, where a window has at
+      // most 600 terms.
       const double terms = dtype == DType::f64 ? 600 : 16;
       const auto check = [&](const std::vector<double>& got, const std::vector<double>& expected,
                              const std::vector<double>& size) {
@@ -199,12 +193,12 @@ TEST_P(Pooling, Averages) {
       for (const MemoryFormat format : {MemoryFormat::nchw, MemoryFormat::nhwc}) {
         SCOPED_TRACE(to_string(c.x) + " to " + to_string(c.y) +
                      (format == MemoryFormat::nhwc ? " nhwc " : " nchw ") + to_string(dtype));
-        const Buffer x(device(), dtype, c.x, strides_of(c.x, format), values);
-        Buffer y(device(), dtype, c.y, strides_of(c.y, format));
+        const Buffer x(device(), dtype, c.x, format_strides(c.x, format), values);
+        Buffer y(device(), dtype, c.y, format_strides(c.y, format));
         kernels().pooling.avg_pool2d(stream, c.p, x.view(), y.view());
         check(y.values(), want, sizes);
-        const Buffer grad_y(device(), dtype, c.y, strides_of(c.y, format), grads);
-        Buffer grad_x(device(), dtype, c.x, strides_of(c.x, format));
+        const Buffer grad_y(device(), dtype, c.y, format_strides(c.y, format), grads);
+        Buffer grad_x(device(), dtype, c.x, format_strides(c.x, format));
         kernels().pooling.avg_pool2d_backward(stream, c.p, grad_y.view(), grad_x.view());
         check(grad_x.values(), want_grad, grad_sizes);
       }

@@ -1,8 +1,9 @@
 // Every way to convolve and to multiply on the CPU, on small odd shapes, for teams of 1, 2 and 3:
-// the results are right, and no byte outside of operands, result and workspace is written (Buffer
-// and DeviceBytes look at their guards). Two variables of the environment scale it:
-//   WEFT_CASES  random shapes per test (100)       WEFT_SEED  other shapes (1)
-#include "weft/kernels/cpu/heavy_internal.h"
+// the results must be right, and no byte outside operands, result and workspace may be written
+// (Buffer and DeviceBytes check their guards). Two environment variables change the test:
+//   WEFT_CASES  random shapes per test (100)       WEFT_SEED  the seed (1)
+#include "weft/kernels/cpu/conv/conv.h"
+#include "weft/kernels/cpu/matmul/matmul.h"
 #include "weft/tests/core/draw.h"
 #include "weft/tests/kernels/conv_trial.h"
 #include "weft/tests/kernels/matmul_trial.h"
@@ -22,11 +23,11 @@ using testing::MatmulTrial;
 class RandomShapes : public ::testing::Test {
  protected:
   void TearDown() override {
-    cpu::set_simd_level(cpu::best_simd_level());
+    set_simd_level(best_simd_level());
     RecordProperty("runs", runs_);
   }
 
-  /// run(plan, name) for every candidate that can be built, for each team.
+  /// Calls run(plan, name) for every candidate that can be built, for each team.
   template <class Args, class Run>
   void run_candidates(const Args& args, const Run& run) {
     for (const int team : {1, 2, 3}) {
@@ -42,27 +43,11 @@ class RandomShapes : public ::testing::Test {
   }
 
   void check(const ConvTrial& trial) {
-    const bool whole_sums = trial.dtype != DType::bf16;  // holds whole numbers up to 256
-    double largest = 0;
-    for (const double m : trial.magnitude) largest = std::max(largest, m);
-    const double transforms = testing::kTransformRoundoffs * 0x1p-24 * largest;
+    const bool whole_sums = trial.dtype != DType::bf16;  // exact only up to 256
     run_candidates(trial.args, [&](const cpu::ConvPlan& plan, const std::string& name) {
-      const auto got = trial.run(stream_, cpu_conv2d_kernels(), plan);
-      for (std::size_t i = 0; i < trial.expected.size(); ++i) {
-        const double bound = name == "winograd" ? transforms
-                             : whole_sums
-                                 ? 0
-                                 : testing::sum_bound(trial.dtype, trial.terms[i],
-                                                      trial.magnitude[i], trial.expected[i]);
-        ASSERT_NEAR(got[0][i], trial.expected[i], bound) << "element " << i;
-      }
-      for (std::size_t i = 0; i < trial.bias_expected.size(); ++i) {
-        const double bound =
-            whole_sums ? 0
-                       : testing::sum_bound(trial.dtype, trial.bias_terms[i],
-                                            trial.bias_magnitude[i], trial.bias_expected[i]);
-        ASSERT_NEAR(got[1][i], trial.bias_expected[i], bound) << "bias gradient " << i;
-      }
+      const bool winograd = name == "winograd";
+      trial.expect(trial.run(stream_, cpu::conv_kernels(), plan), whole_sums || winograd,
+                   winograd ? trial.transform_bound() : 0);
     });
   }
 
@@ -73,8 +58,8 @@ class RandomShapes : public ::testing::Test {
                             return testing::whole_values(n, 2, seed + which);
                           });
     const auto nhwc = [](MemoryFormat f) { return f == MemoryFormat::nhwc ? " nhwc" : " nchw"; };
-    SCOPED_TRACE(detail::concat(cpu::ConvProblem(trial.args).text(), ", x", nhwc(xf), ", y",
-                                nhwc(yf), bias ? ", bias" : ""));
+    SCOPED_TRACE(detail::concat(ConvProblem(trial.args).text(), ", x", nhwc(xf), ", y", nhwc(yf),
+                                bias ? ", bias" : ""));
     check(trial);
   }
 
@@ -84,16 +69,10 @@ class RandomShapes : public ::testing::Test {
     MatmulTrial trial(Device(), dtype, c, values(c.batch * c.m * c.k), values(c.batch * c.k * c.n),
                       values(c.batch * c.m * c.n), values(c.n));
     SCOPED_TRACE(::testing::PrintToString(c) + " " + to_string(dtype));
-    // bf16 holds whole numbers up to 256.
+    // bf16 represents integers exactly up to 256.
     const bool exact = dtype != DType::bf16 || c.k < 256;
     run_candidates(trial.args, [&](const cpu::MatmulPlan& plan, const std::string&) {
-      const std::vector<double> got = trial.run(stream_, cpu_matmul_kernels(), plan);
-      for (std::size_t i = 0; i < got.size(); ++i) {
-        const double bound = exact ? 0
-                                   : testing::sum_bound(dtype, double(c.k) + 1, trial.magnitude[i],
-                                                        trial.expected[i]);
-        ASSERT_NEAR(got[i], trial.expected[i], bound) << "element " << i;
-      }
+      trial.expect(trial.run(stream_, cpu::matmul_kernels(), plan), dtype, c.k, exact);
     });
   }
 
@@ -103,8 +82,8 @@ class RandomShapes : public ::testing::Test {
   int runs_ = 0;
 };
 
-/// A shape small enough for the reference; half of them pointwise or what Winograd's algorithm
-/// takes, for which libraries have kernels of their own.
+/// A shape small enough for the reference. Half of the shapes are pointwise or suit Winograd's
+/// algorithm, for which libraries have special kernels.
 ConvCase draw_conv(Draw& draw) {
   const auto channels = [&] {
     return draw.of<std::int64_t>({1, 2, 3, 4, 5, 7, 8, 9, 12, 15, 16, 17, 24, 31, 32, 33, 48, 64});
@@ -166,7 +145,7 @@ TEST_F(RandomShapes, Convolutions) {
     const auto format = [&] { return draw.one_in(3) ? MemoryFormat::nchw : MemoryFormat::nhwc; };
     const MemoryFormat xf = format(), yf = format();
     const bool bias = pass != ConvPass::backward_data && draw.one_in(2);
-    cpu::set_simd_level(cpu::SimdLevel(draw.between(0, int(cpu::best_simd_level()))));
+    set_simd_level(SimdLevel(draw.between(0, int(best_simd_level()))));
     check(c, dtype, pass, xf, yf, bias, draw.seed());
   }
 }
@@ -188,12 +167,12 @@ TEST_F(RandomShapes, Products) {
     c.bias = draw.one_in(2);
     c.accumulate = !c.bias && draw.one_in(3);
     const DType dtype = draw.of({DType::f32, DType::f32, DType::f32, DType::bf16, DType::f64});
-    cpu::set_simd_level(cpu::SimdLevel(draw.between(0, int(cpu::best_simd_level()))));
+    set_simd_level(SimdLevel(draw.between(0, int(best_simd_level()))));
     check(c, dtype, draw.seed());
   }
 }
 
-// What oneDNN was once found to get wrong: see is_sound() of dnnl_conv.cc and dnnl_matmul.cc.
+// Errors of oneDNN found earlier: see is_sound() of conv/dnnl.cc and matmul/dnnl.cc.
 TEST_F(RandomShapes, ConvolutionsOnceWrong) {
   const ConvCase cases[] = {
       {"8x8", 1, 3, 8, 8, 16, 1, 1, {.stride = {2, 2}}},

@@ -1,4 +1,4 @@
-// Random filling: the CPU hands out what the generator draws; everywhere the distributions are
+// Random filling: the CPU returns what the generator draws; on all devices the distributions are
 // right and a seed repeats them.
 #include "weft/core/runtime/rng.h"
 #include "weft/tests/kernels/targets.h"
@@ -23,7 +23,7 @@ class Random : public TargetTest {
     double sum = 0, squares = 0;
     for (const double x : v) sum += x;
     for (const double x : v) squares += (x - sum / n) * (x - sum / n);
-    // Six standard errors; the seeds are fixed, so this does not flicker.
+    // Six standard errors; the seeds are fixed, so the test is repeatable.
     EXPECT_NEAR(sum / n, mean, 6 * std / std::sqrt(n));
     EXPECT_NEAR(std::sqrt(squares / n), std, 6 * std / std::sqrt(n));
   }
@@ -79,7 +79,7 @@ TEST_P(Random, Bernoulli) {
   }
 }
 
-// Two fills one after the other differ, and the generator went on.
+// Two successive fills differ: the generator has advanced.
 TEST_P(Random, TheGeneratorMovesOn) {
   Generator generator(1);
   Buffer a(device(), DType::f32, {100}), b(device(), DType::f32, {100});

@@ -14,8 +14,8 @@ struct Case {
   std::vector<int> dims;  // reduced
 };
 
-// Full, inner, outer, middle and mixed; short and long; widths around those of vectors, strips and
-// of the trick for narrow rows; and enough elements for several chunks.
+// Full, inner, outer, middle and mixed; short and long; widths around those of vectors, of strips
+// and of the special code for narrow rows; and enough elements for several chunks.
 const std::vector<Case>& cases() {
   static const std::vector<Case> all{
       {{}, {}},
@@ -49,6 +49,9 @@ const std::vector<Case>& cases() {
       {{16, 8, 26, 26}, {0, 2, 3}},
       {{300, 300}, {0}},
       {{40, 7, 300}, {1}},
+      {{700, 49}, {1}},         // a mean over small images
+      {{40, 300, 49}, {0, 2}},  // short runs of neighbouring outputs
+      {{3, 5, 200, 70}, {1, 3}},
   };
   return all;
 }
@@ -57,7 +60,7 @@ class Reduce : public TargetTest {
  protected:
   struct Result {
     std::vector<long double> values;
-    std::vector<double> magnitude;  // sum of |x|: what rounding errors are measured by
+    std::vector<double> magnitude;  // sum of |x|: rounding errors are relative to it
     double count = 1;
   };
 
@@ -72,8 +75,7 @@ class Reduce : public TargetTest {
         r.count *= static_cast<double>(x[d]);
       }
     }
-    const double inf = std::numeric_limits<double>::infinity();
-    const double start[] = {0, 0, 1, -inf, inf, 1, 0};
+    const double start[] = {0, 0, 1, -kInf, kInf, 1, 0};
     const auto outputs = static_cast<std::size_t>(numel(y));
     r.values.assign(outputs, start[static_cast<int>(op)]);
     r.magnitude.assign(outputs, 0);
@@ -118,7 +120,7 @@ class Reduce : public TargetTest {
     for (const int d : dims) out[d] = 1;
     const bool extreme = op == ReduceOp::max || op == ReduceOp::min;
     if (extreme && (numel(shape) == 0) != (numel(out) == 0)) return;  // never reaches a kernel
-    // Products stay near 1; all and any see mostly ones and mostly zeros.
+    // Products stay near 1; all and any get mostly ones and mostly zeros.
     std::vector<double> v = op == ReduceOp::prod && is_floating(dtype)
                                 ? values_for(dtype, numel(shape), 0.97, 1.03, 11)
                                 : values_for(dtype, numel(shape), -3, 3, 11);
@@ -141,9 +143,9 @@ class Reduce : public TargetTest {
       const auto expected = static_cast<double>(want.values[i]);
       double bound = 0;
       if (is_floating(dtype) && !extreme && y.dtype() != DType::boolean) {
-        // Pairwise or better: at most 20 + log2(n) additions per term, each within u of the sum of
-        // magnitudes, then one rounding to y. Products round once per factor, in f64 here or f32
-        // on another device.
+        // Pairwise or better: at most 20 + log2(n) additions per term, each with an error of u
+        // times the sum of magnitudes, then one rounding to y. Products round once per factor, in
+        // f64 here or in f32 on another device.
         const double u = compute_roundoff(dtype);
         const double depth = op == ReduceOp::prod ? want.count : 20 + std::log2(want.count + 1);
         const double size = op == ReduceOp::prod ? std::abs(expected) : want.magnitude[i];
@@ -209,7 +211,8 @@ TEST_P(Reduce, StridedOutput) {
   expect_equal(run(ReduceOp::sum, x, y), std::vector<double>(24, 5));
 }
 
-// Sums build up in f64: halves of opposite sign leave the range of f32 long before they meet.
+// Sums are computed in f64: halves of opposite sign exceed the range of f32 long before they are
+// added.
 TEST_P(Reduce, SumsMayLeaveTheRangeOfF32OnTheWay) {
   const std::vector<Case> ways{
       {{2}, {0}},      {{70}, {0}},      {{1000}, {0}},      {{70001}, {0}},   {{40, 1}, {0}},
@@ -237,21 +240,18 @@ TEST_P(Reduce, SumsMayLeaveTheRangeOfF32OnTheWay) {
       const std::vector<double> mean(outputs, 0x1p120 / static_cast<double>(n));
       EXPECT_EQ(run(ReduceOp::mean, x, y), rounded(dtype, mean));
       const Buffer same(device(), dtype, way.x, endless);
-      const double inf = std::numeric_limits<double>::infinity();
-      EXPECT_EQ(run(ReduceOp::sum, same, y), std::vector<double>(outputs, inf));
+      EXPECT_EQ(run(ReduceOp::sum, same, y), std::vector<double>(outputs, kInf));
       EXPECT_EQ(run(ReduceOp::mean, same, y), std::vector<double>(outputs, 0x1p127));
     }
   }
 }
 
 TEST_P(Reduce, ExtremesPassNaNOnAndKnowInfinity) {
-  const double nan = std::numeric_limits<double>::quiet_NaN();
-  const double inf = std::numeric_limits<double>::infinity();
   for (const DType dtype : kFloating) {
     for (const std::int64_t n : {3, 64, 130, 1000}) {
       for (std::int64_t at = 0; at < n; at += 31) {
         std::vector<double> v = values_for(dtype, n, -3, 3, 5);
-        v[static_cast<std::size_t>(at)] = nan;
+        v[static_cast<std::size_t>(at)] = kNaN;
         for (const bool inner : {true, false}) {
           std::vector<double> columns;  // two: the second has no NaN
           for (std::int64_t i = 0; i < n; ++i) {
@@ -270,10 +270,10 @@ TEST_P(Reduce, ExtremesPassNaNOnAndKnowInfinity) {
         }
       }
     }
-    const Buffer low(device(), dtype, {70}, std::vector<double>(70, -inf));
+    const Buffer low(device(), dtype, {70}, std::vector<double>(70, -kInf));
     Buffer y(device(), dtype, {1});
-    EXPECT_EQ(run(ReduceOp::max, low, y)[0], -inf);
-    EXPECT_EQ(run(ReduceOp::min, low, y)[0], -inf);
+    EXPECT_EQ(run(ReduceOp::max, low, y)[0], -kInf);
+    EXPECT_EQ(run(ReduceOp::min, low, y)[0], -kInf);
   }
 }
 
@@ -282,14 +282,13 @@ TEST_P(Reduce, NothingGivesTheNeutralElement) {
   Buffer y(device(), DType::f32, {1, 3});
   expect_equal(run(ReduceOp::sum, x, y), {0, 0, 0});
   expect_equal(run(ReduceOp::prod, x, y), {1, 1, 1});
-  const double nan = std::numeric_limits<double>::quiet_NaN();
-  expect_equal(run(ReduceOp::mean, x, y), {nan, nan, nan});
+  expect_equal(run(ReduceOp::mean, x, y), {kNaN, kNaN, kNaN});
   Buffer flags(device(), DType::boolean, {1, 3});
   expect_equal(run(ReduceOp::all, x, flags), {1, 1, 1});
   expect_equal(run(ReduceOp::any, x, flags), {0, 0, 0});
 }
 
-// Against long double, around a mean that leaves f32 no digits for the squares.
+// Against long double, with a mean so large that the squares have no digits left in f32.
 TEST_P(Reduce, MomentsKeepTheirDigits) {
   const auto check = [&](DType dtype, const Shape& shape, const Strides& strides,
                          const std::vector<int>& dims, double offset) {
@@ -330,9 +329,9 @@ TEST_P(Reduce, MomentsKeepTheirDigits) {
     const std::vector<double> means = mean.values();
     const std::vector<double> uncentred = run_moments({}, to_squares);
     for (std::size_t o = 0; o < outputs; ++o) {
-      // A difference from the shift, which is one of the values, is at most 6 (and the roundings
-      // of x by which it can be more in bf16), or all of x without one; so are the squares. Each of
-      // the n terms costs a few roundings of f64, and subtracting n (mean - shift)^2 as many.
+      // A difference from the shift, which is one of the values, is at most 6 (in bf16 plus the
+      // roundings of x), or all of x without a shift; the squares correspond. Each of the n terms
+      // has a few f64 roundings, and subtracting n (mean - shift)^2 as many.
       const double n = sums.count, u = 0x1p-53, spread = 6 + 2 * largest[o] * unit_roundoff(dtype);
       ASSERT_NEAR(means[o], static_cast<double>(sums.values[o]) / n,
                   (4 + n) * u * spread + 2 * u * largest[o]);
@@ -378,7 +377,7 @@ TEST_P(Reduce, ScaledDeviationRoundsOnce) {
       for (std::size_t i = 0; i < 150; ++i) {
         want.push_back((values[i] - (centred ? c[i / 50] : 0)) * f[i % 50]);
       }
-      // As stored; the product of f64 itself may round by its last bit on another device.
+      // As stored; the f64 product may differ in its last bit on another device.
       expect_close(y.values(), want,
                    [&](double w) { return (1.01 * unit_roundoff(dtype) + 0x1p-52) * std::abs(w); });
     }
@@ -406,13 +405,14 @@ TEST_P(Reduce, MeanOfIntegersIsUnsupported) {
   }
 }
 
-// The partition into chunks depends on the shapes alone on the CPU.
+// On the CPU the division into chunks depends only on the shapes.
 TEST(ReduceTeams, EveryTeamSizeGivesTheSameBits) {
   const Device device("cpu");
   const KernelTable& kernels = backend(device).kernels;
   const Stream stream = backend(device).runtime->default_stream(0);
   for (const Case& c : {Case{{200001}, {0}}, Case{{9000, 8}, {0}}, Case{{16, 8, 40, 40}, {0, 2, 3}},
-                        Case{{500, 300}, {0}}, Case{{500, 300}, {1}}}) {
+                        Case{{500, 300}, {0}}, Case{{500, 300}, {1}}, Case{{700, 49}, {1}},
+                        Case{{40, 300, 49}, {0, 2}}}) {
     const Buffer x(device, DType::f32, c.x, random_values(numel(c.x), -3, 3));
     Shape out = c.x;
     for (const int d : c.dims) out[d] = 1;
@@ -456,23 +456,15 @@ TEST_P(ArgReduce, FirstExtremeAlongEachDimension) {
       const Shape shape{6, 7, 20};
       Buffer x(device(), dtype, shape, strides);
       x.set(values_for(dtype, numel(shape), -5, 5, 3));
-      const std::vector<double> v = x.values();
-      const Strides dense = contiguous_strides(shape);
       for (int dim = 0; dim < 3; ++dim) {
         for (const ArgReduceOp op : {ArgReduceOp::argmax, ArgReduceOp::argmin}) {
           SCOPED_TRACE(std::string(to_string(dtype)) + " dim " + std::to_string(dim));
-          std::vector<double> want;
-          for (std::int64_t start = 0; start < numel(shape); ++start) {
-            if (start / dense[dim] % shape[dim] != 0) continue;
-            std::int64_t best = 0;
-            for (std::int64_t i = 1; i < shape[dim]; ++i) {
-              const double a = v[static_cast<std::size_t>(start + i * dense[dim])];
-              const double b = v[static_cast<std::size_t>(start + best * dense[dim])];
-              if (op == ArgReduceOp::argmax ? a > b : a < b) best = i;
-            }
-            want.push_back(static_cast<double>(best));
-          }
-          expect_equal(run(op, x, dim), want);
+          Shape out = shape;
+          out[dim] = 1;
+          const Buffer dense(Device(), dtype, shape, x.values()), want(Device(), DType::i64, out);
+          reference_kernels().reduce.arg_reduce(current_stream(Device()), op, dense.view(), dim,
+                                                want.view());
+          expect_equal(run(op, x, dim), want.values());
         }
       }
     }
@@ -480,11 +472,37 @@ TEST_P(ArgReduce, FirstExtremeAlongEachDimension) {
 }
 
 TEST_P(ArgReduce, NaNIsTheExtreme) {
-  const double nan = std::numeric_limits<double>::quiet_NaN();
   const Buffer x(device(), DType::f32, {3, 4},
-                 std::vector<double>{1, nan, 9, nan, nan, 1, 2, 3, 1, 2, 2, nan});
+                 std::vector<double>{1, kNaN, 9, kNaN, kNaN, 1, 2, 3, 1, 2, 2, kNaN});
   expect_equal(run(ArgReduceOp::argmax, x, 1), {1, 0, 3});
   expect_equal(run(ArgReduceOp::argmin, x, 1), {1, 0, 3});
+}
+
+// Blocks have 4096 elements of a row, or 1024 rows; strips have 256 columns.
+TEST_P(ArgReduce, TheFirstOfEqualsAndNaNInAnyBlock) {
+  for (const DType dtype : kFloating) {
+    for (const Shape& shape : {Shape{3, 9000}, Shape{2500, 300}}) {
+      std::vector<double> v(static_cast<std::size_t>(numel(shape)), 1);
+      const auto at = [&](std::int64_t i, std::int64_t j) -> double& {
+        return v[static_cast<std::size_t>(i * shape[1] + j)];
+      };
+      for (std::int64_t j = 0; j < shape[1]; j += 2) at(shape[0] - 1 - j % 2, j) = 2;
+      for (const std::int64_t i : {0, 1}) at(i, 8191 % shape[1]) = at(i, shape[1] - 1) = 2;
+      at(shape[0] / 2, shape[1] - 3) = at(shape[0] - 1, 7) = kNaN;
+      const Buffer x(device(), dtype, shape, v);
+      for (const int dim : {0, 1}) {
+        for (const ArgReduceOp op : {ArgReduceOp::argmax, ArgReduceOp::argmin}) {
+          SCOPED_TRACE(to_string(shape) + " " + to_string(dtype) + " dim " + std::to_string(dim));
+          Shape out = shape;
+          out[dim] = 1;
+          const Buffer dense(Device(), dtype, shape, v), want(Device(), DType::i64, out);
+          reference_kernels().reduce.arg_reduce(current_stream(Device()), op, dense.view(), dim,
+                                                want.view());
+          expect_equal(run(op, x, dim), want.values());
+        }
+      }
+    }
+  }
 }
 
 TEST_P(ArgReduce, ScalarsAndLongRows) {

@@ -1,4 +1,4 @@
-// WEFT_SIMD reaches the tables of kernels and oneDNN.
+// WEFT_SIMD affects the tables of kernels and oneDNN.
 #include "weft/core/base/simd_level.h"
 
 #include <gtest/gtest.h>
@@ -6,19 +6,18 @@
 #include <cstdlib>
 #include <string>
 
-#include "weft/kernels/cpu/heavy.h"
-#include "weft/kernels/cpu/heavy_internal.h"
-#include "weft/kernels/cpu/simd.h"
-#include "weft/kernels/cpu/simd_heavy.h"
-#include "weft/kernels/cpu/simd_winograd.h"
+#include "weft/kernels/cpu/dnnl/library.h"
+#include "weft/kernels/cpu/loops/reduce.h"
+#include "weft/kernels/cpu/loops/tiles.h"
+#include "weft/kernels/cpu/loops/winograd.h"
 
 namespace weft::cpu {
 namespace {
 
-// The instruction sets of oneDNN as bits, from dnnl_types.h: each has those of the narrower ones.
+// oneDNN's instruction sets as bits, from dnnl_types.h: each includes the narrower ones.
 constexpr int kSse41 = 0x1, kAvx2 = 0x7;
 
-/// True where oneDNN uses nothing beyond `allowed`, or is not there at all.
+/// True if oneDNN uses nothing beyond `allowed`, or is not used at all.
 bool dnnl_keeps_to(int allowed) {
   const std::string name = dnnl_name();
   const auto at = name.rfind(' ');
@@ -26,19 +25,15 @@ bool dnnl_keeps_to(int allowed) {
   return (std::stoi(name.substr(at + 1)) & ~allowed) == 0;
 }
 
-// The variable is read once per process, so each case is a process of its own; 0: as it should be.
+// The variable is read once per process, so each case needs its own process, which exits with 0 on
+// success.
 void exit_at_level(SimdLevel level) {
   setenv("WEFT_SIMD", to_string(level).data(), 1);
   const bool avx2_here = level == SimdLevel::avx2 && best_simd_level() == level;
   const int allowed = level == SimdLevel::baseline ? kSse41 : kAvx2;
-  if (simd().f32.reduce.sum.run !=
-      (avx2_here ? avx2::reduce_functions : baseline::reduce_functions).f32.reduce.sum.run) {
-    std::exit(1);
-  }
-  if (&heavy_simd() != &(avx2_here ? avx2::heavy_functions : baseline::heavy_functions)) {
-    std::exit(2);
-  }
-  if (&winograd_simd() != &(avx2_here ? avx2::winograd_functions : baseline::winograd_functions)) {
+  if (&reduce_loops() != &(avx2_here ? avx2::reduce_loops : baseline::reduce_loops)) std::exit(1);
+  if (&tile_loops() != &(avx2_here ? avx2::tile_loops : baseline::tile_loops)) std::exit(2);
+  if (&winograd_loops() != &(avx2_here ? avx2::winograd_loops : baseline::winograd_loops)) {
     std::exit(3);
   }
   std::exit(dnnl_keeps_to(allowed) ? 0 : 4);

@@ -1,6 +1,6 @@
-// No code compiled for more than the baseline runs before the processor was asked, as far as the
-// objects can tell: what is compiled for AVX is reached through tables alone, and nothing else is
-// compiled for it.
+// No code compiled for more than the baseline runs before the processor has been checked. As far as
+// the objects show: code compiled for AVX is reached only through tables, and no other object
+// contains AVX.
 #include <gtest/gtest.h>
 
 #include <cstdio>
@@ -11,7 +11,7 @@
 
 namespace {
 
-/// Calls f with each line of what the command prints.
+/// Calls f with each line of the command's output.
 template <class F>
 void for_each_line(const std::string& command, F&& f) {
   FILE* pipe = popen(command.c_str(), "r");
@@ -51,8 +51,9 @@ class SimdSymbols : public ::testing::Test {
   }
 };
 
-// An inline function that was not inlined there could become everybody's copy, and an older
-// processor's last one. Letters of weak definitions: W and V, u for the unique ones of templates.
+// An inline function that was not inlined there could become the only copy of the program, and
+// crash on an older processor. Letters of weak definitions: W and V, and u for the unique ones of
+// templates.
 TEST_F(SimdSymbols, WiderObjectsDefineNothingWeak) {
   const auto files = archives(true);
   EXPECT_EQ(files.size(), 4u);
@@ -61,14 +62,13 @@ TEST_F(SimdSymbols, WiderObjectsDefineNothingWeak) {
   }
 }
 
-// Whoever calls one has chosen before, or it crashes.
+// A caller must have checked the processor before, or it crashes.
 TEST_F(SimdSymbols, WiderObjectsExportDataOnly) {
   for (const std::string& file : archives(true)) {
     EXPECT_EQ(output("nm -C --defined-only --extern-only " + file + " | grep -E ' [Ti] ' || true"),
               "")
         << file;
-    EXPECT_NE(output("nm -C --defined-only --extern-only " + file + " | grep _functions || true"),
-              "")
+    EXPECT_NE(output("nm -C --defined-only --extern-only " + file + " | grep _loops || true"), "")
         << file;
   }
 }
@@ -81,8 +81,7 @@ TEST_F(SimdSymbols, WiderObjectsRunNothingAtStart) {
   }
 }
 
-/// The functions that hold an instruction of AVX, which all begin with v or have a register no
-/// other has.
+/// The functions with an AVX instruction: these begin with v or use a register that no other has.
 std::set<std::string> wide_functions(const std::string& file) {
   std::set<std::string> found;
   std::string function;
@@ -104,7 +103,7 @@ std::set<std::string> wide_functions(const std::string& file) {
   return found;
 }
 
-// Functions of another instruction set say so in their names; those who call them ask first.
+// Functions of another instruction set have it in their names; their callers check first.
 TEST_F(SimdSymbols, OtherObjectsHoldNoWideInstruction) {
   const auto files = archives(false);
   EXPECT_GE(files.size(), 10u);

@@ -1,4 +1,5 @@
-// Softmax and its logarithm, forward and backward, against their definitions in f64.
+// Softmax and its logarithm, forward and backward, against their definitions in f64. tests/nn holds
+// both against PyTorch.
 #include "weft/tests/kernels/targets.h"
 
 namespace weft::testing {
@@ -12,48 +13,42 @@ class Softmax : public TargetTest {
     const bool log = op == SoftmaxOp::log_softmax;
     const std::vector<double> x = values_for(dtype, rows * n, -8, 8, 3);
     const std::vector<double> g = values_for(dtype, rows * n, -2, 2, 4);
-    std::vector<double> want;
-    for (std::int64_t r = 0; r < rows; ++r) {
-      const auto row = x.begin() + r * n;
-      const double largest = *std::max_element(row, row + n);
-      double sum = 0;
-      for (std::int64_t c = 0; c < n; ++c) sum += std::exp(row[c] - largest);
-      for (std::int64_t c = 0; c < n; ++c) {
-        want.push_back(log ? row[c] - largest - std::log(sum) : std::exp(row[c] - largest) / sum);
-      }
-    }
+    const SoftmaxKernels& defined = reference_kernels().softmax;
+    const Stream host = current_stream(Device());
+    const Buffer wide(Device(), DType::f64, {rows, n}, x), want(Device(), DType::f64, {rows, n}),
+        want_grad(Device(), DType::f64, {rows, n}), wide_grad_y(Device(), DType::f64, {rows, n}, g);
+    defined.forward(host, op, wide.view(), want.view());
     const Buffer in(device(), dtype, {rows, n}, x), grad_y(device(), dtype, {rows, n}, g);
     Buffer y(device(), dtype, {rows, n}), grad_x(device(), dtype, {rows, n});
     kernels().softmax.forward(stream, op, in.view(), y.view());
     // |x| < 8, so x - max loses up to 16 u, which is a relative error of its exponential; exp, log
-    // and the last product or difference add a few. What is stored rounds once more.
+    // and the last product or difference add a few u. Stored values are rounded once more.
     const double u = compute_roundoff(dtype), stored = unit_roundoff(dtype);
-    expect_close(y.values(), want, [&](double v) {
+    expect_close(y.values(), want.values(), [&](double v) {
       return 64 * u * (log ? 1 : std::abs(v)) + 1.01 * stored * std::abs(v);
     });
 
-    // From the y that is stored, as the kernel does. A row's sum is off by 2 u of its terms'
-    // absolute sum, which is at most 2 n (log) or 2; the rest by a few u of each term.
+    // From the stored y, like the kernel. A row's sum has an error of 2 u of its terms' absolute
+    // sum, which is at most 2 n (log) or 2; the rest adds a few u of each term.
     kernels().softmax.backward(stream, op, grad_y.view(), y.view(), grad_x.view());
     const std::vector<double> kept = y.values();
-    std::vector<double> want_grad, bound;
+    const Buffer wide_y(Device(), DType::f64, {rows, n}, kept);
+    defined.backward(host, op, wide_grad_y.view(), wide_y.view(), want_grad.view());
+    std::vector<double> bound;
     for (std::int64_t r = 0; r < rows; ++r) {
-      double sum = 0, size = 0;
-      for (std::int64_t c = r * n; c < (r + 1) * n; ++c) {
-        sum += log ? g[c] : g[c] * kept[c];
+      double size = 0;
+      for (std::int64_t c = r * n; c < (r + 1) * n; ++c)
         size += std::abs(log ? g[c] : g[c] * kept[c]);
-      }
       for (std::int64_t c = r * n; c < (r + 1) * n; ++c) {
         const double p = log ? std::exp(kept[c]) : kept[c];
-        want_grad.push_back(log ? g[c] - p * sum : p * (g[c] - sum));
-        // exp's argument is at most 30 in size: a relative error of 2 u, and the products'.
+        // exp's argument is at most 30: a relative error of 2 u, plus that of the products.
         bound.push_back(8 * u * (std::abs(g[c]) * (log ? 1 : p) + p * size));
       }
     }
-    const std::vector<double> got = grad_x.values();
+    const std::vector<double> got = grad_x.values(), grads = want_grad.values();
     for (std::size_t i = 0; i < got.size(); ++i) {
-      ASSERT_LE(std::abs(got[i] - want_grad[i]), bound[i] + 1.01 * stored * std::abs(want_grad[i]))
-          << "gradient " << i << ": got " << got[i] << ", want " << want_grad[i];
+      ASSERT_LE(std::abs(got[i] - grads[i]), bound[i] + 1.01 * stored * std::abs(grads[i]))
+          << "gradient " << i << ": got " << got[i] << ", want " << grads[i];
     }
   }
 };
@@ -78,16 +73,15 @@ TEST_P(Softmax, ForwardAndBackward) {
 }
 
 TEST_P(Softmax, HugeValuesAndNaN) {
-  const double nan = std::numeric_limits<double>::quiet_NaN();
   for (const DType dtype : {DType::f32, DType::f64}) {
-    const Buffer x(device(), dtype, {3, 2}, std::vector<double>{1e30, -1e30, 3, 3, 1, nan});
+    const Buffer x(device(), dtype, {3, 2}, std::vector<double>{1e30, -1e30, 3, 3, 1, kNaN});
     Buffer y(device(), dtype, {3, 2});
     kernels().softmax.forward(stream, SoftmaxOp::softmax, x.view(), y.view());
-    expect_equal(y.values(), {1, 0, 0.5, 0.5, nan, nan});
+    expect_equal(y.values(), {1, 0, 0.5, 0.5, kNaN, kNaN});
     kernels().softmax.forward(stream, SoftmaxOp::log_softmax, x.view(), y.view());
     const double half = y.values()[2];
     EXPECT_NEAR(half, -std::log(2), 1e-7);
-    expect_equal(y.values(), {0, rounded(dtype, -2e30), half, half, nan, nan});
+    expect_equal(y.values(), {0, rounded(dtype, -2e30), half, half, kNaN, kNaN});
   }
 }
 

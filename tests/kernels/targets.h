@@ -1,5 +1,5 @@
-// Kernel tests run on every target: the definitions, each instruction set the CPU backend has loops
-// for, and CUDA. With three threads, whatever the machine has, so that teams split ranges at odd
+// Kernel tests run on every target: the definitions, each instruction set for which the CPU backend
+// has loops, and CUDA. They use three threads on every machine, so that teams divide ranges at odd
 // places.
 #pragma once
 
@@ -10,15 +10,15 @@
 #include <string>
 #include <vector>
 
+#include "weft/core/base/simd_level.h"
 #include "weft/core/runtime/thread_state.h"
-#include "weft/kernels/cpu/simd.h"
 #include "weft/tests/kernels/device_buffers.h"
 
 namespace weft::testing {
 
 struct Target {
   DeviceType device = DeviceType::cpu;
-  cpu::SimdLevel level = cpu::SimdLevel::baseline;
+  SimdLevel level = SimdLevel::baseline;
   bool reference = false;
 };
 
@@ -26,8 +26,8 @@ inline std::string to_string(const Target& t) {
   if (t.device == DeviceType::cuda) return "cuda";
   if (t.reference) return "reference";
   switch (t.level) {
-    case cpu::SimdLevel::baseline: return "cpu_baseline";
-    case cpu::SimdLevel::avx2: return "cpu_avx2";
+    case SimdLevel::baseline: return "cpu_baseline";
+    case SimdLevel::avx2: return "cpu_avx2";
     default: return "cpu_avx512";
   }
 }
@@ -38,14 +38,14 @@ class TargetTest : public ::testing::TestWithParam<Target> {
   void SetUp() override {
     if (device_count(GetParam().device) == 0) GTEST_SKIP() << "no " << device() << " here";
     if (GetParam().device == DeviceType::cpu) {
-      if (GetParam().level > cpu::best_simd_level()) {
+      if (GetParam().level > best_simd_level()) {
         GTEST_SKIP() << "this processor lacks " << to_string(GetParam());
       }
-      cpu::set_simd_level(GetParam().level);
+      set_simd_level(GetParam().level);
     }
     stream = backend(device()).runtime->default_stream(0);
   }
-  void TearDown() override { cpu::set_simd_level(cpu::best_simd_level()); }
+  void TearDown() override { set_simd_level(best_simd_level()); }
 
   Device device() const { return Device(GetParam().device, 0); }
   const KernelTable& kernels() const {
@@ -60,15 +60,15 @@ class TargetTest : public ::testing::TestWithParam<Target> {
   Scoped<int> threads_{&ThreadState::num_threads, 3};
 };
 
-#define WEFT_ON_EVERY_TARGET(Suite)                                                           \
-  INSTANTIATE_TEST_SUITE_P(                                                                   \
-      Targets, Suite,                                                                         \
-      ::testing::Values(                                                                      \
-          ::weft::testing::Target{.reference = true},                                         \
-          ::weft::testing::Target{::weft::DeviceType::cpu, ::weft::cpu::SimdLevel::baseline}, \
-          ::weft::testing::Target{::weft::DeviceType::cpu, ::weft::cpu::SimdLevel::avx2},     \
-          ::weft::testing::Target{::weft::DeviceType::cpu, ::weft::cpu::SimdLevel::avx512},   \
-          ::weft::testing::Target{::weft::DeviceType::cuda}),                                 \
+#define WEFT_ON_EVERY_TARGET(Suite)                                                      \
+  INSTANTIATE_TEST_SUITE_P(                                                              \
+      Targets, Suite,                                                                    \
+      ::testing::Values(                                                                 \
+          ::weft::testing::Target{.reference = true},                                    \
+          ::weft::testing::Target{::weft::DeviceType::cpu, ::weft::SimdLevel::baseline}, \
+          ::weft::testing::Target{::weft::DeviceType::cpu, ::weft::SimdLevel::avx2},     \
+          ::weft::testing::Target{::weft::DeviceType::cpu, ::weft::SimdLevel::avx512},   \
+          ::weft::testing::Target{::weft::DeviceType::cuda}),                            \
       [](const auto& info) { return ::weft::testing::to_string(info.param); })
 
 inline constexpr DType kFloating[] = {DType::f32, DType::f64, DType::bf16};
@@ -76,12 +76,12 @@ inline constexpr DType kIntegers[] = {DType::i64, DType::i32, DType::u8, DType::
 inline constexpr DType kAllDTypes[] = {DType::f32, DType::f64, DType::bf16,   DType::i64,
                                        DType::i32, DType::u8,  DType::boolean};
 
-/// The type a dtype's values are computed in rounds by this much; 0 for integers.
+/// The rounding error of the type in which a dtype's values are computed; 0 for integers.
 inline double compute_roundoff(DType dtype) {
   return dtype == DType::f64 ? 0x1p-53 : is_floating(dtype) ? 0x1p-24 : 0;
 }
 
-/// Where a dtype's values lie for the tests: small, and integers that every type holds.
+/// Values for the tests: small, and integers that every type represents exactly.
 inline std::vector<double> values_for(DType dtype, std::int64_t n, double low, double high,
                                       std::uint64_t seed) {
   if (dtype == DType::u8) low = 0;
@@ -93,8 +93,8 @@ inline std::vector<double> values_for(DType dtype, std::int64_t n, double low, d
   return rounded(dtype, std::move(v));
 }
 
-/// Checks got against want element by element; `bound(want)` is the allowed difference. NaN equals
-/// NaN, infinities must match.
+/// Compares got with want element by element; `bound(want)` is the allowed difference. NaN equals
+/// NaN, infinities must be equal.
 template <class Bound>
 void expect_close(const std::vector<double>& got, const std::vector<double>& want, Bound&& bound) {
   ASSERT_EQ(got.size(), want.size());
@@ -119,8 +119,8 @@ struct Layout {
   Strides strides[4];
 };
 
-/// Every way operands may lie: empty, scalar, odd lengths, dense in any order, with holes,
-/// transposed against each other, broadcast, and longer than what one thread takes.
+/// All kinds of layouts of operands: empty, scalar, odd lengths, dense in any order, with gaps,
+/// transposed against each other, broadcast, and longer than one thread's part.
 inline const std::vector<Layout>& layouts() {
   const auto all = [](const char* name, Shape shape, Strides s) {
     return Layout{name, shape, {s, s, s, s}};
@@ -167,6 +167,8 @@ inline const std::vector<Layout>& layouts() {
       {"large transposed", {131, 257}, {{257, 1}, {1, 131}, {257, 1}, {1, 131}}},
       {"large broadcast", {110, 311}, {{311, 1}, {311, 1}, {0, 1}, {1, 0}}},
       {"large with holes", {110, 311}, {{700, 2}, {311, 1}, {311, 1}, {311, 1}}},
+      {"column first", {7, 700}, {{700, 1}, {1, 0}, {700, 1}, {1, 0}}},
+      {"column second", {7, 700}, {{900, 1}, {0, 1}, {1, 0}, {700, 1}}},
   };
   return all_layouts;
 }

@@ -1,5 +1,6 @@
-// A rank of a training run fails, in each way and phase: the others end by errors that name it, and
-// nothing is left. WEFT_FAULT_REPEATS: so often, for all backends, with a table of the results.
+// A rank of a training run fails, in each way and phase: the others must end with errors that name
+// it, and nothing may be left. WEFT_FAULT_REPEATS=N: runs everything N times, for all backends, and
+// prints a table of the results.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/socket.h>
@@ -27,7 +28,7 @@ using comm::testing::missing_backend;
 using testing::becomes_true;
 using testing::Weftrun;
 
-constexpr const char* kTimeout = "10";  // seconds: what ranks need to start on a loaded machine
+constexpr const char* kTimeout = "10";  // in seconds: ranks may start slowly on a loaded machine
 const std::vector<std::string> kKinds = {"kill", "raise", "exit", "stop"};
 const std::vector<std::string> kPhases = {"rendezvous", "connect", "forward", "allreduce", "save"};
 const std::vector<std::string> kBackends = {"shm", "gloo", "ring"};
@@ -38,7 +39,7 @@ int repeats() {
 }
 bool soak() { return std::getenv("WEFT_FAULT_REPEATS") != nullptr; }
 
-/// What is shown of a soak: by fault and backend.
+/// The table of a soak: by fault and backend.
 class Table {
  public:
   void add(const std::string& fault, const std::string& backend, bool passed, double seconds) {
@@ -68,14 +69,14 @@ Table& table() {
   return table;
 }
 
-/// mlp_ddp on a few images, as ranks of a weftrun.
+/// mlp_ddp on a few images, as ranks of one weftrun.
 class Training {
  public:
   struct Given {
     int ranks = 2;
     std::string backend = "ring";
     std::string options = "--epochs 3";
-    /// Of the shell, before the rank starts; $RANK is known.
+    /// Shell commands before the rank starts; $RANK is set.
     std::string before = "";
     std::vector<std::string> variables = {};
     std::vector<std::string> launcher = {};
@@ -98,7 +99,7 @@ class Training {
   Weftrun& run() const { return *run_; }
   const std::string& backend() const { return backend_; }
 
-  /// To the process of a rank, when it trains: its first checkpoint is there.
+  /// Sends a signal to the process of a rank that trains: its first checkpoint exists.
   void signal_rank(int rank, int signal) const {
     EXPECT_TRUE(becomes_true([&] { return run_->has_file("out/checkpoint.safetensors"); }));
     const std::string name = std::string("\0RANK=", 6) + std::to_string(rank) + '\0';
@@ -113,8 +114,9 @@ class Training {
     ADD_FAILURE() << "rank " << rank << " does not run; " << run_->err();
   }
 
-  /// Waits for the end. What is wrong with it, in lines: every rank but `failed` must have ended by
-  /// itself, by an error of one of `codes` in whose text the regular expression `text` is found.
+  /// Waits for the end. Returns what is wrong with it, in lines: every rank except `failed` must
+  /// have ended by itself, with an error of one of `codes` whose text matches the regular
+  /// expression `text`.
   std::string faults_of_survivors(int failed, const std::set<std::string>& codes,
                                   const std::string& text) {
     status_ = run_->finish();
@@ -141,7 +143,7 @@ class Training {
   int status() const { return status_; }
   int first_failure() const { return report_.value("first_failure", -1); }
   nlohmann::json rank(int number) const { return report_["ranks"][number]; }
-  /// Of the survivors, from the failure to the end.
+  /// The longest time of a survivor from the failure to its end.
   double slowest() const { return slowest_; }
 
  private:
@@ -154,8 +156,8 @@ class Training {
   double slowest_ = 0;
 };
 
-/// start(0) and so on gives `count` trainings, of which some go on at once, for they mostly wait;
-/// check(i, training) waits for the end.
+/// start(0) and so on make `count` trainings. Some of them run at the same time, because they
+/// mostly wait; check(i, training) waits for the end.
 template <class Start, class Check>
 void in_batches(int count, int at_once, const Start& start, const Check& check) {
   for (int first = 0; first < count; first += at_once) {
@@ -166,7 +168,7 @@ void in_batches(int count, int at_once, const Start& start, const Check& check) 
   }
 }
 
-/// Numbers of ranks and who of them fails, another in each repeat.
+/// The number of ranks and the rank that fails differ from repeat to repeat.
 int ranks_of(int repeat) { return 2 + repeat % 3; }
 int failing_rank_of(int repeat) { return repeat % 2 == 0 ? ranks_of(repeat) - 1 : 0; }
 
@@ -184,13 +186,14 @@ std::unique_ptr<Training> with_fault(const std::string& kind, const std::string&
   return std::make_unique<Training>(given);
 }
 
-/// "rank 1 failed first: killed by signal 9 (SIGKILL) in forward at step 2", the part that is sure,
-/// as a regular expression.
+/// The certain part of "rank 1 failed first: killed by signal 9 (SIGKILL) in forward at step 2", as
+/// a regular expression.
 std::string expected_text(const std::string& kind, const std::string& phase, int rank) {
-  // Nobody knows more of who stands still: "ranks 0, 2 have not come", of whom one has gone again.
-  // And who gave up first is not called the one that failed.
+  // Nothing more is known about a stopped rank: "ranks 0, 2 have not come", where one of them has
+  // left again. And the rank that gave up first is not called the one that failed.
   if (kind == "stop") {
-    // Who connects waits for one rank after the other, perhaps for one that waits itself.
+    // A connecting rank waits for the others one after the other, perhaps for one that waits
+    // itself.
     const std::string named = phase == "connect" ? "[0-9]+" : std::to_string(rank);
     return "^(?!.* failed first: ).*ranks? ([0-9]+, )*" + named + "\\b";
   }
@@ -220,7 +223,7 @@ std::vector<Cell> cells(bool stop) {
     for (const std::string& phase : kPhases) {
       const std::string& one = kBackends[next++ % kBackends.size()];
       for (const std::string& backend : kBackends) {
-        // Each connects in its own way.
+        // Each backend connects in its own way.
         const bool all = soak() || (phase == "connect" && !stop);
         if ((kind == "stop") == stop && (all || backend == one)) {
           list.push_back({kind, phase, backend});
@@ -232,7 +235,7 @@ std::vector<Cell> cells(bool stop) {
   return list;
 }
 
-/// A regular expression for what is shown last.
+/// A regular expression for the box at the end.
 std::string box_of(const Cell& cell, int failed) {
   const std::string rank = "rank " + std::to_string(failed);
   if (cell.kind != "stop") return "[+]-- " + rank + " failed first -";
@@ -296,7 +299,7 @@ TEST(FaultInSave, LeavesTheFileAsItWas) {
                        .launcher = {"--grace", "60"}});
     training.run().finish();
     EXPECT_FALSE(training.run().has_file("out/checkpoint.safetensors")) << kind;
-    // Who is killed cannot remove it, and the next run does.
+    // A killed rank cannot remove the file; the next run does.
     EXPECT_EQ(training.run().has_file("out/checkpoint.safetensors.tmp"), kind != "raise") << kind;
   }
 }
@@ -308,7 +311,7 @@ bool is_stopped(pid_t pid) {
          std::string::npos;
 }
 
-// They come to the run's store and to the ranks while these meet: rank 1 stands still when both
+// Strangers connect to the run's store and to the ranks while these meet: rank 1 stops while both
 // listen. (Not with Gloo, whose ranks end then; see comm/backend/backends.h.)
 TEST(StrangersTest, DoNotDisturbRanksThatMeet) {
   Training training({.backend = "ring",
@@ -322,7 +325,7 @@ TEST(StrangersTest, DoNotDisturbRanksThatMeet) {
     if (found == processes.end()) return false;
     stopped = *found;
     ports = testing::listening_sockets(processes);
-    return ports.size() >= 3;  // weftrun's store, and a rank's each
+    return ports.size() >= 3;  // of weftrun's store, and of each rank
   })) << training.run().err();
   testing::Strangers strangers;
   for (int i = 0; i < 200; ++i) {
@@ -336,7 +339,7 @@ TEST(StrangersTest, DoNotDisturbRanksThatMeet) {
 
 class FromOutside : public ::testing::TestWithParam<std::string> {
  protected:
-  /// `fault`: its row in the table; `start` gives a run in which rank `failed` fails.
+  /// `fault`: its row in the table; `start` returns a run in which rank `failed` fails.
   template <class Start>
   static void repeat(const std::string& fault, const std::string& backend, int failed,
                      const std::set<std::string>& codes, const std::string& text,
@@ -385,7 +388,7 @@ TEST_F(FromOutsideOnce, ARankThatIsStopped) {
 TEST_F(FromOutsideOnce, APortThatIsInUse) {
   const comm::Socket taken = comm::listen_on("127.0.0.1", 0);
   const std::string port = std::to_string(comm::port_of(taken));
-  // Without weftrun's store nobody tells the others, which end at their timeout.
+  // Without weftrun's store nobody tells the others, so they end at their timeout.
   repeat("port in use", "ring", 0, {"Timeout", "PeerFailed", "Comm"}, "rank 0", [&](int i) {
     return std::make_unique<Training>(
         Training::Given{.ranks = ranks_of(i),
@@ -427,7 +430,7 @@ TEST_F(FromOutsideOnce, DifferentNumbersOfBatches) {
 }
 
 TEST_F(FromOutsideOnce, AFullDiskOfTheRankThatSaves) {
-  // No file may have more than 100 KiB, as on a disk that is full.
+  // The size of files is limited to 100 KiB, which acts like a full disk.
   repeat("full disk on rank 0", "ring", 0, {"PeerFailed"},
          R"(rank 0 failed first: \[file\] cannot write)", [](int i) {
            return start({.ranks = ranks_of(i),
@@ -445,7 +448,7 @@ TEST(Restart, GoesOnFromTheLastCheckpointWithTheSameLosses) {
   Training undisturbed({.options = options});
   ASSERT_EQ(undisturbed.run().finish(), 0) << undisturbed.run().err();
   ASSERT_EQ(losses_of(undisturbed).size(), 15u);
-  // Saved is after steps 3, 5 (the end of an epoch), 6, 9 ...
+  // A checkpoint is saved after steps 3, 5 (the end of an epoch), 6, 9 ...
   for (const auto& [fault, resumed_after] :
        {std::pair("kill:rank=1:step=7:phase=forward", 6),
         std::pair("exit:rank=0:step=8:phase=allreduce", 6),
@@ -459,7 +462,7 @@ TEST(Restart, GoesOnFromTheLastCheckpointWithTheSameLosses) {
     const std::string said = resumed_after == 0
                                  ? "not there yet; from the beginning"
                                  : "after " + std::to_string(resumed_after) + " steps";
-    EXPECT_NE(training.run().err().find(said), std::string::npos) << training.run().err();
+    EXPECT_HAS(training.run().err(), said);
   }
 }
 

@@ -1,6 +1,5 @@
-// Two network namespaces as two hosts, with nothing between them but a pair of virtual interfaces:
-// a rank in each, started by a weftrun there or as srun would, that trains with the other one over
-// TCP.
+// Two network namespaces replace two hosts; only a pair of virtual interfaces connects them. In
+// each of them weftrun, or srun's environment, starts a rank, and the two train over TCP.
 #include <fcntl.h>
 #include <sched.h>
 #include <sys/mman.h>
@@ -22,9 +21,9 @@
 namespace weft::launch {
 namespace {
 
-// To be run in a namespace of its own, which gets host 10.77.0.1, and starts host 10.77.0.2. $1 is
-// the command of the first one, $2 that of the second one. With its last process each namespace is
-// gone, and the interfaces in it.
+// Must run in a namespace of its own, which becomes host 10.77.0.1 and starts host 10.77.0.2. $1 is
+// the command for the first one, $2 for the second. Each namespace and its interfaces end with its
+// last process.
 constexpr const char* kTwoHosts = R"sh(
 set -eu
 ip link set lo up
@@ -51,7 +50,7 @@ exit $status
 class Namespaces : public testing::TwoRanksTrain {
  protected:
   void SetUp() override {
-    // ip(8) is not in everybody's PATH.
+    // PATH may lack ip(8).
     ::setenv("PATH", (std::string(::getenv("PATH")) + ":/usr/sbin:/sbin").c_str(), 1);
     ::setenv("WEFT_TEST_RUN", mark_.c_str(), 1);
     testing::write_file(folder.path("hosts"), kTwoHosts);
@@ -65,13 +64,14 @@ class Namespaces : public testing::TwoRanksTrain {
   }
   void TearDown() override {
     EXPECT_TRUE(testing::becomes_true([&] {
-      // Those of this test, which itself began without the variable.
+      // The processes of this test; the test itself was started without the variable.
       return testing::processes_with(mark()).empty();
     })) << "processes are left";
     ::unsetenv("WEFT_TEST_RUN");
   }
 
-  /// The status of mlp_ddp with a rank on each host, told where to listen by `local_addr`.
+  /// Runs mlp_ddp with a rank on each host, whose address is given by `local_addr`; returns the
+  /// status.
   int train(const std::string& out, const std::string& options, bool local_addr = true) const {
     return on_two_hosts([&](const std::string& node, const std::string& address) {
       return "launch/weftrun --nnodes 2 --rdzv-endpoint 10.77.0.1:29400 --token-file " +
@@ -79,8 +79,8 @@ class Namespaces : public testing::TwoRanksTrain {
              (local_addr ? " --local-addr " + address + " " : " ") + program(out) + options;
     });
   }
-  /// The same of the ranks that docs/ddp.md's script for Slurm starts, but that for names of nodes
-  /// it has their addresses.
+  /// The same, with ranks that docs/ddp.md's script for Slurm starts; it has addresses instead of
+  /// names of nodes.
   int train_by_srun(const std::string& out, const std::string& options) const {
     return on_two_hosts([&](const std::string& node, const std::string& address) {
       return "env SLURM_JOB_ID=77 SLURM_STEP_ID=0 SLURM_PROCID=" + node +
@@ -91,7 +91,7 @@ class Namespaces : public testing::TwoRanksTrain {
     });
   }
 
-  /// In the environment of the ranks.
+  /// A variable in the environment of the ranks.
   std::string mark() const { return "WEFT_TEST_RUN=" + mark_; }
 
  private:
@@ -112,7 +112,7 @@ TEST_F(Namespaces, TwoHostsTrainAsOneDoes) {
     if (backend == "gloo" && !gloo) continue;
     ASSERT_EQ(train(backend, " --backend " + backend), 0) << log();
     expect_same(backend, "one_host");
-    // Shared memory is not for ranks of several hosts.
+    // Ranks on several hosts cannot share memory.
     EXPECT_EQ(metrics(backend)["backend"], backend != "auto" ? backend : "ring");
   }
 }
@@ -126,7 +126,8 @@ TEST_F(Namespaces, RanksOfSrunTrainAsThoseOfWeftrunDo) {
   }
 }
 
-/// A process that visits whoever listens on one of the hosts, from before the ranks meet on.
+/// A process that connects to everything that listens on one of the hosts, from before the ranks
+/// meet.
 class Scan {
  public:
   explicit Scan(const std::string& mark) : pid_(::fork()) {
@@ -150,7 +151,7 @@ class Scan {
   int visits() const { return *visits_; }
 
  private:
-  /// That of the first process there, once it has its own network.
+  /// Enters the network of the first process there, once it has its own.
   static bool enter_host(const std::string& mark) {
     const auto name_space = [](const std::string& process, const char* of) {
       return "/proc/" + process + "/ns/" + of;
@@ -173,14 +174,15 @@ class Scan {
     return false;
   }
 
-  // Of both processes.
+  // Shared by both processes.
   std::atomic<int>* const visits_ =
       new (::mmap(nullptr, sizeof(std::atomic<int>), PROT_READ | PROT_WRITE,
                   MAP_SHARED | MAP_ANONYMOUS, -1, 0)) std::atomic<int>(0);
   const pid_t pid_;
 };
 
-// While the ranks meet by auto, which is not shared memory here, and as long as they train.
+// Ranks that meet with "auto", which does not mean shared memory here; the scan lasts as long as
+// they train.
 TEST_F(Namespaces, APortScanDoesNotDisturbTheRanks) {
   train_by_weftrun("one_host");
   const Scan scan(mark());
@@ -191,11 +193,8 @@ TEST_F(Namespaces, APortScanDoesNotDisturbTheRanks) {
 
 TEST_F(Namespaces, WhoListensOnLoopbackIsToldSo) {
   EXPECT_NE(train("out", "", false), 0);
-  EXPECT_NE(log().find("listens on 127.0.0.1, where only its own host reaches it"),
-            std::string::npos)
-      << log();
-  EXPECT_NE(log().find("WEFT_LOCAL_ADDR (an option of weftrun sets it)"), std::string::npos)
-      << log();
+  EXPECT_HAS(log(), "listens on 127.0.0.1, where only its own host reaches it");
+  EXPECT_HAS(log(), "WEFT_LOCAL_ADDR (an option of weftrun sets it)");
 }
 
 }  // namespace

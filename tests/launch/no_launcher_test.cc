@@ -1,5 +1,5 @@
-// Ranks that no launcher has started, so that the store is in rank 0 and nobody sees how a process
-// ends. One of them fails while they connect: the others end by errors that name it.
+// Ranks without a launcher, so the store is in rank 0 and nobody sees how a process ends. One of
+// them fails while they connect: the others must end with errors that name it.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -18,12 +18,12 @@ namespace {
 
 class NoLauncher : public testing::TwoRanksTrain {
  protected:
-  /// mlp_ddp on `ranks` ranks, which have all ended when it returns. `variables`: NAME=value, of
-  /// all of them.
+  /// Runs mlp_ddp on `ranks` ranks, which have all ended when it returns. `variables`: NAME=value,
+  /// for all of them.
   void train(int ranks, const std::string& options, const std::string& variables = "") const {
     const int port = comm::port_of(comm::listen_on("127.0.0.1", 0));
-    // From the fault on a rank has 5 s, but on a loaded machine 30 s from its start on; then it is
-    // killed. Who waits for the group's timeout needs 120 s, so that the two cannot be mistaken.
+    // A rank has 5 s after the fault, but on a loaded machine 30 s from its start; then it is
+    // killed. A rank that waits for the group's timeout needs 120 s, so the two cannot be confused.
     const std::string rank = "RANK=$rank LOCAL_RANK=$rank timeout -s KILL 30 " + program("out") +
                              " " + options + "; echo $? >" + folder.path("status.$rank");
     ASSERT_EQ(run("export WEFT_TEST_RUN=" + mark_ + " WORLD_SIZE=" + std::to_string(ranks) +
@@ -40,7 +40,7 @@ class NoLauncher : public testing::TwoRanksTrain {
     })) << "processes are left";
   }
 
-  /// As a shell says it: 128 and the signal, if one ended it.
+  /// As in a shell: 128 + the signal if a signal ended it.
   int status(int rank) const {
     const std::string text = testing::read_file(folder.path("status." + std::to_string(rank)));
     return text.empty() ? -1 : std::stoi(text);
@@ -48,8 +48,8 @@ class NoLauncher : public testing::TwoRanksTrain {
   std::string log(int rank) const {
     return testing::read_file(folder.path("log." + std::to_string(rank)));
   }
-  /// The line in which it says why it ends. Who has lost the store blames that, and not the rank
-  /// that it asked the store for.
+  /// The line in which it reports why it ends. A rank that has lost the store blames the store, and
+  /// not the rank about which it asked.
   std::string error(int rank) const {
     std::istringstream lines(log(rank));
     for (std::string line; std::getline(lines, line);) {
@@ -72,7 +72,7 @@ TEST_F(NoLauncher, ThreeRanksTrain) {
   EXPECT_EQ(metrics("out")["losses"].size(), 3U);
 }
 
-/// The kind of fault, the backend, who fails, of how many.
+/// The kind of fault, the backend, the failing rank, the number of ranks.
 using Cell = std::tuple<std::string, std::string, int, int>;
 
 class FaultInConnect : public NoLauncher, public ::testing::WithParamInterface<Cell> {};
@@ -87,9 +87,9 @@ TEST_P(FaultInConnect, TheOthersNameTheRank) {
   EXPECT_EQ(status(failing), kind == "kill" ? 137 : 1) << log(failing);
   for (int rank = 0; rank < ranks; ++rank) {
     if (rank == failing) continue;
-    // 137: it had to be killed.
+    // 137 would mean that it had to be killed.
     EXPECT_EQ(status(rank), 1) << name << " failed, rank " << rank << " says:\n" << log(rank);
-    // Others may be named beside it: who lost this one, and ended a moment before.
+    // It may also name others, which lost this one and ended a moment before.
     for (const std::string& text : {name + "\\b", std::string("(in|,) connect\\b")}) {
       EXPECT_TRUE(std::regex_search(error(rank), std::regex(text)))
           << "no '" << text << "' in what rank " << rank << " says:\n"
@@ -109,7 +109,7 @@ INSTANTIATE_TEST_SUITE_P(All, FaultInConnect,
                                             ::testing::Values(0, 1),  // 0 has the store
                                             ::testing::Values(3)),
                          name_of);
-// With ranks above and below it that wait for each other, too.
+// With ranks above and below it, which also wait for each other.
 INSTANTIATE_TEST_SUITE_P(Four, FaultInConnect, ::testing::Values(Cell{"kill", "ring", 1, 4}),
                          name_of);
 

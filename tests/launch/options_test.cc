@@ -1,4 +1,4 @@
-// weftrun's command line: spellings, variables, what is refused.
+// weftrun's command line: spellings, variables, and what it refuses.
 #include "weft/launch/options.h"
 
 #include <gtest/gtest.h>
@@ -6,35 +6,24 @@
 #include <cstdlib>
 
 #include "weft/core/runtime/parallel.h"
+#include "weft/tests/core/command_line.h"
+#include "weft/tests/core/expect_error.h"
 
 namespace weft::launch {
 namespace {
 
-struct Parsed {
-  std::optional<int> status;
-  Options options;
-  std::string out, err;
-};
+using testing::words;
+using Words = std::vector<std::string>;
 
-Parsed parse(std::vector<const char*> arguments) {
-  Parsed parsed;
-  arguments.insert(arguments.begin(), "weftrun");
-  testing::internal::CaptureStdout();
-  testing::internal::CaptureStderr();
-  parsed.status =
-      parse_options(static_cast<int>(arguments.size()), arguments.data(), parsed.options);
-  parsed.out = testing::internal::GetCapturedStdout();
-  parsed.err = testing::internal::GetCapturedStderr();
-  return parsed;
+testing::Parsed<Options> parse(const Words& arguments) {
+  return testing::parse("weftrun", arguments, Options());
 }
 
-Options options(std::vector<const char*> arguments) {
-  const Parsed parsed = parse(std::move(arguments));
+Options options(const Words& arguments) {
+  const auto parsed = parse(arguments);
   EXPECT_FALSE(parsed.status) << parsed.err;
   return parsed.options;
 }
-
-using Words = std::vector<std::string>;
 
 TEST(WeftrunOptions, DefaultsAreTorchruns) {
   const Options o = options({"./prog"});
@@ -55,42 +44,11 @@ TEST(WeftrunOptions, DefaultsAreTorchruns) {
 }
 
 TEST(WeftrunOptions, EveryOptionArrives) {
-  const Options o = options({"--nproc-per-node",
-                             "4",
-                             "--nnodes",
-                             "2",
-                             "--node-rank",
-                             "1",
-                             "--rdzv-endpoint",
-                             "h:7",
-                             "--max-restarts",
-                             "5",
-                             "--log-dir",
-                             "logs",
-                             "-r",
-                             "1",
-                             "-t",
-                             "2",
-                             "--local-ranks-filter",
-                             "0,3",
-                             "--no-python",
-                             "--report",
-                             "r.json",
-                             "--token-file",
-                             "t",
-                             "--role",
-                             "trainer",
-                             "--rdzv-id",
-                             "9",
-                             "--grace",
-                             "0.25",
-                             "--master-addr",
-                             "m",
-                             "--master-port",
-                             "77",
-                             "--local-addr",
-                             "10.0.0.1",
-                             "prog"});
+  const Options o = options(words(
+      "--nproc-per-node 4 --nnodes 2 --node-rank 1 --rdzv-endpoint h:7 --max-restarts 5 "
+      "--log-dir logs -r 1 -t 2 --local-ranks-filter 0,3 --no-python --report r.json "
+      "--token-file t --role trainer --rdzv-id 9 --grace 0.25 --master-addr m --master-port 77 "
+      "--local-addr 10.0.0.1 prog"));
   EXPECT_EQ(o.nproc, 4);
   EXPECT_EQ(o.nnodes, 2);
   EXPECT_EQ(o.node_rank, 1);
@@ -128,9 +86,9 @@ TEST(WeftrunOptions, BothSpellingsAndHorovods) {
 TEST(WeftrunOptions, TheProgramsArgumentsStayAsTheyAre) {
   const Words program = {"./p", "--nproc-per-node", "3", "-np", "--a_b=c", "--help", "--", "x"};
   for (const bool marked : {false, true}) {
-    std::vector<const char*> arguments = {"--nproc-per-node", "2"};
+    Words arguments = {"--nproc-per-node", "2"};
     if (marked) arguments.push_back("--");
-    for (const std::string& word : program) arguments.push_back(word.c_str());
+    arguments.insert(arguments.end(), program.begin(), program.end());
     const Options o = options(arguments);
     EXPECT_EQ(o.command, program);
     EXPECT_EQ(o.nproc, 2);
@@ -166,7 +124,7 @@ TEST(WeftrunOptions, NodesMeetAtTheEndpointOrTheMaster) {
   o = options({"--nnodes", "2", "--master-addr", "b", "--master-port", "6", "p"});
   EXPECT_EQ(o.endpoint_host, "b");
   EXPECT_EQ(o.endpoint_port, 6);
-  EXPECT_EQ(o.master_port, 0);  // that one is taken
+  EXPECT_EQ(o.master_port, 0);  // the given one is used by the meeting
   o = options({"--nnodes", "2", "p"});
   EXPECT_EQ(o.endpoint_host, "127.0.0.1");
   EXPECT_EQ(o.endpoint_port, 29500);
@@ -182,13 +140,13 @@ TEST(WeftrunOptions, StreamsForAllRanksOrByRank) {
   EXPECT_FALSE(tee.has(0, StandardStream::err));
   EXPECT_FALSE(tee.has(1, StandardStream::out));
   EXPECT_TRUE(tee.has(2, StandardStream::err));
-  // A folder for logs, and nothing else said: all goes there, and is shown.
+  // With only a folder for logs, everything goes there and is also shown.
   EXPECT_EQ(options({"--log-dir", "x", "p"}).tee.all, 3);
   EXPECT_EQ(options({"--log-dir", "x", "-r", "1", "p"}).tee.all, 0);
 }
 
 TEST(WeftrunOptions, WhatIsWrongIsSaidWithStatus2) {
-  const std::vector<std::pair<std::vector<const char*>, const char*>> cases = {
+  const std::vector<std::pair<Words, const char*>> cases = {
       {{}, "which program?"},
       {{"--nproc", "2", "p"}, "unknown option --nproc; did you mean --nproc-per-node?"},
       {{"--max-restart=2", "p"}, "unknown option --max-restart; did you mean --max-restarts?"},
@@ -212,40 +170,27 @@ TEST(WeftrunOptions, WhatIsWrongIsSaidWithStatus2) {
       {{"-H", "a:1,b:1", "p"}, "'a:1,b:1' is not localhost:N; on several hosts start weftrun"},
   };
   for (const auto& [arguments, text] : cases) {
-    const Parsed parsed = parse(arguments);
+    const auto parsed = parse(arguments);
     EXPECT_EQ(parsed.status, 2) << text;
-    EXPECT_NE(parsed.err.find(text), std::string::npos) << parsed.err;
-    EXPECT_NE(parsed.err.find("Try --help."), std::string::npos);
+    EXPECT_HAS(parsed.err, text);
+    EXPECT_HAS(parsed.err, "Try --help.");
     EXPECT_EQ(parsed.out, "");
   }
 }
 
 TEST(WeftrunOptions, HelpNamesEachOption) {
-  const Parsed parsed = parse({"--help"});
+  const auto parsed = parse({"--help"});
   EXPECT_EQ(parsed.status, 0);
   EXPECT_EQ(parsed.err, "");
-  for (const char* text : {"usage: weftrun [options] PROGRAM [its arguments]",
-                           "--nproc-per-node 1",
-                           "-np",
-                           "-H,--hosts",
-                           "--nnodes 1",
-                           "--node-rank 0",
-                           "--rdzv-endpoint",
-                           "--token-file",
-                           "--standalone",
-                           "--master-addr",
-                           "--master-port",
-                           "--max-restarts 0",
-                           "--grace 3",
-                           "-r,--redirects",
-                           "-t,--tee",
-                           "--log-dir",
-                           "--local-ranks-filter",
-                           "--report",
-                           "--no-python",
-                           "OMP_NUM_THREADS",
-                           "PET_"}) {
-    EXPECT_NE(parsed.out.find(text), std::string::npos) << text << "\n" << parsed.out;
+  for (const char* text : {"usage: weftrun [options] PROGRAM [its arguments]", "--nproc-per-node 1",
+                           "--nnodes 1", "--node-rank 0", "--max-restarts 0", "--grace 3"}) {
+    EXPECT_HAS(parsed.out, text);
+  }
+  for (const std::string& word :
+       words("-np -H,--hosts --rdzv-endpoint --token-file --standalone --master-addr --master-port "
+             "-r,--redirects -t,--tee --log-dir --local-ranks-filter --report --no-python "
+             "OMP_NUM_THREADS PET_")) {
+    EXPECT_HAS(parsed.out, word);
   }
 }
 

@@ -1,4 +1,4 @@
-// Lines of ranks: cut, merged, shown. Times are made up.
+// Lines of ranks: split, merged, shown. Times are made up.
 #include "weft/launch/output.h"
 
 #include <fcntl.h>
@@ -158,7 +158,7 @@ TEST_F(LineMergerTest, OneRankIsShownAsItIs) {
   EXPECT_EQ(shown, Lines{"err x"});
 }
 
-// A rank that says something new all the time is put in front of a line that waits for it.
+// Lines of a rank that always prints something new go in front of a line that waits for it.
 TEST_F(LineMergerTest, NoLineWaitsLongerThanTheWindow) {
   LineMerger merger = make(2);
   merger.add(0, kOut, "waits", at(0));
@@ -204,7 +204,7 @@ TEST(ScreenTest, WritesEachStreamToItsOwn) {
   EXPECT_EQ(screen.waits_for(), -1);
   screen.line(kOut, "a");
   screen.line(kErr, "b");
-  screen.live(kErr, "bar");  // no terminal: not shown
+  screen.live(kErr, "bar");  // not a terminal, so it is not shown
   EXPECT_EQ(screen.waits_for(), to_out.get());
   screen.write_some();
   EXPECT_EQ(screen.waits_for(), -1);

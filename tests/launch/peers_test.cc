@@ -1,4 +1,4 @@
-// The launchers of others start weft's programs, and weftrun theirs.
+// Other launchers start weft's programs, and weftrun theirs.
 #include <filesystem>
 
 #include "weft/tests/launch/training.h"
@@ -17,7 +17,7 @@ class Peers : public testing::TwoRanksTrain {
     ::setenv("XDG_RUNTIME_DIR", folder.path("run").c_str(), 1);
   }
 
-  /// `launcher PROGRAM`, and again, and weftrun's run give the same.
+  /// Checks that `launcher PROGRAM`, run twice, and weftrun give the same results.
   void expect_same_by(const std::string& launcher) const {
     train_by_weftrun("weftrun");
     for (const std::string out : {"first", "again"}) {
@@ -41,7 +41,7 @@ TEST_F(Peers, TorchrunStartsTwoRanks) {
 
 TEST_F(Peers, MpirunStartsTwoRanks) {
   if (run("command -v mpirun") != 0) GTEST_SKIP() << "no mpirun; it is in Debian's openmpi-bin";
-  // For root, and for a machine with a single core.
+  // The options are needed for root, and on a machine with a single core.
   expect_same_by(
       "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 mpirun --oversubscribe -np 2");
 }
@@ -51,7 +51,7 @@ TEST_F(Peers, MpichStartsTwoRanks) {
   expect_same_by("mpiexec.mpich -n 2");
 }
 
-// A cluster of two nodes, made of namespaces of this host.
+// A cluster of two nodes, made from namespaces of this host.
 class Slurm : public Peers {
  protected:
   void SetUp() override {
@@ -63,7 +63,7 @@ class Slurm : public Peers {
     }
     if (run(kUnshare + "true") != 0) GTEST_SKIP() << "no namespaces here: " << log();
   }
-  /// The status of a line of sh on its first node.
+  /// Runs a line of sh on the first node; returns its status.
   int on_cluster(const std::string& line) const {
     const std::string cluster = folder.path("cluster");
     std::filesystem::remove_all(cluster);
@@ -90,7 +90,7 @@ TEST_F(Slurm, SrunStartsTwoRanksOnOneNode) {
   EXPECT_TRUE(std::filesystem::is_empty(folder.path("run"))) << "a store is left";
 }
 
-// With a rank on each node in place of four.
+// With one rank per node instead of four.
 TEST_F(Slurm, TheScriptOfThePageTrainsOnTwoNodes) {
   const std::string page = testing::read_file("docs/ddp.md"), first = "#!/bin/bash\n#SBATCH ";
   const std::size_t begin = page.find(first);

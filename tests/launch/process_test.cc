@@ -1,4 +1,4 @@
-// Programs found and described, signals queued; what becomes of processes is in weftrun_test.
+// Finding and describing programs, and queued signals; weftrun_test tests the processes themselves.
 #include "weft/launch/process.h"
 
 #include <gtest/gtest.h>
@@ -44,7 +44,7 @@ TEST(WaitStatus, IsDescribedAndBecomesAShellsStatus) {
   EXPECT_EQ(describe_end(W_EXITCODE(3, 0)), "exit status 3");
   EXPECT_EQ(describe_end(SIGKILL), "killed by signal 9 (SIGKILL)");
   EXPECT_EQ(describe_end(W_EXITCODE(0, SIGSEGV) | WCOREFLAG), "killed by signal 11 (SIGSEGV)");
-  EXPECT_EQ(describe_end(40), "killed by signal 40");  // of no name
+  EXPECT_EQ(describe_end(40), "killed by signal 40");  // it has no name
   EXPECT_EQ(exit_status(W_EXITCODE(3, 0)), 3);
   EXPECT_EQ(exit_status(SIGTERM), 143);
 }
@@ -103,7 +103,7 @@ TEST(Children, AreKnownAndNobodyElse) {
   siginfo_t info = {};
   ::waitid(P_PID, static_cast<id_t>(first), &info, WEXITED | WNOWAIT);
   EXPECT_TRUE(has_children());
-  EXPECT_EQ(other_children(-1), std::vector<pid_t>{second});  // which has waited for the first
+  EXPECT_EQ(other_children(-1), std::vector<pid_t>{second});  // this call has waited for the first
   EXPECT_EQ(::waitpid(first, nullptr, WNOHANG), -1);
   ::kill(second, SIGKILL);
   ::waitpid(second, nullptr, 0);

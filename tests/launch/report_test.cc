@@ -1,4 +1,4 @@
-// Who failed first, the box, the JSON file, what programs leave behind.
+// The rank that failed first, the box, the JSON file, and the files that programs leave.
 #include "weft/launch/report.h"
 
 #include <gtest/gtest.h>
@@ -68,7 +68,7 @@ TEST(FirstFailure, IsTheEarliestThatFollowsNoOther) {
   result.failures = {0};
   EXPECT_EQ(result.first_failure(), &result.ranks[0]);
   EXPECT_EQ(result.status(), 1);
-  // Whom it follows is on another node.
+  // The failure that caused this one is on another node.
   result.other_status = 9;
   EXPECT_EQ(result.status(), 9);
   result.failures = {1};
@@ -96,7 +96,7 @@ TEST(Unresponsive, IsWhomAllTimeoutsName) {
   const AttemptResult result = timeouts(one, both);
   EXPECT_EQ(result.unresponsive(), &result.ranks[1]);
   EXPECT_EQ(result.first_failure(), &result.ranks[2]);
-  EXPECT_EQ(result.status(), 1);  // that of who said it
+  EXPECT_EQ(result.status(), 1);  // the status of the rank that reported it
   const AttemptResult eleven = timeouts(other, both);
   EXPECT_EQ(eleven.unresponsive(), &eleven.ranks[4]);
   EXPECT_EQ(timeouts(one, other).unresponsive(), nullptr);
@@ -133,8 +133,7 @@ TEST(Unresponsive, IsInBoxAndReport) {
                 "|   one\n"
                 "+-----------------------------------------------------------------------------");
   result.ranks[1].stopped = false;
-  EXPECT_NE(failure_box(result).find("\n| rank 1 did not respond (hung) in backward"),
-            std::string::npos);
+  EXPECT_HAS(failure_box(result), "\n| rank 1 did not respond (hung) in backward");
   const testing::TempFolder folder;
   write_report(folder.path("r.json"), result, {"./p"}, 5, 0);
   const auto json = nlohmann::json::parse(testing::read_file(folder.path("r.json")));

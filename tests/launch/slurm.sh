@@ -1,12 +1,12 @@
-# A Slurm cluster of two nodes, node0 and node1, network namespaces of this host, which keeps its
-# files in FOLDER: runs `sh -c COMMAND` on node0 and ends with its status. For root, in namespaces
-# that end all of it:
+# Starts a Slurm cluster of two nodes, node0 and node1, in network namespaces of this host; its
+# files are in FOLDER. Runs `sh -c COMMAND` on node0 and returns its status. Must run as root, in
+# namespaces that end with it:
 #   unshare --net --uts --mount --pid --fork --mount-proc --kill-child sh slurm.sh FOLDER COMMAND
 set -eu
 folder=$1
 export SLURM_CONF="$folder/slurm.conf"
 mkdir -p "$folder/state"
-# More processors than there may be, so that any number of ranks fits.
+# More processors than any machine has, so that any number of ranks fits.
 cat >"$SLURM_CONF" <<END
 ClusterName=weft
 SlurmctldHost=node0(10.77.0.1)
@@ -44,7 +44,7 @@ done
 ip link add weft0 type veth peer name weft1 netns $second
 ip address add 10.77.0.1/30 dev weft0
 ip link set weft0 up
-# Until `$1` holds; a daemon that has ended says why.
+# await CONDITION: waits until it holds; shows the log of a daemon that has ended.
 await() {
   until eval "$1"; do
     for pid in $daemons; do

@@ -7,7 +7,8 @@ namespace {
 using testing::becomes_true;
 using testing::Weftrun;
 
-/// tests/launch/spawned as the one rank of a weftrun, for that folder and its watch over processes.
+/// tests/launch/spawned as the only rank of a weftrun, which provides the folder and watches the
+/// processes.
 class Spawned : public Weftrun {
  public:
   explicit Spawned(const std::string& mode)
@@ -44,19 +45,19 @@ TEST(Spawn, ASignalIsPassedOnAndRaisedAgain) {
     ASSERT_TRUE(becomes_true([&] { return run.has_file(rank); }));
   }
   run.signal(SIGQUIT);
-  EXPECT_EQ(run.finish(), 128 + SIGQUIT);  // weftrun's, which has passed it on to the caller
+  EXPECT_EQ(run.finish(), 128 + SIGQUIT);  // the status of weftrun, which has passed the signal on
   EXPECT_EQ(run.out(), "");
 }
 
-// By the time that the call returns.
+// They have ended when the call returns.
 TEST(Spawn, WhatARankLeavesBehindEndsToo) {
   Spawned run("stray");
   EXPECT_EQ(run.finish(), 0) << run.out() << run.err();
   EXPECT_TRUE(run.has_file("stray"));
 }
 
-// As a supervisor may have it, whose programs begin with what it ignores: such a process's children
-// are not kept until it waits for them.
+// A supervisor may ignore SIGCHLD, and its programs inherit this: then the kernel does not keep
+// their children until they are waited for.
 TEST(Spawn, SeesItsRanksEndWhereSigchldIsIgnored) {
   Spawned run("ignored");
   EXPECT_EQ(run.finish(), 0) << run.err();
@@ -72,7 +73,7 @@ TEST(Spawn, MayBeCalledTwice) {
   EXPECT_EQ(run.out(), "all have ended\n");
 }
 
-/// tests/launch/spawned_program, likewise.
+/// The same for tests/launch/spawned_program.
 class SpawnedProgram : public Weftrun {
  public:
   explicit SpawnedProgram(const std::string& mode)
@@ -85,16 +86,14 @@ TEST(SpawnInProgram, ItsRanksMeet) {
     SpawnedProgram run(address);
     EXPECT_EQ(run.finish(), 0) << run.err();
     EXPECT_EQ(run.out(), "[0] sum 3\nall have ended\n") << address;
-    EXPECT_NE(run.file("trace.json").find("all_reduce"), std::string::npos) << address;
+    EXPECT_HAS(run.file("trace.json"), "all_reduce") << address;
   }
 }
 
 TEST(SpawnInProgram, SaysWhichRankFailed) {
   SpawnedProgram run("fail");
   EXPECT_EQ(run.finish(), 1);
-  EXPECT_NE(run.err().find("spawned_program: error: [spawn] rank 1: [conv2d] got 3 at "),
-            std::string::npos)
-      << run.err();
+  EXPECT_HAS(run.err(), "spawned_program: error: [spawn] rank 1: [conv2d] got 3 at ");
   EXPECT_EQ(run.out(), "");
 }
 

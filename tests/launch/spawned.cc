@@ -39,7 +39,7 @@ int main(int argc, char** argv) {
       if (mode == "other" && rank == 1) throw std::runtime_error("not weft's");
       if (mode == "killed" && rank == 1) ::raise(SIGKILL);
       if (mode == "stray" && rank == 1) {
-        // Has left the rank's group when this returns.
+        // The process has left the rank's group when this returns.
         const char* const line =
             "setsid sh -c 'echo $$ >$DIR/stray; exec sleep 64' & "
             "until [ -s $DIR/stray ]; do sleep 0.02; done";

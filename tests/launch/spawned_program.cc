@@ -1,4 +1,5 @@
-// A program under train::run() that spawns its ranks, for spawn_test: each adds up the ranks.
+// A program with train::run() that spawns its ranks, for spawn_test: the ranks add up their
+// numbers.
 #include <csignal>
 #include <cstdlib>
 #include <fstream>
@@ -23,7 +24,7 @@ void note(const std::string& file, const std::string& line) {
   std::ofstream(std::string(std::getenv("DIR")) + '/' + file) << line << '\n';
 }
 
-/// Writes how often SIGINT came, a while after the first.
+/// Writes how many times SIGINT came, some time after the first.
 void count_signals(int rank) {
   std::signal(SIGINT, [](int) { signals = signals + 1; });
   note("ready" + std::to_string(rank), "");

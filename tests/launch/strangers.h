@@ -1,4 +1,4 @@
-// Strangers: who connects to the ports of a run and does not belong to it, as a port scan does.
+// Strangers: connections to the ports of a run from outside the run, as from a port scan.
 #pragma once
 
 #include <netinet/in.h>
@@ -23,8 +23,8 @@
 
 namespace weft::testing {
 
-/// Where somebody listens by TCP over IPv4 in this process's network namespace, by the socket's
-/// inode.
+/// The addresses at which TCP over IPv4 listens in this process's network namespace, by the
+/// socket's inode.
 inline std::map<std::string, sockaddr_in> listening_sockets() {
   std::map<std::string, sockaddr_in> found;
   std::istringstream lines(read_file("/proc/self/net/tcp"));
@@ -39,13 +39,13 @@ inline std::map<std::string, sockaddr_in> listening_sockets() {
     sockaddr_in at{};
     at.sin_family = AF_INET;
     at.sin_port = htons(static_cast<std::uint16_t>(port));
-    at.sin_addr.s_addr = address;  // as it lies in memory
+    at.sin_addr.s_addr = address;  // already in network byte order
     found[inode.data()] = at;
   }
   return found;
 }
 
-/// The same of these processes.
+/// The addresses at which these processes listen.
 inline std::vector<sockaddr_in> listening_sockets(const std::vector<pid_t>& processes) {
   const std::map<std::string, sockaddr_in> all = listening_sockets();
   std::map<std::string, sockaddr_in> theirs;
@@ -65,10 +65,10 @@ inline std::vector<sockaddr_in> listening_sockets(const std::vector<pid_t>& proc
   return list;
 }
 
-/// Those that say nothing, or not all, stay for as long as this lives.
+/// Strangers that send nothing, or not all, stay connected as long as this object lives.
 class Strangers {
  public:
-  /// One of them, of whom there are four kinds in turn. Whether anybody was there.
+  /// Connects once, as one of four kinds in turn. Returns whether anything listened there.
   bool visit(const sockaddr_in& at) {
     comm::Socket socket(::socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
     ::connect(socket.fd(), reinterpret_cast<const sockaddr*>(&at), sizeof at);

@@ -1,4 +1,4 @@
-// mlp_ddp on two ranks, however they are started: what it computes must not depend on that.
+// mlp_ddp on two ranks: its results must not depend on how they are started.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -16,13 +16,13 @@ class TwoRanksTrain : public ::testing::Test {
  protected:
   TwoRanksTrain() { write_mnist(folder.path("data"), 40, 12); }
 
-  /// The program, with its output in folder `out`.
+  /// The command line of the program, with its output in folder `out`.
   std::string program(const std::string& out) const {
     return "examples/mlp_ddp --device cpu --deterministic --threads 1 --batch-size 4 --epochs 2 "
            "--lr 0.1 --seed 7 --data " +
            folder.path("data") + " --out " + folder.path(out);
   }
-  /// The status of a line of sh.
+  /// Runs a line of sh; returns its status.
   int run(const std::string& line) const {
     const int status = std::system(("{ " + line + "\n} >" + folder.path("log") + " 2>&1").c_str());
     EXPECT_TRUE(WIFEXITED(status)) << line;
@@ -37,7 +37,7 @@ class TwoRanksTrain : public ::testing::Test {
   std::string weights(const std::string& out) const {
     return read_file(folder.path(out + "/model.safetensors"));
   }
-  /// Of two ranks that weftrun starts on this host, in folder `out`.
+  /// Trains with two ranks that weftrun starts on this host, in folder `out`.
   void train_by_weftrun(const std::string& out) const {
     ASSERT_EQ(run("launch/weftrun --nproc-per-node 2 " + program(out)), 0) << log();
     ASSERT_EQ(metrics(out)["losses"].size(), 10U);

@@ -1,4 +1,4 @@
-// Runs weftrun for tests, and looks after what it leaves behind.
+// Runs weftrun for tests, and checks what it leaves.
 #pragma once
 
 #include <fcntl.h>
@@ -15,20 +15,20 @@
 #include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
-#include <set>
 #include <sstream>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "weft/tests/core/expect_error.h"
 #include "weft/tests/io/files.h"
 
 namespace weft::testing {
 
-/// What a test waits for takes at most so long on a loaded machine.
+/// The longest time that a test waits, for loaded machines.
 inline constexpr std::chrono::seconds kDeadline{60};
 
-/// Whether `condition` becomes true.
+/// Waits until `condition` is true; false if that takes longer than kDeadline.
 template <class Condition>
 bool becomes_true(Condition&& condition) {
   const auto deadline = std::chrono::steady_clock::now() + kDeadline;
@@ -39,7 +39,7 @@ bool becomes_true(Condition&& condition) {
   return true;
 }
 
-/// The processes, zombies not among them, whose environment has `variable` ("NAME=value").
+/// The processes, without zombies, whose environment contains `variable` ("NAME=value").
 inline std::vector<pid_t> processes_with(const std::string& variable) {
   std::vector<pid_t> found;
   std::error_code ignored;
@@ -54,13 +54,13 @@ inline std::vector<pid_t> processes_with(const std::string& variable) {
   return found;
 }
 
-/// One run of weftrun, whose processes can be told by a variable of its own. In the destructor, and
-/// by the end of finish(), none of them is left, or the test fails.
+/// One run of weftrun, whose processes are marked by a variable. The test fails if any of them is
+/// left in the destructor or at the end of finish().
 class Weftrun {
  public:
   /// Arguments that begin with "DIR/" are in this run's folder, which the ranks know as $DIR.
-  /// `variables`: "NAME=value" of its environment beside those of this process. `output`: where
-  /// both its streams go, in place of out() and err().
+  /// `variables`: "NAME=value" for its environment, in addition to those of this process. `output`:
+  /// replaces out() and err() for both its streams.
   explicit Weftrun(std::vector<std::string> arguments, std::vector<std::string> variables = {},
                    int output = -1) {
     static int runs = 0;
@@ -106,7 +106,7 @@ class Weftrun {
   Weftrun& operator=(const Weftrun&) = delete;
 
   pid_t pid() const { return pid_; }
-  /// Not to everybody, which is what kill() takes -1 for.
+  /// pid -1 would mean all processes.
   void signal(int number) const {
     if (pid_ > 0) ::kill(pid_, number);
   }
@@ -153,7 +153,7 @@ class Weftrun {
     return list;
   }
   void expect_nothing_left() const {
-    // What was killed by SIGKILL, or by weftrun's guardian, needs a moment.
+    // A process killed by SIGKILL, or by weftrun's guardian, needs a moment to end.
     EXPECT_TRUE(becomes_true([&] { return processes().empty(); })) << "processes are left";
     EXPECT_TRUE(becomes_true([&] { return std::filesystem::is_empty(folder_.path("tmp")); }))
         << "files are left";
@@ -165,7 +165,7 @@ class Weftrun {
   bool ended_ = false;
 };
 
-/// What each rank has said, whether it was merged with others or not.
+/// The lines of each rank, whether or not they were merged with those of others.
 inline std::map<int, std::vector<std::string>> lines_by_rank(const std::string& shown) {
   std::map<int, std::vector<std::string>> lines;
   std::istringstream in(shown);

@@ -1,4 +1,4 @@
-// Several nodes: a weftrun each, here all on one host, that meet and end together.
+// Several nodes: one weftrun each, here all on one host, which meet and end together.
 #include <sys/stat.h>
 
 #include <chrono>
@@ -59,9 +59,7 @@ TEST_F(WeftrunNodes, AFailureOnOneEndsAllWithItsStatus) {
     EXPECT_EQ(second->finish(), 9) << second->err();
     const auto& failed = failing == 0 ? first : second;
     const auto& other = failing == 0 ? second : first;
-    EXPECT_NE(failed->err().find("+-- rank " + std::to_string(failing) + " failed first"),
-              std::string::npos)
-        << failed->err();
+    EXPECT_HAS(failed->err(), "+-- rank " + std::to_string(failing) + " failed first");
     const std::string text = other->report()["other_failure"];
     EXPECT_TRUE(text.starts_with("rank " + std::to_string(failing) + " on ")) << text;
     EXPECT_TRUE(other->err().ends_with("weftrun: " + text + "\n")) << other->err();
@@ -91,8 +89,7 @@ TEST_F(WeftrunNodes, ASignalToOneEndsAll) {
   second->signal(SIGTERM);
   EXPECT_EQ(second->finish(), 143);
   EXPECT_EQ(first->finish(), 143);
-  EXPECT_NE(first->err().find("signal 15 to the weftrun of node 1"), std::string::npos)
-      << first->err();
+  EXPECT_HAS(first->err(), "signal 15 to the weftrun of node 1");
 }
 
 TEST_F(WeftrunNodes, TheEndOfNodeZerosWeftrunIsTheEndOfAll) {
@@ -105,11 +102,10 @@ TEST_F(WeftrunNodes, TheEndOfNodeZerosWeftrunIsTheEndOfAll) {
   first->signal(SIGKILL);
   EXPECT_EQ(first->finish(), 137);
   EXPECT_EQ(second->finish(), 1);
-  EXPECT_NE(second->err().find("the weftrun of node 0 is gone"), std::string::npos)
-      << second->err();
+  EXPECT_HAS(second->err(), "the weftrun of node 0 is gone");
 }
 
-// Longer than a store has to answer.
+// Longer than a store may take to answer.
 TEST_F(WeftrunNodes, AStoppedWeftrunOfNodeZeroIsNotTakenForLost) {
   const std::string script = "touch $DIR/ready; exec sleep 9";
   const auto first = start(0, {}, script), second = start(1, {}, script);
@@ -156,12 +152,10 @@ TEST_F(WeftrunNodes, OfTwoWithOneNodeRankTheSecondIsRefused) {
   EXPECT_EQ(third->finish(), 1);
   EXPECT_FALSE(third->has_file("ready"));
   const std::string host = " on " + host_name();
-  EXPECT_NE(third->err().find(
-                "two nodes have --node-rank 1: this one (pid " + std::to_string(third->pid()) +
-                host + ") and the one that came first (pid " + std::to_string(second->pid()) +
-                host + "): give each its own, from 0 to 1"),
-            std::string::npos)
-      << third->err();
+  EXPECT_HAS(third->err(),
+             "two nodes have --node-rank 1: this one (pid " + std::to_string(third->pid()) + host +
+                 ") and the one that came first (pid " + std::to_string(second->pid()) + host +
+                 "): give each its own, from 0 to 1");
   for (const auto* run : {&first, &second}) testing::write_file((*run)->path("go"), "");
   for (const auto* run : {&first, &second}) EXPECT_EQ((*run)->finish(), 0) << (*run)->err();
 }
@@ -176,8 +170,8 @@ TEST_F(WeftrunNodes, KnowEachOtherByTheTokenFile) {
   const auto first = start(0, {"--token-file", token}, "echo \"$WEFT_STORE_TOKEN\"");
   const auto stranger = start(1, {"--token-file", other}, "true");
   EXPECT_EQ(stranger->finish(), 1);
-  EXPECT_NE(stranger->err().find("refuses the token"), std::string::npos) << stranger->err();
-  EXPECT_NE(stranger->err().find("the same --token-file"), std::string::npos) << stranger->err();
+  EXPECT_HAS(stranger->err(), "refuses the token");
+  EXPECT_HAS(stranger->err(), "the same --token-file");
   const auto second = start(1, {"--token-file", token}, "true");
   EXPECT_EQ(first->finish(), 0) << first->err();
   EXPECT_EQ(second->finish(), 0) << second->err();
@@ -190,13 +184,13 @@ TEST_F(WeftrunNodes, ATokenFileOthersMayReadIsRefused) {
   ::chmod(folder.path("token").c_str(), 0640);
   const auto run = start(0, {"--token-file", folder.path("token")}, "true");
   EXPECT_EQ(run->finish(), 1);
-  EXPECT_NE(run->err().find("chmod 600"), std::string::npos) << run->err();
+  EXPECT_HAS(run->err(), "chmod 600");
 }
 
 TEST(WeftrunBeyondLoopback, NeedsAToken) {
   Weftrun run({"--nnodes", "2", "--rdzv-endpoint", "0.0.0.0:29400", "true"});
   EXPECT_EQ(run.finish(), 1);
-  EXPECT_NE(run.err().find("--token-file"), std::string::npos) << run.err();
+  EXPECT_HAS(run.err(), "--token-file");
 }
 
 }  // namespace

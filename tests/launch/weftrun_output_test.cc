@@ -1,9 +1,8 @@
-// What weftrun shows of its ranks, into files and on a terminal.
+// How weftrun shows the output of its ranks, in files and on a terminal.
 #include <pty.h>
 #include <sched.h>
 #include <sys/mount.h>
 
-#include <algorithm>
 #include <cstring>
 #include <stdexcept>
 
@@ -24,7 +23,7 @@ Words shell(Words options, const std::string& script) {
 }
 
 TEST(WeftrunOutput, ShowsEachRanksLinesInOrderAndWhole) {
-  // Halves of lines, with others' in between.
+  // Halves of lines, with output of other ranks in between.
   Weftrun run(shell({"-np", "4"},
                     "for i in 1 2 3; do printf \"same $i \"; sleep 0.02; echo end; "
                     "printf \"own $RANK$i \" >&2; sleep 0.02; echo end >&2; done; printf last"));
@@ -61,7 +60,7 @@ TEST(WeftrunOutput, OneRankIsShownAsItIs) {
 TEST(WeftrunOutput, OnlyRankZeroHasAnInput) {
   Weftrun run(shell({"-np", "2"}, "readlink /proc/$$/fd/0"));
   EXPECT_EQ(run.finish(), 0);
-  // This test's weftrun has /dev/null itself; a terminal is below.
+  // The test's weftrun itself reads /dev/null; the tests below use a terminal.
   EXPECT_EQ(lines_by_rank(run.out()).at(1), Words{"/dev/null"});
 }
 
@@ -73,8 +72,8 @@ TEST(WeftrunOutput, ShowsTheRanksAskedFor) {
   EXPECT_EQ(lines.size(), 2u);
   EXPECT_EQ(lines.at(0), Words{"0"});
   EXPECT_EQ(lines.at(2), Words{"2"});
-  // But who failed is always heard.
-  EXPECT_NE(run.err().find("|   why\n"), std::string::npos) << run.err();
+  // But the output of a rank that failed is always shown.
+  EXPECT_HAS(run.err(), "|   why\n");
 }
 
 TEST(WeftrunOutput, GoesToFilesAsAsked) {
@@ -99,7 +98,7 @@ TEST(WeftrunOutput, GoesToFilesAsAsked) {
   const auto err = lines_by_rank(run.err());
   EXPECT_FALSE(err.contains(0));
   EXPECT_EQ(err.at(1), (Words{"err 1", "err 1"}));
-  EXPECT_NE(run.err().find("|   err 0\n"), std::string::npos) << run.err();
+  EXPECT_HAS(run.err(), "|   err 0\n");
 }
 
 TEST(WeftrunOutput, WhatIsLostIsAnError) {
@@ -109,10 +108,8 @@ TEST(WeftrunOutput, WhatIsLostIsAnError) {
     const int status =
         std::system(("launch/weftrun " + arguments + " >/dev/full 2>" + log).c_str());
     EXPECT_EQ(WEXITSTATUS(status), 1) << arguments;
-    EXPECT_NE(testing::read_file(log).find(
-                  "weftrun: error: [stdout] some of the output is lost: No space left"),
-              std::string::npos)
-        << testing::read_file(log);
+    EXPECT_HAS(testing::read_file(log),
+               "weftrun: error: [stdout] some of the output is lost: No space left");
   }
 }
 
@@ -121,20 +118,19 @@ TEST(WeftrunOutput, ATemporaryFolderThatIsNoneIsNamed) {
   const std::string log = folder.path("log");
   const int status = std::system(("TMPDIR=/nowhere launch/weftrun true 2>" + log).c_str());
   EXPECT_EQ(WEXITSTATUS(status), 1);
-  EXPECT_NE(testing::read_file(log).find("cannot make temporary files in /nowhere, which the "
-                                         "environment variable TMPDIR names: No such file"),
-            std::string::npos)
-      << testing::read_file(log);
+  EXPECT_HAS(testing::read_file(log),
+             "cannot make temporary files in /nowhere, which the "
+             "environment variable TMPDIR names: No such file");
 }
 
 TEST(WeftrunOutput, ALogThatCannotBeMadeIsAnError) {
   Weftrun run({"-np", "2", "--log-dir", "/proc/no", "touch", "DIR/ran"});
   EXPECT_EQ(run.finish(), 1);
-  EXPECT_NE(run.err().find("/proc/no"), std::string::npos) << run.err();
+  EXPECT_HAS(run.err(), "/proc/no");
   EXPECT_FALSE(run.has_file("ran"));
 }
 
-/// weftrun at a terminal of its own, that a test types at.
+/// weftrun at a terminal of its own, on which the test types.
 class AtTerminal {
  public:
   enum class Others { can_be_made, cannot };
@@ -159,7 +155,7 @@ class AtTerminal {
   void type(const std::string& text) const {
     EXPECT_EQ(::write(terminal_, text.data(), text.size()), static_cast<ssize_t>(text.size()));
   }
-  /// Whether it comes in time; what came is in shown().
+  /// Whether the text comes in time; shown() is everything that came.
   bool shows(const std::string& text) {
     return wait_for([&] { return shown_.find(text) != std::string::npos; });
   }
@@ -174,7 +170,7 @@ class AtTerminal {
   static constexpr int kCannotHide = 126;
 
  private:
-  // For this process alone: an empty /dev/pts, as in a root that has been made by hand.
+  // For this process only: an empty /dev/pts, as in a minimal root file system.
   static bool hide_terminals() {
     const int own = CLONE_NEWNS;
     return (::unshare(own) == 0 || ::unshare(own | CLONE_NEWUSER) == 0) &&
@@ -215,11 +211,11 @@ class WeftrunTerminal : public ::testing::Test {
 
 TEST_F(WeftrunTerminal, WhatIsTypedIsForRankZero) {
   AtTerminal run("if [ $RANK = 0 ]; then printf 'name? '; fi; read x; echo \"got <$x>\"");
-  ASSERT_TRUE(run.shows("name? "));  // though its line has no end
+  ASSERT_TRUE(run.shows("name? "));  // though the line has no end
   run.type("abc\n");
   EXPECT_EQ(run.finish(), 0) << run.shown();
-  EXPECT_NE(run.shown().find("[0] name? got <abc>"), std::string::npos) << run.shown();
-  EXPECT_NE(run.shown().find("[1] got <>"), std::string::npos) << run.shown();
+  EXPECT_HAS(run.shown(), "[0] name? got <abc>");
+  EXPECT_HAS(run.shown(), "[1] got <>");
 }
 
 TEST_F(WeftrunTerminal, ControlCReachesTheRanks) {
@@ -228,8 +224,8 @@ TEST_F(WeftrunTerminal, ControlCReachesTheRanks) {
   ASSERT_TRUE(run.shows("ready"));
   run.type("\x03");
   EXPECT_EQ(run.finish(), 130) << run.shown();
-  EXPECT_NE(run.shown().find("[0] 0 caught it"), std::string::npos) << run.shown();
-  EXPECT_NE(run.shown().find("[1] 1 caught it"), std::string::npos) << run.shown();
+  EXPECT_HAS(run.shown(), "[0] 0 caught it");
+  EXPECT_HAS(run.shown(), "[1] 1 caught it");
 }
 
 TEST_F(WeftrunTerminal, RanksWriteToPipesWhereNoMoreCanBeMade) {
@@ -237,7 +233,7 @@ TEST_F(WeftrunTerminal, RanksWriteToPipesWhereNoMoreCanBeMade) {
   const int status = run.finish();
   if (status == AtTerminal::kCannotHide) GTEST_SKIP() << "no mounts of its own here";
   EXPECT_EQ(status, 0) << run.shown();
-  EXPECT_NE(run.shown().find("pipe\r\n"), std::string::npos) << run.shown();
+  EXPECT_HAS(run.shown(), "pipe\r\n");
 }
 
 TEST_F(WeftrunTerminal, RanksSeeOneAsWideAndRankZerosBarMoves) {
@@ -251,9 +247,9 @@ TEST_F(WeftrunTerminal, RanksSeeOneAsWideAndRankZerosBarMoves) {
     testing::write_file(folder.path(std::to_string(i)), "");
   }
   EXPECT_EQ(run.finish(), 0) << run.shown();
-  EXPECT_NE(run.shown().find("] 30 77"), std::string::npos) << run.shown();
-  EXPECT_NE(run.shown().find("] 30%\r\n"), std::string::npos) << run.shown();
-  EXPECT_EQ(run.shown().find("] 10%"), std::string::npos) << run.shown();
+  EXPECT_HAS(run.shown(), "] 30 77");
+  EXPECT_HAS(run.shown(), "] 30%\r\n");
+  EXPECT_LACKS(run.shown(), "] 10%");
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
-// weftrun from outside: what ranks see, how they and it end, and that nothing is left of them.
+// weftrun from outside: the environment of ranks, how they and weftrun end, and that nothing is
+// left.
 #include <sys/ioctl.h>
 #include <sys/stat.h>
 
@@ -29,7 +30,7 @@ Words shell(Words options, const std::string& script) {
   return options;
 }
 
-/// For scripts: says that the rank is there, and waits for the test.
+/// For scripts: reports that the rank has started, and waits for the test.
 const std::string kReady = "touch $DIR/ready$RANK; ";
 const std::string kAwaitGo = "until [ -e $DIR/go ]; do sleep 0.02; done; ";
 
@@ -52,7 +53,7 @@ std::map<std::string, std::string> variables(const std::string& text) {
   return found;
 }
 
-// --- What ranks see ------------------------------------------------------------------------------
+// --- The environment of ranks --------------------------------------------------------------------
 
 TEST(WeftrunEnvironment, IsTorchrunsAndTheStores) {
   Weftrun run(shell({"--nproc-per-node", "2", "--max-restarts", "3", "--rdzv-id", "job", "--role",
@@ -89,7 +90,7 @@ TEST(WeftrunEnvironment, IsTorchrunsAndTheStores) {
     ASSERT_TRUE(store.starts_with("127.0.0.1:"));
     const int port = std::stoi(store.substr(10));
     EXPECT_NE(env["MASTER_PORT"], std::to_string(port));
-    // Nobody listens there: rank 0 of a torch.distributed program will.
+    // Nothing listens there yet: rank 0 of a torch.distributed program will.
     EXPECT_NO_THROW(comm::listen_on("127.0.0.1", std::stoi(env["MASTER_PORT"])));
     comm::TcpStore(std::string("127.0.0.1"), port, env["WEFT_STORE_TOKEN"],
                    Deadline(testing::kDeadline))
@@ -156,14 +157,14 @@ TEST_F(WeftrunProgram, APythonScriptIsRunByPython) {
 TEST_F(WeftrunProgram, WhatCannotRunIsAnError) {
   Weftrun missing({"-np", "2", "no_such_program"});
   EXPECT_EQ(missing.finish(), 1);
-  EXPECT_NE(missing.err().find("there is no program 'no_such_program' in PATH"), std::string::npos);
+  EXPECT_HAS(missing.err(), "there is no program 'no_such_program' in PATH");
   const std::string text = write_program("text", "not a line that begins with #!\n");
   Weftrun unreadable({"-np", "2", text});
   EXPECT_EQ(unreadable.finish(), 1);
-  EXPECT_NE(unreadable.err().find("cannot run " + text), std::string::npos) << unreadable.err();
+  EXPECT_HAS(unreadable.err(), "cannot run " + text);
   Weftrun option({"--nproc", "2", "true"});
   EXPECT_EQ(option.finish(), 2);
-  EXPECT_NE(option.err().find("did you mean --nproc-per-node?"), std::string::npos);
+  EXPECT_HAS(option.err(), "did you mean --nproc-per-node?");
 }
 
 // --- Few file descriptors ------------------------------------------------------------------------
@@ -174,11 +175,12 @@ TEST(WeftrunDescriptors, TooFewAreAnErrorBeforeTheRun) {
         {}, std::string("ulimit -n 30; exec launch/weftrun -np ") + ranks + " touch $DIR/ran"));
     EXPECT_EQ(run.finish(), 1);
     EXPECT_FALSE(run.has_file("ran")) << ranks;
-    // A status page, two pipes and their logs, and four connections to the store a rank, and 24.
+    // Per rank a status page, two pipes and their logs, and four connections to the store; and 24
+    // more.
     const std::string needed = std::to_string(9 * std::stoi(ranks) + 24);
     const std::string text = std::string("a run of ") + ranks + " ranks needs " + needed +
                              " file descriptors in this process, which may open ";
-    EXPECT_NE(run.err().find(text), std::string::npos) << run.err();
+    EXPECT_HAS(run.err(), text);
     EXPECT_TRUE(std::regex_search(run.err(), std::regex(" of its 30: ulimit -n [0-9]+ allows")))
         << run.err();
   }
@@ -187,8 +189,8 @@ TEST(WeftrunDescriptors, TooFewAreAnErrorBeforeTheRun) {
 TEST(WeftrunDescriptors, AreAsManyAsTheHardLimitLets) {
   Weftrun run(shell({}, "ulimit -S -n 30; exec launch/weftrun -np 8 sh -c 'ulimit -S -n'"));
   EXPECT_EQ(run.finish(), 0) << run.err();
-  // The ranks have what they would have without weftrun.
-  EXPECT_NE(run.out().find("30\n"), std::string::npos) << run.out();
+  // The ranks have the same limit as without weftrun.
+  EXPECT_HAS(run.out(), "30\n");
 }
 
 TEST(WeftrunDescriptors, AreEnoughWhereItSaysSo) {
@@ -203,7 +205,7 @@ TEST(WeftrunDescriptors, AreEnoughWhereItSaysSo) {
   EXPECT_EQ(run.finish(), 0) << run.err();
 }
 
-// --- How ranks end, and what weftrun makes of it -------------------------------------------------
+// --- How ranks end, and what weftrun reports -----------------------------------------------------
 
 TEST(WeftrunStatus, IsZeroWhenAllRanksEndWell) {
   Weftrun run(shell({"-np", "3", "--report", "DIR/report.json"}, "exit 0"));
@@ -218,7 +220,7 @@ TEST(WeftrunStatus, IsZeroWhenAllRanksEndWell) {
   EXPECT_EQ(report["ranks"][2]["status"], 0);
 }
 
-/// The store of a run whose ranks have written their environment into $DIR/env.
+/// The store of a run whose ranks have written their environment to $DIR/env.
 comm::TcpStore store_of(const Weftrun& run) {
   auto env = variables(run.file("env"));
   return comm::TcpStore("127.0.0.1", std::stoi(env["WEFT_STORE"].substr(10)),
@@ -257,7 +259,7 @@ TEST(WeftrunStatus, Is128AndTheSignalThatKilledARank) {
   Weftrun run(shell({"-np", "2", "--report", "DIR/report.json", "--grace", "0"},
                     "[ $RANK = 0 ] && kill -9 $$; sleep 60"));
   EXPECT_EQ(run.finish(), 137);
-  EXPECT_NE(run.err().find("killed by signal 9 (SIGKILL)"), std::string::npos) << run.err();
+  EXPECT_HAS(run.err(), "killed by signal 9 (SIGKILL)");
   const auto report = run.report();
   EXPECT_EQ(report["ranks"][0]["signal"], 9);
   EXPECT_EQ(report["ranks"][0]["told_to_end"], false);
@@ -282,16 +284,15 @@ TEST(WeftrunStatus, WhoOnlyLostAPeerDidNotFailFirst) {
   ASSERT_TRUE(becomes_true([&] { return std::ranges::count(run.processes(), follower) == 0; }));
   testing::write_file(run.path("go"), "");
   EXPECT_EQ(run.finish(), 5);
-  EXPECT_NE(run.err().find("| exit status 5, Shape in forward at step 7: [conv2d] got 3\n"),
-            std::string::npos)
-      << run.err();
+  EXPECT_HAS(run.err(), "| exit status 5, Shape in forward at step 7: [conv2d] got 3\n");
   const auto report = run.report();
   EXPECT_EQ(report["first_failure"], 1);
   EXPECT_EQ(report["ranks"][0]["code"], "PeerFailed");
   EXPECT_EQ(report["ranks"][1]["phase"], "forward");
 }
 
-// Stopped: whoever timed out need not have known whom it waited for. Hung: it has to be named.
+// Stopped: the rank that timed out need not know which rank it waited for. Hung: the rank must be
+// named.
 TEST(WeftrunStatus, WhoDidNotRespondIsTheCauseOfATimeout) {
   for (const bool stopped : {true, false}) {
     const std::string script =
@@ -306,12 +307,10 @@ TEST(WeftrunStatus, WhoDidNotRespondIsTheCauseOfATimeout) {
     testing::write_file(run.path("go"), "");
     EXPECT_EQ(run.finish(), 7);
     const std::string how = stopped ? "stopped" : "hung";
-    EXPECT_NE(run.err().find("+-- rank 1 did not respond -"), std::string::npos) << run.err();
-    EXPECT_NE(run.err().find("| rank 1 did not respond (" + how +
-                             ")\n| as rank 0 saw it: exit "
-                             "status 7, Timeout: "),
-              std::string::npos)
-        << run.err();
+    EXPECT_HAS(run.err(), "+-- rank 1 did not respond -");
+    EXPECT_HAS(run.err(), "| rank 1 did not respond (" + how +
+                              ")\n| as rank 0 saw it: exit "
+                              "status 7, Timeout: ");
     const auto report = run.report();
     EXPECT_EQ(report["first_failure"], 1);
     EXPECT_EQ(report["ranks"][0]["code"], "Timeout");
@@ -334,7 +333,7 @@ TEST(WeftrunStatus, AKilledRankIsInTheStoreForTheOthers) {
 }
 
 TEST(WeftrunStatus, KnowsTheFileInWhichARankTellsWhatItIsIn) {
-  // Its number is the rank's alone, and of no child's that does not know it.
+  // Only the rank has this descriptor, and a child only if it knows about it.
   Weftrun run(shell({"-np", "2"}, "readlink /proc/self/fd/$WEFT_STATUS_FD"));
   EXPECT_EQ(run.finish(), 0) << run.err();
   EXPECT_EQ(run.out(), "[0-1] /memfd:weft status (deleted)\n");
@@ -371,7 +370,7 @@ TEST(WeftrunEnd, WhoIsStoppedIsStillTerminated) {
 }
 
 TEST(WeftrunEnd, ProcessesOfRanksGoWithThem) {
-  // A child, a grandchild that has lost its parent, one that ignores SIGTERM.
+  // A child, a grandchild that has lost its parent, and one that ignores SIGTERM.
   const std::string children =
       "sleep 61 & sh -c 'sleep 62 &'; sh -c 'trap \"\" TERM; sleep 63; :' & ";
   for (const std::string end : {"exit 0", "kill -9 $$"}) {
@@ -383,9 +382,9 @@ TEST(WeftrunEnd, ProcessesOfRanksGoWithThem) {
   }
 }
 
-/// Processes that are no more in their rank's group: one with its parent, one that has lost it, one
-/// that ignores SIGTERM and has a child of its own, one that is stopped. Each writes its number
-/// into a file of its own, for of some the environment does not tell whose they are.
+/// Processes that have left their rank's group: one with its parent, one that has lost it, one that
+/// ignores SIGTERM and has a child of its own, one that is stopped. Each writes its number to a
+/// file of its own, because for some the environment does not show to which run they belong.
 const std::string kStrays =
     "setsid sh -c 'echo $$ >$DIR/a$RANK; exec sleep 64' & "
     "sh -c 'setsid sh -c \"echo \\$\\$ >$DIR/b$RANK; exec sleep 65\" &'; "
@@ -394,7 +393,8 @@ const std::string kStrays =
 const std::string kNamelessStray =
     "setsid env -i sh -c \"echo \\$\\$ >$DIR/e$RANK; exec sleep 68\" & ";
 
-/// Whether all that have been started there have written so, and, with `run`, still live.
+/// The processes that were started there: waits until all have written their numbers and, with
+/// `run`, checks that they live.
 std::vector<pid_t> strays(const Weftrun& run, const std::string& names, int ranks) {
   std::vector<pid_t> found;
   for (int rank = 0; rank < ranks; ++rank) {
@@ -427,13 +427,13 @@ TEST(WeftrunEnd, ProcessesThatHaveLeftTheirGroupGoToo) {
     if (end == "sleep 60") run.signal(SIGTERM);
     const int status = run.finish();
     EXPECT_EQ(status, end == "exit 0" ? 0 : end == "sleep 60" ? 143 : 137) << run.err();
-    // By the time that weftrun ends.
+    // They have ended when weftrun ends.
     for (const pid_t pid : left) EXPECT_FALSE(is_alive(pid)) << end;
     expect_end(left);
   }
 }
 
-// What it cannot know then is who has cleared the environment as well.
+// Only a process that has also cleared its environment cannot be found then.
 TEST(WeftrunEnd, ProcessesThatHaveLeftTheirGroupGoAlsoWhenItIsKilled) {
   Weftrun run(shell({"-np", "2"}, kStrays + kReady + "sleep 60"));
   const std::vector<pid_t> left = strays(run, "abcd", 2);
@@ -443,7 +443,7 @@ TEST(WeftrunEnd, ProcessesThatHaveLeftTheirGroupGoAlsoWhenItIsKilled) {
   expect_end(left);
 }
 
-// Before a restart, too: they may hold a port, or a GPU's memory.
+// They also end before a restart: they may hold a port, or a GPU's memory.
 TEST(WeftrunEnd, ProcessesThatHaveLeftTheirGroupDoNotSeeARestart) {
   Weftrun run(shell({"-np", "1", "--max-restarts", "1"},
                     "if [ $TORCHELASTIC_RESTART_COUNT = 1 ]; then "
@@ -455,7 +455,7 @@ TEST(WeftrunEnd, ProcessesThatHaveLeftTheirGroupDoNotSeeARestart) {
   expect_end(strays(run, "a", 1));
 }
 
-// A shell that has started one in the background and then becomes weftrun.
+// A shell that has started a child in the background and then becomes weftrun.
 TEST(WeftrunEnd, ChildrenThatItHadBeforeAreLeftAlone) {
   Weftrun run(shell({},
                     "(setsid sleep 64 & echo $! >$DIR/a0; "
@@ -470,8 +470,8 @@ TEST(WeftrunEnd, ChildrenThatItHadBeforeAreLeftAlone) {
   expect_end(strays(run, "ab", 1));
 }
 
-// It is not waited for where the ranks have ended by themselves: who looks at their output page by
-// page has all the time.
+// If the ranks have ended by themselves, weftrun waits without limit: the user may read their
+// output page by page.
 TEST(WeftrunEnd, AfterASignalDoesNotWaitForWhoHasStoppedReading) {
   for (const std::string say : {"yes $RANK", "yes $RANK >&2", "trap 'yes $RANK' TERM; yes $RANK"}) {
     int pipe[2];
@@ -479,7 +479,7 @@ TEST(WeftrunEnd, AfterASignalDoesNotWaitForWhoHasStoppedReading) {
     Weftrun run(shell({"-np", "2", "--grace", "0.1"}, kReady + say), {}, pipe[1]);
     ::close(pipe[1]);
     ASSERT_TRUE(ready(run, 2));
-    // Until nothing goes into it any more.
+    // Until it takes no more bytes.
     int before = -1, now = 0;
     EXPECT_TRUE(becomes_true([&] {
       before = now;
@@ -489,7 +489,7 @@ TEST(WeftrunEnd, AfterASignalDoesNotWaitForWhoHasStoppedReading) {
     run.signal(SIGTERM);
     const auto begin = std::chrono::steady_clock::now();
     EXPECT_EQ(run.finish(), 143) << say;
-    // 0.1 s of grace, 1.5 s to SIGKILL, 1 s of patience: far below what a deadline means.
+    // 0.1 s of grace, 1.5 s to SIGKILL, 1 s for the output: far below any deadline.
     EXPECT_LT(std::chrono::steady_clock::now() - begin, testing::kDeadline / 2) << say;
     ::close(pipe[0]);
   }
@@ -518,7 +518,7 @@ TEST(WeftrunEnd, ASecondSignalKillsButTheSecondOfAPairDoesNot) {
                     "trap 'touch $DIR/int$RANK' INT; " + kReady + "while :; do sleep 0.02; done"));
   ASSERT_TRUE(ready(run, 2));
   run.signal(SIGINT);
-  run.signal(SIGTERM);  // as timeout(1) sends one to the group, too
+  run.signal(SIGTERM);  // like timeout(1), which also sends one to the group
   for (const char* file : {"int0", "int1"}) {
     EXPECT_TRUE(becomes_true([&] { return run.has_file(file); }));
   }
@@ -572,8 +572,8 @@ TEST(WeftrunRestart, StartsAllAnewWithTheSameCommandLine) {
   EXPECT_EQ(stores.size(), 3u);
   EXPECT_EQ(run.report()["restarts"], 2);
   EXPECT_EQ(run.report()["status"], 0);
-  EXPECT_NE(run.err().find("exit status 7; restart 2 of 3\n"), std::string::npos) << run.err();
-  EXPECT_EQ(run.err().find("failed first"), std::string::npos) << run.err();
+  EXPECT_HAS(run.err(), "exit status 7; restart 2 of 3\n");
+  EXPECT_LACKS(run.err(), "failed first");
 }
 
 TEST(WeftrunRestart, EndsWithTheLastFailure) {
@@ -581,7 +581,7 @@ TEST(WeftrunRestart, EndsWithTheLastFailure) {
                     "exit $((5 + TORCHELASTIC_RESTART_COUNT))"));
   EXPECT_EQ(run.finish(), 6);
   EXPECT_EQ(run.report()["restarts"], 1);
-  EXPECT_NE(run.err().find("| exit status 6\n"), std::string::npos) << run.err();
+  EXPECT_HAS(run.err(), "| exit status 6\n");
 }
 
 TEST(WeftrunRestart, NotAfterASignal) {
@@ -596,7 +596,7 @@ TEST(WeftrunRestart, NotAfterASignal) {
 TEST(WeftrunReport, ThatCannotBeWrittenIsAnErrorBeforeTheRun) {
   Weftrun run({"--report", "DIR/no/report.json", "touch", "DIR/ran"});
   EXPECT_EQ(run.finish(), 1);
-  EXPECT_NE(run.err().find("no/report.json"), std::string::npos);
+  EXPECT_HAS(run.err(), "no/report.json");
   EXPECT_FALSE(run.has_file("ran"));
 }
 

@@ -8,7 +8,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <new>
-#include <utility>
 
 #if defined(__has_feature)
 #if __has_feature(address_sanitizer)
@@ -28,7 +27,7 @@ std::size_t round_up(std::size_t bytes, std::size_t step) {
   return (bytes + step - 1) / step * step;
 }
 
-// AddressSanitizer sees also the accesses that end within a page.
+// AddressSanitizer also detects accesses that end within a page.
 void poison([[maybe_unused]] const void* p, [[maybe_unused]] std::size_t bytes) {
 #if defined(WEFT_ASAN)
   ASAN_POISON_MEMORY_REGION(p, bytes);
@@ -88,7 +87,7 @@ void GuardedMemory::take_back(void* p, const Stream&) noexcept {
   unpoison(first, static_cast<std::size_t>(last - first));
   check_gap(first, place.data, "before", place.bytes);
   check_gap(place.data + place.bytes, last, "after", place.bytes);
-  // New pages without access take the place of the old ones, whose memory the kernel gets back.
+  // New pages without access replace the old ones, whose memory the kernel gets back.
   mmap(place.pages, place.mapped, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
   freed_.push_back(place);
   if (freed_.size() > kKeptFreed) {

@@ -1,4 +1,4 @@
-// Host memory in which an access beside a storage ends the process.
+// Host memory in which an access next to a storage ends the process.
 #pragma once
 
 #include <atomic>
@@ -11,19 +11,19 @@
 
 namespace weft::testing {
 
-/// The CPU's runtime with every storage at a place of its own, between pages that cannot be
-/// accessed. A storage begins at a multiple of 64 bytes (Storage::allocate promises that), so some
-/// bytes may lie between it and a page: they hold a pattern, and a storage that is freed with
-/// another one beside it ends the process. Fresh memory is full of 0xff, which is NaN in every
-/// floating dtype and -1 in i32 and i64. Memory that was freed cannot be accessed.
+/// The CPU's runtime with every storage at an address of its own, between inaccessible pages. A
+/// storage begins at a multiple of 64 bytes (as Storage::allocate guarantees), so some bytes may be
+/// between it and a page. They contain a pattern, and the process ends if the pattern has changed
+/// when the storage is freed. New memory is filled with 0xff, which is NaN in every floating dtype
+/// and -1 in i32 and i64. Freed memory cannot be accessed.
 class GuardedMemory final : public Runtime {
  public:
   enum class Side { end, begin };
 
-  /// `plain`: the CPU's own runtime, which does the rest.
+  /// `plain`: the CPU's normal runtime, which does everything else.
   explicit GuardedMemory(Runtime& plain) : plain_(plain) {}
 
-  /// Which end of the storages made from now on touches a page: the end may be 63 bytes away.
+  /// Which end of new storages touches an inaccessible page: the end may be up to 63 bytes away.
   void set_side(Side side) { side_ = side; }
 
   void* lend(void* p, std::size_t bytes, const Stream& stream) override;
@@ -52,7 +52,7 @@ class GuardedMemory final : public Runtime {
 
  private:
   struct Place {
-    unsigned char* pages;  // the first one is a guard, and the last one
+    unsigned char* pages;  // the first and the last one are guards
     std::size_t mapped;
     unsigned char* data;
     std::size_t bytes;
@@ -61,8 +61,8 @@ class GuardedMemory final : public Runtime {
   Runtime& plain_;
   std::atomic<Side> side_ = Side::end;
   std::mutex mutex_;
-  std::map<void*, Place> lent_;  // by where the allocator has the memory
-  std::deque<Place> freed_;      // whose addresses are not used again for a while
+  std::map<void*, Place> lent_;  // by the allocator's address
+  std::deque<Place> freed_;      // their addresses are not reused for a while
 };
 
 }  // namespace weft::testing

@@ -20,7 +20,7 @@ class GuardedMemoryTest : public ::testing::Test {
     memory_ = &memory;
   }
 
-  /// A storage, as bytes that the compiler knows nothing of.
+  /// A storage as bytes that the compiler cannot optimise.
   static volatile unsigned char* bytes_of(const intrusive_ptr<Storage>& storage) {
     return static_cast<unsigned char*>(storage->data());
   }
@@ -52,7 +52,7 @@ TEST_F(GuardedMemoryTest, AccessesBesideAStorageEndTheProcess) {
 }
 
 TEST_F(GuardedMemoryTest, AWriteBetweenStorageAndPageIsFound) {
-  // AddressSanitizer says it in its own words, at the write.
+  // AddressSanitizer reports it in its own words, at the write.
   for (const auto side : {GuardedMemory::Side::end, GuardedMemory::Side::begin}) {
     memory_->set_side(side);
     EXPECT_DEATH(bytes_of(Storage::allocate(Device(), 100))[100] = 1,

@@ -1,5 +1,5 @@
-// What a random program may do. Operands are drawn one by one in named variables: in which order a
-// call computes its arguments is up to the compiler.
+// The operations of random programs. Operands are drawn one by one into variables, because the
+// compiler chooses the order in which a call evaluates its arguments.
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -26,6 +26,7 @@
 #include "weft/optim/adam.h"
 #include "weft/optim/rmsprop.h"
 #include "weft/optim/sgd.h"
+#include "weft/tensor/elementwise.h"
 #include "weft/tests/memory/program.h"
 
 namespace weft::testing {
@@ -39,23 +40,23 @@ Results of(const raw::NormResult& x) { return {x.y, x.mean, x.invstd}; }
 Results of(const raw::NormGradients& x) { return {x.x, x.weight, x.bias, x.addend}; }
 Results of(const AttentionResult& x) { return {x.output, x.weights}; }
 
-// --- Operands that belong together ---------------------------------------------------------------
+// --- Operands that fit together ------------------------------------------------------------------
 
-/// Another dtype or that of x.
+/// x's dtype, or sometimes another one.
 DType dtype_beside(Program& p, const Tensor& x) { return p.draw.one_in(3) ? p.dtype() : x.dtype(); }
 
 Shape with(Shape shape, std::int64_t dim, std::int64_t size) {
   shape[dim] = size;
   return shape;
 }
-/// A dimension in [0, dims), for shapes; 0 where there is none.
+/// A dimension in [0, dims), for shapes; 0 if there is none.
 std::int64_t place(Program& p, const Tensor& x) {
   return x.dim() == 0 ? 0 : p.draw.between(0, x.dim() - 1);
 }
 std::int64_t size_at(const Tensor& x, std::int64_t dim) {
   return x.dim() == 0 ? 1 : x.shape()[dim];
 }
-/// `place`, counted from either end, or wrong.
+/// `place`, counted from either end, or sometimes wrong.
 std::int64_t counted(Program& p, const Tensor& x, std::int64_t place) {
   return p.number(p.coin() ? place : place - std::max(x.dim(), 1));
 }
@@ -119,7 +120,7 @@ Factors factors(Program& p) {
 struct Convolution {
   Tensor x, w, bias;
   Conv2dParams params;
-  /// The result's shape; of no dimensions where there is none.
+  /// The result's shape; without dimensions if there is no result.
   Shape y;
 };
 Convolution convolution(Program& p, bool transposed) {
@@ -206,7 +207,7 @@ BatchNormOperands batch_norm_operands(Program& p) {
   o.weight = p.optional(channels, type);
   o.bias = p.optional(channels, type);
   o.params.training = !p.draw.one_in(3);
-  // Of an element each: an expanded tensor cannot be updated.
+  // Not expanded: an expanded tensor cannot be updated.
   const auto statistics = [&](const Shape& shape, DType dtype) {
     const bool left_out = p.draw.one_in(o.params.training ? 3 : 30);
     return left_out ? Tensor() : raw::clone(p.operand(shape, dtype));
@@ -246,7 +247,7 @@ AttentionOperands attention_operands(Program& p) {
   return o;
 }
 
-/// Logits or log-probabilities and their classes.
+/// Logits or log-probabilities with their classes.
 struct Classes {
   Tensor logits, target;
 };
@@ -282,7 +283,7 @@ Results steps(Program& p, const Options& options) {
   return list;
 }
 
-/// A layer, on x; in evaluation or of another dtype at times.
+/// A layer, called with x; sometimes in evaluation mode or with another dtype.
 template <class Layer>
 Results called(Program& p, Layer layer, const Tensor& x) {
   if (x.dtype() != DType::f32 && is_floating(x.dtype())) layer.to(x.dtype());
@@ -291,15 +292,17 @@ Results called(Program& p, Layer layer, const Tensor& x) {
   return {layer(x)};
 }
 
-// clang-format off: the list reads as a table
+// clang-format off: the list reads like a table
 #define OP(name, ...) {name, [](Program& p) -> Results { __VA_ARGS__ }},
 
 constexpr Operation kElementwise[] = {
 #define X(value, name, ...)                                            \
   OP("raw::" #name, return {raw::name(p.any())};)                      \
-  OP(#name, return {name(p.any())};)                                   \
-  OP("Tensor::" #name, return {p.any_floating().name()};)
+  OP(#name, return {name(p.any())};)
   WEFT_UNARY_OPS(X)
+#undef X
+#define X(name) OP("Tensor::" #name, return {p.any_floating().name()};)
+  WEFT_UNARY_METHODS(X)
 #undef X
 #define X(value, name, ...)                                                           \
   OP("raw::" #name, const Tensor a = p.any(); const DType type = dtype_beside(p, a);  \
@@ -309,11 +312,14 @@ constexpr Operation kElementwise[] = {
   OP(#name, const Tensor a = p.any(); const DType type = dtype_beside(p, a);          \
      const Tensor b = p.broadcastable(a, type);                                       \
      return {p.coin() ? name(a, b) : name(b, a)};)                                    \
-  OP(#name "(x, number)", const Tensor a = p.any(); return {name(a, p.real())};)      \
-  OP("Tensor::" #name, const Tensor a = p.any(); const Tensor b = p.like(a);          \
-     return {a.name(b), a.name(p.real())};)
+  OP(#name "(x, number)", const Tensor a = p.any(); return {name(a, p.real())};)
   WEFT_BINARY_OPS(X)
   WEFT_COMPARE_OPS(X)
+#undef X
+#define X(name)                                                              \
+  OP("Tensor::" #name, const Tensor a = p.any(); const Tensor b = p.like(a); \
+     return {a.name(b), a.name(p.real())};)
+  WEFT_BINARY_METHODS(X)
 #undef X
   OP("raw::sub(number, x)", const double a = p.real(); return {raw::sub(a, p.any())};)
   OP("raw::div(number, x)", const double a = p.real(); return {raw::div(a, p.any())};)
@@ -602,7 +608,7 @@ constexpr Operation kCreation[] = {
   OP("borrow", static float memory[64]; Shape shape = {p.number(8), p.number(8)};
      return {borrow(std::span<float>(memory), shape).clone()};)
   OP("as_strided", const Tensor x = p.any(); if (x.dtype() == DType::boolean) return {};
-     // not all is a bool
+     // not every operand is boolean
     
      const Shape shape = p.shape(int(p.draw.between(0, 3))); Dims strides;
      for (int d = 0; d < shape.size(); ++d) strides.push_back(p.number(p.draw.between(0, 4)));
@@ -928,7 +934,7 @@ constexpr Operation kLayers[] = {
      of({c.w.shape(-2), c.w.shape(-1)}), options_of(c)), c.x);)
   OP("nn::Conv1d", const std::int64_t in = p.draw.between(1, 33), out = p.draw.between(1, 9);
      const std::int64_t k = p.number(p.draw.between(1, 3)), l = p.draw.between(3, 40);
-     const std::int64_t n = p.draw.between(1, 3);  // each image may cost waits of the whole team
+     const std::int64_t n = p.draw.between(1, 3);  // few: an image may need waits of the whole team
      const Tensor x = p.operand({n, in, l}, p.floating_dtype());
      const nn::Conv1dOptions options = {.stride = p.number(1), .padding = p.number(1)};
      return called(p, nn::Conv1d(in, out, k, options), x);)

@@ -14,10 +14,10 @@ namespace {
 
 constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
 constexpr std::int64_t kLeast = std::numeric_limits<std::int64_t>::min();
-constexpr std::size_t kTensors = 12;       // of a program
-constexpr std::int64_t kElements = 20000;  // of a tensor as a rule
+constexpr std::size_t kTensors = 12;       // in a program
+constexpr std::int64_t kElements = 20000;  // usual limit of a tensor's size
 
-/// Throws std::logic_error unless all elements lie in the storage; reads them.
+/// Reads all elements; throws std::logic_error unless they are in the storage.
 void check(const Tensor& x) {
   using Wide = __int128;
   Wide numel = 1, first = x.offset(), last = x.offset();
@@ -142,7 +142,7 @@ Tensor Program::make(const Shape& shape, DType dtype) {
       }
       break;
     }
-    case 2: {  // in the middle
+    case 2: {  // a part in the middle
       Shape longer = shape;
       if (dims > 0) longer[0] += 3;
       x = empty(longer, options);
@@ -270,7 +270,7 @@ Tensor Program::optional(const Shape& shape, DType dtype) {
 }
 
 void Program::keep(const Tensor& x) {
-  if (x.numel() > 15 * kElements) return;  // expanded ones may have any number
+  if (x.numel() > 15 * kElements) return;  // expanded tensors may have any number of elements
   if (tensors_.size() < kTensors) {
     tensors_.push_back(x);
   } else {

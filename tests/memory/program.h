@@ -1,12 +1,10 @@
-// A random program over weft's public operations: some tensors, and operations on them whose
-// operands mostly fit. What a program does depends on its seed alone.
+// A random program of weft's public operations: some tensors, and operations on them whose operands
+// mostly fit. The program depends only on the seed.
 #pragma once
 
 #include <array>
 #include <cstdint>
-#include <functional>
 #include <span>
-#include <string>
 #include <vector>
 
 #include "weft/autograd/ops.h"
@@ -20,7 +18,7 @@ class Program {
 
   Draw draw;
 
-  // --- Numbers: the right one, and sometimes one that no caller should give. ---------------------
+  // --- Numbers: the right one, and sometimes one that no caller should pass ----------------------
   std::int64_t number(std::int64_t right);
   double real(double right);
   double real() { return real(double(draw.between(-6, 6)) / 2); }
@@ -28,27 +26,27 @@ class Program {
   bool coin() { return draw.one_in(2); }
 
   // --- Shapes ------------------------------------------------------------------------------------
-  /// A size, small as a rule, sometimes 0.
+  /// A size: usually small, sometimes 0.
   std::int64_t size();
-  /// Of up to some ten thousand elements; rarely of some hundred thousand, for several threads.
+  /// Up to about ten thousand elements; rarely some hundred thousand, for several threads.
   Shape shape(int dims);
   Shape shape() { return shape(int(draw.between(0, 4))); }
-  /// A dimension of x, also counted from the end.
+  /// A dimension of x, possibly counted from the end.
   std::int64_t dim(const Tensor& x);
   std::int64_t dim(int dims);
-  /// Some of them, each once as a rule.
+  /// Some dimensions of x, usually each only once.
   Dims dims(const Tensor& x);
 
   // --- Tensors -----------------------------------------------------------------------------------
   DType dtype();
   DType floating_dtype() { return draw.of({DType::f32, DType::f32, DType::f64, DType::bf16}); }
-  /// A new one: with the elements in any order or with gaps in memory, at an end of its storage, or
-  /// expanded; of small numbers, rarely also of infinite ones and NaN; perhaps with a gradient.
+  /// A new tensor: with its elements in any order or with gaps in memory, at an end of its storage,
+  /// or expanded. Its numbers are small, rarely infinite or NaN. It may require a gradient.
   Tensor make(const Shape& shape, DType dtype);
-  /// As make; rarely of another shape or dtype, or another tensor of the program.
+  /// Like make(); rarely with another shape or dtype, or another tensor of the program.
   Tensor operand(const Shape& shape, DType dtype);
   Tensor like(const Tensor& x) { return operand(x.shape(), x.dtype()); }
-  /// Something that broadcasts to x's shape, or makes x broadcast.
+  /// A tensor that broadcasts to x's shape, or to which x broadcasts.
   Tensor broadcastable(const Tensor& x, DType dtype);
   /// i64 numbers from 0 to n - 1, rarely others.
   Tensor index(const Shape& shape, std::int64_t n);
@@ -56,20 +54,20 @@ class Program {
   /// A tensor of the program, or a new one.
   Tensor any();
   Tensor any_floating();
-  /// With that many dimensions, floating.
+  /// A floating tensor with that many dimensions.
   Tensor floating(int dims);
   Tensor images() { return floating(4); }
-  /// New, with a gradient as a rule.
+  /// A new tensor, which usually requires a gradient.
   Tensor leaf();
-  /// Without a gradient, to be written in place.
+  /// A tensor without a gradient, to be written in place.
   Tensor target() { return any().detach(); }
   /// Undefined in one of three cases.
   Tensor optional(const Shape& shape, DType dtype);
 
-  /// Does one operation, checks its results, and keeps them. Returns whether the operation gave
-  /// one; an Error is no result.
+  /// Runs one operation, checks its results and keeps them. Returns whether the operation had a
+  /// result; an Error is not one.
   bool step(const struct Operation& operation);
-  /// Gradients of all that is there.
+  /// Computes the gradients of everything.
   void finish();
 
  private:
@@ -85,7 +83,7 @@ struct Operation {
   std::vector<Tensor> (*call)(Program& p);
 };
 
-/// All of them, by kind.
+/// All operations, by kind.
 std::span<const std::span<const Operation>> rooms();
 
 }  // namespace weft::testing

@@ -1,7 +1,7 @@
-// Random programs on memory in which an access beside a storage ends the process (GuardedMemory).
-// The numbers are not looked at: an operation must give tensors that lie in their storages, or
-// throw an Error. Programs run in child processes, so that one that dies has a name. Variables of
-// the environment:
+// Random programs on memory in which an access next to a storage ends the process (GuardedMemory).
+// Their numbers are not checked: an operation must return tensors that are inside their storages,
+// or throw an Error. Programs run in child processes, so that a crash can be reported. Environment
+// variables:
 //   WEFT_CASES    programs (100)       WEFT_SEED  the first one (1)
 //   WEFT_VERBOSE  if set: the name of each operation, before it is called
 #include <gtest/gtest.h>
@@ -11,7 +11,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -29,47 +28,20 @@
 #include "weft/core/runtime/rng.h"
 #include "weft/core/runtime/thread_state.h"
 #include "weft/tests/core/draw.h"
+#include "weft/tests/core/sanitized.h"
 #include "weft/tests/memory/guarded_memory.h"
+#include "weft/tests/memory/heap_limit.h"
 #include "weft/tests/memory/program.h"
-
-namespace {
-
-// Memory of a program, of the heap (a piece) and of the device (all of it).
-constexpr std::int64_t kMostBytes = std::int64_t{256} << 20;
-
-}  // namespace
-
-// Strong, so that it also takes the place of a sanitizer's.
-void* operator new(std::size_t bytes) {
-  if (bytes <= std::size_t{kMostBytes}) {
-    if (void* p = std::malloc(bytes ? bytes : 1)) return p;
-  }
-  throw std::bad_alloc();
-}
-void operator delete(void* p) noexcept { std::free(p); }
-void operator delete(void* p, std::size_t) noexcept { std::free(p); }
 
 namespace weft::testing {
 namespace {
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kSanitized = true;
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-constexpr bool kSanitized = true;
-#else
-constexpr bool kSanitized = false;
-#endif
-#else
-constexpr bool kSanitized = false;
-#endif
-
 // A program takes milliseconds, but oneDNN's teams spin while they wait for a thread without a
-// core. The first is processor time; the second is for threads that wait for each other.
+// core. The first limit is processor time; the second is for threads that wait for each other.
 constexpr int kMostSeconds = kSanitized ? 100 : 30, kMostWaiting = 300;
 constexpr std::size_t kMostOperations = 1024;
 
-/// What a child tells its parent.
+/// A child's report to its parent.
 struct Report {
   std::int64_t seed;
   std::int64_t step;
@@ -100,7 +72,7 @@ const std::vector<Operation>& operations() {
   return all;
 }
 
-/// One of all operations, or first one of the rooms: some rooms have few operations of many
+/// Draws from all operations, or first draws a room: some rooms have few operations with many
 /// kernels.
 std::size_t draw_operation(Draw& draw) {
   const auto total = static_cast<std::int64_t>(operations().size());
@@ -115,7 +87,7 @@ void run_program(std::uint64_t seed, GuardedMemory& memory, Report& report) {
   set_alarms(kMostSeconds, kMostWaiting);
   memory.set_side(seed % 2 == 0 ? GuardedMemory::Side::end : GuardedMemory::Side::begin);
   const Scoped threads(&ThreadState::num_threads, seed / 2 % 2 == 0 ? 1 : 3);
-  // Timing finds all ways to compute a product or a convolution.
+  // Timing runs all ways to compute a product or a convolution.
   const Scoped deterministic(&ThreadState::deterministic, seed / 4 % 2 == 0);
   manual_seed(seed);
   Program program(seed);
@@ -130,7 +102,7 @@ void run_program(std::uint64_t seed, GuardedMemory& memory, Report& report) {
   program.finish();
 }
 
-/// The child: programs first ... last - 1, until one fails.
+/// The child: runs programs first ... last - 1, until one fails.
 [[noreturn]] void run_programs(std::int64_t first, std::int64_t last, Report& report) {
   static GuardedMemory memory(runtime(Device()));
   register_runtime(DeviceType::cpu, &memory);

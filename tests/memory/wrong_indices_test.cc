@@ -1,4 +1,4 @@
-// Indices that a caller made up: nothing is written where they point.
+// Wrong indices from a caller: nothing may be written where they point.
 #include <gtest/gtest.h>
 
 #include "weft/core/base/error.h"

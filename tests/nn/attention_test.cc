@@ -1,5 +1,6 @@
-// nn::MultiheadAttention against PyTorch, and what it is trained in.
+// nn::MultiheadAttention compared with PyTorch, and training it.
 #include "weft/nn/attention.h"
+#include "weft/autograd/ops.h"
 
 #include <gtest/gtest.h>
 
@@ -41,7 +42,7 @@ nn::MultiheadAttention layer(const nn::MultiheadAttentionOptions& options = {}) 
   return attention;
 }
 
-// The results and gradients in the order of write_attention_goldens.py. Of one shape:
+// Checks the results and gradients in the order of write_attention_goldens.py. A single shape means
 // self-attention.
 void check(const char* name, const std::vector<Shape>& shapes,
            const nn::MultiheadAttentionOptions& options, const nn::AttentionCall& call,
@@ -64,8 +65,7 @@ void check(const char* name, const std::vector<Shape>& shapes,
   for (const Tensor& x : in) results.push_back(x.grad());
   for (const Tensor& p : attention.parameters()) results.push_back(p.grad());
   ASSERT_EQ(results.size(), want.size());
-  // f64 sums of at most some ten products, several one after the other, in another order than
-  // PyTorch's.
+  // f64 sums of at most about ten products, several in succession, in another order than PyTorch's.
   for (std::size_t i = 0; i < results.size(); ++i) {
     EXPECT_TRUE(near_values(results[i], want[i], 1e-13)) << "result " << i;
   }
@@ -103,7 +103,7 @@ TEST_P(AttentionTest, ToItself) {
   const Tensor x = ramp({2, 3, 4});
   const auto expect_same = [&](const nn::AttentionCall& call) {
     const Tensor y = attention(x, call);
-    // Three tensors of the same values go through three products.
+    // Three tensors with the same values use three products.
     EXPECT_TRUE(near_values(y, values_of(attention(x, x.clone(), x.clone(), call).output), 1e-13));
   };
   expect_same({});
@@ -187,7 +187,7 @@ TEST_P(AttentionTest, RefusesWhatDoesNotFit) {
                     "attn_mask: got i64, expected bool or a floating dtype");
 }
 
-// A language model of one layer: the captured step does what the step does, and it learns.
+// A language model of one layer: the captured step must do the same as the step, and learn.
 TEST_P(AttentionTest, TrainsInACapturedStep) {
   thread_state().deterministic = true;
   struct Model : nn::Module<Model> {

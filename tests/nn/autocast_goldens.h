@@ -1,11 +1,11 @@
-// Written by write_autocast_goldens.py with PyTorch 2.11.0. Do not edit.
+// Written by write_autocast_goldens.py with PyTorch 2.11.0.
 #pragma once
 
 #include "weft/core/base/dtype.h"
 
 namespace weft::goldens {
 
-/// The result's dtype by kind of device and the operand's dtype, f32 or bf16.
+/// The dtype of the result, by kind of device and by the operand's dtype, f32 or bf16.
 struct Autocast {
   const char* op;
   DType result[2][2];

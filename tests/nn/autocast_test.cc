@@ -1,4 +1,4 @@
-// autograd::Autocast: the dtypes of PyTorch's, gradients and training in f32.
+// autograd::Autocast: the same dtypes as in PyTorch, gradients and training in f32.
 #include "weft/autograd/autocast.h"
 
 #include <functional>
@@ -8,9 +8,9 @@
 
 #include "weft/autograd/autograd.h"
 #include "weft/autograd/checkpoint.h"
+#include "weft/autograd/ops.h"
 #include "weft/core/runtime/capture.h"
 #include "weft/core/runtime/rng.h"
-#include "weft/kernels/elementwise.h"
 #include "weft/nn/activation.h"
 #include "weft/nn/batch_norm.h"
 #include "weft/nn/conv.h"
@@ -19,6 +19,7 @@
 #include "weft/nn/loss.h"
 #include "weft/nn/sequential.h"
 #include "weft/optim/sgd.h"
+#include "weft/tensor/elementwise.h"
 #include "weft/tests/core/expect_error.h"
 #include "weft/tests/device_param.h"
 #include "weft/tests/nn/autocast_goldens.h"
@@ -114,7 +115,12 @@ TEST_P(AutocastTest, ResultsHavePyTorchsDtypes) {
                 golden.result[static_cast<int>(type())][dtype == DType::bf16]);
       ours.erase(golden.op);
     }
-    EXPECT_TRUE(ours.empty()) << ours.begin()->first << " is not in the goldens";
+    for (const auto& [op, f] : ours) {
+      ADD_FAILURE() << op << " has no row in tests/nn/autocast_goldens.h. With PyTorch: name it in "
+                    << "tests/nn/write_autocast_goldens.py and run python3 "
+                    << "tests/nn/write_autocast_goldens.py > tests/nn/autocast_goldens.h. Without: "
+                    << "write the row by hand";
+    }
   }
 }
 
@@ -169,7 +175,7 @@ TEST_P(AutocastTest, GradientsOfF32AreF32) {
   }
 }
 
-// PyTorch's mixed batch norm computes in f32, too: the same but for the rounding of its result.
+// PyTorch's mixed batch norm also computes in f32, so only the rounding of the result differs.
 TEST_P(AutocastTest, NormsOfBf16WithF32Weights) {
   const Tensor x = weight({4, 3, 5, 5}).detach().to(DType::bf16), w = weight({3}), b = weight({3});
   const Tensor mixed = batch_norm(x, w, b, {});
@@ -227,14 +233,15 @@ TEST_P(AutocastTest, AWeightUsedTwiceGetsBothGradients) {
     return w.grad().to_vector<float>();
   };
   const auto cached = gradient(true), plain = gradient(false);
-  // Cached, the two contributions are added in bf16, as in PyTorch: 2^-8 of the sum.
+  // With the cache, the two gradients are added in bf16, as in PyTorch: an error of 2^-8 of the
+  // sum.
   for (std::size_t i = 0; i < plain.size(); ++i) {
     EXPECT_NEAR(cached[i], plain[i], 0x1p-7 * std::abs(plain[i]) + 0x1p-7);
   }
 }
 
-// The two gradients meet in bf16, where 1 + 2^-9 is 1: in a captured step as outside of one, though
-// the scope is older than the capture.
+// The two gradients are added in bf16, where 1 + 2^-9 is 1: in a captured step as well as outside,
+// though the scope began before the capture.
 TEST_P(AutocastTest, AWeightUsedTwiceIsConvertedOnceInACapturedStep) {
   const Tensor w = weight({8, 8}), x = ones({1, 8}), small = full({1, 8}, 0x1p-9);
   const Autocast autocast(type());
@@ -274,7 +281,8 @@ TEST_P(AutocastTest, CheckpointRecomputesUnderTheSameSetting) {
     };
     Tensor loss;
     {
-      // Cached, the weight's two gradients would be added in bf16 or, by the backward inside, not.
+      // With the cache, the weight's two gradients would be added in bf16 or, by the inner
+      // backward, not.
       const Autocast autocast(type(), {.cache_enabled = false});
       loss = nn::mse_loss(checkpointed ? autograd::checkpoint(block, x) : block(x), zeros({4, 8}));
     }
@@ -351,8 +359,8 @@ class AutocastTraining : public AutocastTest {
   }
 };
 
-// Eight roundings to 2^-9 stand between the images and the first loss: 2^-6 of a loss of about 2.
-// The weights follow gradients as inexact for 20 steps, on a problem that contracts.
+// Between the images and the first loss there are eight roundings of 2^-9: 2^-6 of a loss of about
+// 2. The gradients of the 20 steps are as inexact, but the problem contracts.
 TEST_P(AutocastTraining, LossesFollowF32) {
   const auto f32 = losses(false), bf16 = losses(true);
   EXPECT_NE(f32, bf16);
@@ -367,8 +375,8 @@ TEST_P(AutocastTraining, CapturedStepsAreTheSame) {
   EXPECT_EQ(losses(true, Capture::scope_outside), plain);
 }
 
-// The conversion that the scope outside remembers from the first run, before anything is recorded,
-// is no part of the replays: these would go on with the weights of that time.
+// The outer scope remembers a conversion from the first run, before anything is recorded. Replays
+// must not use it: they would compute with old weights.
 TEST_P(AutocastTraining, ReplaysConvertTheWeightsAnew) {
   Model model = conv_net();
   model.to(device());
@@ -376,8 +384,8 @@ TEST_P(AutocastTraining, ReplaysConvertTheWeightsAnew) {
   const Autocast outside(type());
   Tensor y;
   graph::Step step = graph::capture([&] { y = model(x); });
-  step();  // as it is
-  step();  // recorded
+  step();  // not captured
+  step();  // captured
   {
     const NoGrad no_grad;
     for (const Tensor& p : model.parameters()) p.mul_(0.5);

@@ -34,7 +34,7 @@ TEST(Follower, TakesOverValuesWhenTheyHaveChanged) {
   raw::fill_(fc.weight, 7);
   follower.follow();
   EXPECT_EQ(values_of(replica.weight), (std::vector<double>{7, 7}));
-  raw::fill_(replica.weight, 3);  // by whoever
+  raw::fill_(replica.weight, 3);  // a write by other code
   follower.follow();
   EXPECT_EQ(values_of(replica.weight), (std::vector<double>{7, 7}));
   EXPECT_EQ(replica.weight.raw_data(), place);
@@ -53,7 +53,7 @@ TEST(Follower, GradientsAreTheOriginals) {
   EXPECT_FALSE(replica.weight.grad().defined());
   {
     const NoGrad no_grad;
-    follower.follow();  // a checkpoint of before may still be recomputed with it
+    follower.follow();  // an earlier checkpoint may still be recomputed with it
     EXPECT_TRUE(replica.weight.requires_grad());
   }
   fc.weight.set_requires_grad(false);
@@ -112,7 +112,7 @@ TEST(Follower, PartsTogetherAreEverythingButWhatIsConverted) {
   EXPECT_EQ(replica.state_dict()[0].second.dtype(), DType::f32);
   for (const std::size_t n : {1, 2, 3, 20}) {
     change();
-    // Two of the first layer, two of the second, five of the norm.
+    // Two tensors of the first layer, two of the second, five of the norm.
     EXPECT_EQ(copied(n), (std::vector<int>{0, 0, 1, 1, 1, 1, 1, 1, 1})) << n << " parts";
   }
   follower.follow();

@@ -1,5 +1,6 @@
-// Activations, losses and initialisation against PyTorch in f64; dropout.
+// Activations, losses and initialisation compared with PyTorch in f64; dropout.
 #include <gtest/gtest.h>
+#include "weft/autograd/ops.h"
 #include "weft/core/runtime/log.h"
 
 #include <cmath>
@@ -14,6 +15,8 @@
 #include "weft/nn/dropout.h"
 #include "weft/nn/init.h"
 #include "weft/nn/loss.h"
+#include "weft/tensor/elementwise.h"
+#include "weft/tests/autograd/against_goldens.h"
 #include "weft/tests/core/expect_error.h"
 #include "weft/tests/goldens.h"
 #include "weft/tests/tensor/ramp.h"
@@ -27,40 +30,31 @@ using testing::values_of;
 
 const testing::Goldens goldens("tests/nn/functional_goldens");
 
-// f64, and functions that PyTorch computes by the same formulas up to the order of a few steps.
-void expect_close(const Tensor& got, const std::vector<double>& expected, const char* what) {
-  EXPECT_TRUE(testing::near_values(got, expected, 1e-13)) << what;
+// f64, for functions that PyTorch computes by the same formulas, except for the order of a few
+// steps.
+constexpr double kTolerance = 1e-13;
+
+using testing::Inputs;
+
+void check(const std::string& name, const std::function<Tensor(Inputs)>& f,
+           const std::vector<Tensor>& inputs) {
+  testing::expect_goldens(goldens, name, f, inputs, kTolerance);
 }
-
-using Arrays = std::vector<std::vector<double>>;
-
-// f's value and gradients; want: those, in that order.
-void check(const char* name, const std::function<Tensor(std::span<const Tensor>)>& f,
-           std::vector<Tensor> inputs, const Arrays& want) {
-  for (const Tensor& x : inputs) x.set_requires_grad();
-  const Tensor y = f(inputs);
-  expect_close(y, want[0], name);
-  y.backward(y.dim() > 0 ? ramp(y.shape()) : Tensor());
-  for (std::size_t i = 0; i < inputs.size(); ++i) expect_close(inputs[i].grad(), want[i + 1], name);
-}
-
-#define ONE(name) {goldens[#name "_y"], goldens[#name "_grad0"]}
-#define TWO(name) {goldens[#name "_y"], goldens[#name "_grad0"], goldens[#name "_grad1"]}
 
 TEST(Activations, FollowPyTorch) {
   const auto layer = [](auto module) {
-    return [module](std::span<const Tensor> x) mutable { return module(x[0]); };
+    return [module](Inputs x) mutable { return module(x[0]); };
   };
-  check("leaky_relu", layer(nn::LeakyReLU(0.2)), {ramp({3, 7}, 4)}, ONE(leaky_relu));
-  check("gelu", layer(nn::GELU()), {ramp({3, 7}, 4)}, ONE(gelu));
-  check("gelu_tanh", layer(nn::GELU("tanh")), {ramp({3, 7}, 4)}, ONE(gelu_tanh));
-  check(
-      "log_sigmoid", [](auto x) { return log_sigmoid(x[0]); }, {ramp({3, 7}, 4)}, ONE(log_sigmoid));
-  check("silu", layer(nn::SiLU()), {ramp({3, 7}, 4)}, ONE(silu));
-  check("elu", layer(nn::ELU(0.5)), {ramp({3, 7}, 4)}, ONE(elu));
-  check("softplus", layer(nn::Softplus(1.5, 3)), {ramp({3, 7}, 4)}, ONE(softplus));
-  check("softmax", layer(nn::Softmax(1)), {ramp({2, 5, 3}, 4)}, ONE(softmax));
-  check("log_softmax", layer(nn::LogSoftmax(-2)), {ramp({2, 5, 3}, 4)}, ONE(log_softmax));
+  const Tensor x = ramp({3, 7}, 4), rows = ramp({2, 5, 3}, 4);
+  check("leaky_relu", layer(nn::LeakyReLU(0.2)), {x});
+  check("gelu", layer(nn::GELU()), {x});
+  check("gelu_tanh", layer(nn::GELU("tanh")), {x});
+  check("log_sigmoid", [](Inputs in) { return log_sigmoid(in[0]); }, {x});
+  check("silu", layer(nn::SiLU()), {x});
+  check("elu", layer(nn::ELU(0.5)), {x});
+  check("softplus", layer(nn::Softplus(1.5, 3)), {x});
+  check("softmax", layer(nn::Softmax(1)), {rows});
+  check("log_softmax", layer(nn::LogSoftmax(-2)), {rows});
   EXPECT_EQ(values_of(nn::Tanh()(ramp({3}))), values_of(tanh(ramp({3}))));
 }
 
@@ -87,20 +81,22 @@ TEST(Activations, SayWhatTheyAre) {
   EXPECT_WEFT_ERROR(nn::LeakyReLU(-1), InvalidArgument, "[LeakyReLU] negative_slope: got -1");
 }
 
-constexpr Reduction kNone = Reduction::none, kMean = Reduction::mean, kSum = Reduction::sum;
+constexpr Reduction kNone = Reduction::none, kMean = Reduction::mean;
+
+// The end of the goldens' names.
+const std::pair<Reduction, std::string> kReductions[] = {
+    {Reduction::none, "_none"}, {Reduction::mean, "_mean"}, {Reduction::sum, "_sum"}};
 
 TEST(Losses, NllFollowsPyTorch) {
   const Tensor target = from_vector(std::vector<std::int64_t>{2, -100, 0, 1}, {4});
   const Tensor image = from_vector(std::vector<std::int64_t>{0, 2, 1, 2, -100, 1}, {2, 3});
-  const auto run = [&](const char* name, Reduction r, const Arrays& rows, const Arrays& images) {
-    check(name, [&](auto x) { return nn::nll_loss(x[0], target, -100, r); }, {ramp({4, 3})}, rows);
-    check(
-        name, [&](auto x) { return nn::nll_loss(x[0], image, -100, r); }, {ramp({2, 4, 3})},
-        images);
-  };
-  run("none", kNone, ONE(nll_none), ONE(nll_image_none));
-  run("mean", kMean, ONE(nll_mean), ONE(nll_image_mean));
-  run("sum", kSum, ONE(nll_sum), ONE(nll_image_sum));
+  for (const auto& [r, end] : kReductions) {
+    const auto nll = [r = r](const Tensor& labels) {
+      return [=](Inputs x) { return nn::nll_loss(x[0], labels, -100, r); };
+    };
+    check("nll" + end, nll(target), {ramp({4, 3})});
+    check("nll_image" + end, nll(image), {ramp({2, 4, 3})});
+  }
 }
 
 TEST(Losses, NllOfLogSoftmaxIsCrossEntropy) {
@@ -122,19 +118,15 @@ TEST(Losses, NllRefusesWhatDoesNotFit) {
 }
 
 TEST(Losses, BceWithLogitsFollowsPyTorch) {
-  const auto inputs = [] {
-    return std::vector<Tensor>{ramp({3, 4}, 20), raw::abs(raw::reshape(ramp({4, 3}), {3, 4}))};
-  };
+  const std::vector<Tensor> inputs{ramp({3, 4}, 20), raw::abs(raw::reshape(ramp({4, 3}), {3, 4}))};
   const Tensor weight = raw::add(ramp({4}), 2);
-  const auto run = [&](const char* name, Reduction r, const Arrays& plain, const Arrays& weighted) {
-    check(name, [&](auto x) { return nn::bce_with_logits(x[0], x[1], r); }, inputs(), plain);
-    check(
-        name, [&](auto x) { return nn::bce_with_logits(x[0], x[1], r, weight); }, inputs(),
-        weighted);
-  };
-  run("none", kNone, TWO(bce_none), TWO(bce_weight_none));
-  run("mean", kMean, TWO(bce_mean), TWO(bce_weight_mean));
-  run("sum", kSum, TWO(bce_sum), TWO(bce_weight_sum));
+  for (const auto& [r, end] : kReductions) {
+    const auto bce = [r = r](const Tensor& weights) {
+      return [=](Inputs x) { return nn::bce_with_logits(x[0], x[1], r, weights); };
+    };
+    check("bce" + end, bce({}), inputs);
+    check("bce_weight" + end, bce(weight), inputs);
+  }
 }
 
 TEST(Losses, BceWithLogitsIsStable) {
@@ -147,20 +139,16 @@ TEST(Losses, BceWithLogitsIsStable) {
 }
 
 TEST(Losses, L1AndSmoothL1FollowPyTorch) {
-  const auto run = [](const char* name, Reduction r, const Arrays& l1, const Arrays& smooth) {
+  const std::vector<Tensor> inputs{ramp({2, 3}, 2), ramp({2, 3})};
+  for (const auto& [r, end] : kReductions) {
+    check("l1" + end, [r = r](Inputs x) { return nn::l1_loss(x[0], x[1], r); },
+          {ramp({2, 3}), ramp({2, 3}, 0.5)});
     check(
-        name, [&](auto x) { return nn::l1_loss(x[0], x[1], r); }, {ramp({2, 3}), ramp({2, 3}, 0.5)},
-        l1);
-    check(
-        name, [&](auto x) { return nn::smooth_l1_loss(x[0], x[1], r, 0.4); },
-        {ramp({2, 3}, 2), ramp({2, 3})}, smooth);
-  };
-  run("none", kNone, TWO(l1_none), TWO(smooth_l1_none));
-  run("mean", kMean, TWO(l1_mean), TWO(smooth_l1_mean));
-  run("sum", kSum, TWO(l1_sum), TWO(smooth_l1_sum));
+        "smooth_l1" + end, [r = r](Inputs x) { return nn::smooth_l1_loss(x[0], x[1], r, 0.4); },
+        inputs);
+  }
   check(
-      "beta 0", [](auto x) { return nn::smooth_l1_loss(x[0], x[1], kMean, 0); },
-      {ramp({2, 3}, 2), ramp({2, 3})}, TWO(smooth_l1_zero));
+      "smooth_l1_zero", [](Inputs x) { return nn::smooth_l1_loss(x[0], x[1], kMean, 0); }, inputs);
   EXPECT_WEFT_ERROR(nn::l1_loss(ramp({2}), ramp({1, 2})), Shape,
                     "[l1_loss] target: got [1,2], x is [2]");
   EXPECT_WEFT_ERROR(nn::smooth_l1_loss(ramp({2}), ones({2})), Dtype,
@@ -177,7 +165,7 @@ TEST(Dropout, ScalesWhatItKeeps) {
     EXPECT_TRUE(v == 0 || v == static_cast<float>(1 / 0.75)) << v;
     kept += v != 0;
   }
-  // 10000 draws of probability 0.75: a standard deviation of 43, and five of them.
+  // 10000 draws with probability 0.75: the standard deviation is 43; allow five of them.
   EXPECT_NEAR(kept, 7500, 217);
   y.sum().backward();
   EXPECT_EQ(values_of(x.grad()), values_of(y));
@@ -229,14 +217,14 @@ TEST(Init, FollowsPyTorch) {
   expect_init([](auto& w) { kaiming_normal_(w, 0.2); }, matrix, SEEDS(kaiming_normal), 2e-6);
   expect_init([&](auto& w) { kaiming_normal_(w, 0, out, Nonlinearity::tanh); }, kernel,
               SEEDS(kaiming_normal_tanh), 2e-6);
-  // The same draws through an inverse that PyTorch computes in f32.
+  // The same draws; PyTorch computes the inverse in f32.
   expect_init([](auto& w) { trunc_normal_(w); }, square, SEEDS(trunc_normal), 2e-6);
   expect_init([](auto& w) { trunc_normal_(w, 0.1, 0.02, 0.08, 0.3); }, {40},
               SEEDS(trunc_normal_narrow), 2e-6);
 }
 
-// PyTorch decomposes in f32: its Q is off by some roundings times the condition of the draws, at
-// most 10 here, and the draws may differ by 1.8e-6 as above.
+// PyTorch decomposes in f32: its Q has an error of some roundings times the condition number of the
+// draws, at most 10 here; and the draws may differ by 1.8e-6 as above.
 TEST(Init, OrthogonalFollowsPyTorch) {
   using nn::init::orthogonal_;
   expect_init([](auto& w) { orthogonal_(w); }, {9, 4}, SEEDS(orthogonal_tall), 2e-6);
@@ -244,8 +232,8 @@ TEST(Init, OrthogonalFollowsPyTorch) {
   expect_init([](auto& w) { orthogonal_(w); }, {5, 5}, SEEDS(orthogonal_square), 2e-6);
 }
 
-// Several blocks of threads' work, both ways round; in f64 the products are off by no more than
-// some hundred roundings.
+// Several blocks of work for threads, for tall and wide matrices. In f64 the products have an error
+// of at most some hundred roundings.
 TEST(Init, OrthogonalIsOrthonormal) {
   for (const Shape& shape : {Shape{300, 200}, Shape{200, 300}, Shape{1, 7}, Shape{7, 1}}) {
     const Tensor w = empty(shape, DType::f64);
@@ -278,7 +266,7 @@ TEST(Init, FixedValues) {
   EXPECT_EQ(calculate_gain(Nonlinearity::selu), 0.75);
 }
 
-// PyTorch warns and returns.
+// PyTorch warns and returns without a change.
 TEST(Init, WithoutElementsNothingHappens) {
   using namespace nn::init;
   struct Sink : LogSink {

@@ -132,13 +132,13 @@ TEST(Sequential, SlicesShareTheirModules) {
   EXPECT_WEFT_ERROR(ends.slice(2, 1), InvalidArgument, "[Sequential] slice [2, 1) of a chain of 3");
   EXPECT_WEFT_ERROR(ends.slice(0, 4), InvalidArgument, "slice [0, 4)");
 
-  // A copy of the slice has modules of its own, one of the chain and its slices none.
+  // A copy of the slice has its own modules, which the chain and its other slices do not share.
   nn::Sequential copy = nn::clone(part);
   EXPECT_FALSE(copy.parameters()[0].same(part.parameters()[0]));
   EXPECT_EQ(names_of(copy.state_dict()), names_of(part.state_dict()));
 }
 
-// Fused or not, a batch norm and its activation give the same values: a slice may part them.
+// Fused or not, a batch norm and its activation give the same values, so a slice may separate them.
 TEST(Sequential, SlicesBetweenABatchNormAndItsActivation) {
   nn::Sequential net{nn::BatchNorm2d(2), nn::LeakyReLU(0.1)};
   nn::Sequential same = nn::clone(net);
@@ -217,7 +217,7 @@ TEST(AnyModule, PassesTensorsThrough) {
   EXPECT_TRUE(three[2].same(other));
   EXPECT_EQ(nn::pass_through(nn::Identity(), 0)(x).to_vector<double>(), x.to_vector<double>());
 
-  // It is the module.
+  // Reports the type of the module that it contains.
   EXPECT_EQ(one.type_name(), "Linear");
   EXPECT_EQ(names_of(one.state_dict()), names_of(fc.state_dict()));
   EXPECT_TRUE(one.parameters()[0].same(fc.weight));
@@ -295,7 +295,7 @@ TEST_F(EmaTest, AveragesParametersAndCopiesBuffers) {
   }
   const std::vector<double> own = weight();
   ema.apply();
-  // Three steps of three roundings each, of values below 4.
+  // Three steps with three roundings each, for values below 4.
   for (std::size_t i = 0; i < want.size(); ++i) EXPECT_NEAR(weight()[i], want[i], 9 * 0x1p-22);
   EXPECT_EQ(values_of(net_.count), std::vector<double>{3});
   EXPECT_TRUE(net_.blocks[0].fc.weight.requires_grad());

@@ -1,5 +1,5 @@
-// Losses with class weights, bce_loss and kl_div: values and gradients against PyTorch's, rules
-// against finite differences, dtypes, empty tensors, errors.
+// Losses with class weights, bce_loss and kl_div: values and gradients compared with PyTorch's,
+// rules with finite differences, dtypes, empty tensors, errors.
 #include "weft/nn/loss.h"
 
 #include <gtest/gtest.h>
@@ -13,6 +13,8 @@
 #include "weft/autograd/autocast.h"
 #include "weft/autograd/gradcheck.h"
 #include "weft/autograd/ops.h"
+#include "weft/tests/autograd/against_goldens.h"
+#include "weft/tests/autograd/with_gradients.h"
 #include "weft/tests/core/expect_error.h"
 #include "weft/tests/device_param.h"
 #include "weft/tests/goldens.h"
@@ -23,7 +25,6 @@ namespace weft {
 namespace {
 
 using testing::kFloating;
-using testing::layouts;
 using testing::make;
 using testing::near_values;
 using testing::ramp;
@@ -31,8 +32,8 @@ using testing::values_of;
 
 const testing::Goldens goldens("tests/nn/loss_goldens");
 
-using Inputs = std::span<const Tensor>;
 using nn::KlReduction;
+using testing::Inputs;
 
 constexpr Reduction kReductions[] = {Reduction::none, Reduction::mean, Reduction::sum};
 
@@ -43,65 +44,51 @@ class LossLayersTest : public testing::DeviceParam {
   static Tensor weight() { return make({0.5, 2, 0.75}, {3}, DType::f64); }
   static Tensor image_weight() { return ramp({4}) + 1.5; }
 
-  // f's results and gradients for each reduction, in every layout of the inputs; want: those,
-  // one after the other.
+  // Checks f's results and gradients for each reduction, in every layout of the inputs; the goldens
+  // have them one after the other.
   template <class R>
   static void check(const char* name, std::span<const R> reductions,
-                    const std::function<Tensor(Inputs, R)>& f, const std::vector<Tensor>& inputs,
-                    const std::vector<std::vector<double>>& want) {
-    ASSERT_EQ(want.size(), reductions.size() * (inputs.size() + 1)) << name;
-    for (int layout : {0, 1, 2}) {
-      auto golden = want.begin();
-      for (const R reduction : reductions) {
-        SCOPED_TRACE(std::string(name) + ", layout " + std::to_string(layout));
-        std::vector<Tensor> laid;
-        for (const Tensor& x : inputs)
-          laid.push_back(layouts(x)[layout].detach().set_requires_grad());
-        const Tensor y = f(laid, reduction);
-        // A few roundings of f64, some from logarithms.
-        EXPECT_TRUE(near_values(y, *golden++, 1e-13));
-        y.backward(y.dim() > 0 ? ramp(y.shape()) : Tensor());
-        for (const Tensor& x : laid) EXPECT_TRUE(near_values(x.grad(), *golden++, 1e-13));
-      }
+                    const std::function<Tensor(Inputs, R)>& f, const std::vector<Tensor>& inputs) {
+    const std::vector<std::vector<double>> want = goldens.list(name);
+    const std::size_t each = inputs.size() + 1;
+    ASSERT_EQ(want.size(), reductions.size() * each) << name;
+    for (std::size_t i = 0; i < reductions.size(); ++i) {
+      // A few roundings in f64, some of them in logarithms.
+      testing::expect_goldens(
+          name, [&](Inputs in) { return f(in, reductions[i]); }, inputs,
+          std::span(want).subspan(i * each, each), 1e-13);
     }
   }
   static void check(const char* name, const std::function<Tensor(Inputs, Reduction)>& f,
-                    const std::vector<Tensor>& inputs,
-                    const std::vector<std::vector<double>>& want) {
-    check<Reduction>(name, kReductions, f, inputs, want);
+                    const std::vector<Tensor>& inputs) {
+    check<Reduction>(name, kReductions, f, inputs);
   }
 };
 WEFT_FOR_EACH_DEVICE(LossLayersTest);
 
 TEST_P(LossLayersTest, CrossEntropyWithWeightsFollowsPyTorch) {
-  const auto run = [](const char* name, double smoothing, const std::vector<Tensor>& x,
-                      const Tensor& label, const Tensor& weights,
-                      const std::vector<std::vector<double>>& want) {
-    check(
-        name,
-        [=](Inputs in, Reduction r) {
-          return nn::cross_entropy(
-              in[0], label, {.weight = weights, .label_smoothing = smoothing, .reduction = r});
-        },
-        x, want);
+  const auto run = [](const char* name, double smoothing, const Tensor& x, const Tensor& label,
+                      const Tensor& weights) {
+    check(name,
+          [=](Inputs in, Reduction r) {
+            return nn::cross_entropy(
+                in[0], label, {.weight = weights, .label_smoothing = smoothing, .reduction = r});
+          },
+          {x});
   };
   const Tensor rows = ramp({5, 3}, 3), pixels = ramp({2, 4, 3}, 3);
-  run("rows", 0, {rows}, target(), weight(), goldens.list("cross_entropy_rows_plain"));
-  run("rows, smooth", 0.3, {rows}, target(), weight(), goldens.list("cross_entropy_rows_smooth"));
-  run("pixels", 0, {pixels}, image(), image_weight(), goldens.list("cross_entropy_pixels_plain"));
-  run("pixels, smooth", 0.3, {pixels}, image(), image_weight(),
-      goldens.list("cross_entropy_pixels_smooth"));
+  run("cross_entropy_rows_plain", 0, rows, target(), weight());
+  run("cross_entropy_rows_smooth", 0.3, rows, target(), weight());
+  run("cross_entropy_pixels_plain", 0, pixels, image(), image_weight());
+  run("cross_entropy_pixels_smooth", 0.3, pixels, image(), image_weight());
 }
 
 TEST_P(LossLayersTest, NllWithWeightsFollowsPyTorch) {
-  check(
-      "rows",
-      [](Inputs in, Reduction r) { return nn::nll_loss(in[0], target(), -100, r, weight()); },
-      {ramp({5, 3}, 3)}, goldens.list("nll_rows"));
-  check(
-      "pixels",
-      [](Inputs in, Reduction r) { return nn::nll_loss(in[0], image(), -100, r, image_weight()); },
-      {ramp({2, 4, 3}, 3)}, goldens.list("nll_pixels"));
+  const auto nll = [](const Tensor& label, const Tensor& weights) {
+    return [=](Inputs in, Reduction r) { return nn::nll_loss(in[0], label, -100, r, weights); };
+  };
+  check("nll_rows", nll(target(), weight()), {ramp({5, 3}, 3)});
+  check("nll_pixels", nll(image(), image_weight()), {ramp({2, 4, 3}, 3)});
 }
 
 TEST_P(LossLayersTest, WeightsOfOneAreNoWeights) {
@@ -117,7 +104,7 @@ TEST_P(LossLayersTest, WeightsOfOneAreNoWeights) {
     EXPECT_EQ(values_of(nn::nll_loss(x, target(), -100, r, one)),
               values_of(nn::nll_loss(x, target(), -100, r)));
   }
-  // Another class to ignore, and nothing else.
+  // Another class is ignored, and no other is present.
   const Tensor ignored = full({5}, 1, DType::i64);
   EXPECT_TRUE(std::isnan(
       nn::cross_entropy(x, ignored, {.weight = weight(), .ignore_index = 1}).item<double>()));
@@ -170,9 +157,7 @@ TEST_P(LossLayersTest, BceFollowsPyTorch) {
   Tensor p = (ramp({3, 4}) + 1) / 2;  // the first is 0
   p[2][3].fill_(1);
   const Tensor t = (ramp({3, 4}) * 0.5 + 0.5).roll(5);
-  check(
-      "bce", [](Inputs in, Reduction r) { return nn::bce_loss(in[0], in[1], r); }, {p, t},
-      goldens.list("bce"));
+  check("bce", [](Inputs in, Reduction r) { return nn::bce_loss(in[0], in[1], r); }, {p, t});
 }
 
 TEST_P(LossLayersTest, BceAtItsEnds) {
@@ -187,7 +172,7 @@ TEST_P(LossLayersTest, BceAtItsEnds) {
   EXPECT_WEFT_ERROR(nn::bce_loss(ones({2}), ones({2}, DType::f64)), Dtype, "[bce_loss] target");
 }
 
-// CUDA cannot tell without a wait.
+// CUDA cannot check this without waiting.
 TEST_P(LossLayersTest, BceOfWhatIsNoProbability) {
   constexpr double nan = std::numeric_limits<double>::quiet_NaN();
   const Tensor half = full({2, 2}, 0.5);
@@ -210,15 +195,14 @@ TEST_P(LossLayersTest, KlDivFollowsPyTorch) {
   constexpr KlReduction reductions[] = {KlReduction::none, KlReduction::mean, KlReduction::sum,
                                         KlReduction::batchmean};
   const Tensor log_p = log_softmax(ramp({3, 4}), 1), q = softmax(ramp({3, 4}, 2), 1);
-  const auto run = [&](bool log_target, const Tensor& t,
-                       const std::vector<std::vector<double>>& want) {
+  const auto run = [&](const char* name, bool log_target, const Tensor& t) {
     check<KlReduction>(
-        "kl_div", reductions,
+        name, reductions,
         [=](Inputs in, KlReduction r) { return nn::kl_div(in[0], in[1], r, log_target); },
-        {log_p, t}, want);
+        {log_p, t});
   };
-  run(false, q, goldens.list("kl_div"));
-  run(true, log(q), goldens.list("kl_div_log"));
+  run("kl_div", false, q);
+  run("kl_div_log", true, log(q));
 }
 
 TEST_P(LossLayersTest, KlDivOfNothing) {
@@ -238,22 +222,16 @@ TEST_P(LossLayersTest, KlDivOfNothing) {
   EXPECT_WEFT_ERROR(nn::kl_div(ones({2}, DType::i64), ones({2})), Dtype, "[kl_div] x: got i64");
 }
 
-// Computed in f32: whatever cancels there has f32's error, of numbers of up to `size`, and the
+// Computed in f32: where digits cancel, the error is f32's, for numbers of up to `size`. The
 // results are rounded to bf16 once.
 TEST_P(LossLayersTest, Bf16RoundsOnce) {
   const auto check_bf16 = [](const char* name, double size, const std::vector<Tensor>& inputs,
                              const std::function<Tensor(Inputs, Reduction)>& f) {
     for (const Reduction r : {Reduction::none, Reduction::mean}) {
-      const auto run = [&](DType dtype) {
-        std::vector<Tensor> leaves;
-        for (const Tensor& x : inputs) leaves.push_back(x.to(dtype).detach().set_requires_grad());
-        const Tensor y = f(leaves, r);
-        y.backward(ones(y.shape(), dtype));
-        std::vector<Tensor> all{y};
-        for (const Tensor& x : leaves) all.push_back(x.grad());
-        return all;
-      };
-      const auto got = run(DType::bf16), want = run(DType::f64);
+      const std::function<Tensor(Inputs)> loss = [&](Inputs in) { return f(in, r); };
+      const auto one = [](const Shape& shape) { return ones(shape); };
+      const auto got = testing::with_gradients(loss, inputs, DType::bf16, one);
+      const auto want = testing::with_gradients(loss, inputs, DType::f64, one);
       for (std::size_t i = 0; i < got.size(); ++i) {
         EXPECT_EQ(got[i].dtype(), DType::bf16);
         const std::vector<double> a = values_of(got[i]), b = values_of(want[i]);
@@ -276,7 +254,7 @@ TEST_P(LossLayersTest, Bf16RoundsOnce) {
   check_bf16("kl_div", 4, {bf16s(log(p)), t}, [](Inputs in, Reduction r) {
     return nn::kl_div(in[0], in[1], r == Reduction::none ? KlReduction::none : KlReduction::mean);
   });
-  // 1000 targets: bf16 could not count them.
+  // 1000 targets: bf16 could not count that far.
   const Tensor label = raw::remainder(arange(0, 1000, 1, DType::i64), 3);
   check_bf16("nll_loss", 1, {bf16s(ramp({1000, 3}))}, [&](Inputs in, Reduction r) {
     return r == Reduction::none ? in[0].mean() : nn::nll_loss(in[0], label, -100, r);
@@ -298,7 +276,7 @@ TEST_P(LossLayersTest, BceWithLogitsTakesAWeightOfAnyDtype) {
   }
 }
 
-// sigmoid(x) - t would be 0 where both are near 1, and off by 1e-7 elsewhere.
+// sigmoid(x) - t would be 0 where both are near 1, and elsewhere wrong by 1e-7.
 TEST_P(LossLayersTest, BceWithLogitsKeepsSmallSlopes) {
   const Tensor x = make({20, 80, -20, -80, 3}, {5}).set_requires_grad();
   nn::bce_with_logits(x, make({1, 1, 0, 0, 1}, {5}), Reduction::sum).backward();
@@ -306,37 +284,33 @@ TEST_P(LossLayersTest, BceWithLogitsKeepsSmallSlopes) {
   const std::vector<double> want{-slope(-20), -slope(-80), slope(-20), slope(-80), -slope(-3)};
   const std::vector<double> got = values_of(x.grad());
   for (std::size_t i = 0; i < want.size(); ++i) {
-    EXPECT_NEAR(got[i], want[i], 8 * 0x1p-24 * std::abs(want[i])) << i;  // an exponential of f32
+    EXPECT_NEAR(got[i], want[i], 8 * 0x1p-24 * std::abs(want[i])) << i;  // an exponential in f32
   }
 }
 
 TEST_P(LossLayersTest, Gradients) {
+  const auto check_rule = [](const char* name, std::vector<Tensor> inputs, auto f) {
+    for (Tensor& x : inputs) x = raw::clone(x).set_requires_grad();
+    autograd::gradcheck(name, [=](Inputs x) { return std::vector<Tensor>{f(x)}; }, inputs);
+  };
+  const Tensor p = (ramp({2, 3}) + 1.5) / 3;
   for (const Reduction r : kReductions) {
     for (const double smoothing : {0.0, 0.1}) {
-      autograd::gradcheck("cross_entropy",
-                          [&](Inputs x) {
-                            return nn::cross_entropy(
-                                x[0], target(),
-                                {.weight = weight(), .label_smoothing = smoothing, .reduction = r});
-                          },
-                          {ramp({5, 3}).set_requires_grad()});
+      check_rule("cross_entropy", {ramp({5, 3})}, [=](Inputs x) {
+        return nn::cross_entropy(
+            x[0], target(), {.weight = weight(), .label_smoothing = smoothing, .reduction = r});
+      });
     }
-    autograd::gradcheck(
-        "nll_loss", [&](Inputs x) { return nn::nll_loss(x[0], image(), -100, r, image_weight()); },
-        {ramp({2, 4, 3}).set_requires_grad()});
-    autograd::gradcheck("bce_with_logits",
-                        [&](Inputs x) { return nn::bce_with_logits(x[0], x[1], r, x[2]); },
-                        {ramp({2, 3}).set_requires_grad(), ramp({2, 3}, 2).set_requires_grad(),
-                         (ramp({3}) + 1.5).detach().set_requires_grad()});
-    autograd::gradcheck("bce_loss", [&](Inputs x) { return nn::bce_loss(x[0], x[1], r); },
-                        {((ramp({2, 3}) + 1.5) / 3).set_requires_grad(),
-                         ((ramp({2, 3}) + 1.5) / 3).set_requires_grad()});
+    check_rule("nll_loss", {ramp({2, 4, 3})},
+               [=](Inputs x) { return nn::nll_loss(x[0], image(), -100, r, image_weight()); });
+    check_rule("bce_with_logits", {ramp({2, 3}), ramp({2, 3}, 2), ramp({3}) + 1.5},
+               [=](Inputs x) { return nn::bce_with_logits(x[0], x[1], r, x[2]); });
+    check_rule("bce_loss", {p, p}, [=](Inputs x) { return nn::bce_loss(x[0], x[1], r); });
   }
   for (const bool log_target : {false, true}) {
-    autograd::gradcheck(
-        "kl_div",
-        [&](Inputs x) { return nn::kl_div(x[0], x[1], KlReduction::batchmean, log_target); },
-        {ramp({2, 3}).set_requires_grad(), (ramp({2, 3}) + 1.5).detach().set_requires_grad()});
+    check_rule("kl_div", {ramp({2, 3}), ramp({2, 3}) + 1.5}, [=](Inputs x) {
+      return nn::kl_div(x[0], x[1], KlReduction::batchmean, log_target);
+    });
   }
 }
 

@@ -1,4 +1,4 @@
-// nn::summary against numbers worked out by hand.
+// nn::summary compared with numbers computed by hand.
 #include "weft/nn/summary.h"
 
 #include <gtest/gtest.h>
@@ -66,7 +66,7 @@ TEST(Summary, OfTheAutoencoder) {
   EXPECT_EQ(doubles.activation_bytes, 32 * 2 * activations);
 }
 
-// torchvision names 25,557,032 parameters and 4.09 GFLOPS (multiply-adds), fvcore's count.
+// torchvision states 25,557,032 parameters and 4.09 GFLOPS (multiply-adds), counted by fvcore.
 TEST(Summary, OfResNet50) {
   examples::ResNet model = examples::resnet50();
   nn::Summary summary = nn::summary(model, {1, 3, 224, 224});
@@ -90,7 +90,7 @@ TEST(Summary, OfResNet50) {
   EXPECT_NE(text.find("frozen            23,508,032\n"), std::string::npos) << text;
 }
 
-// Groups, strides and padding: weight [6,2,3,3] on 4 x 3 places; transposed: weight [6,2,3,2] on
+// Groups, strides and padding: weight [6,2,3,3] at 4 x 3 positions; transposed: weight [6,2,3,2] at
 // the input's 4 x 3.
 TEST(Summary, CountsGroups) {
   nn::Sequential net{nn::Conv2d(4, 6, 3, {.stride = 2, .padding = 1, .groups = 2}),
@@ -114,7 +114,7 @@ TEST(Summary, ParametersCountOnceAndMacsInEachCall) {
   const nn::Summary summary = nn::summary(model, {3, 4});
   ASSERT_EQ(summary.rows.size(), 4u);
   EXPECT_EQ(summary.rows[0].parameters, 16);
-  EXPECT_EQ(summary.rows[0].macs, 3 * 4 * 4);  // forward's own product
+  EXPECT_EQ(summary.rows[0].macs, 3 * 4 * 4);  // the product in forward itself
   EXPECT_EQ(summary.rows[1].parameters, 20);
   EXPECT_FALSE(summary.rows[1].recursive);
   EXPECT_EQ(summary.rows[2].path, "fc");
@@ -148,7 +148,7 @@ TEST(Summary, LeavesTheModelAsItWas) {
   net(rand({4, 1, 6, 6})).sum().backward();
   std::vector<nn::ModuleBase> modules;
   net.apply([&](nn::ModuleBase& m) { modules.push_back(m); });
-  modules[1].eval();  // as who fine-tunes does
+  modules[1].eval();  // as in fine-tuning
   const auto values = [&] {
     std::vector<std::vector<double>> result;
     for (const auto& [name, tensor] : net.state_dict()) {
@@ -163,7 +163,7 @@ TEST(Summary, LeavesTheModelAsItWas) {
   EXPECT_EQ(values(), before);
   EXPECT_EQ(default_generator().state(), generator);
   for (std::size_t i = 0; i < modules.size(); ++i) EXPECT_EQ(modules[i].is_training(), i != 1);
-  // ReLU worked in place, Dropout did nothing; Flatten copies what has channels last.
+  // ReLU worked in place, and Dropout did nothing; Flatten copies a tensor with channels last.
   for (const int i : {3, 4}) EXPECT_EQ(summary.rows[i].activation_bytes, 0) << i;
   EXPECT_EQ(summary.rows[5].activation_bytes, 4 * 48 * 4);
 
@@ -182,7 +182,7 @@ TEST(Summary, SeesTheTensorsOfAnyResult) {
   };
   const nn::Summary summary = nn::summary(Many(), {2, 5});
   EXPECT_EQ(summary.rows[0].outputs, (std::vector<Shape>{{2, 5}, {2, 5}, {2, 5}}));
-  EXPECT_EQ(summary.activation_bytes, 2 * 40);  // the first is the input itself
+  EXPECT_EQ(summary.activation_bytes, 2 * 40);  // the first result is the input itself
   struct None : nn::Module<None> {
     void forward(const Tensor&) {}
   };

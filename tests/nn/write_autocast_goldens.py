@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes autocast_goldens.h: what dtypes PyTorch's operations give under autocast to bf16.
 
-usage: python3 write_autocast_goldens.py > autocast_goldens.h   (needs torch, no GPU)
+usage: python3 tests/nn/write_autocast_goldens.py > tests/nn/autocast_goldens.h   (needs torch, no GPU)
 CUDA's are those of fake tensors, which pass the same dispatcher and compute nothing.
 """
 import torch
@@ -78,7 +78,7 @@ def operations(x, image):
 
 
 def results(device, dtype):
-    # What torch.autocast does, which refuses CUDA where there is none.
+    # The same as torch.autocast, which refuses CUDA on a machine without it.
     torch.set_autocast_enabled(device, True)
     torch.set_autocast_dtype(device, torch.bfloat16)
     with FakeTensorMode():
@@ -93,7 +93,7 @@ columns = [results(device, dtype) for device in ("cpu", "cuda")
            for dtype in (torch.float32, torch.bfloat16)]
 names = {torch.float32: "DType::f32", torch.bfloat16: "DType::bf16"}
 version = torch.__version__.split("+")[0]
-print(f"// Written by write_autocast_goldens.py with PyTorch {version}. Do not edit.")
+print(f"// Written by write_autocast_goldens.py with PyTorch {version}.")
 print('#pragma once\n\n#include "weft/core/base/dtype.h"\n\nnamespace weft::goldens {\n')
 print("/// The result's dtype by kind of device and the operand's dtype, f32 or bf16.")
 print("struct Autocast {\n  const char* op;\n  DType result[2][2];\n};\n")

@@ -59,7 +59,7 @@ for seed in (0, 7):
     torch.manual_seed(seed)
     array(f"autoencoder_sum_{seed}", torch.tensor(checksum(Autoencoder()), dtype=torch.float64))
 
-# Results in f64 of layers whose parameters and input are a formula both sides compute.
+# Results in f64 of layers; both sides compute the parameters and input from a formula.
 F = nn.functional
 run("conv_strided", lambda x, w, b: F.conv2d(x, w, b, stride=(2, 1), padding=(1, 2), dilation=(1, 2), groups=2),
     ramp(1, 4, 5, 6), ramp(2, 2, 3, 2), ramp(2))

@@ -41,7 +41,7 @@ p[2, 3] = 1
 t = (ramp(4, 3).reshape(3, 4) * 0.5 + 0.5).roll(5)
 losses("bce", F.binary_cross_entropy, p, t)
 log_p, q = F.log_softmax(ramp(3, 4), 1), F.softmax(ramp(3, 4) * 2, 1)
-warnings.simplefilter("ignore")  # of the mean, which may become batchmean
+warnings.simplefilter("ignore")  # about the mean, which may become batchmean
 every = ("none", "mean", "sum", "batchmean")
 losses("kl_div", F.kl_div, log_p, q, reductions=every)
 losses("kl_div_log", lambda x, t, **r: F.kl_div(x, t, log_target=True, **r), log_p, q.log(), reductions=every)

@@ -1,9 +1,10 @@
-// graph::capture: a captured step is the step, to the bit, and refuses what cannot be captured.
+// graph::capture: a captured step equals the step bit for bit, and refuses what cannot be captured.
 #include <functional>
 #include <sstream>
 
 #include "weft/autograd/autograd.h"
 #include "weft/autograd/checkpoint.h"
+#include "weft/autograd/ops.h"
 #include "weft/core/runtime/allocator.h"
 #include "weft/core/runtime/capture.h"
 #include "weft/core/runtime/rng.h"
@@ -42,7 +43,7 @@ class GraphTest : public testing::DeviceParam {
     thread_state().deterministic = true;
   }
 
-  /// Losses, and at the end all parameters and buffers, of 20 steps.
+  /// Returns the losses of 20 steps, then all parameters and buffers.
   template <class MakeOptimizer>
   std::vector<double> train(bool captured, Model (*make_model)(), const Shape& shape,
                             MakeOptimizer make_optimizer) {
@@ -92,7 +93,7 @@ class GraphTest : public testing::DeviceParam {
     EXPECT_NE(with[0], with[19]);
   }
 
-  /// The first call runs the body as it is; the second captures.
+  /// The first call runs the body normally; the second captures.
   void expect_refused(const std::function<void()>& body, const std::string& text) {
     SCOPED_TRACE(text);
     graph::Step step = graph::capture(body);
@@ -126,7 +127,7 @@ TEST_P(GraphTest, ConvNetWithBatchNorm) {
                   [](const auto& params) { return optim::Adam(params, {.lr = 0.01}); });
 }
 
-// No zero_grad: the replays add to the gradients of the first call.
+// Without zero_grad the replays add to the gradients of the first call.
 TEST_P(GraphTest, GradientsAccumulate) {
   const Tensor w = ones({3}).set_requires_grad();
   const Tensor x = zeros({3});
@@ -146,7 +147,7 @@ TEST_P(GraphTest, GradientsForgottenBetweenReplaysAreRefused) {
   EXPECT_WEFT_ERROR(step(), InvalidArgument, "[backward] the gradient it adds to changed");
 }
 
-// PyTorch's loop: what the step leaves in .grad() is there after each replay.
+// As in PyTorch's loop: after each replay .grad() has the step's gradients.
 TEST_P(GraphTest, ZeroGradOutsideOfTheStep) {
   const Tensor w = ones({3}).set_requires_grad();
   graph::Step step = graph::capture([&] { w.sum().backward(); });
@@ -176,13 +177,13 @@ TEST_P(GraphTest, ReplaysSetGradientsAsTheBodyDoes) {
     EXPECT_EQ(supplied.grad().to_vector<float>(), std::vector<float>(3, 1)) << replay;
     EXPECT_EQ(memory.to_vector<float>(), std::vector<float>(3, 1)) << replay;
     EXPECT_FALSE(dropped.grad().defined()) << replay;
-    // A recorded step writes into the memory it was recorded with.
+    // A captured step writes into the memory with which it was captured.
     EXPECT_TRUE(replay < 2 || on_cpu() || made.grad().same(grad));
     grad = made.grad();
   }
 }
 
-// Whose gradient looks for a NaN where it may.
+// Its gradient checks for a NaN if it may.
 TEST_P(GraphTest, TheLargestOfAll) {
   const Tensor w = ones({4}).set_requires_grad();
   const Tensor x = zeros({4});
@@ -262,7 +263,7 @@ TEST_P(GraphTest, HostSideChangesAreRefused) {
       "[bernoulli_] cannot be captured: random numbers inside autograd::checkpoint");
 }
 
-// The first call has no gradients yet.
+// The first call makes no gradients.
 TEST_P(GraphTest, StateMadeInTheCaptureIsRefused) {
   const Tensor w = ones({3}).set_requires_grad();
   optim::Adam adam({w});
@@ -288,7 +289,7 @@ TEST_P(GraphTest, MomentumIsPartOfTheStep) {
   EXPECT_WEFT_ERROR(step(), InvalidArgument, "the momentum or the loaded state changed");
 }
 
-// What the body makes is the step's: nobody else gets the memory between the replays.
+// Tensors of the body belong to the step: nobody else gets their memory between the replays.
 TEST_P(GraphTest, MemoryStaysTheSteps) {
   const Tensor x = ones({1000});
   Tensor y;
@@ -307,7 +308,7 @@ TEST_P(GraphTest, MemoryStaysTheSteps) {
   EXPECT_EQ(y.to_vector<float>(), std::vector<float>(1000, 6));  // outlives the step
 }
 
-// However far a capture came, nothing of it has run on the device, and the next call captures.
+// A capture that fails at any point has run nothing on the device, and the next call captures.
 TEST_P(GraphTest, OutOfMemoryWhileCapturing) {
   if (on_cpu()) GTEST_SKIP() << "there the body runs";
   const auto held = [&] {
@@ -315,7 +316,7 @@ TEST_P(GraphTest, OutOfMemoryWhileCapturing) {
     const MemoryStats stats = memory_stats(device());
     return stats.in_use_bytes + stats.cached_bytes;
   };
-  // Losses and weights of steps; the k-th allocation of the second fails, and it is taken again.
+  // Losses and weights of steps; the k-th allocation of the second one fails, and it is repeated.
   bool fired = false;
   const auto run = [&](std::int64_t k) {
     manual_seed(3);
@@ -361,7 +362,7 @@ TEST_P(GraphTest, OutOfMemoryWhileCapturing) {
   EXPECT_GT(k, 20);
 }
 
-// Others may have the memory then, but not that of living tensors.
+// Others may use the memory then, except that of live tensors.
 TEST_P(GraphTest, ResetGivesMemoryToOthers) {
   const Tensor x = ones({1000});
   Tensor y;
@@ -379,7 +380,7 @@ TEST_P(GraphTest, ResetGivesMemoryToOthers) {
   EXPECT_EQ(others.to_vector<float>(), std::vector<float>(4000, 7));
 }
 
-// Only where replays run the body can it be seen that it does something else.
+// Only if replays run the body can they check that it does the same.
 class GraphCheckTest : public ::testing::Test {
  protected:
   static void expect_differs(const std::function<void()>& body, const std::function<void()>& change,
@@ -424,7 +425,7 @@ TEST_F(GraphCheckTest, AnotherOperation) {
   expect_differs(body, [&] { path = 0; }, "does less than the captured step");
 }
 
-// A replay on CUDA would read the value of the first call for ever.
+// On CUDA a replay would read the value of the first call for ever.
 TEST_F(GraphCheckTest, StateThatMovesFromStepToStep) {
   Tensor state = ones({2});
   graph::Step step = graph::capture([&] { state = add(state, 1); });

@@ -29,7 +29,7 @@ TEST(Balance, TheDearestStageIsAsCheapAsCanBe) {
   EXPECT_EQ(balanced(Costs{3}, 1), (Sizes{1}));
 }
 
-// Against all cuts there are.
+// Compared with all possible cuts.
 TEST(Balance, IsNoWorseThanAnyOtherCut) {
   Generator generator(3);
   for (int round = 0; round < 200; ++round) {
@@ -48,7 +48,7 @@ TEST(Balance, IsNoWorseThanAnyOtherCut) {
       return most;
     };
     double best = INFINITY;
-    for (unsigned cuts = 0; cuts < 1u << (n - 1); ++cuts) {  // bit i: a cut behind layer i
+    for (unsigned cuts = 0; cuts < 1u << (n - 1); ++cuts) {  // bit i: a cut after layer i
       Sizes sizes{1};
       for (std::size_t i = 0; i + 1 < n; ++i) {
         if (cuts >> i & 1) sizes.push_back(0);
@@ -79,7 +79,7 @@ TEST(Balance, CostsAreThoseOfTheLayersWhichStayAsTheyAre) {
   for (const double s : seconds) EXPECT_GT(s, 0);
   EXPECT_FALSE(net.parameters()[0].grad().defined());
   const Costs bytes = layer_bytes(net, sample, 2, 4);
-  // Weights and their kin; activations: 4 x 512 x 4 bytes, twice.
+  // Weights with gradient and state; activations: 4 x 512 x 4 bytes, twice.
   EXPECT_GE(bytes[2], 4.0 * (16 * 512 + 512) * 4 + 2 * 4 * 512 * 4);
   EXPECT_LT(bytes[1], bytes[0]);
   EXPECT_EQ(cut(net, balanced(bytes, 2)).size(), 2u);

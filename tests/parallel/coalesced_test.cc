@@ -6,7 +6,9 @@
 #include <vector>
 
 #include "weft/tensor/creation.h"
+#include "weft/tensor/elementwise.h"
 #include "weft/tensor/ops.h"
+#include "weft/tests/comm/ranks.h"
 
 namespace weft::parallel {
 namespace {
@@ -18,7 +20,7 @@ std::int64_t messages_of(comm::ProcessGroup& group, const Send& send) {
   return group.traffic().messages_sent - before;
 }
 
-// Of every dtype, with elements that a rank knows as its own.
+// Tensors of every dtype, whose elements depend on the rank.
 std::vector<Tensor> values(int rank) {
   std::vector<Tensor> tensors;
   for (const DType dtype :
@@ -42,71 +44,59 @@ void expect_equal(const std::vector<Tensor>& got, const std::vector<Tensor>& exp
   }
 }
 
-TEST(CoalescedTest, OneMessageBringsRootsTensorsOfAllDtypesAndLayouts) {
+RANKS_TEST(CoalescedTest, OneMessageBringsRootsTensorsOfAllDtypesAndLayouts, 3) {
   for (const int root : {0, 2}) {
-    comm::run_ranks(3, [&](comm::ProcessGroup& group) {
-      const std::vector<Tensor> mine = values(group.rank());
-      Coalesced together(mine);
-      const Tensor one = zeros({4});
-      EXPECT_EQ(messages_of(group, [&] { together.broadcast(group, root); }),
-                messages_of(group, [&] { group.broadcast(one, root).wait(); }));
-      expect_equal(mine, values(root));
-    });
+    const std::vector<Tensor> mine = values(group.rank());
+    Coalesced together(mine);
+    const Tensor one = zeros({4});
+    EXPECT_EQ(messages_of(group, [&] { together.broadcast(group, root); }),
+              messages_of(group, [&] { group.broadcast(one, root).wait(); }));
+    expect_equal(mine, values(root));
   }
 }
 
-TEST(CoalescedTest, LaterBroadcastsSendWhatTheTensorsHoldThen) {
-  comm::run_ranks(2, [&](comm::ProcessGroup& group) {
-    const Tensor x = full({3}, group.rank());
-    Coalesced together({x});
-    for (int round = 5; round < 8; ++round) {
-      if (group.rank() == 0) raw::fill_(x, round);
-      together.broadcast(group, 0);
-      EXPECT_EQ(x.to_vector<int>(), std::vector<int>(3, round));
-    }
-  });
+RANKS_TEST(CoalescedTest, LaterBroadcastsSendWhatTheTensorsHoldThen, 2) {
+  const Tensor x = full({3}, group.rank());
+  Coalesced together({x});
+  for (int round = 5; round < 8; ++round) {
+    if (group.rank() == 0) raw::fill_(x, round);
+    together.broadcast(group, 0);
+    EXPECT_EQ(x.to_vector<int>(), std::vector<int>(3, round));
+  }
 }
 
-TEST(CoalescedTest, TensorsAreSentInPiecesOfTheLimit) {
+RANKS_TEST(CoalescedTest, TensorsAreSentInPiecesOfTheLimit, 2) {
   for (const std::int64_t limit : {std::int64_t{1}, std::int64_t{16}, std::int64_t{1} << 20}) {
-    comm::run_ranks(2, [&](comm::ProcessGroup& group) {
-      const std::vector<Tensor> mine = values(group.rank());
-      broadcast_coalesced(group, mine, 0, limit);
-      expect_equal(mine, values(0));
-    });
+    const std::vector<Tensor> mine = values(group.rank());
+    broadcast_coalesced(group, mine, 0, limit);
+    expect_equal(mine, values(0));
   }
 }
 
-TEST(CoalescedTest, AMessageHoldsAsManyTensorsAsTheLimitAllows) {
-  comm::run_ranks(2, [&](comm::ProcessGroup& group) {
-    std::vector<Tensor> tensors;
-    for (int i = 0; i < 6; ++i) tensors.push_back(zeros({16}));  // 64 bytes each
-    const auto messages = [&](std::int64_t limit) {
-      return messages_of(group, [&] { broadcast_coalesced(group, tensors, 0, limit); });
-    };
-    const std::int64_t one = messages(6 * 64);
-    EXPECT_EQ(messages(3 * 64), 2 * one);
-    EXPECT_EQ(messages(2 * 64 + 63), 3 * one);
-  });
+RANKS_TEST(CoalescedTest, AMessageHoldsAsManyTensorsAsTheLimitAllows, 2) {
+  std::vector<Tensor> tensors;
+  for (int i = 0; i < 6; ++i) tensors.push_back(zeros({16}));  // 64 bytes each
+  const auto messages = [&](std::int64_t limit) {
+    return messages_of(group, [&] { broadcast_coalesced(group, tensors, 0, limit); });
+  };
+  const std::int64_t one = messages(6 * 64);
+  EXPECT_EQ(messages(3 * 64), 2 * one);
+  EXPECT_EQ(messages(2 * 64 + 63), 3 * one);
 }
 
-TEST(CoalescedTest, NothingIsNoMessage) {
-  comm::run_ranks(2, [&](comm::ProcessGroup& group) {
-    broadcast_coalesced(group, {}, 0, 100);
-    Coalesced({}).broadcast(group, 0);
-    EXPECT_EQ(group.traffic().messages_sent, 0);
-  });
+RANKS_TEST(CoalescedTest, NothingIsNoMessage, 2) {
+  broadcast_coalesced(group, {}, 0, 100);
+  Coalesced({}).broadcast(group, 0);
+  EXPECT_EQ(group.traffic().messages_sent, 0);
 }
 
-// What is cached beside a tensor goes by its version.
-TEST(CoalescedTest, ReceivingCountsAsAWrite) {
+// Caches that belong to a tensor depend on its version.
+RANKS_TEST(CoalescedTest, ReceivingCountsAsAWrite, 2) {
   for (const std::int64_t limit : {1, 1000}) {
-    comm::run_ranks(2, [&](comm::ProcessGroup& group) {
-      const Tensor x = zeros({4});
-      const std::uint32_t before = x.storage()->version();
-      broadcast_coalesced(group, std::vector<Tensor>{x}, 0, limit);
-      EXPECT_EQ(x.storage()->version() != before, group.rank() == 1);
-    });
+    const Tensor x = zeros({4});
+    const std::uint32_t before = x.storage()->version();
+    broadcast_coalesced(group, std::vector<Tensor>{x}, 0, limit);
+    EXPECT_EQ(x.storage()->version() != before, group.rank() == 1);
   }
 }
 

@@ -3,8 +3,6 @@
 
 #include <algorithm>
 #include <string>
-#include <tuple>
-#include <vector>
 
 #include "weft/parallel/data_parallel.h"
 #include "weft/tests/io/files.h"
@@ -33,8 +31,8 @@ class DataParallelProofs : public testing::DevicesTest {
 
 constexpr const char* kModels[] = {"mlp", "autoencoder", "cnn"};
 
-// (a) f32, two devices, bit for bit: the sum of what each half gives. The loss is a mean over the
-// whole batch, so each half counts for half.
+// (a) f32, two devices, bit for bit: the sum of the gradients of both halves. The loss is a mean
+// over the whole batch, so each half counts half.
 TEST_P(DataParallelProofs, TwoDevicesAreOneBitForBit) {
   constexpr int kSteps = 12, kShard = 3;
   const Scoped deterministic(&ThreadState::deterministic, true);
@@ -67,13 +65,13 @@ TEST_P(DataParallelProofs, TwoDevicesAreOneBitForBit) {
   }
 }
 
-// (b) f64, one to four devices (parts of 12, 6, 4 and 3 rows), against the whole batch.
+// (b) f64, one to four devices (parts of 12, 6, 4 and 3 rows), compared with the whole batch.
 TEST_P(DataParallelProofs, DevicesAreOneWithTheWholeBatch) {
   constexpr int kSteps = testing::kSanitized ? 5 : 100;
   constexpr int kBatch = 12;
   for (const std::string name : kModels) {
     with_model(name, [&](const auto& make, const Shape& sample) {
-      // On no device: by the model itself.
+      // n = 0: the model itself, without DataParallel.
       const auto trained = [&](int n) {
         auto model = seeded(3, [&] { return make(testing::batch_norm); });
         model.to(first(), DType::f64);
@@ -98,7 +96,7 @@ TEST_P(DataParallelProofs, DevicesAreOneWithTheWholeBatch) {
         double largest = 0;
         const nn::NamedTensors got = trained(n);
         for (std::size_t i = 0; i < got.size(); ++i) {
-          // No weight stays where it began: there, nothing would be proved.
+          // Every weight must change: an unchanged one would prove nothing.
           EXPECT_GT(relative_difference(got[i].second, begin[i].second), 1e-5) << got[i].first;
           const double difference = relative_difference(got[i].second, expected[i].second);
           EXPECT_LE(difference, 1e-9) << name << ", " << got[i].first << " of " << n << " devices";

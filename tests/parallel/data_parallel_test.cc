@@ -15,10 +15,10 @@
 #include "weft/autograd/autograd.h"
 #include "weft/autograd/checkpoint.h"
 #include "weft/core/runtime/allocator.h"
-#include "weft/core/runtime/log.h"
 #include "weft/core/trace/trace.h"
 #include "weft/nn/batch_norm.h"
 #include "weft/nn/dropout.h"
+#include "weft/tests/core/collected_log.h"
 #include "weft/tests/core/expect_error.h"
 #include "weft/tests/io/files.h"
 #include "weft/tests/parallel/devices.h"
@@ -59,7 +59,7 @@ TEST_P(DataParallelTest, NamesAndStateAreTheModules) {
 TEST_P(DataParallelTest, GradientsAndResultsAreTheModules) {
   nn::Sequential net = mlp(), alone = mlp();
   DataParallel dp(net, {.devices = devices(2)});
-  for (const std::int64_t rows : {4, 5, 2, 1}) {  // the last two leave a device nothing, or all
+  for (const std::int64_t rows : {4, 5, 2, 1}) {  // 1: one device gets all, the other nothing
     const auto whole = batch_here(0, {rows, 6});
     net.zero_grad();
     alone.zero_grad();
@@ -69,7 +69,7 @@ TEST_P(DataParallelTest, GradientsAndResultsAreTheModules) {
     nn::cross_entropy(y, whole.label).backward();
     nn::cross_entropy(expected, whole.label).backward();
     for (std::size_t i = 0; i < net.parameters().size(); ++i) {
-      // f32, sums of a few products in another order.
+      // f32 sums of a few products in another order.
       EXPECT_LT(testing::relative_difference(net.parameters()[i].grad().to(Device()),
                                              alone.parameters()[i].grad().to(Device())),
                 1e-5)
@@ -101,6 +101,52 @@ TEST_P(DataParallelTest, TheStepsByHandAreItsOwn) {
     EXPECT_TRUE(same_bits(net.parameters()[i].grad().to(Device()),
                           by_hand.parameters()[i].grad().to(Device())));
     EXPECT_FALSE(replicas[1].parameters()[i].grad().defined());
+  }
+}
+
+// When each of the steps begins, in the order of a step.
+std::vector<std::pair<double, std::string>> steps_of(const Tracer& tracer) {
+  const testing::TempFolder folder;
+  tracer.write(folder.path("trace.json"));
+  const auto trace = nlohmann::json::parse(testing::read_file(folder.path("trace.json")));
+  std::map<std::string, double> first;
+  for (const auto& event : trace["traceEvents"]) {
+    if (event["ph"] != "X" || event["cat"] != "parallel") continue;
+    const double begin = event["ts"];
+    const auto [place, is_new] = first.emplace(event["name"], begin);
+    if (!is_new) place->second = std::min(place->second, begin);
+  }
+  std::vector<std::pair<double, std::string>> steps;
+  for (const auto& [name, begin] : first) steps.emplace_back(begin, name);
+  std::ranges::sort(steps);
+  return steps;
+}
+
+TEST_P(DataParallelTest, ATraceShowsTheStepsAsThoseByHand) {
+  const auto two = devices(2);
+  const auto whole = batch_here(0, {6, 6});
+  nn::Sequential net = mlp(), by_hand = mlp();
+  DataParallel dp(net, {.devices = two});
+  Tracer of_class, of_hand;
+  {
+    const Scoped traced(&ThreadState::tracer, &of_class);
+    dp(whole.x).sum().backward();
+  }
+  {
+    const Scoped traced(&ThreadState::tracer, &of_hand);
+    std::vector<Tensor> parts = scatter(whole.x, two);
+    std::vector<nn::Sequential> replicas = replicate(by_hand, two);
+    const std::vector<Tensor> outputs = parallel_apply(std::span(replicas), parts, two);
+    const Tensor y = gather(outputs, two[0]);
+    parallel_backward(outputs, scatter_gradients(ones_like(y), outputs));
+    reduce_gradients(replicas);
+  }
+  for (const Tracer* tracer : {&of_class, &of_hand}) {
+    std::vector<std::string> names;
+    for (const auto& [begin, name] : steps_of(*tracer)) names.push_back(name);
+    EXPECT_EQ(names, (std::vector<std::string>{"scatter", "replicate", "parallel_apply", "gather",
+                                               "scatter_gradients", "parallel_backward",
+                                               "reduce_gradients"}));
   }
 }
 
@@ -159,7 +205,7 @@ TEST_P(DataParallelTest, FrozenParametersAndModesAreFollowed) {
   }
 }
 
-// Statistics of replica 0 alone, as in PyTorch.
+// Only replica 0's statistics are kept, as in PyTorch.
 TEST_P(DataParallelTest, BatchNormsKeepReplicaZerosStatistics) {
   const auto make = [] {
     nn::BatchNorm2d norm(2);
@@ -218,7 +264,7 @@ TEST_P(DataParallelTest, ForwardTakesAndReturnsAnything) {
   EXPECT_FALSE(net.right.weight.grad().defined());
 }
 
-// A scalar from each replica: a loss computed where the outputs are.
+// A scalar from each replica: a loss that is computed where the outputs are.
 struct WithLoss : nn::Module<WithLoss> {
   nn::Linear fc = child("fc", nn::Linear(2, 1));
   Tensor forward(const Tensor& x) { return fc(x).mean(); }
@@ -258,7 +304,7 @@ TEST_P(DataParallelTest, CheckpointsInsideReplicas) {
   const Tensor x = batch_here(0, {4, 3}).x;
   const Tensor y = dp(x);
   {
-    const NoGrad no_grad;  // of a target, before the backward
+    const NoGrad no_grad;  // a forward without gradients, before the backward
     dp(x);
   }
   y.sum().backward();
@@ -301,7 +347,7 @@ struct Threads : nn::Module<Threads> {
   }
 };
 
-// It would only wait: a thread less to wake.
+// Otherwise it would only wait, and one more thread would have to be woken.
 TEST_P(DataParallelTest, TheCallerRunsTheFirstReplica) {
   DataParallel dp(Threads(), {.devices = devices(2)});
   dp(ones({2, 2}, {DType::f32, first()}));
@@ -320,7 +366,7 @@ TEST_P(DataParallelTest, ATraceShowsTheStepsAndReplicasAtOnce) {
   const testing::TempFolder folder;
   tracer.write(folder.path("trace.json"));
   const auto trace = nlohmann::json::parse(testing::read_file(folder.path("trace.json")));
-  std::map<std::string, double> begins;  // of the steps, which the caller runs
+  std::map<std::string, double> begins;  // of the steps, which run in the caller
   std::vector<std::pair<double, double>> replicas;
   for (const auto& event : trace["traceEvents"]) {
     if (event["ph"] != "X" || event["cat"] != "parallel") continue;
@@ -342,7 +388,8 @@ TEST_P(DataParallelTest, ATraceShowsTheStepsAndReplicasAtOnce) {
             std::min(replicas[0].second, replicas[1].second));
 }
 
-// Each of two layers' weights on another thread: the first device's has nothing else to do.
+// Each of two layers' weights is copied by another thread: the first device's thread has nothing
+// else to do.
 TEST_P(DataParallelTest, AllDevicesOfTheCpuCopyTheWeights) {
   if (GetParam() != DeviceType::cpu) GTEST_SKIP() << "streams copy for GPUs";
   nn::Sequential net{nn::Linear(64, 64, false), nn::Linear(64, 64, false)};
@@ -355,7 +402,7 @@ TEST_P(DataParallelTest, AllDevicesOfTheCpuCopyTheWeights) {
   const testing::TempFolder folder;
   tracer.write(folder.path("trace.json"));
   const auto trace = nlohmann::json::parse(testing::read_file(folder.path("trace.json")));
-  std::map<int, double> begins, ends;  // of the first replicate of each thread
+  std::map<int, double> begins, ends;  // of the first "replicate" span of each thread
   std::map<int, int> copies;
   for (const auto& event : trace["traceEvents"]) {
     if (event["ph"] != "X" || event["name"] != "replicate" || !event["args"].contains("replica")) {
@@ -402,7 +449,7 @@ TEST_P(DataParallelTest, TheFirstErrorNamesItsDeviceWhenAllHaveEnded) {
     EXPECT_EQ(Thrower::done, 1) << "the other replica has not ended";
     EXPECT_WEFT_ERROR(dp(x, which), Library, "no luck");
   }
-  dp(x, -1).sum().backward();  // and goes on
+  dp(x, -1).sum().backward();  // it still works
   EXPECT_EQ(net.fc.weight.grad().to_vector<double>(), (Values{4, 4}));
 }
 
@@ -437,24 +484,16 @@ TEST_P(DataParallelTest, RefusesWhatCannotBeCopied) {
                     "weight is still shared with the original");
 }
 
-struct Warnings : LogSink {
-  void write(Level, std::string_view message) override { text += message; }
-  std::string text;
-};
-
 TEST_P(DataParallelTest, WarnsOfDevicesThatAreVeryDifferent) {
   if (GetParam() != DeviceType::cpu) GTEST_SKIP() << "GPUs that are alike";
-  Warnings log;
-  const Scoped logged(&ThreadState::log, static_cast<LogSink*>(&log));
+  const testing::CollectedLog log;
   set_memory_limit("cpu:0", 100 << 20);
   set_memory_limit("cpu:1", 70 << 20);
   nn::Sequential net = mlp();
   DataParallel(net, {.devices = devices(2), .weights = {2, 1}});
   EXPECT_EQ(log.text, "");
   DataParallel(net, {.devices = devices(2)});
-  EXPECT_NE(log.text.find("cpu:1 has 73400320 bytes of memory, cpu:0 has 104857600"),
-            std::string::npos)
-      << log.text;
+  EXPECT_HAS(log.text, "cpu:1 has 73400320 bytes of memory, cpu:0 has 104857600");
   for (const Device device : devices(2)) set_memory_limit(device, 0);
 }
 

@@ -1,5 +1,5 @@
-// DistributedDataParallel against PyTorch's with Gloo, in f64: write_ddp_goldens.py has the same
-// runs, models and batches.
+// DistributedDataParallel compared with PyTorch's with Gloo, in f64: write_ddp_goldens.py has the
+// same runs, models and batches.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -20,8 +20,8 @@ using testing::batch_of;
 using testing::LabelledBatch;
 using testing::loss_of;
 
-constexpr std::int64_t kRows = 4;  // of each rank's batch
-// Sums in another order: 1e-16 of a value, and what some steps make of it.
+constexpr std::int64_t kRows = 4;  // in each rank's batch
+// Sums in another order: an error of 1e-16 of a value, which some steps multiply.
 constexpr double kTolerance = 1e-10;
 
 const json& goldens() {
@@ -85,7 +85,7 @@ struct Heads : nn::Module<Heads> {
   }
 };
 
-/// One head on all ranks, one on each of two, another one on all; never the last.
+/// One head is used on all ranks, one on each of two, another one on all; one is never used.
 Outcome train_heads(comm::ProcessGroup& group) {
   Rank<Heads> rank([] { return Heads(); }, {1, 1, 8, 8}, group, {.find_unused_parameters = true});
   for (int step = 0; step < 6; ++step) {
@@ -108,7 +108,7 @@ void train(Rank<Model>& rank, const std::string& run) {
         rank.backward(3 * step + 1);
       }
       rank.backward(3 * step + 2);
-    } else if (run == "accumulate") {  // means add up, and may be changed where they are
+    } else if (run == "accumulate") {  // means are added, and may be changed in place
       rank.backward(2 * step);
       rank.backward(2 * step + 1);
       for (const Tensor& p : rank.model.parameters()) raw::mul_(p.grad(), 0.25);

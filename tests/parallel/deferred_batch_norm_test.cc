@@ -6,6 +6,7 @@
 
 #include "weft/nn/batch_norm.h"
 #include "weft/parallel/pipeline.h"
+#include "weft/tensor/elementwise.h"
 #include "weft/tests/core/expect_error.h"
 #include "weft/tests/parallel/devices.h"
 #include "weft/tests/parallel/nets.h"
@@ -15,7 +16,7 @@ namespace {
 
 class DeferredBatchNorm : public testing::DevicesTest {};
 
-// Statistics of the whole batch, with the biased variance, whatever is recomputed.
+// The statistics are those of the whole batch, with the biased variance, also with recomputation.
 TEST_P(DeferredBatchNorm, StatisticsFollowTheWholeBatch) {
   for (const std::optional<double> momentum : {std::optional(0.3), std::optional<double>()}) {
     for (const Recompute mode : {Recompute::never, Recompute::always}) {
@@ -43,7 +44,7 @@ TEST_P(DeferredBatchNorm, StatisticsFollowTheWholeBatch) {
   }
 }
 
-// Sums of x^2 would leave no digit of the variance.
+// With sums of x^2 no digit of the variance would be left.
 TEST_P(DeferredBatchNorm, AFarMeanCostsNoPrecision) {
   nn::BatchNorm2d norm(2, {.momentum = 1});
   convert_deferred_batch_norm(norm, 3);
@@ -69,8 +70,8 @@ TEST_P(DeferredBatchNorm, EachMicroBatchIsNormalisedByItself) {
   EXPECT_WEFT_ERROR(convert_deferred_batch_norm(norm, 0), InvalidArgument, "chunks: got 0");
 }
 
-// As when layers are timed: copies share what counts, each for itself, and their addresses are used
-// again.
+// Copies are made as when layers are timed: each one counts separately, and the addresses of freed
+// copies are reused.
 TEST_P(DeferredBatchNorm, CopiesThatHaveGoneCountForNobody) {
   nn::Sequential norms{nn::BatchNorm2d(2, {.momentum = 1}), nn::BatchNorm2d(3, {.momentum = 1})};
   convert_deferred_batch_norm(norms, 2);
@@ -89,7 +90,7 @@ TEST_P(DeferredBatchNorm, CopiesThatHaveGoneCountForNobody) {
   }
 }
 
-// The stages' threads count at once, each its own layer.
+// The threads of the stages count at the same time, each for its own layer.
 TEST_P(DeferredBatchNorm, TwoStagesCountAtOnce) {
   nn::BatchNorm2d first(2), second(2);
   nn::Sequential both{first, second};
@@ -103,7 +104,7 @@ TEST_P(DeferredBatchNorm, TwoStagesCountAtOnce) {
   }
 }
 
-// A pipeline's micro-batches of rows and of sequences.
+// Micro-batches of rows and of sequences in a pipeline.
 TEST_P(DeferredBatchNorm, OfOneDimension) {
   nn::BatchNorm1d norm(2, {.momentum = 1});
   norm.to(DType::f64);

@@ -1,4 +1,4 @@
-// Several devices of one kind: virtual ones of the CPU, and GPUs where there are some.
+// Several devices of one kind: virtual CPU devices, and GPUs if there are some.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -14,7 +14,7 @@
 
 namespace weft::testing {
 
-/// Base of the suites that run on 2 to 4 devices of every kind; skipped where there is only one.
+/// Base of the suites that run on 2 to 4 devices of every kind; skipped if there is only one.
 class DevicesTest : public ::testing::TestWithParam<DeviceType> {
  protected:
   void SetUp() override {
@@ -30,9 +30,10 @@ class DevicesTest : public ::testing::TestWithParam<DeviceType> {
     return list;
   }
 
-  /// Runs `step` until ten in a row have taken no fresh memory from the drivers of these devices
-  /// and left no more in use. Not from the first steps on: which results of two threads are there
-  /// at once is a matter of luck, so a later step may be the first to need the most.
+  /// Runs `step` until ten steps in a row have taken no new memory from the drivers of these
+  /// devices and left no more in use. More than the first few steps may need new memory: which
+  /// results of two threads exist at the same time varies, so a later step may be the first to need
+  /// the most.
   template <class Step>
   static void expect_steady_memory(const std::vector<Device>& devices, const Step& step) {
     const auto taken = [&] {

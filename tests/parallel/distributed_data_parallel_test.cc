@@ -1,4 +1,4 @@
-// What the wrapper adds. That the ranks compute what one process does is in proofs_test.cc.
+// What the wrapper adds. proofs_test.cc proves that the ranks compute the same as one process.
 #include "weft/parallel/distributed_data_parallel.h"
 
 #include <gtest/gtest.h>
@@ -9,6 +9,7 @@
 #include <tuple>
 #include <vector>
 
+#include "weft/tests/comm/ranks.h"
 #include "weft/tests/core/expect_error.h"
 #include "weft/tests/parallel/nets.h"
 
@@ -17,32 +18,28 @@ namespace {
 
 using testing::same_bits;
 
-TEST(DistributedDataParallelTest, ParametersAndBuffersBecomeRankZeros) {
-  comm::run_ranks(3, [](comm::ProcessGroup& group) {
-    const auto make = [] {
-      return nn::Sequential{nn::Linear(3, 2), nn::BatchNorm2d(2), nn::Linear(2, 2)};
-    };
-    nn::Sequential model = testing::seeded(group.rank(), make);
-    raw::fill_(model[1].as<nn::BatchNorm2d>()->running_mean, group.rank() + 5);
-    model[0].requires_grad(false);  // frozen ones, too
-    const DistributedDataParallel ddp(model, group);
-    nn::Sequential roots = testing::seeded(0, make);
-    raw::fill_(roots[1].as<nn::BatchNorm2d>()->running_mean, 5);
-    const auto expected = roots.state_dict(), got = model.state_dict();
-    for (std::size_t i = 0; i < got.size(); ++i) {
-      EXPECT_TRUE(same_bits(got[i].second, expected[i].second)) << got[i].first;
-    }
-  });
+RANKS_TEST(DistributedDataParallelTest, ParametersAndBuffersBecomeRankZeros, 3) {
+  const auto make = [] {
+    return nn::Sequential{nn::Linear(3, 2), nn::BatchNorm2d(2), nn::Linear(2, 2)};
+  };
+  nn::Sequential model = testing::seeded(group.rank(), make);
+  raw::fill_(model[1].as<nn::BatchNorm2d>()->running_mean, group.rank() + 5);
+  model[0].requires_grad(false);  // also with frozen parameters
+  const DistributedDataParallel ddp(model, group);
+  nn::Sequential roots = testing::seeded(0, make);
+  raw::fill_(roots[1].as<nn::BatchNorm2d>()->running_mean, 5);
+  const auto expected = roots.state_dict(), got = model.state_dict();
+  for (std::size_t i = 0; i < got.size(); ++i) {
+    EXPECT_TRUE(same_bits(got[i].second, expected[i].second)) << got[i].first;
+  }
 }
 
-TEST(DistributedDataParallelTest, NamesAndStateAreTheModules) {
-  comm::run_ranks(2, [](comm::ProcessGroup& group) {
-    nn::Sequential model = testing::mlp();
-    DistributedDataParallel ddp(model, group);
-    EXPECT_EQ(ddp.module().state_dict()[0].first, "0.weight");
-    EXPECT_TRUE(ddp.module().parameters()[0].same(model.parameters()[0]));
-    EXPECT_EQ(ddp.module().to_string(), testing::mlp().to_string());
-  });
+RANKS_TEST(DistributedDataParallelTest, NamesAndStateAreTheModules, 2) {
+  nn::Sequential model = testing::mlp();
+  DistributedDataParallel ddp(model, group);
+  EXPECT_EQ(ddp.module().state_dict()[0].first, "0.weight");
+  EXPECT_TRUE(ddp.module().parameters()[0].same(model.parameters()[0]));
+  EXPECT_EQ(ddp.module().to_string(), testing::mlp().to_string());
 }
 
 struct TwoHeads : nn::Module<TwoHeads> {
@@ -59,16 +56,14 @@ struct TwoHeads : nn::Module<TwoHeads> {
   }
 };
 
-TEST(DistributedDataParallelTest, ForwardTakesAndReturnsAnything) {
-  comm::run_ranks(2, [](comm::ProcessGroup& group) {
-    DistributedDataParallel ddp(TwoHeads(), group, {.find_unused_parameters = true});
-    const auto y = ddp(ones({1, 2}), true);
-    sum(y.l + y.r.at("right")).backward();
-    EXPECT_EQ(ddp.module().right.weight.grad().to_vector<float>(), (std::vector<float>{1, 1}));
-    sum(ddp(ones({1, 2}), false).l).backward();
-    EXPECT_EQ(ddp.module().left.weight.grad().to_vector<float>(), (std::vector<float>{2, 2}));
-    EXPECT_EQ(ddp.module().right.weight.grad().to_vector<float>(), (std::vector<float>{1, 1}));
-  });
+RANKS_TEST(DistributedDataParallelTest, ForwardTakesAndReturnsAnything, 2) {
+  DistributedDataParallel ddp(TwoHeads(), group, {.find_unused_parameters = true});
+  const auto y = ddp(ones({1, 2}), true);
+  sum(y.l + y.r.at("right")).backward();
+  EXPECT_EQ(ddp.module().right.weight.grad().to_vector<float>(), (std::vector<float>{1, 1}));
+  sum(ddp(ones({1, 2}), false).l).backward();
+  EXPECT_EQ(ddp.module().left.weight.grad().to_vector<float>(), (std::vector<float>{2, 2}));
+  EXPECT_EQ(ddp.module().right.weight.grad().to_vector<float>(), (std::vector<float>{1, 1}));
 }
 
 struct Hidden {
@@ -84,14 +79,12 @@ struct HidesItsResult : nn::Module<HidesItsResult> {
   }
 };
 
-TEST(DistributedDataParallelTest, AResultThatCannotBeWalkedIsAnErrorOnlyWhereItMustBe) {
-  comm::run_ranks(2, [](comm::ProcessGroup& group) {
-    DistributedDataParallel walks(HidesItsResult(), group, {.find_unused_parameters = true});
-    EXPECT_WEFT_ERROR(walks(ones({1, 2})), InvalidArgument, "Hidden");
-    DistributedDataParallel plain(HidesItsResult(), group);
-    sum(plain(ones({1, 2})).y).backward();
-    EXPECT_EQ(plain.module().fc.bias.grad().item<float>(), 1);
-  });
+RANKS_TEST(DistributedDataParallelTest, AResultThatCannotBeWalkedIsAnErrorOnlyWhereItMustBe, 2) {
+  DistributedDataParallel walks(HidesItsResult(), group, {.find_unused_parameters = true});
+  EXPECT_WEFT_ERROR(walks(ones({1, 2})), InvalidArgument, "Hidden");
+  DistributedDataParallel plain(HidesItsResult(), group);
+  sum(plain(ones({1, 2})).y).backward();
+  EXPECT_EQ(plain.module().fc.bias.grad().item<float>(), 1);
 }
 
 struct ReturnsNothing : nn::Module<ReturnsNothing> {
@@ -100,30 +93,25 @@ struct ReturnsNothing : nn::Module<ReturnsNothing> {
   void forward(const Tensor& x) { last = fc(x); }
 };
 
-TEST(DistributedDataParallelTest, ForwardMayReturnNothing) {
-  comm::run_ranks(2, [](comm::ProcessGroup& group) {
-    ReturnsNothing net;
-    DistributedDataParallel ddp(net, group);
-    ddp(full({1, 2}, group.rank()));
-    sum(ddp.module().last).backward();
-    EXPECT_EQ(net.fc.weight.grad().to_vector<float>(), (std::vector<float>{0.5, 0.5}));
-  });
+RANKS_TEST(DistributedDataParallelTest, ForwardMayReturnNothing, 2) {
+  ReturnsNothing net;
+  DistributedDataParallel ddp(net, group);
+  ddp(full({1, 2}, group.rank()));
+  sum(ddp.module().last).backward();
+  EXPECT_EQ(net.fc.weight.grad().to_vector<float>(), (std::vector<float>{0.5, 0.5}));
 }
 
 TEST(DistributedDataParallelTest, SharesTheGroupItIsGiven) {
-  comm::run_ranks(1, [](comm::ProcessGroup&) {
-    auto group = std::make_shared<comm::ProcessGroup>(nullptr, nullptr, 0, 1);
-    DistributedDataParallel ddp(testing::mlp(), group);
-    const std::weak_ptr<comm::ProcessGroup> watched = group;
-    group.reset();
-    EXPECT_FALSE(watched.expired());
-    DistributedDataParallel moved = std::move(ddp);
-    sum(moved(ones({1, 6}))).backward();
-    EXPECT_EQ(moved.stats().reductions, 1);
-    EXPECT_WEFT_ERROR(
-        DistributedDataParallel(testing::mlp(), std::shared_ptr<comm::ProcessGroup>()),
-        InvalidArgument, "there is no process group");
-  });
+  auto group = std::make_shared<comm::ProcessGroup>(nullptr, nullptr, 0, 1);
+  DistributedDataParallel ddp(testing::mlp(), group);
+  const std::weak_ptr<comm::ProcessGroup> watched = group;
+  group.reset();
+  EXPECT_FALSE(watched.expired());
+  DistributedDataParallel moved = std::move(ddp);
+  sum(moved(ones({1, 6}))).backward();
+  EXPECT_EQ(moved.stats().reductions, 1);
+  EXPECT_WEFT_ERROR(DistributedDataParallel(testing::mlp(), std::shared_ptr<comm::ProcessGroup>()),
+                    InvalidArgument, "there is no process group");
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// The two proofs that the ranks compute what one process does, and that the optimiser inside is
-// within reach.
+// The two proofs that the ranks compute the same as one process, and that the inner optimiser can
+// be used.
 #include "weft/parallel/distributed_optimizer.h"
 
 #include <gtest/gtest.h>
@@ -9,6 +9,7 @@
 #include "weft/optim/adam.h"
 #include "weft/optim/lr_scheduler.h"
 #include "weft/optim/sgd.h"
+#include "weft/tests/comm/ranks.h"
 #include "weft/tests/core/expect_error.h"
 #include "weft/tests/parallel/nets.h"
 
@@ -29,14 +30,14 @@ struct Net {
 };
 const Net kNets[] = {{"mlp", &testing::mlp, {1, 6}}, {"cnn", &testing::cnn, {1, 1, 8, 8}}};
 
-// (a) f32, two ranks, bit for bit, in one message and in many.
+// (a) f32, two ranks, bit for bit, with one message and with many.
 TEST(DistributedOptimizerTest, TwoRanksAreOneProcessBitForBit) {
   constexpr int kSteps = 12, kShard = 4;
   const Scoped deterministic(&ThreadState::deterministic, true);
   const Scoped threads(&ThreadState::num_threads, 1);
   for (const Net& net : kNets) {
     SCOPED_TRACE(net.name);
-    std::vector<std::vector<Tensor>> expected;  // by step
+    std::vector<std::vector<Tensor>> expected;  // per step
     nn::Sequential one = testing::seeded(3, net.make);
     optim::SGD sgd(one.parameters(), {.lr = 0.1, .momentum = 0.9});
     for (int step = 0; step < kSteps; ++step) {
@@ -68,7 +69,7 @@ TEST(DistributedOptimizerTest, TwoRanksAreOneProcessBitForBit) {
   }
 }
 
-// (b) f64, one to four ranks, against the whole batch; also in several backwards.
+// (b) f64, one to four ranks, compared with the whole batch; also with several backwards.
 TEST(DistributedOptimizerTest, RanksAreOneProcessWithTheWholeBatch) {
   constexpr int kSteps = 100, kBatch = 24;
   for (const Net& net : kNets) {
@@ -118,68 +119,62 @@ void train(nn::Sequential& model, optim::Adam& adam, int step) {
   adam.step();
 }
 
-// What takes an Adam has one, and step() through it reduces.
-TEST(DistributedOptimizerTest, ItIsTheOptimiser) {
-  comm::run_ranks(2, [](comm::ProcessGroup& group) {
-    const Horovod hvd(group);
-    nn::Sequential model = testing::seeded(1, testing::mlp), one = nn::clone(model);
-    model.to(DType::f64);
-    one.to(DType::f64);
-    DistributedOptimizer opt(hvd, optim::Adam(model.parameters()), model.named_parameters());
-    optim::Adam adam(one.parameters());
-    optim::OneCycleLR schedule(opt, {.max_lr = {0.1}, .total_steps = 9});
-    optim::OneCycleLR expected(adam, {.max_lr = {0.1}, .total_steps = 9});
-    for (int step = 0; step < 8; ++step) {
-      train(model, opt, step);  // the same batch on both ranks
-      train(one, adam, step);
-      schedule.step();
-      expected.step();
-      EXPECT_EQ(opt.lr(), adam.lr());
-      EXPECT_EQ(opt.momentum(0), adam.momentum(0));
-    }
-    EXPECT_EQ(opt.messages_sent(), 8);
-    const auto a = model.parameters(), b = one.parameters();
-    for (std::size_t i = 0; i < a.size(); ++i) EXPECT_TRUE(same_bits(a[i], b[i]));
-  });
+// It converts to an Adam, and step() through that reduces.
+RANKS_TEST(DistributedOptimizerTest, ItIsTheOptimiser, 2) {
+  const Horovod hvd(group);
+  nn::Sequential model = testing::seeded(1, testing::mlp), one = nn::clone(model);
+  model.to(DType::f64);
+  one.to(DType::f64);
+  DistributedOptimizer opt(hvd, optim::Adam(model.parameters()), model.named_parameters());
+  optim::Adam adam(one.parameters());
+  optim::OneCycleLR schedule(opt, {.max_lr = {0.1}, .total_steps = 9});
+  optim::OneCycleLR expected(adam, {.max_lr = {0.1}, .total_steps = 9});
+  for (int step = 0; step < 8; ++step) {
+    train(model, opt, step);  // the same batch on both ranks
+    train(one, adam, step);
+    schedule.step();
+    expected.step();
+    EXPECT_EQ(opt.lr(), adam.lr());
+    EXPECT_EQ(opt.momentum(0), adam.momentum(0));
+  }
+  EXPECT_EQ(opt.messages_sent(), 8);
+  const auto a = model.parameters(), b = one.parameters();
+  for (std::size_t i = 0; i < a.size(); ++i) EXPECT_TRUE(same_bits(a[i], b[i]));
 }
 
-TEST(DistributedOptimizerTest, ItsStateTravelsAsTheOptimisers) {
-  comm::run_ranks(2, [](comm::ProcessGroup& group) {
-    const Horovod hvd(group);
-    nn::Sequential model = testing::seeded(1, testing::mlp);
-    model.to(DType::f64);
-    DistributedOptimizer opt(hvd, optim::Adam(model.parameters()), model.named_parameters());
-    for (int step = 0; step < 3; ++step) train(model, opt, step);
-    // Taken up by another one, and by a plain Adam.
-    nn::Sequential again = nn::clone(model), alone = nn::clone(model);
-    DistributedOptimizer resumed(hvd, optim::Adam(again.parameters()), again.named_parameters());
-    resumed.load_state_dict(opt.state_dict());
-    optim::Adam adam(alone.parameters());
-    adam.load_state_dict(opt.state_dict());
-    for (int step = 3; step < 6; ++step) {
-      train(model, opt, step);
-      train(again, resumed, step);
-      train(alone, adam, step);
-    }
-    for (std::size_t i = 0; i < model.parameters().size(); ++i) {
-      EXPECT_TRUE(same_bits(again.parameters()[i], model.parameters()[i]));
-      EXPECT_TRUE(same_bits(alone.parameters()[i], model.parameters()[i]));
-    }
-  });
+RANKS_TEST(DistributedOptimizerTest, ItsStateTravelsAsTheOptimisers, 2) {
+  const Horovod hvd(group);
+  nn::Sequential model = testing::seeded(1, testing::mlp);
+  model.to(DType::f64);
+  DistributedOptimizer opt(hvd, optim::Adam(model.parameters()), model.named_parameters());
+  for (int step = 0; step < 3; ++step) train(model, opt, step);
+  // Loaded by another one, and by a plain Adam.
+  nn::Sequential again = nn::clone(model), alone = nn::clone(model);
+  DistributedOptimizer resumed(hvd, optim::Adam(again.parameters()), again.named_parameters());
+  resumed.load_state_dict(opt.state_dict());
+  optim::Adam adam(alone.parameters());
+  adam.load_state_dict(opt.state_dict());
+  for (int step = 3; step < 6; ++step) {
+    train(model, opt, step);
+    train(again, resumed, step);
+    train(alone, adam, step);
+  }
+  for (std::size_t i = 0; i < model.parameters().size(); ++i) {
+    EXPECT_TRUE(same_bits(again.parameters()[i], model.parameters()[i]));
+    EXPECT_TRUE(same_bits(alone.parameters()[i], model.parameters()[i]));
+  }
 }
 
-TEST(DistributedOptimizerTest, ItMayBeMoved) {
-  comm::run_ranks(2, [](comm::ProcessGroup& group) {
-    const Horovod hvd(group);
-    testing::Lines model;
-    DistributedOptimizer made(hvd, optim::SGD(model.parameters(), {.lr = 1}),
-                              model.named_parameters());
-    DistributedOptimizer sgd = std::move(made);
-    sgd.zero_grad();
-    sum(model(testing::input(2 * group.rank()))).backward();
-    sgd.step();
-    EXPECT_EQ(model.a.to_vector<float>()[0], 0);
-  });
+RANKS_TEST(DistributedOptimizerTest, ItMayBeMoved, 2) {
+  const Horovod hvd(group);
+  testing::Lines model;
+  DistributedOptimizer made(hvd, optim::SGD(model.parameters(), {.lr = 1}),
+                            model.named_parameters());
+  DistributedOptimizer sgd = std::move(made);
+  sgd.zero_grad();
+  sum(model(testing::input(2 * group.rank()))).backward();
+  sgd.step();
+  EXPECT_EQ(model.a.to_vector<float>()[0], 0);
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// A model whose parts lie on several devices: its optimiser, and moves that were forgotten.
+// A model whose parts are on several devices: its optimiser, and errors for forgotten moves.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -6,7 +6,6 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
@@ -36,7 +35,7 @@ using Values = std::vector<std::vector<double>>;
 
 class ModelParallel : public testing::DevicesTest {
  protected:
-  // Six parameters, one device after the other.
+  // Six parameters, distributed over the devices in turn.
   static std::vector<Tensor> spread(const std::vector<Device>& over) {
     std::vector<Tensor> params;
     for (int i = 0; i < 6; ++i) {
@@ -98,7 +97,7 @@ TEST_P(ModelParallel, StateLiesWithItsParametersAlsoWhenLoaded) {
     set_grads(parts, 0);
     expected->step();
     before->step();
-    // From the parts' own state, and from that of a model on one device.
+    // From the state of the parts, and from that of a model on one device.
     for (const auto* from : {before.get(), expected.get()}) {
       const std::vector<Tensor> again = spread(devices(count()));
       for (std::size_t i = 0; i < again.size(); ++i) raw::copy_(again[i], parts[i]);
@@ -121,7 +120,7 @@ TEST_P(ModelParallel, StateLiesWithItsParametersAlsoWhenLoaded) {
   }
 }
 
-// Runs `in_update` in place of a kernel.
+// Runs `in_update` instead of a kernel.
 class Watched final : public optim::Optimizer {
  public:
   Watched(const std::vector<Tensor>& params, std::function<void(Device)> in_update)
@@ -265,7 +264,7 @@ TEST_P(ModelParallel, AModelMovedAwayFromItsOptimizersStateIsRefused) {
       "is on " + there + ", the tensor on " + here + "; move it there with to(device)");
 }
 
-// Its tail is on another device than its head, and forward does not care.
+// Its last part is on another device than the first, and forward does not move the data.
 struct Forgetful : nn::Module<Forgetful> {
   struct Tail : nn::Module<Tail> {
     nn::Conv2d conv = child("conv", nn::Conv2d(1, 1, 3));

@@ -1,5 +1,5 @@
-// The examples' models in small, on which the engines are proved. write_ddp_goldens.py has them in
-// PyTorch.
+// Small versions of the examples' models, for the proofs of the engines. write_ddp_goldens.py has
+// them in PyTorch.
 #pragma once
 
 #include <cstdint>
@@ -50,7 +50,7 @@ struct SmallAutoencoder : nn::Module<SmallAutoencoder> {
   }
 };
 
-/// examples::BasicBlock whose batch norms are norm(channels).
+/// examples::BasicBlock with norm(channels) as batch norms.
 template <class Norm>
 struct SmallBlock : nn::Module<SmallBlock<Norm>> {
   using Base = nn::Module<SmallBlock<Norm>>;
@@ -100,8 +100,8 @@ struct SmallResNet : nn::Module<SmallResNet<Norm>> {
 
 inline nn::BatchNorm2d batch_norm(std::int64_t channels) { return nn::BatchNorm2d(channels); }
 
-/// f(make, sample) for the mlp, the autoencoder, the cnn or the resnet: make(norm) is a new model,
-/// whose batch norms, if it has any, are norm(channels), and sample the shape of a batch of one.
+/// Calls f(make, sample) for the mlp, the autoencoder, the cnn or the resnet: make(norm) returns a
+/// new model, whose batch norms, if any, are norm(channels); sample is the shape of a batch of one.
 template <class F>
 void with_model(const std::string& name, const F& f) {
   if (name == "mlp") {
@@ -115,8 +115,8 @@ void with_model(const std::string& name, const F& f) {
   }
 }
 
-/// Adam for the autoencoder, as in its program, and SGD for the others: it shows a gradient that is
-/// too large, for which Adam would be blind.
+/// Adam for the autoencoder, as in its program; SGD for the others, because it shows a gradient
+/// with a wrong size, which Adam would hide.
 template <class Model>
 std::unique_ptr<optim::Optimizer> optimizer_of(Model& model) {
   if constexpr (std::is_same_v<Model, SmallAutoencoder>) {

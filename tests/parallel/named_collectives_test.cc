@@ -1,30 +1,24 @@
-// Collectives by name: in any order, together, and when the ranks do not agree.
+// Collectives by name: in any order, combined, and if the ranks do not agree.
 #include "weft/parallel/named_collectives.h"
-#include "weft/core/runtime/log.h"
 
 #include <gtest/gtest.h>
 
-#include <functional>
-#include <mutex>
 #include <string>
 #include <vector>
 
-#include "weft/core/runtime/thread_state.h"
-#include "weft/parallel/horovod.h"
 #include "weft/tensor/creation.h"
 #include "weft/tensor/ops.h"
+#include "weft/tests/core/collected_log.h"
 #include "weft/tests/core/expect_error.h"
+#include "weft/tests/parallel/horovod_ranks.h"
 
 namespace weft::parallel {
 namespace {
 
 using comm::ReduceOp;
+using testing::run;
 using Floats = std::vector<float>;
 using namespace std::chrono_literals;
-
-void run(int n, const std::function<void(const Horovod&)>& f, const HorovodOptions& options = {}) {
-  comm::run_ranks(n, [&](comm::ProcessGroup& group) { f(Horovod(group, options)); });
-}
 
 TEST(NamedCollectivesTest, AllreduceGivesTheMeanOrAnotherReduction) {
   for (const int n : {1, 2, 4}) {
@@ -44,38 +38,34 @@ TEST(NamedCollectivesTest, AllreduceGivesTheMeanOrAnotherReduction) {
   }
 }
 
-TEST(NamedCollectivesTest, RanksMayAskInAnyOrder) {
-  run(3, [](const Horovod& hvd) {
-    const char* const names[] = {"loss", "accuracy", "a third one"};
-    for (int round = 0; round < 3; ++round) {
-      // The first one that each waits for is another rank's last.
-      std::vector<NamedWork> asked;
-      for (int i = 0; i < 3; ++i) {
-        const int which = (i + hvd.rank()) % 3;
-        asked.push_back(hvd.allreduce_async(names[which], full({}, 10 * which + hvd.rank())));
-      }
-      for (int i = 0; i < 3; ++i) {
-        const int which = (i + hvd.rank()) % 3;
-        EXPECT_EQ(asked[static_cast<std::size_t>(i)].wait().item<float>(), 10 * which + 1);
-      }
+HOROVOD_TEST(NamedCollectivesTest, RanksMayAskInAnyOrder, 3) {
+  const char* const names[] = {"loss", "accuracy", "a third one"};
+  for (int round = 0; round < 3; ++round) {
+    // Each rank first waits for an operation that is the last one on another rank.
+    std::vector<NamedWork> asked;
+    for (int i = 0; i < 3; ++i) {
+      const int which = (i + hvd.rank()) % 3;
+      asked.push_back(hvd.allreduce_async(names[which], full({}, 10 * which + hvd.rank())));
     }
-  });
+    for (int i = 0; i < 3; ++i) {
+      const int which = (i + hvd.rank()) % 3;
+      EXPECT_EQ(asked[static_cast<std::size_t>(i)].wait().item<float>(), 10 * which + 1);
+    }
+  }
 }
 
-TEST(NamedCollectivesTest, WhatIsAskedForEarlyCanWait) {
-  run(2, [](const Horovod& hvd) {
-    const Tensor x = ones({1});
-    if (hvd.rank() == 0) {
-      const NamedWork late = hvd.allreduce_async("late", x);
-      EXPECT_EQ(hvd.allreduce("early", x).item<float>(), 1);
-      EXPECT_EQ(hvd.allreduce("next", x).item<float>(), 1);
-      EXPECT_EQ(late.wait().item<float>(), 1);
-    } else {
-      for (const char* name : {"early", "next", "late"}) {
-        EXPECT_EQ(hvd.allreduce(name, x).item<float>(), 1);
-      }
+HOROVOD_TEST(NamedCollectivesTest, WhatIsAskedForEarlyCanWait, 2) {
+  const Tensor x = ones({1});
+  if (hvd.rank() == 0) {
+    const NamedWork late = hvd.allreduce_async("late", x);
+    EXPECT_EQ(hvd.allreduce("early", x).item<float>(), 1);
+    EXPECT_EQ(hvd.allreduce("next", x).item<float>(), 1);
+    EXPECT_EQ(late.wait().item<float>(), 1);
+  } else {
+    for (const char* name : {"early", "next", "late"}) {
+      EXPECT_EQ(hvd.allreduce(name, x).item<float>(), 1);
     }
-  });
+  }
 }
 
 // --- Together ------------------------------------------------------------------------------------
@@ -105,116 +95,94 @@ TEST(NamedCollectivesTest, OfOneKindAndDtypeGoTogetherUpToTheThreshold) {
   EXPECT_EQ(messages_of({{x, ReduceOp::sum}, {x, ReduceOp::sum}, {x, ReduceOp::sum}}, 0), 3);
 }
 
-TEST(NamedCollectivesTest, ResultsAreTensorsOfTheirOwn) {
-  run(2, [](const Horovod& hvd) {
-    const Tensor x = raw::transpose(from_vector(Floats{1, 2, 3, 4, 5, 6}, {2, 3}), 0, 1);
-    const NamedWork first = hvd.allreduce_async("first", x);
-    const NamedWork second = hvd.allreduce_async("second", ones({2}));
-    const Tensor a = first.wait(), b = second.wait();
-    EXPECT_EQ(a.shape(), Shape({3, 2}));
-    EXPECT_EQ(a.to_vector<float>(), (Floats{1, 4, 2, 5, 3, 6}));
-    EXPECT_NE(a.storage().get(), b.storage().get());
-  });
+HOROVOD_TEST(NamedCollectivesTest, ResultsAreTensorsOfTheirOwn, 2) {
+  const Tensor x = raw::transpose(from_vector(Floats{1, 2, 3, 4, 5, 6}, {2, 3}), 0, 1);
+  const NamedWork first = hvd.allreduce_async("first", x);
+  const NamedWork second = hvd.allreduce_async("second", ones({2}));
+  const Tensor a = first.wait(), b = second.wait();
+  EXPECT_EQ(a.shape(), Shape({3, 2}));
+  EXPECT_EQ(a.to_vector<float>(), (Floats{1, 4, 2, 5, 3, 6}));
+  EXPECT_NE(a.storage().get(), b.storage().get());
 }
 
-TEST(NamedCollectivesTest, AllgatherJoinsRowsInTheOrderOfRanks) {
-  run(3, [](const Horovod& hvd) {
-    const int r = hvd.rank();
-    const NamedWork rows = hvd.allgather_async("rows", full({r, 2}, r));  // none of rank 0
-    const NamedWork ids = hvd.allgather_async("ids", full({2 - r % 2}, 10 * r));
-    const NamedWork labels = hvd.allgather_async("labels", full({1}, r, DType::i64));
-    EXPECT_EQ(rows.wait().shape(), Shape({3, 2}));
-    EXPECT_EQ(rows.wait().to_vector<float>(), (Floats{1, 1, 2, 2, 2, 2}));
-    EXPECT_EQ(ids.wait().to_vector<float>(), (Floats{0, 0, 10, 20, 20}));
-    EXPECT_EQ(labels.wait().to_vector<std::int64_t>(), (std::vector<std::int64_t>{0, 1, 2}));
-    EXPECT_EQ(hvd.messages_sent(), 2);
-    EXPECT_WEFT_ERROR(hvd.allgather("loss", full({}, 1)), Shape, "'loss' is a scalar");
-  });
+HOROVOD_TEST(NamedCollectivesTest, AllgatherJoinsRowsInTheOrderOfRanks, 3) {
+  const int r = hvd.rank();
+  const NamedWork rows = hvd.allgather_async("rows", full({r, 2}, r));  // rank 0 has no rows
+  const NamedWork ids = hvd.allgather_async("ids", full({2 - r % 2}, 10 * r));
+  const NamedWork labels = hvd.allgather_async("labels", full({1}, r, DType::i64));
+  EXPECT_EQ(rows.wait().shape(), Shape({3, 2}));
+  EXPECT_EQ(rows.wait().to_vector<float>(), (Floats{1, 1, 2, 2, 2, 2}));
+  EXPECT_EQ(ids.wait().to_vector<float>(), (Floats{0, 0, 10, 20, 20}));
+  EXPECT_EQ(labels.wait().to_vector<std::int64_t>(), (std::vector<std::int64_t>{0, 1, 2}));
+  EXPECT_EQ(hvd.messages_sent(), 2);
+  EXPECT_WEFT_ERROR(hvd.allgather("loss", full({}, 1)), Shape, "'loss' is a scalar");
 }
 
 // --- Disagreement --------------------------------------------------------------------------------
 
-TEST(NamedCollectivesTest, WhatIsNotTheSameOnAllRanksIsNamed) {
-  run(3, [](const Horovod& hvd) {
-    const bool odd = hvd.rank() == 2;
-    const NamedWork fits = hvd.allreduce_async("fits", ones({1}));
-    const std::string text = "'x' is not the same on all ranks: rank 0 asks for ";
-    EXPECT_WEFT_ERROR(hvd.allreduce("x", ones({odd ? 3 : 2})), InvalidArgument,
-                      text + "allreduce (avg) of f32 [2], rank 2 for allreduce (avg) of f32 [3]");
-    EXPECT_EQ(fits.wait().item<float>(), 1);
-    EXPECT_WEFT_ERROR(hvd.allreduce("x", ones({2}, odd ? DType::f64 : DType::f32)), InvalidArgument,
-                      "rank 2 for allreduce (avg) of f64 [2]");
-    EXPECT_WEFT_ERROR(hvd.allreduce("x", ones({2}), odd ? ReduceOp::sum : ReduceOp::max),
-                      InvalidArgument, "rank 2 for allreduce (sum) of f32 [2]");
-    EXPECT_WEFT_ERROR(odd ? hvd.allgather("x", ones({2})) : hvd.allreduce("x", ones({2})),
-                      InvalidArgument, "rank 2 for allgather of f32 [2]");
-    EXPECT_WEFT_ERROR(hvd.allgather("x", ones({2, odd ? 2 : 1})), InvalidArgument,
-                      text + "allgather of f32 [2,1], rank 2 for allgather of f32 [2,2]");
-    EXPECT_EQ(hvd.allreduce("x", ones({1})).item<float>(), 1);  // and on it goes
-  });
+HOROVOD_TEST(NamedCollectivesTest, WhatIsNotTheSameOnAllRanksIsNamed, 3) {
+  const bool odd = hvd.rank() == 2;
+  const NamedWork fits = hvd.allreduce_async("fits", ones({1}));
+  const std::string text = "'x' is not the same on all ranks: rank 0 asks for ";
+  EXPECT_WEFT_ERROR(hvd.allreduce("x", ones({odd ? 3 : 2})), InvalidArgument,
+                    text + "allreduce (avg) of f32 [2], rank 2 for allreduce (avg) of f32 [3]");
+  EXPECT_EQ(fits.wait().item<float>(), 1);
+  EXPECT_WEFT_ERROR(hvd.allreduce("x", ones({2}, odd ? DType::f64 : DType::f32)), InvalidArgument,
+                    "rank 2 for allreduce (avg) of f64 [2]");
+  EXPECT_WEFT_ERROR(hvd.allreduce("x", ones({2}), odd ? ReduceOp::sum : ReduceOp::max),
+                    InvalidArgument, "rank 2 for allreduce (sum) of f32 [2]");
+  EXPECT_WEFT_ERROR(odd ? hvd.allgather("x", ones({2})) : hvd.allreduce("x", ones({2})),
+                    InvalidArgument, "rank 2 for allgather of f32 [2]");
+  EXPECT_WEFT_ERROR(hvd.allgather("x", ones({2, odd ? 2 : 1})), InvalidArgument,
+                    text + "allgather of f32 [2,1], rank 2 for allgather of f32 [2,2]");
+  EXPECT_EQ(hvd.allreduce("x", ones({1})).item<float>(), 1);  // the group still works
 }
 
-TEST(NamedCollectivesTest, WhenAllWaitForDifferentNamesAllAreTold) {
-  run(3, [](const Horovod& hvd) {
-    const std::string name = hvd.rank() == 1 ? "train loss" : "loss";
-    const NamedWork work = hvd.allreduce_async(name, ones({1}));
-    EXPECT_WEFT_ERROR(work.wait(), InvalidArgument,
-                      "all ranks wait, and no name is everybody's: 'loss' of ranks 0, 2 is not "
-                      "asked for by rank 1, 'train loss' of rank 1 is not asked for by ranks 0, 2");
-    // What was missing may still come.
-    const std::string other = hvd.rank() == 1 ? "loss" : "train loss";
-    EXPECT_EQ(hvd.allreduce(other, ones({1})).item<float>(), 1);
-    EXPECT_EQ(work.wait().item<float>(), 1);
-  });
+HOROVOD_TEST(NamedCollectivesTest, WhenAllWaitForDifferentNamesAllAreTold, 3) {
+  const std::string name = hvd.rank() == 1 ? "train loss" : "loss";
+  const NamedWork work = hvd.allreduce_async(name, ones({1}));
+  EXPECT_WEFT_ERROR(work.wait(), InvalidArgument,
+                    "all ranks wait, and no name is everybody's: 'loss' of ranks 0, 2 is not "
+                    "asked for by rank 1, 'train loss' of rank 1 is not asked for by ranks 0, 2");
+  // The missing rank may still come.
+  const std::string other = hvd.rank() == 1 ? "loss" : "train loss";
+  EXPECT_EQ(hvd.allreduce(other, ones({1})).item<float>(), 1);
+  EXPECT_EQ(work.wait().item<float>(), 1);
 }
 
-TEST(NamedCollectivesTest, ANameIsTakenUntilItHasBeenWaitedFor) {
-  run(2, [](const Horovod& hvd) {
-    const NamedWork first = hvd.allreduce_async("x", ones({1}));
-    EXPECT_WEFT_ERROR(hvd.allreduce_async("x", ones({1})), InvalidArgument,
-                      "has asked for 'x' and not waited for it");
-    EXPECT_WEFT_ERROR(hvd.allgather("x", ones({1})), InvalidArgument, "has asked for 'x'");
-    first.wait();
-    EXPECT_EQ(hvd.allreduce("x", full({1}, 2)).item<float>(), 2);
-    EXPECT_EQ(first.wait().item<float>(), 1);
-    EXPECT_WEFT_ERROR(hvd.allreduce("", ones({1})), InvalidArgument, "one line that is not empty");
-    EXPECT_WEFT_ERROR(hvd.allreduce("a\nb", ones({1})), InvalidArgument, "got 'a b'");
-  });
+HOROVOD_TEST(NamedCollectivesTest, ANameIsTakenUntilItHasBeenWaitedFor, 2) {
+  const NamedWork first = hvd.allreduce_async("x", ones({1}));
+  EXPECT_WEFT_ERROR(hvd.allreduce_async("x", ones({1})), InvalidArgument,
+                    "has asked for 'x' and not waited for it");
+  EXPECT_WEFT_ERROR(hvd.allgather("x", ones({1})), InvalidArgument, "has asked for 'x'");
+  first.wait();
+  EXPECT_EQ(hvd.allreduce("x", full({1}, 2)).item<float>(), 2);
+  EXPECT_EQ(first.wait().item<float>(), 1);
+  EXPECT_WEFT_ERROR(hvd.allreduce("", ones({1})), InvalidArgument, "one line that is not empty");
+  EXPECT_WEFT_ERROR(hvd.allreduce("a\nb", ones({1})), InvalidArgument, "got 'a b'");
 }
-
-struct Lines final : LogSink {
-  void write(Level level, std::string_view message) override {
-    const std::lock_guard lock(mutex);
-    if (level == Level::warning) lines.emplace_back(message);
-  }
-  std::mutex mutex;
-  std::vector<std::string> lines;
-};
 
 TEST(NamedCollectivesTest, ANameThatStallsIsWarnedOfOnceWithTheMissingRanks) {
-  Lines log;
-  const Scoped<LogSink*> logging(&ThreadState::log, &log);
+  const testing::CollectedLog log;
   run(4,
       [](const Horovod& hvd) {
         if (hvd.rank() % 2 == 1) hvd.allreduce_async("rare", ones({1}));
         for (int i = 0; i < 3; ++i) hvd.allreduce("often", ones({1}));
       },
       {.stall_warning = 0ms});
-  EXPECT_EQ(log.lines, (std::vector<std::string>{"horovod: 'rare' has been asked for 0 s ago and "
-                                                 "still waits for ranks 0, 2"}));
+  EXPECT_EQ(log.text,
+            "warning: horovod: 'rare' has been asked for 0 s ago and still waits for ranks 0, 2\n");
 }
 
-TEST(NamedCollectivesTest, AnErrorOnTheWaySaysForWhatTheRankWaited) {
-  run(2, [](const Horovod& hvd) {
-    if (hvd.rank() == 1) return;  // and its group ends
-    try {
-      hvd.allreduce("loss", ones({1}));
-      ADD_FAILURE();
-    } catch (const Error& e) {
-      EXPECT_EQ(e.code(), ErrorCode::PeerFailed) << e.what();
-      EXPECT_NE(std::string(e.what()).find("'loss'"), std::string::npos) << e.what();
-    }
-  });
+HOROVOD_TEST(NamedCollectivesTest, AnErrorOnTheWaySaysForWhatTheRankWaited, 2) {
+  if (hvd.rank() == 1) return;  // and its group ends
+  try {
+    hvd.allreduce("loss", ones({1}));
+    ADD_FAILURE();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ErrorCode::PeerFailed) << e.what();
+    EXPECT_HAS(std::string(e.what()), "'loss'") << e.what();
+  }
 }
 
 }  // namespace

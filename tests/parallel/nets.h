@@ -1,11 +1,10 @@
-// Small models, and the steps of one process that ranks are compared with.
+// Small models, and the steps of one process with which ranks are compared.
 #pragma once
 
 #include <chrono>
 #include <cstdint>
 #include <cstring>
 #include <memory>
-#include <span>
 #include <string>
 #include <thread>
 #include <tuple>
@@ -27,7 +26,7 @@
 
 namespace weft::testing {
 
-/// Weights of a seed, in any thread.
+/// A model with the weights of a seed, in any thread.
 template <class Make>
 auto seeded(std::uint64_t seed, const Make& make) {
   manual_seed(seed);
@@ -43,7 +42,7 @@ inline nn::Sequential cnn() {
           nn::Conv2d(4, 6, 2), nn::Flatten(), nn::Linear(24, 3)};
 }
 
-/// x [N,1,8,8] -> [N,4,2,2], and for the way up [N,4,4,4] and [N,2,8,8]
+/// x [N,1,8,8] -> [N,4,2,2], and [N,4,4,4] and [N,2,8,8] for UNetUp
 struct UNetDown : nn::Module<UNetDown> {
   nn::Conv2d conv1 = child("conv1", nn::Conv2d(1, 2, 3, {.padding = 1}));
   nn::Conv2d conv2 = child("conv2", nn::Conv2d(2, 4, 3, {.padding = 1}));
@@ -53,7 +52,7 @@ struct UNetDown : nn::Module<UNetDown> {
     return {pool(small), small, large};
   }
 };
-/// Its results, the first one changed -> [N,1,8,8]
+/// UNetDown's results, with the first one changed -> [N,1,8,8]
 struct UNetUp : nn::Module<UNetUp> {
   nn::ConvTranspose2d up2 = child("up2", nn::ConvTranspose2d(4, 2, 2, {.stride = 2}));
   nn::ConvTranspose2d up1 = child("up1", nn::ConvTranspose2d(6, 2, 2, {.stride = 2}));
@@ -75,7 +74,7 @@ struct UNet : nn::Module<UNet> {
   }
 };
 
-/// Passes its input on, after a while that is another each time.
+/// Returns its input after a varying delay.
 struct Delay : nn::Module<Delay> {
   explicit Delay(std::uint64_t seed) : generator(std::make_shared<Generator>(seed)) {}
   Tensor forward(const Tensor& x) {
@@ -95,7 +94,7 @@ struct LabelledBatch {
   }
 };
 
-/// Numbers in [-1, 1) that follow from the step; labels 0 to 2.
+/// Numbers in [-1, 1) that depend on the step; labels 0 to 2.
 inline LabelledBatch batch(int step, const Shape& shape, DType dtype) {
   Generator generator(1000 + static_cast<std::uint64_t>(step));
   LabelledBatch made{uniform(shape, -1, 1, dtype, &generator), zeros({shape[0]}, DType::i64)};
@@ -103,14 +102,14 @@ inline LabelledBatch batch(int step, const Shape& shape, DType dtype) {
   return made;
 }
 
-/// `shape`, of a batch of one, with n rows.
+/// `shape`, the shape of a batch of one, with n rows.
 inline Shape batch_of(std::int64_t n, Shape shape) {
   shape[0] = n;
   return shape;
 }
 
-/// What the examples minimise: the squared error of what an autoencoder makes of its input, else
-/// the cross entropy.
+/// The loss of the examples: the squared error for an autoencoder, which must reproduce its input,
+/// else the cross entropy.
 template <class Model>
 Tensor loss_of(Model& model, const LabelledBatch& batch) {
   if constexpr (requires { model(batch.x).first; }) {
@@ -126,15 +125,15 @@ inline bool same_bits(const Tensor& a, const Tensor& b) {
                      static_cast<std::size_t>(a.numel()) * size_of(a.dtype())) == 0;
 }
 
-/// |a - b| / |b|, of any dtypes.
+/// |a - b| / |b|, for any dtypes.
 inline double relative_difference(const Tensor& a, const Tensor& b) {
   const Tensor expected = raw::to(b, DType::f64);
   return raw::norm(raw::sub(raw::to(a, DType::f64), expected)).item<double>() /
          (1e-300 + raw::norm(expected).item<double>());
 }
 
-/// One process: the mean of the shards' gradients, each divided before it is added, as the ranks
-/// do it.
+/// One process: the mean of the shards' gradients, each divided before it is added, as on the
+/// ranks.
 template <class Model>
 void backward_of_shards(Model& model, const LabelledBatch& whole, int shards) {
   const std::vector<Tensor> parameters = model.parameters();
@@ -169,5 +168,7 @@ struct Lines : nn::Module<Lines> {
 };
 
 inline Tensor input(double value) { return full({2}, value); }
+
+inline std::vector<float> grad_of(const Tensor& x) { return x.grad().to_vector<float>(); }
 
 }  // namespace weft::testing

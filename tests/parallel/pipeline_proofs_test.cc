@@ -1,8 +1,7 @@
-// The two proofs that a pipeline computes what one device does: every schedule, checkpoint mode and
-// number of micro-batches, on 2 to 4 devices.
+// The two proofs that a pipeline computes the same as one device: every schedule, checkpoint mode
+// and number of micro-batches, on 2 to 4 devices.
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <functional>
 #include <map>
 #include <string>
@@ -24,9 +23,9 @@ using testing::same_bits;
 using testing::seeded;
 using Gradients = std::vector<Tensor>;  // of all parameters
 
-constexpr std::int64_t kRows = 7;  // which no number of micro-batches but 1 and 7 divides
+constexpr std::int64_t kRows = 7;  // divisible only by 1 and 7 micro-batches
 
-// x [N,1,6,6] -> logits [N,3], in ten layers with weights in each part of any cut.
+// x [N,1,6,6] -> logits [N,3], in ten layers; every part of any cut has weights.
 nn::Sequential net(DType dtype) {
   nn::Sequential layers = seeded(5, [] {
     return nn::Sequential{nn::Conv2d(1, 3, 3), nn::Tanh(),          nn::ConvTranspose2d(3, 2, 3),
@@ -42,7 +41,7 @@ Tensor loss_of(std::span<const Tensor> y, std::span<const Tensor> target) {
   return nn::cross_entropy(y[0], target[0]);
 }
 
-// What the whole row of layers makes of rows [begin, begin + count) on one device.
+// The gradients of all layers for rows [begin, begin + count), computed on one device.
 Gradients gradients_of(DType dtype, const LabelledBatch& whole, std::int64_t begin,
                        std::int64_t count, Device device) {
   nn::Sequential model = net(dtype);
@@ -55,7 +54,7 @@ Gradients gradients_of(DType dtype, const LabelledBatch& whole, std::int64_t beg
   return gradients;
 }
 
-// The micro-batches in the order in which a stage adds up their gradients.
+// The micro-batches in the order in which a stage adds their gradients.
 std::vector<int> order_of(const Schedule& schedule, std::size_t stage) {
   std::vector<int> order;
   for (const auto& actions : schedule.devices) {
@@ -68,7 +67,7 @@ std::vector<int> order_of(const Schedule& schedule, std::size_t stage) {
   return order;
 }
 
-// Of parameter `index`, added up in that order.
+// The gradients of parameter `index`, added in that order.
 Tensor sum_of(const std::vector<Gradients>& parts, const std::vector<int>& order,
               std::size_t index) {
   Tensor sum = raw::clone(parts[static_cast<std::size_t>(order[0])][index]);
@@ -101,7 +100,7 @@ class PipelineProofs : public testing::DevicesTest {
       }
     }
   }
-  /// The layers in stages of about the same length.
+  /// The layers in stages of about the same number of layers.
   static Pipeline pipeline(const nn::Sequential& layers, const Case& c) {
     const std::vector<double> costs(layers.size(), 1.0);
     return Pipeline(cut(layers, balanced(costs, static_cast<std::size_t>(c.stages))),
@@ -112,7 +111,7 @@ class PipelineProofs : public testing::DevicesTest {
   }
 };
 
-// (a) f32, bit for bit: the gradients of each micro-batch by itself, added up in the order in which
+// (a) f32, bit for bit: the gradients of each micro-batch by itself, added in the order in which
 // this schedule runs the backwards of the parameter's stage.
 TEST_P(PipelineProofs, GradientsAddUpAsTheScheduleSaysBitForBit) {
   const Scoped deterministic(&ThreadState::deterministic, true);
@@ -132,7 +131,7 @@ TEST_P(PipelineProofs, GradientsAddUpAsTheScheduleSaysBitForBit) {
     Pipeline pipe = pipeline(model, c);
     pipe.step({whole.x}, {whole.label}, loss_of);
     const std::vector<Gradients>& parts = of_parts[c.chunks];
-    std::size_t index = 0;  // of the parameter
+    std::size_t index = 0;  // index of the parameter
     for (std::size_t s = 0; s < pipe.stages().size(); ++s) {
       const std::vector<int> order = order_of(pipe.schedule(static_cast<int>(parts.size())), s);
       ASSERT_EQ(order.size(), parts.size());
@@ -145,7 +144,7 @@ TEST_P(PipelineProofs, GradientsAddUpAsTheScheduleSaysBitForBit) {
   });
 }
 
-// Both proofs in f64 for a net whose skip connections go past the middle stage.
+// Both proofs in f64 for a net whose skip connections bypass the middle stage.
 TEST_P(PipelineProofs, SkipConnectionsGoPastAStage) {
   if (count() < 3) GTEST_SKIP() << "needs three devices";
   const Scoped deterministic(&ThreadState::deterministic, true);
@@ -199,7 +198,7 @@ TEST_P(PipelineProofs, SkipConnectionsGoPastAStage) {
   }
 }
 
-// (b) f64, against the whole batch.
+// (b) f64, compared with the whole batch.
 TEST_P(PipelineProofs, GradientsAreThoseOfTheWholeBatch) {
   const LabelledBatch whole = batch(0, {kRows, 1, 6, 6}, DType::f64);
   const Gradients expected = gradients_of(DType::f64, whole, 0, kRows, first());
@@ -216,7 +215,7 @@ TEST_P(PipelineProofs, GradientsAreThoseOfTheWholeBatch) {
   });
 }
 
-// What comes in which order may depend on the schedule alone.
+// The order of operations may depend only on the schedule.
 TEST_P(PipelineProofs, DelaysChangeNothing) {
   const Scoped deterministic(&ThreadState::deterministic, true);
   const Scoped threads(&ThreadState::num_threads, 1);

@@ -1,12 +1,10 @@
-// A pipeline of several ranks against the same pipeline in one process.
+// A pipeline of several ranks compared with the same pipeline in one process.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
-#include <tuple>
 #include <vector>
 
 #include "weft/autograd/autograd.h"
@@ -32,7 +30,7 @@ using testing::same_bits;
 using testing::seeded;
 using Gradients = std::vector<Tensor>;
 
-constexpr std::int64_t kRows = 7;  // which no number of micro-batches but 1 and 7 divides
+constexpr std::int64_t kRows = 7;  // divisible only by 1 and 7 micro-batches
 
 std::shared_ptr<comm::ProcessGroup> shared(comm::ProcessGroup& group) {
   return {std::shared_ptr<void>(), &group};
@@ -57,7 +55,7 @@ std::vector<nn::AnyModule> in_stages(const nn::Sequential& layers, int stages) {
   return cut(layers, balanced(costs, static_cast<std::size_t>(stages)));
 }
 
-// Of this rank's stages; `expected`: the parameters of all.
+// Checks the gradients of this rank's stages; `expected`: those of all parameters.
 void expect_gradients(const Pipeline& pipe, const std::vector<Tensor>& expected, double within) {
   std::size_t index = 0;
   for (std::size_t s = 0; s < pipe.stages().size(); ++s) {
@@ -100,7 +98,7 @@ void for_each_case(int ranks, const std::function<void(const Case&)>& f) {
   }
 }
 
-// (a) f32: to the bit what the pipeline of one process gives, which has its own proofs.
+// (a) f32: bit for bit equal to the pipeline in one process, which has its own proofs.
 TEST_P(PipelineRanks, GradientsAreThoseOfOneProcessBitForBit) {
   const Scoped deterministic(&ThreadState::deterministic, true);
   const Scoped threads(&ThreadState::num_threads, 1);
@@ -135,7 +133,7 @@ TEST_P(PipelineRanks, GradientsAreThoseOfOneProcessBitForBit) {
   }
 }
 
-// (b) f64, against the whole batch on one device; twice two ranks, each pair with half of it.
+// (b) f64, compared with the whole batch on one device; two pairs of ranks, each with half of it.
 TEST_P(PipelineRanks, ReplicasAverageTheirGradients) {
   const LabelledBatch whole = batch(0, {2 * kRows, 6}, DType::f64);
   nn::Sequential alone = net(DType::f64);
@@ -149,7 +147,7 @@ TEST_P(PipelineRanks, ReplicasAverageTheirGradients) {
       for (const int chunks : {2, 4}) {
         SCOPED_TRACE(schedule);
         nn::Sequential model = net(DType::f64);
-        // Those of the second pipeline become those of the first.
+        // The second pipeline must get the parameters of the first.
         for (const Tensor& p : model.parameters()) {
           if (rank >= 2) raw::mul_(p, 0.5);
         }
@@ -168,7 +166,7 @@ TEST_P(PipelineRanks, ReplicasAverageTheirGradients) {
   });
 }
 
-// (b) of 100 steps with an optimiser, whose state is put together as one process has it.
+// (b) for 100 steps with an optimiser, whose state is collected as one process has it.
 TEST_P(PipelineRanks, TrainsAsOneProcess) {
   constexpr int kSteps = 100;
   nn::Sequential alone = net(DType::f64);
@@ -205,7 +203,7 @@ TEST_P(PipelineRanks, TrainsAsOneProcess) {
       EXPECT_EQ(state[i].first, whole[i].first);
       EXPECT_LE(relative_difference(state[i].second, whole[i].second), 1e-9) << state[i].first;
     }
-    // Goes on as the one process does.
+    // Continues like the one process.
     optim::Adam resumed(model.parameters(), {.lr = 0.01});
     resumed.load_state_dict(state);
     const auto step_of = [&](nn::Sequential& net, optim::Adam& optimizer) {
@@ -229,7 +227,7 @@ TEST_P(PipelineRanks, TrainsAsOneProcess) {
   });
 }
 
-// Each rank has some of the gradients; the norm is that of all.
+// Each rank has only some of the gradients; the norm is that of all.
 TEST_P(PipelineRanks, ClipsByTheNormOfAllStages) {
   const LabelledBatch data = batch(0, {kRows, 6}, DType::f64);
   nn::Sequential alone = net(DType::f64);
@@ -244,7 +242,7 @@ TEST_P(PipelineRanks, ClipsByTheNormOfAllStages) {
     expect_gradients(pipe, alone.parameters(), 1e-9);
     EXPECT_NEAR(pipe.clip_grad_norm(1).item<double>(), 0.125, 1e-6);  // nothing left to clip
     EXPECT_WEFT_ERROR(pipe.clip_grad_norm(-1), InvalidArgument, "max_norm must not be negative");
-    pipe.step({data.x}, {data.label}, loss_of);  // the group is as it was
+    pipe.step({data.x}, {data.label}, loss_of);  // the group still works
   });
 }
 
@@ -280,7 +278,7 @@ struct Joins : nn::Module<Joins> {
   }
 };
 
-// Strides, undefined tensors, integers and those without gradients arrive as they left.
+// Strides, undefined tensors, integers and tensors without gradients arrive unchanged.
 TEST_P(PipelineRanks, TensorsOfAnyKindGoBetweenStages) {
   const Scoped deterministic(&ThreadState::deterministic, true);
   const Scoped threads(&ThreadState::num_threads, 1);
@@ -295,7 +293,7 @@ TEST_P(PipelineRanks, TensorsOfAnyKindGoBetweenStages) {
   in_groups(GetParam(), 2, [&](comm::ProcessGroup& group) {
     const std::vector<nn::AnyModule> own = stages();
     Pipeline pipe(own, {.chunks = 2, .checkpoint = Recompute::never, .group = shared(group)});
-    // Only the ends read tensors.
+    // Only the first and last rank read tensors.
     const Tensor nothing = zeros({4});
     pipe.step({group.rank() == 0 ? data.x : nothing}, {group.rank() == 1 ? data.label : nothing},
               loss_of);
@@ -307,7 +305,7 @@ TEST_P(PipelineRanks, TensorsOfAnyKindGoBetweenStages) {
   });
 }
 
-// A skip connection goes by way of the rank between.
+// A skip connection is sent through the rank in between.
 TEST_P(PipelineRanks, SkipConnectionsGoPastAStage) {
   const Scoped deterministic(&ThreadState::deterministic, true);
   const Scoped threads(&ThreadState::num_threads, 1);
@@ -364,7 +362,7 @@ TEST_P(PipelineRanks, CountsWhatItSends) {
   EXPECT_EQ(alone.traffic().bytes_sent, 0);
 }
 
-// A schedule of the user's with sends and receives of its own, micro-batches out of order.
+// A user's schedule with its own sends and receives, and micro-batches out of order.
 TEST_P(PipelineRanks, RunsASchedulesOwnCommunication) {
   const Schedule schedule = parse_schedule(
       "weft schedule mine stages 2 micro-batches 2\n"
@@ -413,7 +411,7 @@ TEST_P(PipelineRanks, DelaysChangeNothing) {
   }
 }
 
-// Drops out, and counts what it sees: recomputing draws the same and counts nothing.
+// Has dropout, and counts its calls: recomputing must draw the same numbers and count nothing.
 TEST_P(PipelineRanks, RecomputingDrawsTheSameNumbersAndCountsNothing) {
   const LabelledBatch data = batch(0, {6, 6}, DType::f32);
   in_groups(GetParam(), 2, [&](comm::ProcessGroup& group) {
@@ -436,7 +434,7 @@ TEST_P(PipelineRanks, RecomputingDrawsTheSameNumbersAndCountsNothing) {
         }
         values.push_back(x);
       }
-      pipe.all_gather();  // also of the other's
+      pipe.all_gather();  // including the buffers of the other stage
       for (const auto& [name, x] :
            stages[static_cast<std::size_t>(1 - group.rank())].named_buffers()) {
         if (name.ends_with("num_batches_tracked")) {
@@ -451,7 +449,7 @@ TEST_P(PipelineRanks, RecomputingDrawsTheSameNumbersAndCountsNothing) {
   });
 }
 
-// Buffers become those of the first pipeline, with what is trained and without.
+// Buffers become those of the first pipeline, with trained parameters and without.
 TEST_P(PipelineRanks, ReplicasShareWhatIsNotTrained) {
   in_groups(GetParam(), 2, [&](comm::ProcessGroup& group) {
     manual_seed(static_cast<std::uint64_t>(group.rank()));
@@ -463,7 +461,7 @@ TEST_P(PipelineRanks, ReplicasShareWhatIsNotTrained) {
                   {.devices = {Device(), Device()}, .chunks = 2, .replicas = shared(group)});
     const LabelledBatch data = batch(group.rank(), {4, 6}, DType::f32);
     for (int step = 0; step < 2; ++step) pipe.step({data.x}, {data.label}, loss_of);
-    // As before the second step all have what the first pipeline had counted.
+    // Before the second step all get what the first pipeline has counted.
     pipe.eval();
     const Tensor first = raw::clone(frozen.parameters()[0]);
     group.broadcast(first, 0).wait();
@@ -472,7 +470,7 @@ TEST_P(PipelineRanks, ReplicasShareWhatIsNotTrained) {
     const Tensor mean = raw::clone(frozen.named_buffers()[0].second), other = raw::clone(mean);
     group.broadcast(other, 0).wait();
     pipe.train();
-    // Begins with the first's, so the same batch leaves the same everywhere.
+    // It starts from the first pipeline's, so the same batch gives the same result everywhere.
     const LabelledBatch same = batch(9, {4, 6}, DType::f32);
     pipe.step({same.x}, {same.label}, loss_of);
     const Tensor now = raw::clone(frozen.named_buffers()[0].second);
@@ -503,9 +501,9 @@ TEST_P(PipelineRanks, ReplicasCannotAverageWhatTwoStagesShare) {
   });
 }
 
-// --- What goes wrong -----------------------------------------------------------------------------
+// --- Errors --------------------------------------------------------------------------------------
 
-// What each rank ended with.
+// The error of each rank.
 std::vector<std::string> errors_of(const std::string& backend, int ranks,
                                    const std::function<void(comm::ProcessGroup&)>& f) {
   std::vector<std::string> errors(static_cast<std::size_t>(ranks));
@@ -526,9 +524,9 @@ TEST_P(PipelineRanks, AllRanksHearOfAnotherSchedule) {
     Pipeline(in_stages(model, 2), {.chunks = group.rank() + 2, .group = shared(group)});
   });
   for (const std::string& error : errors) {
-    EXPECT_NE(error.find("InvalidArgument"), std::string::npos) << error;
-    EXPECT_NE(error.find("rank 1 runs another pipeline than rank 0"), std::string::npos) << error;
-    EXPECT_NE(error.find("micro-batches 3"), std::string::npos) << error;
+    EXPECT_HAS(error, "InvalidArgument");
+    EXPECT_HAS(error, "rank 1 runs another pipeline than rank 0");
+    EXPECT_HAS(error, "micro-batches 3");
   }
 }
 
@@ -541,13 +539,12 @@ TEST_P(PipelineRanks, AllRanksHearOfAnotherModelOrWhatOneRankCannot) {
     const Device device(DeviceType::cpu, group.rank() == 1 ? 63 : 0);
     Pipeline(in_stages(net(DType::f32), 2), {.devices = {device}, .group = shared(group)});
   });
-  EXPECT_NE(no_device[0].find("rank 1: "), std::string::npos) << no_device[0];
+  EXPECT_HAS(no_device[0], "rank 1: ");
   EXPECT_EQ(no_device[1].find("Device: "), 0U) << no_device[1];
   for (const std::string& error : other_model) {
-    EXPECT_NE(error.find("rank 1 runs another pipeline than rank 0: it has \"parameter weight f32 "
-                         "[9,6]"),
-              std::string::npos)
-        << error;
+    EXPECT_HAS(error,
+               "rank 1 runs another pipeline than rank 0: it has \"parameter weight f32 "
+               "[9,6]");
   }
 }
 
@@ -584,16 +581,16 @@ TEST_P(PipelineRanks, AStageThatDoesNotFitIsNamedBeforeTheFirstBatch) {
     Pipeline pipe(stages, {.chunks = 2, .group = shared(group)});
     pipe.step({zeros({4, 6})}, {zeros({4}, DType::i64)}, loss_of);
   });
-  EXPECT_NE(errors[2].find("Shape: "), std::string::npos) << errors[2];
-  EXPECT_NE(errors[2].find("stage 2 on cpu:0, tried with 2 rows"), std::string::npos) << errors[2];
-  for (const int rank : {0, 1}) {  // told by a connection that closed, or by the loss
+  EXPECT_HAS(errors[2], "Shape: ");
+  EXPECT_HAS(errors[2], "stage 2 on cpu:0, tried with 2 rows");
+  for (const int rank : {0, 1}) {  // it learns this from a closed connection, or from the loss
     EXPECT_TRUE(errors[static_cast<std::size_t>(rank)].starts_with("PeerFailed") ||
                 errors[static_cast<std::size_t>(rank)].starts_with("Comm"))
         << errors[static_cast<std::size_t>(rank)];
   }
 }
 
-// Fails at its third call, the second micro-batch behind the row that is tried.
+// Fails at its third call: the second micro-batch after the row used for trying.
 struct FailsLater : nn::Module<FailsLater> {
   nn::Linear fc = child("fc", nn::Linear(8, 8));
   int calls = 0;
@@ -617,7 +614,7 @@ TEST_P(PipelineRanks, AFailingMicroBatchEndsAllRanks) {
       WEFT_THROW(InvalidArgument, "test", error.what());
     }
   });
-  EXPECT_NE(errors[1].find("no more"), std::string::npos) << errors[1];
+  EXPECT_HAS(errors[1], "no more");
   for (const int rank : {0, 2}) {
     EXPECT_TRUE(errors[static_cast<std::size_t>(rank)].starts_with("PeerFailed") ||
                 errors[static_cast<std::size_t>(rank)].starts_with("Comm"))
@@ -632,9 +629,7 @@ TEST_P(PipelineRanks, BatchesOfAnotherSizeAreNoticed) {
     const std::int64_t rows = group.rank() == 0 ? 6 : 4;
     pipe.step({zeros({rows, 6})}, {zeros({rows}, DType::i64)}, loss_of);
   });
-  EXPECT_NE(errors[1].find("expected >F0.0 of a batch of 4 rows, got >F0.0 of 6 rows"),
-            std::string::npos)
-      << errors[1];
+  EXPECT_HAS(errors[1], "expected >F0.0 of a batch of 4 rows, got >F0.0 of 6 rows");
   EXPECT_FALSE(errors[0].empty());
 }
 

@@ -7,7 +7,6 @@
 #include <stdexcept>
 #include <string>
 #include <thread>
-#include <tuple>
 #include <vector>
 
 #include "weft/autograd/autocast.h"
@@ -71,7 +70,8 @@ TEST_P(PipelineTest, ForwardAndBackwardAreTheModels) {
   nn::Sequential alone = net();
   const Tensor expected = alone(data.x);
   nn::cross_entropy(expected, data.label).backward();
-  for (const std::string name : {"gpipe", "1f1b", "zb-h1"}) {
+  for (const std::string& name : schedule_names()) {
+    if (name == "interleaved") continue;     // two stages on two devices are 1F1B
     for (const int chunks : {1, 2, 3, 8}) {  // 7 rows: micro-batches of 7, 4+3, 3+3+1, 1 each
       for (const Recompute mode : {Recompute::never, Recompute::except_last, Recompute::always}) {
         nn::Sequential model = net();
@@ -181,7 +181,7 @@ TEST_P(PipelineTest, ASteadyStepTakesNoFreshMemory) {
   for (const std::string& schedule : schedule_names()) {
     for (const Recompute mode : {Recompute::never, Recompute::except_last}) {
       SCOPED_TRACE(schedule + ", " + to_string(mode));
-      // A layer's result takes 256 KiB for each micro-batch.
+      // A layer's result needs 256 KiB per micro-batch.
       nn::Sequential model = seeded(1, [] {
         return nn::Sequential{nn::Linear(6, 128),   nn::Tanh(), nn::Linear(128, 128), nn::Tanh(),
                               nn::Linear(128, 128), nn::Tanh(), nn::Linear(128, 3)};
@@ -244,7 +244,7 @@ struct Product : nn::Module<Product> {
   Tensor forward(const Tensor& a, const Tensor& b) { return matmul(a, b); }
 };
 
-// An input that stands where a weight would: its gradient goes on to the stage before.
+// An input in the place of a weight: its gradient must go on to the previous stage.
 TEST_P(PipelineTest, PutsOffGradientsOfWeightsAlone) {
   PassesOn front = seeded(1, [] { return PassesOn(); });
   PassesOn same = nn::clone(front);
@@ -333,7 +333,7 @@ TEST_P(PipelineTest, StagesRunAtOnce) {
   EXPECT_EQ(Meets::most, 2);
 }
 
-// x itself; its backward takes a while where the first device's worker runs it.
+// Returns x; its backward takes long if the first device's worker runs it.
 struct Lingers : autograd::Function<Lingers> {
   static Tensor forward(autograd::Context&, const Tensor& x) { return raw::clone(x); }
   static std::vector<Tensor> backward(autograd::Context&, std::span<const Tensor> grads) {
@@ -343,7 +343,7 @@ struct Lingers : autograd::Function<Lingers> {
   }
 };
 
-// Two branches that begin and end on the first device, each by way of another one.
+// Two branches that begin and end on the first device, each through another device.
 struct OverThreeDevices : nn::Module<OverThreeDevices> {
   nn::Linear left = child("left", nn::Linear(6, 6)), right = child("right", nn::Linear(6, 6));
   Device second, third;
@@ -356,9 +356,9 @@ struct OverThreeDevices : nn::Module<OverThreeDevices> {
   }
 };
 
-// In the backward of the first stage one branch ends while the first device's worker is still at
-// the other. The rest of that branch is for the first device, whose second thread waits for the
-// turn of its own list meanwhile: one more has to take it.
+// In the backward of the first stage one branch ends while the first device's worker still runs the
+// other. The rest of that branch belongs to the first device, whose second thread waits for its
+// turn in its own list: so one more thread must run it.
 TEST_P(PipelineTest, AListThatWaitsForItsTurnLeavesTheDeviceToOthers) {
   if (count() < 3) GTEST_SKIP() << "needs three devices";
   OverThreeDevices front = seeded(1, [] { return OverThreeDevices(devices(3)[1], devices(3)[2]); });
@@ -405,7 +405,7 @@ TEST_P(PipelineTest, AnErrorNamesStageAndMicroBatchAndStopsAll) {
   }
   Fails::fail_at = -1;
   front.zero_grad();
-  pipe.step({data.x}, {data.label}, cross_entropy);  // and goes on
+  pipe.step({data.x}, {data.label}, cross_entropy);  // it still works
   EXPECT_TRUE(front.weight.grad().defined());
 }
 
@@ -417,7 +417,7 @@ TEST_P(PipelineTest, RunsOutOfMemoryAndGoesOnWithLess) {
   const Device second = devices(2)[1];
   release_cached_memory(second);
   set_memory_limit(second, memory_stats(second).in_use_bytes + (12 << 20));
-  const auto large = rows(1024), small = rows(8);  // 8 MiB a micro-batch: there is room for one
+  const auto large = rows(1024), small = rows(8);  // 8 MiB per micro-batch: there is room for one
   EXPECT_WEFT_ERROR(pipe.step({large.x}, {large.label}, cross_entropy), OutOfMemory,
                     to_string(second) + " is out of memory");
   EXPECT_WEFT_ERROR(pipe.step({large.x}, {large.label}, cross_entropy), OutOfMemory,
@@ -444,7 +444,7 @@ TEST_P(PipelineTest, AStageMayNeedSeveralRows) {
   nn::Linear front(6, 3);
   Pipeline pipe({front, NeighboursDiffer()}, {.devices = devices(2), .chunks = 2});
   EXPECT_EQ(pipe(rows(4).x).shape(), (Shape{4, 3}));
-  EXPECT_WEFT_ERROR(pipe(rows(3).x), Shape, "micro-batch 1 in stage 1");  // the last has one
+  EXPECT_WEFT_ERROR(pipe(rows(3).x), Shape, "micro-batch 1 in stage 1");  // the last has one row
 }
 
 // --- What is refused -----------------------------------------------------------------------------

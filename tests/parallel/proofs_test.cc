@@ -1,8 +1,9 @@
-// The two proofs that ranks compute what one process does: four models, every backend.
+// The two proofs that ranks compute the same as one process: four models, every backend.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <tuple>
@@ -28,7 +29,7 @@ using testing::same_bits;
 using testing::seeded;
 using testing::with_model;
 
-// By model and backend.
+// Parameters: model and backend.
 class Proofs : public ::testing::TestWithParam<std::tuple<const char*, const char*>> {
  protected:
   void SetUp() override {
@@ -39,7 +40,7 @@ class Proofs : public ::testing::TestWithParam<std::tuple<const char*, const cha
   static std::string backend() { return std::get<1>(GetParam()); }
 };
 
-// (a) f32, two ranks, bit for bit. Batch norms use the statistics they have: no row sees another.
+// (a) f32, two ranks, bit for bit. Batch norms use fixed statistics, so no row depends on another.
 TEST_P(Proofs, TwoRanksAreOneProcessBitForBit) {
   constexpr int kSteps = 12, kShard = 3;
   const Scoped deterministic(&ThreadState::deterministic, true);
@@ -51,7 +52,7 @@ TEST_P(Proofs, TwoRanksAreOneProcessBitForBit) {
       model.eval();
       return model;
     };
-    std::vector<std::vector<Tensor>> expected;  // by step
+    std::vector<std::vector<Tensor>> expected;  // per step
     auto one = made(3);
     const auto optimizer = optimizer_of(one);
     for (int step = 0; step < kSteps; ++step) {
@@ -60,7 +61,7 @@ TEST_P(Proofs, TwoRanksAreOneProcessBitForBit) {
       auto& weights = expected.emplace_back();
       for (const Tensor& p : one.parameters()) weights.push_back(raw::clone(p));
     }
-    // Whatever the buckets, in the first step and after they have been rebuilt.
+    // With any buckets, in the first step and after they have been rebuilt.
     for (const std::optional<double> cap : {std::optional<double>(), std::optional(1e-4)}) {
       in_groups(backend(), 2, [&](comm::ProcessGroup& group) {
         auto model = made(3 + group.rank());
@@ -81,7 +82,7 @@ TEST_P(Proofs, TwoRanksAreOneProcessBitForBit) {
   });
 }
 
-// A sanitizer makes the plain f64 loops some ten times slower; a few steps pass all the code.
+// A sanitizer makes the plain f64 loops about ten times slower; a few steps cover all the code.
 constexpr int kSteps = testing::kSanitized ? 5 : 100;
 constexpr int kBatch = 12;
 
@@ -95,8 +96,8 @@ void train(Model& called, Trained& model, const Shape& sample, int rank, int n) 
   }
 }
 
-// What one process makes of the whole batches. No weight stays where it began: there, nothing would
-// be proved.
+// The result of one process with the whole batches. Every weight must change: an unchanged one
+// would prove nothing.
 nn::NamedTensors trained_by_one(const std::string& name) {
   static std::map<std::string, nn::NamedTensors> all;
   nn::NamedTensors& trained = all[name];
@@ -116,15 +117,18 @@ nn::NamedTensors trained_by_one(const std::string& name) {
   return trained;
 }
 
-// (b) f64, one to four ranks (shards of 12, 6, 4 and 3), against the whole batch.
+// (b) f64, one to four ranks (shards of 12, 6, 4 and 3), compared with the whole batch.
 TEST_P(Proofs, RanksAreOneProcessWithTheWholeBatch) {
   const nn::NamedTensors expected = trained_by_one(model());
   const double most = model() == "resnet" ? 1e-8 : 1e-9;
   for (int n = 1; n <= 4; ++n) {
-    std::vector<double> largest(static_cast<std::size_t>(n));  // by rank
+    std::vector<double> largest(static_cast<std::size_t>(n));  // per rank
     with_model(model(), [&](const auto& make, const Shape& sample) {
       in_groups(backend(), n, [&](comm::ProcessGroup& group) {
-        const auto own = group.duplicate();
+        // Either a group of its own, or the one in which the buckets are sent.
+        const std::shared_ptr<comm::ProcessGroup> own =
+            n == 3 ? std::shared_ptr<comm::ProcessGroup>(std::shared_ptr<void>(), &group)
+                   : group.duplicate();
         const auto norm = [&](std::int64_t channels) { return SyncBatchNorm2d(channels, own); };
         auto model = seeded(3 + group.rank(), [&] { return make(norm); });
         model.to(DType::f64);

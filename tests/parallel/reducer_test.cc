@@ -1,26 +1,23 @@
-// What the gradients are, and when they are sent, in every way a model may be used.
+// The values of gradients, and when they are sent, for every way to use a model.
 #include "weft/parallel/reducer.h"
 #include "weft/core/runtime/allocator.h"
-#include "weft/core/runtime/log.h"
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <functional>
 #include <limits>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "weft/autograd/checkpoint.h"
 #include "weft/core/base/device.h"
 #include "weft/core/runtime/capture.h"
 #include "weft/core/runtime/thread_state.h"
 #include "weft/nn/batch_norm.h"
-#include "weft/optim/sgd.h"
 #include "weft/parallel/distributed_data_parallel.h"
+#include "weft/tests/comm/ranks.h"
+#include "weft/tests/core/collected_log.h"
 #include "weft/tests/core/expect_error.h"
 #include "weft/tests/parallel/nets.h"
 
@@ -28,15 +25,14 @@ namespace weft::parallel {
 namespace {
 
 using comm::ProcessGroup;
+using testing::grad_of;
 using testing::input;
 using testing::Lines;
 using Names = std::vector<std::vector<std::string>>;
 using Floats = std::vector<float>;
 
-// A bucket for each gradient.
+// One bucket per gradient.
 constexpr double kTiny = 1e-6;
-
-Floats grad_of(const Tensor& x) { return x.grad().to_vector<float>(); }
 
 // --- The mean ------------------------------------------------------------------------------------
 
@@ -55,51 +51,43 @@ TEST(ReducerTest, GradientsAreTheMeanOfTheRanks) {
   }
 }
 
-TEST(ReducerTest, WithoutZeroGradMeansAddUp) {
-  comm::run_ranks(2, [](ProcessGroup& group) {
-    Lines model;
-    DistributedDataParallel ddp(model, group);
-    sum(ddp(input(2 * group.rank()))).backward();
-    sum(ddp(input(6 + 4 * group.rank()))).backward();
-    EXPECT_EQ(grad_of(model.b), Floats(2, 1 + 8));
-  });
+RANKS_TEST(ReducerTest, WithoutZeroGradMeansAddUp, 2) {
+  Lines model;
+  DistributedDataParallel ddp(model, group);
+  sum(ddp(input(2 * group.rank()))).backward();
+  sum(ddp(input(6 + 4 * group.rank()))).backward();
+  EXPECT_EQ(grad_of(model.b), Floats(2, 1 + 8));
 }
 
-TEST(ReducerTest, AParameterUsedTwiceIsSentOnce) {
-  comm::run_ranks(2, [](ProcessGroup& group) {
-    Lines model;
-    DistributedDataParallel ddp(model, group, {.bucket_cap_mb = kTiny});
-    sum(ddp(input(group.rank()), "aabca")).backward();
-    EXPECT_EQ(grad_of(model.a), Floats(2, 1.5));
-    EXPECT_EQ(grad_of(model.b), Floats(2, 0.5));
-  });
+RANKS_TEST(ReducerTest, AParameterUsedTwiceIsSentOnce, 2) {
+  Lines model;
+  DistributedDataParallel ddp(model, group, {.bucket_cap_mb = kTiny});
+  sum(ddp(input(group.rank()), "aabca")).backward();
+  EXPECT_EQ(grad_of(model.a), Floats(2, 1.5));
+  EXPECT_EQ(grad_of(model.b), Floats(2, 0.5));
 }
 
-TEST(ReducerTest, TwoForwardsMayHaveOneBackward) {
+RANKS_TEST(ReducerTest, TwoForwardsMayHaveOneBackward, 2) {
   for (const bool find_unused : {false, true}) {
-    comm::run_ranks(2, [&](ProcessGroup& group) {
-      Lines model;
-      DistributedDataParallel ddp(model, group, {.find_unused_parameters = find_unused});
-      const Tensor first = ddp(input(group.rank()), "ab"), second = ddp(input(3), "c");
-      sum(first + second).backward();
-      EXPECT_EQ(grad_of(model.a), Floats(2, 0.5));
-      EXPECT_EQ(grad_of(model.c), Floats(2, 3));
-    });
+    Lines model;
+    DistributedDataParallel ddp(model, group, {.find_unused_parameters = find_unused});
+    const Tensor first = ddp(input(group.rank()), "ab"), second = ddp(input(3), "c");
+    sum(first + second).backward();
+    EXPECT_EQ(grad_of(model.a), Floats(2, 0.5));
+    EXPECT_EQ(grad_of(model.c), Floats(2, 3));
   }
 }
 
-TEST(ReducerTest, EachBackwardAveragesAlsoOfOneForward) {
+RANKS_TEST(ReducerTest, EachBackwardAveragesAlsoOfOneForward, 2) {
   for (const bool find_unused : {false, true}) {
-    comm::run_ranks(2, [&](ProcessGroup& group) {
-      Lines model;
-      DistributedDataParallel ddp(model, group, {.find_unused_parameters = find_unused});
-      const Tensor loss = sum(ddp(input(2 * group.rank())));
-      loss.backward({}, /*retain_graph=*/true);
-      EXPECT_EQ(grad_of(model.a), Floats(2, 1));
-      loss.backward();
-      EXPECT_EQ(grad_of(model.a), Floats(2, 2));
-      EXPECT_EQ(ddp.stats().reductions, 2);
-    });
+    Lines model;
+    DistributedDataParallel ddp(model, group, {.find_unused_parameters = find_unused});
+    const Tensor loss = sum(ddp(input(2 * group.rank())));
+    loss.backward({}, /*retain_graph=*/true);
+    EXPECT_EQ(grad_of(model.a), Floats(2, 1));
+    loss.backward();
+    EXPECT_EQ(grad_of(model.a), Floats(2, 2));
+    EXPECT_EQ(ddp.stats().reductions, 2);
   }
 }
 
@@ -109,153 +97,135 @@ struct Shared : nn::Module<Shared> {
   Tensor forward(const Tensor& x) { return again(first(x)); }
 };
 
-TEST(ReducerTest, ASharedParameterIsOne) {
-  comm::run_ranks(2, [](ProcessGroup& group) {
-    Shared model;
-    DistributedDataParallel ddp(model, group);
-    EXPECT_EQ(ddp.bucket_names(), (Names{{"first.weight", "first.bias"}}));
-    Shared alone = nn::clone(model);
-    sum(alone(full({1, 2}, 0.5))).backward();
-    sum(ddp(full({1, 2}, group.rank()))).backward();
-    // Linear in x: the mean over x = 0 and x = 1 is the gradient at their mean.
-    EXPECT_EQ(grad_of(model.first.bias), grad_of(alone.first.bias));
-  });
+RANKS_TEST(ReducerTest, ASharedParameterIsOne, 2) {
+  Shared model;
+  DistributedDataParallel ddp(model, group);
+  EXPECT_EQ(ddp.bucket_names(), (Names{{"first.weight", "first.bias"}}));
+  Shared alone = nn::clone(model);
+  sum(alone(full({1, 2}, 0.5))).backward();
+  sum(ddp(full({1, 2}, group.rank()))).backward();
+  // Linear in x: the mean of the gradients for x = 0 and x = 1 is the gradient for their mean.
+  EXPECT_EQ(grad_of(model.first.bias), grad_of(alone.first.bias));
 }
 
-TEST(ReducerTest, FrozenParametersAreLeftAlone) {
-  comm::run_ranks(2, [](ProcessGroup& group) {
-    Lines model;
-    model.b.set_requires_grad(false);
-    DistributedDataParallel ddp(model, group);
-    sum(ddp(input(group.rank()))).backward();
-    EXPECT_EQ(grad_of(model.a), Floats(2, 0.5));
-    EXPECT_FALSE(model.b.grad().defined());
-    EXPECT_EQ(ddp.bucket_names(), (Names{{"c", "a"}}));
-  });
+RANKS_TEST(ReducerTest, FrozenParametersAreLeftAlone, 2) {
+  Lines model;
+  model.b.set_requires_grad(false);
+  DistributedDataParallel ddp(model, group);
+  sum(ddp(input(group.rank()))).backward();
+  EXPECT_EQ(grad_of(model.a), Floats(2, 0.5));
+  EXPECT_FALSE(model.b.grad().defined());
+  EXPECT_EQ(ddp.bucket_names(), (Names{{"c", "a"}}));
 }
 
-// Training one of two nets through the other: nothing is to be averaged.
-TEST(ReducerTest, AllFrozenForAStepSendsNothing) {
-  comm::run_ranks(2, [](ProcessGroup& group) {
-    Lines model;
-    DistributedDataParallel ddp(model, group);
-    model.requires_grad(false);
-    Tensor x = input(group.rank());
-    x.set_requires_grad();
-    sum(ddp(x)).backward();
-    EXPECT_EQ(x.grad().to_vector<float>(), Floats(2, 3));
-    EXPECT_EQ(ddp.stats().reductions, 0);
-    model.requires_grad(true);
-    sum(ddp(x)).backward();
-    EXPECT_EQ(grad_of(model.a), Floats(2, 0.5));
-  });
+// One of two nets is trained through the other: nothing has to be averaged.
+RANKS_TEST(ReducerTest, AllFrozenForAStepSendsNothing, 2) {
+  Lines model;
+  DistributedDataParallel ddp(model, group);
+  model.requires_grad(false);
+  Tensor x = input(group.rank());
+  x.set_requires_grad();
+  sum(ddp(x)).backward();
+  EXPECT_EQ(x.grad().to_vector<float>(), Floats(2, 3));
+  EXPECT_EQ(ddp.stats().reductions, 0);
+  model.requires_grad(true);
+  sum(ddp(x)).backward();
+  EXPECT_EQ(grad_of(model.a), Floats(2, 0.5));
 }
 
-TEST(ReducerTest, NothingToAverageIsAnErrorThatSaysWhatToDo) {
-  comm::run_ranks(2, [](ProcessGroup& group) {
-    Lines model;
-    model.requires_grad(false);
-    EXPECT_WEFT_ERROR(DistributedDataParallel(model, group), InvalidArgument,
-                      "Lines has no parameter that requires a gradient");
-    EXPECT_WEFT_ERROR(DistributedDataParallel(nn::BatchNorm2d(3, {.affine = false}), group),
-                      InvalidArgument, "call the module itself");
-  });
+RANKS_TEST(ReducerTest, NothingToAverageIsAnErrorThatSaysWhatToDo, 2) {
+  Lines model;
+  model.requires_grad(false);
+  EXPECT_WEFT_ERROR(DistributedDataParallel(model, group), InvalidArgument,
+                    "Lines has no parameter that requires a gradient");
+  EXPECT_WEFT_ERROR(DistributedDataParallel(nn::BatchNorm2d(3, {.affine = false}), group),
+                    InvalidArgument, "call the module itself");
 }
 
-TEST(ReducerTest, TwoModelsMayShareAGroup) {
-  comm::run_ranks(2, [](ProcessGroup& group) {
-    Lines first, second;
-    DistributedDataParallel g(first, group), d(second, group);
-    for (int step = 0; step < 3; ++step) {
-      first.zero_grad();
-      second.zero_grad();
-      sum(d(g(input(group.rank())))).backward();
-      EXPECT_EQ(grad_of(first.a), Floats(2, 1.5));
-      EXPECT_EQ(grad_of(second.c), Floats(2, 1.5));
-    }
-  });
+RANKS_TEST(ReducerTest, TwoModelsMayShareAGroup, 2) {
+  Lines first, second;
+  DistributedDataParallel g(first, group), d(second, group);
+  for (int step = 0; step < 3; ++step) {
+    first.zero_grad();
+    second.zero_grad();
+    sum(d(g(input(group.rank())))).backward();
+    EXPECT_EQ(grad_of(first.a), Floats(2, 1.5));
+    EXPECT_EQ(grad_of(second.c), Floats(2, 1.5));
+  }
 }
 
 // --- Memory --------------------------------------------------------------------------------------
 
-TEST(ReducerTest, GradientsAreViewsOfABucketWithTheParametersStrides) {
-  comm::run_ranks(2, [](ProcessGroup& group) {
-    TensorOptions options;
-    options.channels_last = true;
-    struct Layouts : nn::Module<Layouts> {
-      explicit Layouts(const TensorOptions& o) : image(parameter("image", ones({2, 3, 2, 2}, o))) {}
-      nn::Parameter image;
-      nn::Parameter turned = parameter("turned", raw::transpose(ones({2, 3}), 0, 1));
-      nn::Parameter gaps = parameter("gaps", raw::slice(ones({6}), 0, 0, 6, 2));
-      nn::Parameter none = parameter("none", ones({0}));
-      Tensor forward(const Tensor& x) {
-        return x * (sum(image) + sum(turned) + sum(gaps) + sum(none));
-      }
-    } model(options);
-    DistributedDataParallel ddp(model, group);
-    sum(ddp(input(group.rank()))).backward();
-    const auto parameters = model.parameters();
-    for (const Tensor& p : parameters) {
-      EXPECT_EQ(p.grad().storage().get(), parameters[0].grad().storage().get());
-      EXPECT_EQ(grad_of(p), Floats(static_cast<std::size_t>(p.numel()), 1));
+RANKS_TEST(ReducerTest, GradientsAreViewsOfABucketWithTheParametersStrides, 2) {
+  TensorOptions options;
+  options.channels_last = true;
+  struct Layouts : nn::Module<Layouts> {
+    explicit Layouts(const TensorOptions& o) : image(parameter("image", ones({2, 3, 2, 2}, o))) {}
+    nn::Parameter image;
+    nn::Parameter turned = parameter("turned", raw::transpose(ones({2, 3}), 0, 1));
+    nn::Parameter gaps = parameter("gaps", raw::slice(ones({6}), 0, 0, 6, 2));
+    nn::Parameter none = parameter("none", ones({0}));
+    Tensor forward(const Tensor& x) {
+      return x * (sum(image) + sum(turned) + sum(gaps) + sum(none));
     }
-    EXPECT_EQ(model.image.grad().strides(), model.image.strides());
-    EXPECT_EQ(model.turned.grad().strides(), model.turned.strides());
-    EXPECT_EQ(model.gaps.grad().strides(), (Strides{1}));
-  });
+  } model(options);
+  DistributedDataParallel ddp(model, group);
+  sum(ddp(input(group.rank()))).backward();
+  const auto parameters = model.parameters();
+  for (const Tensor& p : parameters) {
+    EXPECT_EQ(p.grad().storage().get(), parameters[0].grad().storage().get());
+    EXPECT_EQ(grad_of(p), Floats(static_cast<std::size_t>(p.numel()), 1));
+  }
+  EXPECT_EQ(model.image.grad().strides(), model.image.strides());
+  EXPECT_EQ(model.turned.grad().strides(), model.turned.strides());
+  EXPECT_EQ(model.gaps.grad().strides(), (Strides{1}));
 }
 
-TEST(ReducerTest, AnUnwrappedModuleKeepsItsGradientsAndIsItself) {
-  comm::run_ranks(2, [](ProcessGroup& group) {
-    Lines model;
-    {
-      DistributedDataParallel ddp(model, group);
-      sum(ddp(input(2 * group.rank()))).backward();
-    }
-    EXPECT_EQ(grad_of(model.a), Floats(2, 1));
-    sum(model(input(4 * group.rank()))).backward();
-    EXPECT_EQ(grad_of(model.a), Floats(2, 1 + 4 * group.rank()));
-    model.zero_grad();
-    EXPECT_FALSE(model.a.grad().defined());
-    DistributedDataParallel again(model, group);
-    sum(again(input(2 * group.rank()))).backward();
-    EXPECT_EQ(grad_of(model.a), Floats(2, 1));
-  });
-}
-
-TEST(ReducerTest, GradientsFromBeforeAreKept) {
-  comm::run_ranks(2, [](ProcessGroup& group) {
-    Lines model;
-    sum(model(input(6))).backward();
+RANKS_TEST(ReducerTest, AnUnwrappedModuleKeepsItsGradientsAndIsItself, 2) {
+  Lines model;
+  {
     DistributedDataParallel ddp(model, group);
-    EXPECT_EQ(grad_of(model.a), Floats(2, 6));
     sum(ddp(input(2 * group.rank()))).backward();
-    EXPECT_EQ(grad_of(model.a), Floats(2, 7));
-  });
+  }
+  EXPECT_EQ(grad_of(model.a), Floats(2, 1));
+  sum(model(input(4 * group.rank()))).backward();
+  EXPECT_EQ(grad_of(model.a), Floats(2, 1 + 4 * group.rank()));
+  model.zero_grad();
+  EXPECT_FALSE(model.a.grad().defined());
+  DistributedDataParallel again(model, group);
+  sum(again(input(2 * group.rank()))).backward();
+  EXPECT_EQ(grad_of(model.a), Floats(2, 1));
+}
+
+RANKS_TEST(ReducerTest, GradientsFromBeforeAreKept, 2) {
+  Lines model;
+  sum(model(input(6))).backward();
+  DistributedDataParallel ddp(model, group);
+  EXPECT_EQ(grad_of(model.a), Floats(2, 6));
+  sum(ddp(input(2 * group.rank()))).backward();
+  EXPECT_EQ(grad_of(model.a), Floats(2, 7));
 }
 
 // --- Buckets -------------------------------------------------------------------------------------
 
-TEST(ReducerTest, OneBucketAtFirstThenInTheOrderOfReadiness) {
-  comm::run_ranks(2, [](ProcessGroup& group) {
-    nn::Sequential model{nn::Linear(4, 8), nn::ReLU(), nn::Linear(8, 8), nn::Linear(8, 2)};
-    // 2.weight has 256 bytes, which is the cap: it closes the bucket of those before it.
-    DistributedDataParallel ddp(model, group, {.bucket_cap_mb = 256.0 / (1 << 20)});
-    const Names first = {{"0.weight", "0.bias", "2.weight", "2.bias", "3.weight", "3.bias"}};
-    EXPECT_EQ(ddp.bucket_names(), first);
-    EXPECT_EQ(ddp.stats().bucket_bytes, (std::vector<std::int64_t>{520}));
-    sum(ddp(ones({1, 4}))).backward();
-    const Names rebuilt = {{"3.weight", "3.bias", "2.weight"}, {"2.bias", "0.weight", "0.bias"}};
-    EXPECT_EQ(ddp.bucket_names(), rebuilt);
-    EXPECT_EQ(ddp.stats().bucket_bytes, (std::vector<std::int64_t>{328, 192}));
-    const Floats before = grad_of(model[2].as<nn::Linear>()->weight);
-    sum(ddp(ones({1, 4}))).backward();
-    EXPECT_EQ(ddp.bucket_names(), rebuilt);
-    EXPECT_EQ(ddp.stats().bytes_reduced, 2 * 520);
-    // What lay in the first bucket went along.
-    const Floats after = grad_of(model[2].as<nn::Linear>()->weight);
-    for (std::size_t i = 0; i < before.size(); ++i) EXPECT_EQ(after[i], 2 * before[i]);
-  });
+RANKS_TEST(ReducerTest, OneBucketAtFirstThenInTheOrderOfReadiness, 2) {
+  nn::Sequential model{nn::Linear(4, 8), nn::ReLU(), nn::Linear(8, 8), nn::Linear(8, 2)};
+  // 2.weight has 256 bytes, which is the cap: it closes the bucket of the gradients before it.
+  DistributedDataParallel ddp(model, group, {.bucket_cap_mb = 256.0 / (1 << 20)});
+  const Names first = {{"0.weight", "0.bias", "2.weight", "2.bias", "3.weight", "3.bias"}};
+  EXPECT_EQ(ddp.bucket_names(), first);
+  EXPECT_EQ(ddp.stats().bucket_bytes, (std::vector<std::int64_t>{520}));
+  sum(ddp(ones({1, 4}))).backward();
+  const Names rebuilt = {{"3.weight", "3.bias", "2.weight"}, {"2.bias", "0.weight", "0.bias"}};
+  EXPECT_EQ(ddp.bucket_names(), rebuilt);
+  EXPECT_EQ(ddp.stats().bucket_bytes, (std::vector<std::int64_t>{328, 192}));
+  const Floats before = grad_of(model[2].as<nn::Linear>()->weight);
+  sum(ddp(ones({1, 4}))).backward();
+  EXPECT_EQ(ddp.bucket_names(), rebuilt);
+  EXPECT_EQ(ddp.stats().bytes_reduced, 2 * 520);
+  // The gradients of the first bucket were sent with it.
+  const Floats after = grad_of(model[2].as<nn::Linear>()->weight);
+  for (std::size_t i = 0; i < before.size(); ++i) EXPECT_EQ(after[i], 2 * before[i]);
 }
 
 struct Large : nn::Module<Large> {
@@ -273,148 +243,128 @@ struct Large : nn::Module<Large> {
 };
 
 // w0, w1 and w3 have 1 MiB, w2 has 32.
-TEST(ReducerTest, TheDefaultCapsAreOneMiBAnd25) {
-  comm::run_ranks(2, [](ProcessGroup& group) {
-    {
-      DistributedDataParallel ddp(Large(), group, {.find_unused_parameters = true});
-      const Names reversed = {{"w3"}, {"w1", "w2"}, {"w0"}};
-      EXPECT_EQ(ddp.bucket_names(), reversed);
-      ddp(ones({1})).backward();
-      EXPECT_EQ(ddp.bucket_names(), reversed);
-    }
-    DistributedDataParallel ddp(Large(), group);
-    EXPECT_EQ(ddp.bucket_names(), (Names{{"w0", "w1", "w2", "w3"}}));
+RANKS_TEST(ReducerTest, TheDefaultCapsAreOneMiBAnd25, 2) {
+  {
+    DistributedDataParallel ddp(Large(), group, {.find_unused_parameters = true});
+    const Names reversed = {{"w3"}, {"w1", "w2"}, {"w0"}};
+    EXPECT_EQ(ddp.bucket_names(), reversed);
     ddp(ones({1})).backward();
-    EXPECT_EQ(ddp.bucket_names(), (Names{{"w3"}, {"w2"}, {"w1", "w0"}}));
-  });
+    EXPECT_EQ(ddp.bucket_names(), reversed);
+  }
+  DistributedDataParallel ddp(Large(), group);
+  EXPECT_EQ(ddp.bucket_names(), (Names{{"w0", "w1", "w2", "w3"}}));
+  ddp(ones({1})).backward();
+  EXPECT_EQ(ddp.bucket_names(), (Names{{"w3"}, {"w2"}, {"w1", "w0"}}));
 }
 
-TEST(ReducerTest, ACapThatIsGivenIsTheFirstOneToo) {
-  comm::run_ranks(2, [](ProcessGroup& group) {
+RANKS_TEST(ReducerTest, ACapThatIsGivenIsTheFirstOneToo, 2) {
+  DistributedDataParallel ddp(Large(), group, {.bucket_cap_mb = 2, .find_unused_parameters = true});
+  EXPECT_EQ(ddp.bucket_names(), (Names{{"w3"}, {"w2"}, {"w0", "w1"}}));
+  EXPECT_WEFT_ERROR(DistributedDataParallel(Large(), group, {.bucket_cap_mb = 0}), InvalidArgument,
+                    "bucket_cap_mb is 0");
+  EXPECT_WEFT_ERROR(DistributedDataParallel(Large(), group, {.bucket_cap_mb = std::nan("")}),
+                    InvalidArgument, "bucket_cap_mb is nan");
+}
+
+RANKS_TEST(ReducerTest, ACapAboveAllGradientsMakesOneBucket, 2) {
+  for (const double cap : {1e14, std::numeric_limits<double>::infinity()}) {
     DistributedDataParallel ddp(Large(), group,
-                                {.bucket_cap_mb = 2, .find_unused_parameters = true});
-    EXPECT_EQ(ddp.bucket_names(), (Names{{"w3"}, {"w2"}, {"w0", "w1"}}));
-    EXPECT_WEFT_ERROR(DistributedDataParallel(Large(), group, {.bucket_cap_mb = 0}),
-                      InvalidArgument, "bucket_cap_mb is 0");
-    EXPECT_WEFT_ERROR(DistributedDataParallel(Large(), group, {.bucket_cap_mb = std::nan("")}),
-                      InvalidArgument, "bucket_cap_mb is nan");
-  });
+                                {.bucket_cap_mb = cap, .find_unused_parameters = true});
+    EXPECT_EQ(ddp.bucket_names(), (Names{{"w0", "w1", "w2", "w3"}})) << cap;
+  }
 }
 
-TEST(ReducerTest, ACapAboveAllGradientsMakesOneBucket) {
-  comm::run_ranks(2, [](ProcessGroup& group) {
-    for (const double cap : {1e14, std::numeric_limits<double>::infinity()}) {
-      DistributedDataParallel ddp(Large(), group,
-                                  {.bucket_cap_mb = cap, .find_unused_parameters = true});
-      EXPECT_EQ(ddp.bucket_names(), (Names{{"w0", "w1", "w2", "w3"}})) << cap;
-    }
-  });
+RANKS_TEST(ReducerTest, AllRanksTakeRankZerosOrder, 3) {
+  Lines model;
+  DistributedDataParallel ddp(model, group, {.bucket_cap_mb = kTiny});
+  const std::string which = group.rank() == 0 ? "bca" : "abc";  // backward runs in reverse order
+  for (int step = 0; step < 3; ++step) {
+    model.zero_grad();
+    sum(ddp(input(group.rank()), which)).backward();
+    EXPECT_EQ(ddp.bucket_names(), (Names{{"a"}, {"c"}, {"b"}}));
+    for (const Tensor& p : model.parameters()) EXPECT_EQ(grad_of(p), Floats(2, 1));
+  }
 }
 
-TEST(ReducerTest, AllRanksTakeRankZerosOrder) {
-  comm::run_ranks(3, [](ProcessGroup& group) {
-    Lines model;
-    DistributedDataParallel ddp(model, group, {.bucket_cap_mb = kTiny});
-    const std::string which = group.rank() == 0 ? "bca" : "abc";  // backward goes the other way
-    for (int step = 0; step < 3; ++step) {
-      model.zero_grad();
-      sum(ddp(input(group.rank()), which)).backward();
-      EXPECT_EQ(ddp.bucket_names(), (Names{{"a"}, {"c"}, {"b"}}));
-      for (const Tensor& p : model.parameters()) EXPECT_EQ(grad_of(p), Floats(2, 1));
-    }
-  });
+RANKS_TEST(ReducerTest, TheStateIsTheOrderAndGivesTheSameBucketsFromTheFirstStep, 3) {
+  Lines model;
+  DistributedDataParallel ddp(model, group, {.bucket_cap_mb = kTiny});
+  EXPECT_TRUE(ddp.engine_state().empty());  // there was no step
+  ddp.load_engine_state({});
+  const std::string which = group.rank() == 0 ? "bca" : "abc";
+  sum(ddp(input(1), which)).backward();
+  const nn::NamedTensors state = ddp.engine_state();
+  ASSERT_EQ(state.size(), 1U);
+  EXPECT_EQ(state[0].first, "order");
+  EXPECT_EQ(state[0].second.to_vector<std::int64_t>(), (std::vector<std::int64_t>{0, 2, 1}));
+
+  Lines again;
+  DistributedDataParallel resumed(again, group, {.bucket_cap_mb = kTiny});
+  resumed.load_engine_state(state);
+  const Names names = {{"a"}, {"c"}, {"b"}};
+  for (int step = 0; step < 2; ++step) {
+    EXPECT_EQ(resumed.bucket_names(), names);
+    EXPECT_EQ(resumed.engine_state()[0].second.to_vector<std::int64_t>(),
+              state[0].second.to_vector<std::int64_t>());
+    again.zero_grad();
+    sum(resumed(input(group.rank()))).backward();
+    for (const Tensor& p : again.parameters()) EXPECT_EQ(grad_of(p), Floats(2, 1));
+  }
+
+  DistributedDataParallel other_cap(Lines(), group);
+  other_cap.load_engine_state(state);
+  EXPECT_EQ(other_cap.bucket_names(), (Names{{"a", "c", "b"}}));
+  DistributedDataParallel searches(Lines(), group, {.find_unused_parameters = true});
+  searches.load_engine_state(state);
+  EXPECT_EQ(searches.bucket_names(), (Names{{"a", "b", "c"}}));  // unchanged
+  EXPECT_TRUE(searches.engine_state().empty());
 }
 
-TEST(ReducerTest, TheStateIsTheOrderAndGivesTheSameBucketsFromTheFirstStep) {
-  comm::run_ranks(3, [](ProcessGroup& group) {
-    Lines model;
-    DistributedDataParallel ddp(model, group, {.bucket_cap_mb = kTiny});
-    EXPECT_TRUE(ddp.engine_state().empty());  // there was no step
-    ddp.load_engine_state({});
-    const std::string which = group.rank() == 0 ? "bca" : "abc";
-    sum(ddp(input(1), which)).backward();
-    const nn::NamedTensors state = ddp.engine_state();
-    ASSERT_EQ(state.size(), 1U);
-    EXPECT_EQ(state[0].first, "order");
-    EXPECT_EQ(state[0].second.to_vector<std::int64_t>(), (std::vector<std::int64_t>{0, 2, 1}));
-
-    Lines again;
-    DistributedDataParallel resumed(again, group, {.bucket_cap_mb = kTiny});
-    resumed.load_engine_state(state);
-    const Names names = {{"a"}, {"c"}, {"b"}};
-    for (int step = 0; step < 2; ++step) {
-      EXPECT_EQ(resumed.bucket_names(), names);
-      EXPECT_EQ(resumed.engine_state()[0].second.to_vector<std::int64_t>(),
-                state[0].second.to_vector<std::int64_t>());
-      again.zero_grad();
-      sum(resumed(input(group.rank()))).backward();
-      for (const Tensor& p : again.parameters()) EXPECT_EQ(grad_of(p), Floats(2, 1));
-    }
-
-    DistributedDataParallel other_cap(Lines(), group);
-    other_cap.load_engine_state(state);
-    EXPECT_EQ(other_cap.bucket_names(), (Names{{"a", "c", "b"}}));
-    DistributedDataParallel searches(Lines(), group, {.find_unused_parameters = true});
-    searches.load_engine_state(state);
-    EXPECT_EQ(searches.bucket_names(), (Names{{"a", "b", "c"}}));  // as it was
-    EXPECT_TRUE(searches.engine_state().empty());
-  });
+RANKS_TEST(ReducerTest, AStateOfOtherParametersIsDroppedWithAWarning, 2) {
+  const testing::CollectedLog log;
+  Lines model;
+  model.c.set_requires_grad(false);
+  DistributedDataParallel ddp(model, group);
+  const auto order = [](const std::vector<std::int64_t>& values) {
+    return nn::NamedTensors{{"order", from_vector(values, {std::ssize(values)})}};
+  };
+  ddp.load_engine_state(order({0, 2, 1}));
+  EXPECT_TRUE(
+      log.text.starts_with("warning: ddp: the state is of a model that trained 3 "
+                           "parameters, this one trains 2: its order of gradients is "
+                           "dropped"))
+      << log.text;
+  EXPECT_EQ(ddp.bucket_names(), (Names{{"a", "b"}}));
+  for (const auto& bad : {order({0, 0}), order({1, 2}), order({0, -1})}) {
+    EXPECT_WEFT_ERROR(ddp.load_engine_state(bad), InvalidArgument,
+                      "order does not have each parameter once");
+  }
+  EXPECT_WEFT_ERROR(ddp.load_engine_state({{"lr", zeros({2})}}), InvalidArgument,
+                    "this is not the state of a DistributedDataParallel: lr is f32 [2]");
 }
 
-TEST(ReducerTest, AStateOfOtherParametersIsDroppedWithAWarning) {
-  comm::run_ranks(2, [](ProcessGroup& group) {
-    struct Log final : LogSink {
-      void write(Level, std::string_view message) override { text += message; }
-      std::string text;
-    } log;
-    const Scoped<LogSink*> logging(&ThreadState::log, &log);
-    Lines model;
-    model.c.set_requires_grad(false);
-    DistributedDataParallel ddp(model, group);
-    const auto order = [](const std::vector<std::int64_t>& values) {
-      return nn::NamedTensors{{"order", from_vector(values, {std::ssize(values)})}};
-    };
-    ddp.load_engine_state(order({0, 2, 1}));
-    EXPECT_EQ(log.text.find("ddp: the state is of a model that trained 3 parameters, this one "
-                            "trains 2: its order of gradients is dropped"),
-              0U)
-        << log.text;
-    EXPECT_EQ(ddp.bucket_names(), (Names{{"a", "b"}}));
-    for (const auto& bad : {order({0, 0}), order({1, 2}), order({0, -1})}) {
-      EXPECT_WEFT_ERROR(ddp.load_engine_state(bad), InvalidArgument,
-                        "order does not have each parameter once");
-    }
-    EXPECT_WEFT_ERROR(ddp.load_engine_state({{"lr", zeros({2})}}), InvalidArgument,
-                      "this is not the state of a DistributedDataParallel: lr is f32 [2]");
-  });
-}
-
-TEST(ReducerTest, DtypesHaveBucketsOfTheirOwn) {
-  comm::run_ranks(2, [](ProcessGroup& group) {
-    struct Mixed : nn::Module<Mixed> {
-      nn::Parameter a = parameter("a", ones({2}));
-      nn::Parameter b = parameter("b", ones({2}, DType::f64));
-      nn::Parameter c = parameter("c", ones({2}));
-      Tensor forward(const Tensor& x) {
-        return sum(x * a) + sum(x.to(DType::f64) * b) + sum(x * c);
-      }
-    } mixed;
-    DistributedDataParallel ddp(mixed, group);
-    for (int step = 0; step < 2; ++step) {
-      mixed.zero_grad();
-      ddp(input(group.rank())).backward();
-      for (const Tensor& p : mixed.parameters()) EXPECT_EQ(grad_of(p), Floats(2, 0.5));
-      EXPECT_EQ(ddp.bucket_names().size(), 2u);
-    }
-  });
+RANKS_TEST(ReducerTest, DtypesHaveBucketsOfTheirOwn, 2) {
+  struct Mixed : nn::Module<Mixed> {
+    nn::Parameter a = parameter("a", ones({2}));
+    nn::Parameter b = parameter("b", ones({2}, DType::f64));
+    nn::Parameter c = parameter("c", ones({2}));
+    Tensor forward(const Tensor& x) { return sum(x * a) + sum(x.to(DType::f64) * b) + sum(x * c); }
+  } mixed;
+  DistributedDataParallel ddp(mixed, group);
+  for (int step = 0; step < 2; ++step) {
+    mixed.zero_grad();
+    ddp(input(group.rank())).backward();
+    for (const Tensor& p : mixed.parameters()) EXPECT_EQ(grad_of(p), Floats(2, 0.5));
+    EXPECT_EQ(ddp.bucket_names().size(), 2u);
+  }
 }
 
 // --- When they are sent --------------------------------------------------------------------------
 
 using Events = std::vector<std::string>;
 
-// What rank 0 sees of the last of some backwards, with a bucket for each gradient: parameters that
-// are done and buckets that are sent.
+// What rank 0 observes in the last of some backwards, with one bucket per gradient: finished
+// parameters and sent buckets.
 Events events_of(const std::vector<std::string>& steps, bool find_unused = false) {
   Events seen;
   comm::run_ranks(2, [&](ProcessGroup& group) {
@@ -453,136 +403,129 @@ TEST(ReducerTest, TheFirstBackwardSendsOneBucketAtItsEnd) {
   EXPECT_EQ(events_of({"abc"}), (Events{"c", "b", "a", "send"}));
 }
 
-TEST(ReducerTest, CollectivesCarryTheBucketsNumber) {
-  comm::run_ranks(2,
-                  [](ProcessGroup& group) {
-                    Lines model;
-                    DistributedDataParallel ddp(model, group, {.bucket_cap_mb = kTiny});
-                    sum(ddp(input(1))).backward();
-                    if (group.rank() == 1) return;  // its group ends
-                    try {
-                      sum(ddp(input(1))).backward();
-                      FAIL();
-                    } catch (const Error& e) {
-                      EXPECT_EQ(e.code(), ErrorCode::PeerFailed) << e.what();
-                      EXPECT_NE(std::string(e.what()).find("(bucket 0)"), std::string::npos)
-                          << e.what();
-                    }
-                  },
-                  {.timeout = std::chrono::seconds(20)});
+// Buckets c, b and a.
+TEST(ReducerTest, UnusedParametersDoNotHoldUpTheOthers) {
+  const Events expected = {"b", "send", "send", "a", "send"};
+  EXPECT_EQ(events_of({"ab"}, true), expected);
+  EXPECT_EQ(events_of({"abc", "ab"}, true), expected);
 }
 
-TEST(ReducerTest, StatisticsCountBuckets) {
-  comm::run_ranks(2, [](ProcessGroup& group) {
-    Lines model;
-    DistributedDataParallel ddp(model, group, {.bucket_cap_mb = kTiny});
-    for (int step = 0; step < 3; ++step) sum(ddp(input(1))).backward();
-    const ReducerStats& stats = ddp.stats();
-    EXPECT_EQ(stats.reductions, 3);
-    EXPECT_EQ(stats.bytes_reduced, 3 * 24);
-    EXPECT_EQ(stats.bucket_bytes, (std::vector<std::int64_t>{8, 8, 8}));
-    EXPECT_GT(stats.exposed_ms, 0);
-    EXPECT_GE(stats.reduce_ms, stats.exposed_ms);
-  });
+RANKS_TEST(ReducerTest, CollectivesCarryTheBucketsNumber, 2,
+           {.timeout = std::chrono::seconds(20)}) {
+  Lines model;
+  DistributedDataParallel ddp(model, group, {.bucket_cap_mb = kTiny});
+  sum(ddp(input(1))).backward();
+  if (group.rank() == 1) return;  // its group ends
+  try {
+    sum(ddp(input(1))).backward();
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ErrorCode::PeerFailed) << e.what();
+    EXPECT_HAS(std::string(e.what()), "(bucket 0)") << e.what();
+  }
+}
+
+RANKS_TEST(ReducerTest, StatisticsCountBuckets, 2) {
+  Lines model;
+  DistributedDataParallel ddp(model, group, {.bucket_cap_mb = kTiny});
+  for (int step = 0; step < 3; ++step) sum(ddp(input(1))).backward();
+  const ReducerStats& stats = ddp.stats();
+  EXPECT_EQ(stats.reductions, 3);
+  EXPECT_EQ(stats.bytes_reduced, 3 * 24);
+  EXPECT_EQ(stats.bucket_bytes, (std::vector<std::int64_t>{8, 8, 8}));
+  EXPECT_GT(stats.exposed_ms, 0);
+  EXPECT_GE(stats.reduce_ms, stats.exposed_ms);
 }
 
 // --- no_sync -------------------------------------------------------------------------------------
 
-TEST(ReducerTest, NoSyncAddsUpUntilTheFirstBackwardOutside) {
-  comm::run_ranks(2, [](ProcessGroup& group) {
-    Lines model;
-    DistributedDataParallel ddp(model, group, {.bucket_cap_mb = kTiny});
-    for (int step = 0; step < 3; ++step) {
-      model.zero_grad();
-      {
-        const auto local = ddp.no_sync();
-        for (int i = 0; i < 2; ++i) sum(ddp(input(4 * group.rank()))).backward();
-        EXPECT_EQ(grad_of(model.a), Floats(2, 8 * group.rank()));
-        EXPECT_EQ(ddp.stats().reductions, step);
-      }
-      sum(ddp(input(2))).backward();
-      EXPECT_EQ(grad_of(model.a), Floats(2, 4 + 2));
-      EXPECT_EQ(ddp.stats().reductions, step + 1);
-    }
-  });
-}
-
-TEST(ReducerTest, NoSyncCountsWhereBackwardRuns) {
-  comm::run_ranks(2, [](ProcessGroup& group) {
-    Lines model;
-    DistributedDataParallel ddp(model, group);
-    Tensor loss;
+RANKS_TEST(ReducerTest, NoSyncAddsUpUntilTheFirstBackwardOutside, 2) {
+  Lines model;
+  DistributedDataParallel ddp(model, group, {.bucket_cap_mb = kTiny});
+  for (int step = 0; step < 3; ++step) {
+    model.zero_grad();
     {
       const auto local = ddp.no_sync();
-      const auto inner = ddp.no_sync();
-      loss = sum(ddp(input(2 * group.rank())));
+      for (int i = 0; i < 2; ++i) sum(ddp(input(4 * group.rank()))).backward();
+      EXPECT_EQ(grad_of(model.a), Floats(2, 8 * group.rank()));
+      EXPECT_EQ(ddp.stats().reductions, step);
     }
-    loss.backward();
-    EXPECT_EQ(grad_of(model.a), Floats(2, 1));
-    model.zero_grad();
-    loss = sum(ddp(input(2 * group.rank())));
+    sum(ddp(input(2))).backward();
+    EXPECT_EQ(grad_of(model.a), Floats(2, 4 + 2));
+    EXPECT_EQ(ddp.stats().reductions, step + 1);
+  }
+}
+
+RANKS_TEST(ReducerTest, NoSyncCountsWhereBackwardRuns, 2) {
+  Lines model;
+  DistributedDataParallel ddp(model, group);
+  Tensor loss;
+  {
     const auto local = ddp.no_sync();
-    {
-      const auto inner = ddp.no_sync();
-    }  // which leaves the outer one in force
-    loss.backward();
-    EXPECT_EQ(grad_of(model.a), Floats(2, 2 * group.rank()));
-  });
+    const auto inner = ddp.no_sync();
+    loss = sum(ddp(input(2 * group.rank())));
+  }
+  loss.backward();
+  EXPECT_EQ(grad_of(model.a), Floats(2, 1));
+  model.zero_grad();
+  loss = sum(ddp(input(2 * group.rank())));
+  const auto local = ddp.no_sync();
+  {
+    const auto inner = ddp.no_sync();
+  }  // the outer one still applies
+  loss.backward();
+  EXPECT_EQ(grad_of(model.a), Floats(2, 2 * group.rank()));
 }
 
 // --- Buffers -------------------------------------------------------------------------------------
 
-TEST(ReducerTest, BuffersAreRankZerosInEachForwardOfTraining) {
+RANKS_TEST(ReducerTest, BuffersAreRankZerosInEachForwardOfTraining, 2) {
   for (const bool broadcast : {true, false}) {
-    comm::run_ranks(2, [&](ProcessGroup& group) {
-      nn::Sequential model{nn::BatchNorm2d(2), nn::Conv2d(2, 1, 1)};
-      DistributedDataParallel ddp(model, group, {.broadcast_buffers = broadcast});
-      const auto& bn = *model[0].as<nn::BatchNorm2d>();
-      const auto set = [&](double rank_1s) {
-        raw::fill_(bn.running_var, group.rank() == 0 ? 2 : rank_1s);
-        raw::fill_(bn.num_batches_tracked, group.rank() == 0 ? 7 : rank_1s);
-      };
-      // With momentum 0.1 and a batch's variance of 0: 0.9 of what was there before.
-      const auto expect = [&](float rank_1s, std::int64_t batches, const char* when) {
-        const bool other = group.rank() == 1;
-        EXPECT_FLOAT_EQ(bn.running_var.to_vector<float>()[0], other ? rank_1s : 1.8f) << when;
-        EXPECT_EQ(bn.num_batches_tracked.item<std::int64_t>(), other ? batches : 8) << when;
-      };
-      const Tensor x = ones({2, 2, 2, 2});
-      set(4);
+    nn::Sequential model{nn::BatchNorm2d(2), nn::Conv2d(2, 1, 1)};
+    DistributedDataParallel ddp(model, group, {.broadcast_buffers = broadcast});
+    const auto& bn = *model[0].as<nn::BatchNorm2d>();
+    const auto set = [&](double rank_1s) {
+      raw::fill_(bn.running_var, group.rank() == 0 ? 2 : rank_1s);
+      raw::fill_(bn.num_batches_tracked, group.rank() == 0 ? 7 : rank_1s);
+    };
+    // With momentum 0.1 and a batch variance of 0: 0.9 of the old value.
+    const auto expect = [&](float rank_1s, std::int64_t batches, const char* when) {
+      const bool other = group.rank() == 1;
+      EXPECT_FLOAT_EQ(bn.running_var.to_vector<float>()[0], other ? rank_1s : 1.8f) << when;
+      EXPECT_EQ(bn.num_batches_tracked.item<std::int64_t>(), other ? batches : 8) << when;
+    };
+    const Tensor x = ones({2, 2, 2, 2});
+    set(4);
+    ddp(x);
+    broadcast ? expect(1.8f, 8, "training") : expect(3.6f, 5, "training, off");
+    set(4);
+    {
+      const auto local = ddp.no_sync();
       ddp(x);
-      broadcast ? expect(1.8f, 8, "training") : expect(3.6f, 5, "training, off");
-      set(4);
-      {
-        const auto local = ddp.no_sync();
-        ddp(x);
-      }
-      expect(3.6f, 5, "no_sync");
-      set(4);
-      {
-        const NoGrad no_grad;
-        ddp(x);
-      }
-      expect(3.6f, 5, "no_grad");
-      set(4);
-      model.eval();
+    }
+    expect(3.6f, 5, "no_sync");
+    set(4);
+    {
+      const NoGrad no_grad;
       ddp(x);
-      EXPECT_EQ(bn.running_var.to_vector<float>()[0], group.rank() == 0 ? 2 : 4);
-    });
+    }
+    expect(3.6f, 5, "no_grad");
+    set(4);
+    model.eval();
+    ddp(x);
+    EXPECT_EQ(bn.running_var.to_vector<float>()[0], group.rank() == 0 ? 2 : 4);
   }
 }
 
-// Rank 1 may evaluate more often.
-TEST(ReducerTest, EvaluationNeedsNoOtherRank) {
-  comm::run_ranks(2, [](ProcessGroup& group) {
-    nn::Sequential model{nn::BatchNorm2d(2), nn::Conv2d(2, 1, 1)};
-    DistributedDataParallel ddp(model, group);
-    model.eval();
-    for (int i = 0; i < group.rank() * 3; ++i) ddp(ones({1, 2, 1, 1}));
-    model.train();
-    sum(ddp(ones({2, 2, 2, 2}))).backward();
-    EXPECT_EQ(ddp.stats().reductions, 1);
-  });
+// Rank 1 may evaluate more often than rank 0.
+RANKS_TEST(ReducerTest, EvaluationNeedsNoOtherRank, 2) {
+  nn::Sequential model{nn::BatchNorm2d(2), nn::Conv2d(2, 1, 1)};
+  DistributedDataParallel ddp(model, group);
+  model.eval();
+  for (int i = 0; i < group.rank() * 3; ++i) ddp(ones({1, 2, 1, 1}));
+  model.train();
+  sum(ddp(ones({2, 2, 2, 2}))).backward();
+  EXPECT_EQ(ddp.stats().reductions, 1);
 }
 
 // --- Parameters without a gradient ---------------------------------------------------------------
@@ -601,412 +544,81 @@ struct Nested : nn::Module<Nested> {
   }
 };
 
-TEST(ReducerTest, ParametersWithoutGradientAreNamedAndNobodyHangs) {
-  comm::run_ranks(3, [](ProcessGroup& group) {
-    Nested model;
-    DistributedDataParallel ddp(model, group, {.bucket_cap_mb = kTiny});
-    for (int step = 0; step < 2; ++step) {
-      model.zero_grad();
-      const bool all = group.rank() != 1;
-      const Tensor loss = sum(ddp(input(1), all));
-      if (all) {
-        loss.backward();  // with zeros in rank 1's place
-        EXPECT_EQ(grad_of(model.scale), Floats(1, 12));
-        continue;
-      }
-      EXPECT_WEFT_ERROR(loss.backward(), InvalidArgument,
-                        "rank 1: 3 of 7 parameters got no gradient in this backward: scale, "
-                        "blocks.first.b, blocks.first.c; modules: Nested, blocks.first.");
+RANKS_TEST(ReducerTest, ParametersWithoutGradientAreNamedAndNobodyHangs, 3) {
+  Nested model;
+  DistributedDataParallel ddp(model, group, {.bucket_cap_mb = kTiny});
+  for (int step = 0; step < 2; ++step) {
+    model.zero_grad();
+    const bool all = group.rank() != 1;
+    const Tensor loss = sum(ddp(input(1), all));
+    if (all) {
+      loss.backward();  // with zeros for rank 1
+      EXPECT_EQ(grad_of(model.scale), Floats(1, 12));
+      continue;
     }
-    // The group goes on.
-    sum(ddp(input(1), true)).backward();
-    EXPECT_EQ(ddp.stats().reductions, 3);
-  });
-}
-
-TEST(ReducerTest, AParameterFrozenSinceIsCalledSo) {
-  comm::run_ranks(2, [](ProcessGroup& group) {
-    Lines model;
-    DistributedDataParallel ddp(model, group);
-    model.b.set_requires_grad(false);
-    EXPECT_WEFT_ERROR(sum(ddp(input(1))).backward(), InvalidArgument,
-                      "1 of 3 parameters got no gradient in this backward: b (frozen since the "
-                      "module was wrapped)");
-  });
-}
-
-TEST(ReducerTest, UnusedParametersCountAsZeros) {
-  comm::run_ranks(2, [](ProcessGroup& group) {
-    Lines model;
-    DistributedDataParallel ddp(model, group,
-                                {.bucket_cap_mb = kTiny, .find_unused_parameters = true});
-    // What a step leaves in the bucket is not what the next one sends.
-    for (const std::string which : {"abc", "ab", "ca", "b", "abc"}) {
-      model.zero_grad();
-      sum(ddp(input(4), group.rank() == 0 ? "abc" : which)).backward();
-      for (const auto& [name, p] : model.named_parameters()) {
-        const bool used = which.find(name) != std::string::npos;
-        EXPECT_EQ(grad_of(p), Floats(2, used ? 4 : 2)) << name << " of " << which;
-      }
-    }
-  });
-}
-
-// As in one process, an optimiser passes over what nobody has used.
-TEST(ReducerTest, WhatNoRankUsesHasNoGradient) {
-  for (const bool static_graph : {false, true}) {
-    comm::run_ranks(2, [&](ProcessGroup& group) {
-      Lines model;
-      DistributedDataParallel ddp(
-          model, group, {.find_unused_parameters = !static_graph, .static_graph = static_graph});
-      optim::SGD sgd(model.parameters(), {.lr = 1, .weight_decay = 0.5});
-      for (int step = 0; step < 3; ++step) {
-        sgd.zero_grad();
-        sum(ddp(input(group.rank()), group.rank() == 0 ? "a" : "ab")).backward();
-        EXPECT_TRUE(model.b.grad().defined());
-        EXPECT_FALSE(model.c.grad().defined());
-        sgd.step();
-        EXPECT_EQ(model.c.to_vector<float>(), Floats(2, 1));
-      }
-    });
+    EXPECT_WEFT_ERROR(loss.backward(), InvalidArgument,
+                      "rank 1: 3 of 7 parameters got no gradient in this backward: scale, "
+                      "blocks.first.b, blocks.first.c; modules: Nested, blocks.first.");
   }
+  // The group still works.
+  sum(ddp(input(1), true)).backward();
+  EXPECT_EQ(ddp.stats().reductions, 3);
 }
 
-TEST(ReducerTest, WhatWasUnusedMayBeUsedAgain) {
-  comm::run_ranks(2, [](ProcessGroup& group) {
-    Lines model;
-    DistributedDataParallel ddp(model, group, {.find_unused_parameters = true});
-    for (int step = 0; step < 4; ++step) {
-      model.zero_grad();
-      const bool c = step % 2 == 1;
-      sum(ddp(input(2 * group.rank()), c ? "abc" : "ab")).backward();
-      EXPECT_EQ(model.c.grad().defined(), c);
-      if (c) {
-        EXPECT_EQ(grad_of(model.c), Floats(2, 1));
-      }
-    }
-    // And what has been added up before stays.
-    sum(ddp(input(2 * group.rank()), "a")).backward();
-    EXPECT_EQ(grad_of(model.c), Floats(2, 1));
-    sum(ddp(input(2 * group.rank()), "c")).backward();
-    EXPECT_EQ(grad_of(model.c), Floats(2, 2));
-  });
-}
-
-TEST(ReducerTest, WhatNoSyncHasAddedUpIsUsed) {
-  comm::run_ranks(2, [](ProcessGroup& group) {
-    Lines model;
-    DistributedDataParallel ddp(model, group, {.find_unused_parameters = true});
-    {
-      const auto local = ddp.no_sync();
-      sum(ddp(input(2), group.rank() == 0 ? "c" : "b")).backward();
-    }
-    sum(ddp(input(2), "a")).backward();
-    EXPECT_EQ(grad_of(model.b), Floats(2, 1));
-    EXPECT_EQ(grad_of(model.c), Floats(2, 1));
-  });
-}
-
-// What evaluation returns between forward and backward leads nowhere.
-TEST(ReducerTest, AForwardWithoutTapeIsNotSearched) {
-  comm::run_ranks(2, [](ProcessGroup& group) {
-    struct ShowsItsWeight : nn::Module<ShowsItsWeight> {
-      Lines lines = child("lines", Lines());
-      std::pair<Tensor, Tensor> forward(const Tensor& x) { return {lines(x), lines.a}; }
-    } model;
-    DistributedDataParallel ddp(model, group, {.find_unused_parameters = true});
-    const Tensor loss = sum(ddp(input(group.rank())).first);
-    loss.backward({}, /*retain_graph=*/true);
-    {
-      const NoGrad no_grad;
-      ddp(input(1));
-    }
-    loss.backward();
-    EXPECT_EQ(grad_of(model.lines.c), Floats(2, 1));
-  });
-}
-
-// An output may lead to parameters that the loss does not.
-TEST(ReducerTest, OutputsThatTheLossLeavesOutAreNoError) {
-  comm::run_ranks(2, [](ProcessGroup& group) {
-    struct Two : nn::Module<Two> {
-      Lines left = child("left", Lines()), right = child("right", Lines());
-      std::pair<Tensor, Tensor> forward(const Tensor& x) { return {left(x), right(x)}; }
-    } model;
-    DistributedDataParallel ddp(model, group, {.find_unused_parameters = true});
-    for (int step = 0; step < 3; ++step) {
-      model.zero_grad();
-      const auto [left, right] = ddp(input(group.rank()));
-      sum(step == 1 ? right : left).backward();
-      EXPECT_EQ(grad_of(step == 1 ? model.right.a : model.left.a), Floats(2, 0.5));
-      EXPECT_FALSE((step == 1 ? model.left.a : model.right.a).grad().defined());
-    }
-  });
-}
-
-// Buckets c, b and a.
-TEST(ReducerTest, UnusedParametersDoNotHoldUpTheOthers) {
-  const Events expected = {"b", "send", "send", "a", "send"};
-  EXPECT_EQ(events_of({"ab"}, true), expected);
-  EXPECT_EQ(events_of({"abc", "ab"}, true), expected);
-}
-
-// --- Checkpoints and static graphs ---------------------------------------------------------------
-
-struct Checkpointed : nn::Module<Checkpointed> {
-  Lines outer = child("outer", Lines());
-  Lines inner = child("inner", Lines());
-  Tensor forward(const Tensor& x, const std::string& which = "abc") {
-    const auto block = [this, which](const Tensor& y) { return inner(y, which); };
-    // Twice: a parameter has a contribution of each.
-    return autograd::checkpoint(block, autograd::checkpoint(block, outer(x)));
-  }
-};
-
-TEST(ReducerTest, CheckpointedBlocksAreAveraged) {
-  for (const bool static_graph : {false, true}) {
-    comm::run_ranks(2, [&](ProcessGroup& group) {
-      Checkpointed model;
-      DistributedDataParallel ddp(model, group,
-                                  {.bucket_cap_mb = kTiny, .static_graph = static_graph});
-      for (int step = 0; step < 3; ++step) {
-        model.zero_grad();
-        sum(ddp(input(2 * group.rank()))).backward();
-        EXPECT_EQ(grad_of(model.outer.b), Floats(2, 9));
-        EXPECT_EQ(grad_of(model.inner.b), Floats(2, 18));
-        EXPECT_EQ(ddp.stats().reductions, step + 1);
-      }
-    });
-  }
-}
-
-TEST(ReducerTest, CheckpointsHideTheirParametersFromTheSearch) {
-  EXPECT_WEFT_ERROR(comm::run_ranks(2,
-                                    [&](ProcessGroup& group) {
-                                      Checkpointed model;
-                                      DistributedDataParallel ddp(model, group,
-                                                                  {.find_unused_parameters = true});
-                                      sum(ddp(input(1))).backward();
-                                    }),
-                    InvalidArgument,
-                    " of module inner got a gradient, but the outputs of the last forward do not "
-                    "lead to it. Inside of autograd::checkpoint find_unused_parameters cannot see "
-                    "it: use static_graph");
-}
-
-TEST(ReducerTest, AStaticGraphIsLearntInTheFirstBackward) {
-  comm::run_ranks(2, [](ProcessGroup& group) {
-    Checkpointed model;
-    DistributedDataParallel ddp(model, group, {.bucket_cap_mb = kTiny, .static_graph = true});
-    for (int step = 0; step < 3; ++step) {
-      model.zero_grad();
-      sum(ddp(input(group.rank()), group.rank() == 0 ? "a" : "ab")).backward();
-      // Rank 0 computes 1 * (3 * 0), rank 1 2 * 2 * (3 * 1).
-      EXPECT_EQ(grad_of(model.inner.a), Floats(2, 6));
-      EXPECT_EQ(grad_of(model.inner.b), Floats(2, 6));
-      EXPECT_FALSE(model.inner.c.grad().defined());
-    }
-  });
-}
-
-TEST(ReducerTest, AStaticGraphAsksOnlyOnce) {
-  comm::run_ranks(2, [](ProcessGroup& group) {
-    const auto messages_of_second_step = [&](const DistributedDataParallelOptions& options) {
-      DistributedDataParallel ddp(Lines(), group, options);
-      sum(ddp(input(1))).backward();
-      const std::int64_t before = group.traffic().messages_sent;
-      sum(ddp(input(1))).backward();
-      return group.traffic().messages_sent - before;
-    };
-    EXPECT_EQ(messages_of_second_step({.static_graph = true}), messages_of_second_step({}));
-  });
-}
-
-TEST(ReducerTest, AStaticGraphThatChangesIsAnError) {
-  comm::run_ranks(2, [](ProcessGroup& group) {
-    Lines model;
-    DistributedDataParallel ddp(model, group, {.static_graph = true});
-    sum(ddp(input(1), "ab")).backward();
-    EXPECT_WEFT_ERROR(sum(ddp(input(1), "a")).backward(), InvalidArgument,
-                      "1 of 3 parameters got no gradient in this backward: b");
-    sum(ddp(input(1), "ab")).backward();
-  });
-  EXPECT_WEFT_ERROR(comm::run_ranks(2,
-                                    [](ProcessGroup& group) {
-                                      Lines model;
-                                      DistributedDataParallel ddp(model, group,
-                                                                  {.static_graph = true});
-                                      sum(ddp(input(1), "ab")).backward();
-                                      sum(ddp(input(1), "abc")).backward();
-                                    }),
-                    InvalidArgument, "got none in the first backward");
+RANKS_TEST(ReducerTest, AParameterFrozenSinceIsCalledSo, 2) {
+  Lines model;
+  DistributedDataParallel ddp(model, group);
+  model.b.set_requires_grad(false);
+  EXPECT_WEFT_ERROR(sum(ddp(input(1))).backward(), InvalidArgument,
+                    "1 of 3 parameters got no gradient in this backward: b (frozen since the "
+                    "module was wrapped)");
 }
 
 // --- Hooks ---------------------------------------------------------------------------------------
 
-TEST(ReducerTest, WithAHookNothingIsDivided) {
-  comm::run_ranks(2, [](ProcessGroup& group) {
-    Lines model;
-    const CommHook add = [](ProcessGroup& g, const Tensor& gradients) -> Reduction {
-      return g.all_reduce(gradients);
-    };
-    DistributedDataParallel ddp(model, group, {.comm_hook = add});
-    sum(ddp(input(3))).backward();
-    EXPECT_EQ(grad_of(model.a), Floats(2, 6));
-  });
+RANKS_TEST(ReducerTest, WithAHookNothingIsDivided, 2) {
+  Lines model;
+  const CommHook add = [](ProcessGroup& g, const Tensor& gradients) -> Reduction {
+    return g.all_reduce(gradients);
+  };
+  DistributedDataParallel ddp(model, group, {.comm_hook = add});
+  sum(ddp(input(3))).backward();
+  EXPECT_EQ(grad_of(model.a), Floats(2, 6));
 }
 
-TEST(ReducerTest, AHookMayDoItAllAtOnce) {
-  comm::run_ranks(2, [](ProcessGroup& group) {
-    Lines model;
-    const CommHook nothing = [](ProcessGroup&, const Tensor& gradients) -> Reduction {
-      raw::mul_(gradients, 10);
-      return {};
-    };
-    DistributedDataParallel ddp(model, group, {.comm_hook = nothing});
-    sum(ddp(input(group.rank()))).backward();
-    EXPECT_EQ(grad_of(model.a), Floats(2, 10 * group.rank()));
-  });
-}
-
-// --- Uneven inputs -------------------------------------------------------------------------------
-
-// Rank r of three has r + 1 batches, of r + 1 each.
-TEST(ReducerTest, JoinedRanksCountAsZerosAndEndWithTheLastOnesModel) {
-  for (const bool all : {true, false}) {
-    comm::run_ranks(3, [&](ProcessGroup& group) {
-      Lines model;
-      DistributedDataParallel ddp(model, group);
-      optim::SGD sgd(model.parameters(), {.lr = 1});
-      const int mine = group.rank() + 1;
-      const Floats expected = all ? Floats{2, 5.f / 3, 1} : Floats{2, 2.5, 3};
-      ddp.join(
-          [&] {
-            for (int step = 0; step < mine; ++step) {
-              sgd.zero_grad();
-              sum(ddp(input(mine))).backward();
-              EXPECT_FLOAT_EQ(grad_of(model.a)[0], expected[static_cast<std::size_t>(step)]);
-              sgd.step();
-            }
-          },
-          {.divide_by_initial_world_size = all});
-      EXPECT_FLOAT_EQ(model.b.to_vector<float>()[0], 1 - expected[0] - expected[1] - expected[2]);
-      EXPECT_EQ(ddp.stats().reductions, 3);
-      sgd.zero_grad();
-      sum(ddp(input(mine))).backward();  // as ever
-      EXPECT_EQ(grad_of(model.a), Floats(2, 2));
-    });
-  }
-}
-
-TEST(ReducerTest, JoinedRanksMayKeepTheirOptimisersInStep) {
-  std::vector<Floats> weights(3);
-  comm::run_ranks(3, [&](ProcessGroup& group) {
-    nn::Sequential model{nn::BatchNorm2d(1), nn::Conv2d(1, 1, 1)};
-    DistributedDataParallel ddp(model, group, {.bucket_cap_mb = kTiny});
-    optim::SGD sgd(model.parameters(), {.lr = 0.1, .momentum = 0.9});
-    const auto step = [&] {
-      sgd.step();
-      sgd.zero_grad();
-    };
-    for (int epoch = 0; epoch < 2; ++epoch) {
-      // Rank 0, whose buffers are everybody's, is the first to be done.
-      const int batches = epoch == 0 ? 2 * group.rank() : 1;
-      ddp.join(
-          [&] {
-            for (int i = 0; i < batches; ++i) {
-              sum(ddp(testing::batch(i, {2, 1, 2, 2}, DType::f32).x)).backward();
-              step();
-            }
-          },
-          {.step = step});
-      EXPECT_EQ(model[0].as<nn::BatchNorm2d>()->num_batches_tracked.item<int>(), 4 + epoch);
-    }
-    sum(ddp(testing::batch(9, {2, 1, 2, 2}, DType::f32).x)).backward();
-    step();
-    Floats& mine = weights[static_cast<std::size_t>(group.rank())];
-    for (const Tensor& p : model.parameters()) mine.push_back(p.to_vector<float>()[0]);
-  });
-  EXPECT_EQ(weights[0], weights[2]);
-  EXPECT_EQ(weights[1], weights[2]);
-}
-
-// The first reduction, in which the ranks agree on buckets and on what is used, included.
-TEST(ReducerTest, JoiningFitsEveryWayToFindParameters) {
-  for (const bool static_graph : {false, true}) {
-    comm::run_ranks(2, [&](ProcessGroup& group) {
-      Lines model;
-      DistributedDataParallel ddp(model, group,
-                                  {.bucket_cap_mb = kTiny,
-                                   .find_unused_parameters = !static_graph,
-                                   .static_graph = static_graph});
-      for (int epoch = 0; epoch < 3; ++epoch) {
-        ddp.join([&] {
-          for (int i = 0; i < 2 * group.rank(); ++i) {
-            model.zero_grad();
-            sum(ddp(input(4), "ab")).backward();
-            EXPECT_EQ(grad_of(model.a), Floats(2, 2));
-            EXPECT_FALSE(model.c.grad().defined());
-          }
-        });
-      }
-      model.zero_grad();
-      sum(ddp(input(4), "ab")).backward();
-      EXPECT_EQ(grad_of(model.a), Floats(2, 4));
-    });
-  }
-}
-
-TEST(ReducerTest, AJoinWithoutAnyBatchEnds) {
-  comm::run_ranks(2, [](ProcessGroup& group) {
-    Lines model;
-    DistributedDataParallel ddp(model, group);
-    ddp.join([] {});
-    EXPECT_EQ(ddp.stats().reductions, 0);
-  });
-}
-
-TEST(ReducerTest, ABodyThatThrowsEndsTheOtherRanksToo) {
-  EXPECT_WEFT_ERROR(comm::run_ranks(2,
-                                    [](ProcessGroup& group) {
-                                      Lines model;
-                                      DistributedDataParallel ddp(model, group);
-                                      if (group.rank() == 1) {
-                                        ddp.join([] { WEFT_THROW(Io, "user", "no data"); });
-                                      }
-                                      EXPECT_WEFT_ERROR(
-                                          ddp.join([&] { sum(ddp(input(1))).backward(); }),
-                                          PeerFailed, "rank 1");
-                                    }),
-                    Io, "no data");
+RANKS_TEST(ReducerTest, AHookMayDoItAllAtOnce, 2) {
+  Lines model;
+  const CommHook nothing = [](ProcessGroup&, const Tensor& gradients) -> Reduction {
+    raw::mul_(gradients, 10);
+    return {};
+  };
+  DistributedDataParallel ddp(model, group, {.comm_hook = nothing});
+  sum(ddp(input(group.rank()))).backward();
+  EXPECT_EQ(grad_of(model.a), Floats(2, 10 * group.rank()));
 }
 
 // --- Failures ------------------------------------------------------------------------------------
 
-TEST(ReducerTest, AModuleMovedSinceIsAnError) {
-  comm::run_ranks(2, [](ProcessGroup& group) {
-    Lines model;
-    DistributedDataParallel ddp(model, group);
-    model.to(DType::f64);
-    EXPECT_WEFT_ERROR(ddp(input(1)), Dtype,
-                      "parameter a was converted from f32 to f64 after the module was wrapped");
-    model.to(DType::f32);
-    sum(ddp(input(1))).backward();
-    EXPECT_EQ(grad_of(model.a), Floats(2, 1));
-  });
+RANKS_TEST(ReducerTest, AModuleMovedSinceIsAnError, 2) {
+  Lines model;
+  DistributedDataParallel ddp(model, group);
+  model.to(DType::f64);
+  EXPECT_WEFT_ERROR(ddp(input(1)), Dtype,
+                    "parameter a was converted from f32 to f64 after the module was wrapped");
+  model.to(DType::f32);
+  sum(ddp(input(1))).backward();
+  EXPECT_EQ(grad_of(model.a), Floats(2, 1));
 }
 
-TEST(ReducerTest, AParameterUnfrozenSinceIsAnError) {
-  comm::run_ranks(2, [](ProcessGroup& group) {
-    Lines model;
-    model.b.set_requires_grad(false);
-    DistributedDataParallel ddp(model, group);
-    model.b.set_requires_grad(true);
-    EXPECT_WEFT_ERROR(ddp(input(1)), InvalidArgument, "parameter b requires a gradient now");
-  });
+RANKS_TEST(ReducerTest, AParameterUnfrozenSinceIsAnError, 2) {
+  Lines model;
+  model.b.set_requires_grad(false);
+  DistributedDataParallel ddp(model, group);
+  model.b.set_requires_grad(true);
+  EXPECT_WEFT_ERROR(ddp(input(1)), InvalidArgument, "parameter b requires a gradient now");
 }
 
-// The first error is the rank's own; the other one ends at once and not at its timeout.
+// The first error is the rank's own; the other rank ends at once and not at its timeout.
 TEST(ReducerTest, ABackwardThatFailsEndsTheOtherRanksToo) {
   const auto run = [] {
     comm::run_ranks(2, [](ProcessGroup& group) {
@@ -1028,17 +640,15 @@ TEST(ReducerTest, ABackwardThatFailsEndsTheOtherRanksToo) {
   EXPECT_WEFT_ERROR(run(), Library, "gave up");
 }
 
-TEST(ReducerTest, ACapturedStepCannotAverage) {
-  comm::run_ranks(1, [](ProcessGroup& group) {
-    Lines model;
-    DistributedDataParallel ddp(model, group);
-    auto step = graph::capture([&] {
-      model.zero_grad();
-      sum(ddp(input(1))).backward();
-    });
-    step();
-    EXPECT_WEFT_ERROR(step(), Unsupported, "[ddp] cannot be captured");
+RANKS_TEST(ReducerTest, ACapturedStepCannotAverage, 1) {
+  Lines model;
+  DistributedDataParallel ddp(model, group);
+  auto step = graph::capture([&] {
+    model.zero_grad();
+    sum(ddp(input(1))).backward();
   });
+  step();
+  EXPECT_WEFT_ERROR(step(), Unsupported, "[ddp] cannot be captured");
 }
 
 // --- Several devices -----------------------------------------------------------------------------

@@ -1,7 +1,6 @@
-// A run of three ranks that is saved and taken up again goes on to the bit,
-// whatever averages its gradients. Three, because two numbers have one sum; a
-// ring adds up three in an order that depends on where a gradient lies in its
-// message.
+// A run of three ranks that is saved and resumed continues bit for bit the same, with every way of
+// averaging gradients. Three ranks, because two numbers have only one sum; a ring adds three in an
+// order that depends on the gradient's position in its message.
 #include <gtest/gtest.h>
 
 #include <cstddef>
@@ -36,15 +35,14 @@ using comm::testing::in_groups;
 using testing::seeded;
 
 constexpr int kRanks = 3;
-// Closes the bucket of the middle layer; that of the first layer is small
-// enough for another algorithm than a ring's.
+// Closes the bucket of the middle layer; the first layer's bucket is small enough for another
+// algorithm than a ring's.
 constexpr double kCap = 0.02;
 
 nn::Sequential net() {
   return {nn::Linear(12, 200), nn::Tanh(), nn::Linear(200, 100), nn::Tanh(), nn::Linear(100, 3)};
 }
-// Its last three layers have more than 1 MiB of gradients, at which a
-// pipeline's first bucket closes.
+// The last three layers have more than 1 MiB of gradients, where a pipeline's first bucket closes.
 nn::Sequential wide_net() {
   return {nn::Linear(12, 600), nn::Tanh(), nn::Linear(600, 500), nn::Tanh(), nn::Linear(500, 3)};
 }
@@ -60,7 +58,7 @@ struct Log final : LogSink {
   std::string text;
 };
 
-// Of rank 0.
+// The result of rank 0.
 struct Trained {
   std::vector<double> losses;
   std::vector<std::vector<float>> weights;
@@ -84,7 +82,7 @@ class ResumeTest : public ::testing::Test {
     return o;
   }
 
-  // One rank's training: step(x, target) trains a batch.
+  // The training of one rank: step(x, target) trains one batch.
   template <class Step, class... Parts>
   void train(comm::ProcessGroup& group, const train::Options& o, nn::Sequential& model,
              optim::SGD& sgd, const Step& step, Parts&... parts) {
@@ -149,7 +147,7 @@ class ResumeTest : public ::testing::Test {
     });
   }
 
-  // Each rank has a pipeline of its own.
+  // Each rank has its own pipeline.
   void train_pipeline(comm::ProcessGroup& group, const train::Options& o) {
     nn::Sequential model = seeded(5, wide_net);
     const std::vector<std::size_t> stages = {2, 3};
@@ -209,7 +207,7 @@ TEST_F(ResumeTest, ACheckpointWithoutTheEnginesStateIsTakenAndSaidSo) {
                     "holds the states of 2 engines, this program has 1");
 }
 
-// By engine and backend.
+// Parameters: engine and backend.
 class ResumeByTest : public ResumeTest,
                      public ::testing::WithParamInterface<std::tuple<const char*, const char*>> {};
 

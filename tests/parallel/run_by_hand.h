@@ -1,11 +1,10 @@
-// Runs a schedule's lists as plainly as possible, to hold check() and simulate() against.
+// Runs a schedule's lists in the simplest way, to compare with check() and simulate().
 #pragma once
 
 #include <algorithm>
 #include <map>
 #include <optional>
 #include <tuple>
-#include <utility>
 #include <vector>
 
 #include "weft/parallel/schedule.h"
@@ -17,9 +16,9 @@ using ActionKey = std::tuple<parallel::Action::Kind, int, int>;
 
 inline ActionKey key(const parallel::Action& a) { return {a.kind, a.stage, a.micro_batch}; }
 
-/// When each action ends; nothing where a device waits for ever. Looks at every device again and
-/// again, and at what each of its actions needs, until nothing moves. For schedules that lack no
-/// action.
+/// The end time of each action; nothing if a device waits for ever. Checks every device again and
+/// again, with everything that its next action needs, until nothing changes. For schedules with all
+/// actions.
 inline std::optional<std::map<ActionKey, double>> run_by_hand(const parallel::Schedule& schedule,
                                                               const parallel::StageCosts& costs) {
   using Kind = parallel::Action::Kind;
@@ -31,7 +30,7 @@ inline std::optional<std::map<ActionKey, double>> run_by_hand(const parallel::Sc
   std::vector<std::size_t> next(schedule.devices.size());
   std::vector<double> clock(schedule.devices.size());
 
-  // Raises `begin` to when `need` has ended, `later` after; false: it has not.
+  // Raises `begin` to the end of `need` plus `later`; false if it has not ended.
   const auto wait = [&](ActionKey need, double& begin, double later = 0) {
     if (!device.contains(need)) return true;
     const auto found = ends.find(need);
@@ -39,7 +38,7 @@ inline std::optional<std::map<ActionKey, double>> run_by_hand(const parallel::Sc
     begin = std::max(begin, found->second + later);
     return true;
   };
-  // The same for what another stage has made, which may have to travel.
+  // The same for a result of another stage, which may have to be sent.
   const auto wait_for_stage = [&](ActionKey need, Kind send, Kind receive, int to, double& begin) {
     if (!device.contains(need)) return true;
     const auto [kind, stage, m] = need;

@@ -8,6 +8,7 @@
 #include "weft/nn/batch_norm.h"
 #include "weft/nn/linear.h"
 #include "weft/nn/sequential.h"
+#include "weft/tests/comm/ranks.h"
 #include "weft/tests/core/expect_error.h"
 
 namespace weft::parallel {
@@ -15,7 +16,7 @@ namespace {
 
 nn::Sequential usual() { return {nn::Linear(4, 3), nn::ReLU(), nn::Linear(3, 2)}; }
 
-// Rank 2 of three builds another one; all get the error.
+// Rank 2 of three builds another model; all get the error.
 void expect_difference(const std::function<nn::Sequential()>& other, const char* text) {
   comm::run_ranks(3, [&](comm::ProcessGroup& group) {
     const nn::Sequential model = group.rank() == 2 ? other() : usual();
@@ -23,9 +24,7 @@ void expect_difference(const std::function<nn::Sequential()>& other, const char*
   });
 }
 
-TEST(SameModelTest, EqualModelsPass) {
-  comm::run_ranks(3, [](comm::ProcessGroup& group) { check_same_model(group, usual(), ""); });
-}
+RANKS_TEST(SameModelTest, EqualModelsPass, 3) { ; }
 
 TEST(SameModelTest, AnotherShapeIsNamedOnEveryRank) {
   expect_difference(
@@ -78,13 +77,11 @@ TEST(SameModelTest, AParameterFrozenOnOneRankIsNamed) {
       "it has \"parameter 2.weight f32 [2,3] of strides [3,1], not trained\"");
 }
 
-TEST(SameModelTest, OtherOptionsAreNamed) {
-  comm::run_ranks(2, [&](comm::ProcessGroup& group) {
-    EXPECT_WEFT_ERROR(check_same_model(group, usual(), group.rank() == 0 ? "cap=25" : "cap=4"),
-                      InvalidArgument,
-                      "rank 1 wraps another model than rank 0: it has \"cap=4\", rank 0 has "
-                      "\"cap=25\"");
-  });
+RANKS_TEST(SameModelTest, OtherOptionsAreNamed, 2) {
+  EXPECT_WEFT_ERROR(check_same_model(group, usual(), group.rank() == 0 ? "cap=25" : "cap=4"),
+                    InvalidArgument,
+                    "rank 1 wraps another model than rank 0: it has \"cap=4\", rank 0 has "
+                    "\"cap=25\"");
 }
 
 }  // namespace

@@ -15,7 +15,7 @@ namespace {
 
 using Kind = Action::Kind;
 
-// All of one size, without communication.
+// All schedules of one size, without communication.
 std::vector<Schedule> schedules(int p, int m) {
   std::vector<Schedule> all;
   for (const Recompute recompute : {Recompute::never, Recompute::except_last, Recompute::always}) {
@@ -29,7 +29,7 @@ std::vector<Schedule> schedules(int p, int m) {
   return all;
 }
 
-// Small whole numbers, so that every sum is exact.
+// Small integers, so that every sum is exact.
 StageCosts uneven(int stages, double transfer) {
   StageCosts costs{.transfer = transfer};
   for (int s = 0; s < stages; ++s) {
@@ -53,7 +53,7 @@ TEST(SimulateTest, EqualStagesLeaveTheBubbleOfTheory) {
   }
 }
 
-// Table 2 of the paper: (p - 1) (F + I - W), in place of 1F1B's (p - 1) (F + I + W).
+// Table 2 of the paper: (p - 1) (F + I - W), instead of 1F1B's (p - 1) (F + I + W).
 TEST(SimulateTest, ZeroBubbleH1IdlesAsItsPaperSays) {
   struct Costs {
     double forward, input, weight;
@@ -71,8 +71,8 @@ TEST(SimulateTest, ZeroBubbleH1IdlesAsItsPaperSays) {
   }
 }
 
-// (p - 1) (F + B) / v, with a v-th of the work in each stage; for as many micro-batches as devices
-// or any number more.
+// (p - 1) (F + B) / v, where each stage has 1/v of the work; for as many micro-batches as devices
+// or more.
 TEST(SimulateTest, InterleavingDividesTheBubble) {
   for (const int v : {1, 2, 3}) {
     for (const int p : {1, 2, 3, 4, 5}) {
@@ -151,9 +151,9 @@ TEST(SimulateTest, DrawsNoMoreThanFits) {
             "1  .F0B0-- . .\n");
   const std::string many = draw(simulate(gpipe(11, 40), equal_costs(11, 1, 1, 1)), 1, 1000);
   EXPECT_EQ(std::ranges::count(many, '\n'), 11);
-  EXPECT_NE(many.find("10  . . . . . . . . . .F0"), std::string::npos) << many;
-  EXPECT_NE(many.find("F9FaFb"), std::string::npos) << many;
-  EXPECT_NE(many.find("FzF0F1F2F3 "), std::string::npos) << many;
+  EXPECT_HAS(many, "10  . . . . . . . . . .F0");
+  EXPECT_HAS(many, "F9FaFb");
+  EXPECT_HAS(many, "FzF0F1F2F3 ");
 }
 
 TEST(SimulateTest, CostsAreOnePerStageAndNotNegative) {

@@ -1,3 +1,4 @@
+// proofs_test.cc proves that ranks train as one process with the whole batch.
 #include "weft/parallel/sync_batch_norm.h"
 
 #include <gtest/gtest.h>
@@ -10,8 +11,9 @@
 #include "weft/autograd/checkpoint.h"
 #include "weft/core/runtime/thread_state.h"
 #include "weft/nn/activation.h"
-#include "weft/optim/sgd.h"
 #include "weft/parallel/distributed_data_parallel.h"
+#include "weft/tensor/elementwise.h"
+#include "weft/tests/comm/ranks.h"
 #include "weft/tests/core/expect_error.h"
 #include "weft/tests/parallel/models.h"
 #include "weft/tests/parallel/nets.h"
@@ -27,67 +29,7 @@ using testing::relative_difference;
 
 Group borrowed(ProcessGroup& group) { return {std::shared_ptr<void>(), &group}; }
 
-/// conv - bn - relu - conv - bn - add - relu - fc, as a residual block has it.
-template <class Norm>
-struct Block : nn::Module<Block<Norm>> {
-  using Base = nn::Module<Block<Norm>>;
-  template <class MakeNorm>
-  explicit Block(const MakeNorm& norm)
-      : conv1(Base::child("conv1", nn::Conv2d(1, 4, 3, {.padding = 1, .bias = false}))),
-        bn1(Base::child("bn1", norm(4))),
-        conv2(Base::child("conv2", nn::Conv2d(4, 4, 3, {.padding = 1, .bias = false}))),
-        bn2(Base::child("bn2", norm(4))),
-        fc(Base::child("fc", nn::Linear(4 * 36, 3))) {}
-
-  nn::Conv2d conv1;
-  Norm bn1;
-  nn::Conv2d conv2;
-  Norm bn2;
-  nn::Linear fc;
-
-  Tensor forward(const Tensor& x) {
-    const Tensor y = bn1(conv1(x), nn::then_relu());
-    return fc(bn2(conv2(y), nn::then_add_relu(y)).flatten(1));
-  }
-};
-
-// Design: f64, one to four ranks, against the whole batch.
-TEST(SyncBatchNormTest, RanksAreOneProcessWithTheWholeBatch) {
-  constexpr int kSteps = 100, kBatch = 12;
-  const auto seeded_block = [](std::uint64_t seed, const auto& norm) {
-    using Norm = decltype(norm(1));
-    Block<Norm> model = testing::seeded(seed, [&] { return Block<Norm>(norm); });
-    model.to(DType::f64);
-    return model;
-  };
-  const auto step = [](int number, int rank, int n, auto& model, auto& sgd) {
-    const LabelledBatch part = batch(number, {kBatch, 1, 6, 6}, DType::f64).shard(rank, n);
-    sgd.zero_grad();
-    nn::cross_entropy(model(part.x), part.label).backward();
-    sgd.step();
-  };
-  auto whole = seeded_block(3, [](int c) { return nn::BatchNorm2d(c); });
-  optim::SGD sgd(whole.parameters(), {.lr = 0.05, .momentum = 0.9});
-  for (int i = 0; i < kSteps; ++i) step(i, 0, 1, whole, sgd);
-  for (int n = 1; n <= 4; ++n) {
-    comm::run_ranks(n, [&](ProcessGroup& group) {
-      // A group of its own, or the one in which the buckets are sent.
-      const Group own = n == 3 ? borrowed(group) : group.duplicate();
-      auto model = seeded_block(3, [&](int c) { return SyncBatchNorm2d(c, own); });
-      DistributedDataParallel ddp(model, group, {.bucket_cap_mb = 1e-4});
-      optim::SGD sgd(model.parameters(), {.lr = 0.05, .momentum = 0.9});
-      for (int i = 0; i < kSteps; ++i) step(i, group.rank(), n, ddp, sgd);
-      const auto expected = whole.state_dict(), got = model.state_dict();
-      for (std::size_t i = 0; i < got.size(); ++i) {
-        EXPECT_EQ(got[i].first, expected[i].first);
-        EXPECT_LE(relative_difference(got[i].second, expected[i].second), 1e-8)
-            << got[i].first << " of " << n << " ranks";
-      }
-    });
-  }
-}
-
-// Rows [first, end) of a batch of six are rank r's, also none.
+// Rank r has rows [first, end) of a batch of six, possibly none.
 TEST(SyncBatchNormTest, BatchesMayDifferInSize) {
   const std::vector<std::int64_t> bounds = {0, 1, 1, 6};
   const Tensor all = batch(0, {6, 2, 3, 1}, DType::f32).x,
@@ -114,25 +56,23 @@ TEST(SyncBatchNormTest, BatchesMayDifferInSize) {
       EXPECT_LE(relative_difference(part.grad(), rows(x.grad())), 1e-5);
     }
     EXPECT_LE(relative_difference(bn.running_var, whole.running_var), 1e-6);
-    // The weights' gradients are each rank's own, as those of other layers.
+    // The gradients of the weights are those of each rank, as in other layers.
     const Tensor sums = raw::clone(bn.weight.grad());
     group.all_reduce(sums).wait();
     EXPECT_LE(relative_difference(sums, whole.weight.grad()), 1e-5);
   });
 }
 
-TEST(SyncBatchNormTest, AFarMeanCostsNoPrecision) {
-  comm::run_ranks(2, [](ProcessGroup& group) {
-    SyncBatchNorm2d bn(1, borrowed(group));
-    const Tensor x = full({2, 1, 1, 1}, group.rank() == 0 ? 4096 : 4098);
-    const auto y = bn(x).to_vector<float>();
-    EXPECT_NEAR(y[0], group.rank() == 0 ? -1 : 1, 1e-5);
-    EXPECT_FLOAT_EQ(bn.running_mean.item<float>(), 409.7f);
-    EXPECT_FLOAT_EQ(bn.running_var.item<float>(), 0.9f + 0.1f * 4 / 3);
-  });
+RANKS_TEST(SyncBatchNormTest, AFarMeanCostsNoPrecision, 2) {
+  SyncBatchNorm2d bn(1, borrowed(group));
+  const Tensor x = full({2, 1, 1, 1}, group.rank() == 0 ? 4096 : 4098);
+  const auto y = bn(x).to_vector<float>();
+  EXPECT_NEAR(y[0], group.rank() == 0 ? -1 : 1, 1e-5);
+  EXPECT_FLOAT_EQ(bn.running_mean.item<float>(), 409.7f);
+  EXPECT_FLOAT_EQ(bn.running_var.item<float>(), 0.9f + 0.1f * 4 / 3);
 }
 
-// At 1e7 the numbers of f32 are 1 apart; the ranks' means are compared in f64.
+// At 1e7 f32 numbers are 1 apart; the ranks' means are compared in f64.
 TEST(SyncBatchNormTest, RunningVarianceKeepsItsDigitsBesideAFarMean) {
   const Tensor all = raw::add(raw::mul(batch(0, {6, 2, 3, 3}, DType::f32).x, 5), 1e7);
   const auto var = raw::var(raw::to(all, DType::f64), {0, 2, 3}).to_vector<double>();
@@ -145,85 +85,75 @@ TEST(SyncBatchNormTest, RunningVarianceKeepsItsDigitsBesideAFarMean) {
   });
 }
 
-TEST(SyncBatchNormTest, EvaluationIsTheRanksOwn) {
-  comm::run_ranks(2, [](ProcessGroup& group) {
-    SyncBatchNorm2d bn(2, borrowed(group));
-    raw::fill_(bn.running_mean, 1);
-    bn.eval();
-    if (group.rank() == 0) {
-      EXPECT_FLOAT_EQ(bn(full({1, 2, 1, 1}, 3)).to_vector<float>()[0], 2 / std::sqrt(1.00001f));
-    }
-  });
+RANKS_TEST(SyncBatchNormTest, EvaluationIsTheRanksOwn, 2) {
+  SyncBatchNorm2d bn(2, borrowed(group));
+  raw::fill_(bn.running_mean, 1);
+  bn.eval();
+  if (group.rank() == 0) {
+    EXPECT_FLOAT_EQ(bn(full({1, 2, 1, 1}, 3)).to_vector<float>()[0], 2 / std::sqrt(1.00001f));
+  }
 }
 
-TEST(SyncBatchNormTest, OptionsAreBatchNorms) {
-  comm::run_ranks(2, [](ProcessGroup& group) {
-    const auto x = [&](int step) { return batch(step, {4, 2, 2, 2}, DType::f32); };
-    for (const nn::BatchNormOptions& options :
-         {nn::BatchNormOptions{.momentum = {}}, nn::BatchNormOptions{.affine = false},
-          nn::BatchNormOptions{.eps = 0.5, .track_running_stats = false}}) {
-      SyncBatchNorm2d bn(2, borrowed(group), options);
-      nn::BatchNorm2d whole(2, options);
-      for (int step = 0; step < 3; ++step) {
-        Tensor part = raw::clone(x(step).shard(group.rank(), 2).x);
-        part.set_requires_grad();
-        const Tensor y = bn(part), expected = whole(x(step).x);
-        EXPECT_LE(relative_difference(y, raw::narrow(expected, 0, 2 * group.rank(), 2)), 1e-6);
-        sum(y * y * y).backward();
-        EXPECT_GT(raw::norm(part.grad()).item<float>(), 0);
-      }
-      const auto got = bn.state_dict(), expected = whole.state_dict();
-      ASSERT_EQ(got.size(), expected.size());
-      for (std::size_t i = 0; i < got.size(); ++i) {
-        EXPECT_EQ(got[i].first, expected[i].first);
-        EXPECT_LE(relative_difference(got[i].second, expected[i].second), 1e-6) << got[i].first;
-      }
-    }
-  });
-}
-
-TEST(SyncBatchNormTest, AnInputWithoutGradientNeedsNoOtherRankInBackward) {
-  comm::run_ranks(2, [](ProcessGroup& group) {
-    SyncBatchNorm2d bn(2, borrowed(group));
-    const Tensor y = bn(batch(0, {4, 2, 2, 2}, DType::f32).shard(group.rank(), 2).x);
-    if (group.rank() == 0) {
+RANKS_TEST(SyncBatchNormTest, OptionsAreBatchNorms, 2) {
+  const auto x = [&](int step) { return batch(step, {4, 2, 2, 2}, DType::f32); };
+  for (const nn::BatchNormOptions& options :
+       {nn::BatchNormOptions{.momentum = {}}, nn::BatchNormOptions{.affine = false},
+        nn::BatchNormOptions{.eps = 0.5, .track_running_stats = false}}) {
+    SyncBatchNorm2d bn(2, borrowed(group), options);
+    nn::BatchNorm2d whole(2, options);
+    for (int step = 0; step < 3; ++step) {
+      Tensor part = raw::clone(x(step).shard(group.rank(), 2).x);
+      part.set_requires_grad();
+      const Tensor y = bn(part), expected = whole(x(step).x);
+      EXPECT_LE(relative_difference(y, raw::narrow(expected, 0, 2 * group.rank(), 2)), 1e-6);
       sum(y * y * y).backward();
-      EXPECT_GT(raw::norm(bn.weight.grad()).item<float>(), 0);
+      EXPECT_GT(raw::norm(part.grad()).item<float>(), 0);
     }
-    group.barrier().wait();
-  });
+    const auto got = bn.state_dict(), expected = whole.state_dict();
+    ASSERT_EQ(got.size(), expected.size());
+    for (std::size_t i = 0; i < got.size(); ++i) {
+      EXPECT_EQ(got[i].first, expected[i].first);
+      EXPECT_LE(relative_difference(got[i].second, expected[i].second), 1e-6) << got[i].first;
+    }
+  }
 }
 
-TEST(SyncBatchNormTest, ACheckpointCountsABatchOnce) {
-  comm::run_ranks(2, [](ProcessGroup& group) {
-    SyncBatchNorm2d bn(2, borrowed(group));
-    Tensor x = raw::clone(batch(0, {4, 2, 2, 2}, DType::f32).shard(group.rank(), 2).x);
-    x.set_requires_grad();
-    const Tensor y = bn(x);
+RANKS_TEST(SyncBatchNormTest, AnInputWithoutGradientNeedsNoOtherRankInBackward, 2) {
+  SyncBatchNorm2d bn(2, borrowed(group));
+  const Tensor y = bn(batch(0, {4, 2, 2, 2}, DType::f32).shard(group.rank(), 2).x);
+  if (group.rank() == 0) {
     sum(y * y * y).backward();
-    const auto expected = x.grad().to_vector<float>();
-    autograd::zero_grad(x);
-    const Tensor z = autograd::checkpoint([&](const Tensor& t) { return bn(t); }, x);
-    sum(z * z * z).backward();
-    EXPECT_EQ(x.grad().to_vector<float>(), expected);
-    EXPECT_EQ(bn.num_batches_tracked.item<int>(), 2);
-  });
+    EXPECT_GT(raw::norm(bn.weight.grad()).item<float>(), 0);
+  }
+  group.barrier().wait();
 }
 
-TEST(SyncBatchNormTest, Bf16IsComputedInF32) {
-  comm::run_ranks(2, [](ProcessGroup& group) {
-    SyncBatchNorm2d bn(2, borrowed(group));
-    bn.to(DType::bf16);
-    const Tensor x = batch(0, {4, 2, 2, 2}, DType::f32).shard(group.rank(), 2).x.to(DType::bf16);
-    const Tensor y = bn(x);
-    EXPECT_EQ(y.dtype(), DType::bf16);
-    sum(y * x).backward();
-    EXPECT_EQ(bn.weight.grad().dtype(), DType::bf16);
-    nn::BatchNorm2d whole(2);
-    const Tensor expected =
-        whole(batch(0, {4, 2, 2, 2}, DType::f32).x.to(DType::bf16).to(DType::f32));
-    EXPECT_LE(relative_difference(y, raw::narrow(expected, 0, 2 * group.rank(), 2)), 4e-3);
-  });
+RANKS_TEST(SyncBatchNormTest, ACheckpointCountsABatchOnce, 2) {
+  SyncBatchNorm2d bn(2, borrowed(group));
+  Tensor x = raw::clone(batch(0, {4, 2, 2, 2}, DType::f32).shard(group.rank(), 2).x);
+  x.set_requires_grad();
+  const Tensor y = bn(x);
+  sum(y * y * y).backward();
+  const auto expected = x.grad().to_vector<float>();
+  autograd::zero_grad(x);
+  const Tensor z = autograd::checkpoint([&](const Tensor& t) { return bn(t); }, x);
+  sum(z * z * z).backward();
+  EXPECT_EQ(x.grad().to_vector<float>(), expected);
+  EXPECT_EQ(bn.num_batches_tracked.item<int>(), 2);
+}
+
+RANKS_TEST(SyncBatchNormTest, Bf16IsComputedInF32, 2) {
+  SyncBatchNorm2d bn(2, borrowed(group));
+  bn.to(DType::bf16);
+  const Tensor x = batch(0, {4, 2, 2, 2}, DType::f32).shard(group.rank(), 2).x.to(DType::bf16);
+  const Tensor y = bn(x);
+  EXPECT_EQ(y.dtype(), DType::bf16);
+  sum(y * x).backward();
+  EXPECT_EQ(bn.weight.grad().dtype(), DType::bf16);
+  nn::BatchNorm2d whole(2);
+  const Tensor expected =
+      whole(batch(0, {4, 2, 2, 2}, DType::f32).x.to(DType::bf16).to(DType::f32));
+  EXPECT_LE(relative_difference(y, raw::narrow(expected, 0, 2 * group.rank(), 2)), 4e-3);
 }
 
 TEST(SyncBatchNormTest, RefusesWhatCannotBe) {
@@ -239,7 +169,7 @@ TEST(SyncBatchNormTest, RefusesWhatCannotBe) {
   });
 }
 
-// Batch norms as members, and deep in a Sequential.
+// Batch norms as members, and deep inside a Sequential.
 using ResNet = testing::SmallResNet<nn::BatchNorm2d>;
 
 ResNet resnet() {
@@ -248,7 +178,7 @@ ResNet resnet() {
   return model;
 }
 
-// Two steps, the second of which shows what the first made of the statistics.
+// Two steps: the second one shows the effect of the first on the statistics.
 TEST(ConvertSyncBatchNormTest, RanksAreOneProcessWithTheWholeBatch) {
   const auto step = [](int number, int rank, int n, auto& model, const ResNet& trained) {
     for (const Tensor& p : trained.parameters()) autograd::zero_grad(p);
@@ -285,37 +215,35 @@ TEST(ConvertSyncBatchNormTest, RanksAreOneProcessWithTheWholeBatch) {
   }
 }
 
-TEST(ConvertSyncBatchNormTest, AllButTheTypeStays) {
-  comm::run_ranks(2, [](ProcessGroup& group) {
-    ResNet model = resnet();
-    const ResNet other = nn::clone(model);
-    model.layer1.eval();
-    model.bn1.requires_grad(false);
-    const auto modes = [&] {
-      std::vector<bool> all;
-      model.apply([&](nn::ModuleBase& m) { all.push_back(m.is_training()); });
-      return all;
-    };
-    const std::vector<bool> modes_before = modes();
-    const Tensor weight = model.layer2.bn2.weight;
-    convert_sync_batchnorm(model, group.duplicate());
-    EXPECT_EQ(modes(), modes_before);
-    EXPECT_FALSE(model.bn1.weight.requires_grad());
-    EXPECT_EQ(model.layer2.bn2.weight.impl(), weight.impl());
-    const nn::NamedTensors got = model.state_dict(), expected = other.state_dict();
-    ASSERT_EQ(got.size(), expected.size());
-    for (std::size_t i = 0; i < got.size(); ++i) {
-      EXPECT_EQ(got[i].first, expected[i].first);
-      EXPECT_TRUE(testing::same_bits(got[i].second, expected[i].second)) << got[i].first;
-    }
-    EXPECT_NE(model.to_string().find("(bn2): SyncBatchNorm2d(8, eps=1e-05"), std::string::npos);
-    EXPECT_EQ(model.to_string().find(": BatchNorm2d"), std::string::npos);
-    EXPECT_EQ(other.to_string().find("SyncBatchNorm2d"), std::string::npos);
-    EXPECT_EQ(nn::clone(model).to_string(), model.to_string());
-  });
+RANKS_TEST(ConvertSyncBatchNormTest, AllButTheTypeStays, 2) {
+  ResNet model = resnet();
+  const ResNet other = nn::clone(model);
+  model.layer1.eval();
+  model.bn1.requires_grad(false);
+  const auto modes = [&] {
+    std::vector<bool> all;
+    model.apply([&](nn::ModuleBase& m) { all.push_back(m.is_training()); });
+    return all;
+  };
+  const std::vector<bool> modes_before = modes();
+  const Tensor weight = model.layer2.bn2.weight;
+  convert_sync_batchnorm(model, group.duplicate());
+  EXPECT_EQ(modes(), modes_before);
+  EXPECT_FALSE(model.bn1.weight.requires_grad());
+  EXPECT_EQ(model.layer2.bn2.weight.impl(), weight.impl());
+  const nn::NamedTensors got = model.state_dict(), expected = other.state_dict();
+  ASSERT_EQ(got.size(), expected.size());
+  for (std::size_t i = 0; i < got.size(); ++i) {
+    EXPECT_EQ(got[i].first, expected[i].first);
+    EXPECT_TRUE(testing::same_bits(got[i].second, expected[i].second)) << got[i].first;
+  }
+  EXPECT_HAS(model.to_string(), "(bn2): SyncBatchNorm2d(8, eps=1e-05");
+  EXPECT_LACKS(model.to_string(), ": BatchNorm2d");
+  EXPECT_LACKS(other.to_string(), "SyncBatchNorm2d");
+  EXPECT_EQ(nn::clone(model).to_string(), model.to_string());
 }
 
-// Where one rank alone could not say what the variance is.
+// Here a single rank cannot compute the variance.
 TEST(ConvertSyncBatchNormTest, TheLastGroupCountsAndOneValueEachIsEnough) {
   const Tensor all = batch(0, {2, 2, 1, 1}, DType::f64).x;
   const auto made = [] {
@@ -364,22 +292,20 @@ TEST(ConvertSyncBatchNormTest, BatchNorm1dIsConvertedToo) {
   });
 }
 
-// Also where it takes the batch's own statistics, as PyTorch has it.
-TEST(ConvertSyncBatchNormTest, EvaluationIsTheRanksOwn) {
-  comm::run_ranks(2, [](ProcessGroup& group) {
-    for (const bool tracked : {true, false}) {
-      nn::Sequential net{nn::BatchNorm2d(2, {.track_running_stats = tracked}), nn::ReLU()};
-      nn::Sequential plain = nn::clone(net);
-      convert_sync_batchnorm(net, group.duplicate());
-      net.eval();
-      plain.eval();
-      const Tensor x = batch(0, {4, 2, 3, 3}, DType::f32).x;
-      if (group.rank() == 0) {
-        EXPECT_TRUE(testing::same_bits(net(x), plain(x)));
-      }
-      group.barrier().wait();
+// Also if it uses the batch's own statistics, as in PyTorch.
+RANKS_TEST(ConvertSyncBatchNormTest, EvaluationIsTheRanksOwn, 2) {
+  for (const bool tracked : {true, false}) {
+    nn::Sequential net{nn::BatchNorm2d(2, {.track_running_stats = tracked}), nn::ReLU()};
+    nn::Sequential plain = nn::clone(net);
+    convert_sync_batchnorm(net, group.duplicate());
+    net.eval();
+    plain.eval();
+    const Tensor x = batch(0, {4, 2, 3, 3}, DType::f32).x;
+    if (group.rank() == 0) {
+      EXPECT_TRUE(testing::same_bits(net(x), plain(x)));
     }
-  });
+    group.barrier().wait();
+  }
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// What a trace shows of the buckets: that they are reduced while backward runs, in their order.
+// How a trace shows the buckets: they are reduced while backward runs, in order.
 #include "weft/core/trace/trace.h"
 
 #include <gtest/gtest.h>
@@ -21,7 +21,7 @@ namespace {
 using nlohmann::json;
 
 constexpr int kRanks = 2;
-// In a step; the one before it, whose backward has one bucket for all, is none.
+// In a step. The step before, whose backward has one bucket for everything, is not checked.
 constexpr std::int64_t kStep = 1;
 
 struct Times {
@@ -35,8 +35,8 @@ Times times_of(const json& event) {
 
 class TraceTest : public ::testing::TestWithParam<const char*> {};
 
-// The gradient that comes last waits until the first bucket has been reduced, which would not be
-// sent by then if buckets were sent after backward.
+// The last gradient waits until the first bucket has been reduced; if buckets were sent only after
+// backward, it would wait for ever.
 void train(comm::ProcessGroup& group) {
   nn::Sequential model = weft::testing::mlp();
   DistributedDataParallel ddp(model, group, {.bucket_cap_mb = 1e-6});

@@ -111,7 +111,7 @@ class Heads(nn.Module):
 
 MODELS = {"mlp": (mlp, (1, 8, 8)), "autoencoder": (Autoencoder, (1, 8, 8)), "cnn": (cnn, (3, 32, 32)),
           "resnet": (ResNet, (3, 8, 8))}
-ROWS = 4  # of each rank's batch
+ROWS = 4  # in each rank's batch
 
 
 def batch(number, rows, image):
@@ -157,13 +157,13 @@ def train(run, rank, n):
     else:
         for step in range(6):
             optimizer.zero_grad()
-            if run == "unused":  # one head on all ranks, one on each of two, another one on all; never the last
+            if run == "unused":  # one head on all ranks, one on each of two, one on all; one never
                 backward(step, ["a", "a" if rank == 0 else "b", "b"][step % 3])
             elif run == "no_sync":
                 for part in range(3):
                     with ddp.no_sync() if part < 2 else contextlib.nullcontext():
                         backward(3 * step + part)
-            elif run == "accumulate":  # means add up, and may be changed where they are
+            elif run == "accumulate":  # means are added, and may be changed in place
                 backward(2 * step)
                 backward(2 * step + 1)
                 for p in model.parameters():
@@ -197,7 +197,7 @@ def main():
                 torch.multiprocessing.spawn(rank_main, (n, run, folder), n)
                 ranks = [json.load(open(f"{folder}/{rank}")) for rank in range(n)]
             runs.append({"run": run, "ranks": ranks})
-    # A line for each tensor would make most of the file.
+    # One line per tensor would make the file much larger.
     lines = ",\n  ".join(json.dumps(run) for run in runs)
     sys.stdout.write(f'{{"torch": "{torch.__version__.split("+")[0]}", "runs": [\n  {lines}]}}\n')
 

@@ -50,7 +50,7 @@ def unary(b):
                "elu": {"alpha": b.one_of((1, 1.0, 0.5, 2.5))},
                "softplus": {"beta": b.one_of((1, 0.5, 3)), "threshold": b.one_of((20, 20, 2))},
                "clamp": {"low": b.one_of(SCALARS), "high": b.one_of(SCALARS)}}.get(name, {})
-    # weft's numbers beside integers are whole or not; infinity has no kind of its own.
+    # Not drawn: infinite bounds, which keep an integer tensor's dtype in weft, but not in PyTorch.
     if name == "clamp" and dtype not in FLOATING:
         options = {k: v if abs(v) < 2**62 else 3 for k, v in options.items()}  # NaN, too
     if dtype == "bool" and name == "clamp":
@@ -142,7 +142,7 @@ def creation(b):
         step = b.one_of((1, 1, 2, 3, -1, -2, 7) + ((0.5, 0.1, 0.3) if dtype in FLOATING else ()))
         end = b.one_of(bounds)
         if dtype in ("i32", "u8", "bool"):
-            # weft truncates them to the dtype, as PyTorch does for i64 alone.
+            # weft truncates them to the dtype; PyTorch does so only for i64.
             start, end = int(start), int(end)
         if dtype == "u8":  # weft refuses numbers that it does not hold
             start, end = (min(max(v, 0), 255) for v in (start, end))

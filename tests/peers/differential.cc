@@ -15,7 +15,7 @@
 //    "grads": [{...} or null for each input that requires one, ...]}
 //   {"error": "Shape", "text": "[sum] ...", "phase": "forward"}
 // with the values, row by row, in RESULT_BYTES. Each line is written before the next case starts,
-// so a case without one is where the program ended; FIRST goes on behind it.
+// so the program ended in the first case without one; the next run begins after it, with FIRST.
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>

@@ -137,7 +137,7 @@ def peer_outcomes(built):
         exact = run_peer(one, reference.as_f64)
         return peer, exact, run_peer(one, reference.magnitudes) if one["kind"] == "linear" else None
     except RuntimeError as error:
-        # A few things PyTorch does in f32 alone: convolutions without a pixel.
+        # PyTorch does a few things only in f32, such as convolutions without a pixel.
         return Outcome(error=f"in f64: {error}"), None, None
 
 

@@ -1,5 +1,5 @@
-// Programs and kernels' tests on processors that this machine is not, emulated by qemu: no
-// instruction runs that the processor lacks.
+// Programs and kernels' tests on other processors than this machine's, emulated by qemu: no
+// instruction may run that the processor lacks.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 
@@ -18,29 +18,29 @@ namespace weft {
 namespace {
 
 struct Processor {
-  const char* model;  // qemu's
-  std::string level;  // the widest that it offers, see core/base/simd_level.h
+  const char* model;  // qemu's name of the processor
+  std::string level;  // the widest level that it offers, see core/base/simd_level.h
   friend std::ostream& operator<<(std::ostream& out, const Processor& p) {
     return out << p.model << ", level " << p.level;
   }
 };
 const Processor kBaseline = {"qemu64", "baseline"};
-// All that qemu 7.2 knows, which is not AVX-512.
+// Everything that qemu 7.2 supports, which does not include AVX-512.
 const Processor kAvx2 = {"max", "avx2"};
-// AVX without AVX2 and FMA: weft's loops are those of the baseline, oneDNN's are not.
+// AVX without AVX2 and FMA: weft uses its baseline loops, but oneDNN does not.
 const Processor kAvx = {"SandyBridge", "baseline"};
 
 struct Program {
   const char* name;
   const char* command;
-  bool each_level = false;  // its cases are named for the levels, see tests/kernels/targets.h
+  bool each_level = false;  // its cases have the names of the levels, see tests/kernels/targets.h
   friend std::ostream& operator<<(std::ostream& out, const Program& p) { return out << p.name; }
 };
 constexpr Program kExamples[] = {
     {"autoencoder", "examples/autoencoder"},
     {"mlp", "examples/mlp"},
 };
-// The larger ones in part: some 150 million multiplications a second are done here.
+// Only parts of the larger programs: qemu does about 150 million multiplications a second.
 constexpr Program kTests[] = {
     {"rng", "tests/core/rng_test"},
     {"pixels", "tests/data/simd_level_test"},
@@ -56,7 +56,7 @@ constexpr Program kTests[] = {
     {"conv", "tests/kernels/conv_test --gtest_filter=*DeterministicRuns*:Winograd.RoundsAFew*"},
 };
 
-/// Of the cases named .../cpu_LEVEL that passed, the levels.
+/// The levels of the cases .../cpu_LEVEL that passed.
 std::set<std::string> passed_levels(const std::string& log) {
   static const std::string kMark = "/cpu_";
   std::set<std::string> levels;
@@ -84,11 +84,12 @@ TEST_P(Emulated, Runs) {
     command += " --data " + folder.path("data") + " --out " + folder.path("out") +
                " --epochs 1 --limit-steps 2 --batch-size 2 --deterministic --threads 1";
   }
-  // Those of the baseline ran on the baseline.
+  // The cases of the baseline ran on the baseline.
   if (program.each_level && processor.level != "baseline") {
     command += " --gtest_filter=-*/cpu_baseline";
   }
-  // A clean environment: what Bazel tells this test about shards and its report is not for others.
+  // A clean environment: Bazel's settings for this test's shards and report must not reach the
+  // others.
   const std::string in_all =
       "env -i PATH=\"$PATH\" TEST_TMPDIR=" + folder.root() +
       " OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive WEFT_CACHE=off timeout 400 qemu-x86_64 -cpu " +

@@ -1,5 +1,4 @@
-// Rows of data/: each set, sampler and loader is made and, where that works, read.
-#include <memory>
+// Rows of data/: each set, sampler and loader is made and, if that works, read.
 
 #include "weft/data/any_dataset.h"
 #include "weft/data/concat_dataset.h"
@@ -15,7 +14,7 @@
 namespace weft::testing {
 namespace {
 
-/// The order of an epoch, in which all indices are right.
+/// The order of one epoch; checks that all indices are valid.
 Result order(const data::Sampler& sampler, std::int64_t size) {
   Generator generator(1);
   std::vector<std::int64_t> indices;
@@ -32,7 +31,7 @@ Result tensors_of(const data::ImageBatch& batch) { return {batch.x, batch.label}
 
 data::FakeData images(std::int64_t size = 10) { return data::FakeData(size, {3, 4, 4}, 2); }
 
-/// A batch of four from begin to end.
+/// A batch of four samples, each way of reading it.
 template <class Set>
 Result four(const Set& set) {
   const std::int64_t n = set.size();
@@ -40,7 +39,7 @@ Result four(const Set& set) {
   return tensors_of(set.get_batch(indices));
 }
 
-/// Of a loader's first three batches.
+/// The first three batches of a loader.
 Result first_batches(const data::FakeData& set, const data::DataLoaderOptions& options) {
   data::DataLoader loader(set, options);
   Result result;
@@ -59,7 +58,7 @@ Result batch_with_seed(const Set& set, const Sizes& s) {
   return tensors_of(batch);
 }
 
-/// Applied to a picture of 5 x 6 points.
+/// The transform applied to a picture of 5 x 6 points.
 template <class Transform>
 Result apply(const Transform& transform) {
   for (const bool planes : {false, true}) {
@@ -197,9 +196,7 @@ WEFT_SIZES(
          [](const Sizes& s) { return batch_with_seed(data::Subset(images(), {3, 4, 5}), s); }},
         {"data::TensorDataset::get_batch(indices)",
          {{1, 2}},
-         [](const Sizes& s) -> Result {
-           return data::TensorDataset(ramp({4, 3})).get_batch(s.list(0))[0];
-         }},
+         GIVES(data::TensorDataset(ramp({4, 3})).get_batch(s.list(0))[0])},
         {"data::Split{lengths}",
          {{0, 0, 0, 0, 10}},
          [](const Sizes& s) -> Result {
@@ -210,10 +207,7 @@ WEFT_SIZES(
          }},
         {"data::Split{lengths} / instead of them fractions of many samples",
          {{10}},
-         [](const Sizes& s) -> Result {
-           data::random_split(images(s[0]), {.fractions = {0.25, 0, 0.75}});
-           return {};
-         }},
+         RUNS(data::random_split(images(s[0]), {.fractions = {0.25, 0, 0.75}}))},
         {"data::split_lengths(size)",
          {{10}},
          [](const Sizes& s) -> Result {

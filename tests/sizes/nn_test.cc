@@ -1,4 +1,4 @@
-// Rows of nn/: each layer is made and, where that works, called.
+// Rows of nn/: each layer is made and, if that works, called.
 #include "weft/nn/activation.h"
 #include "weft/nn/any_module.h"
 #include "weft/nn/attention.h"
@@ -38,16 +38,13 @@ WEFT_SIZES(
     {
         {"nn::Softmax::Softmax(dim)",
          {{1}},
-         [](const Sizes& s) -> Result { return nn::Softmax(s[0])(leaf({2, 3})); }},
+         GIVES(nn::Softmax(s[0])(leaf({2, 3})))},
         {"nn::LogSoftmax::LogSoftmax(dim)",
          {{1}},
-         [](const Sizes& s) -> Result { return nn::LogSoftmax(s[0])(leaf({2, 3})); }},
+         GIVES(nn::LogSoftmax(s[0])(leaf({2, 3})))},
         {"nn::pass_through(count)",
          {{1}},
-         [](const Sizes& s) -> Result {
-           return nn::pass_through(nn::ReLU(),
-                                   s[0])(std::vector<Tensor>{leaf({2, 3}), leaf({2, 3})});
-         }},
+         GIVES(nn::pass_through(nn::ReLU(), s[0])(std::vector<Tensor>{leaf({2, 3}), leaf({2, 3})}))},
         {"nn::MultiheadAttention::MultiheadAttention(embed_dim, heads)",
          {{4}, {2}},
          [](const Sizes& s) -> Result {
@@ -56,62 +53,44 @@ WEFT_SIZES(
          }},
         {"nn::BatchNorm2d::BatchNorm2d(channels)",
          {{2}},
-         [](const Sizes& s) -> Result { return nn::BatchNorm2d(s[0])(leaf({2, 2, 3, 3})); }},
+         GIVES(nn::BatchNorm2d(s[0])(leaf({2, 2, 3, 3})))},
         {"nn::BatchNorm1d::BatchNorm1d(channels)",
          {{2}},
-         [](const Sizes& s) -> Result { return nn::BatchNorm1d(s[0])(leaf({2, 2, 3})); }},
+         GIVES(nn::BatchNorm1d(s[0])(leaf({2, 2, 3})))},
         {"nn::Pair::Pair(both)",
          {{1}},
-         [](const Sizes& s) -> Result {
-           return nn::AdaptiveAvgPool2d(nn::Pair(s[0].value))(leaf({1, 2, 5, 5}));
-         }},
+         GIVES(nn::AdaptiveAvgPool2d(nn::Pair(s[0].value))(leaf({1, 2, 5, 5})))},
         {"nn::Conv1dOptions{stride, padding, dilation, groups}",
          {{1}, {0}, {1}, {1}},
-         [](const Sizes& s) -> Result {
-           return nn::Conv1d(2, 2, 3,
-                             {.stride = s[0], .padding = s[1], .dilation = s[2], .groups = s[3]})(
-               leaf({1, 2, 5}));
-         }},
+         GIVES(nn::Conv1d(2, 2, 3, {.stride = s[0], .padding = s[1], .dilation = s[2], .groups = s[3]})( leaf({1, 2, 5})))},
         {"nn::Conv1d::Conv1d(in, out, kernel)",
          {{2}, {4}, {3}},
-         [](const Sizes& s) -> Result { return nn::Conv1d(s[0], s[1], s[2])(leaf({1, 2, 5})); }},
+         GIVES(nn::Conv1d(s[0], s[1], s[2])(leaf({1, 2, 5})))},
         {"nn::ConvOptions{stride, padding, dilation, groups, output_padding}", kConv,
-         [](const Sizes& s) -> Result {
-           return nn::Conv2d(2, 2, 3, conv_options(s))(leaf({1, 2, 5, 5}));
-         }},
+         GIVES(nn::Conv2d(2, 2, 3, conv_options(s))(leaf({1, 2, 5, 5})))},
         {"nn::ConvOptions{stride, padding, dilation, groups, output_padding} / transposed", kConv,
-         [](const Sizes& s) -> Result {
-           return nn::ConvTranspose2d(2, 2, 3, conv_options(s))(leaf({1, 2, 5, 5}));
-         }},
+         GIVES(nn::ConvTranspose2d(2, 2, 3, conv_options(s))(leaf({1, 2, 5, 5})))},
         {"nn::Conv2d::Conv2d(in, out, kernel)",
          {{2}, {4}, {3, 4}},
-         [](const Sizes& s) -> Result {
-           return nn::Conv2d(s[0], s[1], pair(s, 2))(leaf({1, 2, 5, 5}));
-         }},
+         GIVES(nn::Conv2d(s[0], s[1], pair(s, 2))(leaf({1, 2, 5, 5})))},
         {"nn::ConvTranspose2d::ConvTranspose2d(in, out, kernel)",
          {{2}, {4}, {3, 4}},
-         [](const Sizes& s) -> Result {
-           return nn::ConvTranspose2d(s[0], s[1], pair(s, 2))(leaf({1, 2, 5, 5}));
-         }},
+         GIVES(nn::ConvTranspose2d(s[0], s[1], pair(s, 2))(leaf({1, 2, 5, 5})))},
         {"nn::EmbeddingOptions{padding_idx}",
          {{1}},
-         [](const Sizes& s) -> Result {
-           return nn::Embedding(4, 3, {.padding_idx = s[0].value})(zeros({2}, DType::i64));
-         }},
+         GIVES(nn::Embedding(4, 3, {.padding_idx = s[0].value})(zeros({2}, DType::i64)))},
         {"nn::Embedding::Embedding(num, dim)",
          {{4}, {3}},
-         [](const Sizes& s) -> Result {
-           return nn::Embedding(s[0], s[1])(zeros({2}, DType::i64));
-         }},
+         GIVES(nn::Embedding(s[0], s[1])(zeros({2}, DType::i64)))},
         {"nn::Flatten::Flatten(start_dim, end_dim)",
          {{0}, {1}},
-         [](const Sizes& s) -> Result { return nn::Flatten(s[0], s[1])(leaf({2, 3, 4})); }},
+         GIVES(nn::Flatten(s[0], s[1])(leaf({2, 3, 4})))},
         {"nn::Unflatten::Unflatten(dim, sizes)",
          {{1}, {2, 2}},
-         [](const Sizes& s) -> Result { return nn::Unflatten(s[0], s.dims(1))(leaf({3, 4})); }},
+         GIVES(nn::Unflatten(s[0], s.dims(1))(leaf({3, 4})))},
         {"nn::GroupNorm::GroupNorm(groups, channels)",
          {{2}, {4}},
-         [](const Sizes& s) -> Result { return nn::GroupNorm(s[0], s[1])(leaf({2, 4, 3})); }},
+         GIVES(nn::GroupNorm(s[0], s[1])(leaf({2, 4, 3})))},
         {"nn::init::dirac_(groups)",
          {{2}},
          [](const Sizes& s) -> Result {
@@ -121,24 +100,19 @@ WEFT_SIZES(
          }},
         {"nn::LayerNorm::LayerNorm(normalized_shape)",
          {{3, 4}},
-         [](const Sizes& s) -> Result { return nn::LayerNorm(s.dims(0))(leaf({2, 3, 4})); }},
+         GIVES(nn::LayerNorm(s.dims(0))(leaf({2, 3, 4})))},
         {"nn::LayerNorm::LayerNorm(features)",
          {{4}},
-         [](const Sizes& s) -> Result { return nn::LayerNorm(s[0].value)(leaf({2, 3, 4})); }},
+         GIVES(nn::LayerNorm(s[0].value)(leaf({2, 3, 4})))},
         {"nn::Linear::Linear(in, out)",
          {{3}, {4}},
-         [](const Sizes& s) -> Result { return nn::Linear(s[0], s[1])(leaf({2, 3})); }},
+         GIVES(nn::Linear(s[0], s[1])(leaf({2, 3})))},
         {"nn::CrossEntropyOptions{ignore_index}",
          {{-100}},
-         [](const Sizes& s) -> Result {
-           return nn::cross_entropy(leaf({2, 3}), zeros({2}, DType::i64),
-                                    {.weight = ones({3}), .ignore_index = s[0]});
-         }},
+         GIVES(nn::cross_entropy(leaf({2, 3}), zeros({2}, DType::i64), {.weight = ones({3}), .ignore_index = s[0]}))},
         {"nn::nll_loss(ignore_index)",
          {{-100}},
-         [](const Sizes& s) -> Result {
-           return nn::nll_loss(leaf({2, 3}), zeros({2}, DType::i64), s[0]);
-         }},
+         GIVES(nn::nll_loss(leaf({2, 3}), zeros({2}, DType::i64), s[0]))},
         {"nn::ModuleList::operator[](index)",
          {{1}},
          [](const Sizes& s) -> Result {
@@ -147,61 +121,37 @@ WEFT_SIZES(
          }},
         {"nn::PoolOptions{stride, padding, dilation}",
          {{1, 1}, {0, 0}, {1, 1}},
-         [](const Sizes& s) -> Result {
-           return nn::MaxPool2d(
-               2, {.stride = pair(s, 0), .padding = pair(s, 1), .dilation = pair(s, 2)})(
-               leaf({1, 2, 5, 5}));
-         }},
+         GIVES(nn::MaxPool2d( 2, {.stride = pair(s, 0), .padding = pair(s, 1), .dilation = pair(s, 2)})( leaf({1, 2, 5, 5})))},
         {"nn::MaxPool2d::MaxPool2d(kernel)",
          {{2, 2}},
-         [](const Sizes& s) -> Result { return nn::MaxPool2d(pair(s, 0))(leaf({1, 2, 5, 5})); }},
+         GIVES(nn::MaxPool2d(pair(s, 0))(leaf({1, 2, 5, 5})))},
         {"nn::AvgPoolOptions{stride, padding, divisor}",
          {{1, 1}, {0, 0}, {1}},
-         [](const Sizes& s) -> Result {
-           return nn::AvgPool2d(
-               2, {.stride = pair(s, 0), .padding = pair(s, 1), .divisor = s[2].value})(
-               leaf({1, 2, 5, 5}));
-         }},
+         GIVES(nn::AvgPool2d( 2, {.stride = pair(s, 0), .padding = pair(s, 1), .divisor = s[2].value})( leaf({1, 2, 5, 5})))},
         {"nn::AvgPool2d::AvgPool2d(kernel)",
          {{2, 2}},
-         [](const Sizes& s) -> Result { return nn::AvgPool2d(pair(s, 0))(leaf({1, 2, 5, 5})); }},
+         GIVES(nn::AvgPool2d(pair(s, 0))(leaf({1, 2, 5, 5})))},
         {"nn::AdaptiveAvgPool2d::AdaptiveAvgPool2d(size)",
          {{2, 2}},
-         [](const Sizes& s) -> Result {
-           return nn::AdaptiveAvgPool2d(pair(s, 0))(leaf({1, 2, 5, 5}));
-         }},
+         GIVES(nn::AdaptiveAvgPool2d(pair(s, 0))(leaf({1, 2, 5, 5})))},
         {"nn::AdaptiveMaxPool2d::AdaptiveMaxPool2d(size)",
          {{2, 2}},
-         [](const Sizes& s) -> Result {
-           return nn::AdaptiveMaxPool2d(pair(s, 0))(leaf({1, 2, 5, 5}));
-         }},
+         GIVES(nn::AdaptiveMaxPool2d(pair(s, 0))(leaf({1, 2, 5, 5})))},
         {"nn::Sequential::operator[](index)",
          {{1}},
-         [](const Sizes& s) -> Result {
-           return nn::Sequential{nn::ReLU(), nn::ReLU()}[s[0]](leaf({2, 3}));
-         }},
+         GIVES(nn::Sequential{nn::ReLU(), nn::ReLU()}[s[0]](leaf({2, 3})))},
         {"nn::Sequential::slice(first, last)",
          {{0}, {1}},
-         [](const Sizes& s) -> Result {
-           return nn::Sequential{nn::ReLU(), nn::ReLU()}.slice(s[0], s[1])(leaf({2, 3}));
-         }},
+         GIVES(nn::Sequential{nn::ReLU(), nn::ReLU()}.slice(s[0], s[1])(leaf({2, 3})))},
         {"nn::summary(shape)",
          {{2, 3}},
-         [](const Sizes& s) -> Result {
-           nn::summary(nn::Linear(3, 4), s.dims(0)).to_string();
-           return {};
-         }},
+         RUNS(nn::summary(nn::Linear(3, 4), s.dims(0)).to_string())},
         {"nn::summary(shape) / of a convolution",
          {{1, 2, 5, 5}},
-         [](const Sizes& s) -> Result {
-           nn::summary(nn::Conv2d(2, 2, 3), s.dims(0)).to_string();
-           return {};
-         }},
+         RUNS(nn::summary(nn::Conv2d(2, 2, 3), s.dims(0)).to_string())},
         {"InterpolateOptions{size} / of a layer",
          {{3, 3}},
-         [](const Sizes& s) -> Result {
-           return nn::Upsample({.size = s.dims(0)})(leaf({1, 2, 5, 5}));
-         }},
+         GIVES(nn::Upsample({.size = s.dims(0)})(leaf({1, 2, 5, 5})))},
     });
 
 }  // namespace

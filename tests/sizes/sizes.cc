@@ -18,23 +18,8 @@
 #include "weft/core/base/error.h"
 #include "weft/tensor/creation.h"
 #include "weft/tensor/ops.h"
-
-namespace {
-
-// Memory of a call, of the heap and of a device. So a test does not fill the machine's.
-constexpr std::int64_t kMostBytes = std::int64_t{256} << 20;
-
-}  // namespace
-
-// Strong, so that it also takes the place of a sanitizer's.
-void* operator new(std::size_t bytes) {
-  if (bytes <= std::size_t{kMostBytes}) {
-    if (void* p = std::malloc(bytes ? bytes : 1)) return p;
-  }
-  throw std::bad_alloc();
-}
-void operator delete(void* p) noexcept { std::free(p); }
-void operator delete(void* p, std::size_t) noexcept { std::free(p); }
+#include "weft/tests/core/sanitized.h"
+#include "weft/tests/memory/heap_limit.h"
 
 namespace weft::testing {
 namespace {
@@ -50,22 +35,10 @@ constexpr std::int64_t kNumbers[] = {
     std::numeric_limits<std::int64_t>::max(),
 };
 
-// A call takes microseconds. One that counts up to such a number never ends; this is processor
-// time, and so the same on a busy machine. Sanitizers are slower by far.
+// A call takes microseconds. One that counts up to such a huge number never ends. This is processor
+// time, so it is the same on a busy machine. Sanitizers are much slower.
 constexpr double kMostSeconds = 2, kMostSanitized = 20;
 constexpr int kHangs = 60;
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kSanitized = true;
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-constexpr bool kSanitized = true;
-#else
-constexpr bool kSanitized = false;
-#endif
-#else
-constexpr bool kSanitized = false;
-#endif
 
 double cpu_seconds() {
   timespec now = {};
@@ -73,7 +46,7 @@ double cpu_seconds() {
   return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
 }
 
-// What is called, for the handlers of signals.
+// The current call, for the signal handlers.
 char current[512];
 
 void die(int signal) {
@@ -103,7 +76,7 @@ std::string text_of(const Row& row, const Sizes::Values& values) {
   return out.str();
 }
 
-/// That all elements lie in the storage, and that they can be read.
+/// Checks that all elements are in the storage, and reads them.
 void check(const Tensor& x) {
   if (!x.defined()) return;
   using Wide = __int128;
@@ -142,7 +115,7 @@ void check_call(const Row& row, const Sizes::Values& values) {
   set_alarm(0);
 }
 
-/// Each number of each argument by itself.
+/// Tries all numbers, one argument at a time.
 void check_one_by_one(const Row& row) {
   for (std::size_t i = 0; i < row.right.size(); ++i) {
     for (std::size_t j = 0; j < row.right[i].size(); ++j) {
@@ -155,7 +128,7 @@ void check_one_by_one(const Row& row) {
   }
 }
 
-/// The first numbers of an argument, which sums and products are made of, down to 0 modulo 2^64.
+/// Tries the first number of an argument, on which sums and products depend, down to 0 modulo 2^64.
 void check_first(const Row& row) {
   for (std::size_t i = 0; i < row.right.size(); ++i) {
     for (std::size_t count = 2; count <= row.right[i].size(); ++count) {
@@ -168,7 +141,7 @@ void check_first(const Row& row) {
   }
 }
 
-/// All numbers of two arguments.
+/// Tries all pairs of numbers of two arguments.
 void check_pairs(const Row& row) {
   for (std::size_t i = 0; i < row.right.size(); ++i) {
     for (std::size_t j = 0; j < i; ++j) {
@@ -191,7 +164,7 @@ void PrintTo(const Row& row, std::ostream* out) { *out << row.declaration; }
 void SizesTest::SetUp() {
   set_memory_limit(Device(), kMostBytes);
   for (const int signal : {SIGSEGV, SIGBUS, SIGFPE, SIGABRT, SIGPROF}) {
-    // A sanitizer says more.
+    // A sanitizer reports more.
     if (signal == SIGPROF || !kSanitized) std::signal(signal, die);
   }
 }
@@ -216,7 +189,7 @@ Tensor leaf(const Shape& shape) {
   return x;
 }
 
-// The call itself is right, and gives something or throws on purpose.
+// The call itself is valid: it returns a result or throws on purpose.
 TEST_P(SizesTest, GivesResultOrError) {
   const Row& row = GetParam();
   {

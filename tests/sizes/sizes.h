@@ -1,6 +1,6 @@
-// The table of tests/sizes: a row for each declaration with an integral argument, with a call that
-// is right. The test sets each argument to numbers that no caller should give, and every call must
-// give a sound result or throw weft::Error. table.py finds declarations without a row.
+// The table of tests/sizes: one row per declaration with an integral argument, with a valid call.
+// The test sets each argument to numbers that no caller should pass, and every call must return a
+// sound result or throw weft::Error. table.py finds declarations without a row.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -20,8 +20,8 @@
 
 namespace weft::testing {
 
-/// An argument, which becomes one of any integral type: cut to the range of a narrower one; an
-/// unsigned one gets what C++ makes of it.
+/// An argument, which converts to any integral type: clipped to the range of a narrower one; for an
+/// unsigned one by C++'s conversion.
 struct Size {
   std::int64_t value;
 
@@ -37,7 +37,7 @@ struct Size {
   }
 };
 
-/// The arguments of a call, in the order of the row's name; each has one number or several.
+/// The arguments of a call, in the order of the row's name; each has one or several numbers.
 class Sizes {
  public:
   using Values = std::vector<std::vector<std::int64_t>>;
@@ -54,7 +54,7 @@ class Sizes {
   const Values& values_;
 };
 
-/// The tensors that a call gave; none for one that gave something else.
+/// The tensors that a call returned; none if it returned something else.
 struct Result {
   Result() = default;
   Result(Tensor x) : tensors{std::move(x)} {}
@@ -67,13 +67,13 @@ struct Result {
 };
 
 struct Row {
-  /// As table.py writes the declaration. A second row of the same one has " / words" behind it.
+  /// In table.py's form of the declaration. A second row for the same one has " / words" after it.
   const char* declaration;
   Sizes::Values right;
   Result (*call)(const Sizes& sizes);
 };
 
-/// A parameter for gtest: its own copy has the name of the test.
+/// For gtest's value of the parameter: the default copy would be the name of the test.
 void PrintTo(const Row& row, std::ostream* out);
 
 class SizesTest : public ::testing::TestWithParam<Row> {
@@ -82,13 +82,21 @@ class SizesTest : public ::testing::TestWithParam<Row> {
   void TearDown() override;
 };
 
-/// Letters, digits and _ alone.
+/// Only letters, digits and _.
 std::string name_of(const ::testing::TestParamInfo<Row>& info);
 
 /// 0, 1, 2, ...
 Tensor ramp(const Shape& shape, DType dtype = DType::f32);
 /// The same, with a gradient.
 Tensor leaf(const Shape& shape);
+
+/// A row's call, which finds the row's numbers in `s`: one that returns tensors, or another one.
+#define GIVES(...) [](const Sizes& s) -> Result { return __VA_ARGS__; }
+#define RUNS(...)                \
+  [](const Sizes& s) -> Result { \
+    __VA_ARGS__;                 \
+    return {};                   \
+  }
 
 /// Instantiates the test for a room's rows.
 #define WEFT_SIZES(room, ...)                                                                   \

@@ -79,7 +79,7 @@ def integral_name(declaration):
     tokens = split(declaration, "=")[0]
     if "function" in tokens or "static" in tokens or not tokens:
         return None
-    if "&" in tokens and "const" not in tokens:  # a result
+    if "&" in tokens and "const" not in tokens:  # an output
         return None
     if "{" in tokens:
         tokens = tokens[:tokens.index("{")]
@@ -167,7 +167,7 @@ class Header:
         deleted = "delete" in tokens[end:i] and tokens[i - 1] == "delete"
         if public and not deleted and "friend" not in head:
             owner = [t for t in head if t.isidentifier()][:-1]
-            if "::" not in head[-2:-1] or not owner:  # else a definition outside of its class
+            if "::" not in head[-2:-1] or not owner:  # otherwise a definition outside its class
                 self.add(names + [name], [a for a in arguments if a], "()")
         return i + 1
 
@@ -193,7 +193,7 @@ def main(paths):
             if not re.search(r"^// .*Private to", text.split("#pragma once")[0], re.M | re.S):
                 for key in Header(text).found:
                     if "kernels/" in path and not re.search(r"Params\{", key):
-                        continue  # of kernels/ users have the parameters alone
+                        continue  # users see only the parameters of kernels/
                     declared.setdefault(key, re.sub(r".*/weft/", "", path))
         elif path.endswith(".cc"):
             for key in re.findall(r'^ *\{"([^"]*[)}])', text, re.M):

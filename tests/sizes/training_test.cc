@@ -13,11 +13,11 @@
 #include "weft/optim/sequential_lr.h"
 #include "weft/optim/sgd.h"
 #include "weft/parallel/balance.h"
-#include "weft/parallel/buckets.h"
 #include "weft/parallel/coalesced.h"
 #include "weft/parallel/data_parallel.h"
 #include "weft/parallel/deferred_batch_norm.h"
 #include "weft/parallel/distributed_optimizer.h"
+#include "weft/parallel/gradient_buckets.h"
 #include "weft/parallel/horovod.h"
 #include "weft/parallel/pipeline.h"
 #include "weft/parallel/scatter_gather.h"
@@ -34,7 +34,7 @@ std::vector<Tensor> parameters() { return {leaf({2})}; }
 
 optim::SGD sgd() { return optim::SGD(parameters(), {.lr = 0.1, .momentum = 0.9}); }
 
-/// Some steps from the beginning, and some from step `last_epoch` on.
+/// Takes some steps from the beginning, and some from step `last_epoch` on.
 template <class Scheduler>
 Result run(Scheduler&& scheduler, Size last_epoch) {
   for (int i = 0; i < 3; ++i) scheduler.step();
@@ -50,18 +50,8 @@ Result run(Scheduler&& scheduler, Size last_epoch) {
 WEFT_SIZES(
     Optimizers,
     {
-        {"optim::Optimizer::lr(group)",
-         {{0}},
-         [](const Sizes& s) -> Result {
-           sgd().lr(s[0]);
-           return {};
-         }},
-        {"optim::Optimizer::set_lr(group)",
-         {{0}},
-         [](const Sizes& s) -> Result {
-           sgd().set_lr(s[0], 0.1);
-           return {};
-         }},
+        {"optim::Optimizer::lr(group)", {{0}}, RUNS(sgd().lr(s[0]))},
+        {"optim::Optimizer::set_lr(group)", {{0}}, RUNS(sgd().set_lr(s[0], 0.1))},
         {"optim::Optimizer::initial_lr(group)",
          {{0}},
          [](const Sizes& s) -> Result {
@@ -70,54 +60,22 @@ WEFT_SIZES(
            optimizer.initial_lr(s[0]);
            return {};
          }},
-        {"optim::Optimizer::set_initial_lr(group)",
-         {{0}},
-         [](const Sizes& s) -> Result {
-           sgd().set_initial_lr(s[0], 0.1);
-           return {};
-         }},
-        {"optim::Optimizer::has_initial_lr(group)",
-         {{0}},
-         [](const Sizes& s) -> Result {
-           sgd().has_initial_lr(s[0]);
-           return {};
-         }},
-        {"optim::Optimizer::momentum(group)",
-         {{0}},
-         [](const Sizes& s) -> Result {
-           sgd().momentum(s[0]);
-           return {};
-         }},
-        {"optim::Optimizer::set_momentum(group)",
-         {{0}},
-         [](const Sizes& s) -> Result {
-           sgd().set_momentum(s[0], 0.5);
-           return {};
-         }},
+        {"optim::Optimizer::set_initial_lr(group)", {{0}}, RUNS(sgd().set_initial_lr(s[0], 0.1))},
+        {"optim::Optimizer::has_initial_lr(group)", {{0}}, RUNS(sgd().has_initial_lr(s[0]))},
+        {"optim::Optimizer::momentum(group)", {{0}}, RUNS(sgd().momentum(s[0]))},
+        {"optim::Optimizer::set_momentum(group)", {{0}}, RUNS(sgd().set_momentum(s[0], 0.5))},
         {"optim::Optimizer::momentum(group) / Adam",
          {{0}},
-         [](const Sizes& s) -> Result {
-           optim::Adam(parameters()).momentum(s[0]);
-           return {};
-         }},
+         RUNS(optim::Adam(parameters()).momentum(s[0]))},
         {"optim::Optimizer::set_momentum(group) / Adam",
          {{0}},
-         [](const Sizes& s) -> Result {
-           optim::Adam(parameters()).set_momentum(s[0], 0.5);
-           return {};
-         }},
+         RUNS(optim::Adam(parameters()).set_momentum(s[0], 0.5))},
         {"optim::Optimizer::momentum(group) / RMSprop",
          {{0}},
-         [](const Sizes& s) -> Result {
-           optim::RMSprop(parameters(), {.momentum = 0.9}).momentum(s[0]);
-           return {};
-         }},
+         RUNS(optim::RMSprop(parameters(), {.momentum = 0.9}).momentum(s[0]))},
         {"optim::Optimizer::set_momentum(group) / RMSprop",
          {{0}},
-         [](const Sizes& s) -> Result {
-           optim::RMSprop(parameters(), {.momentum = 0.9}).set_momentum(s[0], 0.5);
-           return {};
-         }},
+         RUNS(optim::RMSprop(parameters(), {.momentum = 0.9}).set_momentum(s[0], 0.5))},
         {"optim::StepLROptions{step_size}",
          {{2}, {7}},
          [](const Sizes& s) -> Result {
@@ -183,7 +141,7 @@ WEFT_SIZES(
          }},
     });
 
-/// f(group) as the only rank.
+/// Runs f(group) as the only rank.
 template <class F>
 Result alone(const F& f) {
   comm::run_ranks(1, [&](comm::ProcessGroup& group) { f(group); });
@@ -196,177 +154,147 @@ std::vector<nn::AnyModule> stages() { return {nn::Linear(2, 2), nn::Linear(2, 2)
 
 const std::vector<Device> kTwice = {Device(), Device()};
 
-WEFT_SIZES(Engines,
-           {
-               {"parallel::balanced(parts)",
-                {{2}},
-                [](const Sizes& s) -> Result {
-                  const double costs[] = {1, 2, 3};
-                  parallel::balanced(costs, s[0]);
-                  return {};
-                }},
-               {"parallel::layer_bytes(micro_batches)",
-                {{2}},
-                [](const Sizes& s) -> Result {
-                  parallel::layer_bytes(layers(), ramp({4, 2}), s[0], 2);
-                  return {};
-                }},
-               {"parallel::cut(sizes)",
-                {{1, 2}},
-                [](const Sizes& s) -> Result {
-                  const std::size_t sizes[] = {s(0, 0), s(0, 1)};
-                  parallel::cut(layers(), sizes);
-                  return {};
-                }},
-               {"parallel::GradientSize{bytes}",
-                {{8}, {16}},
-                [](const Sizes& s) -> Result {
-                  const parallel::GradientSize gradients[] = {{.bytes = s[0]}, {.bytes = s[0]}};
-                  const std::int64_t limits[] = {s[1]};
-                  parallel::plan_buckets(gradients, limits);
-                  return {};
-                }},
-               {"parallel::plan_buckets(limits, order)",
-                {{8, 16}, {0, 1, 2}},
-                [](const Sizes& s) -> Result {
-                  const std::vector<parallel::GradientSize> gradients(3, {.bytes = 8});
-                  const std::size_t order[] = {s(1, 0), s(1, 1), s(1, 2)};
-                  parallel::plan_buckets(gradients, s.list(0), order);
-                  return {};
-                }},
-               {"parallel::Coalesced::broadcast(root)",
-                {{0}},
-                [](const Sizes& s) -> Result {
-                  return alone([&](comm::ProcessGroup& group) {
-                    parallel::Coalesced({ramp({2}), ramp({3})}).broadcast(group, s[0]);
-                  });
-                }},
-               {"parallel::broadcast_coalesced(root, limit)",
-                {{0}, {1}},
-                [](const Sizes& s) -> Result {
-                  return alone([&](comm::ProcessGroup& group) {
-                    const Tensor tensors[] = {ramp({2}), ramp({3})};
-                    parallel::broadcast_coalesced(group, tensors, s[0], s[1]);
-                  });
-                }},
-               {"parallel::DataParallelOptions{dim}",
-                {{0}},
-                [](const Sizes& s) -> Result {
-                  parallel::DataParallel dp(nn::ReLU(), {.devices = {Device()}, .dim = s[0]});
-                  return dp(leaf({4, 2}));
-                }},
-               {"parallel::scatter_gradients(dim)",
-                {{0}},
-                [](const Sizes& s) -> Result {
-                  const Tensor outputs[] = {ramp({2, 3}), ramp({2, 3})};
-                  return parallel::scatter_gradients(ramp({4, 3}), outputs, s[0]);
-                }},
-               {"parallel::DataParallel::replica(i)",
-                {{0}},
-                [](const Sizes& s) -> Result {
-                  parallel::DataParallel dp(nn::Linear(2, 2), {.devices = {Device()}});
-                  return dp.replica(s[0]).parameters();
-                }},
-               {"parallel::convert_deferred_batch_norm(chunks)",
-                {{1}},
-                [](const Sizes& s) -> Result {
-                  nn::BatchNorm1d norm(2);
-                  parallel::convert_deferred_batch_norm(norm, s[0]);
-                  return {norm(leaf({4, 2})), norm(leaf({4, 2}))};
-                }},
-               {"parallel::DistributedOptimizerOptions{backward_passes_per_step, fusion_threshold}",
-                {{1}, {8}},
-                [](const Sizes& s) -> Result {
-                  return alone([&](comm::ProcessGroup& group) {
-                    const parallel::Horovod hvd(group);
-                    nn::Sequential model = layers();
-                    parallel::DistributedOptimizer optimizer(
-                        hvd, optim::SGD(model.parameters(), {.lr = 0.1}), model.named_parameters(),
-                        {.backward_passes_per_step = s[0], .fusion_threshold = s[1]});
-                    for (int i = 0; i < 2; ++i) {
-                      optimizer.zero_grad();
-                      model(ramp({4, 2})).sum().backward();
-                      optimizer.step();
-                    }
-                  });
-                }},
-               {"parallel::HorovodOptions{fusion_threshold, local_rank}",
-                {{8}, {0}},
-                [](const Sizes& s) -> Result {
-                  return alone([&](comm::ProcessGroup& group) {
-                    const parallel::Horovod hvd(
-                        group, {.fusion_threshold = s[0], .local_rank = static_cast<int>(s[1])});
-                    const auto one = hvd.allreduce_async("one", ramp({2}));
-                    const auto two = hvd.allreduce_async("two", ramp({3}));
-                    one.wait(), two.wait();
-                  });
-                }},
-               {"parallel::Horovod::broadcast_parameters(root_rank)",
-                {{0}},
-                [](const Sizes& s) -> Result {
-                  return alone([&](comm::ProcessGroup& group) {
-                    parallel::Horovod(group).broadcast_parameters(layers().state_dict(), s[0]);
-                  });
-                }},
-               {"parallel::Horovod::broadcast_optimizer_state(root_rank)",
-                {{0}},
-                [](const Sizes& s) -> Result {
-                  return alone([&](comm::ProcessGroup& group) {
-                    optim::SGD optimizer = sgd();
-                    parallel::Horovod(group).broadcast_optimizer_state(optimizer, s[0]);
-                  });
-                }},
-               {"parallel::PipelineOptions{chunks}",
-                {{2}},
-                [](const Sizes& s) -> Result {
-                  parallel::Pipeline pipe(stages(), {.devices = kTwice, .chunks = s[0]});
-                  return pipe(ramp({4, 2}));
-                }},
-               {"parallel::Pipeline::is_here(stage)",
-                {{1}},
-                [](const Sizes& s) -> Result {
-                  parallel::Pipeline(stages(), {.devices = kTwice}).is_here(s[0]);
-                  return {};
-                }},
-               {"parallel::Pipeline::schedule(micro_batches)",
-                {{2}},
-                [](const Sizes& s) -> Result {
-                  parallel::Pipeline(stages(), {.devices = kTwice}).schedule(s[0]);
-                  return {};
-                }},
-               {"parallel::part_sizes(rows, n)",
-                {{5}, {4}},
-                [](const Sizes& s) -> Result {
-                  const double weights[] = {1, 2, 3, 4};
-                  std::int64_t sum = 0;
-                  for (const std::int64_t size : parallel::part_sizes(s[0], 4, weights))
-                    sum += size;
-                  EXPECT_EQ(sum, s[0].value);
-                  parallel::part_sizes(s[0], s[1]);
-                  return {};
-                }},
-               {"parallel::ScatterOptions{dim}",
-                {{0}},
-                [](const Sizes& s) -> Result {
-                  return parallel::scatter(leaf({4, 4}), kTwice, {.dim = s[0]});
-                }},
-               {"parallel::gather(dim)",
-                {{0}},
-                [](const Sizes& s) -> Result {
-                  return parallel::gather(std::vector<Tensor>{leaf({2, 3}), leaf({2, 3})}, Device(),
-                                          s[0]);
-                }},
-               {"parallel::SyncBatchNorm2d::SyncBatchNorm2d(channels)",
-                {{2}},
-                [](const Sizes& s) -> Result {
-                  return alone([&](comm::ProcessGroup& group) {
-                    parallel::SyncBatchNorm2d norm(s[0], group.duplicate());
-                    norm(leaf({2, 2, 3, 3})).sum().backward();
-                  });
-                }},
-           });
+WEFT_SIZES(
+    Engines,
+    {
+        {"parallel::balanced(parts)",
+         {{2}},
+         [](const Sizes& s) -> Result {
+           const double costs[] = {1, 2, 3};
+           parallel::balanced(costs, s[0]);
+           return {};
+         }},
+        {"parallel::layer_bytes(micro_batches)",
+         {{2}},
+         RUNS(parallel::layer_bytes(layers(), ramp({4, 2}), s[0], 2))},
+        {"parallel::cut(sizes)",
+         {{1, 2}},
+         [](const Sizes& s) -> Result {
+           const std::size_t sizes[] = {s(0, 0), s(0, 1)};
+           parallel::cut(layers(), sizes);
+           return {};
+         }},
+        {"parallel::GradientSize{bytes}",
+         {{8}, {16}},
+         [](const Sizes& s) -> Result {
+           const parallel::GradientSize gradients[] = {{.bytes = s[0]}, {.bytes = s[0]}};
+           const std::int64_t limits[] = {s[1]};
+           parallel::plan_buckets(gradients, limits);
+           return {};
+         }},
+        {"parallel::plan_buckets(limits, order)",
+         {{8, 16}, {0, 1, 2}},
+         [](const Sizes& s) -> Result {
+           const std::vector<parallel::GradientSize> gradients(3, {.bytes = 8});
+           const std::size_t order[] = {s(1, 0), s(1, 1), s(1, 2)};
+           parallel::plan_buckets(gradients, s.list(0), order);
+           return {};
+         }},
+        {"parallel::Coalesced::broadcast(root)", {{0}}, GIVES(alone([&](comm::ProcessGroup& group) {
+           parallel::Coalesced({ramp({2}), ramp({3})}).broadcast(group, s[0]);
+         }))},
+        {"parallel::broadcast_coalesced(root, limit)",
+         {{0}, {1}},
+         GIVES(alone([&](comm::ProcessGroup& group) {
+           const Tensor tensors[] = {ramp({2}), ramp({3})};
+           parallel::broadcast_coalesced(group, tensors, s[0], s[1]);
+         }))},
+        {"parallel::DataParallelOptions{dim}",
+         {{0}},
+         [](const Sizes& s) -> Result {
+           parallel::DataParallel dp(nn::ReLU(), {.devices = {Device()}, .dim = s[0]});
+           return dp(leaf({4, 2}));
+         }},
+        {"parallel::scatter_gradients(dim)",
+         {{0}},
+         [](const Sizes& s) -> Result {
+           const Tensor outputs[] = {ramp({2, 3}), ramp({2, 3})};
+           return parallel::scatter_gradients(ramp({4, 3}), outputs, s[0]);
+         }},
+        {"parallel::DataParallel::replica(i)",
+         {{0}},
+         [](const Sizes& s) -> Result {
+           parallel::DataParallel dp(nn::Linear(2, 2), {.devices = {Device()}});
+           return dp.replica(s[0]).parameters();
+         }},
+        {"parallel::convert_deferred_batch_norm(chunks)",
+         {{1}},
+         [](const Sizes& s) -> Result {
+           nn::BatchNorm1d norm(2);
+           parallel::convert_deferred_batch_norm(norm, s[0]);
+           return {norm(leaf({4, 2})), norm(leaf({4, 2}))};
+         }},
+        {"parallel::DistributedOptimizerOptions{backward_passes_per_step, fusion_threshold}",
+         {{1}, {8}},
+         GIVES(alone([&](comm::ProcessGroup& group) {
+           const parallel::Horovod hvd(group);
+           nn::Sequential model = layers();
+           parallel::DistributedOptimizer optimizer(
+               hvd, optim::SGD(model.parameters(), {.lr = 0.1}), model.named_parameters(),
+               {.backward_passes_per_step = s[0], .fusion_threshold = s[1]});
+           for (int i = 0; i < 2; ++i) {
+             optimizer.zero_grad();
+             model(ramp({4, 2})).sum().backward();
+             optimizer.step();
+           }
+         }))},
+        {"parallel::HorovodOptions{fusion_threshold, local_rank}",
+         {{8}, {0}},
+         GIVES(alone([&](comm::ProcessGroup& group) {
+           const parallel::Horovod hvd(
+               group, {.fusion_threshold = s[0], .local_rank = static_cast<int>(s[1])});
+           const auto one = hvd.allreduce_async("one", ramp({2}));
+           const auto two = hvd.allreduce_async("two", ramp({3}));
+           one.wait(), two.wait();
+         }))},
+        {"parallel::Horovod::broadcast_parameters(root_rank)",
+         {{0}},
+         GIVES(alone([&](comm::ProcessGroup& group) {
+           parallel::Horovod(group).broadcast_parameters(layers().state_dict(), s[0]);
+         }))},
+        {"parallel::Horovod::broadcast_optimizer_state(root_rank)",
+         {{0}},
+         GIVES(alone([&](comm::ProcessGroup& group) {
+           optim::SGD optimizer = sgd();
+           parallel::Horovod(group).broadcast_optimizer_state(optimizer, s[0]);
+         }))},
+        {"parallel::PipelineOptions{chunks}",
+         {{2}},
+         [](const Sizes& s) -> Result {
+           parallel::Pipeline pipe(stages(), {.devices = kTwice, .chunks = s[0]});
+           return pipe(ramp({4, 2}));
+         }},
+        {"parallel::Pipeline::is_here(stage)",
+         {{1}},
+         RUNS(parallel::Pipeline(stages(), {.devices = kTwice}).is_here(s[0]))},
+        {"parallel::Pipeline::schedule(micro_batches)",
+         {{2}},
+         RUNS(parallel::Pipeline(stages(), {.devices = kTwice}).schedule(s[0]))},
+        {"parallel::part_sizes(rows, n)",
+         {{5}, {4}},
+         [](const Sizes& s) -> Result {
+           const double weights[] = {1, 2, 3, 4};
+           std::int64_t sum = 0;
+           for (const std::int64_t size : parallel::part_sizes(s[0], 4, weights)) sum += size;
+           EXPECT_EQ(sum, s[0].value);
+           parallel::part_sizes(s[0], s[1]);
+           return {};
+         }},
+        {"parallel::ScatterOptions{dim}",
+         {{0}},
+         GIVES(parallel::scatter(leaf({4, 4}), kTwice, {.dim = s[0]}))},
+        {"parallel::gather(dim)",
+         {{0}},
+         GIVES(parallel::gather(std::vector<Tensor>{leaf({2, 3}), leaf({2, 3})}, Device(), s[0]))},
+        {"parallel::SyncBatchNorm2d::SyncBatchNorm2d(channels)",
+         {{2}},
+         GIVES(alone([&](comm::ProcessGroup& group) {
+           parallel::SyncBatchNorm2d norm(s[0], group.duplicate());
+           norm(leaf({2, 2, 3, 3})).sum().backward();
+         }))},
+    });
 
-/// What a schedule is for.
+/// Uses a schedule in all ways.
 Result use(const parallel::Schedule& schedule) {
   parallel::with_communication(schedule);
   parallel::parse_schedule(to_string(schedule));
@@ -375,69 +303,62 @@ Result use(const parallel::Schedule& schedule) {
   return {};
 }
 
-WEFT_SIZES(Schedules,
-           {
-               {"parallel::gpipe(stages, micro_batches)",
-                {{2}, {3}},
-                [](const Sizes& s) { return use(parallel::gpipe(s[0], s[1])); }},
-               {"parallel::one_f_one_b(stages, micro_batches)",
-                {{2}, {3}},
-                [](const Sizes& s) { return use(parallel::one_f_one_b(s[0], s[1])); }},
-               {"parallel::interleaved_one_f_one_b(devices, stages_per_device, micro_batches)",
-                {{2}, {2}, {3}},
-                [](const Sizes& s) {
-                  return use(parallel::interleaved_one_f_one_b(s[0], s[1], s[2]));
-                }},
-               {"parallel::zero_bubble_h1(stages, micro_batches)",
-                {{2}, {3}},
-                [](const Sizes& s) { return use(parallel::zero_bubble_h1(s[0], s[1])); }},
-               {"parallel::make_schedule(stages, micro_batches, devices)",
-                {{4}, {3}, {2}},
-                [](const Sizes& s) {
-                  return use(parallel::make_schedule("interleaved", s[0], s[1],
-                                                     parallel::Recompute::never, s[2]));
-                }},
-               {"parallel::Schedule{stages, micro_batches}",
-                {{2}, {3}},
-                [](const Sizes& s) {
-                  parallel::Schedule schedule = parallel::gpipe(2, 3);
-                  schedule.stages = s[0];
-                  schedule.micro_batches = s[1];
-                  return use(schedule);
-                }},
-               {"parallel::Action{stage, micro_batch}",
-                {{0}, {0}},
-                [](const Sizes& s) {
-                  using Kind = parallel::Action::Kind;
-                  parallel::Schedule schedule = parallel::gpipe(2, 3);
-                  schedule.devices[0][0] = {Kind::forward, s[0], s[1]};
-                  to_string(parallel::counterpart({Kind::send_activation, s[0], s[1]}));
-                  to_string(parallel::counterpart({Kind::receive_activation, s[0], s[1]}));
-                  return use(schedule);
-                }},
-               {"parallel::equal_costs(stages)",
-                {{2}},
-                [](const Sizes& s) -> Result {
-                  parallel::simulate(parallel::gpipe(2, 3), parallel::equal_costs(s[0], 1, 1, 1));
-                  return {};
-                }},
-               {"parallel::draw(columns)",
-                {{80}},
-                [](const Sizes& s) -> Result {
-                  draw(parallel::simulate(parallel::gpipe(2, 3), parallel::equal_costs(2, 1, 1, 1)),
-                       1, s[0]);
-                  return {};
-                }},
-               {"parallel::TimedAction{device}",
-                {{0}},
-                [](const Sizes& s) -> Result {
-                  parallel::Timeline timeline =
-                      parallel::simulate(parallel::gpipe(2, 3), parallel::equal_costs(2, 1, 1, 1));
-                  timeline.actions[0].device = s[0];
-                  draw(timeline);
-                  return {};
-                }},
-           });
+WEFT_SIZES(
+    Schedules,
+    {
+        {"parallel::gpipe(stages, micro_batches)",
+         {{2}, {3}},
+         [](const Sizes& s) { return use(parallel::gpipe(s[0], s[1])); }},
+        {"parallel::one_f_one_b(stages, micro_batches)",
+         {{2}, {3}},
+         [](const Sizes& s) { return use(parallel::one_f_one_b(s[0], s[1])); }},
+        {"parallel::interleaved_one_f_one_b(devices, stages_per_device, micro_batches)",
+         {{2}, {2}, {3}},
+         [](const Sizes& s) { return use(parallel::interleaved_one_f_one_b(s[0], s[1], s[2])); }},
+        {"parallel::zero_bubble_h1(stages, micro_batches)",
+         {{2}, {3}},
+         [](const Sizes& s) { return use(parallel::zero_bubble_h1(s[0], s[1])); }},
+        {"parallel::make_schedule(stages, micro_batches, devices)",
+         {{4}, {3}, {2}},
+         [](const Sizes& s) {
+           return use(parallel::make_schedule("interleaved", s[0], s[1], parallel::Recompute::never,
+                                              s[2]));
+         }},
+        {"parallel::Schedule{stages, micro_batches}",
+         {{2}, {3}},
+         [](const Sizes& s) {
+           parallel::Schedule schedule = parallel::gpipe(2, 3);
+           schedule.stages = s[0];
+           schedule.micro_batches = s[1];
+           return use(schedule);
+         }},
+        {"parallel::Action{stage, micro_batch}",
+         {{0}, {0}},
+         [](const Sizes& s) {
+           using Kind = parallel::Action::Kind;
+           parallel::Schedule schedule = parallel::gpipe(2, 3);
+           schedule.devices[0][0] = {Kind::forward, s[0], s[1]};
+           to_string(parallel::counterpart({Kind::send_activation, s[0], s[1]}));
+           to_string(parallel::counterpart({Kind::receive_activation, s[0], s[1]}));
+           return use(schedule);
+         }},
+        {"parallel::equal_costs(stages)",
+         {{2}},
+         RUNS(parallel::simulate(parallel::gpipe(2, 3), parallel::equal_costs(s[0], 1, 1, 1)))},
+        {"parallel::draw(columns)",
+         {{80}},
+         RUNS(draw(parallel::simulate(parallel::gpipe(2, 3), parallel::equal_costs(2, 1, 1, 1)), 1,
+                   s[0]))},
+        {"parallel::TimedAction{device}",
+         {{0}},
+         [](const Sizes& s) -> Result {
+           parallel::Timeline timeline =
+               parallel::simulate(parallel::gpipe(2, 3), parallel::equal_costs(2, 1, 1, 1));
+           timeline.actions[0].device = s[0];
+           draw(timeline);
+           return {};
+         }},
+    });
 
 }  // namespace
 }  // namespace weft::testing

@@ -1,25 +1,25 @@
-"""Circles of includes within a room, and includes that go up between its parts.
+"""Circles of includes within a room, includes that go up between its parts, and headers that do not
+refuse a compiler.
 
 A unit is a header with its source file.
 """
 import collections
 import os
 import re
+import subprocess
 import sys
 
 ROOMS = ['core', 'kernels', 'tensor', 'autograd', 'nn', 'optim', 'data', 'io', 'comm', 'parallel',
          'train', 'launch', 'tools', 'benchmarks', 'examples']
-# From below to above; what lies in the room's own folder is above all.
+# From lower to higher; files directly in the room's folder are the highest.
 PARTS = {'core': ['base', 'runtime', 'trace'], 'comm': ['store', 'backend', 'group']}
 
-# Those there are. A new one needs a reason, and has three units at most.
+# The existing ones. A new one needs a reason, and has at most three units.
 KNOWN = [
     # One thing in three files each: the spans, their clock on a device and their text; the
-    # collectives, which a backend has by default, and the sums in them; a batch of a pipeline.
+    # collectives, which a backend has by default, and the sums in them.
     ['core/trace/trace', 'core/trace/trace_device', 'core/trace/trace_json'],
     ['comm/backend/backend', 'comm/backend/collectives', 'comm/backend/reduce'],
-    ['parallel/pipeline', 'parallel/pipeline_batch', 'parallel/pipeline_state'],
-    ['kernels/cpu/loop', 'kernels/cpu/simd'],
     ['nn/module', 'nn/module_node'],
 ]
 
@@ -40,7 +40,8 @@ def units(root, room):
             with open(path, encoding='utf-8') as text:
                 found = (INCLUDE.match(line) for line in text)
                 included = {os.path.splitext(f[1])[0] for f in found if f}
-            # A source that does not include its header is no part of it: a program.
+            # A source that does not include a header of its name is a program, not a part of the
+            # unit.
             if ending not in ('.h', '.cuh') and unit not in included:
                 unit += ending
             edges[unit] |= {name for name in included if name.startswith(room + '/')} - {unit}
@@ -90,6 +91,20 @@ def upward(root):
                 if level.get(part_of(other), -1) > level.get(part_of(unit), len(parts)):
                     found.append(f'{unit} includes {other}, which is above it')
     return found
+
+
+def without_refusal(root):
+    """Headers of the library that do not bring core/base/compiler.h, which says what weft needs."""
+    included = {}
+    for header in subprocess.check_output([os.path.join(root, 'tools/public_headers')],
+                                          text=True).split():
+        with open(os.path.join(root, header), encoding='utf-8') as text:
+            included[header] = [f[1] for f in map(INCLUDE.match, text) if f]
+    refusing = {'core/base/compiler.h'}
+    while more := {h for h in included if refusing & set(included[h])} - refusing:
+        refusing |= more
+    return [f'{header} has no way to core/base/compiler.h: include it'
+            for header in sorted(set(included) - refusing)]
 
 
 def mistakes(root):

@@ -5,8 +5,7 @@ usage: spine.py ROOT                     counts
 
 The page has a path a line. A line `# relu` begins a walk; who follows it has followed those before
 it. `- PATH reason` or `- PATH:NAME reason` says that a file, or the functions of it whose names
-contain NAME, run in the walk and need not be read; PATH may be a pattern. What comes before the
-first walk is excused for all.
+contain NAME, run in this walk or later ones and need not be read; PATH may be a pattern.
 """
 import collections
 import fnmatch
@@ -15,9 +14,9 @@ import json
 import os
 import sys
 
-# Of all walks together. To be lowered with each step towards 10,000 lines in 65 files.
-MOST_LINES = 16500
-MOST_FILES = 101
+# For all walks together.
+MOST_LINES = 9999
+MOST_FILES = 64
 
 
 class Walk:
@@ -77,7 +76,7 @@ def mistakes(root):
     lines, files = sum(seen.values()), len(seen)
     print(f'together: {lines} lines in {files} files (at most {MOST_LINES} in {MOST_FILES})')
     excused = {os.path.relpath(path, root) for walk in walks.values() for place, _ in walk.excused
-               for path in glob.glob(os.path.join(root, place))} - set(seen)
+               for path in glob.glob(os.path.join(root, place)) if os.path.isfile(path)} - set(seen)
     print(f'not to be read, though functions of them run: '
           f'{sum(lines_of(root, path) for path in excused)} lines in {len(excused)} files')
     if lines > MOST_LINES or files > MOST_FILES:
@@ -106,16 +105,17 @@ def compare(root, pairs):
     if unknown := set(coverages) - set(walks):
         sys.exit(f'docs/spine.txt has no walk {min(unknown)}')
     missing = 0
-    known = set()
+    known, before = set(), []
     for name, walk in walks.items():
         known.update(walk.paths)
+        before.append(walk)
         if name not in coverages:
             continue
         found = collections.defaultdict(dict)
         for path, function, lines in ran(coverages[name]):
             if not os.path.isfile(os.path.join(root, path)) or path.startswith('tests/'):
                 continue
-            if path not in known and not any(w.excuses(path, function) for w in (walk, walks[''])):
+            if path not in known and not any(w.excuses(path, function) for w in before):
                 found[path][function] = lines
         for path in sorted(found):
             functions = found[path]

@@ -1,19 +1,27 @@
 #!/usr/bin/env python3
-"""The budget of docs/spine.txt, and the includes within rooms."""
+"""The budget of docs/spine.txt, the includes within rooms, the files of families, counts, and
+the recipes of docs/adding.md."""
 import os
 import sys
 from xml.etree import ElementTree
 
+import counts
+import families
 import knots
+import recipes
 import spine
 
 
 def main():
-    # Bazel's links lead to the sources themselves, of which this reads all.
+    # Bazel's links lead to the sources themselves; this test reads all of them.
     root = os.path.dirname(os.path.dirname(os.path.realpath(sys.argv[1])))
     cases = {'SpineStaysInItsBudget': spine.mistakes(root),
              'NoNewCircleOfIncludes': knots.mistakes(root),
-             'NoIncludeGoesUpBetweenParts': knots.upward(root)}
+             'NoIncludeGoesUpBetweenParts': knots.upward(root),
+             'EveryHeaderRefusesAWrongCompiler': knots.without_refusal(root),
+             'CountsOfTheDocsAreTrue': counts.mistakes(root),
+             'FilesOfAFamilyLieWhereTheDocsSay': families.mistakes(root),
+             'RecipesOfTheDocsFitTheSources': recipes.mistakes(root)}
     suites = ElementTree.Element('testsuites', name='structure')
     suite = ElementTree.SubElement(suites, 'testsuite', name='Structure')
     for name, mistakes in cases.items():
@@ -21,7 +29,7 @@ def main():
         for mistake in mistakes:
             print(f'{name}: {mistake}')
             ElementTree.SubElement(case, 'failure', message=mistake)
-    # As GoogleTest does, for tools/test_summary.py, where Bazel asks for it.
+    # Like GoogleTest, for tools/test_summary.py, if Bazel asks for it.
     if path := os.environ.get('XML_OUTPUT_FILE'):
         ElementTree.ElementTree(suites).write(path)
     return 1 if any(cases.values()) else 0

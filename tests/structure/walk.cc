@@ -1,5 +1,5 @@
-// Runs what a walk of docs/spine.txt follows: `walk relu`, `walk conv2d` ... in a world of one;
-// the walks of DistributedDataParallel and of the group as two ranks of weftrun.
+// Runs the code that a walk of docs/spine.txt follows: `walk relu`, `walk conv2d` ... in a world of
+// one; the walks of DistributedDataParallel and of the group as two ranks of weftrun.
 #include <cstdio>
 #include <string_view>
 

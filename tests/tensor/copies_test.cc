@@ -1,5 +1,6 @@
 #include "weft/core/base/device.h"
 #include "weft/core/runtime/allocator.h"
+#include "weft/tensor/elementwise.h"
 #include "weft/tensor/ops.h"
 #include "weft/tests/core/expect_error.h"
 #include "weft/tests/device_param.h"
@@ -71,7 +72,7 @@ TEST_P(CopyTest, ToDtype) {
 }
 
 TEST_P(CopyTest, AnEmptyExpandedTensorIsReadLikeAnyOther) {
-  // No two of no elements share memory.
+  // No elements, so no two share memory.
   const Tensor x = raw::expand(ones({1, 1}), {3, 0});
   EXPECT_TENSOR(raw::clone(x), ({3, 0}), {});
   EXPECT_TENSOR(raw::to(x, DType::f64), ({3, 0}), {});
@@ -154,7 +155,7 @@ TEST_P(CopyTest, Stack) {
   EXPECT_WEFT_ERROR(raw::stack({}), InvalidArgument, "[stack] needs at least one tensor");
 }
 
-// Two virtual CPU devices are two devices, although they share their memory.
+// Two virtual CPU devices count as two devices, although they share their memory.
 class VirtualDeviceTest : public ::testing::Test {
  protected:
   void SetUp() override { set_host_devices(2); }

@@ -56,7 +56,7 @@ TEST_P(CreationTest, Arange) {
   EXPECT_TENSOR(arange(1, 2, 0.25, DType::f32), ({4}), {1, 1.25, 1.5, 1.75});
   EXPECT_TENSOR(arange(5, 0, -2), ({3}), {5, 3, 1});
   EXPECT_TENSOR(arange(3, 3), ({0}), {});
-  // The whole parts count, not the number of steps between the bounds.
+  // The numbers without their fractions count, not the number of steps between the bounds.
   EXPECT_TENSOR(arange(1, 10.5), ({9}), {1, 2, 3, 4, 5, 6, 7, 8, 9});
   EXPECT_TENSOR(arange(-0.5, 2.9, 1, DType::i32), ({2}), {0, 1});
   EXPECT_TENSOR(arange(5, 0.5, -1), ({5}), {5, 4, 3, 2, 1});
@@ -101,7 +101,7 @@ TEST_P(CreationTest, NumbersThatTheDtypeDoesNotHold) {
   EXPECT_TENSOR(tensor({-inf, 2.5, 254.9}, DType::boolean), ({3}), {1, 1, 1});
 }
 
-// Values of PyTorch's.
+// Values from PyTorch.
 TEST_P(CreationTest, LinspaceOfIntegers) {
   EXPECT_TENSOR(linspace(-2.7, 9.9, 5, DType::i64), ({5}), {-2, 0, 3, 6, 9});
   EXPECT_TENSOR(linspace(0.9, 3.9, 7, DType::i32), ({7}), {0, 0, 1, 1, 2, 2, 3});
@@ -134,7 +134,7 @@ TEST_P(CreationTest, FromSpanTakesTheDtypeFromT) {
   const std::array<bool, 2> truth = {true, false};
   EXPECT_TENSOR(from_span(std::span<const bool>(truth), {2}), ({2}), {1, 0});
   EXPECT_TENSOR(from_vector<float>({1, 2, 3, 4}, {2, 2}), ({2, 2}), {1, 2, 3, 4});
-  // A dtype that is named converts, also f32.
+  // A given dtype converts the values, also f32.
   const std::vector<double> values{1.5, -2.25, 300};
   for (const DType dtype : kAllDTypes) {
     const Tensor x = from_vector(values, {3}, dtype);

@@ -39,7 +39,7 @@ TEST_P(IndexingTest, IndexSelect) {
   EXPECT_EQ(raw::index_select(ones({2, 0}), 0, index({1}, {1})).shape(), (Shape{1, 0}));
 }
 
-// Without dimensions is, for dimension 0 and -1, one of length 1.
+// For dimensions 0 and -1, a scalar counts as a tensor with one dimension of length 1.
 TEST_P(IndexingTest, Scalars) {
   const Tensor x = make({5}, {}), zero = index({0}, {}), list = index({0}, {1});
   for (const int dim : {0, -1}) {
@@ -127,7 +127,7 @@ TEST_P(IndexingTest, Embedding) {
                     "[embedding] gradient: got [3,2]");
 }
 
-// The CPU says so; CUDA is not waited for.
+// The CPU reports it; CUDA would have to be waited for.
 TEST_P(IndexingTest, EmbeddingOfWhatIsNoRow) {
   const Tensor weight = make({1, 2, 3, 4}, {2, 2}), at = index({1, 2, -1, 0}, {2, 2});
   if (on_cpu()) {

@@ -4,6 +4,7 @@
 
 #include "weft/core/runtime/allocator.h"
 #include "weft/core/runtime/rng.h"
+#include "weft/tensor/elementwise.h"
 #include "weft/tensor/ops.h"
 #include "weft/tests/core/expect_error.h"
 #include "weft/tests/device_param.h"
@@ -187,7 +188,7 @@ TEST_P(InPlaceTest, ErrorsLeaveTheTensorAsItWas) {
   EXPECT_EQ(y.storage()->version(), version);
 }
 
-// Every operation that writes, on a y of floating elements.
+// Runs every operation that writes, on a floating y.
 void expect_all_refused(const Tensor& y, const char* text) {
   const std::vector<double> before = values_of(y);
   const std::uint32_t version = y.storage()->version();
@@ -227,9 +228,9 @@ TEST_P(InPlaceTest, OverlappingViewsAreNotWritten) {
     return as_strided(line.storage(), DType::f32, shape, strides);
   };
   expect_all_refused(view({3, 4}, {1, 1}), "several elements share memory ([3,4], strides [1,1])");
-  // Only the last of the first row and the first of the last row meet.
+  // Only the last element of the first row and the first one of the last row share a place.
   expect_all_refused(view({3, 2}, {2, 4}), "several elements share memory");
-  // No two of the places 0, 2, 4, 3, 5, 7 are one.
+  // The places 0, 2, 4, 3, 5, 7 all differ.
   const Tensor apart = view({2, 3}, {3, 2});
   raw::fill_(apart, -1);
   raw::add_(apart, -1);
@@ -237,7 +238,8 @@ TEST_P(InPlaceTest, OverlappingViewsAreNotWritten) {
   EXPECT_TENSOR(line, ({10}), {-1, 1, -1, -1, -1, -1, 6, -1, 8, 9});
 }
 
-// Against the places themselves. On the host alone: the check does not ask which device it is.
+// Compared with the list of all places. Only on the host, because the check is the same for all
+// devices.
 TEST(InPlaceOnHostTest, LayoutsAreWrittenIfNoTwoElementsMeet) {
   const Tensor memory = zeros({4096}, {DType::u8, Device()});
   Generator generator(3);
@@ -281,7 +283,7 @@ TEST(InPlaceOnHostTest, LayoutsThatTakeTooLongToJudgeAreRefused) {
   EXPECT_WEFT_ERROR(fill({3, 3}, {far, far + 1}), InvalidArgument,
                     "[fill_] cannot tell from 1048576 places whether several elements share memory "
                     "([3,3], strides [1048576,1048577])");
-  // What the strides have in common does not count, nor does a dimension that is far apart.
+  // A common factor of the strides does not matter, nor does a dimension with a huge stride.
   fill({2, 3}, {3 * far, 2 * far});
   fill({2, 2, 3}, {4 * far, 3, 2});
   EXPECT_WEFT_ERROR(fill({2, 3, 3}, {4 * far, 1, 2}), InvalidArgument, "several elements share");
@@ -308,8 +310,8 @@ TEST_P(InPlaceTest, NumbersThatTheDtypeDoesNotHold) {
   EXPECT_TENSOR(bytes, ({2}), {1, 2});
   EXPECT_TENSOR(whole, ({2}), {1, 2});
   EXPECT_TENSOR(narrow, ({2}), {1, 2});
-  // As PyTorch: fractions are cut off, infinity is a float, anything a truth value, and sums of
-  // integers are modulo 2^bits.
+  // As in PyTorch: fractions are cut off, infinity is a valid float, anything is a valid bool, and
+  // sums of integers are modulo 2^bits.
   EXPECT_TENSOR(raw::fill_(bytes, 2.5), ({2}), {2, 2});
   EXPECT_TENSOR(raw::add_(bytes, 300), ({2}), {46, 46});
   EXPECT_TENSOR(raw::fill_(whole, -2.5), ({2}), {-2, -2});
@@ -319,7 +321,7 @@ TEST_P(InPlaceTest, NumbersThatTheDtypeDoesNotHold) {
   EXPECT_TENSOR(raw::fill_(truth, kNaN), ({2}), {1, 1});
 }
 
-// The same as not in place; and a square is a product of integers.
+// The same as not in place. A square is a product of integers.
 TEST_P(InPlaceTest, WhatBoolDoesNotHave) {
   const Tensor y = ones({2}, DType::boolean);
   EXPECT_WEFT_ERROR(raw::unary_(UnaryOp::square, y), Dtype,

@@ -87,12 +87,12 @@ TEST_P(MatmulTest, TransposedSlicedAndExpandedOperands) {
   const Tensor at = raw::transpose(a, 0, 1);
   EXPECT_TRUE(near_values(raw::matmul(at, b), product(at, b, {}, {5, 7}), 1e-12));
   const Tensor rows = raw::slice(b, 0, 1, 6);     // row-major, not from the start
-  const Tensor columns = raw::slice(b, 1, 2, 5);  // rows longer than used
+  const Tensor columns = raw::slice(b, 1, 2, 5);  // rows longer than the used part
   const Tensor bt = raw::transpose(columns, 0, 1);
   EXPECT_TRUE(near_values(raw::matmul(bt, a), product(bt, a, {}, {3, 5}), 1e-12));
   const Tensor square = raw::slice(rows, 1, 0, 5);
   EXPECT_TRUE(near_values(raw::matmul(square, square), product(square, square, {}, {5, 5}), 1e-12));
-  const Tensor flat = raw::expand(some({1, 5}, DType::f64), {5, 5});  // every row the same memory
+  const Tensor flat = raw::expand(some({1, 5}, DType::f64), {5, 5});  // all rows share memory
   EXPECT_TRUE(near_values(raw::matmul(flat, square), product(flat, square, {}, {5, 5}), 1e-12));
   const Tensor batch = raw::expand(square, {3, 5, 5});
   EXPECT_TRUE(near_values(raw::matmul(batch, batch), product(batch, batch, {}, {3, 5, 5}), 1e-12));

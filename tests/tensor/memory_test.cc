@@ -1,7 +1,8 @@
-// Running out of memory changes nothing; a steady state asks nobody for memory.
+// Running out of memory changes nothing; in a steady state nothing is allocated.
 #include <functional>
 
 #include "weft/core/runtime/allocator.h"
+#include "weft/tensor/elementwise.h"
 #include "weft/tensor/ops.h"
 #include "weft/tests/core/expect_error.h"
 #include "weft/tests/core/heap_count.h"
@@ -96,7 +97,7 @@ class MemoryTest : public testing::DeviceParam {
  protected:
   void SetUp() override {
     DeviceParam::SetUp();
-    thread_state().deterministic = true;  // no timing runs with buffers of their own
+    thread_state().deterministic = true;  // otherwise timing allocates buffers of its own
   }
   void TearDown() override {
     if (!IsSkipped()) set_memory_limit(device(), 0);
@@ -160,7 +161,7 @@ TEST_P(MemoryTest, SteadyStateMakesNoHeapAllocation) {
   const Tensor x = some({8, 16}), y = some({8, 16}, DType::f32, 0.5, 2, 2), row = some({16});
   const Tensor nhwc = raw::contiguous(some({2, 3, 4, 5}), MemoryFormat::nhwc);
   const Tensor target = zeros({8}, DType::i64);
-  // f64, for which weft has kernels of its own; what oneDNN allocates is not weft's.
+  // f64, for which weft has its own kernels; oneDNN's allocations are not weft's.
   const Tensor wide = some({8, 16}, DType::f64), w = some({4, 16}, DType::f64);
   const Tensor bias = some({4}, DType::f64);
   const Tensor grad = scalar(1);

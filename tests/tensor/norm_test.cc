@@ -1,5 +1,6 @@
-// Batch norm and layer norm: layouts, running statistics, errors. The kernels' own tests have the
-// values; here they come composed of other operations.
+// Batch norm and layer norm: running statistics, errors. The tests of the kernels and every_op_test
+// have the values.
+#include "weft/tensor/elementwise.h"
 #include "weft/tensor/ops.h"
 #include "weft/tests/core/expect_error.h"
 #include "weft/tests/device_param.h"
@@ -9,7 +10,6 @@ namespace weft {
 namespace {
 
 using testing::kFloating;
-using testing::layouts;
 using testing::make;
 using testing::some;
 using testing::values_of;
@@ -17,60 +17,14 @@ using testing::values_of;
 class NormTest : public testing::DeviceParam {};
 WEFT_FOR_EACH_DEVICE(NormTest);
 
-// (x - mean) / sqrt(var + eps) over dims, in f64.
-std::vector<double> normalized(const Tensor& x, const Dims& dims) {
-  const Tensor wide = raw::to(x, DType::f64);
-  const Tensor d = raw::sub(wide, raw::mean(wide, dims, true));
-  const Tensor var = raw::var(wide, dims, 0, true);
-  return values_of(raw::div(d, raw::sqrt(raw::add(var, 1e-5))));
-}
-
-TEST_P(NormTest, BatchNormInEveryLayout) {
-  for (const Shape& shape : {Shape{3, 4, 2, 5}, Shape{4, 3, 1, 1}, Shape{2, 1, 3, 1}}) {
-    for (const DType dtype : kFloating) {
-      SCOPED_TRACE(to_string(shape) + " " + to_string(dtype));
-      const Tensor base = some(shape, dtype);
-      const std::vector<double> want = normalized(base, {0, 2, 3});
-      std::vector<Tensor> inputs = layouts(base);
-      inputs.push_back(raw::contiguous(base, MemoryFormat::nhwc));
-      for (const Tensor& x : inputs) {
-        const raw::NormResult r = raw::batch_norm(x, {}, {}, {}, {});
-        EXPECT_NEAR_TENSOR(r.y, shape, want);
-        EXPECT_TRUE(r.y.is_channels_last() || !x.is_channels_last());
-        EXPECT_EQ(r.mean.dtype(), dtype == DType::bf16 ? DType::f32 : dtype);
-        for (const Tensor& g : inputs) {
-          const auto grads = raw::batch_norm_backward(g, x, {}, r.mean, r.invstd, true);
-          EXPECT_EQ(grads.x.shape(), shape);
-          // What backward leaves of a gradient is orthogonal to 1 and to x; x itself leaves nothing
-          // but eps' share: 1e-5 / var of it.
-          EXPECT_TRUE(testing::near_values(grads.x, std::vector<double>(numel(shape), 0.0),
-                                           dtype == DType::bf16 ? 0.1 : 1e-4));
-        }
-      }
-    }
-  }
-}
-
-// The addend, y and the gradient may lie in memory otherwise than x.
-TEST_P(NormTest, AdditionAndActivationInEveryLayout) {
-  const Shape shape{3, 4, 2, 5};
+TEST_P(NormTest, ResultsLieAsTheImagesAndStatisticsAreWide) {
   for (const DType dtype : kFloating) {
-    const Tensor base = some(shape, dtype, -1, 1, 1), more = some(shape, dtype, -1, 1, 2);
-    const raw::NormResult plain = raw::batch_norm(base, {}, {}, {}, {});
-    const Tensor want = raw::relu(raw::add(plain.y, more));
-    const Tensor masked = raw::unary_backward(UnaryOp::relu, more, want, {});
-    const auto grads = raw::batch_norm_backward(masked, base, {}, plain.mean, plain.invstd, true);
-    for (const Tensor& x : layouts(base)) {
-      for (const Tensor& addend : layouts(more)) {
-        const auto r = raw::batch_norm(x, {}, {}, {}, {.negative_slope = 0}, addend);
-        // Sums run in another order over another layout.
-        EXPECT_NEAR_TENSOR(r.y, shape, values_of(want));
-        const auto got =
-            raw::batch_norm_backward(addend, x, {}, r.mean, r.invstd, true, {.addend = true},
-                                     {.negative_slope = 0, .y = r.y});
-        EXPECT_NEAR_TENSOR(got.x, shape, values_of(grads.x));
-        EXPECT_NEAR_TENSOR(got.addend, shape, values_of(masked));
-      }
+    const Tensor images = some({3, 4, 2, 5}, dtype);
+    for (const Tensor& x : testing::image_layouts(images)) {
+      const raw::NormResult r = raw::batch_norm(x, {}, {}, {}, {});
+      EXPECT_EQ(r.y.is_channels_last(), x.is_channels_last());
+      EXPECT_EQ(r.mean.dtype(), dtype == DType::bf16 ? DType::f32 : dtype);
+      EXPECT_EQ(raw::layer_norm(x, {2, 5}, {}, {}, 1e-5).mean.shape(), (Shape{3, 4}));
     }
   }
 }
@@ -80,19 +34,6 @@ TEST_P(NormTest, WithoutActivationTheAddendsGradientIsTheGradient) {
   const raw::NormResult r = raw::batch_norm(x, {}, {}, {}, {});
   const auto grads = raw::batch_norm_backward(g, x, {}, r.mean, r.invstd, true, {.addend = true});
   EXPECT_EQ(grads.addend.raw_data(), g.raw_data());
-}
-
-TEST_P(NormTest, LayerNormInEveryLayout) {
-  for (const DType dtype : kFloating) {
-    const Tensor base = some({3, 4, 5}, dtype);
-    for (const Tensor& x : layouts(base)) {
-      EXPECT_NEAR_TENSOR(raw::layer_norm(x, {5}, {}, {}, 1e-5).y, (Shape{3, 4, 5}),
-                         normalized(base, {2}));
-      const raw::NormResult r = raw::layer_norm(x, {4, 5}, {}, {}, 1e-5);
-      EXPECT_NEAR_TENSOR(r.y, (Shape{3, 4, 5}), normalized(base, {1, 2}));
-      EXPECT_EQ(r.mean.shape(), (Shape{3}));
-    }
-  }
 }
 
 TEST_P(NormTest, TrainingUpdatesTheRunningStatistics) {
@@ -105,7 +46,7 @@ TEST_P(NormTest, TrainingUpdatesTheRunningStatistics) {
   EXPECT_NEAR_TENSOR(state.var, (Shape{1}), std::vector<double>{0.9 + 0.5 / 3});
   EXPECT_TENSOR(state.num_batches, {}, {1});
   EXPECT_NE(state.mean.storage()->version(), version);
-  // Evaluation only reads.
+  // Evaluation only reads the statistics.
   const Tensor y = raw::batch_norm(x, {}, {}, state, {.eps = 0, .training = false}).y;
   EXPECT_NEAR_TENSOR(y, (Shape{4, 1, 1, 1}),
                      values_of(raw::div(raw::sub(x, 0.25), std::sqrt(0.9 + 0.5 / 3))));

@@ -1,27 +1,18 @@
-// Printing, against numpy's own output.
+// Printing, compared with numpy's own output.
 #include <sstream>
 
 #include "weft/core/runtime/allocator.h"
 #include "weft/tests/device_param.h"
-#include "weft/tests/tensor/goldens/print_goldens.h"
+#include "weft/tests/goldens.h"
 #include "weft/tests/tensor/tensor_util.h"
 
 namespace weft {
 namespace {
 
+const testing::Goldens goldens("tests/tensor/goldens/print_goldens");
+
 class PrintTest : public testing::DeviceParam {};
 WEFT_FOR_EACH_DEVICE(PrintTest);
-
-Tensor of(const testing::PrintGolden& golden) {
-  std::vector<double> values = golden.values;
-  for (std::int64_t i = 0; golden.step != 0 && i < numel(golden.shape); ++i) {
-    values.push_back(static_cast<double>(i) * golden.step);
-  }
-  const bool whole = !golden.integers.empty();
-  const Tensor host = whole ? from_vector(golden.integers, golden.shape, Device())
-                            : from_vector(values, golden.shape, Device());
-  return raw::to(raw::to(host, golden.dtype), thread_state().device);
-}
 
 std::string suffix(const Tensor& x) {
   std::string text;
@@ -31,9 +22,11 @@ std::string suffix(const Tensor& x) {
 }
 
 TEST_P(PrintTest, AsNumpy) {
-  for (const testing::PrintGolden& golden : testing::kPrintGoldens) {
-    const Tensor x = of(golden);
-    EXPECT_EQ(to_string(x), golden.text + suffix(x)) << golden.name;
+  for (const auto& [name, array] : goldens.tensors()) {
+    if (name.ends_with("/text")) continue;
+    const std::vector<std::uint8_t> text = goldens.tensor(name + "/text").to_vector<std::uint8_t>();
+    const Tensor x = raw::to(array, device());
+    EXPECT_EQ(to_string(x), std::string(text.begin(), text.end()) + suffix(x)) << name;
   }
 }
 

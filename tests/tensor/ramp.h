@@ -1,4 +1,4 @@
-// Values that PyTorch's scripts make, too.
+// Values that PyTorch's scripts compute, too.
 #pragma once
 
 #include <cstdint>

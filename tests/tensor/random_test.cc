@@ -17,7 +17,7 @@ using testing::with_gaps;
 
 const testing::Goldens goldens("tests/tensor/goldens/random_goldens");
 
-constexpr double kNormalBound = 2e-6;  // by which PyTorch differs from itself (rng.h)
+constexpr double kNormalBound = 2e-6;  // PyTorch differs from itself by this much (rng.h)
 
 TEST(RandomOnHostTest, EqualsPyTorch) {
   manual_seed(7);

@@ -1,5 +1,6 @@
 #include <cmath>
 
+#include "weft/tensor/elementwise.h"
 #include "weft/tensor/ops.h"
 #include "weft/tests/core/expect_error.h"
 #include "weft/tests/device_param.h"
@@ -8,49 +9,10 @@
 namespace weft {
 namespace {
 
-using testing::kFloating;
-using testing::layouts;
 using testing::some;
-using testing::values_of;
 
 class SoftmaxTest : public testing::DeviceParam {};
 WEFT_FOR_EACH_DEVICE(SoftmaxTest);
-
-// Composed of element-wise operations and reductions, in f64.
-Tensor reference(const Tensor& x, int dim, bool log) {
-  const Tensor shifted = raw::sub(x, raw::max(x, {dim}, true));
-  const Tensor power = raw::exp(shifted);
-  const Tensor sum = raw::sum(power, {dim}, true);
-  return log ? raw::sub(shifted, raw::log(sum)) : raw::div(power, sum);
-}
-Tensor reference_gradient(const Tensor& g, const Tensor& y, int dim, bool log) {
-  if (log) return raw::sub(g, raw::mul(raw::exp(y), raw::sum(g, {dim}, true)));
-  return raw::mul(y, raw::sub(g, raw::sum(raw::mul(g, y), {dim}, true)));
-}
-
-TEST_P(SoftmaxTest, EveryDimensionInEveryLayout) {
-  for (const DType dtype : kFloating) {
-    for (const Shape& shape : {Shape{5}, Shape{3, 4}, Shape{2, 3, 4, 5}, Shape{1, 7, 1}}) {
-      const Tensor base = some(shape, dtype, -4, 4, 1), grad = some(shape, dtype, -2, 2, 2);
-      for (int dim = -1; dim < base.dim(); ++dim) {
-        for (const bool log : {false, true}) {
-          const auto op = log ? SoftmaxOp::log_softmax : SoftmaxOp::softmax;
-          const Tensor wide = raw::to(base, DType::f64), wide_grad = raw::to(grad, DType::f64);
-          const Tensor want = reference(wide, dim, log);
-          for (const Tensor& x : layouts(base)) {
-            const Tensor y = log ? raw::log_softmax(x, dim) : raw::softmax(x, dim);
-            EXPECT_NEAR_TENSOR(y, shape, values_of(want));
-            const Tensor wide_y = raw::to(y, DType::f64);
-            for (const Tensor& g : layouts(grad)) {
-              EXPECT_NEAR_TENSOR(raw::softmax_backward(op, g, y, dim), shape,
-                                 values_of(reference_gradient(wide_grad, wide_y, dim, log)));
-            }
-          }
-        }
-      }
-    }
-  }
-}
 
 TEST_P(SoftmaxTest, ScalarsAndNothing) {
   EXPECT_TENSOR(raw::softmax(scalar(3), 0), ({}), {1});

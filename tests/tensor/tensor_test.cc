@@ -1,5 +1,6 @@
 // The handle: what it tells about itself, and the ways values leave it.
 #include "weft/tensor/tensor.h"
+#include "weft/tensor/elementwise.h"
 
 #include "weft/tests/core/expect_error.h"
 #include "weft/tests/device_param.h"

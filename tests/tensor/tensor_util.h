@@ -1,5 +1,5 @@
-// What the tests of tensor/ share: values in and out, and the ways the same values can lie in
-// memory.
+// Shared by the tests of tensor/: values in and out, and the layouts that the same values can have
+// in memory.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -31,7 +31,8 @@ inline std::vector<double> some_values(std::int64_t n, double low, double high,
   return out;
 }
 
-/// From doubles, on the thread's device. Values that the dtype does not hold are rounded.
+/// A tensor with these values, on the thread's device. Values that the dtype cannot represent are
+/// rounded.
 inline Tensor make(const std::vector<double>& values, const Shape& shape,
                    DType dtype = DType::f32) {
   const Device device = thread_state().device;
@@ -51,14 +52,14 @@ inline Tensor some(const Shape& shape, DType dtype = DType::f32, double low = -3
 
 inline std::vector<double> values_of(const Tensor& x) { return x.to_vector<double>(); }
 
-/// Dense, but with the dimensions in memory in reverse order.
+/// The same values, dense, with the dimensions in reverse order in memory.
 inline Tensor reversed_layout(const Tensor& x) {
   Dims order;
   for (int i = x.dim() - 1; i >= 0; --i) order.push_back(i);
   return raw::permute(raw::contiguous(raw::permute(x, order)), order);
 }
 
-/// With unused elements between and before the used ones.
+/// The same values with unused elements between and before them.
 inline Tensor with_gaps(const Tensor& x) {
   Shape wide = x.shape();
   for (std::int64_t& n : wide) n = 2 * n + 1;
@@ -68,9 +69,15 @@ inline Tensor with_gaps(const Tensor& x) {
   return y;
 }
 
-/// x as it is, dense in another order, and with gaps.
+/// x itself, the same values dense in another order, and with gaps.
 inline std::vector<Tensor> layouts(const Tensor& x) {
   return {x, reversed_layout(x), with_gaps(x)};
+}
+/// The same, and channels last if x may be a batch of images.
+inline std::vector<Tensor> image_layouts(const Tensor& x) {
+  std::vector<Tensor> all = layouts(x);
+  if (x.dim() == 4) all.push_back(raw::contiguous(x, MemoryFormat::nhwc));
+  return all;
 }
 
 inline void for_each_index(const Shape& shape, const std::function<void(const Dims&)>& f) {
@@ -96,7 +103,7 @@ inline std::size_t position(const Shape& shape, const Dims& at) {
   return static_cast<std::size_t>(offset);
 }
 
-/// Relative error of one rounding to the dtype, times what a short formula may gather.
+/// The relative error of one rounding to the dtype, times a factor for a short formula.
 inline double tolerance(DType dtype) {
   switch (dtype) {
     case DType::f64: return 1e-13;
@@ -128,7 +135,7 @@ inline ::testing::AssertionResult near_values(const Tensor& got, const std::vect
 
 }  // namespace weft::testing
 
-/// Shape and, exactly, values.
+/// Checks the shape and the exact values.
 #define EXPECT_TENSOR(tensor, expected_shape, ...)                                                \
   do {                                                                                            \
     const ::weft::Tensor checked = (tensor);                                                      \
@@ -136,7 +143,7 @@ inline ::testing::AssertionResult near_values(const Tensor& got, const std::vect
     EXPECT_EQ(::weft::testing::values_of(checked), (std::vector<double> __VA_ARGS__)) << #tensor; \
   } while (0)
 
-/// Values within the dtype's tolerance, in the given shape.
+/// Checks the shape, and the values within the dtype's tolerance.
 #define EXPECT_NEAR_TENSOR(tensor, expected_shape, want)                                          \
   do {                                                                                            \
     const ::weft::Tensor checked = (tensor);                                                      \

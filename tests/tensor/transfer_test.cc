@@ -1,6 +1,5 @@
-// Copies between host and CUDA, against a pretended CUDA that writes down what is asked of it:
-// which bytes, on which stream, after which events. It has no kernels, so whatever needs one on the
-// device would fail here.
+// Copies between host and CUDA, with a fake CUDA that logs which bytes are copied, on which stream,
+// after which events. It has no kernels, so code that needs one on the device would fail here.
 #include <cstdlib>
 #include <cstring>
 
@@ -79,7 +78,7 @@ class RecordingRuntime final : public Runtime {
 class TransferTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    static RecordingRuntime runtime;  // alive as long as its memory is cached
+    static RecordingRuntime runtime;  // it must live as long as its memory is cached
     cuda_ = &runtime;
     register_runtime(DeviceType::cuda, cuda_);
     cuda_->log.clear();

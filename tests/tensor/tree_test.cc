@@ -1,5 +1,6 @@
 // The walker of the tensors in arguments and results.
 #include "weft/tensor/tree.h"
+#include "weft/tensor/elementwise.h"
 
 #include <gtest/gtest.h>
 
@@ -36,7 +37,7 @@ struct Pair {
   auto tensors() { return std::tie(first, second); }
 };
 
-// A struct of its own kind, deep.
+// A struct that contains others of its own type, nested.
 struct Branch {
   Tensor x;
   std::vector<Branch> below;
@@ -86,7 +87,8 @@ TEST(TreeTest, WalksEveryContainerInOrder) {
   EXPECT_EQ(walked(std::tie(a, b)), (List{1, 2}));
 }
 
-// The order must not depend on a hash, which differs between libraries and with the history.
+// The order must not depend on a hash, which differs between libraries and with the history of the
+// map.
 TEST(TreeTest, UnorderedMapsGoByKey) {
   std::unordered_map<int, Tensor> map;
   List expected;
@@ -118,7 +120,7 @@ TEST(TreeTest, GivesTheTensorsThemselves) {
             (std::vector<const Tensor*>{&std::get<0>(value), &std::get<1>(value)[0],
                                         &std::get<2>(value).first, &std::get<2>(value).second}));
   EXPECT_EQ(walked(value), (List{11, 12, 13, 14}));
-  // Of a const value only to be read.
+  // Tensors in a const value are const.
   for_each_tensor(std::as_const(value),
                   [](auto& x) { static_assert(std::is_same_v<decltype(x), const Tensor&>); });
 }
@@ -133,7 +135,7 @@ TEST(TreeTest, MapKeepsTheStructureAndEverythingElse) {
   EXPECT_EQ(std::get<1>(mapped).name, "name");
   EXPECT_FALSE(std::get<2>(mapped).at("b"));
   EXPECT_EQ(std::get<3>(mapped).label, 9);
-  EXPECT_EQ(walked(value), (List{1, 2, 3, 4}));  // untouched
+  EXPECT_EQ(walked(value), (List{1, 2, 3, 4}));  // not changed
 
   EXPECT_EQ(walked(map_tensors(Branch{number(1), {{number(2), {}}}}, plus_ten)), (List{11, 12}));
   EXPECT_EQ(map_tensors(std::string("as it is"), plus_ten), "as it is");
@@ -146,7 +148,7 @@ TEST(TreeTest, MapMovesWhatIsGivenUp) {
   EXPECT_EQ(walked(mapped), (List{11}));
 }
 
-// To write through a view would change the caller's tensors.
+// Writing through a view would change the caller's tensors.
 TEST(TreeTest, MapOfAViewOwnsItsTensors) {
   Tensor plain[] = {number(1), number(2)};
   const std::vector<Tensor> mapped = map_tensors(std::span<Tensor>(plain), plus_ten);
@@ -171,7 +173,7 @@ TEST(TreeTest, KnowsWhatHoldsTensors) {
   static_assert(!walkable<Unknown> && !walkable<NotTheHook> && !walkable<std::any>);
   static_assert(!walkable<Tensor*> && !walkable<std::reference_wrapper<Tensor>>);
   static_assert(!walkable<std::shared_ptr<int>>);
-  // Half known is not known.
+  // If a part is not known, the whole is not known.
   static_assert(holds_tensors<std::pair<Tensor, Unknown>> && !walkable<std::pair<Tensor, Unknown>>);
   static_assert(!walkable<std::function<Tensor()>>);
 }

@@ -1,6 +1,7 @@
 #include <functional>
 #include <limits>
 
+#include "weft/tensor/elementwise.h"
 #include "weft/tensor/ops.h"
 #include "weft/tests/core/expect_error.h"
 #include "weft/tests/device_param.h"
@@ -102,7 +103,8 @@ TEST_P(ViewTest, ReshapeOfEveryLayoutKeepsRowMajorOrder) {
   }
 }
 
-// A tensor without dimensions takes 0 and -1 where the result has the same dimensions or more.
+// A tensor without dimensions accepts 0 and -1 if the result has the same number of dimensions or
+// more.
 TEST_P(ViewTest, DimensionsOfAScalar) {
   const Tensor x = scalar(3);
   for (const int dim : {0, -1}) {
@@ -250,7 +252,7 @@ TEST_P(ViewTest, ChunkAsPyTorch) {
 
 TEST_P(ViewTest, SizesThatDoNotFitIn64Bits) {
   const Tensor x = counted({10});
-  // The sum of these, modulo 2^64, is 10.
+  // Modulo 2^64 their sum is 10.
   EXPECT_WEFT_ERROR(raw::split(x, Dims{kMax, kMax, 12}, 0), Shape,
                     "[split] 9223372036854775807 + 9223372036854775807 does not fit in 64 bits");
   EXPECT_EQ(raw::split(x, kMax).size(), 1u);
@@ -269,7 +271,7 @@ TEST_P(ViewTest, SizesThatDoNotFitIn64Bits) {
 }
 
 TEST_P(ViewTest, OfNothingButLargeSizes) {
-  // Offsets and strides of a tensor without elements need not fit anywhere.
+  // Offsets and strides of a tensor without elements may not even fit in 64 bits.
   const Tensor wide = zeros({0, kMax}), tall = zeros({kMax, 0});
   for (const Tensor& view :
        {raw::select(wide, 1, kMax - 1), raw::narrow(wide, 1, kMax, 0), raw::slice(wide, 1, 5, kMax),

@@ -8,7 +8,7 @@ import tempfile
 import unittest
 import xml.etree.ElementTree as ElementTree
 
-# The root of what Bazel has put together for the test.
+# The root of the test's files, as Bazel has arranged them.
 sys.path.insert(0, os.getcwd())
 
 
@@ -48,7 +48,7 @@ class ToolTest(unittest.TestCase):
             self.assertIn(expected, said)
             self.assertTrue(said.startswith(os.path.basename(self.tool) + ": "), said)
             self.assertNotIn("Traceback", said)
-            self.assertIn(said.count("\n"), (1, 2), said)  # the second: "Try --help."
+            self.assertIn(said.count("\n"), (1, 2), said)  # the second one is "Try --help."
             return said
 
     def check_full_disk(self, *arguments):

@@ -18,7 +18,7 @@ TEST_P(Saved, RoundTrips) {
   testing::TempFolder folder;
   Checkpoint saved;
   saved.model = {{"fc.weight", rand({2, 3})},
-                 {"losses", scalar(3)}};  // a parameter may be called so
+                 {"losses", scalar(3)}};  // a parameter may have this name
   saved.parts = {{{"group.0.lr", scalar(0.1, DType::f64)}},
                  {{"last_epoch", scalar(std::int64_t{3})}}};
   saved.engines = {{{"order", scalar(std::int64_t{0})}}, {}};
@@ -95,7 +95,7 @@ TEST(Checkpoint, NamesTheEntryThatAFileLacks) {
                       path + ": the entry \"" + missing +
                           "\" is missing, so the run cannot be continued from this file");
   }
-  io::SafetensorsFile older = whole;  // saved before engines had a state
+  io::SafetensorsFile older = whole;  // saved by a version without an engine's state
   older.metadata.erase("engines");
   io::save_safetensors(path, older.tensors, older.metadata);
   EXPECT_TRUE(load_checkpoint(path).engines.empty());
@@ -142,8 +142,7 @@ TEST(Metrics, NamesLossesWhereThereAreSeveral) {
   write_metrics(folder.path("m.json"), metrics);
   std::string text = testing::read_file(folder.path("m.json"));
   std::erase_if(text, [](char c) { return c == ' ' || c == '\n'; });
-  EXPECT_NE(text.find(R"("losses":{"discriminator":[0.5],"generator":[0.25]},)"), std::string::npos)
-      << text;
+  EXPECT_HAS(text, R"("losses":{"discriminator":[0.5],"generator":[0.25]},)");
 }
 
 TEST(Metrics, EpochsSurviveACheckpoint) {

@@ -1,4 +1,4 @@
-// Reads event files (train/tensorboard.h) as TensorBoard does.
+// Reads event files (train/tensorboard.h) like TensorBoard.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -37,7 +37,7 @@ inline std::uint64_t take_varint(std::string_view& bytes) {
   }
 }
 
-/// The fields of a protocol buffer by number: each as its bytes, or the 8 bytes of a varint.
+/// The fields of a protocol buffer by number: the bytes of each, or 8 bytes for a varint.
 inline std::map<int, std::string> fields(std::string_view bytes) {
   std::map<int, std::string> found;
   while (!bytes.empty()) {
@@ -70,7 +70,7 @@ T number(const std::string& bytes) {
 
 using Fields = std::map<int, std::string>;
 
-/// The records of a file, whose checksums are held against masked_crc32c().
+/// The records of a file; checks their checksums with masked_crc32c().
 inline std::vector<Fields> events_of(const std::string& path) {
   const std::string file = read_file(path);
   std::string_view rest = file;
@@ -98,8 +98,8 @@ inline std::vector<std::string> files(const std::string& folder) {
 
 using Curve = std::vector<std::pair<std::int64_t, float>>;
 
-/// The curves of a folder, files in the order of their names, as TensorBoard reads them: a session
-/// that starts at a step takes back what is there from that step on.
+/// The curves of a folder, with the files in the order of their names, as TensorBoard reads them: a
+/// session that starts at a step replaces everything from that step on.
 inline std::map<std::string, Curve> curves(const std::string& folder) {
   std::map<std::string, Curve> found;
   for (const std::string& path : files(folder)) {

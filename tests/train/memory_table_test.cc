@@ -9,44 +9,54 @@
 #include "weft/nn/linear.h"
 #include "weft/optim/adam.h"
 #include "weft/tensor/creation.h"
+#include "weft/tests/core/expect_error.h"
 
 namespace weft::train {
 namespace {
 
 constexpr std::int64_t kMiB = 1 << 20;
 
-Tensor hold(std::int64_t mib, Device device, MemoryOwner owner) {
+Tensor hold(std::int64_t bytes, Device device, MemoryOwner owner) {
   const Scoped scope(&ThreadState::memory_owner, owner);
-  return empty({mib * kMiB}, {DType::u8, device});
+  return empty({bytes}, {DType::u8, device});
 }
 
 TEST(MemoryTable, SaysWhoHoldsWhatAndWhyTheFirstHoldsMore) {
   set_host_devices(3);
   const Device one("cpu:1"), two("cpu:2");
   {
-    const Tensor a = hold(3, one, MemoryOwner::gathered), b = hold(4, one, MemoryOwner::parameters);
+    const Tensor a = hold(3 * kMiB, one, MemoryOwner::gathered),
+                 b = hold(4 * kMiB, one, MemoryOwner::parameters);
   }
-  const Tensor c = hold(4, two, MemoryOwner::parameters);
+  // Neither is there at its device's peak.
+  hold(kMiB, one, MemoryOwner::activations);
+  hold(4096, two, MemoryOwner::gradients);
+  const Tensor c = hold(4096, two, MemoryOwner::batches),
+               d = hold(4 * kMiB, two, MemoryOwner::parameters);
   const std::string table = memory_table(std::vector{one, two});
-  EXPECT_EQ(table,
-            "peak memory, MiB           cpu:1       cpu:2\n"
-            "activations                 0.00        0.00\n"
-            "parameters                  4.00        4.00\n"
-            "gradients                   0.00        0.00\n"
-            "optimizer                   0.00        0.00\n"
-            "gathered outputs            3.00        0.00\n"
-            "data                        0.00        0.00\n"
-            "together                    7.00        4.00\n"
-            "cpu:1 holds 3.00 MiB more than cpu:2: 3.00 of gathered outputs, for the outputs of "
-            "all devices are gathered there.\n");
-  EXPECT_TRUE(
-      memory_table(std::vector{one, two}, /*model_in_parts=*/true)
-          .ends_with("cpu:1 holds 3.00 MiB more than cpu:2: 3.00 of gathered outputs; the parts of "
-                     "the model differ.\n"));
-  EXPECT_EQ(memory_table(std::vector{two}).find("holds"), std::string::npos);
+  EXPECT_EQ(
+      table,
+      "memory                                 cpu:1                      cpu:2\n"
+      "                    at its peak      at most   at its peak      at most\n"
+      "activations                 0 B     1.00 MiB           0 B          0 B\n"
+      "parameters             4.00 MiB     4.00 MiB      4.00 MiB     4.00 MiB\n"
+      "gradients                   0 B          0 B           0 B     4.00 KiB\n"
+      "optimizer                   0 B          0 B           0 B          0 B\n"
+      "gathered outputs       3.00 MiB     3.00 MiB           0 B          0 B\n"
+      "batches                     0 B          0 B      4.00 KiB     4.00 KiB\n"
+      "data set                    0 B          0 B           0 B          0 B\n"
+      "together               7.00 MiB                   4.00 MiB\n"
+      "Gradients are those of weights and, until a layer's backward has used them, of "
+      "activations.\n"
+      "The peak of cpu:1 is 2.99 MiB above that of cpu:2: 3.00 MiB more of gathered outputs (the "
+      "outputs of all devices are gathered there), 4.00 KiB less of batches.\n");
+  EXPECT_TRUE(memory_table(std::vector{one, two}, /*model_in_parts=*/true)
+                  .ends_with("3.00 MiB more of gathered outputs, 4.00 KiB less of batches; the "
+                             "parts of the model differ.\n"));
+  EXPECT_LACKS(memory_table(std::vector{two}), "above");
 }
 
-// Of a training step, by the sizes of its tensors.
+// In a training step, by the sizes of its tensors.
 TEST(MemoryOwners, AreThoseOfATrainingStep) {
   constexpr std::int64_t kSide = 512, kBytes = kSide * kSide * 4;
   const auto in_use = [](MemoryOwner owner) {

@@ -1,4 +1,4 @@
-// Clocks that are told apart; merged traces stand in ranks_test.cc.
+// Clocks that differ; ranks_test.cc tests merged traces.
 #include "weft/train/merge_traces.h"
 
 #include <gtest/gtest.h>
@@ -18,7 +18,7 @@ TEST(MergeTracesTest, ADifferenceIsTheMiddleOfWhatTheMeetingsAllow) {
   constexpr std::int64_t kHour = 3'600'000'000'000;
   const std::vector<Meeting> first = {{100, 200}, {300, 310}, {400, 500}};
   for (const std::int64_t ahead : {kHour, -kHour}) {
-    // Of the second meeting: that it began at 302 or ended at 306 by the first clock.
+    // For the second meeting: it began at 302 or ended at 306 by the first clock.
     const std::vector<Meeting> mine = {
         {ahead + 50, ahead + 250}, {ahead + 302, ahead + 306}, {ahead + 400, ahead + 500}};
     EXPECT_EQ(clock_difference(mine, first), ahead - 1);

@@ -5,6 +5,8 @@
 #include <cmath>
 #include <string>
 
+#include "weft/tests/core/expect_error.h"
+
 namespace weft::train {
 namespace {
 
@@ -33,11 +35,9 @@ TEST_F(ProgressTest, PlainLinesTenPerStretch) {
   progress.finish(1000, 0.25, 3000, 12.34);
   EXPECT_EQ(shown, 9);
   const std::string out = text();
-  EXPECT_EQ(out.find('\r'), std::string::npos);
-  EXPECT_EQ(out.find('\x1b'), std::string::npos);
-  EXPECT_NE(out.find("epoch 0   10%  100/1000  loss 0.25  3000 images/s  0:00:00 left\n"),
-            std::string::npos)
-      << out;
+  EXPECT_LACKS(out, "\r");
+  EXPECT_LACKS(out, "\x1b");
+  EXPECT_HAS(out, "epoch 0   10%  100/1000  loss 0.25  3000 images/s  0:00:00 left\n");
   EXPECT_TRUE(out.ends_with("epoch 0  1000/1000  loss 0.25  3000 images/s  12.3 s\n")) << out;
 }
 
@@ -45,7 +45,7 @@ TEST_F(ProgressTest, AShortStretchShowsEveryStep) {
   Progress progress(file, false);
   progress.start("e", 3, 0);
   EXPECT_TRUE(progress.due(1));
-  EXPECT_FALSE(progress.due(3));  // finish() says it
+  EXPECT_FALSE(progress.due(3));  // finish() prints it
 }
 
 TEST_F(ProgressTest, LinesThatStay) {
@@ -61,7 +61,7 @@ TEST_F(ProgressTest, LinesThatStay) {
       }
     }
     const std::string out = text();
-    EXPECT_NE(out.find("epoch 2  step 100/250  loss 0.5  0:00:00\n"), std::string::npos) << out;
+    EXPECT_HAS(out, "epoch 2  step 100/250  loss 0.5  0:00:00\n");
     EXPECT_TRUE(out.ends_with("epoch 2  step 200/250  loss 0.5  0:00:00\n")) << out;
   }
 }
@@ -75,11 +75,11 @@ TEST_F(ProgressTest, ABarOnATerminal) {
   progress.abandon();
   const std::string out = text();
   EXPECT_EQ(out.substr(0, 4), "\r\x1b[K");
-  EXPECT_NE(out.find("51%  51/100  loss nan"), std::string::npos) << out;
+  EXPECT_HAS(out, "51%  51/100  loss nan");
   EXPECT_EQ(out.back(), '\n');
 }
 
-// Whatever the width, the line fits, and the last column stays free.
+// At any width the line fits, and the last column stays free.
 TEST_F(ProgressTest, ALineNeverWraps) {
   const auto shown = [&](int columns) {
     const auto before = text().size();
@@ -91,7 +91,7 @@ TEST_F(ProgressTest, ALineNeverWraps) {
   for (int columns = 1; columns <= 200; ++columns) {
     const std::string line = shown(columns);
     EXPECT_LT(static_cast<int>(line.size()), columns) << line;
-    EXPECT_LE(static_cast<int>(line.size()), 110);  // the bar is no longer than 40
+    EXPECT_LE(static_cast<int>(line.size()), 110);  // the bar has at most 40
   }
   EXPECT_EQ(shown(100),
             "epoch 1  [==============>..............]   50%  938/1875  loss 0.01985  "

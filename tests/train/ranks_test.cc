@@ -1,10 +1,8 @@
-// Several recorders that keep the books of one run.
+// Several recorders for one run.
 #include "weft/train/ranks.h"
-#include "weft/core/runtime/log.h"
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <atomic>
 #include <barrier>
 #include <chrono>
@@ -22,9 +20,11 @@
 #include "weft/core/trace/trace.h"
 #include "weft/data/dataloader.h"
 #include "weft/tensor/creation.h"
+#include "weft/tests/core/collected_log.h"
 #include "weft/tests/core/expect_error.h"
 #include "weft/tests/io/files.h"
 #include "weft/tests/train/event_files.h"
+#include "weft/tests/train/small_data.h"
 #include "weft/train/evaluate.h"
 #include "weft/train/interrupt.h"
 #include "weft/train/recorder.h"
@@ -32,17 +32,8 @@
 namespace weft::train {
 namespace {
 
-struct Numbers {
-  std::int64_t size() const { return 12; }
-  Tensor get_batch(std::span<const std::int64_t> indices) const {
-    return from_span(indices, {static_cast<std::int64_t>(indices.size())});
-  }
-};
-
-struct Nothing {
-  io::NamedTensors state_dict() const { return {}; }
-  void load_state_dict(const io::NamedTensors&) {}
-};
+using testing::Nothing;
+using testing::Numbers;
 
 /// Runs f as `size` threads that gather each other's texts.
 void run(int size, const std::function<void(const Ranks&)>& f) {
@@ -166,7 +157,7 @@ TEST_F(RanksTest, AnInterruptEndsAllAfterTheSameStep) {
 
 void span(const char* name) { const Span span("test", name); }
 
-// At the end of a run, also of one that is interrupted, by one clock.
+// Written at the end of a run, also an interrupted one, with times by one clock.
 TEST_F(RanksTest, TheFirstRanksTraceHasTheSpansOfAll) {
   for (const bool interrupted : {false, true}) {
     const InterruptScope scope;
@@ -186,7 +177,7 @@ TEST_F(RanksTest, TheFirstRanksTraceHasTheSpansOfAll) {
           recorder.step(scalar(x.numel()));
           if (interrupted && ranks.rank == 2 && recorder.steps() == 1) std::raise(SIGINT);
         }
-        if (recorder.epoch() == 0) span("after");  // all were asked for losses
+        if (recorder.epoch() == 0) span("after");  // all ranks have been asked for their losses
         recorder.save(model, loader);
       }
       if (!recorder.interrupted()) recorder.finish(model);
@@ -195,7 +186,7 @@ TEST_F(RanksTest, TheFirstRanksTraceHasTheSpansOfAll) {
     });
     ::testing::internal::GetCapturedStderr();
     const auto trace = nlohmann::json::parse(testing::read_file(folder.path("trace.json")));
-    std::map<int, double> before, after;  // when the one ends and the other begins, by rank
+    std::map<int, double> before, after;  // end of the one and begin of the other, by rank
     for (const auto& event : trace["traceEvents"]) {
       if (event["ph"] != "X" || event["cat"] != "test") continue;
       const double begin = event["ts"], end = begin + event["dur"].get<double>();
@@ -210,7 +201,7 @@ TEST_F(RanksTest, TheFirstRanksTraceHasTheSpansOfAll) {
   }
 }
 
-// Each rank draws numbers of its own, in the order that its loader has.
+// Each rank draws its own numbers, in the order of its loader.
 TEST_F(RanksTest, ACheckpointHoldsTheStateOfEveryRank) {
   using Draws = std::vector<std::vector<double>>;
   const auto train = [&](const Options& o, int size, std::uint64_t seed) {
@@ -295,7 +286,7 @@ TEST_F(RanksTest, AnEntryThatAFileLacksIsNamed) {
   ::testing::internal::GetCapturedStderr();
 }
 
-// Or one would begin anew while the others go on.
+// Otherwise one rank would start again while the others continue.
 TEST_F(RanksTest, AllFindTheLatestCheckpointOrNoneGoesOn) {
   run(1, [&](const Ranks& ranks) {
     data::DataLoader loader(Numbers(), {.batch_size = 4});
@@ -316,18 +307,12 @@ TEST_F(RanksTest, AllFindTheLatestCheckpointOrNoneGoesOn) {
       errors[static_cast<std::size_t>(ranks.rank)] = error.what();
     }
   });
-  // Between epochs, so that 2 ranks may go on where 1 has ended.
+  // Between epochs, so 2 ranks may continue where 1 has ended.
   EXPECT_EQ(errors[0], "");
-  EXPECT_NE(errors[1].find("elsewhere/checkpoint.safetensors: rank 1 does not find it, rank 0"),
-            std::string::npos)
-      << errors[1];
+  EXPECT_HAS(errors[1], "elsewhere/checkpoint.safetensors: rank 1 does not find it, rank 0");
 }
 
 TEST_F(RanksTest, AnotherNumberOfRanksGoesOnBetweenEpochs) {
-  struct Log final : LogSink {
-    void write(Level, std::string_view message) override { text += message; }
-    std::string text;
-  };
   const auto resume = [&](const Options& first, int size) {
     ::testing::internal::CaptureStderr();
     run(2, [&](const Ranks& ranks) {
@@ -343,8 +328,7 @@ TEST_F(RanksTest, AnotherNumberOfRanksGoesOnBetweenEpochs) {
       Options o = options();
       o.resume = folder.path("out/checkpoint.safetensors");
       Recorder recorder(o, ranks);
-      Log log;
-      const Scoped<LogSink*> logging(&ThreadState::log, &log);
+      testing::CollectedLog log;
       Nothing model;
       data::DataLoader loader(Numbers(), {.batch_size = 4});
       try {
@@ -362,14 +346,10 @@ TEST_F(RanksTest, AnotherNumberOfRanksGoesOnBetweenEpochs) {
   Options first = options();
   first.epochs = 1;
   const std::string end = resume(first, 3);
-  EXPECT_NE(end.find("saved by a run of 2 ranks, this run has 3: from here on its random numbers"),
-            std::string::npos)
-      << end;
+  EXPECT_HAS(end, "saved by a run of 2 ranks, this run has 3: from here on its random numbers");
   first.limit_steps = 2;
   const std::string middle = resume(first, 1);
-  EXPECT_NE(middle.find("by a run of 2 ranks within an epoch, this run has 1; resume with 2, or"),
-            std::string::npos)
-      << middle;
+  EXPECT_HAS(middle, "by a run of 2 ranks within an epoch, this run has 1; resume with 2, or");
 }
 
 struct Labelled {
@@ -378,7 +358,7 @@ struct Labelled {
     auto tensors() { return std::tie(x, label); }
   };
   std::int64_t size() const { return 11; }
-  // The highest logit is that of class 1; so is the label, but of every third sample.
+  // Class 1 has the highest logit; it is the label of all samples except every third.
   Batch get_batch(std::span<const std::int64_t> indices) const {
     std::vector<std::int64_t> labels;
     for (const std::int64_t i : indices) labels.push_back(i % 3 == 0 ? 0 : 1);
@@ -388,7 +368,7 @@ struct Labelled {
   }
 };
 
-// A model that looks at each sample, and gives it back.
+// A model that counts its samples and returns them.
 struct Identity {
   std::function<void(const Tensor&)> look;
   bool is_training() const { return false; }
@@ -412,7 +392,8 @@ TEST_F(RanksTest, EverySampleOfATestCountsOnce) {
   }
 }
 
-// The others' operations do not wait so long for rank 0 as it takes to write and to evaluate.
+// The timeout of the others' operations is shorter than the time that rank 0 needs to write and to
+// evaluate.
 TEST_F(RanksTest, RanksThatSaveOrEvaluateAreWaitedFor) {
   constexpr std::chrono::milliseconds timeout{500};
   const auto be_slow = [&] {

@@ -9,7 +9,6 @@
 #include <set>
 
 #include "weft/autograd/ops.h"
-#include "weft/core/runtime/log.h"
 #include "weft/core/runtime/thread_state.h"
 #include "weft/data/dataloader.h"
 #include "weft/data/tensor_dataset.h"
@@ -26,32 +25,22 @@
 #include "weft/optim/sequential_lr.h"
 #include "weft/optim/sgd.h"
 #include "weft/tensor/creation.h"
+#include "weft/tests/core/collected_log.h"
 #include "weft/tests/core/expect_error.h"
 #include "weft/tests/io/files.h"
+#include "weft/tests/train/small_data.h"
 #include "weft/train/interrupt.h"
 
 namespace weft::train {
 namespace {
 
-struct Numbers {
-  std::int64_t size() const { return 10; }
-  Tensor get_batch(std::span<const std::int64_t> indices) const {
-    return from_span(indices, {static_cast<std::int64_t>(indices.size())});
-  }
-};
+using testing::Numbers;
 
-// A model and an optimiser of one number.
+// A model and an optimiser with a single number.
 struct Counter {
   double value = 0;
   io::NamedTensors state_dict() const { return {{"value", scalar(value, DType::f64)}}; }
   void load_state_dict(const io::NamedTensors& state) { value = state.at(0).second.item<double>(); }
-};
-
-struct Log final : LogSink {
-  void write(Level level, std::string_view message) override {
-    text += (level == Level::warning ? "warning: " : "") + std::string(message) + "\n";
-  }
-  std::string text;
 };
 
 class RecorderTest : public ::testing::Test {
@@ -75,9 +64,9 @@ class RecorderTest : public ::testing::Test {
     return o;
   }
   data::DataLoader<Numbers> make_loader() const {
-    return data::DataLoader(Numbers{}, {.batch_size = 4, .shuffle = true});
+    return data::DataLoader(Numbers{10}, {.batch_size = 4, .shuffle = true});
   }
-  /// The sum over all batches so far is the "model"; its value the loss.
+  /// The "model" is the sum over all batches so far; its value is the loss.
   static void train(
       Recorder& recorder, Counter& model, data::DataLoader<Numbers>& loader,
       std::vector<double>& seen, const std::function<void()>& after_step = [] {}) {
@@ -91,10 +80,25 @@ class RecorderTest : public ::testing::Test {
       recorder.save(model, loader, Counter{});
     }
   }
+  /// All numbers and losses of a run that nothing stops.
+  std::pair<std::vector<double>, std::vector<double>> whole_run() const {
+    manual_seed(4);
+    Recorder recorder(options());
+    Counter model;
+    auto loader = make_loader();
+    std::vector<double> seen;
+    train(recorder, model, loader, seen);
+    return {seen, recorder.losses()};
+  }
+  /// metrics.json without blanks and ends of lines.
+  std::string written() const {
+    std::string metrics = testing::read_file(folder.path("out/metrics.json"));
+    std::erase_if(metrics, [](char c) { return c == ' ' || c == '\n'; });
+    return metrics;
+  }
 
   testing::TempFolder folder;
-  Log log;
-  Scoped<LogSink*> logging{&ThreadState::log, &log};
+  testing::CollectedLog log;
 };
 
 TEST_F(RecorderTest, KeepsTheBooks) {
@@ -109,13 +113,12 @@ TEST_F(RecorderTest, KeepsTheBooks) {
   recorder.test("mse", 0.5);
   recorder.finish(model);
   for (const char* file :
-       {"model.safetensors", "checkpoint.safetensors", "metrics.json", "loss.png"}) {
+       {"model.safetensors", "checkpoint.safetensors", "metrics.json", "loss.svg"}) {
     EXPECT_TRUE(std::filesystem::exists(folder.path("out") + "/" + file)) << file;
   }
   const std::string metrics = testing::read_file(folder.path("out/metrics.json"));
-  EXPECT_NE(metrics.find("\"mse\": 0.5"), std::string::npos);
-  EXPECT_NE(log.text.find("test mse 0.5, trained in 0:00:00; results in"), std::string::npos)
-      << log.text;
+  EXPECT_HAS(metrics, "\"mse\": 0.5");
+  EXPECT_HAS(log.text, "test mse 0.5, trained in 0:00:00; results in");
 }
 
 TEST_F(RecorderTest, KeepsTheFiguresAndCheckpointsOfEveryEpoch) {
@@ -138,13 +141,11 @@ TEST_F(RecorderTest, KeepsTheFiguresAndCheckpointsOfEveryEpoch) {
     EXPECT_EQ(load_checkpoint(recorder.path(name)).model[0].second.item<double>(), epoch);
   }
   recorder.finish(model);
-  std::string metrics = testing::read_file(folder.path("out/metrics.json"));
-  std::erase_if(metrics, [](char c) { return c == ' ' || c == '\n'; });
-  EXPECT_NE(metrics.find(R"("test":{"top1":0.25,"top5":0.5}},)"), std::string::npos) << metrics;
-  EXPECT_NE(metrics.find(R"("test":{"top1":0.5,"top5":1.0},"step)"), std::string::npos) << metrics;
-  EXPECT_NE(log.text.find("epoch 1: test top5 0.5\n"), std::string::npos) << log.text;
-  EXPECT_NE(log.text.find("\ntest top1 0.5, test top5 1, trained in"), std::string::npos)
-      << log.text;
+  const std::string metrics = written();
+  EXPECT_HAS(metrics, R"("test":{"top1":0.25,"top5":0.5}},)");
+  EXPECT_HAS(metrics, R"("test":{"top1":0.5,"top5":1.0},"step)");
+  EXPECT_HAS(log.text, "epoch 1: test top5 0.5\n");
+  EXPECT_HAS(log.text, "\ntest top1 0.5, test top5 1, trained in");
 
   o.resume = recorder.path("checkpoint.safetensors");
   Recorder resumed(o);
@@ -152,21 +153,12 @@ TEST_F(RecorderTest, KeepsTheFiguresAndCheckpointsOfEveryEpoch) {
   EXPECT_WEFT_ERROR(resumed.resume(model, loader, one, two), InvalidArgument,
                     "holds 1 optimisers and schedulers, this program has 2");
   resumed.resume(model, loader, one);
-  resumed.finish(model);  // nothing was left to do: the figures are those of the checkpoint
-  EXPECT_NE(testing::read_file(folder.path("out/metrics.json")).find("\"top5\": 1.0"),
-            std::string::npos);
+  resumed.finish(model);  // nothing was left to do: the figures come from the checkpoint
+  EXPECT_HAS(testing::read_file(folder.path("out/metrics.json")), "\"top5\": 1.0");
 }
 
 TEST_F(RecorderTest, ResumesWhereverItStopped) {
-  manual_seed(4);
-  std::vector<double> whole, losses;
-  {
-    Recorder recorder(options());
-    Counter model;
-    auto loader = make_loader();
-    train(recorder, model, loader, whole);
-    losses = recorder.losses();
-  }
+  const auto [whole, losses] = whole_run();
   for (int stop = 1; stop <= 9; ++stop) {
     manual_seed(4);
     std::vector<double> seen;
@@ -199,17 +191,10 @@ TEST_F(RecorderTest, ResumesWhereverItStopped) {
   }
 }
 
-// What a run that is killed after some step leaves behind: every second step, and ends of epochs.
+// The files of a run that is killed after some step: it saves every second step, and at ends of
+// epochs.
 TEST_F(RecorderTest, GoesOnFromTheLatestCheckpoint) {
-  manual_seed(4);
-  std::vector<double> whole, losses;
-  {
-    Recorder recorder(options());
-    Counter model;
-    auto loader = make_loader();
-    train(recorder, model, loader, whole);
-    losses = recorder.losses();
-  }
+  const auto [whole, losses] = whole_run();
   std::filesystem::create_directories(folder.path("out"));
   const std::string file = folder.path("out/checkpoint.safetensors");
   for (int killed = 1; killed <= 9; ++killed) {
@@ -239,13 +224,13 @@ TEST_F(RecorderTest, GoesOnFromTheLatestCheckpoint) {
     };
     manual_seed(4);
     EXPECT_EQ(attempt(killed).first, 0);
-    EXPECT_NE(log.text.find(file + ": not there yet; from the beginning"), std::string::npos);
-    manual_seed(killed <= 2 ? 4 : 1000);  // from the beginning once more, or as the file says
+    EXPECT_HAS(log.text, file + ": not there yet; from the beginning");
+    manual_seed(killed <= 2 ? 4 : 1000);  // from the beginning again, or from the file's state
     const auto [from, seen] = attempt(0);
     std::int64_t saved = killed - 1;
     while (saved % 2 != 0 && saved % 3 != 0) --saved;
     EXPECT_EQ(from, saved) << "killed at " << killed;
-    // Epochs are of 4, 4 and 2 numbers.
+    // The epochs have 4, 4 and 2 numbers.
     const auto done = saved / 3 * 10 + saved % 3 * 4;
     EXPECT_EQ(seen, std::vector<double>(whole.begin() + done, whole.end())) << killed;
   }
@@ -279,14 +264,11 @@ TEST_F(RecorderTest, KeepsTheBooksOfSeveralLosses) {
   o.limit_steps = 0;
   o.resume = folder.path("out/checkpoint.safetensors");
   run(o);
-  std::string metrics = testing::read_file(folder.path("out/metrics.json"));
-  std::erase_if(metrics, [](char c) { return c == ' ' || c == '\n'; });
-  EXPECT_NE(metrics.find(R"("losses":{"one":[0.0,1.0,2.0,3.0,4.0,5.0,6.0,7.0,8.0],)"
-                         R"("two":[0.0,10.0,20.0,30.0,40.0,50.0,60.0,70.0,80.0],)"
-                         R"("third":[-0.0,-1.0,-2.0,null,-4.0,-5.0,-6.0,-7.0,-8.0]})"),
-            std::string::npos)
-      << metrics;
-  EXPECT_NE(log.text.find("the loss of the third is inf at step 3"), std::string::npos);
+  const std::string metrics = written();
+  EXPECT_HAS(metrics, R"("losses":{"one":[0.0,1.0,2.0,3.0,4.0,5.0,6.0,7.0,8.0],)"
+                      R"("two":[0.0,10.0,20.0,30.0,40.0,50.0,60.0,70.0,80.0],)"
+                      R"("third":[-0.0,-1.0,-2.0,null,-4.0,-5.0,-6.0,-7.0,-8.0]})");
+  EXPECT_HAS(log.text, "the loss of the third is inf at step 3");
 }
 
 TEST_F(RecorderTest, InterruptEndsTheLoopAfterTheStep) {
@@ -301,9 +283,8 @@ TEST_F(RecorderTest, InterruptEndsTheLoopAfterTheStep) {
   EXPECT_EQ(recorder.steps(), 5);
   EXPECT_TRUE(recorder.interrupted());
   EXPECT_EQ(interrupt_status(), 130);
-  EXPECT_NE(log.text.find("interrupted after step 5 of epoch "), std::string::npos) << log.text;
-  EXPECT_NE(log.text.find("the same command with --resume latest goes on from there"),
-            std::string::npos);
+  EXPECT_HAS(log.text, "interrupted after step 5 of epoch ");
+  EXPECT_HAS(log.text, "the same command with --resume latest goes on from there");
   EXPECT_EQ(load_checkpoint(recorder.path("checkpoint.safetensors")).losses.size(), 5u);
   EXPECT_FALSE(recorder.next_epoch());
 }
@@ -335,9 +316,7 @@ TEST_F(RecorderTest, WarnsOfASecondRunInTheSameFolder) {
     Recorder first(options());
     EXPECT_EQ(log.text, "");
     Recorder second(options());
-    EXPECT_NE(log.text.find("warning: " + folder.path("out") + ": another run is writing here"),
-              std::string::npos)
-        << log.text;
+    EXPECT_HAS(log.text, "warning: " + folder.path("out") + ": another run is writing here");
   }
   log.text.clear();
   Recorder third(options());
@@ -367,7 +346,7 @@ struct OptimizerCase {
 template <class Options>
 using Flags = std::vector<std::pair<const char*, bool Options::*>>;
 
-// One for each combination of the flags, with two groups of different rates.
+// One case for each combination of the flags, with two groups of different rates.
 template <class O, class Options>
 void add_cases(std::vector<OptimizerCase>& cases, const char* name, const Options& base,
                const Flags<Options>& flags) {
@@ -424,7 +403,7 @@ std::shared_ptr<optim::LRScheduler> shared(optim::Optimizer& optimizer, const Op
   return std::make_shared<Scheduler>(optimizer, options);
 }
 
-// For runs of 12 steps, each stepped after every one of them.
+// For runs of 12 steps, with a scheduler step after each.
 std::vector<SchedulerCase> scheduler_cases() {
   using namespace optim;
   std::vector<SchedulerCase> cases;
@@ -467,7 +446,7 @@ std::vector<SchedulerCase> scheduler_cases() {
   return cases;
 }
 
-// What sets the rates of a run, and is saved with it.
+// The objects that set a run's rates, and are saved with it.
 struct Rates {
   Rates(const SchedulerCase& with, optim::Optimizer& of)
       : optimizer(of), scheduler(with.make ? with.make(of) : nullptr) {}
@@ -553,7 +532,7 @@ TEST_F(EverySchedulerAndOptimizer, GoesOnToTheBit) {
       }
       const Run whole = train(options(), optimizer, scheduler);
       ASSERT_TRUE(std::isfinite(whole.losses.back()));
-      for (const int stop : {1, 6}) {  // 6 is within the second of three epochs
+      for (const int stop : {1, 6}) {  // 6 is in the second of three epochs
         Options o = options();
         o.limit_steps = stop;
         train(o, optimizer, scheduler);
@@ -564,10 +543,10 @@ TEST_F(EverySchedulerAndOptimizer, GoesOnToTheBit) {
       }
     }
   }
-  EXPECT_EQ(log.text.find("warning"), std::string::npos) << log.text;
+  EXPECT_LACKS(log.text, "warning");
 }
 
-// Else the test above would not know of a new one.
+// Otherwise the test above would miss new ones.
 TEST_F(EverySchedulerAndOptimizer, AreAllInTheLists) {
   std::set<std::string> listed;
   const auto list = [&](const auto& cases) {
@@ -598,7 +577,7 @@ TEST_F(EverySchedulerAndOptimizer, AreAllInTheLists) {
       });
     });
   }
-  EXPECT_GE(declared.size(), 14U);  // they were found
+  EXPECT_GE(declared.size(), 14U);  // the search has found them
   for (const std::string& name : declared) {
     EXPECT_TRUE(listed.contains(name)) << name << ": add it to optimizer_cases() or "
                                        << "scheduler_cases()";

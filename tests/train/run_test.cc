@@ -1,4 +1,4 @@
-// Whole runs in processes of their own: resuming bit for bit, signals, statuses.
+// Whole runs in their own processes: resuming bit for bit, signals, statuses.
 #include <fcntl.h>
 #include <spawn.h>
 #include <sys/mount.h>
@@ -21,6 +21,7 @@
 #include "weft/core/runtime/parallel.h"
 #include "weft/core/runtime/thread_state.h"
 #include "weft/core/runtime/worker.h"
+#include "weft/tests/core/expect_error.h"
 #include "weft/tests/io/files.h"
 #include "weft/train/checkpoint.h"
 #include "weft/train/interrupt.h"
@@ -77,7 +78,7 @@ class RunTest : public ::testing::Test {
   std::string checkpoint(const std::string& out) const {
     return folder.path(out) + "/checkpoint.safetensors";
   }
-  /// Waits until a first checkpoint is there.
+  /// Waits until the first checkpoint exists.
   void await_checkpoint(const std::string& out) const {
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
     while (!std::filesystem::exists(checkpoint(out))) {
@@ -85,7 +86,8 @@ class RunTest : public ::testing::Test {
       std::this_thread::sleep_for(std::chrono::milliseconds(2));
     }
   }
-  /// Weights, moments, generator, loader, losses: all that decides the future, bit for bit.
+  /// Weights, moments, generator, loader, losses: everything that later steps depend on, bit for
+  /// bit.
   static void expect_same(const std::string& a, const std::string& b) {
     const Checkpoint x = load_checkpoint(a), y = load_checkpoint(b);
     const auto same = [](const io::NamedTensors& p, const io::NamedTensors& q) {
@@ -113,7 +115,7 @@ class RunTest : public ::testing::Test {
   bool deterministic = true;
 };
 
-// 13 steps are an epoch: 10 is in the first one, 20 in the second.
+// An epoch has 13 steps: step 10 is in the first one, step 20 in the second.
 TEST_F(RunTest, TenStepsAndTenMoreAreTwenty) {
   for (const char* dtype : {"f32", "f64"}) {
     ASSERT_EQ(run("whole", {"--limit-steps", "20", "--dtype", dtype}), 0) << log();
@@ -132,7 +134,7 @@ TEST_F(RunTest, SigintSavesAndEndsWith130) {
   await_checkpoint("out");
   ASSERT_EQ(::kill(child, SIGINT), 0);
   std::this_thread::sleep_for(std::chrono::milliseconds(2));
-  ASSERT_EQ(::kill(child, SIGINT), 0);  // as timeout(1) does
+  ASSERT_EQ(::kill(child, SIGINT), 0);  // as by timeout(1)
   const int status = wait(child);
   ASSERT_TRUE(WIFEXITED(status));
   EXPECT_EQ(WEXITSTATUS(status), 130) << log();
@@ -146,7 +148,7 @@ TEST_F(RunTest, SigintSavesAndEndsWith130) {
   expect_same(checkpoint("whole"), checkpoint("out"));
 }
 
-// It is killed while it writes, as likely as not.
+// It is often killed while it writes.
 TEST_F(RunTest, KilledAndResumedIsTheSameRun) {
   const pid_t child = start("out", {"--epochs", "1000000", "--checkpoint-every", "1"});
   await_checkpoint("out");
@@ -180,7 +182,7 @@ TEST_F(RunTest, ASecondRunTimesNoKernels) {
   ASSERT_EQ(run("out", {"--limit-steps", "2"}), 0) << log();
   EXPECT_EQ(lines_with("(timed)"), 0);
   EXPECT_EQ(lines_with("(remembered)"), timed);
-  // Killed while it trains: what its checkpoint came with stays.
+  // Killed while it trains: the choices that its checkpoint contains stay.
   std::filesystem::remove_all(folder.path("cache"));
   std::filesystem::remove_all(folder.path("out"));
   const pid_t child = start("out", {"--epochs", "1000000"});
@@ -194,40 +196,34 @@ TEST_F(RunTest, ASecondRunTimesNoKernels) {
   ::setenv("WEFT_CACHE", "off", 1);
   ASSERT_EQ(run("out", {"--limit-steps", "2"}), 0) << log();
   EXPECT_EQ(lines_with("perf:"), 0);
-  EXPECT_NE(log().find("warning: WEFT_LOG: got 'verbose', expected perf"), std::string::npos)
-      << log();
+  EXPECT_HAS(log(), "warning: WEFT_LOG: got 'verbose', expected perf");
   ::unsetenv("WEFT_LOG");
 }
 
 TEST_F(RunTest, StatusesAndMessages) {
   EXPECT_EQ(run("out", {"--epohcs", "1"}), 2);
-  EXPECT_NE(log().find("unknown option --epohcs; did you mean --epochs?"), std::string::npos)
-      << log();
+  EXPECT_HAS(log(), "unknown option --epohcs; did you mean --epochs?");
   EXPECT_EQ(run("out", {"--data", folder.path("nowhere")}), 1);
-  EXPECT_NE(log().find(folder.path("nowhere") + ": no such folder"), std::string::npos) << log();
-  EXPECT_NE(
-      log().find("\nsmall_run: --data wants: folder of MNIST's IDX files; to fetch "
-                 "Fashion-MNIST on Debian, into /usr/share/datasets/fashion-mnist: apt install "
-                 "dataset-fashion-mnist\n"),
-      std::string::npos)
-      << log();
+  EXPECT_HAS(log(), folder.path("nowhere") + ": no such folder");
+  EXPECT_HAS(log(),
+             "\nsmall_run: --data wants: folder of MNIST's IDX files; to fetch "
+             "Fashion-MNIST on Debian, into /usr/share/datasets/fashion-mnist: apt install "
+             "dataset-fashion-mnist\n");
   EXPECT_EQ(run("out", {"--device", "cuda:63"}), 1);
-  EXPECT_NE(log().find("cuda:63"), std::string::npos) << log();
+  EXPECT_HAS(log(), "cuda:63");
   EXPECT_EQ(run("out", {"--resume", folder.path("nothing")}), 1);
-  EXPECT_NE(log().find("cannot open"), std::string::npos) << log();
-  EXPECT_EQ(log().find("--data"), std::string::npos) << log();
+  EXPECT_HAS(log(), "cannot open");
+  EXPECT_LACKS(log(), "--data");
   EXPECT_EQ(run("out", {"--lr", "1e8", "--dtype", "f32"}), 0);
-  // Before the training, not after it.
+  // Reported before the training.
   EXPECT_EQ(run("new", {"--trace", folder.path("nowhere/trace.json")}), 1);
-  EXPECT_NE(log().find("cannot create " + folder.path("nowhere/trace.json")), std::string::npos)
-      << log();
+  EXPECT_HAS(log(), "cannot create " + folder.path("nowhere/trace.json"));
   EXPECT_FALSE(std::filesystem::exists(folder.path("new")));
   testing::write_file(folder.path("file"), "");
   EXPECT_EQ(run("file", {}), 1);
-  EXPECT_NE(log().find(folder.path("file") + ": cannot make this folder: Not a directory; choose "
-                                             "another with --out"),
-            std::string::npos)
-      << log();
+  EXPECT_HAS(log(), folder.path("file") +
+                        ": cannot make this folder: Not a directory; choose "
+                        "another with --out");
 }
 
 TEST_F(RunTest, LeavesItsErrorForWhoStartedIt) {
@@ -238,10 +234,10 @@ TEST_F(RunTest, LeavesItsErrorForWhoStartedIt) {
   EXPECT_EQ(run("out", {"--data", folder.path("nowhere")}), 1);
   const auto error = nlohmann::json::parse(testing::read_file(file));
   EXPECT_EQ(error["code"], "Io");
-  EXPECT_NE(error["message"].get<std::string>().find("nowhere: no such folder"), std::string::npos);
+  EXPECT_HAS(error["message"].get<std::string>(), "nowhere: no such folder");
   ::setenv("WEFT_ERROR_FILE", folder.path("nowhere/error.json").c_str(), 1);
   EXPECT_EQ(run("out", {"--data", folder.path("nowhere")}), 1);
-  EXPECT_NE(log().find("nowhere: no such folder"), std::string::npos);
+  EXPECT_HAS(log(), "nowhere: no such folder");
   ::unsetenv("WEFT_ERROR_FILE");
 }
 
@@ -251,23 +247,21 @@ TEST_F(RunTest, AnotherModelsCheckpointIsListed) {
   other.parts.resize(1);
   save_checkpoint(folder.path("other"), other);
   EXPECT_EQ(run("out", {"--resume", folder.path("other")}), 1);
-  EXPECT_NE(log().find("1.weight"), std::string::npos) << log();
+  EXPECT_HAS(log(), "1.weight");
   other.notes["example"] = "dcgan";
   save_checkpoint(folder.path("other"), other);
   EXPECT_EQ(run("out", {"--resume", folder.path("other")}), 1);
-  EXPECT_NE(log().find(folder.path("other") + ": it is of the program dcgan, this is small_run"),
-            std::string::npos)
-      << log();
+  EXPECT_HAS(log(), folder.path("other") + ": it is of the program dcgan, this is small_run");
 }
 
 TEST_F(RunTest, TraceHasSpansOfEveryPart) {
-  // The one worker has all the work; of two the first might get none.
+  // A single worker does all the work; of two the first might get none.
   const std::string file = folder.path("trace.json");
   ASSERT_EQ(run("out", {"--epochs", "1", "--workers", "1", "--trace", file}), 0) << log();
   const std::string trace = testing::read_file(file);
   for (const char* text : {"\"loader\"", "\"fetch\"", "\"save_safetensors\"", "\"phase\"",
                            "\"optim\"", "\"step\":1", "\"main\"", "\"loader 0\""}) {
-    EXPECT_NE(trace.find(text), std::string::npos) << text;
+    EXPECT_HAS(trace, text);
   }
 }
 
@@ -327,20 +321,20 @@ TEST(Program, ThreadsAreSharedByTheDevices) {
   set_host_devices(1);
 }
 
-// libgomp reads the variable when it is loaded: the program has to start with it.
+// libgomp reads the variable when it is loaded, so the program has to start with it.
 TEST_F(RunTest, WaitsForAWhileAlone) {
   const char* const given = std::getenv("OMP_WAIT_POLICY");
   const std::string policy = given ? given : "";
   unsetenv("OMP_WAIT_POLICY");
   EXPECT_EQ(run("plain", {"--limit-steps", "1"}), 0);
-  EXPECT_NE(log().find("spins: 3000"), std::string::npos) << log();
+  EXPECT_HAS(log(), "spins: 3000");
   setenv("GOMP_SPINCOUNT", "123", 1);
   EXPECT_EQ(run("given", {"--limit-steps", "1"}), 0);
-  EXPECT_NE(log().find("spins: 123\n"), std::string::npos) << log();
+  EXPECT_HAS(log(), "spins: 123\n");
   unsetenv("GOMP_SPINCOUNT");
   setenv("OMP_WAIT_POLICY", "passive", 1);
   EXPECT_EQ(run("policy", {"--limit-steps", "1"}), 0);
-  EXPECT_EQ(log().find("spins"), std::string::npos) << log();
+  EXPECT_LACKS(log(), "spins");
   if (!given) unsetenv("OMP_WAIT_POLICY");
   if (given) setenv("OMP_WAIT_POLICY", policy.c_str(), 1);
 }
@@ -348,11 +342,10 @@ TEST_F(RunTest, WaitsForAWhileAlone) {
 TEST_F(RunTest, OutputThatIsLostIsAnError) {
   const std::string command = "tests/train/small_run --help >/dev/full 2>" + folder.path("log");
   EXPECT_EQ(WEXITSTATUS(std::system(command.c_str())), 1);
-  EXPECT_NE(log().find("small_run: error: [stdout] some of the output is lost"), std::string::npos)
-      << log();
+  EXPECT_HAS(log(), "small_run: error: [stdout] some of the output is lost");
 }
 
-// Whichever of a run's files is the one that no longer fits.
+// For each of a run's files as the one that no longer fits.
 TEST_F(RunTest, AFullDiskEndsTheRunAndIsNamed) {
   const std::string small = folder.path("small");
   for (const std::string size : {"4k", "8k", "16k", "24k", "32k", "48k"}) {
@@ -361,8 +354,8 @@ TEST_F(RunTest, AFullDiskEndsTheRunAndIsNamed) {
       GTEST_SKIP() << "no right to mount a tmpfs";
     }
     EXPECT_EQ(run("small/out", {"--epochs", "1", "--trace", small + "/trace.json"}), 1) << size;
-    EXPECT_NE(log().find("No space left on device"), std::string::npos) << size << log();
-    EXPECT_NE(log().find(small), std::string::npos) << size << log();
+    EXPECT_HAS(log(), "No space left on device") << size;
+    EXPECT_HAS(log(), small) << size;
     ::umount(small.c_str());
   }
 }

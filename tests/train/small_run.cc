@@ -1,5 +1,5 @@
-// small_run OPTIONS: a small network on whatever --data holds, the way the examples are written;
-// for tests of whole runs.
+// small_run OPTIONS: a small network on the data of --data, written like the examples, for tests of
+// whole runs.
 #include <cstdlib>
 #include <string>
 

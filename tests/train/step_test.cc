@@ -1,4 +1,5 @@
 #include "weft/train/step.h"
+#include "weft/autograd/ops.h"
 
 #include <vector>
 
@@ -18,7 +19,7 @@ Options with_graph(bool graph) {
   return options;
 }
 
-// The losses of steps over batches of these sizes.
+// The losses of steps with batches of these sizes.
 std::vector<double> losses(bool graph, const std::vector<std::int64_t>& sizes) {
   manual_seed(1);
   nn::Linear model(6, 3);
@@ -63,7 +64,7 @@ TEST(Step, TheLargestBatchIsCaptured) {
   EXPECT_NE(read[0], given[0]);
   EXPECT_NE(read[1], read[0]);
   EXPECT_EQ(read[2], read[1]);
-  EXPECT_EQ(read[3], given[3]);  // as it is
+  EXPECT_EQ(read[3], given[3]);  // unchanged
   EXPECT_EQ(read[4], read[1]);
 }
 

@@ -1,4 +1,4 @@
-// TensorBoard from PyPI reads event files: every scalar, and a resumed run as one curve.
+// TensorBoard from PyPI reads the event files: every scalar, and a resumed run as one curve.
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <string>

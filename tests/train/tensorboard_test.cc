@@ -1,16 +1,14 @@
-// Event files, read back record by record; what a run tells TensorBoard.
+// Event files, read back record by record, and what a run writes to them.
 #include "weft/train/tensorboard.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
-#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <csignal>
 #include <filesystem>
-#include <utility>
 #include <vector>
 
 #include "weft/data/dataloader.h"
@@ -18,6 +16,7 @@
 #include "weft/tests/core/expect_error.h"
 #include "weft/tests/io/files.h"
 #include "weft/tests/train/event_files.h"
+#include "weft/tests/train/small_data.h"
 #include "weft/train/recorder.h"
 
 namespace weft::train {
@@ -53,7 +52,7 @@ TEST(EventFile, HoldsAVersionAStartAndThePoints) {
     file.scalar("t", -1e300, std::int64_t{1} << 40);
   }
   EXPECT_EQ(files(folder.path("made/here")), std::vector<std::string>{path});
-  EXPECT_NE(path.find("/events.out.tfevents."), std::string::npos);
+  EXPECT_HAS(path, "/events.out.tfevents.");
   const auto events = events_of(path);
   ASSERT_EQ(events.size(), 4u);
   for (const Fields& event : events) {
@@ -73,7 +72,7 @@ TEST(EventFile, SaysWhereItCannotWrite) {
   testing::write_file(folder.path("file"), "");
   EXPECT_WEFT_ERROR(EventFile(folder.path("file/events")), Io,
                     "[tensorboard] " + folder.path("file/events") + ": cannot make this folder: ");
-  // A full disk, as far as one process may bring it about.
+  // Acts like a full disk, for one process.
   rlimit limit{};
   ::getrlimit(RLIMIT_FSIZE, &limit);
   const auto handler = std::signal(SIGXFSZ, SIG_IGN);
@@ -83,29 +82,17 @@ TEST(EventFile, SaysWhereItCannotWrite) {
     EventFile file(folder.path("full"));
     EXPECT_WEFT_ERROR(file.flush(), Io, file.path() + ": cannot be written: File too large");
     file.scalar("t", 1, 1);
-  }  // and its end is quiet
+  }  // its destructor throws nothing
   ::setrlimit(RLIMIT_FSIZE, &limit);
   std::signal(SIGXFSZ, handler);
 }
 
-struct Numbers {
-  std::int64_t size() const { return 12; }
-  Tensor get_batch(std::span<const std::int64_t> indices) const {
-    return from_span(indices, {static_cast<std::int64_t>(indices.size())});
-  }
-};
-
-struct Nothing {
-  io::NamedTensors state_dict() const { return {}; }
-  void load_state_dict(const io::NamedTensors&) {}
-};
-
-/// Two epochs of three steps whose loss is `factor` x step.
+/// Trains two epochs of three steps with the loss `factor` x step.
 void train(const Options& options, double factor) {
   ::testing::internal::CaptureStderr();
   Recorder recorder(options);
-  Nothing model;
-  data::DataLoader loader(Numbers{}, {.batch_size = 4});
+  testing::Nothing model;
+  data::DataLoader loader(testing::Numbers{}, {.batch_size = 4});
   recorder.resume(model, loader);
   while (recorder.next_epoch()) {
     for (auto& x : recorder.batches(loader)) {
@@ -148,7 +135,8 @@ TEST(RecorderEvents, TellLossesTestsAndSpeed) {
   EXPECT_GT(rate[1].second, 0);
 }
 
-// A checkpoint is older than what was told when a run is killed; another run may have been there.
+// When a run is killed, the checkpoint is older than its events; another run may have used the
+// folder.
 TEST(RecorderEvents, AResumedRunGoesOnInTheSameCurves) {
   const TempFolder folder;
   Options o = options_of(folder);

@@ -1,4 +1,5 @@
-// Compares the tensors of two safetensors files: `./weft compare A B --max 1e-9`.
+// Compares the tensors of two safetensors files, or the losses of two metrics.json: `./weft compare
+// A B --max 1e-9`.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cmath>
@@ -6,18 +7,21 @@
 #include <exception>
 #include <limits>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "weft/core/base/error.h"
 #include "weft/io/safetensors.h"
+#include "weft/tensor/creation.h"
+#include "weft/tools/json_file.h"
 #include "weft/tools/usage.h"
 
 namespace weft {
 namespace {
 
 struct Difference {
-  double value = -1;  // of the element that differs most
+  double value = -1;  // of the element with the largest difference
   std::string name;
   std::int64_t index = 0;  // row-major
   double first = 0, second = 0;
@@ -37,7 +41,7 @@ void compare(const std::string& name, const Tensor& a, const Tensor& b, Differen
   }
 }
 
-// What keeps the two from being compared number by number; empty: nothing.
+// Why the two cannot be compared number by number; empty: they can.
 std::string mismatch(const std::map<std::string, Tensor>& a,
                      const std::map<std::string, Tensor>& b) {
   for (const auto& [name, x] : a) {
@@ -55,12 +59,42 @@ std::string mismatch(const std::map<std::string, Tensor>& a,
   return {};
 }
 
+bool is_metrics(const std::string& path) { return path.ends_with(".json"); }
+
+// The losses of a metrics.json, which has null for what is not finite.
+std::map<std::string, Tensor> losses(const std::string& path) {
+  constexpr const char* kWhat = "no metrics.json that a program of weft wrote";
+  return tools::read_json(path, "compare", kWhat, [](const nlohmann::json& metrics) {
+    std::map<std::string, Tensor> found;
+    const auto add = [&](const std::string& name, const nlohmann::json& list) {
+      std::vector<double> values;
+      for (const nlohmann::json& loss : list.get_ref<const nlohmann::json::array_t&>()) {
+        values.push_back(loss.is_null() ? std::numeric_limits<double>::quiet_NaN()
+                                        : loss.get<double>());
+      }
+      const auto steps = static_cast<std::int64_t>(values.size());
+      found.emplace(name, from_vector(values, {steps}));
+    };
+    const nlohmann::json& all = metrics.at("losses");
+    if (all.is_object()) {
+      for (const auto& [name, list] : all.items()) add(name, list);
+    } else {
+      add("losses", all);
+    }
+    return found;
+  });
+}
+
+std::map<std::string, Tensor> read(const std::string& path) {
+  if (is_metrics(path)) return losses(path);
+  const auto file = io::load_safetensors(path);
+  return {file.tensors.begin(), file.tensors.end()};
+}
+
 int run(const std::string& first, const std::string& second, double most) {
-  std::map<std::string, Tensor> tensors[2];
-  for (const int i : {0, 1}) {
-    const auto file = io::load_safetensors(i == 0 ? first : second);
-    tensors[i] = {file.tensors.begin(), file.tensors.end()};
-  }
+  WEFT_CHECK(is_metrics(first) == is_metrics(second), InvalidArgument, "compare",
+             "one of the two is a metrics.json, the other one is not");
+  const std::map<std::string, Tensor> tensors[2] = {read(first), read(second)};
   if (const std::string reason = mismatch(tensors[0], tensors[1]); !reason.empty()) {
     std::printf("different: %s\n", reason.c_str());
     return 1;
@@ -68,7 +102,10 @@ int run(const std::string& first, const std::string& second, double most) {
   Difference worst;
   for (const auto& [name, x] : tensors[0]) compare(name, x, tensors[1].at(name), worst);
   const bool same = !(worst.value > most);
-  std::printf("%s: %zu tensors", same ? "same" : "different", tensors[0].size());
+  std::int64_t count = 0;
+  for (const auto& [name, x] : tensors[0]) count += is_metrics(first) ? x.numel() : 1;
+  std::printf("%s: %lld %s", same ? "same" : "different", static_cast<long long>(count),
+              is_metrics(first) ? "losses" : "tensors");
   if (worst.value > 0) {
     std::printf(", the largest difference %.3g in %s, element %ld: %.17g and %.17g", worst.value,
                 worst.name.c_str(), static_cast<long>(worst.index), worst.first, worst.second);
@@ -81,10 +118,12 @@ int run(const std::string& first, const std::string& second, double most) {
 }  // namespace weft
 
 int main(int argc, char** argv) {
-  CLI::App app("Compares the tensors of two safetensors files, by name.", "compare");
+  CLI::App app(
+      "Compares the tensors of two safetensors files, by name, or the losses of two metrics.json.",
+      "compare");
   std::string first, second;
   double most = 0;
-  app.add_option("A", first, "a safetensors file")->required();
+  app.add_option("A", first, "a safetensors file, or the metrics.json of a run")->required();
   app.add_option("B", second, "another one")->required();
   app.add_option("--max", most, "the largest difference that is allowed; 0: none")
       ->check(CLI::NonNegativeNumber);

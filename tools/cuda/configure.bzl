@@ -19,7 +19,7 @@ config_setting(
     }},
 )
 
-# nvcc finds those of its own toolkit; these are for the emulator.
+# nvcc finds its own headers; these are for the emulator.
 cc_library(
     name = "headers",
     hdrs = glob(["include/*.h", "include/crt/*"]),
@@ -93,8 +93,8 @@ def _impl(ctx):
     nccl = None
     if version:
         lib = _first_existing(ctx, [home + "/lib64", home + "/lib"])
-        # cuBLASLt, cuDNN and NCCL are opened at run time (kernels/cuda/libraries.h), by way of the
-        # rpath.
+        # cuBLASLt, cuDNN and NCCL are opened at run time (kernels/cuda/libraries.h) and found by
+        # the rpath.
         libs = ["-L" + lib, "-Wl,-rpath," + lib, "-lcudart_static", "-ldl", "-lpthread", "-lrt"]
         nccl = _first_existing(ctx, [home + "/include/nccl.h", "/usr/include/nccl.h"])
         ctx.symlink(home + "/include", "include")
@@ -108,7 +108,8 @@ def _impl(ctx):
 
 cuda_configure = repository_rule(
     implementation = _impl,
-    # Also when a GPU came or went: at the start of Bazel's server, and by `bazel sync --configure`.
+    # Also when a GPU came or went: checked when Bazel's server starts, and by `bazel sync
+    # --configure`.
     configure = True,
     environ = ["CUDA_HOME"],
     local = True,

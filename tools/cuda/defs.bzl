@@ -67,8 +67,8 @@ def _impl(ctx):
         ),
         linking_contexts = [deps.linking_context],
         alwayslink = ctx.attr.alwayslink,
-        # For the shared object of tests, too: it has CUDA's static runtime, whose symbols are hidden
-        # from others, and opens libraries by its own rpath.
+        # Also for the shared object of the tests: it contains CUDA's static runtime, whose symbols
+        # are hidden from others, and it opens libraries by its own rpath.
         user_link_flags = [
             flag
             for input in deps.linking_context.linker_inputs.to_list()

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# usage: build.sh FOLDER; FOLDER/index.html is the beginning.
+# usage: build.sh FOLDER; the site begins at FOLDER/index.html.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
 root=$(cd "$here/../.." && pwd -P)
@@ -7,7 +7,12 @@ tree=$(mktemp -d)
 trap 'rm -rf "$tree"' EXIT
 ln -s "$root" "$tree/weft"
 headers=$("$root/tools/public_headers")
-pages=(README.md CONTRIBUTING.md CHANGELOG.md $(cd "$root" && ls docs/*.md))
+# In the order in which README.md names them, which is the order to learn.
+mapfile -t pages < <(cd "$root" && {
+  echo README.md
+  grep -o '([a-zA-Z_/]*\.md' README.md | cut -c2-
+  ls CONTRIBUTING.md CHANGELOG.md docs/*.md */README.md
+} | awk '!seen[$0]++')
 input=''
 for file in "${pages[@]}" $headers; do input+=" $tree/weft/$file"; done
 mkdir -p "$1"

@@ -23,7 +23,9 @@ def header(text):
 
 
 def name_of(page):
-    return "index" if page == "README.md" else os.path.basename(page).removesuffix(".md").lower()
+    if page == "README.md":
+        return "index"
+    return os.path.basename(page.removesuffix("/README.md")).removesuffix(".md").lower()
 
 
 def page(text, path):
@@ -37,14 +39,14 @@ def page(text, path):
         return f"[{text}](@ref {name_of(page)})" if page in PAGES else text
 
     def code(match):
-        # Doxygen takes a span with quotes, backslashes or # for text.
+        # Doxygen would show a span with quotes, backslashes or # as plain text.
         span = match.group(1)
         if not re.search(r"['\"\\#]", span):
             return match.group(0)
         return "<tt>" + re.sub(r"([\\#@])", r"\\\1", html.escape(span, quote=False)) + "</tt>"
 
     parts = re.split(r"(^```.*?^```$)", text, flags=re.M | re.S)
-    for i in range(0, len(parts), 2):  # the others are code
+    for i in range(0, len(parts), 2):  # the odd parts are code
         parts[i] = re.sub(r"(?<!!)\[([^\]]+)\]\(([^)\s]+)\)", link, parts[i])
         parts[i] = re.sub(r"(?<!`)`([^`\n]+)`(?!`)", code, parts[i])
     text = "".join(parts)

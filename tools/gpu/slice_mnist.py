@@ -16,9 +16,9 @@ def cut(source, target, count):
         shape = struct.unpack(f">{magic[3]}I", file.read(4 * magic[3]))  # its last byte counts the dimensions
         if shape[0] < count:
             sys.exit(f"{source} has {shape[0]} items, not {count}")
-        items = file.read(count * math.prod(shape[1:]))  # of one byte each
+        items = file.read(count * math.prod(shape[1:]))  # an item has one byte per pixel
     with open(target, "wb") as file:
-        # No time of writing inside: the same images give the same bytes.
+        # The file contains no time, so the same images give the same bytes.
         file.write(gzip.compress(magic + struct.pack(f">{magic[3]}I", count, *shape[1:]) + items, mtime=0))
 
 

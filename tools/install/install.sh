@@ -16,13 +16,13 @@ for library in "${libraries[@]}"; do
   soname=$(readelf -d "$library" | sed -n 's/.*(SONAME).*\[\(.*\)\]/\1/p')
   [[ $soname == "$name.${version%.*}" ]] ||
     { echo "install: the library is $soname, weft is $version: //BUILD and core/base/version.h disagree" >&2; exit 1; }
-  # A running program keeps the library it has mapped: never write into that file.
+  # Running programs have the old library mapped, so never write into that file.
   install -D -m 755 "$library" "$prefix/lib/$name.new"
   mv -f "$prefix/lib/$name.new" "$prefix/lib/$name.$version"
   ln -sfn "$name.$version" "$prefix/lib/$soname"
   ln -sfn "$soname" "$prefix/lib/$name"
 done
-# One of an earlier installation would be of another weft.
+# A CUDA library of an earlier installation would belong to another version of weft.
 [[ " ${libraries[*]} " == *libweft_cuda.so* ]] || rm -f "$prefix"/lib/libweft_cuda.so*
 install -D -m 755 "$weftrun" "$prefix/bin/weftrun"
 install -D -m 644 "$root/LICENSE" "$prefix/share/doc/weft/LICENSE"

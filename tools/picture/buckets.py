@@ -1,61 +1,97 @@
-"""A step of DistributedDataParallel as its trace shows it: what each rank computed and sent."""
+"""A step of DistributedDataParallel, or of a Horovod program, as its trace shows it: what each rank
+computed and sent."""
 import re
 from collections import defaultdict
 
 from tools.command import Error
-from tools.picture.canvas import (FAINT, GRID, INK, TEXT_HEIGHT, WHITE, Canvas, axis_ticks,
-                                  text_width)
+from tools.picture.svg import CHARACTER, FAINT, GRID, INK, LINE, WHITE, Drawing, axis_ticks
 from tools.trace import member, read_trace
 
 MOST_BUCKETS = 65536
 
 # --- Reading -------------------------------------------------------------------------------------
-# Intervals are pairs: milliseconds, in the end from the step's beginning.
+# Intervals are pairs of milliseconds; at the end they count from the step's beginning.
 
 
 class Bucket:
-    def __init__(self):
-        self.bytes = 0
-        self.sent = 0  # when its last gradient was ready
-        self.reduction = 0, 0  # the all-reduce
+    def __init__(self, size, sent, reduction, backward):
+        self.bytes = size
+        self.sent = sent  # when the bucket's last gradient was ready
+        self.reduction = reduction  # the all-reduce
+        self.backward = backward  # the number of the backward that sent it
 
 
 class Rank:
+    """A step has one forward, one backward and one optimizer, or several: that of a GAN has two."""
+
     def __init__(self):
-        self.forward = self.backward = self.optimizer = 0, 0
-        self.waiting = 0, 0  # for the last buckets, within backward
+        self.forwards, self.backwards, self.optimizers = [], [], []
+        self.waits = []  # for buckets
         self.operations, self.buckets = [], []  # operations of backward
+        self.sent, self.reduced = [], []  # (interval, number, bytes) of buckets
 
     def is_whole(self):
-        return (self.forward[1] > 0 and self.backward[1] > 0
-                and self.optimizer[1] > self.forward[0] and len(self.buckets) > 0
-                and all(bucket.sent > 0 and bucket.reduction[1] > 0 for bucket in self.buckets))
+        self.sent.sort()
+        self.reduced.sort()
+        return (self.forwards and self.backwards and self.optimizers and self.sent
+                and self.optimizers[-1][1] > self.forwards[0][0]
+                and [number for _, number, _ in self.sent]
+                == [number for _, number, _ in self.reduced])
 
     def count_from(self, begin):
-        def shifted(interval):
-            return interval[0] - begin, interval[1] - begin
-        self.operations = [shifted(each) for each in self.operations
-                           if self.backward[0] <= each[0] and each[1] <= self.backward[1]]
-        self.forward, self.backward, self.waiting, self.optimizer = map(
-            shifted, (self.forward, self.backward, self.waiting, self.optimizer))
-        for bucket in self.buckets:
-            bucket.sent -= begin
-            bucket.reduction = shifted(bucket.reduction)
+        def shifted(intervals):
+            return [(interval[0] - begin, interval[1] - begin) for interval in intervals]
+        self.operations = shifted(
+            each for each in self.operations
+            if any(of[0] <= each[0] and each[1] <= of[1] for of in self.backwards))
+        self.forwards, self.backwards, self.waits, self.optimizers = map(
+            shifted, (self.forwards, self.backwards, self.waits, self.optimizers))
+        for (sent, _, size), (reduction, *_) in zip(self.sent, self.reduced):
+            (sent, _), reduction = shifted([sent, reduction])
+            backward = sum(each[0] <= sent for each in self.backwards) - 1
+            self.buckets.append(Bucket(size, sent, reduction, backward))
 
 
 class Step:
     def __init__(self, number, ranks):
         self.number, self.ranks = number, ranks
-        begin = min(rank.forward[0] for rank in ranks)
+        begin = self.begin = min(rank.forwards[0][0] for rank in ranks)
         for rank in ranks:
             rank.count_from(begin)
-        self.end = max(rank.optimizer[1] for rank in ranks)
+        self.end = max(rank.optimizers[-1][1] for rank in ranks)
         self.sizes = [bucket.bytes for bucket in ranks[0].buckets]
+        # No rank can reduce a bucket before the last one has it: when and which that is, by bucket.
+        self.complete = [max((rank.buckets[b].sent, r) for r, rank in enumerate(ranks))
+                         for b in range(min(len(rank.buckets) for rank in ranks))]
+
+    def parts_of_reduction(self, rank, b):
+        """(begin, end, rank waited for, or None where it is reduced) of a bucket's all-reduce."""
+        begin, end = self.ranks[rank].buckets[b].reduction
+        when, last = self.complete[b]
+        middle = min(max(begin, when), end)
+        parts = [(begin, middle, last), (middle, end, None)]
+        return [part for part in parts if part[1] > part[0]]
+
+    def parts_of_waiting(self, rank):
+        """The same of the waits after the rank's backwards, which are for all buckets that are
+        left."""
+        parts = []
+        for at, end in self.ranks[rank].waits:
+            for b in range(len(self.complete)):
+                for begin, stop, last in self.parts_of_reduction(rank, b):
+                    begin, stop = max(at, begin), min(stop, end)
+                    if stop > begin:
+                        # The group's thread takes a moment to begin.
+                        parts.append((at, stop, last))
+                        at = stop
+            if end > at:
+                parts.append((at, end, None))
+        return parts
 
 
 def _take(event, steps):
-    """Adds what the event says to its step and rank. Spans stand in the order in which they end: of
-    those within each other the outermost comes last."""
+    """Adds what the event says to its step and rank. Spans of a thread stand in the order in which
+    they end: of those within each other the outermost comes last."""
     if member(event, "ph", str, "") != "X" or "step" not in member(event, "args", dict):
         return
     args = event["args"]
@@ -66,30 +102,27 @@ def _take(event, steps):
         raise Error(f"[bucket_timeline] a span begins at {begin:g} us and lasts {length:g} us")
     interval = begin / 1000, (begin + length) / 1000
     if category == "forward":
-        rank.forward = interval
+        while rank.forwards and rank.forwards[-1][0] >= interval[0]:  # within this one
+            rank.forwards.pop()
+        rank.forwards.append(interval)
     elif category == "phase" and name == "backward":
-        rank.backward = interval
+        rank.backwards.append(interval)
     elif category == "backward":
         rank.operations.append(interval)
-    elif category == "optim":
-        rank.optimizer = interval
-    if name == "wait for buckets":
-        rank.waiting = interval
-    if name == "send bucket":
-        b = member(args, "bucket", int)
-    else:
-        found = re.search("bucket ([0-9]+)$", member(args, "module", str, ""))
-        if category != "comm" or not found:
-            return
-        b = int(found[1])
-    if not 0 <= b < MOST_BUCKETS:
-        raise Error(f"[bucket_timeline] got bucket {b}, expected less than {MOST_BUCKETS}")
-    rank.buckets += [Bucket() for _ in range(len(rank.buckets), b + 1)]
-    rank.buckets[b].bytes = member(args, "bytes", int)
-    if name == "send bucket":
-        rank.buckets[b].sent = interval[0]
-    else:
-        rank.buckets[b].reduction = interval
+    elif category == "optim" and name == "step":
+        rank.optimizers.append(interval)
+    if name in ("wait for buckets", "wait for gradients"):
+        rank.waits.append(interval)
+    # DDP numbers the buckets of a model, DistributedOptimizer its own messages.
+    if name in ("send bucket", "send gradients"):
+        number = member(args, "bucket" if name == "send bucket" else "message", int)
+        if not 0 <= number < MOST_BUCKETS:
+            raise Error(f"[bucket_timeline] got bucket {number}, expected less than {MOST_BUCKETS}")
+        rank.sent.append((interval, number, member(args, "bytes", int)))
+    elif category == "comm":
+        found = re.search("(bucket|gradients) ([0-9]{1,9})$", member(args, "module", str, ""))
+        if found:
+            rank.reduced.append((interval, int(found[2]), member(args, "bytes", int)))
 
 
 def read_step(path, wanted=-1):
@@ -100,91 +133,99 @@ def read_step(path, wanted=-1):
     most = max(map(len, steps.values()), default=0)
     for number in sorted(steps):
         ranks = [rank for _, rank in sorted(steps[number].items()) if rank.is_whole()]
-        if len(ranks) == most and wanted in (-1, number):
+        numbers = {tuple(number for _, number, _ in rank.sent) for rank in ranks}
+        if len(ranks) == most and len(numbers) == 1 and wanted in (-1, number):
             whole.append(Step(number, ranks))
     if not whole:
         which = "" if wanted < 0 else f"{wanted} "
         raise Error(f"[bucket_timeline] {path} has no whole step {which}of "
-                    "DistributedDataParallel: needs forward, backward with its buckets and "
-                    "optimizer of every rank")
+                    "DistributedDataParallel or DistributedOptimizer: needs forward, backward with "
+                    "its buckets and optimizer of every rank")
     alike = [step for step in whole if step.sizes == whole[-1].sizes]
     return sorted(alike, key=lambda step: step.end)[len(alike) // 2]
 
 
 # --- Drawing -------------------------------------------------------------------------------------
 
-FORWARD, BACKWARD, OPERATION = (196, 214, 236), (226, 230, 238), (126, 160, 206)
-OPTIMIZER, WAITING = (206, 196, 226), (240, 190, 180)
-BUCKETS = [(40, 140, 70), (214, 130, 20), (150, 60, 150),
-            (31, 130, 150), (190, 60, 60), (120, 110, 40)]
+# As in tools/timeline/ddp.py.
+FORWARD, BACKWARD, OPERATION = "#a5c7e9", "#ced5de", "#3061a6"
+OPTIMIZER, WAITING, EXPOSED = "#bd8ecc", "#e76955", "#8dcead"
+BUCKETS = ["#288c46", "#d68214", "#963c96", "#1f8296", "#be3c3c", "#786e28"]
 
-WIDTH, LEFT, RIGHT, TOP = 1000, 104, 28, 92
+WIDTH, LEFT, RIGHT, TOP, EDGE = 800, 100, 24, 104, 12
 BAR, BETWEEN, RANK_GAP = 30, 22, 30
 RANK = 2 * BAR + BETWEEN + RANK_GAP
 
 
-class _Drawing:
+class _Buckets(Drawing):
     def __init__(self, step):
         self.step, self.end = step, step.end
         self.bottom = TOP + len(step.ranks) * RANK
-        self.canvas = Canvas(WIDTH, self.bottom + 64)
+        super().__init__(WIDTH, self.bottom + 64)
         self.draw_axis()
         for r, rank in enumerate(step.ranks):
             self.draw_rank(r, rank)
         self.draw_legends()
 
     def at(self, ms):
-        return LEFT + int(min(max(ms / self.end, 0), 1) * (WIDTH - LEFT - RIGHT) + 0.5)
+        return round(LEFT + min(max(ms / self.end, 0), 1) * (WIDTH - LEFT - RIGHT), 1)
 
     def draw_axis(self):
         for tick in axis_ticks(0, self.end, 8):
-            self.canvas.fill(self.at(tick), TOP - 12, 1, self.bottom - TOP + 12, GRID)
-            self.canvas.text_centred(self.at(tick), self.bottom + 8, f"{tick:g}", FAINT)
-        self.canvas.text(LEFT, self.bottom + 34, "milliseconds from the beginning of forward", INK)
+            self.line(self.at(tick), TOP - 12, self.at(tick), self.bottom, 1, GRID)
+            self.text(self.at(tick), self.bottom + 16, f"{tick:g}", FAINT, "middle")
+        self.text((LEFT + WIDTH - RIGHT) / 2, self.bottom + 44,
+                  "milliseconds from the beginning of forward", INK, "middle")
 
     def bar(self, interval, y, color, label=""):
         """With the label where there is room for it."""
         begin, end = self.at(interval[0]), self.at(interval[1])
-        self.canvas.fill(begin, y, max(end - begin, 1), BAR, color)
-        if label and text_width(label) + 4 <= end - begin:
-            self.canvas.text_centred(begin + (end - begin) // 2, y + (BAR - TEXT_HEIGHT) // 2,
-                                     label, WHITE)
+        self.rectangle(begin, y, max(end - begin, 1), BAR, color)
+        if label and CHARACTER * len(label) + 4 <= end - begin:
+            self.text((begin + end) / 2, y + BAR / 2, label, WHITE, "middle")
 
     def draw_rank(self, r, rank):
         computing = TOP + r * RANK
-        sending, text = computing + BAR + BETWEEN, (BAR - TEXT_HEIGHT) // 2
-        self.canvas.text(12, computing + text, f"rank {r}", INK)
-        self.canvas.text(12, sending + text, "all-reduce", FAINT)
-        self.bar(rank.forward, computing, FORWARD)
-        self.bar(rank.backward, computing, BACKWARD)
+        sending = computing + BAR + BETWEEN
+        self.text(EDGE, computing + BAR / 2, f"rank {r}", INK)
+        self.text(EDGE, sending + BAR / 2, "all-reduce", FAINT)
+        for forward in rank.forwards:
+            self.bar(forward, computing, FORWARD)
+        for backward in rank.backwards:
+            self.bar(backward, computing, BACKWARD)
         for operation in rank.operations:
             self.bar(operation, computing, OPERATION)
-            self.canvas.fill(self.at(operation[1]), computing, 1, BAR, BACKWARD)
-        self.bar(rank.waiting, computing, WAITING)
-        self.bar(rank.optimizer, computing, OPTIMIZER)
+            self.rectangle(self.at(operation[1]), computing, 1, BAR, BACKWARD)
+        for begin, end, last in self.step.parts_of_waiting(r):
+            self.bar((begin, end), computing, EXPOSED if last is None else WAITING)
+        for optimizer in rank.optimizers:
+            self.bar(optimizer, computing, OPTIMIZER)
         for b, bucket in enumerate(rank.buckets):
             color = BUCKETS[b % len(BUCKETS)]
-            self.canvas.line(self.at(bucket.sent), computing + BAR, self.at(bucket.reduction[0]),
-                             sending, 1.5, color)
-            self.bar(bucket.reduction, sending, color, str(b))
+            self.line(self.at(bucket.sent), computing + BAR, self.at(bucket.reduction[0]), sending,
+                      1.5, color)
+            for begin, end, last in self.step.parts_of_reduction(r, b):
+                self.bar((begin, end), sending, color if last is None else WAITING,
+                         str(b) if last is None else "")
 
-    def draw_legend(self, title, y, entries):
-        self.canvas.text(LEFT, y, title, INK)
-        end = WIDTH - RIGHT
-        for name, color in reversed(entries):
-            end -= text_width(name)
-            self.canvas.text(end, y, name, INK)
-            self.canvas.fill(end - 24, y + 2, 16, 14, color)
-            end -= 24 + 18
+    def draw_legend(self, y, x, entries):
+        for name, color in entries:
+            self.rectangle(x, y - 7, 16, 14, color)
+            self.text(x + 24, y, name, INK)
+            x += 24 + CHARACTER * len(name) + 20
 
     def draw_legends(self):
-        self.draw_legend(f"step {self.step.number}", 12, [
-            ("forward", FORWARD), ("operations of backward", OPERATION), ("between them", BACKWARD),
-            ("waiting", WAITING), ("optimizer", OPTIMIZER)])
-        self.draw_legend("buckets", 42, [
+        self.text(EDGE, LINE, f"step {self.step.number}", INK)
+        self.draw_legend(LINE, LEFT, [("forward", FORWARD), ("backward", BACKWARD),
+                                      ("its operations", OPERATION)])
+        self.draw_legend(2 * LINE, LEFT, [("waiting for a rank", WAITING),
+                                          ("exposed communication", EXPOSED),
+                                          ("optimizer", OPTIMIZER)])
+        self.text(EDGE, 3 * LINE, "buckets", INK)
+        self.draw_legend(3 * LINE, LEFT, [
             (f"{b}: {bucket.bytes / 2 ** 20:.3g} MiB", BUCKETS[b % len(BUCKETS)])
             for b, bucket in enumerate(self.step.ranks[0].buckets)])
 
 
 def bucket_picture(step):
-    return _Drawing(step).canvas
+    return _Buckets(step)

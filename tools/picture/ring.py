@@ -1,13 +1,12 @@
 """The steps of a ring all-reduce, as the ranks made them."""
-from tools.picture.canvas import FAINT, INK, TEXT_HEIGHT, Canvas
+from tools.picture.svg import FAINT, INK, LINE, Drawing
 
-ADDED, REPLACED = (206, 92, 16), (40, 130, 70)
+ADDED, REPLACED = "#ce5c10", "#288246"
 # By how many ranks' numbers are in a part, from one to all.
-ONE, MORE, ALL = (222, 232, 246), (150, 186, 230), (164, 212, 176)
+ONE, MORE, ALL = "#dee8f6", "#96bae6", "#a4d4b0"
 
-BLOCK_WIDTH, BLOCK_HEIGHT, ARROW, STUB = 50, 28, 34, 26
-HEADING, NAMES, PANEL_GAP, MARGIN = 28, 24, 34, 28
-LINE = TEXT_HEIGHT + 6
+BLOCK_WIDTH, BLOCK_HEIGHT, ARROW, STUB = 50, 28, 28, 22
+HEADING, NAMES, PANEL_GAP, MARGIN = 28, 20, 22, 14
 LEGEND_WIDTH, LEGEND_HEIGHT = 480, 6 * LINE
 
 
@@ -20,7 +19,7 @@ def _block_left(left, rank):
     return left + STUB + rank * (BLOCK_WIDTH + ARROW)
 
 
-class _Drawing:
+class _Ring(Drawing):
     def __init__(self, run):
         self.run = run
         n, columns = run["ranks"], run["ranks"] - 1
@@ -29,20 +28,20 @@ class _Drawing:
         legend_left = MARGIN + panel_width + PANEL_GAP
         rows = -(-len(run["steps"]) // columns)
         end = MARGIN + rows * row_height
-        self.canvas = Canvas(max(2 * MARGIN + columns * (panel_width + PANEL_GAP) - PANEL_GAP,
-                                 legend_left + MARGIN + LEGEND_WIDTH),
-                             end + max(row_height, HEADING + LEGEND_HEIGHT))
+        super().__init__(max(2 * MARGIN + columns * (panel_width + PANEL_GAP) - PANEL_GAP,
+                             legend_left + MARGIN + LEGEND_WIDTH),
+                         end + max(row_height, HEADING + LEGEND_HEIGHT))
         for s, step in enumerate(run["steps"]):
             self.draw_step(s, step, MARGIN + s % columns * (panel_width + PANEL_GAP),
                            MARGIN + s // columns * row_height)
-        self.canvas.text(MARGIN, end, "at the end", INK)
+        self.text(MARGIN, end + LINE / 2, "at the end", INK)
         self.draw_parts(MARGIN, end + HEADING, run["result"])
         self.draw_legend(legend_left, end + HEADING)
 
     def draw_step(self, s, step, left, top):
         adds = step["messages"][0]["added"]
-        self.canvas.text(left, top, f"step {s + 1}: {'reduce-scatter' if adds else 'all-gather'}",
-                         ADDED if adds else REPLACED)
+        self.text(left, top + LINE / 2, f"step {s + 1}: {'reduce-scatter' if adds else 'all-gather'}",
+                  ADDED if adds else REPLACED)
         self.draw_parts(left, top + HEADING, step["before"])
         for message in step["messages"]:
             self.draw_message(left, top + HEADING, message)
@@ -50,13 +49,13 @@ class _Drawing:
     def draw_parts(self, left, top, parts):
         for rank, of_rank in enumerate(parts):
             x = _block_left(left, rank)
-            self.canvas.text_centred(x + BLOCK_WIDTH // 2, top, f"rank {rank}", FAINT)
+            middle = x + BLOCK_WIDTH / 2
+            self.text(middle, top + NAMES / 2, f"rank {rank}", FAINT, "middle")
             for part, ranks in enumerate(of_rank):
                 y, text = top + NAMES + part * BLOCK_HEIGHT, _letters(ranks)
                 color = ALL if len(text) == self.run["ranks"] else MORE if len(text) > 1 else ONE
-                self.canvas.fill(x, y, BLOCK_WIDTH, BLOCK_HEIGHT - 1, color)
-                middle, up = x + BLOCK_WIDTH // 2, y + (BLOCK_HEIGHT - TEXT_HEIGHT) // 2
-                self.canvas.text_centred(middle, up, text, INK)
+                self.rectangle(x, y, BLOCK_WIDTH, BLOCK_HEIGHT - 1, color)
+                self.text(middle, y + BLOCK_HEIGHT / 2, text, INK, "middle")
 
     def draw_message(self, left, top, message):
         """To the rank on the right; from the last one out of the picture, and in on the left."""
@@ -65,10 +64,10 @@ class _Drawing:
         begin = _block_left(left, message["from"]) + BLOCK_WIDTH
         end = _block_left(left, message["to"])
         if end > begin:
-            self.canvas.arrow(begin + 3, y, end - 3, color)
+            self.arrow(begin + 3, y, end - 3, color)
         else:
-            self.canvas.line(begin + 3, y, begin + STUB - 3, y, 2.5, color)
-            self.canvas.arrow(end - STUB + 3, y, end - 3, color)
+            self.line(begin + 3, y, begin + STUB - 3, y, 2.5, color)
+            self.arrow(end - STUB + 3, y, end - 3, color)
 
     def draw_legend(self, left, top):
         n, steps, buffer = self.run["ranks"], self.run["steps"], self.run["buffer_bytes"]
@@ -76,8 +75,8 @@ class _Drawing:
         arrows = [("sent, and added by the next rank to its own", ADDED),
                   ("sent, and kept by the next rank in place of its own", REPLACED)]
         for text, color in arrows:
-            self.canvas.arrow(left, top + TEXT_HEIGHT / 2, left + ARROW, color)
-            self.canvas.text(left + ARROW + 10, top, text, INK)
+            self.arrow(left, top + LINE / 2, left + ARROW, color)
+            self.text(left + ARROW + 10, top + LINE / 2, text, INK)
             top += LINE
         everyone = _letters((1 << n) - 1)
         for text in [
@@ -86,10 +85,10 @@ class _Drawing:
                 f"each rank sent {len(steps)} messages of {message} bytes, {sent} in all:",
                 f"{sent / buffer:g} of its buffer's {buffer} bytes; "
                 f"2(n-1)/n is {2 * (n - 1) / n:g}"]:
-            self.canvas.text(left, top, text, INK)
+            self.text(left, top + LINE / 2, text, INK)
             top += LINE
 
 
 def ring_picture(run):
     """Of what tools/picture/traced_ring prints."""
-    return _Drawing(run).canvas
+    return _Ring(run)

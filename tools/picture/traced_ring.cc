@@ -28,7 +28,7 @@ using nlohmann::json;
 
 constexpr const char* kOp = "traced_ring";
 constexpr int kMostRanks = 5;
-// So many that the backend takes the ring, and few enough that a part is one message.
+// Large enough that the backend uses the ring, and small enough that a part is one message.
 constexpr std::int64_t kNumbersInPart = 16384;
 
 // What one rank saw.
@@ -36,11 +36,11 @@ struct RankLog {
   struct Exchange {
     std::vector<std::int32_t> before;  // by part
     json sent;
-    bool adds;  // what comes
+    bool adds;  // whether the receiver adds the message
   };
   std::vector<Exchange> exchanges;
   std::vector<std::int32_t> result;
-  std::int64_t bytes_sent = 0;  // as the connections counted it
+  std::int64_t bytes_sent = 0;  // as counted by the connections
 };
 
 class RecordedBackend final : public comm::Backend {

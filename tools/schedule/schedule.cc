@@ -57,7 +57,8 @@ std::string as_comments(const std::string& text) {
   return comments;
 }
 
-// As its user asked for it, if it is one of weft's own: "1f1b, checkpoint except_last".
+// The words by which the user asked for it, if it is one of weft's own: "1f1b, checkpoint
+// except_last".
 json known_as(const Schedule& schedule) {
   const int devices = static_cast<int>(schedule.devices.size());
   for (const std::string& name : schedule_names()) {
@@ -87,10 +88,15 @@ std::string to_json(const Schedule& schedule, const StageCosts& costs) {
     actions.push_back(
         {{"action", to_string(action)}, {"device", device}, {"begin", begin}, {"end", end}});
   }
-  return json{{"name", schedule.name},     {"known_as", known_as(schedule)},
-              {"stages", schedule.stages}, {"micro_batches", schedule.micro_batches},
-              {"end", timeline.end},       {"bubble", timeline.bubble()},
-              {"busy", timeline.busy},     {"actions", actions}}
+  return json{{"name", schedule.name},
+              {"known_as", known_as(schedule)},
+              {"stages", schedule.stages},
+              {"micro_batches", schedule.micro_batches},
+              {"end", timeline.end},
+              {"bubble", timeline.bubble()},
+              {"kept", check(schedule).peak_device_activations},  // micro-batches, by device
+              {"busy", timeline.busy},
+              {"actions", actions}}
              .dump() +
          '\n';
 }
@@ -117,7 +123,7 @@ int run(const Request& request) {
   }
   if (reads || !request.out.empty()) {
     std::printf("%s", facts(schedule).c_str());
-  } else {  // all that is printed can be read back
+  } else {  // a printed schedule can be read back
     std::printf("%s%s", text.c_str(), as_comments(facts(schedule)).c_str());
   }
   return 0;
@@ -176,6 +182,9 @@ int main(int argc, char** argv) {
       if (request.check.empty() &&
           (request.name.empty() || !request.stages || !request.micro_batches)) {
         return misuse("expected a NAME, --stages and --micro-batches, or --check FILE");
+      }
+      if (request.name == "interleaved" && !request.devices) {
+        return misuse("interleaved needs --devices, too: stage s is on device s % devices");
       }
       return run(request);
     } catch (const CLI::CallForHelp& help) {

@@ -82,7 +82,7 @@ std::vector<Measured> of_table(const json& run) {
   return rows;
 }
 
-// An example program: what its name and its flags say it is.
+// An example program: its name and its flags say what it measured.
 std::vector<Measured> of_program(const json& run) {
   const std::string example = run.at("example");
   const std::size_t end = example.rfind('_');
@@ -90,7 +90,7 @@ std::vector<Measured> of_program(const json& run) {
               kind = end == std::string::npos ? "" : example.substr(end);
   const json flags = run.value("flags", json::object());
   if (flags.contains("depth")) program += flags["depth"].dump();
-  // Which predictions are not of.
+  // Other values of these options are not predicted.
   for (const auto& [name, usual] :
        {std::pair("image-size", json(224)), {"width-scale", json(1.0)}}) {
     const json value = flags.value(name, usual);
@@ -107,7 +107,7 @@ std::vector<Measured> of_program(const json& run) {
   if (kind == "_mp" && devices > 0) way.engine = "model_parallel", way.devices = devices;
   if (kind.empty() && threads != 1) what += concat(" of ", threads, " threads");
   if (kind == "_pipe" && devices > 0 && flags.contains("chunks")) {
-    // resnet_pipe's --schedule is that of the learning rate.
+    // resnet_pipe uses --schedule for the learning rate.
     const std::string name = flags.contains("pipeline-schedule") ? "pipeline-schedule" : "schedule";
     what = flags.at(name + "-file");
     if (what == "none") {

@@ -1,4 +1,4 @@
-// Predictions beside what a run measured.
+// Compares predictions with what a run measured.
 #pragma once
 
 #include <string>
@@ -10,23 +10,23 @@ namespace weft::simulator {
 
 /// A measured step.
 struct Measured {
-  std::string what;     ///< as the run calls it
-  std::string program;  ///< "" where it does not say
-  Way way;              ///< without an engine: none that is predicted
+  std::string what;     ///< the name that the run gives it
+  std::string program;  ///< "" if the run does not say it
+  Way way;              ///< engine empty: not predicted
   double seconds = 0;
 };
 
-/// Of a file that `./weft bench devices`, `./weft bench ddp`, p4_table or an example program wrote,
-/// or of the folder it lies in under its usual name. Throws Io for others.
+/// Reads a file that `./weft bench devices`, `./weft bench ddp`, p4_table or an example program
+/// wrote, or the folder in which it has its usual name. Throws Io for other files.
 std::vector<Measured> read_run(const std::string& path);
 
-/// What a prediction may be off by.
+/// The relative error that a prediction may have.
 inline constexpr double kTolerance = 0.15;
 
 struct Check {
   std::string text;  ///< a row for each measured step
   int matched = 0;
-  int off = 0;  ///< of those, by more than kTolerance
+  int off = 0;  ///< how many of them are off by more than kTolerance
   bool good() const { return matched > 0 && off == 0; }
 };
 Check check(const PredictionFile& file, const std::vector<Measured>& run);

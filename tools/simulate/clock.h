@@ -1,4 +1,4 @@
-// The clocks of the measuring.
+// Clocks for measuring.
 #pragma once
 
 #include <chrono>
@@ -23,8 +23,8 @@ double seconds_of(const F& f) {
   return watch.seconds();
 }
 
-/// Seconds that the calling thread computes in f(): what others on the machine take from its core
-/// does not count. For work of one thread that waits for nobody.
+/// Seconds that the calling thread computes in f(): time that other processes take from its core
+/// does not count. For work of one thread that does not wait for others.
 template <class F>
 double computing_seconds_of(const F& f) {
   const auto now = [] {

@@ -5,7 +5,7 @@
 
 #include "weft/core/base/error.h"
 #include "weft/parallel/balance.h"
-#include "weft/parallel/buckets.h"
+#include "weft/parallel/gradient_buckets.h"
 #include "weft/parallel/scatter_gather.h"
 #include "weft/parallel/simulate.h"
 
@@ -25,7 +25,7 @@ std::string ms(double seconds) { return number(seconds * 1e3, "%.3f") + " ms"; }
 std::string mb(double bytes) { return number(bytes / 1e6, "%.2f") + " MB"; }
 std::string times(double factor) { return number(factor, "%.3f"); }
 
-/// Layers [begin, end), or all of them, for `rows` rows.
+/// Costs of layers [begin, end), or of all layers, for `rows` rows.
 struct Sum {
   double forward = 0, backward_input = 0, backward_weight = 0, parameter_bytes = 0;
   double backward() const { return backward_input + backward_weight; }
@@ -49,7 +49,7 @@ void check_batch(const Costs& costs, std::int64_t batch) {
 
 std::string rows_of(std::int64_t rows) { return concat(rows, rows == 1 ? " row" : " rows"); }
 
-/// Seconds of the optimiser for a part of the parameters, all devices at once.
+/// Seconds of the optimiser for a part of the parameters, with all devices working at once.
 double optimizer_of(const Costs& costs, double rows, double parameter_bytes) {
   const double all = costs.parameter_bytes();
   return all > 0 ? costs.optimizer_slowdown.within(rows) * costs.optimizer.within(rows) *
@@ -57,12 +57,12 @@ double optimizer_of(const Costs& costs, double rows, double parameter_bytes) {
                  : 0;
 }
 
-/// Bytes of a row behind layer `end - 1`.
+/// Bytes per row of the output of layer `end - 1`.
 double output_bytes(const Costs& costs, std::size_t end) {
   return costs.layers[end - 1].output_bytes;
 }
 
-/// Of parts that take about equally long for `rows` rows.
+/// Cuts the layers into parts that take about the same time for `rows` rows.
 std::vector<std::size_t> ends_of(const Costs& costs, double rows, int parts) {
   std::vector<double> seconds;
   for (std::size_t i = 0; i < costs.layers.size(); ++i) {
@@ -72,9 +72,10 @@ std::vector<std::size_t> ends_of(const Costs& costs, double rows, int parts) {
   return balanced_ends(seconds, parts);
 }
 
-/// How many times as long micro-batches of `rows` take where a device keeps `kept` of them, of one
-/// of `stages` parts of the model: as much memory as kept / stages of them take of all of it, which
-/// is less in the caches. It is what a row costs among so many, beside a row among `rows`.
+/// The factor by which micro-batches of `rows` get slower if a device keeps `kept` of them, for one
+/// of `stages` parts of the model. They need as much memory as kept / stages micro-batches of the
+/// whole model, so less of it is in the caches. The factor is the time per row of such a large
+/// batch, divided by the time per row of `rows`.
 double kept_slowdown(const Costs& costs, double rows, int kept, int stages) {
   const double as_many = rows * kept / stages;
   if (as_many <= rows) return 1;
@@ -195,8 +196,8 @@ Prediction data_parallel(const Costs& costs, std::int64_t batch) {
 Exposed exposed_all_reduce(const std::vector<LayerCost>& layers,
                            const std::vector<double>& backward, const Link& all_reduce,
                            bool all_reduce_computes) {
-  // Gradients in the order in which backward makes them, as DDP's buckets have them from the second
-  // step on.
+  // Gradients in the order in which backward makes them; DDP's buckets have this order from the
+  // second step on.
   std::vector<parallel::GradientSize> gradients;
   std::vector<std::size_t> layer_of, order;
   for (std::size_t i = layers.size(); i-- > 0;) {
@@ -209,7 +210,7 @@ Exposed exposed_all_reduce(const std::vector<LayerCost>& layers,
   Exposed result;
   if (gradients.empty()) return result;
   const std::int64_t limits[] = {parallel::kFirstBucketBytes, parallel::kDefaultBucketMb << 20};
-  std::vector<double> done(layers.size());  // when the gradients of a layer are there
+  std::vector<double> done(layers.size());  // when the gradients of each layer are ready
   double end = 0;
   for (std::size_t i = layers.size(); i-- > 0;) done[i] = end += backward[i];
   double link_free = 0, moving = 0;
@@ -295,13 +296,13 @@ Prediction pipeline(const Costs& costs, std::int64_t batch, const std::string& s
   WEFT_CHECK(chunks >= 1, InvalidArgument, kOp, "chunks: got ", chunks, ", expected 1 or more");
   const auto micro_batches =
       static_cast<int>(parallel::part_sizes(batch, static_cast<std::size_t>(chunks)).size());
-  // The last one may be smaller; all are taken as of the same size.
+  // The last micro-batch may be smaller; here all have the same size.
   const double rows = static_cast<double>(batch) / micro_batches;
   const std::vector<std::size_t> ends = ends_of(costs, rows, costs.devices);
   const parallel::Schedule actions =
       parallel::make_schedule(schedule, costs.devices, micro_batches, checkpoint);
   const std::vector<int> kept = parallel::check(actions).peak_activations;
-  // Beside the others, and among the micro-batches of the step.
+  // Average over the micro-batches of a step, while all devices compute.
   const auto slowdown = [&](const Curve& further) {
     return (costs.slowdown.within(rows) + (micro_batches - 1) * further.within(rows)) /
            micro_batches;
@@ -315,9 +316,9 @@ Prediction pipeline(const Costs& costs, std::int64_t batch, const std::string& s
     const bool last = s + 2 == ends.size();
     const double slow = kept_slowdown(costs, rows, kept[s], costs.devices);
     const Sum sum = sum_of(costs, rows, ends[s], ends[s + 1]);
-    // By the device that made it.
+    // The device that made the data copies it.
     const auto moved = [&](double bytes) { return costs.copy.transfer(rows * bytes); };
-    // The loss is half forward, half backward, and is the last stage's.
+    // Half of the loss counts as forward, half as backward; only the last stage has it.
     const double loss = last ? costs.loss.at(rows) / 2 : 0;
     stages.forward.push_back(
         slow * slow_forward *

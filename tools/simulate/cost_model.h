@@ -1,5 +1,5 @@
-// From what layers and links cost to the time of a training step, by each way of using several
-// devices. Nothing is measured here: measure.h does, prediction_file.h reads and writes.
+// Computes the time of a training step from the costs of layers and links, for each way of using
+// several devices. measure.h measures the costs; prediction_file.h reads and writes them.
 #pragma once
 
 #include <cstddef>
@@ -12,35 +12,35 @@
 
 namespace weft::simulator {
 
-/// Something that depends on the number of rows: known for some numbers of them, in ascending
-/// order, and affine between two neighbours.
+/// A value that depends on the number of rows: known for some numbers of rows, in ascending order,
+/// and linear between two neighbours.
 struct Curve {
   std::vector<std::pair<double, double>> points;  ///< rows, value
 
-  /// fixed + per_row rows
+  /// fixed + per_row * rows
   static Curve affine(double fixed, double per_row);
-  /// Beyond its ends the lines go on, but not below 0; one point is a constant. Throws
-  /// InvalidArgument for no point, and for rows that do not ascend.
+  /// Outside the known points the first and last lines continue, but not below 0; a single point is
+  /// a constant. Throws InvalidArgument if there is no point, or if rows do not ascend.
   double at(double rows) const;
-  /// Beyond its ends constant.
+  /// Like at(), but constant outside the known points.
   double within(double rows) const;
 };
 
-/// A message of so many bytes takes latency + bytes / bytes_per_second.
+/// A message of n bytes takes latency + n / bytes_per_second.
 struct Link {
-  double latency = 0;           ///< seconds
-  double bytes_per_second = 0;  ///< 0: infinitely many
+  double latency = 0;           ///< in seconds
+  double bytes_per_second = 0;  ///< 0: infinite
   double transfer(double bytes) const {
     return bytes_per_second > 0 ? bytes / bytes_per_second : 0;
   }
   double seconds(double bytes) const { return latency + transfer(bytes); }
 };
 
-/// Of one device, while the others idle.
+/// Measured on one device while the others idle.
 struct LayerCost {
   std::string name;
   Curve forward, backward_input, backward_weight;  ///< seconds
-  double output_bytes = 0;                         ///< of a row
+  double output_bytes = 0;                         ///< per row
   std::vector<double> parameter_bytes;             ///< of each parameter
 };
 
@@ -51,32 +51,33 @@ struct Costs {
   std::vector<LayerCost> layers;
   Curve loss;  ///< seconds, forward and backward
   double input_bytes = 0, target_bytes = 0;
-  /// Seconds behind so many rows, which leave the caches as they are; of all parameters. Those of a
-  /// part take their share of it, by bytes.
+  /// Seconds of the optimiser for all parameters, after a pass over this number of rows: the rows
+  /// decide what is left in the caches. Part of the parameters takes a share of it, by bytes.
   Curve optimizer;
-  /// How many times as long a device takes for so many rows while the others compute, too.
+  /// The factor by which a device gets slower with this number of rows while the other devices
+  /// compute, too.
   Curve slowdown, optimizer_slowdown;
-  /// The same of micro-batches of a step that are not its first one, where each device has a part
-  /// of the layers: they find its parameters in the caches, and add to gradients.
+  /// The same factor for the second and later micro-batches of a step, if each device has a part of
+  /// the layers: they find its parameters in the caches, and add to existing gradients.
   Curve further_forward, further_backward;
-  /// Seconds of a whole step on one device that has all the cores; empty: devices have nothing to
-  /// share.
+  /// Seconds of a whole step on one device that has all the cores; empty: devices do not share
+  /// cores.
   Curve undivided;
-  double add_per_byte = 0;    ///< seconds, gradient += another one, or a copy of it on its device
-  double scale_per_byte = 0;  ///< seconds, gradient *= number
+  double add_per_byte = 0;    ///< seconds, to add a gradient to another or copy it on its device
+  double scale_per_byte = 0;  ///< seconds, to multiply a gradient by a number
   Link copy;                  ///< from one device to another
-  double handoff = 0;         ///< seconds, from giving all devices work to having them done
+  double handoff = 0;         ///< seconds, from giving work to all devices until all have finished
   Link all_reduce;            ///< of all devices at once
-  /// The devices themselves move the bytes of an all-reduce, so that it cannot overlap.
+  /// The devices' own cores move the bytes of an all-reduce, so it cannot overlap with computing.
   bool all_reduce_computes = true;
-  /// Layers of the first of two parts of the model, as the program cuts it; 0: where the halves
-  /// take equally long.
+  /// Number of layers in the first of two parts of the model, as the program cuts it; 0: cut where
+  /// both parts take the same time.
   std::size_t first_part = 0;
 
   double parameter_bytes() const;
 };
 
-/// A summand of a step, and where it comes from.
+/// One term of the time of a step, and how it was computed.
 struct Term {
   std::string name;
   double seconds = 0;
@@ -85,12 +86,12 @@ struct Term {
 
 /// How a step is run.
 struct Way {
-  /// one_device, undivided (one device with the cores of all), data_parallel, ddp, model_parallel
-  /// or pipeline
+  /// one_device, undivided (one device with all cores), data_parallel, ddp, model_parallel or
+  /// pipeline
   std::string engine;
   std::int64_t batch = 0;
   int devices = 1;
-  // Of a pipeline alone.
+  // Only for a pipeline.
   std::string schedule, checkpoint;
   int chunks = 0;
   friend bool operator==(const Way&, const Way&) = default;
@@ -105,30 +106,31 @@ struct Prediction {
   double seconds() const;
 };
 
-/// Where `parts` parts of the layers begin, and the end, so that the one that takes longest takes
-/// the least time.
+/// Cuts the layers into `parts` parts so that the slowest part takes the least time. Returns the
+/// beginning of each part, and the end.
 std::vector<std::size_t> balanced_ends(const std::vector<double>& seconds, int parts);
 
-/// Rows of the batch that one device takes, for all of them; others throw InvalidArgument.
+/// One device takes all rows of the batch. Throws InvalidArgument for a batch below 1.
 Prediction one_device(const Costs& costs, std::int64_t batch);
-/// Measured in one piece. Throws InvalidArgument where it was not.
+/// Measured as a whole. Throws InvalidArgument if it was not measured.
 Prediction undivided(const Costs& costs, std::int64_t batch);
 Prediction data_parallel(const Costs& costs, std::int64_t batch);
-/// `batch`: of all ranks together.
+/// `batch`: rows of all ranks together.
 Prediction distributed_data_parallel(const Costs& costs, std::int64_t batch);
 Prediction model_parallel(const Costs& costs, std::int64_t batch);
-/// A stage for each device.
+/// One stage per device.
 Prediction pipeline(const Costs& costs, std::int64_t batch, const std::string& schedule,
                     parallel::Recompute checkpoint, int chunks);
 
-/// Every way that this many rows and layers allow, for each number of chunks; fastest first.
+/// All ways that this number of rows and layers allows, the pipelines for each number of chunks;
+/// fastest first.
 std::vector<Prediction> ranking(const Costs& costs, std::int64_t batch,
                                 const std::vector<int>& chunks);
 
-/// What of the all-reduces of a backward is left when the backward ends: `backward` has the seconds
-/// of each layer from the first to the last, of which the last one is run first, and `costs` the
-/// bytes of their parameters. A bucket is sent when the last of its gradients is there and the one
-/// before it has been reduced.
+/// The time of all-reduces that is left when the backward ends. `backward` has the seconds of each
+/// layer from the first to the last; the last one runs first. `costs` has the bytes of their
+/// parameters. A bucket is sent when the last of its gradients is ready and the bucket before it
+/// has been reduced.
 struct Exposed {
   double seconds = 0;
   std::vector<double> bucket_bytes;  ///< in the order of sending
@@ -137,7 +139,7 @@ Exposed exposed_all_reduce(const std::vector<LayerCost>& layers,
                            const std::vector<double>& backward, const Link& all_reduce,
                            bool all_reduce_computes);
 
-/// The table of them, with the arithmetic; the first one is the fastest.
+/// A table of the predictions with their terms; the first is the fastest.
 std::string to_text(const Costs& costs, const std::vector<Prediction>& ranked);
 
 }  // namespace weft::simulator

@@ -13,7 +13,7 @@ namespace {
 
 using autograd::DeferredGradients;
 
-// Without history; collects a gradient if it is to.
+// An alias of x without autograd history; collects a gradient if `collects`.
 Tensor leaf_of(const Tensor& x, bool collects) {
   const Tensor leaf = raw::alias(x);
   if (collects) leaf.set_requires_grad();

@@ -1,4 +1,4 @@
-// Layers and steps of a program, timed.
+// Measures the time of layers and steps of a program.
 #pragma once
 
 #include <cstddef>
@@ -12,30 +12,31 @@
 
 namespace weft::simulator {
 
-/// Seconds, each of one time.
+/// Measured seconds, one entry per run.
 using Times = std::vector<double>;
 
-/// The one in the middle, as what predictions are held against are medians; of two the lower one.
-/// Throws InvalidArgument for none.
+/// The median (of two the lower one), since predictions are compared with medians. Throws
+/// InvalidArgument if `times` is empty.
 double median(Times times);
 
-/// The layers one by one, each with inputs and outputs of its own, for one number of rows; on the
-/// device of the program's layers, by the calling thread, which must be the only one of its team:
-/// its computing time counts.
+/// Measures the layers one by one for one number of rows, each with inputs and outputs of its own,
+/// on the device of the program's layers. The calling thread must be the only one of its team,
+/// because its computing time is measured.
 class LayerTimes {
  public:
   LayerTimes(const Program& program, std::int64_t rows);
 
-  /// Forward of all, then backward of all: each finds in the caches what it would find in a step.
+  /// Forward of all layers, then backward of all: so each finds the same data in the caches as in a
+  /// step.
   void pass();
   void forget();
 
   double forward(std::size_t layer) const { return median(layers_[layer].forward); }
   double backward_input(std::size_t layer) const { return median(layers_[layer].input); }
   double backward_weight(std::size_t layer) const { return median(layers_[layer].weight); }
-  /// Both ways, of each layer.
+  /// Forward plus backward of each layer.
   std::vector<double> seconds() const;
-  /// Both ways.
+  /// Forward plus backward.
   double loss() const { return median(loss_); }
 
  private:
@@ -50,21 +51,21 @@ class LayerTimes {
 };
 
 struct StepTimes {
-  Times forward, backward, optimizer;  ///< the loss is in backward
-  /// Of the step's micro-batches behind the first one.
+  Times forward, backward, optimizer;  ///< backward includes the loss
+  /// For the second and later micro-batches of a step.
   Times further_forward, further_backward;
 };
 
-/// A copy of layers [begin, end) of the model, or of all, with their optimiser, on a device; timed
-/// as LayerTimes.
+/// A copy of layers [begin, end) of the model, or of all layers, with their optimiser, on a device.
+/// Measured like LayerTimes.
 class StepOf {
  public:
   StepOf(const Program& program, Device device, std::size_t begin, std::size_t end);
   StepOf(const Program& program, Device device);
 
-  /// What goes in, and the targets; where more layers follow, gradients of what comes out.
+  /// An input and the targets; if more layers follow, gradients of the output instead of targets.
   std::pair<Tensor, Tensor> batch(std::int64_t rows) const;
-  /// A training step, of so many micro-batches that are all `batch`.
+  /// A training step of `micro_batches` micro-batches, each equal to `batch`.
   void run(const std::pair<Tensor, Tensor>& batch, StepTimes& into, int micro_batches = 1);
 
  private:

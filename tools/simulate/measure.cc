@@ -24,21 +24,21 @@ namespace weft::simulator {
 namespace {
 
 constexpr int kRounds = 5;
-constexpr int kMicroBatches = 4;    // of a step of a part
-constexpr std::int64_t kFew = 256;  // floats of a small message
+constexpr int kMicroBatches = 4;    // in a step of a part
+constexpr std::int64_t kFew = 256;  // floats in a small message
 
 double bytes_of(const Tensor& x) {
   return static_cast<double>(x.numel()) * static_cast<double>(size_of(x.dtype()));
 }
 
-/// f() on the worker of a device.
+/// Runs f() on the worker of a device.
 void on_device(Device device, const std::function<void()>& f) {
   JobGroup jobs;
   jobs.submit(device, [&f] { f(); });
   jobs.wait();
 }
 
-/// f(i) on the worker of each device, all at once.
+/// Runs f(i) on the worker of each device, all at once.
 void on_devices(int devices, const std::function<void(int)>& f) {
   JobGroup jobs;
   for (int i = 0; i < devices; ++i) {
@@ -47,7 +47,7 @@ void on_devices(int devices, const std::function<void(int)>& f) {
   jobs.wait();
 }
 
-/// f() at least once, and until so many seconds have passed.
+/// Runs f() at least once, and again until `seconds` have passed.
 template <class F>
 void repeat(double seconds, const F& f) {
   const Stopwatch watch;
@@ -56,26 +56,26 @@ void repeat(double seconds, const F& f) {
   } while (watch.seconds() < seconds);
 }
 
-/// Training steps with one number of rows: of the first device alone, of the first device with the
-/// cores of all, of all devices at once, and of all devices with a part of the model each.
+/// Training steps with one number of rows: on the first device alone, on the first device with all
+/// cores, on all devices at once, and with a part of the model on each device.
 class Steps {
  public:
   Steps(std::vector<StepOf>& models, std::int64_t rows) : models_(models) {
     for (const StepOf& model : models) batches_.push_back(model.batch(rows));
   }
-  /// What the last of the ways is of: a part for each device.
+  /// Sets the parts of the model for the last of these, one per device.
   void set_parts(std::vector<StepOf>& parts, std::int64_t rows) {
     parts_ = &parts;
     inputs_.clear();
     for (const StepOf& part : parts) inputs_.push_back(part.batch(rows));
   }
-  /// One round.
+  /// Runs each way for `seconds`.
   void run(double seconds) {
     StepTimes alone, with_all_cores;
     repeat(seconds, [&] { models_[0].run(batches_[0], alone); });
     set_num_threads(static_cast<int>(models_.size()));
     repeat(seconds, [&] {
-      // By the clock: a team is as fast as its slowest thread.
+      // Measured by the clock: a team is as fast as its slowest thread.
       undivided_.push_back(seconds_of([&] { models_[0].run(batches_[0], with_all_cores); }));
     });
     set_num_threads(1);
@@ -105,17 +105,17 @@ class Steps {
     alone_ = {};
   }
 
-  /// A whole step of the first device with the cores of all.
+  /// The time of a whole step on the first device with all cores.
   double undivided() const { return median(undivided_); }
   double alone(Times StepTimes::* what) const { return median(alone_.*what); }
-  /// How many times as long as one device alone the slowest of all devices at once takes, for
-  /// forward and backward and for the optimiser: the others wait for it. The median of the rounds'
-  /// ratios, because a machine's speed may change between two rounds. Noise may make a ratio
-  /// smaller than 1, but nobody gets faster beside others.
+  /// The time of the slowest of all devices at once, for which the others wait, divided by the time
+  /// of one device alone; for forward plus backward, and for the optimiser. The median of the
+  /// rounds' ratios, because a machine's speed may change between two rounds. Noise may make a
+  /// ratio smaller than 1, but no device gets faster because others work, so it is at least 1.
   double slowdown() const { return std::max(1.0, median(compute_)); }
   double optimizer_slowdown() const { return std::max(1.0, median(optimizer_)); }
-  /// How many times as long as all layers on one device alone the parts take, all at once, for a
-  /// micro-batch that is not the first one of its step.
+  /// The time of the parts, all at once, divided by the time of all layers on one device alone, for
+  /// the second and later micro-batches of a step.
   double further_forward() const { return median(further_forward_); }
   double further_backward() const { return median(further_backward_); }
 
@@ -137,7 +137,7 @@ class Steps {
   static void append(Times& to, const Times& times) {
     to.insert(to.end(), times.begin(), times.end());
   }
-  /// The median over steps of the time that the slowest device takes for a step.
+  /// The median over steps of the time of the slowest device in a step.
   template <class TimeOf>
   static double slowest(const std::vector<StepTimes>& devices, const TimeOf& time_of) {
     std::size_t steps = devices[0].forward.size();
@@ -152,15 +152,15 @@ class Steps {
   }
 
   std::vector<StepOf>& models_;
-  std::vector<std::pair<Tensor, Tensor>> batches_;  // by device
+  std::vector<std::pair<Tensor, Tensor>> batches_;  // per device
   std::vector<StepOf>* parts_ = nullptr;
-  std::vector<std::pair<Tensor, Tensor>> inputs_;  // by part
+  std::vector<std::pair<Tensor, Tensor>> inputs_;  // per part
   StepTimes alone_;
   Times undivided_;
-  Times compute_, optimizer_, further_forward_, further_backward_;  // ratios, of each round
+  Times compute_, optimizer_, further_forward_, further_backward_;  // ratios, one per round
 };
 
-/// Copies, sums and messages, small ones and ones of all parameters.
+/// Copies, sums and messages: small ones, and ones as large as all parameters.
 class Links {
  public:
   Links(int devices, std::int64_t floats)
@@ -170,7 +170,8 @@ class Links {
   }
   void run() {
     for (int i = 0; i < 5; ++i) {
-      // What goes to another device was written by this one's core, and comes out of its caches.
+      // This device's core writes the data, so the copy to the other device reads it from that
+      // core's caches.
       on_device(own_, [&] {
         add_.push_back(computing_seconds_of([&] { raw::add_scaled_(large_, 1e-3, sum_); }));
         scale_.push_back(computing_seconds_of([&] { raw::mul_(large_, 0.5); }));
@@ -208,8 +209,8 @@ class Links {
     const double latency = median(small), rest = median(large) - latency;
     return {latency, rest > 0 ? (bytes - few) / rest : 0};
   }
-  /// By shared memory, as the ranks of one host have it, which are threads here; what the slowest
-  /// of them takes.
+  /// An all-reduce through shared memory, as between the ranks of one host; here the ranks are
+  /// threads. Measures the slowest of them.
   void all_reduce(std::int64_t floats, int calls, Times& into) {
     std::vector<Times> ranks(static_cast<std::size_t>(devices_));
     comm::run_ranks(devices_, [&](comm::ProcessGroup& threads) {
@@ -218,7 +219,7 @@ class Links {
                                threads.rank(), devices_);
       const Tensor x = group.empty({floats});
       raw::fill_(x, 0);
-      for (int i = -1; i < calls; ++i) {  // the first one connects
+      for (int i = -1; i < calls; ++i) {  // i = -1: connects
         group.barrier().wait();
         const double took = seconds_of([&] { group.all_reduce(x).wait(); });
         if (i >= 0) ranks[static_cast<std::size_t>(group.rank())].push_back(took);
@@ -258,7 +259,7 @@ Costs measure(const Program& program, const MeasureOptions& options) {
   for (const Tensor& p : program.layers.parameters()) floats += p.numel();
   Links links(n, floats);
 
-  // The parts of a pipeline, by where they begin and end.
+  // The parts of a pipeline by their ends.
   std::map<std::vector<std::size_t>, std::vector<StepOf>> parts;
   const double block = options.seconds / static_cast<double>(kRounds * 5 * sizes.size());
   for (int round = -1; round < kRounds; ++round) {
@@ -267,7 +268,7 @@ Costs measure(const Program& program, const MeasureOptions& options) {
       steps[s].run(round < 0 ? 0 : block);
     }
     links.run();
-    if (round >= 0) continue;  // that one chose kernels and made memory
+    if (round >= 0) continue;  // the first round only chooses kernels and allocates memory
     for (std::size_t s = 0; s < sizes.size() && std::ssize(program.layers) >= n; ++s) {
       const std::vector<std::size_t> ends = balanced_ends(layers[s].seconds(), n);
       std::vector<StepOf>& cut = parts[ends];
@@ -298,7 +299,7 @@ Costs measure(const Program& program, const MeasureOptions& options) {
     const auto rows = static_cast<double>(sizes[s]);
     const LayerTimes& times = layers[s];
     const auto put = [&](Curve& curve, double value) { curve.points.emplace_back(rows, value); };
-    // Of the model in one piece each layer takes the share that it has of the layers one by one.
+    // Scales the times of single layers so that their sum is the time of the whole model.
     double forward = 0, backward = 0;
     for (std::size_t i = 0; i < costs.layers.size(); ++i) {
       forward += times.forward(i);

@@ -1,4 +1,4 @@
-// What a program's layers and this machine's links cost.
+// Measures the costs of a program's layers and of this machine's links.
 #pragma once
 
 #include <cstdint>
@@ -9,15 +9,15 @@
 namespace weft::simulator {
 
 struct MeasureOptions {
-  /// Virtual CPU devices of one core each: they must be there (set_host_devices), and the calling
+  /// Virtual CPU devices of one core each. They must exist (set_host_devices), and the calling
   /// thread must compute with one core.
   int devices = 2;
-  double seconds = 60;  ///< about; at least a few passes of everything are taken
+  double seconds = 60;  ///< approximate; everything is measured at least a few times
 };
 
-/// Everything is measured in turn, in rounds, so that a noisy moment meets all of it; of the times
-/// of each thing the median counts. A layer takes its share, as timed one by one, of the
-/// time of the model in one piece. Throws InvalidArgument for fewer than 1 device.
+/// Measures everything in turn, in rounds, so that a noisy moment affects all of it, and takes
+/// medians. The time of a layer is its share of the time of the whole model, by the times of single
+/// layers. Throws InvalidArgument for fewer than 1 device.
 Costs measure(const Program& program, const MeasureOptions& options = {});
 
 }  // namespace weft::simulator

@@ -9,7 +9,7 @@ namespace weft::simulator {
 
 using nlohmann::json;
 
-// Members by their names, for nlohmann's conversions.
+// Lets nlohmann convert these members by their names.
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Curve, points)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Link, latency, bytes_per_second)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(LayerCost, name, forward, backward_input, backward_weight,

@@ -1,4 +1,4 @@
-// F.json: what was measured of layers and links, and what was predicted from it.
+// F.json: the measured costs of layers and links, and the predictions from them.
 #pragma once
 
 #include <cstdint>
@@ -18,9 +18,9 @@ struct PredictionFile {
   std::vector<Prediction> predictions;
 };
 
-/// A member in a line, and each prediction in one of its own.
+/// One line per member, and one per prediction.
 std::string to_text(const PredictionFile& file);
-/// What to_text() wrote. Throws Io for what cannot be read or is none.
+/// Reads the text of to_text(). Throws Io if it cannot be read or is something else.
 PredictionFile read_predictions(const std::string& path);
 
 }  // namespace weft::simulator

@@ -7,8 +7,8 @@
 namespace weft::simulator {
 namespace {
 
-// Nobody has run weft there, so the shares of the published peaks are assumptions: what good
-// programs reach in convolutions, and copies in memory.
+// weft has not run on these machines, so the shares of the published peaks are assumptions: what
+// good programs reach in convolutions and in copies of memory.
 constexpr double kOfFlops = 0.4, kOfMemory = 0.8;
 const std::string kShares =
     "assumed, not published: 40 % of the peak arithmetic, 80 % of the peak memory bandwidth, 5 us "

@@ -1,4 +1,4 @@
-// Machines that are not here, as published.
+// Machines on which weft has not run, with their published figures.
 #pragma once
 
 #include <string>
@@ -12,18 +12,18 @@ namespace weft::simulator {
 struct Cluster {
   std::string name;
   std::string what;  ///< in words
-  // Of one device, as far as programs get there: an assumed share of what is published.
+  // For one device. Programs reach less than the published figures, so these are an assumed share.
   double flops = 0;             ///< per second, in matrix products and convolutions
   double bytes_per_second = 0;  ///< of its memory
-  double launch = 0;            ///< seconds that a layer takes at least
-  // Links. Latencies are those of one step of an all-reduce.
+  double launch = 0;            ///< in seconds; the least time of a layer
+  // Links. A latency is the one of a single step of an all-reduce.
   int per_node = 8;
   Link inside;      ///< from one device of a node to the next
   Link between;     ///< through one port of a node
-  int ports = 8;    ///< of a node, which it uses at the same time
-  double base = 0;  ///< seconds, of any all-reduce
+  int ports = 8;    ///< of a node, all used at the same time
+  double base = 0;  ///< in seconds, for any all-reduce
   int most_devices = 4096;
-  std::vector<std::string> sources;  ///< of each figure
+  std::vector<std::string> sources;  ///< of all figures
 };
 
 const std::vector<Cluster>& presets();

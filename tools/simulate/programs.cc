@@ -50,7 +50,7 @@ Program make_program(const std::string& name) {
             .row = {1, 28, 28},
             .classifies = false,
             .make_optimizer = maker<optim::Adam>(optim::AdamOptions()),
-            .optimizer_passes = 7,  // reads w, g and both moments, writes all but g
+            .optimizer_passes = 7,  // reads w, g and both moments, writes all except g
             .first_part = 6,
             .batch_size = 256};
   }
@@ -61,7 +61,7 @@ Program make_program(const std::string& name) {
             .make_optimizer = sgd,
             .sizes = {4, 16, 64, 256, 1024}};
   }
-  if (name == "cnn") {  // as narrow as the benchmarks have it
+  if (name == "cnn") {  // as narrow as in the benchmarks
     return {.name = name,
             .layers = examples::cnn({.width_scale = 1.0 / 16}),
             .row = {3, 32, 32},
@@ -89,7 +89,8 @@ Work work_of(const Program& program) {
   double input = static_cast<double>(numel(shape)) * sizeof(float);
   nn::Sequential layers = program.layers;
   for (const nn::SummaryRow& row : nn::summary(layers, shape).rows) {
-    // What calls others has none of its own; what works in place, as ReLU does, hardly counts.
+    // A module that only calls others has no work of its own; an in-place one such as ReLU hardly
+    // counts.
     if (row.macs == 0 && row.activation_bytes == 0) continue;
     work.layers.push_back({.macs = static_cast<double>(row.macs),
                            .input_bytes = input,

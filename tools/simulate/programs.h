@@ -1,4 +1,4 @@
-// The example programs, as far as a step of them costs time.
+// The parts of the example programs that decide the time of a step.
 #pragma once
 
 #include <cstddef>
@@ -19,9 +19,9 @@ namespace weft::simulator {
 struct Program {
   std::string name;
   nn::Sequential layers;  ///< the model
-  Shape row;              ///< of the images
+  Shape row;              ///< shape of one image
   bool classifies =
-      true;  ///< cross entropy of 10 classes; else the mean squared error of the input
+      true;  ///< true: cross entropy of 10 classes; false: mean squared error of the input
   std::function<std::unique_ptr<optim::Optimizer>(const std::vector<Tensor>&)> make_optimizer;
   double optimizer_passes = 3;  ///< Work::optimizer_passes
   std::size_t first_part = 0;   ///< Costs::first_part
@@ -29,7 +29,7 @@ struct Program {
   /// The numbers of rows with which layers are timed.
   std::vector<std::int64_t> sizes = {2, 8, 32, 64, 128, 256};
 
-  /// So many rows and their targets, on the thread's device.
+  /// `count` rows and their targets, on the thread's device.
   std::pair<Tensor, Tensor> batch(std::int64_t count) const;
   Tensor loss(const Tensor& output, const Tensor& target) const;
 };
@@ -38,7 +38,7 @@ const std::vector<std::string>& program_names();
 /// On the thread's device. Throws InvalidArgument for another name.
 Program make_program(const std::string& name);
 
-/// What its layers ask of a device.
+/// The work that the layers of a program give a device.
 Work work_of(const Program& program);
 
 }  // namespace weft::simulator

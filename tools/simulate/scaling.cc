@@ -4,9 +4,10 @@
 #include <bit>
 #include <cmath>
 #include <cstdio>
+#include <utility>
 
 #include "weft/core/base/error.h"
-#include "weft/train/pictures.h"
+#include "weft/train/charts.h"
 
 namespace weft::simulator {
 namespace {
@@ -40,7 +41,7 @@ Link all_reduce_link(AllReduce algorithm, int n, const Cluster& cluster) {
   const auto part = [](int count) { return 2.0 * (count - 1) / count; };
   switch (algorithm) {
     case AllReduce::ring: {
-      // As NCCL counts: of 2 (n - 1) steps 2 (nodes - 1) wait for the network.
+      // As NCCL counts: 2 (nodes - 1) of the 2 (n - 1) steps wait for the network.
       const double latency = cluster.base + 2.0 * (n - nodes) * cluster.inside.latency +
                              2.0 * (nodes - 1) * cluster.between.latency;
       return link_of(latency, part(n) * slowest);
@@ -55,7 +56,7 @@ Link all_reduce_link(AllReduce algorithm, int n, const Cluster& cluster) {
   double latency = cluster.base + 2.0 * (local - 1) * cluster.inside.latency;
   double per_byte = part(local) * inside;
   if (nodes > 1) {
-    // Each device of a node has 1 / local of the bytes, and all of them send at once.
+    // Each device of a node has 1 / local of the bytes, and all devices send at once.
     latency += 2.0 * (nodes < 4 ? nodes - 1 : levels(nodes)) * cluster.between.latency;
     per_byte += (nodes < 4 ? part(nodes) : 2.0) * between;
   }
@@ -120,7 +121,7 @@ std::string to_text(const Scaling& scaling) {
   text += line;
   for (const Scaling::Point& point : scaling.points) {
     const ModelledStep& step = point.step;
-    if (step.devices == 1 && point.algorithm != AllReduce::ring) continue;  // all the same
+    if (step.devices == 1 && point.algorithm != AllReduce::ring) continue;  // all are the same
     std::snprintf(line, sizeof line,
                   "%-6s %7d %6lld %-13s %11.3f %11.3f %11.3f %11.3f %12.0f %9.1f%%\n", "model",
                   step.devices, static_cast<long long>(step.rows),
@@ -151,8 +152,8 @@ json to_json(const Scaling& scaling) {
   return rows;
 }
 
-io::Image picture(const Scaling& weak, const Scaling& strong) {
-  std::vector<io::Image> both;
+std::string picture(const Scaling& weak, const Scaling& strong) {
+  std::vector<train::LogLogChart> both;
   for (const Scaling* scaling : {&weak, &strong}) {
     std::vector<train::PointCurve> curves = {{"ideal", {}}};
     for (const AllReduce algorithm : kAllReduces) {
@@ -167,12 +168,11 @@ io::Image picture(const Scaling& weak, const Scaling& strong) {
     }
     const std::string title = concat("MODEL, not measured: ", scaling->program, ", ",
                                      scaling->weak ? "weak" : "strong", " scaling");
-    const std::string below =
-        concat("devices (", scaling->cluster, "), ", scaling->rows,
-               scaling->weak ? " rows on each" : " rows in all", "; up: images/s of each device");
-    both.push_back(train::log_log_picture(curves, title, below));
+    const std::string below = concat("devices (", scaling->cluster, "), ", scaling->rows,
+                                     scaling->weak ? " rows on each" : " rows in all");
+    both.push_back({title, below, "images/s of each device", std::move(curves)});
   }
-  return train::stacked(both);
+  return train::log_log_picture(both);
 }
 
 }  // namespace weft::simulator

@@ -1,6 +1,6 @@
 // Predicts the step time of each way of using several devices, compares with runs, and models
 // larger machines: `./weft simulate --predict F.json`, `--check F.json RUN`, `--scaling -o
-// OUT.png`.
+// OUT.svg`.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
@@ -16,7 +16,6 @@
 #include "weft/core/runtime/file.h"
 #include "weft/core/runtime/parallel.h"
 #include "weft/core/runtime/rng.h"
-#include "weft/io/png.h"
 #include "weft/tools/simulate/check.h"
 #include "weft/tools/simulate/measure.h"
 #include "weft/tools/simulate/prediction_file.h"
@@ -49,13 +48,13 @@ nlohmann::json about() {
 }
 
 int predict(const Request& request) {
-  for (const int chunks : request.chunks) {  // with R, for each stage
+  for (const int chunks : request.chunks) {  // with R this holds for each stage
     WEFT_CHECK(3LL * request.devices * chunks <= parallel::kMostActions, InvalidArgument,
                "simulate", request.devices, " devices and ", chunks,
                " chunks: a schedule has at most ", parallel::kMostActions, " actions");
   }
   bench::make_folder_of(request.predict);
-  AtomicFile out(request.predict);  // what cannot be written is told before a minute of measuring
+  AtomicFile out(request.predict);  // before a minute of measuring: it may not be writable
   set_host_devices(request.devices);
   set_num_threads(1);
   manual_seed(0);
@@ -68,7 +67,7 @@ int predict(const Request& request) {
   if (batches.empty()) batches = {program.batch_size};
   if (!request.sizes.empty()) {
     program.sizes = request.sizes;
-  } else {  // few rows cost the most each: what is below all sizes is not to be extrapolated
+  } else {  // few rows cost the most per row: do not extrapolate below all sizes
     const std::int64_t most = std::ranges::max(request.chunks);
     const std::int64_t fewest = (std::ranges::min(batches) + most - 1) / most;
     program.sizes.push_back(std::min(fewest, std::ranges::min(program.sizes)));
@@ -125,7 +124,7 @@ int scaling(const Request& request) {
     std::printf("%s\n", request.json.c_str());
   }
   if (!request.out.empty()) {
-    io::write_png(request.out, picture(weak, strong));
+    write_file_atomically(request.out, picture(weak, strong));
     std::printf("%s\n", request.out.c_str());
   }
   return 0;
@@ -200,7 +199,7 @@ int main(int argc, char** argv) {
       ->check(CLI::Range(1, 1 << 24))
       ->capture_default_str()
       ->needs(scales);
-  app.add_option("-o,--out", request.out, "draw it here (.png)")->needs(scales);
+  app.add_option("-o,--out", request.out, "draw it here (.svg)")->needs(scales);
   app.add_option("--json", request.json, "write the table here")->needs(scales);
   app.footer(
       "Exit status: 0; 1 when --check finds a prediction off by more than 15 %, or none that is "
@@ -214,8 +213,8 @@ int main(int argc, char** argv) {
       if (!request.run.empty() && request.check.empty()) {
         return misuse("unexpected argument '" + request.run + "'; a RUN goes with --check FILE");
       }
-      if (!request.out.empty() && !request.out.ends_with(".png")) {
-        return misuse("got -o " + request.out + ", expected a name that ends in .png");
+      if (!request.out.empty() && !request.out.ends_with(".svg")) {
+        return misuse("got -o " + request.out + ", expected a name that ends in .svg");
       }
       if (!request.predict.empty()) return predict(request);
       if (request.scaling) return scaling(request);

@@ -1,12 +1,15 @@
 """A step of DataParallel: what each device does, and how long it idles."""
 import collections
 
-from tools.timeline.figure import Bar, Color, Figure, Key, Panel, Row, milliseconds, percent, times
+from tools.timeline.figure import (Bar, Color, Figure, Key, Panel, Row, covered, milliseconds,
+                                   percent, times)
 from tools.trace import choose_step
 
 SHADES = {"scatter": Color(38, 75, 62), "replicate": Color(285, 38, 68),
           "parallel_apply": Color(210, 60, 74), "gather": Color(160, 45, 45),
-          "backward": Color(215, 55, 38), "other": Color(0, 0, 60)}
+          "scatter_gradients": Color(38, 75, 42), "parallel_backward": Color(215, 35, 58),
+          "backward": Color(215, 55, 38), "reduce_gradients": Color(330, 45, 55),
+          "other": Color(0, 0, 60)}
 
 
 def _shade(span):
@@ -21,7 +24,8 @@ def _is_backward(span):
 
 class _Step:
     def __init__(self, number, spans):
-        self.number, self.spans = number, spans
+        # What runs within another span is drawn over it.
+        self.number, self.spans = number, sorted(spans, key=lambda span: (span.begin, -span.end))
         self.begin = min(span.begin for span in spans)
         self.length = max(0, *(span.end for span in spans)) - self.begin
         self.devices = {span.replica: span.device for span in spans  # by replica
@@ -48,19 +52,10 @@ def _steps(spans):
     return [step for step in steps if step.devices and step.length > 0]
 
 
-def _covered(bars):
-    """Seconds of the bars together, which may overlap."""
-    total = end = 0
-    for bar in sorted(bars, key=lambda bar: bar.begin):
-        total += max(0, bar.end - max(bar.begin, end))
-        end = max(end, bar.end)
-    return total
-
-
 def data_parallel_figure(spans, wanted):
     steps = _steps(spans)
     step = steps[choose_step([(step.number, step.length) for step in steps], wanted)]
-    # What is of no device is the caller's own, where the steps are named; backward begins there.
+    # Spans without a device belong to the caller, where the steps are named; backward begins there.
     own = [span for span in step.spans if span.category == "parallel" and not span.device]
     rows = [Row("caller", "", [
         step.bar(span) for span in step.spans
@@ -68,7 +63,7 @@ def data_parallel_figure(spans, wanted):
     all_idle = 0
     for _, device in sorted(step.devices.items()):
         bars = [step.bar(span) for span in step.spans if span.device == device]
-        idle = 1 - _covered(bars) / step.length
+        idle = 1 - covered(bars) / step.length
         rows.append(Row(device, f"idle {percent(idle)}", bars))
         all_idle += idle
     drawn = {_shade(span) for span in step.spans}
@@ -77,4 +72,4 @@ def data_parallel_figure(spans, wanted):
                   [f"Forward and backward take {took}, in which the devices idle "
                    f"{percent(all_idle / devices)} of the time."],
                   [Key(name, color) for name, color in SHADES.items() if name in drawn],
-                  [Panel(f"Forward and backward: {took}", rows)])
+                  [Panel(f"Forward and backward: {took}", rows)], step.begin)

@@ -1,12 +1,13 @@
-"""A step of DistributedDataParallel: two lanes a rank."""
+"""A step of DistributedDataParallel, or of a Horovod program: two lanes a rank."""
 from tools.picture.buckets import read_step
 from tools.timeline.figure import Bar, Color, Figure, Key, Panel, Row, milliseconds, percent, times
 
 FORWARD, BACKWARD, OPERATION = Color(210, 60, 78), Color(215, 20, 84), Color(215, 55, 42)
-WAITING, OPTIMIZER, REDUCTION = Color(8, 75, 62), Color(285, 38, 68), Color(150, 45, 38)
+WAITING, OPTIMIZER = Color(8, 75, 62), Color(285, 38, 68)
+EXPOSED, REDUCTION = Color(150, 40, 68), Color(150, 45, 38)
 LEGEND = [Key("forward", FORWARD), Key("backward", BACKWARD), Key("its operations", OPERATION),
-          Key("wait for buckets", WAITING), Key("optimizer", OPTIMIZER),
-          Key("all_reduce of a bucket", REDUCTION)]
+          Key("waiting for a rank", WAITING), Key("exposed communication", EXPOSED),
+          Key("optimizer", OPTIMIZER), Key("reducing a bucket", REDUCTION)]
 
 
 def _bar(interval, color, text, what):
@@ -14,32 +15,79 @@ def _bar(interval, color, text, what):
     return Bar(begin, end, color, text, f"{what}\n{times(begin, end)}")
 
 
-def ddp_figure(path, wanted):
+def _ms(parts):
+    return milliseconds(sum(end - begin for begin, end, _ in parts) / 1e3)
+
+
+def _waiting_bar(begin, end, last):
+    if last is None:
+        return _bar((begin, end), EXPOSED, "reducing", "waiting while buckets are reduced")
+    return _bar((begin, end), WAITING, f"for rank {last}",
+                f"waiting for rank {last}, which has not sent its bucket yet")
+
+
+def _backward(rank, k):
+    return "backward" if len(rank.backwards) == 1 else f"backward {k}"
+
+
+def _name(step, b):
+    """With the backward that sent it, where there are several."""
+    rank = step.ranks[0]
+    several = len(rank.backwards) > 1
+    return f"bucket {b}" + f" of {_backward(rank, rank.buckets[b].backward)}" * several
+
+
+def _reduction_bars(step, r):
+    bars = []
+    for b, bucket in enumerate(step.ranks[r].buckets):
+        for begin, end, last in step.parts_of_reduction(r, b):
+            what = (f"{_name(step, b)}, {bucket.bytes} bytes, ready at "
+                    f"{milliseconds(bucket.sent / 1e3)}: ")
+            if last is None:
+                bars.append(_bar((begin, end), REDUCTION, _name(step, b), what + "reducing"))
+            else:
+                bars.append(_bar((begin, end), WAITING, f"for rank {last}",
+                                 what + f"waiting for rank {last}"))
+    return bars
+
+
+def _fact(step, r):
+    reducing = [part for b in range(len(step.complete)) for part in step.parts_of_reduction(r, b)
+                if part[2] is None]
+    waits = step.parts_of_waiting(r)
+    skew = [part for part in waits if part[2] is not None]
+    exposed = [part for part in waits if part[2] is None]
+    text = f"Rank {r}: reducing takes {_ms(reducing)}; after its backward it waits {_ms(waits)}"
+    for last in sorted({part[2] for part in skew}):
+        text += f", {_ms([part for part in skew if part[2] == last])} of it for rank {last}"
+    share = sum(end - begin for begin, end, _ in exposed) / step.end
+    return f"{text}; {_ms(exposed)} are exposed communication, {percent(share)} of the step.", share
+
+
+def ddp_figure(path, engine, wanted):
+    """`engine`: DistributedDataParallel or DistributedOptimizer."""
     step = read_step(path, wanted)
-    length = step.end
-    facts, rows, waiting = [], [], 0
+    facts, rows, shares, waits = [], [], [], []
     for r, rank in enumerate(step.ranks):
-        bars = [_bar(rank.forward, FORWARD, "forward", "forward"),
-                _bar(rank.backward, BACKWARD, "", "backward, between its operations")]
+        fact, share = _fact(step, r)
+        facts.append(fact)
+        shares.append(share)
+        waits.append(sum(end - begin for begin, end in rank.waits) / step.end)
+        bars = [_bar(each, FORWARD, "forward", "forward") for each in rank.forwards]
+        bars += [_bar(each, BACKWARD, "", f"{_backward(rank, k)}, between its operations")
+                 for k, each in enumerate(rank.backwards)]
         bars += [_bar(each, OPERATION, "", "an operation of backward") for each in rank.operations]
-        exposed = rank.waiting[1] - rank.waiting[0]
-        if exposed > 0:
-            bars.append(_bar(rank.waiting, WAITING, "wait", "wait for buckets"))
-        bars.append(_bar(rank.optimizer, OPTIMIZER, "optimizer", "optimizer"))
+        bars += [_waiting_bar(*part) for part in step.parts_of_waiting(r)]
+        bars += [_bar(each, OPTIMIZER, "optimizer", "optimizer") for each in rank.optimizers]
         rows.append(Row(f"rank {r}", "", bars))
-        rows.append(Row("all-reduce", f"exposed {percent(exposed / length)}", [
-            _bar(bucket.reduction, REDUCTION, f"bucket {b}",
-                 f"bucket {b}: all_reduce of {bucket.bytes} bytes, "
-                 f"ready at {milliseconds(bucket.sent / 1e3)}")
-            for b, bucket in enumerate(rank.buckets)]))
-        sent = sum(bucket.reduction[1] - bucket.reduction[0] for bucket in rank.buckets)
-        facts.append(f"Rank {r}: the all-reduces take {milliseconds(sent / 1e3)}; "
-                     f"{milliseconds(exposed / 1e3)} of waiting for them are exposed "
-                     f"communication, {percent(exposed / length)} of the step.")
-        waiting += exposed
+        rows.append(Row("all-reduce", f"exposed {percent(share)}", _reduction_bars(step, r)))
+    if len(step.ranks[0].backwards) > 1:
+        facts.append("Which backward sent a bucket: " + ", ".join(
+            _name(step, b) for b in range(len(step.complete))) + ".")
     ranks = len(step.ranks)
-    title = (f"Step {step.number} of DistributedDataParallel on {ranks} ranks, "
+    title = (f"Step {step.number} of {engine} on {ranks} ranks, "
              f"{len(step.ranks[0].buckets)} buckets")
-    measured = (f"Measured: {milliseconds(length / 1e3)}, exposed communication "
-                f"{percent(waiting / ranks / length)} on average")
-    return Figure(title, facts, LEGEND, [Panel(measured, rows)])
+    measured = (f"Measured: {milliseconds(step.end / 1e3)}; on average {percent(sum(shares) / ranks)}"
+                f" exposed communication, {percent((sum(waits) - sum(shares)) / ranks)} waiting for "
+                "slower ranks")
+    return Figure(title, facts, LEGEND, [Panel(measured, rows)], step.begin / 1e3)

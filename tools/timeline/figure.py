@@ -1,13 +1,15 @@
 """Bars in rows on an axis of time, as an SVG picture or a page around one."""
 import html
 import re
+import textwrap
 from collections import namedtuple
 
-from tools.picture.canvas import axis_ticks
+from tools.picture.svg import axis_ticks
 
 WIDTH, MARGIN, RIGHT, CHARACTER = 1160, 12, 108, 6.8
 BAR_HEIGHT, ROW_HEIGHT, PANEL_HEAD, AXIS_HEIGHT, PANEL_GAP = 24, 30, 30, 26, 16
 LINE = 20
+AREAS_HEIGHT = 120
 LONGEST_NAME = 24
 
 # Follows the reader's choice of light or dark; paper is white.
@@ -39,8 +41,8 @@ p { margin: 0; overflow-wrap: anywhere }
 .picture { overflow-x: auto }
 .picture svg { display: block; width: 100%; min-width: 1000px; height: auto }
 rect.bar:hover { stroke: var(--ink); stroke-width: 2 }
-#hover { position: fixed; display: none; padding: 6px 9px; max-width: 380px;
-         white-space: pre-line; font-size: 13px; pointer-events: none;
+#hover { position: fixed; display: none; box-sizing: border-box; padding: 6px 9px;
+         max-width: min(380px, 100vw); white-space: pre-line; font-size: 13px; pointer-events: none;
          background: var(--ground); border: 1px solid var(--faint); border-radius: 4px }
 @media print { body { padding: 0; max-width: none;
                       -webkit-print-color-adjust: exact; print-color-adjust: exact }
@@ -71,14 +73,19 @@ function show(event) {
 """
 
 
-# Panels stand below each other, with one scale; the facts are lines; the legend has keys.
-Figure = namedtuple("Figure", "title facts legend panels")
+# Panels are below each other on one time axis; the facts are lines of text; the legend has keys.
+# `begin`: the time 0 of the axis, in seconds of the trace.
+Figure = namedtuple("Figure", "title facts legend panels begin", defaults=[None])
 Panel = namedtuple("Panel", "title rows")
-Row = namedtuple("Row", "name note bars")  # the note, a short one, stands behind the row
-# Begin and end in seconds; the text is in the bar, where there is room; `hover` may have lines.
+Row = namedtuple("Row", "name note bars")  # the note is a short text after the row
+# Areas on top of each other: (key, steps) with steps (seconds, value) in the order of time, each of
+# which lasts until the next one.
+Areas = namedtuple("Areas", "title areas unit")
+# Begin and end in seconds; the text is shown in the bar if there is room; `hover` may have several
+# lines.
 Bar = namedtuple("Bar", "begin end color text hover dashed", defaults=[False])
 Key = namedtuple("Key", "name color dashed", defaults=[False])
-Color = namedtuple("Color", "hue saturation lightness")  # as HSL has it: degrees, and percent
+Color = namedtuple("Color", "hue saturation lightness")  # in HSL: degrees, and percent
 
 
 def milliseconds(seconds):
@@ -97,8 +104,17 @@ def times(begin, end):
     return f"begins at {milliseconds(begin)}, takes {milliseconds(end - begin)}"
 
 
+def covered(bars):
+    """Seconds of the bars together, which may overlap."""
+    total = end = 0
+    for bar in sorted(bars, key=lambda bar: bar.begin):
+        total += max(0, bar.end - max(bar.begin, end))
+        end = max(end, bar.end)
+    return total
+
+
 def _escaped(text):
-    # XML knows no other control characters.
+    # XML allows no other control characters.
     text = re.sub("[\0-\t\v-\x1f]", " ", text)
     return html.escape(text, quote=False).replace('"', "&quot;")
 
@@ -117,7 +133,7 @@ def _paint(color, dashed):
 class _Drawing:
     def __init__(self, figure):
         self.figure = figure
-        rows = [row for panel in figure.panels for row in panel.rows]
+        rows = [row for panel in figure.panels if isinstance(panel, Panel) for row in panel.rows]
         self.end = max(bar.end for row in rows for bar in row.bars)
         self.left = MARGIN + CHARACTER * (max(len(_shortened(row.name)) for row in rows) + 1)
         self.right = WIDTH - RIGHT
@@ -128,7 +144,10 @@ class _Drawing:
         if with_head:
             self.draw_head()
         for panel in self.figure.panels:
-            self.draw_panel(panel)
+            if isinstance(panel, Areas):
+                self.draw_areas(panel)
+            else:
+                self.draw_panel(panel)
         height, left = self.y - PANEL_GAP, 0 if with_head else MARGIN
         size = f' width="{WIDTH - left}" height="{height:g}"'
         head = f'<style>{STYLE}</style>\n<rect class="ground"{size} fill="#fff"/>\n'
@@ -148,8 +167,9 @@ class _Drawing:
         self.y = 26
         self.text(MARGIN, self.y, "strong", self.figure.title)
         for fact in self.figure.facts:
-            self.y += LINE
-            self.text(MARGIN, self.y, "", fact)
+            for line in textwrap.wrap(fact, int((WIDTH - 2 * MARGIN) / CHARACTER)):
+                self.y += LINE
+                self.text(MARGIN, self.y, "", line)
         self.y += LINE
         x = MARGIN
         for key in self.figure.legend:
@@ -170,13 +190,7 @@ class _Drawing:
         for y in range(self.y, bottom, ROW_HEIGHT):
             self.out.append(f'<rect class="row" fill="#f4f4f7" x="{self.left:.2f}" y="{y:g}" '
                             f'width="{self.right - self.left:.2f}" height="{BAR_HEIGHT}"/>\n')
-        for tick in axis_ticks(0, self.end * 1e3, 10):
-            x = f"{self.at(tick / 1e3):.2f}"
-            self.out.append(
-                f'<line class="grid" x1="{x}" x2="{x}" y1="{self.y:g}" y2="{bottom:g}"/>\n'
-                f'<text x="{x}" y="{bottom + 12:g}" class="faint" text-anchor="middle">'
-                f'{tick:g}</text>\n')
-        self.text(self.right + 22, bottom + 12, "faint", "ms")
+        self.draw_axis(bottom)
         for row in panel.rows:
             self.text(MARGIN, self.y + 16, "", _shortened(row.name))
             for bar in row.bars:
@@ -185,9 +199,56 @@ class _Drawing:
             self.y += ROW_HEIGHT
         self.y = bottom + AXIS_HEIGHT + PANEL_GAP
 
+    def draw_axis(self, bottom):
+        for tick in axis_ticks(0, self.end * 1e3, 10):
+            x = f"{self.at(tick / 1e3):.2f}"
+            self.out.append(
+                f'<line class="grid" x1="{x}" x2="{x}" y1="{self.y:g}" y2="{bottom:g}"/>\n'
+                f'<text x="{x}" y="{bottom + 12:g}" class="faint" text-anchor="middle">'
+                f'{tick:g}</text>\n')
+        self.text(self.right + 22, bottom + 12, "faint", "ms")
+
+    def draw_areas(self, panel):
+        self.text(MARGIN, self.y + 18, "strong", panel.title)
+        top = self.y + PANEL_HEAD
+        bottom = top + AREAS_HEIGHT
+        times = sorted({0, self.end, *(when for _, steps in panel.areas for when, _ in steps
+                                       if 0 < when < self.end)})
+        below = [0] * len(times)
+        stacked = []
+        for key, steps in panel.areas:
+            above, at, value = [], 0, 0
+            for when, under in zip(times, below):
+                while at < len(steps) and steps[at][0] <= when:
+                    value = steps[at][1]
+                    at += 1
+                above.append(under + value)
+            stacked.append((key, below, above))
+            below = above
+        most = max(below) or 1
+
+        def edge(values):
+            """Points of a line with steps, from left to right."""
+            points = []
+            for i, value in enumerate(values):
+                y = f"{bottom - value / most * AREAS_HEIGHT:.1f}"
+                right = times[min(i + 1, len(times) - 1)]
+                points += [f"{self.at(times[i]):.1f} {y}", f"{self.at(right):.1f} {y}"]
+            return points
+        for key, under, over in stacked:
+            self.out.append(f'<path class="area" d="M{"L".join(edge(over) + edge(under)[::-1])}Z"'
+                            f'{_paint(key.color, False)}><title>{_escaped(key.name)}</title></path>\n')
+        for tick in axis_ticks(0, most, 3):
+            y = bottom - tick / most * AREAS_HEIGHT
+            self.out.append(f'<line class="grid" x1="{self.left:.2f}" x2="{self.right:.2f}" '
+                            f'y1="{y:.1f}" y2="{y:.1f}"/>\n')
+            self.text(self.right + 6, y + 4, "faint", f"{tick:g} {panel.unit}")
+        self.draw_axis(bottom + ROW_HEIGHT - BAR_HEIGHT)
+        self.y = bottom + ROW_HEIGHT - BAR_HEIGHT + AXIS_HEIGHT + PANEL_GAP
+
     def draw_bar(self, bar):
         x = self.at(bar.begin)
-        width = self.at(bar.end) - x
+        width = max(1, self.at(bar.end) - x)  # so that it is seen
         self.out.append(f'<rect class="bar" x="{x:.2f}" y="{self.y:g}" width="{width:.2f}" '
                         f'height="{BAR_HEIGHT}"{_paint(bar.color, bar.dashed)}>'
                         f'<title>{_escaped(bar.hover)}</title></rect>\n')

@@ -17,7 +17,8 @@ MOST_STAGES, MOST_MICRO_BATCHES = 4096, 65536  # parallel/schedule.h
 Kind = namedtuple("Kind", "letter saturation lightness")
 KINDS = {"forward": Kind("F", 65, 78), "backward": Kind("B", 60, 36),
          "backward_input": Kind("I", 60, 36), "backward_weight": Kind("W", 45, 58),
-         "recompute": Kind("R", 45, 91)}  # by the names of their spans
+         "recompute": Kind("R", 45, 91)}  # by the names of the spans
+KIND_OF = {kind.letter: name for name, kind in KINDS.items()}
 
 
 # Begin and end in seconds.
@@ -44,7 +45,7 @@ def _action(span):
 
 def _first_pipeline(lists):
     """The lists of the ranks that have the first pipeline, and how many pipelines there are."""
-    rank_of_stage = {}  # the lowest one
+    rank_of_stage = {}  # the lowest rank
     for rank, device in sorted(lists):
         for timed in lists[rank, device]:
             rank_of_stage.setdefault(timed.action.stage, rank)
@@ -68,12 +69,13 @@ class _Step:
         actions = [timed.action for row in rows for timed in row]
         self.stages = 1 + max(action.stage for action in actions)
         self.micro_batches = 1 + max(action.micro_batch for action in actions)
-        # As parallel/schedule.h reads it.
+        # The format that parallel/schedule.h reads.
         self.schedule = (f"weft schedule traced stages {self.stages} "
                          f"micro-batches {self.micro_batches}\n")
         for d, row in enumerate(rows):
             self.schedule += " ".join([f"{d}:"] + [str(timed.action) for timed in row]) + "\n"
-        begin = min(row[0].begin for row in rows)
+        begin = self.begin = min(row[0].begin for row in rows)
+        self.ranks = [rank for rank, _ in places]
         timed = [Timed(t.begin - begin, t.end - begin, t.action, d)
                  for d, row in enumerate(rows) for t in row]
         end = max(t.end for t in timed)
@@ -84,7 +86,7 @@ class _Step:
 def _ask(step, costs=None):
     """What tools/schedule says of the step's schedule. Raises Error with what is wrong with it."""
     with tempfile.TemporaryDirectory() as folder:
-        name = f"step {step.number} of the trace"  # which the errors name
+        name = f"step {step.number} of the trace"  # errors name it
         pathlib.Path(folder, name).write_text(step.schedule, encoding="utf-8")
         options = ["--check", name, "--json"]
         if costs:
@@ -109,7 +111,7 @@ def _whole_steps(spans):
         if step.schedule not in is_whole:
             try:
                 is_whole[step.schedule] = bool(_ask(step))
-            except Error:  # cut off by the end of the run, say
+            except Error:  # the end of the run may have cut it off
                 is_whole[step.schedule] = False
         if not is_whole[step.schedule]:
             last_cut_off = step
@@ -130,29 +132,64 @@ def _median_costs(steps, stages):
     def median(kind, stage):
         return statistics.median(seconds[kind, stage]) if (kind, stage) in seconds else 0
     return {"forward": [median("forward", s) for s in range(stages)],
-            # Of a stage that does not split its backwards B is I and W.
+            # For a stage that does not split its backwards, B stands for I and W.
             "backward_input": [median("backward_input", s) or median("backward", s)
                                for s in range(stages)],
             "backward_weight": [median("backward_weight", s) for s in range(stages)]}
 
 
-def _color(kind, micro_batch):
+def color_of(kind, micro_batch):
     """Neighbouring micro-batches far apart in colour."""
     return Color((210 + micro_batch * 137) % 360, KINDS[kind].saturation, KINDS[kind].lightness)
 
 
-def _panel(what, step, shown, measured, predicted):
+def _sends(spans, step):
+    """Rows by rank: what it sends the others, from the send to the end of the receive."""
+    begins, sizes, ends = {}, defaultdict(int), {}
+    for span in spans:
+        found = re.search(r"([<>])([A-Z])(\d+)\.(\d+)$", span.module)
+        if (span.category != "comm" or span.step != step.number or span.rank not in step.ranks
+                or not found):
+            continue
+        direction, letter, stage, micro_batch = found.groups()
+        if direction == ">":
+            message = span.rank, letter, int(stage), int(micro_batch)
+            begins[message] = min(span.begin, begins.get(message, span.begin))
+            sizes[message] += max(0, span.bytes)
+        else:  # the receiver's stage: the next one, or for gradients the one before
+            message = letter, int(stage) + (-1 if letter == "F" else 1), int(micro_batch)
+            ends[message] = max(span.end, ends.get(message, 0))
+    rows = {rank: [] for rank in dict.fromkeys(step.ranks)} if begins else {}
+    for message, begin in sorted(begins.items(), key=lambda item: item[1]):
+        rank, letter, stage, micro_batch = message
+        end = max(begin, ends.get(message[1:], begin))
+        what = "the result" if letter == "F" else "the gradient of the inputs"
+        begin, end = begin - step.begin, end - step.begin
+        rows[rank].append(Bar(
+            begin, end, color_of("backward_weight", micro_batch), f"{letter}{stage}.{micro_batch}",
+            f"rank {rank} sends {what} of {letter}{stage}.{micro_batch}, {sizes[message]} bytes\n"
+            f"{times(begin, end)}"))
+    return {rank: Row("sends", f"{len(bars)} sends", bars) for rank, bars in rows.items()}
+
+
+def _panel(what, step, shown, sends, measured, predicted):
     """`measured`, `predicted`: when each action ran."""
     rows = [Row(device, f"idle {percent(1 - busy / shown.end)}", [])
             for device, busy in zip(step.devices, shown.busy)]
     for begin, end, action, device in shown.actions:
         kind, stage, micro_batch = action
         rows[device].bars.append(Bar(
-            begin, end, _color(kind, micro_batch), str(micro_batch),
+            begin, end, color_of(kind, micro_batch), str(micro_batch),
             f"{action}: {kind} of micro-batch {micro_batch} in stage {stage} on "
             f"{step.devices[device]}\nmeasured: {times(*measured[action])}\n"
             f"predicted: {times(*predicted[action])}", kind == "recompute"))
-    return Panel(f"{what}: {milliseconds(shown.end)}, bubble {percent(shown.bubble)}", rows)
+    drawn = []
+    for d, row in enumerate(rows):
+        drawn.append(row)
+        rank = step.ranks[d]
+        if rank in sends and rank not in step.ranks[d + 1:]:  # below its last device
+            drawn.append(sends[rank])
+    return Panel(f"{what}: {milliseconds(shown.end)}, bubble {percent(shown.bubble)}", drawn)
 
 
 def _formula(step):
@@ -167,15 +204,20 @@ def _formula(step):
             f"m = {m} micro-batches{rest}.")
 
 
-def pipeline_figure(spans, wanted):
+def _timeline(answer, step):
+    """What tools/schedule answered."""
+    actions = {str(timed.action): timed.action for timed in step.measured.actions}
+    return Timeline([Timed(t["begin"], t["end"], actions[t["action"]], t["device"])
+                     for t in answer["actions"]], answer["end"], answer["busy"], answer["bubble"])
+
+
+def pipeline_figure(spans, cores, wanted):
+    """`cores`: on how many the program could run; 0: unknown."""
     steps = _whole_steps(spans)
     step = steps[choose_step([(step.number, step.measured.end) for step in steps], wanted)]
     others = [each for each in steps if each.schedule == step.schedule and each is not step]
     answer = _ask(step, _median_costs(others or [step], step.stages))
-    actions = {str(timed.action): timed.action for timed in step.measured.actions}
-    measured, predicted = step.measured, Timeline(
-        [Timed(t["begin"], t["end"], actions[t["action"]], t["device"]) for t in answer["actions"]],
-        answer["end"], answer["busy"], answer["bubble"])
+    measured, predicted = step.measured, _timeline(answer, step)
 
     known_as = answer["known_as"] or "a schedule of the user's"
     pipelines = "a pipeline" if step.pipelines == 1 else f"the first of {step.pipelines} pipelines"
@@ -188,11 +230,23 @@ def pipeline_figure(spans, wanted):
         f"Predicted from the medians of each stage's times over {len(others)} other steps of the "
         "trace, transfers taking no time." if others else
         "Predicted from this step's own medians, the only one of its schedule."]
-    used = {action.kind for action in actions.values()}
-    legend = [Key(kind, _color(kind, 0), kind == "recompute") for kind in KINDS if kind in used]
-    legend.append(Key("a colour and number per micro-batch", _color("forward", 1)))
+    used = {timed.action.kind for timed in measured.actions}
+    legend = [Key(kind, color_of(kind, 0), kind == "recompute") for kind in KINDS if kind in used]
+    legend.append(Key("a colour and number per micro-batch", color_of("forward", 1)))
+    sends = _sends(spans, step)
+    if sends:
+        facts.append("Below each rank what it sends: from the send to the end of the receive.")
     when = [{timed.action: timed[:2] for timed in each.actions} for each in (measured, predicted)]
+    panels = [_panel("Predicted", step, predicted, {}, *when),
+              _panel("Measured", step, measured, sends, *when)]
+    busy = len(step.devices) * step.pipelines
+    if 0 < cores < busy and "cpu" in step.devices[0]:
+        facts.append(f"{busy} devices shared {cores} core{'s' * (cores > 1)}: gaps in what was measured are waits for "
+                     "a core, too, and not the schedule's bubble alone.")
+        facts.append("Replayed: the times of this step's own actions, each stage's median, in the "
+                     "order of the schedule, with no gaps but its own.")
+        replayed = _timeline(_ask(step, _median_costs([step], step.stages)), step)
+        panels.append(_panel("Replayed", step, replayed, {}, *when))
     return Figure(
         f"Step {step.number} of {pipelines}: {step.stages} stages on {len(step.devices)} devices, "
-        f"{step.micro_batches} micro-batches", facts, legend,
-        [_panel("Predicted", step, predicted, *when), _panel("Measured", step, measured, *when)])
+        f"{step.micro_batches} micro-batches", facts, legend, panels, step.begin)

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Draws a step of a pipeline, of DataParallel or of DDP from its trace: `./weft timeline trace.json
--o out.html`."""
+"""Draws a step of a pipeline, of a model in parts, of DataParallel, of DDP or of a Horovod program
+from its trace: `./weft timeline trace.json -o out.html`."""
 import argparse
 import pathlib
 import sys
@@ -10,29 +10,36 @@ from tools import command
 from tools.timeline import figure
 from tools.timeline.data_parallel import data_parallel_figure
 from tools.timeline.ddp import ddp_figure
+from tools.timeline.memory import with_memory
+from tools.timeline.model_parallel import has_parts, model_parallel_figure
 from tools.timeline.pipeline import pipeline_figure
-from tools.trace import read_spans
+from tools.trace import read_cores, read_spans
 
 
 def trace_figure(path, step):
     spans = read_spans(path)
     categories = {span.category for span in spans}
     if "pipeline" in categories:
-        return pipeline_figure(spans, step)
+        return pipeline_figure(spans, read_cores(path), step)
     if "ddp" in categories:
-        return ddp_figure(path, step)
+        return ddp_figure(path, "DistributedDataParallel", step)
+    if "DistributedOptimizer" in categories:
+        return ddp_figure(path, "DistributedOptimizer", step)
     if "parallel" in categories:
         return data_parallel_figure(spans, step)
-    raise command.Error(f"[timeline] {path} has no spans of a Pipeline, of DataParallel or of "
-                        "DistributedDataParallel")
+    if has_parts(spans):
+        return model_parallel_figure(spans, step)
+    raise command.Error(f"[timeline] {path} has no spans of a Pipeline, of DataParallel, of "
+                        "DistributedDataParallel, of a DistributedOptimizer or of a model in parts")
 
 
 def main():
     parser = command.Parser(
         prog="timeline", formatter_class=argparse.RawDescriptionHelpFormatter,
         description="Draws when the devices of a step did what, from the trace of a run.",
-        epilog="A pipeline's step is drawn as its schedule predicts it and as it was measured; of\n"
-               "DataParallel and DistributedDataParallel is shown who waits.\n"
+        epilog="A pipeline's step is drawn as its schedule predicts it and as it was measured; of a\n"
+               "model in parts, DataParallel, DistributedDataParallel and Horovod's programs is\n"
+               "shown who waits.\n"
                "Exit status: 0, or 2 for wrong usage or a file that cannot be read or written.")
     parser.add_argument("trace", metavar="TRACE", nargs="?", help="what a program's --trace wrote")
     parser.add_argument("--step", type=command.step_number, default=-1,
@@ -44,7 +51,7 @@ def main():
         parser.error("expected a TRACE")
     if not options.out.endswith((".svg", ".html")):
         parser.error(f"got -o {options.out}, expected a name that ends in .html or .svg")
-    shown = trace_figure(options.trace, options.step)
+    shown = with_memory(trace_figure(options.trace, options.step), options.trace)
     text = figure.svg(shown) if options.out.endswith(".svg") else figure.page(shown)
     command.write_file(options.out, text.encode(errors="replace"))
     print(shown.title, *shown.facts, options.out, sep="\n")

@@ -43,7 +43,7 @@ def main():
         for n in (0, 1, 2, 3, 10, 37):
             case("randperm", seed, [n], torch.randperm(n).tolist())
 
-    # Of long permutations a checksum: sum of position * value, and the last values.
+    # For long permutations only a checksum: sum of position * value, and the last values.
     for n in (1000, 60000):
         torch.manual_seed(7)
         order = torch.randperm(n)
@@ -52,7 +52,7 @@ def main():
 
     for name, dtype in (("normal32", torch.float32), ("normal64", torch.float64)):
         for seed in (0, 42):
-            torch.manual_seed(seed)  # once: the cached second value passes from size to size
+            torch.manual_seed(seed)  # only once: the cached second value stays for the next size
             for n in (*range(1, 41), 64, 100):
                 values = torch.empty(n, dtype=dtype).normal_(0.5, 2.0)
                 if n in (1, 2, 3, 7, 8, 15, 16, 17, 24, 31, 32, 33, 40, 100):

@@ -23,7 +23,7 @@ rgb = np.clip(rgb, 0, 255).astype(np.uint8)
 picture = Image.fromarray(rgb)
 out["picture"] = rgb
 
-# Pillow 13. Shrinking, growing, one way each, a side kept, a single point, far down.
+# Pillow 13: smaller, larger, one of each, one side unchanged, a single point, much smaller.
 for h, w in [(16, 16), (80, 90), (80, 20), (37, 20), (20, 53), (1, 1), (5, 7), (36, 52), (37, 53), (20, 80)]:
     out[f"resize.{h}.{w}"] = np.asarray(picture.resize((w, h), Image.BILINEAR))
 
@@ -41,7 +41,7 @@ def random_crop(size, padding):
     if (h, w) == (size, size):
         return crop(picture, 0, 0, H, W)
     top, left = randint(h - size + 1), randint(w - size + 1)
-    return crop(picture, top - padding, left - padding, size, size)  # black outside
+    return crop(picture, top - padding, left - padding, size, size)  # black outside the picture
 
 
 def random_resized_crop(size, scale, ratio):
@@ -73,13 +73,13 @@ for seed in range(4):
     torch.manual_seed(seed)
     flipped = torch.rand(1) < 0.5
     out[f"flip.{seed}"] = rgb[:, ::-1] if flipped else rgb
-# Parts this large and wide never fit: the one in the middle.
+# Parts of this area and width never fit, so the central one is taken.
 torch.manual_seed(0)
 out["random_resized_crop.wide"] = np.asarray(random_resized_crop(24, (0.9, 1.0), (0.3, 0.4)))
 torch.manual_seed(0)
 out["random_resized_crop.flat"] = np.asarray(random_resized_crop(24, (0.9, 1.0), (3.0, 4.0)))
 
-# Floats: ToTensor, Normalize.
+# To floats: ToTensor, Normalize.
 values = torch.from_numpy(rgb[:4, :5].copy()).permute(2, 0, 1).contiguous().float().div(255)
 mean, std = torch.tensor([0.4914, 0.4822, 0.4465]), torch.tensor([0.247, 0.2435, 0.2616])
 out["normalized"] = values.sub(mean[:, None, None]).div(std[:, None, None]).numpy()

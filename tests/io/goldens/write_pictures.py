@@ -17,7 +17,7 @@ W, H = 21, 18
 
 rng = np.random.default_rng(7)
 y, x = np.mgrid[0:H, 0:W]
-# Slopes and edges with a little noise: something of every frequency.
+# Slopes and edges with a little noise, so that all frequencies occur.
 rgb = np.stack([x * 12, y * 14, 255 - x * y * 255 // (W * H)], 2) + 40 * ((x // 5 + y // 4) % 2)[..., None]
 rgb = np.clip(rgb + rng.integers(-9, 10, rgb.shape), 0, 255).astype(np.uint8)
 alpha = (x * 12).astype(np.uint8)
@@ -41,7 +41,7 @@ def saved(image, kind, **options):
 
 
 exif = Image.Exif()
-exif[0x0112] = 6  # orientation: turned by 90 degrees
+exif[0x0112] = 6  # orientation: rotated by 90 degrees
 put("420.jpg", saved(picture, "JPEG", quality=90, subsampling="4:2:0"))
 put("422.jpg", saved(picture, "JPEG", quality=80, subsampling="4:2:2"))
 put("444.jpg", saved(picture, "JPEG", quality=95, subsampling="4:4:4"))
@@ -77,7 +77,7 @@ def rows(a):
     return [a[i].tobytes() for i in range(len(a))]
 
 
-# Pillow writes neither of these. It reads the first as here, but clips 16-bit grey.
+# Pillow writes neither of these formats. It reads the first one as here, but clips 16-bit grey.
 deep = (rgb.astype(">u2") * 256 + rng.integers(0, 256, rgb.shape)).astype(">u2")
 put("rgb16.png", png(16, 2, [rows(deep)]))
 put("grey16.png", png(16, 0, [rows(deep[..., 0])]), np.repeat(rgb[..., :1], 3, 2))

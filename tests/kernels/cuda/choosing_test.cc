@@ -1,5 +1,5 @@
-// What plans are chosen by: the device's time, and what is asked of the libraries. All but the last
-// need a GPU.
+// How plans are chosen: by the device's time, and by what is requested from the libraries. All
+// tests except the last need a GPU.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -33,10 +33,10 @@ class ChoosingPlans : public ::testing::Test {
   Stream stream;
 };
 
-// A host this slow costs 0.3 ms a run; the device needs a few microseconds for 4 KiB.
+// A host this slow takes 0.3 ms per run; the device needs a few microseconds for 4 KiB.
 TEST_F(ChoosingPlans, TimesAreTheDevicesNotTheHosts) {
   constexpr std::size_t kBytes = 4096;
-  constexpr std::chrono::milliseconds kHost{2};  // for a run that a device needs microseconds for
+  constexpr std::chrono::milliseconds kHost{2};  // for a run that takes the device microseconds
   const TrialMemory memory(stream, kBytes);
   int runs = 0;
   const double ms = time_ms(stream, [&] {
@@ -57,8 +57,8 @@ TEST_F(ChoosingPlans, WhatDoesNotWorkTakesForever) {
   EXPECT_GT(time_ms(stream, [&] { return left-- > 0; }), 1e300);
 }
 
-// Without asking cuDNN's old interface offers bf16 no tensor cores. Its number for such arithmetic
-// is the second of a candidate's name: "nhwc.1.1".
+// cuDNN's old interface offers no tensor cores for bf16 unless asked. Its number for this
+// arithmetic is the second one in a candidate's name: "nhwc.1.1".
 TEST_F(ChoosingPlans, Bf16ConvolvesOnTensorCores) {
   const auto view = [](Shape shape) {
     return View{nullptr, DType::bf16, shape, contiguous_strides(shape)};
@@ -68,7 +68,7 @@ TEST_F(ChoosingPlans, Bf16ConvolvesOnTensorCores) {
   Lines log;
   const Scoped<LogSink*> logging(&ThreadState::log, &log);
   const Scoped explain(&ThreadState::log_perf, true);
-  (void)backend(Device("cuda:0")).kernels.conv2d.plan(args);
+  (void)backend(Device("cuda:0")).kernels.conv.plan(args);
   ASSERT_EQ(log.lines.size(), 1U);
   EXPECT_TRUE(std::regex_search(log.lines[0], std::regex("-> n...\\.[0-9]\\.1(\\.bias)? ")))
       << log.lines[0];

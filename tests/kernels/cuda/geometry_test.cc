@@ -1,5 +1,5 @@
-// The arithmetic behind the CUDA kernels: which thread does what. Everything here runs without a
-// GPU, also for sizes no GPU holds.
+// The arithmetic of the CUDA kernels: which thread does what. Everything here runs without a GPU,
+// also for sizes that fit in no GPU.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -23,7 +23,7 @@ namespace {
 
 constexpr std::int64_t kTwo31 = std::int64_t{1} << 31;
 
-// NVIDIA's rules: machine code runs on later GPUs of its generation, PTX on all later GPUs.
+// NVIDIA's rules: machine code runs on later GPUs of the same generation, PTX on all later GPUs.
 TEST(Capability, HasCodeFor) {
   struct Case {
     const char* built;
@@ -83,12 +83,12 @@ TEST(Capability, SaysWhyAGpuIsNotUsed) {
   EXPECT_EQ(why("80+ptx", {{0, {7, 5}}}),
             "GPU 0 of compute capability 7.5 is not used: this weft has code for 8.0 and all from "
             "8.0 on; build it with --arch 75, as in ./weft run EXAMPLE --arch 75");
-  // The list is for all of the machine.
+  // The suggested list is for all GPUs of the machine.
   EXPECT_EQ(why("90", {{0, {7, 5}}, {1, {9, 0}}, {2, {8, 6}}}),
             "GPU 0 of compute capability 7.5 and GPU 2 of compute capability 8.6 are not used: "
             "this weft has code for 9.0; build it with --arch 75,86,90, as in ./weft run EXAMPLE "
             "--arch 75,86,90");
-  // No list helps.
+  // No list would help.
   EXPECT_EQ(why("75+ptx", {{0, {6, 1}}, {1, {7, 5}}}),
             "GPU 0 of compute capability 6.1 is not used: CUDA and cuDNN work from 7.5 on");
   EXPECT_EQ(why("90", {{0, {6, 1}}, {1, {8, 0}}}),
@@ -107,7 +107,7 @@ TEST(LaunchSize, CoversSmallAndCapsLarge) {
   EXPECT_EQ(grid_blocks(std::numeric_limits<std::int64_t>::max()), kMaxBlocks);
 }
 
-// The 32-bit loop variables of the elementwise kernels go one stride past the last element.
+// The 32-bit loop variables of the element-wise kernels go one stride beyond the last element.
 TEST(LaunchSize, GridStrideFitsThirtyTwoBits) {
   EXPECT_LT(kMaxSmall + kMaxBlocks * kBlock, std::int64_t{1} << 32);
 }
@@ -131,7 +131,7 @@ TEST(FastDivider, IsExact) {
   }
 }
 
-/// The offsets of every element in row order, the obvious way.
+/// The offsets of every element in row order, computed in the simplest way.
 template <int N>
 std::vector<std::array<std::int64_t, N>> all_offsets(const Shape& shape,
                                                      const std::array<Strides, N>& strides) {
@@ -163,7 +163,7 @@ TEST(IndexSpace, MergesWhatIsContiguousTogether) {
   const auto both_nhwc = space_of<2>(shape, {nhwc, nhwc});
   EXPECT_EQ(both_nhwc.ndim, 1);
   EXPECT_TRUE(both_nhwc.dense(0) && both_nhwc.dense(1));
-  EXPECT_EQ(space_of<2>(shape, {nhwc, nchw}).ndim, 3);  // H and W lie together in both
+  EXPECT_EQ(space_of<2>(shape, {nhwc, nchw}).ndim, 3);  // H and W can be merged in both
   EXPECT_EQ(space_of<2>(shape, {nchw, {0, 1, 0, 0}}).ndim, 3);
 }
 
@@ -183,7 +183,7 @@ TEST(Offsets, VisitTheSameElementsAsTheShape) {
     const int ndim = static_cast<int>(random() % 6);
     Shape shape;
     for (int d = 0; d < ndim; ++d) shape.push_back(1 + random() % 4);
-    // Any order of dimensions, gaps, and broadcasting in all but the first view.
+    // Any order of dimensions, with gaps, and with broadcasting in all except the first view.
     std::array<Strides, 3> strides;
     for (int k = 0; k < 3; ++k) {
       std::vector<int> order(ndim);
@@ -200,7 +200,7 @@ TEST(Offsets, VisitTheSameElementsAsTheShape) {
     const auto space = space_of<3>(shape, strides);
     const Offsets<3> offsets(space);
     std::multiset<std::array<std::int64_t, 3>> got, got_any;
-    Offsets<3> large = offsets;  // the path for spaces of more than 2^31 elements
+    Offsets<3> large = offsets;  // the code for spaces of more than 2^31 elements
     large.small = false;
     for (std::int64_t i = 0; i < space.numel(); ++i) {
       const auto o = offsets.at(static_cast<std::uint32_t>(i));
@@ -260,7 +260,7 @@ TEST(ForEachPart, CutsGiantSpaces) {
   EXPECT_EQ(parts, 4);
 }
 
-// 16-byte accesses need every part to begin as aligned as the view.
+// 16-byte accesses require that every part begins as aligned as the view.
 TEST(ForEachPart, KeepsGiantDenseViewsAligned) {
   const auto space = space_of<1>(Shape{3 * kTwo31 + 77}, {Strides{1}});
   for_each_part(space, [&](const IndexSpace<1>&, const IndexSpace<1>::Row& base) {
@@ -278,7 +278,7 @@ View view(Shape shape, Strides strides, DType dtype = DType::f32) {
   return View{nullptr, dtype, shape, strides};
 }
 
-/// How often each element of x is read for each output, by walking the plan as the kernel does.
+/// How many times each element of x is read for each output, following the plan like the kernel.
 std::map<std::int64_t, std::vector<std::int64_t>> walk(const ReducePlan& plan) {
   std::map<std::int64_t, std::vector<std::int64_t>> read;
   const Offsets<2> kept(plan.kept);
@@ -342,7 +342,7 @@ TEST(ReducePlan, LongReductionsAreSplitAndFoldedAgain) {
   EXPECT_EQ(second.count, plan.splits);
   EXPECT_EQ(second.workspace_bytes(), 0u);
 
-  // The second pass finds [splits][outputs] and writes where the first would have written.
+  // The second pass reads [splits][outputs] and writes where the first would have written.
   const View wide = view({1 << 16, 2, 3}, {8, 4, 1}), out = view({1, 2, 3}, {6, 1, 2});
   const ReducePlan first = plan_reduce(wide, out);
   ASSERT_GT(first.splits, 1);
@@ -418,7 +418,7 @@ TEST(SlotTable, GiantAndNone) {
   EXPECT_FALSE(called);
 }
 
-// 16-byte packs of any dtype must not straddle chunks.
+// 16-byte packs of any dtype must not cross chunk borders.
 TEST(SlotTable, ChunksKeepAlignment) { EXPECT_EQ(kChunk % 8, 0); }
 
 // The known answers of Random123's kat_vectors for philox4x32 with 10 rounds.
@@ -437,8 +437,8 @@ TEST(Philox, UniformStaysBelowOne) {
   EXPECT_LT(unit_f64(0xffffffffu, 0xffffffffu), 1.0);
 }
 
-/// y = a b by reading memory the way the problem tells cuBLAS to: y^T = op(b) op(a), column-major.
-std::vector<double> library_product(const MatmulProblem& p, const std::vector<double>& a,
+/// y = a b, reading memory as the problem tells cuBLAS: y^T = op(b) op(a), column-major.
+std::vector<double> library_product(const CublasProblem& p, const std::vector<double>& a,
                                     const std::vector<double>& b) {
   const auto element = [](const Matrix& m, const std::vector<double>& data, std::int64_t batch,
                           std::int64_t row, std::int64_t column) {
@@ -463,7 +463,7 @@ std::vector<double> library_product(const MatmulProblem& p, const std::vector<do
   return y;
 }
 
-TEST(MatmulProblem, DescribesEveryOrientation) {
+TEST(CublasProblem, DescribesEveryOrientation) {
   for (const std::int64_t batch : {1, 3}) {
     for (const std::int64_t m : {1, 4}) {
       for (const std::int64_t n : {1, 5}) {
@@ -488,7 +488,7 @@ TEST(MatmulProblem, DescribesEveryOrientation) {
             };
             const auto data_a = filled(batch * (m + gap) * (k + gap), 3);
             const auto data_b = filled(batch * (n + gap) * (k + gap), 5);
-            const MatmulProblem problem(args);
+            const CublasProblem problem(args);
             const auto y = library_product(problem, data_a, data_b);
             for (std::int64_t t = 0; t < batch; ++t) {
               for (std::int64_t i = 0; i < m; ++i) {
@@ -510,27 +510,27 @@ TEST(MatmulProblem, DescribesEveryOrientation) {
   }
 }
 
-// A slice or a transpose leaves any stride in a dimension of length 1.
-TEST(MatmulProblem, StridesOfLengthOneMeanNothing) {
+// A slice or a transpose leaves an arbitrary stride in a dimension of length 1.
+TEST(CublasProblem, StridesOfLengthOneMeanNothing) {
   MatmulArgs args;
   args.a = view({1, 1, 6}, {99, 2, 1});
   args.b = view({1, 6, 1}, {99, 1, 77});
   args.y = view({1, 1, 1}, {1, 1, 1});
-  const MatmulProblem problem(args);
+  const CublasProblem problem(args);
   EXPECT_FALSE(problem.a.transposed);
   EXPECT_EQ(problem.a.ld, 6);
   EXPECT_GE(problem.b.ld, problem.b.rows);
 }
 
-// Choices are shared by batches between the same powers of two, and by nothing else.
-TEST(MatmulProblem, AFamilyHasBatchesOfAKind) {
+// Batches between the same powers of two share choices; nothing else does.
+TEST(CublasProblem, AFamilyHasBatchesOfAKind) {
   const auto family_of = [](std::int64_t rows, std::int64_t columns, bool accumulate = false) {
     MatmulArgs args;
     args.a = view({1, rows, 64}, {rows * 64, 64, 1});
     args.b = view({1, 64, columns}, {64 * columns, columns, 1});
     args.y = view({1, rows, columns}, {rows * columns, columns, 1});
     args.accumulate = accumulate;
-    return MatmulProblem::family(MatmulProblem(args).key(0, 0, false));
+    return CublasProblem::family(CublasProblem(args).key(0, 0, false));
   };
   EXPECT_EQ(family_of(33, 40), family_of(63, 40));
   EXPECT_NE(family_of(31, 40), family_of(33, 40));
@@ -539,47 +539,46 @@ TEST(MatmulProblem, AFamilyHasBatchesOfAKind) {
   EXPECT_NE(family_of(33, 40), family_of(33, 40, true));
 }
 
-TEST(MatmulProblem, KeyTellsProblemsApart) {
+TEST(CublasProblem, KeyTellsProblemsApart) {
   MatmulArgs args;
   args.a = view({2, 3, 4}, {12, 4, 1});
   args.b = view({2, 4, 5}, {20, 5, 1});
   args.y = view({2, 3, 5}, {15, 5, 1});
   std::set<std::array<std::int64_t, 18>> keys;
   const auto add = [&](const MatmulArgs& a, int device = 0, bool fixed = false, bool tf32 = false) {
-    return keys.insert(MatmulProblem(a).key(device, fixed, tf32)).second;
+    return keys.insert(CublasProblem(a).key(device, fixed, tf32)).second;
   };
   EXPECT_TRUE(add(args));
   EXPECT_FALSE(add(args));
   EXPECT_TRUE(add(args, 1));
   EXPECT_TRUE(add(args, 0, true));
   EXPECT_TRUE(add(args, 0, false, true));
+  const auto differs = [&](auto change) {
+    MatmulArgs other = args;
+    change(other);
+    return add(other);
+  };
   float bias = 0;
-  MatmulArgs other = args;
-  other.bias = view({5}, {1});
-  other.bias.data = &bias;
-  EXPECT_TRUE(add(other));
-  other.bias.strides = {2};
-  EXPECT_TRUE(add(other));
-  EXPECT_FALSE(MatmulProblem(other).dense_bias);
-  other = args;
-  other.accumulate = true;
-  EXPECT_TRUE(add(other));
-  other = args;
-  other.a.dtype = other.b.dtype = DType::bf16;
-  EXPECT_TRUE(add(other));  // to f32
-  other.y.dtype = DType::bf16;
-  EXPECT_TRUE(add(other));
-  other = args;
-  other.a.strides = {12, 1, 3};
-  EXPECT_TRUE(add(other));
-  for (View MatmulArgs::* matrix : {&MatmulArgs::a, &MatmulArgs::b}) {
-    other = args;
-    (other.*matrix).strides[0] = 0;
-    EXPECT_TRUE(add(other));
-  }
+  const auto with_bias = [&](std::int64_t stride) {
+    return [&bias, stride](MatmulArgs& a) {
+      a.bias = view({5}, {stride});
+      a.bias.data = &bias;
+    };
+  };
+  EXPECT_TRUE(differs(with_bias(1)));
+  EXPECT_TRUE(differs(with_bias(2)));
+  MatmulArgs strided = args;
+  with_bias(2)(strided);
+  EXPECT_FALSE(CublasProblem(strided).dense_bias);
+  EXPECT_TRUE(differs([](MatmulArgs& a) { a.accumulate = true; }));
+  EXPECT_TRUE(differs([](MatmulArgs& a) { a.a.dtype = a.b.dtype = DType::bf16; }));  // to f32
+  EXPECT_TRUE(differs([](MatmulArgs& a) { a.a.dtype = a.b.dtype = a.y.dtype = DType::bf16; }));
+  EXPECT_TRUE(differs([](MatmulArgs& a) { a.a.strides = {12, 1, 3}; }));
+  EXPECT_TRUE(differs([](MatmulArgs& a) { a.a.strides[0] = 0; }));
+  EXPECT_TRUE(differs([](MatmulArgs& a) { a.b.strides[0] = 0; }));
 }
 
-TEST(ConvProblem, FormatsOfAView) {
+TEST(CudnnProblem, FormatsOfAView) {
   const Shape shape{2, 3, 4, 5};
   EXPECT_TRUE(formats_of(view(shape, contiguous_strides(shape))).nchw);
   EXPECT_FALSE(formats_of(view(shape, contiguous_strides(shape))).nhwc);
@@ -606,32 +605,33 @@ Conv2dArgs conv_args(bool transposed, ConvPass pass) {
   return args;
 }
 
-TEST(ConvProblem, TransposedSwapsThePasses) {
+TEST(CudnnProblem, TransposedSwapsThePasses) {
   const std::pair<ConvPass, ConvPass> swapped[] = {
       {ConvPass::forward, ConvPass::backward_data},
       {ConvPass::backward_data, ConvPass::forward},
       {ConvPass::backward_weights, ConvPass::backward_weights}};
   for (const auto& [pass, library] : swapped) {
-    const ConvProblem plain(conv_args(false, pass));
+    const CudnnProblem plain(conv_args(false, pass));
     EXPECT_EQ(plain.pass, pass);
-    EXPECT_EQ(plain.big, (Shape{2, 4, 6, 6}));
-    const ConvProblem transposed(conv_args(true, pass));
+    EXPECT_EQ(plain.big(), (Shape{2, 4, 6, 6}));
+    const CudnnProblem transposed(conv_args(true, pass));
     EXPECT_EQ(transposed.pass, library);
-    EXPECT_EQ(transposed.big, (Shape{2, 4, 6, 6}));
-    EXPECT_EQ(transposed.small, (Shape{2, 8, 4, 4}));
-    // Whatever the library's pass, the weights' first dimension is the small image's channels.
-    EXPECT_EQ(transposed.weights[0], transposed.small[1]);
+    EXPECT_EQ(transposed.big(), (Shape{2, 4, 6, 6}));
+    EXPECT_EQ(transposed.small(), (Shape{2, 8, 4, 4}));
+    // For every pass of the library, the first dimension of the weights is the small image's
+    // channels.
+    EXPECT_EQ(transposed.weights()[0], transposed.small()[1]);
   }
 }
 
-TEST(ConvProblem, AFamilyHasBatchesAndImagesOfAKind) {
+TEST(CudnnProblem, AFamilyHasBatchesAndImagesOfAKind) {
   const auto family_of = [](std::int64_t images, std::int64_t height, std::int64_t channels) {
     Conv2dArgs args;
     const auto dense = [](const Shape& shape) { return view(shape, contiguous_strides(shape)); };
     args.x = dense({images, channels, height, 20});
     args.w = dense({8, channels, 3, 3});
     args.y = dense({images, 8, height - 2, 18});
-    return ConvProblem::family(ConvProblem(args).key(0, 0, true));
+    return CudnnProblem::family(CudnnProblem(args).key(0, 0, true));
   };
   EXPECT_EQ(family_of(5, 40, 4), family_of(7, 60, 4));
   EXPECT_NE(family_of(5, 40, 4), family_of(8, 40, 4));
@@ -639,66 +639,59 @@ TEST(ConvProblem, AFamilyHasBatchesAndImagesOfAKind) {
   EXPECT_NE(family_of(5, 40, 4), family_of(5, 40, 5));
 }
 
-TEST(ConvProblem, KeyIgnoresTheOutputsStrides) {
+TEST(CudnnProblem, KeyIgnoresTheOutputsStrides) {
   for (const bool transposed : {false, true}) {
     for (const ConvPass pass : {ConvPass::forward, ConvPass::backward_data}) {
       Conv2dArgs args = conv_args(transposed, pass);
-      const auto key = ConvProblem(args).key(0, false, true);
+      const auto key = CudnnProblem(args).key(0, false, true);
       View& written = pass == ConvPass::forward ? args.y : args.x;
       written.strides = channels_last_strides(written.shape);
-      EXPECT_EQ(ConvProblem(args).key(0, false, true), key);
+      EXPECT_EQ(CudnnProblem(args).key(0, false, true), key);
       View& read = pass == ConvPass::forward ? args.x : args.y;
       read.strides = channels_last_strides(read.shape);
-      EXPECT_NE(ConvProblem(args).key(0, false, true), key);
-      EXPECT_EQ(ConvProblem(args).preferred_format(), MemoryFormat::nhwc);
+      EXPECT_NE(CudnnProblem(args).key(0, false, true), key);
+      EXPECT_EQ(CudnnProblem(args).preferred_format(), MemoryFormat::nhwc);
     }
   }
 }
 
-TEST(ConvProblem, KeyTellsProblemsApart) {
+TEST(CudnnProblem, KeyTellsProblemsApart) {
   std::set<std::array<std::int64_t, 32>> keys;
   const Conv2dArgs base = conv_args(false, ConvPass::forward);
   const auto add = [&](const Conv2dArgs& a, int device = 0, bool fixed = false, bool tf32 = true) {
-    return keys.insert(ConvProblem(a).key(device, fixed, tf32)).second;
+    return keys.insert(CudnnProblem(a).key(device, fixed, tf32)).second;
   };
   EXPECT_TRUE(add(base));
   EXPECT_FALSE(add(base));
   EXPECT_TRUE(add(base, 1));
   EXPECT_TRUE(add(base, 0, true));
   EXPECT_TRUE(add(base, 0, false, false));
-  for (int i = 0; i < 2; ++i) {
+  const auto differs = [&](auto change) {
     Conv2dArgs other = base;
-    other.params.stride[i] = 2;
-    EXPECT_TRUE(add(other));
-    other = base;
-    other.params.padding[i] = 1;
-    EXPECT_TRUE(add(other));
-    other = base;
-    other.params.dilation[i] = 2;
-    EXPECT_TRUE(add(other));
+    change(other);
+    return add(other);
+  };
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_TRUE(differs([i](Conv2dArgs& a) { a.params.stride[i] = 2; }));
+    EXPECT_TRUE(differs([i](Conv2dArgs& a) { a.params.padding[i] = 1; }));
+    EXPECT_TRUE(differs([i](Conv2dArgs& a) { a.params.dilation[i] = 2; }));
   }
-  Conv2dArgs other = base;
-  other.params.groups = 2;
-  EXPECT_TRUE(add(other));
-  other = base;
-  other.w.dtype = DType::f64;
-  EXPECT_TRUE(add(other));
+  EXPECT_TRUE(differs([](Conv2dArgs& a) { a.params.groups = 2; }));
+  EXPECT_TRUE(differs([](Conv2dArgs& a) { a.w.dtype = DType::f64; }));
   alignas(kConvAlignment) float bias[8] = {};
-  other = base;
-  other.bias = View{bias, DType::f32, {8}, {1}};
-  EXPECT_TRUE(add(other));
-  other.bias.data = bias + 1;
-  EXPECT_TRUE(add(other)) << "not aligned";
+  EXPECT_TRUE(differs([&](Conv2dArgs& a) { a.bias = View{bias, DType::f32, {8}, {1}}; }));
+  EXPECT_TRUE(differs([&](Conv2dArgs& a) { a.bias = View{bias + 1, DType::f32, {8}, {1}}; }))
+      << "not aligned";
   EXPECT_TRUE(add(conv_args(true, ConvPass::backward_data))) << "same pass of the library";
   EXPECT_TRUE(add(conv_args(false, ConvPass::backward_weights)));
 }
 
-TEST(ConvProblem, TheForwardPassAloneFusesADenseAlignedBias) {
+TEST(CudnnProblem, TheForwardPassAloneFusesADenseAlignedBias) {
   alignas(kConvAlignment) float values[16] = {};
   const auto fusable = [&](bool transposed, ConvPass pass, const View& bias) {
     Conv2dArgs args = conv_args(transposed, pass);
     args.bias = bias;
-    return ConvProblem(args).fusable_bias;
+    return CudnnProblem(args).fusable_bias;
   };
   const View dense{values, DType::f32, {8}, {1}};
   EXPECT_TRUE(fusable(false, ConvPass::forward, dense));
@@ -708,32 +701,31 @@ TEST(ConvProblem, TheForwardPassAloneFusesADenseAlignedBias) {
   EXPECT_TRUE(fusable(false, ConvPass::forward, View{values, DType::f32, {1}, {5}}));
   EXPECT_FALSE(fusable(false, ConvPass::backward_weights, dense)) << "its gradient";
   EXPECT_FALSE(fusable(false, ConvPass::backward_data, dense)) << "none to add";
-  // cuDNN's backward_data, which writes the big image; and its forward pass, which computes dL/dx.
+  // cuDNN's backward_data, which writes the big image, and its forward pass, which computes dL/dx.
   EXPECT_FALSE(fusable(true, ConvPass::forward, dense));
   EXPECT_FALSE(fusable(true, ConvPass::backward_data, dense));
 }
 
-TEST(ConvProblem, LimitsAndEmptiness) {
+TEST(CudnnProblem, LimitsAndEmptiness) {
   Conv2dArgs args = conv_args(false, ConvPass::forward);
-  EXPECT_TRUE(ConvProblem(args).fits_int());
-  EXPECT_FALSE(ConvProblem(args).empty());
+  EXPECT_TRUE(CudnnProblem(args).fits_int());
+  EXPECT_FALSE(CudnnProblem(args).empty());
   for (View Conv2dArgs::* one : {&Conv2dArgs::x, &Conv2dArgs::w, &Conv2dArgs::y}) {
     Conv2dArgs other = args;
-    (other.*one).shape[0] = 0;
-    EXPECT_TRUE(ConvProblem(other).empty());
-    (other.*one).shape[0] = kTwo31 / 128;  // all have at least 144 elements per first index
-    (other.*one).shape[1] = 128;
-    EXPECT_FALSE(ConvProblem(other).fits_int());
+    (other.*one).shape[2] = 0;
+    EXPECT_TRUE(CudnnProblem(other).empty());
+    (other.*one).shape[2] = kTwo31;
+    EXPECT_FALSE(CudnnProblem(other).fits_int());
   }
   args.params.padding[1] = kTwo31;
-  EXPECT_FALSE(ConvProblem(args).fits_int());
+  EXPECT_FALSE(CudnnProblem(args).fits_int());
 }
 
-// cuDNN knows no output padding: the big image's size implies the small one's. Where that is larger
-// than the one given, the library gets one with zeros behind it.
-TEST(ConvProblem, OutputPaddingOfAStrideOrMoreEnlargesTheSmallImage) {
+// cuDNN has no output padding: it derives the small image's size from the big one's. If that is
+// larger than the given one, the library gets a small image with zeros appended.
+TEST(CudnnProblem, OutputPaddingOfAStrideOrMoreEnlargesTheSmallImage) {
   Conv2dArgs args = conv_args(true, ConvPass::forward);  // x [2,8,4,4], y [2,4,6,6]
-  EXPECT_FALSE(ConvProblem(args).pads_small());
+  EXPECT_FALSE(CudnnProblem(args).pads_small());
   args.params.stride = {2, 3};
   args.params.dilation = {2, 5};
   args.params.output_padding = {1, 4};
@@ -741,25 +733,25 @@ TEST(ConvProblem, OutputPaddingOfAStrideOrMoreEnlargesTheSmallImage) {
   for (const ConvPass pass :
        {ConvPass::forward, ConvPass::backward_data, ConvPass::backward_weights}) {
     args.pass = pass;
-    const ConvProblem problem(args);
+    const CudnnProblem problem(args);
     EXPECT_TRUE(problem.pads_small());
-    EXPECT_EQ(problem.small, (Shape{2, 8, 4, 4}));
-    EXPECT_EQ(problem.library_small, (Shape{2, 8, 4, 5}));
+    EXPECT_EQ(problem.small(), (Shape{2, 8, 4, 4}));
+    EXPECT_EQ(problem.library_small(), (Shape{2, 8, 4, 5}));
   }
-  args.params.transposed = false;  // where it has no meaning
-  EXPECT_FALSE(ConvProblem(args).pads_small());
+  args.params.transposed = false;  // not used there
+  EXPECT_FALSE(CudnnProblem(args).pads_small());
 }
 
-// A slice may begin anywhere; what is not allocated yet will be aligned.
-TEST(ConvProblem, PlansForUnalignedViewsAreTheirOwn) {
+// A slice may begin anywhere; memory that is not allocated yet will be aligned.
+TEST(CudnnProblem, PlansForUnalignedViewsAreTheirOwn) {
   const Conv2dArgs base = conv_args(false, ConvPass::forward);
-  const auto key = ConvProblem(base).key(0, false, true);
+  const auto key = CudnnProblem(base).key(0, false, true);
   for (View Conv2dArgs::* one : {&Conv2dArgs::x, &Conv2dArgs::w, &Conv2dArgs::y}) {
     Conv2dArgs other = base;
     (other.*one).data = reinterpret_cast<void*>(std::uintptr_t{4096 + kConvAlignment});
-    EXPECT_EQ(ConvProblem(other).key(0, false, true), key);
+    EXPECT_EQ(CudnnProblem(other).key(0, false, true), key);
     (other.*one).data = reinterpret_cast<void*>(std::uintptr_t{4096 + 8});
-    EXPECT_NE(ConvProblem(other).key(0, false, true), key);
+    EXPECT_NE(CudnnProblem(other).key(0, false, true), key);
   }
 }
 

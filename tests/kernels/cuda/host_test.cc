@@ -1,5 +1,6 @@
-// What a CUDA build must do on a machine without a GPU or driver, and what cuDNN answers without
-// one. With a GPU the conformance tests of tests/kernels take over; the first tests are skipped.
+// What a CUDA build must do on a machine without a GPU or driver, and what cuDNN returns without
+// one. With a GPU the first tests are skipped, and the conformance tests of tests/kernels replace
+// them.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -14,7 +15,7 @@
 #include "weft/core/trace/trace.h"
 #include "weft/kernels/backend.h"
 #include "weft/kernels/cuda/check.h"
-#include "weft/kernels/cuda/conv2d.h"
+#include "weft/kernels/cuda/conv.h"
 #include "weft/kernels/cuda/conv_problem.h"
 #include "weft/kernels/cuda/gpus.h"
 #include "weft/kernels/cuda/runtime.h"
@@ -29,7 +30,8 @@ class WithoutGpu : public ::testing::Test {
 #ifdef WEFT_EMULATED_CUDA
     GTEST_SKIP() << "there are emulated GPUs here";
 #endif
-    // By the driver's device files (the second is WSL's), not by what is tested here.
+    // Checks the driver's device files (the second is WSL's), which does not depend on the tested
+    // code.
     for (const char* driver : {"/dev/nvidiactl", "/dev/dxg"}) {
       if (std::filesystem::exists(driver)) GTEST_SKIP() << "there is a GPU driver here: " << driver;
     }
@@ -46,7 +48,7 @@ TEST_F(WithoutGpu, AskingForADeviceSaysThatNoneIsVisible) {
   EXPECT_WEFT_ERROR(backend(Device("cuda:0")), Device, "[cuda:0] no such device");
 }
 
-// One text for all failures: the call, the library's name for it, the device, the place.
+// One text for all failures: the call, the library's name for the error, the device, the place.
 TEST_F(WithoutGpu, AFailedCallIsATypedError) {
   try {
     cuda_runtime().new_stream(0);
@@ -79,7 +81,7 @@ TEST(CudaErrors, TimingEventsKnowWhenTheyPassed) {
   EXPECT_EQ(first->elapsed_ns(*first), 0);
   EXPECT_WEFT_ERROR(runtime.new_event(0)->elapsed_ns(*first), Cuda, "cudaEventElapsedTime");
 
-  // A tracer's row of the device's own times.
+  // For a tracer's row with the device's own times.
   Tracer tracer({.device_time = true});
   const Device device("cuda:0");
   {
@@ -92,7 +94,7 @@ TEST(CudaErrors, TimingEventsKnowWhenTheyPassed) {
     set_current_stream(before);
   }
   const std::string path = ::testing::TempDir() + "cuda_trace.json";
-  tracer.write(path);  // waits for the span's end
+  tracer.write(path);  // waits for the end of the span
   runtime.free(0, memory, kBytes);
   std::ostringstream text;
   text << std::ifstream(path).rdbuf();
@@ -123,7 +125,7 @@ TEST(CudaBackend, OffersEveryKernel) {
   const Backend* found = cuda_backend();
   ASSERT_NE(found, nullptr);
   EXPECT_EQ(found->runtime, &cuda_runtime());
-  // The table is nothing but function pointers.
+  // The table contains only function pointers.
   std::vector<void*> entries(sizeof(KernelTable) / sizeof(void*));
   std::memcpy(entries.data(), &found->kernels, sizeof(KernelTable));
   for (std::size_t i = 0; i < entries.size(); ++i) EXPECT_NE(entries[i], nullptr) << i;
@@ -147,7 +149,8 @@ Shape formula(const Geometry& g) {
   return Shape{g.n, g.k, out(g.h, g.r, 0), out(g.w, g.s, 1)};
 }
 
-// cuDNN's descriptors take our sizes in our order: its output shape is that of the contract.
+// Checks that cuDNN's descriptors use our sizes in our order: its output shape must be that of the
+// contract.
 TEST(Cudnn, AgreesOnShapes) {
   for (const Geometry& g : {Geometry{32, 1, 28, 28, 8, 3, 3, {}},
                             Geometry{4, 6, 17, 11, 9, 5, 3, {.stride = {2, 3}, .padding = {2, 1}}},
@@ -163,7 +166,7 @@ TEST(Cudnn, AgreesOnShapes) {
         args.y = View{nullptr, dtype, y, {}};
         EXPECT_EQ(library_output_shape(args, format), y) << to_string(dtype);
 
-        // Transposed: x and y change places, and the weights keep theirs.
+        // In a transposed convolution x and y change places; the weights stay.
         args.params.transposed = true;
         std::swap(args.x, args.y);
         EXPECT_EQ(library_output_shape(args, format), y) << to_string(dtype) << " transposed";
@@ -172,7 +175,7 @@ TEST(Cudnn, AgreesOnShapes) {
   }
 }
 
-// Output padding that the stride swallows, and more: what the problem expects of cuDNN.
+// Output padding below the stride, and above: what the problem expects from cuDNN.
 TEST(Cudnn, AgreesOnOutputPadding) {
   for (const std::int64_t padding : {0, 1, 2, 3, 4}) {
     Conv2dArgs args;
@@ -184,7 +187,7 @@ TEST(Cudnn, AgreesOnOutputPadding) {
     args.x = View{nullptr, DType::f32, {2, 3, 4, 6}, {}};
     args.w = View{nullptr, DType::f32, {3, 4, 3, 2}, {}};
     args.y = View{nullptr, DType::f32, {2, 4, 15 + padding, 7 + padding}, {}};
-    EXPECT_EQ(library_output_shape(args, MemoryFormat::nchw), ConvProblem(args).library_small);
+    EXPECT_EQ(library_output_shape(args, MemoryFormat::nchw), CudnnProblem(args).library_small());
   }
 }
 

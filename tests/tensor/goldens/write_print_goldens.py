@@ -1,8 +1,11 @@
-"""Writes print_goldens.h: how numpy prints arrays. Run with numpy 2.3 or later:
+"""Writes print_goldens.safetensors: arrays, and as NAME/text how numpy prints them.
 
-    python3 write_print_goldens.py > print_goldens.h
+usage: python3 tests/tensor/goldens/write_print_goldens.py   (needs numpy 2.3 and safetensors)
 """
+import pathlib
+
 import numpy as np
+from safetensors.numpy import save_file
 
 DTYPES = {"f32": np.float32, "f64": np.float64, "i64": np.int64, "i32": np.int32, "u8": np.uint8,
           "boolean": np.bool_}
@@ -92,41 +95,20 @@ def cases():
         yield f"random_{i}", (dtype, shape, list(values))
 
 
-def literal(dtype, value):
-    if dtype in ("f32", "f64"):
-        value = float(value)
-        if value != value:
-            return "NAN"
-        if value in (float("inf"), float("-inf")):
-            return "INFINITY" if value > 0 else "-INFINITY"
-        return value.hex()
-    value = int(value)
-    return "INT64_MIN" if value == -2**63 else str(value)
-
-
 def main():
-    print(f"// Written by write_print_goldens.py with numpy {np.__version__}. Do not edit.")
-    print("#pragma once\n")
-    print("#include <cmath>\n#include <cstdint>\n#include <vector>\n")
-    print('#include "weft/core/base/dtype.h"\n#include "weft/core/base/shape.h"\n')
-    print("namespace weft::testing {\n")
-    print("struct PrintGolden {")
-    print("  const char* name;\n  DType dtype;\n  Shape shape;")
-    print("  std::vector<double> values;          // f32, f64")
-    print("  std::vector<std::int64_t> integers;  // the others")
-    print("  double step;                         // not 0: 0, step, 2 step, ...")
-    print("  const char* text;\n};\n")
-    print("inline const PrintGolden kPrintGoldens[] = {")
+    tensors = {}
     for name, (dtype, shape, values) in cases():
-        n = int(np.prod(shape))
-        step = {"counted": 1.0, "sevenths": 1 / 7}.get(values, 0.0) if isinstance(values, str) else 0.0
-        data = np.arange(n) * step if step else np.array(list(values), dtype=np.float64 if dtype[0] == "f" else np.int64)
-        text = str(data.astype(DTYPES[dtype]).reshape(shape))
-        listed = "" if step else ", ".join(literal(dtype, v) for v in data)
-        floats, integers = (listed, "") if dtype[0] == "f" else ("", listed)
-        print(f"    {{\"{name}\", DType::{dtype}, {{{', '.join(map(str, shape))}}}, {{{floats}}}, "
-              f"{{{integers}}}, {step.hex()},\n     R\"({text})\"}},")
-    print("};\n\n}  // namespace weft::testing")
+        steps = {"counted": 1.0, "sevenths": 1 / 7}
+        if isinstance(values, str):
+            data = np.arange(int(np.prod(shape))) * steps[values]
+        else:
+            data = np.array(list(values), dtype=np.float64 if dtype[0] == "f" else np.int64)
+        array = data.astype(DTYPES[dtype]).reshape(shape)
+        tensors[name] = array
+        tensors[name + "/text"] = np.frombuffer(str(array).encode(), np.uint8)
+    script = pathlib.Path(__file__)
+    save_file(tensors, script.with_name("print_goldens.safetensors"),
+              metadata={"written_by": f"{script.name} with numpy {np.__version__}"})
 
 
 main()

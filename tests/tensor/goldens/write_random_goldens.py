@@ -10,7 +10,7 @@ import torch
 sys.path.insert(0, str(pathlib.Path(__file__).parent.parent.parent / "nn"))
 from golden_arrays import array, save  # noqa: E402
 
-# One after the other from the same generator.
+# One after the other, from the same generator.
 torch.manual_seed(7)
 array("rand_2_3", torch.rand(2, 3))
 array("uniform_5_f64", torch.empty(5, dtype=torch.float64).uniform_(-2, 3))

@@ -1,32 +1,25 @@
-// tools/compare as its user meets it: output and exit status.
+// tools/compare as a user sees it: output and exit status.
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <cstdlib>
 #include <string>
 
 #include "weft/io/safetensors.h"
 #include "weft/tensor/creation.h"
 #include "weft/tests/io/files.h"
+#include "weft/tests/tools/command.h"
 
 namespace weft {
 namespace {
 
-class Compare : public ::testing::Test {
+class Compare : public testing::CommandTest {
  protected:
+  Compare() : CommandTest("compare") {}
   std::string save(const std::string& name, const io::NamedTensors& tensors) const {
     io::save_safetensors(folder.path(name), tensors);
     return folder.path(name);
   }
-  int run(const std::string& arguments, const std::string& out = "&2") const {
-    const std::string command =
-        "tools/compare/compare " + arguments + " 2>" + folder.path("log") + " >" + out;
-    return WEXITSTATUS(std::system(command.c_str()));
-  }
-  std::string log() const { return testing::read_file(folder.path("log")); }
   static Tensor pair(double a, double b) { return tensor({a, b}, DType::f64); }
-
-  testing::TempFolder folder;
 };
 
 TEST_F(Compare, NamesTheWorstElement) {
@@ -46,19 +39,43 @@ TEST_F(Compare, ANaNIsOnlyLikeANaN) {
   const std::string a = save("a", {{"x", pair(NAN, 1)}}), b = save("b", {{"x", pair(0, 1)}});
   EXPECT_EQ(run(a + " " + a), 0) << log();
   EXPECT_EQ(run(a + " " + b + " --max 1e300"), 1);
-  EXPECT_NE(log().find("inf in x, element 0"), std::string::npos) << log();
+  EXPECT_HAS(log(), "inf in x, element 0");
 }
 
 TEST_F(Compare, OtherNamesShapesAndDtypesAreDifferent) {
   const std::string a = save("a", {{"x", pair(1, 2)}});
   const auto says = [&](const io::NamedTensors& other, const std::string& text) {
     EXPECT_EQ(run(a + " " + save("b", other) + " --max 9"), 1);
-    EXPECT_NE(log().find(text), std::string::npos) << log();
+    EXPECT_HAS(log(), text);
   };
   says({}, "x is only in the first");
   says({{"x", pair(1, 2)}, {"y", pair(1, 2)}}, "y is only in the second");
   says({{"x", ones({1, 2}, DType::f64)}}, "x is f64 [2] in the first, f64 [1,2] in the second");
   says({{"x", ones({2})}}, "x is f64 [2] in the first, f32 [2] in the second");
+}
+
+TEST_F(Compare, LossesOfTwoRuns) {
+  const auto write = [&](const char* name, const std::string& losses) {
+    testing::write_file(folder.path(name), "{\"example\": \"mlp\", \"losses\": " + losses + "}");
+    return folder.path(name) + " ";
+  };
+  const std::string a = write("a.json", "[3, 2.5, null]"), b = write("b.json", "[3, 2.25, null]");
+  EXPECT_EQ(run(a + b + "--max 0.25"), 0) << log();
+  EXPECT_EQ(log(),
+            "same: 3 losses, the largest difference 0.25 in losses, element 1: 2.5 and 2.25 "
+            "(allowed 0.25)\n");
+  EXPECT_EQ(run(a + b), 1);
+  EXPECT_EQ(run(a + write("short.json", "[3]")), 1);
+  EXPECT_HAS(log(), "losses is f64 [3] in the first, f64 [1] in the second");
+  const std::string two = write("two.json", R"({"net_d": [1, 2], "net_g": [3]})");
+  EXPECT_EQ(run(two + two), 0) << log();
+  EXPECT_EQ(log(), "same: 3 losses (allowed 0)\n");
+  const auto refuses = [&](const std::string& arguments, const std::string& text) {
+    EXPECT_EQ(run(arguments), 2) << log();
+    EXPECT_HAS(log(), text);
+  };
+  refuses(a + save("tensors", {{"x", pair(1, 2)}}), "one of the two is a metrics.json");
+  refuses(a + write("text.json", "\"none\""), "is no metrics.json that a program of weft wrote");
 }
 
 TEST_F(Compare, WrongUsageIsTwo) {
@@ -67,19 +84,14 @@ TEST_F(Compare, WrongUsageIsTwo) {
   EXPECT_EQ(run(a + " " + a + " --maximum 1"), 2);
   EXPECT_EQ(run(a + " " + a + " --max -1"), 2);
   EXPECT_EQ(run(a + " " + folder.path("nothing")), 2);
-  EXPECT_NE(log().find("compare: error: "), std::string::npos) << log();
+  EXPECT_HAS(log(), "compare: error: ");
   EXPECT_EQ(run("--help"), 0);
-  EXPECT_NE(log().find("--max"), std::string::npos) << log();
+  EXPECT_HAS(log(), "--max");
 }
 
 TEST_F(Compare, OutputThatIsLostIsTwo) {
   const std::string a = save("a", {{"one", pair(1, 2)}});
-  for (const std::string& arguments : {a + " " + a, std::string("--help")}) {
-    EXPECT_EQ(run(arguments, "/dev/full"), 2) << arguments;
-    EXPECT_NE(log().find("compare: error: [stdout] some of the output is lost: No space left"),
-              std::string::npos)
-        << log();
-  }
+  expect_loss_is_told({a + " " + a, "--help"});
 }
 
 }  // namespace

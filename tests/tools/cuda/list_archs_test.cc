@@ -1,4 +1,4 @@
-// tools/cuda/list_archs, with an nvcc and an nvidia-smi of the test's own.
+// tools/cuda/list_archs, with the test's own nvcc and nvidia-smi.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 
@@ -8,6 +8,7 @@
 #include <string>
 
 #include "weft/core/base/error.h"
+#include "weft/tests/core/expect_error.h"
 #include "weft/tests/io/files.h"
 
 namespace weft {
@@ -19,20 +20,20 @@ class ListArchs : public ::testing::Test {
     std::filesystem::create_directories(folder_.path("toolkit/bin"));
     std::filesystem::create_directories(folder_.path("path"));
     nvcc("75 80 86 87 89 90 100 103 120");
-    nvidia_smi("exit 9");  // in place of the machine's own
+    nvidia_smi("exit 9");  // replaces the machine's own
   }
 
   void nvcc(const std::string& has) {
     program("toolkit/bin/nvcc", "[ \"$*\" = --list-gpu-arch ] && printf 'compute_%s\\n' " + has);
   }
   void nvidia_smi(const std::string& body) { program("path/nvidia-smi", body); }
-  /// As nvidia-smi names them.
+  /// In nvidia-smi's form.
   void gpus(const std::string& capabilities) {
     nvidia_smi("[ \"$*\" = '--query-gpu=compute_cap --format=csv,noheader' ] && printf '%s\\n' " +
                capabilities);
   }
 
-  /// What it prints; of a refusal the sentence, after "refused: ".
+  /// Its output; for a refusal its sentence, after "refused: ".
   std::string list(const std::string& what) {
     const std::string command = detail::concat(
         "CUDA_HOME=", folder_.path("toolkit"), " PATH=", folder_.path("path"),
@@ -66,12 +67,12 @@ TEST_F(ListArchs, TheGpusFoundDecide) {
 }
 
 TEST_F(ListArchs, GpusThatTheCompilerDoesNotKnowGetTheNearestBeforeThem) {
-  gpus("8.8");  // runs machine code of 8.7
+  gpus("8.8");  // it can run machine code for 8.7
   EXPECT_EQ(list("default"), "87+ptx");
   gpus("12.1");
   nvcc("75 80 90");
   EXPECT_EQ(list("default"), "90+ptx");
-  // One that is too old for the compiler does not count.
+  // A GPU that is too old for the compiler does not count.
   gpus("6.1 8.0");
   EXPECT_EQ(list("default"), "80+ptx");
 }
@@ -108,9 +109,9 @@ TEST_F(ListArchs, NumbersMustBeTheCompilers) {
             "refused: this toolkit's nvcc has no architecture 70; it has "
             "75,80,86,87,89,90,100,103,120");
   for (const char* text : {"sm_80", "80,", "80+ptx+ptx", "90a", "-1", "'80 86'", "''"}) {
-    EXPECT_NE(list(text).find("is no list of architectures such as 80,86 or 90+ptx, nor native, "
-                              "common or all; this toolkit's nvcc has 75,80,"),
-              std::string::npos)
+    EXPECT_HAS(list(text),
+               "is no list of architectures such as 80,86 or 90+ptx, nor native, "
+               "common or all; this toolkit's nvcc has 75,80,")
         << text;
   }
 }

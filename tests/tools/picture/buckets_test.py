@@ -7,10 +7,11 @@ import sys
 
 sys.path.insert(0, "tests/tools")
 from cases import ToolTest, main
-from pngs import read_png, texts_of
+from svgs import color_at, texts_of
 from tools.command import Error
 from tools.picture import buckets
 from tools.picture.buckets import bucket_picture, read_step
+from tools.picture.svg import WHITE
 
 
 class Spans:
@@ -56,7 +57,7 @@ class Buckets(ToolTest):
         for rank in range(2):
             begin = 1000
             for step, length in enumerate(lengths):
-                # Rank 1 is a little later.
+                # Rank 1 begins a little later.
                 Spans(self.events, rank, step, begin + 2 * rank).add_step(length, size)
                 begin += length
 
@@ -76,12 +77,12 @@ class Buckets(ToolTest):
         self.assertEqual(len(step.ranks), 2)
         self.assertAlmostEqual(step.end, 52, delta=1e-9)
         for late, rank in zip((0, 2), step.ranks):
-            self.near(rank.forward, late, late + 10)  # the outermost
-            self.near(rank.backward, late + 10, late + 40)
+            self.near(*rank.forwards, late, late + 10)  # the outermost
+            self.near(*rank.backwards, late + 10, late + 40)
             self.assertEqual(len(rank.operations), 2)
             self.near(rank.operations[1], late + 20, late + 28)
-            self.near(rank.waiting, late + 30, late + 38)
-            self.near(rank.optimizer, late + 41, late + 50)
+            self.near(*rank.waits, late + 30, late + 38)
+            self.near(*rank.optimizers, late + 41, late + 50)
             self.assertEqual([bucket.bytes for bucket in rank.buckets], [100, 200])
             self.assertAlmostEqual(rank.buckets[1].sent, late + 28, delta=1e-9)
             self.near(rank.buckets[1].reduction, late + 29, late + 37)
@@ -103,8 +104,9 @@ class Buckets(ToolTest):
                 Spans(self.events, rank, 2, 200).add_step(55)
         self.assertEqual(read_step(self.file()).number, 1)
         self.assertEqual(len(read_step(self.file(), 0).ranks[0].buckets), 1)
-        self.refuses(self.file(), "has no whole step 2 of DistributedDataParallel: needs forward, "
-                                  "backward with its buckets and optimizer of every rank", 2)
+        self.refuses(self.file(), "has no whole step 2 of DistributedDataParallel or "
+                                  "DistributedOptimizer: needs forward, backward with its buckets "
+                                  "and optimizer of every rank", 2)
 
     def test_what_is_no_trace_is_an_error(self):
         self.refuses(self.path("nowhere"), "[bucket_timeline] " + \
@@ -149,45 +151,47 @@ class Buckets(ToolTest):
 
     def test_the_picture_says_what_is_in_it(self):
         self.add_steps(50, size=1 << 20)
-        texts, canvas = texts_of(lambda: bucket_picture(read_step(self.file())))
-        self.assertEqual(texts, [
+        picture = bucket_picture(read_step(self.file()))
+        self.assertEqual(texts_of(picture.svg()), [
             "0", "5", "10", "15", "20", "25", "30", "35", "40", "45", "50",
             "milliseconds from the beginning of forward",
             "rank 0", "all-reduce", "0", "1", "rank 1", "all-reduce", "0", "1",
-            "step 0", "optimizer", "waiting", "between them", "operations of backward", "forward",
-            "buckets", "1: 2 MiB", "0: 1 MiB"])
-        self.assertEqual((canvas.width, canvas.height), (1000, 92 + 2 * 112 + 64))
+            "step 0", "forward", "backward", "its operations", "waiting for a rank",
+            "exposed communication", "optimizer", "buckets", "0: 1 MiB", "1: 2 MiB"])
+        self.assertEqual((picture.width, picture.height), (800, 104 + 2 * 112 + 64))
 
     def test_the_picture_has_a_bar_for_each_interval(self):
         """By their colours; times in milliseconds."""
         self.add_steps(50)
-        out = self.path("out.png")
+        out = self.path("out.svg")
         self.assertEqual(self.check_run("buckets", self.file(), out, "--step", "0"), "")
-        _, _, pixels = read_png(out)
+        with open(out, encoding="utf-8") as file:
+            svg = file.read()
         for rank, late in enumerate((0, 2)):
-            top = 92 + rank * 112
+            top = 104 + rank * 112
             for lane, time, color in [
                     (0, 5, buckets.FORWARD), (0, 15, buckets.OPERATION), (0, 29, buckets.BACKWARD),
-                    (0, 34, buckets.WAITING), (0, 45,
-                     buckets.OPTIMIZER), (1, 22, buckets.BUCKETS[0]),
-                    (1, 30, buckets.BUCKETS[1]), (1, 36, buckets.BUCKETS[1]),
-                    (1, 27, (255, 255, 255))]:
-                x = 104 + round((time + late) / 52 * 868)
-                self.assertEqual(pixels[top + 52 * lane + 4][x], color, (rank, lane, time))
+                    (0, 34, buckets.EXPOSED), (0, 45, buckets.OPTIMIZER),
+                    # Rank 1 has its bucket 2 ms later.
+                    (1, 21.5, buckets.BUCKETS[0] if rank else buckets.WAITING),
+                    (1, 23, buckets.BUCKETS[0]), (1, 31, buckets.BUCKETS[1]),
+                    (1, 36, buckets.BUCKETS[1]), (1, 27, WHITE)]:
+                x = 100 + (time + late) / 52 * 676
+                self.assertEqual(color_at(svg, x, top + 52 * lane + 4), color, (rank, lane, time))
 
     def test_wrong_usage_is_two_and_says_what_is_right(self):
         self.add_steps(50)
-        file, lost, pipe = self.file(), self.path("no/folder.png"), self.path("pipe")
+        file, lost, pipe = self.file(), self.path("no/folder.svg"), self.path("pipe")
         os.mkfifo(pipe)
         for arguments, expected in [
-                ([], "ring|buckets"), (["rings", "a.png"], "'rings'"), (["buckets", file], "OUT"),
-                (["buckets", file, "o.png", "more"],
+                ([], "ring|buckets|tape"), (["rings", "a.svg"], "'rings'"), (["buckets", file], "OUT"),
+                (["buckets", file, "o.svg", "more"],
                  "picture: unexpected argument 'more'\nTry --help.\n"),
-                (["buckets", file, "o.png", "--stp", "1"],
+                (["buckets", file, "o.svg", "--stp", "1"],
                  "unknown option --stp; did you mean --step?"),
-                (["buckets", file, "o.png", "--step", "-1"],
+                (["buckets", file, "o.svg", "--step", "-1"],
                  "--step: got -1, expected a number from 0 on"),
-                (["buckets", file, "o.png", "--step", "7"],
+                (["buckets", file, "o.svg", "--step", "7"],
                  f"picture: error: [bucket_timeline] {file} has no whole step 7 of Distributed"),
                 (["buckets", file, lost],
                  f"picture: error: [file] cannot write {lost}: No such file or "

@@ -6,7 +6,7 @@ import sys
 
 sys.path.insert(0, "tests/tools")
 from cases import ToolTest, main
-from pngs import read_png, texts_of
+from svgs import rectangles_of, texts_of
 from tools.picture.ring import ring_picture
 
 ALL_RANKS = 2, 3, 4, 5
@@ -59,14 +59,13 @@ class Ring(ToolTest):
             self.assertIn(f"[traced_ring] got {got} ranks, can show 2 to 5", done.stderr.decode())
 
     def test_the_picture_says_what_is_in_it(self):
-        texts, _ = texts_of(lambda: ring_picture(self.runs[3]))
         names = ["rank 0", "rank 1", "rank 2"]
 
         def panel(title, *parts):
             """Each rank's parts below its name."""
             of_rank = [parts[0:3], parts[3:6], parts[6:9]]
             return [title] + [text for name, own in zip(names, of_rank) for text in (name, *own)]
-        self.assertEqual(texts, [
+        self.assertEqual(texts_of(ring_picture(self.runs[3]).svg()), [
             *panel("step 1: reduce-scatter", "a", "a", "a", "b", "b", "b", "c", "c", "c"),
             *panel("step 2: reduce-scatter", *self.parts(3, 1)),
             *panel("step 3: all-gather", *self.parts(3, 2)),
@@ -85,39 +84,30 @@ class Ring(ToolTest):
                 for of_rank in self.runs[n]["steps"][step]["before"] for ranks in of_rank]
 
     def test_the_picture_is_that_of_the_docs(self):
-        """To the pixel, but for rounding."""
-        out = self.path("ring.png")
+        out = self.path("ring.svg")
         self.assertEqual(self.check_run("ring", out, "--ranks", "4"), "")
-        width, height, rows = read_png(out)
-        golden_width, golden_height, golden = read_png("docs/ring.png")
-        self.assertEqual((width, height), (golden_width, golden_height))
-        for y in range(height):
-            if rows[y] != golden[y]:
-                for x, (pixel, expected) in enumerate(zip(rows[y], golden[y])):
-                    self.assertLessEqual(max(abs(a - b)
-                                         for a, b in zip(pixel, expected)), 1, (x, y))
+        with open(out, encoding="utf-8") as drawn, open("docs/ring.svg", encoding="utf-8") as golden:
+            self.assertEqual(drawn.read(), golden.read())
 
     def test_all_fits_into_the_picture(self):
         for n, run in self.runs.items():
-            canvas = ring_picture(run)
-            self.assertGreater(canvas.width, 500)
-            self.assertGreater(canvas.height, 300)
-            row = 3 * canvas.width
-            edges = [canvas.pixels[:row], canvas.pixels[-row:]]
-            for y in range(canvas.height):
-                edges += [canvas.pixels[y * row:y * row + 9],
-                    canvas.pixels[(y + 1) * row - 9:(y + 1) * row]]
-            self.assertTrue(all(set(edge) == {255} for edge in edges), f"{n} ranks")
+            picture = ring_picture(run)
+            _, *blocks = rectangles_of(picture.svg())  # without the ground
+            self.assertEqual(len(blocks), (2 * (n - 1) + 1) * n * n)
+            for block in blocks:
+                self.assertGreater(min(block.x, block.y), 3)
+                self.assertLess(block.x + block.width, picture.width - 3)
+                self.assertLess(block.y + block.height, picture.height - 3)
 
     def test_four_ranks_are_the_default(self):
-        one, other = self.path("one.png"), self.path("other.png")
+        one, other = self.path("one.svg"), self.path("other.svg")
         self.check_run("ring", one)
         self.check_run("ring", other, "--ranks=4")
         with open(one, "rb") as first, open(other, "rb") as second:
             self.assertEqual(first.read(), second.read())
 
     def test_wrong_usage_is_two_and_says_what_is_right(self):
-        out, lost = self.path("out.png"), self.path("no/folder.png")
+        out, lost = self.path("out.svg"), self.path("no/folder.svg")
         for arguments, expected in [
                 (["ring"], "OUT"), (["ring", out, "more"], "picture: unexpected argument 'more'\n"),
                 (["ring", out, "--ranks", "6"],

@@ -1,29 +1,17 @@
-// tools/schedule as its user meets it: output and exit status.
+// tools/schedule as a user sees it: output and exit status.
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <string>
 
 #include "weft/parallel/schedule.h"
-#include "weft/tests/io/files.h"
+#include "weft/tests/tools/command.h"
 
 namespace weft {
 namespace {
 
-class ScheduleCommand : public ::testing::Test {
+class ScheduleCommand : public testing::CommandTest {
  protected:
-  int run(const std::string& arguments, const std::string& out = "&2") const {
-    const std::string command =
-        "tools/schedule/schedule " + arguments + " 2>" + folder.path("log") + " >" + out;
-    return WEXITSTATUS(std::system(command.c_str()));
-  }
-  std::string log() const { return testing::read_file(folder.path("log")); }
-  std::string write(const std::string& name, const std::string& text) const {
-    testing::write_file(folder.path(name), text);
-    return folder.path(name);
-  }
-
-  testing::TempFolder folder;
+  ScheduleCommand() : CommandTest("schedule") {}
 };
 
 TEST_F(ScheduleCommand, PrintsWhatCanBeReadBack) {
@@ -56,7 +44,7 @@ TEST_F(ScheduleCommand, WritesAFile) {
                 parallel::interleaved_one_f_one_b(2, 2, 4, parallel::Recompute::always)));
 }
 
-// Of every schedule of the usual size a student would look at.
+// Every schedule in the usual sizes.
 TEST_F(ScheduleCommand, ADrawingFitsATerminal) {
   for (const std::string options : {"gpipe", "1f1b", "zb-h1", "gpipe --checkpoint always"}) {
     EXPECT_EQ(run(options + " --stages 4 --micro-batches 8"), 0);
@@ -84,21 +72,22 @@ TEST_F(ScheduleCommand, ChecksAFile) {
                                 "0: F0.0\n1: F1.0 B1.0\n");
   EXPECT_EQ(run("--check " + bad), 1);
   EXPECT_EQ(log().find("schedule: error: [schedule] B0.0 is missing"), 0U) << log();
-  EXPECT_NE(log().find(" in " + bad), std::string::npos) << log();
+  EXPECT_HAS(log(), " in " + bad);
   EXPECT_EQ(run("--check " + folder.path("nothing")), 2);
-  EXPECT_NE(log().find("cannot read "), std::string::npos) << log();
+  EXPECT_HAS(log(), "cannot read ");
 }
 
 TEST_F(ScheduleCommand, PrintsAsJsonWhenActionsRun) {
   EXPECT_EQ(run("gpipe --stages 2 --micro-batches 1 --json"), 0);
-  EXPECT_EQ(log(),
-            R"({"actions":[{"action":"F0.0","begin":0.0,"device":0,"end":1.0},)"
-            R"({"action":"F1.0","begin":1.0,"device":1,"end":2.0},)"
-            R"({"action":"B1.0","begin":2.0,"device":1,"end":4.0},)"
-            R"({"action":"B0.0","begin":4.0,"device":0,"end":6.0}],"bubble":0.5,"busy":[3.0,3.0],)"
-            R"("end":6.0,"known_as":"gpipe, checkpoint never","micro_batches":1,"name":"gpipe",)"
-            R"("stages":2})"
-            "\n");
+  EXPECT_EQ(
+      log(),
+      R"({"actions":[{"action":"F0.0","begin":0.0,"device":0,"end":1.0},)"
+      R"({"action":"F1.0","begin":1.0,"device":1,"end":2.0},)"
+      R"({"action":"B1.0","begin":2.0,"device":1,"end":4.0},)"
+      R"({"action":"B0.0","begin":4.0,"device":0,"end":6.0}],"bubble":0.5,"busy":[3.0,3.0],)"
+      R"("end":6.0,"kept":[1,1],"known_as":"gpipe, checkpoint never","micro_batches":1,"name":"gpipe",)"
+      R"("stages":2})"
+      "\n");
   const std::string file = folder.path("schedule");
   for (const std::string schedule :
        {"1f1b --stages 3", "zb-h1 --stages 3", "1f1b --checkpoint except_last --stages 3",
@@ -110,10 +99,8 @@ TEST_F(ScheduleCommand, PrintsAsJsonWhenActionsRun) {
     const std::string mode = schedule.find("always") != std::string::npos        ? "always"
                              : schedule.find("except_last") != std::string::npos ? "except_last"
                                                                                  : "never";
-    EXPECT_NE(made.find("\"known_as\":\"" + schedule.substr(0, schedule.find(' ')) +
-                        ", checkpoint " + mode + '"'),
-              std::string::npos)
-        << made;
+    EXPECT_HAS(made, "\"known_as\":\"" + schedule.substr(0, schedule.find(' ')) + ", checkpoint " +
+                         mode + '"');
   }
   EXPECT_EQ(run("--check " +
                 write("own",
@@ -121,7 +108,7 @@ TEST_F(ScheduleCommand, PrintsAsJsonWhenActionsRun) {
                       "0: F0.1 F0.0 B0.1 B0.0\n1: F1.1 F1.0 B1.1 B1.0\n") +
                 " --json"),
             0);
-  EXPECT_NE(log().find("\"known_as\":null"), std::string::npos) << log();
+  EXPECT_HAS(log(), "\"known_as\":null");
 }
 
 TEST_F(ScheduleCommand, TakesTheCostsOfStagesFromAFile) {
@@ -135,11 +122,11 @@ TEST_F(ScheduleCommand, TakesTheCostsOfStagesFromAFile) {
                              R"({"action":"I0.0","begin":7.0,"device":0,"end":10.0})",
                              R"({"action":"W0.0","begin":10.0,"device":0,"end":15.0})",
                              R"("busy":[9.0,12.0],"end":15.0)"}) {
-    EXPECT_NE(log().find(action), std::string::npos) << action << log();
+    EXPECT_HAS(log(), action);
   }
   const auto refuses = [&](const std::string& text, const std::string& why) {
     EXPECT_EQ(run(costs(text)), 2) << text;
-    EXPECT_NE(log().find(why), std::string::npos) << log();
+    EXPECT_HAS(log(), why);
   };
   refuses(R"({"forward": [1, 2], "backward_input": [3, 4]})",
           "costs is no costs by stage: a 'backward_weight' is missing in it");
@@ -148,39 +135,32 @@ TEST_F(ScheduleCommand, TakesTheCostsOfStagesFromAFile) {
           "1 costs of forward for 2 stages; give one each");
   refuses("{", "no JSON at byte 2");
   EXPECT_EQ(run(arguments + folder.path("nothing")), 2);
-  EXPECT_NE(log().find("nothing cannot be read, or is empty"), std::string::npos) << log();
+  EXPECT_HAS(log(), "nothing cannot be read, or is empty");
 }
 
 TEST_F(ScheduleCommand, WrongUsageIsTwoAndSaysWhatIsRight) {
-  const auto says = [&](const std::string& arguments, const std::string& text) {
-    EXPECT_EQ(run(arguments), 2) << arguments;
-    EXPECT_NE(log().find(text), std::string::npos) << log();
-  };
-  says("", "expected a NAME, --stages and --micro-batches, or --check FILE");
-  says("gpipe --stages 2", "expected a NAME, --stages and --micro-batches");
-  says("gpip --stages 2 --micro-batches 2", "did you mean gpipe?");
-  says("gpipe --stage 2 --micro-batches 2", "unknown option --stage; did you mean --stages?");
-  says("gpipe --stages two --micro-batches 2", "--stages");
-  says("gpipe --stages 0 --micro-batches 2", "not in range");
-  says("gpipe --stages 2 --micro-batches", "--micro-batches");
-  says("gpipe more --stages 2 --micro-batches 2", "unexpected argument 'more'");
-  says("gpipe --stages 2 --micro-batches 2 --checkpoint sometimes", "never, except_last or always");
-  says("interleaved --stages 3 --devices 2 --micro-batches 2", "divides the stages");
-  says("--check F --stages 2", "--stages");
-  says("gpipe --stages 2 --micro-batches 2 --costs F", "--json");
-  says("--check F gpipe --stages 2 --micro-batches 2", "--check");
-  says("gpipe --stages 2 --micro-batches 2 -o " + folder.path("no/folder"), "no/folder");
+  refuses("", "expected a NAME, --stages and --micro-batches, or --check FILE");
+  refuses("gpipe --stages 2", "expected a NAME, --stages and --micro-batches");
+  refuses("gpip --stages 2 --micro-batches 2", "did you mean gpipe?");
+  refuses("gpipe --stage 2 --micro-batches 2", "unknown option --stage; did you mean --stages?");
+  refuses("gpipe --stages two --micro-batches 2", "--stages");
+  refuses("gpipe --stages 0 --micro-batches 2", "not in range");
+  refuses("gpipe --stages 2 --micro-batches", "--micro-batches");
+  refuses("gpipe more --stages 2 --micro-batches 2", "unexpected argument 'more'");
+  refuses("gpipe --stages 2 --micro-batches 2 --checkpoint sometimes",
+          "never, except_last or always");
+  refuses("interleaved --stages 4 --micro-batches 2", "needs --devices, too");
+  refuses("interleaved --stages 3 --devices 2 --micro-batches 2", "divides the stages");
+  refuses("--check F --stages 2", "--stages");
+  refuses("gpipe --stages 2 --micro-batches 2 --costs F", "--json");
+  refuses("--check F gpipe --stages 2 --micro-batches 2", "--check");
+  refuses("gpipe --stages 2 --micro-batches 2 -o " + folder.path("no/folder"), "no/folder");
   EXPECT_EQ(run("--help"), 0);
-  EXPECT_NE(log().find("--micro-batches"), std::string::npos) << log();
+  EXPECT_HAS(log(), "--micro-batches");
 }
 
 TEST_F(ScheduleCommand, OutputThatIsLostIsTwo) {
-  for (const std::string arguments : {"gpipe --stages 2 --micro-batches 2", "--help"}) {
-    EXPECT_EQ(run(arguments, "/dev/full"), 2) << arguments;
-    EXPECT_NE(log().find("schedule: error: [stdout] some of the output is lost: No space left"),
-              std::string::npos)
-        << log();
-  }
+  expect_loss_is_told({"gpipe --stages 2 --micro-batches 2", "--help"});
 }
 
 }  // namespace

@@ -1,9 +1,8 @@
-// Prediction files, and predictions beside made-up runs.
+// Prediction files, and predictions compared with made-up runs.
 #include "weft/tools/simulate/check.h"
 
 #include <gtest/gtest.h>
 
-#include <filesystem>
 #include <string>
 
 #include "weft/tests/core/expect_error.h"
@@ -33,7 +32,7 @@ TEST(PredictionFile, IsReadBack) {
   ASSERT_EQ(back.predictions.size(), file.predictions.size());
   EXPECT_EQ(back.predictions[0].way, file.predictions[0].way);
   EXPECT_DOUBLE_EQ(back.predictions[0].seconds(), file.predictions[0].seconds());
-  // The costs are whole: they predict the same.
+  // The costs are complete: they give the same predictions.
   EXPECT_DOUBLE_EQ(data_parallel(back.costs, 12).seconds(),
                    data_parallel(file.costs, 12).seconds());
 }
@@ -69,12 +68,11 @@ TEST(Check, OfDevices) {
   EXPECT_EQ(checked.matched, 5);
   EXPECT_EQ(checked.off, 1);
   EXPECT_FALSE(checked.good());
-  // 25.95 s beside 20.76 s, and what nothing was predicted for.
-  EXPECT_NE(checked.text.find("+25.0%  more than 15 %"), std::string::npos) << checked.text;
-  EXPECT_NE(checked.text.find("3 chunks"), std::string::npos) << checked.text;
-  EXPECT_NE(checked.text.find("none 36000.000 ms"), std::string::npos) << checked.text;
-  EXPECT_NE(checked.text.find("5 of 6 rows have a prediction; 4 of these"), std::string::npos)
-      << checked.text;
+  // 25.95 s compared with 20.76 s, and a run without a prediction.
+  EXPECT_HAS(checked.text, "+25.0%  more than 15 %");
+  EXPECT_HAS(checked.text, "3 chunks");
+  EXPECT_HAS(checked.text, "none 36000.000 ms");
+  EXPECT_HAS(checked.text, "5 of 6 rows have a prediction; 4 of these");
 }
 
 TEST(Check, OfTheTable) {
@@ -151,7 +149,7 @@ TEST(Check, WithoutAMatchIsNotGood) {
       check(some_file(), {{"DataParallel", "mlp", {"data_parallel", 8, 2}, 25.95}});
   EXPECT_EQ(checked.matched, 0);
   EXPECT_FALSE(checked.good());
-  EXPECT_NE(checked.text.find("mlp, DataParallel"), std::string::npos) << checked.text;
+  EXPECT_HAS(checked.text, "mlp, DataParallel");
 }
 
 TEST(Check, RefusesWhatIsNoRun) {

@@ -1,4 +1,4 @@
-// The arithmetic of the predictions, against what a calculation by hand gives.
+// The arithmetic of the predictions, compared with calculations by hand.
 #include "weft/tools/simulate/cost_model.h"
 
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@ namespace {
 
 using parallel::Recompute;
 
-/// The terms by name.
+/// The seconds of the terms, by name.
 std::map<std::string, double> terms(const Prediction& prediction) {
   std::map<std::string, double> all;
   for (const Term& term : prediction.terms) all[term.name] = term.seconds;
@@ -84,7 +84,7 @@ TEST(CostModel, DataParallel) {
                                                  {"optimiser", 3}});
 }
 
-// Which calls the module itself.
+// For one row the module itself is called.
 TEST(CostModel, DataParallelOfOneRowIsOneDevice) {
   EXPECT_DOUBLE_EQ(data_parallel(round_costs(), 1).seconds(),
                    one_device(round_costs(), 1).seconds());
@@ -110,10 +110,11 @@ TEST(CostModel, ModelParallel) {
                                                   {"optimiser", 1.25 * 3 * 16 / 24}});
 }
 
-// The program's cut, where it has one and there are two parts; else where halves take equally long.
+// Uses the program's cut if it has one and there are two parts; otherwise parts that take the same
+// time.
 TEST(CostModel, ModelParallelIsCutAsTheProgramCutsIt) {
   Costs costs = round_costs();
-  costs.layers.push_back(costs.layers[0]);  // so that A | B A is the program's, A B | A balanced
+  costs.layers.push_back(costs.layers[0]);  // the program's cut: A | B A, balanced: A B | A
   costs.layers[2].parameter_bytes = {24};
   costs.layers[2].forward = Curve::affine(10, 0.5);
   const auto optimiser = [&] { return terms(model_parallel(costs, 8))["optimiser"]; };
@@ -133,15 +134,15 @@ TEST(CostModel, Pipeline) {
   const Prediction gpipe = pipeline(round_costs(), 8, "gpipe", Recompute::never, 2);
   expect_terms(gpipe, {{"schedule", 33.16}, {"optimiser", 2.5}});
   EXPECT_EQ(gpipe.way, (Way{"pipeline", 8, 2, "gpipe", "never", 2}));
-  // R of micro-batch 0 in both stages; in stage 1 it is waited for: 4.1625 more before B0, and B0
-  // of stage 0 is after R0 and that.
+  // R of micro-batch 0 in both stages. In stage 1 it causes a wait of 4.1625 before B0, and B0 of
+  // stage 0 comes after R0 and that.
   const Prediction again = pipeline(round_costs(), 8, "gpipe", Recompute::except_last, 2);
   EXPECT_NEAR(terms(again)["schedule"], 33.16 + 4.1625, 1e-9);
 }
 
-// Costs of a row rise from 1 s to 2 s between 4 and 8 rows, as caches overflow. GPipe keeps all
-// four micro-batches of 4 rows in each of two stages, as much as of 8 rows in one device: its
-// actions take twice as long. 1F1B keeps two and one.
+// The cost of a row rises from 1 s to 2 s between 4 and 8 rows, as if the caches overflow. GPipe
+// keeps all four micro-batches of 4 rows in each of two stages, as much memory as 8 rows in one
+// device need: so its actions take twice as long. 1F1B keeps two and one.
 TEST(CostModel, WhatAPipelineKeepsIsLessInTheCaches) {
   Costs costs = round_costs();
   const Curve rising{{{4, 4}, {8, 16}}};
@@ -155,10 +156,10 @@ TEST(CostModel, WhatAPipelineKeepsIsLessInTheCaches) {
   const auto passes = [&](const std::string& schedule, Recompute checkpoint) {
     return pipeline(costs, 16, schedule, checkpoint, 4).seconds();
   };
-  // 5 of forward and backward, 4 and 8 s.
+  // 5 passes of forward and backward, of 4 and 8 s.
   EXPECT_NEAR(passes("1f1b", Recompute::never), 5 * 12, 1e-9);
   EXPECT_NEAR(passes("gpipe", Recompute::never), 2 * 5 * 12, 1e-9);
-  // Only inputs are kept, but those of what runs again at once.
+  // Only inputs are kept, but also the activations of the forward that runs again.
   EXPECT_LT(passes("gpipe", Recompute::always), 2 * 5 * 12);
 }
 
@@ -171,8 +172,8 @@ TEST(CostModel, FewRowsAreFewMicroBatches) {
   EXPECT_WEFT_ERROR(one_device(round_costs(), 0), InvalidArgument, "batch: got 0");
 }
 
-// Two buckets, as the first one closes at 1 MiB: the last layer's gradients are there at 4 s and
-// reduced at 7 s, the first layer's from 7 to 10 s; backward ends at 7 s.
+// Two buckets, because the first one closes at 1 MiB: the last layer's gradients are ready at 4 s
+// and reduced at 7 s, the first layer's from 7 to 10 s; backward ends at 7 s.
 TEST(CostModel, WhatBackwardDoesNotHide) {
   const std::vector<LayerCost> layers = {{.parameter_bytes = {2e6}}, {.parameter_bytes = {2e6}}};
   const Link link{1, 1e6};
@@ -180,7 +181,7 @@ TEST(CostModel, WhatBackwardDoesNotHide) {
   EXPECT_DOUBLE_EQ(hidden.seconds, 3);
   EXPECT_EQ(hidden.bucket_bytes, (std::vector<double>{2e6, 2e6}));
   EXPECT_DOUBLE_EQ(exposed_all_reduce(layers, {3, 4}, link, true).seconds, 6);
-  // The link is still busy with the first when the second is ready.
+  // The link is still busy with the first bucket when the second is ready.
   EXPECT_DOUBLE_EQ(exposed_all_reduce(layers, {1, 4}, link, false).seconds, 5);
   EXPECT_DOUBLE_EQ(exposed_all_reduce({{.name = "ReLU"}}, {1}, link, false).seconds, 0);
 }
@@ -197,9 +198,9 @@ TEST(CostModel, RanksAllWays) {
                                                {"model_parallel", 1},
                                                {"pipeline", 2 * 3 * 3}}));
   const std::string text = to_text(round_costs(), ranked);
-  EXPECT_NE(text.find("one_device: stay on one device"), std::string::npos) << text;
-  EXPECT_NE(text.find("1.00x one device"), std::string::npos) << text;
-  EXPECT_NE(text.find("8 rows x 1125.000 ms"), std::string::npos) << text;
+  EXPECT_HAS(text, "one_device: stay on one device");
+  EXPECT_HAS(text, "1.00x one device");
+  EXPECT_HAS(text, "8 rows x 1125.000 ms");
 
   Costs alone = round_costs();
   alone.devices = 1;

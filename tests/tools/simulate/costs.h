@@ -1,4 +1,4 @@
-// Costs in round numbers, to be calculated with by hand.
+// Costs in round numbers, for calculations by hand.
 #pragma once
 
 #include "weft/tools/simulate/cost_model.h"

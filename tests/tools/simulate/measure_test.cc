@@ -1,4 +1,4 @@
-// What is timed, and what of it counts. No time is tested.
+// What is measured, and how it is used. No test depends on times.
 #include "weft/tools/simulate/measure.h"
 #include "weft/core/runtime/allocator.h"
 
@@ -19,7 +19,7 @@ TEST(Median, IsTheLowerOneOfTwo) {
 
 TEST(Programs, WorkIsThatOfTheLayers) {
   const Work work = work_of(make_program("mlp"));
-  // Flatten only looks at its input, and ReLU works in it.
+  // Flatten returns a view of its input, and ReLU works in place.
   ASSERT_EQ(work.layers.size(), 2U);
   EXPECT_EQ(work.layers[0].macs, 784 * 128);
   EXPECT_EQ(work.layers[0].input_bytes, 784 * 4);
@@ -52,7 +52,7 @@ TEST(Measure, EveryCostIsThere) {
 TEST(Measure, APartOfTheLayersIsAStepToo) {
   const Program program = make_program("mlp");
   for (const auto& [begin, end] : {std::pair(0, 2), {2, 4}, {2, 3}}) {
-    SCOPED_TRACE(testing::PrintToString(std::pair(begin, end)));
+    SCOPED_TRACE(::testing::PrintToString(std::pair(begin, end)));
     StepOf part(program, Device(DeviceType::cpu, 0), static_cast<std::size_t>(begin),
                 static_cast<std::size_t>(end));
     StepTimes times;

@@ -1,9 +1,8 @@
-// The model of larger machines: literal figures, its ends, and what may only grow.
+// The model of larger machines: exact figures, limits, and values that may only grow.
 #include "weft/tools/simulate/scaling.h"
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <string>
 
 #include "weft/tests/core/expect_error.h"
@@ -11,7 +10,7 @@
 namespace weft::simulator {
 namespace {
 
-// Seconds per byte within a node 0.1, between nodes 0.5 / 4 ports = 0.125.
+// Seconds per byte: 0.1 within a node, 0.5 / 4 ports = 0.125 between nodes.
 Cluster round_cluster() {
   return {.name = "round",
           .what = "round numbers",
@@ -44,7 +43,7 @@ TEST(AllReduce, RingSendsTwiceNMinusOneOverN) {
     expect_link(all_reduce_link(AllReduce::ring, n, round_cluster()), 0.5 + 2.0 * (n - 1),
                 0.1 * 2 * (n - 1) / n);
   }
-  // Two of the 30 steps wait for the network, and its ports are the narrowest place.
+  // Two of the 30 steps wait for the network, and its ports are the bottleneck.
   expect_link(all_reduce_link(AllReduce::ring, 16, round_cluster()), 0.5 + 28 + 2 * 5,
               0.125 * 30 / 16);
 }
@@ -78,8 +77,8 @@ TEST(AllReduce, TakesLongerOnMoreDevices) {
   }
 }
 
-// One layer, whose arithmetic takes 2 x 10 x 1e9 / 1e12 = 0.02 s, and one whose memory does:
-// (10 x 2e6 + 4e6) bytes / 1e9 = 0.024 s.
+// One layer whose arithmetic takes 2 x 10 x 1e9 / 1e12 = 0.02 s, and one limited by memory: (10 x
+// 2e6 + 4e6) bytes / 1e9 = 0.024 s.
 Work round_work() {
   return {.program = "round",
           .layers = {{.macs = 1e9},
@@ -93,7 +92,7 @@ TEST(Scaling, AStepIsTheRoofline) {
   EXPECT_NEAR(one.optimizer, 3 * 4e6 / 1e9, 1e-12);
   EXPECT_EQ(one.exposed, 0);
   EXPECT_EQ(one.all_reduce, 0);
-  // The gradients are there after 0.048 of 0.088 s of backward.
+  // The gradients are ready after 0.048 of the 0.088 s of backward.
   const ModelledStep two = model_step(round_work(), 10, 2, AllReduce::ring, round_cluster());
   EXPECT_NEAR(two.all_reduce, 2.5 + 0.1 * 4e6, 1e-6);
   EXPECT_NEAR(two.exposed, two.all_reduce - 0.04, 1e-6);
@@ -156,9 +155,11 @@ TEST(Scaling, EveryLineSaysThatItIsAModel) {
   }
   EXPECT_EQ(lines, 1U + 1 + 3 * 6);
   for (const auto& row : to_json(weak)) EXPECT_EQ(row["kind"], "model");
-  const io::Image image = picture(weak, scale(round_work(), find_preset("h100"), false, 64, 64));
-  EXPECT_EQ(image.pixels.size(),
-            static_cast<std::size_t>(image.width) * image.height * image.channels);
+  const std::string svg = picture(weak, scale(round_work(), find_preset("h100"), false, 64, 64));
+  for (const char* text : {"weak scaling", "strong scaling", ">ideal<", ">ring<", ">tree<",
+                           ">hierarchical<", "devices (h100), 64 rows in all", ">64<"}) {
+    EXPECT_HAS(svg, text);
+  }
 }
 
 TEST(Presets, SayWhereTheirFiguresAreFrom) {

@@ -1,12 +1,17 @@
 #!/usr/bin/env python3
-"""What figures of traces made by hand say. The pictures in goldens/ were drawn by another program,
-in C++, which this one has replaced."""
+"""What figures of traces made by hand say. The pictures in goldens/, but data_parallel.svg, were drawn
+by another program, in C++, which this one has replaced."""
+import colorsys
 import os
+import re
 import sys
 import xml.etree.ElementTree as ElementTree
 
 sys.path.insert(0, "tests/tools")
 from cases import ToolTest, main
+from tools.picture import buckets
+from tools.timeline import ddp, figure
+from tools.timeline.figure import Color
 from traces import Trace, simulate
 
 GPIPE = "gpipe --stages 2 --micro-batches 2"
@@ -30,6 +35,12 @@ class Picture:
         self.rows = [Bar(e) for e in rects if e.get("class") == "row"]
         bars = [Bar(e) for e in rects if e.get("class") == "bar"]
         self.bars = [[bar for bar in bars if bar.y == row.y] for row in self.rows]
+
+
+def one_bar(facts):
+    black = Color(0, 0, 0)
+    rows = [figure.Row("row", "", [figure.Bar(0, 1, black, "", "")])]
+    return figure.Figure("title", facts, [figure.Key("key", black)], [figure.Panel("panel", rows)])
 
 
 class Figures(ToolTest):
@@ -64,7 +75,7 @@ class Figures(ToolTest):
             self.trace.add_pipeline(step, simulate(GPIPE, *(UNEQUAL if step == 3 else EQUAL)),
                                     200 * step)
         said, picture = self.figure("--step", "3")
-        # Equal stages: 1 of 3 slots idles. With stage 1 twice as slow, 60 and 120 of 150 ms are
+        # Equal stages: 1 of 3 slots is idle. With stage 1 twice as slow, 60 and 120 of 150 ms are
         # busy.
         self.assertEqual(said, [
             "Step 3 of a pipeline: 2 stages on 2 devices, 2 micro-batches",
@@ -78,7 +89,7 @@ class Figures(ToolTest):
         panels = [text for text in picture.texts if text.startswith(("Predicted: ", "Measured: "))]
         self.assertEqual(panels, ["Predicted: 90.0 ms, bubble 33.3 %",
                          "Measured: 150.0 ms, bubble 40.0 %"])
-        self.assertEqual([len(bars) for bars in picture.bars], [4] * 4)  # two devices, twice
+        self.assertEqual([len(bars) for bars in picture.bars], [4] * 4)  # two devices, each twice
         self.assertIn("idle 60.0 %", picture.texts)
         row, bar = picture.rows[2], picture.bars[2][2]
         self.assertAlmostEqual(bar.x, row.x + row.width * 90 / 150, delta=0.02)
@@ -105,7 +116,7 @@ class Figures(ToolTest):
         for step, factor in enumerate([1, 1, 2]):
             costs = [[factor * cost for cost in costs] for costs in EQUAL]
             self.trace.add_pipeline(step, simulate(GPIPE, *costs), 1000 * step)
-        # Of steps 1 and 2: 1.5 times 90 ms, in each stage and micro-batch.
+        # The median of steps 1 and 2: 1.5 times 90 ms, in each stage and micro-batch.
         self.assertIn("times the predicted 135.0 ms", self.figure("--step", "0")[0][2])
 
     def test_the_usual_step_is_of_median_length_after_the_first_two(self):
@@ -132,7 +143,7 @@ class Figures(ToolTest):
 
     def test_another_order_is_a_schedule_of_the_users(self):
         timeline = simulate(GPIPE, *EQUAL)
-        for timed in timeline["actions"]:  # the other way round
+        for timed in timeline["actions"]:  # in the opposite order
             timed["action"] = timed["action"][:3] + "10"[int(timed["action"][3])]
         self.trace.add_pipeline(0, timeline, 0)
         self.assertEqual(self.figure()[0][1], "Schedule: a schedule of the user's.")
@@ -146,7 +157,7 @@ class Figures(ToolTest):
         said, picture = self.figure()
         self.assertEqual([t for t in picture.texts if t.startswith("cpu:")], ["cpu:9", "cpu:8"] * 2)
         self.assertEqual(said[1], "Schedule: interleaved, checkpoint never.")
-        # Two stages on each: 1 of 11 slots.
+        # Two stages on each device: 1 of 11 slots.
         self.assertEqual(said[3], "GPipe and 1F1B with equal stages: bubble (p-1)/(vm+p-1) = 9.1 % "
                                   "for p = 2 devices, m = 5 micro-batches, v = 2 stages on each.")
 
@@ -166,6 +177,59 @@ class Figures(ToolTest):
                                   "2 micro-batches")
         self.assertIn("Measured: 90.0 ms, bubble 33.3 %", picture.texts)
         self.assertIn("rank 1, cpu:1", picture.texts)
+
+    def test_what_ranks_send_each_other_stands_below_them(self):
+        timeline = simulate(GPIPE, *EQUAL)
+        for rank in range(2):
+            self.trace.add_pipeline(0, {**timeline, "actions": [
+                t for t in timeline["actions"] if t["device"] == rank]}, 100, rank=rank)
+
+        def message(rank, name, tag, begin, end, size, step=0):
+            self.trace.add("comm", name, begin, end, 7, {
+                "step": step, "module": tag, "bytes": size}, rank)
+        # A description and the values; the receiver waits before they are sent.
+        message(0, "send", ">F0.1", 120, 121, 400)
+        message(0, "send", ">F0.1", 121, 122, 1000)
+        message(1, "recv", "<F1.1", 100, 122, 400)
+        message(1, "recv", "<F1.1", 122, 123, 1000)
+        message(1, "send", ">B1.0", 180, 181, 500)
+        message(0, "recv", "<B0.0", 100, 182, 500)
+        message(0, "send", ">F0.0", 320, 321, 400, 1)  # of another step
+        said, picture = self.figure()
+        self.assertEqual(
+            said[-1], "Below each rank what it sends: from the send to the end of the receive.")
+        self.assertEqual([text for text in picture.texts if text.startswith(("rank", "sends"))],
+                         ["rank 0, cpu:0", "rank 1, cpu:1", "rank 0, cpu:0", "sends",
+                          "rank 1, cpu:1", "sends"])
+        self.assertEqual([bar.hover for row in (3, 5) for bar in picture.bars[row]], [
+            "rank 0 sends the result of F0.1, 1400 bytes\nbegins at 20.0 ms, takes 3.00 ms",
+            "rank 1 sends the gradient of the inputs of B1.0, 500 bytes\n"
+            "begins at 80.0 ms, takes 2.00 ms"])
+
+    def test_more_devices_than_cores_are_said_to_wait_and_replayed(self):
+        slow = simulate(GPIPE, *UNEQUAL)
+        for timed in slow["actions"][3:]:  # a gap that is no bubble
+            timed["begin"] += .050
+            timed["end"] += .050
+        self.trace.add_pipeline(0, simulate(GPIPE, *EQUAL), 0)
+        self.trace.add_pipeline(1, slow, 1000)
+        said, _ = self.figure("--step", "1")  # the number of cores is not known
+        self.assertNotIn("cores", " ".join(said))
+        self.trace.add_cores(2)
+        self.assertEqual(self.figure("--step", "1")[0], said)
+        self.trace.events.pop()
+        self.trace.add_cores(1)
+        more, picture = self.figure("--step", "1")
+        self.assertEqual(more, said + [
+            "2 devices shared 1 core: gaps in what was measured are waits for a core, too, and not "
+            "the schedule's bubble alone.",
+            "Replayed: the times of this step's own actions, each stage's median, in the order of "
+            "the schedule, with no gaps but its own."])
+        panels = [text for text in picture.texts if " ms, bubble " in text]
+        self.assertEqual(panels, ["Predicted: 90.0 ms, bubble 33.3 %",
+                                  "Measured: 200.0 ms, bubble 55.0 %",
+                                  "Replayed: 150.0 ms, bubble 40.0 %"])
+        self.assertEqual(len(picture.rows), 6)
 
     def test_work_on_a_gpu_is_what_its_streams_say(self):
         self.trace.add_pipeline(0, simulate(GPIPE, *UNEQUAL), 0, "cuda:", 1_000_000)
@@ -214,13 +278,13 @@ class Figures(ToolTest):
         for step in range(3):
             self.trace.add_data_parallel(step, 20 * step)
         said, picture = self.figure("--step", "1")
-        # cpu:0 works 2 and 3 ms, cpu:1 0.5, 1.5 and 4.
+        # cpu:0 works 2, 3 and 0.5 ms, cpu:1 0.5, 1.5 and 4.
         self.assertEqual(said, [
             "Step 1 of DataParallel on 2 devices",
-            "Forward and backward take 10.0 ms, in which the devices idle 45.0 % of the time."])
-        self.assertEqual([len(bars) for bars in picture.bars], [5, 3, 3])
+            "Forward and backward take 10.0 ms, in which the devices idle 42.5 % of the time."])
+        self.assertEqual([len(bars) for bars in picture.bars], [7, 4, 3])
         notes = [text for text in picture.texts if text.startswith("idle ")]
-        self.assertEqual(notes, ["idle 50.0 %", "idle 40.0 %"])
+        self.assertEqual(notes, ["idle 45.0 %", "idle 40.0 %"])
         self.assertEqual(picture.bars[2][0].hover,
                          "replicate of replica 1 on cpu:1\nbegins at 1.50 ms, takes 0.500 ms")
         self.assertEqual(picture.bars[2][2].hover,
@@ -229,9 +293,64 @@ class Figures(ToolTest):
 
     def test_a_device_is_not_busy_twice(self):
         self.trace.add_data_parallel(0, 0)
-        # Begins after one that is within linear has ended, and within linear, too.
+        # It begins after an inner span has ended, but still within linear.
         self.trace.add("backward", "add", 7.5, 8, 3, {"step": 0, "device": "cpu:0"})
-        self.assertIn("idle 50.0 %", self.figure()[1].texts)
+        self.assertIn("idle 45.0 %", self.figure()[1].texts)
+
+    def test_of_a_model_in_parts_one_device_is_always_idle(self):
+        for step in range(3):
+            self.trace.add_model_parallel(step, 20 * step)
+        said, picture = self.figure("--step", "1")
+        # cpu:0 works 2, 0.5 and 3 of 10 ms, cpu:1 0.5, 1.5 and 2.
+        self.assertEqual(said[:2], [
+            "Step 1 of a model in parts on 2 devices",
+            "Forward and backward take 10.0 ms: a device idles 52.5 % of the time on average. Two or "
+            "more compute at once 0.0 % of the time."])
+        self.assertEqual([text for text in picture.texts if text.startswith("idle ")],
+                         ["idle 45.0 %", "idle 60.0 %"])
+        self.assertEqual([bar.hover.split("\n")[0] for bars in picture.bars for bar in bars], [
+            "forward of encoder on cpu:0", "copy from cpu:1 to cpu:0",
+            "backward of encoder on cpu:0", "optimizer on cpu:0",
+            "copy from cpu:0 to cpu:1", "forward of decoder on cpu:1",
+            "backward of decoder on cpu:1", "optimizer on cpu:1"])
+        row, bar = picture.rows[0], picture.bars[0][0]
+        self.assertAlmostEqual(bar.width, row.width * 2 / 12, delta=0.02)
+
+    def test_memory_stands_below_by_owner(self):
+        self.trace.add_model_parallel(0, 100)
+        self.assertNotIn("memory", " ".join(self.figure()[1].texts))
+        # The step takes 12 ms from 100 on. Activations stand on the parameters, which are older.
+        for time, owner, mib in [(50, "parameters", 10), (103, "activations", 20),
+                                 (109, "activations", 5), (120, "activations", 1000)]:
+            self.trace.add_memory(time, "cpu:0", owner, mib)
+        self.trace.add_memory(101, "cpu:1", "gradients", 3)
+        _, picture = self.figure()
+        for text in ("Memory of cpu:0", "Memory of cpu:1", "memory: parameters", "30 MiB",
+                     "memory: activations", "memory: gradients"):
+            self.assertIn(text, picture.texts)
+        self.assertNotIn("memory: optimizer", picture.texts)
+        parameters, activations, _ = [
+            [tuple(map(float, point.split())) for point in re.split("[ML]", e.get("d")[:-1])[1:]]
+            for e in picture.elements if e.get("class") == "area"]
+        row = picture.rows[0]
+
+        def heights(area):
+            """At 1, 5 and 10 ms: of the area, in pixels."""
+            found = []
+            for ms in (1, 5, 10):
+                x = row.x + row.width * ms / 12
+                ys = [y0 for (x0, y0), (x1, y1) in zip(area, area[1:])
+                      if y0 == y1 and min(x0, x1) <= x < max(x0, x1)]
+                found.append(max(ys) - min(ys))
+            return found
+        for area, expected in (parameters, [40, 40, 40]), (activations, [0, 80, 20]):
+            for height, wanted in zip(heights(area), expected):
+                self.assertAlmostEqual(height, wanted, delta=0.2)
+
+    def test_devices_that_compute_at_once_are_said_to(self):
+        self.trace.add_model_parallel(0, 0)
+        self.trace.add("op", "linear", 1, 2, 1, {"step": 0, "device": "cpu:1"})
+        self.assertIn("Two or more compute at once 10.0 % of the time.", self.figure()[0][1])
 
     def test_ddp_says_what_communication_is_exposed(self):
         self.trace.add_ddp(0, 0)
@@ -239,19 +358,67 @@ class Figures(ToolTest):
         said, picture = self.figure("--step", "1")
         self.assertEqual(said, [
             "Step 1 of DistributedDataParallel on 2 ranks, 1 buckets",
-            "Rank 0: the all-reduces take 9.00 ms; 5.00 ms of waiting for them are exposed "
-            "communication, 10.0 % of the step.",
-            "Rank 1: the all-reduces take 9.00 ms; 10.0 ms of waiting for them are exposed "
-            "communication, 20.0 % of the step."])
-        self.assertIn("Measured: 50.0 ms, exposed communication 15.0 % on average", picture.texts)
-        notes = [text for text in picture.texts if text.startswith("exposed ")]
-        self.assertEqual(notes, ["exposed 10.0 %", "exposed 20.0 %"])
+            "Rank 0: reducing takes 5.00 ms; after its backward it waits 10.0 ms, 5.00 ms of it for "
+            "rank 1; 5.00 ms are exposed communication, 10.0 % of the step.",
+            "Rank 1: reducing takes 3.00 ms; after its backward it waits 4.00 ms; 4.00 ms are "
+            "exposed communication, 8.0 % of the step."])
+        self.assertIn("Measured: 50.0 ms; on average 9.0 % exposed communication, 5.0 % waiting for "
+                      "slower ranks", picture.texts)
+        notes = [text for text in picture.texts if text.startswith("exposed ") and text.endswith("%")]
+        self.assertEqual(notes, ["exposed 10.0 %", "exposed 8.0 %"])
         self.assertEqual(picture.texts.count("bucket 0"), 2)
-        row, bar = picture.rows[3], picture.bars[3][0]
-        self.assertAlmostEqual(bar.x, row.x + row.width * 31 / 50, delta=0.02)
-        self.assertEqual(bar.hover, "bucket 0: all_reduce of 400 bytes, ready at 29.0 ms\n"
-                                    "begins at 31.0 ms, takes 9.00 ms")
+        row, (waiting, reducing) = picture.rows[1], picture.bars[1]
+        self.assertAlmostEqual(waiting.x, row.x + row.width * 31 / 50, delta=0.02)
+        self.assertEqual(waiting.hover, "bucket 0, 400 bytes, ready at 29.0 ms: waiting for rank 1\n"
+                                        "begins at 31.0 ms, takes 4.00 ms")
+        self.assertEqual(reducing.hover, "bucket 0, 400 bytes, ready at 29.0 ms: reducing\n"
+                                         "begins at 35.0 ms, takes 5.00 ms")
         self.check_golden(picture, "ddp.svg")
+
+    def test_horovods_messages_stand_below_the_backward_that_sent_them(self):
+        self.trace.add_gan(3, 100)
+        said, picture = self.figure()
+        self.assertEqual(said, [
+            "Step 3 of DistributedOptimizer on 2 ranks, 2 buckets",
+            "Rank 0: reducing takes 11.0 ms; after its backward it waits 12.0 ms, 1.00 ms of it for "
+            "rank 1; 11.0 ms are exposed communication, 27.5 % of the step.",
+            "Rank 1: reducing takes 10.0 ms; after its backward it waits 10.0 ms; 10.0 ms are "
+            "exposed communication, 25.0 % of the step.",
+            "Which backward sent a bucket: bucket 0 of backward 0, bucket 1 of backward 1."])
+        computing, reducing = picture.bars[0], picture.bars[1]
+        self.assertEqual([bar.hover.split("\n")[0] for bar in computing[:4]], [
+            "forward", "forward", "backward 0, between its operations",
+            "backward 1, between its operations"])
+        self.assertEqual([bar.hover.split("\n")[0] for bar in reducing], [
+            "bucket 0 of backward 0, 400 bytes, ready at 9.00 ms: reducing",
+            "bucket 1 of backward 1, 800 bytes, ready at 29.0 ms: waiting for rank 1",
+            "bucket 1 of backward 1, 800 bytes, ready at 29.0 ms: reducing"])
+
+    def test_long_lines_are_broken_and_not_cut(self):
+        fact = " ".join(f"word{n}" for n in range(100))
+        shown = one_bar([fact])
+        texts = [e.text for e in ElementTree.fromstring(figure.svg(shown)).findall("{*}text")]
+        lines = texts[1:texts.index("key")]
+        self.assertEqual(" ".join(lines), fact)
+        self.assertEqual(len(lines), 5)
+        self.assertLess(max(map(len, lines)) * figure.CHARACTER, figure.WIDTH - 2 * figure.MARGIN)
+
+    def test_a_narrow_page_scrolls_its_picture_alone(self):
+        page = figure.page(one_bar(["fact"]))
+        style = page[:page.index("@media print")]
+        self.assertIn(".picture { overflow-x: auto }", style)
+        # Nothing else asks for a width of its own but the keys' boxes.
+        self.assertEqual(re.findall(r"([.#]?\w+(?: svg)?) {[^}]*\bmin-width: (\w+)", style),
+                         [(".picture svg", "1000px")])
+        self.assertIn("#hover { position: fixed; display: none; box-sizing: border-box", style)
+        self.assertIn("max-width: min(380px, 100vw)", style)
+
+    def test_a_step_of_ddp_has_the_words_and_colors_of_its_other_picture(self):
+        for name, color in [(name, color) for name, color in vars(ddp).items()
+                            if isinstance(color, Color) and name != "REDUCTION"]:
+            rgb = colorsys.hls_to_rgb(color.hue / 360, color.lightness / 100, color.saturation / 100)
+            self.assertEqual(getattr(buckets, name),
+                             "#" + "".join(f"{round(255 * part):02x}" for part in rgb), name)
 
 
 if __name__ == "__main__":

@@ -28,6 +28,16 @@ class Trace:
         self.events.append({"ph": "X", "cat": category, "name": name, "pid": rank, "tid": thread,
                             "ts": begin * 1000, "dur": (end - begin) * 1000, "args": args})
 
+    def add_cores(self, count):
+        """As each process tells on how many it may run."""
+        self.events.append({"ph": "M", "name": "process_labels", "pid": 0,
+                            "args": {"labels": f"cores: {count}"}})
+
+    def add_memory(self, time, device, owner, mib, rank=0):
+        """As the allocator tells what an owner has from now on."""
+        self.events.append({"ph": "C", "name": f"memory of {device}", "pid": rank,
+                            "ts": time * 1000, "args": {owner: mib * 2 ** 20}})
+
     def add_pipeline(self, step, timeline, begin, device="cpu:", first_thread=3, rank=0):
         """As Pipeline tells of a step on devices `device`0, 1 ... that took as long as `timeline`
         says."""
@@ -58,21 +68,60 @@ class Trace:
         on(0, "backward", "linear", 5, 8)
         on(0, "backward", "relu", 6, 7)  # within the other
         on(1, "backward", "linear", 6, 10)
+        on(0, "parallel", "reduce_gradients", 9, 9.5)
+        caller("parallel", "scatter_gradients", 5, 5.5)
+        caller("parallel", "parallel_backward", 5.5, 10)
         caller("phase", "backward", 5, 10)
 
+    def add_model_parallel(self, step, begin):
+        """As a model in two parts tells of a forward and backward of 10 ms."""
+        def on(device, category, name, start, end, **args):
+            self.add(category, name, begin + start, begin + end, 0,
+                     {"step": step, "device": f"cpu:{device}", **args})
+        on(0, "op", "conv2d", 0, 1, module="encoder.conv1")
+        on(0, "op", "linear", 1, 2, module="encoder.fc")
+        on(1, "op", "copy_", 2, 2.5, **{"from": 0})
+        on(1, "op", "linear", 2.5, 4, module="decoder.fc")
+        on(1, "backward", "linear", 4, 6, module="decoder.fc")
+        on(1, "op", "matmul", 4, 5, module="decoder.fc")  # within the other
+        on(0, "op", "copy_", 6, 6.5, **{"from": 1})
+        on(0, "backward", "linear", 6.5, 9.5, module="encoder.fc")
+        self.add("phase", "backward", begin + 4, begin + 10, 0, {"step": step})
+        on(0, "optim", "part", 10, 11)
+        on(1, "optim", "part", 10.5, 12)
+
     def add_ddp(self, step, begin):
-        """As two ranks tell of a step of 50 ms, of which rank 0 waits 5 and rank 1 10."""
-        for rank in range(2):
+        """As two ranks tell of a step of 50 ms. Rank 1 has its bucket 6 ms later."""
+        for rank, late in (0, 0), (1, 6):
             def span(category, name, start, end, **args):
-                self.add(category, name, begin + start, begin + \
-                         end, 0, {**args, "step": step}, rank)
+                self.add(category, name, begin + start, begin + end, 0, {**args, "step": step},
+                         rank)
             span("forward", "Sequential", 0, 10)
-            span("backward", "linear", 10, 30)
-            span("ddp", "send bucket", 29, 30, bucket=0, bytes=400)
-            span("comm", "all_reduce", 31, 40, module="bucket 0", bytes=400)
-            span("ddp", "wait for buckets", 30 if rank else 35, 40)
+            span("backward", "linear", 10, 30 + late)
+            span("ddp", "send bucket", 29 + late, 30 + late, bucket=0, bytes=400)
+            span("comm", "all_reduce", 31 + late, 40, module="bucket 0", bytes=400)
+            span("ddp", "wait for buckets", 30 + late, 40)
             span("phase", "backward", 10, 41)
             span("optim", "step", 41, 50)
+
+    def add_gan(self, step, begin):
+        """As two ranks tell of the two backwards of a Horovod program's step of 40 ms, which two
+        optimizers average by groups and threads of their own. Rank 1's second one is 2 ms late."""
+        for rank, late in (0, 0), (1, 2):
+            def span(category, name, start, end, thread=0, **args):
+                self.add(category, name, begin + start, begin + end, thread,
+                         {**args, "step": step}, rank)
+            span("comm", "all_reduce", 30 + late, 36, 3, module="gradients 0", bytes=800)
+            for at, late_here, size in (0, 0, 400), (20, late, 800):
+                span("forward", "Linear", at + 1, at + 2)
+                span("forward", "Sequential", at, at + 4)
+                span("backward", "linear", at + 4, at + 9)
+                span("DistributedOptimizer", "send gradients", at + 9 + late_here,
+                     at + 9.5 + late_here, message=0, bytes=size)
+                span("phase", "backward", at + 4, at + 10 + late_here)
+                span("DistributedOptimizer", "wait for gradients", at + 10 + late_here, at + 16)
+                span("optim", "step", at + 16, at + 20)
+            span("comm", "all_reduce", 10, 16, 2, module="gradients 0", bytes=400)
 
     def text(self):
         return json.dumps({"traceEvents": self.events})

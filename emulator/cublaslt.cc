@@ -1,0 +1,352 @@
+// cuBLASLt: layouts, descriptions and preferences as weft writes them; products in plain loops,
+// summed in f64.
+#include <cublasLt.h>
+
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+#include "emulator/emulator.h"
+#include "emulator/numbers.h"
+
+using namespace emulator;
+
+namespace {
+
+struct Layout {
+  std::uint32_t type;
+  std::int32_t batch;
+  std::int64_t rows, cols, ld, stride;
+};
+static_assert(sizeof(Layout) <= sizeof(cublasLtMatrixLayoutOpaque_t));
+struct Description {
+  std::uint32_t compute, scale, a, b, epilogue;
+  const void* bias;
+};
+static_assert(sizeof(Description) <= sizeof(cublasLtMatmulDescOpaque_t));
+struct Preference {
+  std::uint64_t workspace;
+  std::uint32_t align[4];
+  std::uint32_t reductions;
+};
+static_assert(sizeof(Preference) <= sizeof(cublasLtMatmulPreferenceOpaque_t));
+struct Algorithm {
+  std::uint32_t magic, number, align[4], epilogue, type;
+  std::uint64_t workspace;
+};
+static_assert(sizeof(Algorithm) <= sizeof(cublasLtMatmulAlgo_t));
+struct Handle {
+  int device;
+};
+
+constexpr std::uint32_t kMagic = 0x3A7B1E;
+
+template <class T, class Opaque>
+T read(const Opaque* from) {
+  T out;
+  std::memcpy(&out, from->data, sizeof out);
+  return out;
+}
+template <class T, class Opaque>
+void write(Opaque* to, const T& value) {
+  std::memcpy(to->data, &value, sizeof value);
+}
+template <class T>
+cublasStatus_t set(T& to, const void* from, std::size_t bytes) {
+  if (bytes != sizeof(T) || !from) return CUBLAS_STATUS_INVALID_VALUE;
+  std::memcpy(&to, from, bytes);
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+Number number_of(std::uint32_t type) {
+  return type == CUDA_R_64F    ? Number::f64
+         : type == CUDA_R_32F  ? Number::f32
+         : type == CUDA_R_16BF ? Number::bf16
+                               : Number::none;
+}
+int size_of(std::uint32_t type) { return emulator::size_of(number_of(type)); }
+
+/// INVALID_VALUE if sizes contradict each other, NOT_SUPPORTED for combinations of types that no
+/// kernel multiplies.
+cublasStatus_t check(const Description& d, const Layout& a, const Layout& b, const Layout& c,
+                     const Layout& y) {
+  const bool f64 = y.type == CUDA_R_64F;
+  const bool widens = a.type == CUDA_R_16BF && y.type == CUDA_R_32F;
+  if (!size_of(y.type) || (a.type != y.type && !widens) || b.type != a.type || c.type != y.type) {
+    return CUBLAS_STATUS_NOT_SUPPORTED;
+  }
+  if (f64 ? d.compute != CUBLAS_COMPUTE_64F || d.scale != CUDA_R_64F
+          : (d.compute != CUBLAS_COMPUTE_32F && d.compute != CUBLAS_COMPUTE_32F_FAST_TF32) ||
+                d.scale != CUDA_R_32F) {
+    return CUBLAS_STATUS_NOT_SUPPORTED;
+  }
+  if (d.compute == CUBLAS_COMPUTE_32F_FAST_TF32 && a.type != CUDA_R_32F) {
+    return CUBLAS_STATUS_NOT_SUPPORTED;
+  }
+  for (const Layout* l : {&a, &b, &c, &y}) {
+    if (l->rows <= 0 || l->cols <= 0 || l->ld < l->rows || l->batch < 1) {
+      return CUBLAS_STATUS_INVALID_VALUE;
+    }
+    if (l->batch != y.batch) return CUBLAS_STATUS_INVALID_VALUE;
+  }
+  const std::int64_t m = d.a == CUBLAS_OP_N ? a.rows : a.cols,
+                     ka = d.a == CUBLAS_OP_N ? a.cols : a.rows;
+  const std::int64_t n = d.b == CUBLAS_OP_N ? b.cols : b.rows,
+                     kb = d.b == CUBLAS_OP_N ? b.rows : b.cols;
+  if (m != y.rows || n != y.cols || ka != kb || c.rows != m || c.cols != n) {
+    return CUBLAS_STATUS_INVALID_VALUE;
+  }
+  if (y.batch > 1 && y.stride < y.ld * (y.cols - 1) + y.rows)
+    fault("cublasLt: D's batches overlap");
+  if (d.epilogue != CUBLASLT_EPILOGUE_DEFAULT && d.epilogue != CUBLASLT_EPILOGUE_BIAS) {
+    return CUBLAS_STATUS_NOT_SUPPORTED;
+  }
+  if (d.epilogue == CUBLASLT_EPILOGUE_BIAS && !d.bias) return CUBLAS_STATUS_INVALID_VALUE;
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+double load(std::uint32_t type, const void* p, std::int64_t i, bool fast) {
+  const double value = emulator::load(number_of(type), p, i);
+  return fast && type == CUDA_R_32F ? tf32(static_cast<float>(value)) : value;
+}
+void store(std::uint32_t type, void* p, std::int64_t i, double value) {
+  emulator::store(number_of(type), p, i, value);
+}
+
+std::int64_t extent(const Layout& l) {
+  return ((l.batch - 1) * l.stride + (l.cols - 1) * l.ld + l.rows) * size_of(l.type);
+}
+
+/// The number of elements in memory, each counted once.
+std::int64_t elements(const Layout& l) {
+  return (l.stride == 0 ? 1 : l.batch) * l.rows * l.cols * size_of(l.type);
+}
+
+void multiply(const Description& d, const Layout& la, const Layout& lb, const Layout& lc,
+              const Layout& ly, double alpha, double beta, const void* a, const void* b,
+              const void* c, void* y) {
+  const bool fast = d.compute == CUBLAS_COMPUTE_32F_FAST_TF32;
+  const std::int64_t m = ly.rows, n = ly.cols, k = d.a == CUBLAS_OP_N ? la.cols : la.rows;
+  std::vector<double> left(m * k), column(m);
+  for (std::int64_t batch = 0; batch < ly.batch; ++batch) {
+    const std::int64_t at_a = batch * la.stride, at_b = batch * lb.stride;
+    for (std::int64_t p = 0; p < k; ++p) {
+      for (std::int64_t i = 0; i < m; ++i) {
+        left[p * m + i] =
+            load(la.type, a, at_a + (d.a == CUBLAS_OP_N ? p * la.ld + i : i * la.ld + p), fast);
+      }
+    }
+    for (std::int64_t j = 0; j < n; ++j) {
+      std::fill(column.begin(), column.end(), 0.0);
+      for (std::int64_t p = 0; p < k; ++p) {
+        const double v =
+            load(lb.type, b, at_b + (d.b == CUBLAS_OP_N ? j * lb.ld + p : p * lb.ld + j), fast);
+        const double* const l = &left[p * m];
+        for (std::int64_t i = 0; i < m; ++i) column[i] += l[i] * v;
+      }
+      for (std::int64_t i = 0; i < m; ++i) {
+        double value = alpha * column[i];
+        if (beta != 0) value += beta * load(lc.type, c, batch * lc.stride + j * lc.ld + i, false);
+        if (d.epilogue == CUBLASLT_EPILOGUE_BIAS) value += load(ly.type, d.bias, i, false);
+        store(ly.type, y, batch * ly.stride + j * ly.ld + i, value);
+      }
+    }
+  }
+}
+
+}  // namespace
+
+extern "C" {
+
+const char* cublasLtGetStatusName(cublasStatus_t s) {
+  switch (s) {
+    case CUBLAS_STATUS_SUCCESS: return "CUBLAS_STATUS_SUCCESS";
+    case CUBLAS_STATUS_INVALID_VALUE: return "CUBLAS_STATUS_INVALID_VALUE";
+    case CUBLAS_STATUS_NOT_SUPPORTED: return "CUBLAS_STATUS_NOT_SUPPORTED";
+    case CUBLAS_STATUS_EXECUTION_FAILED: return "CUBLAS_STATUS_EXECUTION_FAILED";
+    case CUBLAS_STATUS_NOT_INITIALIZED: return "CUBLAS_STATUS_NOT_INITIALIZED";
+    default: return "CUBLAS_STATUS_OTHER";
+  }
+}
+const char* cublasLtGetStatusString(cublasStatus_t s) { return cublasLtGetStatusName(s); }
+std::size_t cublasLtGetVersion() { return 130000; }
+
+cublasStatus_t cublasLtCreate(cublasLtHandle_t* handle) {
+  if (prohibited()) return CUBLAS_STATUS_NOT_INITIALIZED;
+  int device = 0;
+  if (cudaGetDevice(&device) != cudaSuccess) return CUBLAS_STATUS_NOT_INITIALIZED;
+  *handle = reinterpret_cast<cublasLtHandle_t>(new Handle{device_with_context()});
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle) {
+  delete reinterpret_cast<Handle*>(handle);
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatrixLayoutInit_internal(cublasLtMatrixLayout_t layout, std::size_t,
+                                                 cudaDataType type, std::uint64_t rows,
+                                                 std::uint64_t cols, std::int64_t ld) {
+  write(layout, Layout{std::uint32_t(type), 1, std::int64_t(rows), std::int64_t(cols), ld, 0});
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t layout,
+                                                cublasLtMatrixLayoutAttribute_t attribute,
+                                                const void* value, std::size_t bytes) {
+  auto l = read<Layout>(layout);
+  cublasStatus_t status = CUBLAS_STATUS_INVALID_VALUE;
+  if (attribute == CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT) status = set(l.batch, value, bytes);
+  if (attribute == CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET)
+    status = set(l.stride, value, bytes);
+  write(layout, l);
+  return status;
+}
+
+cublasStatus_t cublasLtMatmulDescInit_internal(cublasLtMatmulDesc_t desc, std::size_t,
+                                               cublasComputeType_t compute, cudaDataType_t scale) {
+  write(desc, Description{std::uint32_t(compute), std::uint32_t(scale), CUBLAS_OP_N, CUBLAS_OP_N,
+                          CUBLASLT_EPILOGUE_DEFAULT, nullptr});
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t desc,
+                                              cublasLtMatmulDescAttributes_t attribute,
+                                              const void* value, std::size_t bytes) {
+  auto d = read<Description>(desc);
+  cublasStatus_t status = CUBLAS_STATUS_INVALID_VALUE;
+  switch (attribute) {
+    case CUBLASLT_MATMUL_DESC_TRANSA: status = set(d.a, value, bytes); break;
+    case CUBLASLT_MATMUL_DESC_TRANSB: status = set(d.b, value, bytes); break;
+    case CUBLASLT_MATMUL_DESC_EPILOGUE: status = set(d.epilogue, value, bytes); break;
+    case CUBLASLT_MATMUL_DESC_BIAS_POINTER: status = set(d.bias, value, bytes); break;
+    default: break;
+  }
+  write(desc, d);
+  return status;
+}
+
+cublasStatus_t cublasLtMatmulPreferenceInit_internal(cublasLtMatmulPreference_t p, std::size_t) {
+  write(p, Preference{0, {256, 256, 256, 256}, CUBLASLT_REDUCTION_SCHEME_MASK});
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t pref,
+                                                    cublasLtMatmulPreferenceAttributes_t attribute,
+                                                    const void* value, std::size_t bytes) {
+  auto p = read<Preference>(pref);
+  cublasStatus_t status = CUBLAS_STATUS_INVALID_VALUE;
+  switch (attribute) {
+    case CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES: status = set(p.workspace, value, bytes); break;
+    case CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK:
+      status = set(p.reductions, value, bytes);
+      break;
+    case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES: status = set(p.align[0], value, bytes); break;
+    case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES: status = set(p.align[1], value, bytes); break;
+    case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES: status = set(p.align[2], value, bytes); break;
+    case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES: status = set(p.align[3], value, bytes); break;
+    default: break;
+  }
+  write(pref, p);
+  return status;
+}
+
+// Algorithms 0, 1, ... need more and more alignment and workspace; 0 accepts everything. Only
+// algorithms that read 16 bytes at a time add a bias, so less aligned operands cannot have one.
+cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc,
+                                              cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
+                                              cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t y,
+                                              cublasLtMatmulPreference_t preference, int asked,
+                                              cublasLtMatmulHeuristicResult_t* results,
+                                              int* found) {
+  *found = 0;
+  if (!handle || asked < 1) return CUBLAS_STATUS_INVALID_VALUE;
+  if (const int device = reinterpret_cast<Handle*>(handle)->device; device != current_device()) {
+    fault("cublasLt: a handle of cuda:%d is asked on cuda:%d", device, current_device());
+  }
+  const auto d = read<Description>(desc);
+  const auto p = read<Preference>(preference);
+  const Layout layouts[] = {read<Layout>(a), read<Layout>(b), read<Layout>(c), read<Layout>(y)};
+  if (const auto status = check(d, layouts[0], layouts[1], layouts[2], layouts[3])) {
+    if (status == CUBLAS_STATUS_INVALID_VALUE) fault("cublasLt: sizes contradict each other");
+    return status;
+  }
+  std::uint32_t element[4];
+  bool wide = true;
+  for (int i = 0; i < 4; ++i) {
+    element[i] = static_cast<std::uint32_t>(size_of(layouts[i].type));
+    if (p.align[i] < element[i]) return CUBLAS_STATUS_INVALID_VALUE;
+    wide &= p.align[i] >= 16 && layouts[i].ld * element[i] % 16 == 0 &&
+            layouts[i].stride * element[i] % 16 == 0;
+  }
+  const bool bias = d.epilogue == CUBLASLT_EPILOGUE_BIAS;
+  if (bias && (!aligned(d.bias, 16) || p.align[3] < 16)) return CUBLAS_STATUS_NOT_SUPPORTED;
+  for (std::uint32_t number = 0; number < 4 && *found < asked; ++number) {
+    if (number > 0 && !wide) break;
+    Algorithm made{kMagic, number, {}, bias, layouts[3].type, number * 3000};
+    if (made.workspace > p.workspace) break;
+    for (int i = 0; i < 4; ++i) made.align[i] = number > 0 ? 16 : element[i];
+    cublasLtMatmulHeuristicResult_t& r = results[(*found)++];
+    r = {};
+    write(&r.algo, made);
+    r.workspaceSize = made.workspace;
+    r.state = CUBLAS_STATUS_SUCCESS;
+  }
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc, const void* alpha,
+                              const void* a, cublasLtMatrixLayout_t a_layout, const void* b,
+                              cublasLtMatrixLayout_t b_layout, const void* beta, const void* c,
+                              cublasLtMatrixLayout_t c_layout, void* y,
+                              cublasLtMatrixLayout_t y_layout, const cublasLtMatmulAlgo_t* algo,
+                              void* workspace, std::size_t bytes, cudaStream_t stream) {
+  const Guard guard;
+  int device = -1;
+  cudaGetDevice(&device);
+  if (!handle || reinterpret_cast<Handle*>(handle)->device != device ||
+      check_stream(stream) != cudaSuccess) {
+    fault("cublasLtMatmul: handle, stream and current device are not one device's");
+  }
+  const auto d = read<Description>(desc);
+  const auto la = read<Layout>(a_layout), lb = read<Layout>(b_layout), lc = read<Layout>(c_layout),
+             ly = read<Layout>(y_layout);
+  if (const auto status = check(d, la, lb, lc, ly)) {
+    fault("cublasLtMatmul: %s", cublasLtGetStatusName(status));
+  }
+  const auto chosen = read<Algorithm>(algo);
+  if (chosen.magic != kMagic || chosen.type != ly.type ||
+      chosen.epilogue != (d.epilogue == CUBLASLT_EPILOGUE_BIAS)) {
+    fault("cublasLtMatmul: the algorithm is for another product");
+  }
+  const void* const operands[] = {a, b, c, y};
+  for (int i = 0; i < 4; ++i) {
+    if (aligned(operands[i], chosen.align[i])) continue;
+    fault("cublasLtMatmul: operand %d at %p is less aligned than %u", i, operands[i],
+          chosen.align[i]);
+  }
+  if (chosen.epilogue && !aligned(d.bias, 16)) fault("cublasLtMatmul: a bias at %p", d.bias);
+  if (chosen.workspace > bytes || (bytes && !aligned(workspace, 16)) ||
+      (bytes && !is_device_memory(workspace, bytes, device))) {
+    fault("cublasLtMatmul: workspace %p of %zu bytes, %zu needed", workspace, bytes,
+          std::size_t(chosen.workspace));
+  }
+  if (!is_device_memory(a, extent(la), device) || !is_device_memory(b, extent(lb), device) ||
+      !is_device_memory(y, extent(ly), device)) {
+    fault("cublasLtMatmul: an operand reaches out of its memory");
+  }
+  const bool f64 = ly.type == CUDA_R_64F;
+  const double one = f64 ? *static_cast<const double*>(alpha) : *static_cast<const float*>(alpha);
+  const double add = f64 ? *static_cast<const double*>(beta) : *static_cast<const float*>(beta);
+  const std::size_t used = chosen.workspace;
+  const std::int64_t named = elements(la) + elements(lb) + elements(ly) +
+                             (add != 0 ? elements(lc) : 0) +
+                             (chosen.epilogue ? ly.rows * size_of(ly.type) : 0);
+  return enqueue(stream,
+                 [=] {
+                   statistics().add(statistics().products, named);
+                   if (options().counts) return;
+                   if (used) scribble(workspace, used);
+                   multiply(d, la, lb, lc, ly, one, add, a, b, c, y);
+                 }) == cudaSuccess
+             ? CUBLAS_STATUS_SUCCESS
+             : CUBLAS_STATUS_EXECUTION_FAILED;
+}
+
+}  // extern "C"

@@ -1,0 +1,24 @@
+// DistributedDataParallel for ranks with different numbers of batches.
+#pragma once
+
+#include <functional>
+
+#include "weft/parallel/reducer.h"
+
+namespace weft::parallel {
+
+/// As PyTorch's, and `step`.
+struct JoinOptions {
+  /// true: divide gradients by the number of ranks, also when some have no batch left; false: by
+  /// the number of ranks that have one, so that the last batches have the same weight as the
+  /// others.
+  bool divide_by_initial_world_size = true;
+  /// Called on a rank without batches in each step of the others, when it has their mean gradients:
+  /// optimizer.step(), to keep the state of its optimiser equal to theirs.
+  std::function<void()> step = {};
+};
+
+/// DistributedDataParallel::join(). A rank that is done takes part in the others' reductions.
+void join(Reducer& reducer, const std::function<void()>& body, const JoinOptions& options);
+
+}  // namespace weft::parallel

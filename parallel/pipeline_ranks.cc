@@ -1,0 +1,218 @@
+#include "weft/parallel/pipeline_ranks.h"
+
+#include <algorithm>
+#include <iterator>
+#include <map>
+#include <set>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "weft/core/base/error.h"
+#include "weft/parallel/named_state.h"
+#include "weft/parallel/pipeline_exchange.h"
+#include "weft/parallel/same_model.h"
+#include "weft/tensor/creation.h"
+#include "weft/tensor/elementwise.h"
+#include "weft/tensor/ops.h"
+
+namespace weft::parallel {
+
+using TensorList = std::vector<Tensor>;
+using Kind = Action::Kind;
+
+namespace {
+
+constexpr const char* kOp = "pipeline";
+
+}  // namespace
+
+PipelineRanks::PipelineRanks(std::shared_ptr<PipelineState> state)
+    : state_(std::move(state)), group_(*state_->options.group) {
+  state_->own_list = group_.rank();
+  std::exception_ptr mistake;
+  try {
+    place_stages();
+  } catch (...) {  // kept until the other ranks are told, too
+    mistake = std::current_exception();
+  }
+  check_alike(mistake);
+  connect();
+}
+
+void PipelineRanks::place_stages() {
+  const std::vector<Device>& devices = state_->options.devices;
+  const int lists = state_->find_owners(), ranks = group_.size();
+  WEFT_CHECK(ranks == lists, InvalidArgument, kOp, "got a group of ", ranks,
+             " ranks, the schedule is for ", lists, ": one for each of its lists of actions");
+  WEFT_CHECK(devices.size() <= 1, Device, kOp, "got ", devices.size(),
+             " devices; with a group each rank gives its own one, or none");
+  check_stages();
+  Device here;
+  for (int s = 0; s < std::ssize(state_->stages); ++s) {  // its first stage has priority
+    const auto parameters = state_->stages[static_cast<std::size_t>(s)].parameters();
+    if (parameters.empty()) continue;
+    here = parameters[0].device();
+    if (state_->is_here(s)) break;
+  }
+  if (!devices.empty()) here = devices[0];
+  state_->devices.assign(state_->stages.size(), here);
+  state_->move_stages();
+}
+
+// Each rank would have only a part of the gradient of a parameter that stages on two ranks share.
+void PipelineRanks::check_stages() const {
+  std::map<const TensorImpl*, int> stage_of;
+  for (int s = 0; s < std::ssize(state_->stages); ++s) {
+    for (const auto& [name, p] : state_->stages[static_cast<std::size_t>(s)].named_parameters()) {
+      const auto [first, is_new] = stage_of.emplace(p.impl(), s);
+      WEFT_CHECK(is_new || state_->owner(first->second) == state_->owner(s), InvalidArgument, kOp,
+                 "parameter ", name, " of stage ", s, " is one of stage ", first->second,
+                 ", too, which another rank runs; put both on one rank, or give each its own");
+    }
+  }
+}
+
+void PipelineRanks::check_alike(const std::exception_ptr& mistake) {
+  std::string text;
+  try {
+    if (mistake) std::rethrow_exception(mistake);
+  } catch (const std::exception& error) {
+    text = error.what();
+  }
+  const std::vector<std::string> mistakes = group_.all_gather_object(text);
+  if (mistake) std::rethrow_exception(mistake);
+  for (std::size_t r = 0; r < mistakes.size(); ++r) {
+    WEFT_CHECK(mistakes[r].empty(), InvalidArgument, kOp, "rank ", r, ": ", mistakes[r]);
+  }
+  text = weft::detail::concat("on ", state_->device(0).is_cpu() ? "the CPU" : "a GPU",
+                              ", the loss is a ", state_->options.mean_loss ? "mean" : "sum", '\n',
+                              to_string(state_->plans.begin()->second->schedule));
+  for (const nn::AnyModule& stage : state_->stages) text += lines_of_model(stage);
+  check_same_lines(group_, kOp, text, "runs another pipeline",
+                   "Give the same stages, chunks, checkpoint mode and schedule on every rank");
+}
+
+void PipelineRanks::connect() {
+  std::set<StageLinks::Route> routes;
+  for (int s = 0; s + 1 < std::ssize(state_->stages); ++s) {
+    const int from = state_->owner(s), to = state_->owner(s + 1);
+    if (from == to) continue;
+    routes.emplace(from, to);
+    routes.emplace(to, from);
+  }
+  links_ = std::make_unique<StageLinks>(group_, routes);
+}
+
+void PipelineRanks::try_stages(std::span<const Tensor> inputs, std::int64_t rows) {
+  if (rows == 0 || std::exchange(tried_, true)) return;
+  constexpr int kTrial = -1;  // in place of a micro-batch
+  const PipelineState& state = *state_;
+  const int last = static_cast<int>(std::ssize(state.stages)) - 1;
+  const std::int64_t count = state.micro_batches(rows)[0];
+  TensorList x = state.is_here(0) ? part_of(inputs, 0, count, state.device(0)) : TensorList();
+  for (int s = 0; s <= last; ++s) {
+    if (!state.is_here(s)) continue;
+    if (s > 0 && !state.is_here(s - 1)) {
+      const Action sent{Kind::send_activation, s - 1, kTrial};
+      x = links_->receive(state.owner(s - 1), sent, rows, state.device(s)).wait();
+    }
+    state.try_stage(s, x, count);
+    if (s < last && !state.is_here(s + 1)) {
+      links_->send(state.owner(s + 1), {Kind::send_activation, s, kTrial}, rows, x);
+    }
+  }
+  // An answer goes back: so all connections are made now, and no rank begins before all stages fit.
+  for (int s = last; s >= 0; --s) {
+    if (!state.is_here(s)) continue;
+    if (s < last && !state.is_here(s + 1)) {
+      const Action sent{Kind::send_gradient, s + 1, kTrial};
+      links_->receive(state.owner(s + 1), sent, rows, state.device(s)).wait();
+    }
+    if (s == 0 || state.is_here(s - 1)) continue;
+    const Tensor answer = zeros({1}, {DType::f32, state.device(s)});
+    links_->send(state.owner(s - 1), {Kind::send_gradient, s, kTrial}, rows, {&answer, 1});
+  }
+  links_->finish();
+}
+
+Tensor PipelineRanks::step(PipelineBatch& batch, std::span<const Tensor> targets,
+                           const PipelineLoss& loss) {
+  PipelineExchange exchange(batch, *state_, *links_);
+  Tensor total = batch.step(targets, loss);
+  const int last = static_cast<int>(std::ssize(state_->stages)) - 1, root = state_->owner(last);
+  const bool is_here = state_->is_here(last);
+  if (!loss_dtype_) {  // later losses have the same dtype: no need to wait
+    const std::string name =
+        group_.broadcast_object(is_here ? weft::to_string(total.dtype()) : std::string(), root);
+    loss_dtype_ = parse_dtype(name);
+  }
+  total = is_here ? raw::to(total, *loss_dtype_).reshape({})
+                  : empty({}, {*loss_dtype_, state_->device(last)});
+  group_.broadcast(total, root).wait();
+  return total;
+}
+
+TensorList PipelineRanks::forward(PipelineBatch& batch) {
+  PipelineExchange exchange(batch, *state_, *links_);
+  const int last = static_cast<int>(std::ssize(state_->stages)) - 1;
+  optim::NamedTensors named;
+  for (Tensor& y : batch.forward()) {
+    named.emplace_back(std::to_string(named.size()), std::move(y));
+  }
+  TensorList whole;
+  for (const auto& [name, y] : broadcast_named(group_, std::move(named), state_->owner(last))) {
+    whole.push_back(raw::to(y, state_->device(last)));
+  }
+  return whole;
+}
+
+Tensor PipelineRanks::clip_grad_norm(std::span<const Tensor> own, double max_norm) {
+  const Tensor norm_here = optim::total_grad_norm(own);
+  const Tensor squares = raw::to(raw::mul(norm_here, norm_here), state_->device(0));
+  group_.all_reduce(squares).wait();
+  const Tensor norm = raw::sqrt(squares);
+  optim::clip_grads_with_norm(own, max_norm, norm);
+  return norm;
+}
+
+void PipelineRanks::all_gather() {
+  for (int s = 0; s < std::ssize(state_->stages); ++s) {
+    nn::AnyModule& stage = state_->stages[static_cast<std::size_t>(s)];
+    const auto values = broadcast_named(group_, stage.state_dict(), state_->owner(s));
+    if (!state_->is_here(s)) stage.load_state_dict(values);
+  }
+}
+
+optim::NamedTensors PipelineRanks::all_gather_state(const optim::NamedTensors& own,
+                                                    std::span<const Tensor> parameters) {
+  std::map<const TensorImpl*, int> owner_of;  // parameters of no stage are rank 0's
+  for (std::size_t s = 0; s < state_->stages.size(); ++s) {
+    for (const Tensor& p : state_->stages[s].parameters()) {
+      owner_of[p.impl()] = state_->owner(static_cast<int>(s));
+    }
+  }
+  const auto owner = [&](const std::string& name) {  // "state.7.exp_avg"
+    constexpr std::string_view kPrefix = "state.";
+    if (!name.starts_with(kPrefix)) return 0;
+    const auto found = owner_of.find(parameters[std::stoul(name.substr(kPrefix.size()))].impl());
+    return found == owner_of.end() ? 0 : found->second;
+  };
+  optim::NamedTensors whole;
+  for (int rank = 0; rank < group_.size(); ++rank) {
+    optim::NamedTensors of_rank;
+    std::ranges::copy_if(own, std::back_inserter(of_rank),
+                         [&](const auto& named) { return owner(named.first) == rank; });
+    for (auto& named : broadcast_named(group_, std::move(of_rank), rank)) {
+      whole.push_back(std::move(named));
+    }
+  }
+  return whole;
+}
+
+void PipelineRanks::abort() noexcept {
+  links_->abort();
+  group_.abort();
+}
+
+}  // namespace weft::parallel

@@ -1,0 +1,22 @@
+// Checks of a schedule, which may come from a text. Private to parallel/.
+#pragma once
+
+#include <vector>
+
+#include "weft/parallel/schedule.h"
+
+namespace weft::parallel {
+
+/// The place of an action in a text; both count from 1.
+struct TextPlace {
+  int line = 0;
+  int column = 0;
+};
+
+/// By device and position; empty if the schedule does not come from a text.
+using TextPlaces = std::vector<std::vector<TextPlace>>;
+
+/// As check(), with the places in errors.
+ScheduleCheck check(const Schedule& schedule, const TextPlaces& places);
+
+}  // namespace weft::parallel

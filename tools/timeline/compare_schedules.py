@@ -1,0 +1,89 @@
+#!/usr/bin/env python3
+"""Draws schedules of a pipeline one under the other: `./weft schedule --compare gpipe 1f1b --stages 4
+--micro-batches 8 -o out.html`."""
+import argparse
+import json
+import pathlib
+import sys
+import tempfile
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
+from tools import command
+from tools.timeline import figure
+from tools.timeline.figure import Bar, Figure, Key, Panel, Row, milliseconds, percent, times
+from tools.timeline.pipeline import KIND_OF, KINDS, color_of
+
+FORWARD = .010  # seconds that the forward of one device's part of the model takes
+
+
+def _ask(name, options):
+    """What tools/schedule says of the schedule on options.stages devices."""
+    per_device = 2 if name == "interleaved" else 1
+    arguments = [name, "--stages", str(per_device * options.stages), "--micro-batches",
+                 str(options.micro_batches), "--checkpoint", options.checkpoint, "--json", "--costs",
+                 "costs"]
+    if name == "interleaved":
+        arguments += ["--devices", str(options.stages)]
+    costs = [FORWARD / per_device] * (per_device * options.stages)
+    with tempfile.TemporaryDirectory() as folder:
+        pathlib.Path(folder, "costs").write_text(json.dumps(
+            {"forward": costs, "backward_input": costs, "backward_weight": costs}),
+            encoding="utf-8")
+        answer = json.loads(command.output_of("tools/schedule/schedule", *arguments, folder=folder))
+    return answer, per_device
+
+
+def _panel(name, answer, per_device):
+    rows = [Row(f"device {d}", f"idle {percent(1 - busy / answer['end'])}", [])
+            for d, busy in enumerate(answer["busy"])]
+    for timed in answer["actions"]:
+        kind = KIND_OF[timed["action"][0]]
+        stage, micro_batch = map(int, timed["action"][1:].split("."))
+        rows[timed["device"]].bars.append(Bar(
+            timed["begin"], timed["end"], color_of(kind, micro_batch), str(micro_batch),
+            f"{timed['action']}: {kind} of micro-batch {micro_batch} in stage {stage}\n"
+            f"{times(timed['begin'], timed['end'])}", kind == "recompute"))
+    kept = max(answer["kept"]) / per_device
+    return Panel(f"{name}: {milliseconds(answer['end'])}, bubble {percent(answer['bubble'])}, a device "
+                 f"keeps the activations of at most {kept:g} micro-batches", rows)
+
+
+def compared(options):
+    answers = [(name, *_ask(name, options)) for name in options.names]
+    facts = ["Equal stages; the forward of a device's part of the model takes "
+             f"{milliseconds(FORWARD)}, its gradients of the inputs and those of the weights as long "
+             "each."]
+    if "interleaved" in options.names:
+        facts.append("interleaved has two stages on each device, each half as long.")
+    used = {KIND_OF[timed["action"][0]] for _, answer, _ in answers for timed in answer["actions"]}
+    legend = [Key(kind, color_of(kind, 0), kind == "recompute") for kind in KINDS if kind in used]
+    legend.append(Key("a colour and number per micro-batch", color_of("forward", 1)))
+    return Figure(f"{options.micro_batches} micro-batches on {options.stages} devices", facts, legend,
+                  [_panel(*answer) for answer in answers])
+
+
+def main():
+    parser = command.Parser(
+        prog="schedule", usage="schedule --compare NAME... --stages P --micro-batches M [-o OUT]",
+        description="Draws schedules of a pipeline one under the other, with the time that they take "
+                    "and the activations that they keep.",
+        epilog="Exit status: 0, or 2 for wrong usage or a file that cannot be written.",
+        formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", metavar="NAME", nargs="+", help="gpipe, 1f1b, interleaved or zb-h1")
+    parser.add_argument("--stages", type=int, required=True, help="and devices, one for each")
+    parser.add_argument("--micro-batches", type=int, required=True, help="of a batch")
+    parser.add_argument("--checkpoint", default="never", help="never, except_last or always")
+    parser.add_argument("-o", "--out", default="schedules.html",
+                        help="a page, .html, or the picture alone, .svg (default: %(default)s)")
+    options = parser.parse_args()
+    if not options.out.endswith((".svg", ".html")):
+        parser.error(f"got -o {options.out}, expected a name that ends in .html or .svg")
+    shown = compared(options)
+    text = figure.svg(shown) if options.out.endswith(".svg") else figure.page(shown)
+    command.write_file(options.out, text.encode())
+    print(shown.title, *(panel.title for panel in shown.panels), options.out, sep="\n")
+    return 0
+
+
+if __name__ == "__main__":
+    command.run("schedule", main)

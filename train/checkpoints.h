@@ -1,0 +1,106 @@
+// The checkpoints that a run writes and from which it resumes.
+#pragma once
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <type_traits>
+
+#include "weft/core/base/error.h"
+#include "weft/core/runtime/phase.h"
+#include "weft/core/runtime/rng.h"
+#include "weft/train/checkpoint.h"
+#include "weft/train/options.h"
+#include "weft/train/output.h"
+#include "weft/train/ranks.h"
+
+namespace weft::train {
+
+/// An engine that averages the gradients of several ranks and has a state of its own, as
+/// parallel::DistributedDataParallel.
+template <class T>
+concept Engine = requires(const T& engine, T& other) {
+  { engine.engine_state() } -> std::convertible_to<io::NamedTensors>;
+  other.load_engine_state(engine.engine_state());
+};
+
+/// Puts the states of a program's parts into checkpoints and back. Decides which files these are,
+/// and what each rank stores for itself. All ranks make the same calls; rank 0 writes.
+class Checkpoints {
+ public:
+  /// All three must outlive this.
+  Checkpoints(const Options& options, const Ranks& ranks, const Output& output)
+      : options_(options), ranks_(ranks), output_(output) {}
+
+  /// OUT/checkpoint.safetensors
+  std::string latest() const { return output_.path("checkpoint.safetensors"); }
+
+  /// Loads the checkpoint that options.resume names, if it exists. First the model, the parts, the
+  /// loader and the random numbers get their states; then take_up() gets the file's name and the
+  /// checkpoint. Throws as Recorder::resume().
+  template <class TakeUp, class Model, class Loader, class... Parts>
+  void resume(const TakeUp& take_up, Model& model, Loader& loader, Parts&... parts) const {
+    const std::optional<std::string> path = find();
+    if (!path) return;
+    const Checkpoint checkpoint = load_checkpoint(*path, options_.map_location);
+    check_program(*path, checkpoint, (std::size_t{0} + ... + !Engine<Parts>),
+                  (std::size_t{0} + ... + Engine<Parts>));
+    const RankState own = own_state(*path, checkpoint);
+    within(*path, [&] {
+      model.load_state_dict(checkpoint.model);
+      std::size_t part = 0, engine = 0;
+      [[maybe_unused]] const auto load = [&](auto& one) {
+        if constexpr (!Engine<std::remove_cvref_t<decltype(one)>>) {
+          one.load_state_dict(checkpoint.parts[part++]);
+        } else if (!checkpoint.engines.empty()) {
+          one.load_engine_state(checkpoint.engines[engine++]);
+        }
+      };
+      (load(parts), ...);
+      if (!own.loader.empty()) loader.set_state(own.loader);
+      default_generators().set_state(own.generator);
+      take_up(*path, checkpoint);
+    });
+  }
+
+  /// Adds the states to `books`, a checkpoint without them, and writes it as the latest one.
+  /// kept_epoch: given at the end of that epoch, for options.keep_checkpoints.
+  template <class Model, class Loader, class... Parts>
+  void save(Checkpoint books, std::optional<std::int64_t> kept_epoch, const Model& model,
+            const Loader& loader, const Parts&... parts) const {
+    add_states(books, {loader.state(), default_generators().state()});
+    const BusyScope alone("save");
+    books.model = model.state_dict();
+    [[maybe_unused]] const auto add = [&](const auto& one) {
+      if constexpr (Engine<std::remove_cvref_t<decltype(one)>>) {
+        books.engines.push_back(one.engine_state());
+      } else {
+        books.parts.push_back(one.state_dict());
+      }
+    };
+    (add(parts), ...);
+    write(books, kept_epoch);
+  }
+
+ private:
+  // The state of one rank.
+  struct RankState {
+    std::string loader, generator;  // an empty loader: from the beginning
+  };
+
+  std::optional<std::string> find() const;
+  void check_program(const std::string& path, const Checkpoint& checkpoint, std::size_t parts,
+                     std::size_t engines) const;
+  RankState own_state(const std::string& path, const Checkpoint& checkpoint) const;
+  void add_states(Checkpoint& checkpoint, const RankState& own) const;
+  void write(const Checkpoint& checkpoint, std::optional<std::int64_t> kept_epoch) const;
+
+  const Options& options_;
+  const Ranks& ranks_;
+  const Output& output_;
+};
+
+}  // namespace weft::train

@@ -1,0 +1,39 @@
+// The folder for the files of a run.
+#pragma once
+
+#include <string>
+
+#include "weft/train/metrics.h"
+#include "weft/train/options.h"
+#include "weft/train/ranks.h"
+
+namespace weft::train {
+
+class Output {
+ public:
+  /// On rank 0, makes the folder, and locks it as long as this lives; the lock leaves no file.
+  /// Throws Io if nothing can be written there, or to options.trace; warns if another run, in this
+  /// process or another, writes there, too. `options` and `ranks` must outlive this.
+  Output(const Options& options, const Ranks& ranks);
+  Output(const Output&) = delete;
+  Output& operator=(const Output&) = delete;
+  ~Output();
+
+  /// OUT/name
+  std::string path(const std::string& name) const;
+  /// Adds the program's own figures to metrics.json.
+  void note(const TestFigures& figures);
+  /// Writes OUT/metrics.json and OUT/loss.svg, and prints their paths. `run` has the losses, the
+  /// epochs, the tests, the optimiser and the time of a step; the rest is filled in here.
+  void write(Metrics run) const;
+
+ private:
+  void lock();
+
+  const Options& options_;
+  const Ranks& ranks_;
+  TestFigures notes_;
+  int fd_ = -1;  // of the folder
+};
+
+}  // namespace weft::train

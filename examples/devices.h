@@ -3,6 +3,7 @@
 
 #include <charconv>
 #include <cstdio>
+#include <iterator>
 #include <string>
 #include <vector>
 
@@ -51,14 +52,6 @@ inline std::vector<Device> listed_devices(const train::Options& options, const s
   return list;
 }
 
-/// Says so if `count` devices or ranks have fewer cores.
-inline void tell_of_shared_cores(int count, const char* what) {
-  if (count > core_count()) {
-    std::printf("%d %s share %d cores: they wait for a core, not only for each other\n", count,
-                what, core_count());
-  }
-}
-
 /// Devices of the same kind as options.device, which becomes the first of them.
 inline std::vector<Device> devices(train::Options& options, const std::string& text) {
   std::vector<Device> list = listed_devices(options, text);
@@ -67,7 +60,10 @@ inline std::vector<Device> devices(train::Options& options, const std::string& t
                 list[0].is_cpu() ? "; --host-devices 2 splits the CPU in two" : "");
   }
   options.device = list[0];
-  if (list[0].is_cpu()) tell_of_shared_cores(static_cast<int>(list.size()), "devices");
+  if (list[0].is_cpu() && std::ssize(list) > core_count()) {
+    std::printf("%zu devices share %d cores: they wait for a core, not only for each other\n",
+                list.size(), core_count());
+  }
   return list;
 }
 

@@ -3,12 +3,14 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
 #include <memory>
 #include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "weft/core/runtime/cores.h"
 #include "weft/examples/pipeline.h"
 #include "weft/examples/ranks.h"
 #include "weft/train/metrics.h"
@@ -81,8 +83,13 @@ inline parallel::Pipeline pipeline(const nn::Sequential& layers, const Tensor& s
   options.replicas = ranks.replicas;
   std::string text;
   if (ranks.world->rank() == 0) {
-    if (sample.device().is_cpu())
-      tell_of_shared_cores(comm::launch_environment().local_size, "ranks");
+    const int here = comm::launch_environment().local_size;
+    if (sample.device().is_cpu() && here > core_count()) {
+      std::printf(
+          "%d ranks run on this host, rank 0 on %d cores. Unless the others have different ones, "
+          "they wait for a core, not only for each other\n",
+          here, core_count());
+    }
     const auto count = stage_count(options, static_cast<std::size_t>(ranks.pipeline->size()));
     for (const std::size_t size : stage_sizes(layers, sample, count)) {
       text += std::to_string(size) + ' ';

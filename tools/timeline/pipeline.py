@@ -241,8 +241,12 @@ def pipeline_figure(spans, cores, wanted):
               _panel("Measured", step, measured, sends, *when)]
     busy = len(step.devices) * step.pipelines
     if 0 < cores < busy and "cpu" in step.devices[0]:
-        facts.append(f"{busy} devices shared {cores} core{'s' * (cores > 1)}: gaps in what was measured are waits for "
-                     "a core, too, and not the schedule's bubble alone.")
+        have = f"{cores} core{'s' * (cores > 1)}"
+        # A trace does not say which cores the ranks had, or which hosts.
+        shared = (f"{busy} devices shared {have}" if len(set(step.ranks)) == 1 else
+                  f"Each rank could run on {have}. Where these are the same")
+        facts.append(f"{shared}: gaps in what was measured are waits for a core, too, and not the "
+                     "schedule's bubble alone.")
         facts.append("Replayed: the times of this step's own actions, each stage's median, in the "
                      "order of the schedule, with no gaps but its own.")
         replayed = _timeline(_ask(step, _median_costs([step], step.stages)), step)

@@ -231,6 +231,16 @@ class Figures(ToolTest):
                                   "Replayed: 150.0 ms, bubble 40.0 %"])
         self.assertEqual(len(picture.rows), 6)
 
+    def test_ranks_may_have_cores_of_their_own(self):
+        timeline = simulate(GPIPE, *EQUAL)
+        for rank in (0, 1):
+            mine = [timed for timed in timeline["actions"] if timed["device"] == rank]
+            self.trace.add_pipeline(0, {**timeline, "actions": mine}, 0, rank=rank)
+        self.trace.add_cores(1)
+        self.assertIn("Each rank could run on 1 core. Where these are the same: gaps in what was "
+                      "measured are waits for a core, too, and not the schedule's bubble alone.",
+                      self.figure()[0])
+
     def test_work_on_a_gpu_is_what_its_streams_say(self):
         self.trace.add_pipeline(0, simulate(GPIPE, *UNEQUAL), 0, "cuda:", 1_000_000)
         self.trace.add_pipeline(0, simulate(GPIPE, *EQUAL), 0, "cuda:")

@@ -272,8 +272,11 @@ int run(const Options& options) {
   result.update(
       {{"ranks", kRanks}, {"threads_per_rank", 1}, {"dtype", "f32"}, {"rounds", options.pairs}});
   if (options.tiny) result["tiny"] = true;
-  std::printf("%s, %d cores, f32; medians of %d with their 90 %% intervals\n", cpu_model().c_str(),
-              core_count(), options.pairs);
+  std::printf(
+      "%s, %d cores, f32; medians of %d rounds with their 90 %% intervals; a ratio is that within "
+      "a "
+      "round, so it may differ from the ratio of two medians\n",
+      cpu_model().c_str(), core_count(), options.pairs);
   const auto keep = [&](const char* part, const json& row) {
     result[part].push_back(row);
     write_file_atomically(options.out, to_text(result));

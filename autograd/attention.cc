@@ -1,16 +1,18 @@
 #include "weft/autograd/attention.h"
 
 #include <cmath>
+#include <span>
+#include <utility>
 
 #include "weft/autograd/autocast.h"
 #include "weft/autograd/copies.h"
 #include "weft/autograd/dropout.h"
 #include "weft/autograd/elementwise.h"
+#include "weft/autograd/graph.h"
 #include "weft/autograd/indexing.h"
 #include "weft/autograd/internal.h"
 #include "weft/autograd/matmul.h"
 #include "weft/autograd/softmax.h"
-#include "weft/core/base/error.h"
 #include "weft/tensor/creation.h"
 #include "weft/tensor/ops.h"
 
@@ -19,34 +21,33 @@ namespace weft {
 using autograd::autocast;
 using autograd::autocasts;
 using autograd::CastPolicy;
-using autograd::check_defined;
+using autograd::check_probability;
+using autograd::Gradients;
 using autograd::kInfinity;
+using autograd::Node;
+using autograd::record;
+using autograd::recording;
+using autograd::SavedTensor;
 
 namespace {
 
 constexpr const char* kAttention = "scaled_dot_product_attention";
 
-void check_attention(const Tensor& q, const Tensor& k, const Tensor& v,
-                     const AttentionOptions& options) {
-  const char* op = kAttention;
-  check_defined(op, "q", q);
-  check_defined(op, "k", k);
-  check_defined(op, "v", v);
-  WEFT_CHECK(is_floating(q.dtype()), Dtype, op, "q: got ", q.dtype(),
-             ", expected a floating dtype");
-  WEFT_CHECK(k.dtype() == q.dtype() && v.dtype() == q.dtype(), Dtype, op, "dtypes: q is ",
-             q.dtype(), ", k ", k.dtype(), ", v ", v.dtype());
-  WEFT_CHECK(q.dim() >= 2 && k.dim() >= 2 && v.dim() >= 2, Shape, op,
-             "needs q [..,L,E], k [..,S,E], v [..,S,Ev], got ", q.shape(), ", ", k.shape(), ", ",
-             v.shape());
-  WEFT_CHECK(q.shape(-1) == k.shape(-1) && k.shape(-2) == v.shape(-2), Shape, op, "q ", q.shape(),
-             " and k ", k.shape(), " need one last dimension, k and v ", v.shape(),
-             " one before it");
-  const Tensor& mask = options.attn_mask;
-  WEFT_CHECK(!mask.defined() || !options.is_causal, InvalidArgument, op,
-             "is_causal is a mask of its own: give either that or attn_mask");
-  WEFT_CHECK(!mask.defined() || mask.dtype() == DType::boolean || is_floating(mask.dtype()), Dtype,
-             op, "attn_mask: got ", mask.dtype(), ", expected bool or a floating dtype");
+using Attend = AttentionResult (*)(const Tensor&, const Tensor&, const Tensor&,
+                                   const AttentionOptions&);
+
+// Under autocast attend of bf16 operands, else of these.
+AttentionResult in_autocast(Attend attend, const Tensor& q, const Tensor& k, const Tensor& v,
+                            const AttentionOptions& options) {
+  constexpr auto policy = CastPolicy::lower_precision;
+  if (!autocasts(policy, q, k, v, options.attn_mask)) return attend(q, k, v, options);
+  AttentionOptions cast = options;
+  cast.attn_mask = autocast(policy, options.attn_mask);
+  return attend(autocast(policy, q), autocast(policy, k), autocast(policy, v), cast);
+}
+
+double scale_of(const Tensor& q, const AttentionOptions& options) {
+  return options.scale.value_or(1 / std::sqrt(static_cast<double>(q.shape(-1))));
 }
 
 // What a mask adds to the scores, in their dtype. A query whose keys are all masked gets no mask,
@@ -68,25 +69,12 @@ Masked masked(const Tensor& mask, DType dtype) {
   return {masked_fill(rows, blind, 0).to(dtype), blind};
 }
 
-// scores + bias, in scores' memory.
-Tensor add_bias(const Tensor& scores, const Tensor& bias) {
-  WEFT_CHECK(broadcast_shapes(scores.shape(), bias.shape(), kAttention) == scores.shape(), Shape,
-             kAttention, "attn_mask: got ", bias.shape(), ", which does not broadcast to ",
-             scores.shape());
-  return scores.add_(bias);
-}
-
-AttentionResult attend(const Tensor& q, const Tensor& k, const Tensor& v,
-                       const AttentionOptions& options, bool with_weights) {
-  if (autocasts(CastPolicy::lower_precision, q, k, v, options.attn_mask)) {
-    AttentionOptions cast = options;
-    cast.attn_mask = autocast(CastPolicy::lower_precision, options.attn_mask);
-    const auto lower = [](const Tensor& x) { return autocast(CastPolicy::lower_precision, x); };
-    return attend(lower(q), lower(k), lower(v), cast, with_weights);
-  }
-  check_attention(q, k, v, options);
-  const std::int64_t length = q.shape(-2), keys = k.shape(-2), features = q.shape(-1);
-  const double scale = options.scale.value_or(1 / std::sqrt(static_cast<double>(features)));
+// By single operations, which leave the weights behind: [..,L,S].
+AttentionResult composed(const Tensor& q, const Tensor& k, const Tensor& v,
+                         const AttentionOptions& options) {
+  raw::check_attention(q, k, v, options.attn_mask, options.is_causal);
+  const std::int64_t length = q.shape(-2), keys = k.shape(-2);
+  const double scale = scale_of(q, options);
   // In bf16 scores would lose up to 1/256 of their size, which exp turns into relative errors of
   // weights: they stay f32 until the weights are computed. q times a power of two is exact.
   const DType compute = q.dtype() == DType::bf16 ? DType::f32 : q.dtype();
@@ -97,32 +85,106 @@ AttentionResult attend(const Tensor& q, const Tensor& k, const Tensor& v,
   Tensor blind;
   if (options.is_causal) {
     const TensorOptions like(scores.dtype(), scores.device());
-    scores = add_bias(scores, triu(full({length, keys}, -kInfinity, like), 1));
+    scores.add_(triu(full({length, keys}, -kInfinity, like), 1));
   } else if (options.attn_mask.defined()) {
     const Masked mask = masked(options.attn_mask, scores.dtype());
-    scores = add_bias(scores, mask.bias);
+    scores.add_(mask.bias);
     blind = mask.blind;
   }
   const Tensor weights = dropout(softmax(scores, -1), options.dropout_p).to(v.dtype());
-  AttentionResult result{matmul(weights, v), {}};
-  if (with_weights) result.weights = weights;
+  AttentionResult result{matmul(weights, v), weights};
   if (blind.defined()) {
     result.output = masked_fill(result.output, blind, 0);
-    if (with_weights) result.weights = masked_fill(weights, blind, 0);
+    result.weights = masked_fill(weights, blind, 0);
   }
   return result;
+}
+
+class AttentionNode final : public Node {
+ public:
+  AttentionNode(const raw::AttentionInputs& in, const raw::AttentionOutputs& out)
+      : Node(kAttention), causal_(in.causal), scale_(in.scale), keep_scale_(in.keep_scale) {
+    add_input(in.q);
+    add_input(in.k);
+    add_input(in.v);
+    q_ = save(in.q);
+    k_ = save(in.k);
+    v_ = save(in.v);
+    if (in.mask.defined()) mask_ = save(in.mask);
+    if (in.kept.defined()) kept_ = save(in.kept);
+    y_ = save(out.y);
+    log_sums_ = save(out.log_sums);
+  }
+  void apply(Gradients& grads) override {
+    const auto saved = [this](const SavedTensor& x) { return x.defined() ? x.get(*this) : Tensor(); };
+    const raw::AttentionInputs in{q_.get(*this),  k_.get(*this), v_.get(*this), saved(mask_),
+                                  saved(kept_), causal_,       scale_,        keep_scale_};
+    raw::AttentionGradients values = raw::scaled_dot_product_attention_backward(
+        grads.y(), in, {y_.get(*this), log_sums_.get(*this)},
+        {grads.wants(0), grads.wants(1), grads.wants(2)});
+    if (values.q.defined()) grads.set(0, std::move(values.q));
+    if (values.k.defined()) grads.set(1, std::move(values.k));
+    if (values.v.defined()) grads.set(2, std::move(values.v));
+  }
+
+ private:
+  void release_saved() override {
+    for (SavedTensor* x : {&q_, &k_, &v_, &mask_, &kept_, &y_, &log_sums_}) x->reset();
+  }
+
+  bool causal_;
+  double scale_, keep_scale_;
+  SavedTensor q_, k_, v_, mask_, kept_, y_, log_sums_;
+};
+
+// x with these leading dimensions, so that the tape sums over those it lacks.
+Tensor with_leading(const Tensor& x, const Shape& lead) {
+  Shape shape = lead;
+  shape.push_back(x.shape(-2));
+  shape.push_back(x.shape(-1));
+  return x.shape() == shape ? x : x.expand(shape);
+}
+
+Shape leading(std::span<const std::int64_t> shape) { return Dims(shape.first(shape.size() - 2)); }
+
+// The weights that dropout keeps, by the draws of dropout(weights, p).
+Tensor draw_kept(const Shape& scores, double p, Device device) {
+  const Tensor kept = empty(scores, {DType::boolean, device});
+  raw::bernoulli_(kept, 1 - p);
+  return kept;
+}
+
+AttentionResult fused(const Tensor& q, const Tensor& k, const Tensor& v,
+                      const AttentionOptions& options) {
+  // The kernel has no gradient of the mask.
+  if (recording(options.attn_mask)) return composed(q, k, v, options);
+  const Shape scores = raw::check_attention(q, k, v, options.attn_mask, options.is_causal);
+  const double p = options.dropout_p;
+  check_probability("dropout", p);
+  raw::AttentionInputs in{q, k, v, options.attn_mask};
+  in.causal = options.is_causal;
+  in.scale = scale_of(q, options);
+  if (p > 0) in.kept = draw_kept(scores, p, q.device());
+  if (p > 0 && p < 1) in.keep_scale = 1 / (1 - p);
+  if (!recording(q, k, v)) return {raw::scaled_dot_product_attention(in).y, {}};
+  const Shape lead = broadcast_shapes(leading(scores), leading(v.shape()), kAttention);
+  in.q = with_leading(q, lead);
+  in.k = with_leading(k, lead);
+  in.v = with_leading(v, lead);
+  const raw::AttentionOutputs out = raw::scaled_dot_product_attention(in);
+  return {record<AttentionNode>(out.y, in, out), {}};
 }
 
 }  // namespace
 
 Tensor scaled_dot_product_attention(const Tensor& q, const Tensor& k, const Tensor& v,
                                     const AttentionOptions& options) {
-  return attend(q, k, v, options, false).output;
+  return in_autocast(fused, q, k, v, options).output;
 }
 
 AttentionResult attention_with_weights(const Tensor& q, const Tensor& k, const Tensor& v,
                                        const AttentionOptions& options) {
-  return attend(q, k, v, options, true);
+  return in_autocast(composed, q, k, v, options);
 }
 
 }  // namespace weft

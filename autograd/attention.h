@@ -22,7 +22,9 @@ struct AttentionOptions {
 /// softmax(scale q k^T + mask) v: q [..,L,E], k [..,S,E], v [..,S,Ev] -> [..,L,Ev], as
 /// torch.nn.functional.scaled_dot_product_attention. The leading dimensions, usually
 /// [batch, heads], are broadcast. A query whose attn_mask excludes all keys gets zeros. Under
-/// autocast everything is bf16. Throws Shape, Dtype, InvalidArgument.
+/// autocast everything is bf16. The memory, also for backward, is linear in L and S; dropout adds
+/// a byte for each of the L S weights, and a floating attn_mask that requires a gradient makes it
+/// attention_with_weights, which stores the weights. Throws Shape, Dtype, InvalidArgument.
 Tensor scaled_dot_product_attention(const Tensor& q, const Tensor& k, const Tensor& v,
                                     const AttentionOptions& options = {});
 

@@ -2,19 +2,15 @@
 
 #include "weft/autograd/elementwise.h"
 #include "weft/autograd/internal.h"
-#include "weft/core/base/error.h"
 #include "weft/tensor/creation.h"
 #include "weft/tensor/ops.h"
 
 namespace weft {
 
 using autograd::check_defined;
+using autograd::check_probability;
 
 namespace {
-
-void check_probability(const char* op, double p) {
-  WEFT_CHECK(p >= 0 && p <= 1, InvalidArgument, op, "p: got ", p, ", expected 0 to 1");
-}
 
 // x times a mask that is drawn here: 0 with probability p, else 1 / (1 - p).
 Tensor drop(const Tensor& x, const Tensor& mask, double p) {

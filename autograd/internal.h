@@ -16,6 +16,10 @@ inline void check_defined(const char* op, const char* name, const Tensor& x) {
   WEFT_CHECK(x.defined(), InvalidArgument, op, name, " is an undefined tensor");
 }
 
+inline void check_probability(const char* op, double p) {
+  WEFT_CHECK(p >= 0 && p <= 1, InvalidArgument, op, "p: got ", p, ", expected 0 to 1");
+}
+
 /// Whether nobody else can see the tensor's memory.
 inline bool is_alone(const Tensor& x) {
   return x.impl()->use_count() == 1 && x.storage()->use_count() == 1;

@@ -5,6 +5,7 @@
 #include "weft/core/runtime/capture.h"
 #include "weft/core/runtime/runtime.h"
 #include "weft/core/trace/trace.h"
+#include "weft/kernels/attention.h"
 #include "weft/kernels/conv.h"
 #include "weft/kernels/elementwise.h"
 #include "weft/kernels/indexing.h"
@@ -25,6 +26,7 @@ namespace weft {
   X(ElementwiseKernels, elementwise) \
   X(ReduceKernels, reduce)           \
   X(MatmulKernels, matmul)           \
+  X(AttentionKernels, attention)     \
   X(Conv2dKernels, conv)             \
   X(PoolingKernels, pooling)         \
   X(NormKernels, norm)               \

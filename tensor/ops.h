@@ -194,6 +194,38 @@ Tensor log_softmax(const Tensor& x, std::int64_t dim);
 /// dL/dx from dL/dy and y.
 Tensor softmax_backward(SoftmaxOp op, const Tensor& grad_y, const Tensor& y, std::int64_t dim);
 
+// --- Attention: kernels/attention.h has the formulas ---------------------------------------------
+/// q [..,L,E], k [..,S,E], v [..,S,Ev], whose leading dimensions are broadcast. Without a mask or
+/// dropout, mask or kept is undefined.
+struct AttentionInputs {
+  Tensor q, k, v;
+  Tensor mask{};  ///< boolean or floating; broadcasts to the scores [..,L,S]
+  Tensor kept{};  ///< boolean, of the scores' shape: the weights that dropout keeps
+  bool causal = false;  ///< not together with mask
+  double scale = 1;
+  double keep_scale = 1;  ///< what dropout multiplies the kept weights by
+};
+/// y [..,L,Ev], and log_sums [..,L], which backward needs.
+struct AttentionOutputs {
+  Tensor y, log_sums;
+};
+struct AttentionWants {
+  bool q = true, k = true, v = true;
+};
+/// With all leading dimensions. The unwanted ones are undefined.
+struct AttentionGradients {
+  Tensor q, k, v;
+};
+/// Checks the operands and returns the shape of their scores.
+Shape check_attention(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& mask,
+                      bool causal);
+AttentionOutputs scaled_dot_product_attention(const AttentionInputs& in);
+/// `out`: what the forward pass returned (else InvalidArgument).
+AttentionGradients scaled_dot_product_attention_backward(const Tensor& grad_y,
+                                                         const AttentionInputs& in,
+                                                         const AttentionOutputs& out,
+                                                         const AttentionWants& wants = {});
+
 // --- Indexing: index is i64; out of range is InvalidArgument, naming the index -------------------
 /// A tensor without dimensions counts as one with a dimension of length 1. checked = false: the
 /// caller knows that the index is in range. Otherwise the check waits for CUDA.

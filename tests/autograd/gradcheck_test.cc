@@ -66,7 +66,7 @@ std::set<std::string> declared_operations() {
   std::ifstream header("tensor/ops.h");
   const std::regex declaration(
       "^(?:const )?(?:Tensor&?|std::vector<Tensor>|std::pair<Tensor, Tensor>|"
-      "CrossEntropyResult|NormResult|NormGradients) "
+      "CrossEntropyResult|NormResult|NormGradients|AttentionOutputs|AttentionGradients) "
       "([a-z0-9_]+)\\(.*");
   std::smatch match;
   for (std::string line; std::getline(header, line);) {

@@ -588,7 +588,7 @@ std::set<std::string> words(const std::string& text) {
 const std::set<std::string>& composed() {
   static const std::set<std::string> names = words(
       "std logsumexp masked_fill masked_select repeat roll tril triu pad dot "
-      "scaled_dot_product_attention attention_with_weights interpolate group_norm normalize "
+      "attention_with_weights interpolate group_norm normalize "
       "conv1d");
   return names;
 }
@@ -601,6 +601,7 @@ const std::set<std::string>& not_recorded() {
       "unary_backward binary_backward sum_to embedding_backward conv2d_backward_data "
       "conv2d_backward_weights max_pool2d_backward avg_pool2d_backward batch_norm_backward "
       "layer_norm_backward cross_entropy_backward softmax_backward mse_loss_backward length_of "
+      "scaled_dot_product_attention_backward "
       "scaled_deviation "
       // writes; inplace_test tests the methods
       "unary_ binary_ add_scaled_ add_from_afar_ mul_ add_ fill_ zero_ copy_ uniform_ normal_ "

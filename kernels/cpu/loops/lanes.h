@@ -9,6 +9,7 @@
 #include <limits>
 
 #include "weft/core/base/dtype.h"
+#include "weft/kernels/cpu/element.h"
 #include "weft/kernels/cpu/loops/vector_bytes.h"
 
 namespace weft::cpu {
@@ -80,6 +81,45 @@ struct MinOp {
     a = ((b < a) | (b != b)) ? b : a;
   }
 };
+
+/// The largest of n > 0 elements; a NaN wins.
+template <class T>
+accumulate_t<T> row_max(std::int64_t n, const T* x) {
+  using L = Lanes<T>;
+  constexpr int kVectors = 4, kStep = kVectors * L::kCount;
+  accumulate_t<T> most = load(x[0]);
+  std::int64_t i = 0;
+  if (n >= kStep) {
+    typename L::Vector part[kVectors], next;
+    for (int k = 0; k < kVectors; ++k) L::load(x + k * L::kCount, part[k]);
+    for (i = kStep; i + kStep <= n; i += kStep) {
+#pragma GCC unroll 4
+      for (int k = 0; k < kVectors; ++k) {
+        L::load(x + i + k * L::kCount, next);
+        MaxOp::combine(part[k], next);
+      }
+    }
+    for (int k = 1; k < kVectors; ++k) MaxOp::combine(part[0], part[k]);
+    for (int k = 0; k < L::kCount; ++k) MaxOp::combine(most, part[0][k]);
+  }
+  for (; i < n; ++i) MaxOp::combine(most, load(x[i]));
+  return most;
+}
+
+/// The sum of term(0), ..., term(n - 1), in an order that the compiler can vectorise.
+template <class Term>
+double row_sum(std::int64_t n, const Term& term) {
+  constexpr int kLanes = 8;
+  double part[kLanes] = {};
+  std::int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    for (int k = 0; k < kLanes; ++k) part[k] += static_cast<double>(term(i + k));
+  }
+  double total = 0;
+  for (int k = 0; k < kLanes; ++k) total += part[k];
+  for (; i < n; ++i) total += static_cast<double>(term(i));
+  return total;
+}
 
 }  // namespace
 }  // namespace weft::cpu

@@ -47,8 +47,8 @@ class Arena {
 
 // --- Products of blocks --------------------------------------------------------------------------
 
-/// The tile that computes n columns fastest. It costs one multiplication per vector, or one load
-/// per vector and row.
+/// The tile that computes n columns fastest: each row costs a multiplication per vector, or if
+/// that is more, the loads; and a little for the loads in any case.
 template <class C>
 int tile_for(std::int64_t n) {
   const HeavyLoops<C>& loops = heavy_loops<C>();
@@ -56,8 +56,9 @@ int tile_for(std::int64_t n) {
   double least = std::numeric_limits<double>::infinity();
   for (int t = 0; t < kMostTiles && loops.tiles[t].run; ++t) {
     const double vectors = divide_up(loops.tiles[t].cols, loops.lanes);
+    const double loads = 1 + vectors / loops.tiles[t].rows;
     const double cost = static_cast<double>(divide_up(n, loops.tiles[t].cols)) *
-                        std::max(vectors, 1 + vectors / loops.tiles[t].rows);
+                        (std::max(vectors, loads) + 0.1 * loads);
     if (cost < least) least = cost, best = t;
   }
   return best;
@@ -173,6 +174,11 @@ struct Problem {
   /// The number of keys from j0 on, at most n, that query i sees but for the mask.
   std::int64_t visible(std::int64_t i, std::int64_t j0, std::int64_t n) const {
     return args.causal ? std::clamp<std::int64_t>(i + 1 - j0, 0, n) : n;
+  }
+
+  /// Rows of scores have room for as many: loops over them need no tail.
+  static std::int64_t whole_vectors(std::int64_t n) {
+    return round_up(n, heavy_loops<C>().lanes);
   }
 
   /// n rows from row i on, as they are or converted in `copy`.
@@ -385,13 +391,14 @@ class Forward {
     const ScoreLoops<C>& loops = score_loops<C>();
     for (std::int64_t r = 0; r < rows; ++r) {
       C* const scores = lane.scores + r * kScoreStep;
-      const std::int64_t n = p_.visible(i + r, j0, count);
-      std::fill(scores + n, scores + count, C(0));
+      const std::int64_t n = p_.visible(i + r, j0, count), whole = p_.whole_vectors(n);
+      if (whole < count) std::fill(scores + whole, scores + count, C(0));
       if (n == 0) continue;
       RunningSum& state = running[r];
       state.sees |= p_.add_mask(at, i + r, j0, n, scores);
+      std::fill(scores + n, scores + whole, -std::numeric_limits<C>::infinity());
       C most = static_cast<C>(state.most);
-      const C shrink = loops.exponentials(n, scores, most, state.sum);
+      const C shrink = loops.exponentials(whole, scores, most, state.sum);
       state.most = static_cast<double>(most);
       if (shrink != C(1)) loops.multiply(p_.value_width, shrink, sums + r * p_.value_width);
       if (p_.args.kept) loops.drop(n, p_.kept(at, i + r, j0), C(1), scores);
@@ -615,17 +622,20 @@ class Backward {
     const ScoreLoops<C>& loops = score_loops<C>();
     const bool blind = log_sum == std::numeric_limits<C>::infinity();
     const std::int64_t n = blind ? 0 : p_.visible(i, j0, count);
-    std::fill(scores + n, scores + count, C(0));
-    std::fill(grads + n, grads + count, C(0));
-    if (n == 0) return;
-    p_.add_mask(at, i, j0, n, scores);
-    loops.weights(n, log_sum, scores);
-    const C keep_scale = static_cast<C>(p_.args.keep_scale);
-    if (scores_matter) {
-      if (p_.args.kept) loops.drop(n, p_.kept(at, i, j0), keep_scale, grads);
-      loops.score_grads(n, scores, common, grads);
+    if (n > 0) {
+      p_.add_mask(at, i, j0, n, scores);
+      loops.weights(p_.whole_vectors(n), log_sum, scores);
+      const C keep_scale = static_cast<C>(p_.args.keep_scale);
+      if (scores_matter) {
+        if (p_.args.kept) loops.drop(n, p_.kept(at, i, j0), keep_scale, grads);
+        loops.score_grads(p_.whole_vectors(n), scores, common, grads);
+      }
+      if (p_.args.kept) loops.drop(n, p_.kept(at, i, j0), keep_scale, scores);
     }
-    if (p_.args.kept) loops.drop(n, p_.kept(at, i, j0), keep_scale, scores);
+    if (n < count) {
+      std::fill(scores + n, scores + count, C(0));
+      std::fill(grads + n, grads + count, C(0));
+    }
   }
 
   Problem<T> p_;

@@ -34,30 +34,41 @@ bool hide(std::int64_t n, const bool* mask, C* scores) {
   return sees != 0;
 }
 
-/// The sum of n elements; whole vectors have sums of their own.
-template <class C>
-double sum_of(std::int64_t n, const C* x) {
-  using L = Lanes<C>;
-  constexpr int kVectors = 2, kStep = kVectors * L::kCount;
-  typename L::Vector part[kVectors] = {}, next;
-  std::int64_t j = 0;
-  for (; j + kStep <= n; j += kStep) {
-    for (int k = 0; k < kVectors; ++k) {
-      L::load(x + j + k * L::kCount, next);
-      part[k] += next;
-    }
+/// A NaN does not count.
+struct LargerOp {
+  template <class V>
+  static void combine(V& a, const V& b) {
+    a = b > a ? b : a;
   }
-  part[0] += part[1];
-  double sum = 0;
-  for (int k = 0; k < L::kCount; ++k) sum += static_cast<double>(part[0][k]);
-  for (; j < n; ++j) sum += static_cast<double>(x[j]);
-  return sum;
+};
+
+/// Combines `first` and n elements, a multiple of the lanes, in two vectors.
+template <class Op, class C>
+C fold_row(std::int64_t n, const C* x, C first) {
+  using L = Lanes<C>;
+  constexpr int kLanes = L::kCount;
+  typename L::Vector even, odd, next;
+  for (int k = 0; k < kLanes; ++k) even[k] = odd[k] = first;
+  std::int64_t j = 0;
+  for (; j + 2 * kLanes <= n; j += 2 * kLanes) {
+    L::load(x + j, next);
+    Op::combine(even, next);
+    L::load(x + j + kLanes, next);
+    Op::combine(odd, next);
+  }
+  if (j < n) {
+    L::load(x + j, next);
+    Op::combine(even, next);
+  }
+  Op::combine(even, odd);
+  fold_vector<Op, kLanes / 2>(even, std::make_integer_sequence<int, kLanes>());
+  return even[0];
 }
 
 template <class C>
 C exponentials(std::int64_t n, C* scores, C& most, double& sum) {
   const C before = most;
-  MaxOp::combine(most, row_max(n, scores));
+  most = fold_row<LargerOp>(n, scores, before);
   // While all scores are -infinity, all exponentials are 0.
   const C shift = most == kHidden<C> ? C(0) : most;
   WEFT_VECTOR_LOOP
@@ -65,7 +76,8 @@ C exponentials(std::int64_t n, C* scores, C& most, double& sum) {
     scores[j] = WEFT_SIMD::exponential_negative(scores[j] - shift);
   }
   const C shrink = before == most ? C(1) : WEFT_SIMD::exponential_negative(before - shift);
-  sum = sum * static_cast<double>(shrink) + sum_of(n, scores);
+  sum = sum * static_cast<double>(shrink) +
+        static_cast<double>(fold_row<SumOp>(n, scores, C(0)));
   return shrink;
 }
 

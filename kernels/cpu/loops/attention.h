@@ -14,9 +14,10 @@ struct ScoreLoops {
   bool (*add_mask)(std::int64_t n, const C* mask, C* scores);
   /// scores[j] += mask[j] ? 0 : -infinity. Returns whether one of them is not hidden.
   bool (*hide)(std::int64_t n, const bool* mask, C* scores);
-  /// One step of the softmax over blocks of keys: most becomes the largest score so far, scores[j]
-  /// becomes exp(scores[j] - most), and sum the sum of all exponentials. Returns exp(old most -
-  /// most), by which what was summed before is multiplied.
+  /// One step of the softmax over blocks of keys: most becomes the largest score so far but for
+  /// NaN, scores[j] becomes exp(scores[j] - most), and sum the sum of all exponentials; a NaN makes
+  /// it NaN for good. Returns exp(old most - most), by which what was summed before is multiplied.
+  /// n is a multiple of the lanes.
   C (*exponentials)(std::int64_t n, C* scores, C& most, double& sum);
   /// scores[j] = exp(scores[j] - log_sum)
   void (*weights)(std::int64_t n, C log_sum, C* scores);

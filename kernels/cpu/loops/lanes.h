@@ -7,9 +7,9 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#include <utility>
 
 #include "weft/core/base/dtype.h"
-#include "weft/kernels/cpu/element.h"
 #include "weft/kernels/cpu/loops/vector_bytes.h"
 
 namespace weft::cpu {
@@ -82,28 +82,13 @@ struct MinOp {
   }
 };
 
-/// The largest of n > 0 elements; a NaN wins.
-template <class T>
-accumulate_t<T> row_max(std::int64_t n, const T* x) {
-  using L = Lanes<T>;
-  constexpr int kVectors = 4, kStep = kVectors * L::kCount;
-  accumulate_t<T> most = load(x[0]);
-  std::int64_t i = 0;
-  if (n >= kStep) {
-    typename L::Vector part[kVectors], next;
-    for (int k = 0; k < kVectors; ++k) L::load(x + k * L::kCount, part[k]);
-    for (i = kStep; i + kStep <= n; i += kStep) {
-#pragma GCC unroll 4
-      for (int k = 0; k < kVectors; ++k) {
-        L::load(x + i + k * L::kCount, next);
-        MaxOp::combine(part[k], next);
-      }
-    }
-    for (int k = 1; k < kVectors; ++k) MaxOp::combine(part[0], part[k]);
-    for (int k = 0; k < L::kCount; ++k) MaxOp::combine(most, part[0][k]);
+/// Combines all lanes of a vector, as a tree; every lane gets the result.
+template <class Op, int kHalf, class V, int... kLane>
+void fold_vector(V& v, std::integer_sequence<int, kLane...> lanes) {
+  if constexpr (kHalf > 0) {
+    Op::combine(v, V(__builtin_shufflevector(v, v, (kLane ^ kHalf)...)));
+    fold_vector<Op, kHalf / 2>(v, lanes);
   }
-  for (; i < n; ++i) MaxOp::combine(most, load(x[i]));
-  return most;
 }
 
 /// The sum of term(0), ..., term(n - 1), in an order that the compiler can vectorise.

@@ -11,6 +11,30 @@
 namespace weft::cpu {
 namespace {
 
+/// The largest of n > 0 elements; a NaN wins.
+template <class T>
+accumulate_t<T> row_max(std::int64_t n, const T* x) {
+  using L = Lanes<T>;
+  constexpr int kVectors = 4, kStep = kVectors * L::kCount;
+  accumulate_t<T> most = load(x[0]);
+  std::int64_t i = 0;
+  if (n >= kStep) {
+    typename L::Vector part[kVectors], next;
+    for (int k = 0; k < kVectors; ++k) L::load(x + k * L::kCount, part[k]);
+    for (i = kStep; i + kStep <= n; i += kStep) {
+#pragma GCC unroll 4
+      for (int k = 0; k < kVectors; ++k) {
+        L::load(x + i + k * L::kCount, next);
+        MaxOp::combine(part[k], next);
+      }
+    }
+    for (int k = 1; k < kVectors; ++k) MaxOp::combine(part[0], part[k]);
+    for (int k = 0; k < L::kCount; ++k) MaxOp::combine(most, part[0][k]);
+  }
+  for (; i < n; ++i) MaxOp::combine(most, load(x[i]));
+  return most;
+}
+
 /// Classifiers have short rows: as many rows as fit share a buffer, so that the exponentials run
 /// over one long vector.
 constexpr std::int64_t kBuffer = 1024;

@@ -132,8 +132,11 @@ struct Prepared {
     }
     if (!in.kept.defined()) return;
     check_same_device(kOp, "q", in.q, "kept", in.kept);
-    WEFT_CHECK(in.kept.dtype() == DType::boolean && in.kept.shape() == scores, InvalidArgument, kOp,
-               "kept: got ", in.kept.dtype(), " ", in.kept.shape(), ", expected bool ", scores);
+    const bool fits = in.kept.dim() >= 2 && in.kept.shape(-2) == scores[scores.size() - 2] &&
+                      in.kept.shape(-1) == scores.back() &&
+                      broadcast_shapes(lead, leading(in.kept), kOp) == lead;
+    WEFT_CHECK(in.kept.dtype() == DType::boolean && fits, InvalidArgument, kOp, "kept: got ",
+               in.kept.dtype(), " ", in.kept.shape(), ", expected bool ", scores);
     kept = expanded(in.kept, lead);
   }
 

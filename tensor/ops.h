@@ -200,7 +200,7 @@ Tensor softmax_backward(SoftmaxOp op, const Tensor& grad_y, const Tensor& y, std
 struct AttentionInputs {
   Tensor q, k, v;
   Tensor mask{};  ///< boolean or floating; broadcasts to the scores [..,L,S]
-  Tensor kept{};  ///< boolean, of the scores' shape: the weights that dropout keeps
+  Tensor kept{};  ///< boolean [..,L,S] as the scores: the weights that dropout keeps
   bool causal = false;  ///< not together with mask
   double scale = 1;
   double keep_scale = 1;  ///< what dropout multiplies the kept weights by

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "weft/autograd/ops.h"
+#include "weft/core/runtime/allocator.h"
 #include "weft/core/runtime/rng.h"
 #include "weft/tests/autograd/against_goldens.h"
 #include "weft/tests/autograd/with_gradients.h"
@@ -113,6 +114,9 @@ TEST_P(ComposedNnTest, AttentionToNothingIsZero) {
     EXPECT_TENSOR(y, ({2, 2}), {0, 0, 0, 0});
     EXPECT_TENSOR(weights, ({2, 3}), {0, 0, 0, 0, 0, 0});
     (y.sum() + weights.sum()).backward();
+    const Tensor same = scaled_dot_product_attention(q, k, v, {.attn_mask = mask});
+    EXPECT_TENSOR(same, ({2, 2}), {0, 0, 0, 0});
+    same.sum().backward();
   }
   for (const Tensor& x : {q, k, v}) {
     EXPECT_EQ(values_of(x.grad()), std::vector<double>(static_cast<std::size_t>(x.numel()), 0));
@@ -149,6 +153,42 @@ TEST_P(ComposedNnTest, AttentionDropsWeights) {
   // 10000 draws with probability 0.75: the standard deviation is 43; allow five of them.
   EXPECT_NEAR(kept, 7500, 217);
   EXPECT_TRUE(near_values(y.flatten(), values_of(weights.sum({2}).flatten()), 1e-5));
+}
+
+// The same draws with and without the weights, also where they are shared by several v.
+TEST_P(ComposedNnTest, AttentionDropsTheSameWeights) {
+  for (const auto& [name, options] : {std::pair("all", AttentionOptions{.dropout_p = 0.3}),
+                                      std::pair("bool", AttentionOptions{seen(), 0.3}),
+                                      std::pair("nothing is kept", AttentionOptions{seen(), 1})}) {
+    SCOPED_TRACE(name);
+    const std::vector<Tensor> inputs{ramp({2, 1, 3, 4}), ramp({1, 3, 5, 4}), ramp({4, 1, 1, 5, 2})};
+    const auto run = [&](const F& f) {
+      manual_seed(9);
+      return with_gradients(f, inputs, DType::f64);
+    };
+    const std::vector<Tensor> want = run(
+        [&](Inputs in) { return attention_with_weights(in[0], in[1], in[2], options).output; });
+    const std::vector<Tensor> got = run([&](Inputs in) { return attend(in, options); });
+    ASSERT_EQ(got.size(), want.size());
+    for (std::size_t i = 0; i < got.size(); ++i) {
+      // Gradients add up to twelve of these sums.
+      EXPECT_TRUE(near_values(got[i], values_of(want[i]), 12 * kTolerance)) << "result " << i;
+    }
+  }
+}
+
+// The weights alone would take 256 MiB.
+TEST_P(ComposedNnTest, AttentionsMemoryIsLinear) {
+  if (!device().is_cpu()) GTEST_SKIP() << "too slow on emulated devices";
+  const auto leaf = [](std::uint64_t seed) {
+    return some({8192, 8}, DType::f32, -1, 1, seed).set_requires_grad();
+  };
+  const Tensor q = leaf(1), k = leaf(2), v = leaf(3);
+  reset_peak_memory(device());
+  const std::int64_t before = memory_stats(device()).in_use_bytes;
+  attend(std::vector{q, k, v}, {.is_causal = true}).sum().backward();
+  // Each of y, three gradients and what they are summed in is 256 KiB; 4 MiB allow 16 of these.
+  EXPECT_LT(memory_stats(device()).peak_in_use_bytes - before, 4 << 20);
 }
 
 TEST_P(ComposedNnTest, AttentionRefusesWhatDoesNotFit) {

@@ -5,6 +5,7 @@
 #include <sstream>
 
 #include "weft/autograd/ops.h"
+#include "weft/core/runtime/rng.h"
 #include "weft/tests/tensor/tensor_util.h"
 
 namespace weft::testing {
@@ -528,6 +529,14 @@ void add_composed(List& list) {
   add(attention, "added",
       {{{2, 3, 4}, {2, 5, 4}, {2, 5, 2}, {3, 5}}, {{3, 2}, {4, 2}, {4, 1}, {1, 4}}},
       [=](Inputs in) { return attend(in, {.attn_mask = in[3]}); });
+  add(attention, "longer causal", {{{5, 2}, {3, 2}, {3, 2}}, {{3, 2}, {5, 2}, {5, 2}}},
+      [=](Inputs in) { return attend(in, {.is_causal = true}); });
+  add(attention, "broadcast", {{{2, 1, 3, 2}, {3, 4, 2}, {1, 1, 1, 4, 3}}},
+      [=](Inputs in) { return attend(in, {.scale = -0.4}); });
+  add(attention, "dropout", {{{2, 3, 4}, {2, 5, 4}, {2, 5, 2}}}, [=](Inputs in) {
+    manual_seed(5);
+    return attend(in, {.attn_mask = seen(), .dropout_p = 0.4});
+  });
   add("attention_with_weights", "", {{{3, 4}, {5, 4}, {5, 2}}}, [](Inputs in) {
     const auto [y, weights] = attention_with_weights(in[0], in[1], in[2], {.attn_mask = seen()});
     return weights + y.sum();

@@ -10,7 +10,6 @@
 #include "weft/autograd/internal.h"
 #include "weft/autograd/reduce.h"
 #include "weft/core/base/error.h"
-#include "weft/tensor/creation.h"
 #include "weft/tensor/ops.h"
 
 namespace weft {
@@ -28,7 +27,7 @@ using autograd::SavedTensor;
 
 namespace {
 
-// What both nodes save: x and the statistics from forward.
+// What all of these nodes save: x and the statistics from forward.
 class NormNode : public Node {
  protected:
   NormNode(const char* op, const Tensor& x, const Tensor& weight, const Tensor& bias,
@@ -113,6 +112,20 @@ class LayerNormNode final : public NormNode {
 
  private:
   Shape normalized_shape_;
+};
+
+class GroupNormNode final : public NormNode {
+ public:
+  GroupNormNode(const Tensor& x, const Tensor& weight, const Tensor& bias,
+                const raw::NormResult& result, std::int64_t groups)
+      : NormNode("group_norm", x, weight, bias, result), groups_(groups) {}
+  void apply(Gradients& grads) override {
+    set(grads, raw::group_norm_backward(grads.y(), x_.get(*this), groups_, weight(),
+                                        mean_.get(*this), invstd_.get(*this), wants(grads)));
+  }
+
+ private:
+  std::int64_t groups_;
 };
 
 // PyTorch takes bf16 images with f32 weights and statistics, as autocast makes them: computed in
@@ -206,42 +219,22 @@ Tensor normalize(const Tensor& x, double p, std::int64_t dim, double eps) {
 
 Tensor group_norm(const Tensor& x, std::int64_t groups, const Tensor& weight, const Tensor& bias,
                   double eps) {
-  const char* op = "group_norm";
   constexpr auto policy = CastPolicy::f32_on_cuda;
   if (autocasts(policy, x, weight, bias)) {
     return group_norm(autocast(policy, x), groups, autocast(policy, weight), autocast(policy, bias),
                       eps);
   }
-  check_defined(op, "x", x);
-  WEFT_CHECK(is_floating(x.dtype()), Dtype, op, "x: got ", x.dtype(),
-             ", expected a floating dtype");
-  WEFT_CHECK(x.dim() >= 2, Shape, op, "x: got ", x.shape(), ", expected [N,C,..]");
-  const std::int64_t batch = x.shape(0), channels = x.shape(1);
-  WEFT_CHECK(groups > 0 && channels % groups == 0, Shape, op, "groups ", groups,
-             " do not divide the channels of ", x.shape());
-  for (const auto& [name, p] : {std::pair("weight", &weight), std::pair("bias", &bias)}) {
-    WEFT_CHECK(!p->defined() || p->shape() == Shape{channels}, Shape, op, name, ": got ",
-               p->shape(), ", expected [", channels, "]");
-    const bool mixed = x.dtype() == DType::bf16 && p->defined() && p->dtype() == DType::f32;
-    WEFT_CHECK(!p->defined() || p->dtype() == x.dtype() || mixed, Dtype, op, "dtype: x is ",
-               x.dtype(), ", ", name, " is ", p->dtype(), "; convert one with to(dtype)");
+  if (is_mixed(x, {&weight, &bias})) {
+    // One of the parameters may be bf16, too.
+    const auto widened = [](const Tensor& p) {
+      return p.defined() && p.dtype() == DType::bf16 ? p.to(DType::f32) : p;
+    };
+    return group_norm(x.to(DType::f32), groups, widened(weight), widened(bias), eps)
+        .to(DType::bf16);
   }
-  std::int64_t spatial = 1;
-  for (int d = 2; d < x.dim(); ++d) spatial *= x.shape(d);
-  const std::int64_t size = channels / groups * spatial;
-  const Tensor y =
-      layer_norm(x.reshape({checked_mul(batch, groups, op), size}), {size}, {}, {}, eps);
-  if (!weight.defined() && !bias.defined()) return y.reshape(x.shape());
-  // Batch norm with mean 0 and variance 1 multiplies and adds per channel, in one pass.
-  const bool mixed = is_mixed(x, {&weight, &bias});
-  const auto parameter = [&](const Tensor& p) {
-    return mixed && p.defined() ? p.to(DType::f32) : p;
-  };
-  const TensorOptions options{mixed ? DType::f32 : x.dtype(), x.device()};
-  const RunningStats identity{zeros({channels}, options), ones({channels}, options)};
-  return batch_norm(y.reshape({batch, channels, 1, spatial}), parameter(weight), parameter(bias),
-                    identity, {.eps = 0, .training = false})
-      .reshape(x.shape());
+  raw::NormResult result = raw::group_norm(x, groups, weight, bias, eps);
+  if (!recording(x, weight, bias)) return result.y;
+  return record<GroupNormNode>(result.y, x, weight, bias, result, groups);
 }
 
 }  // namespace weft

@@ -220,6 +220,7 @@ ROWS = {
     "batch_norm_eval_8x64x56": layer((8, 64, 56, 56), lambda: nn.BatchNorm2d(64).eval(), False),
     "batch_norm_train_8x64x56_fb": layer((8, 64, 56, 56), lambda: nn.BatchNorm2d(64), True),
     "batch_norm1d_train_256x512_fb": layer((256, 512), lambda: nn.BatchNorm1d(512), True),
+    "group_norm_8x64x32": layer((8, 64, 32, 32), lambda: nn.GroupNorm(8, 64), False),
     "group_norm_8x64x32_fb": layer((8, 64, 32, 32), lambda: nn.GroupNorm(8, 64), True),
     "conv_transpose4x4s2_8x64x32_fb": layer((8, 64, 32, 32), lambda: nn.ConvTranspose2d(64, 32, 4, 2, 1), True),
     "maxpool3s2_8x64x112_fb": layer((8, 64, 112, 112), lambda: nn.MaxPool2d(3, 2, 1), True),

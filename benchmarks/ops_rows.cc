@@ -255,6 +255,8 @@ std::vector<OpsRow> all_rows() {
        layer({8, 64, 56, 56}, [] { return nn::BatchNorm2d(64); }, Back::yes)},
       {"batch_norm1d_train_256x512_fb",
        layer({256, 512}, [] { return nn::BatchNorm1d(512); }, Back::yes)},
+      {"group_norm_8x64x32",
+       layer({8, 64, 32, 32}, [] { return nn::GroupNorm(8, 64); }, Back::no)},
       {"group_norm_8x64x32_fb",
        layer({8, 64, 32, 32}, [] { return nn::GroupNorm(8, 64); }, Back::yes)},
       {"conv_transpose4x4s2_8x64x32_fb",

@@ -1,5 +1,6 @@
 // Normalisation: batch norm over the channels of images, with an optional addition and activation
-// in the same pass, and layer norm over rows.
+// in the same pass, and group norm over groups of channels of one image, of which layer norm is a
+// case.
 #pragma once
 
 #include <cstdint>
@@ -62,13 +63,17 @@ struct BatchNormGradArgs {
   View grad_addend;  ///< overwritten; may be empty; is empty without an activation
 };
 
-/// x, y, grad_y, grad_x [rows,n] dense, weight and bias [n] dense, mean and invstd [rows] dense.
-struct LayerNormArgs {
+/// x, y, grad_y, grad_x [N,C,S] dense and not empty, weight and bias [C] dense, mean and invstd
+/// [N,groups] dense. Of each image, C / groups neighbouring channels share a mean. Layer norm of
+/// rows of n elements is x [rows,n,1] in one group.
+struct GroupNormArgs {
   double eps = 1e-5;
-  View x, weight, bias;  ///< weight, bias may be empty
+  std::int64_t groups = 1;  ///< divides C
+  View x, weight, bias;     ///< weight, bias may be empty
   View y, mean, invstd;
 };
-struct LayerNormGradArgs {
+struct GroupNormGradArgs {
+  std::int64_t groups = 1;
   View grad_y, x, weight, mean, invstd;
   View grad_x, grad_weight, grad_bias;  ///< overwritten; each may be empty
 };
@@ -80,9 +85,9 @@ struct NormKernels {
   /// In evaluation mean and invstd are constants: grad_x = weight invstd grad_y.
   void (*batch_norm_backward)(const Stream&, const BatchNormParams&, const BatchNormGradArgs&,
                               void* workspace);
-  void (*layer_norm)(const Stream&, const LayerNormArgs&);
-  std::size_t (*layer_norm_backward_workspace_bytes)(const View& x);
-  void (*layer_norm_backward)(const Stream&, const LayerNormGradArgs&, void* workspace);
+  void (*group_norm)(const Stream&, const GroupNormArgs&);
+  std::size_t (*group_norm_backward_workspace_bytes)(const View& x);
+  void (*group_norm_backward)(const Stream&, const GroupNormGradArgs&, void* workspace);
 };
 
 }  // namespace weft

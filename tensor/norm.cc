@@ -204,49 +204,36 @@ NormGradients batch_norm_backward(const Tensor& grad_y, const Tensor& x, const T
 
 namespace {
 
-// x's shape as [rows, n]: rows is the product of the leading dimensions, n that of the last ones,
-// which are normalized_shape.
-struct Rows {
-  Rows(const Tensor& x, const Shape& normalized) {
-    check_defined("layer_norm", "x", x);
-    const int first = x.dim() - normalized.size();
-    bool fits = !normalized.empty() && first >= 0;
-    for (int i = 0; fits && i < normalized.size(); ++i) {
-      fits = x.shape()[first + i] == normalized[i];
-    }
-    WEFT_CHECK(fits, Shape, "layer_norm", "input: got ", x.shape(),
-               ", its last dimensions must be normalized_shape ", normalized);
-    for (int i = 0; i < first; ++i) leading.push_back(x.shape()[i]);
-    rows = numel(leading);
-    n = numel(normalized);
-  }
+/// How layer norm and group norm see x: as [images, channels, spatial], with `groups` groups of
+/// channels in each image.
+struct Grouping {
   View view(const Tensor& x) const {
-    return {x.raw_data(), x.dtype(), {rows, n}, contiguous_strides({rows, n})};
+    return {x.raw_data(), x.dtype(), shape, contiguous_strides(shape)};
   }
-  View optional(const Tensor& x) const { return x.defined() ? view(x) : View{}; }
+  View view_of_statistics(const Tensor& values) const {
+    const Shape of_groups{shape[0], groups};
+    return {values.raw_data(), values.dtype(), of_groups, contiguous_strides(of_groups)};
+  }
 
-  Shape leading;
-  std::int64_t rows, n;
+  const char* op;
+  Shape shape;
+  std::int64_t groups;
+  Shape statistics, part;  // the shapes of mean and invstd, of weight and bias
 };
 
 View flat_optional(const Tensor& x) { return x.defined() ? flat_view(x, x.numel()) : View{}; }
 
-}  // namespace
-
-NormResult layer_norm(const Tensor& x, const Shape& normalized_shape, const Tensor& weight,
-                      const Tensor& bias, double eps) {
-  const char* op = "layer_norm";
-  const Span span("op", op);
-  const Rows rows(x, normalized_shape);
-  check_floating(op, "x", x);
-  check_part(op, "weight", weight, x, normalized_shape);
-  check_part(op, "bias", bias, x, normalized_shape);
+NormResult normalise(const Grouping& by, const Tensor& x, const Tensor& weight, const Tensor& bias,
+                     double eps) {
+  check_floating(by.op, "x", x);
+  check_part(by.op, "weight", weight, x, by.part);
+  check_part(by.op, "bias", bias, x, by.part);
   const Device device = x.device();
-  const auto run = norm_kernel(op, x, &NormKernels::layer_norm);
+  const auto run = norm_kernel(by.op, x, &NormKernels::group_norm);
   const DType computed = compute_type(x.dtype());
   NormResult result{allocate(x.shape(), x.dtype(), device),
-                    allocate(rows.leading, computed, device),
-                    allocate(rows.leading, computed, device)};
+                    allocate(by.statistics, computed, device),
+                    allocate(by.statistics, computed, device)};
   if (x.numel() == 0) {
     zero_(result.mean);
     zero_(result.invstd);
@@ -254,54 +241,109 @@ NormResult layer_norm(const Tensor& x, const Shape& normalized_shape, const Tens
   }
   const Tensor dense = contiguous(x);
   const Tensor factors = optional_contiguous(weight), offsets = optional_contiguous(bias);
-  LayerNormArgs args;
+  GroupNormArgs args;
   args.eps = eps;
-  args.x = rows.view(dense);
+  args.groups = by.groups;
+  args.x = by.view(dense);
   args.weight = flat_optional(factors);
   args.bias = flat_optional(offsets);
-  args.y = rows.view(result.y);
-  args.mean = flat_optional(result.mean);
-  args.invstd = flat_optional(result.invstd);
+  args.y = by.view(result.y);
+  args.mean = by.view_of_statistics(result.mean);
+  args.invstd = by.view_of_statistics(result.invstd);
   run(current_stream(device), args);
   return result;
+}
+
+NormGradients normalise_backward(const Grouping& by, const Tensor& grad_y, const Tensor& x,
+                                 const Tensor& weight, const Tensor& mean, const Tensor& invstd,
+                                 const NormWants& wants) {
+  check_floating(by.op, "x", x);
+  check_gradient(by.op, grad_y, x);
+  check_part(by.op, "weight", weight, x, by.part);
+  check_statistics(by.op, mean, invstd, x, by.statistics);
+  const Device device = x.device();
+  const auto run = norm_kernel(by.op, x, &NormKernels::group_norm_backward);
+  const auto workspace_bytes =
+      norm_kernel(by.op, x, &NormKernels::group_norm_backward_workspace_bytes);
+  NormGradients grads = allocate_gradients(x, MemoryFormat::nchw, by.part, wants);
+  if (x.numel() == 0) return of_nothing(std::move(grads));
+  const Tensor dense = contiguous(x), gradient = contiguous(grad_y);
+  const Tensor factors = optional_contiguous(weight);
+  const bool alone = wants.x && by.shape[1] / by.groups * by.shape[2] == 1;
+  if (alone) {  // exactly 0 if x is finite: not a rounding error / eps
+    grads.x = add(sub(gradient, gradient), sub(dense, dense));
+    if (!wants.weight && !wants.bias) return grads;
+  }
+  GroupNormGradArgs args;
+  args.groups = by.groups;
+  args.grad_y = by.view(gradient);
+  args.x = by.view(dense);
+  args.weight = flat_optional(factors);
+  args.mean = by.view_of_statistics(mean);
+  args.invstd = by.view_of_statistics(invstd);
+  if (!alone && grads.x.defined()) args.grad_x = by.view(grads.x);
+  args.grad_weight = flat_optional(grads.weight);
+  args.grad_bias = flat_optional(grads.bias);
+  const Workspace workspace(device, workspace_bytes(args.x));
+  run(current_stream(device), args, workspace.data());
+  return grads;
+}
+
+Grouping rows_of(const Tensor& x, const Shape& normalized) {
+  const char* op = "layer_norm";
+  check_defined(op, "x", x);
+  const int first = x.dim() - normalized.size();
+  bool fits = !normalized.empty() && first >= 0;
+  for (int i = 0; fits && i < normalized.size(); ++i) {
+    fits = x.shape()[first + i] == normalized[i];
+  }
+  WEFT_CHECK(fits, Shape, op, "input: got ", x.shape(),
+             ", its last dimensions must be normalized_shape ", normalized);
+  Shape leading;
+  for (int i = 0; i < first; ++i) leading.push_back(x.shape()[i]);
+  return {op, {numel(leading), numel(normalized), 1}, 1, leading, normalized};
+}
+
+Grouping groups_of(const Tensor& x, std::int64_t groups) {
+  const char* op = "group_norm";
+  check_defined(op, "x", x);
+  WEFT_CHECK(x.dim() >= 2, Shape, op, "x: got ", x.shape(), ", expected [N,C,..]");
+  const std::int64_t images = x.shape(0), channels = x.shape(1);
+  WEFT_CHECK(groups > 0 && channels % groups == 0, Shape, op, "groups ", groups,
+             " do not divide the channels of ", x.shape());
+  checked_mul(images, groups, op);
+  Shape plane;
+  for (int d = 2; d < x.dim(); ++d) plane.push_back(x.shape(d));
+  return {op, {images, channels, numel(plane)}, groups, {images, groups}, {channels}};
+}
+
+}  // namespace
+
+NormResult layer_norm(const Tensor& x, const Shape& normalized_shape, const Tensor& weight,
+                      const Tensor& bias, double eps) {
+  const Span span("op", "layer_norm");
+  return normalise(rows_of(x, normalized_shape), x, weight, bias, eps);
 }
 
 NormGradients layer_norm_backward(const Tensor& grad_y, const Tensor& x,
                                   const Shape& normalized_shape, const Tensor& weight,
                                   const Tensor& mean, const Tensor& invstd,
                                   const NormWants& wants) {
-  const char* op = "layer_norm";
-  const Span span("op", op);
-  const Rows rows(x, normalized_shape);
-  check_floating(op, "x", x);
-  check_gradient(op, grad_y, x);
-  check_part(op, "weight", weight, x, normalized_shape);
-  check_statistics(op, mean, invstd, x, rows.leading);
-  const Device device = x.device();
-  const auto run = norm_kernel(op, x, &NormKernels::layer_norm_backward);
-  const auto workspace_bytes =
-      norm_kernel(op, x, &NormKernels::layer_norm_backward_workspace_bytes);
-  NormGradients grads = allocate_gradients(x, MemoryFormat::nchw, normalized_shape, wants);
-  if (x.numel() == 0) return of_nothing(std::move(grads));
-  const Tensor dense = contiguous(x), gradient = contiguous(grad_y);
-  const Tensor factors = optional_contiguous(weight);
-  const bool alone = wants.x && rows.n == 1;
-  if (alone) {  // exactly 0 if x is finite: not a rounding error / eps
-    grads.x = add(sub(gradient, gradient), sub(dense, dense));
-    if (!wants.weight && !wants.bias) return grads;
-  }
-  LayerNormGradArgs args;
-  args.grad_y = rows.view(gradient);
-  args.x = rows.view(dense);
-  args.weight = flat_optional(factors);
-  args.mean = flat_optional(mean);
-  args.invstd = flat_optional(invstd);
-  if (!alone) args.grad_x = rows.optional(grads.x);
-  args.grad_weight = flat_optional(grads.weight);
-  args.grad_bias = flat_optional(grads.bias);
-  const Workspace workspace(device, workspace_bytes(args.x));
-  run(current_stream(device), args, workspace.data());
-  return grads;
+  const Span span("op", "layer_norm");
+  return normalise_backward(rows_of(x, normalized_shape), grad_y, x, weight, mean, invstd, wants);
+}
+
+NormResult group_norm(const Tensor& x, std::int64_t groups, const Tensor& weight,
+                      const Tensor& bias, double eps) {
+  const Span span("op", "group_norm");
+  return normalise(groups_of(x, groups), x, weight, bias, eps);
+}
+
+NormGradients group_norm_backward(const Tensor& grad_y, const Tensor& x, std::int64_t groups,
+                                  const Tensor& weight, const Tensor& mean, const Tensor& invstd,
+                                  const NormWants& wants) {
+  const Span span("op", "group_norm");
+  return normalise_backward(groups_of(x, groups), grad_y, x, weight, mean, invstd, wants);
 }
 
 }  // namespace weft::raw

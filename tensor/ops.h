@@ -327,6 +327,14 @@ NormGradients layer_norm_backward(const Tensor& grad_y, const Tensor& x,
                                   const Shape& normalized_shape, const Tensor& weight,
                                   const Tensor& mean, const Tensor& invstd,
                                   const NormWants& wants = {});
+/// x [N,C,..]; weight and bias are [C] or undefined. Each mean is that of C / groups neighbouring
+/// channels of an image. The result's y is row-major, its mean and invstd are [N,groups]. Throws
+/// Shape unless groups divides C.
+NormResult group_norm(const Tensor& x, std::int64_t groups, const Tensor& weight,
+                      const Tensor& bias, double eps);
+NormGradients group_norm_backward(const Tensor& grad_y, const Tensor& x, std::int64_t groups,
+                                  const Tensor& weight, const Tensor& mean, const Tensor& invstd,
+                                  const NormWants& wants = {});
 
 // --- Losses --------------------------------------------------------------------------------------
 /// loss; log_probs [N,C], the log_softmax of logits; count, f64 [], the number of targets that

@@ -1,4 +1,4 @@
-// Batch norm and layer norm. Sums over a channel are cut into chunks whose number depends only on
+// Batch norm and group norm. Sums over a channel are cut into chunks whose number depends only on
 // the shapes, so that the result is the same for every team size.
 #include <algorithm>
 #include <cmath>
@@ -395,86 +395,182 @@ void batch_norm_backward(const Stream& stream, const BatchNormParams& p,
                     [&]<class T>() { batch_norm_backward_as<T>(p, args, workspace); });
 }
 
+/// The [N,C,S] of group norm as rows of elements that share a mean.
+struct Rows {
+  Rows(const View& x, std::int64_t in_groups)
+      : loops(norm_loops().of(x.dtype)),
+        groups(in_groups),
+        channels(x.shape[1] / groups),
+        spatial(x.shape[2]),
+        count(x.shape[0] * groups),
+        n(channels * spatial) {}
+  /// The first channel of row r.
+  std::int64_t channel(std::int64_t r) const { return r % groups * channels; }
+
+  const NormLoops& loops;
+  std::int64_t groups;
+  std::int64_t channels, spatial;  // of a row
+  std::int64_t count, n;           // the number of rows, and of elements of a row
+};
+
+/// The element of `v` at i, or null if v is empty.
 template <class T>
-void layer_norm_as(const LayerNormArgs& args) {
+const T* at_or_null(const View& v, std::int64_t i) {
+  return v ? v.as<T>() + i : nullptr;
+}
+
+template <class T>
+void group_norm_row(const GroupNormArgs& args, const Rows& rows, std::int64_t r) {
   using C = accumulate_t<T>;
-  const std::int64_t rows = args.x.shape[0], n = args.x.shape[1];
-  const NormLoops& loops = norm_loops().of(args.x.dtype);
-  const std::int64_t grain = std::max<std::int64_t>(kCheapGrain / n, 1);
-  parallel_for(rows, grain, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t r = begin; r < end; ++r) {
-      const T* x = args.x.as<T>() + r * n;
-      const double shift = static_cast<double>(load(x[0]));
-      double acc[2] = {};
-      loops.moments(n, x, shift, acc);
-      const auto count = static_cast<double>(n);
-      const double mean = shift + acc[0] / count;
-      const double var = std::max(acc[1] - acc[0] * acc[0] / count, 0.0) / count;
-      const double invstd = invstd_of(var, args.eps);
-      args.mean.as<C>()[r] = static_cast<C>(mean);
-      args.invstd.as<C>()[r] = static_cast<C>(invstd);
-      loops.affine_row(n, x, mean, invstd, args.weight.data, args.bias.data,
-                       args.y.as<T>() + r * n);
-    }
+  const T* x = args.x.as<T>() + r * rows.n;
+  T* y = args.y.as<T>() + r * rows.n;
+  const double shift = static_cast<double>(load(x[0]));
+  double acc[2] = {};
+  rows.loops.moments(rows.n, x, shift, acc);
+  const auto count = static_cast<double>(rows.n);
+  const double mean = shift + acc[0] / count;
+  const double var = std::max(acc[1] - acc[0] * acc[0] / count, 0.0) / count;
+  const double invstd = invstd_of(var, args.eps);
+  args.mean.as<C>()[r] = static_cast<C>(mean);
+  args.invstd.as<C>()[r] = static_cast<C>(invstd);
+  const std::int64_t first = rows.channel(r);
+  if (rows.spatial == 1) {
+    rows.loops.affine_row(rows.n, x, mean, invstd, at_or_null<T>(args.weight, first),
+                          at_or_null<T>(args.bias, first), y);
+    return;
+  }
+  for (std::int64_t c = first; c < first + rows.channels; ++c) {
+    rows.loops.affine(rows.spatial, x, mean, invstd * value_or<T>(args.weight, c, 1),
+                      value_or<T>(args.bias, c, 0), y);
+    x += rows.spatial;
+    y += rows.spatial;
+  }
+}
+
+void group_norm(const Stream& stream, const GroupNormArgs& args) {
+  require_floating("group_norm", stream, args.x.dtype);
+  const Rows rows(args.x, args.groups);
+  const std::int64_t grain = std::max<std::int64_t>(kCheapGrain / rows.n, 1);
+  dispatch_floating(args.x.dtype, "group_norm", [&]<class T>() {
+    parallel_for(rows.count, grain, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t r = begin; r < end; ++r) group_norm_row<T>(args, rows, r);
+    });
   });
 }
 
-void layer_norm(const Stream& stream, const LayerNormArgs& args) {
-  require_floating("layer_norm", stream, args.x.dtype);
-  dispatch_floating(args.x.dtype, "layer_norm", [&]<class T>() { layer_norm_as<T>(args); });
-}
-
-/// Each chunk of rows has two sums per column.
-std::size_t layer_norm_backward_workspace_bytes(const View& x) {
+/// Each chunk of rows has two sums per channel.
+std::size_t group_norm_backward_workspace_bytes(const View& x) {
   return static_cast<std::size_t>(2 * chunks_of(x.numel()) * x.shape[1]) * sizeof(double);
 }
 
+/// What backward needs of row r.
 template <class T>
-void layer_norm_backward_as(const LayerNormGradArgs& args, double* sums) {
-  using C = accumulate_t<T>;
-  const std::int64_t rows = args.x.shape[0], n = args.x.shape[1];
-  const NormLoops& loops = norm_loops().of(args.x.dtype);
-  const std::int64_t chunks = chunks_of(args.x.numel());
-  const bool columns = args.grad_weight || args.grad_bias;
-  parallel_for(chunks, 1, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t chunk = begin; chunk < end; ++chunk) {
-      double* sum = sums + 2 * chunk * n;
-      if (columns) std::fill_n(sum, 2 * n, 0.0);
-      for (std::int64_t r = rows * chunk / chunks; r < rows * (chunk + 1) / chunks; ++r) {
-        const T* x = args.x.as<T>() + r * n;
-        const T* g = args.grad_y.as<T>() + r * n;
-        const double mean = static_cast<double>(args.mean.as<C>()[r]);
-        const double invstd = static_cast<double>(args.invstd.as<C>()[r]);
-        if (columns) loops.products_row(n, g, x, mean, invstd, sum, sum + n);
-        if (!args.grad_x) continue;
-        double acc[2] = {};
-        loops.products(n, g, x, args.weight.data, mean, acc);
-        const double share = invstd / static_cast<double>(n);
-        loops.gradient(n, g, x, args.weight.data,
-                       {mean, invstd, -share * invstd * invstd * acc[1], -share * acc[0]},
-                       args.grad_x.as<T>() + r * n);
-      }
+struct GradRow {
+  GradRow(const GroupNormGradArgs& args, const Rows& rows, std::int64_t r)
+      : grad_y(args.grad_y.as<T>() + r * rows.n),
+        x(args.x.as<T>() + r * rows.n),
+        mean(static_cast<double>(args.mean.as<accumulate_t<T>>()[r])),
+        invstd(static_cast<double>(args.invstd.as<accumulate_t<T>>()[r])),
+        first(rows.channel(r)) {}
+
+  /// grad_x, given the sums over the row of g and g (x - mean), where g = grad_y weight.
+  NormGradient gradient(const Rows& rows, double weight, double sum, double product) const {
+    const double share = invstd / static_cast<double>(rows.n);
+    return {mean, invstd * weight, -share * invstd * invstd * product, -share * sum};
+  }
+
+  const T *grad_y, *x;
+  double mean, invstd;
+  std::int64_t first;  // the first channel
+};
+
+/// The backward of a row with one element per channel. Adds to two sums per channel of the row,
+/// unless these are null.
+template <class T>
+void backward_of_elements(const GroupNormGradArgs& args, const Rows& rows, std::int64_t r,
+                          double* sums, double* products) {
+  const GradRow<T> row(args, rows, r);
+  if (sums) {
+    rows.loops.products_row(rows.n, row.grad_y, row.x, row.mean, row.invstd, sums, products);
+  }
+  if (!args.grad_x) return;
+  const T* weight = at_or_null<T>(args.weight, row.first);
+  double acc[2] = {};
+  rows.loops.products(rows.n, row.grad_y, row.x, weight, row.mean, acc);
+  rows.loops.gradient(rows.n, row.grad_y, row.x, weight, row.gradient(rows, 1, acc[0], acc[1]),
+                      args.grad_x.as<T>() + r * rows.n);
+}
+
+/// The same for channels of any size.
+template <class T>
+void backward_of_channels(const GroupNormGradArgs& args, const Rows& rows, std::int64_t r,
+                          double* sums, double* products) {
+  const GradRow<T> row(args, rows, r);
+  double sum = 0, product = 0;
+  for (std::int64_t c = 0; c < rows.channels; ++c) {
+    double acc[2] = {};
+    rows.loops.products(rows.spatial, row.grad_y + c * rows.spatial, row.x + c * rows.spatial,
+                        nullptr, row.mean, acc);
+    if (sums) {
+      sums[c] += acc[0];
+      products[c] += acc[1] * row.invstd;
     }
-  });
-  if (!columns) return;
+    const double weight = value_or<T>(args.weight, row.first + c, 1);
+    sum += weight * acc[0];
+    product += weight * acc[1];
+  }
+  if (!args.grad_x) return;
+  T* grad_x = args.grad_x.as<T>() + r * rows.n;
+  for (std::int64_t c = 0; c < rows.channels; ++c) {
+    const double weight = value_or<T>(args.weight, row.first + c, 1);
+    rows.loops.gradient(rows.spatial, row.grad_y + c * rows.spatial, row.x + c * rows.spatial,
+                        nullptr, row.gradient(rows, weight, sum, product),
+                        grad_x + c * rows.spatial);
+  }
+}
+
+/// Adds up the sums of the chunks.
+template <class T>
+void store_channel_sums(const GroupNormGradArgs& args, std::int64_t chunks, const double* sums) {
+  const std::int64_t channels = args.x.shape[1];
   const std::int64_t grain = std::max<std::int64_t>(kCheapGrain / (2 * chunks), 1);
-  parallel_for(n, grain, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t i = begin; i < end; ++i) {
+  parallel_for(channels, grain, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t c = begin; c < end; ++c) {
       double sum = 0, product = 0;
       for (std::int64_t chunk = 0; chunk < chunks; ++chunk) {
-        sum += sums[2 * chunk * n + i];
-        product += sums[(2 * chunk + 1) * n + i];
+        sum += sums[2 * chunk * channels + c];
+        product += sums[(2 * chunk + 1) * channels + c];
       }
-      if (args.grad_bias) args.grad_bias.as<T>()[i] = store<T>(sum);
-      if (args.grad_weight) args.grad_weight.as<T>()[i] = store<T>(product);
+      if (args.grad_bias) args.grad_bias.as<T>()[c] = store<T>(sum);
+      if (args.grad_weight) args.grad_weight.as<T>()[c] = store<T>(product);
     }
   });
 }
 
-void layer_norm_backward(const Stream& stream, const LayerNormGradArgs& args, void* workspace) {
-  require_floating("layer_norm", stream, args.x.dtype);
-  dispatch_floating(args.x.dtype, "layer_norm", [&]<class T>() {
-    layer_norm_backward_as<T>(args, static_cast<double*>(workspace));
+template <class T>
+void group_norm_backward_as(const GroupNormGradArgs& args, double* workspace) {
+  const Rows rows(args.x, args.groups);
+  const std::int64_t chunks = chunks_of(args.x.numel()), channels = args.x.shape[1];
+  const bool wants_sums = args.grad_weight || args.grad_bias;
+  const auto backward = rows.spatial == 1 ? backward_of_elements<T> : backward_of_channels<T>;
+  parallel_for(chunks, 1, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t chunk = begin; chunk < end; ++chunk) {
+      double* const sums = workspace + 2 * chunk * channels;
+      if (wants_sums) std::fill_n(sums, 2 * channels, 0.0);
+      for (std::int64_t r = rows.count * chunk / chunks; r < rows.count * (chunk + 1) / chunks;
+           ++r) {
+        double* const of_row = wants_sums ? sums + rows.channel(r) : nullptr;
+        backward(args, rows, r, of_row, wants_sums ? of_row + channels : nullptr);
+      }
+    }
+  });
+  if (wants_sums) store_channel_sums<T>(args, chunks, workspace);
+}
+
+void group_norm_backward(const Stream& stream, const GroupNormGradArgs& args, void* workspace) {
+  require_floating("group_norm", stream, args.x.dtype);
+  dispatch_floating(args.x.dtype, "group_norm", [&]<class T>() {
+    group_norm_backward_as<T>(args, static_cast<double*>(workspace));
   });
 }
 
@@ -484,9 +580,9 @@ NormKernels norm_kernels() {
   return {.batch_norm_workspace_bytes = batch_norm_workspace_bytes,
           .batch_norm = batch_norm,
           .batch_norm_backward = batch_norm_backward,
-          .layer_norm = layer_norm,
-          .layer_norm_backward_workspace_bytes = layer_norm_backward_workspace_bytes,
-          .layer_norm_backward = layer_norm_backward};
+          .group_norm = group_norm,
+          .group_norm_backward_workspace_bytes = group_norm_backward_workspace_bytes,
+          .group_norm_backward = group_norm_backward};
 }
 
 }  // namespace weft::cpu

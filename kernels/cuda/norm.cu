@@ -1,4 +1,4 @@
-// Batch norm and layer norm. Sums are in double, in an order fixed by the shapes: blocks add up
+// Batch norm and group norm. Sums are in double, in an order fixed by the shapes: blocks add up
 // chunks of a group (the elements that share a mean), and the kernel that needs the totals adds the
 // chunks.
 #include <algorithm>
@@ -43,13 +43,16 @@ Groups columns_of(std::int64_t rows, std::int64_t columns) {
   divide(g, false);
   return g;
 }
-Groups channels_of(const View& x) {
-  const std::int64_t channels = x.shape[1], area = x.shape[2] * x.shape[3];
-  const std::int64_t n = x.shape[0] * area;
-  if (channels > 1 && x.strides[1] == 1) return columns_of(n, channels);
-  Groups g{channels, n, area, channels * area, 1, area};
+/// The channels of images whose planes are dense.
+Groups planes_of(std::int64_t images, std::int64_t channels, std::int64_t area) {
+  Groups g{channels, images * area, area, channels * area, 1, area};
   divide(g, true);
   return g;
+}
+Groups channels_of(const View& x) {
+  const std::int64_t channels = x.shape[1], area = x.shape[2] * x.shape[3];
+  if (channels > 1 && x.strides[1] == 1) return columns_of(x.shape[0] * area, channels);
+  return planes_of(x.shape[0], channels, area);
 }
 
 template <class T>
@@ -102,20 +105,6 @@ struct Moments {
   __device__ Pair operator()(std::int64_t g, std::int64_t, std::int64_t at) const {
     const double d = number(x[at]) - number(x[g * group_step]);
     return {d, d * d};
-  }
-};
-
-/// grad and grad (x - mean) invstd, which are summed over columns.
-template <class T>
-struct ColumnProducts {
-  const T* grad;
-  const T* x;
-  const accumulate_t<T>* mean;
-  const accumulate_t<T>* invstd;
-  __device__ Pair operator()(std::int64_t, std::int64_t row, std::int64_t at) const {
-    const double value = number(grad[at]);
-    const double d = number(x[at]) - static_cast<double>(mean[row]);
-    return {value, value * d * static_cast<double>(invstd[row])};
   }
 };
 
@@ -369,19 +358,54 @@ void batch_norm_backward(const Stream& stream, const BatchNormParams& params,
 // A warp processes a row of up to this many elements, a block a longer one.
 constexpr std::int64_t kLongRow = 1024;
 
+/// The [N,C,S] of group norm as rows of n elements that share a mean.
 struct RowArgs {
   std::int64_t rows, n;
-  int lanes, groups;
-  explicit RowArgs(const View& x)
-      : rows(x.shape[0]),
-        n(x.shape[1]),
+  std::int64_t per_image, channels, spatial;  // rows of an image; channels of a row; their elements
+  int lanes, groups;                          // how a block divides its threads
+  RowArgs(const View& x, std::int64_t in_groups)
+      : rows(x.shape[0] * in_groups),
+        n(x.shape[1] / in_groups * x.shape[2]),
+        per_image(in_groups),
+        channels(x.shape[1] / in_groups),
+        spatial(x.shape[2]),
         lanes(n > kLongRow ? kBlock : 32),
         groups(kBlock / lanes) {}
+  __device__ std::int64_t first_channel(std::int64_t row) const {
+    return per_image == 1 ? 0 : row % per_image * channels;
+  }
+  /// The channel of element i of a row, counted from the row's first one.
+  __device__ std::int64_t channel(std::int64_t i) const {
+    if (spatial == 1) return i;
+    if (n <= 0x7fffffff) return static_cast<std::uint32_t>(i) / static_cast<std::uint32_t>(spatial);
+    return i / spatial;
+  }
+  /// The row of channel c's position p; positions count from image to image.
+  __device__ std::int64_t row_of(std::int64_t c, std::int64_t p) const {
+    const std::int64_t image = spatial == 1 ? p : p / spatial;
+    return per_image == 1 ? image : image * per_image + c / channels;
+  }
+};
+
+/// grad and grad (x - mean) invstd, which are summed over channels.
+template <class T>
+struct AffineProducts {
+  RowArgs rows;
+  const T* grad;
+  const T* x;
+  const accumulate_t<T>* mean;
+  const accumulate_t<T>* invstd;
+  __device__ Pair operator()(std::int64_t c, std::int64_t p, std::int64_t at) const {
+    const std::int64_t row = rows.row_of(c, p);
+    const double value = number(grad[at]);
+    const double d = number(x[at]) - static_cast<double>(mean[row]);
+    return {value, value * d * static_cast<double>(invstd[row])};
+  }
 };
 
 template <class T>
 __global__ void __launch_bounds__(kBlock)
-    layer_norm_kernel(const RowArgs args, double eps, const T* x, const T* weight, const T* bias,
+    group_norm_kernel(const RowArgs args, double eps, const T* x, const T* weight, const T* bias,
                       T* y, accumulate_t<T>* mean, accumulate_t<T>* invstd) {
   using C = accumulate_t<T>;
   __shared__ Pair shared[kBlock];
@@ -407,20 +431,22 @@ __global__ void __launch_bounds__(kBlock)
       mean[row] = center;
       invstd[row] = scale;
     }
+    const std::int64_t first_channel = args.first_channel(row);
     for (std::int64_t i = place.lane; i < args.n; i += args.lanes) {
+      const std::int64_t c = first_channel + args.channel(i);
       const C normal = (static_cast<C>(x[row * args.n + i]) - center) * scale;
-      const C factor = weight ? static_cast<C>(weight[i]) : C(1);
+      const C factor = weight ? static_cast<C>(weight[c]) : C(1);
       y[row * args.n + i] =
-          static_cast<T>(normal * factor + (bias ? static_cast<C>(bias[i]) : C(0)));
+          static_cast<T>(normal * factor + (bias ? static_cast<C>(bias[c]) : C(0)));
     }
   }
 }
 
-void layer_norm(const Stream& stream, const LayerNormArgs& args) {
-  const RowArgs rows(args.x);
-  for_floating("layer_norm", stream, args.x.dtype, [&]<class T>() {
+void group_norm(const Stream& stream, const GroupNormArgs& args) {
+  const RowArgs rows(args.x, args.groups);
+  for_floating("group_norm", stream, args.x.dtype, [&]<class T>() {
     using C = accumulate_t<T>;
-    launch("layer_norm", stream, layer_norm_kernel<T>, grid_blocks(rows.rows, rows.groups), kBlock,
+    launch("group_norm", stream, group_norm_kernel<T>, grid_blocks(rows.rows, rows.groups), kBlock,
            rows, args.eps, args.x.as<T>(), args.weight.as<T>(), args.bias.as<T>(), args.y.as<T>(),
            args.mean.as<C>(), args.invstd.as<C>());
   });
@@ -428,7 +454,7 @@ void layer_norm(const Stream& stream, const LayerNormArgs& args) {
 
 template <class T>
 __global__ void __launch_bounds__(kBlock)
-    layer_norm_gradient_kernel(const RowArgs args, const T* grad, const T* x, const T* weight,
+    group_norm_gradient_kernel(const RowArgs args, const T* grad, const T* x, const T* weight,
                                const accumulate_t<T>* mean, const accumulate_t<T>* invstd,
                                T* grad_x) {
   using C = accumulate_t<T>;
@@ -439,11 +465,13 @@ __global__ void __launch_bounds__(kBlock)
     const std::int64_t row = first + place.group;
     const bool exists = row < args.rows;
     const std::int64_t from = row * args.n;
+    const std::int64_t first_channel = args.first_channel(row);
     const C center = exists ? mean[row] : C(0);
     Pair sum{};
     if (exists) {
       for (std::int64_t i = place.lane; i < args.n; i += args.lanes) {
-        const double value = number(grad[from + i]) * value_or(weight, i, 1);
+        const std::int64_t c = first_channel + args.channel(i);
+        const double value = number(grad[from + i]) * value_or(weight, c, 1);
         const double d = number(x[from + i]) - static_cast<double>(center);
         sum = AddPairs::fold(sum, {value, value * d});
       }
@@ -455,7 +483,8 @@ __global__ void __launch_bounds__(kBlock)
     const C average = static_cast<C>(sum.a / count);
     const C slope = scale * scale * static_cast<C>(sum.b / count);
     for (std::int64_t i = place.lane; i < args.n; i += args.lanes) {
-      const C factor = weight ? static_cast<C>(weight[i]) : C(1);
+      const std::int64_t c = first_channel + args.channel(i);
+      const C factor = weight ? static_cast<C>(weight[c]) : C(1);
       const C d = static_cast<C>(x[from + i]) - center;
       grad_x[from + i] =
           static_cast<T>(scale * (static_cast<C>(grad[from + i]) * factor - average - d * slope));
@@ -465,39 +494,46 @@ __global__ void __launch_bounds__(kBlock)
 
 template <class T>
 __global__ void __launch_bounds__(kBlock)
-    column_totals_kernel(std::int64_t columns, std::int64_t chunks, const Pair* partial,
+    affine_totals_kernel(std::int64_t channels, std::int64_t chunks, const Pair* partial,
                          T* grad_weight, T* grad_bias) {
-  for (std::int64_t i = std::int64_t{blockIdx.x} * kBlock + threadIdx.x; i < columns;
-       i += std::int64_t{gridDim.x} * kBlock) {
-    const Pair sum = total(partial, i, chunks);
-    if (grad_bias) grad_bias[i] = stored<T>(sum.a);
-    if (grad_weight) grad_weight[i] = stored<T>(sum.b);
+  for (std::int64_t c = std::int64_t{blockIdx.x} * kBlock + threadIdx.x; c < channels;
+       c += std::int64_t{gridDim.x} * kBlock) {
+    const Pair sum = total(partial, c, chunks);
+    if (grad_bias) grad_bias[c] = stored<T>(sum.a);
+    if (grad_weight) grad_weight[c] = stored<T>(sum.b);
   }
 }
 
-std::size_t layer_norm_backward_workspace_bytes(const View& x) {
-  const Groups groups = columns_of(x.shape[0], x.shape[1]);
+/// The channels of x [N,C,S].
+Groups affine_groups(const View& x) {
+  if (x.shape[2] == 1) return columns_of(x.shape[0], x.shape[1]);
+  return planes_of(x.shape[0], x.shape[1], x.shape[2]);
+}
+
+std::size_t group_norm_backward_workspace_bytes(const View& x) {
+  const Groups groups = affine_groups(x);
   return static_cast<std::size_t>(groups.groups * groups.chunks) * sizeof(Pair);
 }
 
-void layer_norm_backward(const Stream& stream, const LayerNormGradArgs& args, void* workspace) {
-  const RowArgs rows(args.x);
+void group_norm_backward(const Stream& stream, const GroupNormGradArgs& args, void* workspace) {
+  const RowArgs rows(args.x, args.groups);
   auto* const partial = static_cast<Pair*>(workspace);
-  for_floating("layer_norm_backward", stream, args.x.dtype, [&]<class T>() {
+  for_floating("group_norm_backward", stream, args.x.dtype, [&]<class T>() {
     using C = accumulate_t<T>;
     if (args.grad_x) {
-      launch("layer_norm_backward", stream, layer_norm_gradient_kernel<T>,
+      launch("group_norm_backward", stream, group_norm_gradient_kernel<T>,
              grid_blocks(rows.rows, rows.groups), kBlock, rows, args.grad_y.as<T>(), args.x.as<T>(),
              args.weight.as<T>(), args.mean.as<C>(), args.invstd.as<C>(), args.grad_x.as<T>());
     }
     if (!args.grad_weight && !args.grad_bias) return;
-    const Groups groups = columns_of(rows.rows, rows.n);
-    sums("layer_norm_backward", stream, groups,
-         ColumnProducts<T>{args.grad_y.as<T>(), args.x.as<T>(), args.mean.as<C>(),
+    const Groups groups = affine_groups(args.x);
+    sums("group_norm_backward", stream, groups,
+         AffineProducts<T>{rows, args.grad_y.as<T>(), args.x.as<T>(), args.mean.as<C>(),
                            args.invstd.as<C>()},
          partial);
-    launch("layer_norm_backward", stream, column_totals_kernel<T>, grid_blocks(rows.n), kBlock,
-           rows.n, groups.chunks, partial, args.grad_weight.as<T>(), args.grad_bias.as<T>());
+    launch("group_norm_backward", stream, affine_totals_kernel<T>, grid_blocks(groups.groups),
+           kBlock, groups.groups, groups.chunks, partial, args.grad_weight.as<T>(),
+           args.grad_bias.as<T>());
   });
 }
 
@@ -507,9 +543,9 @@ NormKernels norm_kernels() {
   return {.batch_norm_workspace_bytes = batch_norm_workspace_bytes,
           .batch_norm = batch_norm,
           .batch_norm_backward = batch_norm_backward,
-          .layer_norm = layer_norm,
-          .layer_norm_backward_workspace_bytes = layer_norm_backward_workspace_bytes,
-          .layer_norm_backward = layer_norm_backward};
+          .group_norm = group_norm,
+          .group_norm_backward_workspace_bytes = group_norm_backward_workspace_bytes,
+          .group_norm_backward = group_norm_backward};
 }
 
 }  // namespace weft::cuda

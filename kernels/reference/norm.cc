@@ -1,4 +1,4 @@
-// Batch norm over the channels of images, layer norm over rows.
+// Batch norm over the channels of images, group norm over groups of them.
 #include "weft/kernels/norm.h"
 
 #include <cmath>
@@ -138,59 +138,71 @@ void batch_norm_backward(const Stream& stream, const BatchNormParams& p,
   });
 }
 
-// --- Layer norm ----------------------------------------------------------------------------------
+// --- Group norm ----------------------------------------------------------------------------------
 
-void layer_norm(const Stream& stream, const LayerNormArgs& args) {
-  const std::int64_t n = args.x.shape[1];
-  for_floating("layer_norm", stream, args.x.dtype, [&]<class T>() {
+/// Calls f(image, channel, position) for all elements of group g of the N groups.
+template <class F>
+void for_group(const Shape& x, std::int64_t groups, std::int64_t g, F&& f) {
+  const std::int64_t channels = x[1] / groups, first = g % groups * channels;
+  for (std::int64_t c = first; c < first + channels; ++c) {
+    for (std::int64_t i = 0; i < x[2]; ++i) f(g / groups, c, i);
+  }
+}
+
+void group_norm(const Stream& stream, const GroupNormArgs& args) {
+  const Shape& shape = args.x.shape;
+  for_floating("group_norm", stream, args.x.dtype, [&]<class T>() {
     using C = accumulate_t<T>;
     const Elements<T> x(args.x), weight(args.weight), bias(args.bias), y(args.y);
     const Elements<C> mean(args.mean), invstd(args.invstd);
-    for (std::int64_t r = 0; r < args.x.shape[0]; ++r) {
-      const Moments row([&](auto&& f) {
-        for (std::int64_t i = 0; i < n; ++i) f(x(r, i));
+    for (std::int64_t g = 0; g < shape[0] * args.groups; ++g) {
+      const std::int64_t image = g / args.groups, group = g % args.groups;
+      const Moments moments(
+          [&](auto&& f) { for_group(shape, args.groups, g, [&](auto... at) { f(x(at...)); }); });
+      const double scale = 1 / std::sqrt(moments.squares / moments.n + args.eps);
+      mean.set(moments.mean, image, group);
+      invstd.set(scale, image, group);
+      for_group(shape, args.groups, g, [&](std::int64_t n, std::int64_t c, std::int64_t i) {
+        const double normal = (x(n, c, i) - moments.mean) * scale;
+        y.set(normal * (weight ? weight(c) : 1) + (bias ? bias(c) : 0), n, c, i);
       });
-      const double scale = 1 / std::sqrt(row.squares / row.n + args.eps);
-      mean.set(row.mean, r);
-      invstd.set(scale, r);
-      for (std::int64_t i = 0; i < n; ++i) {
-        y.set((x(r, i) - row.mean) * scale * (weight ? weight(i) : 1) + (bias ? bias(i) : 0), r, i);
-      }
     }
   });
 }
 
-std::size_t layer_norm_backward_workspace_bytes(const View&) { return 0; }
+std::size_t group_norm_backward_workspace_bytes(const View&) { return 0; }
 
-void layer_norm_backward(const Stream& stream, const LayerNormGradArgs& args, void*) {
-  const std::int64_t rows = args.x.shape[0], n = args.x.shape[1];
-  for_floating("layer_norm", stream, args.x.dtype, [&]<class T>() {
+void group_norm_backward(const Stream& stream, const GroupNormGradArgs& args, void*) {
+  const Shape& shape = args.x.shape;
+  for_floating("group_norm", stream, args.x.dtype, [&]<class T>() {
     using C = accumulate_t<T>;
     const Elements<T> grad_y(args.grad_y), x(args.x), weight(args.weight), grad_x(args.grad_x),
         grad_weight(args.grad_weight), grad_bias(args.grad_bias);
-    const Elements<C> mean(args.mean), invstd(args.invstd);
-    Sums of_weight({n}), of_bias({n});
-    for (std::int64_t r = 0; r < rows; ++r) {
-      const auto g = [&](std::int64_t i) { return grad_y(r, i) * (weight ? weight(i) : 1); };
-      double sum = 0, product = 0;
-      for (std::int64_t i = 0; i < n; ++i) {
-        const double d = x(r, i) - mean(r);
-        sum += g(i);
-        product += g(i) * d;
-        of_weight.add(grad_y(r, i) * d * invstd(r), i);
-        of_bias.add(grad_y(r, i), i);
-      }
+    const Elements<C> means(args.mean), invstds(args.invstd);
+    Sums of_weight({shape[1]}), of_bias({shape[1]});
+    for (std::int64_t g = 0; g < shape[0] * args.groups; ++g) {
+      const double mean = means(g / args.groups, g % args.groups);
+      const double invstd = invstds(g / args.groups, g % args.groups);
+      const auto factor = [&](std::int64_t c) { return weight ? weight(c) : 1; };
+      double count = 0, sum = 0, product = 0;
+      for_group(shape, args.groups, g, [&](std::int64_t n, std::int64_t c, std::int64_t i) {
+        const double d = x(n, c, i) - mean;
+        ++count;
+        sum += grad_y(n, c, i) * factor(c);
+        product += grad_y(n, c, i) * factor(c) * d;
+        of_weight.add(grad_y(n, c, i) * d * invstd, c);
+        of_bias.add(grad_y(n, c, i), c);
+      });
       if (!grad_x) continue;
-      const auto count = static_cast<double>(n);
-      for (std::int64_t i = 0; i < n; ++i) {
-        const double d = x(r, i) - mean(r);
-        const double of_invstd = d * invstd(r) * invstd(r) * product / count;
-        grad_x.set(invstd(r) * (g(i) - sum / count - of_invstd), r, i);
-      }
+      for_group(shape, args.groups, g, [&](std::int64_t n, std::int64_t c, std::int64_t i) {
+        const double d = x(n, c, i) - mean;
+        const double of_invstd = d * invstd * invstd * product / count;
+        grad_x.set(invstd * (grad_y(n, c, i) * factor(c) - sum / count - of_invstd), n, c, i);
+      });
     }
-    for (std::int64_t i = 0; i < n; ++i) {
-      if (grad_weight) grad_weight.set(of_weight(i), i);
-      if (grad_bias) grad_bias.set(of_bias(i), i);
+    for (std::int64_t c = 0; c < shape[1]; ++c) {
+      if (grad_weight) grad_weight.set(of_weight(c), c);
+      if (grad_bias) grad_bias.set(of_bias(c), c);
     }
   });
 }
@@ -201,9 +213,9 @@ NormKernels norm_kernels() {
   return {.batch_norm_workspace_bytes = batch_norm_workspace_bytes,
           .batch_norm = batch_norm,
           .batch_norm_backward = batch_norm_backward,
-          .layer_norm = layer_norm,
-          .layer_norm_backward_workspace_bytes = layer_norm_backward_workspace_bytes,
-          .layer_norm_backward = layer_norm_backward};
+          .group_norm = group_norm,
+          .group_norm_backward_workspace_bytes = group_norm_backward_workspace_bytes,
+          .group_norm_backward = group_norm_backward};
 }
 
 }  // namespace weft::reference

@@ -360,7 +360,8 @@ TEST_P(ComposedNnTest, LayersOfNothingAndOfWhatDoesNotFit) {
   EXPECT_WEFT_ERROR(group_norm(ones({4}), 1), Shape, "x: got [4], expected [N,C,..]");
   EXPECT_WEFT_ERROR(group_norm(ones({2, 4}), 2, ones({2})), Shape,
                     "[group_norm] weight: got [2], expected [4]");
-  EXPECT_WEFT_ERROR(group_norm(ones({2, 4}, DType::i64), 2), Dtype, "[group_norm] x: got i64");
+  EXPECT_WEFT_ERROR(group_norm(ones({2, 4}, DType::i64), 2), Dtype,
+                    "[group_norm] needs a floating dtype: x is i64");
   EXPECT_WEFT_ERROR(group_norm(Tensor(), 2), InvalidArgument, "x is an undefined tensor");
   EXPECT_WEFT_ERROR(normalize(ones({2, 2}), 0.5), InvalidArgument,
                     "[normalize] p: got 0.5, expected 1 or more");

@@ -449,6 +449,14 @@ void add_norms(List& list) {
     list.add("layer_norm", "plain " + name, {x},
              [part = part](Inputs t) { return layer_norm(t[0], part); });
   }
+  for (const Shape& x : {Shape{2, 4, 3}, Shape{2, 4}, Shape{1, 6, 2, 2}, Shape{2, 2, 1},
+                         Shape{0, 4, 2}, Shape{2, 0, 3}, Shape{2, 4, 0}}) {
+    const Shape part{x[1]};
+    list.add("group_norm", to_string(x), {x, part, part},
+             [](Inputs t) { return group_norm(t[0], 2, t[1], t[2]); });
+    list.add("group_norm", "plain " + to_string(x), {x},
+             [](Inputs t) { return group_norm(t[0], 2); });
+  }
 }
 
 void add_losses(List& list) {
@@ -546,8 +554,6 @@ void add_composed(List& list) {
       return interpolate(in[0], {.size = {4, mode[0] == 'n' ? 3 : 1}, .mode = mode});
     });
   }
-  add("group_norm", "", {{{2, 4, 3}, {4}, {4}}, {{2, 4}, {4}, {4}}, {{0, 4, 2}, {4}, {4}}},
-      [](Inputs in) { return group_norm(in[0], 2, in[1], in[2]); });
   add("normalize", "", {{{3, 4}}, {{1, 1}}, {{0, 2}}}, [](Inputs in) { return normalize(in[0]); });
   add("normalize", "1", {{{2, 3}}}, [](Inputs in) { return normalize(in[0], 1, 0); });
   add("normalize", "3", {{{2, 3}}}, [](Inputs in) { return normalize(in[0], 3, -1, 10); });
@@ -597,7 +603,7 @@ std::set<std::string> words(const std::string& text) {
 const std::set<std::string>& composed() {
   static const std::set<std::string> names = words(
       "std logsumexp masked_fill masked_select repeat roll tril triu pad dot "
-      "attention_with_weights interpolate group_norm normalize "
+      "attention_with_weights interpolate normalize "
       "conv1d");
   return names;
 }
@@ -609,9 +615,8 @@ const std::set<std::string>& not_recorded() {
       // parts of rules
       "unary_backward binary_backward sum_to embedding_backward conv2d_backward_data "
       "conv2d_backward_weights max_pool2d_backward avg_pool2d_backward batch_norm_backward "
-      "layer_norm_backward cross_entropy_backward softmax_backward mse_loss_backward length_of "
-      "scaled_dot_product_attention_backward "
-      "scaled_deviation "
+      "layer_norm_backward group_norm_backward cross_entropy_backward softmax_backward "
+      "scaled_dot_product_attention_backward mse_loss_backward length_of scaled_deviation "
       // writes; inplace_test tests the methods
       "unary_ binary_ add_scaled_ add_from_afar_ mul_ add_ fill_ zero_ copy_ uniform_ normal_ "
       "bernoulli_ index_add_ scatter_add_ "

@@ -174,6 +174,8 @@ std::vector<Case> cases() {
   RAW_AS(batch_norm_backward, "batch_norm", "x", image, u, {}, channels, channels, true)
   BOTH(layer_norm, "x", u, {2}, {}, {}, 1e-5)
   RAW_AS(layer_norm_backward, "layer_norm", "gradient", u, t, {2}, {}, channels, channels)
+  BOTH(group_norm, "x", u, 2, {}, {}, 1e-5)
+  RAW_AS(group_norm_backward, "group_norm", "gradient", u, t, 1, {}, channels, channels)
   BOTH(cross_entropy, "logits", u, index, {})
   BOTH(cross_entropy, "target", t, u, {})
   RAW_AS(cross_entropy_backward, "cross_entropy", "logits", t, u, index, t, {})

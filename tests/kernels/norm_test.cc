@@ -1,4 +1,4 @@
-// Batch norm and layer norm in both layouts against their definitions in f64.
+// Batch norm in both layouts, and group norm, against their definitions in f64.
 #include "weft/kernels/elementwise_list.h"
 #include "weft/tests/kernels/targets.h"
 
@@ -26,13 +26,15 @@ Groups channels_of(const Shape& shape) {
   return g;
 }
 
-Groups rows_of(const Shape& shape) {
+/// Of images [N,C,S].
+Groups groups_of(const Shape& shape, std::int64_t groups) {
   Groups g;
+  const std::int64_t size = shape[1] / groups * shape[2];
   g.weights = static_cast<std::size_t>(shape[1]);
-  g.members.resize(static_cast<std::size_t>(shape[0]));
+  g.members.resize(static_cast<std::size_t>(shape[0] * groups));
   for (std::int64_t i = 0; i < numel(shape); ++i) {
-    g.members[static_cast<std::size_t>(i / shape[1])].push_back(static_cast<std::size_t>(i));
-    g.weight_of.push_back(static_cast<std::size_t>(i % shape[1]));
+    g.members[static_cast<std::size_t>(i / size)].push_back(static_cast<std::size_t>(i));
+    g.weight_of.push_back(static_cast<std::size_t>(i / shape[2] % shape[1]));
   }
   return g;
 }
@@ -282,37 +284,55 @@ class Norm : public TargetTest {
     expect_equal(alone.x.values(), separate.x.values());
   }
 
-  void check_layer_norm(const Shape& shape, DType dtype, double low, double high) {
-    SCOPED_TRACE(weft::to_string(shape) + " " + std::string(to_string(dtype)));
-    const Groups groups = rows_of(shape);
-    const Shape part{shape[1]}, leading{shape[0]};
+  /// How many times the variance the kernels' sums of (x - shift)^2 / n are at most, where the
+  /// shift is a group's first element: their roundings count as often in the variance.
+  static double cancellation(const Groups& groups, const Values& v, const Expected& e, double eps) {
+    double most = 1;
+    for (std::size_t k = 0; k < groups.members.size(); ++k) {
+      const double shift = v.x[groups.members[k][0]] - e.mean[k];
+      most = std::max(most, 1 + shift * shift / (e.var[k] + eps));
+    }
+    return most;
+  }
+
+  /// x is [N,C,S].
+  void check_group_norm(const Shape& shape, std::int64_t in_groups, DType dtype, double low,
+                        double high) {
+    SCOPED_TRACE(weft::to_string(shape) + " in " + std::to_string(in_groups) + " groups, " +
+                 std::string(to_string(dtype)));
+    const Groups groups = groups_of(shape, in_groups);
+    const Shape part{shape[1]}, statistics{shape[0], in_groups};
     const Values v = some(dtype, numel(shape), shape[1], low, high);
     const double eps = 1e-5;
     const Expected want = reference(groups, v, eps);
     const Buffer x(device(), dtype, shape, v.x), weight(device(), dtype, part, v.weight),
         bias(device(), dtype, part, v.bias), grad_y(device(), dtype, shape, v.grad_y);
-    Buffer y(device(), dtype, shape), mean(device(), computed(dtype), leading),
-        invstd(device(), computed(dtype), leading);
-    kernels().norm.layer_norm(
-        stream, {eps, x.view(), weight.view(), bias.view(), y.view(), mean.view(), invstd.view()});
-    const double count = terms(dtype, static_cast<std::size_t>(shape[1]));
+    Buffer y(device(), dtype, shape), mean(device(), computed(dtype), statistics),
+        invstd(device(), computed(dtype), statistics);
+    kernels().norm.group_norm(stream, {eps, in_groups, x.view(), weight.view(), bias.view(),
+                                       y.view(), mean.view(), invstd.view()});
+    const double sums =
+        cancellation(groups, v, want, eps) * static_cast<double>(groups.members[0].size());
+    const double count = terms(dtype, static_cast<std::size_t>(sums));
+    const std::vector<double> mean_size(want.mean.size(), std::max(std::abs(low), std::abs(high)));
+    expect_within("mean", computed(dtype), mean.values(), want.mean, mean_size, count);
     expect_within("invstd", computed(dtype), invstd.values(), want.invstd, want.invstd, count);
     expect_within("y", dtype, y.values(), want.y, want.y_size, count);
     Buffer grad_x(device(), dtype, shape), grad_weight(device(), dtype, part),
         grad_bias(device(), dtype, part);
     const DeviceBytes workspace(device(),
-                                kernels().norm.layer_norm_backward_workspace_bytes(x.view()));
-    kernels().norm.layer_norm_backward(
+                                kernels().norm.group_norm_backward_workspace_bytes(x.view()));
+    kernels().norm.group_norm_backward(
         stream,
-        {grad_y.view(), x.view(), weight.view(), mean.view(), invstd.view(), grad_x.view(),
-         grad_weight.view(), grad_bias.view()},
+        {in_groups, grad_y.view(), x.view(), weight.view(), mean.view(), invstd.view(),
+         grad_x.view(), grad_weight.view(), grad_bias.view()},
         workspace.data());
     expect_within("grad_x", dtype, grad_x.values(), want.grad_x, want.grad_x_size, 3 * count);
-    const double rows = terms(dtype, static_cast<std::size_t>(shape[0]));
+    const double summed = terms(dtype, static_cast<std::size_t>(shape[0] * shape[2]));
     expect_within("grad_weight", dtype, grad_weight.values(), want.grad_weight,
-                  want.grad_weight_size, 3 * (count + rows));
+                  want.grad_weight_size, 3 * (count + summed));
     expect_within("grad_bias", dtype, grad_bias.values(), want.grad_bias, want.grad_bias_size,
-                  rows);
+                  summed);
   }
 };
 WEFT_ON_EVERY_TARGET(Norm);
@@ -389,14 +409,27 @@ TEST_P(Norm, AMeanFarFromZero) {
     for (const MemoryFormat format : {MemoryFormat::nchw, MemoryFormat::nhwc}) {
       check_batch_norm({4, 3, 20, 20}, dtype, format, true, 9999, 10001);
     }
-    check_layer_norm({5, 400}, dtype, 9999, 10001);
+    check_group_norm({5, 400, 1}, 1, dtype, 9999, 10001);
+    check_group_norm({2, 6, 100}, 2, dtype, 9999, 10001);
   }
 }
 
 TEST_P(Norm, LayerNorm) {
-  for (const Shape& shape : {Shape{1, 1}, Shape{3, 1}, Shape{1, 7}, Shape{5, 16}, Shape{33, 67},
-                             Shape{4, 3000}, Shape{900, 130}}) {
-    for (const DType dtype : kFloating) check_layer_norm(shape, dtype, -3, 3);
+  for (const Shape& shape : {Shape{1, 1, 1}, Shape{3, 1, 1}, Shape{1, 7, 1}, Shape{5, 16, 1},
+                             Shape{33, 67, 1}, Shape{4, 3000, 1}, Shape{900, 130, 1}}) {
+    for (const DType dtype : kFloating) check_group_norm(shape, 1, dtype, -3, 3);
+  }
+}
+
+// With one and with several channels and elements of a channel, in rows that are shorter and longer
+// than what one warp processes, and in as many elements as several chunks have.
+TEST_P(Norm, GroupNorm) {
+  const std::pair<Shape, std::int64_t> cases[] = {
+      {{1, 1, 2}, 1},    {{3, 4, 1}, 2},       {{2, 6, 1}, 6},   {{5, 6, 4}, 3},
+      {{2, 5, 37}, 5},   {{3, 12, 67}, 1},     {{2, 8, 300}, 2}, {{300, 34, 1}, 2},
+      {{1, 3, 5000}, 3}, {{9, 16, 3 * 61}, 4}, {{70, 64, 16}, 8}};
+  for (const auto& [shape, groups] : cases) {
+    for (const DType dtype : kFloating) check_group_norm(shape, groups, dtype, -3, 3);
   }
 }
 
@@ -430,6 +463,46 @@ TEST_P(Norm, WhatIsMissing) {
     expect_within("grad_x", dtype, grad_x.values(), want.grad_x, want.grad_x_size, 120);
     backward(none, grad_bias.view());
     expect_within("grad_bias", dtype, grad_bias.values(), want.grad_bias, want.grad_bias_size, 40);
+  }
+}
+
+TEST_P(Norm, GroupNormOfWhatIsMissing) {
+  const DType dtype = DType::f64;
+  for (const std::int64_t spatial : {1, 7}) {
+    const Shape shape{3, 6, spatial}, part{6}, statistics{3, 2};
+    Values v = some(dtype, numel(shape), 6, -3, 3);
+    const Buffer x(device(), dtype, shape, v.x), grad_y(device(), dtype, shape, v.grad_y),
+        weight(device(), dtype, part, v.weight), bias(device(), dtype, part, v.bias);
+    Buffer y(device(), dtype, shape), mean(device(), dtype, statistics),
+        invstd(device(), dtype, statistics), grad_x(device(), dtype, shape);
+    const DeviceBytes workspace(device(),
+                                kernels().norm.group_norm_backward_workspace_bytes(x.view()));
+    for (const bool has_weight : {true, false}) {
+      for (const bool has_bias : {true, false}) {
+        Values given = v;
+        if (!has_weight) std::fill(given.weight.begin(), given.weight.end(), 1);
+        if (!has_bias) std::fill(given.bias.begin(), given.bias.end(), 0);
+        const Expected want = reference(groups_of(shape, 2), given, 1e-5);
+        const View w = has_weight ? weight.view() : View{};
+        kernels().norm.group_norm(stream, {1e-5, 2, x.view(), w, has_bias ? bias.view() : View{},
+                                           y.view(), mean.view(), invstd.view()});
+        expect_within("y", dtype, y.values(), want.y, want.y_size, 40);
+        const auto backward = [&](const View& gx, const View& gw, const View& gb) {
+          kernels().norm.group_norm_backward(
+              stream, {2, grad_y.view(), x.view(), w, mean.view(), invstd.view(), gx, gw, gb},
+              workspace.data());
+        };
+        Buffer grad_weight(device(), dtype, part), grad_bias(device(), dtype, part);
+        backward(grad_x.view(), {}, {});
+        expect_within("grad_x", dtype, grad_x.values(), want.grad_x, want.grad_x_size, 120);
+        backward({}, grad_weight.view(), {});
+        expect_within("grad_weight", dtype, grad_weight.values(), want.grad_weight,
+                      want.grad_weight_size, 120);
+        backward({}, {}, grad_bias.view());
+        expect_within("grad_bias", dtype, grad_bias.values(), want.grad_bias, want.grad_bias_size,
+                      40);
+      }
+    }
   }
 }
 
@@ -482,6 +555,38 @@ TEST_P(Norm, TheTeamsSizeChangesNoBit) {
           {g.view(), x.view(), {}, mean.view(), invstd.view(), grad_x.view(), {}, {}, {}, {}, {}},
           workspace.data());
       results[threads == 3] = {y.values(), mean.values(), invstd.values(), grad_x.values()};
+    }
+    EXPECT_EQ(results[0], results[1]);
+  }
+}
+
+TEST_P(Norm, TheTeamsSizeChangesNoBitOfGroupNorm) {
+  if (!device().is_cpu()) GTEST_SKIP() << "no team";
+  const std::pair<Shape, std::int64_t> cases[] = {{{9, 24, 1220}, 8}, {{900, 300, 1}, 2}};
+  for (const auto& [shape, groups] : cases) {
+    const DType dtype = DType::f64;  // which f64 sums in another order would change
+    const Shape part{shape[1]}, statistics{shape[0], groups};
+    const Buffer x(device(), dtype, shape, random_values(numel(shape), -3, 3));
+    const Buffer g(device(), dtype, shape, random_values(numel(shape), -3, 3, 2));
+    const Buffer weight(device(), dtype, part, random_values(shape[1], -2, 2, 3));
+    std::vector<std::vector<double>> results[2];
+    for (const int threads : {1, 3}) {
+      const Scoped team(&ThreadState::num_threads, threads);
+      Buffer y(device(), dtype, shape), grad_x(device(), dtype, shape),
+          mean(device(), dtype, statistics), invstd(device(), dtype, statistics),
+          grad_weight(device(), dtype, part), grad_bias(device(), dtype, part);
+      const DeviceBytes workspace(device(),
+                                  kernels().norm.group_norm_backward_workspace_bytes(x.view()));
+      kernels().norm.group_norm(
+          stream,
+          {1e-5, groups, x.view(), weight.view(), {}, y.view(), mean.view(), invstd.view()});
+      kernels().norm.group_norm_backward(
+          stream,
+          {groups, g.view(), x.view(), weight.view(), mean.view(), invstd.view(), grad_x.view(),
+           grad_weight.view(), grad_bias.view()},
+          workspace.data());
+      results[threads == 3] = {y.values(),      mean.values(),        invstd.values(),
+                               grad_x.values(), grad_weight.values(), grad_bias.values()};
     }
     EXPECT_EQ(results[0], results[1]);
   }

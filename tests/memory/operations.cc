@@ -847,11 +847,20 @@ constexpr Operation kNorms[] = {
      return of(raw::layer_norm_backward(grad, x, shape, weight, y.mean, y.invstd, wants));)
   OP("layer_norm", NORMALIZED return {layer_norm(x, shape, weight, bias)};)
 #undef NORMALIZED
-  OP("group_norm", const Tensor x = p.floating(int(p.draw.between(2, 4)));
-     const std::int64_t c = x.dim() > 1 ? x.shape()[1] : 1;
-     const std::int64_t groups = std::gcd(c, p.draw.between(1, 8));
-     const Tensor weight = p.optional({c}, x.dtype()), bias = p.optional({c}, x.dtype());
-     return {group_norm(x, p.number(groups), weight, bias)};)
+#define GROUPED                                                                           \
+  const Tensor x = p.floating(int(p.draw.between(2, 4)));                                 \
+  const std::int64_t c = x.dim() > 1 ? x.shape()[1] : 1;                                  \
+  const std::int64_t groups = std::gcd(c, p.draw.between(1, 8));                          \
+  const Tensor weight = p.optional({c}, x.dtype()), bias = p.optional({c}, x.dtype());
+  OP("raw::group_norm", GROUPED return of(raw::group_norm(x, p.number(groups), weight, bias,
+     p.real(1e-5)));)
+  OP("raw::group_norm_backward", GROUPED const raw::NormResult y = raw::group_norm(x, groups,
+     weight, bias, 1e-5);
+     const Tensor grad = p.like(x);
+     const raw::NormWants wants = {p.coin(), weight.defined() && p.coin(), p.coin()};
+     return of(raw::group_norm_backward(grad, x, groups, weight, y.mean, y.invstd, wants));)
+  OP("group_norm", GROUPED return {group_norm(x, p.number(groups), weight, bias)};)
+#undef GROUPED
   OP("dropout", const Tensor x = p.any_floating(); const double rate = p.real(0.4);
      return {dropout(x, rate, !p.draw.one_in(4))};)
   OP("dropout2d", const Tensor x = p.images(); return {dropout2d(x, p.real(0.4))};)

@@ -309,7 +309,7 @@ def amplification(x, over, eps):
 
 @family
 def norm(b):
-    """Batch and layer norm."""
+    """Batch, layer and group norm."""
     dtype = b.floating()
     mood = b.one_of(("normal", "normal", "normal", "unit", "integers", "large"))
     if b.chance(0.4):
@@ -323,6 +323,17 @@ def norm(b):
         over = tuple(range(len(shape) - ndim, len(shape)))
         b.case["amplify"] = amplification(b.tensors[0], over, eps)
         y = b.step("layer_norm", operands, shape=inner, eps=eps)
+    elif b.chance(0.3):
+        groups = b.one_of((1, 2, 3, 4))
+        channels = groups * b.one_of((1, 2, 3, 8))
+        shape = image(b, channels)[:b.one_of((2, 3, 4))]
+        operands = [b.input(shape, dtype, mood=mood, requires_grad=b.chance(0.7))]
+        if b.chance(0.7):
+            operands += [b.input([channels], dtype, mood="normal", requires_grad=b.chance(0.7)) for _ in range(2)]
+        eps = b.one_of((1e-5, 1e-5, 1e-3, 1e-12))
+        rows = b.tensors[0].reshape(shape[0] * groups, math.prod(shape[1:]) // groups)
+        b.case["amplify"] = amplification(rows, (1,), eps)
+        y = b.step("group_norm", operands, groups=groups, eps=eps)
     else:
         channels = b.one_of((1, 2, 3, 4, 5, 8, 16, 17))
         shape = image(b, channels)

@@ -66,6 +66,10 @@ void add_norms(Operations& table) {
   table["layer_norm"] = [](const Call& c) -> Tensors {
     return {layer_norm(c.operand(0), c.dims("shape"), c.operand(1), c.operand(2), c.number("eps"))};
   };
+  table["group_norm"] = [](const Call& c) -> Tensors {
+    return {
+        group_norm(c.operand(0), c.integer("groups"), c.operand(1), c.operand(2), c.number("eps"))};
+  };
 }
 
 void add_losses(Operations& table) {

@@ -279,6 +279,7 @@ OPERATIONS |= {
     "adaptive_max_pool2d": lambda x, a: F.adaptive_max_pool2d(x[0], a["size"]),
     "adaptive_avg_pool2d": lambda x, a: F.adaptive_avg_pool2d(x[0], a["size"]),
     "layer_norm": lambda x, a: F.layer_norm(x[0], a["shape"], *(x[1:] + [None] * (3 - len(x))), eps=a["eps"]),
+    "group_norm": lambda x, a: F.group_norm(x[0], a["groups"], *(x[1:] + [None] * (3 - len(x))), eps=a["eps"]),
 
     "cross_entropy": lambda x, a: F.cross_entropy(*x, ignore_index=a["ignore_index"], reduction=a["reduction"],
                                                   label_smoothing=a["label_smoothing"]),

@@ -255,6 +255,19 @@ WEFT_SIZES(
                ramp({2, 3, 4}), ramp({2, 3, 4}), s.dims(0), {}, ramp({2}), ramp({2}));
            return {g.x, g.weight, g.bias};
          }},
+        {"raw::group_norm(groups)",
+         {{2}},
+         [](const Sizes& s) -> Result {
+           const raw::NormResult y = raw::group_norm(ramp({2, 4, 3}), s[0], {}, {}, 1e-5);
+           return {y.y, y.mean, y.invstd};
+         }},
+        {"raw::group_norm_backward(groups)",
+         {{2}},
+         [](const Sizes& s) -> Result {
+           const raw::NormGradients g = raw::group_norm_backward(
+               ramp({2, 4, 3}), ramp({2, 4, 3}), s[0], {}, ramp({2, 2}), ramp({2, 2}));
+           return {g.x, g.weight, g.bias};
+         }},
         {"CrossEntropyParams{ignore_index}",
          {{-100}},
          [](const Sizes& s) -> Result {

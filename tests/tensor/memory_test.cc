@@ -89,6 +89,13 @@ const Op kOps[] = {
        const auto r = raw::layer_norm(o.gaps, {6}, {}, {}, 1e-5);
        raw::layer_norm_backward(o.x, o.gaps, {6}, {}, r.mean, r.invstd);
      }},
+    {"group_norm_backward",
+     [](auto& o) {
+       const Tensor weight = raw::slice(o.row, 0, 0, 6, 2);
+       const Tensor x = raw::to(raw::slice(o.image, 3, 0, 5), DType::f64);
+       const auto r = raw::group_norm(x, 3, weight, {}, 1e-5);
+       raw::group_norm_backward(x, x, 3, weight, r.mean, r.invstd);
+     }},
     {"cross_entropy", [](auto& o) { raw::cross_entropy(o.gaps, o.rows, {}); }},
     {"mse_loss", [](auto& o) { raw::mse_loss(o.x, o.gaps, Reduction::mean); }},
 };

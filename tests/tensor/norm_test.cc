@@ -1,5 +1,5 @@
-// Batch norm and layer norm: running statistics, errors. The tests of the kernels and every_op_test
-// have the values.
+// Batch norm, layer norm and group norm: running statistics, errors. The tests of the kernels and
+// every_op_test have the values.
 #include "weft/tensor/elementwise.h"
 #include "weft/tensor/ops.h"
 #include "weft/tests/core/expect_error.h"
@@ -25,6 +25,11 @@ TEST_P(NormTest, ResultsLieAsTheImagesAndStatisticsAreWide) {
       EXPECT_EQ(r.y.is_channels_last(), x.is_channels_last());
       EXPECT_EQ(r.mean.dtype(), dtype == DType::bf16 ? DType::f32 : dtype);
       EXPECT_EQ(raw::layer_norm(x, {2, 5}, {}, {}, 1e-5).mean.shape(), (Shape{3, 4}));
+      const raw::NormResult g = raw::group_norm(x, 2, {}, {}, 1e-5);
+      EXPECT_EQ(g.mean.shape(), (Shape{3, 2}));
+      EXPECT_EQ(g.mean.dtype(), r.mean.dtype());
+      EXPECT_TRUE(g.y.is_contiguous());
+      EXPECT_EQ(values_of(g.y), values_of(raw::group_norm(images, 2, {}, {}, 1e-5).y));
     }
   }
 }
@@ -66,6 +71,33 @@ TEST_P(NormTest, ABatchOfNoneCountsAndChangesNothingElse) {
   EXPECT_TENSOR(
       raw::layer_norm_backward(ones({0, 2}), ones({0, 2}), {2}, {}, ones({0}), ones({0})).bias, {2},
       {0, 0});
+}
+
+std::vector<double> zeros_of(std::int64_t n) {
+  return std::vector<double>(static_cast<std::size_t>(n));
+}
+
+TEST_P(NormTest, GroupNormOfNothing) {
+  for (const Shape& shape : {Shape{0, 4, 3}, Shape{2, 4, 0}, Shape{2, 0, 3}, Shape{2, 0}}) {
+    const Tensor x = ones(shape), part = ones({shape[1]});
+    const raw::NormResult r = raw::group_norm(x, 2, part, part, 1e-5);
+    EXPECT_EQ(r.y.shape(), shape);
+    EXPECT_EQ(r.mean.shape(), (Shape{shape[0], 2}));
+    EXPECT_EQ(values_of(r.mean), zeros_of(2 * shape[0]));
+    const auto grads = raw::group_norm_backward(x, x, 2, part, r.mean, r.invstd);
+    EXPECT_EQ(grads.x.shape(), shape);
+    EXPECT_EQ(values_of(grads.weight), zeros_of(shape[1]));
+    EXPECT_EQ(values_of(grads.bias), zeros_of(shape[1]));
+  }
+}
+
+// Layer norm of rows of numbers is group norm of images of one pixel.
+TEST_P(NormTest, OneGroupOfPixelsIsLayerNorm) {
+  const Tensor x = some({5, 6}), w = some({6}, DType::f32, -2, 2, 2), b = some({6}, DType::f32);
+  const raw::NormResult group = raw::group_norm(x, 1, w, b, 1e-5),
+                        layer = raw::layer_norm(x, {6}, w, b, 1e-5);
+  EXPECT_EQ(values_of(group.y), values_of(layer.y));
+  EXPECT_EQ(group.mean.shape(), (Shape{5, 1}));
 }
 
 TEST_P(NormTest, Errors) {
@@ -116,6 +148,18 @@ TEST_P(NormTest, Errors) {
                     "normalized_shape [2,3]");
   EXPECT_WEFT_ERROR(raw::layer_norm(ones({2, 3}), {3}, {}, ones({2}), 1e-5), Shape,
                     "[layer_norm] bias: got [2], expected [3]");
+
+  const Tensor x = ones({2, 4, 3});
+  EXPECT_WEFT_ERROR(raw::group_norm(x, 3, {}, {}, 1e-5), Shape,
+                    "[group_norm] groups 3 do not divide the channels of [2,4,3]");
+  EXPECT_WEFT_ERROR(raw::group_norm(x, 0, {}, {}, 1e-5), Shape, "[group_norm] groups 0");
+  EXPECT_WEFT_ERROR(raw::group_norm(x, 2, {}, ones({3}), 1e-5), Shape,
+                    "[group_norm] bias: got [3], expected [4]");
+  const raw::NormResult g = raw::group_norm(x, 2, {}, {}, 1e-5);
+  EXPECT_WEFT_ERROR(raw::group_norm_backward(ones({2, 4}), x, 2, {}, g.mean, g.invstd), Shape,
+                    "[group_norm] gradient: got [2,4], the output is [2,4,3]");
+  EXPECT_WEFT_ERROR(raw::group_norm_backward(x, x, 4, {}, g.mean, g.invstd), InvalidArgument,
+                    "[group_norm] mean and invstd: got f32 [2,2]");
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// The inner loops of batch norm and layer norm. Sums run in f64; outputs are computed in the type
+// The inner loops of batch norm and group norm. Sums run in f64; outputs are computed in the type
 // of the elements (f32 for bf16). "each": each column has its own constants and sums, like the
 // channels of channels-last images.
 #include <bit>

@@ -1,4 +1,4 @@
-// The inner loops of batch norm and layer norm.
+// The inner loops of batch norm and group norm.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@ namespace weft::cpu {
 struct NormGradient {
   double center, of_grad, of_x, offset;
 };
-/// The inner loops of batch norm and layer norm; kernels/norm.h has the formulas. "each": x is a
+/// The inner loops of batch norm and group norm; kernels/norm.h has the formulas. "each": x is a
 /// dense matrix with rows of n elements, and each column has its own constants and sums. Constants
 /// have the type that is computed in. A null weight means 1, a null bias 0.
 struct NormLoops {

@@ -1,6 +1,7 @@
 #include "weft/io/file_reader.h"
 
 #include <fcntl.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -53,6 +54,15 @@ void FileReader::read(std::uint64_t offset, std::span<std::byte> out) const {
   const std::size_t got = read_some(offset, out);
   WEFT_CHECK(got == out.size(), Io, op_, path_, ": became shorter while it was read: ", out.size(),
              " bytes wanted at ", offset, ", got ", got);
+}
+
+std::shared_ptr<std::byte> FileReader::map() const {
+  if (size_ == 0) return nullptr;
+  // NORESERVE: pages that nobody writes to need no memory of their own.
+  void* const memory =
+      ::mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, fd_, 0);
+  WEFT_CHECK(memory != MAP_FAILED, Io, op_, path_, ": cannot map: ", reason(errno));
+  return {static_cast<std::byte*>(memory), [bytes = size_](std::byte* p) { ::munmap(p, bytes); }};
 }
 
 }  // namespace weft::io

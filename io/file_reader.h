@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 
@@ -26,6 +27,9 @@ class FileReader {
   std::size_t read_some(std::uint64_t offset, std::span<std::byte> out) const;
   /// Exactly out.size() bytes. Throws Io when the file has become shorter.
   void read(std::uint64_t offset, std::span<std::byte> out) const;
+  /// The file's pages, null for an empty file; writing to them does not change the file. A program
+  /// that reads a page after the file has become shorter gets SIGBUS.
+  std::shared_ptr<std::byte> map() const;
 
  private:
   std::string path_;

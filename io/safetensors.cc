@@ -1,17 +1,14 @@
 #include "weft/io/safetensors.h"
 
-#include <zlib.h>
-
 #include <algorithm>
 #include <bit>
-#include <cstring>
 #include <string_view>
 #include <unordered_set>
 
 #include "weft/core/runtime/file.h"
 #include "weft/core/trace/trace.h"
-#include "weft/io/file_reader.h"
 #include "weft/io/safetensors_header.h"
+#include "weft/io/source.h"
 #include "weft/tensor/creation.h"
 #include "weft/tensor/ops.h"
 
@@ -20,6 +17,7 @@ namespace {
 
 using detail::Header;
 using detail::kSafetensors;
+using detail::Source;
 using detail::TensorEntry;
 
 static_assert(std::endian::native == std::endian::little, "safetensors data is little-endian");
@@ -32,8 +30,7 @@ std::span<std::byte> bytes_of(const Tensor& x) {
 }
 
 std::string crc_of(std::span<const std::byte> bytes) {
-  return detail::format_crc(static_cast<std::uint32_t>(
-      crc32_z(0, reinterpret_cast<const Bytef*>(bytes.data()), bytes.size())));
+  return detail::format_crc(detail::crc_of(bytes));
 }
 
 std::string crc_key(const std::string& name) { return std::string(detail::kTensorCrc) + name; }
@@ -41,32 +38,6 @@ std::string crc_key(const std::string& name) { return std::string(detail::kTenso
 bool is_checksum(const std::string& key) {
   return key == detail::kHeaderCrc || key.starts_with(detail::kTensorCrc);
 }
-
-/// The source of the bytes: a file or memory.
-struct Source {
-  virtual ~Source() = default;
-  virtual std::uint64_t size() const = 0;
-  /// The range must be within size().
-  virtual void read(std::uint64_t offset, std::span<std::byte> out) const = 0;
-};
-
-struct FileSource final : Source {
-  explicit FileSource(const std::string& path) : file(path, kSafetensors) {}
-  std::uint64_t size() const override { return file.size(); }
-  void read(std::uint64_t offset, std::span<std::byte> out) const override {
-    file.read(offset, out);
-  }
-  FileReader file;
-};
-
-struct MemorySource final : Source {
-  explicit MemorySource(std::span<const std::byte> b) : bytes(b) {}
-  std::uint64_t size() const override { return bytes.size(); }
-  void read(std::uint64_t offset, std::span<std::byte> out) const override {
-    if (!out.empty()) std::memcpy(out.data(), bytes.data() + offset, out.size());
-  }
-  std::span<const std::byte> bytes;
-};
 
 Tensor read_tensor(const Source& source, std::uint64_t data_begin, const TensorEntry& entry,
                    const Metadata& metadata, Device device, const std::string& name) {
@@ -191,12 +162,12 @@ void save_safetensors(const std::string& path, const NamedTensors& tensors,
 }
 
 SafetensorsFile load_safetensors(const std::string& path, const LoadOptions& options) {
-  return load(FileSource(path), options, path);
+  return load(detail::FileSource(path, kSafetensors), options, path);
 }
 
 SafetensorsFile parse_safetensors(std::span<const std::byte> bytes, const LoadOptions& options,
                                   const std::string& name) {
-  return load(MemorySource(bytes), options, name);
+  return load(detail::MemorySource(bytes), options, name);
 }
 
 }  // namespace weft::io

@@ -11,6 +11,8 @@
 #include <unordered_set>
 #include <utility>
 
+#include "weft/io/shown.h"
+
 namespace weft::io::detail {
 namespace {
 
@@ -50,16 +52,6 @@ std::string_view dtype_name(DType dtype) {
     if (entry.dtype == dtype) return entry.name;
   }
   WEFT_THROW(Internal, kSafetensors, "no name for ", dtype);
-}
-
-/// The part of a file's text that a message shows: short and printable.
-std::string shown(std::string_view text) {
-  constexpr std::size_t kMost = 80;
-  std::string out = "\"";
-  for (const char c : text.substr(0, kMost)) {
-    out += static_cast<unsigned char>(c) < 0x20 || c == 0x7f ? '?' : c;
-  }
-  return out + (text.size() > kMost ? "...\"" : "\"");
 }
 
 constexpr std::size_t kMaxTokenBytes = std::size_t{16} << 20;

@@ -5,6 +5,7 @@ import gzip
 import json
 import os
 import struct
+import zipfile
 import zlib
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -115,6 +116,18 @@ put("schedule", "sends", b"weft schedule s stages 2 micro-batches 1\n0: F0.0 >F0
 put("schedule", "one_device", b"weft schedule s stages 2 micro-batches 1\n0: F0.0 F1.0 B1.0 B0.0\n")
 put("schedule", "twice", schedule + b"0: F0.0 F0.0 F0.1 F0.2 B0.1\n1:\n")
 put("schedule", "large", b"weft schedule s stages 4096 micro-batches 65536\n0: F4095.65535 <B99999999999.1")
+
+# PyTorch's files (tests/io/goldens/write_pickles.py), and their pickles without the archives.
+for path in sorted(glob.glob(os.path.join(HERE, "..", "io", "goldens", "*.pt*"))):
+    with open(path, "rb") as file:
+        data = file.read()
+    put("pickle", "file_" + os.path.basename(path), b"\0" + data)
+    if zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as archive:
+            name = archive.namelist()[0]
+            put("pickle", os.path.basename(path), b"\1" + archive.read(name))
+put("pickle", "recursive", b"\1\x80\2]q\1h\1a.")
+put("pickle", "global", b"\1\x80\2cos\nsystem\nX\4\0\0\0true\x85R.")
 
 # Pillow's files; tests/io/goldens/write_pictures.py.
 for target, ending in ("jpeg", "jpg"), ("png", "png"):

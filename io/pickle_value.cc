@@ -1,0 +1,170 @@
+#include "weft/io/pickle_value.h"
+
+#include <algorithm>
+#include <cstring>
+#include <unordered_set>
+
+#include "weft/core/base/error.h"
+#include "weft/io/shown.h"
+
+namespace weft::io {
+namespace {
+
+constexpr const char* kOp = "PickleValue";
+using Kind = PickleValue::Kind;
+
+/// A text that is equal for equal keys; empty for what cannot be a key.
+std::string key_text(const PickleValue& key) {
+  const auto with_kind = [&](const std::string& text) {
+    return weft::detail::concat(static_cast<int>(key.kind()), ' ', text);
+  };
+  switch (key.kind()) {
+    case Kind::none: return with_kind("");
+    case Kind::boolean: return with_kind(key.boolean() ? "1" : "0");
+    case Kind::integer: return with_kind(std::to_string(key.integer()));
+    case Kind::real: {
+      const double value = key.real();
+      std::string bits(sizeof(value), '\0');
+      std::memcpy(bits.data(), &value, sizeof(value));
+      return with_kind(bits);
+    }
+    case Kind::text:
+    case Kind::bytes: return with_kind(key.text());
+    default: return {};
+  }
+}
+
+std::string shown_key(const PickleValue& key) {
+  switch (key.kind()) {
+    case Kind::boolean: return key.boolean() ? "True" : "False";
+    case Kind::integer: return std::to_string(key.integer());
+    case Kind::real: return weft::detail::concat(key.real());
+    case Kind::text:
+    case Kind::bytes: return detail::shown(key.text());
+    default: return to_string(key.kind());
+  }
+}
+
+}  // namespace
+
+const char* to_string(Kind kind) {
+  constexpr const char* kNames[] = {"None", "bool",  "int", "float", "str",   "bytes",
+                                    "list", "tuple", "set", "dict",  "tensor"};
+  return kNames[static_cast<std::size_t>(kind)];
+}
+
+PickleValue::PickleValue(std::string text)
+    : kind_(Kind::text), value_(std::make_shared<const std::string>(std::move(text))) {}
+
+PickleValue::PickleValue(Tensor tensor) : kind_(Kind::tensor), value_(std::move(tensor)) {
+  WEFT_CHECK(std::get<Tensor>(value_).defined(), InvalidArgument, kOp, "an undefined tensor");
+}
+
+PickleValue::PickleValue(Kind kind, Items items)
+    : kind_(kind), value_(std::make_shared<const Container>(Container{std::move(items), {}, {}})) {}
+
+PickleValue PickleValue::bytes(std::string bytes) {
+  PickleValue value(std::move(bytes));
+  value.kind_ = Kind::bytes;
+  return value;
+}
+
+PickleValue PickleValue::dict(const NamedTensors& tensors) {
+  Entries entries;
+  for (const auto& [name, tensor] : tensors) entries.emplace_back(name, tensor);
+  return dict(std::move(entries));
+}
+
+PickleValue PickleValue::ordered_dict(Entries entries, PickleValue attributes) {
+  std::unordered_set<std::string> keys;
+  for (const auto& [key, value] : entries) {
+    std::string text = key_text(key);
+    WEFT_CHECK(!text.empty(), InvalidArgument, kOp, "a ", to_string(key.kind()),
+               " as a key; weft's dicts have numbers and texts");
+    WEFT_CHECK(keys.insert(std::move(text)).second, InvalidArgument, kOp, "the key ",
+               shown_key(key), " is given twice");
+  }
+  WEFT_CHECK(attributes.is_none() || attributes.is_dict(), InvalidArgument, kOp,
+             "attributes are a dict, got a ", to_string(attributes.kind()));
+  PickleValue value;
+  value.kind_ = Kind::dict;
+  Container all{{}, std::move(entries), {}};
+  if (!attributes.is_none()) all.attributes.push_back(std::move(attributes));
+  value.value_ = std::make_shared<const Container>(std::move(all));
+  return value;
+}
+
+bool PickleValue::boolean() const {
+  WEFT_CHECK(kind_ == Kind::boolean, InvalidArgument, kOp, "a ", to_string(kind_), ", not a bool");
+  return std::get<bool>(value_);
+}
+
+std::int64_t PickleValue::integer() const {
+  WEFT_CHECK(kind_ == Kind::integer, InvalidArgument, kOp, "a ", to_string(kind_), ", not an int");
+  return std::get<std::int64_t>(value_);
+}
+
+double PickleValue::real() const {
+  if (kind_ == Kind::integer) return static_cast<double>(std::get<std::int64_t>(value_));
+  WEFT_CHECK(kind_ == Kind::real, InvalidArgument, kOp, "a ", to_string(kind_), ", not a float");
+  return std::get<double>(value_);
+}
+
+const std::string& PickleValue::text() const {
+  WEFT_CHECK(kind_ == Kind::text || kind_ == Kind::bytes, InvalidArgument, kOp, "a ",
+             to_string(kind_), ", not a str");
+  return *std::get<std::shared_ptr<const std::string>>(value_);
+}
+
+const Tensor& PickleValue::tensor() const {
+  WEFT_CHECK(kind_ == Kind::tensor, InvalidArgument, kOp, "a ", to_string(kind_), ", not a tensor");
+  return std::get<Tensor>(value_);
+}
+
+const PickleValue::Items& PickleValue::items() const {
+  WEFT_CHECK(kind_ == Kind::list || kind_ == Kind::tuple || kind_ == Kind::set, InvalidArgument,
+             kOp, "a ", to_string(kind_), ", not a list");
+  return std::get<std::shared_ptr<const Container>>(value_)->items;
+}
+
+const PickleValue::Container& PickleValue::container(Kind kind) const {
+  WEFT_CHECK(kind_ == kind, InvalidArgument, kOp, "a ", to_string(kind_), ", not a ",
+             to_string(kind));
+  return *std::get<std::shared_ptr<const Container>>(value_);
+}
+
+const PickleValue::Entries& PickleValue::entries() const { return container(Kind::dict).entries; }
+
+const PickleValue& PickleValue::attributes() const {
+  static const PickleValue none;
+  if (kind_ != Kind::dict) return none;
+  const Items& all = container(Kind::dict).attributes;
+  return all.empty() ? none : all[0];
+}
+
+const PickleValue* PickleValue::find(const PickleValue& key) const {
+  const std::string text = key_text(key);
+  for (const auto& [other, value] : entries()) {
+    if (other.kind() == key.kind() && key_text(other) == text) return &value;
+  }
+  return nullptr;
+}
+
+const PickleValue& PickleValue::at(const PickleValue& key) const {
+  if (const PickleValue* found = find(key)) return *found;
+  constexpr std::size_t kMost = 5;
+  std::string known;
+  for (std::size_t i = 0; i < std::min(kMost, entries().size()); ++i)
+    known += (known.empty() ? "" : ", ") + shown_key(entries()[i].first);
+  if (entries().size() > kMost)
+    known += weft::detail::concat(" and ", entries().size() - kMost, " others");
+  WEFT_THROW(InvalidArgument, kOp, "no key ", shown_key(key), "; there are ",
+             known.empty() ? "none" : known);
+}
+
+const void* PickleValue::identity() const {
+  const auto* const all = std::get_if<std::shared_ptr<const Container>>(&value_);
+  return all ? all->get() : nullptr;
+}
+
+}  // namespace weft::io

@@ -35,4 +35,10 @@ PickleValue load_pickle(const std::string& path, const PickleOptions& options = 
 PickleValue parse_pickle(std::span<const std::byte> bytes, const PickleOptions& options = {},
                          const std::string& name = "PyTorch data");
 
+/// Writes a file that torch.load(weights_only=True) and load_pickle() read, through a temporary one
+/// (core/runtime/file.h). Tensors may be strided and on any device, and are saved as on the CPU.
+/// Those that share a storage share one in the file, which has all of the storage. Throws
+/// InvalidArgument for text that is not UTF-8, Io when the file cannot be written.
+void save_pickle(const std::string& path, const PickleValue& value);
+
 }  // namespace weft::io

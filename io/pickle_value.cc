@@ -69,7 +69,7 @@ PickleValue PickleValue::bytes(std::string bytes) {
   return value;
 }
 
-PickleValue PickleValue::dict(const NamedTensors& tensors) {
+PickleValue PickleValue::state_dict(const NamedTensors& tensors) {
   Entries entries;
   for (const auto& [name, tensor] : tensors) entries.emplace_back(name, tensor);
   return dict(std::move(entries));

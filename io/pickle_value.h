@@ -53,7 +53,7 @@ class PickleValue {
   /// Throws InvalidArgument for a key that is no None, bool, int, float, str or bytes, and for one
   /// that is given twice.
   static PickleValue dict(Entries entries) { return ordered_dict(std::move(entries), {}); }
-  static PickleValue dict(const NamedTensors& tensors);
+  static PickleValue state_dict(const NamedTensors& tensors);  ///< a dict, too
   /// With attributes, a dict such as {"_metadata": ...}, or None.
   static PickleValue ordered_dict(Entries entries, PickleValue attributes);
 

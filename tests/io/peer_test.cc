@@ -1,8 +1,10 @@
-// Python's safetensors package reads what weft wrote, and weft reads what Python wrote.
+// Python's safetensors package and PyTorch read what weft wrote, and weft reads what they wrote.
 #include <cstdlib>
 
+#include "weft/io/pickle.h"
 #include "weft/io/safetensors.h"
 #include "weft/tensor/creation.h"
+#include "weft/tensor/ops.h"
 #include "weft/tests/io/files.h"
 
 namespace weft::io {
@@ -33,6 +35,47 @@ TEST(SafetensorsPeer, PythonReadsWeftsFilesAndBack) {
       EXPECT_EQ(value.shape(), expected.shape()) << name;
       EXPECT_EQ(value.to_vector<double>(), expected.to_vector<double>()) << name;
     }
+  }
+}
+
+TEST(PicklePeer, PyTorchReadsWeftsFilesAndBack) {
+  const char* given = std::getenv("WEFT_PEER");
+  if (given == nullptr) GTEST_SKIP() << "set WEFT_PEER to a Python with torch";
+  testing::TempFolder folder;
+  const std::string path = folder.path("weft.pth"), back = folder.path("back.pth");
+  const Tensor weight = raw::reshape(arange(0, 6, 1, DType::f32), {2, 3});
+  const NamedTensors state = {
+      {"weight", weight},
+      {"tied", raw::slice(weight, 0, 0, 1)},
+      {"transposed", raw::transpose(raw::reshape(arange(0, 6), {2, 3}), 0, 1)},
+      {"f64", rand({2}, DType::f64)},
+      {"bf16", tensor({1, -0.5, 3.140625}, DType::bf16)},
+      {"i32", tensor({1, 2}, DType::i32)},
+      {"u8", tensor({1, 255}, DType::u8)},
+      {"flag", tensor({1, 0}, DType::boolean)},
+      {"empty", zeros({0, 4})},
+      {"scalar", scalar(2)}};
+  using V = PickleValue;
+  save_pickle(
+      path,
+      V::dict({{"state", V::state_dict(state)},
+               {"numbers",
+                V::list({1, -70000, std::int64_t{1} << 40, 0.1, V(), true,
+                         V::bytes(std::string("\0\xff", 2)), V::tuple({1, 2}), V::set({3})})},
+               {"ordered",
+                V::ordered_dict(
+                    {}, V::dict({{"_metadata", V::dict({{"", V::dict({{"version", 1}})}})}}))},
+               {7, "gr\xc3\xbc\xc3\x9f"}}));
+  ASSERT_EQ(
+      std::system(
+          (std::string(given) + " tests/io/read_back_pickle.py " + path + " " + back).c_str()),
+      0);
+  const PickleValue read = load_pickle(back);
+  for (const auto& [name, expected] : state) {
+    const Tensor value = read.at("state").at(name).tensor();
+    EXPECT_EQ(value.dtype(), expected.dtype()) << name;
+    EXPECT_EQ(value.shape(), expected.shape()) << name;
+    EXPECT_EQ(value.to_vector<double>(), expected.to_vector<double>()) << name;
   }
 }
 

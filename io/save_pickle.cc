@@ -1,0 +1,269 @@
+#include <algorithm>
+#include <bit>
+#include <limits>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "weft/core/base/error.h"
+#include "weft/core/runtime/file.h"
+#include "weft/core/trace/trace.h"
+#include "weft/io/pickle.h"
+#include "weft/io/shown.h"
+#include "weft/io/unpickler.h"
+#include "weft/io/zip.h"
+#include "weft/tensor/creation.h"
+#include "weft/tensor/ops.h"
+
+namespace weft::io {
+namespace {
+
+constexpr const char* kOp = "save_pickle";
+constexpr int kMaxDepth = 100;
+using Kind = PickleValue::Kind;
+
+const char* storage_type(DType dtype) {
+  switch (dtype) {
+    case DType::f32: return "FloatStorage";
+    case DType::f64: return "DoubleStorage";
+    case DType::bf16: return "BFloat16Storage";
+    case DType::i64: return "LongStorage";
+    case DType::i32: return "IntStorage";
+    case DType::u8: return "ByteStorage";
+    case DType::boolean: return "BoolStorage";
+  }
+  WEFT_THROW(Internal, kOp, "no storage for ", dtype);
+}
+
+/// What a tensor shares with others: memory, and the type of the elements in it.
+using StorageKey = std::pair<const Storage*, DType>;
+
+StorageKey key_of(const Tensor& x) { return {x.storage().get(), x.dtype()}; }
+
+/// Finds out what is used more than once.
+class Uses {
+ public:
+  void count(const PickleValue& value, int depth = 0) {
+    WEFT_CHECK(depth < kMaxDepth, InvalidArgument, kOp, "values nested deeper than ", kMaxDepth);
+    if (value.is_tensor()) ++storages_[key_of(value.tensor())];
+    const void* const identity = value.identity();
+    if (identity == nullptr || ++containers_[identity] > 1) return;
+    if (value.is_dict()) {
+      for (const auto& [key, one] : value.entries()) count(one, depth + 1);
+      count(value.attributes(), depth + 1);
+    } else {
+      for (const PickleValue& one : value.items()) count(one, depth + 1);
+    }
+  }
+
+  bool is_shared(const Tensor& x) const { return storages_.at(key_of(x)) > 1; }
+  bool is_shared(const void* container) const { return containers_.at(container) > 1; }
+
+ private:
+  std::map<StorageKey, int> storages_;
+  std::unordered_map<const void*, int> containers_;
+};
+
+/// Writes the pickle, and gathers the storages that it refers to. Its instructions are explained in
+/// unpickler.cc, which reads them.
+class Pickler {
+ public:
+  explicit Pickler(const PickleValue& value) {
+    uses_.count(value);
+    text_ = "\x80\x02";  // protocol 2, torch.save's
+    write(value);
+    text_ += '.';
+    WEFT_CHECK(text_.size() <= detail::kMaxPickleBytes, InvalidArgument, kOp,
+               "values of more than ", detail::kMaxPickleBytes, " bytes besides the tensors");
+  }
+
+  const std::string& text() const { return text_; }
+  /// All elements, 1-D, in the order of their numbers.
+  const std::vector<Tensor>& storages() const { return storages_; }
+
+ private:
+  void write(const PickleValue& value) {
+    switch (value.kind()) {
+      case Kind::none: text_ += 'N'; break;
+      case Kind::boolean: text_ += value.boolean() ? '\x88' : '\x89'; break;
+      case Kind::integer: write_integer(value.integer()); break;
+      case Kind::real: write_real(value.real()); break;
+      case Kind::text: write_text(value.text()); break;
+      case Kind::bytes: write_bytes(value.text()); break;
+      case Kind::tensor: write_tensor(value.tensor()); break;
+      default: write_container(value);
+    }
+  }
+
+  void write_number(std::uint64_t value, int bytes) {
+    for (int i = 0; i < bytes; ++i) text_ += static_cast<char>(value >> 8 * i & 0xff);
+  }
+
+  void write_integer(std::int64_t value) {
+    if (0 <= value && value < 256) {
+      text_ += 'K';
+      write_number(static_cast<std::uint64_t>(value), 1);
+    } else if (std::numeric_limits<std::int32_t>::min() <= value &&
+               value <= std::numeric_limits<std::int32_t>::max()) {
+      text_ += 'J';
+      write_number(static_cast<std::uint64_t>(value), 4);
+    } else {
+      text_ += "\x8a\x08";
+      write_number(static_cast<std::uint64_t>(value), 8);
+    }
+  }
+
+  void write_real(double value) {
+    text_ += 'G';
+    const auto bits = std::bit_cast<std::uint64_t>(value);
+    for (int i = 7; i >= 0; --i) text_ += static_cast<char>(bits >> 8 * i & 0xff);
+  }
+
+  void write_text(const std::string& text) {
+    try {
+      (void)nlohmann::json(text).dump();
+    } catch (const nlohmann::json::type_error&) {
+      WEFT_THROW(InvalidArgument, kOp, "a text is not UTF-8: ", detail::shown(text));
+    }
+    WEFT_CHECK(text.size() <= detail::kMaxPickleBytes, InvalidArgument, kOp, "a text of ",
+               text.size(), " bytes, over ", detail::kMaxPickleBytes);
+    text_ += 'X';
+    write_number(text.size(), 4);
+    text_ += text;
+  }
+
+  /// Protocol 2 has no bytes: they are encoded from a text of characters below 256.
+  void write_bytes(const std::string& bytes) {
+    std::string text;
+    for (const char c : bytes) {
+      const auto byte = static_cast<unsigned char>(c);
+      if (byte < 0x80) {
+        text += c;
+      } else {
+        text += static_cast<char>(0xc0 | byte >> 6);
+        text += static_cast<char>(0x80 | (byte & 0x3f));
+      }
+    }
+    text_ += "c_codecs\nencode\n";
+    write_text(text);
+    write_text("latin1");
+    text_ += "\x86R";
+  }
+
+  void write_container(const PickleValue& value) {
+    const auto known = remembered_.find(value.identity());
+    if (known != remembered_.end()) {
+      text_ += 'j';
+      write_number(known->second, 4);
+      return;
+    }
+    if (value.is_dict()) {
+      write_dict(value);
+    } else if (value.kind() == Kind::tuple) {
+      text_ += '(';
+      for (const PickleValue& one : value.items()) write(one);
+      text_ += 't';
+    } else {
+      const bool set = value.kind() == Kind::set;
+      text_ += set ? "c__builtin__\nset\n](" : "](";
+      for (const PickleValue& one : value.items()) write(one);
+      text_ += set ? "e\x85R" : "e";
+    }
+    if (uses_.is_shared(value.identity())) {
+      const auto number = static_cast<std::uint32_t>(remembered_.size());
+      remembered_.emplace(value.identity(), number);
+      text_ += 'r';
+      write_number(number, 4);
+    }
+  }
+
+  void write_dict(const PickleValue& dict) {
+    const PickleValue& attributes = dict.attributes();
+    text_ += attributes.is_none() ? "}(" : "ccollections\nOrderedDict\n)R(";
+    for (const auto& [key, value] : dict.entries()) {
+      write(key);
+      write(value);
+    }
+    text_ += 'u';
+    if (!attributes.is_none()) {
+      write(attributes);
+      text_ += 'b';
+    }
+  }
+
+  void write_tensor(const Tensor& x) {
+    std::int64_t offset = 0;
+    Strides strides;
+    text_ += "ctorch._utils\n_rebuild_tensor_v2\n(";
+    if (uses_.is_shared(x)) {
+      offset = x.offset();
+      strides = x.strides();
+      auto [number, is_new] = numbers_.emplace(key_of(x), storages_.size());
+      if (is_new) {
+        const auto all = static_cast<std::int64_t>(x.storage()->bytes() / size_of(x.dtype()));
+        storages_.push_back(as_strided(x.storage(), x.dtype(), {all}, {1}));
+      }
+      write_storage(number->second);
+    } else {
+      strides = contiguous_strides(x.shape());
+      storages_.push_back(raw::reshape(x, {x.numel()}));
+      write_storage(storages_.size() - 1);
+    }
+    write_integer(offset);
+    write_dims(x.shape());
+    write_dims(strides);
+    text_ +=
+        "\x89"
+        "ccollections\nOrderedDict\n)RtR";  // no gradient, no hooks
+  }
+
+  void write_storage(std::size_t number) {
+    const Tensor& all = storages_[number];
+    text_ += '(';
+    write_text("storage");
+    text_ += weft::detail::concat("ctorch\n", storage_type(all.dtype()), '\n');
+    write_text(std::to_string(number));
+    write_text("cpu");
+    write_integer(all.numel());
+    text_ += "tQ";
+  }
+
+  void write_dims(const Dims& dims) {
+    text_ += '(';
+    for (const std::int64_t dim : dims) write_integer(dim);
+    text_ += 't';
+  }
+
+  Uses uses_;
+  std::string text_;
+  std::vector<Tensor> storages_;
+  std::map<StorageKey, std::size_t> numbers_;
+  std::unordered_map<const void*, std::uint32_t> remembered_;
+};
+
+}  // namespace
+
+void save_pickle(const std::string& path, const PickleValue& value) {
+  Span span("io", "save_pickle");
+  const Pickler pickler(value);
+  AtomicFile file(path);
+  detail::ZipWriter zip(file);
+  zip.add("archive/data.pkl", std::as_bytes(std::span(pickler.text())));
+  zip.add("archive/byteorder", std::as_bytes(std::span(std::string_view("little"))));
+  for (std::size_t i = 0; i < pickler.storages().size(); ++i) {
+    const Tensor& all = pickler.storages()[i];
+    const Tensor host = raw::contiguous(all.device().is_cpu() ? all : raw::to(all, Device()));
+    zip.add("archive/data/" + std::to_string(i),
+            {static_cast<const std::byte*>(host.raw_data()),
+             static_cast<std::size_t>(host.numel()) * size_of(host.dtype())});
+  }
+  zip.add("archive/version", std::as_bytes(std::span(std::string_view("3\n"))));
+  zip.finish();
+  file.commit();
+}
+
+}  // namespace weft::io

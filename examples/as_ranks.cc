@@ -24,6 +24,7 @@ void train_as_ranks(train::Options options, int ranks, Model& model, Optimizer& 
   options.batch_size *= ranks;
   data::DataLoader loader(images, options.loader(sampler));
   train::Recorder recorder(options);
+  recorder.resume(model, loader, optimizer);  // only for --weights
   while (recorder.next_epoch()) {
     for (auto& [x, label] : recorder.batches(loader)) {
       optimizer.zero_grad();

@@ -1,4 +1,4 @@
-// Inference in a program outside weft: `classify MODEL.safetensors IMAGE` says to which of the ten
+// Inference in a program outside weft: `classify WEIGHTS IMAGE` says to which of the ten
 // classes a 28x28 picture (PNG or JPEG) belongs, with the weights that `./weft run mlp` has saved.
 #include <cstdio>
 #include <vector>
@@ -9,9 +9,9 @@
 using namespace weft;
 
 int main(int argc, char** argv) try {
-  if (argc != 3) return std::fputs("usage: classify MODEL.safetensors IMAGE\n", stderr), 2;
+  if (argc != 3) return std::fputs("usage: classify WEIGHTS IMAGE\n", stderr), 2;
   nn::Sequential model = examples::mlp();
-  model.load_state_dict(io::load_safetensors(argv[1]).tensors);
+  model.load_state_dict(nn::strip_wrappers(io::load_state_dict(argv[1])));
   model.eval();
   const NoGrad no_grad;  // nothing is recorded or kept
   const io::Image image = io::read_image(argv[2]);

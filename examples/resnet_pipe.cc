@@ -12,7 +12,6 @@ void resnet(train::Options options, const examples::ResNetFlags& flags,
   const examples::Images sets = examples::images(options, static_cast<int>(flags.image_size));
   examples::ResNet model = examples::resnet(
       flags.depth, {.num_classes = sets.classes, .zero_init_residual = flags.zero_init_residual});
-  if (!flags.weights.empty()) examples::load_weights(model, flags.weights);
   model.to(options.device, options.dtype);
   if (flags.freeze == "all-but-fc") {
     model.requires_grad(false);
@@ -86,6 +85,7 @@ int main(int argc, char** argv) {
        .lr = 0.0125,  // 0.1 for 256 images
        .data = "fake",
        .data_help = "folder with train/CLASS/*.jpg and val/CLASS/*.jpg, or fake for made-up images",
+       .head = "fc.",
        .log_every = 10},
       [&](const train::Options& options) { resnet(options, flags, pipeline); }, all);
 }

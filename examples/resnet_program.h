@@ -20,7 +20,6 @@ struct ResNetFlags {
   std::int64_t depth = 18;
   std::int64_t image_size = 224;
   bool zero_init_residual = false;
-  std::string weights = {};
   std::string freeze = "none";
   std::string schedule = "none";
   bool sync_bn = false;              // only for resnet_ddp
@@ -31,7 +30,6 @@ inline std::vector<train::Flag> flags(ResNetFlags& values) {
   return {{"--depth", &values.depth, "18, 34, 50 or 101", {"18", "34", "50", "101"}},
           {"--image-size", &values.image_size, "height and width of what the net sees"},
           {"--zero-init-residual", &values.zero_init_residual, "each block starts as the identity"},
-          {"--weights", &values.weights, "start from this model.safetensors"},
           {"--freeze", &values.freeze, "what is not trained", {"none", "all-but-fc"}},
           {"--schedule",
            &values.schedule,
@@ -73,17 +71,6 @@ inline Images images(const train::Options& options, int size) {
              " or others");
   const auto classes = static_cast<std::int64_t>(train.classes().size());
   return {ImageSet(std::move(train)), ImageSet(std::move(test)), classes};
-}
-
-/// Loads the weights of a file; fc keeps its initial values if the file has another number of
-/// classes.
-inline void load_weights(ResNet& model, const std::string& path) {
-  io::NamedTensors weights = io::load_safetensors(path).tensors;
-  for (auto& [name, value] : weights) {
-    for (const auto& [own_name, own] : model.fc.named_parameters())
-      if (name == "fc." + own_name && value.shape() != own.shape()) value = own;
-  }
-  model.load_state_dict(weights);
 }
 
 /// The parameters that --freeze leaves trainable.

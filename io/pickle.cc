@@ -34,7 +34,6 @@ static_assert(std::endian::native == std::endian::little, "the data are little-e
 
 constexpr int kMaxDepth = 100;
 constexpr std::size_t kMaxKeyBytes = 4096;
-constexpr std::string_view kBefore16 = "\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19";
 
 struct StorageType {
   std::string_view name;
@@ -106,9 +105,10 @@ class Archive {
 
  private:
   void check_start() const {
-    std::string start(std::min<std::uint64_t>(source_.size(), kBefore16.size()), '\0');
+    std::string start(std::min<std::uint64_t>(source_.size(), detail::kOldPickleStart.size()),
+                      '\0');
     source_.read(0, std::as_writable_bytes(std::span(start)));
-    WEFT_CHECK(start != kBefore16, Unsupported, kPickle, name_,
+    WEFT_CHECK(start != detail::kOldPickleStart, Unsupported, kPickle, name_,
                ": PyTorch's format from before 1.6, which is no zip archive; in Python, "
                "torch.save(torch.load(file), file) writes today's");
     WEFT_CHECK(start.starts_with(detail::kZipStart), Io, kPickle, name_,

@@ -79,13 +79,13 @@ PickleValue PickleValue::ordered_dict(Entries entries, PickleValue attributes) {
   std::unordered_set<std::string> keys;
   for (const auto& [key, value] : entries) {
     std::string text = key_text(key);
-    WEFT_CHECK(!text.empty(), InvalidArgument, kOp, "a ", to_string(key.kind()),
-               " as a key; weft's dicts have numbers and texts");
+    WEFT_CHECK(!text.empty(), InvalidArgument, kOp, "a key of type ", to_string(key.kind()),
+               "; weft's dicts have numbers and texts as keys");
     WEFT_CHECK(keys.insert(std::move(text)).second, InvalidArgument, kOp, "the key ",
                shown_key(key), " is given twice");
   }
   WEFT_CHECK(attributes.is_none() || attributes.is_dict(), InvalidArgument, kOp,
-             "attributes are a dict, got a ", to_string(attributes.kind()));
+             "attributes are a dict, got ", to_string(attributes.kind()));
   PickleValue value;
   value.kind_ = Kind::dict;
   Container all{{}, std::move(entries), {}};
@@ -95,40 +95,41 @@ PickleValue PickleValue::ordered_dict(Entries entries, PickleValue attributes) {
 }
 
 bool PickleValue::boolean() const {
-  WEFT_CHECK(kind_ == Kind::boolean, InvalidArgument, kOp, "a ", to_string(kind_), ", not a bool");
+  WEFT_CHECK(kind_ == Kind::boolean, InvalidArgument, kOp, "type ", to_string(kind_), ", not bool");
   return std::get<bool>(value_);
 }
 
 std::int64_t PickleValue::integer() const {
-  WEFT_CHECK(kind_ == Kind::integer, InvalidArgument, kOp, "a ", to_string(kind_), ", not an int");
+  WEFT_CHECK(kind_ == Kind::integer, InvalidArgument, kOp, "type ", to_string(kind_), ", not int");
   return std::get<std::int64_t>(value_);
 }
 
 double PickleValue::real() const {
   if (kind_ == Kind::integer) return static_cast<double>(std::get<std::int64_t>(value_));
-  WEFT_CHECK(kind_ == Kind::real, InvalidArgument, kOp, "a ", to_string(kind_), ", not a float");
+  WEFT_CHECK(kind_ == Kind::real, InvalidArgument, kOp, "type ", to_string(kind_), ", not float");
   return std::get<double>(value_);
 }
 
 const std::string& PickleValue::text() const {
-  WEFT_CHECK(kind_ == Kind::text || kind_ == Kind::bytes, InvalidArgument, kOp, "a ",
-             to_string(kind_), ", not a str");
+  WEFT_CHECK(kind_ == Kind::text || kind_ == Kind::bytes, InvalidArgument, kOp, "type ",
+             to_string(kind_), ", not str");
   return *std::get<std::shared_ptr<const std::string>>(value_);
 }
 
 const Tensor& PickleValue::tensor() const {
-  WEFT_CHECK(kind_ == Kind::tensor, InvalidArgument, kOp, "a ", to_string(kind_), ", not a tensor");
+  WEFT_CHECK(kind_ == Kind::tensor, InvalidArgument, kOp, "type ", to_string(kind_),
+             ", not tensor");
   return std::get<Tensor>(value_);
 }
 
 const PickleValue::Items& PickleValue::items() const {
   WEFT_CHECK(kind_ == Kind::list || kind_ == Kind::tuple || kind_ == Kind::set, InvalidArgument,
-             kOp, "a ", to_string(kind_), ", not a list");
+             kOp, "type ", to_string(kind_), ", not list");
   return std::get<std::shared_ptr<const Container>>(value_)->items;
 }
 
 const PickleValue::Container& PickleValue::container(Kind kind) const {
-  WEFT_CHECK(kind_ == kind, InvalidArgument, kOp, "a ", to_string(kind_), ", not a ",
+  WEFT_CHECK(kind_ == kind, InvalidArgument, kOp, "type ", to_string(kind_), ", not ",
              to_string(kind));
   return *std::get<std::shared_ptr<const Container>>(value_);
 }

@@ -8,11 +8,9 @@
 #include <variant>
 #include <vector>
 
-#include "weft/tensor/tensor.h"
+#include "weft/io/named_tensors.h"
 
 namespace weft::io {
-
-using NamedTensors = std::vector<std::pair<std::string, Tensor>>;
 
 /// An immutable value of Python's: copies share lists, dicts and tensors.
 ///   const io::PickleValue file = io::load_pickle("checkpoint.pt");

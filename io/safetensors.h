@@ -10,15 +10,11 @@
 #include <cstdint>
 #include <span>
 #include <string>
-#include <utility>
-#include <vector>
 
 #include "weft/io/metadata.h"
-#include "weft/tensor/tensor.h"
+#include "weft/io/named_tensors.h"
 
 namespace weft::io {
-
-using NamedTensors = std::vector<std::pair<std::string, Tensor>>;
 
 struct SafetensorsFile {
   NamedTensors tensors;  ///< in the order of their data

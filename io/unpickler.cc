@@ -248,7 +248,7 @@ class Unpickler {
 
   PickleItem pop(Kind kind, const char* what) {
     const PickleItem item = pop();
-    check(item.kind == kind, what, " is a ", name_of(item.kind), ", not a ", name_of(kind));
+    check(item.kind == kind, what, " has type ", name_of(item.kind), ", not ", name_of(kind));
     return item;
   }
 

@@ -14,6 +14,9 @@
 namespace weft::io::detail {
 
 inline constexpr const char* kPickle = "load_pickle";
+/// How files of torch.save began before PyTorch 1.6: a pickle of a magic number.
+inline constexpr std::string_view kOldPickleStart =
+    "\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19";
 inline constexpr std::uint64_t kMaxPickleBytes = std::uint64_t{64} << 20;
 
 /// A value of the machine: a number, or the number of a node.

@@ -10,6 +10,7 @@
 #include "weft/core/runtime/thread_local.h"
 #include "weft/nn/module_node.h"
 #include "weft/nn/repr.h"
+#include "weft/nn/wrapper_prefix.h"
 #include "weft/tensor/creation.h"
 #include "weft/tensor/ops.h"
 
@@ -326,6 +327,11 @@ LoadResult ModuleBase::load_state_dict(const NamedTensors& values, bool strict) 
     list("unexpected", result.unexpected);
   }
   list("of another shape", wrong_shapes);
+  if (const std::string prefix = wrapper_prefix(values);
+      !problems.empty() && !prefix.empty() && wrapper_prefix(state_dict()) != prefix) {
+    problems += "; all names begin with \"" + prefix +
+                "\", as a wrapper of PyTorch's saves them: nn::strip_wrappers(values) removes it";
+  }
   WEFT_CHECK(problems.empty(), InvalidArgument, "load_state_dict",
              "these values are of another model than ", type_name(), ": ", problems);
   for (const auto& [mine, value] : copies) raw::copy_(mine, value);

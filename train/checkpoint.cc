@@ -4,6 +4,7 @@
 #include <string_view>
 #include <utility>
 
+#include "weft/io/state_dict.h"
 #include "weft/tensor/creation.h"
 
 namespace weft::train {
@@ -99,11 +100,15 @@ void save_checkpoint(const std::string& path, const Checkpoint& checkpoint) {
 }
 
 Checkpoint load_checkpoint(const std::string& path, Device device) {
+  WEFT_CHECK(!io::is_pickle_file(path), InvalidArgument, kOp, path,
+             ": a file of PyTorch's, not a checkpoint of weft's; --weights begins a run from its "
+             "state dict");
   io::SafetensorsFile file = io::load_safetensors(path, {.device = device});
   const auto version = file.metadata.find(kFormat);
   WEFT_CHECK(version != file.metadata.end(), InvalidArgument, kOp, path,
              ": not a checkpoint (its metadata has no ", kFormat,
-             "); a model alone can be loaded, but not resumed from");
+             "); a model alone can be loaded, but not resumed from: --weights begins a run from "
+             "its state dict");
   WEFT_CHECK(version->second == kVersion, InvalidArgument, kOp, path, ": checkpoint of version ",
              version->second, ", this program knows version ", kVersion);
   Checkpoint checkpoint;

@@ -1,11 +1,14 @@
 #include "weft/train/checkpoints.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <system_error>
 
 #include "weft/core/runtime/log.h"
 #include "weft/core/runtime/thread_state.h"
+#include "weft/io/state_dict.h"
 #include "weft/kernels/plan/choice_cache.h"
+#include "weft/nn/wrapper_prefix.h"
 
 namespace weft::train {
 namespace {
@@ -27,6 +30,19 @@ std::optional<std::string> Checkpoints::find() const {
   WEFT_CHECK(here, Io, kOp, path, ": rank ", ranks_.rank, " does not find it, rank 0 ",
              "does; --out must be a folder that all ranks see");
   return path;
+}
+
+/// The tensors of options.weights, under the names of the model.
+io::NamedTensors Checkpoints::initial_weights(const io::NamedTensors& own) const {
+  io::NamedTensors values =
+      nn::strip_wrappers(io::load_state_dict(options_.weights, {.device = options_.map_location}));
+  if (options_.head.empty()) return values;
+  for (auto& [name, value] : values) {
+    const auto mine = std::ranges::find(own, name, &io::NamedTensors::value_type::first);
+    if (mine == own.end() || !name.starts_with(options_.head)) continue;
+    if (value.shape() != mine->second.shape()) value = mine->second;
+  }
+  return values;
 }
 
 void Checkpoints::check_program(const std::string& path, const Checkpoint& checkpoint,

@@ -12,6 +12,7 @@
 #include "weft/core/base/error.h"
 #include "weft/core/runtime/phase.h"
 #include "weft/core/runtime/rng.h"
+#include "weft/nn/ema.h"
 #include "weft/train/checkpoint.h"
 #include "weft/train/options.h"
 #include "weft/train/output.h"
@@ -38,13 +39,14 @@ class Checkpoints {
   /// OUT/checkpoint.safetensors
   std::string latest() const { return output_.path("checkpoint.safetensors"); }
 
-  /// Loads the checkpoint that options.resume names, if it exists. First the model, the parts, the
+  /// Loads the checkpoint that options.resume names, if it exists; else the weights that
+  /// options.weights names into the model alone. From a checkpoint, first the model, the parts, the
   /// loader and the random numbers get their states; then take_up() gets the file's name and the
   /// checkpoint. Throws as Recorder::resume().
   template <class TakeUp, class Model, class Loader, class... Parts>
   void resume(const TakeUp& take_up, Model& model, Loader& loader, Parts&... parts) const {
     const std::optional<std::string> path = find();
-    if (!path) return;
+    if (!path) return begin(model, parts...);
     const Checkpoint checkpoint = load_checkpoint(*path, options_.map_location);
     check_program(*path, checkpoint, (std::size_t{0} + ... + !Engine<Parts>),
                   (std::size_t{0} + ... + Engine<Parts>));
@@ -91,7 +93,23 @@ class Checkpoints {
     std::string loader, generator;  // an empty loader: from the beginning
   };
 
+  /// Loads the weights that options.weights names, if it names some.
+  template <class Model, class... Parts>
+  void begin(Model& model, Parts&... parts) const {
+    if (options_.weights.empty()) return;
+    within(options_.weights, [&] { model.load_state_dict(initial_weights(model.state_dict())); });
+    // Averages of weights began with those that the model had before.
+    [[maybe_unused]] const auto copy = [&](auto& one) {
+      if constexpr (std::is_same_v<std::remove_cvref_t<decltype(one)>,
+                                   nn::ExponentialMovingAverage>) {
+        one.load_state_dict(model.state_dict());
+      }
+    };
+    (copy(parts), ...);
+  }
+
   std::optional<std::string> find() const;
+  io::NamedTensors initial_weights(const io::NamedTensors& own) const;
   void check_program(const std::string& path, const Checkpoint& checkpoint, std::size_t parts,
                      std::size_t engines) const;
   RankState own_state(const std::string& path, const Checkpoint& checkpoint) const;

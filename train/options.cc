@@ -190,6 +190,9 @@ std::optional<int> parse_options(int argc, const char* const* argv, Options& opt
       whole_number(0, kMany));
   add(app, "--data", &options.data, options.data_help);
   add(app, "--out", &options.out, "folder for model, pictures and metrics");
+  add(app, "--weights", &options.weights,
+      "begin at step 0 with the state dict in this file, safetensors or PyTorch's: FILE or "
+      "FILE:KEY");
   add(app, "--resume", &options.resume,
       "go on from this checkpoint.safetensors; latest: from the one in --out, where there is one");
   add(app, "--checkpoint-every", &options.checkpoint_every,
@@ -264,6 +267,11 @@ std::optional<int> parse_options(int argc, const char* const* argv, Options& opt
   options.dtype = parse_dtype(dtype);
   options.amp = amp == "bf16";
   options.shuffle = !no_shuffle;
+  if (!options.weights.empty() && !options.resume.empty() && options.resume != "latest") {
+    return complain(options,
+                    "--weights begins at step 0, --resume goes on from a checkpoint, which has "
+                    "weights of its own; leave one of them out");
+  }
   if (options.amp && options.dtype != DType::f32) {
     return complain(options, "--amp bf16 needs --dtype f32");
   }

@@ -46,6 +46,11 @@ struct Options {
   std::string data = data::kFashionMnistDir;
   std::string data_help = "folder of MNIST's IDX files";  ///< the --help text of --data
   std::string out = {};                                   ///< default outputs/EXAMPLE
+  /// A state dict to begin from at step 0, FILE or FILE:KEY (io::load_state_dict).
+  std::string weights = {};
+  /// Set by the program: tensors whose names begin so keep their initial values if `weights` has
+  /// them in another shape, as the last layer for another number of classes.
+  std::string head = {};
   std::string resume = {};            ///< a checkpoint; "latest": that of `out`, if it is there
   std::int64_t checkpoint_every = 0;  ///< steps; 0: only at the ends of epochs
   Device map_location = Device();     ///< the device of its tensors before they are copied

@@ -51,11 +51,12 @@ class Recorder {
   Recorder& operator=(const Recorder&) = delete;
 
   /// Continues from the checkpoint that options.resume names. Without a name, or with "latest" and
-  /// no checkpoint yet, starts from the beginning. Throws InvalidArgument for another program's
-  /// file, and for another model's, listing names and shapes; then nothing has changed. Throws Io
-  /// for a file that is damaged or lacks an entry, and on a rank that does not find the latest
-  /// checkpoint of rank 0. A run with another number of ranks can be continued between epochs, with
-  /// other random numbers and a warning; within an epoch it throws InvalidArgument.
+  /// no checkpoint yet, starts from the beginning: with the model as it is, or with the weights
+  /// that options.weights names. Throws InvalidArgument for another program's file, and for another
+  /// model's, listing names and shapes; then nothing has changed. Throws Io for a file that is
+  /// damaged or lacks an entry, and on a rank that does not find the latest checkpoint of rank 0. A
+  /// run with another number of ranks can be continued between epochs, with other random numbers
+  /// and a warning; within an epoch it throws InvalidArgument.
   ///
   /// parts: those of save(), in the same order: optimisers and learning rate schedulers; averages
   /// of weights; and the engine of several ranks, whose state an older file lacks (a warning then

@@ -337,7 +337,7 @@ std::vector<BadPickle> bad_pickles() {
       {"SetItemOfList", pickled("]NNs"), "Io", "items are added to a list, not a dict"},
       {"KeyWithoutValue", pickled("}(Nu"), "Io", "a key without a value"},
       {"KeyTwice", pickled("}(K\x01NK\x01Nu"), "InvalidArgument", "the key 1 is given twice"},
-      {"ListAsKey", pickled("}]Ns"), "InvalidArgument", "a list as a key"},
+      {"ListAsKey", pickled("}]Ns"), "InvalidArgument", "a key of type list"},
       {"LongKey", pickled("}" + pickled_text(std::string(5000, 'k')) + "Ns"), "Unsupported",
        "a key of more than 4096 bytes"},
       {"OsSystem", pickled(os), "Unsupported", "the global \"os.system\" is none that a file of"},
@@ -359,11 +359,11 @@ std::vector<BadPickle> bad_pickles() {
        "weft has nothing for builtins.complex"},
       {"Sparse", pickled(pickled_global("torch._utils", "_rebuild_sparse_tensor")), "Unsupported",
        "weft has nothing for torch._utils._rebuild_sparse_tensor"},
-      {"CallOfText", pickled(pickled_text("f") + ")R"), "Io", "what is called is a str"},
+      {"CallOfText", pickled(pickled_text("f") + ")R"), "Io", "what is called has type str"},
       {"CallOfDtype", pickled(pickled_global("torch", "float32") + ")R"), "Io",
        "torch.float32 is called, but is no function"},
       {"ArgumentsNoTuple", pickled(pickled_global("torch", "Size") + "NR"), "Io",
-       "an argument list is a None, not a tuple"},
+       "an argument list has type None, not tuple"},
       {"ManyArguments", pickled(pickled_global("torch", "Size") + "(" + repeated("N", 17) + "tR"),
        "Io", "too many arguments"},
       {"RebuildOfItself",
@@ -385,7 +385,7 @@ std::vector<BadPickle> bad_pickles() {
       {"HighCharacter",
        pickled(pickled_global("_codecs", "encode") + pickled_text("\xe2\x82\xac") + "\x85R"), "Io",
        "bytes with a character above 255"},
-      {"PersistentList", pickled("]Q"), "Io", "the name of a storage is a list, not a tuple"},
+      {"PersistentList", pickled("]Q"), "Io", "the name of a storage has type list, not tuple"},
       {"PersistentShort", pickled(")Q"), "Io", "a reference to something else than a storage"},
       {"StorageAlone", pickled(kFloats), "Unsupported", "a storage without a tensor"},
       {"StorageMissing", pickled(pickled_tensor(pickled_storage("9", 2), {2}, {1})), "Io",
@@ -590,9 +590,9 @@ TEST(Pickle, AnErrorNamesFileAndPlace) {
 TEST(Pickle, AValueSaysWhatItIs) {
   const PickleValue v = PickleValue::dict({{"a", 1}, {2, PickleValue::list({})}});
   EXPECT_WEFT_ERROR(v.at("b"), InvalidArgument, "no key \"b\"; there are \"a\", 2");
-  EXPECT_WEFT_ERROR(v.at("a").tensor(), InvalidArgument, "a int, not a tensor");
-  EXPECT_WEFT_ERROR(v.at(2).entries(), InvalidArgument, "a list, not a dict");
-  EXPECT_WEFT_ERROR(v.items(), InvalidArgument, "a dict, not a list");
+  EXPECT_WEFT_ERROR(v.at("a").tensor(), InvalidArgument, "type int, not tensor");
+  EXPECT_WEFT_ERROR(v.at(2).entries(), InvalidArgument, "type list, not dict");
+  EXPECT_WEFT_ERROR(v.items(), InvalidArgument, "type dict, not list");
   EXPECT_WEFT_ERROR((void)PickleValue{Tensor()}, InvalidArgument, "an undefined tensor");
 }
 

@@ -26,6 +26,7 @@
 #include "weft/nn/module_list.h"
 #include "weft/nn/pooling.h"
 #include "weft/nn/sequential.h"
+#include "weft/nn/wrapper_prefix.h"
 #include "weft/tests/core/expect_error.h"
 #include "weft/tests/goldens.h"
 
@@ -183,6 +184,52 @@ TEST(Module, LoadsStrictlyOrNot) {
   state[0].second = ones({4});
   EXPECT_WEFT_ERROR(to.load_state_dict(state, false), InvalidArgument,
                     "of another shape: block.scale [4] for [3]");
+}
+
+nn::NamedTensors prefixed(const nn::NamedTensors& values, const std::string& prefix) {
+  nn::NamedTensors result;
+  for (const auto& [name, value] : values) result.emplace_back(prefix + name, value);
+  return result;
+}
+
+TEST(Module, StripsWhatWrappersPutBeforeNames) {
+  const nn::NamedTensors own = Net().state_dict();
+  const auto names = [](const nn::NamedTensors& values) {
+    std::vector<std::string> list;
+    for (const auto& item : values) list.push_back(item.first);
+    return list;
+  };
+  for (const char* prefix : {"module.", "_orig_mod.", "module._orig_mod.", "_orig_mod.module."}) {
+    const nn::NamedTensors wrapped = prefixed(own, prefix);
+    EXPECT_EQ(nn::wrapper_prefix(wrapped), prefix);
+    EXPECT_EQ(names(nn::strip_wrappers(wrapped)), names(own));
+  }
+  // The stages of a pipeline have other numbers.
+  nn::NamedTensors stages = own;
+  for (std::size_t i = 0; i < stages.size(); ++i)
+    stages[i].first = "partitions." + std::to_string(7 * i) + "." + stages[i].first;
+  EXPECT_EQ(nn::wrapper_prefix(stages), "partitions.N.");
+  EXPECT_EQ(names(nn::strip_wrappers(stages)), names(own));
+  // One name without the prefix, or two that would be equal: the prefix is part of the names.
+  EXPECT_EQ(nn::wrapper_prefix({{"module.a", ones({1})}, {"a", ones({1})}}), "");
+  EXPECT_EQ(nn::wrapper_prefix({{"partitions.0.a", ones({1})}, {"partitions.1.a", ones({1})}}), "");
+  EXPECT_EQ(nn::wrapper_prefix({{"partitions.x.a", ones({1})}}), "");
+  EXPECT_EQ(nn::wrapper_prefix({{"modules.a", ones({1})}}), "");
+  EXPECT_EQ(nn::wrapper_prefix({}), "");
+}
+
+TEST(Module, SaysThatNamesHaveAWrappersPrefix) {
+  Net net;
+  const nn::NamedTensors own = net.state_dict();
+  EXPECT_WEFT_ERROR(net.load_state_dict(prefixed(own, "module.")), InvalidArgument,
+                    "; all names begin with \"module.\", as a wrapper of PyTorch's saves them: "
+                    "nn::strip_wrappers(values) removes it");
+  try {
+    net.load_state_dict(prefixed(own, "net."));
+  } catch (const Error& error) {
+    EXPECT_LACKS(error.what(), "strip_wrappers");
+  }
+  net.load_state_dict(nn::strip_wrappers(prefixed(own, "module.")));
 }
 
 TEST(Module, AForeignModelIsNotListedWhole) {

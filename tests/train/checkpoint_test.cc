@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "weft/io/pickle.h"
 #include "weft/tensor/creation.h"
 #include "weft/tests/core/expect_error.h"
 #include "weft/tests/device_param.h"
@@ -61,6 +62,10 @@ TEST(Checkpoint, RefusesOtherFiles) {
   io::save_safetensors(path, {{"fc.weight", scalar(1)}});
   EXPECT_WEFT_ERROR(load_checkpoint(path), InvalidArgument,
                     "not a checkpoint (its metadata has no weft.checkpoint)");
+  EXPECT_WEFT_ERROR(load_checkpoint(path), InvalidArgument, "--weights begins a run from its");
+  io::save_pickle(path, io::PickleValue::state_dict({{"w", scalar(1)}}));
+  EXPECT_WEFT_ERROR(load_checkpoint(path), InvalidArgument,
+                    "a file of PyTorch's, not a checkpoint of weft's; --weights begins a run");
   io::save_safetensors(path, {}, {{"weft.checkpoint", "9"}});
   EXPECT_WEFT_ERROR(load_checkpoint(path), InvalidArgument, "checkpoint of version 9");
   io::Metadata metadata = {

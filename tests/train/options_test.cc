@@ -72,7 +72,7 @@ TEST(Options, AProgramHasSomeOfItsOwn) {
   bool zero = false;
   std::int64_t depth = 50;
   double scale = 1;
-  std::string schedule = "none", weights;
+  std::string schedule = "none", labels;
   std::int64_t hidden = 7;
   const std::vector<Flag> flags = {
       {"--zero", &zero, "start from zero"},
@@ -80,7 +80,7 @@ TEST(Options, AProgramHasSomeOfItsOwn) {
       {"--scale", &scale, "of the width"},
       {"--schedule", &schedule, "of the rate", {"none", "step"}},
       {"--hidden", &hidden, "features"},
-      {.name = "--weights", .value = &weights, .help = "a file", .excludes = {"--hidden"}}};
+      {.name = "--labels", .value = &labels, .help = "a file", .excludes = {"--hidden"}}};
   auto p = parse({}, flags);
   EXPECT_FALSE(p.status.has_value()) << p.err;
   EXPECT_FALSE(zero);
@@ -90,7 +90,7 @@ TEST(Options, AProgramHasSomeOfItsOwn) {
                                {"scale", 1.0},
                                {"schedule", std::string("none")},
                                {"hidden", std::int64_t{7}},
-                               {"weights", std::string()}};
+                               {"labels", std::string()}};
   EXPECT_EQ(p.options.flags, defaults);
   p = parse({"--zero", "--depth=18", "--scale", "0.25", "--schedule", "step", "--epochs", "2"},
             flags);
@@ -116,10 +116,17 @@ TEST(Options, AProgramHasSomeOfItsOwn) {
     refuses({"--hidden", wrong},
             std::string("--hidden: '") + wrong + "' is no whole number from 1 to 1000000000");
   }
-  refuses({"--weights", "w", "--hidden", "3"}, " excludes ");
-  refuses({"--weights", ""}, "--weights: needs a name, got ''");
+  refuses({"--labels", "w", "--hidden", "3"}, " excludes ");
+  refuses({"--labels", ""}, "--labels: needs a name, got ''");
   EXPECT_HAS(parse({"--dept", "18"}, flags).err, "did you mean --depth?");
   EXPECT_HAS(parse({"--help"}, flags).out, "--schedule");
+}
+
+TEST(Options, WeightsOrACheckpoint) {
+  EXPECT_EQ(parse({"--weights", "a.pth:model"}).options.weights, "a.pth:model");
+  EXPECT_FALSE(parse({"--weights", "a.pth", "--resume", "latest"}).status.has_value());
+  expect_refused(parse({"--weights", "a.pth", "--resume", "b.safetensors"}),
+                 "--weights begins at step 0, --resume goes on from a checkpoint");
 }
 
 TEST(Options, TheLastOfTwoCounts) {

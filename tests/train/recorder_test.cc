@@ -12,6 +12,7 @@
 #include "weft/core/runtime/thread_state.h"
 #include "weft/data/dataloader.h"
 #include "weft/data/tensor_dataset.h"
+#include "weft/io/pickle.h"
 #include "weft/nn/activation.h"
 #include "weft/nn/dropout.h"
 #include "weft/nn/ema.h"
@@ -155,6 +156,56 @@ TEST_F(RecorderTest, KeepsTheFiguresAndCheckpointsOfEveryEpoch) {
   resumed.resume(model, loader, one);
   resumed.finish(model);  // nothing was left to do: the figures come from the checkpoint
   EXPECT_HAS(testing::read_file(folder.path("out/metrics.json")), "\"top5\": 1.0");
+}
+
+nn::Sequential small_model() { return {nn::Linear(3, 4), nn::Linear(4, 2)}; }
+
+TEST_F(RecorderTest, BeginsWithWeightsOfEitherFormat) {
+  nn::Sequential from = small_model();
+  io::NamedTensors wrapped;
+  for (const auto& [name, value] : from.state_dict()) wrapped.emplace_back("module." + name, value);
+  const std::string plain = folder.path("a"), torch = folder.path("b");
+  io::save_safetensors(plain, from.state_dict());
+  io::save_pickle(torch, io::PickleValue::dict(
+                             {{"epoch", 7}, {"model", io::PickleValue::state_dict(wrapped)}}));
+  for (const std::string& weights : {plain, torch + ":model"}) {
+    nn::Sequential model = small_model();
+    nn::ExponentialMovingAverage ema(model, 0.5);
+    data::DataLoader loader(Numbers{});
+    Options o = options();
+    o.weights = weights;
+    o.resume = "latest";  // there is none yet
+    Recorder recorder(o);
+    recorder.resume(model, loader, ema);
+    EXPECT_EQ(recorder.steps(), 0);
+    const auto expected = from.state_dict(), got = model.state_dict(), mean = ema.state_dict();
+    for (std::size_t i = 0; i < expected.size(); ++i) {
+      EXPECT_EQ(got[i].second.to_vector<float>(), expected[i].second.to_vector<float>());
+      EXPECT_EQ(mean[i].second.to_vector<float>(), expected[i].second.to_vector<float>());
+    }
+  }
+  nn::Sequential model = small_model();
+  data::DataLoader loader(Numbers{});
+  Options o = options();
+  o.weights = torch;
+  EXPECT_WEFT_ERROR(Recorder(o).resume(model, loader), InvalidArgument,
+                    torch + ":model (4 tensors)");
+  o.weights = folder.path("none");
+  EXPECT_WEFT_ERROR(Recorder(o).resume(model, loader), Io, o.weights);
+}
+
+TEST_F(RecorderTest, AHeadOfAnotherShapeStaysAsItIs) {
+  nn::Sequential from{nn::Linear(3, 4), nn::Linear(4, 9)}, model = small_model();
+  const std::vector<float> head = model.parameters()[2].to_vector<float>();
+  io::save_safetensors(folder.path("a"), from.state_dict());
+  data::DataLoader loader(Numbers{});
+  Options o = options();
+  o.weights = folder.path("a");
+  EXPECT_WEFT_ERROR(Recorder(o).resume(model, loader), InvalidArgument, "1.weight [9,4] for [2,4]");
+  o.head = "1.";
+  Recorder(o).resume(model, loader);
+  EXPECT_EQ(model.parameters()[2].to_vector<float>(), head);
+  EXPECT_EQ(model.parameters()[0].to_vector<float>(), from.parameters()[0].to_vector<float>());
 }
 
 TEST_F(RecorderTest, ResumesWhereverItStopped) {

@@ -1,5 +1,5 @@
-// Compares the tensors of two safetensors files, or the losses of two metrics.json: `./weft compare
-// A B --max 1e-9`.
+// Compares the tensors of two files of weights, safetensors or PyTorch's, or the losses of two
+// metrics.json: `./weft compare A B --max 1e-9`.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cmath>
@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "weft/core/base/error.h"
-#include "weft/io/safetensors.h"
+#include "weft/io/state_dict.h"
 #include "weft/tensor/creation.h"
 #include "weft/tools/json_file.h"
 #include "weft/tools/usage.h"
@@ -87,8 +87,8 @@ std::map<std::string, Tensor> losses(const std::string& path) {
 
 std::map<std::string, Tensor> read(const std::string& path) {
   if (is_metrics(path)) return losses(path);
-  const auto file = io::load_safetensors(path);
-  return {file.tensors.begin(), file.tensors.end()};
+  const io::NamedTensors tensors = io::load_state_dict(path);
+  return {tensors.begin(), tensors.end()};
 }
 
 int run(const std::string& first, const std::string& second, double most) {
@@ -118,12 +118,14 @@ int run(const std::string& first, const std::string& second, double most) {
 }  // namespace weft
 
 int main(int argc, char** argv) {
-  CLI::App app(
-      "Compares the tensors of two safetensors files, by name, or the losses of two metrics.json.",
-      "compare");
+  CLI::App app("Compares the tensors of two files, by name, or the losses of two metrics.json.",
+               "compare");
   std::string first, second;
   double most = 0;
-  app.add_option("A", first, "a safetensors file, or the metrics.json of a run")->required();
+  app.add_option("A", first,
+                 "a file of weights, safetensors or PyTorch's (FILE or FILE:KEY), or the "
+                 "metrics.json of a run")
+      ->required();
   app.add_option("B", second, "another one")->required();
   app.add_option("--max", most, "the largest difference that is allowed; 0: none")
       ->check(CLI::NonNegativeNumber);

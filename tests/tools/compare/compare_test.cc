@@ -4,6 +4,7 @@
 #include <cmath>
 #include <string>
 
+#include "weft/io/pickle.h"
 #include "weft/io/safetensors.h"
 #include "weft/tensor/creation.h"
 #include "weft/tests/io/files.h"
@@ -52,6 +53,19 @@ TEST_F(Compare, OtherNamesShapesAndDtypesAreDifferent) {
   says({{"x", pair(1, 2)}, {"y", pair(1, 2)}}, "y is only in the second");
   says({{"x", ones({1, 2}, DType::f64)}}, "x is f64 [2] in the first, f64 [1,2] in the second");
   says({{"x", ones({2})}}, "x is f64 [2] in the first, f32 [2] in the second");
+}
+
+TEST_F(Compare, FilesOfBothFormats) {
+  const io::NamedTensors weights = {{"one", pair(1, 2)}, {"two", pair(3, 4)}};
+  const std::string a = save("a.pth", weights);  // the content counts, not the name
+  const std::string b = folder.path("b.safetensors"), c = folder.path("c.pt");
+  io::save_pickle(b, io::PickleValue::state_dict(weights));
+  io::save_pickle(
+      c, io::PickleValue::dict({{"epoch", 3}, {"model", io::PickleValue::state_dict(weights)}}));
+  EXPECT_EQ(run(a + " " + b), 0) << log();
+  EXPECT_EQ(run(a + " " + c + ":model"), 0) << log();
+  EXPECT_EQ(run(a + " " + c), 2);
+  EXPECT_HAS(log(), "c.pt:model (2 tensors)");
 }
 
 TEST_F(Compare, LossesOfTwoRuns) {

@@ -1,0 +1,19 @@
+// What wrappers of PyTorch's put before the names of a state dict.
+#pragma once
+
+#include <string>
+
+#include "weft/nn/module.h"
+
+namespace weft::nn {
+
+/// The prefix that all names have, as a wrapper of PyTorch's saves them; empty if there is none.
+/// "module." is of DataParallel and DistributedDataParallel, "_orig_mod." of torch.compile,
+/// "partitions.N." of torchgpipe's GPipe, where N may differ. It may be of several wrappers, as
+/// "module._orig_mod.".
+std::string wrapper_prefix(const NamedTensors& values);
+
+/// The values without that prefix, for load_state_dict().
+NamedTensors strip_wrappers(NamedTensors values);
+
+}  // namespace weft::nn

@@ -4,7 +4,11 @@
 #pragma once
 
 #include <bit>
+#include <cstddef>
 #include <cstdint>
+#include <cstring>
+#include <span>
+#include <vector>
 
 namespace weft::io::detail {
 
@@ -38,6 +42,22 @@ inline std::uint16_t to_half(float value) {
     half = (rest - ((127u - 15u) << 23) + 0xfffu + odd) >> 13;
   }
   return static_cast<std::uint16_t>(sign | half);
+}
+
+/// The same of many; `out` may be unaligned and has twice the bytes.
+inline void from_halves(std::span<const std::byte> halves, std::byte* out) {
+  for (std::size_t i = 0; i < halves.size(); i += sizeof(std::uint16_t)) {
+    std::uint16_t half;
+    std::memcpy(&half, halves.data() + i, sizeof(half));
+    const float value = from_half(half);
+    std::memcpy(out + 2 * i, &value, sizeof(value));
+  }
+}
+
+inline std::vector<std::uint16_t> to_halves(std::span<const float> values) {
+  std::vector<std::uint16_t> halves(values.size());
+  for (std::size_t i = 0; i < values.size(); ++i) halves[i] = to_half(values[i]);
+  return halves;
 }
 
 }  // namespace weft::io::detail

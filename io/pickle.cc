@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstring>
 #include <memory>
 #include <optional>
 #include <string_view>
@@ -186,7 +185,7 @@ class Storages {
     archive_.read(record, [&](std::uint64_t at, std::span<const std::byte> piece) {
       if (boolean) check_booleans(piece, record);
       if (type.half) {
-        from_halves(piece, memory + 2 * at);
+        detail::from_halves(piece, memory + 2 * at);
       } else {
         std::ranges::copy(piece, memory + at);
       }
@@ -199,15 +198,6 @@ class Storages {
     const auto bad = std::ranges::find_if(bytes, [](std::byte b) { return b > std::byte{1}; });
     WEFT_CHECK(bad == bytes.end(), Io, kPickle, name_, ": value ", std::to_integer<int>(*bad),
                " in the bools of record ", record.name);
-  }
-
-  static void from_halves(std::span<const std::byte> bytes, std::byte* out) {
-    for (std::size_t i = 0; i < bytes.size(); i += 2) {
-      std::uint16_t half;
-      std::memcpy(&half, bytes.data() + i, sizeof(half));
-      const float value = detail::from_half(half);
-      std::memcpy(out + 2 * i, &value, sizeof(value));
-    }
   }
 
   const Archive& archive_;

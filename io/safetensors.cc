@@ -7,6 +7,7 @@
 
 #include "weft/core/runtime/file.h"
 #include "weft/core/trace/trace.h"
+#include "weft/io/half.h"
 #include "weft/io/safetensors_header.h"
 #include "weft/io/source.h"
 #include "weft/tensor/creation.h"
@@ -42,7 +43,8 @@ bool is_checksum(const std::string& key) {
 Tensor read_tensor(const Source& source, std::uint64_t data_begin, const TensorEntry& entry,
                    const Metadata& metadata, Device device, const std::string& name) {
   Tensor host = empty(entry.shape, TensorOptions(entry.dtype, device.is_cpu() ? device : Device()));
-  const std::span<std::byte> bytes = bytes_of(host);
+  std::vector<std::byte> halves(entry.half ? entry.end - entry.begin : 0);
+  const std::span<std::byte> bytes = entry.half ? std::span(halves) : bytes_of(host);
   source.read(data_begin + entry.begin, bytes);
   if (const auto crc = metadata.find(crc_key(entry.name)); crc != metadata.end()) {
     WEFT_CHECK(crc->second == crc_of(bytes), Io, kSafetensors, name, ": checksum of tensor \"",
@@ -54,6 +56,7 @@ Tensor read_tensor(const Source& source, std::uint64_t data_begin, const TensorE
     WEFT_CHECK(bad == bytes.end(), Io, kSafetensors, name, ": value ", std::to_integer<int>(*bad),
                " in BOOL tensor \"", entry.name, '"');
   }
+  if (entry.half) detail::from_halves(bytes, static_cast<std::byte*>(host.raw_data()));
   return device.is_cpu() ? host : raw::to(host, device);
 }
 
@@ -103,6 +106,24 @@ SafetensorsFile load(const Source& source, const LoadOptions& options, const std
   return file;
 }
 
+/// The bytes of a contiguous tensor as they are in the file.
+class Stored {
+ public:
+  Stored(const Tensor& x, bool half) : bytes_(bytes_of(x)) {
+    if (!half) return;
+    halves_ = detail::to_halves(
+        {static_cast<const float*>(x.raw_data()), static_cast<std::size_t>(x.numel())});
+    bytes_ = std::as_bytes(std::span(halves_));
+  }
+  Stored(const Stored&) = delete;
+  Stored& operator=(const Stored&) = delete;
+  std::span<const std::byte> bytes() const { return bytes_; }
+
+ private:
+  std::vector<std::uint16_t> halves_;
+  std::span<const std::byte> bytes_;
+};
+
 void check_names(const NamedTensors& tensors, const Metadata& metadata) {
   std::unordered_set<std::string_view> names;
   for (const auto& [name, tensor] : tensors) {
@@ -126,14 +147,15 @@ void check_names(const NamedTensors& tensors, const Metadata& metadata) {
 }  // namespace
 
 void save_safetensors(const std::string& path, const NamedTensors& tensors,
-                      const Metadata& metadata) {
+                      const Metadata& metadata, const SaveOptions& options) {
   Span span("io", "save_safetensors");
   check_names(tensors, metadata);
+  const auto is_half = [&](const Tensor& x) { return options.f16 && x.dtype() == DType::f32; };
   NamedTensors host;
   host.reserve(tensors.size());
   for (const std::size_t bytes : {8, 4, 2, 1}) {
     for (const auto& [name, tensor] : tensors) {
-      if (size_of(tensor.dtype()) != bytes) continue;
+      if ((is_half(tensor) ? 2 : size_of(tensor.dtype())) != bytes) continue;
       host.emplace_back(
           name, raw::contiguous(tensor.device().is_cpu() ? tensor : raw::to(tensor, Device())));
     }
@@ -143,10 +165,11 @@ void save_safetensors(const std::string& path, const NamedTensors& tensors,
   header.metadata = metadata;
   std::uint64_t at = 0;
   for (const auto& [name, tensor] : host) {
-    const std::span<const std::byte> bytes = bytes_of(tensor);
-    header.tensors.push_back({name, tensor.dtype(), tensor.shape(), at, at + bytes.size()});
-    header.metadata.emplace(crc_key(name), crc_of(bytes));
-    at += bytes.size();
+    const Stored stored(tensor, is_half(tensor));
+    const std::uint64_t end = at + stored.bytes().size();
+    header.tensors.push_back({name, tensor.dtype(), is_half(tensor), tensor.shape(), at, end});
+    header.metadata.emplace(crc_key(name), crc_of(stored.bytes()));
+    at = end;
   }
   const std::string text = detail::format_header(header);
   WEFT_CHECK(text.size() <= detail::kMaxHeaderBytes, InvalidArgument, kSafetensors, path,
@@ -157,7 +180,7 @@ void save_safetensors(const std::string& path, const NamedTensors& tensors,
   const std::uint64_t length = text.size();
   file.write(std::as_bytes(std::span(&length, 1)));
   file.write(text);
-  for (const auto& [name, tensor] : host) file.write(bytes_of(tensor));
+  for (const auto& [name, tensor] : host) file.write(Stored(tensor, is_half(tensor)).bytes());
   file.commit();
 }
 

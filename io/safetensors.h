@@ -29,6 +29,11 @@ struct LoadOptions {
   ModulePrefix module_prefix = ModulePrefix::keep;
 };
 
+struct SaveOptions {
+  /// f32 tensors are written as F16, rounded to the nearest; values from 65520 on become infinite.
+  bool f16 = false;
+};
+
 /// Writes through a temporary file (core/runtime/file.h): after any failure, `path` is the old file
 /// or the complete new one. Tensors may be strided and on any device. Tensors with larger elements
 /// come first, so that all are aligned; those with elements of the same size keep their order.
@@ -39,15 +44,15 @@ struct LoadOptions {
 /// reserved, longer than 4096 bytes or not UTF-8, and for an undefined tensor; Io when the file
 /// cannot be written.
 void save_safetensors(const std::string& path, const NamedTensors& tensors,
-                      const Metadata& metadata = {});
+                      const Metadata& metadata = {}, const SaveOptions& options = {});
 
 /// Reads a whole file. Every rule of the format is checked before a tensor is allocated: header at
 /// most 100 MB and inside the file, a '{' first, valid UTF-8, no deeper than the format, no key
 /// twice, no unknown field, known dtypes, shapes whose product fits, offsets that follow each other
-/// without gap or overlap up to the very end of the file. weft's own limits: 8 dimensions, 262,144
-/// tensors, names of 4096 bytes. Checksums are verified where the file has them. Throws Io naming
-/// the file, the rule and the tensor; Unsupported for a dtype of the format that weft lacks;
-/// InvalidArgument when stripping the prefix makes two names equal.
+/// without gap or overlap up to the very end of the file. F16 becomes f32. weft's own limits: 8
+/// dimensions, 262,144 tensors, names of 4096 bytes. Checksums are verified where the file has
+/// them. Throws Io naming the file, the rule and the tensor; Unsupported for a dtype of the format
+/// that weft lacks; InvalidArgument when stripping the prefix makes two names equal.
 SafetensorsFile load_safetensors(const std::string& path, const LoadOptions& options = {});
 
 /// The same for a file in memory; `name` replaces the file's name in messages.

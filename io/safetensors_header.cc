@@ -23,7 +23,8 @@ struct DTypeName {
   std::string_view name;
   std::optional<DType> dtype;
 };
-// Every dtype of the format; weft does not have those without a DType.
+constexpr std::string_view kHalf = "F16";  // becomes f32
+// Every other dtype of the format; weft does not have those without a DType.
 constexpr DTypeName kDTypes[] = {
     {"BOOL", DType::boolean},
     {"U8", DType::u8},
@@ -37,7 +38,6 @@ constexpr DTypeName kDTypes[] = {
     {"U16", {}},
     {"U32", {}},
     {"U64", {}},
-    {"F16", {}},
     {"F8_E4M3", {}},
     {"F8_E5M2", {}},
     {"F8_E8M0", {}},
@@ -111,7 +111,8 @@ class HeaderReader {
     if (in_ == In::metadata) {
       header_.metadata.emplace(key_, std::move(value));
     } else if (in_ == In::tensor && key_ == "dtype") {
-      tensor().dtype = dtype(value);
+      tensor().half = value == kHalf;
+      tensor().dtype = tensor().half ? DType::f32 : dtype(value);
     } else {
       refuse("a string");
     }
@@ -237,7 +238,7 @@ class HeaderReader {
   void check_size(const TensorEntry& entry) const {
     WEFT_CHECK(entry.begin <= entry.end, Io, kSafetensors, name_, ": data_offsets [", entry.begin,
                ", ", entry.end, "] run backwards", context_);
-    std::uint64_t bytes = size_of(entry.dtype);
+    std::uint64_t bytes = stored_size(entry);
     bool overflow = false;
     for (const std::int64_t dim : entry.shape) {
       overflow |= __builtin_mul_overflow(bytes, static_cast<std::uint64_t>(dim), &bytes);
@@ -246,8 +247,9 @@ class HeaderReader {
     WEFT_CHECK(!overflow, Io, kSafetensors, name_, ": shape ", entry.shape,
                " is larger than any memory", context_);
     WEFT_CHECK(bytes == entry.end - entry.begin, Io, kSafetensors, name_, ": ",
-               entry.end - entry.begin, " bytes of data, ", entry.dtype, ' ', entry.shape,
-               " needs ", bytes, context_);
+               entry.end - entry.begin, " bytes of data, ",
+               entry.half ? "f16" : to_string(entry.dtype), ' ', entry.shape, " needs ", bytes,
+               context_);
   }
 
   const std::string_view text_;
@@ -360,7 +362,7 @@ std::string format_header(const Header& header) {
   text.back() = '}';
   for (const TensorEntry& entry : header.tensors) {
     text += ',' + json_string(entry.name) + ":{\"dtype\":\"";
-    text += dtype_name(entry.dtype);
+    text += entry.half ? kHalf : dtype_name(entry.dtype);
     text += "\",\"shape\":" + to_string(entry.shape);
     text += weft::detail::concat(",\"data_offsets\":[", entry.begin, ',', entry.end, "]}");
   }

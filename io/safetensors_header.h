@@ -22,6 +22,7 @@ inline constexpr std::string_view kHeaderCrc = "weft.header_crc32";
 struct TensorEntry {
   std::string name;
   DType dtype = DType::f32;
+  bool half = false;  ///< F16 in the file, f32 in memory
   Shape shape;
   std::uint64_t begin = 0;  ///< offset in the data
   std::uint64_t end = 0;
@@ -31,6 +32,11 @@ struct Header {
   std::vector<TensorEntry> tensors;  ///< sorted by offset
   Metadata metadata;
 };
+
+/// Bytes of an element in the file.
+inline std::size_t stored_size(const TensorEntry& entry) {
+  return entry.half ? 2 : size_of(entry.dtype);
+}
 
 /// `text` is only the header, `data_bytes` the size of everything after it. Throws like
 /// load_safetensors.

@@ -267,11 +267,6 @@ std::optional<int> parse_options(int argc, const char* const* argv, Options& opt
   options.dtype = parse_dtype(dtype);
   options.amp = amp == "bf16";
   options.shuffle = !no_shuffle;
-  if (!options.weights.empty() && !options.resume.empty() && options.resume != "latest") {
-    return complain(options,
-                    "--weights begins at step 0, --resume goes on from a checkpoint, which has "
-                    "weights of its own; leave one of them out");
-  }
   if (options.amp && options.dtype != DType::f32) {
     return complain(options, "--amp bf16 needs --dtype f32");
   }

@@ -46,7 +46,8 @@ struct Options {
   std::string data = data::kFashionMnistDir;
   std::string data_help = "folder of MNIST's IDX files";  ///< the --help text of --data
   std::string out = {};                                   ///< default outputs/EXAMPLE
-  /// A state dict to begin from at step 0, FILE or FILE:KEY (io::load_state_dict).
+  /// A state dict to begin from at step 0, FILE or FILE:KEY (io::load_state_dict). A checkpoint to
+  /// resume from replaces it, so the same command with --resume goes on.
   std::string weights = {};
   /// Set by the program: tensors whose names begin so keep their initial values if `weights` has
   /// them in another shape, as the last layer for another number of classes.

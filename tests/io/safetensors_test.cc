@@ -1,5 +1,8 @@
 #include "weft/io/safetensors.h"
 
+#include <cmath>
+#include <limits>
+
 #include "weft/core/runtime/allocator.h"
 #include "weft/core/runtime/thread_state.h"
 #include "weft/tensor/creation.h"
@@ -139,6 +142,57 @@ TEST(Safetensors, ReadsWhatPythonWrote) {
   EXPECT_EQ(named(file, "empty").shape(), Shape({0, 4}));
 }
 
+TEST(Safetensors, ReadsAndWritesHalves) {
+  TempFolder folder;
+  const std::string path = folder.path("a");
+  const NamedTensors tensors = {{"f32", tensor({1, 1.0 / 3, -65504, 65520, 1e-8})},
+                                {"f64", tensor({1.0 / 3}, DType::f64)},
+                                {"empty", zeros({0, 3})},
+                                {"u8", tensor({7}, DType::u8)}};
+  save_safetensors(path, tensors, {}, {.f16 = true});
+  EXPECT_HAS(read_file(path), R"("f32":{"dtype":"F16","shape":[5],"data_offsets":[8,18]})");
+  const SafetensorsFile file = load_safetensors(path);
+  const double infinity = std::numeric_limits<double>::infinity();
+  EXPECT_EQ(named(file, "f32").dtype(), DType::f32);
+  EXPECT_EQ(named(file, "f32").to_vector<double>(),
+            (std::vector<double>{1, 1365.0 / 4096, -65504, infinity, 0}));
+  EXPECT_EQ(named(file, "f64").to_vector<double>(), (std::vector<double>{1.0 / 3}));
+  EXPECT_EQ(named(file, "empty").shape(), Shape({0, 3}));
+  // Every bit pattern of a half is read, and written again, as it was; but a NaN becomes quiet.
+  std::string all =
+      safetensors(R"({"w":{"dtype":"F16","shape":[65536],"data_offsets":[0,131072]}})");
+  for (unsigned i = 0; i < 65536; ++i) {
+    all += static_cast<char>(i & 0xff);
+    all += static_cast<char>(i >> 8);
+  }
+  save_safetensors(path, parse_safetensors(as_bytes(all)).tensors, {}, {.f16 = true});
+  const std::string back = read_file(path);
+  ASSERT_GT(back.size(), 131072U);
+  for (unsigned i = 0; i < 65536; ++i) {
+    std::uint16_t got = 0;
+    std::memcpy(&got, back.data() + back.size() - 131072 + 2 * i, 2);
+    const bool is_nan = (i & 0x7fffu) > 0x7c00u;
+    ASSERT_EQ(got, is_nan ? i | 0x200u : i);
+  }
+}
+
+// Halfway between two neighbours goes to the even one, and anything beyond to the nearer one.
+TEST(Safetensors, RoundsToTheNearestHalf) {
+  TempFolder folder;
+  const auto rounded = [&](const std::vector<float>& values) {
+    const auto count = static_cast<std::int64_t>(values.size());
+    save_safetensors(folder.path("a"), {{"w", from_vector(values, {count})}}, {}, {.f16 = true});
+    return named(load_safetensors(folder.path("a")), "w").to_vector<double>();
+  };
+  EXPECT_EQ(rounded({1 + 0x1p-11F, 1 + 3 * 0x1p-11F, std::nextafter(1 + 0x1p-11F, 2.F),
+                     std::nextafter(65520.F, 0.F), -65520.F}),
+            (std::vector<double>{1, 1 + 0x1p-9, 1 + 0x1p-10, 65504,
+                                 -std::numeric_limits<double>::infinity()}));
+  EXPECT_EQ(rounded({0x1p-25F, 3 * 0x1p-25F, std::nextafter(0x1p-25F, 1.F),
+                     std::nextafter(0x1p-14F, 0.F), -0x1p-26F}),
+            (std::vector<double>{0, 0x1p-23, 0x1p-24, 0x1p-14, 0}));
+}
+
 TEST(Safetensors, RefusesToSaveWhatCannotBeLoaded) {
   TempFolder folder;
   const std::string path = folder.path("a");
@@ -272,8 +326,8 @@ std::vector<Malformed> malformed() {
        "unknown dtype \"F33\" for tensor \"w\""},
       {"LowerCaseDtype", one(R"("dtype":"f32","shape":[2],"data_offsets":[0,8])", 8),
        "unknown dtype \"f32\""},
-      {"DtypeWeftLacks", one(R"("dtype":"F16","shape":[2],"data_offsets":[0,4])", 4),
-       "weft has no dtype F16 for tensor \"w\"; convert it", true},
+      {"DtypeWeftLacks", one(R"("dtype":"I16","shape":[2],"data_offsets":[0,4])", 4),
+       "weft has no dtype I16 for tensor \"w\"; convert it", true},
       {"NoDtype", one(R"("shape":[2],"data_offsets":[0,8])", 8), "no dtype for tensor \"w\""},
       {"NoShape", one(R"("dtype":"F32","data_offsets":[0,8])", 8), "no shape for tensor"},
       {"NoOffsets", one(R"("dtype":"F32","shape":[2])", 8), "no data_offsets for tensor"},

@@ -43,7 +43,7 @@ TEST(Options, EveryOptionArrives) {
             "18446744073709551615 --no-shuffle --workers 0 --threads 3 --limit-steps 9 "
             "--checkpoint-every 11 --data d --out o --resume r --trace t --tensorboard "
             "--deterministic --graph --host-devices 2 --host-device-memory 64MiB --map-location "
-            "cpu:1 --log-every 100 --summary"));
+            "cpu:1 --log-every 100 --summary --weights w"));
   ASSERT_FALSE(p.status.has_value()) << p.err;
   const Options& o = p.options;
   EXPECT_EQ(o.device, Device("cpu:1"));
@@ -57,7 +57,7 @@ TEST(Options, EveryOptionArrives) {
   EXPECT_EQ(o.threads, 3);
   EXPECT_EQ(o.limit_steps, 9);
   EXPECT_EQ(o.checkpoint_every, 11);
-  EXPECT_EQ(o.data + o.out + o.resume + o.trace, "dort");
+  EXPECT_EQ(o.data + o.out + o.resume + o.trace + o.weights, "dortw");
   EXPECT_TRUE(o.tensorboard);
   EXPECT_TRUE(o.deterministic);
   EXPECT_TRUE(o.graph);
@@ -120,13 +120,6 @@ TEST(Options, AProgramHasSomeOfItsOwn) {
   refuses({"--labels", ""}, "--labels: needs a name, got ''");
   EXPECT_HAS(parse({"--dept", "18"}, flags).err, "did you mean --depth?");
   EXPECT_HAS(parse({"--help"}, flags).out, "--schedule");
-}
-
-TEST(Options, WeightsOrACheckpoint) {
-  EXPECT_EQ(parse({"--weights", "a.pth:model"}).options.weights, "a.pth:model");
-  EXPECT_FALSE(parse({"--weights", "a.pth", "--resume", "latest"}).status.has_value());
-  expect_refused(parse({"--weights", "a.pth", "--resume", "b.safetensors"}),
-                 "--weights begins at step 0, --resume goes on from a checkpoint");
 }
 
 TEST(Options, TheLastOfTwoCounts) {

@@ -147,13 +147,25 @@ inline void write_cifar10(const std::filesystem::path& folder, int train, int te
   write("test_batch.bin", test);
 }
 
+/// An entry of /proc/self/status in kB: "VmRSS:", what is resident, "VmHWM:", the most of it.
+inline long status_kb(const std::string& key) {
+  std::ifstream status("/proc/self/status");
+  std::string word;
+  while (status >> word) {
+    long kb = 0;
+    if (word == key && status >> kb) return kb;
+  }
+  return 0;
+}
+
+/// From here on "VmHWM:" counts anew.
+inline void reset_most_memory() { std::ofstream("/proc/self/clear_refs") << "5"; }
+
 /// While it lives, at most one second of computing and 256 MB more than before are allowed. Not
 /// under sanitizers, which are slower and keep freed memory.
 class CheapScope {
  public:
-  CheapScope() : before_kb_(status_kb("VmRSS:")), start_(cpu_seconds()) {
-    std::ofstream("/proc/self/clear_refs") << "5";  // the peak counts from here
-  }
+  CheapScope() : before_kb_(status_kb("VmRSS:")), start_(cpu_seconds()) { reset_most_memory(); }
   ~CheapScope() {
     if (kSanitized) return;
     EXPECT_LT(cpu_seconds() - start_, 1.0);
@@ -161,16 +173,6 @@ class CheapScope {
   }
 
  private:
-  static long status_kb(const std::string& key) {
-    std::ifstream status("/proc/self/status");
-    std::string word;
-    while (status >> word) {
-      long kb = 0;
-      if (word == key && status >> kb) return kb;
-    }
-    return 0;
-  }
-
   // Not wall-clock time: tests share the machine.
   static double cpu_seconds() {
     timespec now = {};

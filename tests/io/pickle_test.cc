@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <limits>
+#include <random>
 
 #include "weft/core/runtime/allocator.h"
 #include "weft/tensor/creation.h"
@@ -478,6 +479,65 @@ TEST_P(BadPickleTest, IsRefused) {
 
 INSTANTIATE_TEST_SUITE_P(Each, BadPickleTest, ::testing::ValuesIn(bad_pickles()),
                          [](const auto& info) { return std::string(info.param.name); });
+
+// --- Mutants ---------------------------------------------------------------------------------------
+
+/// One to four bytes of [begin, end) changed, by chance to what means something in a pickle.
+std::string mutant(std::string file, std::size_t begin, std::size_t end, std::mt19937& random) {
+  static const std::string codes =
+      "N().abcehjqrstuKJMXUQRG]}\x80\x81\x85\x86\x87\x88\x89\x8a\x8f\xff";
+  for (unsigned n = random() % 4 + 1; n > 0; --n) {
+    char& c = file[begin + random() % (end - begin)];
+    switch (random() % 3) {
+      case 0: c = static_cast<char>(random()); break;
+      case 1: c = static_cast<char>(c ^ 1 << random() % 8); break;
+      default: c = codes[random() % codes.size()];
+    }
+  }
+  return file;
+}
+
+/// Reads all of it, so that a sanitizer would see a view outside its storage.
+void visit(const PickleValue& value) {
+  if (value.is_tensor() && value.tensor().numel() < 10'000) values(value);
+  if (value.is_dict()) {
+    for (const auto& [key, one] : value.entries()) visit(one);
+  } else if (value.identity() != nullptr) {
+    for (const PickleValue& one : value.items()) visit(one);
+  }
+}
+
+// Half of them anywhere in the file, half in the pickle alone, with the checksum made right.
+TEST(Pickle, TwoThousandMutantsAreReadOrRefused) {
+  std::mt19937 random(1);
+  int read = 0, refused = 0;
+  for (const char* name : {"dtypes.pth", "values.pth", "views.pth", "state_dict.pth"}) {
+    const std::string file = read_file(std::string("tests/io/goldens/") + name);
+    const std::size_t pickle = file.find("\x80\x02"), end = file.find("PK", pickle);
+    const std::size_t entry = file.find("PK\x01\x02");
+    for (int i = 0; i < 500; ++i) {
+      std::string bad =
+          i % 2 == 0 ? mutant(file, 0, file.size(), random) : mutant(file, pickle, end, random);
+      if (i % 10 == 0) bad.resize(random() % bad.size());
+      if (i % 2 != 0) {
+        const std::string text = bad.substr(pickle, end - pickle);
+        const auto crc = crc32_z(0, reinterpret_cast<const Bytef*>(text.data()), text.size());
+        bad.replace(entry + 16, 4, little(crc, 4));
+      }
+      try {
+        visit(parse(bad));
+        ++read;
+      } catch (const Error& error) {
+        EXPECT_NE(error.code(), ErrorCode::Internal) << error.what();
+        EXPECT_NE(error.code(), ErrorCode::Library) << error.what();
+        ++refused;
+      }
+    }
+  }
+  EXPECT_EQ(read + refused, 2000);
+  EXPECT_GT(read, 100);  // a change in a number or a text makes another good file
+  EXPECT_GT(refused, 1000);
+}
 
 // --- Bad archives ----------------------------------------------------------------------------------
 

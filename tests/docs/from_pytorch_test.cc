@@ -168,6 +168,9 @@ struct Twice : autograd::Function<Twice> {
   const data::Normalize normalize{{0.5}, {0.5}};
   io::write_png("", io::read_image(""));
   io::save_safetensors("", io::load_safetensors("").tensors);
+  io::save_pickle("", io::load_pickle(""));
+  nn::strip_wrappers(io::load_state_dict(""));
+  nn::wrapper_prefix({});
 
   device_count(DeviceType::cuda), runtime(Device()).synchronize_device(0), memory_stats(Device());
   reset_peak_memory(Device()), release_cached_memory(Device());

@@ -43,6 +43,20 @@ TEST_F(ClassifyRun, SaysWhatTheModelSays) {
   }
 }
 
+// As DataParallel saves them; the name of the file says nothing.
+TEST_F(ClassifyRun, ReadsPyTorchsFiles) {
+  const nn::Sequential model = examples::mlp();
+  io::NamedTensors wrapped;
+  for (const auto& [name, x] : model.state_dict()) wrapped.emplace_back("module." + name, x);
+  io::save_safetensors(folder.path("plain"), model.state_dict());
+  io::save_pickle(folder.path("wrapped"), io::PickleValue::state_dict(wrapped));
+  io::write_png(folder.path("x.png"), {28, 28, 3, std::vector<std::uint8_t>(28 * 28 * 3, 99)});
+  ASSERT_EQ(classify(folder.path("plain ") + folder.path("x.png")), 0) << log();
+  const std::string expected = log();
+  ASSERT_EQ(classify(folder.path("wrapped ") + folder.path("x.png")), 0) << log();
+  EXPECT_EQ(log(), expected);
+}
+
 TEST_F(ClassifyRun, SaysWhatIsWrong) {
   EXPECT_EQ(classify(""), 2);
   EXPECT_HAS(log(), "usage: classify");

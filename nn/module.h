@@ -38,11 +38,10 @@
 #include "weft/autograd/autograd.h"
 #include "weft/core/runtime/thread_state.h"
 #include "weft/core/trace/trace.h"
+#include "weft/nn/named_tensors.h"
 #include "weft/tensor/tree.h"
 
 namespace weft::nn {
-
-using NamedTensors = std::vector<std::pair<std::string, Tensor>>;
 
 /// A tensor that belongs to a module. A copy shares the tensor. Inside nn::clone a copy becomes the
 /// clone's own tensor: this is why members must be Parameter, not Tensor.

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "weft/nn/module.h"
+#include "weft/nn/named_tensors.h"
 
 namespace weft::nn {
 

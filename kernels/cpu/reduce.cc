@@ -2,9 +2,7 @@
 // reduced (runs, one accumulator each) or kept (columns, a row of accumulators). Few outputs of
 // much input are cut into chunks whose number depends only on the shapes, so that the result is the
 // same for every team size.
-#include <bit>
 #include <cmath>
-#include <cstring>
 #include <limits>
 
 #include "weft/kernels/backend.h"
@@ -61,40 +59,40 @@ struct Outputs {
   std::int64_t count, step;
 };
 
-/// How an operation runs on a dtype: with accumulators of f64 or i64.
+/// How an operation runs on a dtype, with accumulators A: double or std::int64_t.
+template <class A>
 struct Method {
+  using Accumulator = A;
   static constexpr std::int64_t kSums = 1;  // accumulators per output
   ReduceFns fns;
   ReduceColumns join = nullptr;  // joins accumulators
-  std::uint64_t identity = 0;
+  A identity = 0;
   /// y[i * step] = the result of acc[i], for i < n; `count` elements are behind each.
-  void (*finish_all)(std::int64_t n, const void* acc, double count, char* y,
+  void (*finish_all)(std::int64_t n, const A* acc, double count, char* y,
                      std::int64_t step) = nullptr;
   char* y = nullptr;
   std::int64_t y_bytes = 0;
 
   const ReduceFns& terms(const Outputs&) const { return fns; }
-  void finish(const Outputs& of, const std::uint64_t* acc, double count, std::int64_t at,
+  void finish(const Outputs& of, const A* acc, double count, std::int64_t at,
               std::int64_t step) const {
     finish_all(of.count, acc, count, y + at * y_bytes, step);
   }
 };
 
 template <class A, class Y, bool mean = false>
-void finish_all(std::int64_t n, const void* accumulators, double count, char* out,
-                std::int64_t step) {
-  const A* acc = static_cast<const A*>(accumulators);
+void finish_all(std::int64_t n, const A* acc, double count, char* out, std::int64_t step) {
   Y* y = reinterpret_cast<Y*>(out);
   for (std::int64_t i = 0; i < n; ++i) y[i * step] = store<Y>(mean ? acc[i] / count : acc[i]);
 }
 
 template <class T>
-Method floating_method(ReduceOp op) {
+Method<double> floating_method(ReduceOp op) {
   const ReduceLoops& loops = reduce_loops().of(dtype_of<T>);
   const ReduceLoops& join = reduce_loops().f64;
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
   const auto of = [](const ReduceFns& fns, const ReduceFns& join, double identity, auto* finish) {
-    return Method{fns, join.columns, std::bit_cast<std::uint64_t>(identity), finish};
+    return Method<double>{fns, join.columns, identity, finish};
   };
   constexpr auto* finish = finish_all<double, T>;
   switch (op) {
@@ -107,15 +105,15 @@ Method floating_method(ReduceOp op) {
 }
 
 template <ReduceOp op, class T, class Y>
-Method plain_method(std::int64_t identity) {
+Method<std::int64_t> plain_method(std::int64_t identity) {
   return {{plain_runs<op, T>, plain_columns<op, T>},
           plain_columns<op, std::int64_t>,
-          std::bit_cast<std::uint64_t>(identity),
+          identity,
           finish_all<std::int64_t, Y>};
 }
 
 template <class T>
-Method integer_method(ReduceOp op) {
+Method<std::int64_t> integer_method(ReduceOp op) {
   using I = std::int64_t;
   const IntegerSums& sums = integer_sums();
   switch (op) {
@@ -126,14 +124,16 @@ Method integer_method(ReduceOp op) {
   }
 }
 
-Method method_of(ReduceOp op, DType dtype) {
-  return dispatch_all(dtype, [&]<class T>() {
-    if (op == ReduceOp::all) return plain_method<ReduceOp::all, T, bool>(1);
-    if (op == ReduceOp::any) return plain_method<ReduceOp::any, T, bool>(0);
+/// Calls f(method), with the operation's accumulators for this dtype.
+template <class F>
+void with_method(ReduceOp op, DType dtype, const F& f) {
+  dispatch_all(dtype, [&]<class T>() {
+    if (op == ReduceOp::all) return f(plain_method<ReduceOp::all, T, bool>(1));
+    if (op == ReduceOp::any) return f(plain_method<ReduceOp::any, T, bool>(0));
     if constexpr (std::is_integral_v<T>)
-      return integer_method<T>(op);
+      f(integer_method<T>(op));
     else
-      return floating_method<T>(op);
+      f(floating_method<T>(op));
   });
 }
 
@@ -143,6 +143,7 @@ Method method_of(ReduceOp op, DType dtype) {
 /// It is 0 if no mean is wanted, or if that element is infinite, which would make the mean NaN.
 template <class T>
 struct Moments {
+  using Accumulator = double;
   static constexpr std::int64_t kSums = 2;
   static constexpr std::int64_t kMaxColumns = 256;
 
@@ -150,7 +151,7 @@ struct Moments {
   ReduceColumns join;
   double* mean;  // null: not wanted, and the shift is 0
   double* squares;
-  std::uint64_t identity = 0;
+  double identity = 0;
 
   struct Terms {
     decltype(NormLoops::moments) run_of;
@@ -200,11 +201,10 @@ struct Moments {
     return mean && std::isfinite(first) ? first : accumulate_t<T>(0);
   }
   Terms terms(const Outputs& of) const { return Terms(*this, of); }
-  void finish(const Outputs& of, const std::uint64_t* acc, double count, std::int64_t at,
+  void finish(const Outputs& of, const double* acc, double count, std::int64_t at,
               std::int64_t step) const {
     for (std::int64_t i = 0; i < of.count; ++i, at += step) {
-      const auto sum = std::bit_cast<double>(acc[i]);
-      const auto square = std::bit_cast<double>(acc[of.count + i]);
+      const double sum = acc[i], square = acc[of.count + i];
       squares[at] = square;
       if (!mean) continue;
       mean[at] = static_cast<double>(shift(of, i)) + sum / count;
@@ -288,13 +288,14 @@ class Reduction {
 
   template <class Method>
   void run(const Method& method, void* workspace) const {
+    using Accumulator = typename Method::Accumulator;
     constexpr std::int64_t kSums = Method::kSums;
     if (kept_.count == 0) return;
     if (chunks_ == 1) {
       const std::int64_t work = std::max<std::int64_t>(width_ * reduced_.count, 1);
       parallel_for(units_, std::max<std::int64_t>(kCheapGrain / work, 1),
                    [&](std::int64_t begin, std::int64_t end) {
-                     alignas(64) std::uint64_t acc[kSums * kMaxWidth];
+                     alignas(64) Accumulator acc[kSums * kMaxWidth];
                      for (std::int64_t u = begin; u < end; ++u) {
                        const Unit unit = locate(u);
                        std::fill_n(acc, kSums * unit.width, method.identity);
@@ -304,7 +305,7 @@ class Reduction {
                    });
       return;
     }
-    auto* partial = static_cast<std::uint64_t*>(workspace);
+    auto* partial = static_cast<Accumulator*>(workspace);
     const std::int64_t step = width_ * kSums, row = units_ * step;
     parallel_for(chunks_, 1, [&](std::int64_t begin, std::int64_t end) {
       std::fill(partial + begin * row, partial + end * row, method.identity);
@@ -315,7 +316,7 @@ class Reduction {
         }
       }
     });
-    alignas(64) std::uint64_t acc[kSums * kMaxWidth];
+    alignas(64) Accumulator acc[kSums * kMaxWidth];
     for (std::int64_t u = 0; u < units_; ++u) {
       const Unit unit = locate(u);
       std::fill_n(acc, kSums * unit.width, method.identity);
@@ -361,7 +362,7 @@ class Reduction {
   /// Combines the reduced elements [begin, end) of a unit with its accumulators.
   template <class Method>
   void accumulate(const Method& method, const Unit& unit, std::int64_t begin, std::int64_t end,
-                  std::uint64_t* acc) const {
+                  typename Method::Accumulator* acc) const {
     const auto bytes = static_cast<std::int64_t>(size_of(x_.dtype));
     const Outputs of = outputs_of(unit);
     const auto& terms = method.terms(of);
@@ -393,7 +394,7 @@ class Reduction {
 
   template <class Terms>
   void add_runs(const Terms& terms, const char* x, std::int64_t n, std::int64_t step,
-                std::int64_t width, std::int64_t bytes, std::uint64_t* acc) const {
+                std::int64_t width, std::int64_t bytes, void* acc) const {
     if (step == 1) return terms.runs(width, kept_.x[0], n, x, acc);
     constexpr std::int64_t kBlock = 512;
     alignas(64) char buffer[kBlock * 8];
@@ -406,7 +407,7 @@ class Reduction {
 
   template <class Terms>
   void add_columns(const Terms& terms, const char* x, std::int64_t rows, std::int64_t row_step,
-                   std::int64_t width, std::int64_t bytes, std::uint64_t* acc) const {
+                   std::int64_t width, std::int64_t bytes, void* acc) const {
     if (width == 1 || kept_.x[0] == 1) return terms.columns(rows, row_step, width, x, acc);
     alignas(64) char buffer[kMaxWidth * 8];
     for (std::int64_t r = 0; r < rows; ++r) {
@@ -416,7 +417,8 @@ class Reduction {
   }
 
   template <class Method>
-  void finish(const Method& method, const Unit& unit, const std::uint64_t* acc) const {
+  void finish(const Method& method, const Unit& unit,
+              const typename Method::Accumulator* acc) const {
     method.finish(outputs_of(unit), acc, static_cast<double>(reduced_.count), unit.y,
                   kept_.n > 0 ? kept_.y[0] : 0);
   }
@@ -439,10 +441,11 @@ void reduce(const Stream& stream, ReduceOp op, const View& x, const View& y, voi
   if (op == ReduceOp::mean && !is_floating(x.dtype)) {
     throw_unsupported("mean", stream.device, x.dtype);
   }
-  Method method = method_of(op, x.dtype);
-  method.y = y.as<char>();
-  method.y_bytes = static_cast<std::int64_t>(size_of(y.dtype));
-  Reduction(x, y, Method::kSums).run(method, workspace);
+  with_method(op, x.dtype, [&](auto method) {
+    method.y = y.as<char>();
+    method.y_bytes = static_cast<std::int64_t>(size_of(y.dtype));
+    Reduction(x, y, method.kSums).run(method, workspace);
+  });
 }
 
 std::size_t moments_workspace_bytes(const View& x, const View& squares) {

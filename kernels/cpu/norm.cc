@@ -405,7 +405,7 @@ struct Rows {
         count(x.shape[0] * groups),
         n(channels * spatial) {}
   /// The first channel of row r.
-  std::int64_t channel(std::int64_t r) const { return r % groups * channels; }
+  std::int64_t channel(std::int64_t r) const { return groups == 1 ? 0 : r % groups * channels; }
 
   const NormLoops& loops;
   std::int64_t groups;

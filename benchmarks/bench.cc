@@ -92,7 +92,9 @@ struct Prepared {
   WorkOptions options;
   int threads = 1;
   double ms = 0;
-  double first_ms = 0;  // of the first step of all, which chooses kernels
+  // Of the first step of all: it chooses the kernels that no earlier work of the process has
+  // chosen.
+  double first_ms = 0;
   std::string name;
   json tried;
 };
@@ -106,16 +108,10 @@ Prepared prepare(const WorkSpec& spec, bool amp, const Options& options) {
       set_num_threads(threads);
       const WorkOptions work_options = {.channels_last = bool(channels_last), .amp = amp};
       auto work = make_work(spec, work_options);
-      const auto run = [&] {
-        for (int i = 0; i < spec.block; ++i) work->step();
-        finish();
-      };
-      const double first_ms = time_ms(run);
-      double ms = time_ms(run);
-      for (int i = 0; i < 2 && !options.tiny; ++i) ms = std::min(ms, time_ms(run));
-      ms /= spec.block;
-      // The first configuration chooses the kernels; the others remember most of its choices.
-      if (!best.work) best.first_ms = first_ms - (spec.block - 1) * ms;
+      const auto [first_ms, ms] =
+          time_first_and_fastest([&] { work->step(); }, finish, spec.block, options.tiny ? 1 : 4);
+      // The other configurations remember most of the first one's choices.
+      if (!best.work) best.first_ms = first_ms;
       const std::string config =
           "threads=" + std::to_string(threads) + (channels_last ? " channels_last" : "");
       tried[config] = ms;
@@ -201,7 +197,7 @@ void report(const std::vector<Side>& sides, json& row) {
         row["work"].get<std::string>().c_str(), side.label.c_str(),
         100 * (q.high - q.low) / q.median);
   }
-  std::printf("%-14s %-8s first step, which chooses kernels: weft %.0f ms",
+  std::printf("%-14s %-8s first step, choosing kernels that no work before it chose: weft %.0f ms",
               row["work"].get<std::string>().c_str(), row["precision"].get<std::string>().c_str(),
               row["weft_first_ms"].get<double>());
   if (row.contains("peer_first_ms")) {

@@ -243,11 +243,11 @@ class Kept:
                 sorted({1, threads if device.type == "cpu" else 1}), {False, has_layouts}, (False, True)):
             torch.set_num_threads(t)
             step = self.make(channels_last, fused, self.amp, False, False)
-            first = time_steps(step, self.block)
-            ms = min(time_steps(step, self.block) for _ in range(3)) / self.block
+            first = time_steps(step, 1)
+            ms = min(time_steps(step, self.block) for _ in range(4)) / self.block
             name = f"threads={t}" + " channels_last" * channels_last + " fused" * fused
             if not self.tried:
-                self.first_ms = first - (self.block - 1) * ms
+                self.first_ms = first
             self.tried[name] = ms
             if best is None or ms < best:
                 best, self.config, self.threads, self.configuration = ms, name, t, (channels_last, fused)

@@ -16,6 +16,27 @@ double time_ms(F&& f) {
       .count();
 }
 
+/// Times of the first of all steps, and of a step in the fastest of several blocks of steps.
+struct StepTimes {
+  double first_ms = 0, ms = 0;
+};
+
+/// Times a step alone, since it may prepare what later ones use, and then `blocks` blocks of
+/// `block` steps. finish() waits for what the steps before it have started.
+template <class Step, class Finish>
+StepTimes time_first_and_fastest(Step&& step, Finish&& finish, int block, int blocks) {
+  const auto time = [&](int steps) {
+    return time_ms([&] {
+      for (int i = 0; i < steps; ++i) step();
+      finish();
+    });
+  };
+  StepTimes times{.first_ms = time(1), .ms = time(block)};
+  for (int i = 1; i < blocks; ++i) times.ms = std::min(times.ms, time(block));
+  times.ms /= block;
+  return times;
+}
+
 struct Quartiles {
   double low = 0, median = 0, high = 0;
 };

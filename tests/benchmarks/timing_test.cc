@@ -1,10 +1,13 @@
-// Medians with their intervals, and the order in which sides are measured.
+// Times of steps, medians with their intervals, and the order in which sides are measured.
 #include "weft/benchmarks/timing.h"
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <chrono>
 #include <numeric>
 #include <string>
+#include <thread>
 
 #include "weft/benchmarks/sides.h"
 
@@ -45,6 +48,33 @@ TEST(MedianInterval, OfFewValuesIsAllOfThem) {
     EXPECT_EQ(interval.median, (n + 1) / 2.0) << n;
     EXPECT_EQ(interval.high, n) << n;
   }
+}
+
+// Records the steps as 's' and the waiting as '|'. Step `slow` and, unless it is the first, those
+// after it take 20 ms.
+StepTimes times_of(int slow, std::string& order) {
+  const auto step = [&] {
+    const auto at = static_cast<int>(std::count(order.begin(), order.end(), 's'));
+    if (slow == 0 ? at == 0 : at >= slow) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    }
+    order += 's';
+  };
+  return time_first_and_fastest(step, [&] { order += '|'; }, 3, 2);
+}
+
+TEST(StepTimes, TheFirstStepIsTimedAlone) {
+  std::string order;
+  const StepTimes times = times_of(0, order);
+  EXPECT_EQ(order, "s|sss|sss|");
+  EXPECT_GE(times.first_ms, 20);
+}
+
+TEST(StepTimes, SlowerStepsLaterDoNotMakeTheFirstNegative) {
+  std::string order;
+  const StepTimes times = times_of(3, order);
+  EXPECT_GE(times.first_ms, 0);
+  EXPECT_GE(times.ms, 20.0 / 3);
 }
 
 TEST(Sides, TakeTurnsAndBeginInTurn) {

@@ -36,6 +36,12 @@ std::optional<std::string> Checkpoints::find() const {
 io::NamedTensors Checkpoints::initial_weights(const io::NamedTensors& own) const {
   io::NamedTensors values =
       nn::strip_wrappers(io::load_state_dict(options_.weights, {.device = options_.map_location}));
+  const auto has = [&](const std::string& name) {
+    return std::ranges::find(values, name, &io::NamedTensors::value_type::first) != values.end();
+  };
+  WEFT_CHECK(own.empty() || has(own[0].first) || !has("model." + own[0].first), InvalidArgument,
+             "checkpoint", options_.weights, ": a checkpoint of weft's; --weights ",
+             options_.weights, ":model begins with its weights, --resume goes on from it");
   if (options_.head.empty()) return values;
   for (auto& [name, value] : values) {
     const auto mine = std::ranges::find(own, name, &io::NamedTensors::value_type::first);

@@ -121,6 +121,8 @@ TEST(Pickle, KeepsStridesAndSharedStorages) {
     EXPECT_EQ(values(file.at("expanded")), (Doubles{7, 7, 7, 7, 7, 7}));
     EXPECT_EQ(values(file.at("flat16")), (Doubles{1, 2, 3}));
     EXPECT_EQ(values(file.at("parameter")), (Doubles{4, 5}));
+    EXPECT_EQ(values(file.at("tagged")), (Doubles{1, 1}));  // without its attribute
+    EXPECT_EQ(values(file.at("tagged_parameter")), (Doubles{1}));
     raw::fill_(raw::select(base, 0, 0), -1);
     EXPECT_EQ(values(file.at("row")), (Doubles{-1, -1, -1, -1})) << "they share no memory";
     EXPECT_EQ(t.storage().get(), base.storage().get());

@@ -190,6 +190,13 @@ TEST_F(RecorderTest, BeginsWithWeightsOfEitherFormat) {
   o.weights = torch;
   EXPECT_WEFT_ERROR(Recorder(o).resume(model, loader), InvalidArgument,
                     torch + ":model (4 tensors)");
+  save_checkpoint(folder.path("c"), {.model = from.state_dict()});
+  o.weights = folder.path("c");
+  EXPECT_WEFT_ERROR(Recorder(o).resume(model, loader), InvalidArgument,
+                    "a checkpoint of weft's; --weights " + o.weights + ":model begins with");
+  o.weights += ":model";
+  Recorder(o).resume(model, loader);
+  EXPECT_EQ(model.parameters()[0].to_vector<float>(), from.parameters()[0].to_vector<float>());
   o.weights = folder.path("none");
   EXPECT_WEFT_ERROR(Recorder(o).resume(model, loader), Io, o.weights);
 }

@@ -49,6 +49,8 @@ views = {
     "expanded": torch.tensor([7.0]).expand(2, 3), "flat16": torch.arange(4).half()[1:],
     "parameter": torch.nn.Parameter(torch.tensor([4.0, 5.0])),
 }
+views["tagged"], views["tagged_parameter"] = torch.ones(2), torch.nn.Parameter(torch.ones(1))
+views["tagged"].tag = views["tagged_parameter"].tag = "an attribute"
 save("dtypes.pth", dtypes)
 save("values.pth", values)
 save("views.pth", views)

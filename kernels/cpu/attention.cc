@@ -17,7 +17,7 @@
 namespace weft::cpu {
 namespace {
 
-constexpr std::int64_t kQueries = 48, kKeys = 128;
+constexpr std::int64_t kQueries = 96, kKeys = 256;
 /// From one row of a block of scores to the next. Not a power of two: the rows of one column would
 /// share few sets of the L1 cache.
 constexpr std::int64_t kScoreStep = kKeys + 16;
@@ -97,6 +97,7 @@ void multiply(int widest, std::int64_t rows, std::int64_t columns, const Left<C>
               const Right<C>& b, C* c, std::int64_t ldc, bool accumulate, const PartOf& part_of) {
   const MicroTile<C>* const tiles = heavy_loops<C>().tiles;
   const std::int64_t height = tiles[widest].rows, width = tiles[widest].cols;
+  const std::int64_t lanes = std::min<std::int64_t>(heavy_loops<C>().lanes, width);
   std::int64_t a_rows[kMostTileRows];
   for (int i = 0; i < kMostTileRows; ++i) a_rows[i] = i * a.row_step;
   TileArgs<C> args;
@@ -112,8 +113,9 @@ void multiply(int widest, std::int64_t rows, std::int64_t columns, const Left<C>
       const Part part = part_of(i, i + args.rows - 1);
       const std::int64_t needed = std::min(part.columns - j, width);
       if (needed <= 0) continue;
-      int tile = widest;  // narrower tiles have as many rows, or more
-      while (tile > 0 && tiles[tile - 1].cols >= needed) --tile;
+      // Narrower tiles have as many rows, or more. Half a vector would be slow to load as a whole.
+      int tile = widest;
+      while (tile > 0 && tiles[tile - 1].cols >= std::max(needed, lanes)) --tile;
       args.steps = std::max<std::int64_t>(part.last - part.first, 0);
       args.a = a.data + i * a.row_step + part.first * a.step;
       args.b = b.data + j * b.column_step + part.first * b.step;
@@ -396,9 +398,8 @@ class Forward {
       if (n == 0) continue;
       RunningSum& state = running[r];
       state.sees |= p_.add_mask(at, i + r, j0, n, scores);
-      std::fill(scores + n, scores + whole, -std::numeric_limits<C>::infinity());
       C most = static_cast<C>(state.most);
-      const C shrink = loops.exponentials(whole, scores, most, state.sum);
+      const C shrink = loops.exponentials(n, scores, most, state.sum);
       state.most = static_cast<double>(most);
       if (shrink != C(1)) loops.multiply(p_.value_width, shrink, sums + r * p_.value_width);
       if (p_.args.kept) loops.drop(n, p_.kept(at, i + r, j0), C(1), scores);

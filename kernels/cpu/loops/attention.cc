@@ -65,8 +65,24 @@ C fold_row(std::int64_t n, const C* x, C first) {
   return even[0];
 }
 
+/// Sets the elements of the last vector beyond n to -infinity; returns where it ends. One store:
+/// smaller ones would delay the next load of the vector.
 template <class C>
-C exponentials(std::int64_t n, C* scores, C& most, double& sum) {
+std::int64_t hide_rest(std::int64_t n, C* scores) {
+  using L = Lanes<C>;
+  const std::int64_t rest = n % L::kCount;
+  if (rest == 0) return n;
+  typename L::Vector last, lane;
+  for (int k = 0; k < L::kCount; ++k) lane[k] = static_cast<C>(k);
+  L::load(scores + n - rest, last);
+  last = lane < static_cast<C>(rest) ? last : typename L::Vector{} + kHidden<C>;
+  std::memcpy(scores + n - rest, &last, sizeof last);
+  return n - rest + L::kCount;
+}
+
+template <class C>
+C exponentials(std::int64_t keys, C* scores, C& most, double& sum) {
+  const std::int64_t n = hide_rest(keys, scores);
   const C before = most;
   most = fold_row<LargerOp>(n, scores, before);
   // While all scores are -infinity, all exponentials are 0.

@@ -17,7 +17,7 @@ struct ScoreLoops {
   /// One step of the softmax over blocks of keys: most becomes the largest score so far but for
   /// NaN, scores[j] becomes exp(scores[j] - most), and sum the sum of all exponentials; a NaN makes
   /// it NaN for good. Returns exp(old most - most), by which what was summed before is multiplied.
-  /// n is a multiple of the lanes.
+  /// The last vector becomes 0 beyond n.
   C (*exponentials)(std::int64_t n, C* scores, C& most, double& sum);
   /// scores[j] = exp(scores[j] - log_sum)
   void (*weights)(std::int64_t n, C log_sum, C* scores);

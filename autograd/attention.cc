@@ -116,9 +116,11 @@ class AttentionNode final : public Node {
     log_sums_ = save(out.log_sums);
   }
   void apply(Gradients& grads) override {
-    const auto saved = [this](const SavedTensor& x) { return x.defined() ? x.get(*this) : Tensor(); };
-    const raw::AttentionInputs in{q_.get(*this),  k_.get(*this), v_.get(*this), saved(mask_),
-                                  saved(kept_), causal_,       scale_,        keep_scale_};
+    const auto saved = [this](const SavedTensor& x) {
+      return x.defined() ? x.get(*this) : Tensor();
+    };
+    const raw::AttentionInputs in{q_.get(*this), k_.get(*this), v_.get(*this), saved(mask_),
+                                  saved(kept_),  causal_,       scale_,        keep_scale_};
     raw::AttentionGradients values = raw::scaled_dot_product_attention_backward(
         grads.y(), in, {y_.get(*this), log_sums_.get(*this)},
         {grads.wants(0), grads.wants(1), grads.wants(2)});

@@ -31,7 +31,7 @@ struct AttentionArgs {
   /// [A,B,L,S] of any strides, or empty: boolean, true where the query sees the key, or of the
   /// dtype of the sums: is added to the scores, and -infinity hides the key.
   View mask;
-  View kept;  ///< boolean [A,B,L,S] with last stride 1, or empty: no dropout
+  View kept;            ///< boolean [A,B,L,S] with last stride 1, or empty: no dropout
   bool causal = false;  ///< query i sees keys 0 to i; not together with mask
   double scale = 1;
   double keep_scale = 1;
@@ -39,7 +39,7 @@ struct AttentionArgs {
 
 /// The outputs are dense: y [A,B,L,Ev], log_sums [A,B,L].
 struct AttentionGradArgs {
-  View grad_y, y, log_sums;      ///< grad_y dense; y and log_sums are those of forward
+  View grad_y, y, log_sums;     ///< grad_y dense; y and log_sums are those of forward
   View grad_q, grad_k, grad_v;  ///< overwritten, dense; each may be empty
 };
 

@@ -126,8 +126,8 @@ struct Prepared {
     v = expanded(in.v, lead);
     const Shape all = with(lead, {scores[scores.size() - 2], scores.back()});
     if (in.mask.defined()) {
-      const DType dtype = in.mask.dtype() == DType::boolean ? DType::boolean
-                                                            : type_of_sums(in.q.dtype());
+      const DType dtype =
+          in.mask.dtype() == DType::boolean ? DType::boolean : type_of_sums(in.q.dtype());
       mask = expand(cast(in.mask, dtype), all);
     }
     if (!in.kept.defined()) return;
@@ -231,8 +231,8 @@ AttentionGradients scaled_dot_product_attention_backward(const Tensor& grad_y,
   WEFT_CHECK(out.y.shape() == of_y && out.y.is_contiguous() && out.log_sums.is_contiguous() &&
                  out.log_sums.shape() == with(all.lead, {in.q.shape(-2)}) &&
                  out.log_sums.dtype() == type_of_sums(in.q.dtype()),
-             InvalidArgument, kOp, "y and log_sums: got ", out.y.shape(), ", ", out.log_sums.dtype(),
-             " ", out.log_sums.shape(), ", expected what forward returned");
+             InvalidArgument, kOp, "y and log_sums: got ", out.y.shape(), ", ",
+             out.log_sums.dtype(), " ", out.log_sums.shape(), ", expected what forward returned");
   const auto like = [&](bool wanted, const Tensor& x) {
     return wanted ? allocate(x.shape(), x.dtype(), device) : Tensor();
   };
@@ -243,10 +243,10 @@ AttentionGradients scaled_dot_product_attention_backward(const Tensor& grad_y,
   const Tensor gradient = contiguous(grad_y);
   const auto optional = [](const Tensor& x) { return x.defined() ? x.view_of() : View{}; };
   const auto [q, k, v, mask, kept] = all.views();
-  const Calls<11> calls({q, k, v, mask, kept, gradient.view_of(), out.y.view_of(),
-                         out.log_sums.view_of(), optional(grads.q), optional(grads.k),
-                         optional(grads.v)},
-                        all.lead);
+  const Calls<11> calls(
+      {q, k, v, mask, kept, gradient.view_of(), out.y.view_of(), out.log_sums.view_of(),
+       optional(grads.q), optional(grads.k), optional(grads.v)},
+      all.lead);
   const Workspace workspace(device, workspace_bytes(arguments(in, calls.first())));
   calls.for_each([&](std::span<const View> views) {
     run(current_stream(device), arguments(in, views),

@@ -199,8 +199,8 @@ Tensor softmax_backward(SoftmaxOp op, const Tensor& grad_y, const Tensor& y, std
 /// dropout, mask or kept is undefined.
 struct AttentionInputs {
   Tensor q, k, v;
-  Tensor mask{};  ///< boolean or floating; broadcasts to the scores [..,L,S]
-  Tensor kept{};  ///< boolean [..,L,S] as the scores: the weights that dropout keeps
+  Tensor mask{};        ///< boolean or floating; broadcasts to the scores [..,L,S]
+  Tensor kept{};        ///< boolean [..,L,S] as the scores: the weights that dropout keeps
   bool causal = false;  ///< not together with mask
   double scale = 1;
   double keep_scale = 1;  ///< what dropout multiplies the kept weights by

@@ -179,9 +179,7 @@ struct Problem {
   }
 
   /// Rows of scores have room for as many: loops over them need no tail.
-  static std::int64_t whole_vectors(std::int64_t n) {
-    return round_up(n, heavy_loops<C>().lanes);
-  }
+  static std::int64_t whole_vectors(std::int64_t n) { return round_up(n, heavy_loops<C>().lanes); }
 
   /// n rows from row i on, as they are or converted in `copy`.
   Rows<C> rows(const View& x, std::int64_t at, std::int64_t i, std::int64_t n, C* copy) const {
@@ -195,8 +193,7 @@ struct Problem {
   const AttentionLoops& loops() const { return attention_table().rows.of(args.q.dtype); }
 
   /// Adds the mask to the scores of query i for n keys from j0 on. Returns whether it sees one.
-  bool add_mask(std::int64_t at, std::int64_t i, std::int64_t j0, std::int64_t n,
-                C* scores) const {
+  bool add_mask(std::int64_t at, std::int64_t i, std::int64_t j0, std::int64_t n, C* scores) const {
     if (!args.mask) return n > 0;
     return args.mask.dtype == DType::boolean
                ? masked<bool>(at, i, j0, n, scores, score_loops<C>().hide)
@@ -242,10 +239,9 @@ template <class T, class C = accumulate_t<T>>
 void add_over_keys(const Problem<T>& p, std::int64_t i0, std::int64_t rows, std::int64_t j0,
                    std::int64_t n, const C* weights, const C* right, int tile, std::int64_t width,
                    C* sums) {
-  multiply<C>(tile, rows, width, {weights, kScoreStep, 1}, {right, width, 1}, sums, width, true,
-              [&](std::int64_t, std::int64_t last) {
-                return Part{width, 0, p.visible(i0 + last, j0, n)};
-              });
+  multiply<C>(
+      tile, rows, width, {weights, kScoreStep, 1}, {right, width, 1}, sums, width, true,
+      [&](std::int64_t, std::int64_t last) { return Part{width, 0, p.visible(i0 + last, j0, n)}; });
 }
 
 /// sums += the transpose of weights [rows, n], times rows of queries or gradients.
@@ -298,10 +294,10 @@ class Forward {
 
   explicit Forward(const AttentionArgs& args) : p_(args) {
     // Q and the sums of a task stay in the L2 cache, with a block of keys and values.
-    const std::int64_t most =
-        std::clamp<std::int64_t>(65536 / std::max<std::int64_t>(p_.features + p_.values, 1),
-                                 kQueries, 10 * kQueries);
-    const std::int64_t wanted = std::clamp(divide_up(p_.batch * p_.queries, kTasks), kQueries, most);
+    const std::int64_t most = std::clamp<std::int64_t>(
+        65536 / std::max<std::int64_t>(p_.features + p_.values, 1), kQueries, 10 * kQueries);
+    const std::int64_t wanted =
+        std::clamp(divide_up(p_.batch * p_.queries, kTasks), kQueries, most);
     chunks_ = divide_up(p_.queries, wanted);
     chunk_ = round_up(divide_up(p_.queries, std::max<std::int64_t>(chunks_, 1)), kQueries);
     lanes_ = team(p_, p_.batch * chunks_);
@@ -317,8 +313,7 @@ class Forward {
     Arena counted;
     const Lane sizes(*this, counted);
     for_tasks(p_.batch * chunks_, lanes_, [&](std::int64_t task, std::int64_t lane) {
-      Arena arena(static_cast<char*>(workspace) +
-                  static_cast<std::size_t>(lane) * counted.bytes());
+      Arena arena(static_cast<char*>(workspace) + static_cast<std::size_t>(lane) * counted.bytes());
       run_task(task / chunks_, from_both_ends(task % chunks_, chunks_), y, log_sums,
                Lane(*this, arena));
     });
@@ -343,8 +338,8 @@ class Forward {
                 const Lane& lane) const {
     const std::int64_t i0 = chunk * chunk_, n = std::min(chunk_, p_.queries - i0);
     if (n <= 0) return;
-    p_.loops().load(n, p_.features, p_.row(p_.args.q, at, i0), p_.args.q.strides[2],
-                    p_.args.scale, lane.q, p_.feature_width);
+    p_.loops().load(n, p_.features, p_.row(p_.args.q, at, i0), p_.args.q.strides[2], p_.args.scale,
+                    lane.q, p_.feature_width);
     std::fill_n(lane.sums, n * p_.value_width, C(0));
     std::fill_n(lane.running, n, RunningSum{0, -std::numeric_limits<double>::infinity(), false});
     const std::int64_t keys = p_.args.causal ? std::min(p_.keys, i0 + n) : p_.keys;
@@ -437,8 +432,7 @@ class Backward {
   using C = accumulate_t<T>;
 
   explicit Backward(const AttentionArgs& args) : p_(args) {
-    const std::int64_t most =
-        std::min(divide_up(p_.queries, kQueries), divide_up(p_.keys, kKeys));
+    const std::int64_t most = std::min(divide_up(p_.queries, kQueries), divide_up(p_.keys, kKeys));
     const std::int64_t wanted = divide_up(kTasks, std::max<std::int64_t>(p_.batch, 1));
     parts_ = std::clamp<std::int64_t>(most, 1, wanted);
     lanes_ = team(p_, p_.batch * parts_);
@@ -479,7 +473,7 @@ class Backward {
                                    : b.p_.batch * b.p_.queries * b.p_.feature_width)),
           grad_k(arena.take<C>(b.parts_ == 1 ? 0 : b.p_.batch * b.p_.keys * b.p_.feature_width)),
           grad_v(arena.take<C>(b.parts_ == 1 ? 0 : b.p_.batch * b.p_.keys * b.p_.value_width)) {}
-    C *common;  ///< the product of y and grad_y
+    C* common;  ///< the product of y and grad_y
     C *grad_q, *grad_k, *grad_v;
   };
   struct Lane {
@@ -551,9 +545,8 @@ class Backward {
       }
     }
     if (last) {
-      store(grads.grad_q, at * p_.queries + queries.begin, queries.end - queries.begin,
-            p_.features, p_.args.scale, grad_q + queries.begin * p_.feature_width,
-            p_.feature_width);
+      store(grads.grad_q, at * p_.queries + queries.begin, queries.end - queries.begin, p_.features,
+            p_.args.scale, grad_q + queries.begin * p_.feature_width, p_.feature_width);
     }
   }
 
@@ -582,8 +575,8 @@ class Backward {
       const std::int64_t rows = std::min(kQueries, queries.end - i);
       if (p_.visible(i + rows - 1, j0, count) == 0) continue;
       load_queries(grads, at, i, rows, lane);
-      multiply_by_keys(p_, i, rows, j0, count, p_.features, lane.q, p_.feature_width,
-                       lane.packed_k, lane.weights);
+      multiply_by_keys(p_, i, rows, j0, count, p_.features, lane.q, p_.feature_width, lane.packed_k,
+                       lane.weights);
       if (scores_matter) {
         multiply_by_keys(p_, i, rows, j0, count, p_.values, lane.grad_y, p_.value_width,
                          lane.packed_v, lane.grads);
@@ -602,8 +595,8 @@ class Backward {
                          p_.feature_width, grad_k);
       }
       if (grads.grad_q) {
-        add_over_keys(p_, i, rows, j0, count, lane.grads, lane.k, p_.feature_tile,
-                      p_.feature_width, grad_q + i * p_.feature_width);
+        add_over_keys(p_, i, rows, j0, count, lane.grads, lane.k, p_.feature_tile, p_.feature_width,
+                      grad_q + i * p_.feature_width);
       }
     }
   }

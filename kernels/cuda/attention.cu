@@ -253,7 +253,8 @@ __global__ void __launch_bounds__(kBlock)
       const C inverse = static_cast<C>(1 / running.sum[r]);
       for (int j = 0; j < kPatch<C>; ++j) {
         const std::int64_t d = d0 + x + kSide * j;
-        if (d < values) y_data[row * values + d] = static_cast<T>(sees ? sums[i][j] * inverse : C(0));
+        if (d < values)
+          y_data[row * values + d] = static_cast<T>(sees ? sums[i][j] * inverse : C(0));
       }
       if (d0 > 0 || x > 0) continue;
       log_sums[row] = sees ? running.most[r] + static_cast<C>(std::log(running.sum[r]))
@@ -326,8 +327,8 @@ __global__ void __launch_bounds__(kBlock)
             const C weight =
                 std::exp(static_cast<C>(in.scale) * scores[i][j] + bias - data.log_sums[row]);
             const C factor = in.factor<C>(at, query, key);
-            value = of == Of::v ? weight * factor
-                                : weight * (factor * grads[i][j] - data.common[row]);
+            value =
+                of == Of::v ? weight * factor : weight * (factor * grads[i][j] - data.common[row]);
           }
           const int a = y + kSide * i, b = x + kSide * j;
           (of == Of::q ? memory.weights[a][b] : memory.weights[b][a]) = value;

@@ -166,8 +166,8 @@ TEST_P(ComposedNnTest, AttentionDropsTheSameWeights) {
       manual_seed(9);
       return with_gradients(f, inputs, DType::f64);
     };
-    const std::vector<Tensor> want = run(
-        [&](Inputs in) { return attention_with_weights(in[0], in[1], in[2], options).output; });
+    const std::vector<Tensor> want =
+        run([&](Inputs in) { return attention_with_weights(in[0], in[1], in[2], options).output; });
     const std::vector<Tensor> got = run([&](Inputs in) { return attend(in, options); });
     ASSERT_EQ(got.size(), want.size());
     for (std::size_t i = 0; i < got.size(); ++i) {

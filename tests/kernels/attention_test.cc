@@ -151,9 +151,8 @@ class Attention : public TargetTest {
     const double most = 0.4 * 4 * n(c.e) + 1, ds = (n(c.e) + 6) * u * most;
     const double keep = got.args(c).keep_scale, of_weight = 2 * ds + (n(c.s) + 16) * u;
     const auto near = [&](const Buffer& a, const Buffer& b, double bound) {
-      expect_close(a.values(), b.values(), [&](double x) {
-        return bound + 1.01 * unit_roundoff(a.dtype()) * std::abs(x);
-      });
+      expect_close(a.values(), b.values(),
+                   [&](double x) { return bound + 1.01 * unit_roundoff(a.dtype()) * std::abs(x); });
     };
     near(got.y, want.y, keep * of_weight);
     near(got.log_sums, want.log_sums, of_weight);
@@ -187,14 +186,15 @@ class Attention : public TargetTest {
 };
 WEFT_ON_EVERY_TARGET(Attention);
 
-// Around the sizes of the CPU's blocks (96 queries, 256 keys), of CUDA's (32 or 64), of tiles, and of
-// the few queries that use none.
+// Around the sizes of the CPU's blocks (96 queries, 256 keys), of CUDA's (32 or 64), of tiles, and
+// of the few queries that use none.
 TEST_P(Attention, ForwardAndBackward) {
   const Case cases[] = {
-      {1, 1, 1, 1, 1, 1},       {2, 3, 5, 7, 4, 3},     {1, 2, 96, 256, 16, 16},
-      {1, 1, 97, 257, 33, 17},  {2, 1, 95, 63, 64, 64}, {1, 1, 200, 130, 40, 24},
-      {1, 1, 2, 261, 20, 70},   {1, 2, 4, 17, 9, 5},    {1, 2, 130, 1, 3, 2},
-      {1, 1, 1, 700, 64, 64},   {1, 1, 33, 255, 5, 8},   {1, 1, 300, 5, 2, 1},   {3, 2, 9, 33, 7, 80},
+      {1, 1, 1, 1, 1, 1},      {2, 3, 5, 7, 4, 3},     {1, 2, 96, 256, 16, 16},
+      {1, 1, 97, 257, 33, 17}, {2, 1, 95, 63, 64, 64}, {1, 1, 200, 130, 40, 24},
+      {1, 1, 2, 261, 20, 70},  {1, 2, 4, 17, 9, 5},    {1, 2, 130, 1, 3, 2},
+      {1, 1, 1, 700, 64, 64},  {1, 1, 33, 255, 5, 8},  {1, 1, 300, 5, 2, 1},
+      {3, 2, 9, 33, 7, 80},
   };
   for (const Case& sizes : cases) {
     for (const Hide hide : {Hide::nothing, Hide::later, Hide::by_bool, Hide::by_number}) {
@@ -210,8 +210,9 @@ TEST_P(Attention, ForwardAndBackward) {
 }
 
 TEST_P(Attention, OfNothing) {
-  for (const Case& sizes : {Case{0, 2, 3, 4, 5, 6}, Case{2, 0, 3, 4, 5, 6}, Case{1, 2, 0, 4, 5, 6},
-                            Case{1, 2, 3, 0, 5, 6}, Case{1, 2, 3, 4, 0, 6}, Case{1, 2, 3, 4, 5, 0}}) {
+  for (const Case& sizes :
+       {Case{0, 2, 3, 4, 5, 6}, Case{2, 0, 3, 4, 5, 6}, Case{1, 2, 0, 4, 5, 6},
+        Case{1, 2, 3, 0, 5, 6}, Case{1, 2, 3, 4, 0, 6}, Case{1, 2, 3, 4, 5, 0}}) {
     for (const Hide hide : {Hide::nothing, Hide::later, Hide::by_bool}) {
       Case c = sizes;
       c.hide = hide;

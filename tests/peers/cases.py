@@ -211,6 +211,28 @@ def matmul(b):
 
 
 @family
+def attention(b):
+    b.case["kind"] = "general"
+    dtype = b.floating()
+    length, keys = (b.size() if b.chance(0.9) else b.one_of((64, 100, 300)) for _ in range(2))
+    features, values = (b.size(1) if b.chance(0.9) else b.one_of((40, 64, 80)) for _ in range(2))
+    batch = b.shape(0, 2, least=1, most=12)
+    mood = moderate(b)
+    options = {"causal": b.chance(0.4)}
+    if b.chance(0.3):
+        options["scale"] = b.one_of((0.5, 1.0, 0.3, 0.125))  # PyTorch takes its root
+    mask = None if options["causal"] else b.one_of((None, None, "bool", dtype))
+    # Where each query sees one key, the gradients of scores are 0 but for roundings.
+    several = keys > 1 and mask != "bool" and not (options["causal"] and length == 1)
+    operands = [b.input(batch + [n, width], dtype, mood=mood, requires_grad=needed and b.chance(0.7))
+                for n, width, needed in ((length, features, several), (keys, features, several), (keys, values, True))]
+    if mask:
+        shape = b.one_of(([length, keys], [1, keys], batch + [length, keys], batch + [length, 1]))
+        operands.append(b.input(shape, mask, mood="normal", requires_grad=mask != "bool" and b.chance(0.3)))
+    b.backward(b.step("scaled_dot_product_attention", operands, **options))
+
+
+@family
 def linear(b):
     b.case["kind"] = "linear"
     dtype = b.floating()

@@ -24,7 +24,7 @@ DRIVER = None
 # Composed of other operations; tests/autograd/composed*_test.cc compare them with PyTorch.
 COMPOSED = set(
     "conv1d dot dropout dropout2d flip interpolate isclose isfinite isinf isnan logsumexp masked_fill"
-    " masked_select normalize pad repeat roll scaled_dot_product_attention tril triu".split()
+    " masked_select normalize pad repeat roll tril triu".split()
 )
 
 

@@ -267,6 +267,8 @@ OPERATIONS |= {
     "scatter_add_": lambda x, a: x[0].scatter_add_(a["dim"], x[1], x[2]),
 
     "matmul": lambda x, a: torch.matmul(*x),
+    "scaled_dot_product_attention": lambda x, a: F.scaled_dot_product_attention(
+        *x, is_causal=a["causal"], scale=a.get("scale")),
     "linear": lambda x, a: F.linear(*x),
     "conv2d": lambda x, a: F.conv2d(*x, **conv_options(a)),
     "conv_transpose2d": lambda x, a: F.conv_transpose2d(*x, output_padding=pair(a, "output_padding", 0),

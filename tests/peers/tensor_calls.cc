@@ -132,6 +132,11 @@ void add_tensor(Operations& table) {
   add_reductions(table);
   add_indexing(table);
   table["matmul"] = [](const Call& c) -> Tensors { return {matmul(c.operand(0), c.operand(1))}; };
+  table["scaled_dot_product_attention"] = [](const Call& c) -> Tensors {
+    AttentionOptions options{.attn_mask = c.operand(3), .is_causal = c.flag("causal")};
+    if (c.has("scale")) options.scale = c.number("scale");
+    return {scaled_dot_product_attention(c.operand(0), c.operand(1), c.operand(2), options)};
+  };
   table["linear"] = [](const Call& c) -> Tensors {
     return {linear(c.operand(0), c.operand(1), c.operand(2))};
   };

@@ -33,7 +33,8 @@ Tensor composed(const raw::AttentionInputs& in) {
   Tensor scores = raw::mul(raw::matmul(in.q, raw::transpose(in.k, -2, -1)), in.scale);
   if (in.mask.defined()) scores = raw::add(scores, in.mask);
   Tensor weights = raw::softmax(scores, -1);
-  if (in.kept.defined()) weights = raw::mul(weights, raw::mul(raw::to(in.kept, DType::f64), in.keep_scale));
+  if (in.kept.defined())
+    weights = raw::mul(weights, raw::mul(raw::to(in.kept, DType::f64), in.keep_scale));
   return raw::matmul(weights, in.v);
 }
 
@@ -70,7 +71,8 @@ TEST_P(AttentionTest, LeadingDimensions) {
 }
 
 TEST_P(AttentionTest, AnyLayout) {
-  const Tensor q = some64({2, 3, 3, 4}, 1), k = some64({2, 3, 5, 4}, 2), v = some64({2, 3, 5, 2}, 3);
+  const Tensor q = some64({2, 3, 3, 4}, 1), k = some64({2, 3, 5, 4}, 2),
+               v = some64({2, 3, 5, 2}, 3);
   const raw::AttentionInputs dense{q, k, v, some64({2, 1, 3, 5}, 4)};
   const raw::AttentionOutputs want = raw::scaled_dot_product_attention(dense);
   const Tensor grad = some64({2, 3, 3, 2}, 5);
@@ -104,9 +106,8 @@ TEST_P(AttentionTest, Errors) {
   const raw::AttentionOutputs out = raw::scaled_dot_product_attention(in);
   EXPECT_WEFT_ERROR(raw::scaled_dot_product_attention_backward(ones({2, 3, 5}), in, out), Shape,
                     "gradient: got [2,3,5], the output is [2,3,6]");
-  EXPECT_WEFT_ERROR(
-      raw::scaled_dot_product_attention_backward(out.y, in, {out.y, ones({2, 4})}),
-      InvalidArgument, "expected what forward returned");
+  EXPECT_WEFT_ERROR(raw::scaled_dot_product_attention_backward(out.y, in, {out.y, ones({2, 4})}),
+                    InvalidArgument, "expected what forward returned");
 }
 
 }  // namespace

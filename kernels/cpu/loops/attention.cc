@@ -92,8 +92,7 @@ C exponentials(std::int64_t keys, C* scores, C& most, double& sum) {
     scores[j] = WEFT_SIMD::exponential_negative(scores[j] - shift);
   }
   const C shrink = before == most ? C(1) : WEFT_SIMD::exponential_negative(before - shift);
-  sum = sum * static_cast<double>(shrink) +
-        static_cast<double>(fold_row<SumOp>(n, scores, C(0)));
+  sum = sum * static_cast<double>(shrink) + static_cast<double>(fold_row<SumOp>(n, scores, C(0)));
   return shrink;
 }
 
@@ -157,8 +156,7 @@ void products(std::int64_t n, std::int64_t features, const C* x, const C* k, std
         sum[i] += xs * ks;
       }
     }
-    typename L::Vector total =
-        sums_of_lanes(sum, std::make_integer_sequence<int, kLanes>());
+    typename L::Vector total = sums_of_lanes(sum, std::make_integer_sequence<int, kLanes>());
     for (; e < features; ++e) {
       for (int i = 0; i < kLanes; ++i) total[i] += x[e] * k[i * k_step + e];
     }
@@ -250,8 +248,8 @@ double dot(std::int64_t n, const void* a, const void* b) {
 
 template <class C>
 constexpr ScoreLoops<C> score_loops_of() {
-  return {add_mask<C>, hide<C>, exponentials<C>, weights<C>, score_grads<C>,
-          drop<C>, multiply<C>, products<C>, weigh<C>};
+  return {add_mask<C>, hide<C>,     exponentials<C>, weights<C>, score_grads<C>,
+          drop<C>,     multiply<C>, products<C>,     weigh<C>};
 }
 
 template <class T>
@@ -264,7 +262,8 @@ constexpr AttentionLoops rows_of() {
 namespace WEFT_SIMD {
 
 constinit const AttentionTable attention_table = {
-    score_loops_of<float>(), score_loops_of<double>(),
+    score_loops_of<float>(),
+    score_loops_of<double>(),
     {rows_of<float>(), rows_of<double>(), rows_of<bf16>()}};
 
 }  // namespace WEFT_SIMD

@@ -1,7 +1,10 @@
 #include "weft/io/pickle_value.h"
 
 #include <algorithm>
-#include <cstring>
+#include <bit>
+#include <cmath>
+#include <functional>
+#include <string_view>
 #include <unordered_set>
 
 #include "weft/core/base/error.h"
@@ -13,24 +16,38 @@ namespace {
 constexpr const char* kOp = "PickleValue";
 using Kind = PickleValue::Kind;
 
-/// A text that is equal for equal keys; empty for what cannot be a key.
-std::string key_text(const PickleValue& key) {
-  const auto with_kind = [&](const std::string& text) {
-    return weft::detail::concat(static_cast<int>(key.kind()), ' ', text);
-  };
-  switch (key.kind()) {
-    case Kind::none: return with_kind("");
-    case Kind::boolean: return with_kind(key.boolean() ? "1" : "0");
-    case Kind::integer: return with_kind(std::to_string(key.integer()));
-    case Kind::real: {
-      const double value = key.real();
-      std::string bits(sizeof(value), '\0');
-      std::memcpy(bits.data(), &value, sizeof(value));
-      return with_kind(bits);
-    }
+/// A key of a dict, such that equal ones are equal in Python: 1, 1.0 and True are.
+struct Key {
+  Kind kind;
+  std::uint64_t bits = 0;
+  std::string_view text = {};
+  bool operator==(const Key&) const = default;
+};
+
+struct KeyHash {
+  std::size_t operator()(const Key& key) const {
+    return std::hash<std::string_view>()(key.text) ^ std::hash<std::uint64_t>()(key.bits);
+  }
+};
+
+Key integer_key(std::int64_t value) { return {Kind::integer, static_cast<std::uint64_t>(value)}; }
+
+Key real_key(double value) {
+  const bool whole = -0x1p63 <= value && value < 0x1p63 && value == std::trunc(value);
+  if (whole) return integer_key(static_cast<std::int64_t>(value));
+  return {Kind::real, std::bit_cast<std::uint64_t>(value)};
+}
+
+bool can_be_key(const PickleValue& value) { return value.kind() <= Kind::bytes; }
+
+Key key_of(const PickleValue& value) {
+  switch (value.kind()) {
+    case Kind::boolean: return integer_key(value.boolean());
+    case Kind::integer: return integer_key(value.integer());
+    case Kind::real: return real_key(value.real());
     case Kind::text:
-    case Kind::bytes: return with_kind(key.text());
-    default: return {};
+    case Kind::bytes: return {value.kind(), 0, value.text()};
+    default: return {value.kind()};
   }
 }
 
@@ -63,6 +80,10 @@ PickleValue::PickleValue(Tensor tensor) : kind_(Kind::tensor), value_(std::move(
 PickleValue::PickleValue(Kind kind, Items items)
     : kind_(kind), value_(std::make_shared<const Container>(Container{std::move(items), {}, {}})) {}
 
+void PickleValue::throw_too_large(std::uint64_t value) {
+  WEFT_THROW(InvalidArgument, kOp, value, " does not fit 64 bits with a sign");
+}
+
 PickleValue PickleValue::bytes(std::string bytes) {
   PickleValue value(std::move(bytes));
   value.kind_ = Kind::bytes;
@@ -76,13 +97,12 @@ PickleValue PickleValue::state_dict(const NamedTensors& tensors) {
 }
 
 PickleValue PickleValue::ordered_dict(Entries entries, PickleValue attributes) {
-  std::unordered_set<std::string> keys;
+  std::unordered_set<Key, KeyHash> keys;
   for (const auto& [key, value] : entries) {
-    std::string text = key_text(key);
-    WEFT_CHECK(!text.empty(), InvalidArgument, kOp, "a key of type ", to_string(key.kind()),
+    WEFT_CHECK(can_be_key(key), InvalidArgument, kOp, "a key of type ", to_string(key.kind()),
                "; weft's dicts have numbers and texts as keys");
-    WEFT_CHECK(keys.insert(std::move(text)).second, InvalidArgument, kOp, "the key ",
-               shown_key(key), " is given twice");
+    WEFT_CHECK(keys.insert(key_of(key)).second, InvalidArgument, kOp, "the key ", shown_key(key),
+               " is given twice");
   }
   WEFT_CHECK(attributes.is_none() || attributes.is_dict(), InvalidArgument, kOp,
              "attributes are a dict, got ", to_string(attributes.kind()));
@@ -144,9 +164,9 @@ const PickleValue& PickleValue::attributes() const {
 }
 
 const PickleValue* PickleValue::find(const PickleValue& key) const {
-  const std::string text = key_text(key);
+  const Key wanted = key_of(key);
   for (const auto& [other, value] : entries()) {
-    if (other.kind() == key.kind() && key_text(other) == text) return &value;
+    if (key_of(other) == wanted) return &value;
   }
   return nullptr;
 }

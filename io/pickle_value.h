@@ -1,6 +1,8 @@
 // PickleValue: what Python's pickle of numbers, texts, containers and tensors holds.
 #pragma once
 
+#include <concepts>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -36,11 +38,18 @@ class PickleValue {
   using Items = std::vector<PickleValue>;
   using Entries = std::vector<std::pair<PickleValue, PickleValue>>;
 
-  PickleValue() = default;  ///< None
-  PickleValue(bool value) : kind_(Kind::boolean), value_(value) {}
-  PickleValue(int value) : PickleValue(std::int64_t{value}) {}
-  PickleValue(std::int64_t value) : kind_(Kind::integer), value_(value) {}
+  PickleValue() = default;            ///< None
+  template <std::same_as<bool> Bool>  // a pointer is none
+  PickleValue(Bool value) : kind_(Kind::boolean), value_(value) {}
+  /// Throws InvalidArgument for a number over 2^63 - 1.
+  template <std::integral Int>
+    requires(!std::same_as<Int, bool>)
+  PickleValue(Int value) : kind_(Kind::integer), value_(std::int64_t{}) {
+    if (!std::in_range<std::int64_t>(value)) throw_too_large(static_cast<std::uint64_t>(value));
+    value_ = static_cast<std::int64_t>(value);
+  }
   PickleValue(double value) : kind_(Kind::real), value_(value) {}
+  PickleValue(std::nullptr_t) = delete;
   PickleValue(std::string text);
   PickleValue(const char* text) : PickleValue(std::string(text)) {}
   PickleValue(Tensor tensor);
@@ -49,7 +58,7 @@ class PickleValue {
   static PickleValue tuple(Items items) { return {Kind::tuple, std::move(items)}; }
   static PickleValue set(Items items) { return {Kind::set, std::move(items)}; }
   /// Throws InvalidArgument for a key that is no None, bool, int, float, str or bytes, and for one
-  /// that is given twice.
+  /// that is given twice. As in Python, 1, 1.0 and True are the same key.
   static PickleValue dict(Entries entries) { return ordered_dict(std::move(entries), {}); }
   static PickleValue state_dict(const NamedTensors& tensors);  ///< a dict, too
   /// With attributes, a dict such as {"_metadata": ...}, or None.
@@ -76,7 +85,7 @@ class PickleValue {
   /// Throws InvalidArgument naming the keys that there are.
   const PickleValue& at(const PickleValue& key) const;
 
-  /// Tells values apart that share their memory: the same container is read or saved once.
+  /// Equal for copies of a list, tuple, set or dict, which share its memory; null for other values.
   const void* identity() const;
 
  private:
@@ -87,6 +96,7 @@ class PickleValue {
   };
 
   PickleValue(Kind kind, Items items);
+  [[noreturn]] static void throw_too_large(std::uint64_t value);
   const Container& container(Kind kind) const;
 
   Kind kind_ = Kind::none;

@@ -106,7 +106,9 @@ TEST(Pickle, ReadsEveryValue) {
   EXPECT_EQ(file.at(PickleValue()).text(), "no key");
   EXPECT_EQ(file.at(2.5).text(), "float key");
   EXPECT_EQ(file.at(PickleValue::bytes("k")).text(), "bytes key");
-  EXPECT_EQ(file.find(1.0), nullptr);  // unlike Python, which finds the int
+  EXPECT_EQ(file.at(1.0).text(), "int key");  // as in Python
+  EXPECT_EQ(file.at(true).text(), "int key");
+  EXPECT_EQ(file.find("k"), nullptr);  // neither are bytes a str there
 }
 
 TEST(Pickle, KeepsStridesAndSharedStorages) {
@@ -262,6 +264,10 @@ TEST(Pickle, RefusesToSaveWhatCannotBeLoaded) {
   for (int i = 0; i < 101; ++i) deep = PickleValue::list({deep});
   EXPECT_WEFT_ERROR(save_pickle(path, deep), InvalidArgument, "nested deeper than 100");
   EXPECT_WEFT_ERROR(PickleValue::dict({{1, 2}, {1, 3}}), InvalidArgument, "1 is given twice");
+  // Equal in Python, which would keep the last one.
+  EXPECT_WEFT_ERROR(PickleValue::dict({{1, 2}, {true, 3}}), InvalidArgument, "True is given twice");
+  EXPECT_WEFT_ERROR(PickleValue::dict({{1, 2}, {1.0, 3}}), InvalidArgument, "1 is given twice");
+  EXPECT_WEFT_ERROR(PickleValue::dict({{0.0, 2}, {-0.0, 3}}), InvalidArgument, "given twice");
   EXPECT_WEFT_ERROR(PickleValue::ordered_dict({}, 1), InvalidArgument, "attributes are a dict");
   EXPECT_EQ(folder.files(), 0);
   EXPECT_WEFT_ERROR(save_pickle(folder.path("no/a"), 1), Io, folder.path("no/a"));
@@ -647,6 +653,22 @@ TEST(Pickle, AnErrorNamesFileAndPlace) {
   EXPECT_WEFT_ERROR(load_pickle(path), Io, path + ": storage \"0\" is missing");
   EXPECT_WEFT_ERROR(load_pickle(path), Io, "in \"fc.weight\", \"model\"");
   EXPECT_WEFT_ERROR(load_pickle(folder.path("no.pth")), Io, folder.path("no.pth"));
+}
+
+// What Python does not take for a number or a text is no value.
+static_assert(std::is_constructible_v<PickleValue, unsigned long>);
+static_assert(std::is_constructible_v<PickleValue, long long>);
+static_assert(!std::is_constructible_v<PickleValue, int*>);
+static_assert(!std::is_constructible_v<PickleValue, std::nullptr_t>);
+
+TEST(Pickle, AValueIsMadeOfAnyInteger) {
+  EXPECT_EQ(PickleValue(std::size_t{7}).integer(), 7);
+  EXPECT_EQ(PickleValue(7u).integer(), 7);
+  EXPECT_EQ(PickleValue(static_cast<std::uint8_t>(200)).integer(), 200);
+  EXPECT_EQ(PickleValue(-7ll).integer(), -7);
+  EXPECT_EQ(PickleValue(2.5f).real(), 2.5);
+  EXPECT_WEFT_ERROR((void)PickleValue(~std::uint64_t{0}), InvalidArgument,
+                    "18446744073709551615 does not fit 64 bits with a sign");
 }
 
 TEST(Pickle, AValueSaysWhatItIs) {

@@ -7,12 +7,13 @@ namespace weft::io::detail {
 MappedSource::MappedSource(const std::string& path, const char* op)
     : FileSource(path, op), memory_(file_.map()) {}
 
-intrusive_ptr<Storage> MappedSource::view(std::uint64_t offset, std::uint64_t bytes) const {
+intrusive_ptr<Storage> MappedSource::view(std::uint64_t offset, std::uint64_t bytes,
+                                          Device device) const {
   // The last storage unmaps the file.
   using Owner = std::shared_ptr<std::byte>;
   auto owner = std::make_unique<Owner>(memory_);
   auto storage = Storage::borrow(
-      Device(), memory_.get() + offset, bytes, [](void* held) { delete static_cast<Owner*>(held); },
+      device, memory_.get() + offset, bytes, [](void* held) { delete static_cast<Owner*>(held); },
       owner.get());
   owner.release();
   return storage;

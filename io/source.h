@@ -20,8 +20,8 @@ class Source {
   virtual std::uint64_t size() const = 0;
   /// The range must be within size().
   virtual void read(std::uint64_t offset, std::span<std::byte> out) const = 0;
-  /// These bytes as memory of cpu:0 that nobody has to copy; null where there is none.
-  virtual intrusive_ptr<Storage> view(std::uint64_t, std::uint64_t) const { return {}; }
+  /// These bytes as memory of a CPU device that nobody has to copy; null where there is none.
+  virtual intrusive_ptr<Storage> view(std::uint64_t, std::uint64_t, Device) const { return {}; }
 };
 
 class FileSource : public Source {
@@ -53,7 +53,8 @@ class MemorySource final : public Source {
 class MappedSource final : public FileSource {
  public:
   MappedSource(const std::string& path, const char* op);
-  intrusive_ptr<Storage> view(std::uint64_t offset, std::uint64_t bytes) const override;
+  intrusive_ptr<Storage> view(std::uint64_t offset, std::uint64_t bytes,
+                              Device device) const override;
 
  private:
   std::shared_ptr<std::byte> memory_;  // null for an empty file

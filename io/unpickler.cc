@@ -17,11 +17,14 @@ namespace {
 using Kind = PickleItem::Kind;
 
 constexpr std::size_t kMaxNodes = std::size_t{1} << 21;
+constexpr std::size_t kMaxItems = std::size_t{1} << 22;  // of all nodes
 constexpr std::size_t kMaxStack = std::size_t{1} << 20;
 constexpr std::size_t kMaxMemo = 2 * kMaxNodes;
-constexpr std::size_t kMaxBytes = std::size_t{256} << 20;  // of all nodes
+constexpr std::size_t kMaxBytes = std::size_t{256} << 20;  // of all nodes' texts
 constexpr std::size_t kMaxGlobalBytes = 256;
 constexpr std::size_t kMaxArguments = 16;
+constexpr int kProtocol = 2;  // later ones have instructions that are unknown here
+constexpr const char* kLong = "an integer of more than 64 bits";
 
 // Names without a remark of their own below are values: a type of storage, a dtype.
 constexpr std::string_view kOrderedDict = "collections.OrderedDict";
@@ -54,19 +57,22 @@ constexpr std::string_view kCallable[] = {
     kRebuildWithState,
     kRebuildFromType,
 };
-// PyTorch reads these, and weft has nothing for them.
+constexpr std::string_view kRebuildTensor3 = "torch._utils._rebuild_tensor_v3";
+// PyTorch reads these, and types of tensors such as torch.cuda.FloatTensor, and weft has nothing
+// for them.
 constexpr std::string_view kMissing[] = {
     "builtins.complex",
     "torch.serialization._get_layout",
     "torch._utils._rebuild_qtensor",
-    "torch._utils._rebuild_tensor_v3",
+    kRebuildTensor3,
     "torch._utils._rebuild_sparse_tensor",
+    "torch._utils._rebuild_nested_tensor",
     "torch._utils._rebuild_meta_tensor_no_storage",
     "torch._utils._rebuild_wrapper_subclass",
     "torch._utils._rebuild_device_tensor_from_numpy",
     "torch._utils._rebuild_device_tensor_from_cpu_tensor",
 };
-// After "torch.", some of them also after "torch.cuda.".
+// After "torch.", some of them also after "torch.cuda.", and with Tensor for Storage.
 constexpr std::string_view kStorages[] = {
     "FloatStorage",         "DoubleStorage",       "HalfStorage",
     "BFloat16Storage",      "LongStorage",         "IntStorage",
@@ -102,31 +108,67 @@ constexpr std::string_view kDTypes[] = {
     "float8_e5m2fnuz",
     "float8_e8m0fnu",
     "float4_e2m1fn_x2",
+    "quint4x2",
+    "quint2x4",
+    "bits8",
+    "bits16",
+    "bits1x8",
+    "bits2x4",
+    "bits4x2",
+    "int1",
+    "int2",
+    "int3",
+    "int4",
+    "int5",
+    "int6",
+    "int7",
+    "uint1",
+    "uint2",
+    "uint3",
+    "uint4",
+    "uint5",
+    "uint6",
+    "uint7",
+    // Of quantised tensors
+    "per_tensor_affine",
+    "per_tensor_symmetric",
+    "per_channel_affine",
+    "per_channel_symmetric",
+    "per_channel_affine_float_qparams",
 };
 
 bool contains(std::span<const std::string_view> names, std::string_view name) {
   return std::ranges::find(names, name) != names.end();
 }
 
+/// Takes `part` from the beginning of the name, if it is there.
+bool skip(std::string_view& name, std::string_view part) {
+  if (!name.starts_with(part)) return false;
+  name.remove_prefix(part.size());
+  return true;
+}
+
 bool is_value(std::string_view name) {
-  constexpr std::string_view kTorch = "torch.", kCuda = "cuda.";
   if (name == kTensor) return true;
-  if (!name.starts_with(kTorch)) return false;
-  name.remove_prefix(kTorch.size());
+  if (!skip(name, "torch.")) return false;
   if (contains(kDTypes, name)) return true;
-  if (name.starts_with(kCuda)) name.remove_prefix(kCuda.size());
+  skip(name, "cuda.");
   return contains(kStorages, name);
+}
+
+bool is_missing(std::string_view name) {
+  constexpr std::string_view kTensorEnd = "Tensor";
+  if (contains(kMissing, name)) return true;
+  if (!skip(name, "torch.") || !name.ends_with(kTensorEnd)) return false;
+  skip(name, "cuda.");
+  skip(name, "sparse.");
+  name.remove_suffix(kTensorEnd.size());
+  return !name.empty() && contains(kStorages, std::string(name) + "Storage");
 }
 
 /// Python 2's names, which pickles of protocol 2 have.
 std::string modern(std::string_view module) {
   return std::string(module == "__builtin__" ? "builtins" : module);
-}
-
-const char* name_of(Kind kind) {
-  constexpr const char* kNames[] = {"None",  "bool", "int",  "float",  "str",     "bytes", "list",
-                                    "tuple", "set",  "dict", "global", "storage", "tensor"};
-  return kNames[static_cast<std::size_t>(kind)];
 }
 
 class Unpickler {
@@ -178,21 +220,18 @@ class Unpickler {
     return std::bit_cast<double>(big);
   }
 
-  /// An integer of any length in two's complement; weft has those of 64 bits.
+  /// An integer of up to 255 bytes in two's complement; weft has those of 64 bits.
   PickleItem read_long() {
     const std::string_view digits = read(read_number<std::uint8_t>());
     const bool negative = !digits.empty() && (digits.back() & 0x80) != 0;
     std::uint64_t value = negative ? ~std::uint64_t{0} : 0;
     for (std::size_t i = digits.size(); i-- > 0;) {
       const auto digit = static_cast<unsigned char>(digits[i]);
-      WEFT_CHECK(i < 8 || digit == (negative ? 0xff : 0), Unsupported, kPickle, name_,
-                 ": an integer of more than 64 bits");
+      if (i >= 8 && digit != (negative ? 0xff : 0)) return unknown(kLong);
       value = value << 8 | digit;
     }
     const auto number = static_cast<std::int64_t>(value);
-    WEFT_CHECK((number < 0) == negative, Unsupported, kPickle, name_,
-               ": an integer of more than 64 bits");
-    return integer(number);
+    return (number < 0) == negative ? integer(number) : unknown(kLong);
   }
 
   // --- The stack --------------------------------------------------------------------------------
@@ -214,12 +253,21 @@ class Unpickler {
     return item;
   }
 
+  PickleItem unknown(std::string why) { return make(Kind::unknown, {}, std::move(why)); }
+
+  void count(std::size_t items, std::size_t bytes) {
+    items_ += items;
+    WEFT_CHECK(items_ <= kMaxItems, Unsupported, kPickle, name_, ": more than ", kMaxItems,
+               " values in lists, tuples, sets and dicts");
+    bytes_ += bytes;
+    WEFT_CHECK(bytes_ <= kMaxBytes, Unsupported, kPickle, name_, ": texts of more than ", kMaxBytes,
+               " bytes");
+  }
+
   PickleItem make(Kind kind, std::vector<PickleItem> items = {}, std::string text = {}) {
     WEFT_CHECK(graph_.nodes.size() < kMaxNodes, Unsupported, kPickle, name_, ": more than ",
                kMaxNodes, " values");
-    bytes_ += items.size() * sizeof(PickleItem) + text.size();
-    WEFT_CHECK(bytes_ <= kMaxBytes, Unsupported, kPickle, name_, ": values of more than ",
-               kMaxBytes, " bytes besides the tensors");
+    count(items.size(), text.size());
     PickleItem item{kind};
     item.node = static_cast<std::uint32_t>(graph_.nodes.size());
     graph_.nodes.push_back({std::move(text), std::move(items), {}});
@@ -248,7 +296,7 @@ class Unpickler {
 
   PickleItem pop(Kind kind, const char* what) {
     const PickleItem item = pop();
-    check(item.kind == kind, what, " has type ", name_of(item.kind), ", not ", name_of(kind));
+    check(item.kind == kind, what, " has type ", to_string(item.kind), ", not ", to_string(kind));
     return item;
   }
 
@@ -271,9 +319,7 @@ class Unpickler {
   /// Returns whether it was the last one.
   bool step(std::uint8_t code) {
     switch (code) {
-      case 0x80:
-        read_number<std::uint8_t>();
-        break;  // PROTO; a later one has instructions unknown here
+      case 0x80: protocol_ = read_number<std::uint8_t>(); break;
       case '.': return stop();
       // Numbers and texts
       case 'N': push({}); break;
@@ -314,6 +360,8 @@ class Unpickler {
       case 'b': build(); break;
       case 'Q': storage(); break;
       default:
+        WEFT_CHECK(protocol_ <= kProtocol, Unsupported, kPickle, name_, ": pickle protocol ",
+                   protocol_, "; save with ", kProtocol, ", torch.save's default");
         WEFT_THROW(Unsupported, kPickle, name_, ": instruction ", static_cast<int>(code),
                    " of the pickle, at byte ", at_ - 1,
                    ", is not one that torch.load(weights_only=True) accepts");
@@ -338,9 +386,10 @@ class Unpickler {
 
   void append(Kind kind, std::vector<PickleItem> items) {
     const PickleItem target = top();
-    check(target.kind == kind, "items are added to a ", name_of(target.kind), ", not a ",
-          name_of(kind));
+    check(target.kind == kind, "items are added to a ", to_string(target.kind), ", not a ",
+          to_string(kind));
     check(kind == Kind::list || items.size() % 2 == 0, "a key without a value");
+    count(items.size(), 0);
     std::vector<PickleItem>& all = node(target).items;
     all.insert(all.end(), items.begin(), items.end());
   }
@@ -360,22 +409,35 @@ class Unpickler {
   void global() {
     const std::string module = modern(read_line());
     const std::string name = module + '.' + std::string(read_line());
-    WEFT_CHECK(!contains(kMissing, name), Unsupported, kPickle, name_, ": weft has nothing for ",
-               name, "; leave it out when the file is saved");
+    if (is_missing(name)) {
+      push(unknown(name == kRebuildTensor3
+                       ? "a tensor of a dtype that weft lacks (uint16, uint32, uint64, float8 "
+                         "...); convert it where the file was written"
+                       : "weft has nothing for " + name + "; leave it out when the file is saved"));
+      return;
+    }
     WEFT_CHECK(contains(kCallable, name) || is_value(name), Unsupported, kPickle, name_,
                ": the global ", shown(name),
-               " is none that a file of weights needs (torch.load(weights_only=True) refuses it, "
-               "too); nothing of it was run. Where the file was made, save "
-               "model.state_dict() in place of the object");
+               " is none that a file of weights needs; nothing of it was run. Where the file was "
+               "made, save model.state_dict() in place of the object");
     push(make(Kind::global, {}, name));
   }
 
   /// Pops arguments and what is to be called with them; pushes the result.
   void reduce() {
     const PickleItem arguments = pop(Kind::tuple, "an argument list");
-    const PickleItem function = pop(Kind::global, "what is called");
+    const PickleItem function = pop();
+    if (function.kind == Kind::unknown) return push(function);
+    check(function.kind == Kind::global, "what is called has type ", to_string(function.kind));
+    push(call(function, arguments));
+  }
+
+  /// What is made of an unknown value is unknown.
+  PickleItem call(const PickleItem& function, const PickleItem& arguments) {
     check(node(arguments).items.size() <= kMaxArguments, "too many arguments");
-    push(call(node(function).text, node(arguments).items));
+    const auto odd = std::ranges::find(node(arguments).items, Kind::unknown, &PickleItem::kind);
+    if (odd != node(arguments).items.end()) return *odd;
+    return call(node(function).text, node(arguments).items);
   }
 
   // Copies: make() moves the nodes.
@@ -411,6 +473,7 @@ class Unpickler {
     }
     if (function == kRebuildTensor || function == kRebuildTensor2) {
       needs({Kind::storage, Kind::integer, Kind::tuple, Kind::tuple});
+      if (arguments.size() > 6 && is_marked(arguments[6])) return unknown(why_marked(arguments[6]));
       return make(Kind::tensor, {arguments.begin(), arguments.begin() + 4});
     }
     if (function == kRebuildParameter || function == kRebuildWithState || function == kParameter) {
@@ -419,13 +482,26 @@ class Unpickler {
     }
     if (function == kRebuildFromType) {  // function, type, arguments, attributes
       needs({Kind::global, Kind::global, Kind::tuple});
-      const std::string inner = node(arguments[0]).text, type = node(arguments[1]).text;
-      check(inner != kRebuildFromType, function, " of itself");
+      const std::string type = node(arguments[1]).text;
+      check(node(arguments[0]).text != kRebuildFromType, function, " of itself");
       WEFT_CHECK(type == kTensor || type == kParameter, Unsupported, kPickle, name_,
                  ": weft has no tensors of type ", type);
-      return call(inner, node(arguments[2]).items);
+      return call(arguments[0], arguments[2]);
     }
     WEFT_THROW(Io, kPickle, name_, ": ", function, " is called, but is no function");
+  }
+
+  /// Of a tensor's `metadata`: {"neg": True} for one whose elements count negated, likewise "conj".
+  bool is_marked(const PickleItem& metadata) {
+    if (metadata.kind == Kind::none) return false;
+    return metadata.kind != Kind::dict || !node(metadata).items.empty();
+  }
+
+  std::string why_marked(const PickleItem& metadata) {
+    std::string mark;
+    if (metadata.kind == Kind::dict && node(metadata).items[0].kind == Kind::text)
+      mark = " as " + shown(node(node(metadata).items[0]).text);
+    return "a tensor that is marked" + mark + "; save x.resolve_conj().resolve_neg() in its place";
   }
 
   /// An OrderedDict is made of nothing or of pairs, a Counter of nothing or of a dict.
@@ -436,7 +512,7 @@ class Unpickler {
     if (arguments[0].kind == Kind::dict) {
       items = node(arguments[0]).items;
     } else {
-      check(arguments[0].kind == Kind::list, "a dict is made of a ", name_of(arguments[0].kind));
+      check(arguments[0].kind == Kind::list, "a dict is made of a ", to_string(arguments[0].kind));
       for (const PickleItem& pair : node(arguments[0]).items) {
         check((pair.kind == Kind::list || pair.kind == Kind::tuple) && node(pair).items.size() == 2,
               "a dict is made of something else than pairs");
@@ -466,8 +542,9 @@ class Unpickler {
   void build() {
     const PickleItem state = pop();
     const PickleItem& target = top();
+    if (target.kind == Kind::unknown) return;
     WEFT_CHECK(target.kind == Kind::dict && state.kind == Kind::dict, Unsupported, kPickle, name_,
-               ": attributes of a ", name_of(target.kind), ", at byte ", at_,
+               ": attributes of a ", to_string(target.kind), ", at byte ", at_,
                " of the pickle; only an OrderedDict may have some");
     node(target).attributes = state;
   }
@@ -486,6 +563,8 @@ class Unpickler {
   std::string_view text_;
   const std::string& name_;
   std::size_t at_ = 0;
+  int protocol_ = kProtocol;
+  std::size_t items_ = 0;
   std::size_t bytes_ = 0;
   PickleGraph graph_;
   std::vector<PickleItem> stack_;
@@ -497,6 +576,13 @@ class Unpickler {
 
 PickleGraph unpickle(std::string_view text, const std::string& name) {
   return Unpickler(text, name).run();
+}
+
+const char* to_string(Kind kind) {
+  constexpr const char* kNames[] = {"None",   "bool",    "int",    "float", "str",
+                                    "bytes",  "list",    "tuple",  "set",   "dict",
+                                    "global", "storage", "tensor", "other"};
+  return kNames[static_cast<std::size_t>(kind)];
 }
 
 }  // namespace weft::io::detail

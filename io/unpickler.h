@@ -17,7 +17,10 @@ inline constexpr const char* kPickle = "load_pickle";
 /// How files of torch.save began before PyTorch 1.6: a pickle of a magic number.
 inline constexpr std::string_view kOldPickleStart =
     "\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19";
+// What is more, is neither read nor written.
 inline constexpr std::uint64_t kMaxPickleBytes = std::uint64_t{64} << 20;
+inline constexpr std::size_t kMaxPickleKeyBytes = 4096;
+inline constexpr int kMaxPickleDepth = 100;  // of lists, tuples, sets and dicts in each other
 
 /// A value of the machine: a number, or the number of a node.
 struct PickleItem {
@@ -35,6 +38,7 @@ struct PickleItem {
     global,   // text: "torch.FloatStorage"
     storage,  // items: type (global), key (text), elements (integer)
     tensor,   // items: storage, offset (integer), shape (tuple), strides (tuple)
+    unknown,  // text: why weft has no such value
   };
   Kind kind = Kind::none;
   union {
@@ -60,8 +64,13 @@ struct PickleGraph {
 };
 
 /// Throws Io for a damaged pickle; Unsupported for an instruction or a global that is not in the
-/// lists, naming it, for what weft has no type for, and for more than 2^21 values. The graph's
-/// tensors and storages have items of the kinds said above; numbers in them are unchecked.
+/// lists, naming it, for more than 2^21 values, and for more than 2^22 in lists, tuples, sets and
+/// dicts, counted in each. What PyTorch reads and weft has no type for is a value of kind unknown.
+/// The graph's tensors and storages have items of the kinds said above; numbers in them are
+/// unchecked.
 PickleGraph unpickle(std::string_view text, const std::string& name);
+
+/// "dict", "int": Python's name.
+const char* to_string(PickleItem::Kind kind);
 
 }  // namespace weft::io::detail

@@ -4,6 +4,7 @@
 #include <unordered_set>
 
 #include "weft/core/base/error.h"
+#include "weft/io/shown.h"
 
 namespace weft::io::detail {
 namespace {
@@ -137,11 +138,11 @@ class DirectoryReader {
     e.record.bytes = number(text, at + 24, 4);
     e.local = number(text, at + 42, 4);
     widen(text.substr(at + kEntryBytes + name_bytes, extra_bytes), e, stored);
-    WEFT_CHECK((flags & 1) == 0, Unsupported, op_, name_, ": record ", e.record.name,
-               " is encrypted");
-    WEFT_CHECK(method == 0, Unsupported, op_, name_, ": record ", e.record.name,
-               " is compressed, which torch.save never does; save it again with torch.save");
-    check(stored == e.record.bytes, "record ", e.record.name, " has two sizes");
+    e.record.encrypted = (flags & 1) != 0;
+    e.record.compressed = method != 0;
+    check(e.record.encrypted || e.record.compressed || stored == e.record.bytes, "record ",
+          shown(e.record.name), " has two sizes");
+    e.record.bytes = stored;
     at += kEntryBytes + variable;
     return e;
   }
@@ -151,14 +152,14 @@ class DirectoryReader {
     std::string_view fields;
     for (std::uint64_t at = 0; extra.size() - at >= 4;) {
       const std::uint64_t bytes = number(extra, at + 2, 2);
-      check(extra.size() - at - 4 >= bytes, "record ", e.record.name,
+      check(extra.size() - at - 4 >= bytes, "record ", shown(e.record.name),
             " has an extra field that is too long");
       if (number(extra, at, 2) == kFields64) fields = extra.substr(at + 4, bytes);
       at += 4 + bytes;
     }
     for (std::uint64_t* value : {&e.record.bytes, &stored, &e.local}) {
       if (*value != kIn64) continue;
-      check(fields.size() >= 8, "record ", e.record.name, " lacks its size in 64 bits");
+      check(fields.size() >= 8, "record ", shown(e.record.name), " lacks its size in 64 bits");
       *value = number(fields, 0, 8);
       fields.remove_prefix(8);
     }
@@ -167,7 +168,8 @@ class DirectoryReader {
   void check_names(const std::vector<Entry>& entries) const {
     std::unordered_set<std::string_view> names;
     for (const Entry& e : entries)
-      check(names.insert(e.record.name).second, "two zip records are called ", e.record.name);
+      check(names.insert(e.record.name).second, "two zip records are called ",
+            shown(e.record.name));
   }
 
   /// Finds the data behind the local header [4.3.7].
@@ -176,17 +178,17 @@ class DirectoryReader {
     const auto inside = [&](std::uint64_t begin, std::uint64_t bytes) {
       return begin <= directory_begin && bytes <= directory_begin - begin;
     };
-    check(inside(e.local, kLocalBytes), "record ", r.name, " begins at ", e.local,
+    check(inside(e.local, kLocalBytes), "record ", shown(r.name), " begins at ", e.local,
           ", outside the archive's data");
     const std::string header = read_text(e.local, kLocalBytes);
     const std::uint64_t name_bytes = number(header, 26, 2), extra_bytes = number(header, 28, 2);
-    check(header.starts_with(kZipStart), "no record ", r.name, " at ", e.local);
+    check(header.starts_with(kZipStart), "no record ", shown(r.name), " at ", e.local);
     check(inside(e.local + kLocalBytes, name_bytes + extra_bytes) && name_bytes == r.name.size() &&
               read_text(e.local + kLocalBytes, name_bytes) == r.name,
-          "the record at ", e.local, " is not ", r.name);
+          "the record at ", e.local, " is not ", shown(r.name));
     r.begin = e.local + kLocalBytes + name_bytes + extra_bytes;
-    check(inside(r.begin, r.bytes), "record ", r.name, " of ", r.bytes, " bytes at ", r.begin,
-          " reaches outside the archive's data");
+    check(inside(r.begin, r.bytes), "record ", shown(r.name), " of ", r.bytes, " bytes at ",
+          r.begin, " reaches outside the archive's data");
   }
 
   void check_overlaps(const std::vector<Entry>& entries) const {
@@ -195,8 +197,8 @@ class DirectoryReader {
     std::ranges::sort(sorted, {}, [](const Entry* e) { return e->local; });
     for (std::size_t i = 1; i < sorted.size(); ++i) {
       const ZipRecord& before = sorted[i - 1]->record;
-      check(before.begin + before.bytes <= sorted[i]->local, "records ", before.name, " and ",
-            sorted[i]->record.name, " overlap");
+      check(before.begin + before.bytes <= sorted[i]->local, "records ", shown(before.name),
+            " and ", shown(sorted[i]->record.name), " overlap");
     }
   }
 

@@ -124,7 +124,7 @@ for path in sorted(glob.glob(os.path.join(HERE, "..", "io", "goldens", "*.pt*"))
     put("pickle", "file_" + os.path.basename(path), b"\0" + data)
     if zipfile.is_zipfile(path):
         with zipfile.ZipFile(path) as archive:
-            name = archive.namelist()[0]
+            name = next(n for n in archive.namelist() if n.endswith("/data.pkl"))
             put("pickle", os.path.basename(path), b"\1" + archive.read(name))
 put("pickle", "recursive", b"\1\x80\2]q\1h\1a.")
 put("pickle", "global", b"\1\x80\2cos\nsystem\nX\4\0\0\0true\x85R.")

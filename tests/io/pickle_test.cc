@@ -167,6 +167,29 @@ TEST(Pickle, MapsToADevice) {
   set_host_devices(1);
 }
 
+TEST(Pickle, MapsToADeviceWithPagesOfTheFile) {
+  set_host_devices(2);
+  {
+    const PickleValue file = golden("views.pth", {.device = "cpu:1", .map = true});
+    EXPECT_EQ(file.at("part").tensor().device(), Device("cpu:1"));
+    EXPECT_EQ(file.at("part").tensor().storage()->device(), Device("cpu:1"));
+    EXPECT_FALSE(file.at("part").tensor().storage()->owned());
+    EXPECT_EQ(values(file.at("part")), (Doubles{16, 18, 20, 22}));
+  }
+  set_host_devices(1);
+}
+
+TEST(Pickle, SaysWhatATorchScriptProgramIs) {
+  EXPECT_WEFT_ERROR(golden("script.pt"), Unsupported, "a TorchScript program, not values");
+}
+
+TEST(Pickle, NamesTheValueThatWeftLacks) {
+  EXPECT_WEFT_ERROR(golden("odd.pth"), Unsupported,
+                    "tests/io/goldens/odd.pth: an integer of more than 64 bits; "
+                    "io::load_state_dict(FILE:KEY) reads the tensors of one dict alone");
+  EXPECT_WEFT_ERROR(golden("odd.pth"), Unsupported, "in \"big\"");
+}
+
 TEST(Pickle, SaysWhatPyTorchsOldFormatIs) {
   EXPECT_WEFT_ERROR(golden("legacy.pth"), Unsupported, "PyTorch's format from before 1.6");
   EXPECT_WEFT_ERROR(golden("python.safetensors"), Io, "does not begin like a file of torch.save");
@@ -322,6 +345,12 @@ struct BadPickle {
 
 const std::string kFloats = pickled_storage("0", 2);
 
+/// A tensor with this as _rebuild_tensor_v2's argument `metadata`.
+std::string marked_tensor(const std::string& metadata) {
+  std::string text = pickled_tensor(kFloats, {2}, {1});
+  return text.insert(text.size() - 2, metadata);  // before the end of the arguments
+}
+
 std::vector<BadPickle> bad_pickles() {
   const std::string os = pickled_global("os", "system") + pickled_text("true") + "\x85R";
   const std::string huge = pickled_int(std::int64_t{1} << 62);
@@ -345,8 +374,9 @@ std::vector<BadPickle> bad_pickles() {
       {"AppendToDict", pickled("}Na"), "Io", "items are added to a dict, not a list"},
       {"SetItemOfList", pickled("]NNs"), "Io", "items are added to a list, not a dict"},
       {"KeyWithoutValue", pickled("}(Nu"), "Io", "a key without a value"},
-      {"KeyTwice", pickled("}(K\x01NK\x01Nu"), "InvalidArgument", "the key 1 is given twice"},
-      {"ListAsKey", pickled("}]Ns"), "InvalidArgument", "a key of type list"},
+      {"KeyTwice", pickled("}(K\x01NK\x01Nu"), "Io",
+       "PyTorch data: a dict: [PickleValue] the key 1 is given twice"},
+      {"ListAsKey", pickled("}]Ns"), "Unsupported", "PyTorch data: a dict with a key of type list"},
       {"LongKey", pickled("}" + pickled_text(std::string(5000, 'k')) + "Ns"), "Unsupported",
        "a key of more than 4096 bytes"},
       {"OsSystem", pickled(os), "Unsupported", "the global \"os.system\" is none that a file of"},
@@ -364,6 +394,15 @@ std::vector<BadPickle> bad_pickles() {
       {"Instance", pickled("(ios\nsystem\n"), "Unsupported", "instruction 105"},
       {"Extension", pickled("\x82\x01"), "Unsupported", "instruction 130"},
       {"PersistentText", pickled("Pstorage\n"), "Unsupported", "instruction 80"},
+      {"Protocol4", std::string("\x80\x04\x95") + little(2, 8) + "N.", "Unsupported",
+       "pickle protocol 4; save with 2, torch.save's default"},
+      {"OtherDtype", pickled(pickled_global("torch._utils", "_rebuild_tensor_v3") + ")R"),
+       "Unsupported", "a dtype that weft lacks (uint16, uint32, uint64, float8 ...)"},
+      {"Scheme", pickled(pickled_global("torch.cuda.sparse", "FloatTensor") + ")R"), "Unsupported",
+       "weft has nothing for torch.cuda.sparse.FloatTensor"},
+      {"Negated", pickled(marked_tensor("}" + pickled_text("neg") + "\x88s")), "Unsupported",
+       "a tensor that is marked as \"neg\""},
+      {"OddMark", pickled(marked_tensor("K\x01")), "Unsupported", "a tensor that is marked"},
       {"Complex", pickled(pickled_global("__builtin__", "complex")), "Unsupported",
        "weft has nothing for builtins.complex"},
       {"Sparse", pickled(pickled_global("torch._utils", "_rebuild_sparse_tensor")), "Unsupported",
@@ -415,7 +454,7 @@ std::vector<BadPickle> bad_pickles() {
                pickled_tensor(pickled_storage("0", 2, "IntStorage"), {2}, {1}) + "\x86"),
        "Io", "storage \"0\" has two types or sizes"},
       {"BadBool", pickled(pickled_tensor(pickled_storage("0", 8, "BoolStorage"), {8}, {1})), "Io",
-       "value 128 in the bools of record a/data/0"},
+       "value 128 in the bools of record \"a/data/0\""},
       {"ShapeHuge", pickled(pickled_tensor(kFloats, {std::int64_t{1} << 62}, {1})), "Io",
        "reaches outside a storage of 2 elements"},
       {"ShapeOverflow",
@@ -462,11 +501,23 @@ std::vector<BadPickle> bad_pickles() {
       {"CopiesOfASet",
        pickled("]q\x01(" + repeated("K\x01", 1'000'000) + "e(" +
                repeated(pickled_global("__builtin__", "set") + "h\x01\x85R", 1000) + "t"),
-       "Unsupported", "values of more than"},
+       "Unsupported", "more than 4194304 values in lists"},
+      {"AppendedItems",
+       pickled("]q\x01(" + repeated("h\x01", 1000) + "e" +
+               repeated("h\x01"
+                        "a",
+                        5'000'000)),
+       "Unsupported", "more than 4194304 values in lists"},
+      {"CopiesOfArguments",
+       pickled(pickled_global("torch._tensor", "_rebuild_from_type_v2") + "q\x01(" +
+               pickled_global("torch._utils", "_rebuild_tensor_v2") +
+               pickled_global("torch", "Tensor") + "(" + pickled_storage("0", 2) + pickled_int(0) +
+               "))" + repeated("N", 1'000'000) + "t}tq\x02" + repeated("h\x01h\x02R", 1000)),
+       "Io", "too many arguments"},
       {"CopiesOfBytes",
        pickled(pickled_text(std::string(10'000'000, 'a')) + "q\x01(" +
                repeated(pickled_global("_codecs", "encode") + "h\x01\x85R", 1000) + "t"),
-       "Unsupported", "values of more than"},
+       "Unsupported", "texts of more than"},
   };
 }
 
@@ -574,27 +625,31 @@ std::vector<BadZip> bad_zips() {
       {"StartAlone", "PK\x03\x04", "Io", "4 bytes are too few for a zip archive"},
       {"CutOff", good.substr(0, good.size() - 30), "Io", "no zip directory at its end"},
       {"ZerosAtTheEnd", good + std::string(100'000, '\0'), "Io", "no zip directory at its end"},
-      {"NoPickle", parts_of({{"a/version", "3\n"}}), "Io", "without data.pkl"},
+      {"NoPickle", parts_of({{"a/version", "3\n"}}), "Io", "record \"a/data.pkl\" is missing"},
       {"PickleInTheRoot", parts_of({{"data.pkl", pickle}, {"version", "3"}}), "Io",
-       "without data.pkl"},
-      {"NoVersion", parts_of({{"a/data.pkl", pickle}}), "Io", "record a/version is missing"},
+       "a zip archive without folders"},
+      {"NoVersion", parts_of({{"a/data.pkl", pickle}}), "Io", "record \"a/version\" is missing"},
       {"TorchScript",
        parts_of({{"a/data.pkl", pickle}, {"a/version", "3"}, {"a/constants.pkl", ""}}),
        "Unsupported", "a TorchScript program"},
+      {"EscapesInANames", parts_of({{"a/\x1b[2J", ""}, {"a/\x1b[2J", ""}}), "Io",
+       "called \"a/?[2J\""},
+      {"TwoRoots", parts_of({{"b/version", "3"}, {"a/data.pkl", pickle}, {"a/version", "3"}}), "Io",
+       "record \"b/data.pkl\" is missing"},
       {"BigEndian", parts_of({{"a/data.pkl", pickle}, {"a/version", "3"}, {"a/byteorder", "big"}}),
        "Unsupported", "written by a big-endian machine"},
       {"RecordTwice", parts_of({{"a/data.pkl", pickle}, {"a/data.pkl", pickle}}), "Io",
-       "two zip records are called a/data.pkl"},
+       "two zip records are called \"a/data.pkl\""},
       {"Encrypted", with(0, [](ZipPart& p) { p.flags = 1; }), "Unsupported",
-       "record a/data.pkl is encrypted"},
+       "record \"a/data.pkl\" is encrypted"},
       {"Compressed", with(2, [](ZipPart& p) { p.method = 8; }), "Unsupported",
-       "record a/data/0 is compressed"},
+       "record \"a/data/0\" is compressed"},
       {"PickleCrc", with(0, [](ZipPart& p) { p.crc_change = 1; }), "Io",
-       "checksum of record a/data.pkl does not match"},
+       "checksum of record \"a/data.pkl\" does not match"},
       {"StorageCrc", with(2, [](ZipPart& p) { p.crc_change = 1; }), "Io",
-       "checksum of record a/data/0 does not match"},
+       "checksum of record \"a/data/0\" does not match"},
       {"LocalName", with(2, [](ZipPart& p) { p.local_name = "a/data/1"; }), "Io",
-       "is not a/data/0"},
+       "is not \"a/data/0\""},
       {"LongName", with(2, [&](ZipPart& p) { p.name = long_name; }), "Io",
        "a zip record has a name of 5000 bytes"},
       {"SizePastTheEnd", with(3, [](ZipPart& p) { p.size_change = 100; }), "Io",
@@ -608,7 +663,7 @@ std::vector<BadZip> bad_zips() {
       {"OffsetHuge", with(2, [](ZipPart& p) { p.in64 = true, p.offset_change = ~0ull << 8; }), "Io",
        "outside the archive's data"},
       {"OffsetBeside", with(2, [](ZipPart& p) { p.offset_change = 1; }), "Io",
-       "no record a/data/0 at"},
+       "no record \"a/data/0\" at"},
       {"DirectoryPastTheEnd", ending({.begin_change = 1000}), "Io", "is not inside the file"},
       {"DirectoryTooLong", ending({.bytes_change = 1000}), "Io", "is not inside the file"},
       {"DirectoryBeside", ending({.bytes_change = ~0ull, .begin_change = 1}), "Io",
@@ -653,6 +708,19 @@ TEST(Pickle, AnErrorNamesFileAndPlace) {
   EXPECT_WEFT_ERROR(load_pickle(path), Io, path + ": storage \"0\" is missing");
   EXPECT_WEFT_ERROR(load_pickle(path), Io, "in \"fc.weight\", \"model\"");
   EXPECT_WEFT_ERROR(load_pickle(folder.path("no.pth")), Io, folder.path("no.pth"));
+}
+
+TEST(Pickle, ASecondRootIsNotRead) {
+  std::vector<ZipPart> parts = torch_parts(pickled("K\x01"));
+  parts.push_back({"b/data.pkl", pickled("K\x02")});
+  parts.push_back({"b/version", "3"});
+  EXPECT_EQ(parse(zip(parts)).integer(), 1);
+}
+
+TEST(Pickle, RecordsThatAreNotUsedMayBeCompressed) {
+  std::vector<ZipPart> parts = torch_parts(pickled("K\x01"));
+  parts.push_back({.name = "a/notes", .data = "xx", .method = 8});
+  EXPECT_EQ(parse(zip(parts)).integer(), 1);
 }
 
 // What Python does not take for a number or a text is no value.

@@ -5,6 +5,7 @@
 #include "weft/tensor/creation.h"
 #include "weft/tests/core/expect_error.h"
 #include "weft/tests/io/files.h"
+#include "weft/tests/io/zip_files.h"
 
 namespace weft::io {
 namespace {
@@ -57,9 +58,70 @@ TEST(StateDict, AKeyNamesOneOfSeveral) {
   EXPECT_WEFT_ERROR(load_state_dict(path + ":model"), InvalidArgument,
                     "no key \"model\"; there are \"epoch\", \"state_dict\", \"optimizer\"");
   EXPECT_WEFT_ERROR(load_state_dict(path + ":epoch"), InvalidArgument, ":epoch: has type int");
+  EXPECT_WEFT_ERROR(load_state_dict(path + ":epoch:x"), InvalidArgument, ":epoch: has type int");
   EXPECT_WEFT_ERROR(load_state_dict(path + ":optimizer"), InvalidArgument,
                     "\"state\" has type dict, not tensor");
   EXPECT_WEFT_ERROR(load_state_dict(kGoldens + "legacy.pth"), Unsupported, "from before 1.6");
+}
+
+TEST(StateDict, KeysNameADictInADict) {
+  TempFolder folder;
+  const std::string path = folder.path("a");
+  const auto dict = [](PickleValue::Entries entries) {
+    return PickleValue::dict(std::move(entries));
+  };
+  const auto weight = [&](const char* name) { return dict({{name, ones({1})}}); };
+  save_pickle(path, dict({{"ema", dict({{"rate", 0.5},
+                                        {"model", weight("a")},
+                                        {"x:y", weight("b")},
+                                        {"\x1b[2J", weight("c")}})},
+                          {"model", weight("d")}}));
+  EXPECT_EQ(names(load_state_dict(path + ":model")), std::vector<std::string>{"d"});
+  EXPECT_EQ(names(load_state_dict(path + ":ema:model")), std::vector<std::string>{"a"});
+  EXPECT_EQ(names(load_state_dict(path + ":ema:x:y")), std::vector<std::string>{"b"});
+  EXPECT_WEFT_ERROR(load_state_dict(path + ":ema"), InvalidArgument,
+                    "\"rate\" has type float, not tensor; name the one you mean: " + path +
+                        ":ema:model (1 tensors), " + path + ":ema:x:y (1 tensors)");
+  EXPECT_WEFT_ERROR(load_state_dict(path + ":ema:z"), InvalidArgument,
+                    path + ":ema: no key \"z\"; there are \"rate\", \"model\", \"x:y\"");
+  try {
+    load_state_dict(path + ":ema");
+  } catch (const Error& error) {
+    EXPECT_LACKS(error.what(), "\x1b");
+  }
+}
+
+// odd.pth has values that weft lacks beside the weights; a storage is missing in the other file.
+TEST(StateDict, OnlyTheDictThatIsAskedForIsRead) {
+  const std::string path = kGoldens + "odd.pth";
+  const NamedTensors tensors = load_state_dict(path + ":model:state_dict");
+  EXPECT_EQ(names(tensors), (std::vector<std::string>{"w", "b"}));
+  EXPECT_EQ(tensors[0].second.to_vector<double>(), (std::vector<double>{1, 2}));
+  EXPECT_WEFT_ERROR(load_state_dict(path), InvalidArgument, "\"epoch\" has type int, not tensor");
+  EXPECT_WEFT_ERROR(load_state_dict(path + ":model"), InvalidArgument,
+                    path + ":model:state_dict (2 tensors)");
+  TempFolder folder;
+  const std::string lacking = folder.path("a");
+  write_file(lacking,
+             testing::torch_file(
+                 testing::pickled(
+                     "}" + testing::pickled_text("other") + "}" + testing::pickled_text("w") +
+                     testing::pickled_tensor(testing::pickled_storage("9", 2), {2}, {1}) + "ss" +
+                     testing::pickled_text("model") + "}" + testing::pickled_text("w") +
+                     testing::pickled_tensor(testing::pickled_storage("0", 2), {2}, {1}) + "ss"),
+                 {std::string(8, '\0')}));
+  EXPECT_EQ(names(load_state_dict(lacking + ":model")), std::vector<std::string>{"w"});
+  EXPECT_WEFT_ERROR(load_state_dict(lacking + ":other"), Io, "storage \"9\" is missing");
+}
+
+TEST(StateDict, ATensorThatWeftLacksIsNamed) {
+  TempFolder folder;
+  const std::string path = folder.path("a");
+  write_file(path, testing::torch_file(testing::pickled(
+                       "}" + testing::pickled_text("q") +
+                       testing::pickled_global("torch._utils", "_rebuild_qtensor") + ")Rs")));
+  EXPECT_WEFT_ERROR(load_state_dict(path), Unsupported,
+                    path + ": \"q\": weft has nothing for torch._utils._rebuild_qtensor");
 }
 
 TEST(StateDict, AKeyOfSafetensorsIsTheBeginningOfNames) {
@@ -76,8 +138,7 @@ TEST(StateDict, OtherValuesAreNone) {
   TempFolder folder;
   const std::string path = folder.path("a");
   save_pickle(path, PickleValue::list({}));
-  EXPECT_WEFT_ERROR(load_state_dict(path), InvalidArgument,
-                    "holds a value of type list, not a state dict");
+  EXPECT_WEFT_ERROR(load_state_dict(path), InvalidArgument, "has type list, not a state dict");
   save_pickle(path, PickleValue::dict({{1, ones({1})}}));
   EXPECT_WEFT_ERROR(load_state_dict(path), InvalidArgument, "a key that is no str");
   save_pickle(path, PickleValue::dict({}));

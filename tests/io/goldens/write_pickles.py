@@ -61,4 +61,16 @@ model(torch.ones(2, 3)).sum().backward()
 optimizer.step()
 save("checkpoint.pt", {"epoch": 3, "state_dict": OrderedDict(
     ("module." + k, v) for k, v in net().state_dict().items()), "optimizer": optimizer.state_dict()})
+# What weft has no values for, beside weights.
+odd = {
+    "epoch": 3, "big": 2**63, "complex": 1 + 2j, ("a", "tuple"): 1, "scheme": torch.per_channel_affine,
+    "quantised": torch.quantize_per_channel(
+        torch.ones(2, 2), torch.ones(2), torch.zeros(2), 0, torch.qint8),
+    "negated": torch.imag(torch.conj(torch.tensor([1 + 2j, 3 - 4j]))),
+    "u16": torch.tensor([1, 2], dtype=torch.uint16), "sparse": torch.eye(2).to_sparse(),
+    "sizes": torch.tensor([1, 2], dtype=torch.int16), "type": torch.FloatTensor,
+    "model": {"state_dict": {"w": torch.tensor([1.0, 2.0]), "b": torch.tensor([3.0])}},
+}
+save("odd.pth", odd)
+torch.jit.script(torch.nn.Linear(1, 1)).save(os.path.join(HERE, "script.pt"))
 save("legacy.pth", {"w": torch.ones(2)}, _use_new_zipfile_serialization=False)

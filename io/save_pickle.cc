@@ -23,7 +23,8 @@ namespace weft::io {
 namespace {
 
 constexpr const char* kOp = "save_pickle";
-constexpr int kMaxDepth = 100;
+constexpr std::size_t kBatch =
+    1000;  // values that are added to a list or dict at once, as Python's
 using Kind = PickleValue::Kind;
 
 const char* storage_type(DType dtype) {
@@ -47,26 +48,56 @@ StorageKey key_of(const Tensor& x) { return {x.storage().get(), x.dtype()}; }
 /// Finds out what is used more than once.
 class Uses {
  public:
-  void count(const PickleValue& value, int depth = 0) {
-    WEFT_CHECK(depth < kMaxDepth, InvalidArgument, kOp, "values nested deeper than ", kMaxDepth);
+  /// Returns how many containers are in each other in `value`, which is in `depth` others.
+  int count(const PickleValue& value, int depth = 0) {
     if (value.is_tensor()) ++storages_[key_of(value.tensor())];
-    const void* const identity = value.identity();
-    if (identity == nullptr || ++containers_[identity] > 1) return;
-    if (value.is_dict()) {
-      for (const auto& [key, one] : value.entries()) count(one, depth + 1);
-      count(value.attributes(), depth + 1);
-    } else {
-      for (const PickleValue& one : value.items()) count(one, depth + 1);
+    if (value.identity() == nullptr) return 0;
+    Container& container = containers_[value.identity()];
+    if (++container.uses == 1) {
+      check_depth(depth + 1);
+      container.height = 1 + height_of_parts(value, depth + 1);
     }
+    check_depth(depth + container.height);
+    return container.height;
   }
 
   bool is_shared(const Tensor& x) const { return storages_.at(key_of(x)) > 1; }
-  bool is_shared(const void* container) const { return containers_.at(container) > 1; }
+  bool is_shared(const void* container) const { return containers_.at(container).uses > 1; }
 
  private:
+  struct Container {
+    int uses = 0, height = 0;
+  };
+
+  static void check_depth(int depth) {
+    WEFT_CHECK(depth <= detail::kMaxPickleDepth, InvalidArgument, kOp, "values nested deeper than ",
+               detail::kMaxPickleDepth);
+  }
+
+  int height_of_parts(const PickleValue& value, int depth) {
+    int most = 0;
+    const auto add = [&](const PickleValue& one) { most = std::max(most, count(one, depth)); };
+    if (value.is_dict()) {
+      for (const auto& [key, one] : value.entries()) add(one);
+      add(value.attributes());
+    } else {
+      for (const PickleValue& one : value.items()) add(one);
+    }
+    return most;
+  }
+
   std::map<StorageKey, int> storages_;
-  std::unordered_map<const void*, int> containers_;
+  std::unordered_map<const void*, Container> containers_;
 };
+
+/// What the reader's limits do not allow shall not be written.
+void check_readable(const std::string& pickle) {
+  try {
+    (void)detail::unpickle(pickle, "these values");
+  } catch (const Error& error) {
+    WEFT_THROW(InvalidArgument, kOp, "load_pickle() would refuse them: ", error.what());
+  }
+}
 
 /// Writes the pickle, and gathers the storages that it refers to. Its instructions are explained in
 /// unpickler.cc, which reads them.
@@ -77,8 +108,7 @@ class Pickler {
     text_ = "\x80\x02";  // protocol 2, torch.save's
     write(value);
     text_ += '.';
-    WEFT_CHECK(text_.size() <= detail::kMaxPickleBytes, InvalidArgument, kOp,
-               "values of more than ", detail::kMaxPickleBytes, " bytes besides the tensors");
+    check_readable(text_);
   }
 
   const std::string& text() const { return text_; }
@@ -169,9 +199,9 @@ class Pickler {
       text_ += 't';
     } else {
       const bool set = value.kind() == Kind::set;
-      text_ += set ? "c__builtin__\nset\n](" : "](";
-      for (const PickleValue& one : value.items()) write(one);
-      text_ += set ? "e\x85R" : "e";
+      text_ += set ? "c__builtin__\nset\n]" : "]";
+      write_batches(value.items(), 'e', [&](const PickleValue& one) { write(one); });
+      if (set) text_ += "\x85R";
     }
     if (uses_.is_shared(value.identity())) {
       const auto number = static_cast<std::uint32_t>(remembered_.size());
@@ -183,15 +213,31 @@ class Pickler {
 
   void write_dict(const PickleValue& dict) {
     const PickleValue& attributes = dict.attributes();
-    text_ += attributes.is_none() ? "}(" : "ccollections\nOrderedDict\n)R(";
-    for (const auto& [key, value] : dict.entries()) {
-      write(key);
-      write(value);
-    }
-    text_ += 'u';
+    text_ += attributes.is_none() ? "}" : "ccollections\nOrderedDict\n)R";
+    write_batches(dict.entries(), 'u', [&](const auto& entry) {
+      write_key(entry.first);
+      write(entry.second);
+    });
     if (!attributes.is_none()) {
       write(attributes);
       text_ += 'b';
+    }
+  }
+
+  void write_key(const PickleValue& key) {
+    const bool text = key.kind() == Kind::text || key.kind() == Kind::bytes;
+    WEFT_CHECK(!text || key.text().size() <= detail::kMaxPickleKeyBytes, InvalidArgument, kOp,
+               "a key of ", key.text().size(), " bytes, over ", detail::kMaxPickleKeyBytes);
+    write(key);
+  }
+
+  /// Adds the values to the list or dict on the reader's stack.
+  template <class Values, class Write>
+  void write_batches(const Values& values, char add, const Write& write_one) {
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      if (i % kBatch == 0) text_ += '(';
+      write_one(values[i]);
+      if ((i + 1) % kBatch == 0 || i + 1 == values.size()) text_ += add;
     }
   }
 

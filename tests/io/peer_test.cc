@@ -56,12 +56,16 @@ TEST(PicklePeer, PyTorchReadsWeftsFilesAndBack) {
       {"empty", zeros({0, 4})},
       {"scalar", scalar(2)}};
   using V = PickleValue;
+  V::Items many;  // several batches
+  V::Entries entries;
+  for (int i = 0; i < 2500; ++i) many.emplace_back(i), entries.emplace_back(i, -i);
   save_pickle(
       path,
       V::dict({{"state", V::state_dict(state)},
                {"numbers",
                 V::list({1, -70000, std::int64_t{1} << 40, 0.1, V(), true,
                          V::bytes(std::string("\0\xff", 2)), V::tuple({1, 2}), V::set({3})})},
+               {"many", V::list({V::list(many), V::dict(std::move(entries))})},
                {"ordered",
                 V::ordered_dict(
                     {}, V::dict({{"_metadata", V::dict({{"", V::dict({{"version", 1}})}})}}))},

@@ -279,6 +279,34 @@ TEST(Pickle, WritesSharedContainersOnce) {
   EXPECT_EQ(back.items()[0].identity(), back.items()[1].identity());
 }
 
+TEST(Pickle, WritesLongContainersInBatches) {
+  TempFolder folder;
+  const std::string path = folder.path("a");
+  for (const int size : {0, 1, 999, 1000, 1001, 1'200'000}) {
+    PickleValue::Items items;
+    PickleValue::Entries entries;
+    for (int i = 0; i < size; ++i) items.emplace_back(i), entries.emplace_back(i, i);
+    save_pickle(
+        path, PickleValue::list({PickleValue::list(items), PickleValue::dict(std::move(entries))}));
+    const PickleValue back = load_pickle(path);
+    ASSERT_EQ(back.items()[0].items().size(), items.size());
+    ASSERT_EQ(back.items()[1].entries().size(), items.size());
+    if (size == 0) continue;
+    EXPECT_EQ(back.items()[0].items().back().integer(), size - 1);
+    EXPECT_EQ(back.items()[1].entries().back().first.integer(), size - 1);
+  }
+}
+
+TEST(Pickle, WritesValuesAsDeepAsItReads) {
+  TempFolder folder;
+  for (const PickleValue& inner : {PickleValue(7), PickleValue("text"), PickleValue(ones({1}))}) {
+    PickleValue deep = inner;
+    for (int i = 0; i < 100; ++i) deep = PickleValue::list({deep});
+    save_pickle(folder.path("a"), deep);
+    expect_same(load_pickle(folder.path("a")), deep);
+  }
+}
+
 TEST(Pickle, RefusesToSaveWhatCannotBeLoaded) {
   TempFolder folder;
   const std::string path = folder.path("a");
@@ -292,6 +320,17 @@ TEST(Pickle, RefusesToSaveWhatCannotBeLoaded) {
   EXPECT_WEFT_ERROR(PickleValue::dict({{1, 2}, {1.0, 3}}), InvalidArgument, "1 is given twice");
   EXPECT_WEFT_ERROR(PickleValue::dict({{0.0, 2}, {-0.0, 3}}), InvalidArgument, "given twice");
   EXPECT_WEFT_ERROR(PickleValue::ordered_dict({}, 1), InvalidArgument, "attributes are a dict");
+  EXPECT_WEFT_ERROR(save_pickle(path, PickleValue::dict({{std::string(4097, 'k'), 1}})),
+                    InvalidArgument, "a key of 4097 bytes, over 4096");
+  EXPECT_WEFT_ERROR(save_pickle(path, PickleValue::list(PickleValue::Items(5'000'000, 1))),
+                    InvalidArgument, "load_pickle() would refuse them");
+  // First where it is not deep.
+  PickleValue shared;
+  for (int i = 0; i < 60; ++i) shared = PickleValue::list({shared});
+  PickleValue outer = shared;
+  for (int i = 0; i < 60; ++i) outer = PickleValue::list({outer});
+  EXPECT_WEFT_ERROR(save_pickle(path, PickleValue::list({shared, outer})), InvalidArgument,
+                    "nested deeper than 100");
   EXPECT_EQ(folder.files(), 0);
   EXPECT_WEFT_ERROR(save_pickle(folder.path("no/a"), 1), Io, folder.path("no/a"));
 }

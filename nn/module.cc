@@ -327,8 +327,8 @@ LoadResult ModuleBase::load_state_dict(const NamedTensors& values, bool strict) 
     list("unexpected", result.unexpected);
   }
   list("of another shape", wrong_shapes);
-  if (const std::string prefix = wrapper_prefix(values);
-      !problems.empty() && !prefix.empty() && wrapper_prefix(state_dict()) != prefix) {
+  const std::string prefix = problems.empty() ? "" : wrapper_prefix(values);
+  if (!prefix.empty() && wrapper_prefix(state_dict()) != prefix) {
     problems += "; all names begin with \"" + prefix +
                 "\", as a wrapper of PyTorch's saves them: nn::strip_wrappers(values) removes it";
   }

@@ -40,21 +40,19 @@ std::string_view strip_one(NamedTensors& values) {
   return {};
 }
 
-std::string strip(NamedTensors& values) {
-  std::string all;
-  for (std::string_view one = strip_one(values); !one.empty(); one = strip_one(values)) all += one;
-  return all;
-}
-
 }  // namespace
 
 std::string wrapper_prefix(const NamedTensors& values) {
   NamedTensors copy = values;
-  return strip(copy);
+  std::string all;
+  for (std::string_view one = strip_one(copy); !one.empty(); one = strip_one(copy)) all += one;
+  return all;
 }
 
-NamedTensors strip_wrappers(NamedTensors values) {
-  strip(values);
+NamedTensors strip_wrappers(NamedTensors values, const NamedTensors& own) {
+  const std::string kept = wrapper_prefix(own);
+  while (wrapper_prefix(values) != kept && !strip_one(values).empty()) {
+  }
   return values;
 }
 

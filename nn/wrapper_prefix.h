@@ -13,7 +13,9 @@ namespace weft::nn {
 /// "module._orig_mod.".
 std::string wrapper_prefix(const NamedTensors& values);
 
-/// The values without that prefix, for load_state_dict().
-NamedTensors strip_wrappers(NamedTensors values);
+/// The values without that prefix, for load_state_dict(). Of a prefix that the names of the model
+/// have, too (`own`, its state dict), as those of one whose only child is called "module", only
+/// what is more is taken.
+NamedTensors strip_wrappers(NamedTensors values, const NamedTensors& own = {});
 
 }  // namespace weft::nn

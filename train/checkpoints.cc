@@ -34,8 +34,8 @@ std::optional<std::string> Checkpoints::find() const {
 
 /// The tensors of options.weights, under the names of the model.
 io::NamedTensors Checkpoints::initial_weights(const io::NamedTensors& own) const {
-  io::NamedTensors values =
-      nn::strip_wrappers(io::load_state_dict(options_.weights, {.device = options_.map_location}));
+  io::NamedTensors values = nn::strip_wrappers(
+      io::load_state_dict(options_.weights, {.device = options_.map_location}), own);
   const auto has = [&](const std::string& name) {
     return std::ranges::find(values, name, &io::NamedTensors::value_type::first) != values.end();
   };

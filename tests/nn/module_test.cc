@@ -218,6 +218,17 @@ TEST(Module, StripsWhatWrappersPutBeforeNames) {
   EXPECT_EQ(nn::wrapper_prefix({}), "");
 }
 
+TEST(Module, KeepsAPrefixThatIsTheModelsOwn) {
+  const nn::NamedTensors own = prefixed(Net().state_dict(), "module.");
+  const std::string first = own[0].first;
+  for (const char* wrapper : {"", "module.", "_orig_mod.", "_orig_mod.module."}) {
+    EXPECT_EQ(nn::strip_wrappers(prefixed(own, wrapper), own)[0].first, first) << wrapper;
+  }
+  EXPECT_EQ("module." + nn::strip_wrappers(own, Net().state_dict())[0].first, first);
+  EXPECT_EQ(nn::strip_wrappers(Net().state_dict(), own)[0].first,
+            Net().state_dict()[0].first);  // of another model
+}
+
 TEST(Module, SaysThatNamesHaveAWrappersPrefix) {
   Net net;
   const nn::NamedTensors own = net.state_dict();

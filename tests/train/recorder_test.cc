@@ -201,6 +201,27 @@ TEST_F(RecorderTest, BeginsWithWeightsOfEitherFormat) {
   EXPECT_WEFT_ERROR(Recorder(o).resume(model, loader), Io, o.weights);
 }
 
+// The names of a model whose only child is called "module" are not a wrapper's.
+TEST_F(RecorderTest, AModelsOwnPrefixStays) {
+  struct Wrapper : nn::Module<Wrapper> {
+    nn::Linear module = child("module", nn::Linear(2, 1));
+    Tensor forward(const Tensor& x) { return module(x); }
+  };
+  const Wrapper from;
+  nn::NamedTensors wrapped = from.state_dict();
+  for (auto& item : wrapped) item.first.insert(0, "module.");
+  io::save_safetensors(folder.path("a"), from.state_dict());
+  io::save_safetensors(folder.path("b"), wrapped);
+  for (const char* name : {"a", "b"}) {
+    Wrapper model;
+    data::DataLoader loader(Numbers{});
+    Options o = options();
+    o.weights = folder.path(name);
+    Recorder(o).resume(model, loader);
+    EXPECT_EQ(model.parameters()[0].to_vector<float>(), from.parameters()[0].to_vector<float>());
+  }
+}
+
 TEST_F(RecorderTest, AHeadOfAnotherShapeStaysAsItIs) {
   nn::Sequential from{nn::Linear(3, 4), nn::Linear(4, 9)}, model = small_model();
   const std::vector<float> head = model.parameters()[2].to_vector<float>();

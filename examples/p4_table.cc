@@ -199,6 +199,8 @@ std::string explain(const json& row) {
 
 void table(const train::Options& given, const std::string& names, const std::string& groups,
            bool full) {
+  WEFT_CHECK(given.weights.empty() && given.resume.empty(), InvalidArgument, "p4_table",
+             "--weights and --resume have no use: each row times a new model");
   train::Options options = given;
   // The table needs two devices, so a CPU that the user has not split becomes two.
   if (options.device.is_cpu() && options.host_devices == 0 && host_device_count() == 1) {

@@ -171,6 +171,8 @@ TEST_F(DevicesRun, WrongDevicesGetOneLine) {
   EXPECT_EQ(run("x", false, "autoencoder_pipe", "--schedule 1fb"), 2);
   EXPECT_EQ(run("x", false, "p4_table", "--devices 0"), 1);
   EXPECT_HAS(log(), "--devices 0,1");
+  EXPECT_EQ(run("x", false, "p4_table", "--weights none --rows 32 --limit-steps 1"), 1);
+  EXPECT_HAS(log(), "each row times a new model");
 }
 
 TEST_F(DevicesRun, DevicesMayHaveLittleMemory) {

@@ -268,7 +268,7 @@ TEST_P(Attention, InfiniteScores) {
   const Case c{1, 1, 5, 3, 1, 1, Hide::by_number};
   for (const DType dtype : kFloating) {
     Buffers x(c, device(), dtype);
-    x.q.set({1, 1e10, -1e10, kNaN, 1e10});
+    x.q.set({1, 1e10, -1e10, kNaN, kNaN});
     x.k.set({1, 1e10, 2});
     x.v.set({1, 2, 3});
     x.mask->set({0, 0, 0, 0, -kInf, 0, 0, 0, 0, 0, 0, 0, -kInf, -kInf, -kInf});

@@ -34,7 +34,7 @@ class Arena {
   explicit Arena(void* memory = nullptr) : begin_(static_cast<char*>(memory)) {}
   template <class X>
   X* take(std::int64_t n) {
-    char* const piece = begin_ + bytes_;
+    char* const piece = begin_ ? begin_ + bytes_ : nullptr;
     bytes_ += round_up(n * std::int64_t{sizeof(X)}, 64);
     return reinterpret_cast<X*>(piece);
   }
@@ -525,7 +525,7 @@ class Backward {
     const Span queries = part(p_.queries, kQueries, (group + round) % parts_);
     const Span keys = part(p_.keys, kKeys, group);
     const bool first = round == 0, last = round == parts_ - 1;
-    C* const grad_q = shared.grad_q + at * p_.queries * p_.feature_width;
+    C* const grad_q = grads.grad_q ? shared.grad_q + at * p_.queries * p_.feature_width : nullptr;
     if (first && grads.grad_q) {
       std::fill(grad_q + queries.begin * p_.feature_width, grad_q + queries.end * p_.feature_width,
                 C(0));
@@ -544,7 +544,7 @@ class Backward {
         store(grads.grad_v, row, count, p_.values, 1, grad_v, p_.value_width);
       }
     }
-    if (last) {
+    if (last && grads.grad_q) {
       store(grads.grad_q, at * p_.queries + queries.begin, queries.end - queries.begin, p_.features,
             p_.args.scale, grad_q + queries.begin * p_.feature_width, p_.feature_width);
     }

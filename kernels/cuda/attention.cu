@@ -130,11 +130,13 @@ __device__ void load_rows(const Rows& x, std::int64_t at, std::int64_t r0, std::
   }
 }
 
-/// sums += weights times rows. The caller has synchronised the threads since both were written.
+/// sums += weights times the first n rows, or all of the tile if that is less. The caller has
+/// synchronised the threads since both were written.
 template <class C>
-__device__ void add_rows(const SumMemory<C>& memory, Patch<C>& sums) {
+__device__ void add_rows(const SumMemory<C>& memory, std::int64_t n, Patch<C>& sums) {
   const int x = static_cast<int>(threadIdx.x) % kSide, y = static_cast<int>(threadIdx.x) / kSide;
-  for (int c = 0; c < kTile<C>; ++c) {
+  const int count = n < kTile<C> ? static_cast<int>(n) : kTile<C>;
+  for (int c = 0; c < count; ++c) {
     for (int i = 0; i < kPatch<C>; ++i) {
       for (int j = 0; j < kPatch<C>; ++j) {
         sums[i][j] += memory.weights[y + kSide * i][c] * memory.rows[c][x + kSide * j];
@@ -241,7 +243,7 @@ __global__ void __launch_bounds__(kBlock)
         }
       }
       __syncthreads();
-      add_rows<C>(memory, sums);
+      add_rows<C>(memory, keys - j0, sums);
     }
     __syncthreads();
     for (int i = 0; i < kPatch<C>; ++i) {
@@ -336,7 +338,7 @@ __global__ void __launch_bounds__(kBlock)
       }
       load_rows<T, C>(summed, at, o0, d0, memory.rows);
       __syncthreads();
-      add_rows<C>(memory, sums);
+      add_rows<C>(memory, others - o0, sums);
     }
     const C factor = of == Of::v ? C(1) : static_cast<C>(in.scale);
     for (int i = 0; i < kPatch<C>; ++i) {

@@ -1,5 +1,6 @@
 #include "weft/autograd/attention.h"
 
+#include <algorithm>
 #include <cmath>
 #include <span>
 #include <utility>
@@ -47,7 +48,8 @@ AttentionResult in_autocast(Attend attend, const Tensor& q, const Tensor& k, con
 }
 
 double scale_of(const Tensor& q, const AttentionOptions& options) {
-  return options.scale.value_or(1 / std::sqrt(static_cast<double>(q.shape(-1))));
+  const auto features = static_cast<double>(std::max<std::int64_t>(q.shape(-1), 1));
+  return options.scale.value_or(1 / std::sqrt(features));
 }
 
 // What a mask adds to the scores, in their dtype. A query whose keys are all masked gets no mask,
@@ -57,7 +59,8 @@ struct Masked {
 };
 
 Masked masked(const Tensor& mask, DType dtype) {
-  const Tensor rows = mask.dim() == 0 ? mask.reshape({1}) : mask;
+  Tensor rows = mask.dim() == 0 ? mask.reshape({1}) : mask;
+  if (rows.dtype() != DType::boolean) rows = rows.to(dtype);
   const Tensor closed =
       rows.dtype() == DType::boolean ? raw::logical_not(rows) : raw::eq(rows.detach(), -kInfinity);
   const Tensor blind = raw::all(closed, {-1}, true);
@@ -66,7 +69,7 @@ Masked masked(const Tensor& mask, DType dtype) {
     const Tensor masks = raw::logical_and(closed, raw::logical_not(blind));
     return {masked_fill(none, masks, -kInfinity), blind};
   }
-  return {masked_fill(rows, blind, 0).to(dtype), blind};
+  return {masked_fill(rows, blind, 0), blind};
 }
 
 // By single operations, which leave the weights behind: [..,L,S].

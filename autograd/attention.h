@@ -16,15 +16,17 @@ struct AttentionOptions {
   double dropout_p = 0;
   /// Query i attends to keys 0 to i. Together with attn_mask it throws InvalidArgument.
   bool is_causal = false;
-  std::optional<double> scale{};  ///< 1 / sqrt(E) by default
+  std::optional<double> scale{};  ///< 1 / sqrt(E) by default, 1 if E is 0
 };
 
 /// softmax(scale q k^T + mask) v: q [..,L,E], k [..,S,E], v [..,S,Ev] -> [..,L,Ev], as
 /// torch.nn.functional.scaled_dot_product_attention. The leading dimensions, usually
 /// [batch, heads], are broadcast. A query whose attn_mask excludes all keys gets zeros. Under
 /// autocast everything is bf16. The memory, also for backward, is linear in L and S; dropout adds
-/// a byte for each of the L S weights, and a floating attn_mask that requires a gradient makes it
-/// attention_with_weights, which stores the weights. Throws Shape, Dtype, InvalidArgument.
+/// a byte for each of the L S weights, a floating attn_mask of another dtype than q (for bf16: than
+/// f32) is converted, and one that requires a gradient makes it attention_with_weights, which
+/// stores the weights. Backward needs q, k, v, attn_mask and the result as they were. Throws Shape,
+/// Dtype, InvalidArgument.
 Tensor scaled_dot_product_attention(const Tensor& q, const Tensor& k, const Tensor& v,
                                     const AttentionOptions& options = {});
 

@@ -22,7 +22,9 @@ namespace weft {
 //
 // A query sees no key if there are no keys or its row of the mask hides all: then y and its part
 // of all gradients are 0, and its log_sum is +infinity. Otherwise infinite and NaN scores have the
-// effects that softmax gives them. A hidden v must be finite: whether 0 v_j is added is not said.
+// effects that softmax gives them. Hidden keys and values must be finite, as must be q and grad_y
+// of a query that sees no key: whether they are multiplied by 0 or left out is not said. Only
+// forward leaves out a key that causal hides, whatever it is.
 
 /// One floating dtype, in which q, k, v have last stride 1 (or length 1) and any other strides.
 /// Sums and log_sums: f32 for f32 and bf16, f64 for f64. All sizes may be 0.

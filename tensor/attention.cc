@@ -34,6 +34,14 @@ Tensor expanded(const Tensor& x, const Shape& lead) {
   return dense.shape() == shape ? dense : expand(dense, shape);
 }
 
+/// x without the repetition along dimensions that were expanded.
+Tensor without_repeats(Tensor x) {
+  for (int d = 0; d < x.dim(); ++d) {
+    if (x.shape(d) > 1 && x.strides()[d] == 0) x = narrow(x, d, 0, 1);
+  }
+  return x;
+}
+
 /// An operand that is not there; an empty tensor may have no memory, too.
 bool is_none(const View& view) { return view.shape.empty(); }
 
@@ -128,7 +136,7 @@ struct Prepared {
     if (in.mask.defined()) {
       const DType dtype =
           in.mask.dtype() == DType::boolean ? DType::boolean : type_of_sums(in.q.dtype());
-      mask = expand(cast(in.mask, dtype), all);
+      mask = expand(cast(without_repeats(in.mask), dtype), all);
     }
     if (!in.kept.defined()) return;
     check_same_device(kOp, "q", in.q, "kept", in.kept);
@@ -202,7 +210,10 @@ AttentionOutputs scaled_dot_product_attention(const AttentionInputs& in) {
                        allocate(with(all.lead, {queries}), sums, device)};
   const auto run = entry(in.q, &AttentionKernels::forward);
   const auto workspace_bytes = entry(in.q, &AttentionKernels::workspace_bytes);
-  if (out.log_sums.numel() == 0) return out;
+  if (out.y.numel() == 0) {
+    zero_(out.log_sums);  // no gradient will need them
+    return out;
+  }
   if (std::int64_t* count = thread_state().multiply_adds) {
     *count += out.log_sums.numel() * in.k.shape(-2) * (in.q.shape(-1) + values);
   }
@@ -239,7 +250,12 @@ AttentionGradients scaled_dot_product_attention_backward(const Tensor& grad_y,
   AttentionGradients grads{like(wants.q, all.q), like(wants.k, all.k), like(wants.v, all.v)};
   const auto run = entry(in.q, &AttentionKernels::backward);
   const auto workspace_bytes = entry(in.q, &AttentionKernels::backward_workspace_bytes);
-  if (numel(all.lead) == 0) return grads;
+  if (out.y.numel() == 0 || in.k.shape(-2) == 0) {
+    for (const Tensor& grad : {grads.q, grads.k, grads.v}) {
+      if (grad.defined()) zero_(grad);
+    }
+    return grads;
+  }
   const Tensor gradient = contiguous(grad_y);
   const auto optional = [](const Tensor& x) { return x.defined() ? x.view_of() : View{}; };
   const auto [q, k, v, mask, kept] = all.views();

@@ -26,8 +26,6 @@ constexpr std::int64_t kFewQueries = 4;
 /// The number of tasks that is aimed at where the batch is small.
 constexpr std::int64_t kTasks = 16;
 
-std::int64_t divide_up(std::int64_t n, std::int64_t by) { return (n + by - 1) / by; }
-
 /// Memory that is handed out piece by piece; without memory it only counts.
 class Arena {
  public:
@@ -55,9 +53,9 @@ int tile_for(std::int64_t n) {
   int best = 0;
   double least = std::numeric_limits<double>::infinity();
   for (int t = 0; t < kMostTiles && loops.tiles[t].run; ++t) {
-    const double vectors = divide_up(loops.tiles[t].cols, loops.lanes);
+    const double vectors = ceil_div(loops.tiles[t].cols, loops.lanes);
     const double loads = 1 + vectors / loops.tiles[t].rows;
-    const double cost = static_cast<double>(divide_up(n, loops.tiles[t].cols)) *
+    const double cost = static_cast<double>(ceil_div(n, loops.tiles[t].cols)) *
                         (std::max(vectors, loads) + 0.1 * loads);
     if (cost < least) least = cost, best = t;
   }
@@ -296,10 +294,10 @@ class Forward {
     // Q and the sums of a task stay in the L2 cache, with a block of keys and values.
     const std::int64_t most = std::clamp<std::int64_t>(
         65536 / std::max<std::int64_t>(p_.features + p_.values, 1), kQueries, 10 * kQueries);
-    const std::int64_t wanted =
-        std::clamp(divide_up(p_.batch * p_.queries, kTasks), kQueries, most);
-    chunks_ = divide_up(p_.queries, wanted);
-    chunk_ = round_up(divide_up(p_.queries, std::max<std::int64_t>(chunks_, 1)), kQueries);
+    const std::int64_t wanted = std::clamp(ceil_div(p_.batch * p_.queries, kTasks), kQueries, most);
+    chunks_ = ceil_div(p_.queries, wanted);
+    chunk_ = round_up(ceil_div(p_.queries, std::max<std::int64_t>(chunks_, 1)), kQueries);
+    chunk_ = std::min(chunk_, p_.queries);
     lanes_ = team(p_, p_.batch * chunks_);
   }
 
@@ -326,13 +324,17 @@ class Forward {
           sums(arena.take<C>(f.chunk_ * f.p_.value_width)),
           running(arena.take<RunningSum>(f.chunk_)),
           scores(arena.take<C>(kQueries * kScoreStep)),
-          packed_k(arena.take<C>(kKeys * f.p_.features)),
-          v(arena.take<C>(kKeys * f.p_.value_width)),
-          copy(arena.take<C>(kKeys * std::max(f.p_.features, f.p_.values))) {}
+          packed_k(arena.take<C>(f.tiled_rows() * f.p_.features)),
+          v(arena.take<C>(f.tiled_rows() * f.p_.value_width)),
+          copy(arena.take<C>(
+              Problem<T>::kSameType ? 0 : kKeys * std::max(f.p_.features, f.p_.values))) {}
     C *q, *sums;
     RunningSum* running;
     C *scores, *packed_k, *v, *copy;
   };
+
+  /// The rows of keys that are packed for the tiles.
+  std::int64_t tiled_rows() const { return chunk_ > kFewQueries ? kKeys : 0; }
 
   void run_task(std::int64_t at, std::int64_t chunk, const View& y, const View& log_sums,
                 const Lane& lane) const {
@@ -432,8 +434,8 @@ class Backward {
   using C = accumulate_t<T>;
 
   explicit Backward(const AttentionArgs& args) : p_(args) {
-    const std::int64_t most = std::min(divide_up(p_.queries, kQueries), divide_up(p_.keys, kKeys));
-    const std::int64_t wanted = divide_up(kTasks, std::max<std::int64_t>(p_.batch, 1));
+    const std::int64_t most = std::min(ceil_div(p_.queries, kQueries), ceil_div(p_.keys, kKeys));
+    const std::int64_t wanted = ceil_div(kTasks, std::max<std::int64_t>(p_.batch, 1));
     parts_ = std::clamp<std::int64_t>(most, 1, wanted);
     lanes_ = team(p_, p_.batch * parts_);
   }
@@ -515,7 +517,7 @@ class Backward {
     std::int64_t begin, end;
   };
   Span part(std::int64_t n, std::int64_t block, std::int64_t index) const {
-    const std::int64_t blocks = divide_up(n, block);
+    const std::int64_t blocks = ceil_div(n, block);
     return {std::min(n, blocks * index / parts_ * block),
             std::min(n, blocks * (index + 1) / parts_ * block)};
   }

@@ -62,10 +62,13 @@ struct Operands {
         keep_scale(args.keep_scale),
         batch(args.q.shape[0] * args.q.shape[1]) {}
 
-  /// What is added to the score of a query and a key, which both exist.
+  /// Whether there are such a query and key, and causal does not hide the key.
+  __device__ bool has(std::int64_t i, std::int64_t j) const {
+    return i < q.n && j < k.n && !(causal && j > i);
+  }
+  /// What is added to their score.
   template <class C>
   __device__ C bias(std::int64_t at, std::int64_t i, std::int64_t j) const {
-    if (causal) return j <= i ? C(0) : -static_cast<C>(INFINITY);
     if (mask.data == nullptr) return 0;
     if (!bool_mask) return mask.row<C>(at, i)[j * mask.step];
     return mask.row<bool>(at, i)[j * mask.step] ? C(0) : -static_cast<C>(INFINITY);
@@ -145,7 +148,9 @@ __device__ void add_rows(const SumMemory<C>& memory, std::int64_t n, Patch<C>& s
   }
 }
 
-__device__ std::int64_t tiles_of(std::int64_t n, int tile) { return (n + tile - 1) / tile; }
+__host__ __device__ std::int64_t tiles_of(std::int64_t n, int tile) {
+  return n / tile + (n % tile != 0);
+}
 
 // --- Forward -------------------------------------------------------------------------------------
 
@@ -221,7 +226,7 @@ __global__ void __launch_bounds__(kBlock)
         for (int j = 0; j < kPatch<C>; ++j) {
           const int r = y + kSide * i, c = x + kSide * j;
           C score = -static_cast<C>(INFINITY);
-          if (i0 + r < queries && j0 + c < keys) {
+          if (in.has(i0 + r, j0 + c)) {
             const C bias = in.bias<C>(at, i0 + r, j0 + c);
             score = static_cast<C>(in.scale) * scores[i][j] + bias;
             if (bias != -static_cast<C>(INFINITY)) running.seen[r][x] = true;
@@ -324,7 +329,7 @@ __global__ void __launch_bounds__(kBlock)
           const std::int64_t query = i0 + y + kSide * i, key = j0 + x + kSide * j;
           C value = 0;
           const std::int64_t row = at * queries + query;
-          if (query < queries && key < keys && data.log_sums[row] != static_cast<C>(INFINITY)) {
+          if (in.has(query, key) && data.log_sums[row] != static_cast<C>(INFINITY)) {
             const C bias = in.bias<C>(at, query, key);
             const C weight =
                 std::exp(static_cast<C>(in.scale) * scores[i][j] + bias - data.log_sums[row]);
@@ -355,8 +360,7 @@ __global__ void __launch_bounds__(kBlock)
 // --- The table -----------------------------------------------------------------------------------
 
 std::int64_t units(std::int64_t batch, std::int64_t rows, std::int64_t columns, int tile) {
-  const auto tiles = [tile](std::int64_t n) { return (n + tile - 1) / tile; };
-  return batch * tiles(rows) * std::max<std::int64_t>(tiles(columns), 1);
+  return batch * tiles_of(rows, tile) * std::max<std::int64_t>(tiles_of(columns, tile), 1);
 }
 
 std::size_t workspace_bytes(const AttentionArgs&) { return 0; }

@@ -542,7 +542,7 @@ void add_composed(List& list) {
   add(attention, "broadcast", {{{2, 1, 3, 2}, {3, 4, 2}, {1, 1, 1, 4, 3}}},
       [=](Inputs in) { return attend(in, {.scale = -0.4}); });
   add(attention, "dropout", {{{2, 3, 4}, {2, 5, 4}, {2, 5, 2}}}, [=](Inputs in) {
-    manual_seed(5);
+    default_generator(in[0].device()).manual_seed(5);
     return attend(in, {.attn_mask = seen(), .dropout_p = 0.4});
   });
   add("attention_with_weights", "", {{{3, 4}, {5, 4}, {5, 2}}}, [](Inputs in) {

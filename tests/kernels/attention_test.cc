@@ -288,5 +288,33 @@ TEST_P(Attention, InfiniteScores) {
   }
 }
 
+TEST_P(Attention, CausalHidesLaterKeysOfAnyValue) {
+  const Case c{1, 1, 3, 3, 1, 1, Hide::later};
+  for (const DType dtype : kFloating) {
+    Buffers x(c, device(), dtype);
+    x.q.set({1, 1, 1});
+    x.k.set({1, 1, kNaN});
+    x.v.set({1, 3, 5});
+    run_forward(kernels().attention, stream, device(), c, x);
+    EXPECT_EQ(x.y.values()[0], 1);
+    EXPECT_EQ(x.y.values()[1], 2);
+  }
+}
+
+// Few queries are multiplied in another order in forward: a weight must not exceed 1 for that.
+TEST_P(Attention, WeightsOfLargeScores) {
+  const Case c{1, 1, 1, 1, 40, 1};
+  Buffers x(c, device(), DType::f32);
+  fill(c, DType::f32, x);
+  Values q = x.q.values();
+  for (double& value : q) value *= 1e6;
+  x.q.set(q);
+  x.grad_y.set({1});
+  run_forward(kernels().attention, stream, device(), c, x);
+  run_backward(kernels().attention, stream, device(), c, x);
+  EXPECT_LE(x.grad_v.values()[0], 1);
+  EXPECT_GT(x.grad_v.values()[0], 0);
+}
+
 }  // namespace
 }  // namespace weft::testing

@@ -1,6 +1,6 @@
 // raw::scaled_dot_product_attention: shapes, layouts, errors. tests/kernels has its values, and
 // tests/autograd holds it against PyTorch.
-#include <cmath>
+#include <array>
 
 #include "weft/tensor/elementwise.h"
 #include "weft/tensor/ops.h"
@@ -92,6 +92,34 @@ TEST_P(AttentionTest, AnyLayout) {
                                                                {.q = false, .k = true, .v = false});
   EXPECT_FALSE(only.q.defined() || only.v.defined());
   EXPECT_EQ(values_of(only.k), values_of(grads.k));
+}
+
+TEST_P(AttentionTest, OfNothing) {
+  for (const auto& [length, keys, values] :
+       std::vector<std::array<std::int64_t, 3>>{{0, 0, 1}, {0, 2, 1}, {3, 0, 1}, {3, 2, 0}}) {
+    const raw::AttentionInputs in{some64({2, length, 4}, 1), some64({2, keys, 4}, 2),
+                                  some64({2, keys, values}, 3)};
+    const raw::AttentionOutputs out = raw::scaled_dot_product_attention(in);
+    const auto grads = raw::scaled_dot_product_attention_backward(out.y, in, out);
+    for (const Tensor& x : {out.y, grads.q, grads.k, grads.v}) {
+      for (const double value : values_of(x)) EXPECT_EQ(value, 0);
+    }
+  }
+  // Nothing can have as many keys as a tensor may have.
+  const Tensor many = empty({std::int64_t{1} << 62, 0}, DType::f64);
+  const raw::AttentionOutputs out =
+      raw::scaled_dot_product_attention({empty({3, 0}, DType::f64), many, many});
+  EXPECT_EQ(out.y.shape(), Shape({3, 0}));
+}
+
+TEST_P(AttentionTest, AMaskOfAnotherTypeIsConvertedOnce) {
+  const Tensor q = some({2, 3, 4}, DType::f32, -1, 1, 1), k = some({2, 5, 4}, DType::f32, -1, 1, 2);
+  const Tensor mask = some64({3, 1}, 3);
+  raw::AttentionInputs in{q, k, k};
+  in.mask = raw::to(mask, DType::f32);
+  const Tensor want = raw::scaled_dot_product_attention(in).y;
+  in.mask = raw::expand(mask, {2, 3, 5});
+  EXPECT_EQ(values_of(raw::scaled_dot_product_attention(in).y), values_of(want));
 }
 
 TEST_P(AttentionTest, Errors) {

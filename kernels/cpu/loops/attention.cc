@@ -100,7 +100,9 @@ template <class C>
 void weights(std::int64_t n, C log_sum, C* scores) {
   WEFT_VECTOR_LOOP
   for (std::int64_t j = 0; j < n; ++j) {
-    scores[j] = WEFT_SIMD::exponential_negative(scores[j] - log_sum);
+    // Above 0 only by the rounding of large scores, which forward adds in another order.
+    const C x = scores[j] - log_sum;
+    scores[j] = WEFT_SIMD::exponential_negative(x > 0 ? C(0) : x);
   }
 }
 

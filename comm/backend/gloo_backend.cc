@@ -130,6 +130,9 @@ std::vector<char> address_in(const std::string& all, int rank, int of, int size)
   return {part.begin(), part.end()};
 }
 
+// How long the threads of a loaded machine may take to run once.
+constexpr milliseconds kAcceptWithin{200};
+
 // Gloo's connect() waits for the other rank and checks nothing else, so it runs in a thread of its
 // own. Closing the connection ends it.
 void connect_pairs(gloo::transport::Context& context,
@@ -149,11 +152,13 @@ void connect_pairs(gloo::transport::Context& context,
     }
   } catch (...) {
     ending = true;
-    // Close only this connection: if a connection is reset before the other rank's Gloo has
-    // accepted it, it ends that process (getpeername() in Gloo's own thread, where nobody catches).
-    do {
+    // A connection that is closed before Gloo has accepted it ends the process that made it: Gloo's
+    // own thread then asks for the name of the other end (getpeername()) and throws, where nobody
+    // catches. So the threads of all ranks have time to accept, and only this connection is closed.
+    std::this_thread::sleep_for(kAcceptWithin);
+    while (connecting.wait_for(milliseconds(10)) != std::future_status::ready) {
       context.getPair(rank)->close();
-    } while (connecting.wait_for(milliseconds(10)) != std::future_status::ready);
+    }
     throw;
   }
   try {

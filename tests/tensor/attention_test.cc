@@ -14,8 +14,8 @@ namespace {
 using testing::some;
 using testing::values_of;
 
-class AttentionTest : public testing::DeviceParam {};
-WEFT_FOR_EACH_DEVICE(AttentionTest);
+class RawAttentionTest : public testing::DeviceParam {};
+WEFT_FOR_EACH_DEVICE(RawAttentionTest);
 
 Tensor some64(const Shape& shape, std::uint64_t seed) {
   return some(shape, DType::f64, -1, 1, seed);
@@ -39,7 +39,7 @@ Tensor composed(const raw::AttentionInputs& in) {
 }
 
 // Leading dimensions that merge into two, and such that do not, broadcast in any operand.
-TEST_P(AttentionTest, LeadingDimensions) {
+TEST_P(RawAttentionTest, LeadingDimensions) {
   const std::vector<std::vector<Shape>> leading{
       {{}, {}, {}},
       {{3}, {3}, {3}},
@@ -70,7 +70,7 @@ TEST_P(AttentionTest, LeadingDimensions) {
   }
 }
 
-TEST_P(AttentionTest, AnyLayout) {
+TEST_P(RawAttentionTest, AnyLayout) {
   const Tensor q = some64({2, 3, 3, 4}, 1), k = some64({2, 3, 5, 4}, 2),
                v = some64({2, 3, 5, 2}, 3);
   const raw::AttentionInputs dense{q, k, v, some64({2, 1, 3, 5}, 4)};
@@ -94,7 +94,7 @@ TEST_P(AttentionTest, AnyLayout) {
   EXPECT_EQ(values_of(only.k), values_of(grads.k));
 }
 
-TEST_P(AttentionTest, OfNothing) {
+TEST_P(RawAttentionTest, OfNothing) {
   for (const auto& [length, keys, values] :
        std::vector<std::array<std::int64_t, 3>>{{0, 0, 1}, {0, 2, 1}, {3, 0, 1}, {3, 2, 0}}) {
     const raw::AttentionInputs in{some64({2, length, 4}, 1), some64({2, keys, 4}, 2),
@@ -112,7 +112,7 @@ TEST_P(AttentionTest, OfNothing) {
   EXPECT_EQ(out.y.shape(), Shape({3, 0}));
 }
 
-TEST_P(AttentionTest, AMaskOfAnotherTypeIsConvertedOnce) {
+TEST_P(RawAttentionTest, AMaskOfAnotherTypeIsConvertedOnce) {
   const Tensor q = some({2, 3, 4}, DType::f32, -1, 1, 1), k = some({2, 5, 4}, DType::f32, -1, 1, 2);
   const Tensor mask = some64({3, 1}, 3);
   raw::AttentionInputs in{q, k, k};
@@ -122,7 +122,7 @@ TEST_P(AttentionTest, AMaskOfAnotherTypeIsConvertedOnce) {
   EXPECT_EQ(values_of(raw::scaled_dot_product_attention(in).y), values_of(want));
 }
 
-TEST_P(AttentionTest, Errors) {
+TEST_P(RawAttentionTest, Errors) {
   const Tensor q = ones({2, 3, 4}), k = ones({2, 5, 4}), v = ones({2, 5, 6});
   raw::AttentionInputs in{q, k, v};
   in.kept = ones({3, 4}, DType::boolean);

@@ -23,8 +23,8 @@ namespace weft::io {
 namespace {
 
 constexpr const char* kOp = "save_pickle";
-constexpr std::size_t kBatch =
-    1000;  // values that are added to a list or dict at once, as Python's
+/// How many values are added to a list or dict at once, as in Python.
+constexpr std::size_t kBatch = 1000;
 using Kind = PickleValue::Kind;
 
 const char* storage_type(DType dtype) {
@@ -90,7 +90,7 @@ class Uses {
   std::unordered_map<const void*, Container> containers_;
 };
 
-/// What the reader's limits do not allow shall not be written.
+/// Refuses what exceeds the reader's limits.
 void check_readable(const std::string& pickle) {
   try {
     (void)detail::unpickle(pickle, "these values");

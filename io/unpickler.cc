@@ -331,9 +331,8 @@ class Unpickler {
       case 0x8a: push(read_long()); break;
       case 'G': push(real(read_real())); break;
       case 'X': push(text(read_number<std::uint32_t>(), Kind::text)); break;
-      case 'U':
-        push(text(read_number<std::uint8_t>(), Kind::text));
-        break;  // Python 2's
+      // Python 2's str
+      case 'U': push(text(read_number<std::uint8_t>(), Kind::text)); break;
       // Lists, tuples, sets, dicts
       case ']': push(make(Kind::list)); break;
       case ')': push(make(Kind::tuple)); break;

@@ -17,7 +17,7 @@ inline constexpr const char* kPickle = "load_pickle";
 /// How files of torch.save began before PyTorch 1.6: a pickle of a magic number.
 inline constexpr std::string_view kOldPickleStart =
     "\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19";
-// What is more, is neither read nor written.
+// Larger ones are neither read nor written.
 inline constexpr std::uint64_t kMaxPickleBytes = std::uint64_t{64} << 20;
 inline constexpr std::size_t kMaxPickleKeyBytes = 4096;
 inline constexpr int kMaxPickleDepth = 100;  // of lists, tuples, sets and dicts in each other

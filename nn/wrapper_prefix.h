@@ -9,13 +9,12 @@ namespace weft::nn {
 
 /// The prefix that all names have, as a wrapper of PyTorch's saves them; empty if there is none.
 /// "module." is of DataParallel and DistributedDataParallel, "_orig_mod." of torch.compile,
-/// "partitions.N." of torchgpipe's GPipe, where N may differ. It may be of several wrappers, as
+/// "partitions.N." of torchgpipe's GPipe, where N may differ. Several wrappers add up:
 /// "module._orig_mod.".
 std::string wrapper_prefix(const NamedTensors& values);
 
-/// The values without that prefix, for load_state_dict(). Of a prefix that the names of the model
-/// have, too (`own`, its state dict), as those of one whose only child is called "module", only
-/// what is more is taken.
+/// The values without that prefix, for load_state_dict(). `own` is the state dict of the model: a
+/// prefix that its names have, too, stays (that of a model whose only child is called "module").
 NamedTensors strip_wrappers(NamedTensors values, const NamedTensors& own = {});
 
 }  // namespace weft::nn

@@ -112,7 +112,7 @@ TEST_P(RawAttentionTest, OfNothing) {
   EXPECT_EQ(out.y.shape(), Shape({3, 0}));
 }
 
-TEST_P(RawAttentionTest, AMaskOfAnotherTypeIsConvertedOnce) {
+TEST_P(RawAttentionTest, TakesAnExpandedMaskOfAnotherType) {
   const Tensor q = some({2, 3, 4}, DType::f32, -1, 1, 1), k = some({2, 5, 4}, DType::f32, -1, 1, 2);
   const Tensor mask = some64({3, 1}, 3);
   raw::AttentionInputs in{q, k, k};

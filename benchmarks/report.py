@@ -48,14 +48,15 @@ def compiled(row):
 
 
 def summary(result):
-    rows = [("", "weft", "PyTorch", "ratio, by definition", "ratio", "PyTorch compiled", "ratio", "MiB, weft", "MiB, PyTorch", "sum of its kernels")]
+    rows = [("", "weft", "PyTorch", "ratio, by definition", "ratio", "PyTorch compiled", "ratio", "MiB, weft", "MiB, PyTorch", "sum of its kernels", "first step, weft", "PyTorch")]
     for row in result["rows"]:
         rows.append((NAMES[row["work"]], ms(row["weft_ms"]["median"]), ms(row["peer_ms"]["median"]),
                      spread(row.get("ieee_ratio", row["ratio"])), spread(row["ratio"]), *compiled(row), mib(row["weft_peak_bytes"]), mib(row["peer_peak_bytes"]),
-                     f"{ms(row['floor_ms'])}, {row['weft_ms']['median'] / row['floor_ms']:.2f}x" if "floor_ms" in row else ""))
+                     f"{ms(row['floor_ms'])}, {row['weft_ms']['median'] / row['floor_ms']:.2f}x" if "floor_ms" in row else "",
+                     *(ms(row[side]) if side in row else "" for side in ("weft_first_ms", "peer_first_ms"))))
     op = result["op_us"]
     rows.append(("1-element multiply, tape on", f"{op['weft']:.2f} us", f"{op['peer']:.2f} us", f"{op['peer'] / op['weft']:.1f}",
-                 *[""] * 6))
+                 *[""] * 8))
     if not any(key in row for row in result["rows"] for key in ("compiled_ms", "compiled_error")):
         rows = [row[:5] + row[7:] for row in rows]
     failed = [f"torch.compile of {NAMES[row['work']]} failed: `{row['compiled_error']}`.\n\n"

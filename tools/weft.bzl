@@ -16,7 +16,7 @@ load("//tools/cuda:defs.bzl", "cuda_objects")
 # Never -ffast-math: NaN, infinities and summation order are part of weft's contract.
 # Options are structs written with the names of their fields; fields that are left out keep their
 # defaults.
-_COPTS = ["-Wall", "-Wextra", "-Werror", "-Wno-missing-field-initializers", "-fopenmp"]
+COPTS = ["-Wall", "-Wextra", "-Werror", "-Wno-missing-field-initializers", "-fopenmp"]
 _LINKOPTS = ["-fopenmp"]
 # What every test program gets besides its own dependencies.
 _TEST_DEPS = select({
@@ -28,12 +28,22 @@ _PREFIX = {
     "strip_include_prefix": "/",
 }
 
-def _test_copts():
-    """Compiling tests takes most of a build's time, and half of that is optimising what runs once.
+def _with(precompiled):
+    """The dependencies and the options by which a target reads a target of //tools/precompiled."""
+    if not precompiled:
+        return [], []
+    return (
+        select({"//:clang": [], "//conditions:default": ["//tools/precompiled:" + precompiled]}),
+        select({"//:clang": [], "//conditions:default": ["-include", "tools/precompiled/%s.h" % precompiled]}),
+    )
 
-    The kernels' tests compute what they expect in loops, for seconds.
+def _test_options():
+    """What is precompiled for a test, and its options.
+
+    Compiling tests takes most of a build's time, and half of that is optimising what runs once. But
+    the kernels' tests compute what they expect in loops, for seconds.
     """
-    return [] if native.package_name().startswith("tests/kernels") else ["-O0"]
+    return ("standard", []) if native.package_name().startswith("tests/kernels") else ("tests", ["-O0"])
 
 def _is_header(path):
     return path.endswith(".h") or path.endswith(".cuh") or path.endswith(".inc")
@@ -55,14 +65,24 @@ def _split_headers(name, srcs, deps, testonly):
     )
     return [s for s in srcs if not _is_header(s)], deps + [":%s_internal" % name]
 
-def weft_library(name, srcs = [], hdrs = [], deps = [], copts = [], linkopts = [], testonly = False, **kwargs):
+def weft_library(
+        name,
+        srcs = [],
+        hdrs = [],
+        deps = [],
+        copts = [],
+        linkopts = [],
+        testonly = False,
+        precompiled = "standard",
+        **kwargs):
     srcs, deps = _split_headers(name, srcs, deps, testonly)
+    more_deps, more_copts = _with(precompiled)
     native.cc_library(
         name = name,
         srcs = srcs,
         hdrs = hdrs,
-        deps = deps,
-        copts = _COPTS + copts,
+        deps = deps + more_deps,
+        copts = COPTS + copts + more_copts,
         linkopts = _LINKOPTS + linkopts,
         testonly = testonly,
         **dict(_PREFIX, **kwargs)
@@ -79,10 +99,12 @@ def weft_room(name, hdrs, **kwargs):
 
 def weft_test_library(name, deps = [], copts = [], **kwargs):
     """Static, because GoogleTest is: a second copy of it in a shared object would lose its tests."""
+    precompiled, test_copts = _test_options()
     weft_library(
         name,
         deps = deps + ["@gtest"],
-        copts = _test_copts() + copts,
+        copts = test_copts + copts,
+        precompiled = precompiled,
         testonly = True,
         linkstatic = True,
         **kwargs
@@ -91,11 +113,13 @@ def weft_test_library(name, deps = [], copts = [], **kwargs):
 def weft_test(name, srcs = None, deps = [], copts = [], linkopts = [], size = "medium", **kwargs):
     """Of NAME.cc unless `srcs` says otherwise. Dynamic: relinking dozens of programs costs little then."""
     srcs, deps = _split_headers(name, [name + ".cc"] if srcs == None else srcs, deps, True)
+    precompiled, test_copts = _test_options()
+    more_deps, more_copts = _with(precompiled)
     native.cc_test(
         name = name,
         srcs = srcs,
-        deps = deps + ["@gtest"] + _TEST_DEPS,
-        copts = _COPTS + _test_copts() + copts,
+        deps = deps + ["@gtest"] + _TEST_DEPS + more_deps,
+        copts = COPTS + test_copts + copts + more_copts,
         linkopts = _LINKOPTS + linkopts,
         linkstatic = False,
         size = size,
@@ -114,11 +138,12 @@ def weft_device_tests(name, **kwargs):
 
 def weft_binary(name, srcs, deps = [], copts = [], linkopts = [], **kwargs):
     srcs, deps = _split_headers(name, srcs, deps, kwargs.get("testonly", False))
+    more_deps, more_copts = _with("standard")
     native.cc_binary(
         name = name,
         srcs = srcs,
-        deps = deps,
-        copts = _COPTS + copts,
+        deps = deps + more_deps,
+        copts = COPTS + copts + more_copts,
         linkopts = _LINKOPTS + linkopts,
         **kwargs
     )
@@ -147,6 +172,7 @@ def weft_simd_library(name, srcs, hdrs = [], deps = [], copts = [], visibility =
             # An inline function compiled for AVX must not become the program's only copy of it.
             # With -O3 all are inlined; //tests/kernels:simd_symbols_test checks that none is left.
             copts = copts + flags + ["-O3", "-DWEFT_SIMD=" + level],
+            precompiled = None,  # -m differs
             visibility = ["//tests/kernels:__pkg__"],
             **kwargs
         )
@@ -212,7 +238,7 @@ def cuda_library(name, srcs = [], hdrs = [], deps = [], copts = [], alwayslink =
         name = name + "_emulated",
         alwayslink = alwayslink,
         srcs = [s for s in sources if s not in kernels] + [s + ".cc" for s in kernels],
-        copts = _COPTS + _EMULATED_COPTS + copts,
+        copts = COPTS + _EMULATED_COPTS + copts,
         linkopts = _LINKOPTS,
         tags = tags,
         textual_hdrs = kernels,
@@ -236,7 +262,7 @@ def weft_fuzz_test(name, srcs, deps = [], tags = [], **kwargs):
         name = name,
         srcs = srcs,
         args = ["$(rootpath %s)" % s for s in seeds],
-        copts = _COPTS,
+        copts = COPTS,
         data = seeds,
         linkopts = _LINKOPTS + select({
             "//:fuzz": ["-fsanitize=fuzzer"],

@@ -1,0 +1,54 @@
+"""precompiled: headers that a compiler reads once for many sources."""
+
+load("@bazel_tools//tools/cpp:toolchain_utils.bzl", "find_cpp_toolchain")
+
+def _impl(ctx):
+    toolchain = find_cpp_toolchain(ctx)
+    features = cc_common.configure_features(
+        ctx = ctx,
+        cc_toolchain = toolchain,
+        requested_features = ctx.features,
+        unsupported_features = ctx.disabled_features,
+    )
+    header = ctx.actions.declare_file(ctx.label.name + ".h")
+    ctx.actions.write(header, "".join(["#include <%s>\n" % h for h in ctx.attr.headers]))
+
+    # The name by which gcc looks for it: beside the header, wherever that is found.
+    compiled = ctx.actions.declare_file(header.basename + ".gch")
+    arguments = cc_common.get_memory_inefficient_command_line(
+        feature_configuration = features,
+        action_name = "c++-compile",
+        variables = cc_common.create_compile_variables(
+            feature_configuration = features,
+            cc_toolchain = toolchain,
+            source_file = header.path,
+            output_file = compiled.path,
+            use_pic = True,
+            user_compile_flags = ctx.fragments.cpp.copts + ctx.fragments.cpp.cxxopts + ctx.attr.copts + ["-x", "c++-header"],
+        ),
+    )
+    ctx.actions.run(
+        executable = toolchain.compiler_executable,
+        arguments = arguments,
+        inputs = depset([header], transitive = [toolchain.all_files]),
+        outputs = [compiled],
+        mnemonic = "CppPrecompile",
+        progress_message = "Precompiling %s" % header.short_path,
+        env = {"PATH": "/usr/bin:/bin"},
+    )
+    return [CcInfo(compilation_context = cc_common.create_compilation_context(
+        headers = depset([header, compiled]),
+    ))]
+
+# A source sees them by `-include tools/precompiled/NAME.h`. The compiler reads the text in place of
+# what was compiled where a source's options differ, and the result is the same: only slower.
+precompiled = rule(
+    implementation = _impl,
+    attrs = {
+        "copts": attr.string_list(),
+        "headers": attr.string_list(mandatory = True),
+        "_cc_toolchain": attr.label(default = "@bazel_tools//tools/cpp:current_cc_toolchain"),
+    },
+    fragments = ["cpp"],
+    toolchains = ["@bazel_tools//tools/cpp:toolchain_type"],
+)

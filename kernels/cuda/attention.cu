@@ -90,7 +90,8 @@ struct ProductMemory {
 };
 
 /// patch = the products of rows a0 + r of a and b0 + c of b; those beyond the last row count as 0.
-/// All threads of the block must call it.
+/// All threads of the block must call it; none leaves it before all have come, even for rows
+/// without elements.
 template <class T, class C>
 __device__ void multiply_rows(const Rows& a, std::int64_t a0, const Rows& b, std::int64_t b0,
                               std::int64_t at, ProductMemory<C>& memory, Patch<C>& patch) {
@@ -98,7 +99,8 @@ __device__ void multiply_rows(const Rows& a, std::int64_t a0, const Rows& b, std
   for (auto& row : patch) {
     for (C& value : row) value = 0;
   }
-  for (std::int64_t e0 = 0; e0 < a.width; e0 += kSide) {
+  std::int64_t e0 = 0;
+  do {
     __syncthreads();
     for (int r = y; r < kTile<C>; r += kSide) {
       const bool inside = e0 + x < a.width;
@@ -113,7 +115,8 @@ __device__ void multiply_rows(const Rows& a, std::int64_t a0, const Rows& b, std
         }
       }
     }
-  }
+    e0 += kSide;
+  } while (e0 < a.width);
 }
 
 template <class C>
@@ -221,7 +224,6 @@ __global__ void __launch_bounds__(kBlock)
     for (std::int64_t j0 = 0; j0 < last; j0 += tile) {
       Patch<C> scores;
       multiply_rows<T, C>(in.q, i0, in.k, j0, at, products, scores);
-      __syncthreads();  // the last tile's sums are added
       for (int i = 0; i < kPatch<C>; ++i) {
         for (int j = 0; j < kPatch<C>; ++j) {
           const int r = y + kSide * i, c = x + kSide * j;
@@ -323,7 +325,6 @@ __global__ void __launch_bounds__(kBlock)
       Patch<C> scores, grads;
       multiply_rows<T, C>(in.q, i0, in.k, j0, at, products, scores);
       if (of != Of::v) multiply_rows<T, C>(grad_y, i0, in.v, j0, at, products, grads);
-      __syncthreads();  // the last tile's sums are added
       for (int i = 0; i < kPatch<C>; ++i) {
         for (int j = 0; j < kPatch<C>; ++j) {
           const std::int64_t query = i0 + y + kSide * i, key = j0 + x + kSide * j;

@@ -85,6 +85,7 @@
 #include "weft/parallel/simulate.h"
 #include "weft/parallel/sync_batch_norm.h"
 #include "weft/tensor/creation.h"
+#include "weft/tensor/dlpack.h"
 #include "weft/tensor/elementwise.h"
 #include "weft/tensor/ops.h"
 #include "weft/tensor/tensor.h"

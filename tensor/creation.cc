@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <memory>
 #include <utility>
 
 #include "weft/tensor/elementwise.h"
@@ -162,9 +163,28 @@ Tensor borrow(std::span<T> memory, const Shape& shape, Device device) {
               contiguous_strides(shape), dtype_of<T>);
 }
 
-#define WEFT_INSTANTIATE(T)                                                             \
-  template Tensor from_span<T>(std::span<const T>, const Shape&, const TensorOptions&); \
-  template Tensor borrow<T>(std::span<T>, const Shape&, Device);
+template <class T>
+Tensor borrow(std::span<T> memory, const Shape& shape, const Strides& strides,
+              std::function<void()> release, Device device) {
+  using Release = std::function<void()>;
+  auto kept = release ? std::make_unique<Release>(std::move(release)) : nullptr;
+  const Tensor y = as_strided(Storage::borrow(device, memory.data(), memory.size_bytes()),
+                              dtype_of<T>, shape, strides);
+  if (kept) {
+    const auto run = [](void* context) {
+      const std::unique_ptr<Release> once(static_cast<Release*>(context));
+      (*once)();
+    };
+    y.storage()->set_release(run, kept.release());
+  }
+  return y;
+}
+
+#define WEFT_INSTANTIATE(T)                                                                    \
+  template Tensor from_span<T>(std::span<const T>, const Shape&, const TensorOptions&);        \
+  template Tensor borrow<T>(std::span<T>, const Shape&, Device);                               \
+  template Tensor borrow<T>(std::span<T>, const Shape&, const Strides&, std::function<void()>, \
+                            Device);
 WEFT_INSTANTIATE(float)
 WEFT_INSTANTIATE(double)
 WEFT_INSTANTIATE(bf16)

@@ -1,6 +1,7 @@
 // Making tensors.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <span>
 #include <vector>
@@ -65,6 +66,12 @@ Tensor tensor(std::initializer_list<double> values, const TensorOptions& options
 /// Uses the caller's memory without copying; it must stay valid as long as any view lives.
 template <class T>
 Tensor borrow(std::span<T> memory, const Shape& shape, Device device = {});
+/// The same with strides, in elements. `release()`, if given, runs when the last tensor that uses
+/// the memory is gone, on the thread where that happens; it must not throw. If borrow() throws, it
+/// does not run. Throws Shape if the tensor would access memory outside.
+template <class T>
+Tensor borrow(std::span<T> memory, const Shape& shape, const Strides& strides,
+              std::function<void()> release = {}, Device device = {});
 /// A view of the given storage; strides in elements. Throws Shape if it would access memory
 /// outside, InvalidArgument if there is no storage.
 Tensor as_strided(const intrusive_ptr<Storage>& storage, DType dtype, const Shape& shape,

@@ -69,7 +69,8 @@ def _impl(ctx):
     library = output.library_to_link
 
     # dynamic_library is a link to it with another name.
-    return [DefaultInfo(files = depset([library.resolved_symlink_dynamic_library or library.dynamic_library]))]
+    file = library.resolved_symlink_dynamic_library or library.dynamic_library
+    return [DefaultInfo(files = depset([file]), runfiles = ctx.runfiles([file]))]
 
 def _program_impl(ctx):
     toolchain = find_cpp_toolchain(ctx)

@@ -749,13 +749,17 @@ void Storage::record_stream(const Stream& stream) {
 
 void Storage::record_copy() {
   record_stream(copy_stream(device_));
-  copied_away_.store(true, std::memory_order_relaxed);
+  before_write_.fetch_or(kCopiedAway, std::memory_order_relaxed);
 }
 
-void Storage::wait_until_copied() {
+void Storage::prepare_write() {
+  WEFT_CHECK(!read_only(), InvalidArgument, "write",
+             "this memory belongs to another library and may only be read; clone the tensor first");
   // A stream that records cannot wait for work outside the step: the step's launches do
   // (Step::replay).
-  if (thread_state().capture || !copied_away_.exchange(false)) return;
+  if (thread_state().capture) return;
+  const std::uint8_t before = before_write_.fetch_and(std::uint8_t(~kCopiedAway));
+  if (!(before & kCopiedAway)) return;
   wait_for_copies(current_stream(device_));
 }
 

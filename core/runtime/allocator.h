@@ -131,6 +131,11 @@ class Storage final : public RefCounted, public Pooled {
   /// when the last tensor that uses it is destroyed; it may be null and must not throw.
   static intrusive_ptr<Storage> borrow(Device device, void* data, std::size_t bytes,
                                        void (*release)(void*) = nullptr, void* context = nullptr);
+  /// For borrow() without `release`: who makes the tensor first need not undo it.
+  void set_release(void (*release)(void*), void* context) {
+    release_ = release;
+    release_context_ = context;
+  }
   /// Host memory from which a CUDA device can copy without blocking, cached like device memory;
   /// without CUDA normal memory of cpu:0.
   static intrusive_ptr<Storage> allocate_pinned(std::size_t bytes);
@@ -149,12 +154,15 @@ class Storage final : public RefCounted, public Pooled {
   /// Counts in-place writes; autograd compares it to catch a changed saved tensor.
   std::uint32_t version() const { return version_.load(std::memory_order_relaxed); }
   /// Must be called before an in-place write is queued: the thread's current stream then waits for
-  /// copies to other devices that still read the memory.
+  /// copies to other devices that still read the memory. Throws InvalidArgument if read_only().
   void bump_version() {
+    if (before_write_.load(std::memory_order_relaxed)) [[unlikely]]
+      prepare_write();
     version_.fetch_add(1, std::memory_order_relaxed);
-    if (copied_away_.load(std::memory_order_relaxed)) [[unlikely]]
-      wait_until_copied();
   }
+  /// Whether in-place writes are refused, as for another library's memory that it only shows.
+  bool read_only() const { return before_write_.load(std::memory_order_relaxed) & kReadOnly; }
+  void set_read_only() { before_write_.fetch_or(kReadOnly, std::memory_order_relaxed); }
 
   /// Says that `stream` uses the block, too: when the storage is destroyed, the block is not reused
   /// before the work that is then queued on `stream` is done. Does nothing for CPU streams and
@@ -166,7 +174,7 @@ class Storage final : public RefCounted, public Pooled {
 
  private:
   friend class MemoryPool;
-  void wait_until_copied();
+  void prepare_write();
   Storage(Device device, void* data, std::size_t bytes)
       : data_(data), bytes_(bytes), device_(device) {}
 
@@ -175,8 +183,10 @@ class Storage final : public RefCounted, public Pooled {
   Device device_;
   bool pinned_ = false;
   std::atomic<std::uint32_t> version_{0};
-  std::atomic<bool> copied_away_{false};  // by copies that no write has waited for yet
-  detail::Block* block_ = nullptr;        // of the allocator; null if empty or borrowed
+  // What bump_version() must look at: read_only(), copies that no write has waited for yet.
+  static constexpr std::uint8_t kReadOnly = 1, kCopiedAway = 2;
+  std::atomic<std::uint8_t> before_write_{0};
+  detail::Block* block_ = nullptr;  // of the allocator; null if empty or borrowed
   void (*release_)(void*) = nullptr;
   void* release_context_ = nullptr;
 };

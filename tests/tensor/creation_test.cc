@@ -186,6 +186,22 @@ TEST(CreationOnHostTest, BorrowUsesTheMemory) {
   EXPECT_WEFT_ERROR(borrow(std::span<float>(memory), {7}), Shape, "[borrow] got 6 values");
 }
 
+TEST(CreationOnHostTest, BorrowWithStridesTellsWhenTheMemoryIsFree) {
+  std::vector<float> memory = {1, 2, 3, 4, 5, 6};
+  const std::span<float> span(memory);
+  int released = 0;
+  Tensor x = borrow(span, {3, 2}, {1, 3}, [&] { ++released; });
+  Tensor row = raw::select(x, 0, 1);
+  EXPECT_TENSOR(x, ({3, 2}), {1, 4, 2, 5, 3, 6});
+  x = {};
+  EXPECT_EQ(released, 0);
+  EXPECT_TENSOR(row, ({2}), {2, 5});
+  EXPECT_WEFT_ERROR(borrow(span, {3, 3}, {1, 3}, [&] { ++released; }), Shape, "reaches outside");
+  EXPECT_EQ(released, 0);
+  row = {};
+  EXPECT_EQ(released, 1);
+}
+
 TEST_P(CreationTest, AsStrided) {
   const Tensor x = arange(0, 10, 1, DType::f32);
   EXPECT_TENSOR(as_strided(x.storage(), DType::f32, {2, 3}, {3, 2}, 1), ({2, 3}),

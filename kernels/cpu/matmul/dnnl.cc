@@ -303,10 +303,11 @@ void add_dnnl_matmul(const MatmulArgs& args, std::vector<Candidate<MatmulPlan>>&
     if (p.dtype != DType::f32) return;
     add(name, [share](const MatmulProblem& q) { return std::make_unique<Sgemm>(q, share); });
   };
-  // sgemm comes first: it is as fast as the primitive, twice as fast for few rows, and needs no
-  // plan. But a team divides a batch of small products badly.
-  const bool shared_well = p.batch == 1 || num_threads() == 1;
-  if (shared_well) add_sgemm("dnnl.sgemm", Share::library);
+  // sgemm comes first for a single product: it is as fast as the primitive, twice as fast for few
+  // rows, and needs no plan. In a batch of small products the calls cost more than the products,
+  // unless these are with vectors, and a team divides them badly.
+  const bool sgemm_first = p.batch == 1 || (p.n == 1 && num_threads() == 1);
+  if (sgemm_first) add_sgemm("dnnl.sgemm", Share::library);
   add("dnnl.matmul", [](const MatmulProblem& q) { return matmul_primitive(q, Pack::no); });
   add("dnnl.matmul.packed", [](const MatmulProblem& q) { return matmul_primitive(q, Pack::b); });
   if (p.batch == 1 && !p.accumulate) {
@@ -324,7 +325,7 @@ void add_dnnl_matmul(const MatmulArgs& args, std::vector<Candidate<MatmulPlan>>&
       add_inner("dnnl.ip.weights.packed", prop_kind::backward_weights, true);
     }
   }
-  if (!shared_well) add_sgemm("dnnl.sgemm", Share::library);
+  if (!sgemm_first) add_sgemm("dnnl.sgemm", Share::library);
   if (num_threads() == 1) return;
   add_sgemm("dnnl.sgemm.rows", Share::rows);
   add_sgemm("dnnl.sgemm.columns", Share::columns);

@@ -156,15 +156,24 @@ Tensor repeat(const Tensor& x, const Dims& counts) {
   if (numel(whole) == 0) return x.flatten().slice(0, 0, 0).reshape(whole).clone();
   Tensor y = x;
   while (y.dim() < counts.size()) y = y.unsqueeze(0);
-  for (int i = counts.size() - 1; i >= 0; --i) {
-    if (counts[i] == 1) continue;
+  // One copy for two repeated dimensions, i and j. As five dimensions, since x may already have as
+  // many as a tensor can have.
+  const auto repeated_up_to = [&](int d) {
+    while (d > 0 && counts[d] == 1) --d;
+    return std::max(d, 0);
+  };
+  for (int end = counts.size(); end > 0;) {
+    const int j = repeated_up_to(end - 1), i = repeated_up_to(j - 1);
     Shape shape = y.shape();
-    shape[i] = whole[i];
-    // Uses three dimensions, since x may already have as many dimensions as a tensor can have.
-    std::int64_t outer = 1;
+    std::int64_t outer = 1, middle = 1;
     for (int d = 0; d < i; ++d) outer *= shape[d];
-    const std::int64_t inner = y.numel() / outer;
-    y = y.reshape({outer, 1, inner}).expand({outer, counts[i], inner}).reshape(shape);
+    for (int d = i; d < j; ++d) middle *= shape[d];
+    const std::int64_t inner = y.numel() / (outer * middle), times = i < j ? counts[i] : 1;
+    shape[i] = whole[i], shape[j] = whole[j];
+    y = y.reshape({outer, 1, middle, 1, inner})
+            .expand({outer, times, middle, counts[j], inner})
+            .reshape(shape);
+    end = i;
   }
   // Also copies a single element, whose expanded view still shares x's memory.
   return y.storage() == x.storage() ? y.clone() : y;

@@ -254,6 +254,10 @@ TEST_P(ComposedTest, Order) {
       EXPECT_EQ(y.dtype(), dtype);
     }
   }
+  // Several dimensions at once, as one after another.
+  const Tensor all = ramp({2, 1, 3}).repeat({2, 3, 2, 2}), y = ramp({2, 1, 3}).repeat({1, 1, 1, 2});
+  EXPECT_EQ(all.shape(), (Shape{2, 6, 2, 6}));
+  EXPECT_TRUE(all.equal(y.repeat({1, 1, 2, 1}).repeat({1, 3, 1, 1}).repeat({2, 1, 1, 1})));
   // It copies even if there is nothing to do.
   const Tensor x = ones({2});
   EXPECT_NE(x.repeat({1}).storage(), x.storage());

@@ -187,6 +187,11 @@ inline __attribute__((always_inline)) void take_row(std::int64_t n, T* y, const 
     to = kAdd ? to + from : from;
     j += kLanes / 2;
   }
+  if (!kAdd && j < n && n >= kLanes / 2) {  // copies some elements again
+    j = n - kLanes / 2;
+    *reinterpret_cast<Half*>(y + j) = *reinterpret_cast<const Half*>(x + j);
+    return;
+  }
   for (; j < n; ++j) y[j] = kAdd ? y[j] + x[j] : x[j];
 }
 

@@ -1,7 +1,7 @@
-// Convolutions whose groups have one channel each (depthwise), in nchw: forward, and backward_data
-// with stride 1, which is a forward pass from the small image with the taps in reverse order. There
-// is nothing to sum over channels, so a vector of channels would need another layout; here the
-// lanes are pixels.
+// Convolutions whose groups have one channel each (depthwise), in nchw: forward, backward_weights,
+// and backward_data with stride 1, which is a forward pass from the small image with the taps in
+// reverse order. There is nothing to sum over channels, so a vector of channels would need another
+// layout; here the lanes are pixels.
 //
 // The padded image of one channel is split by the stride: phase (i, j) has every stride-th row from
 // i on, and of these every stride-th pixel from j on. Then all pixels of the result are one run of
@@ -9,8 +9,13 @@
 //   result[run] = sum over taps of weight * phase of the tap[offset of the tap + run]
 // Between two rows the run has a few values more, which are not copied to the result. Where the
 // rows of the window follow each other in one phase, two rows of the result share what they load.
+//
+// backward_weights has the small image's gradient in the place of the result, with zeros between
+// two rows (so an infinite pixel may give NaN where the sum would be infinite), and sums for each
+// tap over all images: gradient[run] * phase of the tap[offset of the tap + run].
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 #include <vector>
 
 #include "weft/core/runtime/parallel.h"
@@ -26,26 +31,28 @@ class DepthwiseConv final : public ConvPlan {
  public:
   static bool fits(const Conv2dArgs& args) {
     const ConvProblem p(args);
-    if (p.writes_weights() || p.groups == 1 || p.c != p.groups || p.empty()) return false;
+    if (p.groups == 1 || p.c != p.groups || p.empty()) return false;
     if (p.writes_big()) {
       const bool turned = p.k == p.c && p.stride[0] == 1 && p.stride[1] == 1 &&
                           padding_of(p, 0) >= 0 && padding_of(p, 1) >= 0;
       if (!turned) return false;
     }
+    const auto is_plain = [](const View& image) { return is_format(image, MemoryFormat::nchw); };
+    if (!p.writes_big() && !is_plain(big_of(args))) return false;
+    if (!p.writes_small() && !is_plain(small_of(args))) return false;
+    if (!p.writes_weights() && wanted_format(args) != MemoryFormat::nchw) return false;
     // For windows of more taps a transform is faster. A channel should stay in the L2 cache.
-    const View& from = p.writes_small() ? big_of(args) : small_of(args);
-    return p.r * p.s <= 128 && is_format(from, MemoryFormat::nchw) &&
-           wanted_format(args) == MemoryFormat::nchw &&
+    return (p.writes_weights() || p.r * p.s <= 128) &&
            (p.h + 2 * p.padding[0]) * (p.w + 2 * p.padding[1]) * std::int64_t{sizeof(T)} <=
                (256 << 10);
   }
 
   explicit DepthwiseConv(const Conv2dArgs& args) : p_(args) {
     output_format = MemoryFormat::nchw;
-    from_h_ = p_.writes_small() ? p_.h : p_.ho;
-    from_w_ = p_.writes_small() ? p_.w : p_.wo;
-    to_h_ = p_.writes_small() ? p_.ho : p_.h;
-    to_w_ = p_.writes_small() ? p_.wo : p_.w;
+    from_h_ = p_.writes_big() ? p_.ho : p_.h;
+    from_w_ = p_.writes_big() ? p_.wo : p_.w;
+    to_h_ = p_.writes_big() ? p_.h : p_.ho;
+    to_w_ = p_.writes_big() ? p_.w : p_.wo;
     rows_ = to_h_ + (p_.r - 1) * p_.dilation[0] / p_.stride[0];
     width_ = to_w_ + (p_.s - 1) * p_.dilation[1] / p_.stride[1];
     const std::int64_t lanes = loops_.lanes;
@@ -66,12 +73,15 @@ class DepthwiseConv final : public ConvPlan {
     paired_ = p_.writes_small() && p_.stride[0] == 1 && p_.dilation[0] == 1 &&
               to_h_ * row * (p_.r + 1) < 2 * p_.r * run_;
     result_width_ = paired_ ? row : width_;
-    parts_ = std::min<std::int64_t>(num_threads(), p_.images * p_.c);
+    // A channel's sums over the images have one order for every team.
+    parts_ = std::min(std::int64_t{num_threads()}, p_.writes_weights() ? p_.c : p_.images * p_.c);
     part_elements_ = std::int64_t(phases_.size()) * phase_ + (paired_ ? to_h_ * row : run_);
+    if (p_.writes_weights()) part_elements_ += p_.k / p_.c * p_.r * p_.s * lanes;
     workspace_bytes = std::size_t(parts_ * part_elements_) * sizeof(T);
   }
 
   void run(const Conv2dArgs& args, void* workspace) const override {
+    if (p_.writes_weights()) return sum_weights(args, static_cast<T*>(workspace));
     const std::int64_t planes = p_.images * p_.c, per_group = p_.k / p_.c, taps = p_.r * p_.s;
     const View& from = p_.writes_small() ? big_of(args) : small_of(args);
     const View& to = p_.writes_small() ? small_of(args) : big_of(args);
@@ -97,9 +107,41 @@ class DepthwiseConv final : public ConvPlan {
   }
 
  private:
+  void sum_weights(const Conv2dArgs& args, T* workspace) const {
+    const std::int64_t per_group = p_.k / p_.c, taps = p_.r * p_.s, lanes = loops_.lanes;
+    const T* const big = big_of(args).template as<const T>();
+    const T* const small = small_of(args).template as<const T>();
+    parallel_for(parts_, 1, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t part = begin; part < end; ++part) {
+        T* const mine = workspace + part * part_elements_;
+        T* const grad = mine + std::int64_t(phases_.size()) * phase_;
+        T* const sums = grad + run_;
+        // The padding, and what lies between two rows of the gradient, stays zero.
+        std::memset(mine, 0, std::size_t(part_elements_) * sizeof(T));
+        for (std::int64_t c = p_.c * part / parts_; c < p_.c * (part + 1) / parts_; ++c) {
+          std::fill_n(sums, per_group * taps * lanes, T(0));
+          for (std::int64_t i = 0; i < p_.images; ++i) {
+            split(big + (i * p_.c + c) * from_h_ * from_w_, mine);
+            for (std::int64_t j = 0; j < per_group; ++j) {
+              const std::int64_t k = c * per_group + j;
+              loops_.copy_rows(to_h_, to_w_, grad, width_, small + (i * p_.k + k) * to_h_ * to_w_,
+                               to_w_);
+              loops_.correlate(run_, grad, taps, mine, offsets_.data(), sums + j * taps * lanes);
+            }
+          }
+          T* const w = args.w.as<T>() + c * per_group * taps;
+          for (std::int64_t t = 0; t < per_group * taps; ++t) {
+            w[t] = std::accumulate(sums + t * lanes, sums + (t + 1) * lanes, T(0));
+          }
+        }
+      }
+    });
+    if (p_.bias) sum_channels(args.y, args.bias);
+  }
+
   // Of the image that is read.
   static std::int64_t padding_of(const ConvProblem& p, int axis) {
-    if (p.writes_small()) return p.padding[axis];
+    if (!p.writes_big()) return p.padding[axis];
     return ((axis == 0 ? p.r : p.s) - 1) * p.dilation[axis] - p.padding[axis];
   }
 

@@ -303,6 +303,38 @@ void weigh_two(std::int64_t n, T* to, std::int64_t to_step, T start, std::int64_
   }
 }
 
+// So many sums, with a vector of g and one of `from`, fit into 16 registers.
+constexpr int kMostTaps = 12;
+
+template <class T, int kTaps = kMostTaps>
+inline void correlate_block(std::int64_t n, const T* g, std::int64_t taps, const T* from,
+                            const std::int64_t* at, T* sums) {
+  if constexpr (kTaps > 1) {
+    if (taps < kTaps) return correlate_block<T, kTaps - 1>(n, g, taps, from, at, sums);
+  }
+  using Loose = typename Simd<T>::Loose;
+  constexpr int kLanes = Simd<T>::kLanes;
+  typename Simd<T>::Vector sum[kTaps] = {};
+  for (std::int64_t j = 0; j < n; j += kLanes) {
+    const typename Simd<T>::Vector v = *reinterpret_cast<const Loose*>(g + j);
+#pragma GCC unroll 12
+    for (int t = 0; t < kTaps; ++t) sum[t] += v * *reinterpret_cast<const Loose*>(from + at[t] + j);
+  }
+#pragma GCC unroll 12
+  for (int t = 0; t < kTaps; ++t) *reinterpret_cast<Loose*>(sums + t * kLanes) += sum[t];
+}
+
+template <class T>
+void correlate(std::int64_t n, const T* g, std::int64_t taps, const T* from, const std::int64_t* at,
+               T* sums) {
+  // Blocks of equal size: few sums at a time would wait for each other's additions.
+  const std::int64_t blocks = (taps + kMostTaps - 1) / kMostTaps;
+  for (std::int64_t b = 0; b < blocks; ++b) {
+    const std::int64_t t = taps * b / blocks, end = taps * (b + 1) / blocks;
+    correlate_block(n, g, end - t, from, at + t, sums + t * Simd<T>::kLanes);
+  }
+}
+
 template <class T>
 void sum_rows(std::int64_t rows, std::int64_t n, const T* from, std::int64_t step, T* sums) {
   using Vector = typename Simd<T>::Vector;
@@ -348,6 +380,7 @@ constexpr HeavyLoops<T> loops() {
       dot<T>,
       weigh<T>,
       weigh_two<T>,
+      correlate<T>,
       sum_rows<T>,
   };
 }

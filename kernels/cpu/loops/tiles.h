@@ -74,6 +74,10 @@ struct HeavyLoops {
   void (*weigh_two)(std::int64_t n, T* to, std::int64_t to_step, T start, std::int64_t rows,
                     std::int64_t taps, const T* w, const T* from, std::int64_t from_step,
                     const std::int64_t* at);
+  /// The gradient of weigh()'s w, with one sum per lane: for t < taps,
+  /// sums[t * lanes + j % lanes] += g[j] * from[at[t] + j], j < n; n is a multiple of lanes.
+  void (*correlate)(std::int64_t n, const T* g, std::int64_t taps, const T* from,
+                    const std::int64_t* at, T* sums);
   /// sums[j] += sum over rows of from[i * step + j], j < n.
   void (*sum_rows)(std::int64_t rows, std::int64_t n, const T* from, std::int64_t step, T* sums);
 };

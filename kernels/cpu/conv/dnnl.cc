@@ -154,6 +154,11 @@ class DnnlConv final : public ConvPlan {
                                   dnnl_desc(w_dims, type, memory::format_tag::any),
                                   image_desc(small_dims, type, layout), bias, fused_bias);
     if (!offer) return nullptr;
+    // The library has no blocks for these channels, so this is the plan in plain nchw.
+    if (layout == Layout::any && offer->big == image_desc(big_dims, type, Layout::nchw) &&
+        offer->small == image_desc(small_dims, type, Layout::nchw)) {
+      return nullptr;
+    }
 
     // The caller's layouts: inputs as they are, the output as this candidate chooses.
     const Layout out = output == MemoryFormat::nchw ? Layout::nchw : Layout::nhwc;
@@ -248,10 +253,14 @@ void add_dnnl_conv(const Conv2dArgs& args, std::vector<Candidate<ConvPlan>>& to)
                                       [&] { return DnnlConv::make(args, layout, output); });
                   }});
   };
-  // The order is the fixed rule: nhwc first if channels fill whole vectors.
+  // The order is the fixed rule: nhwc first if channels fill whole vectors. But if groups of nchw
+  // images have their channels in blocks, these cost less to reorder than whole pixels.
   const bool channels_fill = p.writes_weights() || p.c % 8 == 0 || p.k % 8 == 0;
+  const bool blocks_first = p.groups > 1 && is_format(args.x, MemoryFormat::nchw) &&
+                            is_format(args.y, MemoryFormat::nchw);
+  if (blocks_first) add("dnnl.blocked", Layout::any);
   if (channels_fill) add("dnnl.nhwc", Layout::nhwc);
-  add("dnnl.blocked", Layout::any);
+  if (!blocks_first) add("dnnl.blocked", Layout::any);
   add("dnnl.nchw", Layout::nchw);
   if (!channels_fill) add("dnnl.nhwc", Layout::nhwc);
 }

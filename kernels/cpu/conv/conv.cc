@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "weft/core/base/error.h"
+#include "weft/core/base/simd_level.h"
 #include "weft/core/runtime/parallel.h"
 #include "weft/core/runtime/thread_state.h"
 #include "weft/kernels/backend.h"
@@ -28,10 +29,15 @@ std::vector<Candidate<ConvPlan>> conv_candidates(const Conv2dArgs& args) {
     add_gemm_conv(args, candidates);
     return candidates;
   }
+  // oneDNN's kernels for AVX-512 load a vector of weights for up to 28 pixels, the direct tiles for
+  // 8. With many taps this is worth more than the layout costs.
+  const bool large_window = !p.writes_weights() && p.r * p.s >= 25 && p.c % 16 == 0 &&
+                            p.k % 16 == 0 && simd_level() == SimdLevel::avx512;
   add_single_channel_conv(args, candidates);
-  add_direct_conv(args, candidates);
+  if (!large_window) add_direct_conv(args, candidates);
   add_depthwise_conv(args, candidates);
   if (args.x.numel() > 0 && args.y.numel() > 0) add_dnnl_conv(args, candidates);
+  if (large_window) add_direct_conv(args, candidates);
   add_gemm_conv(args, candidates);
   add_winograd_conv(args, candidates);
   return candidates;

@@ -278,7 +278,7 @@ class Reduction {
       units_ = kept_.count / kept_.size[0] * strips_;
     }
     if (units_ < kManyUnits && total > kCheapGrain) {
-      chunks_ = std::min({total / (kCheapGrain / 2), kMaxChunks, reduced_.count});
+      chunks_ = std::min({total / (kCheapGrain / 2), kMaxTasks / units_, reduced_.count});
     }
   }
 
@@ -307,13 +307,13 @@ class Reduction {
     }
     auto* partial = static_cast<Accumulator*>(workspace);
     const std::int64_t step = width_ * kSums, row = units_ * step;
-    parallel_for(chunks_, 1, [&](std::int64_t begin, std::int64_t end) {
-      std::fill(partial + begin * row, partial + end * row, method.identity);
-      for (std::int64_t c = begin; c < end; ++c) {
-        for (std::int64_t u = 0; u < units_; ++u) {
-          accumulate(method, locate(u), reduced_.count * c / chunks_,
-                     reduced_.count * (c + 1) / chunks_, partial + c * row + u * step);
-        }
+    parallel_for(chunks_ * units_, 1, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t task = begin; task < end; ++task) {
+        const std::int64_t c = task / units_, u = task % units_;
+        Accumulator* const acc = partial + c * row + u * step;
+        std::fill_n(acc, step, method.identity);
+        accumulate(method, locate(u), reduced_.count * c / chunks_,
+                   reduced_.count * (c + 1) / chunks_, acc);
       }
     });
     alignas(64) Accumulator acc[kSums * kMaxWidth];
@@ -328,7 +328,7 @@ class Reduction {
  private:
   static constexpr std::int64_t kMaxWidth = 256;  // accumulators in a strip of columns
   static constexpr std::int64_t kManyUnits = 32;  // enough for a team without chunks
-  static constexpr std::int64_t kMaxChunks = 64;
+  static constexpr std::int64_t kMaxTasks = 64;   // (chunk, unit): each has sums in the workspace
 
   /// One output, or one strip of neighbouring outputs; offsets in elements.
   struct Unit {

@@ -121,10 +121,25 @@ void reduce_strip(std::int64_t rows, std::int64_t row_step, const T* x, double* 
   }
 }
 
+/// The columns in whole vectors, in strips of kVectors and, of what is left, of half as many.
+/// Returns their number.
+template <class T, class Op, int kVectors>
+std::int64_t reduce_strips(std::int64_t rows, std::int64_t row_step, std::int64_t cols, const T* x,
+                           double* acc) {
+  constexpr std::int64_t kStrip = kVectors * Lanes<T>::kCount;
+  std::int64_t c = 0;
+  for (; c + kStrip <= cols; c += kStrip) {
+    reduce_strip<T, Op, kVectors>(rows, row_step, x + c, acc + c);
+  }
+  if constexpr (kVectors > 1) {
+    c += reduce_strips<T, Op, kVectors / 2>(rows, row_step, cols - c, x + c, acc + c);
+  }
+  return c;
+}
+
 template <class T, class Op>
 void reduce_columns(std::int64_t rows, std::int64_t row_step, std::int64_t cols, const void* data,
                     void* accumulators) {
-  using L = Lanes<T>;
   const T* x = static_cast<const T*>(data);
   double* acc = static_cast<double*>(accumulators);
 
@@ -144,13 +159,7 @@ void reduce_columns(std::int64_t rows, std::int64_t row_step, std::int64_t cols,
     rows -= wide_rows * 16;
   }
 
-  std::int64_t c = 0;
-  for (; c + kUnroll * L::kCount <= cols; c += kUnroll * L::kCount) {
-    reduce_strip<T, Op, kUnroll>(rows, row_step, x + c, acc + c);
-  }
-  for (; c + L::kCount <= cols; c += L::kCount) {
-    reduce_strip<T, Op, 1>(rows, row_step, x + c, acc + c);
-  }
+  std::int64_t c = reduce_strips<T, Op, 8>(rows, row_step, cols, x, acc);
   for (std::int64_t r = 0; r < rows && c < cols; ++r) {
     for (std::int64_t k = c; k < cols; ++k) {
       Op::combine(acc[k], static_cast<double>(load(x[r * row_step + k])));

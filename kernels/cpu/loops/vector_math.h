@@ -169,15 +169,24 @@ inline float erf_f32(float x) {
   return a > 0.927734375f ? large : small;
 }
 
-/// The standard normal distribution function: the probability that N(0, 1) <= x.
+/// The standard normal distribution function: the probability that N(0, 1) <= x. Its error is up
+/// to about 2^-23, so small results have fewer exact places. 1 for NaN.
 inline float normal_cdf_f32(float x) {
-  // Of -|x|: exp of a polynomial. From |x| = 10.54 on the result is 0 or 1.
-  float z = std::fabs(x);
-  z = z > 10.54f ? 10.54f : z;
-  const float q = polynomial(
-      z, {-6.93147152e-1f, -7.97886531e-1f, -3.18288370e-1f, -3.64224263e-2f, 4.95102225e-3f,
-          -1.40368397e-4f, -1.09008137e-4f, 2.28497154e-5f, -1.57735275e-6f});
-  const float tail = exp_down_f32(q);
+  // |x|, at most 10.21, as an integer: in this order the limit takes one instruction.
+  constexpr auto kMost = std::bit_cast<std::int32_t>(10.21f);
+  const std::int32_t bits = std::bit_cast<std::int32_t>(x) & 0x7fffffff;
+  const float z = std::bit_cast<float>(bits < kMost ? bits : kMost);
+  // Of -|x|: 2 to the power of a polynomial q. At the limit its integer is -127, whose power of 2
+  // has the bits of 0.
+  const float q =
+      polynomial(z, {-0.999999940f, -1.15110695f, -0.459193051f, -0.0525464527f, 7.14281527e-3f,
+                     -2.02508788e-4f, -1.57265502e-4f, 3.29651702e-5f, -2.27563896e-6f});
+  constexpr float kRound = kRoundF32 + 127;
+  const float shifted = q + kRound;
+  const float f = q - (shifted - kRound);
+  const float power = std::bit_cast<float>(std::bit_cast<std::uint32_t>(shifted) << 23);
+  const float tail = power * polynomial(f, {1.0f, 0.693147182f, 0.240226507f, 0.0555035621f,
+                                            9.61805508e-3f, 1.33913278e-3f, 1.54619120e-4f});
   return x < 0.0f ? tail : 1.0f - tail;
 }
 

@@ -6,6 +6,7 @@
 #include <math.h>  // fma, sqrt, ... of float and double in the global namespace
 
 #include <cstddef>
+#include <functional>
 #include <type_traits>
 #include <utility>
 
@@ -58,6 +59,11 @@ const void* address_of(void (*kernel)(P...)) {
 /// weft's Runtime::lend() and take_back(); device -1: page-locked memory, without a stream.
 void* lend(void* p, std::size_t bytes, int device, cudaStream_t stream);
 void take_back(void* p, int device, cudaStream_t stream);
+
+/// Queues a call of a library that is compiled into the program: `work` runs on the host when its
+/// turn comes, after arbitrary bytes were written to the workspace.
+cudaError_t queue_library(cudaStream_t stream, void* workspace, std::size_t bytes,
+                          std::function<void()> work);
 
 /// All threads of the block get here before one goes on.
 void barrier(int line);

@@ -192,6 +192,15 @@ cudaError_t enqueue(cudaStream_t handle, std::function<void()> work, int also) {
   return put(stream, {std::move(work), nullptr, nullptr, stream->device, also});
 }
 
+cudaError_t queue_library(cudaStream_t stream, void* workspace, std::size_t bytes,
+                          std::function<void()> work) {
+  return enqueue(stream, [=] {
+    if (options().counts) return;
+    scribble(workspace, bytes);
+    work();
+  });
+}
+
 Recording* begin_recording(Stream* stream, cudaStreamCaptureMode mode) {
   auto* const recording =
       new Recording{mode, std::this_thread::get_id(), stream, {stream}, {}, false};

@@ -22,8 +22,8 @@ config_setting(
 # nvcc finds its own headers; these are for the emulator.
 cc_library(
     name = "headers",
-    hdrs = glob(["include/*.h", "include/crt/*"]),
-    includes = ["include"],
+    hdrs = glob(["include/*.h", "include/crt/*", "include/cccl/**"]),
+    includes = ["include", "include/cccl"],
 )
 
 cc_library(

@@ -17,6 +17,7 @@
 #include "weft/kernels/random.h"
 #include "weft/kernels/reduce.h"
 #include "weft/kernels/softmax.h"
+#include "weft/kernels/sorting.h"
 
 namespace weft {
 
@@ -31,6 +32,7 @@ namespace weft {
   X(PoolingKernels, pooling)         \
   X(NormKernels, norm)               \
   X(IndexingKernels, indexing)       \
+  X(SortingKernels, sorting)         \
   X(SoftmaxKernels, softmax)         \
   X(LossKernels, loss)               \
   X(RandomKernels, random)           \

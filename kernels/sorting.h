@@ -1,0 +1,49 @@
+// Sorting.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+#include <limits>
+#include <type_traits>
+
+#include "weft/core/runtime/runtime.h"
+#include "weft/kernels/view.h"
+
+namespace weft {
+
+/// x as an unsigned integer of its size: sorted values are those with ascending keys. A NaN, of
+/// either sign, comes after all numbers, and -0 equals 0. With `descending` the order is reversed.
+template <class T>
+WEFT_HD auto sort_key(T x, bool descending) {
+  using Key = std::conditional_t<
+      sizeof(T) == 1, std::uint8_t,
+      std::conditional_t<sizeof(T) == 2, std::uint16_t,
+                         std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint64_t>>>;
+  constexpr Key kSign = Key(Key{1} << (8 * sizeof(T) - 1));
+  Key key;
+  if constexpr (is_floating(dtype_of<T>)) {
+    const auto bits = std::bit_cast<Key>(x);
+    const auto infinity = std::bit_cast<Key>(T(std::numeric_limits<float>::infinity()));
+    const Key magnitude = bits & Key(~kSign);
+    if (magnitude > infinity)
+      key = Key(~Key{0});
+    else  // below 0 the numbers with larger magnitudes come first
+      key = bits > kSign ? Key(~bits) : magnitude | kSign;
+  } else if constexpr (std::is_same_v<T, bool>) {
+    key = x;
+  } else {
+    key = std::is_signed_v<T> ? Key(x) ^ kSign : Key(x);
+  }
+  return descending ? Key(~key) : key;
+}
+
+/// All views are [rows, n], dense and row-major; n is positive.
+struct SortingKernels {
+  std::size_t (*workspace_bytes)(const Stream&, const View& x);
+  /// Sorts each row by sort_key; equal elements keep their order. values[r, i] = x[r, indices[r,
+  /// i]], with the bits that it has in x; indices is i64. values may be empty: not wanted.
+  void (*sort)(const Stream&, bool descending, const View& x, const View& values,
+               const View& indices, void* workspace);
+};
+
+}  // namespace weft

@@ -65,6 +65,11 @@ class EmbeddingNode final : public Node {
 
 }  // namespace
 
+Tensor autograd::record_gather(const char* name, Tensor y, const Tensor& x, std::int64_t dim,
+                               const Tensor& index) {
+  return recording(x) ? record<PickNode>(std::move(y), name, raw::scatter_add_, x, dim, index) : y;
+}
+
 Tensor index_select(const Tensor& x, std::int64_t dim, const Tensor& index) {
   Tensor y = raw::index_select(x, dim, index);
   return recording(x)
@@ -72,9 +77,7 @@ Tensor index_select(const Tensor& x, std::int64_t dim, const Tensor& index) {
              : y;
 }
 Tensor gather(const Tensor& x, std::int64_t dim, const Tensor& index) {
-  Tensor y = raw::gather(x, dim, index);
-  return recording(x) ? record<PickNode>(std::move(y), "gather", raw::scatter_add_, x, dim, index)
-                      : y;
+  return autograd::record_gather("gather", raw::gather(x, dim, index), x, dim, index);
 }
 
 Tensor embedding(const Tensor& index, const Tensor& weight,

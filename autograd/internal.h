@@ -51,6 +51,10 @@ Tensor record_linear(const char* name, Tensor y, const Tensor& x, Adjoint adjoin
   return recording(x) ? record<LinearMapNode>(std::move(y), name, x, std::move(adjoint)) : y;
 }
 
+/// y = raw::gather(x, dim, index), on the tape under this name.
+Tensor record_gather(const char* name, Tensor y, const Tensor& x, std::int64_t dim,
+                     const Tensor& index);
+
 /// y, a view or copy of x, on the tape by Rule(args..., x); or x itself, if y is x.
 template <class Rule, class... Args>
 Tensor record_view(Tensor y, const Tensor& x, Args&&... args) {

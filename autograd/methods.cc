@@ -64,6 +64,15 @@ Tensor Tensor::std(const Dims& dims, double correction, bool keepdim) const {
 }
 Tensor Tensor::softmax(std::int64_t dim) const { return weft::softmax(*this, dim); }
 Tensor Tensor::log_softmax(std::int64_t dim) const { return weft::log_softmax(*this, dim); }
+ValuesAndIndices Tensor::sort(std::int64_t dim, bool descending, bool stable) const {
+  return weft::sort(*this, dim, descending, stable);
+}
+Tensor Tensor::argsort(std::int64_t dim, bool descending, bool stable) const {
+  return weft::argsort(*this, dim, descending, stable);
+}
+ValuesAndIndices Tensor::topk(std::int64_t k, std::int64_t dim, bool largest, bool sorted) const {
+  return weft::topk(*this, k, dim, largest, sorted);
+}
 
 Tensor Tensor::matmul(const Tensor& other) const { return weft::matmul(*this, other); }
 Tensor Tensor::dot(const Tensor& other) const { return weft::dot(*this, other); }

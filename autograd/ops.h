@@ -20,6 +20,7 @@
 #include "weft/autograd/pooling.h"
 #include "weft/autograd/reduce.h"
 #include "weft/autograd/softmax.h"
+#include "weft/autograd/sorting.h"
 #include "weft/autograd/views.h"
 #include "weft/tensor/creation.h"
 #include "weft/tensor/elementwise.h"

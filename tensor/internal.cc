@@ -72,6 +72,20 @@ View broadcast_view(const Tensor& x, const Shape& shape) {
   return {x.raw_data(), x.dtype(), shape, broadcast_strides(x, shape)};
 }
 
+Tensor with_dim_last(const Tensor& x, std::int64_t dim) {
+  return contiguous(x.dim() == 0 ? reshape(x, {1}) : transpose(x, dim, -1));
+}
+
+Tensor with_dim_back(const Tensor& y, const Shape& shape, std::int64_t dim) {
+  return shape.size() == 0 ? reshape(y, shape) : transpose(y, dim, -1);
+}
+
+View rows_view(const Tensor& x) {
+  const std::int64_t n = x.shape(-1);
+  const Shape shape{x.numel() / n, n};
+  return {x.raw_data(), x.dtype(), shape, contiguous_strides(shape)};
+}
+
 View flat_view(const Tensor& x, std::int64_t n) {
   static const Dims one = {1};
   View view{x.raw_data(), x.dtype(), one, one};

@@ -43,6 +43,13 @@ class Workspace {
 /// Whether both have the same shape, and each element the same offset. Strides of dimensions of
 /// length 1 do not count, so with one channel the two formats are the same layout.
 bool same_layout(const Tensor& a, const Tensor& b);
+/// For kernels of rows: x with `dim` last, row-major; a copy unless it already is innermost in
+/// memory. A scalar counts as one row of one.
+Tensor with_dim_last(const Tensor& x, std::int64_t dim);
+/// The inverse of with_dim_last.
+Tensor with_dim_back(const Tensor& y, const Shape& shape, std::int64_t dim);
+/// A row-major x that is not empty as [rows, n].
+View rows_view(const Tensor& x);
 /// Strides with which x appears as `shape`; x's shape must broadcast to it.
 Strides broadcast_strides(const Tensor& x, const Shape& shape);
 View broadcast_view(const Tensor& x, const Shape& shape);

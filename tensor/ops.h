@@ -194,6 +194,13 @@ Tensor log_softmax(const Tensor& x, std::int64_t dim);
 /// dL/dx from dL/dy and y.
 Tensor softmax_backward(SoftmaxOp op, const Tensor& grad_y, const Tensor& y, std::int64_t dim);
 
+// --- Sorting over one dimension, which in the memory of the results is the innermost -------------
+/// The elements in ascending or descending order, and where they were (i64), as torch.sort; any
+/// dtype. A NaN is larger than all numbers; equal elements, among them -0 and 0, and NaNs, keep
+/// their order.
+ValuesAndIndices sort(const Tensor& x, std::int64_t dim = -1, bool descending = false);
+Tensor argsort(const Tensor& x, std::int64_t dim = -1, bool descending = false);
+
 // --- Attention: kernels/attention.h has the formulas ---------------------------------------------
 /// q [..,L,E], k [..,S,E], v [..,S,Ev], whose leading dimensions are broadcast. Without a mask or
 /// dropout, mask or kept is undefined.

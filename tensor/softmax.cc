@@ -11,24 +11,6 @@ namespace {
 
 const char* name_of(SoftmaxOp op) { return op == SoftmaxOp::softmax ? "softmax" : "log_softmax"; }
 
-// x as [rows, n] for the kernels: row-major with the dimension innermost.
-View rows_view(const Tensor& x) {
-  const std::int64_t n = x.shape(-1);
-  const Shape shape{x.numel() / n, n};
-  return {x.raw_data(), x.dtype(), shape, contiguous_strides(shape)};
-}
-
-// x with `dim` last; a copy unless it already is innermost in memory. A scalar counts as one row of
-// one.
-Tensor with_dim_last(const Tensor& x, std::int64_t dim) {
-  return contiguous(x.dim() == 0 ? reshape(x, {1}) : transpose(x, dim, -1));
-}
-
-// The inverse of with_dim_last.
-Tensor with_dim_back(const Tensor& y, const Shape& shape, std::int64_t dim) {
-  return shape.size() == 0 ? reshape(y, shape) : transpose(y, dim, -1);
-}
-
 Tensor softmax_forward(SoftmaxOp op, const Tensor& x, std::int64_t dim) {
   const char* name = name_of(op);
   check_floating(name, "x", x);

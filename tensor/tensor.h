@@ -168,6 +168,10 @@ class Tensor {
   Tensor any(const Dims& dims = {}, bool keepdim = false) const;
   Tensor softmax(std::int64_t dim) const;
   Tensor log_softmax(std::int64_t dim) const;
+  ValuesAndIndices sort(std::int64_t dim = -1, bool descending = false, bool stable = false) const;
+  Tensor argsort(std::int64_t dim = -1, bool descending = false, bool stable = false) const;
+  ValuesAndIndices topk(std::int64_t k, std::int64_t dim = -1, bool largest = true,
+                        bool sorted = true) const;
 
   // Products, selecting and arranging (records).
   Tensor matmul(const Tensor& other) const;
@@ -227,10 +231,10 @@ class Tensor {
   intrusive_ptr<TensorImpl> impl_;
 };
 
-/// The results of max and min over one dimension.
+/// The results of sort and topk, and of max and min over one dimension.
 struct ValuesAndIndices {
   Tensor values;
-  Tensor indices;  ///< i64, the first position of each value
+  Tensor indices;  ///< i64, the position of each value; of max and min the first one
 };
 
 template <class Dim>

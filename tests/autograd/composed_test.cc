@@ -77,6 +77,21 @@ TEST_P(ComposedTest, Reductions) {
   EXPECT_EQ(zeros({2, 0}).std({1}).shape(), Shape{2});
 }
 
+TEST_P(ComposedTest, LargestAndSmallest) {
+  const Tensor x = make({3, kNaN, 1, 5, -kInf, 5}, {2, 3});
+  const auto [values, indices] = topk(x, 2);
+  EXPECT_TRUE(near_values(values, {kNaN, 3, 5, 5}, 0));
+  EXPECT_EQ(values_of(indices), (std::vector<double>{1, 0, 0, 2}));
+  EXPECT_EQ(values_of(topk(x, 2, 1, false).indices), (std::vector<double>{2, 0, 1, 0}));
+  EXPECT_EQ(values_of(topk(x, 1, 0).indices), (std::vector<double>{1, 0, 1}));
+  EXPECT_EQ(topk(x, 0, 0).values.shape(), (Shape{0, 3}));
+  EXPECT_EQ(topk(x[0][0], 1).indices.item<std::int64_t>(), 0);
+  EXPECT_WEFT_ERROR(topk(x, 4), InvalidArgument,
+                    "[topk] k: got 4, expected 0 to 3, the length of dimension 1 of [2,3]");
+  EXPECT_WEFT_ERROR(topk(x, -1), InvalidArgument, "[topk] k: got -1");
+  EXPECT_WEFT_ERROR(topk(x, 1, 2), Shape, "[topk] dimension: got 2");
+}
+
 // The expected values are from PyTorch 2.11.
 TEST_P(ComposedTest, GradientsWithoutDegreesOfFreedom) {
   for (const double correction : {3.0, 4.0}) {
@@ -430,6 +445,7 @@ TEST_P(ComposedTest, MethodsAreTheFunctions) {
   SAME(any, {0}, true);
   SAME(softmax, 0);
   SAME(log_softmax, 1);
+  SAME(argsort, 0, true);
   SAME(matmul, y.t());
   SAME(index_select, 1, index);
   SAME(gather, 0, index.unsqueeze(0));
@@ -440,6 +456,8 @@ TEST_P(ComposedTest, MethodsAreTheFunctions) {
   SAME(tril, -1);
   SAME(triu, 1);
 #undef SAME
+  EXPECT_TRUE(x.sort(0, true).values.equal(sort(x, 0, true).values));
+  EXPECT_TRUE(x.topk(1, 0, false).values.equal(topk(x, 1, 0, false).values));
   EXPECT_TRUE(x[0].dot(y[0]).equal(dot(x[0], y[0])));
   EXPECT_TRUE(x.allclose(x) && !x.allclose(y));
   EXPECT_TRUE(x.chunk(3, 1)[2].equal(chunk(x, 3, 1)[2]));

@@ -65,7 +65,7 @@ std::set<std::string> declared_operations() {
   std::set<std::string> names;
   std::ifstream header("tensor/ops.h");
   const std::regex declaration(
-      "^(?:const )?(?:Tensor&?|std::vector<Tensor>|std::pair<Tensor, Tensor>|"
+      "^(?:const )?(?:Tensor&?|std::vector<Tensor>|std::pair<Tensor, Tensor>|ValuesAndIndices|"
       "CrossEntropyResult|NormResult|NormGradients|AttentionOutputs|AttentionGradients) "
       "([a-z0-9_]+)\\(.*");
   std::smatch match;
@@ -110,6 +110,8 @@ TEST(CoverageTest, NonDifferentiableResultsDoNotRequireGradients) {
   EXPECT_FALSE(any(x).requires_grad());
   EXPECT_FALSE(argmax(x, 0).requires_grad());
   EXPECT_FALSE(argmin(x, 0).requires_grad());
+  EXPECT_FALSE(argsort(x).requires_grad());
+  EXPECT_FALSE(sort(x).indices.requires_grad());
   EXPECT_FALSE(x.to(DType::i64).requires_grad());
 }
 

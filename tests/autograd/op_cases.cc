@@ -267,6 +267,23 @@ void add_reductions(List& list) {
            [](Inputs x) { return index_select(x[0], 0, indices({}, {0})); });
   list.add("gather", "", {{2, 3}},
            [](Inputs x) { return gather(x[0], 1, indices({0, 0, 2, 1}, {2, 2})); });
+  for (const auto& [shape, dim] : std::vector<std::pair<Shape, int>>{{{7}, 0},
+                                                                     {{3, 4}, 0},
+                                                                     {{2, 5, 3}, -2},
+                                                                     {{2, 3, 4, 2}, 3},
+                                                                     {{}, -1},
+                                                                     {{3, 1}, 1},
+                                                                     {{0, 3}, 1},
+                                                                     {{3, 0}, 1}}) {
+    const std::string variant = to_string(shape) + " dim " + std::to_string(dim);
+    list.add("sort", variant, {shape}, [d = dim](Inputs x) { return sort(x[0], d).values; });
+    list.add("sort", variant + " descending", {shape},
+             [d = dim](Inputs x) { return sort(x[0], d, true).values; });
+  }
+  list.add("topk", "largest", {{2, 5, 3}}, [](Inputs x) { return topk(x[0], 2, 1).values; });
+  list.add("topk", "smallest", {{2, 5}}, [](Inputs x) { return topk(x[0], 3, -1, false).values; });
+  list.add("topk", "none", {{2, 3}}, [](Inputs x) { return topk(x[0], 0).values; });
+  list.add("topk", "scalar", {{}}, [](Inputs x) { return topk(x[0], 1).values; });
   list.add("embedding", "repeated", {{3, 2}},
            [](Inputs x) { return embedding(indices({2, 0, 2, 2, 1, 0}, {2, 3}), x[0]); });
   list.add("embedding", "none", {{3, 2}},
@@ -587,6 +604,7 @@ const std::set<std::string>& non_differentiable() {
       "any",
       "argmax",
       "argmin",
+      "argsort",
       "one_hot"};
   return names;
 }
@@ -602,7 +620,7 @@ std::set<std::string> words(const std::string& text) {
 
 const std::set<std::string>& composed() {
   static const std::set<std::string> names = words(
-      "std logsumexp masked_fill masked_select repeat roll tril triu pad dot "
+      "std logsumexp topk masked_fill masked_select repeat roll tril triu pad dot "
       "attention_with_weights interpolate normalize "
       "conv1d");
   return names;

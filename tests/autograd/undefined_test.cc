@@ -138,6 +138,9 @@ std::vector<Case> cases() {
   BOTH(log_softmax, "x", u, 0)
   RAW_AS(softmax_backward, "softmax", "gradient", SoftmaxOp::softmax, u, t, 0)
 
+  BOTH(sort, "x", u, 0)
+  BOTH(argsort, "x", u, 0)
+
   BOTH(index_select, "x", u, 0, index)
   BOTH(index_select, "index", t, 0, u)
   RAW(index_add_, "the written tensor", u, 0, index, t)
@@ -217,7 +220,7 @@ TEST(UndefinedOperandTest, CoversEveryOperation) {
   for (const Case& c : cases()) covered.insert(c.function);
   std::ifstream header("tensor/ops.h");
   const std::regex declaration(
-      "^(?:const )?(?:Tensor&?|std::vector<Tensor>|std::pair<Tensor, Tensor>|"
+      "^(?:const )?(?:Tensor&?|std::vector<Tensor>|std::pair<Tensor, Tensor>|ValuesAndIndices|"
       "CrossEntropyResult|NormResult|NormGradients) "
       "([a-z0-9_]+)\\(.*");
   std::smatch match;

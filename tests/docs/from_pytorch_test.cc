@@ -48,6 +48,7 @@ namespace {
   weft::std(x), x.std(), logsumexp(x), x.max(), x.min({0}), argmax(x), argmin(x, 0);
   auto [values, indices] = x.max(0);
   values = max(x, 0).values, indices = min(x, 1).indices;
+  values = sort(x).values, indices = argsort(x), values = topk(x, 1).values;
   matmul(x, x), dot(x, x);
   x.copy_(x), x.fill_(0), x.zero_(), x.add_(x), x.sub_(x), x.mul_(x), x.div_(x);
 }

@@ -660,6 +660,18 @@ constexpr Operation kReductions[] = {
      return {p.coin() ? argmax(x, d) : x.argmax()};)
   OP("argmin", const Tensor x = p.any(); const std::int64_t d = p.dim(x);
      return {p.coin() ? argmin(x, d) : x.argmin()};)
+  OP("raw::sort", const Tensor x = p.any(); const std::int64_t d = p.dim(x);
+     return of(raw::sort(x, d, p.coin()));)
+  OP("raw::argsort", const Tensor x = p.any(); const std::int64_t d = p.dim(x);
+     return {raw::argsort(x, d, p.coin())};)
+  OP("sort", const Tensor x = p.any(); const std::int64_t d = p.dim(x);
+     return of(p.coin() ? sort(x, d) : x.sort(d, p.coin()));)
+  OP("argsort", const Tensor x = p.any(); const std::int64_t d = p.dim(x);
+     return {p.coin() ? argsort(x, d) : x.argsort(d, p.coin())};)
+  OP("topk", const Tensor x = p.any(); const std::int64_t d = place(p, x);
+     const std::int64_t k = p.number(p.draw.between(0, size_at(x, d)));
+     const std::int64_t where = counted(p, x, d); const bool largest = p.coin();
+     return of(p.coin() ? topk(x, k, where, largest) : x.topk(k, where, largest));)
   OP("raw::sum_to", const Tensor x = p.any(); Shape shape = x.shape();
      while (shape.size() > 0 && p.draw.one_in(4)) shape.erase(0);
      for (std::int64_t& size : shape) { if (p.draw.one_in(3)) size = p.number(1); }

@@ -190,6 +190,24 @@ def softmax(b):
     b.backward(b.step(b.one_of(("softmax", "log_softmax")), [x], dim=b.dim(len(shape))))
 
 
+@family
+def sorting(b):
+    b.case["kind"] = "exact"
+    if b.chance(0.3):
+        # Distinct values: of equal ones PyTorch takes any.
+        shape = b.shape(least=1)
+        x = b.input(shape, "f64", requires_grad=b.chance(0.7), mood="normal", overlap=False)
+        dim = b.dim(len(shape))
+        k = b.rng.randint(0, shape[dim] if shape else 1)
+        b.backward(b.step("topk", [x], k=k, dim=dim, largest=b.chance(0.5)))
+        return
+    dtype = any_dtype(b)
+    shape = large_or_small(b)
+    x = b.input(shape, dtype, requires_grad=dtype in FLOATING and b.chance(0.7),
+                mood=b.one_of((None, None, "special", "integers")))
+    b.backward(b.step(b.one_of(("sort", "sort", "argsort")), [x], dim=b.dim(len(shape)), descending=b.chance(0.5)))
+
+
 # --- Matrix products, convolutions -----------------------------------------------------------------
 def moderate(b):
     """Sums of products: the rules for huge values are those of addition, in any order."""

@@ -40,10 +40,10 @@ TEST_P(DifferentialTest, AgreesWithPyTorch) {
 
 INSTANTIATE_TEST_SUITE_P(Families, DifferentialTest,
                          ::testing::Values("unary", "scalar", "binary", "conversion", "creation",
-                                           "reduction", "softmax", "matmul", "attention", "linear",
-                                           "conv2d", "conv_transpose2d", "pooling", "norm", "loss",
-                                           "indexing", "views", "tape", "tape_writes",
-                                           "view_writes", "initial", "optimiser"),
+                                           "reduction", "softmax", "sorting", "matmul", "attention",
+                                           "linear", "conv2d", "conv_transpose2d", "pooling",
+                                           "norm", "loss", "indexing", "views", "tape",
+                                           "tape_writes", "view_writes", "initial", "optimiser"),
                          [](const auto& info) { return std::string(info.param); });
 
 }  // namespace

@@ -256,6 +256,9 @@ OPERATIONS |= {
     "any": all_or_any(torch.any),
     "argmax": lambda x, a: torch.argmax(x[0], a["dim"], a.get("keepdim", False)),
     "argmin": lambda x, a: torch.argmin(x[0], a["dim"], a.get("keepdim", False)),
+    "sort": lambda x, a: list(torch.sort(x[0], stable=True, dim=a["dim"], descending=a["descending"])),
+    "argsort": lambda x, a: torch.argsort(x[0], stable=True, dim=a["dim"], descending=a["descending"]),
+    "topk": lambda x, a: torch.topk(x[0], a["k"], a["dim"], a["largest"]).values,
     "softmax": lambda x, a: torch.softmax(x[0], a["dim"]),
     "log_softmax": lambda x, a: torch.log_softmax(x[0], a["dim"]),
 

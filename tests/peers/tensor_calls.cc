@@ -94,6 +94,16 @@ void add_reductions(Operations& table) {
   table["argmin"] = [](const Call& c) -> Tensors {
     return {argmin(c.operand(0), c.dim("dim"), c.flag("keepdim"))};
   };
+  table["sort"] = [](const Call& c) -> Tensors {
+    const auto [values, indices] = sort(c.operand(0), c.dim("dim"), c.flag("descending"));
+    return {values, indices};
+  };
+  table["argsort"] = [](const Call& c) -> Tensors {
+    return {argsort(c.operand(0), c.dim("dim"), c.flag("descending"))};
+  };
+  table["topk"] = [](const Call& c) -> Tensors {
+    return {topk(c.operand(0), c.integer("k"), c.dim("dim"), c.flag("largest")).values};
+  };
   table["softmax"] = [](const Call& c) -> Tensors { return {softmax(c.operand(0), c.dim("dim"))}; };
   table["log_softmax"] = [](const Call& c) -> Tensors {
     return {log_softmax(c.operand(0), c.dim("dim"))};

@@ -11,8 +11,9 @@
 // rows of the window follow each other in one phase, two rows of the result share what they load.
 //
 // backward_weights has the small image's gradient in the place of the result, with zeros between
-// two rows (so an infinite pixel may give NaN where the sum would be infinite), and sums for each
-// tap over all images: gradient[run] * phase of the tap[offset of the tap + run].
+// two rows, and sums for each tap over all images: gradient[run] * phase of the tap[offset of the
+// tap + run]. A pixel that is infinite or NaN is so multiplied by zeros, too: then all taps may
+// become NaN, also those that never meet it.
 #include <algorithm>
 #include <cstring>
 #include <numeric>

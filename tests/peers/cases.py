@@ -198,7 +198,7 @@ def sorting(b):
         shape = b.shape(least=1)
         x = b.input(shape, "f64", requires_grad=b.chance(0.7), mood="normal", overlap=False)
         dim = b.dim(len(shape))
-        k = b.rng.randint(0, shape[dim] if shape else 1)
+        k = b.rng.randint(1, shape[dim] if shape else 1)
         b.backward(b.step("topk", [x], k=k, dim=dim, largest=b.chance(0.5)))
         return
     dtype = any_dtype(b)

@@ -56,6 +56,12 @@ WEFT_SIZES(
            static float memory[8] = {};
            return borrow(std::span<float>(memory), s.dims(0));
          }},
+        {"borrow(shape, strides)",
+         {{2, 4}, {4, 1}},
+         [](const Sizes& s) -> Result {
+           static float memory[8] = {};
+           return borrow(std::span<float>(memory), s.dims(0), s.dims(1));
+         }},
         {"as_strided(shape, strides, offset)",
          {{2, 4}, {4, 1}, {0}},
          GIVES(as_strided(ramp({8}).storage(), DType::f32, s.dims(0), s.dims(1), s[2]))},

@@ -17,6 +17,7 @@ namespace {
 [[maybe_unused]] void tensors() {
   std::vector<float> memory(6);
   Tensor x = borrow(std::span(memory), {2, 3});
+  x = from_dlpack(to_dlpack(x));
   x = tensor({1, 2}), x = from_vector(memory, {2, 3}), x = scalar(1);
   x = empty({2}), x = zeros({2}), x = ones({2}), x = full({2}, 1), x = arange(0, 3), x = eye(2);
   x = linspace(0, 1, 3), x = full_like(x, 1), x = rand_like(x), x = randn_like(x);

@@ -29,8 +29,9 @@ void sort(const Stream&, bool descending, const View& x_view, const View& values
     std::vector<std::int64_t> order(static_cast<std::size_t>(n));
     for (std::int64_t r = 0; r < rows; ++r) {
       std::iota(order.begin(), order.end(), 0);
-      std::stable_sort(order.begin(), order.end(), [&](std::int64_t i, std::int64_t k) {
-        return descending ? before(x(r, k), x(r, i)) : before(x(r, i), x(r, k));
+      std::sort(order.begin(), order.end(), [&](std::int64_t i, std::int64_t k) {
+        const auto first = x(r, descending ? k : i), second = x(r, descending ? i : k);
+        return before(first, second) || (!before(second, first) && i < k);
       });
       for (std::int64_t i = 0; i < n; ++i) {
         indices.set(order[i], r, i);

@@ -167,7 +167,7 @@ Tensor take_over(Managed* managed, bool read_only) {
   const Shape shape = shape_of(view);
   const Strides strides = strides_of(view, shape);
   const std::size_t bytes = extent(shape, strides, dtype);
-  char* const data = static_cast<char*>(view.data) + view.byte_offset;
+  char* const data = view.data ? static_cast<char*>(view.data) + view.byte_offset : nullptr;
   WEFT_CHECK(view.data || bytes == 0, InvalidArgument, "from_dlpack", "there is no memory for ",
              shape);
   WEFT_CHECK(reinterpret_cast<std::uintptr_t>(data) % size_of(dtype) == 0, InvalidArgument,

@@ -225,7 +225,7 @@ TEST_P(Attention, OfNothing) {
 
 // On CUDA a block then goes on to a second tile.
 TEST_P(Attention, MoreTilesThanBlocks) {
-  const Case c{16'400, 1, 1, 1, 1, 1};
+  const Case c{16'400, 1, 1, 1, 1, 4};
   Buffers x(c, device(), DType::f32);
   fill(c, DType::f32, x);
   run_forward(kernels().attention, stream, device(), c, x);

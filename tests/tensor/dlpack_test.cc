@@ -103,6 +103,21 @@ TEST_P(DlpackTest, TheConsumersStreamWaits) {
   EXPECT_WEFT_ERROR(to_dlpack(x, Stream{}), InvalidArgument, "the consumer's stream on cpu:0");
 }
 
+TEST_P(DlpackTest, TheMemoryIsKeptForTheConsumersWork) {
+  if (on_cpu()) GTEST_SKIP() << "a CPU has no streams";
+  const Stream other = runtime(device()).new_stream(device().index);
+  for (int round = 0; round < 20; ++round) {
+    VersionedTensor* const managed = to_dlpack(full({1 << 12}, 3, device()), other);
+    const Stream mine = set_current_stream(other);
+    const Tensor y = raw::clone(from_dlpack(managed));  // the deleter has run, the copy need not
+    set_current_stream(mine);
+    const Tensor z = full({1 << 12}, 9, device());  // would get the same memory
+    set_current_stream(other);
+    EXPECT_EQ(y.to_vector<float>(), std::vector<float>(1 << 12, 3));
+    set_current_stream(mine);
+  }
+}
+
 WEFT_FOR_EACH_DEVICE(DlpackTest);
 
 TEST(Dlpack, VirtualDevicesAreOneCpu) {

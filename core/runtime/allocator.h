@@ -131,7 +131,7 @@ class Storage final : public RefCounted, public Pooled {
   /// when the last tensor that uses it is destroyed; it may be null and must not throw.
   static intrusive_ptr<Storage> borrow(Device device, void* data, std::size_t bytes,
                                        void (*release)(void*) = nullptr, void* context = nullptr);
-  /// For borrow() without `release`: who makes the tensor first need not undo it.
+  /// Sets what borrow() takes as `release`, once nothing can fail any more.
   void set_release(void (*release)(void*), void* context) {
     release_ = release;
     release_context_ = context;
@@ -160,7 +160,7 @@ class Storage final : public RefCounted, public Pooled {
       prepare_write();
     version_.fetch_add(1, std::memory_order_relaxed);
   }
-  /// Whether in-place writes are refused, as for another library's memory that it only shows.
+  /// Whether in-place writes throw: another library shares the memory, but only for reading.
   bool read_only() const { return before_write_.load(std::memory_order_relaxed) & kReadOnly; }
   void set_read_only() { before_write_.fetch_or(kReadOnly, std::memory_order_relaxed); }
 

@@ -1,6 +1,6 @@
 """Shared libraries and programs of what `deps` link, for use outside this repository."""
 
-load("@bazel_tools//tools/cpp:toolchain_utils.bzl", "find_cpp_toolchain")
+load("//tools:cpp_toolchain.bzl", "cpp_toolchain")
 
 def _belongs(label, packages):
     name = "@%s" % label.workspace_name if label.workspace_name else label.package
@@ -11,13 +11,7 @@ def _place(input):
     return (1 if input.owner.workspace_name else 0, str(input.owner))
 
 def _impl(ctx):
-    toolchain = find_cpp_toolchain(ctx)
-    features = cc_common.configure_features(
-        ctx = ctx,
-        cc_toolchain = toolchain,
-        requested_features = ctx.features,
-        unsupported_features = ctx.disabled_features,
-    )
+    toolchain, features = cpp_toolchain(ctx)
 
     # cc_binary(linkshared = True) would leave out every object, as nothing in the library calls them.
     inputs = []
@@ -73,13 +67,7 @@ def _impl(ctx):
     return [DefaultInfo(files = depset([file]), runfiles = ctx.runfiles([file]))]
 
 def _program_impl(ctx):
-    toolchain = find_cpp_toolchain(ctx)
-    features = cc_common.configure_features(
-        ctx = ctx,
-        cc_toolchain = toolchain,
-        requested_features = ctx.features,
-        unsupported_features = ctx.disabled_features,
-    )
+    toolchain, features = cpp_toolchain(ctx)
     linked = cc_common.merge_cc_infos(cc_infos = [dep[CcInfo] for dep in ctx.attr.deps]).linking_context
 
     # Here needed libraries come first; the linker needs them last.

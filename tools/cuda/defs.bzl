@@ -3,8 +3,8 @@
 archs_source: a source that says what they were compiled for.
 """
 
-load("@bazel_tools//tools/cpp:toolchain_utils.bzl", "find_cpp_toolchain")
 load("@cuda//:home.bzl", "CUDA_HOME")
+load("//tools:cpp_toolchain.bzl", "cpp_toolchain")
 load(":flags.bzl", "StringFlag")
 
 def _arch_flags(archs):
@@ -16,13 +16,7 @@ def _arch_flags(archs):
     return flags
 
 def _impl(ctx):
-    toolchain = find_cpp_toolchain(ctx)
-    features = cc_common.configure_features(
-        ctx = ctx,
-        cc_toolchain = toolchain,
-        requested_features = ctx.features,
-        unsupported_features = ctx.disabled_features,
-    )
+    toolchain, features = cpp_toolchain(ctx)
     deps = cc_common.merge_cc_infos(cc_infos = [d[CcInfo] for d in ctx.attr.deps])
     context = deps.compilation_context
     debug = ctx.var["COMPILATION_MODE"] == "dbg"

@@ -1,15 +1,9 @@
 """precompiled: headers that a compiler reads once for many sources."""
 
-load("@bazel_tools//tools/cpp:toolchain_utils.bzl", "find_cpp_toolchain")
+load("//tools:cpp_toolchain.bzl", "cpp_toolchain")
 
 def _impl(ctx):
-    toolchain = find_cpp_toolchain(ctx)
-    features = cc_common.configure_features(
-        ctx = ctx,
-        cc_toolchain = toolchain,
-        requested_features = ctx.features,
-        unsupported_features = ctx.disabled_features,
-    )
+    toolchain, features = cpp_toolchain(ctx)
     header = ctx.actions.declare_file(ctx.label.name + ".h")
     ctx.actions.write(header, "".join(["#include <%s>\n" % h for h in ctx.attr.headers]))
 

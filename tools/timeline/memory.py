@@ -13,7 +13,9 @@ MIB = 2 ** 20
 
 
 def with_memory(figure, path):
-    """The figure with a panel for each device, of the first ranks, where the trace tells of them."""
+    """The figure with a panel for each device, of the first ranks, where figure and trace tell of them."""
+    if figure.begin is None:
+        return figure
     used = defaultdict(lambda: defaultdict(list))
     for counter in read_counters(path):
         if counter.name.startswith("memory of ") and counter.series in OWNERS:

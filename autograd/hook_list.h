@@ -1,7 +1,6 @@
 // The hooks of a node or a leaf.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -27,7 +26,8 @@ class HookList {
   void remove(std::uint64_t id) {
     std::shared_ptr<F> gone;  // destroyed after the unlock: what it owns may remove others
     std::lock_guard lock(mutex_);
-    const auto at = std::ranges::find(entries_, id, &Entry::id);
+    auto at = entries_.begin();
+    while (at != entries_.end() && at->id != id) ++at;
     if (at == entries_.end()) return;
     gone = std::move(at->f);
     entries_.erase(at);

@@ -2,6 +2,7 @@
 // compared with one such device, and the pipeline's times compared with its schedule's prediction.
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <functional>
 #include <memory>

@@ -1,4 +1,5 @@
 // Ranks as threads of this process.
+#include <algorithm>
 #include <cstddef>
 #include <exception>
 #include <future>

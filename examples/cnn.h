@@ -1,6 +1,7 @@
 // The plain convolutional net for CIFAR-10: six convolutions, three linear layers, no activation.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 
 #include "weft/weft.h"

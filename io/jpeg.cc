@@ -1,5 +1,6 @@
 #include "weft/io/jpeg.h"
 
+#include <algorithm>
 #include <csetjmp>
 #include <cstdio>
 

@@ -1,4 +1,5 @@
 // Reading and adding at positions given by indices.
+#include <algorithm>
 #include <limits>
 
 #include "weft/tensor/creation.h"

@@ -1,4 +1,5 @@
 // Element-wise operations of a tensor with a number, or with others as parameters.
+#include <algorithm>
 #include <cmath>
 #include <limits>
 

@@ -21,7 +21,6 @@
 // first.
 #pragma once
 
-#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <functional>
@@ -91,11 +90,9 @@ struct PartsOf<std::unordered_map<K, V, Rest...>> {
   using Types = TypeList<K, V>;
   template <class Value, class F>
   static void each(Value& value, F&& f) {
-    std::vector<decltype(&*value.begin())> entries;
-    for (auto& entry : value) entries.push_back(&entry);
-    std::sort(entries.begin(), entries.end(),
-              [](const auto* a, const auto* b) { return a->first < b->first; });
-    for (auto* entry : entries) f(entry->second);
+    std::map<K, decltype(&value.begin()->second)> in_order;
+    for (auto& [key, part] : value) in_order.emplace(key, &part);
+    for (const auto& [key, part] : in_order) f(*part);
   }
 };
 

@@ -1,10 +1,9 @@
 // The time by which a call of comm/ must end: every function that waits takes one.
 #pragma once
 
-#include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <cmath>
+#include <cstdint>
 #include <functional>
 #include <utility>
 
@@ -19,8 +18,7 @@ class Deadline {
   /// `timeout` from now. 31 years or more mean no limit: now + milliseconds::max() would overflow
   /// the clock.
   explicit Deadline(std::chrono::milliseconds timeout)
-      : at_(Clock::now() + std::clamp(timeout, std::chrono::milliseconds(0),
-                                      std::chrono::milliseconds(1'000'000'000'000))) {}
+      : at_(Clock::now() + within(timeout, std::chrono::milliseconds(1'000'000'000'000))) {}
   /// A thread that waits with this deadline also checks whether the wait is in vain: passed() calls
   /// `check`, which may throw, and left() is at most kCheckEvery.
   Deadline(std::chrono::milliseconds timeout, std::function<void()> check) : Deadline(timeout) {
@@ -36,7 +34,7 @@ class Deadline {
   /// Like this one, but at most `most` from now.
   Deadline at_most(std::chrono::milliseconds most) const {
     Deadline sooner = *this;
-    sooner.move_to(std::min(at(), Clock::now() + most));
+    if (const Clock::time_point then = Clock::now() + most; then < at()) sooner.move_to(then);
     return sooner;
   }
 
@@ -53,11 +51,18 @@ class Deadline {
   /// Rounded up, so that sleeping that long reaches it; 0 when it has passed. At most `most`.
   std::chrono::milliseconds left(
       std::chrono::milliseconds most = std::chrono::milliseconds(1'000'000'000)) const {
-    return std::clamp(std::chrono::ceil<std::chrono::milliseconds>(at() - Clock::now()),
-                      std::chrono::milliseconds(0), check_ ? std::min(most, kCheckEvery) : most);
+    if (check_) most = within(most, kCheckEvery);
+    return within(std::chrono::ceil<std::chrono::milliseconds>(at() - Clock::now()), most);
   }
 
  private:
+  // From 0 to `most`.
+  static std::chrono::milliseconds within(std::chrono::milliseconds time,
+                                          std::chrono::milliseconds most) {
+    if (time < std::chrono::milliseconds(0)) return std::chrono::milliseconds(0);
+    return time < most ? time : most;
+  }
+
   std::atomic<Clock::time_point> at_;
   std::function<void()> check_;
 };
@@ -65,7 +70,7 @@ class Deadline {
 /// For messages: the time since `start`, rounded to a tenth of a second.
 inline double seconds_since(Deadline::Clock::time_point start) {
   const std::chrono::duration<double> passed = Deadline::Clock::now() - start;
-  return std::round(10 * passed.count()) / 10;
+  return static_cast<double>(static_cast<std::int64_t>(10 * passed.count() + 0.5)) / 10;
 }
 
 }  // namespace weft::comm

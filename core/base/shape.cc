@@ -1,5 +1,6 @@
 #include "weft/core/base/shape.h"
 
+#include <algorithm>
 #include <ostream>
 
 #include "weft/core/base/error.h"

@@ -1,7 +1,6 @@
 // Dims: the inline vector for shapes, strides and lists of dimensions.
 #pragma once
 
-#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <initializer_list>
@@ -44,7 +43,10 @@ class Dims {
   void erase(std::int64_t at);
 
   friend bool operator==(const Dims& a, const Dims& b) {
-    return a.size_ == b.size_ && std::equal(a.begin(), a.end(), b.begin());
+    if (a.size_ != b.size_) return false;
+    for (int i = 0; i < a.size_; ++i)
+      if (a[i] != b[i]) return false;
+    return true;
   }
 
  private:

@@ -2,7 +2,6 @@
 // runtime as oneDNN uses.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <type_traits>
 
@@ -30,9 +29,9 @@ void parallel_run(int team, std::int64_t n, ParallelBody body, void* f);
 template <class F>
 void parallel_for(std::int64_t n, std::int64_t grain, F&& f) {
   if (n <= 0) return;
-  grain = std::max<std::int64_t>(grain, 1);
-  const int team =
-      n <= grain ? 1 : static_cast<int>(std::min<std::int64_t>(num_threads(), n / grain));
+  if (grain < 1) grain = 1;
+  const std::int64_t parts = n <= grain ? 1 : n / grain;
+  const int team = parts == 1 ? 1 : parts < num_threads() ? static_cast<int>(parts) : num_threads();
   if (team <= 1) {
     f(std::int64_t{0}, n);
     return;

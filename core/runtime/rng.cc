@@ -1,5 +1,6 @@
 #include "weft/core/runtime/rng.h"
 
+#include <algorithm>
 #include <bit>
 #include <charconv>
 #include <cmath>

@@ -1,4 +1,5 @@
 // Operations without arithmetic: moving, converting, comparing.
+#include <algorithm>
 #include <cstring>
 #include <utility>
 

@@ -1,4 +1,6 @@
 // Reads and adds at computed positions.
+#include <algorithm>
+
 #include "weft/kernels/cpu/copy.h"
 #include "weft/kernels/cpu/element.h"
 #include "weft/kernels/cpu/loop.h"

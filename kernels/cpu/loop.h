@@ -4,6 +4,7 @@
 // short blocks of it are gathered into a buffer first.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 

@@ -1,5 +1,6 @@
 // Optimiser updates: the slots of all parameters count as one long array, which the team shares
 // equally.
+#include <algorithm>
 #include <array>
 #include <cmath>
 

@@ -1,6 +1,7 @@
 // 2-D max and average pooling for both layouts. nchw: planes of adjacent pixels, where a whole row
 // of windows is compared or summed at once. nhwc: pixels of adjacent channels, where all channels
 // of a window are processed at once.
+#include <algorithm>
 #include <limits>
 
 #include "weft/kernels/backend.h"

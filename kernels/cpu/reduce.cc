@@ -2,6 +2,7 @@
 // reduced (runs, one accumulator each) or kept (columns, a row of accumulators). Few outputs of
 // much input are cut into chunks whose number depends only on the shapes, so that the result is the
 // same for every team size.
+#include <algorithm>
 #include <cmath>
 #include <limits>
 

@@ -1,6 +1,7 @@
 // Operations of neural networks that are composed of others: values and gradients against
 // PyTorch's, special values, errors.
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <limits>
 #include <string>

@@ -1,4 +1,6 @@
 // In-place methods, views of recorded tensors, and relu that overwrites its operand.
+#include <cmath>
+
 #include <gtest/gtest.h>
 
 #include "weft/autograd/autograd.h"

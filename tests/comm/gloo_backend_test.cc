@@ -5,6 +5,7 @@
 #include <gloo/transport/tcp/device.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <csignal>
 #include <cstdint>
 #include <memory>

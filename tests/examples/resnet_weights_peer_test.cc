@@ -1,4 +1,5 @@
 // ResNet-18 with weights that PyTorch saved under torchvision's names, compared with PyTorch.
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 

@@ -1,6 +1,7 @@
 // Reading JPEG and PNG: the same pixels as Pillow, and an error for everything else.
 #include "weft/io/read_image.h"
 
+#include <algorithm>
 #include <map>
 
 #include "weft/io/jpeg.h"

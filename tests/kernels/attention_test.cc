@@ -1,4 +1,5 @@
 // Attention, forward and backward, against its definition in f64.
+#include <cmath>
 #include <optional>
 
 #include "weft/core/runtime/parallel.h"

@@ -1,4 +1,7 @@
 // Copies, conversions, masks and comparisons: all exact.
+#include <algorithm>
+#include <cmath>
+
 #include "weft/kernels/elementwise_list.h"
 #include "weft/tests/kernels/targets.h"
 

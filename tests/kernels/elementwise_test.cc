@@ -1,5 +1,8 @@
 // The arithmetic of kernels/elementwise_list.h against the functors in f64. The functors themselves
 // are checked against literal values here and by gradcheck in tests/autograd.
+#include <algorithm>
+#include <cmath>
+
 #include "weft/kernels/functors.h"
 #include "weft/tests/kernels/targets.h"
 

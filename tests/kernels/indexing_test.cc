@@ -1,5 +1,7 @@
 // Selecting and adding at positions against their definition. tests/tensor has literal values.
+#include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <thread>
 
 #include "weft/tests/kernels/targets.h"

@@ -1,5 +1,7 @@
 // Cross-entropy and squared error against their definitions in f64. tests/nn holds both against
 // PyTorch.
+#include <cmath>
+
 #include "weft/tests/kernels/targets.h"
 
 namespace weft::testing {

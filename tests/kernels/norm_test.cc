@@ -1,4 +1,7 @@
 // Batch norm in both layouts, and group norm, against their definitions in f64.
+#include <algorithm>
+#include <cmath>
+
 #include "weft/kernels/elementwise_list.h"
 #include "weft/tests/kernels/targets.h"
 

@@ -1,7 +1,9 @@
 // Optimiser updates over several steps against their definition in f64. tests/optim holds both
 // against PyTorch.
+#include <algorithm>
 #include <array>
 #include <atomic>
+#include <cmath>
 #include <memory>
 #include <thread>
 

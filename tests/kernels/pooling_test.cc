@@ -1,5 +1,7 @@
 // Pooling in both layouts against the definition in f64. Comparisons are exact; gradients of max
 // pooling add small integers, which is exact, too.
+#include <cmath>
+
 #include "weft/tests/kernels/targets.h"
 
 namespace weft::testing {

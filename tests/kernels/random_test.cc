@@ -1,5 +1,7 @@
 // Random filling: the CPU returns what the generator draws; on all devices the distributions are
 // right and a seed repeats them.
+#include <cmath>
+
 #include "weft/core/runtime/rng.h"
 #include "weft/tests/kernels/targets.h"
 

@@ -1,5 +1,8 @@
 // Reductions against plain loops in long double: a plain f64 sum would be less exact than the
 // kernels'.
+#include <algorithm>
+#include <cmath>
+
 #include "weft/tests/kernels/targets.h"
 
 namespace weft::testing {

@@ -1,6 +1,8 @@
 // Functions of f32 against f64, over floats of every exponent, and those of f64 against long
 // double.
+#include <algorithm>
 #include <bit>
+#include <cmath>
 
 #include "weft/kernels/functors.h"
 #include "weft/tests/kernels/targets.h"

@@ -1,6 +1,7 @@
 // autograd::Autocast: the same dtypes as in PyTorch, gradients and training in f32.
 #include "weft/autograd/autocast.h"
 
+#include <cmath>
 #include <functional>
 #include <map>
 #include <string>

@@ -7,6 +7,7 @@ from xml.etree import ElementTree
 
 import counts
 import families
+import header_lines
 import knots
 import recipes
 import spine
@@ -22,6 +23,8 @@ def main():
              'CountsOfTheDocsAreTrue': counts.mistakes(root),
              'FilesOfAFamilyLieWhereTheDocsSay': families.mistakes(root),
              'RecipesOfTheDocsFitTheSources': recipes.mistakes(root)}
+    if header_lines.version() == '12':
+        cases['TheHeaderStaysSmall'] = header_lines.mistakes(root)
     suites = ElementTree.Element('testsuites', name='structure')
     suite = ElementTree.SubElement(suites, 'testsuite', name='Structure')
     for name, mistakes in cases.items():

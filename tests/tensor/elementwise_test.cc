@@ -1,5 +1,6 @@
 // Every element-wise operation of the lists, over dtypes, layouts and broadcasts. The tests of the
 // kernels and elementwise_golden_test have the values, every_op_test and gradcheck the gradients.
+#include <algorithm>
 #include <cmath>
 #include <limits>
 

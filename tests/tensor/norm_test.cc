@@ -1,5 +1,7 @@
 // Batch norm, layer norm and group norm: running statistics, errors. The tests of the kernels and
 // every_op_test have the values.
+#include <cmath>
+
 #include "weft/tensor/elementwise.h"
 #include "weft/tensor/ops.h"
 #include "weft/tests/core/expect_error.h"

@@ -2,6 +2,7 @@
 // have vector code for frequent operations of training, and the baseline's for the rest; this
 // shortens the build.
 #include <algorithm>
+#include <cmath>
 #include <string_view>
 
 #include "weft/kernels/cpu/loops/elementwise.h"

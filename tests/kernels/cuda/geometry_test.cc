@@ -2,6 +2,7 @@
 // also for sizes that fit in no GPU.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <numeric>
 #include <random>

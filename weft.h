@@ -8,6 +8,7 @@
 #include "weft/autograd/gradcheck.h"
 #include "weft/autograd/ops.h"
 #include "weft/autograd/tape.h"
+#include "weft/c_api/model.h"
 #include "weft/comm/backend/backends.h"
 #include "weft/comm/backend/collectives.h"
 #include "weft/comm/backend/reduce.h"

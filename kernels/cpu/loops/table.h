@@ -3,6 +3,10 @@
 // crash under it.
 #pragma once
 
+#ifdef __FAST_MATH__
+#error "weft keeps NaN, infinities and the order of sums: compile it without -ffast-math"
+#endif
+
 #include <cstdint>
 
 #include "weft/core/base/dtype.h"

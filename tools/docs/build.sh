@@ -6,7 +6,7 @@ root=$(cd "$here/../.." && pwd -P)
 tree=$(mktemp -d)
 trap 'rm -rf "$tree"' EXIT
 ln -s "$root" "$tree/weft"
-headers=$("$root/tools/public_headers")
+headers="$("$root/tools/public_headers") weft_c.h"
 # In the order in which README.md names them, which is the order to learn.
 mapfile -t pages < <(cd "$root" && {
   echo README.md

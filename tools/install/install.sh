@@ -7,7 +7,7 @@ root=$(cd "$here/../.." && pwd -P)
 version=$(sed -n 's/.*kVersion = "\(.*\)";/\1/p' "$root/core/base/version.h")
 
 rm -rf "$prefix/include/weft"  # a header dropped since the last time must not linger
-for header in $("$root/tools/public_headers"); do
+for header in $("$root/tools/public_headers") weft_c.h; do
   install -D -m 644 "$root/$header" "$prefix/include/weft/$header"
 done
 
@@ -30,3 +30,5 @@ install -D -m 644 "$here/weftConfig.cmake" "$prefix/lib/cmake/weft/weftConfig.cm
 install -d "$prefix/lib/pkgconfig"
 sed "s/@VERSION@/$version/" "$here/weftConfigVersion.cmake.in" >"$prefix/lib/cmake/weft/weftConfigVersion.cmake"
 sed "s/@VERSION@/$version/" "$here/weft.pc.in" >"$prefix/lib/pkgconfig/weft.pc"
+# For compilers of C, which do not know the flag.
+sed 's/-std=c++20 //; s/^Name: weft/&_c/' "$prefix/lib/pkgconfig/weft.pc" >"$prefix/lib/pkgconfig/weft_c.pc"

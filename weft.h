@@ -40,6 +40,7 @@
 #include "weft/data/weighted_random_sampler.h"
 #include "weft/io/image.h"
 #include "weft/io/jpeg.h"
+#include "weft/io/npy.h"
 #include "weft/io/pickle.h"
 #include "weft/io/png.h"
 #include "weft/io/read_image.h"

@@ -1,21 +1,14 @@
-// Streams of bytes, and inflating an untrusted one.
+// Inflating an untrusted gzip file.
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
 
-namespace weft::io {
+#include "weft/io/byte_stream.h"
 
-/// Bytes one after the other.
-class ByteStream {
- public:
-  virtual ~ByteStream() = default;
-  /// Fills `out` from its start; fewer bytes only at the end of the stream. Throws Io.
-  virtual std::size_t read(std::span<std::byte> out) = 0;
-};
+namespace weft::io {
 
 /// Inflates a gzip file of one member. It holds 64 KiB of input and zlib's window, never the whole
 /// output: the reader decides how much it wants.

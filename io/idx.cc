@@ -6,8 +6,8 @@
 #include <optional>
 
 #include "weft/core/runtime/thread_state.h"
-#include "weft/io/file_reader.h"
 #include "weft/io/gzip.h"
+#include "weft/io/source.h"
 #include "weft/tensor/creation.h"
 
 namespace weft::io {
@@ -15,34 +15,6 @@ namespace {
 
 constexpr const char* kOp = "idx";
 constexpr int kMaxIdxDims = 4;
-
-class FileStream final : public ByteStream {
- public:
-  explicit FileStream(const FileReader& file) : file_(file) {}
-  std::size_t read(std::span<std::byte> out) override {
-    const std::size_t got = file_.read_some(offset_, out);
-    offset_ += got;
-    return got;
-  }
-
- private:
-  const FileReader& file_;
-  std::uint64_t offset_ = 0;
-};
-
-class MemoryStream final : public ByteStream {
- public:
-  explicit MemoryStream(std::span<const std::byte> bytes) : rest_(bytes) {}
-  std::size_t read(std::span<std::byte> out) override {
-    const std::size_t n = std::min(out.size(), rest_.size());
-    std::copy_n(rest_.begin(), n, out.begin());
-    rest_ = rest_.subspan(n);
-    return n;
-  }
-
- private:
-  std::span<const std::byte> rest_;
-};
 
 struct Header {
   Shape shape;
@@ -108,10 +80,12 @@ Tensor read_values(ByteStream& stream, const Header& header, const std::string& 
   return values;
 }
 
-/// `bytes`: the size of everything that `stream` delivers; `start`: its first bytes.
-Tensor read_any(ByteStream& stream, std::span<const std::byte> start, std::uint64_t bytes,
-                const IdxOptions& options, const std::string& name) {
+Tensor read_any(const detail::Source& source, const IdxOptions& options, const std::string& name) {
+  const std::uint64_t bytes = source.size();
   WEFT_CHECK(bytes > 0, Io, kOp, name, ": empty file");
+  std::array<std::byte, 2> start = {};
+  source.read(0, std::span(start).first(std::min<std::uint64_t>(bytes, start.size())));
+  detail::SourceStream stream(source, 0, bytes);
   if (!is_gzip(start)) {
     const Header header = read_header(stream, options, name);
     WEFT_CHECK(header.header_bytes + header.data_bytes == bytes, Io, kOp, name,
@@ -134,17 +108,12 @@ Tensor read_any(ByteStream& stream, std::span<const std::byte> start, std::uint6
 }  // namespace
 
 Tensor read_idx(const std::string& path, const IdxOptions& options) {
-  const FileReader file(path, kOp);
-  std::array<std::byte, 2> start;
-  const std::size_t got = file.read_some(0, start);
-  FileStream stream(file);
-  return read_any(stream, {start.data(), got}, file.size(), options, path);
+  return read_any(detail::FileSource(path, kOp), options, path);
 }
 
 Tensor parse_idx(std::span<const std::byte> bytes, const IdxOptions& options,
                  const std::string& name) {
-  MemoryStream stream(bytes);
-  return read_any(stream, bytes, bytes.size(), options, name);
+  return read_any(detail::MemorySource(bytes), options, name);
 }
 
 }  // namespace weft::io

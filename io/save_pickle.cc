@@ -298,16 +298,16 @@ void save_pickle(const std::string& path, const PickleValue& value) {
   const Pickler pickler(value);
   AtomicFile file(path);
   detail::ZipWriter zip(file);
-  zip.add("archive/data.pkl", std::as_bytes(std::span(pickler.text())));
-  zip.add("archive/byteorder", std::as_bytes(std::span(std::string_view("little"))));
+  zip.add("archive/data.pkl", {std::as_bytes(std::span(pickler.text()))});
+  zip.add("archive/byteorder", {std::as_bytes(std::span(std::string_view("little")))});
   for (std::size_t i = 0; i < pickler.storages().size(); ++i) {
     const Tensor& all = pickler.storages()[i];
     const Tensor host = raw::contiguous(all.device().is_cpu() ? all : raw::to(all, Device()));
     zip.add("archive/data/" + std::to_string(i),
-            {static_cast<const std::byte*>(host.raw_data()),
-             static_cast<std::size_t>(host.numel()) * size_of(host.dtype())});
+            {{static_cast<const std::byte*>(host.raw_data()),
+              static_cast<std::size_t>(host.numel()) * size_of(host.dtype())}});
   }
-  zip.add("archive/version", std::as_bytes(std::span(std::string_view("3\n"))));
+  zip.add("archive/version", {std::as_bytes(std::span(std::string_view("3\n")))});
   zip.finish();
   file.commit();
 }

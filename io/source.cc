@@ -2,6 +2,8 @@
 
 #include <zlib.h>
 
+#include <algorithm>
+
 namespace weft::io::detail {
 
 MappedSource::MappedSource(const std::string& path, const char* op)
@@ -17,6 +19,13 @@ intrusive_ptr<Storage> MappedSource::view(std::uint64_t offset, std::uint64_t by
       owner.get());
   owner.release();
   return storage;
+}
+
+std::size_t SourceStream::read(std::span<std::byte> out) {
+  const auto bytes = static_cast<std::size_t>(std::min<std::uint64_t>(out.size(), end_ - at_));
+  source_.read(at_, out.first(bytes));
+  at_ += bytes;
+  return bytes;
 }
 
 std::uint32_t crc_of(std::span<const std::byte> bytes, std::uint32_t before) {

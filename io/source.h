@@ -10,6 +10,7 @@
 
 #include "weft/core/base/intrusive_ptr.h"
 #include "weft/core/runtime/allocator.h"
+#include "weft/io/byte_stream.h"
 #include "weft/io/file_reader.h"
 
 namespace weft::io::detail {
@@ -58,6 +59,20 @@ class MappedSource final : public FileSource {
 
  private:
   std::shared_ptr<std::byte> memory_;  // null for an empty file
+};
+
+/// A part of a source, one byte after the other.
+class SourceStream final : public ByteStream {
+ public:
+  /// The part must be inside the source, which must outlive this object.
+  SourceStream(const Source& source, std::uint64_t begin, std::uint64_t bytes)
+      : source_(source), at_(begin), end_(begin + bytes) {}
+  std::size_t read(std::span<std::byte> out) override;
+
+ private:
+  const Source& source_;
+  std::uint64_t at_;
+  const std::uint64_t end_;
 };
 
 std::uint32_t crc_of(std::span<const std::byte> bytes, std::uint32_t before = 0);

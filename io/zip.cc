@@ -4,6 +4,7 @@
 #include <unordered_set>
 
 #include "weft/core/base/error.h"
+#include "weft/io/inflate.h"
 #include "weft/io/shown.h"
 
 namespace weft::io::detail {
@@ -140,6 +141,8 @@ class DirectoryReader {
     widen(text.substr(at + kEntryBytes + name_bytes, extra_bytes), e, stored);
     e.record.encrypted = (flags & 1) != 0;
     e.record.compressed = method != 0;
+    e.record.deflated = method == 8;
+    e.record.size = e.record.bytes;
     check(e.record.encrypted || e.record.compressed || stored == e.record.bytes, "record ",
           shown(e.record.name), " has two sizes");
     e.record.bytes = stored;
@@ -235,19 +238,53 @@ std::vector<ZipRecord> read_zip_directory(const Source& source, const char* op,
   return DirectoryReader(source, op, name).read();
 }
 
+ZipRecordStream::ZipRecordStream(const Source& source, const ZipRecord& record, const char* op,
+                                 const std::string& name)
+    : record_(record),
+      op_(op),
+      name_(name + ": record " + shown(record.name)),
+      stored_(source, record.begin, record.bytes) {
+  WEFT_CHECK(!record.encrypted, Unsupported, op_, name_, " is encrypted");
+  WEFT_CHECK(!record.compressed || record.deflated, Unsupported, op_, name_,
+             " is compressed by another method than deflate");
+  if (!record.compressed) return;
+  constexpr std::uint64_t kMostRatio = 1032;  // the extreme of the format
+  WEFT_CHECK(record.size / kMostRatio <= record.bytes, Io, op_, name_, ": ", record.bytes,
+             " compressed bytes claim to hold ", record.size,
+             ", and cannot (is the file damaged?)");
+  inflated_ = std::make_unique<InflateStream>(stored_, Wrapper::none, op_, name_);
+}
+
+std::size_t ZipRecordStream::read(std::span<std::byte> out) {
+  const std::size_t got = inflated_ ? inflated_->read(out) : stored_.read(out);
+  crc_ = crc_of(out.first(got), crc_);
+  done_ += got;
+  if (got < out.size()) {
+    WEFT_CHECK(done_ == record_.size, Io, op_, name_, " holds ", done_, " bytes, and claims ",
+               record_.size);
+    WEFT_CHECK(crc_ == record_.crc, Io, op_, name_,
+               ": its checksum does not match: the file is damaged");
+  }
+  return got;
+}
+
 void ZipWriter::write(std::string_view bytes) {
   file_.write(bytes);
   at_ += bytes.size();
 }
 
-void ZipWriter::add(const std::string& name, std::span<const std::byte> data) {
-  Entry e{{name, 0, data.size(), crc_of(data)}, at_};
+void ZipWriter::add(const std::string& name,
+                    std::initializer_list<std::span<const std::byte>> parts) {
+  std::uint64_t size = 0;
+  std::uint32_t crc = 0;
+  for (const auto& part : parts) size += part.size(), crc = crc_of(part, crc);
+  Entry e{{.name = name, .bytes = size, .size = size, .crc = crc}, at_};
   std::string extra;
-  if (data.size() >= kIn64) {
+  if (size >= kIn64) {
     append(extra, kFields64, 2);
     append(extra, 16, 2);
-    append(extra, data.size(), 8);
-    append(extra, data.size(), 8);
+    append(extra, size, 8);
+    append(extra, size, 8);
   }
   const std::uint64_t unpadded = at_ + kLocalBytes + name.size() + extra.size() + 4;
   const std::uint64_t padding = (kAlignment - unpadded % kAlignment) % kAlignment;
@@ -258,8 +295,8 @@ void ZipWriter::add(const std::string& name, std::span<const std::byte> data) {
   append_common(header, e.record);
   append(header, extra.size(), 2);
   write(header + name + extra);
-  file_.write(data);
-  at_ += data.size();
+  for (const auto& part : parts) file_.write(part);
+  at_ += size;
   entries_.push_back(std::move(e));
 }
 

@@ -129,6 +129,29 @@ for path in sorted(glob.glob(os.path.join(HERE, "..", "io", "goldens", "*.pt*"))
 put("pickle", "recursive", b"\1\x80\2]q\1h\1a.")
 put("pickle", "global", b"\1\x80\2cos\nsystem\nX\4\0\0\0true\x85R.")
 
+# numpy's files (tests/io/goldens/write_npys.py), and dicts that numpy does not write.
+for path in sorted(glob.glob(os.path.join(HERE, "..", "io", "goldens", "*.np?"))):
+    with open(path, "rb") as file:
+        data = file.read()
+    archive = path.endswith(".npz")
+    put("npy", os.path.basename(path), (b"\1" if archive else b"\0") + data)
+    if not archive:
+        put("npy", "in_archive_" + os.path.basename(path), b"\2" + data)
+
+
+def npy(text, values=b"", version=1):
+    length = struct.pack("<H" if version == 1 else "<I", len(text))
+    return b"\0\x93NUMPY" + bytes([version, 0]) + length + text.encode() + values
+
+
+put("npy", "spaces", npy(' { "shape" : ( 2L , ) , "descr" : "=f4" , "fortran_order" : True }', bytes(8)))
+put("npy", "structs", npy("{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (1,)}", bytes(4)))
+put("npy", "objects", npy("{'descr': '|O', 'fortran_order': False, 'shape': ()}", b"\x80\4N."))
+put("npy", "big_endian", npy("{'descr': '>f4', 'fortran_order': False, 'shape': ()}", bytes(4)))
+put("npy", "huge", npy("{'descr': '|u1', 'fortran_order': False, 'shape': (4611686018427387904, 0)}"))
+put("npy", "huge_header", b"\0\x93NUMPY\2\0" + b"\xff" * 4)
+
+
 # Pillow's files; tests/io/goldens/write_pictures.py.
 for target, ending in ("jpeg", "jpg"), ("png", "png"):
     for path in glob.glob(os.path.join(HERE, "..", "io", "goldens", "*." + ending)):

@@ -25,7 +25,25 @@ struct ZipPart {
   std::uint64_t size_change = 0;    // likewise, in the directory
   std::uint64_t offset_change = 0;  // likewise
   bool in64 = false;                // sizes and offset in the extra field
+  // Of deflated data, which `data` are then: what they were, and what the directory says of it.
+  std::string unpacked = {};
+  std::uint64_t unpacked_change = 0;
 };
+
+/// Deflated as in an archive, without a header.
+inline std::string deflated(std::string_view text) {
+  z_stream zlib = {};
+  deflateInit2(&zlib, 6, Z_DEFLATED, -15, 8, Z_DEFAULT_STRATEGY);
+  std::string out(deflateBound(&zlib, text.size()), '\0');
+  zlib.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(text.data()));
+  zlib.avail_in = static_cast<uInt>(text.size());
+  zlib.next_out = reinterpret_cast<Bytef*>(out.data());
+  zlib.avail_out = static_cast<uInt>(out.size());
+  deflate(&zlib, Z_FINISH);
+  out.resize(zlib.total_out);
+  deflateEnd(&zlib);
+  return out;
+}
 
 struct ZipEnd {
   std::uint64_t entries_change = 0, bytes_change = 0, begin_change = 0;
@@ -34,21 +52,23 @@ struct ZipEnd {
   std::string comment = {};
 };
 
-/// Records without compression, each aligned to 4 bytes only.
+/// Records, each aligned to 4 bytes only.
 inline std::string zip(const std::vector<ZipPart>& parts, const ZipEnd& end = {}) {
   std::string file, directory;
   for (const ZipPart& p : parts) {
+    const std::string& unpacked = p.unpacked.empty() ? p.data : p.unpacked;
     const std::uint64_t crc =
-        crc32_z(0, reinterpret_cast<const Bytef*>(p.data.data()), p.data.size()) + p.crc_change;
+        crc32_z(0, reinterpret_cast<const Bytef*>(unpacked.data()), unpacked.size()) + p.crc_change;
     const std::string middle =
         little(45, 2) + little(p.flags, 2) + little(p.method, 2) + little(0, 4) + little(crc, 4);
     const std::string& name = p.local_name.empty() ? p.name : p.local_name;
     const std::uint64_t at = file.size() + p.offset_change, size = p.data.size() + p.size_change;
+    const std::uint64_t full = unpacked.size() + p.size_change + p.unpacked_change;
     const std::string wide =
-        p.in64 ? little(1, 2) + little(24, 2) + little(size, 8) + little(size, 8) + little(at, 8)
+        p.in64 ? little(1, 2) + little(24, 2) + little(full, 8) + little(size, 8) + little(at, 8)
                : std::string();
     const auto narrow = [&](std::uint64_t value) { return little(p.in64 ? ~0ull : value, 4); };
-    directory += "PK\x01\x02" + little(45, 2) + middle + narrow(size) + narrow(size) +
+    directory += "PK\x01\x02" + little(45, 2) + middle + narrow(size) + narrow(full) +
                  little(p.name.size(), 2) + little(wide.size(), 2) + little(0, 10) + narrow(at) +
                  p.name + wide;
     const std::uint64_t padding = (4 - (file.size() + 30 + name.size()) % 4) % 4;

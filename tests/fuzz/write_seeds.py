@@ -151,6 +151,10 @@ put("npy", "big_endian", npy("{'descr': '>f4', 'fortran_order': False, 'shape': 
 put("npy", "huge", npy("{'descr': '|u1', 'fortran_order': False, 'shape': (4611686018427387904, 0)}"))
 put("npy", "huge_header", b"\0\x93NUMPY\2\0" + b"\xff" * 4)
 
+put("csv", "header", b"\1a,b\n1,2.5\n-3e2,+4\n")
+put("csv", "quoted", b'\1"a ""1"", x","two\r\nlines"\r\n"1"," 2 "\r\n')
+put("csv", "plain", b"\2\xef\xbb\xbf1;nan\n\n-inf;5e-324")
+put("csv", "bad", b'\1a\n"1"x\n')
 
 # Pillow's files; tests/io/goldens/write_pictures.py.
 for target, ending in ("jpeg", "jpg"), ("png", "png"):

@@ -81,16 +81,17 @@ int run_body(const Options& options, const std::function<void(const Options&)>& 
 std::string advice(const Options& options, const Error& error) {
   if (error.code() != ErrorCode::Io || !error.where().starts_with("data/")) return {};
   std::string text = "--data wants: " + options.data_help;
-  const auto fetch_cifar = [&](const std::string& classes) {
-    text += "; to fetch it: wget https://www.cs.toronto.edu/~kriz/cifar-" + classes +
-            "-binary.tar.gz && tar xf cifar-" + classes + "-binary.tar.gz";
-  };
   if (error.op() == "mnist") {
-    text += detail::concat("; to fetch Fashion-MNIST on Debian, into ", data::kFashionMnistDir,
-                           ": apt install dataset-fashion-mnist");
+    text +=
+        "; to fetch it: ./weft fetch fashion-mnist (or mnist), then --data fashion-mnist; or, on "
+        "Debian, apt install dataset-fashion-mnist, which is where --data looks by default";
   }
-  if (error.op() == "cifar10") fetch_cifar("10");
-  if (error.op() == "cifar100") fetch_cifar("100");
+  if (error.op() == "cifar10") text += "; to fetch it: ./weft fetch cifar10 " + options.data;
+  if (error.op() == "cifar100") {
+    text +=
+        "; to fetch it: wget https://www.cs.toronto.edu/~kriz/cifar-100-binary.tar.gz && tar xf "
+        "cifar-100-binary.tar.gz";
+  }
   return text;
 }
 

@@ -206,9 +206,9 @@ TEST_F(RunTest, StatusesAndMessages) {
   EXPECT_EQ(run("out", {"--data", folder.path("nowhere")}), 1);
   EXPECT_HAS(log(), folder.path("nowhere") + ": no such folder");
   EXPECT_HAS(log(),
-             "\nsmall_run: --data wants: folder of MNIST's IDX files; to fetch "
-             "Fashion-MNIST on Debian, into /usr/share/datasets/fashion-mnist: apt install "
-             "dataset-fashion-mnist\n");
+             "\nsmall_run: --data wants: folder of MNIST's IDX files; to fetch it: ./weft fetch "
+             "fashion-mnist (or mnist), then --data fashion-mnist; or, on Debian, apt install "
+             "dataset-fashion-mnist, which is where --data looks by default\n");
   EXPECT_EQ(run("out", {"--device", "cuda:63"}), 1);
   EXPECT_HAS(log(), "cuda:63");
   EXPECT_EQ(run("out", {"--resume", folder.path("nothing")}), 1);

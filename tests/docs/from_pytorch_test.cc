@@ -158,6 +158,7 @@ struct Twice : autograd::Function<Twice> {
   const std::shared_ptr<const data::Sampler> in_order =
       std::make_shared<data::SequentialSampler>(1);
   const data::TensorDataset rows(ones({2, 3}), ones({2}));
+  data::CsvDataset("").size();
   const data::ConcatDataset twice(rows, data::Subset(rows, {0}));
   data::random_split(twice, {.fractions = {0.5, 0.5}});
   data::WeightedRandomSampler({1, 2}, 2).size();
@@ -171,6 +172,8 @@ struct Twice : autograd::Function<Twice> {
   io::write_png("", io::read_image(""));
   io::save_safetensors("", io::load_safetensors("").tensors);
   io::save_pickle("", io::load_pickle(""));
+  io::save_npy("", io::load_npy("")), io::save_npz("", io::load_npz(""));
+  io::read_csv("").values.sum();
   nn::strip_wrappers(io::load_state_dict(""));
   nn::wrapper_prefix({});
 

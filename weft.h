@@ -64,6 +64,7 @@
 #include "weft/nn/layer_norm.h"
 #include "weft/nn/linear.h"
 #include "weft/nn/loss.h"
+#include "weft/nn/loss_modules.h"
 #include "weft/nn/module.h"
 #include "weft/nn/module_list.h"
 #include "weft/nn/pooling.h"

@@ -35,6 +35,14 @@ Tensor reduce(const Tensor& losses, Reduction reduction) {
   return sum(losses);
 }
 
+// The losses of elements times their weights, which may be undefined.
+Tensor weighted(const char* op, const Tensor& losses, const Tensor& weight) {
+  if (!weight.defined()) return losses;
+  WEFT_CHECK(broadcast_shapes(weight.shape(), losses.shape(), op) == losses.shape(), Shape, op,
+             "weight: got ", weight.shape(), ", which does not broadcast to x ", losses.shape());
+  return losses * weight.to(losses.dtype());
+}
+
 Tensor zero_like(const Tensor& x) { return scalar(0, {x.dtype(), x.device()}); }
 
 // weight[target], and 0 for ignored targets. x [N,C,..] gives the number of classes.
@@ -238,24 +246,25 @@ void check_probabilities(const char* name, const Tensor& x) {
 
 }  // namespace
 
-Tensor bce_loss(const Tensor& x, const Tensor& target, Reduction reduction) {
+Tensor bce_loss(const Tensor& x, const Tensor& target, Reduction reduction, const Tensor& weight) {
   if (autocasts(CastPolicy::f32, x, target)) {
-    return bce_loss(autocast(CastPolicy::f32, x), autocast(CastPolicy::f32, target), reduction);
+    return bce_loss(autocast(CastPolicy::f32, x), autocast(CastPolicy::f32, target), reduction,
+                    weight);
   }
   check_target("bce_loss", x, target);
   if (const DType computed = wide(x.dtype()); computed != x.dtype()) {
-    return bce_loss(x.to(computed), target.to(computed), reduction).to(x.dtype());
+    return bce_loss(x.to(computed), target.to(computed), reduction, weight).to(x.dtype());
   }
   check_probabilities("x", x);
   check_probabilities("target", target);
-  return reduce(BinaryCrossEntropy::apply(x, target), reduction);
+  return reduce(weighted("bce_loss", BinaryCrossEntropy::apply(x, target), weight), reduction);
 }
 
 Tensor bce_with_logits(const Tensor& x, const Tensor& target, Reduction reduction,
-                       const Tensor& pos_weight) {
+                       const Tensor& pos_weight, const Tensor& weight) {
   if (autocasts(CastPolicy::f32, x, target, pos_weight)) {
     return bce_with_logits(autocast(CastPolicy::f32, x), autocast(CastPolicy::f32, target),
-                           reduction, autocast(CastPolicy::f32, pos_weight));
+                           reduction, autocast(CastPolicy::f32, pos_weight), weight);
   }
   check_target("bce_with_logits", x, target);
   if (pos_weight.defined()) {
@@ -264,15 +273,16 @@ Tensor bce_with_logits(const Tensor& x, const Tensor& target, Reduction reductio
                ", which does not broadcast to x ", x.shape());
   }
   if (const DType computed = wide(x.dtype()); computed != x.dtype()) {
-    const Tensor weight = pos_weight.defined() ? pos_weight.to(computed) : pos_weight;
-    return bce_with_logits(x.to(computed), target.to(computed), reduction, weight).to(x.dtype());
+    const Tensor of_positive = pos_weight.defined() ? pos_weight.to(computed) : pos_weight;
+    return bce_with_logits(x.to(computed), target.to(computed), reduction, of_positive, weight)
+        .to(x.dtype());
   }
-  const Tensor weight = pos_weight.defined() ? pos_weight.to(x.dtype()) : pos_weight;
-  Tensor each = bce_of_logits(x, target, weight);
-  if (autograd::recording(x, target, weight)) {
-    each = autograd::record<BceWithLogitsNode>(std::move(each), x, target, weight);
+  const Tensor of_positive = pos_weight.defined() ? pos_weight.to(x.dtype()) : pos_weight;
+  Tensor each = bce_of_logits(x, target, of_positive);
+  if (autograd::recording(x, target, of_positive)) {
+    each = autograd::record<BceWithLogitsNode>(std::move(each), x, target, of_positive);
   }
-  return reduce(each, reduction);
+  return reduce(weighted("bce_with_logits", each, weight), reduction);
 }
 
 Tensor l1_loss(const Tensor& x, const Tensor& target, Reduction reduction) {
@@ -290,6 +300,17 @@ Tensor smooth_l1_loss(const Tensor& x, const Tensor& target, Reduction reduction
   }
   check_target("smooth_l1_loss", x, target);
   return reduce(smooth_l1(x - target, beta), reduction);
+}
+
+Tensor huber_loss(const Tensor& x, const Tensor& target, Reduction reduction, double delta) {
+  WEFT_CHECK(delta > 0, InvalidArgument, "huber_loss", "delta: got ", delta,
+             ", expected more than 0");
+  if (autocasts(CastPolicy::f32, x, target)) {
+    return huber_loss(autocast(CastPolicy::f32, x), autocast(CastPolicy::f32, target), reduction,
+                      delta);
+  }
+  check_target("huber_loss", x, target);
+  return reduce(smooth_l1(x - target, delta) * delta, reduction);
 }
 
 Tensor kl_div(const Tensor& x, const Tensor& target, KlReduction reduction, bool log_target) {

@@ -42,12 +42,16 @@ Tensor nll_loss(const Tensor& log_probs, const Tensor& target, std::int64_t igno
 /// -(t log(x) + (1 - t) log(1 - x)), where a logarithm is at least -100 (torch.nn.BCELoss). On the
 /// CPU, another x or t (also NaN) throws InvalidArgument; on CUDA, where a check would wait for the
 /// device, another x gives NaN. Where x comes from a sigmoid, use bce_with_logits: it is exact.
-Tensor bce_loss(const Tensor& x, const Tensor& target, Reduction reduction = Reduction::mean);
+///
+/// `weight` broadcasts to x and multiplies the loss of each element, as in bce_with_logits; the mean
+/// still divides by the number of elements.
+Tensor bce_loss(const Tensor& x, const Tensor& target, Reduction reduction = Reduction::mean,
+                const Tensor& weight = {});
 
 /// Binary cross-entropy of sigmoid(x), without overflow:
 /// (1 - t) x - (1 + (w - 1) t) log(sigmoid(x)), where w is pos_weight, which broadcasts to x, or 1.
 Tensor bce_with_logits(const Tensor& x, const Tensor& target, Reduction reduction = Reduction::mean,
-                       const Tensor& pos_weight = {});
+                       const Tensor& pos_weight = {}, const Tensor& weight = {});
 
 /// |x - target|
 Tensor l1_loss(const Tensor& x, const Tensor& target, Reduction reduction = Reduction::mean);
@@ -56,6 +60,11 @@ Tensor l1_loss(const Tensor& x, const Tensor& target, Reduction reduction = Redu
 /// InvalidArgument for beta < 0; beta = 0 is l1_loss.
 Tensor smooth_l1_loss(const Tensor& x, const Tensor& target, Reduction reduction = Reduction::mean,
                       double beta = 1);
+
+/// delta times smooth_l1_loss with beta = delta: d^2 / 2 where d < delta, delta (d - delta / 2)
+/// elsewhere. Throws InvalidArgument unless delta > 0.
+Tensor huber_loss(const Tensor& x, const Tensor& target, Reduction reduction = Reduction::mean,
+                  double delta = 1);
 
 /// batchmean: the sum divided by the length of dimension 0, which is the mathematical definition.
 enum class KlReduction { none, mean, batchmean, sum };

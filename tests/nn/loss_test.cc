@@ -13,6 +13,7 @@
 #include "weft/autograd/autocast.h"
 #include "weft/autograd/gradcheck.h"
 #include "weft/autograd/ops.h"
+#include "weft/nn/loss_modules.h"
 #include "weft/tests/autograd/against_goldens.h"
 #include "weft/tests/autograd/with_gradients.h"
 #include "weft/tests/core/expect_error.h"
@@ -158,6 +159,64 @@ TEST_P(LossLayersTest, BceFollowsPyTorch) {
   p[2][3].fill_(1);
   const Tensor t = (ramp({3, 4}) * 0.5 + 0.5).roll(5);
   check("bce", [](Inputs in, Reduction r) { return nn::bce_loss(in[0], in[1], r); }, {p, t});
+  const Tensor each = ramp({4}) + 1.5;
+  check("bce_weighted", [&](Inputs in, Reduction r) { return nn::bce_loss(in[0], in[1], r, each); },
+        {p, t});
+  check("bce_with_logits_weighted",
+        [&](Inputs in, Reduction r) {
+          return nn::bce_with_logits(in[0], in[1], r, each * 2, each);
+        },
+        {ramp({3, 4}, 4), t});
+  EXPECT_WEFT_ERROR(nn::bce_loss(p, t, Reduction::mean, ones({3})), Shape,
+                    "[bce_loss] weight: got [3], which does not broadcast to x [3,4]");
+}
+
+TEST_P(LossLayersTest, HuberFollowsPyTorch) {
+  const Tensor t = (ramp({3, 4}) * 0.5 + 0.5).roll(5);
+  check("huber", [](Inputs in, Reduction r) { return nn::huber_loss(in[0], in[1], r, 0.7); },
+        {ramp({3, 4}, 4), t});
+  EXPECT_WEFT_ERROR(nn::huber_loss(t, t, Reduction::mean, 0), InvalidArgument,
+                    "[huber_loss] delta: got 0, expected more than 0");
+}
+
+TEST_P(LossLayersTest, ModulesComputeTheFunctions) {
+  const Tensor x = ramp({5, 3}, 3), t = ramp({5, 3}), p = sigmoid(x), q = sigmoid(t);
+  const auto expect_same = [](const Tensor& got, const Tensor& want) {
+    EXPECT_EQ(values_of(got), values_of(want));
+  };
+  for (const Reduction r : kReductions) {
+    const nn::CrossEntropyOptions options{
+        .weight = weight(), .ignore_index = 1, .label_smoothing = 0.1, .reduction = r};
+    expect_same(nn::CrossEntropyLoss(options)(x, target()),
+                nn::cross_entropy(x, target(), options));
+    expect_same(nn::NLLLoss(weight(), 1, r)(x, target()),
+                nn::nll_loss(x, target(), 1, r, weight()));
+    expect_same(nn::MSELoss(r)(x, t), nn::mse_loss(x, t, r));
+    expect_same(nn::L1Loss(r)(x, t), nn::l1_loss(x, t, r));
+    expect_same(nn::SmoothL1Loss(r, 0.4)(x, t), nn::smooth_l1_loss(x, t, r, 0.4));
+    expect_same(nn::HuberLoss(r, 0.4)(x, t), nn::huber_loss(x, t, r, 0.4));
+    expect_same(nn::BCELoss(weight(), r)(p, q), nn::bce_loss(p, q, r, weight()));
+    expect_same(nn::BCEWithLogitsLoss(weight(), r, weight() * 2)(x, q),
+                nn::bce_with_logits(x, q, r, weight() * 2, weight()));
+  }
+  expect_same(nn::KLDivLoss(KlReduction::sum, true)(x, t),
+              nn::kl_div(x, t, KlReduction::sum, true));
+}
+
+TEST_P(LossLayersTest, WeightsOfModulesAreBuffers) {
+  nn::BCEWithLogitsLoss loss(weight(), Reduction::mean, weight() * 2);
+  EXPECT_EQ(loss.state_dict().size(), 2u);
+  EXPECT_EQ(loss.state_dict()[0].first, "weight");
+  EXPECT_EQ(loss.state_dict()[1].first, "pos_weight");
+  EXPECT_TRUE(loss.parameters().empty());
+  EXPECT_TRUE(nn::CrossEntropyLoss().state_dict().empty());
+  nn::CrossEntropyLoss classes({.weight = weight()});
+  classes.to(DType::f32);
+  EXPECT_EQ(classes(ramp({5, 3}).to(DType::f32), target()).dtype(), DType::f32);
+  nn::CrossEntropyLoss other = nn::clone(classes);
+  other.load_state_dict({{"weight", ones({3})}});
+  EXPECT_EQ(values_of(classes.weight), (std::vector<double>{0.5, 2, 0.75}));
+  EXPECT_EQ(values_of(other.weight), (std::vector<double>{1, 1, 1}));
 }
 
 TEST_P(LossLayersTest, BceAtItsEnds) {

@@ -40,6 +40,12 @@ p = (ramp(3, 4) + 1) / 2  # the first is 0
 p[2, 3] = 1
 t = (ramp(4, 3).reshape(3, 4) * 0.5 + 0.5).roll(5)
 losses("bce", F.binary_cross_entropy, p, t)
+each = ramp(4) + 1.5
+losses("bce_weighted", lambda x, t, **r: F.binary_cross_entropy(x, t, each, **r), p, t)
+x = ramp(3, 4) * 4
+losses("bce_with_logits_weighted",
+       lambda x, t, **r: F.binary_cross_entropy_with_logits(x, t, each, pos_weight=each * 2, **r), x, t)
+losses("huber", lambda x, t, **r: F.huber_loss(x, t, delta=0.7, **r), x, t)
 log_p, q = F.log_softmax(ramp(3, 4), 1), F.softmax(ramp(3, 4) * 2, 1)
 warnings.simplefilter("ignore")  # about the mean, which may become batchmean
 every = ("none", "mean", "sum", "batchmean")

@@ -234,6 +234,45 @@ Tensor padded(const Tensor& x, const std::vector<std::int64_t>& pads, double val
   return y;
 }
 
+// Checks the padding and gives {before, after} of each dimension, the first one first.
+std::vector<std::int64_t> pads_of_all(const Tensor& x, const std::vector<std::int64_t>& pads) {
+  check_defined("pad", "x", x);
+  WEFT_CHECK(pads.size() % 2 == 0 && std::ssize(pads) <= 2 * x.dim(), Shape, "pad", "got ",
+             pads.size(), " numbers for ", x.shape(),
+             ", expected two per dimension, the last dimension first");
+  std::vector<std::int64_t> of_all(static_cast<std::size_t>(2 * x.dim()), 0);
+  for (std::size_t i = 0; i < pads.size(); ++i) {
+    const std::size_t dim = static_cast<std::size_t>(x.dim()) - 1 - i / 2;
+    of_all[2 * dim + i % 2] = pads[i];
+  }
+  return of_all;
+}
+
+// x with elements of its own before and after it.
+Tensor padded_by_itself(const Tensor& x, int dim, std::int64_t before, std::int64_t after,
+                        std::string_view mode) {
+  if (before == 0 && after == 0) return x;
+  const std::int64_t n = x.shape()[dim], most = std::max(before, after);
+  const bool mirrors = mode == "reflect", repeats = mode == "replicate";
+  WEFT_CHECK(before >= 0 && after >= 0, InvalidArgument, "pad", mode, ": got (", before, ", ",
+             after, "), expected 0 or more");
+  WEFT_CHECK(mirrors   ? most < n
+             : repeats ? n > 0
+                       : most <= n,
+             Shape, "pad", mode, ": dimension ", dim, " of ", x.shape(),
+             " has too few elements for (", before, ", ", after, ")");
+  const auto taken = [&](std::int64_t begin, std::int64_t count) {
+    const Tensor part = x.slice(dim, begin, begin + (repeats ? 1 : count));
+    if (mirrors) return flip(part, {dim});
+    Shape shape = part.shape();
+    shape[dim] = count;
+    return part.expand(shape);
+  };
+  const Tensor front = taken(mirrors ? 1 : repeats ? 0 : n - before, before);
+  const Tensor back = taken(mirrors ? n - 1 - after : repeats ? n - 1 : 0, after);
+  return cat({front, x, back}, dim);
+}
+
 }  // namespace
 
 Tensor flip(const Tensor& x, const Dims& dims) {
@@ -257,21 +296,25 @@ Tensor tril(const Tensor& x, std::int64_t diagonal) { return triangle("tril", x,
 Tensor triu(const Tensor& x, std::int64_t diagonal) { return triangle("triu", x, diagonal, false); }
 
 Tensor pad(const Tensor& x, const std::vector<std::int64_t>& pads, double value) {
-  check_defined("pad", "x", x);
-  WEFT_CHECK(pads.size() % 2 == 0 && std::ssize(pads) <= 2 * x.dim(), Shape, "pad", "got ",
-             pads.size(), " numbers for ", x.shape(),
-             ", expected two per dimension, the last dimension first");
+  std::vector<std::int64_t> taken = pads_of_all(x, pads);
   raw::check_holds("pad", value, x.dtype());
-  std::vector<std::int64_t> of_all(static_cast<std::size_t>(2 * x.dim()), 0);
-  for (std::size_t i = 0; i < pads.size(); ++i) {
-    const std::size_t dim = static_cast<std::size_t>(x.dim()) - 1 - i / 2;
-    of_all[2 * dim + i % 2] = pads[i];
-  }
-  Tensor y = padded(x, of_all, value);
-  std::vector<std::int64_t> taken = of_all;
+  Tensor y = padded(x, taken, value);
   for (std::int64_t& n : taken) n = -n;
   return record_linear("pad", std::move(y), x,
                        [taken](const Tensor& grad) { return padded(grad, taken, 0); });
+}
+
+Tensor pad(const Tensor& x, const std::vector<std::int64_t>& pads, std::string_view mode) {
+  if (mode == "constant") return pad(x, pads);
+  WEFT_CHECK(mode == "reflect" || mode == "replicate" || mode == "circular", InvalidArgument, "pad",
+             "mode: got '", mode, "', expected constant, reflect, replicate or circular");
+  const std::vector<std::int64_t> of_all = pads_of_all(x, pads);
+  Tensor y = x;
+  for (int i = 0; i < x.dim(); ++i) {
+    const auto at = static_cast<std::size_t>(2 * i);
+    y = padded_by_itself(y, i, of_all[at], of_all[at + 1], mode);
+  }
+  return y;
 }
 
 }  // namespace weft

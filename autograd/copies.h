@@ -6,6 +6,7 @@
 #include <initializer_list>
 #include <optional>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "weft/tensor/tensor.h"
@@ -33,5 +34,11 @@ Tensor triu(const Tensor& x, std::int64_t diagonal = 0);
 /// then of the second to last, and so on. A negative number removes elements; throws Shape where
 /// there are fewer, and InvalidArgument if x's dtype cannot hold value (raw::check_holds).
 Tensor pad(const Tensor& x, const std::vector<std::int64_t>& pads, double value = 0);
+/// The other modes of torch.nn.functional.pad, with x's own elements around it: "reflect" (mirrored
+/// at the first and the last one, which are not repeated), "replicate" (those two again and again),
+/// "circular" (those of the other end). Throws InvalidArgument for another mode and for negative
+/// numbers, Shape where x has too few elements: "reflect" needs one more than it adds at an end,
+/// "circular" as many, "replicate" one.
+Tensor pad(const Tensor& x, const std::vector<std::int64_t>& pads, std::string_view mode);
 
 }  // namespace weft

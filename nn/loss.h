@@ -43,8 +43,8 @@ Tensor nll_loss(const Tensor& log_probs, const Tensor& target, std::int64_t igno
 /// CPU, another x or t (also NaN) throws InvalidArgument; on CUDA, where a check would wait for the
 /// device, another x gives NaN. Where x comes from a sigmoid, use bce_with_logits: it is exact.
 ///
-/// `weight` broadcasts to x and multiplies the loss of each element, as in bce_with_logits; the mean
-/// still divides by the number of elements.
+/// `weight` broadcasts to x and multiplies the loss of each element, as in bce_with_logits; the
+/// mean still divides by the number of elements.
 Tensor bce_loss(const Tensor& x, const Tensor& target, Reduction reduction = Reduction::mean,
                 const Tensor& weight = {});
 

@@ -255,6 +255,12 @@ TEST_P(ComposedTest, Order) {
   ONE(triu_1, ramp({2, 3, 4}), triu(1));
   ONE(triu_9, ramp({2, 3, 4}), triu(9));
   check("pad", [](Inputs in) { return pad(in[0], {1, 2, 0, 3}, -1.5); }, {ramp({2, 3, 2})});
+  check("pad_reflect", [](Inputs in) { return pad(in[0], {1, 2, 0, 2}, "reflect"); },
+        {ramp({2, 3, 3, 3})});
+  check("pad_replicate", [](Inputs in) { return pad(in[0], {3, 1, 2, 0}, "replicate"); },
+        {ramp({2, 3, 3, 3})});
+  check("pad_circular", [](Inputs in) { return pad(in[0], {2, 0, 1, 3}, "circular"); },
+        {ramp({2, 3, 3, 3})});
   check("pad_crop", [](Inputs in) { return pad(in[0], {-1, 2, 1, -2}); }, {ramp({3, 4})});
   for (const DType dtype : kAllDTypes) {
     const Tensor x = make({0, 1, 1, 0}, {2, 2}, dtype);

@@ -58,6 +58,8 @@ for k in (-2, 0, 1, 9):
     run(f"tril_{name}", lambda x: x.tril(k), ramp(2, 3, 4))
     run(f"triu_{name}", lambda x: x.triu(k), ramp(2, 3, 4))
 run("pad", lambda x: F.pad(x, (1, 2, 0, 3), value=-1.5), ramp(2, 3, 2))
+for mode, pads in (("reflect", (1, 2, 0, 2)), ("replicate", (3, 1, 2, 0)), ("circular", (2, 0, 1, 3))):
+    run(f"pad_{mode}", lambda x, m=mode, p=pads: F.pad(x, p, mode=m), ramp(2, 3, 3, 3))
 run("pad_crop", lambda x: F.pad(x, (-1, 2, 1, -2)), ramp(3, 4))
 
 special = torch.tensor([0.0, -1.5, INF, -INF, NAN, 3e38], dtype=torch.float64)

@@ -94,6 +94,10 @@ struct Twice : autograd::Function<Twice> {
                  nn::AdaptiveAvgPool2d(1),
                  nn::AdaptiveMaxPool2d(1),
                  nn::Upsample({.scale_factor = {2}}),
+                 nn::InstanceNorm2d(1),
+                 nn::ZeroPad2d(1),
+                 nn::ReflectionPad2d(1),
+                 nn::PixelShuffle(1),
                  nn::BatchNorm2d(1),
                  nn::BatchNorm1d(1),
                  nn::LayerNorm(1),
@@ -129,7 +133,11 @@ struct Twice : autograd::Function<Twice> {
   embedding(x, x), dropout(x), scaled_dot_product_attention(x, x, x);
   nn::then_relu(), nn::then_leaky_relu(), nn::then_add_relu(x);
   nn::cross_entropy(x, x), nn::nll_loss(x, x), nn::mse_loss(x, x), nn::l1_loss(x, x);
-  nn::smooth_l1_loss(x, x), nn::bce_with_logits(x, x), nn::bce_loss(x, x), nn::kl_div(x, x);
+  nn::huber_loss(x, x), nn::smooth_l1_loss(x, x), nn::bce_with_logits(x, x), nn::bce_loss(x, x),
+      nn::kl_div(x, x);
+  nn::CrossEntropyLoss(), nn::NLLLoss(), nn::MSELoss(), nn::L1Loss(), nn::SmoothL1Loss();
+  nn::HuberLoss(), nn::BCELoss(), nn::BCEWithLogitsLoss(), nn::KLDivLoss();
+  nn::pixel_shuffle(x, 1), nn::pixel_unshuffle(x, 1);
   nn::init::uniform_(x), nn::init::normal_(x), nn::init::trunc_normal_(x);
   nn::init::constant_(x, 0), nn::init::zeros_(x), nn::init::ones_(x), nn::init::eye_(x);
   nn::init::dirac_(x), nn::init::xavier_uniform_(x), nn::init::xavier_normal_(x);

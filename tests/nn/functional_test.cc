@@ -14,7 +14,10 @@
 #include "weft/nn/activation.h"
 #include "weft/nn/dropout.h"
 #include "weft/nn/init.h"
+#include "weft/nn/instance_norm.h"
 #include "weft/nn/loss.h"
+#include "weft/nn/padding.h"
+#include "weft/nn/pixel_shuffle.h"
 #include "weft/tensor/elementwise.h"
 #include "weft/tests/autograd/against_goldens.h"
 #include "weft/tests/core/expect_error.h"
@@ -39,6 +42,36 @@ using testing::Inputs;
 void check(const std::string& name, const std::function<Tensor(Inputs)>& f,
            const std::vector<Tensor>& inputs) {
   testing::expect_goldens(goldens, name, f, inputs, kTolerance);
+}
+
+TEST(Images, LayersFollowPyTorch) {
+  const auto layer = [](auto module) {
+    return [module](Inputs x) mutable { return module(x[0]); };
+  };
+  const Tensor x = ramp({2, 8, 4, 6});
+  check("pixel_shuffle", layer(nn::PixelShuffle(2)), {x});
+  check("pixel_unshuffle", [](Inputs in) { return nn::pixel_unshuffle(in[0], 2); }, {x});
+  check("instance_norm", layer(nn::InstanceNorm2d(8)), {x});
+  check("zero_pad", layer(nn::ZeroPad2d({1, 2, 0, 3})), {x});
+  check("reflection_pad", layer(nn::ReflectionPad2d({1, 2, 0, 3})), {x});
+  EXPECT_EQ(values_of(nn::pixel_unshuffle(nn::pixel_shuffle(x, 2), 2)), values_of(x));
+  EXPECT_EQ(nn::pixel_shuffle(zeros({0, 4, 1, 1}), 2).shape(), (Shape{0, 1, 2, 2}));
+  EXPECT_EQ(nn::ReflectionPad2d(1)(zeros({1, 1, 2, 2})).shape(), (Shape{1, 1, 4, 4}));
+  EXPECT_EQ(nn::PixelShuffle(3).to_string(), "PixelShuffle(upscale_factor=3)\n0 parameters");
+  EXPECT_EQ(nn::ZeroPad2d(2).to_string(), "ZeroPad2d((2, 2, 2, 2))\n0 parameters");
+  EXPECT_HAS(nn::InstanceNorm2d(3, {.affine = true}).to_string(), "affine=True");
+
+  EXPECT_WEFT_ERROR(nn::pixel_shuffle(zeros({1, 6, 2, 2}), 2), Shape, "no multiple of 2^2");
+  EXPECT_WEFT_ERROR(nn::pixel_unshuffle(zeros({1, 1, 4, 3}), 2), Shape, "no multiples of 2");
+  EXPECT_WEFT_ERROR(nn::pixel_shuffle(zeros({2, 2}), 1), Shape, "input: got [2,2]");
+  EXPECT_WEFT_ERROR(nn::pixel_shuffle(zeros({1, 1, 2, 2}), std::int64_t{1} << 62), InvalidArgument,
+                    "factor");
+  EXPECT_WEFT_ERROR(nn::PixelShuffle(0), InvalidArgument, "upscale_factor: got 0");
+  EXPECT_WEFT_ERROR(nn::InstanceNorm2d(3)(x), Shape, "expected [N,3,H,W]");
+  EXPECT_WEFT_ERROR(nn::ReflectionPad2d(4)(x), Shape,
+                    "[pad] reflect: dimension 2 of [2,8,4,6] has too few elements for (4, 4)");
+  EXPECT_WEFT_ERROR(pad(x, {-1, 0}, "circular"), InvalidArgument, "circular: got (-1, 0)");
+  EXPECT_WEFT_ERROR(pad(x, {1, 0}, "mirror"), InvalidArgument, "mode: got 'mirror'");
 }
 
 TEST(Activations, FollowPyTorch) {

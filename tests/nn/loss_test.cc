@@ -162,11 +162,10 @@ TEST_P(LossLayersTest, BceFollowsPyTorch) {
   const Tensor each = ramp({4}) + 1.5;
   check("bce_weighted", [&](Inputs in, Reduction r) { return nn::bce_loss(in[0], in[1], r, each); },
         {p, t});
-  check("bce_with_logits_weighted",
-        [&](Inputs in, Reduction r) {
-          return nn::bce_with_logits(in[0], in[1], r, each * 2, each);
-        },
-        {ramp({3, 4}, 4), t});
+  check(
+      "bce_with_logits_weighted",
+      [&](Inputs in, Reduction r) { return nn::bce_with_logits(in[0], in[1], r, each * 2, each); },
+      {ramp({3, 4}, 4), t});
   EXPECT_WEFT_ERROR(nn::bce_loss(p, t, Reduction::mean, ones({3})), Shape,
                     "[bce_loss] weight: got [3], which does not broadcast to x [3,4]");
 }

@@ -22,6 +22,13 @@ run("softplus", lambda x: F.softplus(x, 1.5, 3), x)
 run("softmax", lambda x: F.softmax(x, 1), ramp(2, 5, 3) * 4)
 run("log_softmax", lambda x: F.log_softmax(x, 1), ramp(2, 5, 3) * 4)
 
+images = ramp(2, 8, 4, 6)
+run("pixel_shuffle", lambda x: F.pixel_shuffle(x, 2), images)
+run("pixel_unshuffle", lambda x: F.pixel_unshuffle(x, 2), images)
+run("instance_norm", nn.InstanceNorm2d(8), images)
+run("zero_pad", nn.ZeroPad2d((1, 2, 0, 3)), images)
+run("reflection_pad", nn.ReflectionPad2d((1, 2, 0, 3)), images)
+
 target = torch.tensor([2, -100, 0, 1])
 image = torch.tensor([[0, 2, 1], [2, -100, 1]])
 for r in ("none", "mean", "sum"):

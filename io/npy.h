@@ -37,9 +37,8 @@ Tensor parse_npy(std::span<const std::byte> bytes, const NpyOptions& options = {
 void save_npy(const std::string& path, const Tensor& x);
 
 /// Reads a file of numpy.savez or savez_compressed: the arrays in the order of the file, without
-/// the
-/// ".npy" that their names have in the archive. Throws as load_npy(), and Io where a rule of the
-/// zip archive or the checksum of an array does not hold.
+/// the ".npy" that their names have in the archive. Throws as load_npy(), and Io where a rule of
+/// the zip archive or the checksum of an array does not hold.
 NamedTensors load_npz(const std::string& path, const NpyOptions& options = {});
 
 /// One array of the file; the others may have dtypes that weft lacks. InvalidArgument says which

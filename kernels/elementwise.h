@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "weft/core/runtime/runtime.h"
 #include "weft/kernels/view.h"
@@ -12,6 +13,11 @@ namespace weft {
 struct UnaryParams {
   double a = 0;
   double b = 0;
+};
+
+/// A tensor, or a part of one, and where it is copied to.
+struct CopyPair {
+  View x, y;
 };
 
 // Their values are in kernels/elementwise_list.h.
@@ -37,6 +43,9 @@ struct ElementwiseKernels {
   /// y = x, converted to y's dtype as by element_cast (core/base/dtype.h). x may also have negative
   /// strides.
   void (*copy)(const Stream&, const View& x, const View& y);
+  /// The same for each of the pairs, none of which writes what another one reads or writes. The
+  /// shapes and dtypes of the pairs may differ.
+  void (*copy_all)(const Stream&, std::span<const CopyPair> pairs);
   /// y = value, converted in the same way.
   void (*fill)(const Stream&, double value, const View& y);
   /// y += alpha * x, floating dtypes only. Gradients are added with it.

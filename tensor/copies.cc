@@ -1,5 +1,6 @@
 // Copies: to another layout, dtype or device, and joining of tensors.
 #include <algorithm>
+#include <vector>
 
 #include "weft/core/runtime/copy_stream.h"
 #include "weft/tensor/creation.h"
@@ -157,18 +158,20 @@ Tensor cat(std::span<const Tensor> parts, std::int64_t dim) {
   const Span span("op", "cat");
   const Device device = first.device();
   const auto copy =
-      kernel(device, &KernelTable::elementwise, &ElementwiseKernels::copy, "cat", dtype);
+      kernel(device, &KernelTable::elementwise, &ElementwiseKernels::copy_all, "cat", dtype);
   Tensor y =
       allocate(shape, channels_last ? MemoryFormat::nhwc : MemoryFormat::nchw, dtype, device);
-  const Stream stream = current_stream(device);
+  std::vector<CopyPair> pairs;
+  pairs.reserve(parts.size());
   View part = y.view_of();
   for (const Tensor& x : parts) {
     if (x.numel() == 0) continue;
     part.shape[dim] = x.shape()[dim];
-    copy(stream, x.view_of(), part);
+    pairs.push_back({x.view_of(), part});
     part.data = static_cast<char*>(part.data) +
                 x.shape()[dim] * part.strides[dim] * static_cast<std::int64_t>(size_of(dtype));
   }
+  copy(current_stream(device), pairs);
   return y;
 }
 
@@ -184,20 +187,22 @@ Tensor stack(std::span<const Tensor> parts, std::int64_t dim) {
   const Span span("op", "stack");
   const Device device = first.device();
   const auto copy =
-      kernel(device, &KernelTable::elementwise, &ElementwiseKernels::copy, "stack", dtype);
+      kernel(device, &KernelTable::elementwise, &ElementwiseKernels::copy_all, "stack", dtype);
   Shape shape = first.shape();
   shape.insert(dim, static_cast<std::int64_t>(parts.size()));
   Tensor y = allocate(shape, dtype, device);
   if (y.numel() == 0) return y;
-  const Stream stream = current_stream(device);
+  std::vector<CopyPair> pairs;
+  pairs.reserve(parts.size());
   View part = y.view_of();
   const std::int64_t step = part.strides[dim] * static_cast<std::int64_t>(size_of(dtype));
   part.shape.erase(dim);
   part.strides.erase(dim);
   for (const Tensor& x : parts) {
-    copy(stream, x.view_of(), part);
+    pairs.push_back({x.view_of(), part});
     part.data = static_cast<char*>(part.data) + step;
   }
+  copy(current_stream(device), pairs);
   return y;
 }
 

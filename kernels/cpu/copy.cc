@@ -99,9 +99,19 @@ void copy_transposed(const Loop<2>& loop, int d) {
   });
 }
 
+/// Calls f with an unsigned integer of so many bytes, which is enough to move elements.
+template <class F>
+decltype(auto) dispatch_size(std::int64_t bytes, F&& f) {
+  switch (bytes) {
+    case 1: return f.template operator()<std::uint8_t>();
+    case 2: return f.template operator()<std::uint16_t>();
+    case 4: return f.template operator()<std::uint32_t>();
+    default: return f.template operator()<std::uint64_t>();
+  }
+}
+
 template <class U>
-void copy_words(const View& x, const View& y) {
-  const Loop<2> loop({&y, &x});
+void copy_words(const Loop<2>& loop) {
   if (const int d = transposed_dimension(loop)) {
     if (loop.numel() > 0) copy_transposed<U>(loop, d);
     return;
@@ -113,6 +123,77 @@ void copy_words(const View& x, const View& y) {
     });
   });
 }
+
+/// Copies operand 1 to operand 0 of the same dtype.
+void copy_elements(const Loop<2>& loop) {
+  dispatch_size(loop.bytes(0), [&]<class U>() { copy_words<U>(loop); });
+}
+
+// --- several copies ------------------------------------------------------------------------------
+
+/// Copies whose rows may lie side by side in one result, as those of the parts of cat(x, 1). One
+/// after the other they would each pass through the whole result; here a few rows of all of them
+/// are copied at a time.
+class RowCopies {
+ public:
+  /// Whether a copy is one of several rows, which are short.
+  static bool takes(const Loop<2>& loop) {
+    return loop.numel() > 0 && loop.ndim() == 2 && loop.stride(0, 0) == 1 &&
+           loop.stride(1, 0) == 1 && loop.size(0) * loop.bytes(0) <= kLongRow;
+  }
+
+  /// Adds a copy, before which those with other rows run.
+  void add(const Loop<2>& loop) {
+    const Rows rows{loop.size(1), loop.stride(0, 1), loop.bytes(0)};
+    if (count_ == kMost || rows != rows_) run();
+    rows_ = rows;
+    pieces_[count_++] = {loop.size(0), loop.data(1), loop.stride(1, 1), loop.data(0)};
+    width_ += loop.size(0);
+  }
+
+  /// Runs the copies, and has none afterwards.
+  void run() {
+    if (count_ == 0) return;
+    const auto [count, y_step, bytes] = rows_;
+    const CopyTile copy = copy_loops().moves(static_cast<std::size_t>(bytes)).tile;
+    const std::int64_t block = std::max<std::int64_t>(kBlockBytes / (width_ * bytes), 1);
+    const std::int64_t grain = std::max<std::int64_t>(kCheapGrain / width_, 1);
+    parallel_for(count, grain, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t r = begin; r < end; r += block) {
+        for (int i = 0; i < count_; ++i) {
+          const Piece& p = pieces_[i];
+          copy(std::min(block, end - r), p.n, p.x + r * p.x_step * bytes, 1, p.x_step,
+               p.y + r * y_step * bytes, 1, y_step);
+        }
+      }
+    });
+    count_ = 0;
+    width_ = 0;
+  }
+
+ private:
+  static constexpr int kMost = 32;
+  /// Longer rows are as fast alone, and the team shares them better.
+  static constexpr std::int64_t kLongRow = 16 << 10;
+  /// Rows of the result that stay in the L1 cache.
+  static constexpr std::int64_t kBlockBytes = 16 << 10;
+
+  struct Rows {
+    std::int64_t count, y_step, bytes;  // bytes of an element
+    bool operator==(const Rows&) const = default;
+  };
+  struct Piece {
+    std::int64_t n;
+    const char* x;
+    std::int64_t x_step;
+    char* y;
+  };
+
+  Rows rows_{};
+  std::array<Piece, kMost> pieces_;
+  int count_ = 0;
+  std::int64_t width_ = 0;  // of all pieces
+};
 
 // --- fill, compare, arange -----------------------------------------------------------------------
 
@@ -152,25 +233,27 @@ RowFn compare_fn(CompareOp op) {
   WEFT_THROW(Internal, "compare", "unknown operation ", static_cast<int>(op));
 }
 
-/// Calls f with an unsigned integer of the dtype's size, which is enough to move elements.
-template <class F>
-decltype(auto) dispatch_size(DType dtype, F&& f) {
-  switch (size_of(dtype)) {
-    case 1: return f.template operator()<std::uint8_t>();
-    case 2: return f.template operator()<std::uint16_t>();
-    case 4: return f.template operator()<std::uint32_t>();
-    default: return f.template operator()<std::uint64_t>();
-  }
-}
-
 }  // namespace
 
 void copy(const Stream&, const View& x, const View& y) {
   if (x.dtype == y.dtype) {
-    dispatch_size(y.dtype, [&]<class U>() { copy_words<U>(x, y); });
+    copy_elements(Loop<2>({&y, &x}));
   } else {
     run_loop<2>({&y, &x}, kCheapGrain, conversion(x.dtype, y.dtype), nullptr);
   }
+}
+
+void copy_all(const Stream& stream, std::span<const CopyPair> pairs) {
+  RowCopies rows;
+  for (const CopyPair& pair : pairs) {
+    if (pair.x.dtype != pair.y.dtype) {
+      copy(stream, pair.x, pair.y);
+      continue;
+    }
+    const Loop<2> loop({&pair.y, &pair.x});
+    RowCopies::takes(loop) ? rows.add(loop) : copy_elements(loop);
+  }
+  rows.run();
 }
 
 void fill(const Stream&, double value, const View& y) {
@@ -179,7 +262,7 @@ void fill(const Stream&, double value, const View& y) {
     const T v = store<T>(value);
     std::memcpy(&bits, &v, sizeof v);
   });
-  const RowFn f = dispatch_size(y.dtype, []<class U>() -> RowFn { return fill_row<U>; });
+  const RowFn f = dispatch_size(size_of(y.dtype), []<class U>() -> RowFn { return fill_row<U>; });
   run_loop<1>({&y}, kCheapGrain, f, &bits);
 }
 

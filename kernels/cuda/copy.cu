@@ -136,6 +136,10 @@ void copy(const Stream& stream, const View& x, const View& y) {
   }
 }
 
+void copy_all(const Stream& stream, std::span<const CopyPair> pairs) {
+  for (const CopyPair& pair : pairs) copy(stream, pair.x, pair.y);
+}
+
 void fill(const Stream& stream, double value, const View& y) {
   dispatch_bits(y.dtype, [&]<class Bits>() {
     Bits bits{};

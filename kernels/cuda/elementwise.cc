@@ -47,6 +47,7 @@ ElementwiseKernels elementwise_kernels() {
           .compare = compare,
           .where = where,
           .copy = copy,
+          .copy_all = copy_all,
           .fill = fill,
           .add_scaled = add_scaled,
           .arange = arange};

@@ -18,6 +18,7 @@ void add_scaled(const Stream&, double alpha, const View& x, const View& y);
 void compare(const Stream&, CompareOp, const View& a, const View& b, const View& y);
 void where(const Stream&, const View& condition, const View& a, const View& b, const View& y);
 void copy(const Stream&, const View& x, const View& y);
+void copy_all(const Stream&, std::span<const CopyPair> pairs);
 void fill(const Stream&, double value, const View& y);
 void arange(const Stream&, double start, double step, const View& y);
 

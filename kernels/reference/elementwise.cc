@@ -129,6 +129,10 @@ void copy(const Stream&, const View& x_view, const View& y_view) {
   });
 }
 
+void copy_all(const Stream& stream, std::span<const CopyPair> pairs) {
+  for (const CopyPair& pair : pairs) copy(stream, pair.x, pair.y);
+}
+
 void fill(const Stream&, double value, const View& y_view) {
   dispatch_all(y_view.dtype, [&]<class T>() {
     const Elements<T> y(y_view);
@@ -162,6 +166,7 @@ ElementwiseKernels elementwise_kernels() {
           .compare = compare,
           .where = where,
           .copy = copy,
+          .copy_all = copy_all,
           .fill = fill,
           .add_scaled = add_scaled,
           .arange = arange};

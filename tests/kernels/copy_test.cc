@@ -1,6 +1,7 @@
 // Copies, conversions, masks and comparisons: all exact.
 #include <algorithm>
 #include <cmath>
+#include <deque>
 
 #include "weft/kernels/elementwise_list.h"
 #include "weft/tests/kernels/targets.h"
@@ -157,6 +158,73 @@ TEST_P(Copy, BetweenImageLayouts) {
     check(DType::f32, DType::f32, {"to nchw", image, {nchw, nhwc, {}, {}}}, -9, 9);
     check(DType::f64, DType::f64, {"to nhwc", image, {nhwc, nchw, {}, {}}}, -9, 9);
     check(DType::u8, DType::f32, {"to nhwc", image, {nhwc, nchw, {}, {}}}, 0, 256);
+  }
+}
+
+// Side by side in one result: short rows, which the CPU copies together, among others.
+TEST_P(Copy, All) {
+  struct Part {
+    const char* name;
+    std::int64_t columns;
+    Strides strides;
+    DType dtype = DType::f32;
+  };
+  for (const std::int64_t rows : {0, 1, 2, 7, 300}) {
+    const std::vector<Part> parts{{"dense", 5, {5, 1}},
+                                  {"with gaps", 64, {70, 1}},
+                                  {"one row for all", 33, {0, 1}},
+                                  {"one column", 1, {1, 1}},
+                                  {"nothing", 0, {1, 1}},
+                                  {"transposed", 9, {1, std::max<std::int64_t>(rows, 1)}},
+                                  {"another dtype", 6, {6, 1}, DType::i32},
+                                  {"long rows", 5000, {5000, 1}},
+                                  {"dense again", 3, {3, 1}}};
+    std::int64_t width = 0;
+    for (const Part& part : parts) width += part.columns;
+    std::deque<Buffer> xs;
+    for (const Part& part : parts) {
+      xs.emplace_back(device(), part.dtype, Shape{rows, part.columns}, part.strides);
+      xs.back().set(values_for(part.dtype, rows * part.columns, -99, 99, 3u + xs.size()));
+    }
+    Buffer y(device(), DType::f32, {rows, width}, Strides{width + 2, 1});
+    std::vector<CopyPair> pairs;
+    View to = y.view();
+    for (std::size_t i = 0; i < parts.size(); ++i) {
+      to.shape[1] = parts[i].columns;
+      pairs.push_back({xs[i].view(), to});
+      to.data = to.as<float>() + parts[i].columns;
+    }
+    kernels().elementwise.copy_all(stream, pairs);
+    std::vector<double> want;
+    std::vector<std::vector<double>> values;
+    for (const Buffer& x : xs) values.push_back(x.values());
+    for (std::int64_t r = 0; r < rows; ++r) {
+      for (std::size_t i = 0; i < parts.size(); ++i) {
+        const auto row = values[i].begin() + r * parts[i].columns;
+        want.insert(want.end(), row, row + parts[i].columns);
+      }
+    }
+    SCOPED_TRACE(rows);
+    expect_equal(y.values(), want);
+  }
+}
+
+// Results of other numbers of rows, with other gaps, and of other dtypes; and more than are copied
+// together.
+TEST_P(Copy, AllToSeveralResults) {
+  std::deque<Buffer> xs, ys;
+  std::vector<CopyPair> pairs;
+  for (int i = 0; i < 200; ++i) {
+    const Shape shape{2 + i / 70, 1 + i % 5};
+    const DType dtype = i % 90 < 80 ? DType::f32 : DType::u8;
+    xs.emplace_back(device(), dtype, shape, values_for(dtype, numel(shape), 0, 99, 3u + i));
+    ys.emplace_back(device(), dtype, shape, Strides{i < 100 ? 8 : 9, 1});
+  }
+  for (int i = 0; i < 200; ++i) pairs.push_back({xs[i].view(), ys[i].view()});
+  kernels().elementwise.copy_all(stream, pairs);
+  for (int i = 0; i < 200; ++i) {
+    SCOPED_TRACE(i);
+    expect_equal(ys[i].values(), xs[i].values());
   }
 }
 

@@ -8,8 +8,7 @@ binary version, which torchvision does not read, of the Ruby gem torchvision. Th
 the MD5 sums that torchvision/datasets/mnist.py and the page of CIFAR-10 have: those of Fashion-MNIST
 by computing both from the files, the others only with what others publish of the same files.
 
-Nobody has tried the addresses from here: this was written where there is no internet. The tests use
-a server of their own.
+No test has tried the addresses, which need the internet: tests use a server of their own.
 """
 import collections
 import fcntl

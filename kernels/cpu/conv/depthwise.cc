@@ -21,6 +21,7 @@
 
 #include "weft/core/runtime/parallel.h"
 #include "weft/kernels/cpu/conv/conv.h"
+#include "weft/kernels/cpu/loops/copy.h"
 #include "weft/kernels/cpu/loops/tiles.h"
 
 namespace weft::cpu {
@@ -181,11 +182,8 @@ class DepthwiseConv final : public ConvPlan {
         if (p_.stride[1] == 1) {
           loops_.copy_rows(rows.last - rows.first, count, to, width_, from, p_.stride[0] * from_w_);
         } else {
-          for (std::int64_t y = rows.first; y < rows.last; ++y) {
-            for (std::int64_t x = 0; x < count; ++x) to[x] = from[x * p_.stride[1]];
-            from += p_.stride[0] * from_w_;
-            to += width_;
-          }
+          copy_loops().moves(sizeof(T)).tile(rows.last - rows.first, count, from, p_.stride[1],
+                                             p_.stride[0] * from_w_, to, 1, width_);
         }
       }
       mine += phase_;

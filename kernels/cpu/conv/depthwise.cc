@@ -8,7 +8,8 @@
 // values for each tap, as in single_channel.cc:
 //   result[run] = sum over taps of weight * phase of the tap[offset of the tap + run]
 // Between two rows the run has a few values more, which are not copied to the result. Where the
-// rows of the window follow each other in one phase, two rows of the result share what they load.
+// rows of the window follow each other in one phase, several rows of the result share what they
+// load, and are written in place if a row is at least one vector long.
 //
 // backward_weights has the small image's gradient in the place of the result, with zeros between
 // two rows, and sums for each tap over all images: gradient[run] * phase of the tap[offset of the
@@ -72,12 +73,14 @@ class DepthwiseConv final : public ConvPlan {
     if (p_.writes_big()) std::reverse(offsets_.begin(), offsets_.end());
     const std::int64_t row = whole(to_w_);
     // By the number of loads.
-    paired_ = p_.writes_small() && p_.stride[0] == 1 && p_.dilation[0] == 1 &&
-              to_h_ * row * (p_.r + 1) < 2 * p_.r * run_;
-    result_width_ = paired_ ? row : width_;
+    by_rows_ = p_.writes_small() && p_.stride[0] == 1 && p_.dilation[0] == 1 &&
+               to_h_ * row * (p_.r + 1) < 2 * p_.r * run_;
+    direct_ = by_rows_ && to_w_ >= lanes;
+    result_width_ = direct_ ? to_w_ : by_rows_ ? row : width_;
     // A channel's sums over the images have one order for every team.
     parts_ = std::min(std::int64_t{num_threads()}, p_.writes_weights() ? p_.c : p_.images * p_.c);
-    part_elements_ = std::int64_t(phases_.size()) * phase_ + (paired_ ? to_h_ * row : run_);
+    part_elements_ = std::int64_t(phases_.size()) * phase_;
+    if (!direct_) part_elements_ += by_rows_ ? to_h_ * row : run_;
     if (p_.writes_weights()) part_elements_ += p_.k / p_.c * p_.r * p_.s * lanes;
     workspace_bytes = std::size_t(parts_ * part_elements_) * sizeof(T);
   }
@@ -99,9 +102,9 @@ class DepthwiseConv final : public ConvPlan {
           split(from.as<const T>() + i * from_h_ * from_w_, mine);
           for (std::int64_t j = 0; j < per_group; ++j) {
             const std::int64_t k = i % p_.c * per_group + j;
-            weigh(w + k * taps, bias ? bias[k] : T(0), mine, result);
-            loops_.copy_rows(to_h_, to_w_, to.as<T>() + (i * per_group + j) * to_h_ * to_w_, to_w_,
-                             result, result_width_);
+            T* const y = to.as<T>() + (i * per_group + j) * to_h_ * to_w_;
+            weigh(w + k * taps, bias ? bias[k] : T(0), mine, direct_ ? y : result);
+            if (!direct_) loops_.copy_rows(to_h_, to_w_, y, to_w_, result, result_width_);
           }
         }
       }
@@ -193,12 +196,11 @@ class DepthwiseConv final : public ConvPlan {
   void weigh(const T* w, T start, const T* mine, T* result) const {
     const std::int64_t taps = p_.r * p_.s, n = result_width_;
     const std::int64_t* const at = offsets_.data();
-    if (!paired_) return loops_.weigh(run_, result, start, taps, w, mine, at);
-    std::int64_t y = 0;
-    for (; y + 2 <= to_h_; y += 2, mine += 2 * width_, result += 2 * n) {
-      loops_.weigh_two(n, result, n, start, p_.r, p_.s, w, mine, width_, at);
+    if (!by_rows_) return loops_.weigh(run_, result, start, taps, w, mine, at);
+    for (std::int64_t y = 0; y < to_h_;) {
+      y += loops_.weigh_rows(to_h_ - y, n, result + y * n, n, start, p_.r, p_.s, w,
+                             mine + y * width_, width_, at);
     }
-    if (y < to_h_) loops_.weigh(n, result, start, taps, w, mine, at);
   }
 
   ConvProblem p_;
@@ -206,7 +208,8 @@ class DepthwiseConv final : public ConvPlan {
   std::int64_t from_h_ = 0, from_w_ = 0, to_h_ = 0, to_w_ = 0;
   std::int64_t rows_ = 0, width_ = 0, phase_ = 0;  // of a phase; elements from one to the next
   std::int64_t run_ = 0;                           // in whole vectors
-  bool paired_ = false;                            // two rows of the result at a time
+  bool by_rows_ = false;                           // several rows of the result at a time
+  bool direct_ = false;                            // no result in the workspace
   std::int64_t result_width_ = 0;  // from one row of the result to the next, in the workspace
   std::vector<Phase> phases_;
   std::vector<std::int64_t> offsets_;  // of the taps

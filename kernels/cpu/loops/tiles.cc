@@ -254,53 +254,85 @@ void weigh(std::int64_t n, T* to, T start, std::int64_t taps, const T* w, const 
   for (; j < n; j += kLanes) weigh_block<T, 1>(to + j, start, taps, w, from + j, at);
 }
 
-template <class T, int kVectors>
-inline __attribute__((always_inline)) void weigh_two_block(T* to, std::int64_t to_step, T start,
-                                                           std::int64_t rows, std::int64_t taps,
-                                                           const T* w, const T* from,
-                                                           std::int64_t from_step,
-                                                           const std::int64_t* at) {
+// kRows rows of kVectors vectors, the last of which is `last` elements from the first.
+template <class T, int kRows, int kVectors>
+void weigh_rows_block(std::int64_t last, T* to, std::int64_t to_step, T start, std::int64_t rows,
+                      std::int64_t taps, const T* w, const T* from, std::int64_t from_step,
+                      const std::int64_t* at) {
   using Loose = typename Simd<T>::Loose;
   using Vector = typename Simd<T>::Vector;
-  constexpr int kLanes = Simd<T>::kLanes;
-  Vector upper[kVectors], lower[kVectors];
+  const auto offset = [&](int k) { return k < kVectors - 1 ? k * Simd<T>::kLanes : last; };
+  Vector sum[kRows][kVectors];
 #pragma GCC unroll 4
-  for (int k = 0; k < kVectors; ++k) upper[k] = lower[k] = Vector{} + start;
-  // What row i of `from` adds to the two rows, by rows i and i - 1 of w.
-  const auto add = [&](std::int64_t i, bool to_upper, bool to_lower)
-                       __attribute__((always_inline)) {
-                         for (std::int64_t s = 0; s < taps; ++s) {
-                           const T* const x = from + i * from_step + at[s];
+  for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 4
-                           for (int k = 0; k < kVectors; ++k) {
-                             const Vector v = *reinterpret_cast<const Loose*>(x + k * kLanes);
-                             if (to_upper) upper[k] += w[i * taps + s] * v;
-                             if (to_lower) lower[k] += w[(i - 1) * taps + s] * v;
-                           }
-                         }
-                       };
-  add(0, true, false);
-  for (std::int64_t i = 1; i < rows; ++i) add(i, true, true);
-  add(rows, false, true);
+    for (int k = 0; k < kVectors; ++k) sum[r][k] = Vector{} + start;
+  }
+  // What row i of `from` adds to rows [kFirst, kLast) of the result: to row r by row i - r of w.
+  const auto add = [&]<int kFirst, int kLast>(std::int64_t i) __attribute__((always_inline)) {
+    for (std::int64_t s = 0; s < taps; ++s) {
+      const T* const x = from + i * from_step + at[s];
+      Vector v[kVectors];
 #pragma GCC unroll 4
-  for (int k = 0; k < kVectors; ++k) {
-    *reinterpret_cast<Loose*>(to + k * kLanes) = upper[k];
-    *reinterpret_cast<Loose*>(to + to_step + k * kLanes) = lower[k];
+      for (int k = 0; k < kVectors; ++k) v[k] = *reinterpret_cast<const Loose*>(x + offset(k));
+#pragma GCC unroll 4
+      for (int r = kFirst; r < kLast; ++r) {
+        const T by = w[(i - r) * taps + s];
+#pragma GCC unroll 4
+        for (int k = 0; k < kVectors; ++k) sum[r][k] += by * v[k];
+      }
+    }
+  };
+  [&]<int... kRow>(std::integer_sequence<int, kRow...>) __attribute__((always_inline)) {
+    (add.template operator()<0, kRow + 1>(kRow), ...);
+    for (std::int64_t i = kRows - 1; i < rows; ++i) add.template operator()<0, kRows>(i);
+    (add.template operator()<kRow + 1, kRows>(rows + kRow), ...);
+  }(std::make_integer_sequence<int, kRows - 1>());
+#pragma GCC unroll 4
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 4
+    for (int k = 0; k < kVectors; ++k) {
+      *reinterpret_cast<Loose*>(to + r * to_step + offset(k)) = sum[r][k];
+    }
   }
 }
 
+template <class T, int kRows>
+void weigh_some_rows(std::int64_t n, T* to, std::int64_t to_step, T start, std::int64_t rows,
+                     std::int64_t taps, const T* w, const T* from, std::int64_t from_step,
+                     const std::int64_t* at) {
+  constexpr int kLanes = Simd<T>::kLanes;
+  const std::int64_t vectors = (n + kLanes - 1) / kLanes;
+  std::int64_t k = 0;
+  const auto run = [&]<int kVectors>() {
+    const std::int64_t j = k * kLanes,
+                       last = (k += kVectors) < vectors ? (kVectors - 1) * kLanes : n - kLanes - j;
+    weigh_rows_block<T, kRows, kVectors>(last, to + j, to_step, start, rows, taps, w, from + j,
+                                         from_step, at);
+  };
+  constexpr int kMost = kRows < 4 || kVectorBytes == 64 ? 4 : 2;  // for 32 registers, or 16
+  while (k + kMost <= vectors) run.template operator()<kMost>();
+  if constexpr (kMost == 4) {
+    if (k + 2 <= vectors) run.template operator()<2>();
+  }
+  if (k < vectors) run.template operator()<1>();
+}
+
 template <class T>
-void weigh_two(std::int64_t n, T* to, std::int64_t to_step, T start, std::int64_t rows,
-               std::int64_t taps, const T* w, const T* from, std::int64_t from_step,
-               const std::int64_t* at) {
-  constexpr int kLanes = Simd<T>::kLanes, kVectors = 4;
-  std::int64_t j = 0;
-  for (; j + kVectors * kLanes <= n; j += kVectors * kLanes) {
-    weigh_two_block<T, kVectors>(to + j, to_step, start, rows, taps, w, from + j, from_step, at);
+std::int64_t weigh_rows(std::int64_t count, std::int64_t n, T* to, std::int64_t to_step, T start,
+                        std::int64_t rows, std::int64_t taps, const T* w, const T* from,
+                        std::int64_t from_step, const std::int64_t* at) {
+  if (count > rows) count = rows;
+  if (count >= 4) {
+    weigh_some_rows<T, 4>(n, to, to_step, start, rows, taps, w, from, from_step, at);
+    return 4;
   }
-  for (; j < n; j += kLanes) {
-    weigh_two_block<T, 1>(to + j, to_step, start, rows, taps, w, from + j, from_step, at);
+  if (count >= 2) {
+    weigh_some_rows<T, 2>(n, to, to_step, start, rows, taps, w, from, from_step, at);
+    return 2;
   }
+  weigh_some_rows<T, 1>(n, to, to_step, start, rows, taps, w, from, from_step, at);
+  return 1;
 }
 
 // So many sums, with a vector of g and one of `from`, fit into 16 registers.
@@ -379,7 +411,7 @@ constexpr HeavyLoops<T> loops() {
       add_rows<T>,
       dot<T>,
       weigh<T>,
-      weigh_two<T>,
+      weigh_rows<T>,
       correlate<T>,
       sum_rows<T>,
   };

@@ -68,12 +68,13 @@ struct HeavyLoops {
   /// to[j] = start + sum over t < taps of w[t] * from[at[t] + j], j < n; n is a multiple of lanes.
   void (*weigh)(std::int64_t n, T* to, T start, std::int64_t taps, const T* w, const T* from,
                 const std::int64_t* at);
-  /// The same for two rows, at to and to + to_step, which share what they load: sums over i < rows
-  /// and s < taps of w[i * taps + s] * from[i * from_step + at[s] + j], the second row's from
-  /// from + from_step on.
-  void (*weigh_two)(std::int64_t n, T* to, std::int64_t to_step, T start, std::int64_t rows,
-                    std::int64_t taps, const T* w, const T* from, std::int64_t from_step,
-                    const std::int64_t* at);
+  /// The same for up to `count` rows of n >= lanes elements, at to + r * to_step, which share what
+  /// they load: row r is the sum over i < rows and s < taps of
+  ///   w[i * taps + s] * from[(r + i) * from_step + at[s] + j].
+  /// Returns how many rows it has computed, at least one.
+  std::int64_t (*weigh_rows)(std::int64_t count, std::int64_t n, T* to, std::int64_t to_step,
+                             T start, std::int64_t rows, std::int64_t taps, const T* w,
+                             const T* from, std::int64_t from_step, const std::int64_t* at);
   /// The gradient of weigh()'s w, with one sum per lane: for t < taps,
   /// sums[t * lanes + j % lanes] += g[j] * from[at[t] + j], j < n; n is a multiple of lanes.
   void (*correlate)(std::int64_t n, const T* g, std::int64_t taps, const T* from,

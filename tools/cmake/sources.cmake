@@ -99,6 +99,7 @@ weft_sources(""
   data/batch.cc
   data/cifar.cc
   data/concat_dataset.cc
+  data/csv_dataset.cc
   data/distributed_sampler.cc
   data/fake.cc
   data/image_batch.cc
@@ -117,10 +118,14 @@ weft_sources(""
   data/transforms.cc
   data/weighted_random_sampler.cc
   io/cifar.cc
+  io/csv.cc
   io/file_reader.cc
   io/gzip.cc
   io/idx.cc
+  io/inflate.cc
   io/jpeg.cc
+  io/npy.cc
+  io/npy_header.cc
   io/pickle.cc
   io/pickle_file.cc
   io/pickle_value.cc
@@ -160,10 +165,14 @@ weft_sources(""
   nn/follower.cc
   nn/group_norm.cc
   nn/init.cc
+  nn/instance_norm.cc
   nn/layer_norm.cc
   nn/linear.cc
   nn/loss.cc
+  nn/loss_modules.cc
   nn/module.cc
+  nn/padding.cc
+  nn/pixel_shuffle.cc
   nn/pooling.cc
   nn/repr.cc
   nn/summary.cc
@@ -432,6 +441,7 @@ set(WEFT_HEADERS
   data/batch.h
   data/cifar.h
   data/concat_dataset.h
+  data/csv_dataset.h
   data/dataloader.h
   data/dataset.h
   data/distributed_sampler.h
@@ -450,10 +460,12 @@ set(WEFT_HEADERS
   data/transforms.h
   data/weighted_random_sampler.h
   io/cifar.h
+  io/csv.h
   io/image.h
   io/jpeg.h
   io/metadata.h
   io/named_tensors.h
+  io/npy.h
   io/pickle.h
   io/pickle_value.h
   io/png.h
@@ -484,13 +496,17 @@ set(WEFT_HEADERS
   nn/follower.h
   nn/group_norm.h
   nn/init.h
+  nn/instance_norm.h
   nn/layer_norm.h
   nn/linear.h
   nn/loss.h
+  nn/loss_modules.h
   nn/module.h
   nn/module_list.h
   nn/named_tensors.h
+  nn/padding.h
   nn/pair.h
+  nn/pixel_shuffle.h
   nn/pooling.h
   nn/sequential.h
   nn/summary.h

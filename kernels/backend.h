@@ -16,6 +16,7 @@
 #include "weft/kernels/pooling.h"
 #include "weft/kernels/random.h"
 #include "weft/kernels/reduce.h"
+#include "weft/kernels/scan.h"
 #include "weft/kernels/softmax.h"
 #include "weft/kernels/sorting.h"
 
@@ -33,6 +34,7 @@ namespace weft {
   X(NormKernels, norm)               \
   X(IndexingKernels, indexing)       \
   X(SortingKernels, sorting)         \
+  X(ScanKernels, scan)               \
   X(SoftmaxKernels, softmax)         \
   X(LossKernels, loss)               \
   X(RandomKernels, random)           \

@@ -6,8 +6,14 @@
 
 namespace weft {
 
+/// count_true counts in pieces of this length.
+inline constexpr std::int64_t kTruePiece = 4096;
+
+inline std::int64_t true_pieces(std::int64_t n) { return n / kTruePiece + (n % kTruePiece != 0); }
+
 /// index is i64. All kernels except check_bounds expect it to be in range: the caller calls
-/// check_bounds first, or knows the range.
+/// check_bounds first, or knows the range. On CUDA, where that would wait, an index out of range
+/// reads 0 and writes nothing.
 struct IndexingKernels {
   /// Throws InvalidArgument unless all indices are in [0, bound). The message names op, the first
   /// bad index, its position and `bound`. On CUDA it waits for the stream.
@@ -20,6 +26,14 @@ struct IndexingKernels {
   void (*gather)(const Stream&, const View& x, int dim, const View& index, const View& y);
   /// The gradient of gather. With dim 1: y[i][index[i][j][k]][k] += x[i][j][k].
   void (*scatter_add)(const Stream&, const View& x, int dim, const View& index, const View& y);
+  /// With dim 1: y[i][index[i][j][k]][k] = x[i][j][k]. Of equal indices the last one (the largest
+  /// j) wins.
+  void (*scatter)(const Stream&, const View& x, int dim, const View& index, const View& y);
+  /// counts[p] = the number of true elements in piece p of a dense boolean mask [n]; counts is i64
+  /// [true_pieces(n)], n positive.
+  void (*count_true)(const Stream&, const View& mask, const View& counts);
+  /// y = the positions of the true elements, ascending, i64. ends: the running sums of counts.
+  void (*find_true)(const Stream&, const View& mask, const View& ends, const View& y);
   /// y [.., classes] = 1 where the last coordinate equals index [..], else 0.
   void (*one_hot)(const Stream&, const View& index, const View& y);
 };

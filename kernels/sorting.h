@@ -37,6 +37,24 @@ WEFT_HD auto sort_key(T x, bool descending) {
   return descending ? Key(~key) : key;
 }
 
+/// How many of the n ascending elements come before value, or with `right` before it or equal to
+/// it. All elements come before a NaN.
+template <class T>
+WEFT_HD std::int64_t searched(const T* sequence, std::int64_t n, T value_, bool right) {
+  using A = accumulate_t<T>;
+  const A value = element_cast<A>(value_);
+  std::int64_t low = 0, high = n;
+  while (low < high) {
+    const std::int64_t middle = low + (high - low) / 2;
+    const A x = element_cast<A>(sequence[middle]);
+    if (x < value || (right && x == value) || value != value)
+      low = middle + 1;
+    else
+      high = middle;
+  }
+  return low;
+}
+
 /// All views are [rows, n], dense and row-major; n is positive.
 struct SortingKernels {
   std::size_t (*workspace_bytes)(const Stream&, const View& x);
@@ -44,6 +62,10 @@ struct SortingKernels {
   /// i]], with the bits that it has in x; indices is i64. values may be empty: not wanted.
   void (*sort)(const Stream&, bool descending, const View& x, const View& values,
                const View& indices, void* workspace);
+  /// y[r, i] = searched(sequence[r, ..], n, values[r, i], right), i64. sequence is [rows, n], or
+  /// [1, n] for all rows; n may be 0.
+  void (*search)(const Stream&, bool right, const View& sequence, const View& values,
+                 const View& y);
 };
 
 }  // namespace weft

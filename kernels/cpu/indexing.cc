@@ -1,4 +1,4 @@
-// Reads and adds at computed positions.
+// Reads and writes at computed positions.
 #include <algorithm>
 
 #include "weft/kernels/cpu/copy.h"
@@ -210,7 +210,8 @@ void accumulate_row(std::int64_t n, T* to, std::int64_t to_step, const T* from, 
 void index_add(const Stream&, const View& x_, int dim, const View& index, const View& y_) {
   const View x = at_least_1d(x_), y = at_least_1d(y_);
   dispatch_all(y.dtype, [&]<class T>() {
-    if (x.strides[dim] == 1) {  // rows of slices have gaps
+    // Slices of one element, or ones whose rows have gaps.
+    if (x.shape.size() == 1 || x.strides[dim] == 1) {
       for_each_indexed<T>(y, x, dim, for_each_line(index, x.shape, dim), true,
                           [](const T& from, T& to) { accumulate(to, from); });
     } else {
@@ -236,6 +237,51 @@ void gather_elements(const Stream&, const View& x, int dim, const View& index, c
 void scatter_add(const Stream&, const View& x, int dim, const View& index, const View& y) {
   dispatch_all(y.dtype, [&]<class T>() {
     for_each_indexed<T>(y, x, dim, index, true, [](const T& from, T& to) { accumulate(to, from); });
+  });
+}
+
+void scatter(const Stream&, const View& x, int dim, const View& index, const View& y) {
+  const auto run = [&]<class U>() {
+    for_each_indexed<U>(y, x, dim, index, true, [](const U& from, U& to) { to = from; });
+  };
+  switch (size_of(y.dtype)) {
+    case 1: return run.operator()<std::uint8_t>();
+    case 2: return run.operator()<std::uint16_t>();
+    case 4: return run.operator()<std::uint32_t>();
+    default: return run.operator()<std::uint64_t>();
+  }
+}
+
+/// Calls f(piece, begin, end) for the pieces of a mask, which the threads share.
+template <class F>
+void for_pieces(const View& mask, F&& f) {
+  const std::int64_t n = mask.numel();
+  parallel_for(true_pieces(n), kCheapGrain / kTruePiece,
+               [&](std::int64_t first, std::int64_t last) {
+                 for (std::int64_t p = first; p < last; ++p) {
+                   f(p, p * kTruePiece, std::min(n, (p + 1) * kTruePiece));
+                 }
+               });
+}
+
+void count_true(const Stream&, const View& mask, const View& counts) {
+  for_pieces(mask, [&](std::int64_t piece, std::int64_t begin, std::int64_t end) {
+    const bool* const holds = mask.as<bool>();
+    counts.as<std::int64_t>()[piece] = std::count(holds + begin, holds + end, true);
+  });
+}
+
+void find_true(const Stream&, const View& mask, const View& ends, const View& y) {
+  for_pieces(mask, [&](std::int64_t piece, std::int64_t begin, std::int64_t) {
+    const bool* const holds = mask.as<bool>();
+    const auto* const end = ends.as<std::int64_t>() + piece;
+    auto* const at = y.as<std::int64_t>();
+    // Writes each position, and the next one over it if this one is false: a branch would be
+    // mispredicted.
+    for (std::int64_t i = begin, n = piece > 0 ? end[-1] : 0; n < *end; ++i) {
+      at[n] = i;
+      n += holds[i];
+    }
   });
 }
 
@@ -267,6 +313,9 @@ IndexingKernels indexing_kernels() {
           .index_add = index_add,
           .gather = gather_elements,
           .scatter_add = scatter_add,
+          .scatter = scatter,
+          .count_true = count_true,
+          .find_true = find_true,
           .one_hot = one_hot};
 }
 

@@ -107,8 +107,23 @@ void sort(const Stream&, bool descending, const View& x, const View& values, con
   });
 }
 
+void search(const Stream&, bool right, const View& sequence, const View& values, const View& y) {
+  const std::int64_t n = sequence.shape[1], columns = values.shape[1];
+  const std::int64_t step = sequence.shape[0] == 1 ? 0 : n;
+  dispatch_all(values.dtype, [&]<class T>() {
+    parallel_for(values.numel(), kCostlyGrain, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t i = begin; i < end; ++i) {
+        const T* const row = sequence.as<T>() + i / columns * step;
+        y.as<std::int64_t>()[i] = searched(row, n, values.as<T>()[i], right);
+      }
+    });
+  });
+}
+
 }  // namespace
 
-SortingKernels sorting_kernels() { return {.workspace_bytes = workspace_bytes, .sort = sort}; }
+SortingKernels sorting_kernels() {
+  return {.workspace_bytes = workspace_bytes, .sort = sort, .search = search};
+}
 
 }  // namespace weft::cpu

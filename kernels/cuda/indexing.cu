@@ -1,6 +1,7 @@
-// Reading and adding at computed positions. No atomics: one thread computes each sum, in a fixed
+// Reading and writing at computed positions. No atomics: one thread computes each sum, in a fixed
 // order.
 #include "weft/kernels/cuda/access.cuh"
+#include "weft/kernels/cuda/block_fold.cuh"
 #include "weft/kernels/cuda/families.h"
 #include "weft/kernels/cuda/handles.h"
 #include "weft/kernels/cuda/index_math.h"
@@ -60,15 +61,20 @@ Strides along(int ndim, int dim, std::int64_t stride) {
   return out;
 }
 
+__device__ bool in_range(std::int64_t index, std::int64_t length) {
+  return static_cast<std::uint64_t>(index) < static_cast<std::uint64_t>(length);
+}
+
 /// y[i] = x[i, but with index[i] in the dimension]; for index_select and gather.
 template <class T>
 __global__ void __launch_bounds__(kBlock)
     take_kernel(std::int64_t n, const __grid_constant__ Offsets<3> offsets, T* y, const T* x,
-                std::int64_t x_stride, const std::int64_t* index) {
+                std::int64_t x_length, std::int64_t x_stride, const std::int64_t* index) {
   for (std::int64_t i = std::int64_t{blockIdx.x} * kBlock + threadIdx.x; i < n;
        i += std::int64_t{gridDim.x} * kBlock) {
     const OffsetArray<3> o = offsets.at_any(i);
-    y[o.at[0]] = x[o.at[1] + index[o.at[2]] * x_stride];
+    const std::int64_t at = index[o.at[2]];
+    y[o.at[0]] = in_range(at, x_length) ? x[o.at[1] + at * x_stride] : T{};
   }
 }
 
@@ -80,7 +86,7 @@ void take(const char* name, const Stream& stream, const View& x, int dim, const 
   const Offsets<3> offsets(index_space<3>(y.shape, {&y.strides, &x_strides, &index_strides}));
   const auto run = [&]<class T>() {
     launch(name, stream, take_kernel<T>, grid_blocks(n), kBlock, n, offsets, y.as<T>(), x.as<T>(),
-           x.strides[dim], index.as<std::int64_t>());
+           x.shape[dim], x.strides[dim], index.as<std::int64_t>());
   };
   switch (size_of(y.dtype)) {
     case 1: return run.operator()<std::uint8_t>();
@@ -90,8 +96,22 @@ void take(const char* name, const Stream& stream, const View& x, int dim, const 
   }
 }
 
-/// A fibre: the elements that differ only in `dim`. Different fibres add to different elements.
-struct AddArgs {
+/// What a write makes of the element that is there and the new one.
+struct Plus {
+  template <class A>
+  __device__ static A of(A old, A value) {
+    return old + value;
+  }
+};
+struct Replacement {
+  template <class A>
+  __device__ static A of(A, A value) {
+    return value;
+  }
+};
+
+/// A fibre: the elements that differ only in `dim`. Different fibres write to different elements.
+struct PutArgs {
   void* y;
   void* x;
   DType dtype;
@@ -102,17 +122,19 @@ struct AddArgs {
   std::int64_t x_length, x_stride, index_stride;
 };
 
-/// One thread per fibre adds its elements in order. For many fibres: each element is read once.
-template <class Elements>
+/// One thread per fibre writes its elements in order. For many fibres: each element is read once.
+template <class Write, class Elements>
 __global__ void __launch_bounds__(kBlock)
-    add_by_fibre_kernel(const __grid_constant__ AddArgs args) {
+    put_by_fibre_kernel(const __grid_constant__ PutArgs args) {
   const Elements y(args.y, args.dtype), x(args.x, args.dtype);
   for (std::int64_t f = std::int64_t{blockIdx.x} * kBlock + threadIdx.x; f < args.fibre_count;
        f += std::int64_t{gridDim.x} * kBlock) {
     const OffsetArray<3> o = args.fibres.at_any(f);
     for (std::int64_t j = 0; j < args.x_length; ++j) {
-      const std::int64_t at = o.at[0] + args.index[o.at[2] + j * args.index_stride] * args.y_stride;
-      y.store(at, y.load(at) + x.load(o.at[1] + j * args.x_stride));
+      const std::int64_t position = args.index[o.at[2] + j * args.index_stride];
+      if (!in_range(position, args.y_length)) continue;
+      const std::int64_t at = o.at[0] + position * args.y_stride;
+      y.store(at, Write::of(y.load(at), x.load(o.at[1] + j * args.x_stride)));
     }
   }
 }
@@ -120,9 +142,9 @@ __global__ void __launch_bounds__(kBlock)
 /// One thread per element of y searches the indices of its fibre for its own. For few fibres, where
 /// one thread per fibre would leave the GPU idle; the threads of a fibre share the reads of
 /// indices.
-template <class Elements>
+template <class Write, class Elements>
 __global__ void __launch_bounds__(kBlock)
-    add_by_output_kernel(const __grid_constant__ AddArgs args) {
+    put_by_output_kernel(const __grid_constant__ PutArgs args) {
   const Elements y(args.y, args.dtype), x(args.x, args.dtype);
   const std::int64_t outputs = args.fibre_count * args.y_length;
   for (std::int64_t i = std::int64_t{blockIdx.x} * kBlock + threadIdx.x; i < outputs;
@@ -130,29 +152,30 @@ __global__ void __launch_bounds__(kBlock)
     const std::int64_t fibre = i / args.y_length, position = i % args.y_length;
     const OffsetArray<3> o = args.fibres.at_any(fibre);
     const std::int64_t at = o.at[0] + position * args.y_stride;
-    auto sum = y.load(at);
+    auto value = y.load(at);
     for (std::int64_t j = 0; j < args.x_length; ++j) {
       if (args.index[o.at[2] + j * args.index_stride] == position) {
-        sum += x.load(o.at[1] + j * args.x_stride);
+        value = Write::of(value, x.load(o.at[1] + j * args.x_stride));
       }
     }
-    y.store(at, sum);
+    y.store(at, value);
   }
 }
 
 // Number of threads that keep a large GPU busy (some 140 SMs x 2048 threads, in a few waves).
 constexpr std::int64_t kBusy = std::int64_t{1} << 20;
 
-/// Adds x's elements to y's, at the index along dim. index_strides: strides of index over x's
+/// Writes x's elements into y's, at the index along dim. index_strides: strides of index over x's
 /// shape.
-void add(const char* name, const Stream& stream, const View& x, int dim, const View& index,
+template <class Write, class Elements>
+void put(const char* name, const Stream& stream, const View& x, int dim, const View& index,
          const Strides& index_strides, const View& y) {
   if (x.numel() == 0 || y.numel() == 0) return;
   Shape fibre_shape = x.shape;
   fibre_shape[dim] = 1;
   const IndexSpace<3> fibres =
       index_space<3>(fibre_shape, {&y.strides, &x.strides, &index_strides});
-  AddArgs args{y.data,
+  PutArgs args{y.data,
                x.data,
                y.dtype,
                index.as<std::int64_t>(),
@@ -165,13 +188,18 @@ void add(const char* name, const Stream& stream, const View& x, int dim, const V
                index_strides[dim]};
   const std::int64_t outputs = args.fibre_count * args.y_length;
   const bool by_output = args.x_length > 1 && args.fibre_count < kBusy / 64 && outputs <= kBusy;
+  if (by_output) {
+    launch(name, stream, put_by_output_kernel<Write, Elements>, grid_blocks(outputs), kBlock, args);
+  } else {
+    launch(name, stream, put_by_fibre_kernel<Write, Elements>, grid_blocks(args.fibre_count),
+           kBlock, args);
+  }
+}
+
+void add(const char* name, const Stream& stream, const View& x, int dim, const View& index,
+         const Strides& index_strides, const View& y) {
   const auto run = [&]<class Elements>() {
-    if (by_output) {
-      launch(name, stream, add_by_output_kernel<Elements>, grid_blocks(outputs), kBlock, args);
-    } else {
-      launch(name, stream, add_by_fibre_kernel<Elements>, grid_blocks(args.fibre_count), kBlock,
-             args);
-    }
+    put<Plus, Elements>(name, stream, x, dim, index, index_strides, y);
   };
   switch (y.dtype) {
     case DType::f32: return run.operator()<Typed<float>>();
@@ -238,6 +266,74 @@ void scatter_add(const Stream& stream, const View& x, int dim, const View& index
   add("scatter_add", stream, x, dim, index, index.strides, y);
 }
 
+void scatter(const Stream& stream, const View& x, int dim, const View& index, const View& y) {
+  const auto run = [&]<class T>() {
+    put<Replacement, Raw<T>>("scatter", stream, x, dim, index, index.strides, y);
+  };
+  switch (size_of(y.dtype)) {
+    case 1: return run.operator()<std::uint8_t>();
+    case 2: return run.operator()<std::uint16_t>();
+    case 4: return run.operator()<std::uint32_t>();
+    default: return run.operator()<std::uint64_t>();
+  }
+}
+
+/// The elements of a piece that each thread of a block looks at; they are neighbours.
+constexpr int kTruePerThread = kTruePiece / kBlock;
+
+/// How many of the thread's elements of the piece are true.
+__device__ int true_of_thread(const bool* mask, std::int64_t n, std::int64_t piece) {
+  const std::int64_t begin = piece * kTruePiece + std::int64_t{threadIdx.x} * kTruePerThread;
+  int count = 0;
+  for (std::int64_t i = begin; i < n && i < begin + kTruePerThread; ++i) count += mask[i];
+  return count;
+}
+
+__global__ void __launch_bounds__(kBlock)
+    count_true_kernel(const bool* mask, std::int64_t n, std::int64_t pieces, std::int64_t* counts) {
+  __shared__ int shared[kBlock];
+  for (std::int64_t piece = blockIdx.x; piece < pieces; piece += gridDim.x) {
+    const int count = block_sum(true_of_thread(mask, n, piece), shared);
+    if (threadIdx.x == 0) counts[piece] = count;
+  }
+}
+
+__global__ void __launch_bounds__(kBlock)
+    find_true_kernel(const bool* mask, std::int64_t n, std::int64_t pieces,
+                     const std::int64_t* ends, std::int64_t* y) {
+  __shared__ int up_to[kBlock];  // how many are true up to a thread's elements, these included
+  const int thread = static_cast<int>(threadIdx.x);
+  for (std::int64_t piece = blockIdx.x; piece < pieces; piece += gridDim.x) {
+    const int mine = true_of_thread(mask, n, piece);
+    up_to[thread] = mine;
+    __syncthreads();
+    for (int distance = 1; distance < kBlock; distance *= 2) {
+      const int before = thread >= distance ? up_to[thread - distance] : 0;
+      __syncthreads();
+      up_to[thread] += before;
+      __syncthreads();
+    }
+    std::int64_t at = (piece > 0 ? ends[piece - 1] : 0) + up_to[thread] - mine;
+    const std::int64_t begin = piece * kTruePiece + std::int64_t{thread} * kTruePerThread;
+    for (std::int64_t i = begin; i < n && i < begin + kTruePerThread; ++i) {
+      if (mask[i]) y[at++] = i;
+    }
+    __syncthreads();  // before up_to is written again
+  }
+}
+
+void count_true(const Stream& stream, const View& mask, const View& counts) {
+  const std::int64_t n = mask.numel(), pieces = true_pieces(n);
+  launch("count_true", stream, count_true_kernel, grid_blocks(pieces, 1), kBlock, mask.as<bool>(),
+         n, pieces, counts.as<std::int64_t>());
+}
+
+void find_true(const Stream& stream, const View& mask, const View& ends, const View& y) {
+  const std::int64_t n = mask.numel(), pieces = true_pieces(n);
+  launch("find_true", stream, find_true_kernel, grid_blocks(pieces, 1), kBlock, mask.as<bool>(), n,
+         pieces, ends.as<std::int64_t>(), y.as<std::int64_t>());
+}
+
 void one_hot(const Stream& stream, const View& index, const View& y) {
   const std::int64_t n = y.numel();
   if (n == 0) return;
@@ -260,6 +356,9 @@ IndexingKernels indexing_kernels() {
           .index_add = index_add,
           .gather = gather,
           .scatter_add = scatter_add,
+          .scatter = scatter,
+          .count_true = count_true,
+          .find_true = find_true,
           .one_hot = one_hot};
 }
 

@@ -118,8 +118,32 @@ void sort(const Stream& stream, bool descending, const View& x, const View& valu
   }
 }
 
+/// step: from one row of the sequence to the next; 0 if all rows share one.
+template <class T>
+__global__ void __launch_bounds__(kBlock)
+    search_kernel(std::int64_t numel, std::int64_t columns, bool right, const T* sequence,
+                  std::int64_t n, std::int64_t step, const T* values, std::int64_t* y) {
+  for (std::int64_t i = std::int64_t{blockIdx.x} * kBlock + threadIdx.x; i < numel;
+       i += std::int64_t{gridDim.x} * kBlock) {
+    y[i] = searched(sequence + i / columns * step, n, values[i], right);
+  }
+}
+
+void search(const Stream& stream, bool right, const View& sequence, const View& values,
+            const View& y) {
+  const std::int64_t numel = values.numel(), n = sequence.shape[1];
+  if (numel == 0) return;
+  const std::int64_t step = sequence.shape[0] == 1 ? 0 : n;
+  dispatch_all(values.dtype, [&]<class T>() {
+    launch("searchsorted", stream, search_kernel<T>, grid_blocks(numel), kBlock, numel,
+           values.shape[1], right, sequence.as<T>(), n, step, values.as<T>(), y.as<std::int64_t>());
+  });
+}
+
 }  // namespace
 
-SortingKernels sorting_kernels() { return {.workspace_bytes = workspace_bytes, .sort = sort}; }
+SortingKernels sorting_kernels() {
+  return {.workspace_bytes = workspace_bytes, .sort = sort, .search = search};
+}
 
 }  // namespace weft::cuda

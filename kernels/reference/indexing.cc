@@ -65,6 +65,31 @@ void scatter_add(const Stream&, const View& x_view, int dim, const View& index_v
   });
 }
 
+void scatter(const Stream&, const View& x_view, int dim, const View& index_view,
+             const View& y_view) {
+  const Elements<std::int64_t> index(index_view);
+  dispatch_all(y_view.dtype, [&]<class T>() {
+    const Elements<T> x(x_view), y(y_view);
+    for_each_position(index_view.shape,
+                      [&](const Dims& at) { y.set(x(at), moved(at, dim, index(at))); });
+  });
+}
+
+void count_true(const Stream&, const View& mask_view, const View& counts_view) {
+  const Elements<bool> mask(mask_view);
+  const Elements<std::int64_t> counts(counts_view);
+  for (std::int64_t p = 0; p < counts_view.numel(); ++p) counts.set(0, p);
+  for (std::int64_t i = 0; i < mask_view.numel(); ++i) counts.add(mask(i), i / kTruePiece);
+}
+
+void find_true(const Stream&, const View& mask_view, const View&, const View& y_view) {
+  const Elements<bool> mask(mask_view);
+  const Elements<std::int64_t> y(y_view);
+  for (std::int64_t i = 0, found = 0; i < mask_view.numel(); ++i) {
+    if (mask(i)) y.set(i, found++);
+  }
+}
+
 void one_hot(const Stream&, const View& index_view, const View& y_view) {
   const Elements<std::int64_t> index(index_view);
   dispatch_all(y_view.dtype, [&]<class T>() {
@@ -85,6 +110,9 @@ IndexingKernels indexing_kernels() {
           .index_add = index_add,
           .gather = gather,
           .scatter_add = scatter_add,
+          .scatter = scatter,
+          .count_true = count_true,
+          .find_true = find_true,
           .one_hot = one_hot};
 }
 

@@ -41,8 +41,28 @@ void sort(const Stream&, bool descending, const View& x_view, const View& values
   });
 }
 
+void search(const Stream&, bool right, const View& sequence_view, const View& values_view,
+            const View& y_view) {
+  const bool shared = sequence_view.shape[0] == 1;
+  const Elements<std::int64_t> y(y_view);
+  dispatch_all(values_view.dtype, [&]<class T>() {
+    const Elements<T> sequence(sequence_view), values(values_view);
+    for_each_position(values_view.shape, [&](const Dims& at) {
+      const auto value = values(at);
+      std::int64_t count = 0;
+      for (std::int64_t i = 0; i < sequence_view.shape[1]; ++i) {
+        const auto x = sequence(shared ? 0 : at[0], i);
+        count += x < value || (right && x == value) || value != value;
+      }
+      y.set(count, at);
+    });
+  });
+}
+
 }  // namespace
 
-SortingKernels sorting_kernels() { return {.workspace_bytes = workspace_bytes, .sort = sort}; }
+SortingKernels sorting_kernels() {
+  return {.workspace_bytes = workspace_bytes, .sort = sort, .search = search};
+}
 
 }  // namespace weft::reference

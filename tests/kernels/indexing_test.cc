@@ -112,7 +112,7 @@ TEST_P(Indexing, SelectAndAdd) {
   }
 }
 
-TEST_P(Indexing, GatherAndScatterAdd) {
+TEST_P(Indexing, GatherAndScatter) {
   for (const IndexCase& c : index_cases()) {
     if (numel(c.shape) == 0) continue;
     for (const DType dtype : kAllDTypes) {
@@ -132,6 +132,10 @@ TEST_P(Indexing, GatherAndScatterAdd) {
             counted(dtype, c.shape),
             [&](const IndexingKernels& kernels, const Stream& on, const View& x, const View& index,
                 const View& y) { kernels.scatter_add(on, x, c.dim, index, y); });
+        check(dtype, out, contiguous_strides(out), out, picks, c.shape, c.strides,
+              counted(dtype, c.shape),
+              [&](const IndexingKernels& kernels, const Stream& on, const View& x,
+                  const View& index, const View& y) { kernels.scatter(on, x, c.dim, index, y); });
       }
     }
   }
@@ -158,6 +162,55 @@ TEST_P(Indexing, AddAlongManyLines) {
     Buffer z(device(), dtype, {2, lines}, std::vector<double>(want.size(), 1));
     kernels().indexing.scatter_add(stream, x.view(), 0, full.view(), z.view());
     expect_equal(z.values(), want);
+  }
+}
+
+// With many lines and with few, as above.
+TEST_P(Indexing, OfEqualIndicesTheLastIsWritten) {
+  for (const std::int64_t lines : {1, 16500}) {
+    std::vector<double> added, every, want;
+    for (std::int64_t i = 0; i < 5 * lines; ++i) {
+      added.push_back(static_cast<double>(i % 100));
+      every.push_back(i / lines == 3 ? 1 : 0);
+    }
+    for (std::int64_t i = 0; i < 3 * lines; ++i) {
+      const std::int64_t from = i < lines ? 4 * lines + i : 3 * lines + i - lines;
+      want.push_back(i < 2 * lines ? added[static_cast<std::size_t>(from)] : 7);
+    }
+    const Buffer index(device(), DType::i64, {5, lines}, every);
+    for (const DType dtype : {DType::f32, DType::f64, DType::bf16, DType::u8}) {
+      const Buffer x(device(), dtype, {5, lines}, added);
+      Buffer y(device(), dtype, {3, lines}, std::vector<double>(want.size(), 7));
+      kernels().indexing.scatter(stream, x.view(), 0, index.view(), y.view());
+      expect_equal(y.values(), want);
+    }
+  }
+}
+
+TEST_P(Indexing, CountsAndFindsWhatIsTrue) {
+  for (const std::int64_t n : {1, 15, 4095, 4096, 4097, 3 * 4096, 100000}) {
+    for (const double share : {0.0, 0.01, 0.5, 1.0}) {
+      SCOPED_TRACE(std::to_string(n) + " " + std::to_string(share));
+      std::vector<double> holds = random_values(n, 0, 1, 9), ends, want;
+      for (std::int64_t i = 0; i < n; ++i) {
+        double& it = holds[static_cast<std::size_t>(i)];
+        it = it < share;
+        if (it) want.push_back(static_cast<double>(i));
+        if (i % kTruePiece == 0) ends.push_back(0);
+        ends.back() = static_cast<double>(want.size());
+      }
+      const Buffer mask(device(), DType::boolean, {n}, holds);
+      Buffer counts(device(), DType::i64, {true_pieces(n)});
+      kernels().indexing.count_true(stream, mask.view(), counts.view());
+      std::vector<double> got = counts.values();
+      for (std::size_t p = 1; p < got.size(); ++p) got[p] += got[p - 1];
+      EXPECT_EQ(got, ends);
+      if (want.empty()) continue;
+      Buffer y(device(), DType::i64, {static_cast<std::int64_t>(want.size())});
+      const Buffer running(device(), DType::i64, {true_pieces(n)}, ends);
+      kernels().indexing.find_true(stream, mask.view(), running.view(), y.view());
+      EXPECT_EQ(y.values(), want);
+    }
   }
 }
 

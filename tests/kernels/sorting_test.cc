@@ -89,5 +89,49 @@ TEST_P(Sorting, IntegersByAllTheirBits) {
             (std::vector<double>{1, 3, 2, 0}));
 }
 
+TEST_P(Sorting, SearchAsDefined) {
+  // The sequence, then the values; a row for each row of values, or one for all.
+  const std::vector<std::pair<Shape, Shape>> shapes{{{1, 0}, {1, 3}},  {{1, 1}, {2, 3}},
+                                                    {{1, 7}, {3, 0}},  {{1, 100}, {3, 50}},
+                                                    {{3, 9}, {3, 20}}, {{2, 1000}, {2, 20000}}};
+  for (const DType dtype : kAllDTypes) {
+    for (const auto& [s_shape, v_shape] : shapes) {
+      SCOPED_TRACE(std::string(to_string(dtype)) + " " + to_string(s_shape));
+      std::vector<double> sequence = values_for(dtype, numel(s_shape), -9, 9, 5);
+      for (std::int64_t r = 0; r < s_shape[0]; ++r) {
+        const auto begin = sequence.begin() + r * s_shape[1];
+        std::sort(begin, begin + s_shape[1]);
+      }
+      std::vector<double> values = values_for(dtype, numel(v_shape), -10, 10, 6);
+      // Some are in the sequence.
+      for (std::size_t i = 0; i < std::min(values.size(), sequence.size()); i += 2) {
+        values[i] = sequence[i];
+      }
+      for (const bool right : {false, true}) {
+        const auto found = [&](const SortingKernels& sorting, const Stream& on) {
+          const Buffer s(on.device, dtype, s_shape, sequence), v(on.device, dtype, v_shape, values);
+          Buffer y(on.device, DType::i64, v_shape);
+          sorting.search(on, right, s.view(), v.view(), y.view());
+          return y.values();
+        };
+        expect_equal(found(kernels().sorting, stream),
+                     found(reference_kernels().sorting, current_stream(Device())));
+      }
+    }
+  }
+}
+
+TEST_P(Sorting, SearchOfSpecialNumbers) {
+  for (const DType dtype : kFloating) {
+    const Buffer sequence(device(), dtype, {1, 5}, std::vector<double>{-kInf, 0, 1, kInf, kNaN});
+    const Buffer values(device(), dtype, {1, 5}, std::vector<double>{kNaN, kInf, -0.0, -kInf, 2});
+    Buffer y(device(), DType::i64, {1, 5});
+    kernels().sorting.search(stream, false, sequence.view(), values.view(), y.view());
+    EXPECT_EQ(y.values(), (std::vector<double>{5, 3, 1, 0, 3}));
+    kernels().sorting.search(stream, true, sequence.view(), values.view(), y.view());
+    EXPECT_EQ(y.values(), (std::vector<double>{5, 4, 2, 1, 3}));
+  }
+}
+
 }  // namespace
 }  // namespace weft::testing

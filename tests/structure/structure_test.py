@@ -7,6 +7,7 @@ from xml.etree import ElementTree
 
 import counts
 import families
+import fixed_order
 import header_lines
 import knots
 import recipes
@@ -21,6 +22,7 @@ def main():
              'NoIncludeGoesUpBetweenParts': knots.upward(root),
              'EveryHeaderRefusesAWrongCompiler': knots.without_refusal(root),
              'CountsOfTheDocsAreTrue': counts.mistakes(root),
+             'SumsOnCudaHaveAFixedOrder': fixed_order.mistakes(root),
              'FilesOfAFamilyLieWhereTheDocsSay': families.mistakes(root),
              'RecipesOfTheDocsFitTheSources': recipes.mistakes(root)}
     if header_lines.version() == '12':

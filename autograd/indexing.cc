@@ -63,7 +63,65 @@ class EmbeddingNode final : public Node {
   SavedTensor index_;
 };
 
+// index_add, scatter_add and scatter into x. take_back(grad_y, dim, index) is the source's
+// gradient.
+class PutNode final : public Node {
+ public:
+  using TakeBack = Tensor (*)(const Tensor&, std::int64_t, const Tensor&, bool checked);
+  PutNode(const char* name, bool replaces, TakeBack take_back, const Tensor& x, std::int64_t dim,
+          const Tensor& index, const Tensor& source)
+      : Node(name), replaces_(replaces), take_back_(take_back), dim_(dim) {
+    add_input(x);
+    add_input(source);
+    index_ = save(index);
+  }
+  void apply(Gradients& grads) override {
+    // Not checked again; on CUDA nothing was, and what is out of range counts for nothing.
+    const Tensor& index = index_.get(*this);
+    if (grads.wants(1)) grads.set(1, take_back_(grads.y(), dim_, index, false));
+    if (!grads.wants(0)) return;
+    if (!replaces_) return grads.set(0, grads.y());
+    grads.set(0, raw::scatter_(raw::clone(grads.y()), dim_, index, 0, false));
+  }
+
+ private:
+  void release_saved() override { index_.reset(); }
+  bool replaces_;
+  TakeBack take_back_;
+  std::int64_t dim_;
+  SavedTensor index_;
+};
+
 }  // namespace
+
+void autograd::record_scatter(const char* name, const Tensor& y, const Tensor& x, std::int64_t dim,
+                              const Tensor& index, const Tensor& source) {
+  record<PutNode>(y, name, true, raw::gather, x, dim, index, source);
+}
+
+Tensor index_add(const Tensor& x, std::int64_t dim, const Tensor& index, const Tensor& source) {
+  const Tensor y = raw::index_add(x, dim, index, source);
+  if (!recording(x, source)) return y;
+  return record<PutNode>(y, "index_add", false, raw::index_select, x, dim, index, source);
+}
+
+Tensor scatter_add(const Tensor& x, std::int64_t dim, const Tensor& index, const Tensor& source) {
+  const Tensor y = raw::scatter_add(x, dim, index, source);
+  if (!recording(x, source)) return y;
+  return record<PutNode>(y, "scatter_add", false, raw::gather, x, dim, index, source);
+}
+
+Tensor scatter(const Tensor& x, std::int64_t dim, const Tensor& index, const Tensor& source) {
+  const Tensor y = raw::scatter(x, dim, index, source);
+  if (recording(x, source)) autograd::record_scatter("scatter", y, x, dim, index, source);
+  return y;
+}
+
+Tensor scatter(const Tensor& x, std::int64_t dim, const Tensor& index, double value) {
+  const Tensor y = raw::scatter(x, dim, index, value);
+  if (recording(x)) autograd::record_scatter("scatter", y, x, dim, index, {});
+  return y;
+}
 
 Tensor autograd::record_gather(const char* name, Tensor y, const Tensor& x, std::int64_t dim,
                                const Tensor& index) {
@@ -104,22 +162,6 @@ void check_mask(const char* op, const Tensor& x, const Tensor& mask) {
              mask.device());
 }
 
-// Positions of the true elements, in row-major order.
-Tensor positions(const Tensor& mask) {
-  const Tensor host = raw::contiguous(raw::to(mask, Device()));
-  const bool* holds = host.data<bool>();
-  const auto count = raw::sum(host).item<std::int64_t>();
-  const Tensor found = empty({count}, {DType::i64, Device()});
-  auto* at = found.data<std::int64_t>();
-  // Writes each position, and the next one over it if this one is false: a branch would be
-  // mispredicted.
-  for (std::int64_t i = 0, n = 0; n < count; ++i) {
-    at[n] = i;
-    n += holds[i];
-  }
-  return raw::to(found, mask.device());
-}
-
 // The positions are in range.
 Tensor selected(const Tensor& x, const Tensor& index) {
   Tensor y = raw::index_select(x, 0, index, false);
@@ -138,7 +180,7 @@ Tensor masked_fill(const Tensor& x, const Tensor& mask, double value) {
 Tensor masked_select(const Tensor& x, const Tensor& mask) {
   check_mask("masked_select", x, mask);
   const Shape shape = broadcast_shapes(x.shape(), mask.shape(), "masked_select");
-  return selected(x.expand(shape).flatten(), positions(raw::expand(mask, shape)));
+  return selected(x.expand(shape).flatten(), raw::flat_nonzero(raw::expand(mask, shape)));
 }
 
 Tensor Tensor::operator[](const Tensor& mask) const {
@@ -148,7 +190,7 @@ Tensor Tensor::operator[](const Tensor& mask) const {
   for (int i = 0; covers && i < n; ++i) covers = mask.shape()[i] == shape()[i];
   WEFT_CHECK(covers, Shape, "masked_select", "mask: got ", mask.shape(),
              ", which is not the first dimensions of ", shape());
-  return selected(flatten(0, n - 1), positions(mask));
+  return selected(flatten(0, n - 1), raw::flat_nonzero(mask));
 }
 
 }  // namespace weft

@@ -10,11 +10,19 @@ namespace weft {
 
 Tensor index_select(const Tensor& x, std::int64_t dim, const Tensor& index);
 Tensor gather(const Tensor& x, std::int64_t dim, const Tensor& index);
+// Equal indices are taken in their order, on CUDA too, so each run gives the same bits.
+Tensor index_add(const Tensor& x, std::int64_t dim, const Tensor& index, const Tensor& source);
+Tensor scatter_add(const Tensor& x, std::int64_t dim, const Tensor& index, const Tensor& source);
+/// The gradient of source is that at its index, as in PyTorch: right where no two are equal.
+Tensor scatter(const Tensor& x, std::int64_t dim, const Tensor& index, const Tensor& source);
+Tensor scatter(const Tensor& x, std::int64_t dim, const Tensor& index, double value);
 /// As raw::embedding. The row padding_idx of weight gets no gradient; a negative padding_idx counts
 /// from the end. Throws InvalidArgument for a padding_idx that is no row.
 Tensor embedding(const Tensor& index, const Tensor& weight,
                  std::optional<std::int64_t> padding_idx = {});
-using raw::one_hot;  // integers, without a gradient
+// Integers, without a gradient.
+using raw::nonzero;
+using raw::one_hot;
 
 // --- Masks: boolean ------------------------------------------------------------------------------
 /// value where the mask is true, x elsewhere; broadcast, of x's dtype. Throws InvalidArgument if

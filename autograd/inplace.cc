@@ -2,6 +2,7 @@
 #include <optional>
 
 #include "weft/autograd/graph.h"
+#include "weft/autograd/internal.h"
 #include "weft/autograd/operand.h"
 #include "weft/core/base/error.h"
 #include "weft/tensor/elementwise.h"
@@ -187,6 +188,27 @@ const Tensor& Tensor::zero_() const {
   const bool records = record_write("zero_", *this);
   raw::zero_(*this);
   if (records) record<OverwriteNode>(*this, "zero_", *this);
+  return *this;
+}
+
+namespace {
+
+// Whether scatter_ checks its index, as raw::scatter does: on CUDA that would wait.
+bool checks_index(const Tensor& y) { return !y.defined() || y.device().is_cpu(); }
+
+}  // namespace
+
+const Tensor& Tensor::scatter_(std::int64_t dim, const Tensor& index, const Tensor& source) const {
+  const bool records = record_write("scatter_", *this, &source);
+  raw::scatter_(*this, dim, index, source, checks_index(*this));
+  if (records) autograd::record_scatter("scatter_", *this, *this, dim, index, source);
+  return *this;
+}
+
+const Tensor& Tensor::scatter_(std::int64_t dim, const Tensor& index, double value) const {
+  const bool records = record_write("scatter_", *this);
+  raw::scatter_(*this, dim, index, value, checks_index(*this));
+  if (records) autograd::record_scatter("scatter_", *this, *this, dim, index, {});
   return *this;
 }
 

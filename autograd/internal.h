@@ -55,6 +55,14 @@ Tensor record_linear(const char* name, Tensor y, const Tensor& x, Adjoint adjoin
 Tensor record_gather(const char* name, Tensor y, const Tensor& x, std::int64_t dim,
                      const Tensor& index);
 
+/// y, a value of x that was chosen among all of its elements, on the tape under this name: those
+/// equal to it share the gradient.
+Tensor record_choice(const char* name, const Tensor& y, const Tensor& x);
+/// y, which is x after raw::scatter_(x, dim, index, source) or with a number, on the tape. Without
+/// a source: a number.
+void record_scatter(const char* name, const Tensor& y, const Tensor& x, std::int64_t dim,
+                    const Tensor& index, const Tensor& source);
+
 /// y, a view or copy of x, on the tape by Rule(args..., x); or x itself, if y is x.
 template <class Rule, class... Args>
 Tensor record_view(Tensor y, const Tensor& x, Args&&... args) {

@@ -64,6 +64,8 @@ Tensor Tensor::std(const Dims& dims, double correction, bool keepdim) const {
 }
 Tensor Tensor::softmax(std::int64_t dim) const { return weft::softmax(*this, dim); }
 Tensor Tensor::log_softmax(std::int64_t dim) const { return weft::log_softmax(*this, dim); }
+Tensor Tensor::cumsum(std::int64_t dim) const { return weft::cumsum(*this, dim); }
+Tensor Tensor::cumprod(std::int64_t dim) const { return weft::cumprod(*this, dim); }
 ValuesAndIndices Tensor::sort(std::int64_t dim, bool descending, bool stable) const {
   return weft::sort(*this, dim, descending, stable);
 }
@@ -74,6 +76,17 @@ ValuesAndIndices Tensor::topk(std::int64_t k, std::int64_t dim, bool largest, bo
   return weft::topk(*this, k, dim, largest, sorted);
 }
 
+Tensor Tensor::median() const { return weft::median(*this); }
+ValuesAndIndices Tensor::median(std::int64_t dim, bool keepdim) const {
+  return weft::median(*this, dim, keepdim);
+}
+Tensor Tensor::bincount(const Tensor& weights, std::int64_t minlength) const {
+  return weft::bincount(*this, weights, minlength);
+}
+UniqueElements Tensor::unique(bool sorted, bool return_inverse, bool return_counts) const {
+  return weft::unique(*this, sorted, return_inverse, return_counts);
+}
+
 Tensor Tensor::matmul(const Tensor& other) const { return weft::matmul(*this, other); }
 Tensor Tensor::dot(const Tensor& other) const { return weft::dot(*this, other); }
 Tensor Tensor::index_select(std::int64_t dim, const Tensor& index) const {
@@ -82,6 +95,19 @@ Tensor Tensor::index_select(std::int64_t dim, const Tensor& index) const {
 Tensor Tensor::gather(std::int64_t dim, const Tensor& index) const {
   return weft::gather(*this, dim, index);
 }
+Tensor Tensor::index_add(std::int64_t dim, const Tensor& index, const Tensor& source) const {
+  return weft::index_add(*this, dim, index, source);
+}
+Tensor Tensor::scatter_add(std::int64_t dim, const Tensor& index, const Tensor& source) const {
+  return weft::scatter_add(*this, dim, index, source);
+}
+Tensor Tensor::scatter(std::int64_t dim, const Tensor& index, const Tensor& source) const {
+  return weft::scatter(*this, dim, index, source);
+}
+Tensor Tensor::scatter(std::int64_t dim, const Tensor& index, double value) const {
+  return weft::scatter(*this, dim, index, value);
+}
+Tensor Tensor::nonzero() const { return weft::nonzero(*this); }
 Tensor Tensor::masked_select(const Tensor& mask) const { return weft::masked_select(*this, mask); }
 std::vector<Tensor> Tensor::chunk(std::int64_t count, std::int64_t dim) const {
   return weft::chunk(*this, count, dim);

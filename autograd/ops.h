@@ -19,6 +19,7 @@
 #include "weft/autograd/norm.h"
 #include "weft/autograd/pooling.h"
 #include "weft/autograd/reduce.h"
+#include "weft/autograd/scan.h"
 #include "weft/autograd/softmax.h"
 #include "weft/autograd/sorting.h"
 #include "weft/autograd/views.h"

@@ -237,6 +237,10 @@ Tensor min(const Tensor& x, const Dims& dims, bool keepdim) {
   return recording(x) ? record<ExtremeNode>(y, "min", x, dims, y) : y;
 }
 
+Tensor autograd::record_choice(const char* name, const Tensor& y, const Tensor& x) {
+  return recording(x) ? record<ExtremeNode>(y, name, x, Dims{}, y) : y;
+}
+
 namespace {
 
 // Gives a result of raw::moments the shape and dtype of the operation's result.

@@ -31,4 +31,17 @@ ValuesAndIndices topk(const Tensor& x, std::int64_t k, std::int64_t dim, bool la
   return {autograd::record_gather(op, std::move(values), x, dim, indices), indices};
 }
 
+ValuesAndIndices median(const Tensor& x, std::int64_t dim, bool keepdim) {
+  auto [values, indices] = raw::median(x, dim, true);
+  values = autograd::record_gather("median", std::move(values), x, dim, indices);
+  if (keepdim || x.dim() == 0) return {values, indices};
+  return {values.squeeze(dim), raw::squeeze(indices, dim)};
+}
+
+Tensor median(const Tensor& x) { return autograd::record_choice("median", raw::median(x), x); }
+
+UniqueElements unique(const Tensor& x, bool, bool return_inverse, bool return_counts) {
+  return raw::unique(x, return_inverse, return_counts);
+}
+
 }  // namespace weft

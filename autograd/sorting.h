@@ -19,5 +19,16 @@ Tensor argsort(const Tensor& x, std::int64_t dim = -1, bool descending = false,
 /// 0 to the dimension's length. A tensor without dimensions gives itself.
 ValuesAndIndices topk(const Tensor& x, std::int64_t k, std::int64_t dim = -1, bool largest = true,
                       bool sorted = true);
+/// The gradient of values goes to the elements at indices.
+ValuesAndIndices median(const Tensor& x, std::int64_t dim, bool keepdim = false);
+/// The elements equal to the median share its gradient, as in PyTorch.
+Tensor median(const Tensor& x);
+
+// Not recorded: integers, and values whose gradients PyTorch does not have either.
+using raw::bincount;
+using raw::searchsorted;
+/// The elements are always sorted, also without `sorted`.
+UniqueElements unique(const Tensor& x, bool sorted = true, bool return_inverse = false,
+                      bool return_counts = false);
 
 }  // namespace weft

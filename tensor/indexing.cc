@@ -82,12 +82,13 @@ Tensor index_select(const Tensor& x, std::int64_t dim, const Tensor& index, bool
   return y;
 }
 
-const Tensor& index_add_(const Tensor& y, std::int64_t dim, const Tensor& index, const Tensor& x,
-                         bool checked) {
-  const char* op = "index_add_";
+namespace {
+
+const Tensor& index_added(const char* op, const Tensor& y, std::int64_t dim, const Tensor& index,
+                          const Tensor& x, bool checked) {
   check_operands(op, y, index, x);
   if (y.dim() == 0 && x.dim() == 0) {
-    index_add_(at_least_1d(y), dim, index, at_least_1d(x), checked);
+    index_added(op, at_least_1d(y), dim, index, at_least_1d(x), checked);
     return y;
   }
   const Span span("op", op);
@@ -109,6 +110,22 @@ const Tensor& index_add_(const Tensor& y, std::int64_t dim, const Tensor& index,
   return y;
 }
 
+// A check on CUDA would wait for it; there the kernels leave out what is out of range.
+bool checks(const Tensor& x) { return x.device().is_cpu(); }
+
+}  // namespace
+
+const Tensor& index_add_(const Tensor& y, std::int64_t dim, const Tensor& index, const Tensor& x,
+                         bool checked) {
+  return index_added("index_add_", y, dim, index, x, checked);
+}
+
+Tensor index_add(const Tensor& x, std::int64_t dim, const Tensor& index, const Tensor& source) {
+  const char* op = "index_add";
+  check_defined(op, "x", x);
+  return index_added(op, clone(x), dim, index, source, checks(x));
+}
+
 Tensor gather(const Tensor& x, std::int64_t dim, const Tensor& index, bool checked) {
   const char* op = "gather";
   check_defined(op, "x", x);
@@ -128,12 +145,15 @@ Tensor gather(const Tensor& x, std::int64_t dim, const Tensor& index, bool check
   return y;
 }
 
-const Tensor& scatter_add_(const Tensor& y, std::int64_t dim, const Tensor& index, const Tensor& x,
-                           bool checked) {
-  const char* op = "scatter_add_";
+namespace {
+
+// scatter_add_ and scatter_.
+using Scatter = decltype(IndexingKernels::scatter);
+const Tensor& scattered(const char* op, Scatter IndexingKernels::* entry, const Tensor& y,
+                        std::int64_t dim, const Tensor& index, const Tensor& x, bool checked) {
   check_operands(op, y, index, x);
   if (y.dim() == 0 || index.dim() == 0) {
-    scatter_add_(at_least_1d(y), dim, at_least_1d(index), at_least_1d(x), checked);
+    scattered(op, entry, at_least_1d(y), dim, at_least_1d(index), at_least_1d(x), checked);
     return y;
   }
   const Span span("op", op);
@@ -147,11 +167,90 @@ const Tensor& scatter_add_(const Tensor& y, std::int64_t dim, const Tensor& inde
   if (checked) check_bounds(op, index, y.shape()[dim]);
   const Tensor from = overlap(x, y) ? clone(x) : x;
   const Tensor at = disjoint(index, y);
-  const auto run = indexing(op, y, &IndexingKernels::scatter_add);
+  const auto run = indexing(op, y, entry);
   if (x.numel() == 0) return y;
   y.storage()->bump_version();
   run(current_stream(y.device()), from.view_of(), dim, at.view_of(), y.view_of());
   return y;
+}
+
+}  // namespace
+
+const Tensor& scatter_add_(const Tensor& y, std::int64_t dim, const Tensor& index, const Tensor& x,
+                           bool checked) {
+  return scattered("scatter_add_", &IndexingKernels::scatter_add, y, dim, index, x, checked);
+}
+
+Tensor scatter_add(const Tensor& x, std::int64_t dim, const Tensor& index, const Tensor& source) {
+  const char* op = "scatter_add";
+  check_defined(op, "x", x);
+  return scattered(op, &IndexingKernels::scatter_add, clone(x), dim, index, source, checks(x));
+}
+
+const Tensor& scatter_(const Tensor& y, std::int64_t dim, const Tensor& index, const Tensor& x,
+                       bool checked) {
+  return scattered("scatter_", &IndexingKernels::scatter, y, dim, index, x, checked);
+}
+
+Tensor scatter(const Tensor& x, std::int64_t dim, const Tensor& index, const Tensor& source) {
+  const char* op = "scatter";
+  check_defined(op, "x", x);
+  return scattered(op, &IndexingKernels::scatter, clone(x), dim, index, source, checks(x));
+}
+
+namespace {
+
+// The number for each entry of index.
+Tensor repeated(const char* op, const Tensor& y, const Tensor& index, double value) {
+  check_defined(op, "index", index);
+  check_holds(op, value, y.dtype());
+  return expand(scalar(value, {y.dtype(), y.device()}), index.shape());
+}
+
+}  // namespace
+
+const Tensor& scatter_(const Tensor& y, std::int64_t dim, const Tensor& index, double value,
+                       bool checked) {
+  check_defined("scatter_", "the written tensor", y);
+  return scatter_(y, dim, index, repeated("scatter_", y, index, value), checked);
+}
+
+Tensor scatter(const Tensor& x, std::int64_t dim, const Tensor& index, double value) {
+  check_defined("scatter", "x", x);
+  return scatter(x, dim, index, repeated("scatter", x, index, value));
+}
+
+Tensor flat_nonzero(const Tensor& x) {
+  const char* op = "nonzero";
+  check_defined(op, "x", x);
+  const Span span("op", op);
+  const std::int64_t n = x.numel();
+  const auto count = indexing(op, x, &IndexingKernels::count_true);
+  const auto find = indexing(op, x, &IndexingKernels::find_true);
+  if (n == 0) return allocate({0}, DType::i64, x.device());
+  graph::check_not_capturing(op, "the host waits for the number of elements that are not 0");
+  const Tensor mask = contiguous(x.dtype() == DType::boolean ? x : ne(x, 0.0));
+  const View flat = flat_view(mask, n);
+  const Tensor counts = allocate({true_pieces(n)}, DType::i64, x.device());
+  count(current_stream(x.device()), flat, counts.view_of());
+  const Tensor ends = cumsum(counts, 0);
+  const Tensor y = allocate({select(ends, 0, -1).item<std::int64_t>()}, DType::i64, x.device());
+  if (y.numel() > 0) find(current_stream(x.device()), flat, ends.view_of(), y.view_of());
+  return y;
+}
+
+Tensor nonzero(const Tensor& x) {
+  const Tensor positions = flat_nonzero(x);
+  if (positions.numel() == 0 || x.dim() == 0) {
+    return allocate({positions.numel(), x.dim()}, DType::i64, x.device());
+  }
+  const Strides steps = contiguous_strides(x.shape());
+  std::vector<Tensor> columns;
+  for (int d = 0; d < x.dim(); ++d) {
+    const Tensor outer = floor_divide(positions, static_cast<double>(steps[d]));
+    columns.push_back(remainder(outer, static_cast<double>(x.shape()[d])));
+  }
+  return stack(columns, 1);
 }
 
 namespace {

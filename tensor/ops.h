@@ -200,6 +200,36 @@ Tensor softmax_backward(SoftmaxOp op, const Tensor& grad_y, const Tensor& y, std
 /// their order.
 ValuesAndIndices sort(const Tensor& x, std::int64_t dim = -1, bool descending = false);
 Tensor argsort(const Tensor& x, std::int64_t dim = -1, bool descending = false);
+/// The median over one dimension, which must have an element (Shape): of an even number the lower
+/// of the two in the middle; NaN if there is one. Its index is that of the element which
+/// raw::sort puts in the middle, or of the first NaN.
+ValuesAndIndices median(const Tensor& x, std::int64_t dim, bool keepdim = false);
+/// Of all elements. Of none: NaN if x is floating, else Shape.
+Tensor median(const Tensor& x);
+/// i64, in the shape of values: how many elements of the ascending sequence are below each value,
+/// or with `right` below or equal, as torch.searchsorted; for NaN all. sequence is [n], or has the
+/// dimensions of values, the last of any length (else Shape). One dtype (else Dtype).
+Tensor searchsorted(const Tensor& sequence, const Tensor& values, bool right = false);
+
+// --- Counting: waits once for the device, which knows the length of the result -------------------
+/// x integer [n], none negative: how often each number from 0 to the largest occurs, i64; with
+/// weights [n] the sums of their weights, f32 for f32 and f64 for the other dtypes. At least
+/// `minlength` long. Throws InvalidArgument for a negative number.
+Tensor bincount(const Tensor& x, const Tensor& weights = {}, std::int64_t minlength = 0);
+/// The positions of the elements that are not 0, in row-major order: i64 [count, x.dim()].
+Tensor nonzero(const Tensor& x);
+/// The same as positions in the row-major order of all elements: i64 [count].
+Tensor flat_nonzero(const Tensor& x);
+/// The different elements of x, 1-D and ascending; each NaN counts as different. With
+/// return_inverse, where each element of x is in values; with return_counts, how often each of
+/// values occurs. Both i64.
+UniqueElements unique(const Tensor& x, bool return_inverse = false, bool return_counts = false);
+
+// --- Running sums and products: kernels/scan.h says in which order -------------------------------
+/// As torch.cumsum; integers become i64. With reverse the sums run from the end. In the memory of
+/// the result the dimension is the innermost.
+Tensor cumsum(const Tensor& x, std::int64_t dim, bool reverse = false);
+Tensor cumprod(const Tensor& x, std::int64_t dim);
 
 // --- Attention: kernels/attention.h has the formulas ---------------------------------------------
 /// q [..,L,E], k [..,S,E], v [..,S,Ev], whose leading dimensions are broadcast. Without a mask or
@@ -243,6 +273,18 @@ const Tensor& index_add_(const Tensor& y, std::int64_t dim, const Tensor& index,
 Tensor gather(const Tensor& x, std::int64_t dim, const Tensor& index, bool checked = true);
 const Tensor& scatter_add_(const Tensor& y, std::int64_t dim, const Tensor& index, const Tensor& x,
                            bool checked = true);
+/// y[.., index, ..] = x, or a number, where scatter_add_ adds; of equal indices the last one
+/// counts.
+const Tensor& scatter_(const Tensor& y, std::int64_t dim, const Tensor& index, const Tensor& x,
+                       bool checked = true);
+const Tensor& scatter_(const Tensor& y, std::int64_t dim, const Tensor& index, double value,
+                       bool checked = true);
+/// The same in a copy of x. On the CPU, an index out of range throws. On CUDA, where a check would
+/// have to wait for the device, its element of source is left out, and has the gradient 0.
+Tensor index_add(const Tensor& x, std::int64_t dim, const Tensor& index, const Tensor& source);
+Tensor scatter_add(const Tensor& x, std::int64_t dim, const Tensor& index, const Tensor& source);
+Tensor scatter(const Tensor& x, std::int64_t dim, const Tensor& index, const Tensor& source);
+Tensor scatter(const Tensor& x, std::int64_t dim, const Tensor& index, double value);
 /// index i64 [..], weight [n,dim] -> [..,dim]: for each entry of index, that row of weight. On the
 /// CPU, an index outside [0, n) throws InvalidArgument. On CUDA a check would have to wait for the
 /// device; there such an index gives NaN, and its gradient is dropped.

@@ -31,6 +31,7 @@ namespace weft {
 // clang-format on
 
 struct ValuesAndIndices;
+struct UniqueElements;
 
 /// Autograd's data of a tensor; tensor/ only owns and deletes it.
 class AutogradMeta : public Pooled {
@@ -172,12 +173,24 @@ class Tensor {
   Tensor argsort(std::int64_t dim = -1, bool descending = false, bool stable = false) const;
   ValuesAndIndices topk(std::int64_t k, std::int64_t dim = -1, bool largest = true,
                         bool sorted = true) const;
+  Tensor median() const;
+  ValuesAndIndices median(std::int64_t dim, bool keepdim = false) const;
+  Tensor cumsum(std::int64_t dim) const;
+  Tensor cumprod(std::int64_t dim) const;
+  Tensor bincount(const Tensor& weights = {}, std::int64_t minlength = 0) const;
+  UniqueElements unique(bool sorted = true, bool return_inverse = false,
+                        bool return_counts = false) const;
 
   // Products, selecting and arranging (records).
   Tensor matmul(const Tensor& other) const;
   Tensor dot(const Tensor& other) const;
   Tensor index_select(std::int64_t dim, const Tensor& index) const;
   Tensor gather(std::int64_t dim, const Tensor& index) const;
+  Tensor index_add(std::int64_t dim, const Tensor& index, const Tensor& source) const;
+  Tensor scatter_add(std::int64_t dim, const Tensor& index, const Tensor& source) const;
+  Tensor scatter(std::int64_t dim, const Tensor& index, const Tensor& source) const;
+  Tensor scatter(std::int64_t dim, const Tensor& index, double value) const;
+  Tensor nonzero() const;
   Tensor masked_select(const Tensor& mask) const;
   /// x[mask]: the elements where the mask is true; the mask covers the first dimensions of x.
   Tensor operator[](const Tensor& mask) const;
@@ -199,6 +212,8 @@ class Tensor {
   const Tensor& copy_(const Tensor& other) const;
   const Tensor& fill_(double value) const;
   const Tensor& zero_() const;
+  const Tensor& scatter_(std::int64_t dim, const Tensor& index, const Tensor& source) const;
+  const Tensor& scatter_(std::int64_t dim, const Tensor& index, double value) const;
 
   // Autograd (defined in autograd/).
   bool requires_grad() const;
@@ -231,10 +246,15 @@ class Tensor {
   intrusive_ptr<TensorImpl> impl_;
 };
 
-/// The results of sort and topk, and of max and min over one dimension.
+/// The results of sort and topk, and of max, min and median over one dimension.
 struct ValuesAndIndices {
   Tensor values;
   Tensor indices;  ///< i64, the position of each value; of max and min the first one
+};
+
+/// The results of unique. inverse and counts are undefined unless asked for.
+struct UniqueElements {
+  Tensor values, inverse, counts;
 };
 
 template <class Dim>

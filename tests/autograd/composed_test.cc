@@ -77,6 +77,41 @@ TEST_P(ComposedTest, Reductions) {
   EXPECT_EQ(zeros({2, 0}).std({1}).shape(), Shape{2});
 }
 
+// As in PyTorch: without a dimension the NaNs, or all elements equal to the median, share the
+// gradient; with one it goes to the element that was chosen.
+TEST_P(ComposedTest, MedianOfEqualElements) {
+  const Tensor x = make({2, 1, 2, 3, 2, 9}, {6}, DType::f64).set_requires_grad();
+  median(x).backward();
+  EXPECT_TENSOR(x.grad() * 3, ({6}), {1, 0, 1, 0, 1, 0});
+  const Tensor y = make({2, kNaN, 2, kNaN}, {4}, DType::f64).set_requires_grad();
+  median(y).backward();
+  EXPECT_TENSOR(y.grad(), ({4}), {0, 0.5, 0, 0.5});
+  const Tensor z = make({2, kNaN, 2, kNaN}, {4}, DType::f64).set_requires_grad();
+  median(z, 0).values.backward();
+  EXPECT_TENSOR(z.grad(), ({4}), {0, 1, 0, 0});
+}
+
+// A check would have to wait for CUDA.
+TEST_P(ComposedTest, WritesOutOfRange) {
+  const Tensor at = make({1, 2, -1, 0}, {4}, DType::i64);
+  const Tensor x = zeros({2}), source = make({1, 2, 3, 4}, {4}).set_requires_grad();
+  if (x.device().is_cpu()) {
+    EXPECT_WEFT_ERROR(index_add(x, 0, at, source), InvalidArgument, "[index_add] index 2");
+    EXPECT_WEFT_ERROR(scatter_add(x, 0, at, source), InvalidArgument, "[scatter_add] index 2");
+    EXPECT_WEFT_ERROR(scatter(x, 0, at, source), InvalidArgument, "[scatter] index 2");
+    EXPECT_WEFT_ERROR(x.scatter_(0, at, 3), InvalidArgument, "[scatter_] index 2");
+    return;
+  }
+  const Tensor ys[] = {index_add(x, 0, at, source), scatter_add(x, 0, at, source),
+                       scatter(x, 0, at, source), zeros({2}).scatter_(0, at, source)};
+  for (const Tensor& y : ys) {
+    EXPECT_TENSOR(y, ({2}), {4, 1});
+    source.set_grad({});
+    y.sum().backward();
+    EXPECT_TENSOR(source.grad(), ({4}), {1, 0, 0, 1});
+  }
+}
+
 TEST_P(ComposedTest, LargestAndSmallest) {
   const Tensor x = make({3, kNaN, 1, 5, -kInf, 5}, {2, 3});
   const auto [values, indices] = topk(x, 2);
@@ -452,6 +487,14 @@ TEST_P(ComposedTest, MethodsAreTheFunctions) {
   SAME(softmax, 0);
   SAME(log_softmax, 1);
   SAME(argsort, 0, true);
+  SAME(cumsum, 1);
+  SAME(cumprod, 0);
+  SAME(nonzero);
+  SAME(median);
+  SAME(index_add, 0, index, y);
+  SAME(scatter_add, 0, index.unsqueeze(0), y.slice(0, 0, 1).slice(1, 0, 2));
+  SAME(scatter, 0, index.unsqueeze(0), y.slice(0, 0, 1).slice(1, 0, 2));
+  SAME(scatter, 0, index.unsqueeze(0), 1.5);
   SAME(matmul, y.t());
   SAME(index_select, 1, index);
   SAME(gather, 0, index.unsqueeze(0));
@@ -463,6 +506,9 @@ TEST_P(ComposedTest, MethodsAreTheFunctions) {
   SAME(triu, 1);
 #undef SAME
   EXPECT_TRUE(x.sort(0, true).values.equal(sort(x, 0, true).values));
+  EXPECT_TRUE(x.median(1, true).values.equal(median(x, 1, true).values));
+  EXPECT_TRUE(x.unique(true, true, true).inverse.equal(unique(x, true, true, true).inverse));
+  EXPECT_TRUE(index.bincount({}, 5).equal(bincount(index, {}, 5)));
   EXPECT_TRUE(x.topk(1, 0, false).values.equal(topk(x, 1, 0, false).values));
   EXPECT_TRUE(x[0].dot(y[0]).equal(dot(x[0], y[0])));
   EXPECT_TRUE(x.allclose(x) && !x.allclose(y));

@@ -66,7 +66,8 @@ std::set<std::string> declared_operations() {
   std::set<std::string> names;
   std::ifstream header("tensor/ops.h");
   const std::regex declaration(
-      "^(?:const )?(?:Tensor&?|std::vector<Tensor>|std::pair<Tensor, Tensor>|ValuesAndIndices|"
+      "^(?:const )?(?:Tensor&?|std::vector<Tensor>|std::pair<Tensor, "
+      "Tensor>|ValuesAndIndices|UniqueElements|"
       "CrossEntropyResult|NormResult|NormGradients|AttentionOutputs|AttentionGradients) "
       "([a-z0-9_]+)\\(.*");
   std::smatch match;
@@ -113,6 +114,11 @@ TEST(CoverageTest, NonDifferentiableResultsDoNotRequireGradients) {
   EXPECT_FALSE(argmin(x, 0).requires_grad());
   EXPECT_FALSE(argsort(x).requires_grad());
   EXPECT_FALSE(sort(x).indices.requires_grad());
+  EXPECT_FALSE(median(x, 0).indices.requires_grad());
+  EXPECT_FALSE(nonzero(x).requires_grad());
+  EXPECT_FALSE(searchsorted(x, x).requires_grad());
+  EXPECT_FALSE(bincount(zeros({1}, DType::i64), x[0][0].reshape({1})).requires_grad());
+  EXPECT_FALSE(unique(x).values.requires_grad());
   EXPECT_FALSE(x.to(DType::i64).requires_grad());
 }
 

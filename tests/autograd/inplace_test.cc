@@ -55,6 +55,11 @@ TEST(InPlaceTest, Rules) {
     check("fill_", [](const Tensor& y, const Tensor& b) { y.fill_(2).add_(b); }, a, b);
     check("zero_", [](const Tensor& y, const Tensor& b) { y.zero_().add_(b); }, a, b);
   }
+  const Tensor at = from_vector<std::int64_t>({2, 0}, {2});
+  check("scatter_", [&](const Tensor& y, const Tensor& b) { y.mul_(2).scatter_(0, at, b); }, {3},
+        {2});
+  check("scatter_", [&](const Tensor& y, const Tensor& b) { y.scatter_(0, at, 3).add_(b); }, {3},
+        {3});
   check("with itself", [](const Tensor& y, const Tensor&) { y.mul_(y).add_(y); }, {2}, {2});
   check("divided by itself", [](const Tensor& y, const Tensor&) { y.div_(y).add_(y); }, {2}, {2});
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <map>
 #include <sstream>
 
 #include "weft/autograd/ops.h"
@@ -279,7 +280,24 @@ void add_reductions(List& list) {
     list.add("sort", variant, {shape}, [d = dim](Inputs x) { return sort(x[0], d).values; });
     list.add("sort", variant + " descending", {shape},
              [d = dim](Inputs x) { return sort(x[0], d, true).values; });
+    if (shape != Shape{3, 0}) {  // has no medians
+      list.add("median", variant, {shape}, [d = dim](Inputs x) { return median(x[0], d).values; });
+    }
+    list.add("cumsum", variant, {shape}, [d = dim](Inputs x) { return cumsum(x[0], d); });
+    list.add("cumprod", variant, {shape}, [d = dim](Inputs x) { return cumprod(x[0], d); });
   }
+  for (const auto& [variant, x] :
+       std::map<std::string, std::vector<double>>{{"a zero", {2, 0, 3, -1}},
+                                                  {"two zeros", {2, 0, 3, 0}},
+                                                  {"zeros first", {0, 0, 3, 0.5}},
+                                                  {"zeros alone", {0, 0, 0, 0}}}) {
+    list.add_from(
+        "cumprod", variant, [x = x] { return std::vector<Tensor>{make(x, {4, 1}, DType::f64)}; },
+        [](Inputs in) { return cumprod(in[0].expand({4, 2}), 0); });
+  }
+  list.add("median", "kept", {{2, 5, 3}}, [](Inputs x) { return median(x[0], 1, true).values; });
+  list.add("median", "of all", {{3, 4}}, [](Inputs x) { return median(x[0]); });
+  list.add("median", "of a scalar", {{}}, [](Inputs x) { return median(x[0]); });
   list.add("topk", "largest", {{2, 5, 3}}, [](Inputs x) { return topk(x[0], 2, 1).values; });
   list.add("topk", "smallest", {{2, 5}}, [](Inputs x) { return topk(x[0], 3, -1, false).values; });
   list.add("topk", "none", {{2, 3}}, [](Inputs x) { return topk(x[0], 0).values; });
@@ -292,6 +310,25 @@ void add_reductions(List& list) {
            [](Inputs x) { return embedding(indices({0}, {}), x[0]); });
   list.add("embedding", "no features", {{3, 0}},
            [](Inputs x) { return embedding(indices({2, 0}, {2}), x[0]); });
+  for (const auto& [shape, source, dim] : std::vector<std::tuple<Shape, Shape, int>>{
+           {{3, 2}, {4, 2}, 0}, {{2, 3}, {2, 4}, -1}, {{3, 2}, {0, 2}, 0}, {{}, {}, 0}}) {
+    const std::int64_t n = source.size() > 0 ? source[dim < 0 ? 1 : dim] : 1;
+    list.add("index_add", {shape, source}, [d = dim, n](Inputs x) {
+      const std::vector<double> four{2, 0, 2, 1};
+      return index_add(x[0], d, indices(n == 4 ? four : std::vector<double>(n, 0), {n}), x[1]);
+    });
+  }
+  list.add("scatter_add", {{2, 3}, {2, 2}},
+           [](Inputs x) { return scatter_add(x[0], 1, indices({0, 0, 2, 1}, {2, 2}), x[1]); });
+  list.add("scatter_add", {{3, 2}, {1, 2}},
+           [](Inputs x) { return scatter_add(x[0], 0, indices({2, 0}, {1, 2}), x[1]); });
+  list.add("scatter_add", {{}, {2}},
+           [](Inputs x) { return scatter_add(x[0], 0, indices({0, 0}, {2}), x[1]); });
+  list.add("scatter", {{2, 3}, {2, 2}},
+           [](Inputs x) { return scatter(x[0], 1, indices({0, 1, 2, 1}, {2, 2}), x[1]); });
+  list.add("scatter", {{}, {}}, [](Inputs x) { return scatter(x[0], 0, indices({0}, {}), x[1]); });
+  list.add("scatter", "number", {{2, 3}},
+           [](Inputs x) { return scatter(x[0], 1, indices({0, 0, 2, 1}, {2, 2}), 1.5); });
   list.add("gather", "rows", {{3, 2}},
            [](Inputs x) { return gather(x[0], 0, indices({2, 0}, {1, 2})); });
 }
@@ -605,6 +642,10 @@ const std::set<std::string>& non_differentiable() {
       "argmax",
       "argmin",
       "argsort",
+      "searchsorted",
+      "unique",
+      "bincount",
+      "nonzero",
       "one_hot"};
   return names;
 }
@@ -637,8 +678,8 @@ const std::set<std::string>& not_recorded() {
       "scaled_dot_product_attention_backward mse_loss_backward length_of scaled_deviation "
       // writes; inplace_test tests the methods
       "unary_ binary_ add_scaled_ add_from_afar_ mul_ add_ fill_ zero_ copy_ uniform_ normal_ "
-      "bernoulli_ index_add_ scatter_add_ "
-      "alias");
+      "bernoulli_ index_add_ scatter_add_ scatter_ "
+      "flat_nonzero alias");
   return names;
 }
 

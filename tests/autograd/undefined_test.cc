@@ -140,6 +140,16 @@ std::vector<Case> cases() {
 
   BOTH(sort, "x", u, 0)
   BOTH(argsort, "x", u, 0)
+  BOTH(median, "x", u, 0)
+  BOTH(median, "x", u)
+  BOTH(searchsorted, "sequence", u, t)
+  BOTH(searchsorted, "values", t, u)
+  BOTH(bincount, "x", u)
+  BOTH(nonzero, "x", u)
+  RAW_AS(flat_nonzero, "nonzero", "x", u)
+  BOTH(unique, "x", u)
+  BOTH(cumsum, "x", u, 0)
+  BOTH(cumprod, "x", u, 0)
 
   BOTH(index_select, "x", u, 0, index)
   BOTH(index_select, "index", t, 0, u)
@@ -151,6 +161,19 @@ std::vector<Case> cases() {
   RAW(scatter_add_, "the written tensor", u, 0, index, t)
   RAW(scatter_add_, "index", t, 0, u, t)
   RAW(scatter_add_, "x", t, 0, index, u)
+  RAW(scatter_, "the written tensor", u, 0, index, t)
+  RAW(scatter_, "index", t, 0, u, t)
+  RAW(scatter_, "x", t, 0, index, u)
+  RAW(scatter_, "the written tensor", u, 0, index, 1)
+  RAW(scatter_, "index", t, 0, u, 1)
+  BOTH(index_add, "x", u, 0, index, t)
+  BOTH(index_add, "index", t, 0, u, t)
+  BOTH(scatter_add, "x", u, 0, index, t)
+  BOTH(scatter_add, "index", t, 0, u, t)
+  BOTH(scatter, "x", u, 0, index, t)
+  BOTH(scatter, "index", t, 0, u, t)
+  BOTH(scatter, "x", u, 0, index, 1)
+  BOTH(scatter, "index", t, 0, u, 1)
   BOTH(embedding, "index", u, t)
   BOTH(embedding, "weight", index, u)
   RAW_AS(embedding_backward, "embedding", "the gradient", u, index, 2, -1)
@@ -220,7 +243,8 @@ TEST(UndefinedOperandTest, CoversEveryOperation) {
   for (const Case& c : cases()) covered.insert(c.function);
   std::ifstream header("tensor/ops.h");
   const std::regex declaration(
-      "^(?:const )?(?:Tensor&?|std::vector<Tensor>|std::pair<Tensor, Tensor>|ValuesAndIndices|"
+      "^(?:const )?(?:Tensor&?|std::vector<Tensor>|std::pair<Tensor, "
+      "Tensor>|ValuesAndIndices|UniqueElements|"
       "CrossEntropyResult|NormResult|NormGradients) "
       "([a-z0-9_]+)\\(.*");
   std::smatch match;

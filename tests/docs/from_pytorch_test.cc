@@ -50,6 +50,9 @@ namespace {
   auto [values, indices] = x.max(0);
   values = max(x, 0).values, indices = min(x, 1).indices;
   values = sort(x).values, indices = argsort(x), values = topk(x, 1).values;
+  cumsum(x, 0), cumprod(x, 0), median(x), values = median(x, 0).values;
+  searchsorted(x, x), bincount(x), nonzero(x), x = unique(x).values;
+  index_add(x, 0, x, x), scatter_add(x, 0, x, x), scatter(x, 0, x, x), x.scatter_(0, x, 1);
   matmul(x, x), dot(x, x);
   x.copy_(x), x.fill_(0), x.zero_(), x.add_(x), x.sub_(x), x.mul_(x), x.div_(x);
 }

@@ -36,6 +36,7 @@ using Results = std::vector<Tensor>;
 
 Results of(const std::pair<Tensor, Tensor>& x) { return {x.first, x.second}; }
 Results of(const ValuesAndIndices& x) { return {x.values, x.indices}; }
+Results of(const UniqueElements& x) { return {x.values, x.inverse, x.counts}; }
 Results of(const raw::NormResult& x) { return {x.y, x.mean, x.invstd}; }
 Results of(const raw::NormGradients& x) { return {x.x, x.weight, x.bias, x.addend}; }
 Results of(const AttentionResult& x) { return {x.output, x.weights}; }
@@ -59,6 +60,20 @@ std::int64_t size_at(const Tensor& x, std::int64_t dim) {
 /// `place`, counted from either end, or sometimes wrong.
 std::int64_t counted(Program& p, const Tensor& x, std::int64_t place) {
   return p.number(p.coin() ? place : place - std::max(x.dim(), 1));
+}
+
+struct Places {
+  std::int64_t dim;
+  Tensor index;
+};
+/// For scatter into y: a dimension, and an index that is not longer in the others.
+Places places(Program& p, const Tensor& y) {
+  const std::int64_t d = place(p, y);
+  Shape shape = y.shape();
+  for (std::int64_t& size : shape) size = p.draw.between(0, size);
+  if (shape.size() > 0) shape[d] = p.size();
+  const Tensor index = p.index(shape, size_at(y, d));
+  return {counted(p, y, d), index};
 }
 
 UnaryOp unary_op(Program& p) {
@@ -434,6 +449,35 @@ constexpr Operation kInPlace[] = {
      const Tensor index = p.index(shape, size_at(y, d));
      const Tensor x = p.operand(shape, y.dtype()); const std::int64_t where = counted(p, y, d);
      return {raw::scatter_add_(y, where, index, x)};)
+  OP("raw::scatter_", const Tensor y = p.target(); const Places at = places(p, y);
+     const Tensor x = p.operand(at.index.shape(), y.dtype());
+     return {p.coin() ? raw::scatter_(y, at.dim, at.index, x)
+                      : raw::scatter_(y, at.dim, at.index, p.real(2))};)
+  OP("raw::scatter", const Tensor y = p.any(); const Places at = places(p, y);
+     const Tensor x = p.operand(at.index.shape(), y.dtype());
+     return {p.coin() ? raw::scatter(y, at.dim, at.index, x)
+                      : raw::scatter(y, at.dim, at.index, p.real(2))};)
+  OP("raw::scatter_add", const Tensor y = p.any(); const Places at = places(p, y);
+     return {raw::scatter_add(y, at.dim, at.index, p.operand(at.index.shape(), y.dtype()))};)
+  OP("raw::index_add", const Tensor y = p.any(); const std::int64_t d = place(p, y);
+     const std::int64_t n = y.dim() == 0 ? 1 : p.size(); const Tensor index = p.index({n}, size_at(y, d));
+     const Tensor x = p.operand(y.dim() == 0 ? Shape{} : with(y.shape(), d, n), y.dtype());
+     return {raw::index_add(y, counted(p, y, d), index, x)};)
+  OP("scatter_", const Tensor y = p.any() + 0; const Places at = places(p, y);
+     const Tensor x = p.operand(at.index.shape(), y.dtype());
+     return {p.coin() ? y.scatter_(at.dim, at.index, x) : y.scatter_(at.dim, at.index, 1)};)
+  OP("scatter", const Tensor y = p.any(); const Places at = places(p, y);
+     const Tensor x = p.operand(at.index.shape(), y.dtype());
+     if (p.coin()) return {scatter(y, at.dim, at.index, 1), y.scatter(at.dim, at.index, 1)};
+     return {scatter(y, at.dim, at.index, x), y.scatter(at.dim, at.index, x)};)
+  OP("scatter_add", const Tensor y = p.any(); const Places at = places(p, y);
+     const Tensor x = p.operand(at.index.shape(), y.dtype());
+     return {p.coin() ? scatter_add(y, at.dim, at.index, x) : y.scatter_add(at.dim, at.index, x)};)
+  OP("index_add", const Tensor y = p.any(); const std::int64_t d = place(p, y);
+     const std::int64_t n = y.dim() == 0 ? 1 : p.size(); const Tensor index = p.index({n}, size_at(y, d));
+     const Tensor x = p.operand(y.dim() == 0 ? Shape{} : with(y.shape(), d, n), y.dtype());
+     const std::int64_t where = counted(p, y, d);
+     return {p.coin() ? index_add(y, where, index, x) : y.index_add(where, index, x)};)
 };
 
 constexpr Operation kViews[] = {
@@ -672,6 +716,36 @@ constexpr Operation kReductions[] = {
      const std::int64_t k = p.number(p.draw.between(0, size_at(x, d)));
      const std::int64_t where = counted(p, x, d); const bool largest = p.coin();
      return of(p.coin() ? topk(x, k, where, largest) : x.topk(k, where, largest));)
+  OP("raw::median", const Tensor x = p.any(); const std::int64_t d = p.dim(x);
+     return p.coin() ? Results{raw::median(x)} : of(raw::median(x, d, p.coin()));)
+  OP("median", const Tensor x = p.any(); const std::int64_t d = p.dim(x);
+     return p.coin() ? Results{x.median()} : of(x.median(d, p.coin()));)
+  OP("median(dim)", const Tensor x = p.any(); const std::int64_t d = p.dim(x);
+     return p.coin() ? Results{median(x)} : of(median(x, d, p.coin()));)
+  OP("raw::searchsorted", const Tensor x = p.any(); const Tensor s = p.operand(p.shape(1), x.dtype());
+     return {raw::searchsorted(raw::sort(s).values, x, p.coin())};)
+  OP("searchsorted", const Tensor x = p.any();
+     return {searchsorted(raw::sort(x).values, x, p.coin())};)
+  OP("raw::bincount", const std::int64_t n = p.size(); const Tensor x = p.index({n}, p.size());
+     const Tensor weights = p.optional({n}, p.dtype());
+     return {raw::bincount(x, weights, p.number(p.size()))};)
+  OP("bincount", const std::int64_t n = p.size(); const Tensor x = p.index({n}, p.size());
+     const std::int64_t most = p.number(p.size());
+     return {p.coin() ? bincount(x, {}, most) : x.bincount({}, most)};)
+  OP("raw::nonzero", return {raw::nonzero(p.any())};)
+  OP("raw::flat_nonzero", return {raw::flat_nonzero(p.any())};)
+  OP("nonzero", const Tensor x = p.any(); return {p.coin() ? nonzero(x) : x.nonzero()};)
+  OP("raw::unique", const Tensor x = p.any(); const bool inverse = p.coin();
+     return of(raw::unique(x, inverse, p.coin()));)
+  OP("unique", const Tensor x = p.any(); const bool inverse = p.coin(), counts = p.coin();
+     return of(p.coin() ? unique(x, true, inverse, counts) : x.unique(true, inverse, counts));)
+  OP("raw::cumsum", const Tensor x = p.any(); const std::int64_t d = p.dim(x);
+     return {raw::cumsum(x, d, p.coin())};)
+  OP("raw::cumprod", const Tensor x = p.any(); return {raw::cumprod(x, p.dim(x))};)
+  OP("cumsum", const Tensor x = p.any(); const std::int64_t d = p.dim(x);
+     return {p.coin() ? cumsum(x, d) : x.cumsum(d)};)
+  OP("cumprod", const Tensor x = p.any(); const std::int64_t d = p.dim(x);
+     return {p.coin() ? cumprod(x, d) : x.cumprod(d)};)
   OP("raw::sum_to", const Tensor x = p.any(); Shape shape = x.shape();
      while (shape.size() > 0 && p.draw.one_in(4)) shape.erase(0);
      for (std::int64_t& size : shape) { if (p.draw.one_in(3)) size = p.number(1); }

@@ -191,6 +191,18 @@ def softmax(b):
 
 
 @family
+def scan(b):
+    name = b.one_of(("cumsum", "cumprod"))
+    b.case["kind"] = "linear" if name == "cumsum" else "general"
+    dtype = any_dtype(b)
+    # In f64, PyTorch's own roundings would count in long sums, which it adds one after the other.
+    shape = b.shape() if dtype == "f64" else large_or_small(b)
+    x = b.input(shape, dtype, requires_grad=dtype in FLOATING and b.chance(0.7),
+                mood=b.one_of(("unit", "unit", "normal", "integers")) if name == "cumprod" else None)
+    b.backward(b.step(name, [x], dim=b.dim(len(shape))))
+
+
+@family
 def sorting(b):
     b.case["kind"] = "exact"
     if b.chance(0.3):
@@ -203,9 +215,44 @@ def sorting(b):
         return
     dtype = any_dtype(b)
     shape = large_or_small(b)
+    if b.chance(0.2):
+        # With distinct values PyTorch's gradient, too, goes to the one that is chosen.
+        grad = dtype == "f64" and b.chance(0.7)
+        x = b.input(b.shape(), dtype if dtype != "bool" else "u8", requires_grad=grad, mood="normal" if grad else None,
+                    overlap=not grad)
+        ndim = b.tensors[x].dim()
+        b.backward(b.step("median", [x], **({"dim": b.dim(ndim), "keepdim": b.chance(0.5)} if b.chance(0.7) else {})))
+        return
     x = b.input(shape, dtype, requires_grad=dtype in FLOATING and b.chance(0.7),
                 mood=b.one_of((None, None, "special", "integers")))
     b.backward(b.step(b.one_of(("sort", "sort", "argsort")), [x], dim=b.dim(len(shape)), descending=b.chance(0.5)))
+
+
+@family
+def counting(b):
+    b.case["kind"] = "exact"
+    name = b.one_of(("searchsorted", "bincount", "nonzero", "unique"))
+    if name == "bincount":
+        n = b.size()
+        operands = [indices(b, [n], b.one_of((1, 5, 40)))]
+        if n and b.chance(0.5):
+            b.case["kind"] = "general"
+            operands.append(b.input([n], b.one_of(("f32", "f64", "i32"))))
+        b.step(name, operands, minlength=b.rng.randint(0, 9))
+        return
+    dtype = any_dtype(b)
+    # Of NaNs, and of zeros with both signs, PyTorch's unique numbers any first; NaNs in a sequence confuse its search.
+    plain = b.one_of(("normal", "integers"))
+    if name == "searchsorted":
+        shape = b.shape(least=1)
+        dtype = dtype if dtype != "bool" else "u8"
+        x = b.input(shape, dtype, mood=plain)
+        count = b.tensors[x].numel()
+        memory = torch.empty([count], dtype=b.tensors[x].dtype).copy_(torch.sort(b.tensors[x].detach().flatten()).values)
+        sequence = b.input([count], dtype, memory=memory)
+        b.step(name, [sequence, x], right=b.chance(0.5))
+        return
+    b.step(name, [b.input(large_or_small(b), dtype, mood=plain if name == "unique" else b.one_of((None, "special")))])
 
 
 # --- Matrix products, convolutions -----------------------------------------------------------------
@@ -451,7 +498,8 @@ def indices(b, shape, below, p_wrong=0.02):
 @family
 def indexing(b):
     b.case["kind"] = "exact"
-    name = b.one_of(("index_select", "gather", "embedding", "one_hot", "index_add_", "scatter_add_", "cat", "stack", "where"))
+    name = b.one_of(("index_select", "gather", "embedding", "one_hot", "index_add_", "scatter_add_", "index_add", "scatter_add",
+                     "scatter", "scatter_number", "cat", "stack", "where"))
     dtype = any_dtype(b)
     grad = dtype in FLOATING and b.chance(0.7)
     if name == "one_hot":
@@ -483,28 +531,38 @@ def indexing(b):
     shape = b.shape(0 if b.chance(0.1) else 1, 4)
     dim = b.dim(len(shape))
     size = shape[dim] if shape else 1
-    if name in ("index_select", "index_add_"):
+    if name in ("index_select", "index_add_", "index_add"):
         count = b.size()
         source = list(shape)
         if source:
             source[dim] = count
         else:
             count = 1
-        operands = [b.input(shape, dtype, requires_grad=grad and name == "index_select",
+        operands = [b.input(shape, dtype, requires_grad=grad and name != "index_add_",
                             overlap=name == "index_select")]
         operands.append(indices(b, [count], size))
-        if name == "index_add_":
+        if name != "index_select":
             b.case["kind"] = "general"
-            operands.append(b.input(source, dtype))
-    elif name in ("gather", "scatter_add_"):
+            operands.append(b.input(source, dtype, requires_grad=grad and name == "index_add" and b.chance(0.7)))
+    elif name in ("gather", "scatter_add_", "scatter_add", "scatter", "scatter_number"):
         source = [max(0, s - b.rng.randint(0, 2)) if b.chance(0.3) else s for s in shape]
         if source:
             source[dim] = b.size()
-        operands = [b.input(shape, dtype, requires_grad=grad and name == "gather", overlap=name == "gather"),
+        operands = [b.input(shape, dtype, requires_grad=grad and name != "scatter_add_", overlap=name == "gather"),
                     indices(b, source, size)]
-        if name == "scatter_add_":
-            b.case["kind"] = "general"
-            operands.append(b.input(source, dtype))
+        if name == "scatter_number":
+            b.backward(b.step(name, operands, dim=dim, value=b.one_of((0, 1, 3))))
+            return
+        if name == "scatter" and source:
+            # Each place at most once: of equal indices PyTorch writes any.
+            source[dim] = min(source[dim], size)
+            order = torch.rand([size if d == dim % len(shape) else s for d, s in enumerate(source)],
+                               generator=b.generator()).argsort(dim).narrow(dim, 0, source[dim])
+            operands[1] = b.input(source, "i64", memory=order.contiguous().reshape(-1))
+        if name != "gather":
+            if name != "scatter":
+                b.case["kind"] = "general"
+            operands.append(b.input(source, dtype, requires_grad=grad and name != "scatter_add_" and b.chance(0.7)))
     else:
         operands = [b.input(stretched(b, shape), "bool"), b.input(shape, dtype, requires_grad=grad),
                     b.input(stretched(b, shape), dtype, requires_grad=grad)]

@@ -40,10 +40,11 @@ TEST_P(DifferentialTest, AgreesWithPyTorch) {
 
 INSTANTIATE_TEST_SUITE_P(Families, DifferentialTest,
                          ::testing::Values("unary", "scalar", "binary", "conversion", "creation",
-                                           "reduction", "softmax", "sorting", "matmul", "attention",
-                                           "linear", "conv2d", "conv_transpose2d", "pooling",
-                                           "norm", "loss", "indexing", "views", "tape",
-                                           "tape_writes", "view_writes", "initial", "optimiser"),
+                                           "reduction", "scan", "softmax", "sorting", "counting",
+                                           "matmul", "attention", "linear", "conv2d",
+                                           "conv_transpose2d", "pooling", "norm", "loss",
+                                           "indexing", "views", "tape", "tape_writes",
+                                           "view_writes", "initial", "optimiser"),
                          [](const auto& info) { return std::string(info.param); });
 
 }  // namespace

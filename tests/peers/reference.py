@@ -259,6 +259,13 @@ OPERATIONS |= {
     "sort": lambda x, a: list(torch.sort(x[0], stable=True, dim=a["dim"], descending=a["descending"])),
     "argsort": lambda x, a: torch.argsort(x[0], stable=True, dim=a["dim"], descending=a["descending"]),
     "topk": lambda x, a: torch.topk(x[0], a["k"], a["dim"], a["largest"]).values,
+    "median": lambda x, a: torch.median(x[0], a["dim"], a["keepdim"]).values if "dim" in a else torch.median(x[0]),
+    "searchsorted": lambda x, a: torch.searchsorted(x[0], x[1], right=a["right"]),
+    "bincount": lambda x, a: torch.bincount(*x, minlength=a["minlength"]),
+    "nonzero": lambda x, a: torch.nonzero(x[0]),
+    "unique": lambda x, a: list(torch.unique(x[0], return_inverse=True, return_counts=True)),
+    "cumsum": lambda x, a: torch.cumsum(x[0], a["dim"]),
+    "cumprod": lambda x, a: torch.cumprod(x[0], a["dim"]),
     "softmax": lambda x, a: torch.softmax(x[0], a["dim"]),
     "log_softmax": lambda x, a: torch.log_softmax(x[0], a["dim"]),
 
@@ -268,6 +275,11 @@ OPERATIONS |= {
     "embedding": lambda x, a: F.embedding(x[0], x[1], a.get("padding_idx")),
     "index_add_": lambda x, a: x[0].index_add_(a["dim"], x[1], x[2]),
     "scatter_add_": lambda x, a: x[0].scatter_add_(a["dim"], x[1], x[2]),
+
+    "index_add": lambda x, a: torch.index_add(x[0], a["dim"], x[1], x[2]),
+    "scatter_add": lambda x, a: torch.scatter_add(x[0], a["dim"], x[1], x[2]),
+    "scatter": lambda x, a: torch.scatter(x[0], a["dim"], x[1], x[2]),
+    "scatter_number": lambda x, a: torch.scatter(x[0], a["dim"], x[1], a["value"]),
 
     "matmul": lambda x, a: torch.matmul(*x),
     "scaled_dot_product_attention": lambda x, a: F.scaled_dot_product_attention(

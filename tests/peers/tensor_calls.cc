@@ -104,6 +104,23 @@ void add_reductions(Operations& table) {
   table["topk"] = [](const Call& c) -> Tensors {
     return {topk(c.operand(0), c.integer("k"), c.dim("dim"), c.flag("largest")).values};
   };
+  table["median"] = [](const Call& c) -> Tensors {
+    if (!c.has("dim")) return {median(c.operand(0))};
+    return {median(c.operand(0), c.integer("dim"), c.flag("keepdim")).values};
+  };
+  table["searchsorted"] = [](const Call& c) -> Tensors {
+    return {searchsorted(c.operand(0), c.operand(1), c.flag("right"))};
+  };
+  table["bincount"] = [](const Call& c) -> Tensors {
+    return {bincount(c.operand(0), c.operand(1), c.integer("minlength"))};
+  };
+  table["nonzero"] = [](const Call& c) -> Tensors { return {nonzero(c.operand(0))}; };
+  table["unique"] = [](const Call& c) -> Tensors {
+    const auto [values, inverse, counts] = unique(c.operand(0), true, true, true);
+    return {values, inverse, counts};
+  };
+  table["cumsum"] = [](const Call& c) -> Tensors { return {cumsum(c.operand(0), c.dim("dim"))}; };
+  table["cumprod"] = [](const Call& c) -> Tensors { return {cumprod(c.operand(0), c.dim("dim"))}; };
   table["softmax"] = [](const Call& c) -> Tensors { return {softmax(c.operand(0), c.dim("dim"))}; };
   table["log_softmax"] = [](const Call& c) -> Tensors {
     return {log_softmax(c.operand(0), c.dim("dim"))};
@@ -124,6 +141,18 @@ void add_indexing(Operations& table) {
     std::optional<std::int64_t> padding;
     if (c.has("padding_idx")) padding = c.integer("padding_idx");
     return {embedding(c.operand(0), c.operand(1), padding)};
+  };
+  table["index_add"] = [](const Call& c) -> Tensors {
+    return {index_add(c.operand(0), c.dim("dim"), c.operand(1), c.operand(2))};
+  };
+  table["scatter_add"] = [](const Call& c) -> Tensors {
+    return {scatter_add(c.operand(0), c.dim("dim"), c.operand(1), c.operand(2))};
+  };
+  table["scatter"] = [](const Call& c) -> Tensors {
+    return {scatter(c.operand(0), c.dim("dim"), c.operand(1), c.operand(2))};
+  };
+  table["scatter_number"] = [](const Call& c) -> Tensors {
+    return {scatter(c.operand(0), c.dim("dim"), c.operand(1), c.number("value"))};
   };
   table["index_add_"] = [](const Call& c) -> Tensors {
     return {raw::index_add_(c.operand(0), c.dim("dim"), c.operand(1), c.operand(2))};

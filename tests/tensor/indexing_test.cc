@@ -176,6 +176,33 @@ TEST_P(IndexingTest, ScatterAdd) {
   EXPECT_TENSOR(raw::sum(y), ({}), {0});
 }
 
+TEST_P(IndexingTest, Scatter) {
+  for (DType dtype : kAllDTypes) {
+    for (const Tensor& y : layouts(make({0, 1, 0, 1, 1, 0}, {2, 3}, dtype))) {
+      // Of two equal indices the last one counts.
+      raw::scatter_(y, 1, index({2, 0, 1, 1}, {2, 2}), make({1, 1, 1, 0}, {2, 2}, dtype));
+      EXPECT_TENSOR(y, ({2, 3}), {1, 1, 1, 1, 0, 0});
+      raw::scatter_(y, 0, index({1, 0, 1}, {1, 3}), 0);
+      EXPECT_TENSOR(y, ({2, 3}), {1, 0, 1, 0, 0, 0});
+    }
+  }
+  const Tensor y = make({1, 2}, {2});
+  EXPECT_TENSOR(raw::scatter_(y, 0, index({1}, {}), make({5}, {})), ({2}), {1, 5});
+  EXPECT_TENSOR(raw::scatter_(make({1}, {}), 0, index({0, 0}, {2}), make({5, 6}, {2})), ({}), {6});
+  EXPECT_TENSOR(raw::scatter_(y, 0, index({}, {0}), 3), ({2}), {1, 5});
+  // From its own memory.
+  EXPECT_TENSOR(raw::scatter_(y, 0, index({1, 0}, {2}), y), ({2}), {5, 1});
+  EXPECT_WEFT_ERROR(raw::scatter_(y, 0, index({2}, {1}), ones({1})), InvalidArgument,
+                    "[scatter_] index 2 at position [0] is out of range [0, 2)");
+  EXPECT_WEFT_ERROR(raw::scatter_(y, 0, index({0}, {1}), ones({2})), Shape,
+                    "[scatter_] x: got [2], index has [1]");
+  EXPECT_WEFT_ERROR(raw::scatter_(y, 0, index({0}, {1}), ones({1}, DType::f64)), Dtype,
+                    "[scatter_]");
+  EXPECT_WEFT_ERROR(raw::scatter_(zeros({2}, DType::u8), 0, index({0}, {1}), 300), InvalidArgument,
+                    "[scatter_] a tensor of u8 cannot hold 300");
+  EXPECT_TENSOR(y, ({2}), {5, 1});
+}
+
 TEST_P(IndexingTest, OneHot) {
   EXPECT_TENSOR(raw::one_hot(index({1, 0}, {2}), 3), ({2, 3}), {0, 1, 0, 1, 0, 0});
   EXPECT_TENSOR(raw::one_hot(index({1, 2}, {2})), ({2, 3}), {0, 1, 0, 0, 0, 1});

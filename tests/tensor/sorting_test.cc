@@ -1,3 +1,5 @@
+#include <cmath>
+#include <limits>
 #include <string>
 
 #include "weft/tensor/elementwise.h"
@@ -40,6 +42,151 @@ TEST_P(SortingTest, AsPyTorchInEveryLayout) {
       }
     }
   }
+}
+
+TEST_P(SortingTest, MediansAsPyTorch) {
+  for (const DType dtype : testing::kAllDTypes) {
+    if (dtype == DType::boolean) continue;  // PyTorch has none
+    const std::string prefix = std::string(to_string(dtype)) + "_";
+    for (const Tensor& x : testing::layouts(raw::to(goldens.tensor(prefix + "x"), device()))) {
+      for (const int dim : {0, 1, 2}) {
+        const std::string name = prefix + std::to_string(dim) + "_median";
+        SCOPED_TRACE(name);
+        const std::vector<double> want = goldens[name];
+        const auto [values, indices] = raw::median(x, dim - 3);
+        EXPECT_EQ(values.dtype(), dtype);
+        EXPECT_TRUE(testing::near_values(values, want, 0));
+        EXPECT_TRUE(
+            testing::near_values(raw::gather(x, dim, raw::unsqueeze(indices, dim)), want, 0));
+        // Of equal elements PyTorch names any, but the first of several NaNs.
+        const std::vector<double> at = values_of(indices), their = goldens[name + "_indices"];
+        for (std::size_t i = 0; i < at.size(); ++i) {
+          if (std::isnan(want[i])) {
+            EXPECT_EQ(at[i], their[i]);
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_P(SortingTest, MedianIsTheLowerMiddleAndKeepsTheOrderOfEqualOnes) {
+  const Tensor x = make({4, 1, 3, 2, 5, 5, 5, 5}, {2, 4});
+  EXPECT_TENSOR(raw::median(x, 1).values, ({2}), {2, 5});
+  EXPECT_TENSOR(raw::median(x, 1).indices, ({2}), {3, 1});
+  EXPECT_TENSOR(raw::median(x, 1, true).values, ({2, 1}), {2, 5});
+  EXPECT_TENSOR(raw::median(x, 0, true).indices, ({1, 4}), {0, 0, 0, 0});
+  EXPECT_TENSOR(raw::median(x), ({}), {4});
+  EXPECT_TENSOR(raw::median(scalar(3), 0).indices, ({}), {0});
+  EXPECT_TENSOR(raw::median(scalar(3)), ({}), {3});
+  EXPECT_TRUE(std::isnan(raw::median(make({1, std::nan(""), 2}, {3})).item<double>()));
+  EXPECT_TRUE(std::isnan(raw::median(zeros({0, 2})).item<double>()));
+  EXPECT_TENSOR(raw::median(zeros({0, 2}), 1).values, ({0}), {});
+  EXPECT_WEFT_ERROR(raw::median(zeros({0, 2}), 0), Shape,
+                    "[median] no elements to choose from: dimension 0 of [0,2] is empty");
+  EXPECT_WEFT_ERROR(raw::median(zeros({0}, DType::i32)), Shape, "[median] no elements");
+}
+
+TEST_P(SortingTest, SearchesAsPyTorch) {
+  for (const DType dtype : testing::kAllDTypes) {
+    if (dtype == DType::boolean) continue;
+    const std::string prefix = std::string(to_string(dtype)) + "_";
+    const Tensor sequence = raw::to(goldens.tensor(prefix + "sequence"), device());
+    for (const Tensor& x : testing::layouts(raw::to(goldens.tensor(prefix + "x"), device()))) {
+      const Tensor left = raw::searchsorted(testing::with_gaps(sequence), x);
+      EXPECT_EQ(left.shape(), x.shape());
+      EXPECT_EQ(values_of(left), goldens[prefix + "search_left"]);
+      EXPECT_EQ(values_of(raw::searchsorted(sequence, x, true)), goldens[prefix + "search_right"]);
+    }
+  }
+}
+
+TEST_P(SortingTest, SearchesRowByRow) {
+  const Tensor rows = make({1, 3, 5, 2, 2, 2}, {2, 3});
+  EXPECT_TENSOR(raw::searchsorted(rows, make({3, 6, 2, 0}, {2, 2})), ({2, 2}), {1, 3, 0, 0});
+  EXPECT_TENSOR(raw::searchsorted(rows, make({3, 6, 2, 0}, {2, 2}), true), ({2, 2}), {2, 3, 3, 0});
+  EXPECT_TENSOR(raw::searchsorted(raw::select(rows, 0, 0), scalar(4)), ({}), {2});
+  EXPECT_TENSOR(raw::searchsorted(zeros({0}), ones({2})), ({2}), {0, 0});
+  EXPECT_TENSOR(raw::searchsorted(zeros({2, 3}), zeros({2, 0})), ({2, 0}), {});
+  EXPECT_WEFT_ERROR(raw::searchsorted(rows, ones({3, 2})), Shape,
+                    "[searchsorted] sequence: got [2,3], expected one dimension");
+  EXPECT_WEFT_ERROR(raw::searchsorted(scalar(1), ones({2})), Shape, "[searchsorted] sequence");
+  EXPECT_WEFT_ERROR(raw::searchsorted(rows, ones({2, 2}, DType::f64)), Dtype, "[searchsorted]");
+}
+
+TEST_P(SortingTest, UniqueAsPyTorch) {
+  for (const DType dtype : testing::kAllDTypes) {
+    const std::string prefix = std::string(to_string(dtype)) + "_unique_";
+    SCOPED_TRACE(prefix);
+    const Tensor host = goldens.tensor(std::string(to_string(dtype)) + "_x");
+    for (const Tensor& x : testing::layouts(raw::to(host, device()))) {
+      const UniqueElements got = raw::unique(x, true, true);
+      EXPECT_EQ(got.values.dtype(), dtype);
+      EXPECT_TRUE(testing::near_values(got.values, goldens[prefix + "values"], 0));
+      const Tensor back = raw::index_select(got.values, 0, raw::flatten(got.inverse));
+      EXPECT_TRUE(testing::near_values(back, values_of(x), 0));
+      // Of several NaNs PyTorch names any.
+      const std::vector<double> at = values_of(got.inverse), their = goldens[prefix + "inverse"];
+      const std::vector<double> of_x = values_of(x);
+      for (std::size_t i = 0; i < at.size(); ++i) {
+        if (!std::isnan(of_x[i])) {
+          EXPECT_EQ(at[i], their[i]);
+        }
+      }
+      EXPECT_EQ(got.inverse.shape(), x.shape());
+      EXPECT_EQ(values_of(got.counts), goldens[prefix + "counts"]);
+    }
+  }
+  const UniqueElements one = raw::unique(scalar(3), true);
+  EXPECT_TENSOR(one.values, ({1}), {3});
+  EXPECT_TENSOR(one.inverse, ({}), {0});
+  EXPECT_FALSE(one.counts.defined());
+  const UniqueElements none = raw::unique(zeros({0, 2}, DType::u8), true, true);
+  EXPECT_TENSOR(none.values, ({0}), {});
+  EXPECT_EQ(none.values.dtype(), DType::u8);
+  EXPECT_TENSOR(none.inverse, ({0, 2}), {});
+  EXPECT_TENSOR(none.counts, ({0}), {});
+}
+
+TEST_P(SortingTest, Bincount) {
+  for (const DType dtype : {DType::i64, DType::i32, DType::u8, DType::boolean}) {
+    const Tensor x = make({1, 0, 1, 1}, {4}, dtype);
+    EXPECT_TENSOR(raw::bincount(x), ({2}), {1, 3});
+    EXPECT_EQ(raw::bincount(x).dtype(), DType::i64);
+    EXPECT_TENSOR(raw::bincount(testing::with_gaps(x), {}, 4), ({4}), {1, 3, 0, 0});
+    EXPECT_TENSOR(raw::bincount(x, make({0.5, 1, 2, 4}, {4})), ({2}), {1, 6.5});
+    EXPECT_EQ(raw::bincount(x, ones({4})).dtype(), DType::f32);
+    EXPECT_EQ(raw::bincount(x, ones({4}, DType::i32)).dtype(), DType::f64);
+  }
+  const Tensor x = make({4, 2}, {2}, DType::i64), none = zeros({0}, DType::i64);
+  EXPECT_TENSOR(raw::bincount(x, {}, 2), ({5}), {0, 0, 1, 0, 1});
+  EXPECT_TENSOR(raw::bincount(none), ({0}), {});
+  EXPECT_TENSOR(raw::bincount(none, {}, 2), ({2}), {0, 0});
+  EXPECT_WEFT_ERROR(raw::bincount(raw::sub(x, 3)), InvalidArgument,
+                    "[bincount] x has the negative number -1");
+  EXPECT_WEFT_ERROR(raw::bincount(ones({2})), Dtype, "[bincount] x: got f32, expected integers");
+  EXPECT_WEFT_ERROR(raw::bincount(raw::unsqueeze(x, 0)), Shape, "[bincount] x: got [1,2]");
+  EXPECT_WEFT_ERROR(raw::bincount(x, ones({3})), Shape,
+                    "[bincount] weights: got [3], expected [2]");
+  EXPECT_WEFT_ERROR(raw::bincount(x, {}, -1), InvalidArgument, "[bincount] minlength: got -1");
+  const auto largest = from_vector<std::int64_t>({std::numeric_limits<std::int64_t>::max()}, {1});
+  EXPECT_WEFT_ERROR(raw::bincount(raw::to(largest, device())), Shape, "[bincount]");
+}
+
+TEST_P(SortingTest, NonzeroAsPyTorch) {
+  for (const DType dtype : testing::kAllDTypes) {
+    const std::string prefix = std::string(to_string(dtype)) + "_";
+    for (const Tensor& x : testing::layouts(raw::to(goldens.tensor(prefix + "x"), device()))) {
+      const Tensor positions = raw::nonzero(x);
+      EXPECT_EQ(positions.shape(-1), 3);
+      EXPECT_EQ(values_of(positions), goldens[prefix + "nonzero"]);
+    }
+  }
+  EXPECT_TENSOR(raw::nonzero(scalar(3)), ({1, 0}), {});
+  EXPECT_TENSOR(raw::nonzero(scalar(0)), ({0, 0}), {});
+  EXPECT_TENSOR(raw::nonzero(zeros({2, 0})), ({0, 2}), {});
+  EXPECT_TENSOR(raw::nonzero(zeros({2, 3})), ({0, 2}), {});
+  EXPECT_TENSOR(raw::flat_nonzero(make({0, 1, 2, 0}, {2, 2})), ({2}), {1, 2});
 }
 
 TEST_P(SortingTest, ScalarsAndNothing) {

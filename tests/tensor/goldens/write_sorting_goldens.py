@@ -1,4 +1,5 @@
-"""Writes sorting_goldens.safetensors: of every dtype an array x, and how PyTorch sorts it.
+"""Writes sorting_goldens.safetensors: of every dtype an array x, and how PyTorch sorts it, finds its
+medians and its different elements, counts them and searches for them.
 
 usage: python3 tests/tensor/goldens/write_sorting_goldens.py   (needs torch and safetensors)
 """
@@ -39,4 +40,17 @@ for dtype, x in INPUTS.items():
             name = f"{dtype}_{dim}_{'down' if descending else 'up'}"
             array(f"{name}_values", values)
             array(f"{name}_indices", indices)
+        if dtype != "bool":  # not in PyTorch
+            values, indices = torch.median(x, dim)
+            array(f"{dtype}_{dim}_median", values)
+            array(f"{dtype}_{dim}_median_indices", indices)
+    for name, result in zip(("values", "inverse", "counts"), torch.unique(x, return_inverse=True, return_counts=True)):
+        array(f"{dtype}_unique_{name}", result)
+    array(f"{dtype}_nonzero", torch.nonzero(x))
+    if dtype != "bool":
+        # A sequence without NaN, in which some of x are and others are not.
+        sequence = torch.unique(x[~torch.isnan(x)])[::2]
+        array(f"{dtype}_sequence", sequence)
+        for side in ("left", "right"):
+            array(f"{dtype}_search_{side}", torch.searchsorted(sequence, x, side=side))
 save(__file__)

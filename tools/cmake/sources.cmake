@@ -30,6 +30,7 @@ weft_sources(""
   autograd/operand.cc
   autograd/pooling.cc
   autograd/reduce.cc
+  autograd/scan.cc
   autograd/session.cc
   autograd/several_devices.cc
   autograd/softmax.cc
@@ -149,6 +150,7 @@ weft_sources(""
   kernels/cpu/random.cc
   kernels/cpu/reduce.cc
   kernels/cpu/runtime.cc
+  kernels/cpu/scan.cc
   kernels/cpu/softmax.cc
   kernels/cpu/sorting.cc
   kernels/cuda_loader.cc
@@ -233,6 +235,7 @@ weft_sources(""
   tensor/print.cc
   tensor/random.cc
   tensor/reduce.cc
+  tensor/scan.cc
   tensor/softmax.cc
   tensor/sorting.cc
   tensor/tensor.cc
@@ -319,6 +322,7 @@ weft_sources("-fwrapv"
   kernels/reference/random.cc
   kernels/reference/reduce.cc
   kernels/reference/reference.cc
+  kernels/reference/scan.cc
   kernels/reference/softmax.cc
   kernels/reference/sorting.cc)
 weft_sources("-mavx2;-mfma;-mf16c;-O3;-DWEFT_SIMD=avx2"
@@ -376,6 +380,7 @@ set(WEFT_CUDA_SOURCES
   kernels/cuda/reduce.cu
   kernels/cuda/reduce_plan.cc
   kernels/cuda/runtime.cc
+  kernels/cuda/scan.cu
   kernels/cuda/softmax.cu
   kernels/cuda/sorting.cu
   kernels/cuda/timing.cu)
@@ -400,6 +405,7 @@ set(WEFT_HEADERS
   autograd/ops.h
   autograd/pooling.h
   autograd/reduce.h
+  autograd/scan.h
   autograd/softmax.h
   autograd/sorting.h
   autograd/tape.h

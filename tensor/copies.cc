@@ -1,6 +1,7 @@
 // Copies: to another layout, dtype or device, and joining of tensors.
 #include <algorithm>
-#include <vector>
+#include <array>
+#include <span>
 
 #include "weft/core/runtime/copy_stream.h"
 #include "weft/tensor/creation.h"
@@ -139,6 +140,31 @@ DType check_parts(const char* op, std::span<const Tensor> parts) {
 
 }  // namespace
 
+namespace {
+
+/// Copies a few parts at a time: a list of all of them would take memory from the heap.
+class PartCopies {
+ public:
+  PartCopies(decltype(ElementwiseKernels::copy_all) copy, const Stream& stream)
+      : copy_(copy), stream_(stream) {}
+  void add(const View& x, const View& y) {
+    if (count_ == pairs_.size()) run();
+    pairs_[count_++] = {x, y};
+  }
+  void run() {
+    copy_(stream_, std::span(pairs_).first(count_));
+    count_ = 0;
+  }
+
+ private:
+  decltype(ElementwiseKernels::copy_all) copy_;
+  Stream stream_;
+  std::array<CopyPair, 16> pairs_;
+  std::size_t count_ = 0;
+};
+
+}  // namespace
+
 Tensor cat(std::span<const Tensor> parts, std::int64_t dim) {
   const DType dtype = check_parts("cat", parts);
   const Tensor& first = parts[0];
@@ -161,17 +187,16 @@ Tensor cat(std::span<const Tensor> parts, std::int64_t dim) {
       kernel(device, &KernelTable::elementwise, &ElementwiseKernels::copy_all, "cat", dtype);
   Tensor y =
       allocate(shape, channels_last ? MemoryFormat::nhwc : MemoryFormat::nchw, dtype, device);
-  std::vector<CopyPair> pairs;
-  pairs.reserve(parts.size());
+  PartCopies copies(copy, current_stream(device));
   View part = y.view_of();
   for (const Tensor& x : parts) {
     if (x.numel() == 0) continue;
     part.shape[dim] = x.shape()[dim];
-    pairs.push_back({x.view_of(), part});
+    copies.add(x.view_of(), part);
     part.data = static_cast<char*>(part.data) +
                 x.shape()[dim] * part.strides[dim] * static_cast<std::int64_t>(size_of(dtype));
   }
-  copy(current_stream(device), pairs);
+  copies.run();
   return y;
 }
 
@@ -192,17 +217,16 @@ Tensor stack(std::span<const Tensor> parts, std::int64_t dim) {
   shape.insert(dim, static_cast<std::int64_t>(parts.size()));
   Tensor y = allocate(shape, dtype, device);
   if (y.numel() == 0) return y;
-  std::vector<CopyPair> pairs;
-  pairs.reserve(parts.size());
+  PartCopies copies(copy, current_stream(device));
   View part = y.view_of();
   const std::int64_t step = part.strides[dim] * static_cast<std::int64_t>(size_of(dtype));
   part.shape.erase(dim);
   part.strides.erase(dim);
   for (const Tensor& x : parts) {
-    pairs.push_back({x.view_of(), part});
+    copies.add(x.view_of(), part);
     part.data = static_cast<char*>(part.data) + step;
   }
-  copy(current_stream(device), pairs);
+  copies.run();
   return y;
 }
 

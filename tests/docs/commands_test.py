@@ -48,7 +48,7 @@ def _number(command, comment):
     return float(figures[-1]) if figures else None
 
 
-def mistake(done, figure, output):
+def mistake(command, done, figure, output):
     """What is wrong with a command's result, or None."""
     # With 1 it says that predictions are off, as they are on a machine that has other work.
     if done.returncode > command.startswith("./weft simulate --check "):
@@ -80,7 +80,7 @@ def run_tree():
                         command.replace("./weft ", f"{root}/weft "), shell=True, cwd=folder,
                         stdout=subprocess.PIPE, text=True, check=False,
                         stderr=None if output is not None else subprocess.STDOUT)
-                    if said := mistake(done, figure, output):
+                    if said := mistake(command, done, figure, output):
                         wrong.append(f"FAILED {page}: {command}: {said}")
     sys.exit("\n".join(wrong))
 
@@ -123,7 +123,7 @@ class CommandsOfThePages(ToolTest):
             for command, figure, output in block:
                 done = subprocess.run(self.built(command), cwd=self.folder, check=False, text=True,
                                       stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-                said = mistake(done, figure, output)
+                said = mistake(command, done, figure, output)
                 self.assertIsNone(said, f"{page}: {command}: {said}")
         return count
 

@@ -101,6 +101,20 @@ Tensor searchsorted(const Tensor& sequence, const Tensor& values, bool right) {
   return y;
 }
 
+namespace {
+
+// How often each number from 0 to length - 1 occurs. In order, so that no GPU's thread has to count
+// alone, as in index_add_.
+Tensor counted_in_order(const Tensor& numbers, std::int64_t length) {
+  const TensorOptions i64(DType::i64, numbers.device());
+  const Tensor each = arange(0, static_cast<double>(length), 1, i64);
+  const Tensor up_to = searchsorted(sort(numbers).values, each, true);
+  const Tensor below[] = {zeros({1}, i64), narrow(up_to, 0, 0, length - 1)};
+  return sub(up_to, cat(below));
+}
+
+}  // namespace
+
 Tensor bincount(const Tensor& x, const Tensor& weights, std::int64_t minlength) {
   const char* op = "bincount";
   check_defined(op, "x", x);
@@ -124,6 +138,7 @@ Tensor bincount(const Tensor& x, const Tensor& weights, std::int64_t minlength) 
     const std::vector<std::int64_t> values = stack(ends).to_vector<std::int64_t>();
     WEFT_CHECK(values[0] >= 0, InvalidArgument, op, "x has the negative number ", values[0]);
     length = std::max(length, checked_add(values[1], 1, op));
+    if (!x.device().is_cpu() && !weights.defined()) return counted_in_order(numbers, length);
   }
   const Tensor y = zeros({length}, {dtype, x.device()});
   const Tensor one = scalar(1, {dtype, x.device()});

@@ -195,15 +195,7 @@ class RowCopies {
   std::int64_t width_ = 0;  // of all pieces
 };
 
-// --- fill, compare, arange -----------------------------------------------------------------------
-
-template <class U>
-void fill_row(std::int64_t n, char* const* data, const void* params) {
-  U value;
-  std::memcpy(&value, params, sizeof value);
-  U* y = reinterpret_cast<U*>(data[0]);
-  for (std::int64_t i = 0; i < n; ++i) y[i] = value;
-}
+// --- compare -------------------------------------------------------------------------------------
 
 template <class T, CompareOp op>
 void compare_row(std::int64_t n, char* const* data, const void*) {
@@ -262,8 +254,7 @@ void fill(const Stream&, double value, const View& y) {
     const T v = store<T>(value);
     std::memcpy(&bits, &v, sizeof v);
   });
-  const RowFn f = dispatch_size(size_of(y.dtype), []<class U>() -> RowFn { return fill_row<U>; });
-  run_loop<1>({&y}, kCheapGrain, f, &bits);
+  run_loop<1>({&y}, kCheapGrain, copy_loops().moves(size_of(y.dtype)).fill, &bits);
 }
 
 void where(const Stream&, const View& condition, const View& a, const View& b, const View& y) {

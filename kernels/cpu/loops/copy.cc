@@ -1,4 +1,4 @@
-// Copies, selection and conversions.
+// Copies, selection, fills and conversions.
 #include <cstring>
 
 #include "weft/kernels/cpu/element.h"
@@ -77,6 +77,15 @@ void copy_tile(std::int64_t rows, std::int64_t n, const void* from, std::int64_t
   }
 }
 
+template <class U>
+void fill_row(std::int64_t n, char* const* data, const void* params) {
+  U value;
+  std::memcpy(&value, params, sizeof value);
+  U* y = reinterpret_cast<U*>(data[0]);
+  WEFT_VECTOR_LOOP
+  for (std::int64_t i = 0; i < n; ++i) y[i] = value;
+}
+
 // Reads both: a branch on a condition without a pattern costs far more.
 template <class U>
 void where_row(std::int64_t n, char* const* data, const void*) {
@@ -103,7 +112,7 @@ bool in_range(std::int64_t n, const std::int64_t* x, std::int64_t bound) {
 }
 
 template <class U>
-constexpr CopyLoops::Moves moves{copy_tile<U>, where_row<U>};
+constexpr CopyLoops::Moves moves{copy_tile<U>, where_row<U>, fill_row<U>};
 
 // Eight words; on a machine with narrower registers, two of these.
 typedef std::uint32_t Words __attribute__((vector_size(32)));

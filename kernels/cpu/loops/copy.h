@@ -1,4 +1,4 @@
-// Copies of strided rows, transposing copies, selection, and conversions with vector code.
+// Copies of strided rows, transposing copies, selection, fills, and conversions with vector code.
 #pragma once
 
 #include <cstddef>
@@ -18,6 +18,7 @@ struct CopyLoops {
   struct Moves {
     CopyTile tile;
     RowFn where;  // data: y, condition, a, b
+    RowFn fill;   // data: y; params: an element
   };
   Moves moves1, moves2, moves4, moves8;  // by the size of an element
   /// Whether all n numbers are in [0, bound).

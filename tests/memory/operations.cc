@@ -163,7 +163,7 @@ Convolution convolution(Program& p, bool transposed) {
   c.params.transposed = transposed;
   if (transposed && p.draw.one_in(3)) {
     for (int i = 0; i < 2; ++i) {
-      const std::int64_t most = std::clamp<std::int64_t>(c.params.stride[i] - 1, 0, 3);
+      const std::int64_t most = std::clamp<std::int64_t>(c.params.stride[i], 1, 4) - 1;
       c.params.output_padding[i] = p.number(p.draw.between(0, most));
     }
   }

@@ -1,6 +1,6 @@
 // numpy's files: .npy, one array, and .npz, a zip archive of them.
 //
-//   \x93NUMPY | version | length of the dict | dict, in Python | values
+//   0x93 NUMPY | version | length of the dict | dict, in Python | values
 //   {'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }
 #pragma once
 

@@ -6,11 +6,13 @@
 #include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "weft/kernels/loss.h"
+#include "weft/nn/loss.h"
 #include "weft/tensor/tensor.h"
 
 namespace weft::peers {
@@ -38,6 +40,21 @@ class Call {
   double number(const char* name, double otherwise) const {
     return has(name) ? number(name) : otherwise;
   }
+  std::optional<double> optional_number(const char* name) const {
+    return has(name) ? std::optional(number(name)) : std::nullopt;
+  }
+  std::optional<std::int64_t> optional_integer(const char* name) const {
+    return has(name) ? std::optional(integer(name)) : std::nullopt;
+  }
+  std::vector<double> numbers(const char* name) const {
+    return has(name) ? step_.at(name).get<std::vector<double>>() : std::vector<double>();
+  }
+  std::vector<std::string> texts(const char* name) const {
+    return step_.at(name).get<std::vector<std::string>>();
+  }
+  std::vector<std::int64_t> integers(const char* name) const {
+    return step_.at(name).get<std::vector<std::int64_t>>();
+  }
   /// Empty where it is not given.
   Dims dims(const char* name) const {
     if (!has(name)) return {};
@@ -51,6 +68,13 @@ class Call {
   Reduction reduction() const {
     const std::string word = step_.value("reduction", "mean");
     return word == "none" ? Reduction::none : word == "sum" ? Reduction::sum : Reduction::mean;
+  }
+  nn::KlReduction kl_reduction() const {
+    const std::string word = step_.value("reduction", "mean");
+    if (word == "batchmean") return nn::KlReduction::batchmean;
+    return word == "none"  ? nn::KlReduction::none
+           : word == "sum" ? nn::KlReduction::sum
+                           : nn::KlReduction::mean;
   }
 
   const std::span<const Tensor> in;
@@ -68,5 +92,6 @@ void add_elementwise(Operations& table);
 void add_tensor(Operations& table);
 void add_layers(Operations& table);
 void add_training(Operations& table);
+void add_modules(Operations& table);
 
 }  // namespace weft::peers

@@ -116,6 +116,12 @@ def compare_tensor(name, kind, w, t, r, scale, eps):
     return f"{name}: {of} differ, [{at}] weft {show(w, at)}, PyTorch {show(t, at)}, f64 {show(r, at)}"
 
 
+def roots_of(case):
+    """What the case's backward starts from: a list, empty where there is no backward."""
+    backward = case.get("backward", [])
+    return backward if isinstance(backward, list) else [backward]
+
+
 def largest(tensors):
     """The largest finite magnitude."""
     most = 0.0
@@ -135,10 +141,7 @@ def compare(case, weft, peer, exact, magnitude):
     operations = {step["op"] for step in case["steps"]}
     eps = eps_of(peer.tensors + peer.grads)
     most = largest(exact.tensors + exact.grads) * case.get("amplify", 1.0) if kind == "general" else 0.0
-    incoming = 0.0
-    if "backward" in case:
-        memory = case["backward"]["gradient"]["memory"]
-        incoming = largest([memory])
+    incoming = largest([root["gradient"]["memory"] for root in roots_of(case)])
     for w, i, w_requires in zip(weft.tensors, case["report"], weft.requires_grad):
         t, r = peer.tensors[i].detach(), exact.tensors[i].detach()
         scale = most

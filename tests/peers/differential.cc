@@ -8,6 +8,8 @@
 //                "offset": 0, "requires_grad": true}, ...],
 //    "steps": [{"op": "sum", "in": [0], "dims": [1]}, ...],
 //    "report": [1], "backward": {"of": 1, "gradient": {... as an input}}}
+// "backward" may be a list, of the roots of one backward. "grads_of", if given, is the list of the
+// tensors whose gradients are wanted in place of the inputs', as a module's parameters.
 // An input is a view of `count` elements that lie in BYTES from byte `at`. The tensors of a case
 // are its inputs and then what the steps give, in order; -1 in "in" is an undefined tensor. After
 // the steps and the backward, where there is one, the case's line in RESULTS says what came out:
@@ -24,6 +26,7 @@
 #include <iostream>
 #include <iterator>
 
+#include "weft/autograd/autograd.h"
 #include "weft/autograd/ops.h"
 #include "weft/core/base/error.h"
 #include "weft/tests/peers/calls.h"
@@ -39,6 +42,7 @@ Operations all_operations() {
   add_tensor(table);
   add_layers(table);
   add_training(table);
+  add_modules(table);
   return table;
 }
 
@@ -75,16 +79,12 @@ class Runner {
         for (Tensor& y : operation->second(Call(step, operands))) tensors.push_back(std::move(y));
       }
       phase = "backward";
-      if (one.contains("backward")) {
-        const json& backward = one["backward"];
-        tensors.at(backward.at("of")).backward(make_input(backward.at("gradient")));
-      }
+      if (one.contains("backward")) go_back(one["backward"], tensors);
       phase = "report";
       json answer = {{"tensors", json::array()}, {"grads", json::array()}};
       for (const int i : one.at("report")) answer["tensors"].push_back(describe(tensors.at(i)));
-      for (std::size_t i = 0; i < one["inputs"].size(); ++i) {
-        if (!one["inputs"][i].value("requires_grad", false)) continue;
-        const Tensor grad = tensors[i].grad();
+      for (const std::size_t i : leaves(one)) {
+        const Tensor grad = tensors.at(i).grad();
         answer["grads"].push_back(grad.defined() ? describe(grad) : json());
       }
       return answer;
@@ -93,6 +93,25 @@ class Runner {
     } catch (const std::exception& error) {
       return {{"error", "untyped"}, {"text", error.what()}, {"phase", phase}};
     }
+  }
+
+  void go_back(const json& backward, std::span<const Tensor> tensors) {
+    std::vector<Tensor> roots, gradients;
+    for (const json& root : backward.is_array() ? backward : json::array({backward})) {
+      roots.push_back(tensors[root.at("of").get<std::size_t>()]);
+      gradients.push_back(make_input(root.at("gradient")));
+    }
+    autograd::backward(roots, gradients);
+  }
+
+  /// The tensors whose gradients the answer has.
+  static std::vector<std::size_t> leaves(const json& one) {
+    if (one.contains("grads_of")) return one["grads_of"].get<std::vector<std::size_t>>();
+    std::vector<std::size_t> found;
+    for (std::size_t i = 0; i < one["inputs"].size(); ++i) {
+      if (one["inputs"][i].value("requires_grad", false)) found.push_back(i);
+    }
+    return found;
   }
 
   Tensor make_input(const json& input) {

@@ -28,7 +28,7 @@ import torch
 import cases
 import reference
 from builder import contiguous_strides
-from compare import Outcome, compare
+from compare import Outcome, compare, roots_of
 
 AIM = 0.995  # of the cases PyTorch accepts
 BATCH = 250
@@ -46,8 +46,10 @@ def encode(one, data):
         return {k: v for k, v in s.items() if k != "memory"} | {"at": at}
 
     out = {"inputs": [spec(s) for s in one["inputs"]], "steps": one["steps"], "report": one["report"]}
+    if "grads_of" in one:
+        out["grads_of"] = one["grads_of"]
     if "backward" in one:
-        out["backward"] = {"of": one["backward"]["of"], "gradient": spec(one["backward"]["gradient"])}
+        out["backward"] = [{"of": root["of"], "gradient": spec(root["gradient"])} for root in roots_of(one)]
     return json.dumps(out)
 
 

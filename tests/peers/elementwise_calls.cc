@@ -3,6 +3,11 @@
 #include "weft/tests/peers/calls.h"
 
 namespace weft::peers {
+namespace {
+
+Tensor truth(bool value) { return scalar(value, DType::boolean); }
+
+}  // namespace
 
 void add_elementwise(Operations& table) {
 #define X(value, name, ...) \
@@ -40,10 +45,28 @@ void add_elementwise(Operations& table) {
     return {smooth_l1(c.operand(0), c.number("beta"))};
   };
   table["clamp"] = [](const Call& c) -> std::vector<Tensor> {
-    return {clamp(c.operand(0), c.number("low"), c.number("high"))};
+    return {clamp(c.operand(0), c.optional_number("low"), c.optional_number("high"))};
   };
   table["where"] = [](const Call& c) -> std::vector<Tensor> {
     return {where(c.operand(0), c.operand(1), c.operand(2))};
+  };
+
+#define X(name) \
+  table[#name] = [](const Call& c) -> std::vector<Tensor> { return {name(c.operand(0))}; };
+  X(isnan)
+  X(isinf)
+  X(isfinite)
+#undef X
+  table["isclose"] = [](const Call& c) -> std::vector<Tensor> {
+    return {isclose(c.operand(0), c.operand(1), c.number("rtol"), c.number("atol"),
+                    c.flag("equal_nan"))};
+  };
+  table["allclose"] = [](const Call& c) -> std::vector<Tensor> {
+    return {truth(allclose(c.operand(0), c.operand(1), c.number("rtol"), c.number("atol"),
+                           c.flag("equal_nan")))};
+  };
+  table["equal"] = [](const Call& c) -> std::vector<Tensor> {
+    return {truth(equal(c.operand(0), c.operand(1)))};
   };
 
   table["add_"] = [](const Call& c) -> std::vector<Tensor> {

@@ -5,6 +5,7 @@
 #include "weft/nn/init.h"
 #include "weft/nn/linear.h"
 #include "weft/nn/loss.h"
+#include "weft/nn/pixel_shuffle.h"
 #include "weft/nn/pooling.h"
 #include "weft/tests/peers/calls.h"
 
@@ -27,6 +28,25 @@ void add_images(Operations& table) {
   };
   table["conv_transpose2d"] = [](const Call& c) -> Tensors {
     return {conv_transpose2d(c.operand(0), c.operand(1), c.operand(2), conv_params(c))};
+  };
+  table["conv1d"] = [](const Call& c) -> Tensors {
+    return {conv1d(c.operand(0), c.operand(1), c.operand(2),
+                   {.stride = c.integer("stride", 1),
+                    .padding = c.integer("padding", 0),
+                    .dilation = c.integer("dilation", 1),
+                    .groups = c.integer("groups", 1)})};
+  };
+  table["interpolate"] = [](const Call& c) -> Tensors {
+    return {interpolate(c.operand(0), {.size = c.dims("size"),
+                                       .scale_factor = c.numbers("scale_factor"),
+                                       .mode = c.text("mode"),
+                                       .align_corners = c.flag("align_corners")})};
+  };
+  table["pixel_shuffle"] = [](const Call& c) -> Tensors {
+    return {nn::pixel_shuffle(c.operand(0), c.integer("factor"))};
+  };
+  table["pixel_unshuffle"] = [](const Call& c) -> Tensors {
+    return {nn::pixel_unshuffle(c.operand(0), c.integer("factor"))};
   };
   table["max_pool2d"] = [](const Call& c) -> Tensors {
     return {max_pool2d(c.operand(0), {.kernel = c.pair("kernel", 1),
@@ -63,6 +83,9 @@ void add_norms(Operations& table) {
     return {batch_norm(c.operand(0), c.operand(1), c.operand(2),
                        {c.operand(3), c.operand(4), c.operand(5)}, params, then)};
   };
+  table["normalize"] = [](const Call& c) -> Tensors {
+    return {normalize(c.operand(0), c.number("p"), c.integer("dim"), c.number("eps"))};
+  };
   table["layer_norm"] = [](const Call& c) -> Tensors {
     return {layer_norm(c.operand(0), c.dims("shape"), c.operand(1), c.operand(2), c.number("eps"))};
   };
@@ -74,16 +97,28 @@ void add_norms(Operations& table) {
 
 void add_losses(Operations& table) {
   table["cross_entropy"] = [](const Call& c) -> Tensors {
-    return {cross_entropy(c.operand(0), c.operand(1),
-                          {.ignore_index = c.integer("ignore_index"),
-                           .label_smoothing = c.number("label_smoothing"),
-                           .reduction = c.reduction()})};
+    return {nn::cross_entropy(c.operand(0), c.operand(1),
+                              {.weight = c.operand(2),
+                               .ignore_index = c.integer("ignore_index"),
+                               .label_smoothing = c.number("label_smoothing"),
+                               .reduction = c.reduction()})};
   };
   table["nll_loss"] = [](const Call& c) -> Tensors {
-    return {nn::nll_loss(c.operand(0), c.operand(1), c.integer("ignore_index"), c.reduction())};
+    return {nn::nll_loss(c.operand(0), c.operand(1), c.integer("ignore_index"), c.reduction(),
+                         c.operand(2))};
   };
   table["bce_with_logits"] = [](const Call& c) -> Tensors {
-    return {nn::bce_with_logits(c.operand(0), c.operand(1), c.reduction(), c.operand(2))};
+    return {
+        nn::bce_with_logits(c.operand(0), c.operand(1), c.reduction(), c.operand(2), c.operand(3))};
+  };
+  table["bce_loss"] = [](const Call& c) -> Tensors {
+    return {nn::bce_loss(c.operand(0), c.operand(1), c.reduction(), c.operand(2))};
+  };
+  table["huber_loss"] = [](const Call& c) -> Tensors {
+    return {nn::huber_loss(c.operand(0), c.operand(1), c.reduction(), c.number("delta"))};
+  };
+  table["kl_div"] = [](const Call& c) -> Tensors {
+    return {nn::kl_div(c.operand(0), c.operand(1), c.kl_reduction(), c.flag("log_target"))};
   };
   table["mse_loss"] = [](const Call& c) -> Tensors {
     return {mse_loss(c.operand(0), c.operand(1), c.reduction())};

@@ -15,6 +15,18 @@ void add_creation(Operations& table) {
   table["full"] = [](const Call& c) -> Tensors {
     return {full(c.dims("shape"), c.number("value"), c.dtype("dtype"))};
   };
+  table["linspace"] = [](const Call& c) -> Tensors {
+    return {linspace(c.number("start"), c.number("end"), c.integer("steps"), c.dtype("dtype"))};
+  };
+  table["empty"] = [](const Call& c) -> Tensors {
+    return {empty(c.dims("shape"), c.dtype("dtype"))};
+  };
+  table["empty_like"] = [](const Call& c) -> Tensors { return {empty_like(c.operand(0))}; };
+  table["full_like"] = [](const Call& c) -> Tensors {
+    return {full_like(c.operand(0), c.number("value"))};
+  };
+  table["rand_like"] = [](const Call& c) -> Tensors { return {rand_like(c.operand(0))}; };
+  table["randn_like"] = [](const Call& c) -> Tensors { return {randn_like(c.operand(0))}; };
   table["zeros_like"] = [](const Call& c) -> Tensors { return {zeros_like(c.operand(0))}; };
   table["ones_like"] = [](const Call& c) -> Tensors { return {ones_like(c.operand(0))}; };
 }
@@ -27,6 +39,7 @@ void add_views(Operations& table) {
   table["unflatten"] = [](const Call& c) -> Tensors {
     return {c.in[0].unflatten(c.dim("dim"), c.dims("shape"))};
   };
+  table["t"] = [](const Call& c) -> Tensors { return {c.in[0].t()}; };
   table["transpose"] = [](const Call& c) -> Tensors {
     return {c.in[0].transpose(c.dim("dim0"), c.dim("dim1"))};
   };
@@ -65,6 +78,24 @@ void add_copies(Operations& table) {
   table["detach"] = [](const Call& c) -> Tensors { return {c.in[0].detach()}; };
   table["to"] = [](const Call& c) -> Tensors { return {c.in[0].to(c.dtype("dtype"))}; };
   table["cat"] = [](const Call& c) -> Tensors { return {cat(c.in, c.dim("dim"))}; };
+  table["repeat"] = [](const Call& c) -> Tensors {
+    return {repeat(c.operand(0), c.dims("counts"))};
+  };
+  table["flip"] = [](const Call& c) -> Tensors { return {flip(c.operand(0), c.dims("dims"))}; };
+  table["roll"] = [](const Call& c) -> Tensors {
+    return {roll(c.operand(0), c.integer("shift"), c.optional_integer("dim"))};
+  };
+  table["tril"] = [](const Call& c) -> Tensors {
+    return {tril(c.operand(0), c.integer("diagonal"))};
+  };
+  table["triu"] = [](const Call& c) -> Tensors {
+    return {triu(c.operand(0), c.integer("diagonal"))};
+  };
+  table["pad"] = [](const Call& c) -> Tensors {
+    const std::vector<std::int64_t> pads = c.integers("pads");
+    return {c.has("mode") ? pad(c.operand(0), pads, c.text("mode"))
+                          : pad(c.operand(0), pads, c.number("value", 0))};
+  };
   table["stack"] = [](const Call& c) -> Tensors { return {stack(c.in, c.dim("dim"))}; };
 }
 
@@ -79,9 +110,18 @@ void add_reductions(Operations& table) {
   REDUCTION(max)
   REDUCTION(min)
   REDUCTION(norm)
+  REDUCTION(logsumexp)
   REDUCTION(all)
   REDUCTION(any)
 #undef REDUCTION
+  table["max_of_dim"] = [](const Call& c) -> Tensors {
+    const auto [values, indices] = max_of_dim(c.operand(0), c.integer("dim"), c.flag("keepdim"));
+    return {values, indices};
+  };
+  table["min_of_dim"] = [](const Call& c) -> Tensors {
+    const auto [values, indices] = min_of_dim(c.operand(0), c.integer("dim"), c.flag("keepdim"));
+    return {values, indices};
+  };
   table["var"] = [](const Call& c) -> Tensors {
     return {var(c.operand(0), c.dims("dims"), c.number("correction"), c.flag("keepdim"))};
   };
@@ -89,10 +129,10 @@ void add_reductions(Operations& table) {
     return {weft::std(c.operand(0), c.dims("dims"), c.number("correction"), c.flag("keepdim"))};
   };
   table["argmax"] = [](const Call& c) -> Tensors {
-    return {argmax(c.operand(0), c.dim("dim"), c.flag("keepdim"))};
+    return {argmax(c.operand(0), c.optional_integer("dim"), c.flag("keepdim"))};
   };
   table["argmin"] = [](const Call& c) -> Tensors {
-    return {argmin(c.operand(0), c.dim("dim"), c.flag("keepdim"))};
+    return {argmin(c.operand(0), c.optional_integer("dim"), c.flag("keepdim"))};
   };
   table["sort"] = [](const Call& c) -> Tensors {
     const auto [values, indices] = sort(c.operand(0), c.dim("dim"), c.flag("descending"));
@@ -102,11 +142,14 @@ void add_reductions(Operations& table) {
     return {argsort(c.operand(0), c.dim("dim"), c.flag("descending"))};
   };
   table["topk"] = [](const Call& c) -> Tensors {
-    return {topk(c.operand(0), c.integer("k"), c.dim("dim"), c.flag("largest")).values};
+    const auto [values, indices] =
+        topk(c.operand(0), c.integer("k"), c.dim("dim"), c.flag("largest"));
+    return c.flag("with_indices") ? Tensors{values, indices} : Tensors{values};
   };
   table["median"] = [](const Call& c) -> Tensors {
     if (!c.has("dim")) return {median(c.operand(0))};
-    return {median(c.operand(0), c.integer("dim"), c.flag("keepdim")).values};
+    const auto [values, indices] = median(c.operand(0), c.integer("dim"), c.flag("keepdim"));
+    return c.flag("with_indices") ? Tensors{values, indices} : Tensors{values};
   };
   table["searchsorted"] = [](const Call& c) -> Tensors {
     return {searchsorted(c.operand(0), c.operand(1), c.flag("right"))};
@@ -138,10 +181,15 @@ void add_indexing(Operations& table) {
     return {one_hot(c.operand(0), c.integer("classes"))};
   };
   table["embedding"] = [](const Call& c) -> Tensors {
-    std::optional<std::int64_t> padding;
-    if (c.has("padding_idx")) padding = c.integer("padding_idx");
-    return {embedding(c.operand(0), c.operand(1), padding)};
+    return {embedding(c.operand(0), c.operand(1), c.optional_integer("padding_idx"))};
   };
+  table["masked_fill"] = [](const Call& c) -> Tensors {
+    return {masked_fill(c.operand(0), c.operand(1), c.number("value"))};
+  };
+  table["masked_select"] = [](const Call& c) -> Tensors {
+    return {masked_select(c.operand(0), c.operand(1))};
+  };
+  table["at_mask"] = [](const Call& c) -> Tensors { return {c.operand(0)[c.operand(1)]}; };
   table["index_add"] = [](const Call& c) -> Tensors {
     return {index_add(c.operand(0), c.dim("dim"), c.operand(1), c.operand(2))};
   };
@@ -171,6 +219,7 @@ void add_tensor(Operations& table) {
   add_reductions(table);
   add_indexing(table);
   table["matmul"] = [](const Call& c) -> Tensors { return {matmul(c.operand(0), c.operand(1))}; };
+  table["dot"] = [](const Call& c) -> Tensors { return {dot(c.operand(0), c.operand(1))}; };
   table["scaled_dot_product_attention"] = [](const Call& c) -> Tensors {
     AttentionOptions options{.attn_mask = c.operand(3), .is_causal = c.flag("causal")};
     if (c.has("scale")) options.scale = c.number("scale");

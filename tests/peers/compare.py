@@ -17,6 +17,7 @@ luck, except where an element depends on its own operands alone. Hence by kind o
                gradient that came in: slopes like 1 - y^2 are such differences.
   linear       the results are sums of products, and scale is the sum of their magnitudes, which is
                the same case on magnitudes; |T - R| is the largest of the tensor.
+  no values    only shapes and dtypes are compared: what was drawn, or not initialised.
   random       W is near T itself: normal draws go through functions that differ in the last place.
   general      scale is the largest finite magnitude of the case, times case["amplify"] where an
                operation has larger ones inside (a norm's 1 / sqrt(var + eps)), |T - R| the largest of the tensor.
@@ -67,6 +68,8 @@ def eps_of(tensors):
 
 def differences(kind, w, t, r, scale, eps, tiniest):
     """Which elements of w do not agree."""
+    if kind == "no values":
+        return torch.zeros(w.shape, dtype=torch.bool)
     if not t.is_floating_point():
         return w != t
     if kind == "exact":

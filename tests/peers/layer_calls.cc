@@ -71,6 +71,15 @@ void add_images(Operations& table) {
   };
 }
 
+void add_dropout(Operations& table) {
+  table["dropout"] = [](const Call& c) -> Tensors {
+    return {dropout(c.operand(0), c.number("p"), c.flag("training"))};
+  };
+  table["dropout2d"] = [](const Call& c) -> Tensors {
+    return {dropout2d(c.operand(0), c.number("p"), c.flag("training"))};
+  };
+}
+
 void add_norms(Operations& table) {
   // Operands: x, weight, bias, running mean, running variance, number of batches.
   table["batch_norm"] = [](const Call& c) -> Tensors {
@@ -203,6 +212,7 @@ void add_initial_values(Operations& table) {
 
 void add_layers(Operations& table) {
   add_images(table);
+  add_dropout(table);
   add_norms(table);
   add_losses(table);
   add_initial_values(table);

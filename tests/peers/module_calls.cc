@@ -63,7 +63,8 @@ Tensors run(const Call& c, M module) {
   module.load_state_dict(given);
   module.train(c.flag("training"));
   Tensors results = forward(c, module, arguments);
-  const nn::NamedTensors state = module.state_dict();
+  nn::NamedTensors state = module.named_parameters();
+  for (auto& buffer : module.named_buffers()) state.push_back(std::move(buffer));
   for (const std::string& name : names) {
     results.push_back(std::ranges::find(state, name, &nn::NamedTensors::value_type::first)->second);
   }

@@ -29,6 +29,7 @@ from torch.utils import _pytree
 
 import op_db_documented as documented
 import op_db_mapping as mapping
+import op_db_modules as modules
 import reference
 from compare import Outcome, compare
 from differential import reason, run_weft
@@ -36,7 +37,7 @@ from op_db_case import CaseMaker, Lacks
 from reference import DTYPES, NAMES
 
 REFUSED, DIFFERING = 100, 20  # at most, over all operations
-PER_DTYPE = 200               # samples
+PER_DTYPE = 120               # samples, and as many of those for its references
 BATCH_SECONDS = 300
 
 
@@ -51,82 +52,136 @@ def spec_of(memory):
 
 
 class Sample:
-    """One sample: the case, and PyTorch's outcomes of it."""
+    """One sample: the case, and PyTorch's outcomes of it, in its dtype and in f64."""
 
     def __init__(self, name, dtype):
         self.name, self.dtype = name, dtype
         self.case = self.lacks = self.peer = self.exact = None
 
 
+class Incoming:
+    """The gradients that come in, one for each output that requires one: the same in all runs."""
+
+    def __init__(self, *seed):
+        self.generator = torch.Generator().manual_seed(zlib.crc32(repr(seed).encode()))
+        self.made = []
+
+    def go_back(self, outputs):
+        roots = [y for y in outputs if y.requires_grad]
+        if not self.made:
+            self.made = [gradient_like(y, self.generator) for y in roots]
+        if roots:
+            torch.autograd.backward(roots, [g.to(y.dtype) for g, y in zip(self.made, roots)])
+
+
 def leaves_of(outputs):
-    """The tensors of what PyTorch returned; bools are those of weft."""
+    """The tensors of what PyTorch returned; a number is a tensor of weft's."""
     found = [torch.tensor(x) if isinstance(x, (bool, int, float)) else x for x in _pytree.tree_leaves(outputs)]
     return [x for x in found if isinstance(x, torch.Tensor)]
 
 
-def run_op(op, sample, tensors, gradients, exact):
-    """PyTorch's outcome. `tensors`: those whose gradients are wanted; `gradients`: what comes in, made
-    for the first run."""
-    copies = {}
+class Copies:
+    """Copies of a sample's tensors for one run: a tensor that is there twice stays one."""
 
-    def copied(t):
+    def __init__(self, exact):
+        self.exact, self.made = exact, {}
+
+    def __call__(self, t):
         if isinstance(t, torch.dtype):
-            return torch.float64 if exact and t.is_floating_point else t
-        if id(t) not in copies:
+            return torch.float64 if self.exact and t.is_floating_point else t
+        if not isinstance(t, torch.Tensor):
+            return t
+        if id(t) not in self.made:
             y = t.detach()
-            y = y.double() if exact and t.is_floating_point() else y.clone()
-            copies[id(t)] = y.requires_grad_(t.requires_grad)
-        return copies[id(t)]
+            y = y.double() if self.exact and t.is_floating_point() else y.clone()
+            self.made[id(t)] = y.requires_grad_(t.requires_grad)
+        return self.made[id(t)]
 
+    def leaves(self, tensors):
+        return [self.made[id(t)] for t in tensors if t.requires_grad]
+
+
+def run_op(op, sample, tensors, incoming, exact):
+    """PyTorch's outcome, with the gradients of `tensors`."""
+    copies = Copies(exact)
     with reference.default_dtype(torch.float64 if exact else torch.float32):
-        moved = sample.transform(copied)
+        moved = sample.transform(copies)
         outputs = leaves_of(op(moved.input, *moved.args, **moved.kwargs))
-        roots = [y for y in outputs if y.requires_grad]
-        if gradients is not None and roots:
-            incoming = gradients(roots)
-            torch.autograd.backward(roots, [g.to(y.dtype) for g, y in zip(incoming, roots)])
-    grads = [copies[id(t)].grad for t in tensors if t.requires_grad]
-    return Outcome(tensors=outputs, grads=grads, requires_grad=[y.requires_grad for y in outputs])
+        incoming.go_back(outputs)
+    return Outcome(tensors=outputs, grads=[x.grad for x in copies.leaves(tensors)],
+                   requires_grad=[y.requires_grad for y in outputs])
 
 
-class Gradients:
-    """Incoming gradients, one for each output that requires them: the same for all runs of a sample."""
+def run_module(module, forward, tensors, incoming, exact):
+    """The same of a module: the outputs are those of forward and then the state."""
+    copies, module = Copies(exact), copy.deepcopy(module)
+    module = module.double() if exact else module
+    outputs = leaves_of(module(*_pytree.tree_map(copies, forward.args), **_pytree.tree_map(copies, forward.kwargs)))
+    incoming.go_back(outputs)
+    state = list(module.state_dict(keep_vars=True).values())
+    return Outcome(tensors=outputs + state,
+                   grads=[x.grad for x in copies.leaves(tensors) + [p for p in state if p.requires_grad]],
+                   requires_grad=[y.requires_grad for y in outputs + state])
 
-    def __init__(self, seed):
-        self.generator = torch.Generator().manual_seed(seed)
-        self.made = None
 
-    def __call__(self, roots):
-        if self.made is None:
-            self.made = [gradient_like(y, self.generator) for y in roots]
-        return self.made
+PEER_REFUSES = (RuntimeError, IndexError, ValueError, TypeError, NotImplementedError)
+
+
+def attempt(built, to_case):
+    """Makes the case, or finds out what weft lacks for it."""
+    try:
+        built.case = to_case()
+    except Lacks as lacks:
+        built.lacks = f"no call: {lacks}"
+    except TypeError as error:  # an argument that a mapping does not take
+        if "argument" not in str(error):
+            raise
+        built.lacks = "no call: " + re.sub(r"^.*?[(][)] ", "", str(error))
 
 
 def build(op, name, dtype, sample, index):
     """The sample as a case, or None where PyTorch refuses it."""
     built = Sample(name, dtype)
-    maker = CaseMaker("elementwise" if name in mapping.ELEMENTWISE else "general")
+    maker = CaseMaker("elementwise" if name in mapping.ELEMENTWISE
+                      else "no values" if name in mapping.NO_VALUES else "general")
+    attempt(built, lambda: maker.finish(mapping.MAPPINGS[name](maker, sample.input, *sample.args, **sample.kwargs)))
+    incoming = Incoming(name, dtype, index)
     try:
-        outputs = mapping.MAPPINGS[name](maker, sample.input, *sample.args, **sample.kwargs)
-        built.case = maker.finish(outputs)
-    except Lacks as lacks:
-        built.lacks = f"no call: {lacks}"
-    except TypeError as error:
-        if "argument" not in str(error):
-            raise
-        built.lacks = f"no call: {re.sub(r'^.*?[(][)] ', '', str(error))}"
-    gradients = Gradients(zlib.crc32(f"{name} {dtype} {index}".encode()))
-    try:
-        built.peer = run_op(op, sample, maker.tensors, gradients, exact=False)
-        if built.lacks:
-            return built
-        built.exact = run_op(op, sample, maker.tensors, gradients, exact=True)
-    except (RuntimeError, IndexError, ValueError, TypeError, NotImplementedError):
+        built.peer = run_op(op, sample, maker.tensors, incoming, exact=False)
+        built.exact = None if built.lacks else run_op(op, sample, maker.tensors, incoming, exact=True)
+    except PEER_REFUSES:
         return None
-    roots = [i for i, y in zip(built.case["report"], built.peer.tensors) if y.requires_grad]
-    if gradients.made is not None:
-        built.case["backward"] = [{"of": i, "gradient": spec_of(g.contiguous())} for i, g in zip(roots, gradients.made)]
-        built.case["broadcast"] = True
+    if not built.peer.tensors:  # NotImplemented
+        return None
+    return built if built.lacks else with_backward(built, incoming)
+
+
+def build_module(name, info, dtype, training, sample, module, index):
+    """The same of a module."""
+    built = Sample(name, dtype)
+    maker = CaseMaker("general")
+    attempt(built, lambda: maker.finish(modules.to_case(maker, info, sample, module, training, DTYPES[dtype])))
+    incoming = Incoming(name, dtype, index)
+    try:
+        run = lambda exact: run_module(module, sample.forward_input, maker.tensors, incoming, exact)
+        built.peer = run(False)
+        built.exact = None if built.lacks else run(True)
+    except PEER_REFUSES:
+        return None
+    if built.lacks:
+        return built
+    inputs = [i for i, x in enumerate(maker.tensors) if x.requires_grad]
+    state = built.case["report"][len(built.case["report"]) - len(module.state_dict()):]
+    built.case["grads_of"] = inputs + [i for i, p in zip(state, module.state_dict(keep_vars=True).values()) if p.requires_grad]
+    return with_backward(built, incoming)
+
+
+def with_backward(built, incoming):
+    case = built.case
+    roots = [i for i, y in zip(case["report"], built.peer.tensors) if y.requires_grad]
+    if incoming.made:
+        case["backward"] = [{"of": i, "gradient": spec_of(g.contiguous())} for i, g in zip(roots, incoming.made)]
+        case["broadcast"] = True
     return built
 
 
@@ -137,9 +192,12 @@ def samples_of(op, dtype):
         return
     grad = op.supports_autograd and kind in op.supported_backward_dtypes(device)
     torch.manual_seed(0)
-    both = itertools.chain(op.sample_inputs(device, kind, requires_grad=grad),
-                           op.reference_inputs(device, kind, requires_grad=grad))
-    yield from itertools.islice(both, PER_DTYPE)
+    for inputs in (op.sample_inputs, op.reference_inputs):
+        try:
+            yield from itertools.islice(inputs(device, kind, requires_grad=grad), PER_DTYPE)
+        except ValueError as error:  # some samples are made of integers, with a gradient for the floating dtype
+            if "integral dtypes" not in str(error):
+                raise
 
 
 def verdict_of(built, weft):
@@ -171,7 +229,7 @@ class Judge:
             self.count(name, one, *verdict_of(one, None if one.lacks else next(outcomes)))
 
     def count(self, name, one, verdict, text):
-        rules = {"refused": documented.REFUSED, "differ": documented.DIFFERS}.get(verdict, ())
+        rules = {"refused": documented.REFUSED + documented.LATER, "differ": documented.DIFFERS}.get(verdict, ())
         known = documented.reason_of(rules, name, one.dtype, text)
         verdict = "documented" if known else verdict
         self.counts[name][verdict] += 1
@@ -216,7 +274,14 @@ def operations(pattern):
     unknown = set(mapping.MAPPINGS) - set(named)
     if unknown:
         sys.exit(f"mapped, but not in PyTorch's database: {', '.join(sorted(unknown))}")
-    return {name: op for name, op in named.items() if name in mapping.MAPPINGS and re.fullmatch(pattern, name)}
+    chosen = set(mapping.MAPPINGS) - mapping.LATER
+    return {name: op for name, op in named.items() if name in chosen and re.fullmatch(pattern, name)}
+
+
+def module_infos(pattern):
+    from torch.testing._internal.common_modules import module_db
+    named = {info.name: info for info in module_db}
+    return {name: named[name] for name in ("nn." + n for n in modules.OPTIONS) if re.fullmatch(pattern, name)}
 
 
 def main():
@@ -231,8 +296,13 @@ def main():
     warnings.simplefilter("ignore")
     judge = Judge(options.driver, options.show)
     for name, op in operations(options.only).items():
+        print(name, file=sys.stderr, flush=True)
         judge.take(name, [build(op, name, dtype, sample, i) for dtype in options.dtypes.split(",")
                           for i, sample in enumerate(samples_of(op, dtype))])
+    for name, info in module_infos(options.only).items():
+        judge.take(name, [build_module(name, info, dtype, *sample, i)
+                          for dtype in options.dtypes.split(",") if DTYPES[dtype] in info.dtypes
+                          for i, sample in enumerate(modules.samples_of(info, DTYPES[dtype]))])
     report(judge, options.show, sys.stdout)
     if options.json:
         with open(options.json, "w") as out:

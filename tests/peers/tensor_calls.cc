@@ -11,7 +11,10 @@ void add_creation(Operations& table) {
   table["arange"] = [](const Call& c) -> Tensors {
     return {arange(c.number("start"), c.number("end"), c.number("step"), c.dtype("dtype"))};
   };
-  table["eye"] = [](const Call& c) -> Tensors { return {eye(c.integer("n"), c.dtype("dtype"))}; };
+  table["eye"] = [](const Call& c) -> Tensors {
+    const std::int64_t n = c.integer("n");
+    return {eye(n, c.integer("m", n), c.dtype("dtype"))};
+  };
   table["full"] = [](const Call& c) -> Tensors {
     return {full(c.dims("shape"), c.number("value"), c.dtype("dtype"))};
   };
@@ -221,7 +224,9 @@ void add_tensor(Operations& table) {
   table["matmul"] = [](const Call& c) -> Tensors { return {matmul(c.operand(0), c.operand(1))}; };
   table["dot"] = [](const Call& c) -> Tensors { return {dot(c.operand(0), c.operand(1))}; };
   table["scaled_dot_product_attention"] = [](const Call& c) -> Tensors {
-    AttentionOptions options{.attn_mask = c.operand(3), .is_causal = c.flag("causal")};
+    AttentionOptions options{.attn_mask = c.operand(3),
+                             .dropout_p = c.number("dropout_p", 0),
+                             .is_causal = c.flag("causal")};
     if (c.has("scale")) options.scale = c.number("scale");
     return {scaled_dot_product_attention(c.operand(0), c.operand(1), c.operand(2), options)};
   };

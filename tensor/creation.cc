@@ -128,10 +128,12 @@ Tensor linspace(double start, double end, std::int64_t steps, const TensorOption
   return y;
 }
 
-Tensor eye(std::int64_t n, const TensorOptions& options) {
-  WEFT_CHECK(n >= 0, Shape, "eye", "negative size ", n);
-  Tensor y = zeros({n, n}, options);
-  raw::fill_(make_view(y, 0, {n}, {n + 1}), 1);
+Tensor eye(std::int64_t n, const TensorOptions& options) { return eye(n, n, options); }
+
+Tensor eye(std::int64_t n, std::int64_t m, const TensorOptions& options) {
+  WEFT_CHECK(n >= 0 && m >= 0, Shape, "eye", "negative size ", std::min(n, m));
+  Tensor y = zeros({n, m}, options);
+  raw::fill_(make_view(y, 0, {std::min(n, m)}, {m + 1}), 1);
   return y;
 }
 

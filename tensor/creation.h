@@ -50,7 +50,9 @@ Tensor arange(double start, double end, double step = 1, const TensorOptions& op
 /// `steps` values from start to end, both included, at equal distances; for integers, both ends and
 /// all values without their fractions. Throws InvalidArgument for a negative count.
 Tensor linspace(double start, double end, std::int64_t steps, const TensorOptions& options = {});
+/// [n,n] or [n,m]: 1 on the diagonal, 0 elsewhere.
 Tensor eye(std::int64_t n, const TensorOptions& options = {});
+Tensor eye(std::int64_t n, std::int64_t m, const TensorOptions& options = {});
 
 /// Copies the values. The dtype is that of T by default; another one converts like raw::to. Throws
 /// Shape if the number of values does not fit the shape.

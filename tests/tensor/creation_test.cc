@@ -121,7 +121,11 @@ TEST_P(CreationTest, Eye) {
   EXPECT_TENSOR(eye(3), ({3, 3}), {1, 0, 0, 0, 1, 0, 0, 0, 1});
   EXPECT_TENSOR(eye(0), ({0, 0}), {});
   EXPECT_TENSOR(eye(1, DType::boolean), ({1, 1}), {1});
+  EXPECT_TENSOR(eye(2, 3), ({2, 3}), {1, 0, 0, 0, 1, 0});
+  EXPECT_TENSOR(eye(3, 2, DType::i64), ({3, 2}), {1, 0, 0, 1, 0, 0});
+  EXPECT_TENSOR(eye(0, 2), ({0, 2}), {});
   EXPECT_WEFT_ERROR(eye(-1), Shape, "[eye] negative size -1");
+  EXPECT_WEFT_ERROR(eye(2, -1), Shape, "[eye] negative size -1");
 }
 
 TEST_P(CreationTest, FromSpanTakesTheDtypeFromT) {

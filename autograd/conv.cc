@@ -72,6 +72,7 @@ class ConvNode final : public Node {
 }  // namespace
 
 Tensor conv2d(const Tensor& x, const Tensor& w, const Tensor& bias, const Conv2dParams& params) {
+  if (x.defined() && x.dim() == 3) return conv2d(x.unsqueeze(0), w, bias, params).squeeze(0);
   constexpr auto policy = CastPolicy::lower_precision;
   if (autocasts(policy, x, w, bias)) [[unlikely]]
     return conv2d(autocast(policy, x), autocast(policy, w), autocast(policy, bias), params);
@@ -87,13 +88,13 @@ Tensor conv_transpose2d(const Tensor& x, const Tensor& w, const Tensor& bias, Co
 Tensor conv1d(const Tensor& x, const Tensor& w, const Tensor& bias, const Conv1dParams& params) {
   check_defined("conv1d", "x", x);
   check_defined("conv1d", "w", w);
-  WEFT_CHECK(x.dim() == 3 && w.dim() == 3, Shape, "conv1d",
-             "needs x [N,C,L] and w [K,C/groups,R], got ", x.shape(), " and ", w.shape());
+  WEFT_CHECK((x.dim() == 3 || x.dim() == 2) && w.dim() == 3, Shape, "conv1d",
+             "needs x [N,C,L] or [C,L] and w [K,C/groups,R], got ", x.shape(), " and ", w.shape());
   const Conv2dParams of_rows{.stride = {1, params.stride},
                              .padding = {0, params.padding},
                              .dilation = {1, params.dilation},
                              .groups = params.groups};
-  return conv2d(x.unsqueeze(2), w.unsqueeze(2), bias, of_rows).squeeze(2);
+  return conv2d(x.unsqueeze(-2), w.unsqueeze(2), bias, of_rows).squeeze(-2);
 }
 
 }  // namespace weft

@@ -1,4 +1,5 @@
-// Convolution, recorded on the tape. tensor/ops.h has what is not said here.
+// Convolution, recorded on the tape. tensor/ops.h has what is not said here. Also takes an image
+// without a batch, x [C,H,W] or [C,L], and gives one.
 #pragma once
 
 #include <cstdint>

@@ -48,24 +48,46 @@ Tensor gather_back(const Tensor& grad, std::int64_t dim, const Taps& taps, std::
 }
 
 // Positions are computed in the dtype of the pixels, as in PyTorch, so that they are rounded alike.
-Taps taps_of(const Tensor& x, std::int64_t dim, std::int64_t out, double per_pixel, bool bilinear,
+Taps taps_of(const Tensor& x, std::int64_t dim, std::int64_t out, double per_pixel, bool linear,
              bool align_corners) {
   const double last = static_cast<double>(x.shape(dim)) - 1;
   const TensorOptions like(x.dtype(), x.device());
   Tensor at = arange(0, static_cast<double>(out), 1, like);
-  if (bilinear && !align_corners) {
+  if (linear && !align_corners) {
     at = raw::clamp(raw::sub(raw::mul(raw::add(at, 0.5), per_pixel), 0.5), 0);
   } else {
     at = raw::mul(at, per_pixel);
   }
   const Tensor low = raw::clamp(raw::floor(at), {}, last);
   const auto index = [](const Tensor& t) { return raw::to(t, DType::i64); };
-  if (!bilinear) return {{index(low)}, {}};
+  if (!linear) return {{index(low)}, {}};
   const Tensor high = raw::clamp(raw::add(low, 1), {}, last);
   Shape along = Shape::filled(x.dim(), 1);
   along[dim] = out;
   const Tensor share = raw::reshape(raw::clamp(raw::sub(at, low), 0, 1), along);
   return {{index(low), index(high)}, {raw::sub(1, share), share}};
+}
+
+void check(const Tensor& x, const InterpolateOptions& options, int sides) {
+  const char* op = kInterpolate;
+  WEFT_CHECK(is_floating(x.dtype()) || x.dtype() == DType::u8, Dtype, op, "x: got ", x.dtype(),
+             ", expected a floating dtype or u8");
+  bool pixels = sides == 1 || sides == 2;
+  for (int i = 0; i < sides; ++i) pixels = pixels && x.shape(2 + i) > 0;
+  WEFT_CHECK(pixels, Shape, op, "x: got ", x.shape(),
+             ", expected [N,C,H,W] or [N,C,L] with pixels");
+  const std::string linear = sides == 1 ? "linear" : "bilinear";
+  WEFT_CHECK(options.mode == linear || options.mode == "nearest", InvalidArgument, op,
+             "mode: got '", options.mode, "', expected 'nearest' or '", linear, "' for x ",
+             x.shape());
+  WEFT_CHECK(options.mode == linear || !options.align_corners, InvalidArgument, op,
+             "align_corners belongs to mode '", linear, "'");
+  const std::size_t sizes = static_cast<std::size_t>(options.size.size());
+  const std::size_t scales = options.scale_factor.size();
+  WEFT_CHECK((sizes == 0) != (scales == 0) &&
+                 (sizes + scales == 1 || sizes + scales == static_cast<std::size_t>(sides)),
+             InvalidArgument, op, "needs size or scale_factor, ",
+             sides == 1 ? "of one number" : "of one or two numbers");
 }
 
 }  // namespace
@@ -76,28 +98,21 @@ Tensor interpolate(const Tensor& x, const InterpolateOptions& options) {
   if (autocasts(CastPolicy::f32_on_cuda, x)) {
     return interpolate(autocast(CastPolicy::f32_on_cuda, x), options);
   }
-  const bool bilinear = options.mode == "bilinear";
-  WEFT_CHECK(is_floating(x.dtype()), Dtype, op, "x: got ", x.dtype(),
-             ", expected a floating dtype");
-  WEFT_CHECK(x.dim() == 4 && x.shape(2) > 0 && x.shape(3) > 0, Shape, op, "x: got ", x.shape(),
-             ", expected [N,C,H,W] with pixels");
-  WEFT_CHECK(bilinear || options.mode == "nearest", InvalidArgument, op, "mode: got '",
-             options.mode, "', expected 'nearest' or 'bilinear'");
-  WEFT_CHECK(bilinear || !options.align_corners, InvalidArgument, op,
-             "align_corners belongs to mode 'bilinear'");
-  const auto& scales = options.scale_factor;
-  const std::size_t sizes = static_cast<std::size_t>(options.size.size());
-  WEFT_CHECK((sizes == 0) != scales.empty() && sizes <= 2 && scales.size() <= 2, InvalidArgument,
-             op, "needs size or scale_factor, of one or two numbers");
+  const int sides = x.dim() - 2;
+  check(x, options, sides);
   if (x.dtype() == DType::bf16) return interpolate(x.to(DType::f32), options).to(DType::bf16);
 
-  Tensor y = x;
-  for (const int axis : {0, 1}) {
+  const auto& scales = options.scale_factor;
+  const bool linear = options.mode != "nearest";
+  const bool bytes = x.dtype() == DType::u8;
+  Tensor y = bytes ? x.to(DType::f32) : x;
+  for (int axis = sides - 1; axis >= 0; --axis) {
     const int dim = 2 + axis;
     const std::int64_t in = x.shape(dim);
     const double scale = scales.empty() ? 0 : scales[scales.size() == 1 ? 0 : axis];
-    const double length = scales.empty() ? static_cast<double>(options.size[sizes == 1 ? 0 : axis])
-                                         : std::floor(static_cast<double>(in) * scale);
+    const double length =
+        scales.empty() ? static_cast<double>(options.size[options.size.size() == 1 ? 0 : axis])
+                       : std::floor(static_cast<double>(in) * scale);
     WEFT_CHECK(length > 0 && length <= static_cast<double>(kMaxPixels), InvalidArgument, op,
                "a side of the result needs 1 to ", kMaxPixels, " pixels: size ", options.size,
                ", scale_factor ", scale, " of x ", x.shape());
@@ -107,12 +122,13 @@ Tensor interpolate(const Tensor& x, const InterpolateOptions& options) {
     if (options.align_corners) {
       step = out > 1 ? static_cast<double>(in - 1) / static_cast<double>(out - 1) : 0;
     }
-    const Taps taps = taps_of(y, dim, out, step, bilinear, options.align_corners);
+    const Taps taps = taps_of(y, dim, out, step, linear, options.align_corners);
     y = autograd::record_linear(op, resample(y, dim, taps), y, [dim, in, taps](const Tensor& grad) {
       return gather_back(grad, dim, taps, in);
     });
+    if (bytes) y = raw::floor(raw::add(y, 0.5));  // after each dimension, as PyTorch
   }
-  return y;
+  return bytes ? y.to(DType::u8) : y;
 }
 
 }  // namespace weft

@@ -155,11 +155,21 @@ Tensor mixed_steps(const Tensor& x, const Tensor& weight, const Tensor& bias,
                                    : leaky_relu(std::move(y), *then.negative_slope);
 }
 
+// [N,C] or [N,C,..] as images [N,C,H,1].
+Tensor as_image(const Tensor& x) {
+  return (x.dim() == 2 ? x.unsqueeze(2) : x.flatten(2)).unsqueeze(3);
+}
+
 }  // namespace
 
 Tensor batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias,
                   const RunningStats& running, const BatchNormParams& params,
                   const BatchNormEpilogue& then) {
+  if (x.defined() && x.dim() != 4 && x.dim() > 1) {
+    BatchNormEpilogue of_image = then;
+    if (then.add.defined()) of_image.add = as_image(then.add);
+    return batch_norm(as_image(x), weight, bias, running, params, of_image).reshape(x.shape());
+  }
   if (is_mixed(x, {&weight, &bias, &running.mean, &running.var})) {
     if (then.add.defined() || then.negative_slope.value_or(0) != 0) {
       return mixed_steps(x, weight, bias, running, params, then);

@@ -15,8 +15,9 @@ struct BatchNormEpilogue {
   Tensor add{};                            ///< of x's shape, dtype and device, or undefined
   std::optional<double> negative_slope{};  ///< >= 0; 0 is relu; no value: no activation
 };
-/// Running statistics are constants for the gradient. For an activation, the tape keeps more: y if
-/// there is an addition, else weight and a copy of bias.
+/// Also x [N,C] and [N,C,..], whose statistics are over all dimensions but C. Running statistics
+/// are constants for the gradient. For an activation, the tape keeps more: y if there is an
+/// addition, else weight and a copy of bias.
 Tensor batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias,
                   const RunningStats& running, const BatchNormParams& params = {},
                   const BatchNormEpilogue& then = {});

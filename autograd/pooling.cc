@@ -52,25 +52,32 @@ class AvgPoolNode final : public Node {
   Shape x_shape_;
 };
 
+// Whether x is an image [C,H,W] without a batch.
+bool is_single(const Tensor& x) { return x.defined() && x.dim() == 3; }
+
 }  // namespace
 
 Tensor max_pool2d(const Tensor& x, const Pool2dParams& params) {
+  if (is_single(x)) return max_pool2d(x.unsqueeze(0), params).squeeze(0);
   auto [y, index] = raw::max_pool2d(x, params);
   return recording(x) ? record<MaxPoolNode>(std::move(y), x, index, params) : y;
 }
 
 Tensor adaptive_max_pool2d(const Tensor& x, const std::array<std::int64_t, 2>& size) {
+  if (is_single(x)) return adaptive_max_pool2d(x.unsqueeze(0), size).squeeze(0);
   auto [y, index] = raw::adaptive_max_pool2d(x, size);
   return recording(x) ? record<MaxPoolNode>(std::move(y), x, index, Pool2dParams{.adaptive = true})
                       : y;
 }
 
 Tensor avg_pool2d(const Tensor& x, const AvgPool2dParams& params) {
+  if (is_single(x)) return avg_pool2d(x.unsqueeze(0), params).squeeze(0);
   Tensor y = raw::avg_pool2d(x, params);
   return recording(x) ? record<AvgPoolNode>(std::move(y), x, params) : y;
 }
 
 Tensor adaptive_avg_pool2d(const Tensor& x, const std::array<std::int64_t, 2>& size) {
+  if (is_single(x)) return adaptive_avg_pool2d(x.unsqueeze(0), size).squeeze(0);
   Tensor y = raw::adaptive_avg_pool2d(x, size);
   return recording(x) ? record<AvgPoolNode>(std::move(y), x, AvgPool2dParams{.adaptive = true}) : y;
 }

@@ -1,4 +1,5 @@
-// Pooling, recorded on the tape. tensor/ops.h has what is not said here.
+// Pooling, recorded on the tape. tensor/ops.h has what is not said here. Also takes an image
+// without a batch, x [C,H,W], and gives one.
 #pragma once
 
 #include <array>

@@ -20,6 +20,7 @@ InstanceNorm2d::InstanceNorm2d(std::int64_t channels, const InstanceNormOptions&
 }
 
 Tensor InstanceNorm2d::forward(const Tensor& x) const {
+  if (x.dim() == 3) return forward(x.unsqueeze(0)).squeeze(0);
   WEFT_CHECK(x.dim() == 4 && x.shape(1) == channels_, Shape, "InstanceNorm2d", "input: got ",
              x.shape(), ", expected [N,", channels_, ",H,W]");
   return group_norm(x, channels_, weight, bias, eps_);

@@ -327,6 +327,8 @@ TEST_P(ComposedNnTest, Conv1dFollowsPyTorch) {
   check("conv1d", [](Inputs in) { return conv1d(in[0], in[1], in[2]); },
         {ramp({2, 4, 7}), ramp({3, 4, 2}), ramp({3})});
   const Conv1dParams options{.stride = 2, .padding = 3, .dilation = 2, .groups = 2};
+  check("conv1d_single", [](Inputs in) { return conv1d(in[0], in[1], in[2], {.padding = 1}); },
+        {ramp({4, 7}), ramp({3, 4, 2}), ramp({3})});
   check("conv1d_options", [=](Inputs in) { return conv1d(in[0], in[1], {}, options); },
         {ramp({2, 4, 7}), ramp({6, 2, 3})});
 }
@@ -369,7 +371,7 @@ TEST_P(ComposedNnTest, LayersOfNothingAndOfWhatDoesNotFit) {
   EXPECT_WEFT_ERROR(normalize(ones({2}, DType::i64)), Dtype, "[normalize] x: got i64");
   EXPECT_WEFT_ERROR(normalize(ones({2})), Shape, "dimension");
   EXPECT_WEFT_ERROR(normalize(Tensor()), InvalidArgument, "x is an undefined tensor");
-  EXPECT_WEFT_ERROR(conv1d(ones({2, 4}), ones({2, 4, 3})), Shape, "[conv1d] needs x [N,C,L]");
+  EXPECT_WEFT_ERROR(conv1d(ones({4}), ones({2, 4, 3})), Shape, "[conv1d] needs x [N,C,L]");
   EXPECT_WEFT_ERROR(conv1d(ones({2, 3, 5}), ones({2, 4, 3})), Shape, "channels");
   EXPECT_WEFT_ERROR(conv1d(Tensor(), ones({2, 4, 3})), InvalidArgument, "[conv1d] x is an undef");
   EXPECT_WEFT_ERROR(conv1d(ones({2, 4, 3}), Tensor()), InvalidArgument, "[conv1d] w is an undef");
@@ -389,6 +391,29 @@ TEST_P(ComposedNnTest, InterpolationFollowsPyTorch) {
     run("scale" + end, {.scale_factor = {2}, .mode = "bilinear", .align_corners = corners});
     run("odd" + end, {.scale_factor = {1.7, 0.6}, .mode = "bilinear", .align_corners = corners});
   }
+}
+
+TEST_P(ComposedNnTest, InterpolationOfSequencesFollowsPyTorch) {
+  const auto run = [](const std::string& name, InterpolateOptions options) {
+    check((options.mode + "_" + name).c_str(),
+          [=](Inputs in) { return interpolate(in[0], options); }, {ramp({2, 3, 5})});
+  };
+  run("size_sequence", {.size = {7}});
+  run("odd_sequence", {.scale_factor = {1.7}});
+  for (const bool corners : {false, true}) {
+    const std::string end = corners ? "_corners" : "_edges";
+    run("size" + end, {.size = {7}, .mode = "linear", .align_corners = corners});
+    run("odd" + end, {.scale_factor = {1.7}, .mode = "linear", .align_corners = corners});
+  }
+}
+
+TEST_P(ComposedNnTest, InterpolationOfBytesIsRounded) {
+  const Tensor x = make({0, 255, 100, 3}, {1, 1, 2, 2}, DType::u8);
+  const Tensor y = interpolate(x, {.size = {3}, .mode = "bilinear", .align_corners = true});
+  EXPECT_EQ(y.dtype(), DType::u8);
+  // 127.5, 51.5 and 89.5 are halfway: up.
+  EXPECT_TENSOR(y, ({1, 1, 3, 3}), {0, 128, 255, 50, 90, 129, 100, 52, 3});
+  EXPECT_TENSOR(interpolate(x, {.size = {1, 4}}), ({1, 1, 1, 4}), {0, 0, 255, 255});
 }
 
 TEST_P(ComposedNnTest, InterpolationInEveryDtypeAndOfOnePixel) {
@@ -412,11 +437,15 @@ TEST_P(ComposedNnTest, InterpolationInEveryDtypeAndOfOnePixel) {
 TEST_P(ComposedNnTest, InterpolationRefusesWhatDoesNotFit) {
   const Tensor x = ones({1, 1, 2, 2});
   EXPECT_WEFT_ERROR(interpolate(ones({2, 2}), {.size = {2}}), Shape,
-                    "[interpolate] x: got [2,2], expected [N,C,H,W] with pixels");
+                    "[interpolate] x: got [2,2], expected [N,C,H,W] or [N,C,L] with pixels");
   EXPECT_WEFT_ERROR(interpolate(ones({1, 1, 0, 2}), {.size = {2}}), Shape, "with pixels");
   EXPECT_WEFT_ERROR(interpolate(x.to(DType::i64), {.size = {2}}), Dtype, "x: got i64");
   EXPECT_WEFT_ERROR(interpolate(x, {.size = {2}, .mode = "cubic"}), InvalidArgument,
                     "mode: got 'cubic', expected 'nearest' or 'bilinear'");
+  const Tensor sequence = ones({1, 1, 2});
+  EXPECT_WEFT_ERROR(interpolate(sequence, {.size = {2}, .mode = "bilinear"}), InvalidArgument,
+                    "mode: got 'bilinear', expected 'nearest' or 'linear' for x [1,1,2]");
+  EXPECT_WEFT_ERROR(interpolate(sequence, {.size = {2, 2}}), InvalidArgument, "of one number");
   EXPECT_WEFT_ERROR(interpolate(x, {}), InvalidArgument, "needs size or scale_factor");
   EXPECT_WEFT_ERROR(interpolate(x, {.size = {2}, .scale_factor = {2}}), InvalidArgument,
                     "needs size or scale_factor");

@@ -403,6 +403,8 @@ void add_images(List& list) {
     list.add("conv2d", c.variant, {c.x, c.w, {c.w[0]}},
              [p = c.params](Inputs t) { return conv2d(t[0], t[1], t[2], p); });
   }
+  list.add("conv2d", "no batch", {{2, 4, 3}, {3, 2, 2, 3}, {3}},
+           [](Inputs t) { return conv2d(t[0], t[1], t[2]); });
   list.add("conv2d", "no bias", {{1, 2, 3, 3}, {2, 2, 2, 2}},
            [](Inputs t) { return conv2d(t[0], t[1]); });
   // Transposed: w is [C,K/groups,R,S].
@@ -433,6 +435,7 @@ void add_images(List& list) {
   pool("overlapping", {1, 1, 5, 4}, {.kernel = {3, 2}, .stride = {1, 1}, .padding = {1, 0}});
   pool("ceil", {1, 1, 5, 5}, {.kernel = {2, 2}, .stride = {2, 2}, .ceil_mode = true});
   pool("dilation", {1, 2, 5, 5}, {.kernel = {2, 2}, .stride = {1, 2}, .dilation = {2, 1}});
+  pool("no batch", {2, 4, 4}, {.kernel = {2, 2}, .stride = {2, 2}});
   pool("empty batch", {0, 2, 4, 4}, {.kernel = {2, 2}, .stride = {2, 2}});
 
   const auto average = [&list](const char* variant, const Shape& shape,
@@ -448,11 +451,13 @@ void add_images(List& list) {
   average("without padding", {1, 2, 4, 4},
           {.kernel = {3, 3}, .padding = {1, 1}, .count_include_pad = false});
   average("divisor", {1, 1, 4, 4}, {.kernel = {2, 2}, .stride = {2, 2}, .divisor = 3});
+  average("no batch", {2, 4, 4}, {.kernel = {2, 2}, .stride = {2, 2}});
   average("empty batch", {0, 2, 4, 4}, {.kernel = {2, 2}, .stride = {2, 2}});
   for (const auto& [shape, size] :
        std::vector<std::pair<Shape, std::array<std::int64_t, 2>>>{{{2, 2, 4, 5}, {1, 1}},
                                                                   {{1, 2, 5, 7}, {3, 2}},
                                                                   {{1, 1, 2, 3}, {4, 3}},
+                                                                  {{2, 4, 3}, {2, 2}},
                                                                   {{0, 1, 2, 3}, {1, 1}}}) {
     list.add_from(
         "adaptive_max_pool2d", to_string(shape),
@@ -466,8 +471,8 @@ void add_images(List& list) {
 void add_norms(List& list) {
   // Training updates no statistics here: finite differences call the operation many times.
   const BatchNormParams training, evaluation{.training = false};
-  for (const Shape& shape :
-       {Shape{3, 2, 2, 2}, Shape{2, 1, 3, 1}, Shape{4, 3, 1, 1}, Shape{0, 2, 3, 3}}) {
+  for (const Shape& shape : {Shape{3, 2, 2, 2}, Shape{2, 1, 3, 1}, Shape{4, 3, 1, 1},
+                             Shape{0, 2, 3, 3}, Shape{4, 2}, Shape{2, 3, 2}}) {
     const Shape part{shape[1]};
     list.add("batch_norm", "training " + to_string(shape), {shape, part, part},
              [=](Inputs x) { return batch_norm(x[0], x[1], x[2], {}, training); });
@@ -608,11 +613,16 @@ void add_composed(List& list) {
       return interpolate(in[0], {.size = {4, mode[0] == 'n' ? 3 : 1}, .mode = mode});
     });
   }
+  add("interpolate", "linear", {{{2, 3, 4}}, {{1, 1, 1}}, {{0, 2, 3}}},
+      [](Inputs in) { return interpolate(in[0], {.size = {5}, .mode = "linear"}); });
   add("normalize", "", {{{3, 4}}, {{1, 1}}, {{0, 2}}}, [](Inputs in) { return normalize(in[0]); });
   add("normalize", "1", {{{2, 3}}}, [](Inputs in) { return normalize(in[0], 1, 0); });
   add("normalize", "3", {{{2, 3}}}, [](Inputs in) { return normalize(in[0], 3, -1, 10); });
   add("conv1d", "",
-      {{{2, 4, 5}, {4, 2, 3}, {4}}, {{1, 4, 1}, {2, 2, 1}, {2}}, {{0, 4, 5}, {4, 2, 3}, {4}}},
+      {{{2, 4, 5}, {4, 2, 3}, {4}},
+       {{1, 4, 1}, {2, 2, 1}, {2}},
+       {{4, 5}, {4, 2, 3}, {4}},
+       {{0, 4, 5}, {4, 2, 3}, {4}}},
       [](Inputs in) { return conv1d(in[0], in[1], in[2], {.padding = 1, .groups = 2}); });
 }
 

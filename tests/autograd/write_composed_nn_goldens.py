@@ -32,6 +32,7 @@ run_list("group_norm_plain", lambda x: F.group_norm(x, 2, eps=0.1), ramp(3, 4) *
 run_list("conv1d", F.conv1d, ramp(2, 4, 7), ramp(3, 4, 2), ramp(3))
 run_list("conv1d_options", lambda x, w: F.conv1d(x, w, stride=2, padding=3, dilation=2, groups=2), ramp(2, 4, 7),
          ramp(6, 2, 3))
+run_list("conv1d_single", lambda x, w, b: F.conv1d(x, w, b, padding=1), ramp(4, 7), ramp(3, 4, 2), ramp(3))
 rows = ramp(3, 4)
 rows[1] = 0
 for name, p in (("one", 1.0), ("two", 2.0), ("three", 3.0), ("infinite", math.inf)):
@@ -44,5 +45,11 @@ for name, options in (("size", {"size": (7, 3)}), ("scale", {"scale_factor": 2})
     for corners in (False, True):
         run_list(f"bilinear_{name}_{'corners' if corners else 'edges'}",
                  lambda x: F.interpolate(x, mode="bilinear", align_corners=corners, **options), picture)
+sequence = ramp(2, 3, 5)
+for name, options in (("size", {"size": 7}), ("odd", {"scale_factor": 1.7})):
+    run_list(f"nearest_{name}_sequence", lambda x: F.interpolate(x, **options), sequence)
+    for corners in (False, True):
+        run_list(f"linear_{name}_{'corners' if corners else 'edges'}",
+                 lambda x: F.interpolate(x, mode="linear", align_corners=corners, **options), sequence)
 
 save(__file__)

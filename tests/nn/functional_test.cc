@@ -59,6 +59,8 @@ TEST(Images, LayersFollowPyTorch) {
   EXPECT_EQ(nn::ReflectionPad2d(1)(zeros({1, 1, 2, 2})).shape(), (Shape{1, 1, 4, 4}));
   EXPECT_EQ(nn::PixelShuffle(3).to_string(), "PixelShuffle(upscale_factor=3)\n0 parameters");
   EXPECT_EQ(nn::ZeroPad2d(2).to_string(), "ZeroPad2d((2, 2, 2, 2))\n0 parameters");
+  const nn::InstanceNorm2d norm(8);
+  EXPECT_EQ(values_of(norm(x[0])), values_of(norm(x)[0]));
   EXPECT_HAS(nn::InstanceNorm2d(3, {.affine = true}).to_string(), "affine=True");
 
   EXPECT_WEFT_ERROR(nn::pixel_shuffle(zeros({1, 6, 2, 2}), 2), Shape, "no multiple of 2^2");
@@ -146,7 +148,7 @@ TEST(Losses, NllRefusesWhatDoesNotFit) {
   EXPECT_WEFT_ERROR(nn::nll_loss(x, zeros({3}, DType::i64)), Shape,
                     "[nll_loss] target: got [3], log_probs [4,3] need [4]");
   EXPECT_WEFT_ERROR(nn::nll_loss(x, zeros({4})), Dtype, "[nll_loss] target: got f32");
-  EXPECT_WEFT_ERROR(nn::nll_loss(ramp({3}), zeros({}, DType::i64)), Shape, "expected [N,C]");
+  EXPECT_WEFT_ERROR(nn::nll_loss(ramp({}), zeros({}, DType::i64)), Shape, "expected [N,C]");
   EXPECT_WEFT_ERROR(nn::nll_loss(x, full({4}, 3, DType::i64)), InvalidArgument, "3");
 }
 
@@ -182,8 +184,7 @@ TEST(Losses, L1AndSmoothL1FollowPyTorch) {
   }
   check(
       "smooth_l1_zero", [](Inputs x) { return nn::smooth_l1_loss(x[0], x[1], kMean, 0); }, inputs);
-  EXPECT_WEFT_ERROR(nn::l1_loss(ramp({2}), ramp({1, 2})), Shape,
-                    "[l1_loss] target: got [1,2], x is [2]");
+  EXPECT_WEFT_ERROR(nn::l1_loss(ramp({2}), ramp({3})), Shape, "[l1_loss]");
   EXPECT_WEFT_ERROR(nn::smooth_l1_loss(ramp({2}), ones({2})), Dtype,
                     "[smooth_l1_loss] target: got f32, x is f64");
 }

@@ -3,6 +3,7 @@
 #include "weft/autograd/autocast.h"
 #include "weft/autograd/graph.h"
 #include "weft/core/base/error.h"
+#include "weft/core/runtime/log.h"
 #include "weft/tensor/elementwise.h"
 #include "weft/tensor/ops.h"
 
@@ -98,8 +99,24 @@ Tensor cross_entropy(const Tensor& logits, const Tensor& target, const CrossEntr
 Tensor mse_loss(const Tensor& x, const Tensor& target, Reduction reduction) {
   if (autocasts(CastPolicy::f32, x, target)) [[unlikely]]
     return mse_loss(autocast(CastPolicy::f32, x), autocast(CastPolicy::f32, target), reduction);
+  if (x.defined() && target.defined() && x.shape() != target.shape()) {
+    const auto [wide_x, wide_target] = autograd::broadcast_pair("mse_loss", x, target);
+    return mse_loss(wide_x, wide_target, reduction);
+  }
   Tensor y = raw::mse_loss(x, target, reduction);
   return recording(x, target) ? record<MseNode>(std::move(y), x, target, reduction) : y;
 }
+
+namespace autograd {
+
+std::pair<Tensor, Tensor> broadcast_pair(const char* op, const Tensor& x, const Tensor& target) {
+  if (x.shape() == target.shape()) return {x, target};
+  const Shape shape = broadcast_shapes(x.shape(), target.shape(), op);
+  log_warning(detail::concat(op, ": target has shape ", target.shape(), ", x ", x.shape(),
+                             "; both are broadcast to ", shape));
+  return {x.expand(shape), target.expand(shape)};
+}
+
+}  // namespace autograd
 
 }  // namespace weft

@@ -17,11 +17,15 @@ using autograd::CastPolicy;
 
 namespace {
 
-void check_target(const char* op, const Tensor& x, const Tensor& target) {
+void check_dtypes(const char* op, const Tensor& x, const Tensor& target) {
   WEFT_CHECK(is_floating(x.dtype()), Dtype, op, "x: got ", x.dtype(),
              ", expected a floating dtype");
   WEFT_CHECK(x.dtype() == target.dtype(), Dtype, op, "target: got ", target.dtype(), ", x is ",
              x.dtype());
+}
+
+void check_target(const char* op, const Tensor& x, const Tensor& target) {
+  check_dtypes(op, x, target);
   WEFT_CHECK(x.shape() == target.shape(), Shape, op, "target: got ", target.shape(), ", x is ",
              x.shape());
 }
@@ -45,19 +49,43 @@ Tensor weighted(const char* op, const Tensor& losses, const Tensor& weight) {
 
 Tensor zero_like(const Tensor& x) { return scalar(0, {x.dtype(), x.device()}); }
 
-// weight[target], and 0 for ignored targets. x [N,C,..] gives the number of classes.
-Tensor weights_of(const char* op, const Tensor& weight, const Tensor& target,
-                  std::int64_t ignore_index, const Tensor& x) {
+// The difference of which losses are functions: x and target are broadcast.
+Tensor difference(const char* op, const Tensor& x, const Tensor& target) {
+  check_dtypes(op, x, target);
+  const auto [wide_x, wide_target] = autograd::broadcast_pair(op, x, target);
+  return wide_x - wide_target;
+}
+
+// x [N,C,..] gives the number of classes.
+void check_class_weights(const char* op, const Tensor& weight, const Tensor& x) {
   WEFT_CHECK(weight.dtype() == x.dtype(), Dtype, op, "weight: got ", weight.dtype(), ", needs ",
              x.dtype());
   WEFT_CHECK(weight.device() == x.device(), Device, op, "weight is on ", weight.device(),
              ", the classes on ", x.device());
   WEFT_CHECK(weight.shape() == Shape{x.shape(1)}, Shape, op, "weight: got ", weight.shape(),
              ", expected [", x.shape(1), "], one for each class");
+}
+
+// weight [C], to be multiplied with x [N,C,..].
+Tensor along_classes(const Tensor& weight, const Tensor& x) {
+  Shape shape = Shape::filled(x.dim() - 1, 1);
+  shape[0] = x.shape(1);
+  return raw::reshape(weight, shape);
+}
+
+// weight[target], and 0 for ignored targets.
+Tensor weights_of(const char* op, const Tensor& weight, const Tensor& target,
+                  std::int64_t ignore_index, const Tensor& x) {
+  check_class_weights(op, weight, x);
   const Tensor counts = raw::ne(target, static_cast<double>(ignore_index));
   const Tensor classes = raw::where(counts, target, zero_like(target));
   const Tensor rows = raw::embedding(classes, raw::unsqueeze(weight, 1));
   return raw::where(counts, raw::squeeze(rows, -1), zero_like(rows));
+}
+
+// Whether the classes are those of one sample, [C], without a batch.
+bool is_single(const Tensor& classes, const Tensor& target) {
+  return classes.defined() && target.defined() && classes.dim() == 1;
 }
 
 // bf16 is computed in f32 and rounded once, at the end.
@@ -71,32 +99,66 @@ Tensor reduce_weighted(const Tensor& losses, const Tensor& weights, Reduction re
   return total.to(losses.dtype());
 }
 
+void check_smoothing(double smoothing) {
+  WEFT_CHECK(smoothing >= 0 && smoothing <= 1, InvalidArgument, "cross_entropy",
+             "label_smoothing: got ", smoothing, ", expected 0 to 1");
+}
+
+// Targets that are probabilities of the classes, in logits' shape.
+Tensor of_probabilities(const Tensor& logits, const Tensor& target,
+                        const CrossEntropyOptions& options) {
+  const char* op = "cross_entropy";
+  WEFT_CHECK(target.shape() == logits.shape(), Dtype, op, "target: got ", target.dtype(), " ",
+             target.shape(),
+             ", expected i64 class numbers, or probabilities in the shape of logits ",
+             logits.shape());
+  check_dtypes(op, logits, target);
+  WEFT_CHECK(logits.dim() >= 2, Shape, op, "logits: got ", logits.shape(),
+             ", expected [N,C] or [N,C,d1,...]");
+  check_smoothing(options.label_smoothing);
+  const Tensor& weight = options.weight;
+  if (weight.defined()) check_class_weights(op, weight, logits);
+  const DType computed = wide(logits.dtype());
+  const auto classes = static_cast<double>(logits.shape(1));
+  Tensor shares = target.to(computed);
+  if (options.label_smoothing > 0) {
+    shares = shares * (1 - options.label_smoothing) + options.label_smoothing / classes;
+  }
+  if (weight.defined()) shares = shares * raw::to(along_classes(weight, logits), computed);
+  const Tensor losses = -sum(log_softmax(logits.to(computed), 1) * shares, {1});
+  return reduce(losses, options.reduction).to(logits.dtype());
+}
+
 }  // namespace
 
 Tensor cross_entropy(const Tensor& logits, const Tensor& target,
                      const CrossEntropyOptions& options) {
+  if (is_single(logits, target)) {
+    const Tensor loss = cross_entropy(logits.unsqueeze(0), target.unsqueeze(0), options);
+    return options.reduction == Reduction::none ? loss.squeeze(0) : loss;
+  }
   const Tensor& weight = options.weight;
   CrossEntropyParams params{.ignore_index = options.ignore_index,
                             .label_smoothing = options.label_smoothing,
                             .reduction = options.reduction};
-  if (!weight.defined()) return weft::cross_entropy(logits, target, params);
-  if (autocasts(CastPolicy::f32, logits, weight)) {
+  const bool shares = target.defined() && is_floating(target.dtype());
+  if (!weight.defined() && !shares) return weft::cross_entropy(logits, target, params);
+  if (autocasts(CastPolicy::f32, logits, weight, shares ? target : Tensor())) {
     CrossEntropyOptions cast = options;
     cast.weight = autocast(CastPolicy::f32, weight);
-    return cross_entropy(autocast(CastPolicy::f32, logits), target, cast);
+    return cross_entropy(autocast(CastPolicy::f32, logits),
+                         shares ? autocast(CastPolicy::f32, target) : target, cast);
   }
+  if (shares) return of_probabilities(logits, target, options);
   const double smoothing = options.label_smoothing;
-  WEFT_CHECK(smoothing >= 0 && smoothing <= 1, InvalidArgument, "cross_entropy",
-             "label_smoothing: got ", smoothing, ", expected 0 to 1");
+  check_smoothing(smoothing);
   params.label_smoothing = 0;
   params.reduction = Reduction::none;
   const Tensor plain = weft::cross_entropy(logits, target, params);
   const Tensor weights = weights_of("cross_entropy", weight, target, options.ignore_index, logits);
   Tensor losses = plain * weights;
   if (smoothing > 0) {
-    Shape per_class = Shape::filled(logits.dim() - 1, 1);
-    per_class[0] = logits.shape(1);
-    const Tensor of_all = sum(log_softmax(logits, 1) * raw::reshape(weight, per_class), {1});
+    const Tensor of_all = sum(log_softmax(logits, 1) * along_classes(weight, logits), {1});
     const Tensor counts = raw::ne(target, static_cast<double>(options.ignore_index));
     const double share = smoothing / static_cast<double>(logits.shape(1));
     losses = losses * (1 - smoothing) - where(counts, of_all * share, zero_like(of_all));
@@ -109,6 +171,11 @@ Tensor nll_loss(const Tensor& log_probs, const Tensor& target, std::int64_t igno
   if (autocasts(CastPolicy::f32, log_probs, weight)) {
     return nll_loss(autocast(CastPolicy::f32, log_probs), target, ignore_index, reduction,
                     autocast(CastPolicy::f32, weight));
+  }
+  if (is_single(log_probs, target)) {
+    const Tensor loss =
+        nll_loss(log_probs.unsqueeze(0), target.unsqueeze(0), ignore_index, reduction, weight);
+    return reduction == Reduction::none ? loss.squeeze(0) : loss;
   }
   WEFT_CHECK(is_floating(log_probs.dtype()), Dtype, "nll_loss", "log_probs: got ",
              log_probs.dtype(), ", expected a floating dtype");
@@ -289,8 +356,7 @@ Tensor l1_loss(const Tensor& x, const Tensor& target, Reduction reduction) {
   if (autocasts(CastPolicy::f32, x, target)) {
     return l1_loss(autocast(CastPolicy::f32, x), autocast(CastPolicy::f32, target), reduction);
   }
-  check_target("l1_loss", x, target);
-  return reduce(abs(x - target), reduction);
+  return reduce(abs(difference("l1_loss", x, target)), reduction);
 }
 
 Tensor smooth_l1_loss(const Tensor& x, const Tensor& target, Reduction reduction, double beta) {
@@ -298,8 +364,7 @@ Tensor smooth_l1_loss(const Tensor& x, const Tensor& target, Reduction reduction
     return smooth_l1_loss(autocast(CastPolicy::f32, x), autocast(CastPolicy::f32, target),
                           reduction, beta);
   }
-  check_target("smooth_l1_loss", x, target);
-  return reduce(smooth_l1(x - target, beta), reduction);
+  return reduce(smooth_l1(difference("smooth_l1_loss", x, target), beta), reduction);
 }
 
 Tensor huber_loss(const Tensor& x, const Tensor& target, Reduction reduction, double delta) {
@@ -309,8 +374,7 @@ Tensor huber_loss(const Tensor& x, const Tensor& target, Reduction reduction, do
     return huber_loss(autocast(CastPolicy::f32, x), autocast(CastPolicy::f32, target), reduction,
                       delta);
   }
-  check_target("huber_loss", x, target);
-  return reduce(smooth_l1(x - target, delta) * delta, reduction);
+  return reduce(smooth_l1(difference("huber_loss", x, target), delta) * delta, reduction);
 }
 
 Tensor kl_div(const Tensor& x, const Tensor& target, KlReduction reduction, bool log_target) {

@@ -1,7 +1,8 @@
 // Losses. autograd/loss.h documents the fused ones; the others are composed of element-wise
 // operations. Unless said otherwise x and target have the same shape (else Shape), dtype (else
-// Dtype) and device. The reduction goes over all elements; without reduction the loss has x's
-// shape. Gradients also reach a floating target, and pos_weight. The weights of classes are
+// Dtype) and device; mse_loss, l1_loss, smooth_l1_loss and huber_loss broadcast different shapes,
+// with a warning, as PyTorch does. The reduction goes over all elements; without reduction the loss
+// has x's shape. Gradients also reach a floating target, and pos_weight. The weights of classes are
 // constants.
 #pragma once
 
@@ -20,21 +21,24 @@ struct CrossEntropyOptions {
   Reduction reduction = Reduction::mean;
 };
 
-/// logits [N,C] or [N,C,d1,...], target i64 [N] or [N,d1,...]. For each target t, with
+/// logits [N,C] or [N,C,d1,...], target i64 [N] or [N,d1,...]; one sample without a batch: [C] and
+/// []. For each target t, with
 /// p = log_softmax(logits) and smoothing e: -(1-e) weight[t] p[t] - e/C sum_c weight[c] p[c]. The
 /// mean is the sum divided by the sum of weight[t]. Targets equal to ignore_index do not count; the
-/// mean of no target is NaN. Without weights this is one fused operation, weft::cross_entropy.
+/// mean of no target is NaN. A floating target has logits' shape and holds the probabilities q of
+/// the classes: -sum_c weight[c] ((1-e) q[c] + e/C) p[c], of which the mean is over all samples,
+/// and nothing is ignored. Without weights this is one fused operation, weft::cross_entropy.
 /// Another target that is no class throws InvalidArgument on the CPU; on CUDA it gives NaN, because
 /// a check would have to wait for the device. Throws Shape, Dtype, Device, InvalidArgument.
 Tensor cross_entropy(const Tensor& logits, const Tensor& target,
                      const CrossEntropyOptions& options = {});
 
 /// -weight[target] log_probs[n, target[n]]: log_probs [N,C] or [N,C,d1,...], target i64 [N] or
-/// [N,d1,...], weight [C] or undefined: 1. The loss of a target equal to ignore_index is 0. The
-/// mean divides by the sum of the weights of the other targets (NaN when there are none). Throws
-/// Shape, Device, Dtype for a target that is not i64, and InvalidArgument for a target that is no
-/// class; on CUDA this check waits for the device. cross_entropy does log_softmax and this in one
-/// step, without waiting.
+/// [N,d1,...] (one sample: [C] and []), weight [C] or undefined: 1. The loss of a target equal to
+/// ignore_index is 0. The mean divides by the sum of the weights of the other targets (NaN when
+/// there are none). Throws Shape, Device, Dtype for a target that is not i64, and InvalidArgument
+/// for a target that is no class; on CUDA this check waits for the device. cross_entropy does
+/// log_softmax and this in one step, without waiting.
 Tensor nll_loss(const Tensor& log_probs, const Tensor& target, std::int64_t ignore_index = -100,
                 Reduction reduction = Reduction::mean, const Tensor& weight = {});
 

@@ -13,6 +13,8 @@
 #include "weft/autograd/autocast.h"
 #include "weft/autograd/gradcheck.h"
 #include "weft/autograd/ops.h"
+#include "weft/core/runtime/log.h"
+#include "weft/core/runtime/thread_state.h"
 #include "weft/nn/loss_modules.h"
 #include "weft/tests/autograd/against_goldens.h"
 #include "weft/tests/autograd/with_gradients.h"
@@ -90,6 +92,81 @@ TEST_P(LossLayersTest, NllWithWeightsFollowsPyTorch) {
   };
   check("nll_rows", nll(target(), weight()), {ramp({5, 3}, 3)});
   check("nll_pixels", nll(image(), image_weight()), {ramp({2, 4, 3}, 3)});
+}
+
+TEST_P(LossLayersTest, CrossEntropyOfProbabilitiesFollowsPyTorch) {
+  const auto run = [](const char* name, double smoothing, const Tensor& weights,
+                      const std::vector<Tensor>& inputs) {
+    check(
+        name,
+        [=](Inputs in, Reduction r) {
+          return nn::cross_entropy(
+              in[0], in[1], {.weight = weights, .label_smoothing = smoothing, .reduction = r});
+        },
+        inputs);
+  };
+  const std::vector<Tensor> rows{ramp({5, 3}, 3), softmax(ramp({5, 3}), 1)};
+  const std::vector<Tensor> pixels{ramp({2, 4, 3}, 3), softmax(ramp({2, 4, 3}), 1)};
+  run("cross_entropy_shares_plain", 0, weight(), rows);
+  run("cross_entropy_shares_smooth", 0.3, weight(), rows);
+  run("cross_entropy_pixel_shares_plain", 0, {}, pixels);
+  run("cross_entropy_pixel_shares_smooth", 0.3, {}, pixels);
+  const Tensor one = softmax(ramp({5, 3}), 1).select(0, 0);
+  run("cross_entropy_single_shares", 0, {}, {ramp({3}), one});
+}
+
+TEST_P(LossLayersTest, ProbabilitiesInEveryDtypeAndOfNothing) {
+  for (const DType dtype : kFloating) {
+    const auto loss = [&](const DType d) {
+      return nn::cross_entropy(ramp({5, 3}, 3).to(d), softmax(ramp({5, 3}), 1).to(d),
+                               {.weight = weight().to(d), .label_smoothing = 0.1});
+    };
+    EXPECT_EQ(loss(dtype).dtype(), dtype);
+    EXPECT_TRUE(near_values(loss(dtype), values_of(loss(DType::f64)), testing::tolerance(dtype)));
+  }
+  EXPECT_TRUE(std::isnan(nn::cross_entropy(zeros({0, 3}), zeros({0, 3})).item<double>()));
+  EXPECT_EQ(
+      nn::cross_entropy(zeros({0, 3}), zeros({0, 3}), {.reduction = Reduction::sum}).item<double>(),
+      0);
+  EXPECT_WEFT_ERROR(nn::cross_entropy(zeros({2, 3}), zeros({2})), Dtype,
+                    "[cross_entropy] target: got f32 [2], expected i64 class numbers, or "
+                    "probabilities in the shape of logits [2,3]");
+  EXPECT_WEFT_ERROR(nn::cross_entropy(zeros({2, 3}), zeros({2, 3}, DType::f64)), Dtype,
+                    "[cross_entropy] target: got f64, x is f32");
+  EXPECT_WEFT_ERROR(nn::cross_entropy(zeros({2, 3}), zeros({2, 3}), {.weight = ones({2})}), Shape,
+                    "[cross_entropy] weight: got [2], expected [3]");
+  EXPECT_WEFT_ERROR(nn::cross_entropy(zeros({2, 3}), zeros({2, 3}), {.label_smoothing = 2}),
+                    InvalidArgument, "label_smoothing: got 2");
+}
+
+TEST_P(LossLayersTest, SamplesWithoutABatchFollowPyTorch) {
+  const Tensor label = make({2}, {}, DType::i64);
+  check("cross_entropy_single",
+        [=](Inputs in, Reduction r) {
+          return nn::cross_entropy(in[0], label, {.weight = weight(), .reduction = r});
+        },
+        {ramp({3})});
+  check("nll_single",
+        [=](Inputs in, Reduction r) { return nn::nll_loss(in[0], label, -100, r, weight()); },
+        {ramp({3})});
+}
+
+TEST_P(LossLayersTest, OperandsOfDifferentShapesAreBroadcast) {
+  const Scoped silent(&ThreadState::log, silent_log());
+  const std::vector<Tensor> inputs{ramp({2, 3}, 2), ramp({4, 1, 3})};
+  check(
+      "mse_broadcast", [](Inputs in, Reduction r) { return nn::mse_loss(in[0], in[1], r); },
+      inputs);
+  check(
+      "l1_broadcast", [](Inputs in, Reduction r) { return nn::l1_loss(in[0], in[1], r); }, inputs);
+  check(
+      "smooth_l1_broadcast",
+      [](Inputs in, Reduction r) { return nn::smooth_l1_loss(in[0], in[1], r); }, inputs);
+  check(
+      "huber_broadcast", [](Inputs in, Reduction r) { return nn::huber_loss(in[0], in[1], r); },
+      inputs);
+  EXPECT_WEFT_ERROR(nn::mse_loss(ones({2}), ones({3})), Shape, "[mse_loss]");
+  EXPECT_WEFT_ERROR(nn::l1_loss(ones({2}), ones({3})), Shape, "[l1_loss]");
 }
 
 TEST_P(LossLayersTest, WeightsOfOneAreNoWeights) {

@@ -51,4 +51,18 @@ warnings.simplefilter("ignore")  # about the mean, which may become batchmean
 every = ("none", "mean", "sum", "batchmean")
 losses("kl_div", F.kl_div, log_p, q, reductions=every)
 losses("kl_div_log", lambda x, t, **r: F.kl_div(x, t, log_target=True, **r), log_p, q.log(), reductions=every)
+
+# Probabilities as targets, samples without a batch, and operands of different shapes.
+shares, of_pixels = F.softmax(ramp(5, 3), 1), F.softmax(ramp(2, 4, 3), 1)
+for smoothing in (0.0, 0.3):
+    name = "smooth" if smoothing else "plain"
+    losses(f"cross_entropy_shares_{name}",
+           lambda x, q, **r: F.cross_entropy(x, q, weight, label_smoothing=smoothing, **r), rows, shares)
+    losses(f"cross_entropy_pixel_shares_{name}",
+           lambda x, q, **r: F.cross_entropy(x, q, label_smoothing=smoothing, **r), pixels, of_pixels)
+losses("cross_entropy_single", lambda x, **r: F.cross_entropy(x, torch.tensor(2), weight, **r), ramp(3))
+losses("cross_entropy_single_shares", lambda x, q, **r: F.cross_entropy(x, q, **r), ramp(3), shares[0])
+losses("nll_single", lambda x, **r: F.nll_loss(x, torch.tensor(2), weight, **r), ramp(3))
+for name, f in (("mse", F.mse_loss), ("l1", F.l1_loss), ("smooth_l1", F.smooth_l1_loss), ("huber", F.huber_loss)):
+    losses(f"{name}_broadcast", f, ramp(2, 3) * 2, ramp(4, 1, 3))
 save(__file__)

@@ -43,7 +43,8 @@ REFUSED = [
     Rule(r"nn\.LayerNorm", "bias=False", "layer norm with both parameters, or none"),
     Rule(r"nn\.functional\.embedding", "max_norm|scale_grad_by_freq", "embedding without max_norm"),
     Rule(r"nn\.functional\.scaled_dot_product_attention", "enable_gqa", "no grouped queries"),
-    Rule("nn.functional.one_hot", "classes", "one_hot with a number of classes"),
+    Rule(r"nn\.functional\.batch_norm.*", r"input: got \[\d+\],", "batch norm of one dimension"),
+    Rule("gather", "index: got u8", "an index of u8, which PyTorch takes where it is empty"),
 ]
 
 # Another helper of the same issue mends these.

@@ -592,6 +592,8 @@ def interpolate(c, x, size=None, scale_factor=None, mode="nearest", align_corner
                 antialias=False):
     only(not antialias, "antialias")
     sides = x.shape[2:]
+    if mode != "nearest":
+        c.case["amplify"] = max(sides)  # a weight is what a position, up to that, has after the point
     if scale_factor is not None:
         scale_factor = [float(s) for s in (scale_factor if isinstance(scale_factor, (list, tuple))
                                            else [scale_factor] * len(sides))]
@@ -628,18 +630,26 @@ maps("nn.functional.dropout2d")(dropout("dropout2d"))
 
 
 # --- Norms -----------------------------------------------------------------------------------------
+def amplified(c, eps):
+    """By 1 / sqrt(var + eps), at most."""
+    c.case["amplify"] = max(1.0, eps**-0.5 if eps > 0 else 1.0)
+
+
 @maps("nn.functional.batch_norm", "nn.functional.batch_norm/without_cudnn")
 def batch_norm(c, x, mean, var, weight=None, bias=None, training=False, momentum=0.1, eps=1e-5):
+    amplified(c, eps)
     return c("batch_norm", x, weight, bias, mean, var, None, training=training, momentum=momentum, eps=eps)
 
 
 @maps("nn.functional.layer_norm")
 def layer_norm(c, x, shape, weight=None, bias=None, eps=1e-5):
+    amplified(c, eps)
     return c("layer_norm", x, weight, bias, shape=shape, eps=eps)
 
 
 @maps("nn.functional.group_norm")
 def group_norm(c, x, groups, weight=None, bias=None, eps=1e-5):
+    amplified(c, eps)
     return c("group_norm", x, weight, bias, groups=groups, eps=eps)
 
 

@@ -172,7 +172,8 @@ def build_module(name, info, dtype, training, sample, module, index):
         return built
     inputs = [i for i, x in enumerate(maker.tensors) if x.requires_grad]
     state = built.case["report"][len(built.case["report"]) - len(module.state_dict()):]
-    built.case["grads_of"] = inputs + [i for i, p in zip(state, module.state_dict(keep_vars=True).values()) if p.requires_grad]
+    parameters = [i for i, p in zip(state, module.state_dict(keep_vars=True).values()) if p.requires_grad]
+    built.case["grads_of"] = inputs + parameters
     return with_backward(built, incoming)
 
 

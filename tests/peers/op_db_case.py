@@ -10,8 +10,11 @@ class Lacks(Exception):
     """weft has no call for this sample; the text says what it lacks."""
 
 
-class Ref(int):
-    """The number of a tensor in a case."""
+class Result:
+    """What a step of a case gives: the number `at` of all results."""
+
+    def __init__(self, at):
+        self.at = at
 
 
 def dense_memory(t):
@@ -39,13 +42,13 @@ class CaseMaker:
         self.case["steps"].append((op, numbers, clean))
         first = self._results
         self._results += results
-        made = [_Result(first + i) for i in range(results)]
+        made = [Result(first + i) for i in range(results)]
         return made[0] if results == 1 else made
 
     def finish(self, outputs):
         """Gives the tensors their final numbers: inputs first, then what the steps give."""
         count = len(self.tensors)
-        final = lambda x: -1 if x is None else count + x.at if isinstance(x, _Result) else int(x)
+        final = lambda x: -1 if x is None else count + x.at if isinstance(x, Result) else x
         self.case["steps"] = [{"op": op, "in": [final(x) for x in numbers]} | options
                               for op, numbers, options in self.case["steps"]]
         outputs = outputs if isinstance(outputs, (list, tuple)) else [outputs]
@@ -53,14 +56,14 @@ class CaseMaker:
         return self.case
 
     def _number(self, x):
-        if x is None or isinstance(x, _Result):
+        if x is None or isinstance(x, Result):
             return x
         if not isinstance(x, torch.Tensor):
             raise Lacks(f"{type(x).__name__} in place of a tensor")
         if id(x) not in self._numbers:
             if x.dtype not in NAMES:
                 raise Lacks(f"dtype {x.dtype}")
-            self._numbers[id(x)] = Ref(len(self.tensors))
+            self._numbers[id(x)] = len(self.tensors)
             self.tensors.append(x)
             memory, strides = dense_memory(x)
             self.case["inputs"].append(
@@ -78,8 +81,3 @@ class CaseMaker:
         if isinstance(v, float) and not math.isfinite(v):
             return str(v)
         return list(v) if isinstance(v, (tuple, torch.Size)) else v
-
-
-class _Result:
-    def __init__(self, at):
-        self.at = at

@@ -394,8 +394,8 @@ def scan(name):
     return lambda c, x, dim, dtype=None: converted(c, c(name, converted(c, x, dtype), dim=dim), dtype)
 
 
-for _name, _call in (("sum", "sum"), ("mean", "mean"), ("prod", "prod"), ("amax", "max"), ("amin", "min"), ("all", "all"),
-                     ("any", "any"), ("max/reduction_no_dim", "max"), ("min/reduction_no_dim", "min"),
+for _name, _call in (("sum", "sum"), ("mean", "mean"), ("prod", "prod"), ("amax", "max"), ("amin", "min"),
+                     ("all", "all"), ("any", "any"), ("max/reduction_no_dim", "max"), ("min/reduction_no_dim", "min"),
                      ("logsumexp", "logsumexp")):
     maps(_name)(reduction(_call))
 for _name in ("max", "min"):
@@ -411,7 +411,8 @@ def deviation(name):
             dim, unbiased = None, dim
         if unbiased is not None:
             correction = int(unbiased)
-        return c(name, x, dims=dims_of(dim), correction=1 if correction is None else number(correction), keepdim=keepdim)
+        correction = 1 if correction is None else number(correction)
+        return c(name, x, dims=dims_of(dim), correction=correction, keepdim=keepdim)
     return call
 
 
@@ -436,7 +437,8 @@ def median(c, x, dim=None, keepdim=False):
 maps("cumsum")(scan("cumsum"))
 maps("cumprod")(scan("cumprod"))
 for _name in ("softmax", "log_softmax"):
-    maps(_name, _name + "/with_dtype")(lambda c, x, dim, dtype=None, call=_name: c(call, converted(c, x, dtype), dim=dim))
+    maps(_name, _name + "/with_dtype")(lambda c, x, dim, dtype=None, call=_name:
+                                       c(call, converted(c, x, dtype), dim=dim))
 
 
 @maps("sort")
@@ -570,7 +572,8 @@ def max_pool2d(c, x, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=
 
 
 @maps("nn.functional.avg_pool2d")
-def avg_pool2d(c, x, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True, divisor_override=None):
+def avg_pool2d(c, x, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True,
+               divisor_override=None):
     return c("avg_pool2d", x, kernel=pair(kernel_size), stride=pair(stride or kernel_size),
              padding=pair(padding), ceil_mode=ceil_mode, count_include_pad=count_include_pad, divisor=divisor_override)
 

@@ -22,7 +22,8 @@ OPTIONS = {
     "GroupNorm": ("num_groups", "num_channels", "eps", "affine"),
     "ReLU": (), "Sigmoid": (), "Tanh": (), "SiLU": (), "LeakyReLU": ("negative_slope",), "GELU": ("approximate",),
     "ELU": ("alpha",), "Softplus": ("beta", "threshold"), "Softmax": ("dim",), "LogSoftmax": ("dim",),
-    "ZeroPad2d": ("padding",), "ReflectionPad2d": ("padding",), "Embedding": ("num_embeddings", "embedding_dim", "padding_idx"),
+    "ZeroPad2d": ("padding",), "ReflectionPad2d": ("padding",),
+    "Embedding": ("num_embeddings", "embedding_dim", "padding_idx"),
     "MultiheadAttention": ("embed_dim", "num_heads", "dropout", "bias", "batch_first"),
     "CrossEntropyLoss": ("ignore_index", "reduction", "label_smoothing"), "NLLLoss": ("ignore_index", "reduction"),
     "MSELoss": ("reduction",), "L1Loss": ("reduction",), "SmoothL1Loss": ("reduction", "beta"),
@@ -88,10 +89,10 @@ def to_case(maker, info, sample, module, training, dtype):
     options = options_of(name, sample.constructor_input, info.module_cls)
     operands, more = arguments_of(name, module, sample.forward_input)
     state = list(module.state_dict().items())
-    results = maker("module", *operands, *(value for _, value in state),
-                    results=outputs_of(copy.deepcopy(module), sample.forward_input) + len(state),
-                    names=[key for key, _ in state], training=training, dtype=dtype, **{"class": name}, **options, **more)
-    return results
+    return maker("module", *operands, *(value for _, value in state),
+                 results=outputs_of(copy.deepcopy(module), sample.forward_input) + len(state),
+                 names=[key for key, _ in state], training=training, dtype=dtype, **{"class": name},
+                 **options, **more)
 
 
 def outputs_of(module, forward):

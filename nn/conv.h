@@ -1,4 +1,4 @@
-// Convolution layers over images.
+// Convolution layers over images, also of one without a batch.
 #pragma once
 
 #include "weft/autograd/conv.h"

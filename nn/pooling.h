@@ -1,4 +1,4 @@
-// Pooling layers.
+// Pooling layers, also of one image without a batch.
 #pragma once
 
 #include <optional>

@@ -6,7 +6,7 @@
 
 namespace weft::nn {
 
-/// weft::interpolate as a layer, with its errors: x [N,C,H,W] -> [N,C,Ho,Wo].
+/// weft::interpolate as a layer, with its errors: x [N,C,H,W] or [N,C,L].
 ///   nn::Upsample({.scale_factor = {2}, .mode = "bilinear"})
 class Upsample : public Module<Upsample> {
  public:

@@ -398,8 +398,8 @@ for _name, _call in (("sum", "sum"), ("mean", "mean"), ("prod", "prod"), ("amax"
                      ("all", "all"), ("any", "any"), ("max/reduction_no_dim", "max"), ("min/reduction_no_dim", "min"),
                      ("logsumexp", "logsumexp")):
     maps(_name)(reduction(_call))
-for _name in ("max", "min"):
-    maps(_name + "/reduction_with_dim")(lambda c, x, dim, keepdim=False, call=_name + "_of_dim":
+for _name, _call in (("max", "max_of_dim"), ("min", "min_of_dim")):
+    maps(_name + "/reduction_with_dim")(lambda c, x, dim, keepdim=False, call=_call:
                                         c(call, x, dim=dim, keepdim=keepdim, results=2))
 for _name in ("argmax", "argmin"):
     maps(_name)(lambda c, x, dim=None, keepdim=False, call=_name: c(call, x, dim=dim, keepdim=keepdim))

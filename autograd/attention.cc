@@ -1,12 +1,14 @@
 #include "weft/autograd/attention.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <span>
 #include <utility>
 
 #include "weft/autograd/autocast.h"
 #include "weft/autograd/copies.h"
+#include "weft/autograd/differentiable.h"
 #include "weft/autograd/dropout.h"
 #include "weft/autograd/elementwise.h"
 #include "weft/autograd/graph.h"
@@ -23,9 +25,9 @@ using autograd::autocast;
 using autograd::autocasts;
 using autograd::CastPolicy;
 using autograd::check_probability;
+using autograd::DifferentiableNode;
 using autograd::Gradients;
 using autograd::kInfinity;
-using autograd::Node;
 using autograd::record;
 using autograd::recording;
 using autograd::SavedTensor;
@@ -72,9 +74,11 @@ Masked masked(const Tensor& mask, DType dtype) {
   return {masked_fill(rows, blind, 0), blind};
 }
 
-// By single operations, which leave the weights behind: [..,L,S].
+// By single operations, which leave the weights behind: [..,L,S]. `drop` makes the weights after
+// dropout from those before it.
+template <class Drop>
 AttentionResult composed(const Tensor& q, const Tensor& k, const Tensor& v,
-                         const AttentionOptions& options) {
+                         const AttentionOptions& options, const Drop& drop) {
   raw::check_attention(q, k, v, options.attn_mask, options.is_causal);
   const std::int64_t length = q.shape(-2), keys = k.shape(-2);
   const double scale = scale_of(q, options);
@@ -94,7 +98,7 @@ AttentionResult composed(const Tensor& q, const Tensor& k, const Tensor& v,
     scores.add_(mask.bias);
     blind = mask.blind;
   }
-  const Tensor weights = dropout(softmax(scores, -1), options.dropout_p).to(v.dtype());
+  const Tensor weights = drop(softmax(scores, -1)).to(v.dtype());
   AttentionResult result{matmul(weights, v), weights};
   if (blind.defined()) {
     result.output = masked_fill(result.output, blind, 0);
@@ -103,10 +107,17 @@ AttentionResult composed(const Tensor& q, const Tensor& k, const Tensor& v,
   return result;
 }
 
-class AttentionNode final : public Node {
+AttentionResult composed(const Tensor& q, const Tensor& k, const Tensor& v,
+                         const AttentionOptions& options) {
+  return composed(q, k, v, options, [&](const Tensor& weights) {
+    return dropout(weights, options.dropout_p);
+  });
+}
+
+class AttentionNode final : public DifferentiableNode {
  public:
   AttentionNode(const raw::AttentionInputs& in, const raw::AttentionOutputs& out)
-      : Node(kAttention), causal_(in.causal), scale_(in.scale), keep_scale_(in.keep_scale) {
+      : DifferentiableNode(kAttention), causal_(in.causal), scale_(in.scale), keep_scale_(in.keep_scale) {
     add_input(in.q);
     add_input(in.k);
     add_input(in.v);
@@ -115,7 +126,7 @@ class AttentionNode final : public Node {
     v_ = save(in.v);
     if (in.mask.defined()) mask_ = save(in.mask);
     if (in.kept.defined()) kept_ = save(in.kept);
-    y_ = save(out.y);
+    y_ = save_output(out.y);
     log_sums_ = save(out.log_sums);
   }
   void apply(Gradients& grads) override {
@@ -124,6 +135,7 @@ class AttentionNode final : public Node {
     };
     const raw::AttentionInputs in{q_.get(*this), k_.get(*this), v_.get(*this), saved(mask_),
                                   saved(kept_),  causal_,       scale_,        keep_scale_};
+    if (autograd::creates_graph()) return by_parts(grads, in);
     raw::AttentionGradients values = raw::scaled_dot_product_attention_backward(
         grads.y(), in, {y_.get(*this), log_sums_.get(*this)},
         {grads.wants(0), grads.wants(1), grads.wants(2)});
@@ -133,6 +145,18 @@ class AttentionNode final : public Node {
   }
 
  private:
+  void by_parts(Gradients& grads, const raw::AttentionInputs& in) const {
+    const AttentionOptions options{.attn_mask = in.mask, .is_causal = causal_, .scale = scale_};
+    const auto attend = [&](std::span<const Tensor> x) {
+      return composed(x[0], x[1], x[2], options, [&](const Tensor& weights) {
+               return in.kept.defined() ? weights * raw::to(in.kept, weights.dtype()) * keep_scale_
+                                        : weights;
+             }).output;
+    };
+    const std::vector<Tensor> values =
+        autograd::gradients_by_parts(grads, std::array{in.q, in.k, in.v}, attend);
+    for (std::size_t i = 0; i < values.size(); ++i) grads.set(static_cast<int>(i), values[i]);
+  }
   void release_saved() override {
     for (SavedTensor* x : {&q_, &k_, &v_, &mask_, &kept_, &y_, &log_sums_}) x->reset();
   }

@@ -42,14 +42,24 @@ namespace autograd {
 ///  - if a saved tensor was changed in place since the forward.
 /// Throws Shape, Dtype or Device if grads[i] does not match outputs[i].
 void backward(std::span<const Tensor> outputs, std::span<const Tensor> grads = {},
-              bool retain_graph = false);
+              bool retain_graph = false, bool create_graph = false);
 
-/// Returns dL/dinputs[i] for each i and leaves every .grad() alone. As torch.autograd.grad. If L
-/// does not depend on an input, its gradient is undefined with allow_unused; else the call throws
-/// InvalidArgument and names the position. Other errors as backward().
+struct GradOptions {
+  bool retain_graph = false;  ///< keep the saved tensors; create_graph keeps them, too
+  /// Record the backward: its results can be differentiated again. Throws Unsupported for what has
+  /// no second derivative (docs/from_pytorch.md has the list) and for nodes of several devices. In
+  /// backward() a leaf then owns its gradient's history, which owns the leaf: zero_grad() ends that.
+  bool create_graph = false;
+  bool allow_unused = false;  ///< an input that L does not depend on has an undefined gradient
+};
+
+/// Returns dL/dinputs[i] for each i and leaves every .grad() alone. As torch.autograd.grad. Throws
+/// InvalidArgument, which names the position, if L does not depend on an input. Other errors as
+/// backward().
 std::vector<Tensor> grad(std::span<const Tensor> outputs, std::span<const Tensor> inputs,
-                         std::span<const Tensor> grads = {}, bool retain_graph = false,
-                         bool allow_unused = false);
+                         std::span<const Tensor> grads = {}, const GradOptions& options = {});
+/// dy/dx of one tensor of one element.
+Tensor grad(const Tensor& y, const Tensor& x, const GradOptions& options = {});
 
 /// remove() removes the hook. Destroying the handle does not.
 class HookHandle {

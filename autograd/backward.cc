@@ -70,30 +70,35 @@ void in_session(F&& f) {
 
 }  // namespace
 
-void backward(std::span<const Tensor> outputs, std::span<const Tensor> grads, bool retain_graph) {
+void backward(std::span<const Tensor> outputs, std::span<const Tensor> grads, bool retain_graph,
+              bool create_graph) {
   const Span span("phase", "backward");
   const PhaseScope phase("backward");
   in_session([&] {
     const RunLease run;
-    run->execute("backward", outputs, grads, nullptr, false, retain_graph);
+    run->execute("backward", outputs, grads, nullptr, {retain_graph, create_graph});
   });
 }
 
 void last_backward_of_rule(std::span<const Tensor> outputs, std::span<const Tensor> grads) {
   const RunLease run;
-  run->execute("backward", outputs, grads, nullptr, false, false, true);
+  run->execute("backward", outputs, grads, nullptr, {}, true);
 }
 
 std::vector<Tensor> grad(std::span<const Tensor> outputs, std::span<const Tensor> inputs,
-                         std::span<const Tensor> grads, bool retain_graph, bool allow_unused) {
+                         std::span<const Tensor> grads, const GradOptions& options) {
   const Span span("phase", "grad");
   std::vector<Tensor> results;
   in_session([&] {
     const RunLease run;
-    run->execute("grad", outputs, grads, &inputs, allow_unused, retain_graph);
+    run->execute("grad", outputs, grads, &inputs, options);
     results = run->take_results();
   });
   return results;
+}
+
+Tensor grad(const Tensor& y, const Tensor& x, const GradOptions& options) {
+  return std::move(grad({&y, 1}, {&x, 1}, {}, options)[0]);
 }
 
 void at_backward_end(std::function<void(const std::exception_ptr& error)> callback) {

@@ -137,7 +137,7 @@ void CheckpointNode::apply(Gradients& grads) {
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     if (grads.wants(static_cast<int>(i))) wanted.push_back(inputs[i]);
   }
-  const std::vector<Tensor> results = grad(outputs, wanted, of_outputs, false, true);
+  const std::vector<Tensor> results = grad(outputs, wanted, of_outputs, {.allow_unused = true});
   auto next = results.begin();
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     if (grads.wants(static_cast<int>(i))) grads.set(static_cast<int>(i), *next++);

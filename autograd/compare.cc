@@ -1,5 +1,6 @@
 // Choices between two tensors, and tests of values.
 #include "weft/autograd/elementwise.h"
+#include "weft/autograd/differentiable.h"
 #include "weft/autograd/graph.h"
 #include "weft/autograd/internal.h"
 #include "weft/autograd/operand.h"
@@ -10,9 +11,9 @@
 namespace weft {
 
 using autograd::check_defined;
+using autograd::DifferentiableNode;
 using autograd::Gradients;
 using autograd::kInfinity;
-using autograd::Node;
 using autograd::Operand;
 using autograd::record;
 using autograd::recording;
@@ -20,10 +21,10 @@ using autograd::SavedTensor;
 
 namespace {
 
-class WhereNode final : public Node {
+class WhereNode final : public DifferentiableNode {
  public:
   WhereNode(const Tensor& condition, const Tensor& a, const Tensor& b)
-      : Node("where"), a_(a), b_(b) {
+      : DifferentiableNode("where"), a_(a), b_(b) {
     add_input(a);
     add_input(b);
     condition_ = save(condition);
@@ -32,8 +33,8 @@ class WhereNode final : public Node {
   void apply(Gradients& grads) override {
     const Tensor zero = scalar(0, {grads.y().dtype(), grads.y().device()});
     const Tensor& condition = condition_.get(*this);
-    if (grads.wants(0)) grads.set(0, a_.fit(raw::where(condition, grads.y(), zero)));
-    if (grads.wants(1)) grads.set(1, b_.fit(raw::where(condition, zero, grads.y())));
+    if (grads.wants(0)) grads.set(0, a_.fit(where(condition, grads.y(), zero)));
+    if (grads.wants(1)) grads.set(1, b_.fit(where(condition, zero, grads.y())));
   }
 
  private:

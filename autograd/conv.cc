@@ -1,9 +1,12 @@
 #include "weft/autograd/conv.h"
 
 #include "weft/autograd/autocast.h"
+#include "weft/autograd/conv_gradients.h"
 #include "weft/autograd/deferred.h"
+#include "weft/autograd/differentiable.h"
 #include "weft/autograd/graph.h"
 #include "weft/autograd/internal.h"
+#include "weft/autograd/reduce.h"
 #include "weft/core/base/error.h"
 #include "weft/tensor/ops.h"
 
@@ -14,18 +17,18 @@ using autograd::autocasts;
 using autograd::CastPolicy;
 using autograd::check_defined;
 using autograd::DeferredGradients;
+using autograd::DifferentiableNode;
 using autograd::Gradients;
-using autograd::Node;
 using autograd::record;
 using autograd::recording;
 using autograd::SavedTensor;
 
 namespace {
 
-class ConvNode final : public Node {
+class ConvNode final : public DifferentiableNode {
  public:
   ConvNode(const Tensor& x, const Tensor& w, const Tensor& bias, const Conv2dParams& params)
-      : Node(params.transposed ? "conv_transpose2d" : "conv2d"),
+      : DifferentiableNode(params.transposed ? "conv_transpose2d" : "conv2d"),
         params_(params),
         x_shape_(x.shape()),
         w_shape_(w.shape()),
@@ -40,7 +43,11 @@ class ConvNode final : public Node {
   void apply(Gradients& grads) override {
     const Tensor& grad = grads.y();
     const bool wants_bias = grads.inputs() > 2 && grads.wants(2);
-    if (grads.wants(1)) {
+    if (autograd::creates_graph()) {
+      if (grads.wants(1))
+        grads.set(1, autograd::conv_gradient_of_w(x_.get(*this), grad, w_shape_, params_));
+      if (wants_bias) grads.set(2, sum(grad, {0, 2, 3}));
+    } else if (grads.wants(1)) {
       const auto gradients = [grad, x = x_.get(*this), shape = w_shape_, wants_bias,
                               params = params_] {
         return raw::conv2d_backward_weights(x, grad, shape, wants_bias, params);
@@ -54,7 +61,7 @@ class ConvNode final : public Node {
       grads.set(2, raw::sum(grad, {0, 2, 3}));
     }
     if (grads.wants(0)) {
-      grads.set(0, raw::conv2d_backward_data(grad, w_.get(*this), x_shape_, params_, x_format_));
+      grads.set(0, autograd::conv_gradient_of_x(grad, w_.get(*this), x_shape_, params_, x_format_));
     }
   }
 

@@ -5,6 +5,7 @@
 
 #include "weft/autograd/autograd.h"
 #include "weft/autograd/elementwise.h"
+#include "weft/autograd/differentiable.h"
 #include "weft/autograd/graph.h"
 #include "weft/autograd/internal.h"
 #include "weft/core/base/error.h"
@@ -15,8 +16,8 @@
 namespace weft {
 
 using autograd::check_defined;
+using autograd::DifferentiableNode;
 using autograd::Gradients;
-using autograd::Node;
 using autograd::record;
 using autograd::record_linear;
 using autograd::record_view;
@@ -25,17 +26,17 @@ using autograd::recording;
 namespace {
 
 // contiguous, clone, to: a copy of the same values.
-class CopyNode final : public Node {
+class CopyNode final : public DifferentiableNode {
  public:
-  CopyNode(const char* name, const Tensor& x) : Node(name), device_(x.device()), dtype_(x.dtype()) {
+  CopyNode(const char* name, const Tensor& x) : DifferentiableNode(name), device_(x.device()), dtype_(x.dtype()) {
     add_input(x);
   }
   void apply(Gradients& grads) override {
     if (!grads.wants(0)) return;
-    Tensor grad = raw::to(grads.take(), dtype_);
+    Tensor grad = grads.take().to(dtype_);
     // A gradient for a leaf on another CPU device is not copied: the leaf adds it from where it is.
     const bool read_from_afar = device_.is_cpu() && grad.device().is_cpu() && edges()[0].is_leaf();
-    grads.set(0, read_from_afar ? std::move(grad) : raw::to(grad, device_));
+    grads.set(0, read_from_afar ? std::move(grad) : grad.to(device_));
   }
 
  private:
@@ -43,9 +44,9 @@ class CopyNode final : public Node {
   DType dtype_;
 };
 
-class CatNode final : public Node {
+class CatNode final : public DifferentiableNode {
  public:
-  CatNode(std::span<const Tensor> parts, std::int64_t dim) : Node("cat"), dim_(dim) {
+  CatNode(std::span<const Tensor> parts, std::int64_t dim) : DifferentiableNode("cat"), dim_(dim) {
     parts_.reserve(parts.size());
     for (const Tensor& part : parts) {
       add_input(part);
@@ -57,7 +58,7 @@ class CatNode final : public Node {
     for (std::size_t i = 0; i < parts_.size(); ++i) {
       const auto& [size, dtype] = parts_[i];
       if (grads.wants(static_cast<int>(i))) {
-        grads.set(static_cast<int>(i), raw::to(raw::narrow(grads.y(), dim_, start, size), dtype));
+        grads.set(static_cast<int>(i), grads.y().narrow(dim_, start, size).to(dtype));
       }
       start += size;
     }
@@ -72,9 +73,9 @@ class CatNode final : public Node {
   std::vector<Part, PoolAllocator<Part>> parts_;
 };
 
-class StackNode final : public Node {
+class StackNode final : public DifferentiableNode {
  public:
-  StackNode(std::span<const Tensor> parts, std::int64_t dim) : Node("stack"), dim_(dim) {
+  StackNode(std::span<const Tensor> parts, std::int64_t dim) : DifferentiableNode("stack"), dim_(dim) {
     dtypes_.reserve(parts.size());
     for (const Tensor& part : parts) {
       add_input(part);
@@ -83,7 +84,7 @@ class StackNode final : public Node {
   }
   void apply(Gradients& grads) override {
     for (int i = 0; i < grads.inputs(); ++i) {
-      if (grads.wants(i)) grads.set(i, raw::to(raw::select(grads.y(), dim_, i), dtypes_[i]));
+      if (grads.wants(i)) grads.set(i, grads.y().select(dim_, i).to(dtypes_[i]));
     }
   }
 
@@ -277,7 +278,7 @@ Tensor padded_by_itself(const Tensor& x, int dim, std::int64_t before, std::int6
 
 Tensor flip(const Tensor& x, const Dims& dims) {
   return record_linear("flip", raw::flip(x, dims), x,
-                       [dims](const Tensor& grad) { return raw::flip(grad, dims); });
+                       [dims](const Tensor& grad) { return flip(grad, dims); });
 }
 
 Tensor roll(const Tensor& x, std::int64_t shift, std::optional<std::int64_t> dim) {
@@ -289,19 +290,20 @@ Tensor roll(const Tensor& x, std::int64_t shift, std::optional<std::int64_t> dim
   const int at = normalize_dim(*dim, x.dim(), "roll");
   shift %= std::max<std::int64_t>(x.shape()[at], 1);  // so that -shift cannot overflow
   return record_linear("roll", rolled(x, shift, at), x,
-                       [shift, at](const Tensor& grad) { return rolled(grad, -shift, at); });
+                       [shift, at](const Tensor& grad) { return roll(grad, -shift, at); });
 }
 
 Tensor tril(const Tensor& x, std::int64_t diagonal) { return triangle("tril", x, diagonal, true); }
 Tensor triu(const Tensor& x, std::int64_t diagonal) { return triangle("triu", x, diagonal, false); }
 
 Tensor pad(const Tensor& x, const std::vector<std::int64_t>& pads, double value) {
-  std::vector<std::int64_t> taken = pads_of_all(x, pads);
+  const std::vector<std::int64_t> of_all = pads_of_all(x, pads);
   raw::check_holds("pad", value, x.dtype());
-  Tensor y = padded(x, taken, value);
-  for (std::int64_t& n : taken) n = -n;
-  return record_linear("pad", std::move(y), x,
-                       [taken](const Tensor& grad) { return padded(grad, taken, 0); });
+  return record_linear("pad", padded(x, of_all, value), x, [pads](const Tensor& grad) {
+    std::vector<std::int64_t> taken = pads;
+    for (std::int64_t& n : taken) n = -n;
+    return pad(grad, taken);
+  });
 }
 
 Tensor pad(const Tensor& x, const std::vector<std::int64_t>& pads, std::string_view mode) {

@@ -86,7 +86,7 @@ class DeferredGradients {
  private:
   static bool puts_off(const Node& node, int input) {
     const Current* const current = current_.get();
-    if (!current || !current->first) [[likely]]
+    if (!current || !current->first || thread_state().create_graph) [[likely]]
       return false;
     const Edge& edge = node.edges()[input];
     return edge.is_leaf() && current->second->contains(static_cast<TensorImpl*>(edge.target()));

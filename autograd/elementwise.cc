@@ -2,6 +2,8 @@
 #include "weft/autograd/elementwise.h"
 
 #include "weft/autograd/autocast.h"
+#include "weft/autograd/derivatives.h"
+#include "weft/autograd/differentiable.h"
 #include "weft/autograd/graph.h"
 #include "weft/autograd/internal.h"
 #include "weft/autograd/operand.h"
@@ -16,10 +18,11 @@ using autograd::autocast;
 using autograd::autocasts;
 using autograd::CastPolicy;
 using autograd::check_defined;
+using autograd::creates_graph;
+using autograd::DifferentiableNode;
 using autograd::Gradients;
 using autograd::kInfinity;
 using autograd::may_write;
-using autograd::Node;
 using autograd::Operand;
 using autograd::record;
 using autograd::recording;
@@ -41,21 +44,21 @@ Saves saves_of(UnaryOp op) {
   return Saves::nothing;
 }
 
-class UnaryNode final : public Node {
+class UnaryNode final : public DifferentiableNode {
  public:
   UnaryNode(const char* name, UnaryOp op, UnaryParams params, const Tensor& x, const Tensor& y)
-      : Node(name), op_(op), params_(params) {
+      : DifferentiableNode(name), op_(op), params_(params) {
     add_input(x);
     const Saves saves = saves_of(op);
-    if (saves != Saves::nothing) saved_ = save(saves == Saves::x ? x : y);
+    if (saves != Saves::nothing) saved_ = saves == Saves::x ? save(x) : save_output(y);
   }
 
   void apply(Gradients& grads) override {
     if (!grads.wants(0)) return;
     if (op_ == UnaryOp::add_scalar) return grads.set(0, grads.y());
-    static const Tensor& none = *new Tensor;
-    const bool saves = saves_of(op_) != Saves::nothing;
-    grads.set(0, raw::unary_backward(op_, grads.take(), saves ? saved_.get(*this) : none, params_));
+    const Tensor saved = saves_of(op_) == Saves::nothing ? Tensor() : saved_.get(*this);
+    grads.set(0, creates_graph() ? autograd::unary_gradient(op_, params_, grads.y(), saved)
+                                 : raw::unary_backward(op_, grads.take(), saved, params_));
   }
 
  private:
@@ -73,10 +76,10 @@ Tensor record_unary(const char* name, UnaryOp op, const Tensor& x, Tensor y,
 }
 
 // add, sub: both operands get the gradient itself, b of sub with a minus sign.
-class SumNode final : public Node {
+class SumNode final : public DifferentiableNode {
  public:
   SumNode(const char* name, BinaryOp op, const Tensor& a, const Tensor& b)
-      : Node(name), op_(op), a_(a), b_(b) {
+      : DifferentiableNode(name), op_(op), a_(a), b_(b) {
     add_input(a);
     add_input(b);
   }
@@ -85,7 +88,7 @@ class SumNode final : public Node {
     if (grads.wants(0)) grads.set(0, a_.fit(grads.y()));
     if (!grads.wants(1)) return;
     const Tensor grad = b_.fit(grads.y());
-    grads.set(1, op_ == BinaryOp::sub ? raw::neg(grad) : grad);
+    grads.set(1, op_ == BinaryOp::sub ? neg(grad) : grad);
   }
 
  private:
@@ -93,10 +96,10 @@ class SumNode final : public Node {
   Operand a_, b_;
 };
 
-class BinaryNode final : public Node {
+class BinaryNode final : public DifferentiableNode {
  public:
   BinaryNode(const char* name, BinaryOp op, const Tensor& a, const Tensor& b)
-      : Node(name), op_(op), a_info_(a), b_info_(b) {
+      : DifferentiableNode(name), op_(op), a_info_(a), b_info_(b) {
     add_input(a);
     add_input(b);
     // d(ab)/da = b and d(a/b)/da = 1/b do not need a; d(ab)/db = a does not need b.
@@ -112,13 +115,16 @@ class BinaryNode final : public Node {
 
  private:
   Tensor of_a(const Tensor& grad) const {
-    if (op_ == BinaryOp::mul) return raw::mul(grad, b_.get(*this));
-    if (op_ == BinaryOp::div) return raw::div(grad, b_.get(*this));
-    return raw::binary_backward(op_, false, grad, a_.get(*this), b_.get(*this));
+    if (op_ == BinaryOp::mul) return mul(grad, b_.get(*this));
+    if (op_ == BinaryOp::div) return div(grad, b_.get(*this));
+    return gradient(false, grad);
   }
   Tensor of_b(const Tensor& grad) const {
-    if (op_ == BinaryOp::mul) return raw::mul(grad, a_.get(*this));
-    return raw::binary_backward(op_, true, grad, a_.get(*this), b_.get(*this));
+    return op_ == BinaryOp::mul ? mul(grad, a_.get(*this)) : gradient(true, grad);
+  }
+  Tensor gradient(bool of_b, const Tensor& grad) const {
+    const auto rule = creates_graph() ? autograd::binary_gradient : raw::binary_backward;
+    return rule(op_, of_b, grad, a_.get(*this), b_.get(*this));
   }
   void release_saved() override {
     a_.reset();

@@ -5,12 +5,12 @@
 #include <optional>
 
 #include "weft/autograd/autograd.h"
+#include "weft/autograd/elementwise.h"
 #include "weft/autograd/internal.h"
 #include "weft/core/base/error.h"
 #include "weft/core/runtime/pool.h"
 #include "weft/core/trace/trace.h"
 #include "weft/tensor/creation.h"
-#include "weft/tensor/elementwise.h"
 #include "weft/tensor/ops.h"
 
 namespace weft::autograd {
@@ -43,6 +43,8 @@ OutputHooks* hooks_of(const Task& task) {
 void add_to(Tensor& sum, Tensor grad) {
   if (!sum.defined()) {
     sum = std::move(grad);
+  } else if (thread_state().create_graph) {
+    sum = add(sum, grad);
   } else if (may_write(sum)) {
     raw::add_scaled_(sum, 1, grad);
   } else if (may_write(grad)) {
@@ -63,7 +65,7 @@ void Run::seed(const char* op, std::span<const Tensor> outputs, std::span<const 
     const Tensor& y = outputs[i];
     WEFT_CHECK(y.defined() && requires_grad(y), InvalidArgument, op, "output ", i,
                " does not require a gradient; it depends on no tensor that does, or was computed "
-               "under NoGrad");
+               "under NoGrad, or in a backward without create_graph");
     const Edge edge(y);
     if (found.task_of(edge) == static_cast<std::int32_t>(roots_.size())) {
       roots_.emplace_back(edge.target());
@@ -110,23 +112,26 @@ void Run::refuse_freed() const {
 // --- Running it ----------------------------------------------------------------------------------
 
 void Run::execute(const char* op, std::span<const Tensor> outputs, std::span<const Tensor> grads,
-                  const std::span<const Tensor>* inputs, bool allow_unused, bool retain_graph,
+                  const std::span<const Tensor>* inputs, const GradOptions& options,
                   bool last_of_rule) {
-  retain_ = retain_graph;
+  retain_ = options.retain_graph || options.create_graph;
   for_grad_ = inputs != nullptr;
   session_ = Session::current();
+  const Scoped recorded(&ThreadState::create_graph, options.create_graph);
+  const Scoped grad_mode(&ThreadState::grad_enabled, options.create_graph);
   streams_.begin(*session_, for_grad_);
   seed(op, outputs, grads);
   found.follow();
-  if (for_grad_) captures_.choose(found, *inputs, allow_unused);
+  if (for_grad_) captures_.choose(found, *inputs, options.allow_unused);
   refuse_freed();
   session_->begin_run(found, !for_grad_);
   if (last_of_rule) session_->settle(*NestingRule::current());
   buffers_.resize(found.buffers);
-  const NoGrad no_grad;
   const Scoped autocast(&ThreadState::autocast, ThreadState().autocast);
   const Scoped owner(&ThreadState::memory_owner, MemoryOwner::gradients);
   distributed_ = !on_one_device();
+  WEFT_CHECK(!distributed_ || !options.create_graph, Unsupported, op,
+             "create_graph of a tape whose nodes are on several devices");
   if (distributed_) {
     distribution->run();
   } else {
@@ -185,6 +190,8 @@ void Run::run_node(std::int32_t index, std::span<Tensor> of_outputs) {
     Span span("backward", node.op(), node.device());
     span.set_flow(node.trace_flow());
     const bool any = std::ranges::any_of(of_outputs, &Tensor::defined);
+    WEFT_CHECK(!thread_state().create_graph || node.differentiable(), Unsupported, node.op(),
+               "has no second derivative here: its backward cannot run with create_graph");
     NodeUse use(node, retain_);
     std::optional<NestingRule> nesting;
     if (node.nests()) nesting.emplace(*session_);

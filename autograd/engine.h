@@ -9,6 +9,7 @@
 #include <span>
 #include <vector>
 
+#include "weft/autograd/autograd.h"
 #include "weft/autograd/captures.h"
 #include "weft/autograd/discovery.h"
 #include "weft/autograd/graph.h"
@@ -61,7 +62,7 @@ class Run {
   /// backward() if `inputs` is null, else grad(). `op` names it in errors. `last_of_rule`: the rule
   /// in progress starts no further backward.
   void execute(const char* op, std::span<const Tensor> outputs, std::span<const Tensor> grads,
-               const std::span<const Tensor>* inputs, bool allow_unused, bool retain_graph,
+               const std::span<const Tensor>* inputs, const GradOptions& options,
                bool last_of_rule = false);
   /// The gradients that grad() returns.
   std::vector<Tensor> take_results() { return captures_.take(); }

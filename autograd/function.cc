@@ -1,5 +1,6 @@
 #include "weft/autograd/function.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "weft/core/base/error.h"
@@ -37,10 +38,11 @@ bool Context::needs_input_grad(std::int64_t input) const {
 }
 
 FunctionNode::FunctionNode(const char* name, Backward backward, std::span<const Tensor> inputs,
-                           bool nests)
+                           bool nests, bool differentiable)
     : Node(name),
       backward_(backward),
       records_(recording_any(inputs)),
+      differentiable_(differentiable),
       inputs_(inputs.begin(), inputs.end()) {
   if (nests) set_nests();
   input_places_.reserve(inputs.size());
@@ -57,7 +59,14 @@ void FunctionNode::finish(std::span<Tensor> outputs) {
   if (!records_) return;
   set_outputs(static_cast<int>(outputs.size()));
   saved_.reserve(to_save.size());
-  for (const Tensor& x : to_save) saved_.push_back(x.defined() ? save(x) : SavedTensor());
+  for (const Tensor& x : to_save) {
+    const auto result = std::find_if(outputs.begin(), outputs.end(),
+                                     [&](const Tensor& y) { return x.defined() && y.same(x); });
+    const bool is_result = result != outputs.end();
+    saved_.push_back(!x.defined() ? SavedTensor()
+                     : is_result  ? save_output(x, static_cast<int>(result - outputs.begin()))
+                                  : save(x));
+  }
   output_places_.reserve(outputs.size());
   for (std::size_t i = 0; i < outputs.size(); ++i) {
     Tensor& y = outputs[i];

@@ -62,13 +62,16 @@ class FunctionNode final : public Node {
   using Backward = std::vector<Tensor> (*)(Context&, std::span<const Tensor>);
 
   /// `nests`: backward() may start a backward of its own.
-  FunctionNode(const char* name, Backward backward, std::span<const Tensor> inputs, bool nests);
+  /// `differentiable`: backward() is made of recorded operations.
+  FunctionNode(const char* name, Backward backward, std::span<const Tensor> inputs, bool nests,
+               bool differentiable);
 
   /// The context that forward gets.
   Context context() { return Context(*this, data_, nullptr); }
   /// Puts the results on the tape if an input requires a gradient.
   void finish(std::span<Tensor> outputs);
   void apply(Gradients& grads) override;
+  bool differentiable() const override { return differentiable_; }
 
  private:
   friend class Context;
@@ -87,7 +90,7 @@ class FunctionNode final : public Node {
 
   Backward backward_;
   std::any data_;
-  bool records_;
+  bool records_, differentiable_;
   bool finished_ = false;
   Pool<Tensor> inputs_;   // until finish(): a result may be one of them
   Pool<Tensor> to_save_;  // until finish()
@@ -114,6 +117,15 @@ constexpr bool nests() {
   }
 }
 
+template <class Derived>
+constexpr bool differentiable() {
+  if constexpr (requires { Derived::differentiable_backward; }) {
+    return Derived::differentiable_backward;
+  } else {
+    return false;
+  }
+}
+
 }  // namespace detail
 
 /// Derived defines two static functions:
@@ -129,7 +141,11 @@ constexpr bool nests() {
 /// Both functions run without recording. Use EnableGrad to record inside backward, for example to
 /// recompute. If backward never starts an autograd::backward(), declare
 ///   static constexpr bool nests_backward = false;
-/// so that final leaf hooks need not wait for it.
+/// so that final leaf hooks need not wait for it. If it computes with recorded operations alone (not
+/// those of raw::), and from its arguments and saved inputs and results alone, declare
+///   static constexpr bool differentiable_backward = true;
+/// so that it may run where GradOptions::create_graph asks for a second derivative. It then records
+/// there, and ctx.saved() has its history.
 template <class Derived>
 struct Function {
   template <class... Args>
@@ -137,7 +153,8 @@ struct Function {
     detail::TensorList inputs, outputs;
     (for_each_tensor(args, [&](const Tensor& x) { inputs.push_back(x); }), ...);
     const auto node = make_intrusive<FunctionNode>(
-        detail::name_of_function<Derived>(), &Derived::backward, inputs, detail::nests<Derived>());
+        detail::name_of_function<Derived>(), &Derived::backward, inputs, detail::nests<Derived>(),
+        detail::differentiable<Derived>());
     auto result = [&] {
       const Scoped no_grad(&ThreadState::grad_enabled, false);
       Context context = node->context();

@@ -114,7 +114,7 @@ void gradcheck(const std::string& name, const Function& f, std::span<const Tenso
         Values one_hot(y.numel(), 0);
         one_hot[i] = 1;
         const Tensor v = raw::to(from_vector(one_hot, y.shape()), y.device());
-        const Tensor g = grad({&again[o], 1}, {&leaves[k], 1}, {&v, 1}, true, true)[0];
+        const Tensor g = grad({&again[o], 1}, {&leaves[k], 1}, {&v, 1}, {.retain_graph = true, .allow_unused = true})[0];
         const Values analytic = g.defined() ? g.to_vector<double>() : Values(n, 0);
         WEFT_CHECK(!g.defined() || g.shape() == leaves[k].shape(), Shape, name,
                    "gradcheck: the gradient of input ", positions[k], " is ", g.shape(),
@@ -137,19 +137,52 @@ void gradcheck(const std::string& name, const Function& f, std::span<const Tenso
     for (std::int64_t i = 0; i < y.numel(); ++i) values.push_back(std::cos(1.0 + 3.0 * i));
     const Tensor plain = raw::to(from_vector(values, y.shape()), y.device());
     const Tensor odd = oddly_laid_out(plain);
-    const auto expected = grad({&y, 1}, leaves, {&plain, 1}, true, true);
-    const auto got = grad({&y, 1}, leaves, {&odd, 1}, true, true);
+    const auto expected = grad({&y, 1}, leaves, {&plain, 1}, {.retain_graph = true, .allow_unused = true});
+    const auto got = grad({&y, 1}, leaves, {&odd, 1}, {.retain_graph = true, .allow_unused = true});
     for (std::size_t k = 0; k < leaves.size(); ++k) {
       if (!expected[k].defined()) continue;
       const Values a = got[k].to_vector<double>();
       const Values b = expected[k].to_vector<double>();
       for (std::size_t j = 0; j < a.size(); ++j) {
-        WEFT_CHECK(std::abs(a[j] - b[j]) <= 1e-12 * (1 + std::abs(b[j])), InvalidArgument, name,
+        const bool both_nan = std::isnan(a[j]) && std::isnan(b[j]);
+        WEFT_CHECK(both_nan || std::abs(a[j] - b[j]) <= 1e-12 * (1 + std::abs(b[j])),
+                   InvalidArgument, name,
                    "gradcheck: dL/d(input ", positions[k], ", element ", j, ") is ", b[j], ", but ",
                    a[j], " when dL/d(output ", o, ") comes in other strides");
       }
     }
   }
+}
+
+void gradgradcheck(const std::string& name, const Function& f, std::span<const Tensor> inputs,
+                   const GradcheckOptions& options) {
+  WEFT_CHECK(f, InvalidArgument, name, "gradgradcheck: the function is empty");
+  const auto differentiable = [](const Tensor& x) { return x.defined() && x.requires_grad(); };
+  std::vector<Tensor> all(inputs.begin(), inputs.end());
+  for (const Tensor& y : f(inputs)) {
+    if (!differentiable(y)) continue;
+    Values values;
+    for (std::int64_t i = 0; i < y.numel(); ++i) values.push_back(std::sin(1.0 + 2.0 * i));
+    const Tensor v = raw::to(from_vector(values, y.shape()), y.device());
+    all.push_back(v.set_requires_grad());
+  }
+  const auto first_gradients = [&](std::span<const Tensor> x) {
+    const EnableGrad enable;
+    const auto own = x.first(inputs.size());
+    std::vector<Tensor> outputs, leaves, gradients;
+    for (const Tensor& y : f(own)) {
+      if (differentiable(y)) outputs.push_back(y);
+    }
+    for (const Tensor& leaf : own) {
+      if (differentiable(leaf)) leaves.push_back(leaf);
+    }
+    const GradOptions recorded{.create_graph = true, .allow_unused = true};
+    for (Tensor& g : grad(outputs, leaves, x.subspan(inputs.size()), recorded)) {
+      if (differentiable(g)) gradients.push_back(std::move(g));  // else it is constant
+    }
+    return gradients;
+  };
+  gradcheck(name, first_gradients, all, options);
 }
 
 void gradcheck(const std::string& name, const std::function<Tensor(std::span<const Tensor>)>& f,

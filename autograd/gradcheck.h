@@ -32,4 +32,11 @@ void gradcheck(const std::string& name,
 void gradcheck(const std::string& name, const std::function<Tensor(std::span<const Tensor>)>& f,
                std::initializer_list<Tensor> inputs, const GradcheckOptions& options = {});
 
+/// Checks second derivatives, as torch.autograd.gradgradcheck: gradcheck of the function that gives
+/// dL/d(inputs) with L = sum_i <f_i(inputs), v_i>, by its inputs and v. Throws Unsupported, too,
+/// where a rule has no second derivative.
+void gradgradcheck(const std::string& name,
+                   const std::function<std::vector<Tensor>(std::span<const Tensor>)>& f,
+                   std::span<const Tensor> inputs, const GradcheckOptions& options = {});
+
 }  // namespace weft::autograd

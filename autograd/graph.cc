@@ -37,8 +37,8 @@ Edge::Edge(const Tensor& x) {
   }
 }
 
-SavedTensor::SavedTensor(const Tensor& x)
-    : tensor_(raw::alias(x)), version_(x.storage()->version()) {}
+SavedTensor::SavedTensor(const Tensor& x, int place)
+    : tensor_(raw::alias(x)), version_(x.storage()->version()), place_(place) {}
 
 void SavedTensor::refuse(const Node& node) const {
   if (!tensor_.defined()) node.throw_freed();
@@ -52,11 +52,15 @@ Node::Node(const char* op, int outputs)
     : op_(op), path_(interned_path()), sequence_(++tape->last_sequence), outputs_(outputs) {}
 
 SavedTensor Node::save(const Tensor& x) {
+  return save_as(x, place_of(x));
+}
+
+SavedTensor Node::save_as(const Tensor& x, int place) {
   saves_ = true;
   const Meta* meta = meta_of(x);
   const bool is_weight = meta && meta->requires_grad && !meta->producer;
   if (!is_weight) saved_bytes_ += x.numel() * static_cast<std::int64_t>(size_of(x.dtype()));
-  return SavedTensor(x);
+  return SavedTensor(x, place);
 }
 
 std::uint64_t reserve_sequence(std::uint64_t count) {

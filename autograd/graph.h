@@ -82,7 +82,7 @@ class Gradients {
 
 /// A tensor that a rule needs. It shares the memory of the tensor but has no history. So a node
 /// that saves its own output makes no reference cycle, and later changes of the tensor's metadata
-/// do no harm.
+/// do no harm. Which input or output it is tells its history to a backward that is recorded.
 class SavedTensor {
  public:
   SavedTensor() = default;
@@ -90,19 +90,21 @@ class SavedTensor {
   bool defined() const { return tensor_.defined(); }
   void reset() { tensor_ = Tensor(); }
   /// Throws InvalidArgument if a backward freed it, or if it was changed in place since.
-  const Tensor& get(const Node& node) const {
+  Tensor get(const Node& node) const {
     if (!tensor_.defined() || tensor_.storage()->version() != version_) [[unlikely]]
       refuse(node);
-    return tensor_;
+    return thread_state().create_graph ? with_history(node) : tensor_;
   }
 
  private:
   friend class Node;
-  explicit SavedTensor(const Tensor& x);
+  SavedTensor(const Tensor& x, int place);
   [[noreturn]] void refuse(const Node& node) const;
+  Tensor with_history(const Node& node) const;
 
   Tensor tensor_;
   std::uint32_t version_ = 0;
+  std::int32_t place_ = 0;  // the node's input i: 1 + i; its output k: -1 - k; a constant: 0
 };
 
 /// A recorded operation. A subclass adds saved tensors and the rule.
@@ -118,6 +120,8 @@ class Node : public RefCounted, public Pooled {
   const char* op() const { return op_; }
   /// Whether the rule may start a backward of its own.
   bool nests() const { return nests_; }
+  /// Whether the rule may run in a backward that is recorded (differentiable.h).
+  virtual bool differentiable() const { return false; }
   const PathNode* path() const { return path_; }
   Device device() const { return device_; }
   /// The stream of the recorded operation. The rule runs there, too.
@@ -151,7 +155,11 @@ class Node : public RefCounted, public Pooled {
   void add_input(const Tensor& x) { push(Edge(x)); }
   /// Whether an input that was added needs a gradient. What a node saves depends on it.
   bool needs(int input) const { return !edges_[input].empty(); }
+  /// An input that was added, or a constant.
   SavedTensor save(const Tensor& x);
+  /// The value of an input that was added, in other memory.
+  SavedTensor save_copy(const Tensor& x, int input) { return save_as(x, 1 + input); }
+  SavedTensor save_output(const Tensor& y, int output = 0) { return save_as(y, -1 - output); }
   virtual void release_saved() {}
   void set_nests() { nests_ = true; }
   /// For nodes that learn the number of their outputs after construction.
@@ -162,6 +170,8 @@ class Node : public RefCounted, public Pooled {
   friend void attach(const Tensor& y, intrusive_ptr<Node> node, int output);
   static constexpr std::uint32_t kEnded = 1u << 31;
   static constexpr int kInlineEdges = 4;
+  int place_of(const Tensor& x) const;
+  SavedTensor save_as(const Tensor& x, int place);
   void push(Edge edge);
   void begin_use(bool last);
   void end_use();

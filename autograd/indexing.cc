@@ -1,6 +1,7 @@
 #include "weft/autograd/indexing.h"
 
 #include "weft/autograd/elementwise.h"
+#include "weft/autograd/differentiable.h"
 #include "weft/autograd/graph.h"
 #include "weft/autograd/internal.h"
 #include "weft/core/base/error.h"
@@ -10,51 +11,79 @@
 namespace weft {
 
 using autograd::check_defined;
+using autograd::DifferentiableNode;
 using autograd::Gradients;
-using autograd::Node;
 using autograd::record;
+using autograd::record_linear;
 using autograd::recording;
 using autograd::SavedTensor;
 
 namespace {
 
+// The two pairs of operations that read elements and add to them: by rows, or one by one.
+struct Access {
+  Tensor (*take)(const Tensor&, std::int64_t, const Tensor&, bool checked);
+  const Tensor& (*add)(const Tensor&, std::int64_t, const Tensor&, const Tensor&, bool checked);
+};
+constexpr Access kRows{raw::index_select, raw::index_add_};
+constexpr Access kElements{raw::gather, raw::scatter_add_};
+
+// The adjoints of each other, recorded. The index is not checked: it is a forward's, which did
+// that; on CUDA nothing did, and what is out of range counts for nothing.
+Tensor take(const Access& access, const Tensor& x, std::int64_t dim, const Tensor& index);
+Tensor add_back(const Access& access, const Tensor& part, std::int64_t dim, const Tensor& index,
+                const Shape& shape) {
+  Tensor whole = zeros(shape, {part.dtype(), part.device()});
+  access.add(whole, dim, index, part, false);
+  return record_linear("add_back", std::move(whole), part, [&access, dim, index](const Tensor& g) {
+    return take(access, g, dim, index);
+  });
+}
+Tensor take(const Access& access, const Tensor& x, std::int64_t dim, const Tensor& index) {
+  return record_linear("take", access.take(x, dim, index, false), x,
+                       [&access, dim, index, shape = x.shape()](const Tensor& g) {
+                         return add_back(access, g, dim, index, shape);
+                       });
+}
+
 // index_select and gather: backward adds each gradient to the element that was read.
-class PickNode final : public Node {
+class PickNode final : public DifferentiableNode {
  public:
-  using AddBack = const Tensor& (*)(const Tensor&, std::int64_t, const Tensor&, const Tensor&,
-                                    bool checked);
-  PickNode(const char* name, AddBack add_back, const Tensor& x, std::int64_t dim,
+  PickNode(const char* name, const Access& access, const Tensor& x, std::int64_t dim,
            const Tensor& index)
-      : Node(name), add_back_(add_back), shape_(x.shape()), dim_(dim) {
+      : DifferentiableNode(name), access_(access), shape_(x.shape()), dim_(dim) {
     add_input(x);
     index_ = save(index);
   }
   void apply(Gradients& grads) override {
     if (!grads.wants(0)) return;
-    Tensor whole = zeros(shape_, {grads.y().dtype(), grads.y().device()});
-    // forward has already checked that the index is in range.
-    add_back_(whole, dim_, index_.get(*this), grads.y(), false);
-    grads.set(0, std::move(whole));
+    grads.set(0, add_back(access_, grads.y(), dim_, index_.get(*this), shape_));
   }
 
  private:
   void release_saved() override { index_.reset(); }
-  AddBack add_back_;
+  const Access& access_;
   Shape shape_;
   std::int64_t dim_;
   SavedTensor index_;
 };
 
-class EmbeddingNode final : public Node {
+class EmbeddingNode final : public DifferentiableNode {
  public:
   EmbeddingNode(const Tensor& index, const Tensor& weight, std::int64_t padding)
-      : Node("embedding"), rows_(weight.shape()[0]), padding_(padding) {
+      : DifferentiableNode("embedding"), rows_(weight.shape()[0]), padding_(padding) {
     add_input(weight);
     index_ = save(index);
   }
   void apply(Gradients& grads) override {
     if (!grads.wants(0)) return;
-    grads.set(0, raw::embedding_backward(grads.y(), index_.get(*this), rows_, padding_));
+    const Tensor &g = grads.y(), index = index_.get(*this);
+    const auto looked_up = [index, padding = padding_](const Tensor& h) {
+      const Tensor is_padding = raw::unsqueeze(raw::eq(index, double(padding)), -1);
+      return masked_fill(embedding(index, h), is_padding, 0);
+    };
+    grads.set(0, record_linear("embedding_backward",
+                               raw::embedding_backward(g, index, rows_, padding_), g, looked_up));
   }
 
  private:
@@ -63,52 +92,57 @@ class EmbeddingNode final : public Node {
   SavedTensor index_;
 };
 
-// index_add, scatter_add and scatter into x. take_back(grad_y, dim, index) is the source's
-// gradient.
-class PutNode final : public Node {
+// index_add, scatter_add and scatter into x.
+class PutNode final : public DifferentiableNode {
  public:
-  using TakeBack = Tensor (*)(const Tensor&, std::int64_t, const Tensor&, bool checked);
-  PutNode(const char* name, bool replaces, TakeBack take_back, const Tensor& x, std::int64_t dim,
+  PutNode(const char* name, bool replaces, const Access& access, const Tensor& x, std::int64_t dim,
           const Tensor& index, const Tensor& source)
-      : Node(name), replaces_(replaces), take_back_(take_back), dim_(dim) {
+      : DifferentiableNode(name), replaces_(replaces), access_(access), dim_(dim) {
     add_input(x);
     add_input(source);
     index_ = save(index);
   }
   void apply(Gradients& grads) override {
-    // Not checked again; on CUDA nothing was, and what is out of range counts for nothing.
-    const Tensor& index = index_.get(*this);
-    if (grads.wants(1)) grads.set(1, take_back_(grads.y(), dim_, index, false));
-    if (!grads.wants(0)) return;
-    if (!replaces_) return grads.set(0, grads.y());
-    grads.set(0, raw::scatter_(raw::clone(grads.y()), dim_, index, 0, false));
+    const Tensor index = index_.get(*this);
+    if (grads.wants(1)) grads.set(1, take(access_, grads.y(), dim_, index));
+    if (grads.wants(0)) grads.set(0, replaces_ ? cleared(grads.y(), dim_, index) : grads.y());
   }
 
  private:
+  // g with zeros at the positions: its own adjoint.
+  static Tensor cleared(const Tensor& g, std::int64_t dim, const Tensor& index) {
+    return record_linear("scatter_backward", raw::scatter_(raw::clone(g), dim, index, 0, false), g,
+                         [dim, index](const Tensor& h) { return cleared(h, dim, index); });
+  }
   void release_saved() override { index_.reset(); }
   bool replaces_;
-  TakeBack take_back_;
+  const Access& access_;
   std::int64_t dim_;
   SavedTensor index_;
 };
 
 }  // namespace
 
+Tensor autograd::put_back(const Tensor& g, std::int64_t dim, const Tensor& index,
+                          const Shape& shape) {
+  return add_back(kElements, g, dim, index, shape);
+}
+
 void autograd::record_scatter(const char* name, const Tensor& y, const Tensor& x, std::int64_t dim,
                               const Tensor& index, const Tensor& source) {
-  record<PutNode>(y, name, true, raw::gather, x, dim, index, source);
+  record<PutNode>(y, name, true, kElements, x, dim, index, source);
 }
 
 Tensor index_add(const Tensor& x, std::int64_t dim, const Tensor& index, const Tensor& source) {
   const Tensor y = raw::index_add(x, dim, index, source);
   if (!recording(x, source)) return y;
-  return record<PutNode>(y, "index_add", false, raw::index_select, x, dim, index, source);
+  return record<PutNode>(y, "index_add", false, kRows, x, dim, index, source);
 }
 
 Tensor scatter_add(const Tensor& x, std::int64_t dim, const Tensor& index, const Tensor& source) {
   const Tensor y = raw::scatter_add(x, dim, index, source);
   if (!recording(x, source)) return y;
-  return record<PutNode>(y, "scatter_add", false, raw::gather, x, dim, index, source);
+  return record<PutNode>(y, "scatter_add", false, kElements, x, dim, index, source);
 }
 
 Tensor scatter(const Tensor& x, std::int64_t dim, const Tensor& index, const Tensor& source) {
@@ -125,13 +159,13 @@ Tensor scatter(const Tensor& x, std::int64_t dim, const Tensor& index, double va
 
 Tensor autograd::record_gather(const char* name, Tensor y, const Tensor& x, std::int64_t dim,
                                const Tensor& index) {
-  return recording(x) ? record<PickNode>(std::move(y), name, raw::scatter_add_, x, dim, index) : y;
+  return recording(x) ? record<PickNode>(std::move(y), name, kElements, x, dim, index) : y;
 }
 
 Tensor index_select(const Tensor& x, std::int64_t dim, const Tensor& index) {
   Tensor y = raw::index_select(x, dim, index);
   return recording(x)
-             ? record<PickNode>(std::move(y), "index_select", raw::index_add_, x, dim, index)
+             ? record<PickNode>(std::move(y), "index_select", kRows, x, dim, index)
              : y;
 }
 Tensor gather(const Tensor& x, std::int64_t dim, const Tensor& index) {
@@ -165,7 +199,7 @@ void check_mask(const char* op, const Tensor& x, const Tensor& mask) {
 // The positions are in range.
 Tensor selected(const Tensor& x, const Tensor& index) {
   Tensor y = raw::index_select(x, 0, index, false);
-  return recording(x) ? record<PickNode>(std::move(y), "index_select", raw::index_add_, x, 0, index)
+  return recording(x) ? record<PickNode>(std::move(y), "index_select", kRows, x, 0, index)
                       : y;
 }
 

@@ -1,17 +1,20 @@
 // In-place methods: the tensor's history becomes that of the new value.
 #include <optional>
 
+#include "weft/autograd/derivatives.h"
+#include "weft/autograd/differentiable.h"
+#include "weft/autograd/elementwise.h"
 #include "weft/autograd/graph.h"
 #include "weft/autograd/internal.h"
 #include "weft/autograd/operand.h"
 #include "weft/core/base/error.h"
-#include "weft/tensor/elementwise.h"
 #include "weft/tensor/ops.h"
 
 namespace weft {
 
+using autograd::creates_graph;
+using autograd::DifferentiableNode;
 using autograd::Gradients;
-using autograd::Node;
 using autograd::Operand;
 using autograd::record;
 using autograd::SavedTensor;
@@ -44,10 +47,10 @@ bool record_write(const char* op, const Tensor& y, const Tensor* operand = nullp
 }
 
 // y += alpha b
-class AddInPlaceNode final : public Node {
+class AddInPlaceNode final : public DifferentiableNode {
  public:
   AddInPlaceNode(const char* name, double alpha, const Tensor& y, const Tensor& b)
-      : Node(name), alpha_(alpha), b_(b) {
+      : DifferentiableNode(name), alpha_(alpha), b_(b) {
     add_input(y);
     add_input(b);
   }
@@ -55,7 +58,7 @@ class AddInPlaceNode final : public Node {
     if (grads.wants(0)) grads.set(0, grads.y());
     if (!grads.wants(1)) return;
     const Tensor grad = b_.fit(grads.y());
-    grads.set(1, alpha_ == 1 ? grad : raw::mul(grad, alpha_));
+    grads.set(1, alpha_ == 1 ? grad : mul(grad, alpha_));
   }
 
  private:
@@ -64,25 +67,29 @@ class AddInPlaceNode final : public Node {
 };
 
 // y *= b, y /= b
-class MulInPlaceNode final : public Node {
+class MulInPlaceNode final : public DifferentiableNode {
  public:
   // `before`: y's value before the write, or undefined when b needs no gradient.
   MulInPlaceNode(const char* name, BinaryOp op, const Tensor& y, const Tensor& b,
                  const Tensor& before)
-      : Node(name), op_(op), b_info_(b) {
+      : DifferentiableNode(name), op_(op), b_info_(b) {
     add_input(y);
     add_input(b);
     const bool same = share_memory(y, b);
-    if (needs(0) || op == BinaryOp::div) b_ = save(same ? raw::clone(b) : b);
-    if (before.defined()) before_ = save(before);
+    if (needs(0) || op == BinaryOp::div) b_ = same ? save_copy(raw::clone(b), 1) : save(b);
+    if (before.defined()) before_ = save_copy(before, 0);
   }
   void apply(Gradients& grads) override {
-    if (grads.wants(0)) grads.set(0, raw::binary(op_, grads.y(), b_.get(*this)));
+    const bool divides = op_ == BinaryOp::div;
+    if (grads.wants(0)) {
+      const Tensor b = b_.get(*this);
+      grads.set(0, divides ? div(grads.y(), b) : mul(grads.y(), b));
+    }
     if (!grads.wants(1)) return;
-    const Tensor& before = before_.get(*this);
-    grads.set(1, b_info_.fit(op_ == BinaryOp::mul ? raw::mul(grads.y(), before)
-                                                  : raw::binary_backward(op_, true, grads.y(),
-                                                                         before, b_.get(*this))));
+    const Tensor before = before_.get(*this);
+    if (!divides) return grads.set(1, b_info_.fit(mul(grads.y(), before)));
+    const auto rule = creates_graph() ? autograd::binary_gradient : raw::binary_backward;
+    grads.set(1, b_info_.fit(rule(op_, true, grads.y(), before, b_.get(*this))));
   }
 
  private:
@@ -96,11 +103,11 @@ class MulInPlaceNode final : public Node {
   SavedTensor b_, before_;
 };
 
-class ScaleInPlaceNode final : public Node {
+class ScaleInPlaceNode final : public DifferentiableNode {
  public:
-  ScaleInPlaceNode(double factor, const Tensor& y) : Node("mul_"), factor_(factor) { add_input(y); }
+  ScaleInPlaceNode(double factor, const Tensor& y) : DifferentiableNode("mul_"), factor_(factor) { add_input(y); }
   void apply(Gradients& grads) override {
-    if (grads.wants(0)) grads.set(0, raw::mul(grads.y(), factor_));
+    if (grads.wants(0)) grads.set(0, mul(grads.y(), factor_));
   }
 
  private:
@@ -108,16 +115,16 @@ class ScaleInPlaceNode final : public Node {
 };
 
 // y = b, or a constant: the result does not depend on y's earlier value, so that gradient is zero.
-class OverwriteNode final : public Node {
+class OverwriteNode final : public DifferentiableNode {
  public:
-  OverwriteNode(const char* name, const Tensor& y) : Node(name) { add_input(y); }
+  OverwriteNode(const char* name, const Tensor& y) : DifferentiableNode(name) { add_input(y); }
   OverwriteNode(const char* name, const Tensor& y, const Tensor& b)
-      : Node(name), b_(b), b_device_(b.device()) {
+      : DifferentiableNode(name), b_(b), b_device_(b.device()) {
     add_input(y);
     add_input(b);
   }
   void apply(Gradients& grads) override {
-    if (grads.inputs() > 1 && grads.wants(1)) grads.set(1, raw::to(b_->fit(grads.y()), b_device_));
+    if (grads.inputs() > 1 && grads.wants(1)) grads.set(1, b_->fit(grads.y()).to(b_device_));
   }
 
  private:

@@ -5,6 +5,7 @@
 #include <limits>
 #include <utility>
 
+#include "weft/autograd/differentiable.h"
 #include "weft/autograd/graph.h"
 #include "weft/core/base/error.h"
 
@@ -29,12 +30,13 @@ inline bool may_write(const Tensor& x) {
   return is_alone(x) && x.storage()->owned() && x.is_dense();
 }
 
-/// y = A x with a linear map A. The rule applies `adjoint`, the map A^T, to the gradient.
-class LinearMapNode final : public Node {
+/// y = A x with a linear map A. The rule applies `adjoint`, the map A^T, to the gradient; it is made
+/// of recorded operations.
+class LinearMapNode final : public DifferentiableNode {
  public:
   using Adjoint = std::function<Tensor(const Tensor&)>;
   LinearMapNode(const char* name, const Tensor& x, Adjoint adjoint)
-      : Node(name), adjoint_(std::move(adjoint)) {
+      : DifferentiableNode(name), adjoint_(std::move(adjoint)) {
     add_input(x);
   }
   void apply(Gradients& grads) override {
@@ -54,6 +56,10 @@ Tensor record_linear(const char* name, Tensor y, const Tensor& x, Adjoint adjoin
 /// y = raw::gather(x, dim, index), on the tape under this name.
 Tensor record_gather(const char* name, Tensor y, const Tensor& x, std::int64_t dim,
                      const Tensor& index);
+
+/// Zeros [shape] with each element of g added at its position along `dim`: the adjoint of a gather,
+/// on the tape.
+Tensor put_back(const Tensor& g, std::int64_t dim, const Tensor& index, const Shape& shape);
 
 /// y, a value of x that was chosen among all of its elements, on the tape under this name: those
 /// equal to it share the gradient.

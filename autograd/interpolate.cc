@@ -47,6 +47,20 @@ Tensor gather_back(const Tensor& grad, std::int64_t dim, const Taps& taps, std::
   return x;
 }
 
+// The same on the tape: the adjoints of each other.
+Tensor resampled(const Tensor& x, std::int64_t dim, const Taps& taps);
+Tensor gathered_back(const Tensor& grad, std::int64_t dim, const Taps& taps, std::int64_t length) {
+  return autograd::record_linear(
+      "interpolate_backward", gather_back(grad, dim, taps, length), grad,
+      [dim, taps](const Tensor& g) { return resampled(g, dim, taps); });
+}
+Tensor resampled(const Tensor& x, std::int64_t dim, const Taps& taps) {
+  return autograd::record_linear(kInterpolate, resample(x, dim, taps), x,
+                                 [dim, taps, length = x.shape(int(dim))](const Tensor& grad) {
+                                   return gathered_back(grad, dim, taps, length);
+                                 });
+}
+
 // Positions are computed in the dtype of the pixels, as in PyTorch, so that they are rounded alike.
 Taps taps_of(const Tensor& x, std::int64_t dim, std::int64_t out, double per_pixel, bool linear,
              bool align_corners) {
@@ -123,9 +137,7 @@ Tensor interpolate(const Tensor& x, const InterpolateOptions& options) {
       step = out > 1 ? static_cast<double>(in - 1) / static_cast<double>(out - 1) : 0;
     }
     const Taps taps = taps_of(y, dim, out, step, linear, options.align_corners);
-    y = autograd::record_linear(op, resample(y, dim, taps), y, [dim, in, taps](const Tensor& grad) {
-      return gather_back(grad, dim, taps, in);
-    });
+    y = resampled(y, dim, taps);
     if (bytes) y = raw::floor(raw::add(y, 0.5));  // after each dimension, as PyTorch
   }
   return bytes ? y.to(DType::u8) : y;

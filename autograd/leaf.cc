@@ -1,5 +1,6 @@
 // Gradients of leaves: how they are summed, and the Tensor methods that return them.
 #include "weft/autograd/autograd.h"
+#include "weft/autograd/elementwise.h"
 #include "weft/autograd/graph.h"
 #include "weft/autograd/internal.h"
 #include "weft/core/base/error.h"
@@ -77,7 +78,14 @@ void LeafState::set_in_replays(const Tensor& leaf) {
 void LeafState::accumulate(const Tensor& leaf, Tensor grad) {
   std::lock_guard lock(mutex_);
   check_in_replays(leaf);
-  if (supplied_ && content_ != Content::gradient) {
+  const bool records = thread_state().create_graph;
+  WEFT_CHECK(!records || !supplied_, Unsupported, "backward",
+             "create_graph for a leaf (", leaf.shape(),
+             ") whose gradient lives in memory that was given (set_grad_storage, as a bucket of "
+             "DDP): use grad(), which leaves .grad() alone");
+  if (records) {
+    grad_ = grad_.defined() ? add(grad_, grad) : grad.clone();
+  } else if (supplied_ && content_ != Content::gradient) {
     raw::copy_(grad_, grad);
     content_ = Content::gradient;
   } else if (grad_.defined()) {
@@ -131,8 +139,8 @@ Tensor Tensor::grad() const {
 
 Tensor Tensor::detach() const { return raw::alias(*this); }
 
-void Tensor::backward(const Tensor& gradient, bool retain_graph) const {
-  autograd::backward({this, 1}, {&gradient, 1}, retain_graph);
+void Tensor::backward(const Tensor& gradient, bool retain_graph, bool create_graph) const {
+  autograd::backward({this, 1}, {&gradient, 1}, retain_graph, create_graph);
 }
 
 }  // namespace weft

@@ -1,10 +1,14 @@
 #include "weft/autograd/loss.h"
 
 #include "weft/autograd/autocast.h"
+#include "weft/autograd/differentiable.h"
+#include "weft/autograd/elementwise.h"
 #include "weft/autograd/graph.h"
+#include "weft/autograd/reduce.h"
+#include "weft/autograd/softmax.h"
 #include "weft/core/base/error.h"
 #include "weft/core/runtime/log.h"
-#include "weft/tensor/elementwise.h"
+#include "weft/tensor/creation.h"
 #include "weft/tensor/ops.h"
 
 namespace weft {
@@ -12,31 +16,52 @@ namespace weft {
 using autograd::autocast;
 using autograd::autocasts;
 using autograd::CastPolicy;
+using autograd::creates_graph;
+using autograd::DifferentiableNode;
 using autograd::Gradients;
-using autograd::Node;
 using autograd::record;
 using autograd::recording;
 using autograd::SavedTensor;
 
 namespace {
 
-class CrossEntropyNode final : public Node {
+class CrossEntropyNode final : public DifferentiableNode {
  public:
   CrossEntropyNode(const Tensor& logits, const Tensor& target,
                    const raw::CrossEntropyResult& result, const CrossEntropyParams& params)
-      : Node("cross_entropy"), params_(params) {
+      : DifferentiableNode("cross_entropy"), params_(params) {
     add_input(logits);
     target_ = save(target);
-    log_probs_ = save(result.log_probs);
+    // They may stand for the logits: a constant added to a row changes neither loss nor gradient.
+    log_probs_ = save_copy(result.log_probs, 0);
     count_ = save(result.count);
   }
   void apply(Gradients& grads) override {
     if (!grads.wants(0)) return;
-    grads.set(0, raw::cross_entropy_backward(grads.y(), log_probs_.get(*this), target_.get(*this),
-                                             count_.get(*this), params_));
+    const Tensor log_probs = log_probs_.get(*this), target = target_.get(*this);
+    if (creates_graph()) return by_parts(grads, log_probs, target);
+    grads.set(0, raw::cross_entropy_backward(grads.y(), log_probs, target, count_.get(*this),
+                                             params_));
   }
 
  private:
+  void by_parts(Gradients& grads, const Tensor& logits, const Tensor& target) const {
+    // What a row asks for of each class; 0 in rows that do not count.
+    const Tensor counts = raw::ne(target, static_cast<double>(params_.ignore_index));
+    const Tensor chosen = raw::unsqueeze(raw::where(counts, target, zeros_like(target)), 1);
+    const double spread = params_.label_smoothing / static_cast<double>(logits.shape(1));
+    const Tensor wanted = raw::scatter_(full_like(logits, spread), 1, chosen,
+                                        1 - params_.label_smoothing + spread, false);
+    const Tensor asked = raw::mul(wanted, raw::to(raw::unsqueeze(counts, 1), logits.dtype()));
+    const auto loss = [&](std::span<const Tensor> x) {
+      const Tensor of_rows = neg(sum(mul(log_softmax(x[0], 1), asked), {1}));
+      if (params_.reduction == Reduction::none) return of_rows;
+      const Tensor whole = sum(of_rows);
+      if (params_.reduction == Reduction::sum) return whole;
+      return div(whole, raw::to(count_.get(*this), logits.dtype()));
+    };
+    grads.set(0, autograd::gradients_by_parts(grads, {&logits, 1}, loss)[0]);
+  }
   void release_saved() override {
     target_.reset();
     log_probs_.reset();
@@ -46,10 +71,10 @@ class CrossEntropyNode final : public Node {
   SavedTensor target_, log_probs_, count_;
 };
 
-class MseNode final : public Node {
+class MseNode final : public DifferentiableNode {
  public:
   MseNode(const Tensor& x, const Tensor& target, Reduction reduction)
-      : Node("mse_loss"), reduction_(reduction) {
+      : DifferentiableNode("mse_loss"), reduction_(reduction) {
     add_input(x);
     add_input(target);
     x_ = save(x);
@@ -57,10 +82,16 @@ class MseNode final : public Node {
   }
   void apply(Gradients& grads) override {
     if (!grads.wants(0) && !grads.wants(1)) return;
-    const Tensor grad =
-        raw::mse_loss_backward(grads.y(), x_.get(*this), target_.get(*this), reduction_);
+    const Tensor x = x_.get(*this), target = target_.get(*this);
+    Tensor grad;
+    if (creates_graph()) {
+      const double share = reduction_ == Reduction::mean ? static_cast<double>(x.numel()) : 1;
+      grad = mul(mul(sub(x, target), grads.y()), 2 / share);
+    } else {
+      grad = raw::mse_loss_backward(grads.y(), x, target, reduction_);
+    }
     if (grads.wants(0)) grads.set(0, grad);
-    if (grads.wants(1)) grads.set(1, raw::neg(grad));
+    if (grads.wants(1)) grads.set(1, neg(grad));
   }
 
  private:

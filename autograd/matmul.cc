@@ -2,9 +2,11 @@
 
 #include "weft/autograd/autocast.h"
 #include "weft/autograd/deferred.h"
+#include "weft/autograd/differentiable.h"
 #include "weft/autograd/graph.h"
 #include "weft/autograd/internal.h"
 #include "weft/autograd/operand.h"
+#include "weft/autograd/reduce.h"
 #include "weft/core/base/error.h"
 #include "weft/tensor/elementwise.h"
 #include "weft/tensor/ops.h"
@@ -16,8 +18,8 @@ using autograd::autocasts;
 using autograd::CastPolicy;
 using autograd::check_defined;
 using autograd::DeferredGradients;
+using autograd::DifferentiableNode;
 using autograd::Gradients;
-using autograd::Node;
 using autograd::Operand;
 using autograd::record;
 using autograd::recording;
@@ -25,36 +27,36 @@ using autograd::SavedTensor;
 
 namespace {
 
-Tensor transposed(const Tensor& x) { return raw::transpose(x, -2, -1); }
+Tensor transposed(const Tensor& x) { return x.transpose(-2, -1); }
 
 // [..,K] as one matrix [rows,K]; K may be 0.
 Tensor rows(const Tensor& x) {
   if (x.dim() == 2) return x;
   std::int64_t rows = 1;
   for (int i = 0; i < x.dim() - 1; ++i) rows *= x.shape()[i];
-  return raw::reshape(x, {rows, x.shape(-1)});
+  return x.reshape({rows, x.shape(-1)});
 }
 
-class MatmulNode final : public Node {
+class MatmulNode final : public DifferentiableNode {
  public:
   MatmulNode(const Tensor& a, const Tensor& b)
-      : Node("matmul"), dtype_(a.dtype()), a_info_(a), b_info_(b) {
+      : DifferentiableNode("matmul"), dtype_(a.dtype()), a_info_(a), b_info_(b) {
     add_input(a);
     add_input(b);
     if (needs(1)) a_ = save(a);
     if (needs(0)) b_ = save(b);
   }
   void apply(Gradients& grads) override {
-    const Tensor grad = raw::to(grads.y(), dtype_);
+    const Tensor grad = grads.y().to(dtype_);
     if (grads.wants(0)) {
-      grads.set(0, a_info_.fit(raw::matmul(grad, transposed(b_.get(*this)))));
+      grads.set(0, a_info_.fit(matmul(grad, transposed(b_.get(*this)))));
     }
     if (!grads.wants(1)) return;
     DeferredGradients::set(grads, *this, 1, [grad, a = a_.get(*this), info = b_info_] {
       // If b is one matrix for a whole batch, one product also sums over the batch.
       const bool shared = info.shape().size() == 2 && a.dim() == grad.dim();
-      return info.fit(shared ? raw::matmul(transposed(rows(a)), rows(grad))
-                             : raw::matmul(transposed(a), grad));
+      return info.fit(shared ? matmul(transposed(rows(a)), rows(grad))
+                             : matmul(transposed(a), grad));
     });
   }
 
@@ -69,10 +71,10 @@ class MatmulNode final : public Node {
 };
 
 // x [..,in], w [out,in], bias [out] -> [..,out]
-class LinearNode final : public Node {
+class LinearNode final : public DifferentiableNode {
  public:
   LinearNode(const Tensor& x, const Tensor& w, const Tensor& bias)
-      : Node("linear"), x_shape_(x.shape()) {
+      : DifferentiableNode("linear"), x_shape_(x.shape()) {
     add_input(x);
     add_input(w);
     if (bias.defined()) add_input(bias);
@@ -82,15 +84,15 @@ class LinearNode final : public Node {
   void apply(Gradients& grads) override {
     const Tensor grad = rows(grads.y());
     if (grads.wants(0)) {
-      grads.set(0, raw::reshape(raw::matmul(grad, w_.get(*this)), x_shape_));
+      grads.set(0, matmul(grad, w_.get(*this)).reshape(x_shape_));
     }
     if (grads.wants(1)) {
       DeferredGradients::set(grads, *this, 1, [grad, x = x_.get(*this)] {
-        return raw::matmul(transposed(grad), rows(x));
+        return matmul(transposed(grad), rows(x));
       });
     }
     if (grads.inputs() > 2 && grads.wants(2)) {
-      DeferredGradients::set(grads, *this, 2, [grad] { return raw::sum(grad, {0}); });
+      DeferredGradients::set(grads, *this, 2, [grad] { return sum(grad, {0}); });
     }
   }
 

@@ -4,12 +4,14 @@
 #include <initializer_list>
 
 #include "weft/autograd/autocast.h"
+#include "weft/autograd/differentiable.h"
 #include "weft/autograd/elementwise.h"
 #include "weft/autograd/graph.h"
 #include "weft/autograd/indexing.h"
 #include "weft/autograd/internal.h"
 #include "weft/autograd/reduce.h"
 #include "weft/core/base/error.h"
+#include "weft/tensor/creation.h"
 #include "weft/tensor/ops.h"
 
 namespace weft {
@@ -18,21 +20,28 @@ using autograd::autocast;
 using autograd::autocasts;
 using autograd::CastPolicy;
 using autograd::check_defined;
+using autograd::creates_graph;
+using autograd::DifferentiableNode;
 using autograd::Gradients;
 using autograd::kInfinity;
-using autograd::Node;
 using autograd::record;
 using autograd::recording;
 using autograd::SavedTensor;
 
 namespace {
 
+// x less its mean, over its standard deviation.
+Tensor normalized_over(const Dims& dims, double eps, const Tensor& x) {
+  const Tensor deviation = x - mean(x, dims, true);
+  return deviation * rsqrt(mean(square(deviation), dims, true) + eps);
+}
+
 // What all of these nodes save: x and the statistics from forward.
-class NormNode : public Node {
+class NormNode : public DifferentiableNode {
  protected:
   NormNode(const char* op, const Tensor& x, const Tensor& weight, const Tensor& bias,
            const raw::NormResult& result)
-      : Node(op) {
+      : DifferentiableNode(op) {
     add_input(x);
     add_input(weight);
     add_input(bias);
@@ -53,6 +62,30 @@ class NormNode : public Node {
     if (values.addend.defined()) grads.set(3, std::move(values.addend));
   }
 
+  // The rule by single operations. `shape` is that of weight and bias, `along` the one that
+  // broadcasts to x's. A weight or bias that was not saved may have any value.
+  template <class Normalized, class Then>
+  void set_by_parts(Gradients& grads, const Shape& shape, const Shape& along, const Tensor& bias,
+                    const Normalized& normalized, const Then& then) const {
+    const Tensor x = x_.get(*this);
+    const auto or_some = [&](const Tensor& p, int input) {
+      const TensorOptions like(x.dtype(), x.device());
+      return p.defined() || !grads.wants(input) ? p : ones(shape, like);
+    };
+    std::vector<Tensor> inputs{x, or_some(weight(), 1), or_some(bias, 2)};
+    if (grads.inputs() > 3) inputs.push_back(zeros_like(x));  // the addend
+    const DType wide = x.dtype() == DType::bf16 ? DType::f32 : x.dtype();
+    const auto forward = [&](std::span<const Tensor> in) {
+      Tensor y = normalized(in[0].to(wide));
+      if (in[1].defined()) y = y * in[1].reshape(along).to(wide);
+      if (in[2].defined()) y = y + in[2].reshape(along).to(wide);
+      if (in.size() > 3) y = y + in[3];
+      return then(y).to(x.dtype());
+    };
+    const std::vector<Tensor> values = autograd::gradients_by_parts(grads, inputs, forward);
+    for (std::size_t i = 0; i < values.size(); ++i) grads.set(static_cast<int>(i), values[i]);
+  }
+
   void release_saved() override {
     x_.reset();
     mean_.reset();
@@ -71,12 +104,12 @@ class BatchNormNode final : public NormNode {
     if (adds_) add_input(addend);
     if (!params.negative_slope) return;
     if (adds_) {
-      y_ = save(result.y);
+      y_ = save_output(result.y);
       return;
     }
     // Saves copies: the separate operations would allow changes of weight and bias before backward.
-    if (weight.defined() && !needs(0)) weight_ = save(raw::clone(weight));
-    if (bias.defined()) bias_ = save(raw::clone(bias));
+    if (weight.defined() && !needs(0)) weight_ = save_copy(raw::clone(weight), 1);
+    if (bias.defined()) bias_ = save_copy(raw::clone(bias), 2);
   }
   void apply(Gradients& grads) override {
     raw::NormWants wanted = wants(grads);
@@ -84,11 +117,30 @@ class BatchNormNode final : public NormNode {
     raw::BatchNormActivation activation{.negative_slope = params_.negative_slope};
     if (bias_.defined()) activation.bias = bias_.get(*this);
     if (y_.defined()) activation.y = y_.get(*this);
+    if (creates_graph()) return by_parts(grads, activation);
     set(grads, raw::batch_norm_backward(grads.y(), x_.get(*this), weight(), mean_.get(*this),
                                         invstd_.get(*this), params_.training, wanted, activation));
   }
 
  private:
+  void by_parts(Gradients& grads, const raw::BatchNormActivation& activation) const {
+    const Tensor statistics[] = {mean_.get(*this), invstd_.get(*this)};
+    const Shape shape = statistics[0].shape();
+    Shape along = Shape::filled(grads.y().dim(), 1);
+    along[1] = shape[0];
+    const auto normalized = [&](const Tensor& x) {
+      if (params_.training) return normalized_over({0, 2, 3}, params_.eps, x);
+      const auto constant = [&](const Tensor& t) { return raw::reshape(raw::to(t, x.dtype()), along); };
+      return (x - constant(statistics[0])) * constant(statistics[1]);
+    };
+    const auto then = [&](const Tensor& v) {
+      if (!activation.negative_slope) return v;
+      const Tensor positive = raw::gt(activation.y.defined() ? activation.y : v, 0.0);
+      const auto number = [&](double value) { return scalar(value, {v.dtype(), v.device()}); };
+      return v * raw::where(positive, number(1), number(*activation.negative_slope));
+    };
+    set_by_parts(grads, shape, along, activation.bias, normalized, then);
+  }
   void release_saved() override {
     NormNode::release_saved();
     bias_.reset();
@@ -103,29 +155,53 @@ class BatchNormNode final : public NormNode {
 class LayerNormNode final : public NormNode {
  public:
   LayerNormNode(const Tensor& x, const Tensor& weight, const Tensor& bias,
-                const raw::NormResult& result, const Shape& normalized_shape)
-      : NormNode("layer_norm", x, weight, bias, result), normalized_shape_(normalized_shape) {}
+                const raw::NormResult& result, const Shape& normalized_shape, double eps)
+      : NormNode("layer_norm", x, weight, bias, result),
+        normalized_shape_(normalized_shape),
+        eps_(eps) {}
   void apply(Gradients& grads) override {
+    if (creates_graph()) {
+      Dims dims;
+      for (int i = normalized_shape_.size(); i > 0; --i) dims.push_back(-i);
+      return set_by_parts(
+          grads, normalized_shape_, normalized_shape_, {},
+          [&](const Tensor& x) { return normalized_over(dims, eps_, x); },
+          [](const Tensor& y) { return y; });
+    }
     set(grads, raw::layer_norm_backward(grads.y(), x_.get(*this), normalized_shape_, weight(),
                                         mean_.get(*this), invstd_.get(*this), wants(grads)));
   }
 
  private:
   Shape normalized_shape_;
+  double eps_;
 };
 
 class GroupNormNode final : public NormNode {
  public:
   GroupNormNode(const Tensor& x, const Tensor& weight, const Tensor& bias,
-                const raw::NormResult& result, std::int64_t groups)
-      : NormNode("group_norm", x, weight, bias, result), groups_(groups) {}
+                const raw::NormResult& result, std::int64_t groups, double eps)
+      : NormNode("group_norm", x, weight, bias, result), groups_(groups), eps_(eps) {}
   void apply(Gradients& grads) override {
+    if (creates_graph()) {
+      const Shape& shape = grads.y().shape();
+      Shape along = Shape::filled(shape.size(), 1);
+      along[1] = shape[1];
+      std::int64_t size = shape[1] / groups_;  // of a group
+      for (int i = 2; i < shape.size(); ++i) size *= shape[i];
+      const auto normalized = [&](const Tensor& x) {
+        return normalized_over({2}, eps_, x.reshape({shape[0], groups_, size})).reshape(shape);
+      };
+      return set_by_parts(grads, {shape[1]}, along, {}, normalized,
+                          [](const Tensor& y) { return y; });
+    }
     set(grads, raw::group_norm_backward(grads.y(), x_.get(*this), groups_, weight(),
                                         mean_.get(*this), invstd_.get(*this), wants(grads)));
   }
 
  private:
   std::int64_t groups_;
+  double eps_;
 };
 
 // PyTorch takes bf16 images with f32 weights and statistics, as autocast makes them: computed in
@@ -195,7 +271,7 @@ Tensor layer_norm(const Tensor& x, const Shape& normalized_shape, const Tensor& 
   }
   raw::NormResult result = raw::layer_norm(x, normalized_shape, weight, bias, eps);
   if (!recording(x, weight, bias)) return result.y;
-  return record<LayerNormNode>(result.y, x, weight, bias, result, normalized_shape);
+  return record<LayerNormNode>(result.y, x, weight, bias, result, normalized_shape, eps);
 }
 
 Tensor normalize(const Tensor& x, double p, std::int64_t dim, double eps) {
@@ -244,7 +320,7 @@ Tensor group_norm(const Tensor& x, std::int64_t groups, const Tensor& weight, co
   }
   raw::NormResult result = raw::group_norm(x, groups, weight, bias, eps);
   if (!recording(x, weight, bias)) return result.y;
-  return record<GroupNormNode>(result.y, x, weight, bias, result, groups);
+  return record<GroupNormNode>(result.y, x, weight, bias, result, groups, eps);
 }
 
 }  // namespace weft

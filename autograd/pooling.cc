@@ -1,22 +1,33 @@
 #include "weft/autograd/pooling.h"
 
+#include "weft/autograd/differentiable.h"
 #include "weft/autograd/graph.h"
+#include "weft/autograd/indexing.h"
+#include "weft/autograd/internal.h"
+#include "weft/tensor/elementwise.h"
 #include "weft/tensor/ops.h"
 
 namespace weft {
 
+using autograd::DifferentiableNode;
 using autograd::Gradients;
-using autograd::Node;
 using autograd::record;
 using autograd::recording;
 using autograd::SavedTensor;
 
 namespace {
 
-class MaxPoolNode final : public Node {
+// The pixels of x [N,C,H,W] at the indices of a max pooling; 0 where a window had none.
+Tensor picked(const Tensor& x, const Tensor& index) {
+  const Tensor at = raw::to(raw::flatten(index, 2), DType::i64);
+  const Tensor y = gather(x.flatten(2), 2, raw::clamp(at, 0)).reshape(index.shape());
+  return masked_fill(y, raw::lt(index, 0.0), 0);
+}
+
+class MaxPoolNode final : public DifferentiableNode {
  public:
   MaxPoolNode(const Tensor& x, const Tensor& index, const Pool2dParams& params)
-      : Node(params.adaptive ? "adaptive_max_pool2d" : "max_pool2d"),
+      : DifferentiableNode(params.adaptive ? "adaptive_max_pool2d" : "max_pool2d"),
         params_(params),
         x_shape_(x.shape()) {
     add_input(x);
@@ -24,7 +35,10 @@ class MaxPoolNode final : public Node {
   }
   void apply(Gradients& grads) override {
     if (!grads.wants(0)) return;
-    grads.set(0, raw::max_pool2d_backward(grads.y(), index_.get(*this), x_shape_, params_));
+    const Tensor &g = grads.y(), index = index_.get(*this);
+    grads.set(0, autograd::record_linear("max_pool2d_backward",
+                                         raw::max_pool2d_backward(g, index, x_shape_, params_), g,
+                                         [index](const Tensor& h) { return picked(h, index); }));
   }
 
  private:
@@ -34,17 +48,22 @@ class MaxPoolNode final : public Node {
   SavedTensor index_;
 };
 
-class AvgPoolNode final : public Node {
+class AvgPoolNode final : public DifferentiableNode {
  public:
   AvgPoolNode(const Tensor& x, const AvgPool2dParams& params)
-      : Node(params.adaptive ? "adaptive_avg_pool2d" : "avg_pool2d"),
+      : DifferentiableNode(params.adaptive ? "adaptive_avg_pool2d" : "avg_pool2d"),
         params_(params),
         x_shape_(x.shape()) {
     add_input(x);
   }
   void apply(Gradients& grads) override {
     if (!grads.wants(0)) return;
-    grads.set(0, raw::avg_pool2d_backward(grads.y(), x_shape_, params_));
+    const Tensor& g = grads.y();
+    const auto pooled = [params = params_, shape = g.shape()](const Tensor& h) {
+      return params.adaptive ? adaptive_avg_pool2d(h, {shape[2], shape[3]}) : avg_pool2d(h, params);
+    };
+    grads.set(0, autograd::record_linear("avg_pool2d_backward",
+                                         raw::avg_pool2d_backward(g, x_shape_, params_), g, pooled));
   }
 
  private:

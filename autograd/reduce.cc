@@ -5,10 +5,13 @@
 #include <limits>
 
 #include "weft/autograd/autocast.h"
+#include "weft/autograd/copies.h"
 #include "weft/autograd/elementwise.h"
+#include "weft/autograd/differentiable.h"
 #include "weft/autograd/graph.h"
 #include "weft/autograd/indexing.h"
 #include "weft/autograd/internal.h"
+#include "weft/autograd/scan.h"
 #include "weft/core/base/error.h"
 #include "weft/core/runtime/thread_state.h"
 #include "weft/core/trace/trace.h"
@@ -21,9 +24,10 @@ using autograd::autocast;
 using autograd::autocasts;
 using autograd::CastPolicy;
 using autograd::check_defined;
+using autograd::creates_graph;
+using autograd::DifferentiableNode;
 using autograd::Gradients;
 using autograd::kInfinity;
-using autograd::Node;
 using autograd::record;
 using autograd::recording;
 using autograd::SavedTensor;
@@ -33,10 +37,10 @@ namespace {
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 
 // Stores the shape with reduced dimensions of length 1, and the number of elements per result.
-class ReducedNode : public Node {
+class ReducedNode : public DifferentiableNode {
  protected:
   ReducedNode(const char* name, const Tensor& x, const Dims& dims)
-      : Node(name), shape_(x.shape()), kept_(x.shape()) {
+      : DifferentiableNode(name), shape_(x.shape()), kept_(x.shape()) {
     add_input(x);
     if (dims.empty()) kept_ = Dims::filled(shape_.size(), 1);
     for (const std::int64_t d : dims) {
@@ -50,7 +54,7 @@ class ReducedNode : public Node {
   }
 
   /// A result of the reduction, reshaped so that it broadcasts to x's shape.
-  Tensor kept(const Tensor& y) const { return raw::reshape(y, kept_); }
+  Tensor kept(const Tensor& y) const { return y.reshape(kept_); }
   /// Reduces x with keepdim, over those dimensions whose length is not 1 already.
   template <class Reduction>
   Tensor reduce_kept(const Tensor& x, Reduction reduction) const {
@@ -70,8 +74,8 @@ class SumNode final : public ReducedNode {
     if (!grads.wants(0)) return;
     // Divides before it expands, which is less work; the expanded gradient has strides 0.
     const Tensor grad =
-        mean_ && count_ != 1 ? raw::div(grads.y(), static_cast<double>(count_)) : grads.y();
-    grads.set(0, raw::expand(kept(grad), shape_));
+        mean_ && count_ != 1 ? div(grads.y(), static_cast<double>(count_)) : grads.y();
+    grads.set(0, kept(grad).expand(shape_));
   }
 
  private:
@@ -86,7 +90,8 @@ class ProdNode final : public ReducedNode {
     // The product of the other elements, in f64 against overflow: p / x, where p has 1 for each
     // zero and the sign for each infinity. Zeros and infinities among the others are counted: with
     // zeros the result is 0, with infinities infinite, with both NaN.
-    const Tensor& x = x_.get(*this);
+    const Tensor x = x_.get(*this);
+    if (creates_graph()) return grads.set(0, by_parts(x, kept(grads.y())));
     const Tensor is_zero = raw::eq(x, 0.0), is_infinite = raw::eq(raw::abs(x), kInfinity);
     const Tensor wide = raw::to(x, DType::f64);
     const auto number = [&](double value) { return scalar(value, {DType::f64, x.device()}); };
@@ -109,6 +114,26 @@ class ProdNode final : public ReducedNode {
   }
 
  private:
+  // The product of the elements before each one times that of those after it: without a division,
+  // so that the tape differentiates it at zeros, too.
+  Tensor by_parts(const Tensor& x, const Tensor& grad) const {
+    if (x.numel() == 0 || reduced_.empty()) return grad.expand(shape_);
+    Dims order;
+    for (int i = 0; i < shape_.size(); ++i) {
+      if (kept_[i] == shape_[i]) order.push_back(i);
+    }
+    for (const std::int64_t d : reduced_) order.push_back(d);
+    const Tensor last = x.permute(order);
+    const Tensor rows = last.reshape({-1, count_});
+    const Tensor one = ones_like(raw::narrow(rows, 1, 0, 1));
+    const auto before = [&](const Tensor& r) {
+      return cumprod(cat({one, r.narrow(1, 0, count_ - 1)}, 1), 1);
+    };
+    const Tensor others = before(rows) * flip(before(flip(rows, {1})), {1});
+    Dims inverse = order;
+    for (int i = 0; i < order.size(); ++i) inverse[order[i]] = i;
+    return grad * others.reshape(last.shape()).permute(inverse);
+  }
   void release_saved() override { x_.reset(); }
   SavedTensor x_;
 };
@@ -120,7 +145,7 @@ class ExtremeNode final : public ReducedNode {
   ExtremeNode(const char* name, const Tensor& x, const Dims& dims, const Tensor& y)
       : ReducedNode(name, x, dims), of_all_(dims.empty()) {
     x_ = save(x);
-    y_ = save(y);
+    y_ = save_output(y);
   }
   void apply(Gradients& grads) override {
     if (!grads.wants(0)) return;
@@ -134,7 +159,7 @@ class ExtremeNode final : public ReducedNode {
     }
     const Tensor holds = raw::to(is_extreme, x.dtype());
     const Tensor count = reduce_kept(holds, raw::sum);
-    grads.set(0, raw::mul(holds, raw::div(kept(grads.y()), count)));
+    grads.set(0, mul(holds, div(kept(grads.y()), count)));
   }
 
  private:
@@ -145,6 +170,12 @@ class ExtremeNode final : public ReducedNode {
   bool of_all_;
   SavedTensor x_, y_;
 };
+
+// As over_root, on the tape.
+Tensor over_root_by_parts(const Tensor& grad, const Tensor& y) {
+  const Tensor is_zero = raw::eq(y, 0.0);
+  return masked_fill(grad / masked_fill(y, is_zero, 1), is_zero, 0);
+}
 
 // grad / y; where the root y is 0, it has no derivative, and the result is 0. All in f64.
 Tensor over_root(const Tensor& grad, const Tensor& y) {
@@ -164,7 +195,8 @@ class VarNode final : public ReducedNode {
   }
   void apply(Gradients& grads) override {
     if (!grads.wants(0)) return;
-    const Tensor &x = x_.get(*this), &mean = mean_.get(*this);
+    const Tensor x = x_.get(*this), mean = mean_.get(*this);
+    if (creates_graph()) return grads.set(0, by_parts(x, kept(grads.y())));
     Tensor grad = raw::to(kept(grads.y()), DType::f64);
     if (root_.defined()) grad = over_root(raw::div(grad, 2), root_.get(*this));
     if (divisor_ > 0 || !of_all_) {
@@ -180,6 +212,12 @@ class VarNode final : public ReducedNode {
   }
 
  private:
+  Tensor by_parts(const Tensor& x, const Tensor& grad) const {
+    const Tensor deviation = x - reduce_kept(x, weft::mean);
+    if (!root_.defined()) return grad * deviation * (2 / divisor_);
+    const Tensor root = sqrt(reduce_kept(square(deviation), weft::sum) / divisor_);
+    return over_root_by_parts(grad / divisor_, root) * deviation;
+  }
   void release_saved() override {
     x_.reset();
     mean_.reset();
@@ -198,8 +236,13 @@ class NormNode final : public ReducedNode {
   }
   void apply(Gradients& grads) override {
     if (!grads.wants(0)) return;
+    const Tensor x = x_.get(*this);
+    if (creates_graph()) {
+      const Tensor root = reduce_kept(x, weft::norm);
+      return grads.set(0, over_root_by_parts(kept(grads.y()), root) * x);
+    }
     const Tensor scale = over_root(raw::to(kept(grads.y()), DType::f64), root_.get(*this));
-    grads.set(0, raw::scaled_deviation(x_.get(*this), {}, scale));
+    grads.set(0, raw::scaled_deviation(x, {}, scale));
   }
 
  private:
@@ -280,19 +323,17 @@ Tensor norm(const Tensor& x, const Dims& dims, bool keepdim) {
 namespace {
 
 // max and min along one dimension: the values at the indices, which are in range.
-class PositionNode final : public Node {
+class PositionNode final : public DifferentiableNode {
  public:
   PositionNode(const char* name, const Tensor& x, std::int64_t dim, const Tensor& index)
-      : Node(name), shape_(x.shape()), dim_(dim) {
+      : DifferentiableNode(name), shape_(x.shape()), dim_(dim) {
     add_input(x);
     index_ = save(index);
   }
   void apply(Gradients& grads) override {
     if (!grads.wants(0)) return;
-    const Tensor& index = index_.get(*this);
-    Tensor whole = zeros(shape_, {grads.y().dtype(), grads.y().device()});
-    raw::scatter_add_(whole, dim_, index, raw::reshape(grads.y(), index.shape()), false);
-    grads.set(0, std::move(whole));
+    const Tensor index = index_.get(*this);
+    grads.set(0, autograd::put_back(grads.y().reshape(index.shape()), dim_, index, shape_));
   }
 
  private:

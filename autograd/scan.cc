@@ -1,7 +1,11 @@
 #include "weft/autograd/scan.h"
 
 #include "weft/autograd/autocast.h"
+#include "weft/autograd/copies.h"
+#include "weft/autograd/differentiable.h"
+#include "weft/autograd/elementwise.h"
 #include "weft/autograd/graph.h"
+#include "weft/autograd/internal.h"
 #include "weft/core/runtime/thread_state.h"
 #include "weft/tensor/creation.h"
 #include "weft/tensor/elementwise.h"
@@ -11,39 +15,46 @@ namespace weft {
 using autograd::autocast;
 using autograd::autocasts;
 using autograd::CastPolicy;
+using autograd::DifferentiableNode;
 using autograd::Gradients;
-using autograd::Node;
 using autograd::record;
 using autograd::recording;
 using autograd::SavedTensor;
 
 namespace {
 
-class CumsumNode final : public Node {
+// The adjoint of cumsum, recorded.
+Tensor summed_from_end(const Tensor& g, std::int64_t dim) {
+  return autograd::record_linear("cumsum_backward", raw::cumsum(g, dim, true), g,
+                                 [dim](const Tensor& h) { return cumsum(h, dim); });
+}
+
+class CumsumNode final : public DifferentiableNode {
  public:
-  CumsumNode(const Tensor& x, std::int64_t dim) : Node("cumsum"), dim_(dim) { add_input(x); }
+  CumsumNode(const Tensor& x, std::int64_t dim) : DifferentiableNode("cumsum"), dim_(dim) { add_input(x); }
   void apply(Gradients& grads) override {
-    if (grads.wants(0)) grads.set(0, raw::cumsum(grads.y(), dim_, true));
+    if (grads.wants(0)) grads.set(0, summed_from_end(grads.y(), dim_));
   }
 
  private:
   std::int64_t dim_;
 };
 
-class CumprodNode final : public Node {
+class CumprodNode final : public DifferentiableNode {
  public:
-  CumprodNode(const Tensor& x, std::int64_t dim, const Tensor& y) : Node("cumprod"), dim_(dim) {
+  CumprodNode(const Tensor& x, std::int64_t dim, const Tensor& y) : DifferentiableNode("cumprod"), dim_(dim) {
     add_input(x);
     x_ = save(x);
-    y_ = save(y);
+    y_ = save_output(y);
   }
   // dL/dx_i = sum of g_k y_k / x_i over k >= i, as long as no x up to i is 0. Of the first zero it
   // is the sum of g_k times the product of the others up to k, for k before the second zero. All
   // y_k that depend on a later x have a factor 0.
   void apply(Gradients& grads) override {
     if (!grads.wants(0)) return;
-    const Tensor &x = x_.get(*this), &g = grads.y();
+    const Tensor x = x_.get(*this), &g = grads.y();
     if (x.dim() == 0) return grads.set(0, g);
+    if (autograd::creates_graph()) return grads.set(0, by_parts(x, g));
     const auto number = [&](double value) { return scalar(value, {x.dtype(), x.device()}); };
     const auto where_or_0 = [&](const Tensor& condition, const Tensor& value) {
       return raw::where(condition, value, number(0));
@@ -66,6 +77,21 @@ class CumprodNode final : public Node {
   }
 
  private:
+  // The same without a division, so that the tape differentiates it at zeros, too: the product of
+  // the elements before i, times s_i = g_i + x_(i+1) s_(i+1).
+  Tensor by_parts(const Tensor& x, const Tensor& g) const {
+    const std::int64_t n = x.shape(static_cast<int>(dim_));
+    if (n == 0) return g;
+    std::vector<Tensor> sums(static_cast<std::size_t>(n));
+    for (std::int64_t i = n - 1; i >= 0; --i) {
+      const auto at = static_cast<std::size_t>(i);
+      sums[at] = g.narrow(dim_, i, 1);
+      if (i + 1 < n) sums[at] = sums[at] + x.narrow(dim_, i + 1, 1) * sums[at + 1];
+    }
+    const Tensor first = ones_like(raw::narrow(x, dim_, 0, 1));
+    const Tensor before = cumprod(cat({first, x.narrow(dim_, 0, n - 1)}, dim_), dim_);
+    return before * cat(sums, dim_);
+  }
   void release_saved() override {
     x_.reset();
     y_.reset();

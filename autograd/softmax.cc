@@ -1,7 +1,10 @@
 #include "weft/autograd/softmax.h"
 
 #include "weft/autograd/autocast.h"
+#include "weft/autograd/differentiable.h"
+#include "weft/autograd/elementwise.h"
 #include "weft/autograd/graph.h"
+#include "weft/autograd/reduce.h"
 #include "weft/tensor/ops.h"
 
 namespace weft {
@@ -9,24 +12,32 @@ namespace weft {
 using autograd::autocast;
 using autograd::autocasts;
 using autograd::CastPolicy;
+using autograd::creates_graph;
+using autograd::DifferentiableNode;
 using autograd::Gradients;
-using autograd::Node;
 using autograd::record;
 using autograd::recording;
 using autograd::SavedTensor;
 
 namespace {
 
-class SoftmaxNode final : public Node {
+class SoftmaxNode final : public DifferentiableNode {
  public:
   SoftmaxNode(const char* name, SoftmaxOp op, const Tensor& x, std::int64_t dim, const Tensor& y)
-      : Node(name), op_(op), dim_(dim) {
+      : DifferentiableNode(name), op_(op), dim_(dim) {
     add_input(x);
-    y_ = save(y);
+    y_ = save_output(y);
   }
   void apply(Gradients& grads) override {
     if (!grads.wants(0)) return;
-    grads.set(0, raw::softmax_backward(op_, grads.y(), y_.get(*this), dim_));
+    const Tensor &g = grads.y(), y = y_.get(*this);
+    if (!creates_graph()) {
+      grads.set(0, raw::softmax_backward(op_, g, y, dim_));
+    } else if (op_ == SoftmaxOp::softmax) {
+      grads.set(0, y * (g - sum(g * y, {dim_}, true)));
+    } else {
+      grads.set(0, g - exp(y) * sum(g, {dim_}, true));
+    }
   }
 
  private:

@@ -1,5 +1,7 @@
 #include "weft/autograd/views.h"
 
+#include "weft/autograd/copies.h"
+#include "weft/autograd/differentiable.h"
 #include "weft/autograd/graph.h"
 #include "weft/autograd/internal.h"
 #include "weft/autograd/operand.h"
@@ -10,20 +12,21 @@
 
 namespace weft {
 
+using autograd::DifferentiableNode;
 using autograd::Gradients;
-using autograd::Node;
 using autograd::Operand;
+using autograd::record_linear;
 using autograd::record_view;
 using autograd::recording;
 
 namespace {
 
 // Same elements in the same order.
-class ReshapeNode final : public Node {
+class ReshapeNode final : public DifferentiableNode {
  public:
-  ReshapeNode(const char* name, const Tensor& x) : Node(name), shape_(x.shape()) { add_input(x); }
+  ReshapeNode(const char* name, const Tensor& x) : DifferentiableNode(name), shape_(x.shape()) { add_input(x); }
   void apply(Gradients& grads) override {
-    if (grads.wants(0)) grads.set(0, raw::reshape(grads.y(), shape_));
+    if (grads.wants(0)) grads.set(0, grads.y().reshape(shape_));
   }
 
  private:
@@ -43,14 +46,14 @@ Tensor record_renamed(Tensor y, Tensor&& x, const char* name) {
   return y;
 }
 
-class PermuteNode final : public Node {
+class PermuteNode final : public DifferentiableNode {
  public:
   PermuteNode(const char* name, const Dims& inverse, const Tensor& x)
-      : Node(name), inverse_(inverse) {
+      : DifferentiableNode(name), inverse_(inverse) {
     add_input(x);
   }
   void apply(Gradients& grads) override {
-    if (grads.wants(0)) grads.set(0, raw::permute(grads.y(), inverse_));
+    if (grads.wants(0)) grads.set(0, grads.y().permute(inverse_));
   }
 
  private:
@@ -75,11 +78,11 @@ Dims swapped(std::int64_t dim0, std::int64_t dim1, int ndim) {
 }
 
 // Elements start, start + step, ... of one dimension.
-class SliceNode final : public Node {
+class SliceNode final : public DifferentiableNode {
  public:
   SliceNode(const char* name, std::int64_t dim, std::int64_t start, std::int64_t end,
             std::int64_t step, bool drops_dim, const Tensor& x)
-      : Node(name),
+      : DifferentiableNode(name),
         shape_(x.shape()),
         dim_(dim),
         start_(start),
@@ -94,7 +97,12 @@ class SliceNode final : public Node {
     Tensor whole = zeros(shape_, {grad.dtype(), grad.device()});
     const Tensor part = raw::slice(whole, dim_, start_, end_, step_);
     raw::copy_(part, drops_dim_ ? raw::unsqueeze(grad, dim_) : grad);
-    grads.set(0, std::move(whole));
+    const auto taken = [dim = dim_, start = start_, end = end_, step = step_,
+                        drops_dim = drops_dim_](const Tensor& g) {
+      const Tensor part_of = g.slice(dim, start, end, step);
+      return drops_dim ? part_of.squeeze(dim) : part_of;
+    };
+    grads.set(0, record_linear("slice_backward", std::move(whole), grad, taken));
   }
 
  private:
@@ -104,9 +112,9 @@ class SliceNode final : public Node {
   bool drops_dim_;
 };
 
-class ExpandNode final : public Node {
+class ExpandNode final : public DifferentiableNode {
  public:
-  explicit ExpandNode(const Tensor& x) : Node("expand"), x_(x) { add_input(x); }
+  explicit ExpandNode(const Tensor& x) : DifferentiableNode("expand"), x_(x) { add_input(x); }
   void apply(Gradients& grads) override {
     if (grads.wants(0)) grads.set(0, x_.fit(grads.y()));
   }
@@ -116,10 +124,10 @@ class ExpandNode final : public Node {
 };
 
 // Pieces along one dimension, each an output.
-class SplitNode final : public Node {
+class SplitNode final : public DifferentiableNode {
  public:
   SplitNode(const char* name, std::span<const Tensor> pieces, std::int64_t dim, const Tensor& x)
-      : Node(name, static_cast<int>(pieces.size())), shape_(x.shape()), dim_(dim) {
+      : DifferentiableNode(name, static_cast<int>(pieces.size())), shape_(x.shape()), dim_(dim) {
     add_input(x);
     sizes_.reserve(pieces.size());
     for (const Tensor& piece : pieces) sizes_.push_back(piece.shape()[dim]);
@@ -138,7 +146,7 @@ class SplitNode final : public Node {
       parts.push_back(grads.y(i).defined() ? grads.y(i)
                                            : zeros(shape, {some->dtype(), some->device()}));
     }
-    grads.set(0, raw::cat(parts, dim_));
+    grads.set(0, cat(parts, dim_));
   }
 
  private:

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "weft/autograd/autocast.h"
+#include "weft/autograd/differentiable.h"
 #include "weft/autograd/function.h"
 #include "weft/autograd/graph.h"
 #include "weft/autograd/ops.h"
@@ -204,7 +205,7 @@ namespace {
 // The loss of each element, with PyTorch's rule for the gradient: the denominator of the slope is
 // kept above 0, and the lower bound of the logarithms is ignored.
 struct BinaryCrossEntropy : autograd::Function<BinaryCrossEntropy> {
-  static constexpr bool nests_backward = false;
+  static constexpr bool nests_backward = false, differentiable_backward = true;
   static constexpr double kLeastLog = -100, kLeastVariance = 1e-12F;
 
   static Tensor forward(autograd::Context& context, const Tensor& x, const Tensor& target) {
@@ -217,11 +218,11 @@ struct BinaryCrossEntropy : autograd::Function<BinaryCrossEntropy> {
     const Tensor x = context.saved(0), target = context.saved(1);
     std::vector<Tensor> of(2);
     if (context.needs_input_grad(0)) {
-      const Tensor variance = raw::clamp(raw::mul(raw::sub(1, x), x), kLeastVariance);
-      of[0] = raw::mul(grads[0], raw::div(raw::sub(x, target), variance));
+      const Tensor variance = clamp((1 - x) * x, kLeastVariance);
+      of[0] = grads[0] * ((x - target) / variance);
     }
     if (context.needs_input_grad(1)) {
-      of[1] = raw::mul(grads[0], raw::sub(raw::log1p(raw::neg(x)), raw::log(x)));
+      of[1] = grads[0] * (log1p(-x) - log(x));
     }
     return of;
   }
@@ -239,10 +240,10 @@ Tensor bce_of_logits(const Tensor& x, const Tensor& target, const Tensor& pos_we
 }
 
 // A node of its own: by the formula the slope would be a difference of two numbers near 1.
-class BceWithLogitsNode final : public autograd::Node {
+class BceWithLogitsNode final : public autograd::DifferentiableNode {
  public:
   BceWithLogitsNode(const Tensor& x, const Tensor& target, const Tensor& pos_weight)
-      : Node("bce_with_logits") {
+      : DifferentiableNode("bce_with_logits") {
     add_input(x);
     add_input(target);
     x_ = save(x);
@@ -254,8 +255,9 @@ class BceWithLogitsNode final : public autograd::Node {
   }
 
   void apply(autograd::Gradients& grads) override {
-    const Tensor &x = x_.get(*this), &target = target_.get(*this), &grad = grads.y();
+    const Tensor x = x_.get(*this), target = target_.get(*this), &grad = grads.y();
     const Tensor weight = is_weighted_ ? pos_weight_.get(*this) : Tensor();
+    if (autograd::creates_graph()) return by_parts(grads, {x, target, weight});
     if (grads.wants(0)) {
       // (1 - t) sigmoid(x) - w t sigmoid(-x): each term is accurate even if it is small.
       Tensor slope = raw::sigmoid(x);
@@ -281,6 +283,16 @@ class BceWithLogitsNode final : public autograd::Node {
   }
 
  private:
+  static void by_parts(autograd::Gradients& grads, std::vector<Tensor> inputs) {
+    inputs.resize(static_cast<std::size_t>(grads.inputs()));
+    const auto loss = [](std::span<const Tensor> in) {
+      Tensor of_positive = log_sigmoid(in[0]);
+      if (in.size() > 2) of_positive = ((in[2] - 1) * in[1] + 1) * of_positive;
+      return (1 - in[1]) * in[0] - of_positive;
+    };
+    const std::vector<Tensor> values = autograd::gradients_by_parts(grads, inputs, loss);
+    for (std::size_t i = 0; i < values.size(); ++i) grads.set(static_cast<int>(i), values[i]);
+  }
   void release_saved() override {
     x_.reset();
     target_.reset();

@@ -228,7 +228,8 @@ class Tensor {
   Tensor detach() const;
   /// Computes dL/dleaf into .grad() of every leaf, where L is this one-element tensor; with
   /// `gradient`, this tensor may have any shape and `gradient` is dL/dthis of that shape.
-  void backward(const Tensor& gradient = {}, bool retain_graph = false) const;
+  void backward(const Tensor& gradient = {}, bool retain_graph = false,
+                bool create_graph = false) const;
 
   TensorImpl* impl() const { return impl_.get(); }
 

@@ -43,6 +43,9 @@ struct PathNode {
 
 struct ThreadState {
   bool grad_enabled = true;
+  /// The backward in progress is recorded (GradOptions::create_graph), so that its results can be
+  /// differentiated again.
+  bool create_graph = false;
   /// autograd::checkpoint is running a forward again for its backward: running statistics must not
   /// count it a second time.
   bool recomputing = false;

@@ -193,7 +193,7 @@ TEST(WorkerTest, GradAndPruningOverDevices) {
   const Tensor h = a.to(kDevices[1]);
   const Tensor y = h * b;
   const Tensor inputs[] = {h, a};
-  const auto g = autograd::grad({&y, 1}, inputs, {}, true);
+  const auto g = autograd::grad({&y, 1}, inputs, {}, {.retain_graph = true});
   EXPECT_EQ(g[0].item<double>(), 3);
   EXPECT_EQ(g[1].item<double>(), 3);
   EXPECT_EQ(g[1].device(), kDevices[0]);

@@ -40,7 +40,7 @@ TEST(LeafHookTest, NotInGradAndNotForUnreached) {
   autograd::add_leaf_hook(x, [&](const Tensor&) { ++calls; });
   autograd::add_leaf_hook(other, [&](const Tensor&) { calls += 100; });
   const Tensor y = x * 2.0;
-  autograd::grad({&y, 1}, {&x, 1}, {}, true);
+  autograd::grad({&y, 1}, {&x, 1}, {}, {.retain_graph = true});
   EXPECT_EQ(calls, 0);
   y.backward();
   EXPECT_EQ(calls, 1);
@@ -428,7 +428,7 @@ TEST(FinalHookTest, NotInGradAndNotForUnreached) {
   watch_final(x, "x", order);
   watch_final(other, "o", order);
   const Tensor y = x * 2.0;
-  autograd::grad({&y, 1}, {&x, 1}, {}, true);
+  autograd::grad({&y, 1}, {&x, 1}, {}, {.retain_graph = true});
   EXPECT_EQ(order, "");
   y.backward();
   EXPECT_EQ(order, "x2 ");

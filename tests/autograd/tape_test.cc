@@ -117,7 +117,7 @@ TEST(TapeTest, GradNamesUnusedInputs) {
   const Tensor inputs[] = {x, other};
   EXPECT_WEFT_ERROR(autograd::grad({&y, 1}, inputs), InvalidArgument,
                     "do not depend on input 1 ([]); pass allow_unused=true");
-  const auto g = autograd::grad({&y, 1}, inputs, {}, false, true);
+  const auto g = autograd::grad({&y, 1}, inputs, {}, {.allow_unused = true});
   EXPECT_EQ(g[0].item<double>(), 6);
   EXPECT_FALSE(g[1].defined());
   const Tensor plain = make({1}, {1});
@@ -132,7 +132,7 @@ TEST(TapeTest, GradComputesOnlyWhatIsAskedFor) {
   const Tensor poisoned = square(saved_later);  // saves its input
   const Tensor y = x * 2.0 + poisoned;
   raw::mul_(saved_later, 2);
-  EXPECT_EQ(autograd::grad({&y, 1}, {&x, 1}, {}, true)[0].item<double>(), 2);
+  EXPECT_EQ(autograd::grad({&y, 1}, {&x, 1}, {}, {.retain_graph = true})[0].item<double>(), 2);
   EXPECT_WEFT_ERROR(autograd::grad({&y, 1}, {&w, 1}), InvalidArgument, "changed in place");
 }
 

@@ -63,7 +63,7 @@ TEST(ThreadsTest, OneGraphWalkedByMany) {
   in_threads(4, [&](int t) {
     for (int i = 0; i < 50; ++i) {
       const Tensor y = h * (t + 1.0);
-      grads[t] = autograd::grad({&y, 1}, {&x, 1}, {}, true)[0].item<double>();
+      grads[t] = autograd::grad({&y, 1}, {&x, 1}, {}, {.retain_graph = true})[0].item<double>();
     }
   });
   EXPECT_EQ(grads, (std::vector<double>{12, 24, 36, 48}));
@@ -177,7 +177,7 @@ TEST(ThreadsTest, OneRetainedTapeWithAFunction) {
   in_threads(2, [&](int t) {
     const Tensor input = t == 0 ? a : b;
     for (int i = 0; i < 1000; ++i) {
-      const Tensor g = autograd::grad({&y, 1}, {&input, 1}, {}, true, true)[0];
+      const Tensor g = autograd::grad({&y, 1}, {&input, 1}, {}, {.retain_graph = true, .allow_unused = true})[0];
       wrong += !g.defined() || g.item<double>() != (t == 0 ? 5 : 3);
     }
   });
@@ -233,7 +233,7 @@ TEST(ThreadsTest, ATapeEndsWhenItsLastUserLeaves) {
   });
   in_threads(2, [&](int t) {
     if (t == 0) {
-      EXPECT_EQ(autograd::grad({&y, 1}, {&a, 1}, {}, true)[0].item<double>(), 5);
+      EXPECT_EQ(autograd::grad({&y, 1}, {&a, 1}, {}, {.retain_graph = true})[0].item<double>(), 5);
       return;
     }
     while (!running) std::this_thread::yield();
@@ -271,7 +271,7 @@ TEST(ThreadsTest, OneTapeAtOnce) {
         1000,
         [&](int t) {
           try {
-            const Tensor g = autograd::grad({&y, 1}, {&x, 1}, {}, one_retains && t == 0)[0];
+            const Tensor g = autograd::grad({&y, 1}, {&x, 1}, {}, {.retain_graph = one_retains && t == 0})[0];
             EXPECT_NEAR(g.item<double>(), expected, 1e-12);
             ++done;
           } catch (const Error& error) {

@@ -93,7 +93,7 @@ TEST_P(DataParallelTest, TheStepsByHandAreItsOwn) {
   const Tensor y = gather(outputs, two[0]);
   // Backward.
   const Tensor loss = nn::cross_entropy(y, whole.label);
-  const Tensor gradient = autograd::grad({&loss, 1}, {&y, 1}, {}, true)[0];
+  const Tensor gradient = autograd::grad({&loss, 1}, {&y, 1}, {}, {.retain_graph = true})[0];
   const std::vector<Tensor> gradients = scatter_gradients(gradient, outputs);
   parallel_backward(outputs, gradients);
   reduce_gradients(replicas);

@@ -72,6 +72,9 @@ struct Twice : autograd::Function<Twice> {
   const EnableGrad enable_grad;
   Twice::apply(x);
   autograd::gradcheck("twice", [](auto inputs) { return inputs[0] * 2; }, {x});
+  autograd::gradgradcheck(
+      "twice", [](auto inputs) { return std::vector{inputs[0] * 2}; }, std::span(&x, 1));
+  x.backward({}, false, true), autograd::grad(x, x, {.create_graph = true});
   autograd::add_grad_hook(x, [](const Tensor&) { return Tensor(); });
   autograd::add_leaf_hook(x, [](const Tensor&) {});
   autograd::checkpoint([](const Tensor& t) { return t * 2; }, x);

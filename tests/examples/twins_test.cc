@@ -153,6 +153,7 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{"autoencoder_in_order", "autoencoder", "--dtype f64 --no-shuffle", 1e-9},
                       Case{"dcgan", "dcgan", "--dtype f64 --width 4", 1e-9},
                       Case{"mlp", "mlp", "--dtype f64 --lr 1e-3", 1e-9},
+                      Case{"wgan_gp", "wgan_gp", "--dtype f64 --width 4", 1e-9},
                       Case{"mlp_in_order", "mlp", "--dtype f64 --no-shuffle --lr 1e-3", 1e-9},
                       Case{"mlp_f32", "mlp", "--dtype f32 --lr 1e-3", 1e-6},
                       Case{"mlp_f32_in_order", "mlp", "--dtype f32 --no-shuffle --lr 1e-3", 1e-6}),

@@ -40,6 +40,7 @@ constexpr const char* kPrograms[] = {
     "mlp",
     "cnn --width-scale 1/64",
     "dcgan --width 2 --latent 4",
+    "wgan_gp --width 2 --latent 4 --critic-steps 2",
 };
 // The smallest size that leaves a batch norm more than one value.
 constexpr const char* kResNet = "resnet --image-size 33";

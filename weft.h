@@ -5,6 +5,7 @@
 #include "weft/autograd/autograd.h"
 #include "weft/autograd/checkpoint.h"
 #include "weft/autograd/function.h"
+#include "weft/autograd/grad.h"
 #include "weft/autograd/gradcheck.h"
 #include "weft/autograd/ops.h"
 #include "weft/autograd/tape.h"

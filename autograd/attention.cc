@@ -109,15 +109,17 @@ AttentionResult composed(const Tensor& q, const Tensor& k, const Tensor& v,
 
 AttentionResult composed(const Tensor& q, const Tensor& k, const Tensor& v,
                          const AttentionOptions& options) {
-  return composed(q, k, v, options, [&](const Tensor& weights) {
-    return dropout(weights, options.dropout_p);
-  });
+  return composed(q, k, v, options,
+                  [&](const Tensor& weights) { return dropout(weights, options.dropout_p); });
 }
 
 class AttentionNode final : public DifferentiableNode {
  public:
   AttentionNode(const raw::AttentionInputs& in, const raw::AttentionOutputs& out)
-      : DifferentiableNode(kAttention), causal_(in.causal), scale_(in.scale), keep_scale_(in.keep_scale) {
+      : DifferentiableNode(kAttention),
+        causal_(in.causal),
+        scale_(in.scale),
+        keep_scale_(in.keep_scale) {
     add_input(in.q);
     add_input(in.k);
     add_input(in.v);
@@ -148,10 +150,13 @@ class AttentionNode final : public DifferentiableNode {
   void by_parts(Gradients& grads, const raw::AttentionInputs& in) const {
     const AttentionOptions options{.attn_mask = in.mask, .is_causal = causal_, .scale = scale_};
     const auto attend = [&](std::span<const Tensor> x) {
-      return composed(x[0], x[1], x[2], options, [&](const Tensor& weights) {
-               return in.kept.defined() ? weights * raw::to(in.kept, weights.dtype()) * keep_scale_
-                                        : weights;
-             }).output;
+      return composed(x[0], x[1], x[2], options,
+                      [&](const Tensor& weights) {
+                        return in.kept.defined()
+                                   ? weights * raw::to(in.kept, weights.dtype()) * keep_scale_
+                                   : weights;
+                      })
+          .output;
     };
     const std::vector<Tensor> values =
         autograd::gradients_by_parts(grads, std::array{in.q, in.k, in.v}, attend);

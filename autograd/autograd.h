@@ -1,4 +1,4 @@
-// Running the tape: backward, grad, hooks, and the memory of gradients.
+// Running the tape: backward, hooks, and the memory of gradients; grad.h has grad().
 #pragma once
 
 #include <exception>
@@ -31,10 +31,10 @@ namespace autograd {
 /// A backward rule may run a backward of its own. Nodes of several devices run on the calling
 /// thread and, when two devices have work at the same time, on the workers of the devices.
 ///
-/// Saved tensors are freed unless retain_graph is true. Several threads may run backwards over one
-/// tape at the same time if all of them retain it. A backward that does not retain it ends the use
-/// of each node that it runs: other backwards that come to the node later get the error of a freed
-/// tape.
+/// create_graph: see GradOptions (grad.h). Saved tensors are freed unless retain_graph is true.
+/// Several threads may run backwards over one tape at the same time if all of them retain it. A
+/// backward that does not retain it ends the use of each node that it runs: other backwards that
+/// come to the node later get the error of a freed tape.
 ///
 /// Throws InvalidArgument
 ///  - if an output does not require a gradient, or has several elements and an undefined gradient;
@@ -43,23 +43,6 @@ namespace autograd {
 /// Throws Shape, Dtype or Device if grads[i] does not match outputs[i].
 void backward(std::span<const Tensor> outputs, std::span<const Tensor> grads = {},
               bool retain_graph = false, bool create_graph = false);
-
-struct GradOptions {
-  bool retain_graph = false;  ///< keep the saved tensors; create_graph keeps them, too
-  /// Record the backward: its results can be differentiated again. Throws Unsupported for what has
-  /// no second derivative (docs/from_pytorch.md has the list) and for nodes of several devices. In
-  /// backward() a leaf then owns its gradient's history, which owns the leaf: zero_grad() ends that.
-  bool create_graph = false;
-  bool allow_unused = false;  ///< an input that L does not depend on has an undefined gradient
-};
-
-/// Returns dL/dinputs[i] for each i and leaves every .grad() alone. As torch.autograd.grad. Throws
-/// InvalidArgument, which names the position, if L does not depend on an input. Other errors as
-/// backward().
-std::vector<Tensor> grad(std::span<const Tensor> outputs, std::span<const Tensor> inputs,
-                         std::span<const Tensor> grads = {}, const GradOptions& options = {});
-/// dy/dx of one tensor of one element.
-Tensor grad(const Tensor& y, const Tensor& x, const GradOptions& options = {});
 
 /// remove() removes the hook. Destroying the handle does not.
 class HookHandle {

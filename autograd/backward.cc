@@ -1,4 +1,4 @@
-// backward() and grad(), and what a thread keeps between its backwards.
+// backward(), and what a thread keeps between its backwards.
 #include <memory>
 #include <utility>
 
@@ -61,44 +61,32 @@ class RunLease {
   std::unique_ptr<Run> run_;
 };
 
-// Runs f as the outermost backward of this thread, or inside the one in progress.
-template <class F>
-void in_session(F&& f) {
-  if (Session::current()) return f();
-  kept->session.run(f);
-}
-
 }  // namespace
+
+std::vector<Tensor> run_backward(const char* op, std::span<const Tensor> outputs,
+                                 std::span<const Tensor> grads,
+                                 const std::span<const Tensor>* inputs,
+                                 const GradOptions& options) {
+  std::vector<Tensor> results;
+  const auto run_all = [&] {
+    const RunLease run;
+    run->execute(op, outputs, grads, inputs, options);
+    if (inputs) results = run->take_results();
+  };
+  Session::current() ? run_all() : kept->session.run(run_all);
+  return results;
+}
 
 void backward(std::span<const Tensor> outputs, std::span<const Tensor> grads, bool retain_graph,
               bool create_graph) {
   const Span span("phase", "backward");
   const PhaseScope phase("backward");
-  in_session([&] {
-    const RunLease run;
-    run->execute("backward", outputs, grads, nullptr, {retain_graph, create_graph});
-  });
+  run_backward("backward", outputs, grads, nullptr, {retain_graph, create_graph});
 }
 
 void last_backward_of_rule(std::span<const Tensor> outputs, std::span<const Tensor> grads) {
   const RunLease run;
   run->execute("backward", outputs, grads, nullptr, {}, true);
-}
-
-std::vector<Tensor> grad(std::span<const Tensor> outputs, std::span<const Tensor> inputs,
-                         std::span<const Tensor> grads, const GradOptions& options) {
-  const Span span("phase", "grad");
-  std::vector<Tensor> results;
-  in_session([&] {
-    const RunLease run;
-    run->execute("grad", outputs, grads, &inputs, options);
-    results = run->take_results();
-  });
-  return results;
-}
-
-Tensor grad(const Tensor& y, const Tensor& x, const GradOptions& options) {
-  return std::move(grad({&y, 1}, {&x, 1}, {}, options)[0]);
 }
 
 void at_backward_end(std::function<void(const std::exception_ptr& error)> callback) {

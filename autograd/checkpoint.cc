@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "weft/autograd/autograd.h"
+#include "weft/autograd/grad.h"
 #include "weft/autograd/session.h"
 #include "weft/core/base/error.h"
 #include "weft/core/runtime/rng.h"

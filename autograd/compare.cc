@@ -1,6 +1,6 @@
 // Choices between two tensors, and tests of values.
-#include "weft/autograd/elementwise.h"
 #include "weft/autograd/differentiable.h"
+#include "weft/autograd/elementwise.h"
 #include "weft/autograd/graph.h"
 #include "weft/autograd/internal.h"
 #include "weft/autograd/operand.h"

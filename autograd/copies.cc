@@ -4,8 +4,8 @@
 #include <limits>
 
 #include "weft/autograd/autograd.h"
-#include "weft/autograd/elementwise.h"
 #include "weft/autograd/differentiable.h"
+#include "weft/autograd/elementwise.h"
 #include "weft/autograd/graph.h"
 #include "weft/autograd/internal.h"
 #include "weft/core/base/error.h"
@@ -28,7 +28,8 @@ namespace {
 // contiguous, clone, to: a copy of the same values.
 class CopyNode final : public DifferentiableNode {
  public:
-  CopyNode(const char* name, const Tensor& x) : DifferentiableNode(name), device_(x.device()), dtype_(x.dtype()) {
+  CopyNode(const char* name, const Tensor& x)
+      : DifferentiableNode(name), device_(x.device()), dtype_(x.dtype()) {
     add_input(x);
   }
   void apply(Gradients& grads) override {
@@ -75,7 +76,8 @@ class CatNode final : public DifferentiableNode {
 
 class StackNode final : public DifferentiableNode {
  public:
-  StackNode(std::span<const Tensor> parts, std::int64_t dim) : DifferentiableNode("stack"), dim_(dim) {
+  StackNode(std::span<const Tensor> parts, std::int64_t dim)
+      : DifferentiableNode("stack"), dim_(dim) {
     dtypes_.reserve(parts.size());
     for (const Tensor& part : parts) {
       add_input(part);

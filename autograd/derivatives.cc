@@ -23,9 +23,7 @@ Tensor number(double value, const Tensor& like) {
 Tensor choose(const Tensor& condition, const Tensor& g, double factor, double other = 1) {
   return raw::where(condition, number(factor, g), number(other, g));
 }
-Tensor zero_where(const Tensor& condition, const Tensor& g) {
-  return masked_fill(g, condition, 0);
-}
+Tensor zero_where(const Tensor& condition, const Tensor& g) { return masked_fill(g, condition, 0); }
 
 Tensor gelu_slope(const Tensor& x) {
   const Tensor cdf = mul(add(erf(mul(x, std::numbers::sqrt2 / 2)), 1), 0.5);
@@ -124,8 +122,7 @@ Tensor binary_gradient(BinaryOp op, bool of_b, const Tensor& g, const Tensor& a,
       const Tensor share = choose(raw::eq(a, b), g, 0.5);
       return zero_where(lost, mul(g, share));
     }
-    case BinaryOp::remainder:
-      return of_b ? neg(mul(g, raw::floor_divide(a, b))) : g;
+    case BinaryOp::remainder: return of_b ? neg(mul(g, raw::floor_divide(a, b))) : g;
     case BinaryOp::floor_divide: return nothing(g);
   }
   WEFT_THROW(Internal, "binary_gradient", "no such operation");

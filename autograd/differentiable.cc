@@ -1,6 +1,7 @@
 #include "weft/autograd/differentiable.h"
 
 #include "weft/autograd/autograd.h"
+#include "weft/autograd/grad.h"
 #include "weft/autograd/internal.h"
 #include "weft/core/base/error.h"
 #include "weft/tensor/ops.h"
@@ -54,9 +55,8 @@ class NamedNode final : public DifferentiableNode {
 
 }  // namespace
 
-std::vector<Tensor> gradients_by_parts(
-    const Gradients& grads, std::span<const Tensor> inputs,
-    const std::function<Tensor(std::span<const Tensor>)>& f) {
+std::vector<Tensor> gradients_by_parts(const Gradients& grads, std::span<const Tensor> inputs,
+                                       const std::function<Tensor(std::span<const Tensor>)>& f) {
   std::vector<Tensor> named(inputs.begin(), inputs.end()), wanted;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     if (!inputs[i].defined() || !grads.wants(static_cast<int>(i))) continue;

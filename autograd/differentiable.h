@@ -28,8 +28,7 @@ class DifferentiableNode : public Node {
 /// operations. An undefined result where `wants` is false or the input is undefined. For fused
 /// rules: f says once more, in single operations, what the fused kernel computes. The inputs count
 /// as independent of each other, whatever their histories are.
-std::vector<Tensor> gradients_by_parts(
-    const Gradients& grads, std::span<const Tensor> inputs,
-    const std::function<Tensor(std::span<const Tensor>)>& f);
+std::vector<Tensor> gradients_by_parts(const Gradients& grads, std::span<const Tensor> inputs,
+                                       const std::function<Tensor(std::span<const Tensor>)>& f);
 
 }  // namespace weft::autograd

@@ -109,20 +109,14 @@ class BinaryNode final : public DifferentiableNode {
   }
 
   void apply(Gradients& grads) override {
-    if (grads.wants(0)) grads.set(0, a_info_.fit(of_a(grads.y())));
-    if (grads.wants(1)) grads.set(1, b_info_.fit(of_b(grads.y())));
+    if (grads.wants(0)) grads.set(0, a_info_.fit(gradient(false, grads.y())));
+    if (grads.wants(1)) grads.set(1, b_info_.fit(gradient(true, grads.y())));
   }
 
  private:
-  Tensor of_a(const Tensor& grad) const {
-    if (op_ == BinaryOp::mul) return mul(grad, b_.get(*this));
-    if (op_ == BinaryOp::div) return div(grad, b_.get(*this));
-    return gradient(false, grad);
-  }
-  Tensor of_b(const Tensor& grad) const {
-    return op_ == BinaryOp::mul ? mul(grad, a_.get(*this)) : gradient(true, grad);
-  }
   Tensor gradient(bool of_b, const Tensor& grad) const {
+    if (op_ == BinaryOp::mul) return mul(grad, (of_b ? a_ : b_).get(*this));
+    if (op_ == BinaryOp::div && !of_b) return div(grad, b_.get(*this));
     const auto rule = creates_graph() ? autograd::binary_gradient : raw::binary_backward;
     return rule(op_, of_b, grad, a_.get(*this), b_.get(*this));
   }

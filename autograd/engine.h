@@ -9,9 +9,9 @@
 #include <span>
 #include <vector>
 
-#include "weft/autograd/autograd.h"
 #include "weft/autograd/captures.h"
 #include "weft/autograd/discovery.h"
+#include "weft/autograd/grad.h"
 #include "weft/autograd/graph.h"
 #include "weft/autograd/session.h"
 #include "weft/autograd/task_streams.h"
@@ -106,5 +106,11 @@ class Run {
   Captures captures_;
   bool distributed_ = false;  // whether the distribution runs this backward
 };
+
+/// Executes as the outermost backward of this thread, or inside the one in progress. Returns what
+/// grad() does.
+std::vector<Tensor> run_backward(const char* op, std::span<const Tensor> outputs,
+                                 std::span<const Tensor> grads,
+                                 const std::span<const Tensor>* inputs, const GradOptions& options);
 
 }  // namespace weft::autograd

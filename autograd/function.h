@@ -141,8 +141,8 @@ constexpr bool differentiable() {
 /// Both functions run without recording. Use EnableGrad to record inside backward, for example to
 /// recompute. If backward never starts an autograd::backward(), declare
 ///   static constexpr bool nests_backward = false;
-/// so that final leaf hooks need not wait for it. If it computes with recorded operations alone (not
-/// those of raw::), and from its arguments and saved inputs and results alone, declare
+/// so that final leaf hooks need not wait for it. If it computes with recorded operations alone
+/// (not those of raw::), and from its arguments and saved inputs and results alone, declare
 ///   static constexpr bool differentiable_backward = true;
 /// so that it may run where GradOptions::create_graph asks for a second derivative. It then records
 /// there, and ctx.saved() has its history.

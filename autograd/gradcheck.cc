@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "weft/autograd/autograd.h"
+#include "weft/autograd/grad.h"
 #include "weft/core/base/error.h"
 #include "weft/tensor/creation.h"
 #include "weft/tensor/ops.h"
@@ -114,7 +115,8 @@ void gradcheck(const std::string& name, const Function& f, std::span<const Tenso
         Values one_hot(y.numel(), 0);
         one_hot[i] = 1;
         const Tensor v = raw::to(from_vector(one_hot, y.shape()), y.device());
-        const Tensor g = grad({&again[o], 1}, {&leaves[k], 1}, {&v, 1}, {.retain_graph = true, .allow_unused = true})[0];
+        const Tensor g = grad({&again[o], 1}, {&leaves[k], 1}, {&v, 1},
+                              {.retain_graph = true, .allow_unused = true})[0];
         const Values analytic = g.defined() ? g.to_vector<double>() : Values(n, 0);
         WEFT_CHECK(!g.defined() || g.shape() == leaves[k].shape(), Shape, name,
                    "gradcheck: the gradient of input ", positions[k], " is ", g.shape(),
@@ -137,7 +139,8 @@ void gradcheck(const std::string& name, const Function& f, std::span<const Tenso
     for (std::int64_t i = 0; i < y.numel(); ++i) values.push_back(std::cos(1.0 + 3.0 * i));
     const Tensor plain = raw::to(from_vector(values, y.shape()), y.device());
     const Tensor odd = oddly_laid_out(plain);
-    const auto expected = grad({&y, 1}, leaves, {&plain, 1}, {.retain_graph = true, .allow_unused = true});
+    const auto expected =
+        grad({&y, 1}, leaves, {&plain, 1}, {.retain_graph = true, .allow_unused = true});
     const auto got = grad({&y, 1}, leaves, {&odd, 1}, {.retain_graph = true, .allow_unused = true});
     for (std::size_t k = 0; k < leaves.size(); ++k) {
       if (!expected[k].defined()) continue;
@@ -146,9 +149,9 @@ void gradcheck(const std::string& name, const Function& f, std::span<const Tenso
       for (std::size_t j = 0; j < a.size(); ++j) {
         const bool both_nan = std::isnan(a[j]) && std::isnan(b[j]);
         WEFT_CHECK(both_nan || std::abs(a[j] - b[j]) <= 1e-12 * (1 + std::abs(b[j])),
-                   InvalidArgument, name,
-                   "gradcheck: dL/d(input ", positions[k], ", element ", j, ") is ", b[j], ", but ",
-                   a[j], " when dL/d(output ", o, ") comes in other strides");
+                   InvalidArgument, name, "gradcheck: dL/d(input ", positions[k], ", element ", j,
+                   ") is ", b[j], ", but ", a[j], " when dL/d(output ", o,
+                   ") comes in other strides");
       }
     }
   }

@@ -51,10 +51,6 @@ void SavedTensor::refuse(const Node& node) const {
 Node::Node(const char* op, int outputs)
     : op_(op), path_(interned_path()), sequence_(++tape->last_sequence), outputs_(outputs) {}
 
-SavedTensor Node::save(const Tensor& x) {
-  return save_as(x, place_of(x));
-}
-
 SavedTensor Node::save_as(const Tensor& x, int place) {
   saves_ = true;
   const Meta* meta = meta_of(x);

@@ -156,7 +156,7 @@ class Node : public RefCounted, public Pooled {
   /// Whether an input that was added needs a gradient. What a node saves depends on it.
   bool needs(int input) const { return !edges_[input].empty(); }
   /// An input that was added, or a constant.
-  SavedTensor save(const Tensor& x);
+  SavedTensor save(const Tensor& x) { return save_as(x, place_of(x)); }
   /// The value of an input that was added, in other memory.
   SavedTensor save_copy(const Tensor& x, int input) { return save_as(x, 1 + input); }
   SavedTensor save_output(const Tensor& y, int output = 0) { return save_as(y, -1 - output); }

@@ -1,7 +1,7 @@
 #include "weft/autograd/indexing.h"
 
-#include "weft/autograd/elementwise.h"
 #include "weft/autograd/differentiable.h"
+#include "weft/autograd/elementwise.h"
 #include "weft/autograd/graph.h"
 #include "weft/autograd/internal.h"
 #include "weft/core/base/error.h"
@@ -164,9 +164,7 @@ Tensor autograd::record_gather(const char* name, Tensor y, const Tensor& x, std:
 
 Tensor index_select(const Tensor& x, std::int64_t dim, const Tensor& index) {
   Tensor y = raw::index_select(x, dim, index);
-  return recording(x)
-             ? record<PickNode>(std::move(y), "index_select", kRows, x, dim, index)
-             : y;
+  return recording(x) ? record<PickNode>(std::move(y), "index_select", kRows, x, dim, index) : y;
 }
 Tensor gather(const Tensor& x, std::int64_t dim, const Tensor& index) {
   return autograd::record_gather("gather", raw::gather(x, dim, index), x, dim, index);
@@ -199,8 +197,7 @@ void check_mask(const char* op, const Tensor& x, const Tensor& mask) {
 // The positions are in range.
 Tensor selected(const Tensor& x, const Tensor& index) {
   Tensor y = raw::index_select(x, 0, index, false);
-  return recording(x) ? record<PickNode>(std::move(y), "index_select", kRows, x, 0, index)
-                      : y;
+  return recording(x) ? record<PickNode>(std::move(y), "index_select", kRows, x, 0, index) : y;
 }
 
 }  // namespace

@@ -105,7 +105,9 @@ class MulInPlaceNode final : public DifferentiableNode {
 
 class ScaleInPlaceNode final : public DifferentiableNode {
  public:
-  ScaleInPlaceNode(double factor, const Tensor& y) : DifferentiableNode("mul_"), factor_(factor) { add_input(y); }
+  ScaleInPlaceNode(double factor, const Tensor& y) : DifferentiableNode("mul_"), factor_(factor) {
+    add_input(y);
+  }
   void apply(Gradients& grads) override {
     if (grads.wants(0)) grads.set(0, mul(grads.y(), factor_));
   }

@@ -30,8 +30,8 @@ inline bool may_write(const Tensor& x) {
   return is_alone(x) && x.storage()->owned() && x.is_dense();
 }
 
-/// y = A x with a linear map A. The rule applies `adjoint`, the map A^T, to the gradient; it is made
-/// of recorded operations.
+/// y = A x with a linear map A. The rule applies `adjoint`, the map A^T, to the gradient; it is
+/// made of recorded operations.
 class LinearMapNode final : public DifferentiableNode {
  public:
   using Adjoint = std::function<Tensor(const Tensor&)>;

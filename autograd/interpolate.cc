@@ -50,9 +50,8 @@ Tensor gather_back(const Tensor& grad, std::int64_t dim, const Taps& taps, std::
 // The same on the tape: the adjoints of each other.
 Tensor resampled(const Tensor& x, std::int64_t dim, const Taps& taps);
 Tensor gathered_back(const Tensor& grad, std::int64_t dim, const Taps& taps, std::int64_t length) {
-  return autograd::record_linear(
-      "interpolate_backward", gather_back(grad, dim, taps, length), grad,
-      [dim, taps](const Tensor& g) { return resampled(g, dim, taps); });
+  return autograd::record_linear("interpolate_backward", gather_back(grad, dim, taps, length), grad,
+                                 [dim, taps](const Tensor& g) { return resampled(g, dim, taps); });
 }
 Tensor resampled(const Tensor& x, std::int64_t dim, const Taps& taps) {
   return autograd::record_linear(kInterpolate, resample(x, dim, taps), x,

@@ -79,8 +79,8 @@ void LeafState::accumulate(const Tensor& leaf, Tensor grad) {
   std::lock_guard lock(mutex_);
   check_in_replays(leaf);
   const bool records = thread_state().create_graph;
-  WEFT_CHECK(!records || !supplied_, Unsupported, "backward",
-             "create_graph for a leaf (", leaf.shape(),
+  WEFT_CHECK(!records || !supplied_, Unsupported, "backward", "create_graph for a leaf (",
+             leaf.shape(),
              ") whose gradient lives in memory that was given (set_grad_storage, as a bucket of "
              "DDP): use grad(), which leaves .grad() alone");
   if (records) {

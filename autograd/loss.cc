@@ -40,8 +40,8 @@ class CrossEntropyNode final : public DifferentiableNode {
     if (!grads.wants(0)) return;
     const Tensor log_probs = log_probs_.get(*this), target = target_.get(*this);
     if (creates_graph()) return by_parts(grads, log_probs, target);
-    grads.set(0, raw::cross_entropy_backward(grads.y(), log_probs, target, count_.get(*this),
-                                             params_));
+    grads.set(
+        0, raw::cross_entropy_backward(grads.y(), log_probs, target, count_.get(*this), params_));
   }
 
  private:

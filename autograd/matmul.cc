@@ -87,9 +87,8 @@ class LinearNode final : public DifferentiableNode {
       grads.set(0, matmul(grad, w_.get(*this)).reshape(x_shape_));
     }
     if (grads.wants(1)) {
-      DeferredGradients::set(grads, *this, 1, [grad, x = x_.get(*this)] {
-        return matmul(transposed(grad), rows(x));
-      });
+      DeferredGradients::set(
+          grads, *this, 1, [grad, x = x_.get(*this)] { return matmul(transposed(grad), rows(x)); });
     }
     if (grads.inputs() > 2 && grads.wants(2)) {
       DeferredGradients::set(grads, *this, 2, [grad] { return sum(grad, {0}); });

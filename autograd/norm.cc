@@ -130,7 +130,9 @@ class BatchNormNode final : public NormNode {
     along[1] = shape[0];
     const auto normalized = [&](const Tensor& x) {
       if (params_.training) return normalized_over({0, 2, 3}, params_.eps, x);
-      const auto constant = [&](const Tensor& t) { return raw::reshape(raw::to(t, x.dtype()), along); };
+      const auto constant = [&](const Tensor& t) {
+        return raw::reshape(raw::to(t, x.dtype()), along);
+      };
       return (x - constant(statistics[0])) * constant(statistics[1]);
     };
     const auto then = [&](const Tensor& v) {

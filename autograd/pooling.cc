@@ -62,8 +62,9 @@ class AvgPoolNode final : public DifferentiableNode {
     const auto pooled = [params = params_, shape = g.shape()](const Tensor& h) {
       return params.adaptive ? adaptive_avg_pool2d(h, {shape[2], shape[3]}) : avg_pool2d(h, params);
     };
-    grads.set(0, autograd::record_linear("avg_pool2d_backward",
-                                         raw::avg_pool2d_backward(g, x_shape_, params_), g, pooled));
+    grads.set(0,
+              autograd::record_linear("avg_pool2d_backward",
+                                      raw::avg_pool2d_backward(g, x_shape_, params_), g, pooled));
   }
 
  private:

@@ -6,8 +6,8 @@
 
 #include "weft/autograd/autocast.h"
 #include "weft/autograd/copies.h"
-#include "weft/autograd/elementwise.h"
 #include "weft/autograd/differentiable.h"
+#include "weft/autograd/elementwise.h"
 #include "weft/autograd/graph.h"
 #include "weft/autograd/indexing.h"
 #include "weft/autograd/internal.h"

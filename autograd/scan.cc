@@ -31,7 +31,9 @@ Tensor summed_from_end(const Tensor& g, std::int64_t dim) {
 
 class CumsumNode final : public DifferentiableNode {
  public:
-  CumsumNode(const Tensor& x, std::int64_t dim) : DifferentiableNode("cumsum"), dim_(dim) { add_input(x); }
+  CumsumNode(const Tensor& x, std::int64_t dim) : DifferentiableNode("cumsum"), dim_(dim) {
+    add_input(x);
+  }
   void apply(Gradients& grads) override {
     if (grads.wants(0)) grads.set(0, summed_from_end(grads.y(), dim_));
   }
@@ -42,7 +44,8 @@ class CumsumNode final : public DifferentiableNode {
 
 class CumprodNode final : public DifferentiableNode {
  public:
-  CumprodNode(const Tensor& x, std::int64_t dim, const Tensor& y) : DifferentiableNode("cumprod"), dim_(dim) {
+  CumprodNode(const Tensor& x, std::int64_t dim, const Tensor& y)
+      : DifferentiableNode("cumprod"), dim_(dim) {
     add_input(x);
     x_ = save(x);
     y_ = save_output(y);

@@ -24,7 +24,9 @@ namespace {
 // Same elements in the same order.
 class ReshapeNode final : public DifferentiableNode {
  public:
-  ReshapeNode(const char* name, const Tensor& x) : DifferentiableNode(name), shape_(x.shape()) { add_input(x); }
+  ReshapeNode(const char* name, const Tensor& x) : DifferentiableNode(name), shape_(x.shape()) {
+    add_input(x);
+  }
   void apply(Gradients& grads) override {
     if (grads.wants(0)) grads.set(0, grads.y().reshape(shape_));
   }

@@ -8,8 +8,8 @@
 
 namespace weft::examples {
 
-/// images [N,1,size,size] -> scores [N]: DCGAN's discriminator without batch norm, since the penalty
-/// is one of each image by itself.
+/// images [N,1,size,size] -> scores [N]: DCGAN's discriminator without batch norm, since the
+/// penalty is one of each image by itself.
 struct Critic : nn::Module<Critic> {
   nn::Sequential main;
 

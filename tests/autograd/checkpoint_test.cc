@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "weft/autograd/autograd.h"
+#include "weft/autograd/grad.h"
 #include "weft/autograd/ops.h"
 #include "weft/core/runtime/allocator.h"
 #include "weft/core/runtime/rng.h"

@@ -11,6 +11,7 @@
 #include "weft/autograd/autograd.h"
 #include "weft/autograd/checkpoint.h"
 #include "weft/autograd/function.h"
+#include "weft/autograd/grad.h"
 #include "weft/autograd/graph.h"
 #include "weft/autograd/ops.h"
 #include "weft/core/runtime/allocator.h"

@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include "weft/autograd/autograd.h"
+#include "weft/autograd/grad.h"
 #include "weft/autograd/gradcheck.h"
 #include "weft/autograd/ops.h"
 #include "weft/tests/core/expect_error.h"

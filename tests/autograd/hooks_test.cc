@@ -9,6 +9,7 @@
 #include "weft/autograd/autograd.h"
 #include "weft/autograd/checkpoint.h"
 #include "weft/autograd/function.h"
+#include "weft/autograd/grad.h"
 #include "weft/autograd/ops.h"
 #include "weft/tests/core/expect_error.h"
 #include "weft/tests/tensor/tensor_util.h"

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "weft/autograd/autograd.h"
+#include "weft/autograd/grad.h"
 #include "weft/autograd/ops.h"
 #include "weft/tests/core/expect_error.h"
 #include "weft/tests/tensor/tensor_util.h"

@@ -8,6 +8,7 @@
 #include "weft/autograd/autograd.h"
 #include "weft/autograd/checkpoint.h"
 #include "weft/autograd/function.h"
+#include "weft/autograd/grad.h"
 #include "weft/autograd/gradcheck.h"
 #include "weft/autograd/ops.h"
 #include "weft/tests/autograd/op_cases.h"
@@ -125,9 +126,8 @@ TEST_P(SecondDerivativesTest, OfInputsThatDependOnEachOther) {
     const Tensor weight = mean(x[0], {0}) * x[1];
     return std::vector<Tensor>{layer_norm(x[0], {4}, weight, exp(weight))};
   };
-  const std::vector<Tensor> inputs{
-      testing::some({3, 4}, DType::f64, -1, 1, 1).set_requires_grad(),
-      testing::some({4}, DType::f64, 0.5, 2, 2).set_requires_grad()};
+  const std::vector<Tensor> inputs{testing::some({3, 4}, DType::f64, -1, 1, 1).set_requires_grad(),
+                                   testing::some({4}, DType::f64, 0.5, 2, 2).set_requires_grad()};
   autograd::gradgradcheck("layer_norm", f, inputs);
 }
 

@@ -7,6 +7,7 @@
 
 #include "weft/autograd/autograd.h"
 #include "weft/autograd/function.h"
+#include "weft/autograd/grad.h"
 #include "weft/tensor/creation.h"
 #include "weft/tests/core/fake_runtime.h"
 

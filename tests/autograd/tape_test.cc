@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "weft/autograd/autograd.h"
+#include "weft/autograd/grad.h"
 #include "weft/autograd/graph.h"
 #include "weft/autograd/ops.h"
 #include "weft/autograd/tape.h"

@@ -12,6 +12,7 @@
 #include "weft/autograd/autocast.h"
 #include "weft/autograd/autograd.h"
 #include "weft/autograd/function.h"
+#include "weft/autograd/grad.h"
 #include "weft/autograd/graph.h"
 #include "weft/autograd/ops.h"
 #include "weft/core/base/error.h"
@@ -177,7 +178,8 @@ TEST(ThreadsTest, OneRetainedTapeWithAFunction) {
   in_threads(2, [&](int t) {
     const Tensor input = t == 0 ? a : b;
     for (int i = 0; i < 1000; ++i) {
-      const Tensor g = autograd::grad({&y, 1}, {&input, 1}, {}, {.retain_graph = true, .allow_unused = true})[0];
+      const Tensor g =
+          autograd::grad({&y, 1}, {&input, 1}, {}, {.retain_graph = true, .allow_unused = true})[0];
       wrong += !g.defined() || g.item<double>() != (t == 0 ? 5 : 3);
     }
   });
@@ -271,7 +273,8 @@ TEST(ThreadsTest, OneTapeAtOnce) {
         1000,
         [&](int t) {
           try {
-            const Tensor g = autograd::grad({&y, 1}, {&x, 1}, {}, {.retain_graph = one_retains && t == 0})[0];
+            const Tensor g =
+                autograd::grad({&y, 1}, {&x, 1}, {}, {.retain_graph = one_retains && t == 0})[0];
             EXPECT_NEAR(g.item<double>(), expected, 1e-12);
             ++done;
           } catch (const Error& error) {

@@ -28,7 +28,8 @@ TEST(WganGp, FirstLossesAreThoseOfPyTorch) {
   manual_seed(golden["seed"].get<std::uint64_t>());
   examples::WganGp gan(size, golden["width"], kLatent);
   gan.to(DType::f64);
-  optim::Adam adam_c(gan.critic.parameters(), kOptions), adam_g(gan.generator.parameters(), kOptions);
+  optim::Adam adam_c(gan.critic.parameters(), kOptions),
+      adam_g(gan.generator.parameters(), kOptions);
   data::DataLoader loader(
       data::Mnist(data::kFashionMnistDir,
                   {.dtype = DType::f64, .transform = data::Pad(2), .normalize = {{0.5}, {0.5}}}),

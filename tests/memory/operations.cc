@@ -8,6 +8,7 @@
 #include "weft/autograd/autocast.h"
 #include "weft/autograd/autograd.h"
 #include "weft/autograd/checkpoint.h"
+#include "weft/autograd/grad.h"
 #include "weft/nn/activation.h"
 #include "weft/nn/attention.h"
 #include "weft/nn/batch_norm.h"

@@ -14,6 +14,7 @@
 
 #include "weft/autograd/autograd.h"
 #include "weft/autograd/checkpoint.h"
+#include "weft/autograd/grad.h"
 #include "weft/core/runtime/allocator.h"
 #include "weft/core/trace/trace.h"
 #include "weft/nn/batch_norm.h"

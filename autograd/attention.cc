@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "weft/autograd/autocast.h"
+#include "weft/autograd/by_parts.h"
 #include "weft/autograd/copies.h"
 #include "weft/autograd/differentiable.h"
 #include "weft/autograd/dropout.h"

@@ -31,7 +31,7 @@ namespace autograd {
 /// A backward rule may run a backward of its own. Nodes of several devices run on the calling
 /// thread and, when two devices have work at the same time, on the workers of the devices.
 ///
-/// create_graph: see GradOptions (grad.h). Saved tensors are freed unless retain_graph is true.
+/// create_graph: see grad_options.h. Saved tensors are freed unless retain_graph is true.
 /// Several threads may run backwards over one tape at the same time if all of them retain it. A
 /// backward that does not retain it ends the use of each node that it runs: other backwards that
 /// come to the node later get the error of a freed tape.

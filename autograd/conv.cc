@@ -1,11 +1,11 @@
 #include "weft/autograd/conv.h"
 
 #include "weft/autograd/autocast.h"
-#include "weft/autograd/conv_gradients.h"
 #include "weft/autograd/deferred.h"
 #include "weft/autograd/differentiable.h"
 #include "weft/autograd/graph.h"
 #include "weft/autograd/internal.h"
+#include "weft/autograd/recorded_rules.h"
 #include "weft/autograd/reduce.h"
 #include "weft/core/base/error.h"
 #include "weft/tensor/ops.h"

@@ -1,8 +1,8 @@
-#include "weft/autograd/conv_gradients.h"
-
+// The gradients of a convolution, on the tape.
 #include "weft/autograd/conv.h"
 #include "weft/autograd/differentiable.h"
 #include "weft/autograd/graph.h"
+#include "weft/autograd/recorded_rules.h"
 #include "weft/tensor/ops.h"
 
 namespace weft::autograd {

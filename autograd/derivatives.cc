@@ -1,9 +1,9 @@
-#include "weft/autograd/derivatives.h"
-
+// The derivatives of the element-wise operations, on the tape.
 #include <numbers>
 
 #include "weft/autograd/elementwise.h"
 #include "weft/autograd/indexing.h"
+#include "weft/autograd/recorded_rules.h"
 #include "weft/core/base/error.h"
 #include "weft/kernels/functors.h"
 #include "weft/tensor/creation.h"

@@ -2,11 +2,6 @@
 // GradOptions::create_graph asks for.
 #pragma once
 
-#include <functional>
-#include <initializer_list>
-#include <span>
-#include <vector>
-
 #include "weft/autograd/graph.h"
 
 namespace weft::autograd {
@@ -23,12 +18,5 @@ class DifferentiableNode : public Node {
   using Node::Node;
   bool differentiable() const final { return true; }
 };
-
-/// dL/d(inputs[i]) from dL/dy, recorded, where y = f(inputs) and f is composed of recorded
-/// operations. An undefined result where `wants` is false or the input is undefined. For fused
-/// rules: f says once more, in single operations, what the fused kernel computes. The inputs count
-/// as independent of each other, whatever their histories are.
-std::vector<Tensor> gradients_by_parts(const Gradients& grads, std::span<const Tensor> inputs,
-                                       const std::function<Tensor(std::span<const Tensor>)>& f);
 
 }  // namespace weft::autograd

@@ -2,11 +2,11 @@
 #include "weft/autograd/elementwise.h"
 
 #include "weft/autograd/autocast.h"
-#include "weft/autograd/derivatives.h"
 #include "weft/autograd/differentiable.h"
 #include "weft/autograd/graph.h"
 #include "weft/autograd/internal.h"
 #include "weft/autograd/operand.h"
+#include "weft/autograd/recorded_rules.h"
 #include "weft/core/base/error.h"
 #include "weft/kernels/functors.h"
 #include "weft/tensor/creation.h"

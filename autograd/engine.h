@@ -11,7 +11,7 @@
 
 #include "weft/autograd/captures.h"
 #include "weft/autograd/discovery.h"
-#include "weft/autograd/grad.h"
+#include "weft/autograd/grad_options.h"
 #include "weft/autograd/graph.h"
 #include "weft/autograd/session.h"
 #include "weft/autograd/task_streams.h"

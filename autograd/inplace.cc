@@ -1,12 +1,12 @@
 // In-place methods: the tensor's history becomes that of the new value.
 #include <optional>
 
-#include "weft/autograd/derivatives.h"
 #include "weft/autograd/differentiable.h"
 #include "weft/autograd/elementwise.h"
 #include "weft/autograd/graph.h"
 #include "weft/autograd/internal.h"
 #include "weft/autograd/operand.h"
+#include "weft/autograd/recorded_rules.h"
 #include "weft/core/base/error.h"
 #include "weft/tensor/ops.h"
 

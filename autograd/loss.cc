@@ -1,6 +1,7 @@
 #include "weft/autograd/loss.h"
 
 #include "weft/autograd/autocast.h"
+#include "weft/autograd/by_parts.h"
 #include "weft/autograd/differentiable.h"
 #include "weft/autograd/elementwise.h"
 #include "weft/autograd/graph.h"

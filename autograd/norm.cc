@@ -4,6 +4,7 @@
 #include <initializer_list>
 
 #include "weft/autograd/autocast.h"
+#include "weft/autograd/by_parts.h"
 #include "weft/autograd/differentiable.h"
 #include "weft/autograd/elementwise.h"
 #include "weft/autograd/graph.h"

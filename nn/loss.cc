@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "weft/autograd/autocast.h"
+#include "weft/autograd/by_parts.h"
 #include "weft/autograd/differentiable.h"
 #include "weft/autograd/function.h"
 #include "weft/autograd/graph.h"

@@ -11,9 +11,12 @@
 #include "weft/autograd/grad.h"
 #include "weft/autograd/gradcheck.h"
 #include "weft/autograd/ops.h"
+#include "weft/tests/autograd/against_goldens.h"
 #include "weft/tests/autograd/op_cases.h"
 #include "weft/tests/core/expect_error.h"
 #include "weft/tests/device_param.h"
+#include "weft/tests/goldens.h"
+#include "weft/tests/tensor/ramp.h"
 #include "weft/tests/tensor/tensor_util.h"
 
 namespace weft {
@@ -129,6 +132,50 @@ TEST_P(SecondDerivativesTest, OfInputsThatDependOnEachOther) {
   const std::vector<Tensor> inputs{testing::some({3, 4}, DType::f64, -1, 1, 1).set_requires_grad(),
                                    testing::some({4}, DType::f64, 0.5, 2, 2).set_requires_grad()};
   autograd::gradgradcheck("layer_norm", f, inputs);
+}
+
+const testing::Goldens goldens("tests/autograd/second_goldens");  // by write_second_goldens.py
+
+using Loss = std::function<Tensor(const Tensor& w)>;
+
+// w, v -> the product of the loss's Hessian by w with v
+auto hessian_times(const Loss& loss) {
+  return [loss](std::span<const Tensor> in) {
+    const Tensor gradient = grad(loss(in[0]), in[0], kRecorded);
+    return grad(sum(gradient * in[1]), in[0], kRecorded);
+  };
+}
+
+// The gradients of these functions are third derivatives. The tolerance is some thousand roundings:
+// sums of up to 50 products, three times in a row.
+TEST_P(SecondDerivativesTest, ProductsWithAHessianAreThoseOfPyTorch) {
+  const Tensor x = testing::ramp({3, 4}), images = testing::ramp({2, 2, 5, 5});
+  const Tensor target = tensor({2.0, 0.0, 4.0}, DType::i64);
+  const auto check = [&](const std::string& name, const Shape& shape, const Loss& loss) {
+    testing::expect_goldens(goldens, "hessian_" + name, hessian_times(loss),
+                            {testing::ramp(shape), testing::ramp(shape) * 2}, 1e-11);
+  };
+  check("mlp", {4, 5}, [&](const Tensor& w) { return sum(square(tanh(gelu(matmul(x, w))))); });
+  check("cross_entropy", {4, 5}, [&](const Tensor& w) {
+    return cross_entropy(matmul(x, w), target, {.label_smoothing = 0.1});
+  });
+  check("layer_norm", {4, 5},
+        [&](const Tensor& w) { return mean(exp(layer_norm(matmul(x, w), {5}, {}, {}))); });
+  check("batch_norm", {3, 2, 3, 3}, [&](const Tensor& w) {
+    return sum(sigmoid(batch_norm(conv2d(images, w, {}, {.stride = {2, 2}}), {}, {}, {}, {})));
+  });
+}
+
+TEST_P(SecondDerivativesTest, ThePenaltyOnACriticsSlopeIsThatOfPyTorch) {
+  const auto penalty = [](std::span<const Tensor> in) {
+    const Tensor hidden = conv2d(in[0], in[1], {}, {.stride = {2, 2}, .padding = {1, 1}});
+    const Tensor score = sum(conv2d(leaky_relu(hidden, 0.2), in[2], {}, {}));
+    return mean(square(norm(grad(score, in[0], kRecorded).flatten(1), {1}) - 1));
+  };
+  testing::expect_goldens(
+      goldens, "penalty", penalty,
+      {testing::ramp({2, 2, 5, 5}), testing::ramp({4, 2, 3, 3}), testing::ramp({1, 4, 3, 3})},
+      1e-12);
 }
 
 // Where factors are 0, the product of the others counts.

@@ -97,13 +97,13 @@ TEST(WganGp, TwoRanksAreOneProcessBitForBit) {
   }
   comm::run_ranks(2, [&](comm::ProcessGroup& group) {
     DistributedDataParallel<Critic> ddp(make_critic(), group);
-    optim::Adam adam_of_rank(ddp.parameters(), kOptions);
+    optim::Adam adam_of_rank(ddp.module().parameters(), kOptions);
     for (int step = 0; step < kSteps; ++step) {
       adam_of_rank.zero_grad();
       loss_of(ddp, Shard(step, group.rank())).backward();
       adam_of_rank.step();
     }
-    const std::vector<Tensor> got = ddp.parameters(), want = one.parameters();
+    const std::vector<Tensor> got = ddp.module().parameters(), want = one.parameters();
     for (std::size_t i = 0; i < got.size(); ++i) EXPECT_TRUE(same_bits(got[i], want[i])) << i;
   });
 }

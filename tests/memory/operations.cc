@@ -1118,7 +1118,7 @@ constexpr Operation kTraining[] = {
      const Tensor y = x * p.broadcastable(x, x.dtype());
      const Tensor outputs[] = {y}, inputs[] = {x};
      const Tensor grads[] = {p.like(y).detach()};
-     return autograd::grad(outputs, inputs, grads, {.retain_graph = p.coin(), .allow_unused = p.coin()});)
+     return autograd::grad(outputs, inputs, grads, {.retain_graph = p.coin(), .create_graph = p.coin(), .allow_unused = p.coin()});)
   OP("autograd::add_grad_hook", const Tensor x = p.leaf() * 1;
      autograd::add_grad_hook(x, [](const Tensor& grad) { return grad * 2; });
      return {x};)

@@ -1,0 +1,24 @@
+// What a backward that is recorded computes in place of fused kernels: the same gradients, of
+// operations that the tape knows. Private to autograd/.
+#pragma once
+
+#include "weft/kernels/conv.h"
+#include "weft/kernels/elementwise_list.h"
+#include "weft/tensor/tensor.h"
+
+namespace weft::autograd {
+
+/// g dy/dx of a unary operation, by the formulas of kernels/functors.h. `saved` is its x or its y,
+/// whichever its functor says.
+Tensor unary_gradient(UnaryOp op, const UnaryParams& params, const Tensor& g, const Tensor& saved);
+/// g dy/da, or g dy/db, of y = op(a, b), of the shape to which a and b are broadcast.
+Tensor binary_gradient(BinaryOp op, bool of_b, const Tensor& g, const Tensor& a, const Tensor& b);
+
+/// The gradients of a convolution's input and weight. A convolution is linear in each of the two,
+/// so each of the three operations is the derivative of the other two.
+Tensor conv_gradient_of_x(const Tensor& g, const Tensor& w, const Shape& x_shape,
+                          const Conv2dParams& params, MemoryFormat format);
+Tensor conv_gradient_of_w(const Tensor& x, const Tensor& g, const Shape& w_shape,
+                          const Conv2dParams& params);
+
+}  // namespace weft::autograd

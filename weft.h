@@ -72,6 +72,7 @@
 #include "weft/nn/padding.h"
 #include "weft/nn/pixel_shuffle.h"
 #include "weft/nn/pooling.h"
+#include "weft/nn/recurrent.h"
 #include "weft/nn/sequential.h"
 #include "weft/nn/summary.h"
 #include "weft/nn/upsample.h"

@@ -124,6 +124,8 @@ struct Twice : autograd::Function<Twice> {
                  nn::Unflatten(1, {1})};
   nn::ModuleList<>{nn::Identity()};
   nn::Embedding(1, 1), nn::MultiheadAttention(1, 1);
+  nn::RNN(1, 1), nn::LSTM(1, 1), nn::GRU(1, 1);
+  nn::RNNCell(1, 1), nn::LSTMCell(1, 1), nn::GRUCell(1, 1);
   nn::ExponentialMovingAverage(net, 0.9);
 }
 

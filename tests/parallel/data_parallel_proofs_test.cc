@@ -1,4 +1,4 @@
-// The two proofs that replicas compute what one device does: three models, 1 to 4 devices.
+// The two proofs that replicas compute what one device does: four models, 1 to 4 devices.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -29,7 +29,7 @@ class DataParallelProofs : public testing::DevicesTest {
   }
 };
 
-constexpr const char* kModels[] = {"mlp", "autoencoder", "cnn"};
+constexpr const char* kModels[] = {"mlp", "autoencoder", "cnn", "recurrent"};
 
 // (a) f32, two devices, bit for bit: the sum of the gradients of both halves. The loss is a mean
 // over the whole batch, so each half counts half.

@@ -1,5 +1,5 @@
-// Small versions of the examples' models, for the proofs of the engines. write_ddp_goldens.py has
-// them in PyTorch.
+// Small versions of the examples' models, for the proofs of the engines, and a recurrent net.
+// write_ddp_goldens.py has the first ones in PyTorch.
 #pragma once
 
 #include <cstdint>
@@ -98,10 +98,20 @@ struct SmallResNet : nn::Module<SmallResNet<Norm>> {
   }
 };
 
+/// x [N,1,8,8] -> logits [N,10]: reads an image line by line
+struct SmallRecurrent : nn::Module<SmallRecurrent> {
+  nn::LSTM lstm = child("lstm", nn::LSTM(8, 5, {.batch_first = true, .bidirectional = true}));
+  nn::GRU gru = child("gru", nn::GRU(10, 6, {.batch_first = true}));
+  nn::Linear fc = child("fc", nn::Linear(6, 10));
+
+  Tensor forward(const Tensor& x) { return fc(gru(lstm(x.squeeze(1)).output).h_n[0]); }
+};
+
 inline nn::BatchNorm2d batch_norm(std::int64_t channels) { return nn::BatchNorm2d(channels); }
 
-/// Calls f(make, sample) for the mlp, the autoencoder, the cnn or the resnet: make(norm) returns a
-/// new model, whose batch norms, if any, are norm(channels); sample is the shape of a batch of one.
+/// Calls f(make, sample) for the mlp, the autoencoder, the cnn, the recurrent net or the resnet:
+/// make(norm) returns a new model, whose batch norms, if any, are norm(channels); sample is the
+/// shape of a batch of one.
 template <class F>
 void with_model(const std::string& name, const F& f) {
   if (name == "mlp") {
@@ -110,6 +120,8 @@ void with_model(const std::string& name, const F& f) {
     f([](const auto&) { return SmallAutoencoder(); }, Shape{1, 1, 8, 8});
   } else if (name == "cnn") {
     f([](const auto&) { return examples::cnn({.width_scale = 1.0 / 512}); }, Shape{1, 3, 32, 32});
+  } else if (name == "recurrent") {
+    f([](const auto&) { return SmallRecurrent(); }, Shape{1, 1, 8, 8});
   } else {
     f([](const auto& norm) { return SmallResNet<decltype(norm(1))>(norm); }, Shape{1, 3, 8, 8});
   }

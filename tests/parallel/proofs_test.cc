@@ -1,4 +1,4 @@
-// The two proofs that ranks compute the same as one process: four models, every backend.
+// The two proofs that ranks compute the same as one process: five models, every backend.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -151,7 +151,7 @@ TEST_P(Proofs, RanksAreOneProcessWithTheWholeBatch) {
 
 INSTANTIATE_TEST_SUITE_P(Runs, Proofs,
                          ::testing::Combine(::testing::Values("mlp", "autoencoder", "cnn",
-                                                              "resnet"),
+                                                              "recurrent", "resnet"),
                                             ::testing::Values("threads", "shm", "gloo", "ring")),
                          [](const auto& info) {
                            return std::string(std::get<0>(info.param)) + "_" +

@@ -17,6 +17,7 @@
 #include "weft/nn/padding.h"
 #include "weft/nn/pixel_shuffle.h"
 #include "weft/nn/pooling.h"
+#include "weft/nn/recurrent.h"
 #include "weft/nn/sequential.h"
 #include "weft/nn/summary.h"
 #include "weft/nn/upsample.h"
@@ -132,6 +133,33 @@ WEFT_SIZES(
         {"nn::Linear::Linear(in, out)",
          {{3}, {4}},
          GIVES(nn::Linear(s[0], s[1])(leaf({2, 3})))},
+        {"nn::RNN::RNN(input_size, hidden_size)",
+         {{3}, {4}},
+         GIVES(nn::RNN(s[0], s[1])(leaf({5, 2, 3})).output)},
+        {"nn::RNNOptions{num_layers}",
+         {{2}},
+         GIVES(nn::RNN(3, 4, {.num_layers = s[0]})(leaf({5, 2, 3})).output)},
+        {"nn::GRU::GRU(input_size, hidden_size)",
+         {{3}, {4}},
+         GIVES(nn::GRU(s[0], s[1])(leaf({5, 2, 3})).output)},
+        {"nn::GRUOptions{num_layers}",
+         {{2}},
+         GIVES(nn::GRU(3, 4, {.num_layers = s[0]})(leaf({5, 2, 3})).output)},
+        {"nn::LSTM::LSTM(input_size, hidden_size)",
+         {{3}, {4}},
+         GIVES(nn::LSTM(s[0], s[1])(leaf({5, 2, 3})).output)},
+        {"nn::LSTMOptions{num_layers, proj_size}",
+         {{2}, {3}},
+         GIVES(nn::LSTM(3, 4, {.num_layers = s[0], .proj_size = s[1]})(leaf({5, 2, 3})).output)},
+        {"nn::RNNCell::RNNCell(input_size, hidden_size)",
+         {{3}, {4}},
+         GIVES(nn::RNNCell(s[0], s[1])(leaf({2, 3})))},
+        {"nn::GRUCell::GRUCell(input_size, hidden_size)",
+         {{3}, {4}},
+         GIVES(nn::GRUCell(s[0], s[1])(leaf({2, 3})))},
+        {"nn::LSTMCell::LSTMCell(input_size, hidden_size)",
+         {{3}, {4}},
+         GIVES(nn::LSTMCell(s[0], s[1])(leaf({2, 3})).h)},
         {"nn::CrossEntropyOptions{ignore_index}",
          {{-100}},
          GIVES(nn::cross_entropy(leaf({2, 3}), zeros({2}, DType::i64), {.weight = ones({3}), .ignore_index = s[0]}))},

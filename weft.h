@@ -60,6 +60,7 @@
 #include "weft/nn/embedding.h"
 #include "weft/nn/flatten.h"
 #include "weft/nn/follower.h"
+#include "weft/nn/forward_hooks.h"
 #include "weft/nn/group_norm.h"
 #include "weft/nn/init.h"
 #include "weft/nn/instance_norm.h"

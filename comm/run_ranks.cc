@@ -84,7 +84,6 @@ class Ranks {
     state_.num_threads = std::max(1, num_threads() / n);
     state_.generators = nullptr;
     state_.multiply_adds = nullptr;
-    state_.calls = nullptr;
   }
 
   void run(int rank) noexcept {

@@ -77,7 +77,6 @@ struct LoaderCore::Workers {
       state.path = nullptr;
       state.step = -1;
       state.multiply_adds = nullptr;
-      state.calls = nullptr;
       std::ranges::fill(ready, -1);
       std::ranges::fill(errors, nullptr);
       claimed = taken = first;

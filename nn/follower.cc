@@ -52,6 +52,7 @@ void Follower::follow() {
   for (const Modules& modules : modules_) {
     check_alike(*modules.from, *modules.to);
     modules.to->training = modules.from->training;
+    modules.to->hooks = modules.from->hooks;
     if (modules.from->shared_state.has_value()) {
       modules.to->shared_state = modules.from->shared_state;
     }

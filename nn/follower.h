@@ -26,13 +26,13 @@ class Follower {
   /// naming the first difference.
   Follower(const ModuleBase& original, const ModuleBase& replica);
 
-  /// Copies from the original to the replica: training or evaluation mode, requires_grad, what
-  /// modules keep beside their tensors (ModuleBase::shared_state), and the values of parameters and
-  /// buffers, also after a dtype conversion. Records the copies of the parameters on the tape. A
-  /// tensor is copied only if it was written to since the last copy, so several forwards may come
-  /// before their backward. The replica keeps its memory, unless a tensor was converted or got
-  /// other strides. Throws InvalidArgument when the original or the replica has got another number
-  /// of children or tensors.
+  /// Copies from the original to the replica: training or evaluation mode, hooks, requires_grad,
+  /// what modules keep beside their tensors (ModuleBase::shared_state), and the values of
+  /// parameters and buffers, also after a dtype conversion. Records the copies of the parameters on
+  /// the tape. A tensor is copied only if it was written to since the last copy, so several
+  /// forwards may come before their backward. The replica keeps its memory, unless a tensor was
+  /// converted or got other strides. Throws InvalidArgument when the original or the replica has
+  /// got another number of children or tensors.
   void follow();
 
   /// Copies the i-th of `n` parts, of about the same size, of what follow() would copy. So n

@@ -128,14 +128,15 @@ const std::string& ModuleBase::type_name() const { return node().type_name; }
 void ModuleBase::set_type_name(std::string name) { node().type_name = std::move(name); }
 std::any& ModuleBase::shared_state() const { return node().shared_state; }
 
-const char* ModuleBase::path_name() const {
+detail::Called ModuleBase::called() const {
   check_not_moved_from();
+  const auto* hooks = node_->hooks ? &node_->hooks : nullptr;
   const std::string& own = name();
-  if (!own.empty()) return own.c_str();
+  if (!own.empty()) return {own.c_str(), hooks};
   const ThreadState& state = thread_state();
   if (state.path && state.grad_enabled) [[unlikely]]
     check_not_forgotten();
-  return nullptr;
+  return {nullptr, hooks};
 }
 
 void ModuleBase::check_not_forgotten() const {

@@ -17,10 +17,10 @@
 // Several threads may call one module at once as long as nobody changes it: in evaluation mode,
 // under NoGrad in every thread. The call then only reads parameters, buffers, modes and
 // names. A const module can be called if its forward is const, as those of nn/ are. What else a
-// call uses belongs to the thread: gradient mode, generator, module path, observers
-// (ModuleObserver) and autocast, which keeps no converted weights without a tape. Not at the same
-// time: train(), to(), load_state_dict() and other changes through any handle, and batch norm in
-// training mode, which writes its running statistics.
+// call uses belongs to the thread: gradient mode, generator, module path and autocast, which keeps
+// no converted weights without a tape. Not at the same time: train(), to(), load_state_dict(),
+// hooks that come or go, and other changes through any handle, and batch norm in training mode,
+// which writes its running statistics.
 #pragma once
 
 #include <any>
@@ -29,7 +29,6 @@
 #include <memory>
 #include <optional>
 #include <ostream>
-#include <span>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -38,6 +37,7 @@
 #include "weft/autograd/autograd.h"
 #include "weft/core/runtime/thread_state.h"
 #include "weft/core/trace/trace.h"
+#include "weft/nn/forward_hooks.h"
 #include "weft/nn/named_tensors.h"
 #include "weft/tensor/tree.h"
 
@@ -66,6 +66,12 @@ class ModuleBase;
 
 namespace detail {
 struct ModuleNode;
+/// What a call asks its module for: the name for the path, null without one, and the hooks, null
+/// without any.
+struct Called {
+  const char* name;
+  const std::shared_ptr<const HookList>* hooks;
+};
 template <class M>
 M deep_copy(const M& module, std::optional<Device> device);
 template <class Self, class... Args>
@@ -120,6 +126,13 @@ class ModuleBase {
   /// Calls f for this module and every module below it, children first, as PyTorch's apply: once
   /// for a child that its parent registered under two names. Throws InvalidArgument for an empty f.
   void apply(const std::function<void(ModuleBase&)>& f);
+  // nn/forward_hooks.h says when hooks run. With prepend a hook comes before the others of its
+  // kind. Throw InvalidArgument for an empty function.
+  HookHandle register_forward_pre_hook(ForwardPreHook hook, bool prepend = false);
+  HookHandle register_forward_hook(ForwardHook hook, bool prepend = false);
+  HookHandle register_forward_hook(ResultHook hook, bool prepend = false);
+  bool has_forward_hooks() const;  ///< of either kind
+
   /// Data that the module's class keeps for all handles, besides tensors and children; empty if
   /// there is none. A clone starts with a copy.
   std::any& shared_state() const;
@@ -180,9 +193,10 @@ class ModuleBase {
     return *node_;
   }
   [[noreturn]] static void throw_moved_from();
-  /// The name, or null for a module without one. Throws InvalidArgument when such a module is a
-  /// member that its owner forgot to register with child().
-  const char* path_name() const;
+  HookHandle add_hook(std::shared_ptr<const detail::Hook> hook, bool prepend);
+  /// Throws InvalidArgument when a module without a name is a member that its owner forgot to
+  /// register with child().
+  detail::Called called() const;
   void check_not_forgotten() const;
 
   std::shared_ptr<detail::ModuleNode> node_;  // null after a move
@@ -220,17 +234,6 @@ bool cloning();
 
 }  // namespace detail
 
-/// Sees the calls of modules. ThreadState::calls points to one of these: every observer of calls
-/// derives from this class.
-class ModuleObserver : public CallObserver {
- public:
-  /// A call of `module` begins; inputs: the tensors in its arguments (tensor/tree.h).
-  virtual void enter(const ModuleBase& module, std::span<const Tensor* const> inputs) = 0;
-  /// The innermost running call ends; outputs: the tensors of its result. Not called for a call
-  /// that throws.
-  virtual void leave(std::span<const Tensor* const> outputs) = 0;
-};
-
 namespace detail {
 
 template <class Self, class... Args>
@@ -245,33 +248,15 @@ const char* trace_name() {
   return name.c_str();
 }
 
-template <class Self, class... Args>
-decltype(auto) observed_call(ModuleObserver& observer, const ModuleBase& handle, Self& self,
-                             Args&&... args) {
-  std::vector<const Tensor*> inputs, outputs;
-  (for_each_tensor(args, [&](const Tensor& x) { inputs.push_back(&x); }), ...);
-  observer.enter(handle, inputs);
-  if constexpr (std::is_void_v<decltype(self.forward(std::forward<Args>(args)...))>) {
-    self.forward(std::forward<Args>(args)...);
-    observer.leave(outputs);
-  } else {
-    decltype(auto) result = self.forward(std::forward<Args>(args)...);
-    for_each_tensor(result, [&](const Tensor& x) { outputs.push_back(&x); });
-    observer.leave(outputs);
-    return result;
-  }
-}
-
-/// Calls self.forward(args...) with the handle's name on the path that errors and trace spans show.
+/// Calls self.forward(args...), and the hooks, with the handle's name on the path that errors and
+/// trace spans show.
 template <class Self, class... Args>
 decltype(auto) call_module(const ModuleBase& handle, Self& self, Args&&... args) {
-  PathScope scope(handle.path_name());
-  const ThreadState& state = thread_state();
-  const Span span("forward", state.tracer ? trace_name<Self>() : nullptr);
-  if (state.calls) [[unlikely]] {
-    return observed_call(static_cast<ModuleObserver&>(*state.calls), handle, self,
-                         std::forward<Args>(args)...);
-  }
+  const Called called = handle.called();
+  PathScope scope(called.name);
+  const Span span("forward", thread_state().tracer ? trace_name<Self>() : nullptr);
+  if (called.hooks) [[unlikely]]
+    return call_with_hooks(*called.hooks, handle, self, std::forward<Args>(args)...);
   return self.forward(std::forward<Args>(args)...);
 }
 

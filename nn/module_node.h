@@ -30,6 +30,7 @@ struct ModuleNode {
   std::string description;
   bool training = true;
   std::any shared_state;
+  std::shared_ptr<const HookList> hooks;  // null without any; a change makes another list
   std::vector<Entry> tensors;
   std::vector<Child> children;
 

@@ -71,10 +71,10 @@ class Sequential : public Module<Sequential> {
 
  private:
   // The slope of the activation after module i, if module i is a BatchNorm2d that can apply it. No
-  // value while an observer is set, which must see the call of every module.
+  // value if one of the two has hooks, which must see its call.
   std::optional<double> fused_slope(std::size_t i) const {
-    if (i + 1 == modules_.size() || !modules_[i].as<BatchNorm2d>() || thread_state().calls)
-      return {};
+    if (i + 1 == modules_.size() || !modules_[i].as<BatchNorm2d>()) return {};
+    if (modules_[i].has_forward_hooks() || modules_[i + 1].has_forward_hooks()) return {};
     if (modules_[i + 1].as<ReLU>()) return 0;
     if (const LeakyReLU* leaky = modules_[i + 1].as<LeakyReLU>()) return leaky->negative_slope();
     return {};

@@ -14,13 +14,13 @@ namespace weft::nn {
 
 namespace {
 
-class Recording final : public ModuleObserver {
+class Recording {
  public:
-  void enter(const ModuleBase& module, std::span<const Tensor* const> inputs) override {
+  void enter(const ModuleBase& module, std::span<const Tensor> inputs) {
     take_macs();
     Call call{.row = rows.size()};
-    for (const Tensor* x : inputs) {
-      if (x->defined()) call.inputs.push_back(x->storage().get());
+    for (const Tensor& x : inputs) {
+      if (x.defined()) call.inputs.push_back(x.storage().get());
     }
     SummaryRow row{.path = module_path(), .type = module.type_name()};
     const NamedTensors own = module.named_parameters(/*recurse=*/false);
@@ -35,19 +35,19 @@ class Recording final : public ModuleObserver {
     calls_.push_back(std::move(call));
   }
 
-  void leave(std::span<const Tensor* const> outputs) override {
+  void leave(std::span<const Tensor> outputs) {
     take_macs();
     const Call& call = calls_.back();
     const bool called_others = rows.size() > call.row + 1;
     SummaryRow& row = rows[call.row];
     std::vector<const Storage*> counted = call.inputs;  // views and in-place results use no memory
-    for (const Tensor* y : outputs) {
-      if (!y->defined()) continue;
-      row.outputs.push_back(y->shape());
-      const Storage* storage = y->storage().get();
+    for (const Tensor& y : outputs) {
+      if (!y.defined()) continue;
+      row.outputs.push_back(y.shape());
+      const Storage* storage = y.storage().get();
       if (called_others || std::ranges::find(counted, storage) != counted.end()) continue;
       counted.push_back(storage);
-      row.activation_bytes += y->numel() * size_of(y->dtype());
+      row.activation_bytes += y.numel() * size_of(y.dtype());
     }
     calls_.pop_back();
   }
@@ -83,22 +83,34 @@ namespace detail {
 
 struct SummaryScope::Impl {
   explicit Impl(const ModuleBase& module) : model(module) {
-    model.apply([&](ModuleBase& m) { modes.emplace_back(m, m.is_training()); });
+    std::unordered_set<const std::any*> seen;  // tells a module of two parents
+    model.apply([&](ModuleBase& m) {
+      modes.emplace_back(m, m.is_training());
+      if (seen.insert(&m.shared_state()).second) record(m);
+    });
     model.eval();
   }
   ~Impl() {
+    for (HookHandle& hook : hooks) hook.remove();
     // Parents first: train() also sets the modules below.
     for (auto mode = modes.rbegin(); mode != modes.rend(); ++mode) mode->first.train(mode->second);
   }
 
+  void record(ModuleBase& module) {
+    hooks.push_back(module.register_forward_pre_hook(
+        [this](ModuleBase& m, std::span<Tensor> args) { recording.enter(m, args); }));
+    hooks.push_back(module.register_forward_hook(
+        [this](ModuleBase&, std::span<Tensor> results) { recording.leave(results); }));
+  }
+
   ModuleBase model;
   std::vector<std::pair<ModuleBase, bool>> modes;
+  std::vector<HookHandle> hooks;
   Recording recording;
   GeneratorSet generators;
   NoGrad no_grad;
   Scoped<GeneratorSet*> drawing{&ThreadState::generators, &generators};
   Scoped<const PathNode*> path{&ThreadState::path, nullptr};
-  Scoped<CallObserver*> calls{&ThreadState::calls, &recording};
   Scoped<std::int64_t*> multiply_adds{&ThreadState::multiply_adds, &recording.macs};
 };
 

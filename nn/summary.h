@@ -44,7 +44,7 @@ struct Summary {
 namespace detail {
 
 /// While it exists, the calling thread runs the model in evaluation mode, without gradients and
-/// with a generator of its own, and its calls are recorded.
+/// with a generator of its own, and hooks record the calls of the modules.
 class SummaryScope {
  public:
   explicit SummaryScope(const ModuleBase& model);

@@ -214,7 +214,6 @@ void StageLinks::begin(const Sends& sends, std::int64_t rows, Device device, con
                        const Fail& fail) {
   ThreadState state = thread_state();
   state.multiply_adds = nullptr;
-  state.calls = nullptr;
   for (const auto& [from, actions] : sends) {
     Link& link = this->link(from_, from);
     link.receiver.start([=, this, &link, streams = CurrentStreams::of_this_thread()] {

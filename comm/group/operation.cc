@@ -67,7 +67,6 @@ void Operation::set_caller() {
   caller.num_threads = 1;
   caller.generators = nullptr;
   caller.multiply_adds = nullptr;
-  caller.calls = nullptr;
   call.tag = *current_tag;
   call.step = caller.step;
   call.path = caller.path;

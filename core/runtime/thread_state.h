@@ -26,12 +26,6 @@ namespace graph {
 class Capture;
 }
 
-/// Is called for every call of a module; nn/ defines the interface.
-class CallObserver {
- public:
-  virtual ~CallObserver() = default;
-};
-
 /// One step of the module path, linked through the stack frames of the calls: pushing is two
 /// stores. A null name (the root module) does not show.
 struct PathNode {
@@ -85,7 +79,6 @@ struct ThreadState {
   ChoiceCache* choices = nullptr;     ///< null: timings are forgotten when the process ends
   graph::Capture* capture = nullptr;  ///< set while graph::capture records a step
   const PoolChoice* pools = nullptr;  ///< the pools of that capture
-  CallObserver* calls = nullptr;      ///< is called for every call of a module
   /// Where matrix products and convolutions count their multiply-adds; null: nowhere.
   std::int64_t* multiply_adds = nullptr;
 };

@@ -274,7 +274,6 @@ JobGroup::JobGroup()
     : state_(thread_state()), streams_(CurrentStreams::of_this_thread()), process_(fork_count()) {
   state_.generators = &default_generators();
   state_.multiply_adds = nullptr;
-  state_.calls = nullptr;
 }
 
 JobGroup::~JobGroup() { wait_until_done(); }

@@ -49,7 +49,7 @@ class Job {
 
 /// Jobs that one caller waits for. They run with the ThreadState and the streams that the group's
 /// maker had when it made the group. Two things differ: ThreadState::device is the worker's, and
-/// the per-thread observers (multiply_adds, calls) are off. Any thread may submit.
+/// multiply_adds are not counted. Any thread may submit.
 class JobGroup {
  public:
   JobGroup();

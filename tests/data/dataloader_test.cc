@@ -334,8 +334,6 @@ TEST(DataLoader, WorkersTakeOverTheCallersState) {
   const Scoped<Tracer*> trace(&ThreadState::tracer, &tracer);
   std::int64_t counted = 0;
   const Scoped counting(&ThreadState::multiply_adds, &counted);
-  CallObserver observer;
-  const Scoped<CallObserver*> observing(&ThreadState::calls, &observer);
   const PathScope path("model");
   Spying::Seen seen;
   DataLoader loader(Spying{&seen}, {.workers = 2});
@@ -348,7 +346,6 @@ TEST(DataLoader, WorkersTakeOverTheCallersState) {
     EXPECT_EQ(state.tracer, &tracer);
     EXPECT_EQ(state.path, nullptr);
     EXPECT_EQ(state.multiply_adds, nullptr);
-    EXPECT_EQ(state.calls, nullptr);
     EXPECT_NE(state.generators, thread_state().generators);
   }
   EXPECT_EQ(seen.threads, std::vector<int>(8, 1));

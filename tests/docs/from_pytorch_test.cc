@@ -89,6 +89,8 @@ struct Twice : autograd::Function<Twice> {
   net.apply([](nn::ModuleBase&) {});
   net.train(), net.eval(), net.is_training(), net.to(DType::f32), net.zero_grad();
   net.requires_grad(true), net.load_state_dict(net.state_dict());
+  nn::HookHandle hook = net.register_forward_hook([](nn::ModuleBase&, std::span<Tensor>) {});
+  hook = net.register_forward_pre_hook([](nn::ModuleBase&, std::span<Tensor>) {});
   nn::clone(net), nn::replicate(net, "cpu"), net.to_string(), to_string(net), nn::summary(net, {1});
   nn::Sequential{nn::Identity(),
                  nn::Linear(1, 1),

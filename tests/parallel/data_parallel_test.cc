@@ -251,6 +251,29 @@ struct Structured : nn::Module<Structured> {
   }
 };
 
+// Hooks that come and go later, too, as in PyTorch, whose replicas are made for each forward.
+TEST_P(DataParallelTest, ReplicasCallTheModulesHooks) {
+  nn::Sequential net = mlp();
+  DataParallel dp(net, {.devices = devices(2)});
+  const Tensor x = batch_here(0, {6, 6}).x, plain = dp(x);
+  std::atomic<int> calls = 0, rows = 0;
+  nn::HookHandle count =
+      net[0].register_forward_pre_hook([&](nn::ModuleBase& m, std::span<Tensor> args) {
+        EXPECT_EQ(m.parameters()[0].device(), args[0].device());
+        ++calls;
+        rows += static_cast<int>(args[0].shape(0));
+      });
+  nn::HookHandle twice = net[2].register_forward_hook(
+      [](nn::ModuleBase&, std::span<Tensor> results) { results[0] = results[0] * 2.0; });
+  EXPECT_TRUE(same_bits((plain * 2.0).to(Device()), dp(x).to(Device())));
+  EXPECT_EQ(calls, 2);
+  EXPECT_EQ(rows, 6);
+  count.remove();
+  twice.remove();
+  EXPECT_TRUE(same_bits(plain.to(Device()), dp(x).to(Device())));
+  EXPECT_EQ(calls, 2);
+}
+
 TEST_P(DataParallelTest, ForwardTakesAndReturnsAnything) {
   Structured net;
   net.to(first());

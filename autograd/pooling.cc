@@ -83,6 +83,13 @@ Tensor max_pool2d(const Tensor& x, const Pool2dParams& params) {
   return recording(x) ? record<MaxPoolNode>(std::move(y), x, index, params) : y;
 }
 
+ValuesAndIndices max_pool2d_with_indices(const Tensor& x, const Pool2dParams& params) {
+  auto [y, index] = raw::max_pool2d(x, params);
+  const Tensor positions = raw::to(index, DType::i64);
+  if (!recording(x)) return {y, positions};
+  return {record<MaxPoolNode>(std::move(y), x, index, params), positions};
+}
+
 Tensor adaptive_max_pool2d(const Tensor& x, const std::array<std::int64_t, 2>& size) {
   if (is_single(x)) return adaptive_max_pool2d(x.unsqueeze(0), size).squeeze(0);
   auto [y, index] = raw::adaptive_max_pool2d(x, size);

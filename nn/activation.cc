@@ -1,9 +1,32 @@
 #include "weft/nn/activation.h"
 
+#include "weft/autograd/indexing.h"
 #include "weft/core/base/error.h"
 #include "weft/nn/repr.h"
+#include "weft/tensor/creation.h"
 
 namespace weft::nn {
+
+Tensor relu6(const Tensor& x) { return masked_fill(relu(x), ge(x, 6), 6); }
+Tensor hardsigmoid(const Tensor& x) { return relu6(x + 3.0) / 6.0; }
+Tensor hardswish(const Tensor& x) { return x * relu6(x + 3.0) / 6.0; }
+
+Tensor prelu(const Tensor& x, const Tensor& weight) {
+  const std::int64_t n = weight.numel(), channels = x.dim() < 2 ? 1 : x.shape(1);
+  WEFT_CHECK(weight.dim() == 1 && (n == 1 || n == channels), Shape, "prelu", "weight: got ",
+             weight.shape(), ", expected [1], or one number for each channel of the input ",
+             x.shape());
+  Shape shape = Shape::filled(x.dim(), 1);
+  if (n > 1) shape[1] = n;
+  return where(gt(x, 0), x, x * weight.reshape(shape));
+}
+
+PReLU::PReLU(std::int64_t num_parameters, double init) {
+  WEFT_CHECK(num_parameters > 0, InvalidArgument, "PReLU", "num_parameters: got ", num_parameters,
+             ", expected more than 0");
+  weight = parameter("weight", full({num_parameters}, init));
+  set_description(weft::detail::concat("num_parameters=", num_parameters));
+}
 
 LeakyReLU::LeakyReLU(double negative_slope) : negative_slope_(negative_slope) {
   WEFT_CHECK(negative_slope >= 0, InvalidArgument, "LeakyReLU", "negative_slope: got ",

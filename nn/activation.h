@@ -13,6 +13,42 @@ class ReLU : public Module<ReLU> {
   Tensor forward(Tensor x) const { return relu(std::move(x)); }
 };
 
+/// min(max(x, 0), 6), any shape. As torch.nn.functional.relu6, like the next two: at the ends of
+/// its slope the gradient is 0.
+Tensor relu6(const Tensor& x);
+/// relu6(x + 3) / 6
+Tensor hardsigmoid(const Tensor& x);
+/// x relu6(x + 3) / 6 (Howard et al., "Searching for MobileNetV3", 2019)
+Tensor hardswish(const Tensor& x);
+/// x where x > 0, weight x elsewhere (He et al., "Delving Deep into Rectifiers", 2015). weight:
+/// [1], or [C] for x [N,C,..]. Throws Shape.
+Tensor prelu(const Tensor& x, const Tensor& weight);
+
+class ReLU6 : public Module<ReLU6> {
+ public:
+  Tensor forward(const Tensor& x) const { return relu6(x); }
+};
+
+class Hardsigmoid : public Module<Hardsigmoid> {
+ public:
+  Tensor forward(const Tensor& x) const { return hardsigmoid(x); }
+};
+
+class Hardswish : public Module<Hardswish> {
+ public:
+  Tensor forward(const Tensor& x) const { return hardswish(x); }
+};
+
+/// prelu with a trained weight [num_parameters], which starts as `init`. Throws InvalidArgument
+/// unless num_parameters is positive.
+class PReLU : public Module<PReLU> {
+ public:
+  explicit PReLU(std::int64_t num_parameters = 1, double init = 0.25);
+  Tensor forward(const Tensor& x) const { return prelu(x, weight); }
+
+  Parameter weight;
+};
+
 /// 1 / (1 + exp(-x)), any shape.
 class Sigmoid : public Module<Sigmoid> {
  public:

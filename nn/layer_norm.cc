@@ -17,7 +17,7 @@ LayerNorm::LayerNorm(const Shape& normalized_shape, const LayerNormOptions& opti
       ", expected one dimension or more, all positive");
   if (options.elementwise_affine) {
     weight = parameter("weight", ones(normalized_shape));
-    bias = parameter("bias", zeros(normalized_shape));
+    if (options.bias) bias = parameter("bias", zeros(normalized_shape));
   }
   set_description(detail::repr(normalized_shape) + ", eps=" + detail::repr(options.eps) +
                   ", elementwise_affine=" + detail::repr(options.elementwise_affine));

@@ -114,6 +114,10 @@ struct Twice : autograd::Function<Twice> {
                  nn::Dropout2d(),
                  nn::ReLU(),
                  nn::LeakyReLU(),
+                 nn::PReLU(),
+                 nn::ReLU6(),
+                 nn::Hardswish(),
+                 nn::Hardsigmoid(),
                  nn::GELU(),
                  nn::SiLU(),
                  nn::ELU(),
@@ -126,6 +130,9 @@ struct Twice : autograd::Function<Twice> {
                  nn::Unflatten(1, {1})};
   nn::ModuleList<>{nn::Identity()};
   nn::Embedding(1, 1), nn::MultiheadAttention(1, 1);
+  nn::ModuleDict<>{{"a", nn::Identity()}};
+  nn::ParameterList{ones({1})}, nn::ParameterDict{{"a", ones({1})}};
+  nn::EmbeddingBag(1, 1), nn::TransformerEncoder(nn::TransformerEncoderLayer(1, 1), 1);
   nn::RNN(1, 1), nn::LSTM(1, 1), nn::GRU(1, 1);
   nn::RNNCell(1, 1), nn::LSTMCell(1, 1), nn::GRUCell(1, 1);
   nn::ExponentialMovingAverage(net, 0.9);
@@ -136,6 +143,8 @@ struct Twice : autograd::Function<Twice> {
   relu(x), leaky_relu(x), silu(x), elu(x), softplus(x);
   gelu(x), gelu_tanh(x), tanh(x), sigmoid(x), log_sigmoid(x);
   softmax(x, 1), log_softmax(x, 1), linear(x, x), conv2d(x, x), conv_transpose2d(x, x);
+  nn::prelu(x, x), nn::relu6(x), nn::hardswish(x), nn::hardsigmoid(x);
+  max_pool2d_with_indices(x, {});
   max_pool2d(x, {}), avg_pool2d(x, {}), adaptive_avg_pool2d(x, {1, 1});
   adaptive_max_pool2d(x, {1, 1}), interpolate(x, {.size = {2}});
   batch_norm(x, x, x, {}), layer_norm(x, {1}), group_norm(x, 1), normalize(x);

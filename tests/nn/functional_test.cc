@@ -88,9 +88,28 @@ TEST(Activations, FollowPyTorch) {
   check("silu", layer(nn::SiLU()), {x});
   check("elu", layer(nn::ELU(0.5)), {x});
   check("softplus", layer(nn::Softplus(1.5, 3)), {x});
+  const Tensor edges = cat({ramp({12}, 8), tensor({-3, 0, 3, 6}, DType::f64)});
+  check("relu6", layer(nn::ReLU6()), {edges});
+  check("hardsigmoid", layer(nn::Hardsigmoid()), {edges});
+  check("hardswish", layer(nn::Hardswish()), {edges});
+  const auto prelu = [](Inputs in) { return nn::prelu(in[0], in[1]); };
+  check("prelu", prelu, {edges, tensor({0.3}, DType::f64)});
+  check("prelu_channels", prelu, {ramp({2, 3, 4}), ramp({3})});
   check("softmax", layer(nn::Softmax(1)), {rows});
   check("log_softmax", layer(nn::LogSoftmax(-2)), {rows});
   EXPECT_EQ(values_of(nn::Tanh()(ramp({3}))), values_of(tanh(ramp({3}))));
+}
+
+TEST(Pooling, ReturnsWhereTheMaximaAre) {
+  const Pool2dParams params{
+      .kernel = {3, 2}, .stride = {2, 2}, .padding = {1, 1}, .ceil_mode = true};
+  const auto pool = [&](const Tensor& x) { return max_pool2d_with_indices(x, params); };
+  check("max_pool_values", [&](Inputs in) { return pool(in[0]).values; }, {ramp({2, 3, 6, 5})});
+  const ValuesAndIndices got = pool(ramp({2, 3, 6, 5}));
+  EXPECT_EQ(got.indices.dtype(), DType::i64);
+  EXPECT_EQ(values_of(got.indices), goldens["max_pool_indices"]);
+  EXPECT_EQ(values_of(got.values), values_of(max_pool2d(ramp({2, 3, 6, 5}), params)));
+  EXPECT_EQ(pool(zeros({0, 3, 6, 5})).indices.shape(), (Shape{0, 3, 4, 3}));
 }
 
 TEST(Activations, LeakyReluWorksInPlaceOnATemporary) {
@@ -107,6 +126,14 @@ TEST(Activations, LeakyReluWorksInPlaceOnATemporary) {
 TEST(Activations, SayWhatTheyAre) {
   EXPECT_EQ(nn::LeakyReLU(0.25).to_string(), "LeakyReLU(negative_slope=0.25)\n0 parameters");
   EXPECT_EQ(nn::GELU().to_string(), "GELU(approximate='none')\n0 parameters");
+  EXPECT_EQ(nn::PReLU(3).to_string(), "PReLU(num_parameters=3)  # 3 parameters\n3 parameters");
+  EXPECT_EQ(values_of(nn::PReLU().weight), std::vector<double>{0.25});
+  EXPECT_EQ(values_of(nn::PReLU(1, 0.5)(tensor({-2, 3}))), (std::vector<double>{-1, 3}));
+  EXPECT_EQ(nn::PReLU(2)(zeros({0, 2})).shape(), (Shape{0, 2}));
+  EXPECT_WEFT_ERROR(nn::PReLU(0), InvalidArgument, "[PReLU] num_parameters: got 0");
+  EXPECT_WEFT_ERROR(nn::PReLU(3)(ones({3})), Shape, "[prelu] weight: got [3], expected [1]");
+  EXPECT_WEFT_ERROR(nn::PReLU(3)(ones({3, 2})), Shape, "one number for each channel");
+  EXPECT_EQ(nn::Hardswish()(ones({2}, DType::bf16)).dtype(), DType::bf16);
   EXPECT_EQ(nn::SiLU().to_string(), "SiLU()\n0 parameters");
   EXPECT_EQ(nn::ELU().to_string(), "ELU(alpha=1.0)\n0 parameters");
   EXPECT_EQ(nn::Softplus().to_string(), "Softplus(beta=1.0, threshold=20.0)\n0 parameters");

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <array>
 #include <concepts>
+#include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -16,7 +18,9 @@
 #include "weft/nn/batch_norm.h"
 #include "weft/nn/ema.h"
 #include "weft/nn/linear.h"
+#include "weft/nn/module_dict.h"
 #include "weft/nn/module_list.h"
+#include "weft/nn/parameter_list.h"
 #include "weft/nn/sequential.h"
 #include "weft/tests/core/expect_error.h"
 #include "weft/tests/core/heap_count.h"
@@ -87,6 +91,63 @@ TEST(ModuleList, ClonesAndLoads) {
   EXPECT_NE(values_of(copy(x)), before);
   copy.load_state_dict(net.state_dict());
   EXPECT_EQ(values_of(copy(x)), before);
+}
+
+TEST(ModuleDict, KeepsNamesAndOrder) {
+  struct Heads : nn::Module<Heads> {
+    nn::ModuleDict<> heads =
+        child("heads", nn::ModuleDict<>{{"b", nn::Linear(3, 2)}, {"a", nn::Identity()}});
+    nn::ModuleDict<Block> blocks = child("blocks", nn::ModuleDict<Block>{{"x", Block(3)}});
+    Tensor forward(const Tensor& x, std::string_view head) {
+      return heads[head](blocks["x"](x, 2));
+    }
+  } net;
+  EXPECT_EQ(names_of(net.state_dict()),
+            (std::vector<std::string>{"heads.b.weight", "heads.b.bias", "blocks.x.fc.weight",
+                                      "blocks.x.fc.bias"}));
+  std::string order;
+  for (auto& [name, head] : net.heads) order += name + head.type_name() + " ";
+  EXPECT_EQ(order, "bLinear aIdentity ");
+  EXPECT_EQ(net.heads.size(), 2u);
+  EXPECT_TRUE(net.heads.contains("a"));
+  EXPECT_FALSE(net.heads.contains("c"));
+  const Tensor x = testing::some({4, 3});
+  const std::vector<double> want = values_of(net(x, "b"));
+  Heads copy = nn::clone(net);
+  raw::zero_(net.blocks["x"].fc.weight);
+  EXPECT_EQ(values_of(copy(x, "b")), want);
+  EXPECT_NE(values_of(net(x, "b")), want);
+  EXPECT_WEFT_ERROR(net.heads["c"], InvalidArgument, "[ModuleDict] has no 'c'");
+  EXPECT_WEFT_ERROR(net.heads.insert("a", nn::Identity()), InvalidArgument, "already has a 'a'");
+  EXPECT_WEFT_ERROR(net.heads.insert("a.b", nn::Identity()), InvalidArgument, "without dots");
+  EXPECT_EQ(net.heads.size(), 2u);
+}
+
+TEST(ParameterList, AndDictAreTrainedAndCloned) {
+  struct Scales : nn::Module<Scales> {
+    nn::ParameterList list = child("list", nn::ParameterList{ones({2}), ones({1})});
+    nn::ParameterDict dict = child("dict", nn::ParameterDict{{"b", ones({2})}, {"a", zeros({1})}});
+    Tensor forward(Tensor x) {
+      for (const nn::Parameter& p : list) x = x * p;
+      return x * dict["b"] + dict["a"];
+    }
+  } net;
+  EXPECT_EQ(names_of(net.named_parameters()),
+            (std::vector<std::string>{"list.0", "list.1", "dict.b", "dict.a"}));
+  net.list.append(ones({2}));
+  EXPECT_EQ(net.list.size(), 3u);
+  EXPECT_TRUE(net.list[2].same(net.parameters()[2]));
+  Scales copy = nn::clone(net);
+  copy(ones({2})).sum().backward();
+  for (const Tensor& p : copy.parameters()) EXPECT_TRUE(p.grad().defined());
+  for (const Tensor& p : net.parameters()) EXPECT_FALSE(p.grad().defined());
+  raw::zero_(net.list[0]);
+  EXPECT_EQ(values_of(copy(ones({2}))), (std::vector<double>{1, 1}));
+  EXPECT_TRUE(net.dict.contains("a"));
+  EXPECT_EQ(net.dict.size(), 2u);
+  EXPECT_WEFT_ERROR(net.list[3], InvalidArgument, "[ParameterList] index 3 in a list of 3");
+  EXPECT_WEFT_ERROR(net.dict["c"], InvalidArgument, "[ParameterDict] has no 'c'");
+  EXPECT_WEFT_ERROR(net.dict.insert("a", ones({1})), InvalidArgument, "already has a 'a'");
 }
 
 TEST(Sequential, GivesItsElements) {

@@ -5,6 +5,7 @@
 #include "weft/nn/batch_norm.h"
 #include "weft/nn/conv.h"
 #include "weft/nn/embedding.h"
+#include "weft/nn/embedding_bag.h"
 #include "weft/nn/flatten.h"
 #include "weft/nn/group_norm.h"
 #include "weft/nn/init.h"
@@ -15,11 +16,13 @@
 #include "weft/nn/loss_modules.h"
 #include "weft/nn/module_list.h"
 #include "weft/nn/padding.h"
+#include "weft/nn/parameter_list.h"
 #include "weft/nn/pixel_shuffle.h"
 #include "weft/nn/pooling.h"
 #include "weft/nn/recurrent.h"
 #include "weft/nn/sequential.h"
 #include "weft/nn/summary.h"
+#include "weft/nn/transformer.h"
 #include "weft/nn/upsample.h"
 #include "weft/tensor/creation.h"
 #include "weft/tests/sizes/sizes.h"
@@ -133,6 +136,27 @@ WEFT_SIZES(
         {"nn::Linear::Linear(in, out)",
          {{3}, {4}},
          GIVES(nn::Linear(s[0], s[1])(leaf({2, 3})))},
+        {"nn::PReLU::PReLU(num_parameters)",
+         {{3}},
+         GIVES(nn::PReLU(s[0])(leaf({2, 3})))},
+        {"nn::EmbeddingBag::EmbeddingBag(num, dim)",
+         {{4}, {3}},
+         GIVES(nn::EmbeddingBag(s[0], s[1])(zeros({2, 2}, DType::i64)))},
+        {"nn::EmbeddingBagOptions{padding_idx}",
+         {{1}},
+         GIVES(nn::EmbeddingBag(4, 3, {.padding_idx = s[0].value})(zeros({2, 2}, DType::i64)))},
+        {"nn::TransformerEncoderLayer::TransformerEncoderLayer(d_model, nhead)",
+         {{4}, {2}},
+         GIVES(nn::TransformerEncoderLayer(s[0], s[1], {.dim_feedforward = 3})(leaf({3, 2, 4})))},
+        {"nn::TransformerEncoderLayerOptions{dim_feedforward}",
+         {{3}},
+         GIVES(nn::TransformerEncoderLayer(4, 2, {.dim_feedforward = s[0]})(leaf({3, 2, 4})))},
+        {"nn::TransformerEncoder::TransformerEncoder(num_layers)",
+         {{2}},
+         GIVES(nn::TransformerEncoder(nn::TransformerEncoderLayer(4, 2, {.dim_feedforward = 3}), s[0])(leaf({3, 2, 4})))},
+        {"nn::ParameterList::operator[](index)",
+         {{1}},
+         GIVES(nn::ParameterList{ones({2}), ones({3})}[s[0]] * 2.0)},
         {"nn::RNN::RNN(input_size, hidden_size)",
          {{3}, {4}},
          GIVES(nn::RNN(s[0], s[1])(leaf({5, 2, 3})).output)},

@@ -1,0 +1,63 @@
+// ModuleDict: modules by name.
+#pragma once
+
+#include <algorithm>
+#include <initializer_list>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "weft/core/base/error.h"
+#include "weft/nn/any_module.h"
+#include "weft/nn/module.h"
+
+namespace weft::nn {
+
+/// Modules with names, in the order in which they were inserted. The owner calls them; the dict has
+/// no forward.
+///   nn::ModuleDict<> heads = child("heads", nn::ModuleDict<>{{"a", nn::Linear(4, 2)},
+///                                                            {"b", nn::Identity()}});
+///   y = heads["a"](x);
+///   for (auto& [name, head] : heads) ..
+/// All modules have one type M, with any forward. ModuleDict<> holds any modules from tensors to
+/// tensors, as Sequential does. Use braces: C++ evaluates a list in braces from left to right.
+template <class M = AnyModule>
+class ModuleDict : public Module<ModuleDict<M>> {
+ public:
+  using Entry = std::pair<std::string, M>;
+
+  ModuleDict() = default;
+  ModuleDict(std::initializer_list<Entry> entries) {
+    for (const auto& [name, module] : entries) insert(name, module);
+  }
+
+  /// Throws InvalidArgument when the name is taken, empty or contains a dot.
+  void insert(const std::string& name, M module) {
+    this->add_child(name, module);
+    entries_.emplace_back(name, std::move(module));
+  }
+
+  std::size_t size() const { return entries_.size(); }
+  bool contains(std::string_view name) const { return find(name) != entries_.end(); }
+  /// Throws InvalidArgument for a name that is not there.
+  M& operator[](std::string_view name) { return const_cast<M&>(std::as_const(*this)[name]); }
+  const M& operator[](std::string_view name) const {
+    const auto found = find(name);
+    WEFT_CHECK(found != entries_.end(), InvalidArgument, "ModuleDict", "has no '", name, "'");
+    return found->second;
+  }
+  auto begin() { return entries_.begin(); }
+  auto end() { return entries_.end(); }
+  auto begin() const { return entries_.begin(); }
+  auto end() const { return entries_.end(); }
+
+ private:
+  auto find(std::string_view name) const {
+    return std::ranges::find(entries_, name, &Entry::first);
+  }
+
+  std::vector<Entry> entries_;
+};
+
+}  // namespace weft::nn

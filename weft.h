@@ -82,6 +82,7 @@
 #include "weft/nn/transformer.h"
 #include "weft/nn/upsample.h"
 #include "weft/nn/wrapper_prefix.h"
+#include "weft/optim/adadelta.h"
 #include "weft/optim/adam.h"
 #include "weft/optim/lr_scheduler.h"
 #include "weft/optim/reduce_lr_on_plateau.h"

@@ -15,8 +15,8 @@ namespace weft {
 struct OptimSlot {
   void* param = nullptr;
   const void* grad = nullptr;
-  void* state1 = nullptr;  ///< SGD: momentum buffer. Adam: m. RMSprop: mean of g^2
-  void* state2 = nullptr;  ///< Adam: v. RMSprop: momentum buffer
+  void* state1 = nullptr;  ///< SGD: momentum buffer. Adam: m. RMSprop, Adadelta: mean of g^2
+  void* state2 = nullptr;  ///< Adam: v. RMSprop: momentum buffer. Adadelta: mean of delta^2
   void* state3 = nullptr;  ///< Adam: the largest v, with amsgrad. RMSprop: mean of g
   std::int64_t n = 0;
 };
@@ -62,10 +62,21 @@ struct RmspropParams {
   bool maximize = false;
 };
 
+/// As torch.optim.Adadelta: sq = rho sq + (1-rho) g^2, delta = g sqrt(acc + eps) / sqrt(sq + eps),
+/// acc = rho acc + (1-rho) delta^2, p -= lr delta.
+struct AdadeltaParams {
+  const double* lr = nullptr;
+  double rho = 0.9;
+  double eps = 1e-6;
+  double weight_decay = 0;  ///< added to the gradient
+  bool maximize = false;
+};
+
 struct OptimKernels {
   void (*sgd)(const Stream&, DType, const SgdParams&, std::span<const OptimSlot>);
   void (*adam)(const Stream&, DType, const AdamParams&, std::span<const OptimSlot>);
   void (*rmsprop)(const Stream&, DType, const RmspropParams&, std::span<const OptimSlot>);
+  void (*adadelta)(const Stream&, DType, const AdadeltaParams&, std::span<const OptimSlot>);
   /// *out (f64) = sum over all slots of grad^2, in f64.
   void (*sum_of_squares)(const Stream&, DType, std::span<const OptimSlot>, double* out);
   /// grad *= *factor for all slots. It writes to the grad of the slots.

@@ -105,6 +105,19 @@ void rmsprop(const Stream& stream, DType dtype, const RmspropParams& p,
   });
 }
 
+void adadelta(const Stream& stream, DType dtype, const AdadeltaParams& p,
+              std::span<const OptimSlot> slots) {
+  require_floating("adadelta", stream, dtype);
+  const AdadeltaScalars scalars{.lr = *p.lr,
+                                .rho = p.rho,
+                                .eps = p.eps,
+                                .weight_decay = p.weight_decay,
+                                .maximize = p.maximize};
+  const auto f = optim_loops().of(dtype).adadelta;
+  for_all(dtype, slots,
+          [&](const OptimSlot& s) { f(s.n, s.param, s.grad, s.state1, s.state2, scalars); });
+}
+
 void sum_of_squares(const Stream& stream, DType dtype, std::span<const OptimSlot> slots,
                     double* out) {
   require_floating("sum_of_squares", stream, dtype);
@@ -145,6 +158,7 @@ OptimKernels optim_kernels() {
   return {.sgd = sgd,
           .adam = adam,
           .rmsprop = rmsprop,
+          .adadelta = adadelta,
           .sum_of_squares = sum_of_squares,
           .scale_grads = scale_grads,
           .clamp_grads = clamp_grads};

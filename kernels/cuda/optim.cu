@@ -191,6 +191,23 @@ __global__ void __launch_bounds__(kBlock)
 
 template <class T>
 __global__ void __launch_bounds__(kBlock)
+    adadelta_kernel(const __grid_constant__ SlotTable table, const AdadeltaParams p) {
+  using C = accumulate_t<T>;
+  const C lr = static_cast<C>(*p.lr), eps = static_cast<C>(p.eps);
+  const C rho = static_cast<C>(p.rho), fresh = static_cast<C>(1 - p.rho);
+  const C weight_decay = static_cast<C>(p.weight_decay);
+  const bool uphill = p.maximize;
+  update_slots<T>(table, {true, true, true, false, false}, [=](Element<C>& e) {
+    const C g = (uphill ? -e.grad : e.grad) + weight_decay * e.param;
+    e.state1 = rho * e.state1 + fresh * g * g;
+    const C delta = std::sqrt(e.state2 + eps) / std::sqrt(e.state1 + eps) * g;
+    e.state2 = rho * e.state2 + fresh * delta * delta;
+    e.param -= lr * delta;
+  });
+}
+
+template <class T>
+__global__ void __launch_bounds__(kBlock)
     scale_grads_kernel(const __grid_constant__ SlotTable table, const double* factor) {
   using C = accumulate_t<T>;
   const C f = static_cast<C>(*factor);
@@ -281,6 +298,16 @@ void rmsprop(const Stream& stream, DType dtype, const RmspropParams& params,
   });
 }
 
+void adadelta(const Stream& stream, DType dtype, const AdadeltaParams& params,
+              std::span<const OptimSlot> slots) {
+  for_floating("adadelta", stream, dtype, [&]<class T>() {
+    for_each_table(slots, [&](const SlotTable& table) {
+      launch("adadelta", stream, adadelta_kernel<T>, grid_blocks(table.chunks(), 1), kBlock, table,
+             params);
+    });
+  });
+}
+
 void scale_grads(const Stream& stream, DType dtype, const double* factor,
                  std::span<const OptimSlot> slots) {
   for_floating("scale_grads", stream, dtype, [&]<class T>() {
@@ -322,6 +349,7 @@ OptimKernels optim_kernels() {
   return {.sgd = sgd,
           .adam = adam,
           .rmsprop = rmsprop,
+          .adadelta = adadelta,
           .sum_of_squares = sum_of_squares,
           .scale_grads = scale_grads,
           .clamp_grads = clamp_grads};

@@ -98,6 +98,20 @@ void rmsprop(const Stream& stream, DType dtype, const RmspropParams& p,
       });
 }
 
+void adadelta(const Stream& stream, DType dtype, const AdadeltaParams& p,
+              std::span<const OptimSlot> slots) {
+  for_each_element("adadelta", stream, dtype, slots,
+                   [&](auto param, auto grad, auto square, auto updates, auto, std::int64_t i) {
+                     double g = p.maximize ? -grad(i) : grad(i);
+                     if (p.weight_decay != 0) g += p.weight_decay * param(i);
+                     const double sq = p.rho * square(i) + (1 - p.rho) * g * g;
+                     square.set(sq, i);
+                     const double delta = std::sqrt(updates(i) + p.eps) / std::sqrt(sq + p.eps) * g;
+                     updates.set(p.rho * updates(i) + (1 - p.rho) * delta * delta, i);
+                     param.set(param(i) - *p.lr * delta, i);
+                   });
+}
+
 void sum_of_squares(const Stream& stream, DType dtype, std::span<const OptimSlot> slots,
                     double* out) {
   double sum = 0;
@@ -128,6 +142,7 @@ OptimKernels optim_kernels() {
   return {.sgd = sgd,
           .adam = adam,
           .rmsprop = rmsprop,
+          .adadelta = adadelta,
           .sum_of_squares = sum_of_squares,
           .scale_grads = scale_grads,
           .clamp_grads = clamp_grads};

@@ -170,6 +170,7 @@ struct Twice : autograd::Function<Twice> {
   optim::Adam adam(parameters);
   optim::AdamW{parameters};
   optim::RMSprop{parameters};
+  optim::Adadelta{parameters};
   sgd.step(), sgd.zero_grad(), sgd.load_state_dict(sgd.state_dict()), sgd.set_lr(0.1);
   optim::clip_grad_norm(parameters, 1), optim::clip_grad_value(parameters, 1);
   optim::clip_grads_with_norm(parameters, 1, optim::total_grad_norm(parameters));

@@ -139,6 +139,15 @@ class Optim : public TargetTest {
         },
         4);
   }
+
+  void check_adadelta(DType dtype, AdadeltaParams p) {
+    check(dtype, 0.5, true, {true, true, false},
+          [p](const OptimKernels& kernels, const Stream& on, DType type, const double* lr,
+              const std::int64_t*, std::span<const OptimSlot> slots) mutable {
+            p.lr = lr;
+            kernels.adadelta(on, type, p, slots);
+          });
+  }
 };
 WEFT_ON_EVERY_TARGET(Optim);
 
@@ -173,6 +182,16 @@ TEST_P(Optim, Rmsprop) {
                               .maximize = true});
       }
     }
+  }
+}
+
+TEST_P(Optim, Adadelta) {
+  for (const DType dtype : kFloating) {
+    SCOPED_TRACE(to_string(dtype));
+    // eps keeps quotients of small gradients from amplifying their rounding errors.
+    check_adadelta(dtype, {.eps = 1e-1});
+    check_adadelta(dtype, {.rho = 0.7, .eps = 1e-1, .weight_decay = 0.1});
+    check_adadelta(dtype, {.eps = 1e-1, .weight_decay = 0.1, .maximize = true});
   }
 }
 

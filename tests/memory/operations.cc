@@ -24,6 +24,7 @@
 #include "weft/nn/pooling.h"
 #include "weft/nn/sequential.h"
 #include "weft/nn/upsample.h"
+#include "weft/optim/adadelta.h"
 #include "weft/optim/adam.h"
 #include "weft/optim/rmsprop.h"
 #include "weft/optim/sgd.h"
@@ -1136,6 +1137,8 @@ constexpr Operation kTraining[] = {
      .amsgrad = p.coin()}; return steps<optim::Adam>(p, options);)
   OP("optim::AdamW", const optim::AdamWOptions options = {.amsgrad = p.coin(),
      .maximize = p.coin()}; return steps<optim::AdamW>(p, options);)
+  OP("optim::Adadelta", const optim::AdadeltaOptions options = {.weight_decay = p.real(0.1),
+     .maximize = p.coin()}; return steps<optim::Adadelta>(p, options);)
   OP("optim::RMSprop", const optim::RMSpropOptions options = {.momentum = p.coin() ? 0.9 : 0.0,
      .centered = p.coin()}; return steps<optim::RMSprop>(p, options);)
   OP("optim::clip_grad_norm", const Results list = parameters(p);

@@ -8,6 +8,7 @@
 #include "weft/autograd/autograd.h"
 #include "weft/autograd/ops.h"
 #include "weft/core/base/error.h"
+#include "weft/optim/adadelta.h"
 #include "weft/optim/adam.h"
 #include "weft/optim/rmsprop.h"
 #include "weft/optim/sgd.h"
@@ -93,6 +94,28 @@ TEST_P(Optimizers, FollowPyTorch) {
   rmsprop("rmsprop_maximize",
           {.lr = 0.02, .weight_decay = 0.1, .momentum = 0.8, .centered = true, .maximize = true},
           uphill);
+}
+
+TEST_P(Optimizers, AdadeltaFollowsPyTorch) {
+  const auto adadelta = expect_golden<optim::Adadelta, optim::AdadeltaOptions>;
+  adadelta("adadelta", {}, uphill);
+  adadelta("adadelta_maximize",
+           {.lr = 0.5, .rho = 0.8, .eps = 1e-3, .weight_decay = 0.1, .maximize = true}, uphill);
+  Pair straight, resumed;
+  optim::Adadelta one(straight.params());
+  run(one, straight, 0, 5);
+  optim::Adadelta first(resumed.params());
+  run(first, resumed, 0, 2);
+  const auto state = first.state_dict();
+  EXPECT_EQ(state.back().first, "state.1.acc_delta");
+  optim::Adadelta second(resumed.params());
+  second.load_state_dict(state);
+  run(second, resumed, 2, 5);
+  EXPECT_EQ(resumed.values(), straight.values());
+  EXPECT_WEFT_ERROR(optim::Adadelta(resumed.params(), {.rho = 1.5}), InvalidArgument,
+                    "[Adadelta] rho: got 1.5, expected 0 to 1");
+  EXPECT_WEFT_ERROR(optim::Adadelta(resumed.params(), {.eps = -1}), InvalidArgument,
+                    "eps and weight_decay must not be negative");
 }
 
 TEST_P(Optimizers, AmsgradResumesFromItsState) {

@@ -53,6 +53,9 @@ run("adamw_amsgrad", lambda p: o.AdamW(p, lr=0.05, betas=(0.9, 0.5), amsgrad=Tru
 run("adamw_maximize", lambda p: o.AdamW(p, lr=0.05, maximize=True))
 run("rmsprop_maximize", lambda p: o.RMSprop(p, lr=0.02, weight_decay=0.1, momentum=0.8, centered=True, maximize=True))
 
+run("adadelta", lambda p: o.Adadelta(p))
+run("adadelta_maximize", lambda p: o.Adadelta(p, lr=0.5, rho=0.8, eps=1e-3, weight_decay=0.1, maximize=True))
+
 
 def schedule(name, make, optimizer=lambda groups: o.SGD(groups, momentum=0.9), metric=None):
     """The rates of two groups, and their momenta, before and after each of 50 steps, which get metric(t) if it is given."""

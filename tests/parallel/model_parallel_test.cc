@@ -20,6 +20,7 @@
 #include "weft/nn/linear.h"
 #include "weft/nn/loss.h"
 #include "weft/nn/module.h"
+#include "weft/optim/adadelta.h"
 #include "weft/optim/adam.h"
 #include "weft/optim/rmsprop.h"
 #include "weft/optim/sgd.h"
@@ -71,6 +72,7 @@ const std::map<std::string, MakeOptimizer>& optimizers() {
       {"momentum", maker<optim::SGD>(optim::SGDOptions{.lr = 0.1, .momentum = 0.9})},
       {"Adam", maker<optim::Adam>(optim::AdamOptions{.lr = 0.1})},
       {"AdamW", maker<optim::AdamW>(optim::AdamWOptions{.lr = 0.1})},
+      {"Adadelta", maker<optim::Adadelta>(optim::AdadeltaOptions{.lr = 0.1})},
       {"RMSprop", maker<optim::RMSprop>(optim::RMSpropOptions{.lr = 0.1})}};
   return all;
 }

@@ -139,6 +139,34 @@ void rmsprop_run(std::int64_t n, void* p, const void* g, void* square, void* buf
     static_cast<T*>(buffer), static_cast<T*>(mean), s);
 }
 
+template <class T, bool maximize>
+void adadelta_loop(std::int64_t n, T* p, const T* g, T* square, T* updates,
+                   const AdadeltaScalars& s) {
+  using C = accumulate_t<T>;
+  const C step = C(-s.lr), keep = C(s.rho), take = C(1 - s.rho), eps = C(s.eps);
+  const C weight_decay = C(s.weight_decay);
+  WEFT_VECTOR_LOOP
+  for (std::int64_t i = 0; i < n; ++i) {
+    const C pi = load(p[i]);
+    const C g0 = load_grad<maximize>(g[i]);
+    const C gi = s.weight_decay != 0 ? g0 + weight_decay * pi : g0;
+    const C si = load(square[i]) * keep + take * gi * gi;
+    square[i] = store<T>(si);
+    const C ui = load(updates[i]);
+    const C delta = std::sqrt(ui + eps) / std::sqrt(si + eps) * gi;
+    updates[i] = store<T>(ui * keep + take * delta * delta);
+    p[i] = store<T>(pi + step * delta);
+  }
+}
+
+template <class T>
+void adadelta_run(std::int64_t n, void* p, const void* g, void* square, void* updates,
+                  const AdadeltaScalars& s) {
+  const auto f = s.maximize ? adadelta_loop<T, true> : adadelta_loop<T, false>;
+  f(n, static_cast<T*>(p), static_cast<const T*>(g), static_cast<T*>(square),
+    static_cast<T*>(updates), s);
+}
+
 template <class T>
 void scale_run(std::int64_t n, void* data, double factor) {
   T* x = static_cast<T*>(data);
@@ -161,7 +189,7 @@ void clamp_run(std::int64_t n, void* data, double most) {
 
 template <class T>
 constexpr OptimLoops loops() {
-  return {adam_run<T>, sgd_run<T>, rmsprop_run<T>, scale_run<T>, clamp_run<T>};
+  return {adam_run<T>, sgd_run<T>, rmsprop_run<T>, adadelta_run<T>, scale_run<T>, clamp_run<T>};
 }
 
 }  // namespace

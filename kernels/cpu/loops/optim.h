@@ -27,12 +27,18 @@ struct RmspropScalars {
   double lr, alpha, eps, weight_decay, momentum;
   bool centered, maximize;
 };
+struct AdadeltaScalars {
+  double lr, rho, eps, weight_decay;
+  bool maximize;
+};
 struct OptimLoops {
   void (*adam)(std::int64_t n, void* p, const void* g, void* m, void* v, void* largest,
                const AdamScalars&);
   void (*sgd)(std::int64_t n, void* p, const void* g, void* buffer, const SgdScalars&);
   void (*rmsprop)(std::int64_t n, void* p, const void* g, void* square, void* buffer, void* mean,
                   const RmspropScalars&);
+  void (*adadelta)(std::int64_t n, void* p, const void* g, void* square, void* updates,
+                   const AdadeltaScalars&);
   void (*scale)(std::int64_t n, void* x, double factor);
   void (*clamp)(std::int64_t n, void* x, double most);  // to [-most, most]
 };

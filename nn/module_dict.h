@@ -1,7 +1,6 @@
 // ModuleDict: modules by name.
 #pragma once
 
-#include <algorithm>
 #include <initializer_list>
 #include <string>
 #include <string_view>
@@ -53,8 +52,11 @@ class ModuleDict : public Module<ModuleDict<M>> {
   auto end() const { return entries_.end(); }
 
  private:
+  // By hand: <algorithm> is long, and every program would read it.
   auto find(std::string_view name) const {
-    return std::ranges::find(entries_, name, &Entry::first);
+    auto entry = entries_.begin();
+    while (entry != entries_.end() && entry->first != name) ++entry;
+    return entry;
   }
 
   std::vector<Entry> entries_;

@@ -13,7 +13,6 @@
 #include "weft/autograd/gradcheck.h"
 #include "weft/autograd/ops.h"
 #include "weft/core/runtime/capture.h"
-#include "weft/core/runtime/log.h"
 #include "weft/core/runtime/rng.h"
 #include "weft/nn/embedding.h"
 #include "weft/nn/linear.h"

@@ -17,10 +17,11 @@ PARTS = {'core': ['base', 'runtime', 'trace'], 'comm': ['store', 'backend', 'gro
 # The existing ones. A new one needs a reason, and has at most three units.
 KNOWN = [
     # One thing in three files each: the spans, their clock on a device and their text; the
-    # collectives, which a backend has by default, and the sums in them.
+    # collectives, which a backend has by default, and the sums in them; a module, the node that its
+    # handles share, and the hooks that the node keeps and a call of the module runs.
     ['core/trace/trace', 'core/trace/trace_device', 'core/trace/trace_json'],
     ['comm/backend/backend', 'comm/backend/collectives', 'comm/backend/reduce'],
-    ['nn/module', 'nn/module_node'],
+    ['nn/forward_hooks', 'nn/module', 'nn/module_node'],
 ]
 
 SOURCES = ('.h', '.cc', '.cu', '.cuh')

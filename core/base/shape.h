@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <concepts>
 #include <cstdint>
 #include <initializer_list>
 #include <iosfwd>
@@ -21,6 +22,10 @@ class Dims {
   Dims() = default;
   Dims(std::initializer_list<std::int64_t> values)
       : Dims(std::span<const std::int64_t>(values.begin(), values.size())) {}
+  /// One dimension, or one size: x.sum(1), x.reshape(-1).
+  template <std::integral T>
+    requires(!std::same_as<T, bool>)
+  Dims(T value) : Dims({static_cast<std::int64_t>(value)}) {}
   /// Throws Shape when there are more than kMaxDims values.
   explicit Dims(std::span<const std::int64_t> values);
   /// Throws Shape for a count that is negative or above kMaxDims.

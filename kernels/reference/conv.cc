@@ -63,7 +63,7 @@ void run_as(const Conv2dArgs& args) {
   });
 
   if (!of_weights || !bias) return;
-  Sums channel({args.y.shape[1]});
+  Sums channel(Shape{args.y.shape[1]});
   for_each_position(args.y.shape, [&](const Dims& at) { channel.add(y(at), at[1]); });
   for (std::int64_t k = 0; k < args.y.shape[1]; ++k) bias.set(channel(k), k);
 }

@@ -179,7 +179,7 @@ void group_norm_backward(const Stream& stream, const GroupNormGradArgs& args, vo
     const Elements<T> grad_y(args.grad_y), x(args.x), weight(args.weight), grad_x(args.grad_x),
         grad_weight(args.grad_weight), grad_bias(args.grad_bias);
     const Elements<C> means(args.mean), invstds(args.invstd);
-    Sums of_weight({shape[1]}), of_bias({shape[1]});
+    Sums of_weight(Shape{shape[1]}), of_bias(Shape{shape[1]});
     for (std::int64_t g = 0; g < shape[0] * args.groups; ++g) {
       const double mean = means(g / args.groups, g % args.groups);
       const double invstd = invstds(g / args.groups, g % args.groups);

@@ -77,8 +77,8 @@ Tensor scalar(double value, const TensorOptions& options) {
   return filled("scalar", {}, value, options);
 }
 
-Tensor arange(double start, double end, double step, const TensorOptions& options) {
-  const DType dtype = options.dtype.value_or(DType::i64);
+Tensor detail::arange(double start, double end, double step, const TensorOptions& options) {
+  const DType dtype = *options.dtype;
   WEFT_CHECK(std::isfinite(start) && std::isfinite(end) && std::isfinite(step) && step != 0,
              InvalidArgument, "arange", "needs finite bounds and a step other than 0, got start ",
              start, ", end ", end, ", step ", step);
@@ -99,7 +99,7 @@ Tensor arange(double start, double end, double step, const TensorOptions& option
     raw::check_holds("arange", start, dtype);
     raw::check_holds("arange", start + (count - 1) * step, dtype);
   }
-  Tensor y = allocate_for("arange", {static_cast<std::int64_t>(count)}, options.or_dtype(dtype));
+  Tensor y = allocate_for("arange", {static_cast<std::int64_t>(count)}, options);
   if (y.numel() > 0) {
     const Device device = y.device();
     kernel(device, &KernelTable::elementwise, &ElementwiseKernels::arange, "arange", y.dtype())(
@@ -196,14 +196,23 @@ WEFT_INSTANTIATE(std::uint8_t)
 WEFT_INSTANTIATE(bool)
 #undef WEFT_INSTANTIATE
 
-Tensor tensor(std::initializer_list<double> values, const TensorOptions& options) {
-  for (const double value : values) {
+NestedNumbers::NestedNumbers(std::initializer_list<NestedNumbers> rows) {
+  for (const NestedNumbers& row : rows) {
+    const Shape& first = rows.begin()->shape_;
+    WEFT_CHECK(row.shape_ == first, InvalidArgument, "tensor", "row ", &row - rows.begin(),
+               ": got ", row.shape_, ", row 0 is ", first);
+    values_.insert(values_.end(), row.values_.begin(), row.values_.end());
+  }
+  if (rows.size() > 0) shape_ = rows.begin()->shape_;
+  shape_.insert(0, static_cast<std::int64_t>(rows.size()));
+}
+
+Tensor tensor(const NestedNumbers& numbers, const TensorOptions& options) {
+  for (const double value : numbers.values()) {
     raw::check_holds("tensor", value, options.dtype.value_or(DType::f32));
   }
-  const Shape shape = {static_cast<std::int64_t>(values.size())};
-  const Tensor host =
-      from_span(std::span<const double>(values.begin(), values.size()), shape, Device());
-  Tensor y = allocate_for("tensor", shape, options);
+  const Tensor host = from_vector(numbers.values(), numbers.shape(), Device());
+  Tensor y = allocate_for("tensor", numbers.shape(), options);
   raw::copy_(y, host);
   return y;
 }

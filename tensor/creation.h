@@ -1,7 +1,9 @@
 // Making tensors.
 #pragma once
 
+#include <concepts>
 #include <functional>
+#include <initializer_list>
 #include <optional>
 #include <span>
 #include <vector>
@@ -10,6 +12,11 @@
 #include "weft/tensor/tensor.h"
 
 namespace weft {
+
+namespace detail {
+template <class T>
+concept Number = std::integral<T> || std::floating_point<T>;
+}  // namespace detail
 
 /// Device and dtype of a new tensor; the default device is the thread's current one.
 struct TensorOptions {
@@ -30,6 +37,26 @@ struct TensorOptions {
   }
 };
 
+namespace detail {
+Tensor arange(double start, double end, double step, const TensorOptions& options);
+}  // namespace detail
+
+/// Numbers in braces, to any depth, as tensor() takes them: {{1, 2}, {3, 4}}, or one number.
+class NestedNumbers {
+ public:
+  template <detail::Number T>
+  NestedNumbers(T number) : values_{static_cast<double>(number)} {}
+  /// Throws InvalidArgument if the rows differ in shape.
+  NestedNumbers(std::initializer_list<NestedNumbers> rows);
+
+  const Shape& shape() const { return shape_; }
+  const std::vector<double>& values() const { return values_; }
+
+ private:
+  Shape shape_;
+  std::vector<double> values_;
+};
+
 // Numbers are given as double. Throws InvalidArgument if the dtype cannot represent one
 // (raw::check_holds in tensor/ops.h).
 
@@ -43,10 +70,22 @@ Tensor full(const Shape& shape, double value, const TensorOptions& options = {})
 Tensor full_like(const Tensor& x, double value);
 /// 0-dimensional.
 Tensor scalar(double value, const TensorOptions& options = {});
-/// start, start + step, ... below end. i64 by default; for integers, all three without their
+/// start, start + step, ... below end. As in PyTorch, i64 by default if all three are integers in
+/// C++, and f32 if one is not: arange(0, 1, 0.25). With an integer dtype, all three without their
 /// fractions. Throws InvalidArgument for bounds that are not finite, for a step that is 0 or leads
 /// away from end, and for a number that the dtype cannot represent.
-Tensor arange(double start, double end, double step = 1, const TensorOptions& options = {});
+template <detail::Number Start, detail::Number End, detail::Number Step = int>
+Tensor arange(Start start, End end, Step step = 1, const TensorOptions& options = {}) {
+  constexpr bool whole = std::integral<Start> && std::integral<End> && std::integral<Step>;
+  return detail::arange(static_cast<double>(start), static_cast<double>(end),
+                        static_cast<double>(step),
+                        options.or_dtype(whole ? DType::i64 : DType::f32));
+}
+/// 0, 1, ... below end.
+template <detail::Number End>
+Tensor arange(End end, const TensorOptions& options = {}) {
+  return arange(End(0), end, 1, options);
+}
 /// `steps` values from start to end, both included, at equal distances; for integers, both ends and
 /// all values without their fractions. Throws InvalidArgument for a negative count.
 Tensor linspace(double start, double end, std::int64_t steps, const TensorOptions& options = {});
@@ -63,8 +102,9 @@ Tensor from_vector(const std::vector<T>& values, const Shape& shape,
                    const TensorOptions& options = {}) {
   return from_span(std::span<const T>(values), shape, options);
 }
-/// 1-D f32 (or the dtype of options): tensor({1, 2, 3}).
-Tensor tensor(std::initializer_list<double> values, const TensorOptions& options = {});
+/// f32 (or the dtype of options), in the shape of the braces: tensor({1, 2, 3}) is [3] and
+/// tensor({{1, 2}, {3, 4}}) [2,2].
+Tensor tensor(const NestedNumbers& numbers, const TensorOptions& options = {});
 /// Uses the caller's memory without copying; it must stay valid as long as any view lives.
 template <class T>
 Tensor borrow(std::span<T> memory, const Shape& shape, Device device = {});
@@ -87,6 +127,14 @@ Tensor uniform(const Shape& shape, double from, double to, const TensorOptions& 
                Generator* generator = nullptr);
 Tensor bernoulli(const Shape& shape, double p, const TensorOptions& options = {},
                  Generator* generator = nullptr);
+/// Normal numbers, as torch.normal: with numbers for mean and std, or with tensors of them
+/// (broadcast; the dtype is that of mean, or of std). Not recorded. Throws InvalidArgument for a
+/// negative std, which on CUDA is not looked for in a tensor; Dtype for integers.
+Tensor normal(double mean, double std, const Shape& shape, const TensorOptions& options = {},
+              Generator* generator = nullptr);
+Tensor normal(const Tensor& mean, const Tensor& std, Generator* generator = nullptr);
+Tensor normal(const Tensor& mean, double std = 1, Generator* generator = nullptr);
+Tensor normal(double mean, const Tensor& std, Generator* generator = nullptr);
 /// With x's shape, dtype and device. Throw Dtype for integers.
 Tensor rand_like(const Tensor& x, Generator* generator = nullptr);
 Tensor randn_like(const Tensor& x, Generator* generator = nullptr);

@@ -73,7 +73,7 @@ std::vector<double> top_accuracy(Model& model, Loader& loader, std::initializer_
     const Device device = logits.device();  // for a model in parts, the last part's device
     const Tensor target = raw::to(raw::reshape(label, {-1, 1}), device);
     const Tensor own = raw::gather(logits, 1, target);
-    const Tensor classes = raw::to(arange(0, static_cast<double>(logits.shape(1))), device);
+    const Tensor classes = raw::to(arange(logits.shape(1)), device);
     const Tensor before = raw::lt(classes, target);
     // The number of logits in each row that do not rank above the label's, itself included.
     const Tensor rest = raw::where(before, raw::lt(logits, own), raw::le(logits, own));

@@ -56,21 +56,49 @@ TEST_P(CreationTest, Arange) {
   EXPECT_TENSOR(arange(1, 2, 0.25, DType::f32), ({4}), {1, 1.25, 1.5, 1.75});
   EXPECT_TENSOR(arange(5, 0, -2), ({3}), {5, 3, 1});
   EXPECT_TENSOR(arange(3, 3), ({0}), {});
+  // A floating number makes it f32, as in PyTorch.
+  EXPECT_TENSOR(arange(0, 1, 0.25), ({4}), {0, 0.25, 0.5, 0.75});
+  EXPECT_EQ(arange(0, 1, 0.25).dtype(), DType::f32);
+  EXPECT_EQ(arange(0, 3.0).dtype(), DType::f32);
+  EXPECT_EQ(arange(0.f, 3).dtype(), DType::f32);
+  EXPECT_TENSOR(arange(3), ({3}), {0, 1, 2});
+  EXPECT_EQ(arange(3).dtype(), DType::i64);
+  EXPECT_TENSOR(arange(2.5), ({3}), {0, 1, 2});
+  EXPECT_EQ(arange(3, DType::f64).dtype(), DType::f64);
   // The numbers without their fractions count, not the number of steps between the bounds.
-  EXPECT_TENSOR(arange(1, 10.5), ({9}), {1, 2, 3, 4, 5, 6, 7, 8, 9});
+  EXPECT_TENSOR(arange(1, 10.5, 1, DType::i64), ({9}), {1, 2, 3, 4, 5, 6, 7, 8, 9});
   EXPECT_TENSOR(arange(-0.5, 2.9, 1, DType::i32), ({2}), {0, 1});
-  EXPECT_TENSOR(arange(5, 0.5, -1), ({5}), {5, 4, 3, 2, 1});
-  EXPECT_TENSOR(arange(0, 5, 1.5), ({5}), {0, 1, 2, 3, 4});
+  EXPECT_TENSOR(arange(5, 0.5, -1, DType::i64), ({5}), {5, 4, 3, 2, 1});
+  EXPECT_TENSOR(arange(0, 5, 1.5, DType::i64), ({5}), {0, 1, 2, 3, 4});
   EXPECT_TENSOR(arange(0, 2.5, 1, DType::f32), ({3}), {0, 1, 2});
-  EXPECT_WEFT_ERROR(arange(0, 1, 0.5), InvalidArgument,
+  EXPECT_WEFT_ERROR(arange(0, 1, 0.5, DType::i64), InvalidArgument,
                     "[arange] step 0.5 is 0 as a whole number; ask for a floating dtype");
   EXPECT_WEFT_ERROR(arange(0, 5, 0), InvalidArgument,
                     "[arange] needs finite bounds and a step other");
   EXPECT_WEFT_ERROR(arange(0, 0x1p62), InvalidArgument, "[arange] too many elements");
-  EXPECT_WEFT_ERROR(arange(0x1p62, 0x1.8p63, 0x1p62), InvalidArgument,
+  EXPECT_WEFT_ERROR(arange(0x1p62, 0x1.8p63, 0x1p62, DType::i64), InvalidArgument,
                     "[arange] a tensor of i64 cannot hold 9.22337e+18");
   EXPECT_WEFT_ERROR(arange(0, 5, -1), InvalidArgument, "[arange] step -1 leads away from end");
   EXPECT_WEFT_ERROR(arange(0, std::numeric_limits<double>::infinity()), InvalidArgument, "finite");
+}
+
+TEST_P(CreationTest, NumbersInNestedBraces) {
+  EXPECT_TENSOR(tensor({{1, 2}, {3, 4.5}}), ({2, 2}), {1, 2, 3, 4.5});
+  EXPECT_TENSOR(tensor({{1}, {2}}), ({2, 1}), {1, 2});
+  EXPECT_TENSOR(tensor({{{1, 2}}, {{3, 4}}}, DType::i64), ({2, 1, 2}), {1, 2, 3, 4});
+  EXPECT_TENSOR(tensor({5}), ({1}), {5});
+  EXPECT_TENSOR(tensor(5), ({}), {5});
+  EXPECT_TENSOR(tensor({}), ({0}), {});
+  EXPECT_TENSOR(tensor({{}, {}}), ({2, 0}), {});
+  EXPECT_WEFT_ERROR(tensor({{1, 2}, {3}}), InvalidArgument,
+                    "[tensor] row 1: got [1], row 0 is [2]");
+  EXPECT_WEFT_ERROR(tensor({{1}, 2}), InvalidArgument, "[tensor] row 1: got [], row 0 is [1]");
+}
+
+TEST_P(CreationTest, OneNumberIsAShape) {
+  EXPECT_EQ(zeros(3).shape(), Shape{3});
+  EXPECT_EQ(raw::reshape(zeros({2, 3}), -1).shape(), Shape{6});
+  EXPECT_EQ(raw::sum(zeros({2, 3}), -1).shape(), Shape{2});
 }
 
 TEST_P(CreationTest, NumbersThatTheDtypeDoesNotHold) {
@@ -87,7 +115,7 @@ TEST_P(CreationTest, NumbersThatTheDtypeDoesNotHold) {
                     "[arange] a tensor of u8 cannot hold 256");
   EXPECT_WEFT_ERROR(arange(-1, 3, 1, u8), InvalidArgument,
                     "[arange] a tensor of u8 cannot hold -1");
-  EXPECT_WEFT_ERROR(arange(1e20, 3e20, 1e20), InvalidArgument,
+  EXPECT_WEFT_ERROR(arange(1e20, 3e20, 1e20, DType::i64), InvalidArgument,
                     "[arange] a tensor of i64 cannot hold 1e");
   EXPECT_WEFT_ERROR(linspace(0, 256, 3, u8), InvalidArgument, "[linspace] a tensor of u8 cannot");
   EXPECT_WEFT_ERROR(linspace(nan, 2, 3, DType::i32), InvalidArgument, "[linspace] a tensor of i32");

@@ -205,8 +205,7 @@ void expect_all_refused(const Tensor& y, const char* text) {
   EXPECT_WEFT_ERROR(raw::uniform_(y), InvalidArgument, text);
   EXPECT_WEFT_ERROR(raw::normal_(y), InvalidArgument, text);
   EXPECT_WEFT_ERROR(raw::bernoulli_(y, 0.5), InvalidArgument, text);
-  EXPECT_WEFT_ERROR(raw::index_add_(y, 0, arange(0, static_cast<double>(y.shape(0))), x),
-                    InvalidArgument, text);
+  EXPECT_WEFT_ERROR(raw::index_add_(y, 0, arange(y.shape(0)), x), InvalidArgument, text);
   EXPECT_WEFT_ERROR(raw::scatter_add_(y, 0, zeros(y.shape(), DType::i64), x), InvalidArgument,
                     text);
   EXPECT_EQ(values_of(y), before);

@@ -1,10 +1,12 @@
 // Sequential: a chain of modules, each from one tensor to one tensor.
 #pragma once
 
+#include <concepts>
 #include <cstddef>
 #include <initializer_list>
 #include <optional>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -21,12 +23,23 @@ namespace weft::nn {
 ///   nn::Sequential net{nn::Linear(784, 128), nn::ReLU(), nn::Linear(128, 10)};
 ///   net[0].as<nn::Linear>()->weight
 /// Use braces: C++ evaluates a list in braces from left to right, so the layers draw their weights
-/// in the order of the list, as in PyTorch. In parentheses the order is not defined, so a list of
-/// modules in parentheses does not compile.
+/// in the order of the list, as in PyTorch. In parentheses the order is not defined, so only
+/// modules that have names already compile there: nn::Sequential net(encoder, decoder).
 class Sequential : public Module<Sequential> {
  public:
   Sequential(std::initializer_list<AnyModule> modules) {
     for (const AnyModule& m : modules) append(m);
+  }
+  template <class First, class... Rest>
+    requires(std::convertible_to<First, AnyModule> &&
+             (std::convertible_to<Rest, AnyModule> && ...) &&
+             (sizeof...(Rest) > 0 || !std::same_as<std::remove_cvref_t<First>, Sequential>))
+  explicit Sequential(First&& first, Rest&&... rest) {
+    static_assert((std::is_lvalue_reference_v<First> && ... && std::is_lvalue_reference_v<Rest>),
+                  "use braces, nn::Sequential{nn::Linear(..), nn::ReLU()}: in parentheses C++ does "
+                  "not say in which order new layers draw their weights");
+    append(first);
+    (append(rest), ...);
   }
   Sequential() = default;
 

@@ -6,12 +6,12 @@
 #include <span>
 #include <utility>
 
+#include "weft/autograd/arithmetic.h"
 #include "weft/autograd/autocast.h"
 #include "weft/autograd/by_parts.h"
 #include "weft/autograd/copies.h"
 #include "weft/autograd/differentiable.h"
 #include "weft/autograd/dropout.h"
-#include "weft/autograd/elementwise.h"
 #include "weft/autograd/graph.h"
 #include "weft/autograd/indexing.h"
 #include "weft/autograd/internal.h"

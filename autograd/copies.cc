@@ -1,12 +1,14 @@
 #include "weft/autograd/copies.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <limits>
 
 #include "weft/autograd/autograd.h"
 #include "weft/autograd/differentiable.h"
 #include "weft/autograd/elementwise.h"
 #include "weft/autograd/graph.h"
+#include "weft/autograd/indexing.h"
 #include "weft/autograd/internal.h"
 #include "weft/core/base/error.h"
 #include "weft/core/runtime/pool.h"
@@ -51,15 +53,17 @@ class CatNode final : public DifferentiableNode {
     parts_.reserve(parts.size());
     for (const Tensor& part : parts) {
       add_input(part);
-      parts_.push_back({part.shape()[dim], part.dtype()});
+      parts_.push_back({part.numel() > 0 ? part.shape()[dim] : 0, part.shape(), part.dtype()});
     }
   }
   void apply(Gradients& grads) override {
     std::int64_t start = 0;
     for (std::size_t i = 0; i < parts_.size(); ++i) {
-      const auto& [size, dtype] = parts_[i];
+      const auto& [size, shape, dtype] = parts_[i];
       if (grads.wants(static_cast<int>(i))) {
-        grads.set(static_cast<int>(i), grads.y().narrow(dim_, start, size).to(dtype));
+        const Tensor grad = size > 0 ? grads.y().narrow(dim_, start, size)
+                                     : zeros(shape, {dtype, grads.y().device()});
+        grads.set(static_cast<int>(i), grad.to(dtype));
       }
       start += size;
     }
@@ -67,7 +71,8 @@ class CatNode final : public DifferentiableNode {
 
  private:
   struct Part {
-    std::int64_t size;
+    std::int64_t size;  // 0 of an empty one, which may have any shape
+    Shape shape;
     DType dtype;
   };
   std::int64_t dim_;
@@ -128,7 +133,7 @@ Tensor Tensor::to(Device device, DType dtype) const {
 Tensor cat(std::span<const Tensor> parts, std::int64_t dim) {
   Tensor y = raw::cat(parts, dim);
   if (!autograd::recording_any(parts)) return y;
-  return record<CatNode>(std::move(y), parts, normalize_dim(dim, parts[0].dim(), "cat"));
+  return record<CatNode>(std::move(y), parts, normalize_dim(dim, y.dim(), "cat"));
 }
 Tensor cat(std::initializer_list<Tensor> parts, std::int64_t dim) {
   return cat(std::span<const Tensor>(parts.begin(), parts.size()), dim);
@@ -297,6 +302,77 @@ Tensor roll(const Tensor& x, std::int64_t shift, std::optional<std::int64_t> dim
 
 Tensor tril(const Tensor& x, std::int64_t diagonal) { return triangle("tril", x, diagonal, true); }
 Tensor triu(const Tensor& x, std::int64_t diagonal) { return triangle("triu", x, diagonal, false); }
+
+namespace {
+
+// The matrix that has x [n] on its diagonal.
+Tensor matrix_of(const Tensor& x, std::int64_t diagonal) {
+  const std::int64_t shift = std::abs(diagonal), n = checked_add(x.numel(), shift, "diag");
+  Tensor y = zeros({n, n}, {x.dtype(), x.device()});
+  raw::copy_(raw::diagonal(y, diagonal), x);
+  return y;
+}
+
+}  // namespace
+
+Tensor diag(const Tensor& x, std::int64_t diagonal) {
+  check_defined("diag", "x", x);
+  WEFT_CHECK(x.dim() == 1 || x.dim() == 2, Shape, "diag", "needs a vector or a matrix, got ",
+             x.shape());
+  if (x.dim() == 2) return x.diagonal(diagonal).clone();
+  WEFT_CHECK(diagonal != std::numeric_limits<std::int64_t>::min(), Shape, "diag", "diagonal: got ",
+             diagonal);
+  return record_linear("diag", matrix_of(x, diagonal), x, [diagonal](const Tensor& grad) {
+    return grad.diagonal(diagonal).clone();
+  });
+}
+
+Tensor repeat_interleave(const Tensor& x, std::int64_t repeats, std::optional<std::int64_t> dim) {
+  check_defined("repeat_interleave", "x", x);
+  WEFT_CHECK(repeats >= 0, InvalidArgument, "repeat_interleave", "repeats: got ", repeats,
+             ", expected 0 or more");
+  if (!dim || x.dim() == 0) {
+    if (dim) normalize_dim(*dim, 1, "repeat_interleave");
+    if (x.dim() != 1) return repeat_interleave(x.reshape({x.numel()}), repeats, 0);
+  }
+  const int at = normalize_dim(dim.value_or(0), x.dim(), "repeat_interleave");
+  Shape shape = x.shape();
+  shape[at] = checked_mul(shape[at], repeats, "repeat_interleave");
+  check_shape(shape, "repeat_interleave");
+  // The parts before and after `at` as one dimension each: x may have as many as a tensor can have.
+  std::int64_t outer = 1;
+  for (int i = 0; i < at; ++i) outer *= x.shape()[i];
+  if (x.numel() == 0 || repeats == 0) return x.flatten().slice(0, 0, 0).reshape(shape).clone();
+  const std::int64_t n = outer * x.shape()[at], inner = x.numel() / n;
+  return x.reshape({n, 1, inner}).expand({n, repeats, inner}).clone().reshape(shape);
+}
+
+Tensor repeat_interleave(const Tensor& x, const Tensor& repeats, std::optional<std::int64_t> dim) {
+  check_defined("repeat_interleave", "x", x);
+  check_defined("repeat_interleave", "repeats", repeats);
+  WEFT_CHECK(repeats.dtype() == DType::i64 || repeats.dtype() == DType::i32, Dtype,
+             "repeat_interleave", "repeats: got ", repeats.dtype(), ", expected i64 or i32");
+  if (repeats.numel() == 1 && repeats.dim() <= 1) {
+    return repeat_interleave(x, repeats.item<std::int64_t>(), dim);
+  }
+  if (!dim || x.dim() == 0) {
+    if (dim) normalize_dim(*dim, 1, "repeat_interleave");
+    if (x.dim() != 1) return repeat_interleave(x.reshape({x.numel()}), repeats, 0);
+  }
+  const int at = normalize_dim(dim.value_or(0), x.dim(), "repeat_interleave");
+  WEFT_CHECK(repeats.shape() == Shape{x.shape()[at]}, Shape, "repeat_interleave", "repeats: got ",
+             repeats.shape(), ", expected one for each of the ", x.shape()[at], " in dimension ",
+             at, " of ", x.shape());
+  std::vector<std::int64_t> positions;
+  std::int64_t i = 0;
+  for (const std::int64_t times : repeats.to_vector<std::int64_t>()) {
+    WEFT_CHECK(times >= 0, InvalidArgument, "repeat_interleave", "repeats: got ", times,
+               ", expected 0 or more");
+    positions.insert(positions.end(), static_cast<std::size_t>(times), i++);
+  }
+  const Shape length{std::ssize(positions)};
+  return index_select(x, at, from_vector(positions, length, x.device()));
+}
 
 Tensor pad(const Tensor& x, const std::vector<std::int64_t>& pads, double value) {
   const std::vector<std::int64_t> of_all = pads_of_all(x, pads);

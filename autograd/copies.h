@@ -30,6 +30,16 @@ Tensor roll(const Tensor& x, std::int64_t shift, std::optional<std::int64_t> dim
 /// is the next one above it.
 Tensor tril(const Tensor& x, std::int64_t diagonal = 0);
 Tensor triu(const Tensor& x, std::int64_t diagonal = 0);
+/// x [n]: a matrix with x on the given diagonal and zeros elsewhere. x [n,m]: a copy of its
+/// diagonal. Throws Shape for other x.
+Tensor diag(const Tensor& x, std::int64_t diagonal = 0);
+/// Each element `repeats` times in a row along dim, or of all elements without a dim; repeats, an
+/// integer tensor of one element or one for each along dim, is read on the host, which waits for
+/// the device. Throws InvalidArgument for a negative number.
+Tensor repeat_interleave(const Tensor& x, std::int64_t repeats,
+                         std::optional<std::int64_t> dim = {});
+Tensor repeat_interleave(const Tensor& x, const Tensor& repeats,
+                         std::optional<std::int64_t> dim = {});
 /// As torch.nn.functional.pad, mode "constant": pads holds {before, after} of the last dimension,
 /// then of the second to last, and so on. A negative number removes elements; throws Shape where
 /// there are fewer, and InvalidArgument if x's dtype cannot hold value (raw::check_holds).

@@ -1,6 +1,6 @@
 #include "weft/autograd/dropout.h"
 
-#include "weft/autograd/elementwise.h"
+#include "weft/autograd/arithmetic.h"
 #include "weft/autograd/internal.h"
 #include "weft/tensor/creation.h"
 #include "weft/tensor/ops.h"

@@ -1,5 +1,5 @@
-// Element-wise operations and operators, recorded on the tape; tests of values. tensor/ops.h
-// and tensor/elementwise.h have what is not said here.
+// Element-wise operations, recorded on the tape; tests of values. tensor/ops.h and
+// tensor/elementwise.h have what is not said here; operators are in arithmetic.h.
 #pragma once
 
 #include <optional>
@@ -28,26 +28,6 @@ WEFT_BINARY_OPS(WEFT_DECLARE)
 #undef WEFT_DECLARE
 Tensor sub(double a, const Tensor& b);
 Tensor div(double a, const Tensor& b);
-
-inline Tensor operator+(const Tensor& a, const Tensor& b) { return add(a, b); }
-inline Tensor operator+(const Tensor& a, double b) { return add(a, b); }
-inline Tensor operator+(double a, const Tensor& b) { return add(b, a); }
-inline Tensor operator-(const Tensor& a, const Tensor& b) { return sub(a, b); }
-inline Tensor operator-(const Tensor& a, double b) { return sub(a, b); }
-inline Tensor operator-(double a, const Tensor& b) { return sub(a, b); }
-inline Tensor operator-(const Tensor& x) { return neg(x); }
-inline Tensor operator*(const Tensor& a, const Tensor& b) { return mul(a, b); }
-inline Tensor operator*(const Tensor& a, double b) { return mul(a, b); }
-inline Tensor operator*(double a, const Tensor& b) { return mul(b, a); }
-inline Tensor operator/(const Tensor& a, const Tensor& b) { return div(a, b); }
-inline Tensor operator/(const Tensor& a, double b) { return div(a, b); }
-inline Tensor operator/(double a, const Tensor& b) { return div(a, b); }
-inline Tensor operator%(const Tensor& a, const Tensor& b) { return remainder(a, b); }
-inline Tensor operator%(const Tensor& a, double b) { return remainder(a, b); }
-inline const Tensor& operator+=(const Tensor& a, const Tensor& b) { return a.add_(b); }
-inline const Tensor& operator-=(const Tensor& a, const Tensor& b) { return a.sub_(b); }
-inline const Tensor& operator*=(const Tensor& a, const Tensor& b) { return a.mul_(b); }
-inline const Tensor& operator/=(const Tensor& a, const Tensor& b) { return a.div_(b); }
 
 // Not recorded: boolean results never require a gradient.
 #define WEFT_USING(value, name, ...) using raw::name;

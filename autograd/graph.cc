@@ -20,14 +20,8 @@ constinit ThreadLocal<ThreadTape> tape;
 Edge::Edge(const Tensor& x) {
   const Meta* meta = meta_of(x);
   if (!meta || !meta->requires_grad) return;
-  if (meta->base) [[unlikely]] {
-    const Meta* base = meta_of(meta->base.get());
-    WEFT_CHECK(base && base->producer.get() == meta->base_producer, Unsupported,
-               meta->producer ? meta->producer->op() : "view",
-               "this view was taken before its base was changed in place, and does not know of the "
-               "change; take the view again, after it (view ",
-               x.shape(), ")");
-  }
+  if (meta->base) [[unlikely]]
+    follow_base(x);
   if (meta->producer) {
     target_ = meta->producer;
     output_ = meta->output;

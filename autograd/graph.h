@@ -30,8 +30,7 @@ class Node;
 class Edge {
  public:
   Edge() = default;
-  /// Throws Unsupported if x is a view whose base was changed in place, on the tape, after the view
-  /// was taken.
+  /// A view whose base was changed in place, on the tape, becomes a part of the changed base.
   explicit Edge(const Tensor& x);
 
   bool empty() const { return !target_; }
@@ -305,9 +304,11 @@ bool recording_any(std::span<const Tensor> operands);
 
 /// Makes y the given output of the node. An earlier history of y lives on only in the node's edges.
 void attach(const Tensor& y, intrusive_ptr<Node> node, int output = 0);
-/// If y shares x's memory, remembers x as y's base: a recorded write to one would not reach the
-/// history of the other.
+/// If y shares x's memory, remembers x as y's base, whose history a recorded write to y changes.
 void mark_view(const Tensor& y, const Tensor& x);
+/// Called where the history of a view is needed: if its base was written to since, the view becomes
+/// a part of the base as it is now. Throws Unsupported if elements of the view share memory.
+void follow_base(const Tensor& view);
 
 /// Puts y on the tape with a new node Rule(args...).
 template <class Rule, class... Args>

@@ -4,6 +4,7 @@
 #include "weft/autograd/differentiable.h"
 #include "weft/autograd/elementwise.h"
 #include "weft/autograd/graph.h"
+#include "weft/autograd/indexing.h"
 #include "weft/autograd/internal.h"
 #include "weft/autograd/operand.h"
 #include "weft/autograd/recorded_rules.h"
@@ -15,13 +16,28 @@ namespace weft {
 using autograd::creates_graph;
 using autograd::DifferentiableNode;
 using autograd::Gradients;
+using autograd::Node;
 using autograd::Operand;
-using autograd::record;
 using autograd::SavedTensor;
+
+const Tensor& MoreMethods::self() const { return static_cast<const Tensor&>(*this); }
 
 namespace {
 
 bool share_memory(const Tensor& a, const Tensor& b) { return a.storage() == b.storage(); }
+
+// A write into a view changes its base, which must be a result with each element at an address of
+// its own.
+void check_base(const char* op, const Tensor& y, const Tensor& base) {
+  const bool is_leaf = autograd::requires_grad(base) && !autograd::meta_of(base)->producer;
+  WEFT_CHECK(!is_leaf, InvalidArgument, op,
+             "writes into a view of a leaf that requires a gradient (view ", y.shape(), " of ",
+             base.shape(),
+             "); do it under NoGrad to change its value, or on a clone() of the leaf");
+  WEFT_CHECK(base.is_dense(), Unsupported, op, "writes through a view of a tensor with gaps (view ",
+             y.shape(), " of ", base.shape(), " with strides ", base.strides(),
+             "); write into a clone() of it");
+}
 
 // Whether the tape records a write to y. Throws if the tape cannot record it.
 bool record_write(const char* op, const Tensor& y, const Tensor* operand = nullptr) {
@@ -31,19 +47,29 @@ bool record_write(const char* op, const Tensor& y, const Tensor* operand = nullp
     return false;
   }
   const autograd::Meta* meta = autograd::meta_of(y);
+  const bool is_view = meta && meta->base;
+  if (is_view) check_base(op, y, Tensor(meta->base));
   WEFT_CHECK(!on_tape || meta->producer, InvalidArgument, op,
              "writes into a leaf that requires a gradient (", y.shape(),
              "); do it under NoGrad to change its value, or on a clone() to compute with it");
-  WEFT_CHECK(!(meta && meta->base), Unsupported, op,
-             "writes through a view of a tensor on the tape ", "(view ", y.shape(),
-             "); compute the whole tensor with where, cat or stack, or write ",
-             "into a clone() of the view");
-  WEFT_CHECK(on_tape || y.storage()->use_count() == 1, Unsupported, op,
+  if (is_view && on_tape) autograd::follow_base(y);
+  // A plain tensor joins the tape, with its base. Other views of that would not know.
+  WEFT_CHECK(on_tape || y.storage()->use_count() == (is_view ? 2u : 1u), Unsupported, op,
              "writes a tensor that requires a gradient into memory that other tensors share (",
              y.shape(),
              "), whose history could not follow; write into a tensor of its own, or use ",
              "cat, stack or where");
   return true;
+}
+
+// y, which was written to, gets a new node, and so does the tensor that it is a view of.
+void attach_write(const Tensor& y, intrusive_ptr<Node> node, int output = 0) {
+  autograd::attach(y, std::move(node), output);
+  autograd::record_into_base(y);
+}
+template <class Rule, class... Args>
+void record_in_place(const Tensor& y, Args&&... args) {
+  attach_write(y, make_intrusive<Rule>(std::forward<Args>(args)...));
 }
 
 // y += alpha b
@@ -103,13 +129,15 @@ class MulInPlaceNode final : public DifferentiableNode {
   SavedTensor b_, before_;
 };
 
+// y += number, with the factor 1, and y *= number, y /= number.
 class ScaleInPlaceNode final : public DifferentiableNode {
  public:
-  ScaleInPlaceNode(double factor, const Tensor& y) : DifferentiableNode("mul_"), factor_(factor) {
+  ScaleInPlaceNode(const char* name, double factor, const Tensor& y)
+      : DifferentiableNode(name), factor_(factor) {
     add_input(y);
   }
   void apply(Gradients& grads) override {
-    if (grads.wants(0)) grads.set(0, mul(grads.y(), factor_));
+    if (grads.wants(0)) grads.set(0, factor_ == 1 ? grads.y() : mul(grads.y(), factor_));
   }
 
  private:
@@ -143,82 +171,186 @@ void multiply_in_place(const char* name, BinaryOp op, const Tensor& y, const Ten
   // Made before the write, which may change b's memory too. It is dropped if the write throws.
   auto node = make_intrusive<MulInPlaceNode>(name, op, y, b, before);
   raw::binary_(op, y, b);
-  autograd::attach(y, std::move(node));
+  attach_write(y, std::move(node));
 }
 
 }  // namespace
 
-const Tensor& Tensor::add_(const Tensor& other, double alpha) const {
-  const bool records = record_write("add_", *this, &other);
-  raw::add_scaled_(*this, alpha, other);
-  if (records) record<AddInPlaceNode>(*this, "add_", alpha, *this, other);
-  return *this;
+const Tensor& MoreMethods::add_(const Tensor& other, double alpha) const {
+  const bool records = record_write("add_", self(), &other);
+  raw::add_scaled_(self(), alpha, other);
+  if (records) record_in_place<AddInPlaceNode>(self(), "add_", alpha, self(), other);
+  return self();
 }
 
-const Tensor& Tensor::sub_(const Tensor& other) const {
-  const bool records = record_write("sub_", *this, &other);
-  raw::binary_(BinaryOp::sub, *this, other);
-  if (records) record<AddInPlaceNode>(*this, "sub_", -1, *this, other);
-  return *this;
+const Tensor& MoreMethods::sub_(const Tensor& other, double alpha) const {
+  const bool records = record_write("sub_", self(), &other);
+  alpha == 1 ? raw::binary_(BinaryOp::sub, self(), other) : raw::add_scaled_(self(), -alpha, other);
+  if (records) record_in_place<AddInPlaceNode>(self(), "sub_", -alpha, self(), other);
+  return self();
 }
 
-const Tensor& Tensor::mul_(const Tensor& other) const {
-  multiply_in_place("mul_", BinaryOp::mul, *this, other);
-  return *this;
+const Tensor& MoreMethods::add_(double value) const {
+  const bool records = record_write("add_", self());
+  raw::add_(self(), value);
+  if (records) record_in_place<ScaleInPlaceNode>(self(), "add_", 1, self());
+  return self();
 }
 
-const Tensor& Tensor::div_(const Tensor& other) const {
-  multiply_in_place("div_", BinaryOp::div, *this, other);
-  return *this;
+const Tensor& MoreMethods::sub_(double value) const {
+  const bool records = record_write("sub_", self());
+  raw::sub_(self(), value);
+  if (records) record_in_place<ScaleInPlaceNode>(self(), "sub_", 1, self());
+  return self();
 }
 
-const Tensor& Tensor::mul_(double value) const {
-  const bool records = record_write("mul_", *this);
-  raw::mul_(*this, value);
-  if (records) record<ScaleInPlaceNode>(*this, value, *this);
-  return *this;
+const Tensor& MoreMethods::mul_(const Tensor& other) const {
+  multiply_in_place("mul_", BinaryOp::mul, self(), other);
+  return self();
 }
 
-const Tensor& Tensor::copy_(const Tensor& other) const {
-  const bool records = record_write("copy_", *this, &other);
-  raw::copy_(*this, other);
-  if (records) record<OverwriteNode>(*this, "copy_", *this, other);
-  return *this;
+const Tensor& MoreMethods::div_(const Tensor& other) const {
+  multiply_in_place("div_", BinaryOp::div, self(), other);
+  return self();
 }
 
-const Tensor& Tensor::fill_(double value) const {
-  const bool records = record_write("fill_", *this);
-  raw::fill_(*this, value);
-  if (records) record<OverwriteNode>(*this, "fill_", *this);
-  return *this;
+const Tensor& MoreMethods::mul_(double value) const {
+  const bool records = record_write("mul_", self());
+  raw::mul_(self(), value);
+  if (records) record_in_place<ScaleInPlaceNode>(self(), "mul_", value, self());
+  return self();
 }
 
-const Tensor& Tensor::zero_() const {
-  const bool records = record_write("zero_", *this);
-  raw::zero_(*this);
-  if (records) record<OverwriteNode>(*this, "zero_", *this);
-  return *this;
+const Tensor& MoreMethods::div_(double value) const {
+  const bool records = record_write("div_", self());
+  raw::div_(self(), value);
+  if (records) record_in_place<ScaleInPlaceNode>(self(), "div_", 1 / value, self());
+  return self();
+}
+
+const Tensor& MoreMethods::copy_(const Tensor& other) const {
+  const bool records = record_write("copy_", self(), &other);
+  raw::copy_(self(), other);
+  if (records) record_in_place<OverwriteNode>(self(), "copy_", self(), other);
+  return self();
+}
+
+const Tensor& MoreMethods::fill_(double value) const {
+  const bool records = record_write("fill_", self());
+  raw::fill_(self(), value);
+  if (records) record_in_place<OverwriteNode>(self(), "fill_", self());
+  return self();
+}
+
+const Tensor& MoreMethods::zero_() const {
+  const bool records = record_write("zero_", self());
+  raw::zero_(self());
+  if (records) record_in_place<OverwriteNode>(self(), "zero_", self());
+  return self();
 }
 
 namespace {
+
+// x[0] = y writes into x. But to write into a new tensor, as x[mask] is one, would do nothing.
+void check_seen(const Tensor& x) {
+  WEFT_CHECK(
+      !x.defined() || !autograd::is_alone(x) || !x.storage()->owned(), InvalidArgument, "=",
+      "assigns to a temporary (", x.shape(),
+      ") that nobody else holds, so the value would be lost: x[mask] and other copies are new "
+      "tensors; use masked_fill_, where or scatter_");
+}
 
 // Whether scatter_ checks its index, as raw::scatter does: on CUDA that would wait.
 bool checks_index(const Tensor& y) { return !y.defined() || y.device().is_cpu(); }
 
 }  // namespace
 
-const Tensor& Tensor::scatter_(std::int64_t dim, const Tensor& index, const Tensor& source) const {
-  const bool records = record_write("scatter_", *this, &source);
-  raw::scatter_(*this, dim, index, source, checks_index(*this));
-  if (records) autograd::record_scatter("scatter_", *this, *this, dim, index, source);
-  return *this;
+const Tensor& MoreMethods::scatter_(std::int64_t dim, const Tensor& index,
+                                    const Tensor& source) const {
+  const bool records = record_write("scatter_", self(), &source);
+  raw::scatter_(self(), dim, index, source, checks_index(self()));
+  if (records) {
+    autograd::record_scatter("scatter_", self(), self(), dim, index, source);
+    autograd::record_into_base(self());
+  }
+  return self();
 }
 
-const Tensor& Tensor::scatter_(std::int64_t dim, const Tensor& index, double value) const {
-  const bool records = record_write("scatter_", *this);
-  raw::scatter_(*this, dim, index, value, checks_index(*this));
-  if (records) autograd::record_scatter("scatter_", *this, *this, dim, index, {});
-  return *this;
+const Tensor& MoreMethods::scatter_(std::int64_t dim, const Tensor& index, double value) const {
+  const bool records = record_write("scatter_", self());
+  raw::scatter_(self(), dim, index, value, checks_index(self()));
+  if (records) {
+    autograd::record_scatter("scatter_", self(), self(), dim, index, {});
+    autograd::record_into_base(self());
+  }
+  return self();
+}
+
+namespace {
+
+// y = f(y). The tape records f of a copy, since f may save its operand, whose memory changes here.
+template <class F>
+void rewrite(const Tensor& y, F f) {
+  const Tensor result = f(y.clone()).to(y.dtype());
+  raw::copy_(y, result);
+  const autograd::Meta& meta = *autograd::meta_of(result);
+  attach_write(y, meta.producer, meta.output);
+}
+
+}  // namespace
+
+#define X(name)                                                                 \
+  const Tensor& MoreMethods::name##_() const {                                  \
+    if (record_write(#name "_", self())) {                                      \
+      rewrite(self(), [](const Tensor& before) { return weft::name(before); }); \
+    } else {                                                                    \
+      raw::unary_(UnaryOp::name, self());                                       \
+    }                                                                           \
+    return self();                                                              \
+  }
+WEFT_IN_PLACE_METHODS(X)
+#undef X
+
+const Tensor& MoreMethods::clamp_(std::optional<double> min, std::optional<double> max) const {
+  if (record_write("clamp_", self())) {
+    rewrite(self(), [&](const Tensor& before) { return weft::clamp(before, min, max); });
+  } else {
+    raw::clamp_(self(), min, max);
+  }
+  return self();
+}
+const Tensor& MoreMethods::clamp_min_(double min) const { return clamp_(min); }
+const Tensor& MoreMethods::clamp_max_(double max) const { return clamp_({}, max); }
+
+const Tensor& MoreMethods::masked_fill_(const Tensor& mask, double value) const {
+  const Tensor& y = self();
+  autograd::check_defined("masked_fill_", "the written tensor", y);
+  autograd::check_defined("masked_fill_", "mask", mask);
+  WEFT_CHECK(broadcast_shapes(y.shape(), mask.shape(), "masked_fill_") == y.shape(), Shape,
+             "masked_fill_", "mask: got ", mask.shape(),
+             ", which does not broadcast to the written tensor's ", y.shape());
+  if (record_write("masked_fill_", y)) {
+    rewrite(y, [&](const Tensor& before) { return weft::masked_fill(before, mask, value); });
+  } else {
+    raw::copy_(y, weft::masked_fill(y.detach(), mask, value));
+  }
+  return y;
+}
+
+const Tensor& MoreMethods::addcmul_(const Tensor& a, const Tensor& b, double value) const {
+  return add_(weft::mul(a, b), value);
+}
+const Tensor& MoreMethods::addcdiv_(const Tensor& a, const Tensor& b, double value) const {
+  return add_(autograd::addcdiv_quotient("addcdiv_", a, b), value);
+}
+
+const Tensor& MoreMethods::assign(const Tensor& y) const {
+  check_seen(self());
+  return copy_(y);
+}
+const Tensor& MoreMethods::assign(double y) const {
+  check_seen(self());
+  return fill_(y);
 }
 
 }  // namespace weft

@@ -64,10 +64,18 @@ Tensor put_back(const Tensor& g, std::int64_t dim, const Tensor& index, const Sh
 /// y, a value of x that was chosen among all of its elements, on the tape under this name: those
 /// equal to it share the gradient.
 Tensor record_choice(const char* name, const Tensor& y, const Tensor& x);
+/// a / b for addcdiv and addcdiv_, whose name `op` is. Throws Dtype if both are integers.
+Tensor addcdiv_quotient(const char* op, const Tensor& a, const Tensor& b);
 /// y, which is x after raw::scatter_(x, dim, index, source) or with a number, on the tape. Without
 /// a source: a number.
 void record_scatter(const char* name, const Tensor& y, const Tensor& x, std::int64_t dim,
                     const Tensor& index, const Tensor& source);
+
+/// Called after a recorded write into a view: it becomes the history of the base, too.
+void record_into_base(const Tensor& view);
+/// Remembers x as the base of a view that is not on the tape, so that a tensor that requires a
+/// gradient can be written into it: y = zeros({2, 3}); y[0] = w.
+void link_plain_view(const Tensor& view, const Tensor& x);
 
 /// y, a view or copy of x, on the tape by Rule(args..., x); or x itself, if y is x.
 template <class Rule, class... Args>

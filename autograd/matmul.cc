@@ -1,5 +1,6 @@
 #include "weft/autograd/matmul.h"
 
+#include "weft/autograd/arithmetic.h"
 #include "weft/autograd/autocast.h"
 #include "weft/autograd/deferred.h"
 #include "weft/autograd/differentiable.h"
@@ -148,6 +149,14 @@ Tensor dot(const Tensor& a, const Tensor& b) {
   const autograd::Autocast off(a.device().type, {.enabled = false, .cache_enabled = false});
   if (is_floating(a.dtype())) return matmul(a, b);
   return raw::to(raw::sum(raw::mul(a, b)), a.dtype());
+}
+
+Tensor outer(const Tensor& a, const Tensor& b) {
+  check_defined("outer", "a", a);
+  check_defined("outer", "b", b);
+  WEFT_CHECK(a.dim() == 1 && b.dim() == 1, Shape, "outer", "needs two vectors, got a ", a.shape(),
+             ", b ", b.shape());
+  return mul(a.unsqueeze(1), b);
 }
 
 }  // namespace weft

@@ -12,5 +12,7 @@ Tensor matmul(const Tensor& a, const Tensor& b, DType out_dtype);
 Tensor linear(const Tensor& x, const Tensor& w, const Tensor& bias = {});
 /// a [n], b [n] of one dtype: the sum of a * b, as torch.dot.
 Tensor dot(const Tensor& a, const Tensor& b);
+/// a [n], b [m]: the products of all pairs [n,m].
+Tensor outer(const Tensor& a, const Tensor& b);
 
 }  // namespace weft

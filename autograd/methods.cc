@@ -25,17 +25,20 @@ WEFT_METHOD(isfinite)
   Tensor Tensor::name(const Dims& dims, bool keepdim) const { \
     return weft::name(*this, dims, keepdim);                  \
   }
-WEFT_METHOD(sum)
 WEFT_METHOD(mean)
-WEFT_METHOD(prod)
 WEFT_METHOD(max)
 WEFT_METHOD(min)
-WEFT_METHOD(norm)
 WEFT_METHOD(logsumexp)
 WEFT_METHOD(all)
 WEFT_METHOD(any)
 #undef WEFT_METHOD
 
+Tensor Tensor::sum(const Dims& dims, bool keepdim, std::optional<DType> dtype) const {
+  return weft::sum(*this, dims, keepdim, dtype);
+}
+Tensor Tensor::prod(const Dims& dims, bool keepdim, std::optional<DType> dtype) const {
+  return weft::prod(*this, dims, keepdim, dtype);
+}
 Tensor Tensor::clamp(std::optional<double> min, std::optional<double> max) const {
   return weft::clamp(*this, min, max);
 }
@@ -125,5 +128,39 @@ Tensor Tensor::roll(std::int64_t shift, std::optional<std::int64_t> dim) const {
 }
 Tensor Tensor::tril(std::int64_t diagonal) const { return weft::tril(*this, diagonal); }
 Tensor Tensor::triu(std::int64_t diagonal) const { return weft::triu(*this, diagonal); }
+
+#define WEFT_METHOD(name)                                          \
+  Tensor MoreMethods::name(const Dims& dims, bool keepdim) const { \
+    return weft::name(self(), dims, keepdim);                      \
+  }
+WEFT_METHOD(amax)
+WEFT_METHOD(amin)
+WEFT_METHOD(norm)
+#undef WEFT_METHOD
+Tensor MoreMethods::p_norm(double p, const Dims& dims, bool keepdim) const {
+  return weft::p_norm(self(), p, dims, keepdim);
+}
+Tensor MoreMethods::clamp_min(double min) const { return weft::clamp_min(self(), min); }
+Tensor MoreMethods::clamp_max(double max) const { return weft::clamp_max(self(), max); }
+Tensor MoreMethods::fmod(const Tensor& other) const { return weft::fmod(self(), other); }
+Tensor MoreMethods::fmod(double other) const { return weft::fmod(self(), other); }
+Tensor MoreMethods::addcmul(const Tensor& a, const Tensor& b, double value) const {
+  return weft::addcmul(self(), a, b, value);
+}
+Tensor MoreMethods::addcdiv(const Tensor& a, const Tensor& b, double value) const {
+  return weft::addcdiv(self(), a, b, value);
+}
+Tensor MoreMethods::outer(const Tensor& other) const { return weft::outer(self(), other); }
+std::vector<Tensor> MoreMethods::unbind(std::int64_t dim) const {
+  return weft::unbind(self(), dim);
+}
+Tensor MoreMethods::diag(std::int64_t diagonal) const { return weft::diag(self(), diagonal); }
+Tensor MoreMethods::repeat_interleave(std::int64_t repeats, std::optional<std::int64_t> dim) const {
+  return weft::repeat_interleave(self(), repeats, dim);
+}
+Tensor MoreMethods::repeat_interleave(const Tensor& repeats,
+                                      std::optional<std::int64_t> dim) const {
+  return weft::repeat_interleave(self(), repeats, dim);
+}
 
 }  // namespace weft

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <initializer_list>
 
+#include "weft/autograd/arithmetic.h"
 #include "weft/autograd/autocast.h"
 #include "weft/autograd/by_parts.h"
 #include "weft/autograd/differentiable.h"
-#include "weft/autograd/elementwise.h"
 #include "weft/autograd/graph.h"
 #include "weft/autograd/indexing.h"
 #include "weft/autograd/internal.h"
@@ -282,28 +282,11 @@ Tensor normalize(const Tensor& x, double p, std::int64_t dim, double eps) {
   check_defined(op, "x", x);
   WEFT_CHECK(is_floating(x.dtype()), Dtype, op, "x: got ", x.dtype(),
              ", expected a floating dtype");
-  WEFT_CHECK(p >= 1, InvalidArgument, op, "p: got ", p, ", expected 1 or more");
   constexpr auto policy = CastPolicy::f32_on_cuda;
   if (autocasts(policy, x)) return normalize(autocast(policy, x), p, dim, eps);
   // bf16 is rounded once, at the end.
   if (x.dtype() == DType::bf16) return normalize(x.to(DType::f32), p, dim, eps).to(DType::bf16);
-  const auto length = [&] {
-    if (p == 2) return norm(x, {dim}, true);
-    if (p == 1) return sum(abs(x), {dim}, true);
-    if (p == kInfinity) return max(abs(x), {dim}, true);
-    if (x.numel() == 0) return sum(abs(x), {dim}, true);
-    // Divides x by its largest part, since powers of x itself may overflow or underflow. The norm
-    // is proportional to x, so this part may count as a constant for the gradient.
-    const Tensor size = abs(x);
-    Tensor largest = raw::max(size.detach(), {dim}, true);
-    const Tensor has_none = raw::logical_or(raw::eq(largest, 0.0), raw::eq(largest, kInfinity));
-    largest = masked_fill(largest, has_none, 1);
-    const Tensor total = sum(pow(size / largest, p), {dim}, true);
-    // The root has no derivative at 0: a constant replaces it there, so its gradient is 0.
-    const Tensor is_zero = raw::eq(total.detach(), 0.0);
-    return masked_fill(pow(masked_fill(total, is_zero, 1), 1 / p) * largest, is_zero, 0);
-  };
-  return x / clamp(length(), eps);
+  return x / clamp(p_norm(x, p, {dim}, true), eps);
 }
 
 Tensor group_norm(const Tensor& x, std::int64_t groups, const Tensor& weight, const Tensor& bias,

@@ -24,8 +24,7 @@ Tensor batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias,
 Tensor layer_norm(const Tensor& x, const Shape& normalized_shape, const Tensor& weight = {},
                   const Tensor& bias = {}, double eps = 1e-5);
 
-/// x / max(|x|_p, eps), with the norm over dimension `dim`; p may be infinite. Throws
-/// InvalidArgument for p < 1, Dtype unless x is floating.
+/// x / max(|x|_p, eps), with p_norm over dimension `dim`. Throws Dtype unless x is floating.
 Tensor normalize(const Tensor& x, double p = 2, std::int64_t dim = 1, double eps = 1e-12);
 /// x [N,C,..]: the channels of each image form `groups` groups of C / groups neighbouring channels.
 /// Each group becomes (group - its mean) / sqrt(its biased variance + eps). Then each channel is

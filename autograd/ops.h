@@ -7,10 +7,12 @@
 // InvalidArgument.
 #pragma once
 
+#include "weft/autograd/arithmetic.h"
 #include "weft/autograd/attention.h"
 #include "weft/autograd/conv.h"
 #include "weft/autograd/copies.h"
 #include "weft/autograd/dropout.h"
+#include "weft/autograd/einsum.h"
 #include "weft/autograd/elementwise.h"
 #include "weft/autograd/indexing.h"
 #include "weft/autograd/interpolate.h"

@@ -4,10 +4,10 @@
 #include <cmath>
 #include <limits>
 
+#include "weft/autograd/arithmetic.h"
 #include "weft/autograd/autocast.h"
 #include "weft/autograd/copies.h"
 #include "weft/autograd/differentiable.h"
-#include "weft/autograd/elementwise.h"
 #include "weft/autograd/graph.h"
 #include "weft/autograd/indexing.h"
 #include "weft/autograd/internal.h"
@@ -255,7 +255,9 @@ class NormNode final : public ReducedNode {
 
 }  // namespace
 
-Tensor sum(const Tensor& x, const Dims& dims, bool keepdim) {
+Tensor sum(const Tensor& x, const Dims& dims, bool keepdim, std::optional<DType> dtype) {
+  check_defined("sum", "x", x);
+  if (dtype) return sum(x.to(*dtype), dims, keepdim).to(*dtype);
   if (autocasts(CastPolicy::f32_on_cuda, x)) [[unlikely]]
     return sum(autocast(CastPolicy::f32_on_cuda, x), dims, keepdim);
   Tensor y = raw::sum(x, dims, keepdim);
@@ -265,7 +267,9 @@ Tensor mean(const Tensor& x, const Dims& dims, bool keepdim) {
   Tensor y = raw::mean(x, dims, keepdim);
   return recording(x) ? record<SumNode>(std::move(y), "mean", x, dims, true) : y;
 }
-Tensor prod(const Tensor& x, const Dims& dims, bool keepdim) {
+Tensor prod(const Tensor& x, const Dims& dims, bool keepdim, std::optional<DType> dtype) {
+  check_defined("prod", "x", x);
+  if (dtype) return prod(x.to(*dtype), dims, keepdim).to(*dtype);
   if (autocasts(CastPolicy::f32, x)) [[unlikely]]
     return prod(autocast(CastPolicy::f32, x), dims, keepdim);
   Tensor y = raw::prod(x, dims, keepdim);

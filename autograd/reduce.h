@@ -3,14 +3,19 @@
 
 #include <concepts>
 #include <cstdint>
+#include <optional>
+#include <utility>
 
 #include "weft/tensor/ops.h"
 
 namespace weft {
 
-Tensor sum(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
+/// With a dtype, of x.to(dtype), as in PyTorch; likewise prod.
+Tensor sum(const Tensor& x, const Dims& dims = {}, bool keepdim = false,
+           std::optional<DType> dtype = {});
 Tensor mean(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
-Tensor prod(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
+Tensor prod(const Tensor& x, const Dims& dims = {}, bool keepdim = false,
+            std::optional<DType> dtype = {});
 /// The gradient is shared equally among all positions of the extreme, as torch.amax and torch.amin.
 /// Where that is a NaN, all gradients are NaN; without dims the NaNs share it, as in torch.max(x).
 Tensor max(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
@@ -21,6 +26,29 @@ Tensor var(const Tensor& x, const Dims& dims = {}, double correction = 1, bool k
 /// unless x is floating.
 Tensor std(const Tensor& x, const Dims& dims = {}, double correction = 1, bool keepdim = false);
 Tensor norm(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
+/// (sum |x|^p)^(1/p), as torch.linalg.vector_norm: the largest |x| for infinity, the smallest for
+/// -infinity, and the number of elements that are not 0 for 0. Throws Dtype unless x is floating.
+/// The gradient is 0 where the norm is 0, and for p < 1 also where x is.
+Tensor p_norm(const Tensor& x, double p, const Dims& dims = {}, bool keepdim = false);
+/// norm(x, 1) is p_norm, and norm(x, {1}) the length along dimension 1.
+template <class P>
+  requires(std::integral<P> || std::floating_point<P>)
+Tensor norm(const Tensor& x, P p, const Dims& dims = {}, bool keepdim = false) {
+  return p_norm(x, static_cast<double>(p), dims, keepdim);
+}
+template <class P, std::integral Dim>
+  requires(std::integral<P> || std::floating_point<P>)
+Tensor norm(const Tensor& x, P p, Dim dim, bool keepdim = false) {
+  return p_norm(x, static_cast<double>(p), dim, keepdim);
+}
+/// max and min over dims; without dims over all, where a NaN makes all gradients NaN.
+Tensor amax(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
+Tensor amin(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
+/// {std, mean} and {var, mean}: auto [std, mean] = std_mean(x, 1).
+std::pair<Tensor, Tensor> std_mean(const Tensor& x, const Dims& dims = {}, double correction = 1,
+                                   bool keepdim = false);
+std::pair<Tensor, Tensor> var_mean(const Tensor& x, const Dims& dims = {}, double correction = 1,
+                                   bool keepdim = false);
 
 // Not recorded: boolean and integer results never require a gradient.
 using raw::all;

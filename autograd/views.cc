@@ -1,5 +1,7 @@
 #include "weft/autograd/views.h"
 
+#include <algorithm>
+
 #include "weft/autograd/copies.h"
 #include "weft/autograd/differentiable.h"
 #include "weft/autograd/graph.h"
@@ -125,6 +127,70 @@ class ExpandNode final : public DifferentiableNode {
   Operand x_;
 };
 
+// An element may be in several windows.
+class UnfoldNode final : public DifferentiableNode {
+ public:
+  UnfoldNode(const Tensor& x, std::int64_t dim, std::int64_t size, std::int64_t step)
+      : DifferentiableNode("unfold"), shape_(x.shape()), dim_(dim), size_(size), step_(step) {
+    add_input(x);
+  }
+  void apply(Gradients& grads) override {
+    if (!grads.wants(0)) return;
+    const Tensor& grad = grads.y();
+    Tensor whole = zeros(shape_, {grad.dtype(), grad.device()});
+    if (grad.numel() > 0) add_windows(grad, whole);
+    const auto unfolded = [dim = dim_, size = size_, step = step_](const Tensor& g) {
+      return g.unfold(dim, size, step);
+    };
+    grads.set(0, record_linear("unfold_backward", std::move(whole), grad, unfolded));
+  }
+
+ private:
+  // Adds all first elements of the windows, all second ones, and so on; or, where there are fewer
+  // windows, one window after the other.
+  void add_windows(const Tensor& grad, const Tensor& whole) const {
+    const Tensor line = shape_.empty() ? raw::reshape(whole, {1}) : whole;
+    const Tensor windows = shape_.empty() ? raw::reshape(grad, {1, size_}) : grad;
+    const std::int64_t count = windows.shape(dim_), last = (count - 1) * step_ + 1;
+    if (size_ <= count) {
+      for (std::int64_t i = 0; i < size_; ++i) {
+        raw::add_scaled_(raw::slice(line, dim_, i, i + last, step_), 1,
+                         raw::select(windows, -1, i));
+      }
+      return;
+    }
+    for (std::int64_t i = 0; i < count; ++i) {
+      const Tensor window = raw::select(raw::unsqueeze(windows, dim_), dim_ + 1, i);
+      const Tensor part = raw::slice(line, dim_, i * step_, i * step_ + size_);
+      raw::add_scaled_(part, 1, raw::select(raw::transpose(window, dim_, -1), -1, 0));
+    }
+  }
+
+  Shape shape_;
+  std::int64_t dim_, size_, step_;
+};
+
+class DiagonalNode final : public DifferentiableNode {
+ public:
+  DiagonalNode(std::int64_t offset, std::int64_t dim1, std::int64_t dim2, const Tensor& x)
+      : DifferentiableNode("diagonal"), shape_(x.shape()), offset_(offset), dim1_(dim1), dim2_(dim2) {
+    add_input(x);
+  }
+  void apply(Gradients& grads) override {
+    if (!grads.wants(0)) return;
+    const Tensor whole = zeros(shape_, {grads.y().dtype(), grads.y().device()});
+    raw::copy_(raw::diagonal(whole, offset_, dim1_, dim2_), grads.y());
+    const auto diagonal = [offset = offset_, dim1 = dim1_, dim2 = dim2_](const Tensor& g) {
+      return g.diagonal(offset, dim1, dim2);
+    };
+    grads.set(0, record_linear("diagonal_backward", whole, grads.y(), diagonal));
+  }
+
+ private:
+  Shape shape_;
+  std::int64_t offset_, dim1_, dim2_;
+};
+
 // Pieces along one dimension, each an output.
 class SplitNode final : public DifferentiableNode {
  public:
@@ -172,7 +238,10 @@ std::vector<Tensor> record_split(const char* name, const Tensor& x, std::vector<
 
 Tensor record_slice(const char* name, Tensor y, const Tensor& x, std::int64_t dim,
                     std::int64_t start, std::int64_t end, std::int64_t step, bool drops_dim) {
-  if (!recording(x)) return y;
+  if (!recording(x)) {
+    autograd::link_plain_view(y, x);
+    return y;
+  }
   return record_view<SliceNode>(std::move(y), x, name, normalize_dim(dim, x.dim(), name), start,
                                 end, step, drops_dim);
 }
@@ -218,8 +287,8 @@ Tensor Tensor::transpose(std::int64_t dim0, std::int64_t dim1) const {
   return record_view<PermuteNode>(std::move(y), *this, "transpose", swapped(dim0, dim1, dim()));
 }
 Tensor Tensor::t() const {
-  WEFT_CHECK(dim() == 2, Shape, "t", "needs 2 dimensions, got ", shape());
-  return transpose(0, 1);
+  WEFT_CHECK(dim() <= 2, Shape, "t", "needs 2 dimensions or fewer, got ", shape());
+  return dim() == 2 ? transpose(0, 1) : *this;
 }
 
 Tensor Tensor::slice(std::int64_t dim, std::int64_t start, std::int64_t end,
@@ -251,6 +320,57 @@ std::vector<Tensor> split(const Tensor& x, std::int64_t size, std::int64_t dim) 
 }
 std::vector<Tensor> split(const Tensor& x, const Dims& sizes, std::int64_t dim) {
   return record_split("split", x, raw::split(x, sizes, dim), dim);
+}
+
+Tensor MoreMethods::view(const Shape& shape) const {
+  return record_view<ReshapeNode>(raw::view(self(), shape), self(), "view");
+}
+Tensor MoreMethods::unfold(std::int64_t dim, std::int64_t size, std::int64_t step) const {
+  Tensor y = raw::unfold(self(), dim, size, step);
+  if (!recording(self())) return y;
+  autograd::attach(
+      y, make_intrusive<UnfoldNode>(self(), normalize_dim(dim, std::max(self().dim(), 1), "unfold"),
+                                    size, step));
+  autograd::mark_view(y, self());
+  return y;
+}
+Tensor MoreMethods::diagonal(std::int64_t offset, std::int64_t dim1, std::int64_t dim2) const {
+  return record_view<DiagonalNode>(raw::diagonal(self(), offset, dim1, dim2), self(), offset, dim1,
+                                   dim2);
+}
+
+std::vector<Tensor> unbind(const Tensor& x, std::int64_t dim) {
+  autograd::check_defined("unbind", "x", x);
+  dim = normalize_dim(dim, x.dim(), "unbind");
+  if (x.shape()[dim] == 0) return {};
+  std::vector<Tensor> pieces = split(x, 1, dim);
+  for (Tensor& piece : pieces) piece = piece.squeeze(dim);
+  return pieces;
+}
+
+std::vector<Tensor> meshgrid(std::span<const Tensor> axes, std::string_view indexing) {
+  WEFT_CHECK(indexing == "ij" || indexing == "xy", InvalidArgument, "meshgrid", "indexing: got '",
+             indexing, "', expected ij or xy");
+  WEFT_CHECK(!axes.empty(), InvalidArgument, "meshgrid", "needs at least one axis");
+  Shape lengths;
+  for (const Tensor& axis : axes) {
+    autograd::check_defined("meshgrid", "an axis", axis);
+    WEFT_CHECK(axis.dim() <= 1, Shape, "meshgrid", "an axis: got ", axis.shape(),
+               ", expected one dimension");
+    lengths.push_back(axis.numel());
+  }
+  std::vector<Tensor> grids;
+  for (int i = 0; i < lengths.size(); ++i) {
+    Shape shape = Dims::filled(lengths.size(), 1);
+    shape[i] = lengths[i];
+    const Tensor grid = axes[static_cast<std::size_t>(i)].reshape(shape).expand(lengths);
+    const bool swaps = indexing == "xy" && lengths.size() > 1;
+    grids.push_back(swaps ? grid.transpose(0, 1) : grid);
+  }
+  return grids;
+}
+std::vector<Tensor> meshgrid(std::initializer_list<Tensor> axes, std::string_view indexing) {
+  return meshgrid(std::span<const Tensor>(axes.begin(), axes.size()), indexing);
 }
 
 }  // namespace weft

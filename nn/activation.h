@@ -1,7 +1,7 @@
 // Activations as layers, for Sequential.
 #pragma once
 
-#include "weft/autograd/elementwise.h"
+#include "weft/autograd/arithmetic.h"
 #include "weft/autograd/softmax.h"
 #include "weft/nn/module.h"
 

@@ -167,17 +167,22 @@ class PartCopies {
 
 Tensor cat(std::span<const Tensor> parts, std::int64_t dim) {
   const DType dtype = check_parts("cat", parts);
-  const Tensor& first = parts[0];
+  // As in PyTorch, [0] fits beside tensors of any shape.
+  const auto has_shape = [](const Tensor& x) { return x.shape() != Shape{0}; };
+  const auto given = std::find_if(parts.begin(), parts.end(), has_shape);
+  const Tensor& first = given == parts.end() ? parts[0] : *given;
   dim = normalize_dim(dim, first.dim(), "cat");
   Shape shape = first.shape();
   shape[dim] = 0;
   bool channels_last = true;
   for (std::size_t i = 0; i < parts.size(); ++i) {
+    if (!has_shape(parts[i])) continue;
     Shape expected = first.shape();
     const Shape& got = parts[i].shape();
     if (got.size() == expected.size()) expected[dim] = got[dim];
-    WEFT_CHECK(got == expected, Shape, "cat", "tensor ", i, ": got ", got, ", tensor 0 is ",
-               first.shape(), "; only dimension ", dim, " may differ");
+    WEFT_CHECK(got == expected, Shape, "cat", "tensor ", i, ": got ", got, ", tensor ",
+               &first - parts.data(), " is ", first.shape(), "; only dimension ", dim,
+               " may differ");
     shape[dim] = checked_add(shape[dim], got[dim], "cat");
     channels_last &= is_nhwc(parts[i]) && !is_nchw(parts[i]);
   }

@@ -18,10 +18,12 @@ Entry indexing(const char* op, const Tensor& x, Entry IndexingKernels::* entry) 
   return kernel(x.device(), &KernelTable::indexing, entry, op, x.dtype());
 }
 
-void check_index(const char* op, const Tensor& x, const Tensor& index) {
+// The index as the kernels take it: i64.
+Tensor checked_index(const char* op, const Tensor& x, const Tensor& index) {
   check_same_device(op, "x", x, "index", index);
-  WEFT_CHECK(index.dtype() == DType::i64, Dtype, op, "index: got ", index.dtype(),
-             ", expected i64; convert it with to(dtype)");
+  WEFT_CHECK(index.dtype() == DType::i64 || index.dtype() == DType::i32, Dtype, op, "index: got ",
+             index.dtype(), ", expected i64 or i32; convert it with to(dtype)");
+  return cast(index, DType::i64);
 }
 
 void check_operands(const char* op, const Tensor& y, const Tensor& index, const Tensor& x) {
@@ -70,8 +72,7 @@ Tensor index_select(const Tensor& x, std::int64_t dim, const Tensor& index, bool
   }
   const Span span("op", op);
   dim = normalize_dim(dim, x.dim(), op);
-  check_index(op, x, index);
-  const Tensor list = list_of(op, index);
+  const Tensor list = list_of(op, checked_index(op, x, index));
   if (checked) check_bounds(op, list, x.shape()[dim]);
   Shape shape = x.shape();
   shape[dim] = list.numel();
@@ -93,10 +94,10 @@ const Tensor& index_added(const char* op, const Tensor& y, std::int64_t dim, con
   }
   const Span span("op", op);
   dim = normalize_dim(dim, std::max(y.dim(), 1), op);
-  check_index(op, y, index);
+  const Tensor whole = checked_index(op, y, index);
   check_same_kind(op, "the written tensor", y, "x", x);
   check_writable(op, y);
-  const Tensor list = disjoint(list_of(op, index), y);
+  const Tensor list = disjoint(list_of(op, whole), y);
   Shape expected = y.shape();
   expected[dim] = list.numel();
   WEFT_CHECK(x.shape() == expected, Shape, op, "x: got ", x.shape(), ", expected ", expected,
@@ -135,13 +136,13 @@ Tensor gather(const Tensor& x, std::int64_t dim, const Tensor& index, bool check
   }
   const Span span("op", op);
   dim = normalize_dim(dim, x.dim(), op);
-  check_index(op, x, index);
+  const Tensor at = checked_index(op, x, index);
   check_walk(op, x, dim, index);
-  if (checked) check_bounds(op, index, x.shape()[dim]);
+  if (checked) check_bounds(op, at, x.shape()[dim]);
   const auto run = indexing(op, x, &IndexingKernels::gather);
   Tensor y = allocate(index.shape(), x.dtype(), x.device());
   if (y.numel() == 0) return y;
-  run(current_stream(x.device()), x.view_of(), dim, index.view_of(), y.view_of());
+  run(current_stream(x.device()), x.view_of(), dim, at.view_of(), y.view_of());
   return y;
 }
 
@@ -158,15 +159,15 @@ const Tensor& scattered(const char* op, Scatter IndexingKernels::* entry, const 
   }
   const Span span("op", op);
   dim = normalize_dim(dim, y.dim(), op);
-  check_index(op, y, index);
+  const Tensor whole = checked_index(op, y, index);
   check_same_kind(op, "the written tensor", y, "x", x);
   check_writable(op, y);
   check_walk(op, y, dim, index);
   WEFT_CHECK(x.shape() == index.shape(), Shape, op, "x: got ", x.shape(), ", index has ",
              index.shape());
-  if (checked) check_bounds(op, index, y.shape()[dim]);
+  if (checked) check_bounds(op, whole, y.shape()[dim]);
   const Tensor from = overlap(x, y) ? clone(x) : x;
-  const Tensor at = disjoint(index, y);
+  const Tensor at = disjoint(whole, y);
   const auto run = indexing(op, y, entry);
   if (x.numel() == 0) return y;
   y.storage()->bump_version();
@@ -289,10 +290,10 @@ Tensor embedding(const Tensor& index, const Tensor& weight) {
   const Span span("op", op);
   check_defined(op, "index", index);
   check_floating(op, "weight", weight);
-  check_index(op, weight, index);
+  const Tensor at = checked_index(op, weight, index);
   WEFT_CHECK(weight.dim() == 2, Shape, op, "weight: got ", weight.shape(), ", expected [n,dim]");
   check_rank(op, index.shape(), index.dim() + 1);
-  const Rows rows = rows_of(index, weight.shape()[0]);
+  const Rows rows = rows_of(at, weight.shape()[0]);
   const Tensor y = index_select(weight, 0, rows.list, false);
   Shape shape = index.shape();
   shape.push_back(weight.shape()[1]);
@@ -305,7 +306,7 @@ Tensor embedding_backward(const Tensor& grad_y, const Tensor& index, std::int64_
   const Span span("op", op);
   check_defined(op, "index", index);
   check_floating(op, "the gradient", grad_y);
-  check_index(op, grad_y, index);
+  const Tensor at = checked_index(op, grad_y, index);
   Shape expected = index.shape();
   expected.push_back(grad_y.dim() > 0 ? grad_y.shape().back() : 0);
   WEFT_CHECK(grad_y.shape() == expected, Shape, op, "gradient: got ", grad_y.shape(),
@@ -313,7 +314,7 @@ Tensor embedding_backward(const Tensor& grad_y, const Tensor& index, std::int64_
   const std::int64_t dim = expected.back();
   const Tensor grad = zeros({rows, dim}, {grad_y.dtype(), grad_y.device()});
   if (grad_y.numel() == 0) return grad;
-  const Rows from = rows_of(index, rows);
+  const Rows from = rows_of(at, rows);
   const Tensor parts = or_else(from.known, reshape(grad_y, {index.numel(), dim}), 0);
   indexing(op, grad, &IndexingKernels::index_add)(current_stream(grad.device()), parts.view_of(), 0,
                                                   from.list.view_of(), grad.view_of());

@@ -1,6 +1,7 @@
 // Writes into existing tensors. Every temporary is allocated before the first write, so that
 // running out of memory leaves all operands as they were; every write bumps the version counter.
 #include <cmath>
+#include <limits>
 
 #include "weft/tensor/elementwise.h"
 #include "weft/tensor/internal.h"
@@ -12,6 +13,8 @@ namespace weft::raw {
 using namespace internal;
 
 namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 void check_broadcasts_to(const char* op, const Tensor& x, const Tensor& y) {
   bool fits = x.dim() <= y.dim();
@@ -140,6 +143,29 @@ const Tensor& mul_(const Tensor& y, double value) {
 
 const Tensor& add_(const Tensor& y, double value) {
   return scalar_("add_", UnaryOp::add_scalar, y, value);
+}
+
+const Tensor& sub_(const Tensor& y, double value) {
+  return scalar_("sub_", UnaryOp::add_scalar, y, -value);
+}
+
+const Tensor& div_(const Tensor& y, double value) {
+  check_defined("div_", "the written tensor", y);
+  check_keeps_kind("div_", compute_dtype(BinaryOp::div, y.dtype()), y.dtype());
+  return binary_(BinaryOp::div, y, constant(value, y.dtype(), y.device()));
+}
+
+const Tensor& clamp_(const Tensor& y, std::optional<double> min, std::optional<double> max) {
+  check_writable("clamp_", y);
+  const double low = min.value_or(-kInfinity), high = max.value_or(kInfinity);
+  if (is_floating(y.dtype()) && (min || max) && !std::isnan(low) && !std::isnan(high)) {
+    check_holds("clamp_", low, y.dtype());
+    check_holds("clamp_", high, y.dtype());
+    return unary_(UnaryOp::clamp, y, {.a = low, .b = high});
+  }
+  const Tensor result = clamp(y, min, max);
+  check_keeps_kind("clamp_", result.dtype(), y.dtype());
+  return copy_(y, result);
 }
 
 const Tensor& internal::fill(const Tensor& y, double value) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "weft/tensor/elementwise.h"
 #include "weft/tensor/internal.h"
 #include "weft/tensor/ops.h"
 
@@ -136,12 +137,27 @@ Tensor checked_bias(const char* op, const Tensor& a, const Tensor& bias, std::in
   return contiguous(bias);
 }
 
+// y = a b of integers, modulo 2^bits: sums of products of a column of a with a row of b, as many
+// columns at a time as fit into a block.
+void multiply_integers(const Tensor& a, const Tensor& b, const Tensor& y) {
+  constexpr std::int64_t kBlock = 1 << 20;  // products
+  zero_(y);
+  const std::int64_t k = a.shape().back();
+  const std::int64_t step = std::max<std::int64_t>(kBlock / y.numel(), 1);
+  const Tensor columns = unsqueeze(a, -1), rows = unsqueeze(b, -3);
+  for (std::int64_t i = 0; i < k; i += step) {
+    const std::int64_t n = std::min(step, k - i);
+    const Tensor products = mul(narrow(columns, -2, i, n), narrow(rows, -2, i, n));
+    binary_(BinaryOp::add, y, cast(sum(products, {-2}), y.dtype()));
+  }
+}
+
 Tensor product(const Tensor& a, const Tensor& b, const Tensor& bias,
                std::optional<DType> out_dtype) {
   const char* op = "matmul";
   const Span span("op", op);
   check_same_kind(op, "a", a, "b", b);
-  check_floating(op, "a", a);
+  WEFT_CHECK(a.dtype() != DType::boolean, Dtype, op, "a: got bool, expected numbers");
   WEFT_CHECK(a.dim() >= 1 && b.dim() >= 1, Shape, op, "needs vectors or matrices, got a ",
              a.shape(), ", b ", b.shape());
   if (a.dim() == 1 || b.dim() == 1) {
@@ -168,8 +184,14 @@ Tensor product(const Tensor& a, const Tensor& b, const Tensor& bias,
              "out_dtype: got ", dtype, " of ", a.dtype(), " operands, expected ", a.dtype(),
              ", or f32 of bf16");
   Tensor y = allocate(shape, dtype, a.device());
-  if (y.numel() > 0) run_matmul(op, a, b, row, y);
-  return y;
+  if (y.numel() == 0) return y;
+  if (is_floating(dtype)) {
+    run_matmul(op, a, b, row, y);
+    return y;
+  }
+  check_rank(op, shape, shape.size() + 1);
+  multiply_integers(a, b, y);
+  return row.defined() ? add(y, row) : y;
 }
 
 }  // namespace

@@ -90,6 +90,10 @@ const Tensor& add_from_afar_(const Tensor& y, const Tensor& x);
 /// An integer y accepts any integer, modulo 2^bits.
 const Tensor& mul_(const Tensor& y, double value);
 const Tensor& add_(const Tensor& y, double value);
+const Tensor& sub_(const Tensor& y, double value);
+/// As raw::div to the bit. Throws Dtype for an integer y.
+const Tensor& div_(const Tensor& y, double value);
+const Tensor& clamp_(const Tensor& y, std::optional<double> min, std::optional<double> max = {});
 /// An integer y gets the number without its fraction. Throws InvalidArgument like check_holds.
 const Tensor& fill_(const Tensor& y, double value);
 const Tensor& zero_(const Tensor& y);
@@ -116,6 +120,15 @@ Tensor squeeze(const Tensor& x);
 Tensor squeeze(const Tensor& x, std::int64_t dim);
 Tensor unsqueeze(const Tensor& x, std::int64_t dim);
 Tensor expand(const Tensor& x, const Shape& shape);
+/// reshape that is a view, as torch.Tensor.view. Throws Shape if the strides need a copy.
+Tensor view(const Tensor& x, const Shape& shape);
+/// The windows of `size` elements at every `step` positions along dim, as a last dimension; dim
+/// gets the length (length - size) / step + 1. As torch.Tensor.unfold. Throws Shape for a size that
+/// is negative or beyond the length, InvalidArgument for a step below 1.
+Tensor unfold(const Tensor& x, std::int64_t dim, std::int64_t size, std::int64_t step);
+/// The elements at (i, i + offset) of dim1 and dim2, as a last dimension in place of the two.
+Tensor diagonal(const Tensor& x, std::int64_t offset = 0, std::int64_t dim1 = 0,
+                std::int64_t dim2 = 1);
 /// Like torch.chunk: pieces of ceil(size/count), so there may be fewer than count: 5 in 4 pieces
 /// gives 2,2,1. Throws InvalidArgument for a count below 1, and for more than 2^24 pieces.
 std::vector<Tensor> chunk(const Tensor& x, std::int64_t count, std::int64_t dim = 0);
@@ -137,8 +150,9 @@ Tensor to(const Tensor& x, Device device);
 /// Floating to integer drops the fraction and saturates, NaN becomes 0; an integer keeps its lowest
 /// bits; bool is x != 0 (element_cast in core/base/dtype.h).
 Tensor to(const Tensor& x, DType dtype);
-/// As torch.cat and torch.stack. Parts of several dtypes are promoted to a common one. Throws
-/// InvalidArgument without parts, Shape if their shapes do not fit.
+/// As torch.cat and torch.stack. Parts of several dtypes are promoted to a common one. A part [0]
+/// of cat fits beside parts of any shape. Throws InvalidArgument without parts, Shape if their
+/// shapes do not fit.
 Tensor cat(std::span<const Tensor> parts, std::int64_t dim = 0);
 Tensor stack(std::span<const Tensor> parts, std::int64_t dim = 0);
 

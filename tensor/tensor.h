@@ -15,6 +15,7 @@
 #include "weft/core/base/shape.h"
 #include "weft/core/runtime/allocator.h"
 #include "weft/kernels/view.h"
+#include "weft/tensor/more_methods.h"
 
 namespace weft {
 
@@ -56,11 +57,22 @@ struct TensorImpl final : RefCounted, Pooled {
 ///
 /// Methods marked (records) take part in automatic differentiation; they are declared here, so that
 /// there is one Tensor type, and defined in autograd/. The same operations without a tape are in
-/// weft::raw (tensor/ops.h).
-class Tensor {
+/// weft::raw (tensor/ops.h). tensor/more_methods.h has those that the library itself hardly calls.
+class Tensor : public MoreMethods {
  public:
   Tensor() = default;
   explicit Tensor(intrusive_ptr<TensorImpl> impl) : impl_(std::move(impl)) {}
+  Tensor(const Tensor&) = default;
+  Tensor(Tensor&&) = default;
+  /// x = y makes x another handle on y's tensor; x[0] = y and x[0] = 5 write into x.
+  Tensor& operator=(const Tensor&) & = default;
+  Tensor& operator=(Tensor&&) & = default;
+  const Tensor& operator=(const Tensor& y) && { return assign(y); }
+  template <class T>
+    requires(std::integral<T> || std::floating_point<T>)
+  const Tensor& operator=(T y) && {
+    return assign(static_cast<double>(y));
+  }
 
   bool defined() const { return static_cast<bool>(impl_); }
   explicit operator bool() const = delete;  // ambiguous: defined() or item<bool>()
@@ -106,7 +118,7 @@ class Tensor {
   Tensor unflatten(std::int64_t dim, const Shape& sizes) const&;
   Tensor unflatten(std::int64_t dim, const Shape& sizes) &&;
   Tensor transpose(std::int64_t dim0, std::int64_t dim1) const;
-  Tensor t() const;  ///< 2-D transpose
+  Tensor t() const;  ///< transpose of a matrix; a vector or scalar stays as it is
   Tensor permute(const Dims& dims) const;
   /// Elements [start, end) at `step` > 0; negative bounds count from the end and are clamped.
   Tensor slice(std::int64_t dim, std::int64_t start, std::int64_t end, std::int64_t step = 1) const;
@@ -146,9 +158,9 @@ class Tensor {
                 bool equal_nan = false) const;
 
   // Reductions (records). No dims: all of them.
-  Tensor sum(const Dims& dims = {}, bool keepdim = false) const;
+  Tensor sum(const Dims& dims = {}, bool keepdim = false, std::optional<DType> dtype = {}) const;
   Tensor mean(const Dims& dims = {}, bool keepdim = false) const;
-  Tensor prod(const Dims& dims = {}, bool keepdim = false) const;
+  Tensor prod(const Dims& dims = {}, bool keepdim = false, std::optional<DType> dtype = {}) const;
   Tensor max(const Dims& dims = {}, bool keepdim = false) const;
   Tensor min(const Dims& dims = {}, bool keepdim = false) const;
   /// For one dimension, given as an integer: x.max(1), which has indices, while x.max({1}) has
@@ -163,7 +175,6 @@ class Tensor {
   Tensor argmin(std::optional<std::int64_t> dim = {}, bool keepdim = false) const;
   Tensor var(const Dims& dims = {}, double correction = 1, bool keepdim = false) const;
   Tensor std(const Dims& dims = {}, double correction = 1, bool keepdim = false) const;
-  Tensor norm(const Dims& dims = {}, bool keepdim = false) const;
   Tensor logsumexp(const Dims& dims = {}, bool keepdim = false) const;
   Tensor all(const Dims& dims = {}, bool keepdim = false) const;
   Tensor any(const Dims& dims = {}, bool keepdim = false) const;
@@ -202,18 +213,6 @@ class Tensor {
   Tensor roll(std::int64_t shift, std::optional<std::int64_t> dim = {}) const;
   Tensor tril(std::int64_t diagonal = 0) const;
   Tensor triu(std::int64_t diagonal = 0) const;
-
-  // In place (records; writes bump the version counter). Return *this.
-  const Tensor& add_(const Tensor& other, double alpha = 1) const;
-  const Tensor& sub_(const Tensor& other) const;
-  const Tensor& mul_(const Tensor& other) const;
-  const Tensor& mul_(double value) const;
-  const Tensor& div_(const Tensor& other) const;
-  const Tensor& copy_(const Tensor& other) const;
-  const Tensor& fill_(double value) const;
-  const Tensor& zero_() const;
-  const Tensor& scatter_(std::int64_t dim, const Tensor& index, const Tensor& source) const;
-  const Tensor& scatter_(std::int64_t dim, const Tensor& index, double value) const;
 
   // Autograd (defined in autograd/).
   bool requires_grad() const;
@@ -267,6 +266,16 @@ template <class Dim>
   requires(std::integral<Dim> && !std::same_as<Dim, bool>)
 ValuesAndIndices Tensor::min(Dim dim, bool keepdim) const {
   return extreme(false, static_cast<std::int64_t>(dim), keepdim);
+}
+template <class P>
+  requires(std::integral<P> || std::floating_point<P>)
+Tensor MoreMethods::norm(P p, const Dims& dims, bool keepdim) const {
+  return p_norm(static_cast<double>(p), dims, keepdim);
+}
+template <class P, std::integral Dim>
+  requires(std::integral<P> || std::floating_point<P>)
+Tensor MoreMethods::norm(P p, Dim dim, bool keepdim) const {
+  return p_norm(static_cast<double>(p), dim, keepdim);
 }
 
 /// Like numpy prints an array: brackets for the shape, `...` above 1000 elements, then dtype and

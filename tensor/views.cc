@@ -270,6 +270,59 @@ Tensor expand(const Tensor& x, const Shape& shape) {
   return make_view(x, x.offset(), target, strides);
 }
 
+Tensor view(const Tensor& x, const Shape& shape) {
+  check_defined("view", "x", x);
+  const Shape target = infer_size("view", shape, x.numel(), x.shape());
+  const std::optional<Strides> strides = view_strides(x, target);
+  WEFT_CHECK(strides, Shape, "view", "a tensor ", x.shape(), " with strides ", x.strides(),
+             " cannot appear as ", target, " without a copy; use reshape");
+  return make_view(x, x.offset(), target, *strides);
+}
+
+Tensor unfold(const Tensor& x, std::int64_t dim, std::int64_t size, std::int64_t step) {
+  check_defined("unfold", "x", x);
+  dim = normalize_dim(dim, std::max(x.dim(), 1), "unfold");
+  check_rank("unfold", x.shape(), x.dim() + 1);
+  const std::int64_t length = x.dim() == 0 ? 1 : x.shape()[dim];
+  WEFT_CHECK(size >= 0 && size <= length, Shape, "unfold", "size: got ", size, ", expected 0 to ",
+             length, ", the length of dimension ", dim, " of ", x.shape());
+  WEFT_CHECK(step > 0, InvalidArgument, "unfold", "step: got ", step, ", expected 1 or more");
+  if (x.dim() == 0) return make_view(x, x.offset(), {size}, {1});
+  Shape shape = x.shape();
+  Strides strides = x.strides();
+  shape[dim] = (length - size) / step + 1;
+  shape.push_back(size);
+  strides.push_back(strides[dim]);
+  // The stride of a single window is never used, and might not fit in 64 bits.
+  if (shape[dim] > 1) strides[dim] = checked_mul(strides[dim], step, "unfold");
+  return make_view(x, x.offset(), shape, strides);
+}
+
+Tensor diagonal(const Tensor& x, std::int64_t offset, std::int64_t dim1, std::int64_t dim2) {
+  check_defined("diagonal", "x", x);
+  const int first = normalize_dim(dim1, x.dim(), "diagonal");
+  const int second = normalize_dim(dim2, x.dim(), "diagonal");
+  WEFT_CHECK(first != second, Shape, "diagonal", "dim1 and dim2 are both dimension ", first, " of ",
+             x.shape());
+  const std::int64_t rows = x.shape()[first], columns = x.shape()[second];
+  // Beyond these the diagonal is empty, and so it is at them.
+  offset = std::clamp(offset, -rows, columns);
+  const std::int64_t length = std::min(rows + std::min<std::int64_t>(offset, 0),
+                                       columns - std::max<std::int64_t>(offset, 0));
+  const std::int64_t start =
+      offset >= 0 ? offset * x.strides()[second] : -offset * x.strides()[first];
+  const std::int64_t stride = checked_add(x.strides()[first], x.strides()[second], "diagonal");
+  Shape shape = x.shape();
+  Strides strides = x.strides();
+  for (const int dim : {std::max(first, second), std::min(first, second)}) {
+    shape.erase(dim);
+    strides.erase(dim);
+  }
+  shape.push_back(length);
+  strides.push_back(stride);
+  return make_view(x, numel(shape) > 0 ? x.offset() + start : x.offset(), shape, strides);
+}
+
 std::vector<Tensor> chunk(const Tensor& x, std::int64_t count, std::int64_t dim) {
   check_defined("chunk", "x", x);
   WEFT_CHECK(count > 0, InvalidArgument, "chunk", "needs a count above 0, got ", count);

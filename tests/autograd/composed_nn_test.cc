@@ -366,8 +366,7 @@ TEST_P(ComposedNnTest, LayersOfNothingAndOfWhatDoesNotFit) {
   EXPECT_WEFT_ERROR(group_norm(ones({2, 4}, DType::i64), 2), Dtype,
                     "[group_norm] needs a floating dtype: x is i64");
   EXPECT_WEFT_ERROR(group_norm(Tensor(), 2), InvalidArgument, "x is an undefined tensor");
-  EXPECT_WEFT_ERROR(normalize(ones({2, 2}), 0.5), InvalidArgument,
-                    "[normalize] p: got 0.5, expected 1 or more");
+  EXPECT_TENSOR(normalize(ones({1, 2}), 0.5), ({1, 2}), {0.25, 0.25});
   EXPECT_WEFT_ERROR(normalize(ones({2}, DType::i64)), Dtype, "[normalize] x: got i64");
   EXPECT_WEFT_ERROR(normalize(ones({2})), Shape, "dimension");
   EXPECT_WEFT_ERROR(normalize(Tensor()), InvalidArgument, "x is an undefined tensor");

@@ -567,6 +567,159 @@ TEST_P(ComposedTest, Creation) {
   EXPECT_EQ(randint(0, 2, {0}).dtype(), DType::i64);
 }
 
+TEST_P(ComposedTest, Arithmetic) {
+  const Tensor a = ramp({2, 3}), row = ramp({3}), column = ramp({2, 1});
+  TWO(fmod, a * 9, row + 0.3, fmod);
+  EXPECT_TRUE(near_values(fmod(make({5, -5, 5, kInf, 3, kNaN, 0}, {7}, DType::f64),
+                               make({3, 3, -3, 2, kInf, 1, 0}, {7}, DType::f64)),
+                          goldens["fmod_special"], 0));
+  for (const DType dtype : {DType::i64, DType::i32}) {
+    EXPECT_TENSOR(fmod(make({7, -7, 7, -7, 6}, {5}, dtype), make({3, 3, -3, -3, -3}, {5}, dtype)),
+                  ({5}), {1, -1, 1, -1, 0});
+    EXPECT_TENSOR(fmod(make({7, -7}, {2}, dtype), 3), ({2}), {1, -1});
+  }
+  EXPECT_TENSOR(fmod(make({200, 7}, {2}, DType::u8), 3), ({2}), {2, 1});
+  EXPECT_WEFT_ERROR(fmod(make({7}, {1}, DType::i64), 0), InvalidArgument, "division by 0");
+  check("addcmul", [](Inputs in) { return addcmul(in[0], in[1], in[2], -2); },
+        {a, row + 0.5, column});
+  check("addcdiv", [](Inputs in) { return addcdiv(in[0], in[1], in[2], 0.5); },
+        {a, row, column + 1.5});
+  EXPECT_TENSOR(make({1, 5, 9}, {3}).clamp_min(2).clamp_max(6), ({3}), {2, 5, 6});
+  EXPECT_WEFT_ERROR(addcdiv(a, ones({3}, DType::i64), ones({3}, DType::i64)), Dtype, "[addcdiv]");
+}
+
+TEST_P(ComposedTest, Operators) {
+  const Tensor x = make({1, 2, 3}, {3}), y = make({3, 2, 1}, {3});
+  EXPECT_TENSOR(x == y, ({3}), {0, 1, 0});
+  EXPECT_TENSOR(x != y, ({3}), {1, 0, 1});
+  EXPECT_TENSOR(x < y, ({3}), {1, 0, 0});
+  EXPECT_TENSOR(x <= y, ({3}), {1, 1, 0});
+  EXPECT_TENSOR(x > y, ({3}), {0, 0, 1});
+  EXPECT_TENSOR(x >= y, ({3}), {0, 1, 1});
+  EXPECT_TENSOR(x == 2, ({3}), {0, 1, 0});
+  EXPECT_TENSOR(2 == x, ({3}), {0, 1, 0});
+  EXPECT_TENSOR(x != 2, ({3}), {1, 0, 1});
+  EXPECT_TENSOR(2 != x, ({3}), {1, 0, 1});
+  EXPECT_TENSOR(x < 2, ({3}), {1, 0, 0});
+  EXPECT_TENSOR(2 < x, ({3}), {0, 0, 1});
+  EXPECT_TENSOR(x <= 2, ({3}), {1, 1, 0});
+  EXPECT_TENSOR(2 <= x, ({3}), {0, 1, 1});
+  EXPECT_TENSOR(x > 2, ({3}), {0, 0, 1});
+  EXPECT_TENSOR(2 > x, ({3}), {1, 0, 0});
+  EXPECT_TENSOR(x >= 2, ({3}), {0, 1, 1});
+  EXPECT_TENSOR(2 >= x, ({3}), {1, 1, 0});
+  x += 1.0, x *= 4, x -= 2, x /= 2;
+  EXPECT_TENSOR(x, ({3}), {3, 5, 7});
+}
+
+TEST_P(ComposedTest, NormsAndPairs) {
+  const Tensor within = make({1, 0, -2, 0, 0, 0, 3, -4, 0.5}, {3, 3}, DType::f64);
+  const Tensor x = ramp({2, 3}) * 4, m = ramp({3, 4}) * 4;
+  for (const auto& [name, p] : std::vector<std::pair<std::string, double>>{
+           {"half", 0.5}, {"one", 1}, {"three", 3}, {"most", kInf}, {"least", -kInf}}) {
+    SCOPED_TRACE(name);
+    check(("p_norm_" + name).c_str(), [p = p](Inputs in) { return p_norm(in[0], p, 1); }, {within});
+    check(("p_norm_" + name + "_all").c_str(), [p = p](Inputs in) { return in[0].norm(p); }, {x});
+  }
+  EXPECT_TRUE(near_values(within.norm(0, 1), goldens["p_norm_count"], 0));
+  check("normalize_half", [](Inputs in) { return normalize(in[0], 0.5); }, {x});
+  EXPECT_TENSOR(make({3, -4, 6, 8}, {2, 2}).norm(2, 1), ({2}), {5, 10});
+  EXPECT_TENSOR(make({3, -4, 6, 8}, {2, 2}).norm({1}), ({2}), {5, 10});
+  EXPECT_TENSOR(make({3, -4, 6, 8}, {2, 2}).norm(1, {0}, true), ({1, 2}), {9, 12});
+  EXPECT_WEFT_ERROR(ones({2}, DType::i64).norm(1), Dtype, "[norm] x: got i64");
+  EXPECT_WEFT_ERROR(ones({2}).norm(kNaN), InvalidArgument, "[norm] p: got nan");
+  check("std_of", [](Inputs in) { return std_mean(in[0], 1).first; }, {m});
+  check("mean_of", [](Inputs in) { return std_mean(in[0], 1).second; }, {m});
+  check("var_of", [](Inputs in) { return var_mean(in[0], 0, 0, true).first; }, {m});
+  const Tensor ties = make({3, 1, 3, -2, kNaN, 5, kNaN, 7, -1, -1, -4, -4}, {3, 4}, DType::f64);
+  ONE(amax, ties, amax(0));
+  ONE(amin, cat({ties.slice(0, 0, 1), ties.slice(0, 2, 3)}), amin());
+  EXPECT_TRUE(near_values(make({3, 5, 7}, {3}, DType::i32).prod({}, false, DType::f64),
+                          goldens["prod_dtype"], 0));
+  EXPECT_EQ(make({3, 5}, {2}).sum(0, false, DType::i32).dtype(), DType::i32);
+  TWO(outer, ramp({3}), ramp({2}) + 0.5, outer);
+  EXPECT_WEFT_ERROR(outer(m, m), Shape, "[outer] needs two vectors");
+}
+
+TEST_P(ComposedTest, ViewsAndArrangements) {
+  const Tensor m = ramp({3, 4}) * 4;
+  check("unbind", [](Inputs in) { return in[0].unbind(1)[2]; }, {m});
+  EXPECT_EQ(zeros({2, 3}).unbind(-1).size(), 3u);
+  EXPECT_TRUE(unbind(zeros({0, 3})).empty());
+  EXPECT_WEFT_ERROR(unbind(zeros({})), Shape, "[unbind]");
+  for (const std::string indexing : {"ij", "xy"}) {
+    for (std::size_t i = 0; i < 3; ++i) {
+      const auto grid = [=](Inputs in) {
+        std::vector<Tensor> axes{ramp({2}), ramp({3}), ramp({2})};
+        axes[i] = in[0];
+        return meshgrid(axes, indexing)[i];
+      };
+      check(("meshgrid_" + indexing + "_" + std::to_string(i)).c_str(), grid,
+            {ramp({i == 1 ? 3 : 2})});
+    }
+  }
+  EXPECT_EQ(meshgrid({ones({2})}, "xy")[0].shape(), Shape{2});
+  EXPECT_WEFT_ERROR(meshgrid({ones({2})}, "yx"), InvalidArgument, "indexing: got 'yx'");
+  EXPECT_WEFT_ERROR(meshgrid({m}), Shape, "[meshgrid] an axis: got [3,4]");
+  for (const int k : {-2, 0, 1}) {
+    const std::string name = k < 0 ? "m2" : std::to_string(k);
+    check(("diag_" + name).c_str(), [k](Inputs in) { return in[0].diag(k); }, {m});
+    check(("diag_of_" + name).c_str(), [k](Inputs in) { return in[0].diag(k); }, {ramp({3})});
+    check(("diagonal_" + name).c_str(), [k](Inputs in) { return in[0].diagonal(k, 2, 0); },
+          {ramp({3, 2, 4})});
+  }
+  EXPECT_TRUE(m.diagonal().storage() == m.storage());
+  EXPECT_FALSE(m.diag().storage() == m.storage());
+  EXPECT_EQ(m.diagonal(kMin).shape(), Shape{0});
+  EXPECT_EQ(m.diagonal(kMax).shape(), Shape{0});
+  EXPECT_WEFT_ERROR(m.diagonal(0, 1, -1), Shape, "[diagonal] dim1 and dim2 are both dimension 1");
+  EXPECT_WEFT_ERROR(diag(zeros({2, 2, 2})), Shape, "[diag] needs a vector or a matrix");
+  EXPECT_WEFT_ERROR(diag(ones({2}), kMin), Shape, "[diag]");
+  ONE(repeat_interleave, ramp({2, 3}), repeat_interleave(2));
+  ONE(repeat_interleave_dim, ramp({2, 3}), repeat_interleave(3, 0));
+  const Tensor each = make({2, 0, 3}, {3}, DType::i64);
+  ONE(repeat_interleave_each, ramp({2, 3}), repeat_interleave(each, 1));
+  EXPECT_TENSOR(make({1, 2}, {2}).repeat_interleave(make({2}, {1}, DType::i32)), ({4}),
+                {1, 1, 2, 2});
+  EXPECT_WEFT_ERROR(repeat_interleave(m, -1), InvalidArgument, "repeats: got -1");
+  EXPECT_WEFT_ERROR(repeat_interleave(m, each, 1), Shape, "repeats: got [3]");
+  EXPECT_WEFT_ERROR(repeat_interleave(m, m, 1), Dtype, "repeats: got f64");
+  EXPECT_WEFT_ERROR(repeat_interleave(m, kMax, 1), Shape, "[repeat_interleave]");
+  ONE(unfold, ramp({2, 8}), unfold(1, 3, 2));
+  EXPECT_WEFT_ERROR(m.unfold(1, 5, 1), Shape, "[unfold] size: got 5, expected 0 to 4");
+  EXPECT_WEFT_ERROR(m.unfold(1, 2, 0), InvalidArgument, "[unfold] step: got 0");
+  EXPECT_TRUE(m.view({2, 6}).storage() == m.storage());
+  EXPECT_WEFT_ERROR(m.t().view({12}), Shape, "[view] a tensor [4,3] with strides [1,4]");
+  EXPECT_WEFT_ERROR(m.view({5}), Shape, "[view] got [5]");
+  EXPECT_EQ(ones({3}).t().shape(), Shape{3});
+  EXPECT_EQ(ones({}).t().shape(), Shape{});
+}
+
+TEST_P(ComposedTest, Einsum) {
+  const auto sums = [](const char* name, const char* equation, const std::vector<Tensor>& inputs) {
+    check(name, [=](Inputs in) { return einsum(equation, in); }, inputs);
+  };
+  sums("einsum_attention", "bqhd,bkhd->bhqk", {ramp({2, 3, 2, 4}), ramp({2, 5, 2, 4}) + 0.3});
+  sums("einsum_bilinear", "bi, oij, bj -> bo", {ramp({2, 3}), ramp({4, 3, 2}), ramp({2, 2})});
+  sums("einsum_trace", "...ii->...", {ramp({2, 3, 3})});
+  sums("einsum_implicit", "ba,ac", {ramp({2, 3}), ramp({3, 4})});
+  const Tensor x = ones({2, 3}), y = ones({3, 2});
+  EXPECT_TENSOR(einsum("ij,jk->ik", x, y), ({2, 2}), {3, 3, 3, 3});
+  EXPECT_TENSOR(einsum("ij->", {x}), ({}), {6});
+  EXPECT_TENSOR(einsum("ij,jk", ones({2, 3}, DType::i32), ones({3, 1}, DType::i32)), ({2, 1}),
+                {3, 3});
+  EXPECT_WEFT_ERROR(einsum("ij,jk->ik", {x}), InvalidArgument, "has 2 operands, got 1");
+  EXPECT_WEFT_ERROR(einsum("ijk->i", x), Shape, "operand 0: 'ijk' names 3 dimensions of [2,3]");
+  EXPECT_WEFT_ERROR(einsum("ij->k", x), InvalidArgument,
+                    "has 'k' in the result, and in no operand");
+  EXPECT_WEFT_ERROR(einsum("ij->ii", x), InvalidArgument, "has 'i' twice in the result");
+  EXPECT_WEFT_ERROR(einsum("i1->i", x), InvalidArgument, "has '1', expected letters");
+  EXPECT_WEFT_ERROR(einsum("......->i", x), Shape, "");
+  EXPECT_WEFT_ERROR(einsum("ii->i", x), Shape, "'i' is twice in 'ii', with lengths 2 and 3");
+  EXPECT_WEFT_ERROR(einsum("ij,ij->i", x, y), Shape, "'i' has lengths 2 and 3");
+  EXPECT_WEFT_ERROR(einsum("ij,jk", x, y.to(DType::f64)), Dtype, "");
+}
+
 // The CPU's numbers are the same as PyTorch's.
 TEST(ComposedRandomTest, OfASeed) {
   Generator generator(3);
@@ -582,6 +735,22 @@ TEST(ComposedRandomTest, OfASeed) {
   ASSERT_EQ(normal.size(), want.size());
   for (std::size_t i = 0; i < normal.size(); ++i) EXPECT_NEAR(normal[i], want[i], 2e-6) << i;
   EXPECT_EQ(values_of(rand_like(ones({2, 3}), &generator)), goldens["rand_like"]);
+}
+
+TEST(ComposedRandomTest, Normal) {
+  Generator generator(4);
+  const auto expect = [](const char* name, const Tensor& x) {
+    EXPECT_TRUE(near_values(x, goldens[name], 8e-6)) << name;  // as rng.h says, times std
+  };
+  const Tensor mean = ramp({20}).to(DType::f32), std = mean + 2;
+  expect("normal", normal(1.5, 2, {20}, {}, &generator));
+  expect("normal_both", normal(mean, std, &generator));
+  expect("normal_mean", normal(mean, 2, &generator));
+  expect("normal_std", normal(1.5, std, &generator));
+  EXPECT_EQ(normal(ones({2, 1}), ones({3})).shape(), (Shape{2, 3}));
+  EXPECT_WEFT_ERROR(normal(0, -1, {2}), InvalidArgument, "[normal] needs std >= 0");
+  EXPECT_WEFT_ERROR(normal(0, make({1, -1}, {2})), InvalidArgument, "[normal] std: an element");
+  EXPECT_WEFT_ERROR(normal(ones({2}, DType::i64)), Dtype, "[normal]");
 }
 
 }  // namespace

@@ -55,6 +55,26 @@ TEST(InPlaceTest, Rules) {
     check("fill_", [](const Tensor& y, const Tensor& b) { y.fill_(2).add_(b); }, a, b);
     check("zero_", [](const Tensor& y, const Tensor& b) { y.zero_().add_(b); }, a, b);
   }
+  for (const Shape& shape : {Shape{2, 3}, Shape{}, Shape{0, 2}}) {
+#define X(name) check(#name "_", [](const Tensor& y, const Tensor&) { y.name##_(); }, shape, {});
+    WEFT_IN_PLACE_METHODS(X)
+#undef X
+    const auto alone = [&](const char* name, auto f) {
+      check(name, [f](const Tensor& y, const Tensor& b) { f(y.mul_(b)); }, shape, {});
+    };
+    alone("numbers", [](const Tensor& y) { y.add_(1).sub_(3).mul_(2).div_(-3); });
+    alone("number operators", [](const Tensor& y) { y += 1.0, y -= 3, y *= 2, y /= -3.0; });
+    alone("clamp_", [](const Tensor& y) { y.clamp_(1, 2); });
+    alone("clamp_min_", [](const Tensor& y) { y.clamp_min_(2); });
+    alone("clamp_max_", [](const Tensor& y) { y.clamp_max_(2); });
+    check("sub_", [](const Tensor& y, const Tensor& b) { y.sub_(b, 2.5); }, shape, {});
+    check("addcmul_", [](const Tensor& y, const Tensor& b) { y.addcmul_(b, b, 0.5); }, shape, {});
+    check("addcdiv_", [](const Tensor& y, const Tensor& b) { y.addcdiv_(exp(b), b, -2); }, shape,
+          {});
+  }
+  const Tensor chosen = make({1, 0, 1}, {3}, DType::boolean);
+  check("masked_fill_",
+        [&](const Tensor& y, const Tensor& b) { y.masked_fill_(chosen, 2).mul_(b); }, {2, 3}, {3});
   const Tensor at = from_vector<std::int64_t>({2, 0}, {2});
   check("scatter_", [&](const Tensor& y, const Tensor& b) { y.mul_(2).scatter_(0, at, b); }, {3},
         {2});
@@ -149,38 +169,125 @@ TEST(InPlaceTest, SavedTensorsAreWatched) {
 
 // --- Views ---------------------------------------------------------------------------------------
 
-TEST(ViewTest, WritingThroughAViewOfTheTapeIsRefused) {
-  const Tensor x = leaf({1, 2}, {2});
+TEST(ViewTest, AWriteReachesTheHistoryOfTheBase) {
+  const Tensor x = leaf({1, 2, 3, 4}, {2, 2}), w = leaf({5, 6}, {2});
   const Tensor y = x * 2.0;
-  EXPECT_WEFT_ERROR(y[0].mul_(3), Unsupported,
-                    "[mul_] writes through a view of a tensor on the tape");
-  EXPECT_WEFT_ERROR(x[0].mul_(3), Unsupported, "where, cat or stack");
-  EXPECT_WEFT_ERROR(y.reshape({2, 1})[0].zero_(), Unsupported, "view");
-  EXPECT_WEFT_ERROR(chunk(y, 2)[0].zero_(), Unsupported, "view");
-  y.clone()[0].detach().mul_(3);  // not recorded
+  const Tensor view = y[0];
+  view.mul_(w);
+  EXPECT_TENSOR(y, ({2, 2}), {10, 24, 6, 8});
+  (y * make({1, 10, 100, 1000}, {2, 2}, DType::f64)).sum().backward();
+  EXPECT_TENSOR(x.grad(), ({2, 2}), {10, 120, 200, 2000});
+  EXPECT_TENSOR(w.grad(), {2}, {2, 40});
+}
+
+// Each write goes to a view of a clone of x[0], and its result to other views.
+TEST(ViewTest, WritesThroughViewsOfAllKinds) {
+  const auto write = [](const char* name, auto view, const Shape& b) {
+    check(
+        name,
+        [&](const Tensor& y, const Tensor& w) {
+          const Tensor before = y.t();
+          const Tensor part = view(y);
+          part.mul_(w).add_(w);
+          view(y).sub_(part.exp());
+          y.mul_(before.t()).add_(part.sum());
+        },
+        {3, 4}, b);
+  };
+  write("row", [](const Tensor& y) { return y[1]; }, {4});
+  write("element", [](const Tensor& y) { return y[1][2]; }, {});
+  write("column", [](const Tensor& y) { return y.select(1, -1); }, {3});
+  write("slice", [](const Tensor& y) { return y.slice(1, 0, 4, 2); }, {3, 2});
+  write("no rows", [](const Tensor& y) { return y.slice(0, 1, 1); }, {0, 4});
+  write("transpose", [](const Tensor& y) { return y.t().slice(0, 1, 3); }, {2, 3});
+  write("reshape", [](const Tensor& y) { return y.reshape({2, 6}).narrow(1, 2, 3); }, {2, 3});
+  write("diagonal", [](const Tensor& y) { return y.diagonal(1); }, {3});
+  write("windows", [](const Tensor& y) { return y.unfold(1, 2, 2); }, {3, 2, 2});
+  write("piece", [](const Tensor& y) { return chunk(y, 2, 1)[1]; }, {3, 2});
+  write("all", [](const Tensor& y) { return y.flatten(); }, {12});
+}
+
+TEST(ViewTest, WritesOfEveryKindThroughAView) {
+  const Tensor at = from_vector<std::int64_t>({2, 0}, {2});
+  const auto write = [](const char* name, auto f) {
+    check(name, [&](const Tensor& y, const Tensor& w) { f(y[1], w); }, {2, 3}, {3});
+  };
+  write("copy_", [](const Tensor& v, const Tensor& w) { v.copy_(w); });
+  write("fill_", [](const Tensor& v, const Tensor&) { v.fill_(2); });
+  write("zero_", [](const Tensor& v, const Tensor&) { v.zero_(); });
+  write("div_", [](const Tensor& v, const Tensor& w) { v.div_(w); });
+  write("exp_", [](const Tensor& v, const Tensor& w) { v.mul_(w).exp_(); });
+  write("add_", [](const Tensor& v, const Tensor& w) { v.add_(w, 2).add_(1).mul_(3); });
+  write("scatter_",
+        [&](const Tensor& v, const Tensor& w) { v.scatter_(0, at, w.narrow(0, 0, 2)); });
+  write("scatter_", [&](const Tensor& v, const Tensor&) { v.scatter_(0, at, 3); });
+}
+
+TEST(ViewTest, WritingIntoAViewOfALeafIsRefused) {
+  const Tensor x = leaf({1, 2}, {2});
+  EXPECT_WEFT_ERROR(x[0].mul_(3), InvalidArgument,
+                    "[mul_] writes into a view of a leaf that requires a gradient");
+  EXPECT_WEFT_ERROR(x[0] = 3, InvalidArgument, "do it under NoGrad");
+  EXPECT_TENSOR(x, {2}, {1, 2});
+  (x * 2.0)[0].detach().mul_(3);  // not recorded
+  const NoGrad no_grad;
+  x[0] = 3;
+  EXPECT_TENSOR(x, {2}, {3, 2});
+}
+
+TEST(ViewTest, APlainTensorJoinsTheTapeByAView) {
+  const Tensor w = leaf({3, 4}, {2});
+  const Tensor buffer = zeros({2, 2}, DType::f64);
+  buffer[0] = w;
+  buffer.select(1, 1).add_(w);
+  EXPECT_TENSOR(buffer, ({2, 2}), {3, 7, 0, 4});
+  (buffer * make({1, 10, 100, 1000}, {2, 2}, DType::f64)).sum().backward();
+  EXPECT_TENSOR(w.grad(), {2}, {11, 1010});
 }
 
 // The other handles of the memory would not know about w.
 TEST(ViewTest, WritingTheTapeIntoSharedPlainMemoryIsRefused) {
   const Tensor w = leaf({3, 4}, {2});
   const Tensor buffer = zeros({2, 2}, DType::f64);
+  const Tensor other = buffer.reshape({4});
   EXPECT_WEFT_ERROR(buffer[0].copy_(w), Unsupported, "memory that other tensors share");
   EXPECT_TENSOR(buffer, ({2, 2}), {0, 0, 0, 0});
   buffer[0].copy_(w.detach());
   EXPECT_TENSOR(buffer, ({2, 2}), {3, 4, 0, 0});
 }
 
-TEST(ViewTest, AViewFromBeforeAChangeIsStale) {
+TEST(ViewTest, AViewFromBeforeAChangeFollowsIt) {
   const Tensor x = leaf({1, 2}, {2});
   const Tensor y = x * 2.0;
   const Tensor before = y[0];
   const Tensor of_view = before.reshape({1});
+  const Tensor twice = y.unsqueeze(0).expand({2, 2});
   y.mul_(x);
-  EXPECT_WEFT_ERROR(before * 2.0, Unsupported, "take the view again");
-  EXPECT_WEFT_ERROR(of_view * 2.0, Unsupported, "take the view again");
-  EXPECT_WEFT_ERROR(before.backward(), Unsupported, "take the view again");
-  (y[0] * 2.0).backward();
+  (before + of_view.sum()).backward();
   EXPECT_TENSOR(x.grad(), {2}, {8, 0});
+  EXPECT_WEFT_ERROR(twice * 2.0, Unsupported, "take the view again");
+}
+
+TEST(ViewTest, AssignmentWritesAndDoesNotRebind) {
+  const Tensor x = make({1, 2, 3, 4}, {2, 2});
+  x[0] = 5.0;
+  x[1][0] = 7;
+  EXPECT_TENSOR(x, ({2, 2}), {5, 5, 7, 4});
+  x[0] = x[1];
+  x[1] += 1.0;
+  EXPECT_TENSOR(x, ({2, 2}), {7, 4, 8, 5});
+  x.select(1, 1) = make({1}, {1});
+  EXPECT_TENSOR(x, ({2, 2}), {7, 1, 8, 1});
+  Tensor row = x[0];
+  row = x[1];  // another handle
+  EXPECT_TENSOR(x, ({2, 2}), {7, 1, 8, 1});
+  EXPECT_TENSOR(row, {2}, {8, 1});
+  EXPECT_WEFT_ERROR(x[0] = ones({3}), Shape, "[copy_]");
+  EXPECT_WEFT_ERROR(x[0] = Tensor(), InvalidArgument, "undefined");
+  // To write into a new tensor would do nothing.
+  EXPECT_WEFT_ERROR(x[x.gt(1)] = 0, InvalidArgument,
+                    "[=] assigns to a temporary ([2]) that nobody else holds");
+  EXPECT_WEFT_ERROR(x.clone() = x, InvalidArgument, "masked_fill_");
 }
 
 TEST(ViewTest, ViewsOfLeavesSurviveAnUpdateWithoutTape) {
@@ -286,9 +393,27 @@ TEST(ViewTest, AReshapedTemporaryIsNoView) {
   Tensor h = x * 2.0;
   const Tensor held = h;
   const Tensor view = std::move(h).reshape({2, 1});
-  EXPECT_WEFT_ERROR(view.mul_(3), Unsupported, "view");
-  const Tensor of_a_view = held[0].reshape({1, 1});
-  EXPECT_WEFT_ERROR(of_a_view.mul_(3), Unsupported, "view");
+  view.mul_(3);
+  held[0].reshape({1, 1}).mul_(5);
+  x.set_grad({});
+  held.sum().backward();
+  EXPECT_TENSOR(x.grad(), {2}, {30, 6});
+}
+
+TEST(InPlaceTest, NumbersOfOtherKinds) {
+  const Tensor whole = make({7, 8}, {2}, DType::i64);
+  EXPECT_TENSOR(whole.add_(1).sub_(3).mul_(2).clamp_(11, 20), {2}, {11, 12});
+  EXPECT_WEFT_ERROR(whole.add_(0.5), Dtype, "[add_] a tensor of i64 cannot take the number 0.5");
+  EXPECT_WEFT_ERROR(whole.div_(2), Dtype, "[div_] the result is f32");
+  EXPECT_WEFT_ERROR(whole.clamp_(0.5), Dtype, "[clamp_] the result is f32");
+  EXPECT_WEFT_ERROR(whole.exp_(), Dtype, "[exp_]");
+  EXPECT_WEFT_ERROR(whole.masked_fill_(whole, 1), Dtype, "[masked_fill] mask: got i64");
+  const Tensor mask = ones({3, 2}, DType::boolean);
+  EXPECT_WEFT_ERROR(whole.masked_fill_(mask, 1), Shape, "[masked_fill_] mask: got [3,2]");
+  EXPECT_WEFT_ERROR(whole.addcdiv_(whole, whole), Dtype, "[addcdiv_] got a of i64 and b of i64");
+  EXPECT_TENSOR(make({1, 2}, {2}).div_(3), {2}, {1.f / 3, 2.f / 3});
+  EXPECT_TENSOR(make({1, 5}, {2}).clamp_({}, 2), {2}, {1, 2});
+  EXPECT_WEFT_ERROR(make({1}, {1}).clamp_({}), InvalidArgument, "[clamp] needs a bound");
 }
 
 template <class Use>

@@ -179,6 +179,18 @@ void add_views(List& list) {
   view("expand", "", {2, 1}, [](const Tensor& x) { return x.expand({3, -1, 4}); });
   view("expand", "0-dim", {}, [](const Tensor& x) { return x.expand({2, 2}); });
   view("expand", "to nothing", {1, 3}, [](const Tensor& x) { return x.expand({0, 3}); });
+  view("view", "", {2, 6}, [](const Tensor& x) { return x.view({2, 2, -1}); });
+  view("view", "0-dim", {1}, [](const Tensor& x) { return x.view({}); });
+  view("unfold", "overlapping", {7, 2}, [](const Tensor& x) { return x.unfold(0, 3, 2); });
+  view("unfold", "long", {2, 7}, [](const Tensor& x) { return x.unfold(-1, 6, 1); });
+  view("unfold", "apart", {2, 7, 2}, [](const Tensor& x) { return x.unfold(1, 2, 3); });
+  view("unfold", "long of three", {2, 5, 3}, [](const Tensor& x) { return x.unfold(1, 4, 1); });
+  view("unfold", "0-dim", {}, [](const Tensor& x) { return x.unfold(0, 1, 1); });
+  view("unfold", "nothing", {2, 3}, [](const Tensor& x) { return x.unfold(1, 0, 2); });
+  view("diagonal", "", {3, 4}, [](const Tensor& x) { return x.diagonal(); });
+  view("diagonal", "below", {4, 3}, [](const Tensor& x) { return x.diagonal(-2); });
+  view("diagonal", "of others", {3, 2, 4}, [](const Tensor& x) { return x.diagonal(1, -1, 0); });
+  view("diagonal", "outside", {3, 2}, [](const Tensor& x) { return x.diagonal(5); });
   view("contiguous", "of a transpose", {2, 3}, [](const Tensor& x) { return x.t().contiguous(); });
   view("clone", "", {2, 3}, [](const Tensor& x) { return x.clone(); });
   view("clone", "empty", {0, 3}, [](const Tensor& x) { return x.clone(); });
@@ -626,6 +638,74 @@ void add_composed(List& list) {
       [](Inputs in) { return conv1d(in[0], in[1], in[2], {.padding = 1, .groups = 2}); });
 }
 
+void add_further(List& list) {
+  const auto one = [&list](const char* op, const char* variant, const Shape& shape, auto f) {
+    list.add(op, variant, {shape}, [f](Inputs x) { return f(x[0]); }, {0.5, 3});
+  };
+  for (const auto& [a, b] : std::vector<std::pair<Shape, Shape>>{
+           {{2, 3}, {2, 3}}, {{2, 1}, {3}}, {{}, {2}}, {{0, 2}, {2}}}) {
+    list.add("fmod", {a, b}, [](Inputs x) { return fmod(x[0] * 4, x[1]); }, {0.5, 3});
+    list.add("addcmul", {a, a, b}, [](Inputs x) { return addcmul(x[0], x[1], x[2], -2); });
+    list.add("addcdiv", {a, a, b}, [](Inputs x) { return addcdiv(x[0], x[1], x[2], 2); }, {1, 3});
+  }
+  one("fmod", "number", {2, 3}, [](const Tensor& x) { return fmod(x, -1.7); });
+  one("clamp_min", "", {2, 3}, [](const Tensor& x) { return clamp_min(x, 1.1); });
+  one("clamp_max", "", {2, 3}, [](const Tensor& x) { return clamp_max(x, 1.1); });
+  one("amax", "", {2, 3}, [](const Tensor& x) { return amax(x, 1); });
+  one("amin", "", {2, 3}, [](const Tensor& x) { return amin(x); });
+  for (const double p : {0.5, 1.0, 1.5, 3.0, -1.0, 0.0}) {
+    const std::string variant = std::to_string(p);
+    list.add("p_norm", variant, {{2, 3}}, [p](Inputs x) { return p_norm(x[0], p, 1); }, {0.5, 3});
+    list.add("p_norm", variant + " of all", {{2, 3}}, [p](Inputs x) { return p_norm(x[0], p); },
+             {-3, -0.5});
+    list.add("p_norm", variant + " of one", {{}}, [p](Inputs x) { return p_norm(x[0], p); },
+             {1, 3});
+  }
+  list.add("std_mean", "", {{2, 3}}, [](Inputs x) {
+    const auto [std, mean] = std_mean(x[0], 1);
+    return std * mean;
+  });
+  list.add("var_mean", "", {{2, 3}}, [](Inputs x) {
+    const auto [var, mean] = var_mean(x[0], {}, 0, true);
+    return var * mean;
+  });
+  list.add("outer", {{2}, {3}}, [](Inputs x) { return outer(x[0], x[1]); });
+  list.add("outer", {{0}, {3}}, [](Inputs x) { return outer(x[0], x[1]); });
+  list.add_many(
+      "unbind", "", [] { return std::vector<Tensor>{random({2, 3})}; },
+      [](Inputs x) { return unbind(x[0], 1); });
+  for (const char* indexing : {"ij", "xy"}) {
+    list.add("meshgrid", indexing, {{2}, {3}, {}}, [indexing](Inputs x) {
+      const std::vector<Tensor> grids = meshgrid(x, indexing);
+      return grids[0] * grids[1] + grids[2];
+    });
+  }
+  one("diag", "matrix", {2, 3}, [](const Tensor& x) { return diag(x, 1); });
+  one("diag", "vector", {3}, [](const Tensor& x) { return diag(x, -1); });
+  one("diag", "nothing", {0}, [](const Tensor& x) { return diag(x); });
+  one("repeat_interleave", "all", {2, 3}, [](const Tensor& x) { return repeat_interleave(x, 2); });
+  one("repeat_interleave", "dim", {2, 3},
+      [](const Tensor& x) { return repeat_interleave(x, 3, 0); });
+  one("repeat_interleave", "none", {2, 3},
+      [](const Tensor& x) { return repeat_interleave(x, 0, 1); });
+  one("repeat_interleave", "each", {2, 3}, [](const Tensor& x) {
+    return repeat_interleave(x, indices({2, 0, 1}, {3}).to(x.device()), 1);
+  });
+  const auto sums = [&list](const char* equation, const std::vector<Shape>& shapes) {
+    list.add("einsum", equation, shapes, [equation](Inputs x) { return einsum(equation, x); },
+             {-1, 1});
+  };
+  sums("ij,jk->ik", {{2, 3}, {3, 2}});
+  sums("bij,bjk", {{2, 2, 3}, {2, 3, 2}});
+  sums("ii->i", {{3, 3}});
+  sums("ii", {{3, 3}});
+  sums("i,j,k->kij", {{2}, {3}, {2}});
+  sums("...i,...i->...", {{2, 3}, {1, 3}});
+  sums("ij,ij,ij->j", {{2, 3}, {2, 3}, {2, 3}});
+  sums("ij->", {{0, 3}});
+  sums("aab,b->a", {{2, 2, 3}, {3}});
+}
+
 }  // namespace
 
 std::vector<OpCase> op_cases() {
@@ -638,6 +718,7 @@ std::vector<OpCase> op_cases() {
   add_norms(list);
   add_losses(list);
   add_composed(list);
+  add_further(list);
   return std::move(list.cases);
 }
 
@@ -673,7 +754,8 @@ const std::set<std::string>& composed() {
   static const std::set<std::string> names = words(
       "std logsumexp topk masked_fill masked_select repeat roll tril triu pad dot "
       "attention_with_weights interpolate normalize "
-      "conv1d");
+      "conv1d fmod clamp_min clamp_max addcmul addcdiv amax amin p_norm std_mean var_mean outer "
+      "unbind meshgrid diag repeat_interleave einsum");
   return names;
 }
 
@@ -687,7 +769,8 @@ const std::set<std::string>& not_recorded() {
       "layer_norm_backward group_norm_backward cross_entropy_backward softmax_backward "
       "scaled_dot_product_attention_backward mse_loss_backward length_of scaled_deviation "
       // writes; inplace_test tests the methods
-      "unary_ binary_ add_scaled_ add_from_afar_ mul_ add_ fill_ zero_ copy_ uniform_ normal_ "
+      "unary_ binary_ add_scaled_ add_from_afar_ mul_ add_ sub_ div_ clamp_ fill_ zero_ copy_ "
+      "uniform_ normal_ "
       "bernoulli_ index_add_ scatter_add_ scatter_ "
       "flat_nonzero alias");
   return names;

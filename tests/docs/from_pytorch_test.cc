@@ -53,7 +53,12 @@ namespace {
   cumsum(x, 0), cumprod(x, 0), median(x), values = median(x, 0).values;
   searchsorted(x, x), bincount(x), nonzero(x), x = unique(x).values;
   index_add(x, 0, x, x), scatter_add(x, 0, x, x), scatter(x, 0, x, x), x.scatter_(0, x, 1);
-  matmul(x, x), dot(x, x);
+  matmul(x, x), dot(x, x), outer(x, x), einsum("ij,jk", x, x);
+  x.view(-1), x.unfold(0, 1, 1), x.diagonal(), x.diag(), x.unbind(), meshgrid({x, x});
+  x.repeat_interleave(2), normal(0, 1, {2}), fmod(x, 2), addcmul(x, x, x), addcdiv(x, x, x);
+  clamp_min(x, 0), clamp_max(x, 1), amax(x, 0), amin(x), p_norm(x, 1), std_mean(x), var_mean(x);
+  x.clamp_(0, 1).clamp_min_(0).clamp_max_(1).masked_fill_(x, 0).addcmul_(x, x).addcdiv_(x, x);
+  x.exp_(), x[0] = 5.0, x += 1.0, x = (x > 0), x = tensor({{1, 2}, {3, 4}}), x = arange(0, 1, 0.25);
   x.copy_(x), x.fill_(0), x.zero_(), x.add_(x), x.sub_(x), x.mul_(x), x.div_(x);
 }
 

@@ -110,6 +110,27 @@ def binary(b):
     b.backward(y)
 
 
+@family
+def arithmetic(b):
+    """fmod, addcmul, addcdiv and bounds: of three tensors, or with numbers."""
+    b.case["kind"] = "elementwise"
+    name = b.one_of(("fmod", "fmod", "addcmul", "addcdiv", "clamp_min", "clamp_max"))
+    shape = b.shape()
+    # Sums of products of what is very large or small are a matter of the order.
+    mood = moderate(b) if name.startswith("addc") else None
+    dtypes = [any_dtype(b)] * 3 if b.chance(0.6) else [any_dtype(b) for _ in range(3)]
+    grad = name == "fmod" or name.startswith("addc")
+    count = {"fmod": b.one_of((1, 2)), "addcmul": 3, "addcdiv": 3}.get(name, 1)
+    operands = [b.input(stretched(b, shape) if count > 1 else shape, d, mood=mood,
+                        requires_grad=grad and d in FLOATING and b.chance(0.7)) for d in dtypes[:count]]
+    value = b.one_of((1, 2, -3, 5) if dtypes[0] not in FLOATING else (1, 2, -3, 0.5, 2.5))
+    if dtypes[0] == "u8":
+        value = abs(value)
+    y = b.step(name, operands, **({} if name == "fmod" and count == 2 else {"value": value}))
+    b.case["broadcast"] = count > 1
+    b.backward(y)
+
+
 def held(x, dtype):
     """Whether dtype has all values of x, once their fractions are cut off."""
     if not x.dtype.is_floating_point or dtype in FLOATING or dtype == "bool":
@@ -156,6 +177,96 @@ def creation(b):
     else:
         x = b.input(b.shape(), dtype)
         b.step(b.one_of(("zeros_like", "ones_like")), [x])
+
+
+@family
+def einsum(b):
+    """Equations of up to four operands, with diagonals, ellipses, and lengths of 1 that stretch."""
+    b.case["kind"] = "general"
+    letters = b.rng.sample("abcdXYZ", b.rng.randint(1, 5))
+    lengths = {l: b.one_of((1, 2, 3, 4, 5)) for l in letters}
+    if b.chance(0.05):
+        lengths[letters[0]] = 0
+    dots = [b.one_of((1, 2, 3)) for _ in range(b.rng.randint(0, 2))]
+    dtype = b.one_of(("f32", "f32", "f64", "i64"))
+    texts, operands = [], []
+    for _ in range(b.one_of((1, 1, 2, 2, 2, 2, 3, 4))):
+        mine = [b.one_of(letters) for _ in range(b.rng.randint(0, 4))]
+        if b.chance(0.7):
+            mine = list(dict.fromkeys(mine))  # without diagonals
+        shape = [lengths[l] for l in mine]
+        if len(set(mine)) == len(mine):
+            shape = [1 if b.chance(0.1) else s for s in shape]
+        text = "".join(mine)
+        if dots and b.chance(0.7):
+            taken = [1 if b.chance(0.3) else s for s in dots[b.rng.randint(0, len(dots) - 1):]]
+            at = b.rng.randint(0, len(mine))
+            text = "".join(mine[:at]) + "..." + "".join(mine[at:])
+            shape = shape[:at] + taken + shape[at:]
+        texts.append(text)
+        operands.append(b.input(shape, dtype, requires_grad=dtype != "i64" and b.chance(0.7), mood=moderate(b) if dtype != "i64" else None))
+    equation = (", " if b.chance(0.1) else ",").join(texts)
+    if b.chance(0.8):
+        known = sorted(set("".join(texts)) - {"."})
+        result = b.rng.sample(known, b.rng.randint(0, len(known)))
+        if any("..." in t for t in texts) and b.chance(0.8):
+            result.insert(b.rng.randint(0, len(result)), "...")
+        equation += "->" + "".join(result)
+    b.backward(b.step("einsum", operands, equation=equation))
+
+
+@family
+def arrangement(b):
+    """Views and copies in another order, and what has several results."""
+    b.case["kind"] = "general"
+    dtype = any_dtype(b)
+    name = b.one_of(("view", "unfold", "unfold", "diagonal", "unbind", "meshgrid", "diag", "repeat_interleave",
+                     "repeat_interleave", "outer", "p_norm", "p_norm", "amax", "amin", "std_mean", "var_mean", "cat"))
+    if name in ("p_norm", "std_mean", "var_mean"):
+        dtype = b.floating()
+    grad = dtype in FLOATING and b.chance(0.7)
+    shape = b.shape(*{"meshgrid": (0, 1), "outer": (1, 1), "diag": (1, 2)}.get(name, (0, 4)))
+    x = b.input(shape, dtype, requires_grad=grad, mood=moderate(b))
+    ndim = len(shape)
+    d = b.dim(ndim)
+    size = shape[d] if shape else 1
+    if name == "view":
+        y = b.step(name, [x], shape=regrouped(b, shape))
+    elif name == "unfold":
+        y = b.step(name, [x], dim=d, size=b.rng.randint(0, size), step=b.rng.randint(1, 5))
+    elif name == "diagonal":
+        y = b.step(name, [x], offset=b.rng.randint(-4, 4), dim1=d, dim2=b.dim(ndim))
+    elif name == "unbind":
+        y = b.step(name, [x], dim=d)
+        if y == len(b.tensors):
+            return
+        y = b.rng.randrange(y, len(b.tensors))
+    elif name == "meshgrid":
+        others = [b.input(b.shape(0, 1), dtype, requires_grad=grad, mood=moderate(b)) for _ in range(b.rng.randint(0, 2))]
+        y = b.step(name, [x] + others, indexing=b.one_of(("ij", "xy")))
+    elif name == "diag":
+        y = b.step(name, [x], diagonal=b.rng.randint(-4, 4))
+    elif name == "outer":
+        y = b.step(name, [x, b.input(b.shape(1, 1), dtype, requires_grad=grad, mood=moderate(b))])
+    elif name == "repeat_interleave":
+        options = {} if b.chance(0.3) else {"dim": d}
+        if b.chance(0.5):
+            y = b.step(name, [x], repeats=b.rng.randint(0, 3), **options)
+        else:
+            length = b.tensors[x].numel() if not options else size
+            counts = torch.tensor([b.rng.randint(0, 3) for _ in range(length)], dtype=torch.int64)
+            y = b.step(name, [x, b.input([length], "i64", memory=counts)], **options)
+    elif name == "cat":
+        empty = b.input([0], any_dtype(b))
+        y = b.step(name, b.one_of(([x, empty], [empty, x], [empty, x, x])), dim=d)
+    else:
+        options = {"dims": b.some_dims(ndim), "keepdim": b.chance(0.4)}
+        if name == "p_norm":
+            options["p"] = b.one_of((0.5, 1, 1.5, 2, 3, 4.5, -1, -2.5, math.inf, -math.inf))
+        y = b.step(name, [x], **options)
+        if name in ("std_mean", "var_mean") and b.tensors[x].numel() <= max(1, b.tensors[y].numel()):
+            return  # infinite gradients, of whatever sign in PyTorch
+    b.backward(y)
 
 
 # --- Reductions ------------------------------------------------------------------------------------
@@ -642,7 +753,8 @@ def write(b, at, others):
     """An operation in place on tensor `at`."""
     y = b.tensors[at]
     floating = y.dtype.is_floating_point
-    name = b.one_of(("add_", "sub_", "mul_", "div_", "copy_", "fill_", "zero_", "mul_ number", "add_ alpha"))
+    name = b.one_of(("add_", "sub_", "mul_", "div_", "copy_", "fill_", "zero_", "mul_ number", "add_ alpha",
+                     "add_ number", "sub_ number", "clamp_") + (("div_ number", "square_", "sigmoid_") if floating else ()))
     if name in ("fill_", "zero_") and any(s == 0 and n > 1 for s, n in zip(y.stride(), y.shape)):
         name = "copy_"  # weft refuses all writes to an expanded tensor, PyTorch not these two
     if name == "zero_":
@@ -651,6 +763,12 @@ def write(b, at, others):
         return b.step(name, [at], report=False, value=b.one_of((0, 1, 3)))
     if name == "mul_ number":
         return b.step("mul_", [at], report=False, value=b.one_of((0, 2, -1, 0.5) if floating else (0, 2, 3)))
+    if name in ("add_ number", "sub_ number", "div_ number"):
+        return b.step(name.split()[0], [at], report=False, value=b.one_of((2, -1, 0.5, 3) if floating else (2, 3)))
+    if name == "clamp_":
+        return b.step(name, [at], report=False, low=b.one_of((0, 1)), high=b.one_of((1, 2)))
+    if name in ("square_", "sigmoid_"):
+        return b.step(name, [at], report=False)
     fitting = [i for i in others if fits(b.tensors[i].shape, y.shape)]
     other = b.one_of(fitting) if fitting else at
     alpha = {}
@@ -746,8 +864,8 @@ def view_writes(b):
     chain(b, writes=True, through_views=True)
 
 
-# weft's tape does not follow writes through views: it refuses the write, or the use of a view taken
-# before it. What it does not refuse agrees.
+# weft's tape follows writes through views, but for a stale view whose elements share memory, and for
+# plain memory that several tensors share. What it does not refuse agrees.
 REFUSED_BY_DESIGN = {"view_writes"}
 
 

@@ -39,12 +39,12 @@ TEST_P(DifferentialTest, AgreesWithPyTorch) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, DifferentialTest,
-                         ::testing::Values("unary", "scalar", "binary", "conversion", "creation",
-                                           "reduction", "scan", "softmax", "sorting", "counting",
-                                           "matmul", "attention", "linear", "conv2d",
-                                           "conv_transpose2d", "pooling", "norm", "loss",
-                                           "indexing", "views", "tape", "tape_writes",
-                                           "view_writes", "initial", "optimiser"),
+                         ::testing::Values("unary", "scalar", "binary", "arithmetic", "einsum",
+                                           "arrangement", "conversion", "creation", "reduction",
+                                           "scan", "softmax", "sorting", "counting", "matmul",
+                                           "attention", "linear", "conv2d", "conv_transpose2d",
+                                           "pooling", "norm", "loss", "indexing", "views", "tape",
+                                           "tape_writes", "view_writes", "initial", "optimiser"),
                          [](const auto& info) { return std::string(info.param); });
 
 }  // namespace

@@ -69,10 +69,36 @@ void add_elementwise(Operations& table) {
     return {truth(equal(c.operand(0), c.operand(1)))};
   };
 
+  table["fmod"] = [](const Call& c) -> std::vector<Tensor> {
+    if (c.in.size() > 1) return {fmod(c.in[0], c.in[1])};
+    return {fmod(c.operand(0), c.number("value"))};
+  };
+  table["addcmul"] = [](const Call& c) -> std::vector<Tensor> {
+    return {addcmul(c.operand(0), c.operand(1), c.operand(2), c.number("value"))};
+  };
+  table["addcdiv"] = [](const Call& c) -> std::vector<Tensor> {
+    return {addcdiv(c.operand(0), c.operand(1), c.operand(2), c.number("value"))};
+  };
+  table["clamp_min"] = [](const Call& c) -> std::vector<Tensor> {
+    return {clamp_min(c.operand(0), c.number("value"))};
+  };
+  table["clamp_max"] = [](const Call& c) -> std::vector<Tensor> {
+    return {clamp_max(c.operand(0), c.number("value"))};
+  };
+
+  table["clamp_"] = [](const Call& c) -> std::vector<Tensor> {
+    return {c.operand(0).clamp_(c.number("low"), c.number("high"))};
+  };
+  table["sigmoid_"] = [](const Call& c) -> std::vector<Tensor> {
+    return {c.operand(0).sigmoid_()};
+  };
+  table["square_"] = [](const Call& c) -> std::vector<Tensor> { return {c.operand(0).square_()}; };
   table["add_"] = [](const Call& c) -> std::vector<Tensor> {
+    if (c.has("value")) return {c.operand(0).add_(c.number("value"))};
     return {c.operand(0).add_(c.operand(1), c.number("alpha", 1))};
   };
   table["sub_"] = [](const Call& c) -> std::vector<Tensor> {
+    if (c.has("value")) return {c.operand(0).sub_(c.number("value"))};
     return {c.operand(0).sub_(c.operand(1))};
   };
   table["mul_"] = [](const Call& c) -> std::vector<Tensor> {
@@ -80,6 +106,7 @@ void add_elementwise(Operations& table) {
     return {c.operand(0).mul_(c.number("value"))};
   };
   table["div_"] = [](const Call& c) -> std::vector<Tensor> {
+    if (c.has("value")) return {c.operand(0).div_(c.number("value"))};
     return {c.operand(0).div_(c.operand(1))};
   };
   table["copy_"] = [](const Call& c) -> std::vector<Tensor> {

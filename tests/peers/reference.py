@@ -195,6 +195,10 @@ def optimise(x, a):
     return [p.detach() for p in params] + [torch.tensor(rates, dtype=torch.float64)]
 
 
+def operand(x, a):
+    return number(a["value"]) if "value" in a else x[1]
+
+
 OPERATIONS |= {
     "maximum": extreme(torch.maximum),
     "minimum": extreme(torch.minimum),
@@ -206,10 +210,18 @@ OPERATIONS |= {
     "softplus": lambda x, a: F.softplus(x[0], a["beta"], a["threshold"]),
     "smooth_l1": lambda x, a: F.smooth_l1_loss(x[0], torch.zeros_like(x[0]), reduction="none", beta=a["beta"]),
     "where": lambda x, a: torch.where(*x),
-    "add_": lambda x, a: x[0].add_(x[1], alpha=number(a.get("alpha", 1))),
-    "sub_": lambda x, a: x[0].sub_(x[1]),
+    "fmod": lambda x, a: torch.fmod(x[0], x[1] if len(x) > 1 else number(a["value"])),
+    "addcmul": lambda x, a: torch.addcmul(*x, value=number(a["value"])),
+    "addcdiv": lambda x, a: torch.addcdiv(*x, value=number(a["value"])),
+    "clamp_min": lambda x, a: torch.clamp_min(x[0], number(a["value"])),
+    "clamp_max": lambda x, a: torch.clamp_max(x[0], number(a["value"])),
+    "clamp_": lambda x, a: x[0].clamp_(number(a["low"]), number(a["high"])),
+    "sigmoid_": lambda x, a: x[0].sigmoid_(),
+    "square_": lambda x, a: x[0].square_(),
+    "add_": lambda x, a: x[0].add_(operand(x, a), alpha=number(a.get("alpha", 1))),
+    "sub_": lambda x, a: x[0].sub_(operand(x, a)),
     "mul_": lambda x, a: x[0].mul_(x[1] if len(x) > 1 else number(a["value"])),
-    "div_": lambda x, a: x[0].div_(x[1]),
+    "div_": lambda x, a: x[0].div_(operand(x, a)),
     "copy_": lambda x, a: x[0].copy_(x[1]),
     "fill_": lambda x, a: x[0].fill_(number(a["value"])),
     "zero_": lambda x, a: x[0].zero_(),
@@ -235,6 +247,22 @@ OPERATIONS |= {
     "as_strided": lambda x, a: x[0].as_strided(a["shape"], a["strides"], a["offset"]),
     "chunk": lambda x, a: list(x[0].chunk(a["count"], a["dim"])),
     "split": lambda x, a: list(x[0].split(a.get("sizes", a.get("size")), a["dim"])),
+
+    "view": lambda x, a: x[0].view(a["shape"]),
+    "unfold": lambda x, a: x[0].unfold(a["dim"], a["size"], a["step"]),
+    "diagonal": lambda x, a: x[0].diagonal(a["offset"], a["dim1"], a["dim2"]),
+    "unbind": lambda x, a: list(x[0].unbind(a["dim"])),
+    "meshgrid": lambda x, a: list(torch.meshgrid(*x, indexing=a["indexing"])),
+    "diag": lambda x, a: torch.diag(x[0], a["diagonal"]),
+    "repeat_interleave": lambda x, a: torch.repeat_interleave(x[0], x[1] if len(x) > 1 else a["repeats"], a.get("dim")),
+    "outer": lambda x, a: torch.outer(*x),
+    "einsum": lambda x, a: torch.einsum(a["equation"], *x),
+    "p_norm": lambda x, a: torch.linalg.vector_norm(x[0], float(a["p"]), dim=dims(a) or None,
+                                                    keepdim=a.get("keepdim", False)),
+    "amax": lambda x, a: torch.amax(x[0], dims(a), a.get("keepdim", False)),
+    "amin": lambda x, a: torch.amin(x[0], dims(a), a.get("keepdim", False)),
+    "std_mean": lambda x, a: list(torch.std_mean(x[0], dim=dims(a) or None, keepdim=a.get("keepdim", False))),
+    "var_mean": lambda x, a: list(torch.var_mean(x[0], dim=dims(a) or None, keepdim=a.get("keepdim", False))),
 
     "contiguous": lambda x, a: x[0].contiguous(),
     "clone": lambda x, a: x[0].clone(),

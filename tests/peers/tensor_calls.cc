@@ -1,4 +1,6 @@
 // Creation, views, copies, reductions, indexing and matrix products.
+#include <optional>
+
 #include "weft/autograd/ops.h"
 #include "weft/tests/peers/calls.h"
 
@@ -72,6 +74,44 @@ void add_views(Operations& table) {
   table["split"] = [](const Call& c) -> Tensors {
     if (c.has("sizes")) return split(c.in[0], c.dims("sizes"), c.dim("dim"));
     return split(c.in[0], c.integer("size"), c.dim("dim"));
+  };
+}
+
+void add_arrangements(Operations& table) {
+  table["view"] = [](const Call& c) -> Tensors { return {c.in[0].view(c.dims("shape"))}; };
+  table["unfold"] = [](const Call& c) -> Tensors {
+    return {c.in[0].unfold(c.dim("dim"), c.integer("size"), c.integer("step"))};
+  };
+  table["diagonal"] = [](const Call& c) -> Tensors {
+    return {c.in[0].diagonal(c.integer("offset"), c.dim("dim1"), c.dim("dim2"))};
+  };
+  table["unbind"] = [](const Call& c) -> Tensors { return unbind(c.in[0], c.dim("dim")); };
+  table["meshgrid"] = [](const Call& c) -> Tensors { return meshgrid(c.in, c.text("indexing")); };
+  table["diag"] = [](const Call& c) -> Tensors { return {diag(c.in[0], c.integer("diagonal"))}; };
+  table["repeat_interleave"] = [](const Call& c) -> Tensors {
+    std::optional<std::int64_t> dim;
+    if (c.has("dim")) dim = c.integer("dim");
+    if (c.in.size() > 1) return {repeat_interleave(c.in[0], c.in[1], dim)};
+    return {repeat_interleave(c.in[0], c.integer("repeats"), dim)};
+  };
+  table["outer"] = [](const Call& c) -> Tensors { return {outer(c.operand(0), c.operand(1))}; };
+  table["einsum"] = [](const Call& c) -> Tensors { return {einsum(c.text("equation"), c.in)}; };
+  table["p_norm"] = [](const Call& c) -> Tensors {
+    return {p_norm(c.in[0], c.number("p"), c.dims("dims"), c.flag("keepdim"))};
+  };
+  table["amax"] = [](const Call& c) -> Tensors {
+    return {amax(c.in[0], c.dims("dims"), c.flag("keepdim"))};
+  };
+  table["amin"] = [](const Call& c) -> Tensors {
+    return {amin(c.in[0], c.dims("dims"), c.flag("keepdim"))};
+  };
+  table["std_mean"] = [](const Call& c) -> Tensors {
+    const auto [std, mean] = std_mean(c.in[0], c.dims("dims"), 1, c.flag("keepdim"));
+    return {std, mean};
+  };
+  table["var_mean"] = [](const Call& c) -> Tensors {
+    const auto [var, mean] = var_mean(c.in[0], c.dims("dims"), 1, c.flag("keepdim"));
+    return {var, mean};
   };
 }
 
@@ -218,6 +258,7 @@ void add_indexing(Operations& table) {
 void add_tensor(Operations& table) {
   add_creation(table);
   add_views(table);
+  add_arrangements(table);
   add_copies(table);
   add_reductions(table);
   add_indexing(table);

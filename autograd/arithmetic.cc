@@ -1,0 +1,101 @@
+#include "weft/autograd/arithmetic.h"
+
+#include <cmath>
+
+#include "weft/autograd/graph.h"
+#include "weft/autograd/internal.h"
+#include "weft/autograd/operand.h"
+#include "weft/core/base/error.h"
+#include "weft/tensor/creation.h"
+#include "weft/tensor/ops.h"
+
+namespace weft {
+
+using autograd::check_defined;
+using autograd::Gradients;
+using autograd::Node;
+using autograd::Operand;
+using autograd::record;
+using autograd::recording;
+using autograd::SavedTensor;
+
+namespace {
+
+// |a| modulo |b|, which no rounding changes, with the sign of a.
+Tensor floating_fmod(const Tensor& a, const Tensor& b) {
+  const Tensor size = raw::remainder(raw::abs(a), raw::abs(b));
+  return raw::where(raw::lt(a, 0.0), raw::neg(size), size);
+}
+
+// |a| need not exist for an integer, but remainder has the sign of b, and is off by b at most.
+Tensor integer_fmod(const Tensor& a, const Tensor& b) {
+  const Tensor rest = raw::remainder(a, b);
+  const Tensor differs = raw::logical_xor(raw::lt(a, 0.0), raw::lt(b, 0.0));
+  return raw::where(raw::logical_and(differs, raw::ne(rest, 0.0)), raw::sub(rest, b), rest);
+}
+
+class FmodNode final : public Node {
+ public:
+  FmodNode(const Tensor& a, const Tensor& b) : Node("fmod"), a_info_(a), b_info_(b) {
+    add_input(a);
+    add_input(b);
+    if (!needs(1)) return;
+    a_ = save(a);
+    b_ = save(b);
+  }
+  void apply(Gradients& grads) override {
+    if (grads.wants(0)) grads.set(0, a_info_.fit(grads.y()));
+    if (!grads.wants(1)) return;
+    const Tensor times = raw::trunc(raw::div(a_.get(*this), b_.get(*this)));
+    grads.set(1, b_info_.fit(raw::neg(raw::mul(grads.y(), times))));
+  }
+
+ private:
+  void release_saved() override {
+    a_.reset();
+    b_.reset();
+  }
+  Operand a_info_, b_info_;
+  SavedTensor a_, b_;
+};
+
+}  // namespace
+
+Tensor fmod(const Tensor& a, const Tensor& b) {
+  check_defined("fmod", "a", a);
+  check_defined("fmod", "b", b);
+  const bool floating = is_floating(a.dtype()) || is_floating(b.dtype());
+  Tensor y = floating ? floating_fmod(a, b) : integer_fmod(a, b);
+  return recording(a, b) ? record<FmodNode>(std::move(y), a, b) : y;
+}
+Tensor fmod(const Tensor& a, double b) {
+  check_defined("fmod", "a", a);
+  const bool whole = std::trunc(b) == b && std::abs(b) < 0x1p63;
+  const DType dtype = is_floating(a.dtype()) ? a.dtype() : whole ? DType::i64 : DType::f32;
+  const Tensor divisor = scalar(b, {dtype, a.device()});
+  return fmod(a, divisor);
+}
+
+Tensor clamp_min(const Tensor& x, double min) { return clamp(x, min); }
+Tensor clamp_max(const Tensor& x, double max) { return clamp(x, {}, max); }
+
+Tensor addcmul(const Tensor& x, const Tensor& a, const Tensor& b, double value) {
+  check_defined("addcmul", "x", x);
+  const Tensor product = mul(a, b);
+  return add(x, value == 1 ? product : mul(product, value));
+}
+Tensor addcdiv(const Tensor& x, const Tensor& a, const Tensor& b, double value) {
+  check_defined("addcdiv", "x", x);
+  const Tensor quotient = autograd::addcdiv_quotient("addcdiv", a, b);
+  return add(x, value == 1 ? quotient : mul(quotient, value));
+}
+
+Tensor autograd::addcdiv_quotient(const char* op, const Tensor& a, const Tensor& b) {
+  check_defined(op, "a", a);
+  check_defined(op, "b", b);
+  WEFT_CHECK(is_floating(a.dtype()) || is_floating(b.dtype()), Dtype, op, "got a of ", a.dtype(),
+             " and b of ", b.dtype(), "; divide integers after to(dtype)");
+  return div(a, b);
+}
+
+}  // namespace weft

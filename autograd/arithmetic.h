@@ -1,0 +1,64 @@
+// Operators, and arithmetic that is composed of the operations in elementwise.h.
+#pragma once
+
+#include "weft/autograd/elementwise.h"
+
+namespace weft {
+
+inline Tensor operator+(const Tensor& a, const Tensor& b) { return add(a, b); }
+inline Tensor operator+(const Tensor& a, double b) { return add(a, b); }
+inline Tensor operator+(double a, const Tensor& b) { return add(b, a); }
+inline Tensor operator-(const Tensor& a, const Tensor& b) { return sub(a, b); }
+inline Tensor operator-(const Tensor& a, double b) { return sub(a, b); }
+inline Tensor operator-(double a, const Tensor& b) { return sub(a, b); }
+inline Tensor operator-(const Tensor& x) { return neg(x); }
+inline Tensor operator*(const Tensor& a, const Tensor& b) { return mul(a, b); }
+inline Tensor operator*(const Tensor& a, double b) { return mul(a, b); }
+inline Tensor operator*(double a, const Tensor& b) { return mul(b, a); }
+inline Tensor operator/(const Tensor& a, const Tensor& b) { return div(a, b); }
+inline Tensor operator/(const Tensor& a, double b) { return div(a, b); }
+inline Tensor operator/(double a, const Tensor& b) { return div(a, b); }
+inline Tensor operator%(const Tensor& a, const Tensor& b) { return remainder(a, b); }
+inline Tensor operator%(const Tensor& a, double b) { return remainder(a, b); }
+inline const Tensor& operator+=(const Tensor& a, const Tensor& b) { return a.add_(b); }
+inline const Tensor& operator+=(const Tensor& a, double b) { return a.add_(b); }
+inline const Tensor& operator-=(const Tensor& a, const Tensor& b) { return a.sub_(b); }
+inline const Tensor& operator-=(const Tensor& a, double b) { return a.sub_(b); }
+inline const Tensor& operator*=(const Tensor& a, const Tensor& b) { return a.mul_(b); }
+inline const Tensor& operator*=(const Tensor& a, double b) { return a.mul_(b); }
+inline const Tensor& operator/=(const Tensor& a, const Tensor& b) { return a.div_(b); }
+inline const Tensor& operator/=(const Tensor& a, double b) { return a.div_(b); }
+
+// Element by element, as in PyTorch: the result is a boolean tensor, which no `if` takes. Whether
+// all elements are equal says equal(a, b), and whether it is one tensor a.same(b).
+inline Tensor operator==(const Tensor& a, const Tensor& b) { return eq(a, b); }
+inline Tensor operator==(const Tensor& a, double b) { return eq(a, b); }
+inline Tensor operator==(double a, const Tensor& b) { return eq(b, a); }
+inline Tensor operator!=(const Tensor& a, const Tensor& b) { return ne(a, b); }
+inline Tensor operator!=(const Tensor& a, double b) { return ne(a, b); }
+inline Tensor operator!=(double a, const Tensor& b) { return ne(b, a); }
+inline Tensor operator<(const Tensor& a, const Tensor& b) { return lt(a, b); }
+inline Tensor operator<(const Tensor& a, double b) { return lt(a, b); }
+inline Tensor operator<(double a, const Tensor& b) { return gt(b, a); }
+inline Tensor operator<=(const Tensor& a, const Tensor& b) { return le(a, b); }
+inline Tensor operator<=(const Tensor& a, double b) { return le(a, b); }
+inline Tensor operator<=(double a, const Tensor& b) { return ge(b, a); }
+inline Tensor operator>(const Tensor& a, const Tensor& b) { return gt(a, b); }
+inline Tensor operator>(const Tensor& a, double b) { return gt(a, b); }
+inline Tensor operator>(double a, const Tensor& b) { return lt(b, a); }
+inline Tensor operator>=(const Tensor& a, const Tensor& b) { return ge(a, b); }
+inline Tensor operator>=(const Tensor& a, double b) { return ge(a, b); }
+inline Tensor operator>=(double a, const Tensor& b) { return le(b, a); }
+
+/// The remainder of a / b rounded towards 0, which has the sign of a, as torch.fmod and C's fmod.
+/// The gradient of b is -trunc(a / b). Throws InvalidArgument for integers if a divisor is 0.
+Tensor fmod(const Tensor& a, const Tensor& b);
+Tensor fmod(const Tensor& a, double b);
+Tensor clamp_min(const Tensor& x, double min);
+Tensor clamp_max(const Tensor& x, double max);
+/// x + value a b, broadcast.
+Tensor addcmul(const Tensor& x, const Tensor& a, const Tensor& b, double value = 1);
+/// x + value a / b, broadcast. Throws Dtype if a and b are both integers.
+Tensor addcdiv(const Tensor& x, const Tensor& a, const Tensor& b, double value = 1);
+
+}  // namespace weft

@@ -84,7 +84,14 @@ struct Method {
 template <class A, class Y, bool mean = false>
 void finish_all(std::int64_t n, const A* acc, double count, char* out, std::int64_t step) {
   Y* y = reinterpret_cast<Y*>(out);
-  for (std::int64_t i = 0; i < n; ++i) y[i * step] = store<Y>(mean ? acc[i] / count : acc[i]);
+  for (std::int64_t i = 0; i < n; ++i) {
+    // Not by ?:, which would make a double of an integer sum.
+    if constexpr (mean) {
+      y[i * step] = store<Y>(acc[i] / count);
+    } else {
+      y[i * step] = store<Y>(acc[i]);
+    }
+  }
 }
 
 template <class T>

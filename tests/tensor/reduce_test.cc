@@ -131,6 +131,14 @@ TEST_P(ReduceTest, OfNothing) {
                     "[min] no elements to choose from: dimension 2 of [0,3,0] is empty");
 }
 
+// Beyond 2^53, where a double would round.
+TEST_P(ReduceTest, IntegerSumsAreExact) {
+  const std::int64_t most = std::numeric_limits<std::int64_t>::max();
+  const Tensor x = raw::to(from_vector<std::int64_t>({0, most - 1, 1, 3}, {2, 2}), device());
+  EXPECT_EQ(raw::sum(x, 1).to_vector<std::int64_t>(), (std::vector<std::int64_t>{most - 1, 4}));
+  EXPECT_EQ(raw::prod(x, 0).to_vector<std::int64_t>(), (std::vector<std::int64_t>{0, most - 5}));
+}
+
 TEST_P(ReduceTest, Errors) {
   EXPECT_WEFT_ERROR(raw::sum(ones({2, 3}), {2}), Shape, "[sum] dimension: got 2, expected -2 to 1");
   EXPECT_WEFT_ERROR(raw::sum(ones({2, 3}), {1, -1}), Shape,

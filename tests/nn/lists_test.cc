@@ -170,6 +170,18 @@ TEST(Sequential, GivesItsElements) {
   EXPECT_WEFT_ERROR(net[3], InvalidArgument, "[Sequential] index 3 in a chain of 3");
 }
 
+TEST(Sequential, OfModulesWithNames) {
+  const nn::Linear first(3, 4), last(4, 2);
+  const nn::ReLU relu;
+  nn::Sequential net(first, relu, last);
+  EXPECT_EQ(names_of(net.state_dict()),
+            (std::vector<std::string>{"0.weight", "0.bias", "2.weight", "2.bias"}));
+  EXPECT_TRUE(net.parameters()[0].same(first.parameters()[0]));
+  const nn::Sequential one(first), copy(net);
+  EXPECT_EQ(one.size(), 1u);
+  EXPECT_EQ(copy.size(), 3u);
+}
+
 TEST(Sequential, SlicesShareTheirModules) {
   nn::Sequential net{nn::Linear(3, 4), nn::BatchNorm2d(4), nn::ReLU(), nn::Linear(4, 2)};
   net.eval();

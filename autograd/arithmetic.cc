@@ -70,24 +70,48 @@ Tensor fmod(const Tensor& a, const Tensor& b) {
 }
 Tensor fmod(const Tensor& a, double b) {
   check_defined("fmod", "a", a);
-  const bool whole = std::trunc(b) == b && std::abs(b) < 0x1p63;
-  const DType dtype = is_floating(a.dtype()) ? a.dtype() : whole ? DType::i64 : DType::f32;
-  const Tensor divisor = scalar(b, {dtype, a.device()});
-  return fmod(a, divisor);
+  // An integer that a's dtype holds keeps that dtype.
+  const auto divisor = [&](DType dtype) { return fmod(a, scalar(b, {dtype, a.device()})); };
+  if (is_floating(a.dtype())) return divisor(a.dtype());
+  if (std::trunc(b) != b || std::abs(b) >= 0x1p63) return divisor(DType::f32);
+  const bool held = a.dtype() == DType::i32  ? std::abs(b) < 0x1p31
+                    : a.dtype() == DType::u8 ? b >= 0 && b < 256
+                                             : false;
+  return divisor(held ? a.dtype() : DType::i64);
 }
 
 Tensor clamp_min(const Tensor& x, double min) { return clamp(x, min); }
 Tensor clamp_max(const Tensor& x, double max) { return clamp(x, {}, max); }
 
+namespace {
+
+// x + value f(a, b). bf16 is rounded once, at the end.
+template <class F>
+Tensor plus(const Tensor& x, const Tensor& a, const Tensor& b, double value, F f) {
+  const auto is_bf16 = [](const Tensor& t) { return t.dtype() == DType::bf16; };
+  if (is_bf16(x) && is_bf16(a) && is_bf16(b)) {
+    const auto wide = [](const Tensor& t) { return t.to(DType::f32); };
+    return plus(wide(x), wide(a), wide(b), value, f).to(DType::bf16);
+  }
+  const Tensor y = f(a, b);
+  return add(x, value == 1 ? y : mul(y, value));
+}
+
+}  // namespace
+
 Tensor addcmul(const Tensor& x, const Tensor& a, const Tensor& b, double value) {
   check_defined("addcmul", "x", x);
-  const Tensor product = mul(a, b);
-  return add(x, value == 1 ? product : mul(product, value));
+  check_defined("addcmul", "a", a);
+  check_defined("addcmul", "b", b);
+  return plus(x, a, b, value, [](const Tensor& s, const Tensor& t) { return mul(s, t); });
 }
 Tensor addcdiv(const Tensor& x, const Tensor& a, const Tensor& b, double value) {
   check_defined("addcdiv", "x", x);
-  const Tensor quotient = autograd::addcdiv_quotient("addcdiv", a, b);
-  return add(x, value == 1 ? quotient : mul(quotient, value));
+  check_defined("addcdiv", "a", a);
+  check_defined("addcdiv", "b", b);
+  return plus(x, a, b, value, [](const Tensor& s, const Tensor& t) {
+    return autograd::addcdiv_quotient("addcdiv", s, t);
+  });
 }
 
 Tensor autograd::addcdiv_quotient(const char* op, const Tensor& a, const Tensor& b) {

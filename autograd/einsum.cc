@@ -231,6 +231,10 @@ Tensor einsum(std::string_view equation, std::span<const Tensor> operands) {
                                          : implicit_result(written, ellipsis);
   check_result(result, terms, equation);
   drop_stretched(terms);
+  // The strides of a diagonal are none that products of matrices are made for.
+  for (std::size_t i = 0; terms.size() > 1 && i < terms.size(); ++i) {
+    if (terms[i].labels.size() < written[i].size()) terms[i].x = terms[i].x.contiguous();
+  }
 
   // What comes after term i needs these labels.
   const auto needed_after = [&](std::size_t i) {

@@ -174,7 +174,7 @@ Tensor cat(std::span<const Tensor> parts, std::int64_t dim) {
   dim = normalize_dim(dim, first.dim(), "cat");
   Shape shape = first.shape();
   shape[dim] = 0;
-  bool channels_last = true;
+  bool channels_last = given != parts.end();
   for (std::size_t i = 0; i < parts.size(); ++i) {
     if (!has_shape(parts[i])) continue;
     Shape expected = first.shape();

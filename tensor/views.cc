@@ -273,6 +273,7 @@ Tensor expand(const Tensor& x, const Shape& shape) {
 Tensor view(const Tensor& x, const Shape& shape) {
   check_defined("view", "x", x);
   const Shape target = infer_size("view", shape, x.numel(), x.shape());
+  if (x.is_contiguous()) return make_view(x, x.offset(), target, contiguous_strides(target));
   const std::optional<Strides> strides = view_strides(x, target);
   WEFT_CHECK(strides, Shape, "view", "a tensor ", x.shape(), " with strides ", x.strides(),
              " cannot appear as ", target, " without a copy; use reshape");

@@ -435,6 +435,14 @@ constexpr Operation kInPlace[] = {
   OP("mul_(number)", const Tensor y = p.any() + 0; return {y.mul_(p.real(2))};)
   OP("div_", const Tensor y = p.any_floating() + 0; return {y.div_(p.broadcastable(y, y.dtype()))};)
   OP("copy_", const Tensor y = p.any() + 0; return {y.copy_(p.broadcastable(y, y.dtype()))};)
+  OP("add_(number)", const Tensor y = p.any() + 0; return {y.add_(p.real(2))};)
+  OP("sub_(number)", const Tensor y = p.any() + 0; return {y.sub_(p.real(2))};)
+  OP("div_(number)", const Tensor y = p.any_floating() + 0; return {y.div_(p.real(2))};)
+  OP("clamp_", const Tensor y = p.any() + 0; const double low = p.real(2);
+     return {y.clamp_(low, p.real(2))};)
+  OP("sigmoid_", const Tensor y = p.any_floating() + 0; return {y.sigmoid_()};)
+  OP("write to a view", const Tensor y = p.any() + 0; const std::int64_t d = p.dim(y);
+     y.slice(d, p.number(1), p.number(4), 2).mul_(p.real(2)); return {y};)
   OP("fill_", const Tensor y = p.any() + 0; return {y.fill_(p.real(2))};)
   OP("zero_", const Tensor y = p.any() + 0; return {y.zero_()};)
   OP("in place, of a view", const Tensor y = p.any() + 0; const std::int64_t d = p.dim(y);
@@ -597,6 +605,15 @@ constexpr Operation kCopies[] = {
      return {p.coin() ? repeat(x, counts) : x.repeat(counts)};)
   OP("flip", const Tensor x = p.any(); const Dims dims = p.dims(x);
      return {p.coin() ? flip(x, dims) : x.flip(dims)};)
+  OP("repeat_interleave", const Tensor x = p.any(); const std::int64_t n = p.number(2);
+     if (p.coin()) return {repeat_interleave(x, n)};
+     return {x.repeat_interleave(n, p.dim(x))};)
+  OP("diag", const Tensor x = p.any(); return {diag(x, p.number(p.draw.between(-3, 3)))};)
+  OP("diagonal", const Tensor x = p.any(); const std::int64_t k = p.number(1), d = p.dim(x);
+     return {x.diagonal(k, d, p.dim(x))};)
+  OP("unfold", const Tensor x = p.any(); const std::int64_t d = p.dim(x), size = p.number(2);
+     return {x.unfold(d, size, p.number(2))};)
+  OP("unbind", const Tensor x = p.any(); return unbind(x, p.dim(x));)
   OP("roll", const Tensor x = p.any(); const std::int64_t shift = p.number(p.draw.between(-9, 9));
      if (p.coin()) return {roll(x, shift)};
      return {x.roll(shift, p.dim(x))};)

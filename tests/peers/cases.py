@@ -113,15 +113,19 @@ def binary(b):
 @family
 def arithmetic(b):
     """fmod, addcmul, addcdiv and bounds: of three tensors, or with numbers."""
-    b.case["kind"] = "elementwise"
     name = b.one_of(("fmod", "fmod", "addcmul", "addcdiv", "clamp_min", "clamp_max"))
-    shape = b.shape()
-    # Sums of products of what is very large or small are a matter of the order.
-    mood = moderate(b) if name.startswith("addc") else None
-    dtypes = [any_dtype(b)] * 3 if b.chance(0.6) else [any_dtype(b) for _ in range(3)]
-    grad = name == "fmod" or name.startswith("addc")
-    count = {"fmod": b.one_of((1, 2)), "addcmul": 3, "addcdiv": 3}.get(name, 1)
-    operands = [b.input(stretched(b, shape) if count > 1 else shape, d, mood=mood,
+    three = name.startswith("addc")
+    b.case["kind"] = "general" if three else "elementwise"
+    shape = b.shape(1)
+    # Sums of products of what is very large or small are a matter of the order. PyTorch's fmod of
+    # f64 is NaN for some numbers above 1e300.
+    mood = "normal" if three else b.one_of((None, "normal", "integers"))
+    if name == "fmod" and mood is None:
+        mood = "wide"
+    dtypes = [b.floating() if three else any_dtype(b)] * 3
+    count = 3 if three else b.one_of((1, 2)) if name == "fmod" else 1
+    grad = three or name == "fmod"
+    operands = [b.input([1 if b.chance(0.3) else s for s in shape] if count > 1 else shape, d, mood=mood,
                         requires_grad=grad and d in FLOATING and b.chance(0.7)) for d in dtypes[:count]]
     value = b.one_of((1, 2, -3, 5) if dtypes[0] not in FLOATING else (1, 2, -3, 0.5, 2.5))
     if dtypes[0] == "u8":
@@ -862,11 +866,6 @@ def tape_writes(b):
 def view_writes(b):
     """In place to views of what is on the tape, or to what views were taken of."""
     chain(b, writes=True, through_views=True)
-
-
-# weft's tape follows writes through views, but for a stale view whose elements share memory, and for
-# plain memory that several tensors share. What it does not refuse agrees.
-REFUSED_BY_DESIGN = {"view_writes"}
 
 
 # --- Training --------------------------------------------------------------------------------------

@@ -225,8 +225,6 @@ def missed(result):
         return f"{result['crashed']} crashed"
     if not result["accepted"]:
         return "none accepted by PyTorch"
-    if result["family"] in cases.REFUSED_BY_DESIGN:
-        return f"{result['differ']} differ" if result["differ"] else ""
     share = result["agree"] / result["accepted"]
     return f"{100 * share:.2f} % agree, aim {100 * AIM} %" if share < AIM else ""
 

@@ -128,6 +128,16 @@ TEST_P(CopyTest, Cat) {
   EXPECT_EQ(values_of(raw::slice(raw::cat(images, 1), 1, 3, 6)), values_of(nhwc));
 }
 
+TEST_P(CopyTest, CatWithOneDimensionalNothing) {
+  const Tensor x = make({1, 2}, {1, 2}), nothing = zeros({0});
+  const Tensor first[] = {nothing, x}, last[] = {x, nothing, x}, none[] = {nothing, nothing};
+  EXPECT_TENSOR(raw::cat(first, 1), ({1, 2}), {1, 2});
+  EXPECT_TENSOR(raw::cat(last, -2), ({2, 2}), {1, 2, 1, 2});
+  EXPECT_EQ(raw::cat(none).shape(), Shape{0});
+  const Tensor whole[] = {make({1}, {1}, DType::i64), nothing};
+  EXPECT_EQ(raw::cat(whole).dtype(), DType::f32);
+}
+
 TEST_P(CopyTest, CatErrors) {
   const Tensor parts[] = {ones({2, 3}), ones({2, 4}), ones({3, 3})};
   EXPECT_WEFT_ERROR(raw::cat({}), InvalidArgument, "[cat] needs at least one tensor");

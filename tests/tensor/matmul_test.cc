@@ -104,6 +104,24 @@ TEST_P(MatmulTest, TransposedSlicedAndExpandedOperands) {
   EXPECT_TRUE(near_values(raw::matmul(column, row), product(column, row, {}, {6, 6}), 1e-12));
 }
 
+TEST_P(MatmulTest, OfIntegersModuloTheirBits) {
+  for (const DType dtype : {DType::i64, DType::i32, DType::u8}) {
+    const Tensor a = make({1, 2, 3, 4, 5, 6}, {2, 3}, dtype),
+                 b = make({1, 0, 2, 1, 0, 3}, {3, 2}, dtype);
+    EXPECT_TENSOR(raw::matmul(a, b), ({2, 2}), {5, 11, 14, 23});
+    EXPECT_EQ(raw::matmul(a, b).dtype(), dtype);
+    EXPECT_TENSOR(raw::matmul(raw::reshape(a, {2, 1, 3}), b), ({2, 1, 2}), {5, 11, 14, 23});
+    EXPECT_TENSOR(raw::matmul(make({1, 2}, {2}, dtype), make({3, 4}, {2}, dtype)), ({}), {11});
+    EXPECT_TENSOR(raw::matmul(zeros({2, 0}, dtype), zeros({0, 1}, dtype)), ({2, 1}), {0, 0});
+  }
+  EXPECT_TENSOR(raw::matmul(make({200, 100}, {1, 2}, DType::u8), make({2, 1}, {2, 1}, DType::u8)),
+                ({1, 1}), {500 % 256});
+  // More than one block of products.
+  const Tensor wide = ones({1024, 700}, DType::i64);
+  EXPECT_EQ(raw::sum(raw::matmul(wide, raw::transpose(wide, 0, 1))).item<std::int64_t>(),
+            1024 * 1024 * 700);
+}
+
 TEST_P(MatmulTest, Errors) {
   EXPECT_WEFT_ERROR(raw::matmul(ones({2, 3}), ones({4, 2})), Shape,
                     "[matmul] inner dimensions: a has 3, b has 4 (a [2,3], b [4,2])");

@@ -12,8 +12,8 @@
 namespace weft {
 
 using autograd::check_defined;
+using autograd::DifferentiableNode;
 using autograd::Gradients;
-using autograd::Node;
 using autograd::Operand;
 using autograd::record;
 using autograd::recording;
@@ -34,9 +34,9 @@ Tensor integer_fmod(const Tensor& a, const Tensor& b) {
   return raw::where(raw::logical_and(differs, raw::ne(rest, 0.0)), raw::sub(rest, b), rest);
 }
 
-class FmodNode final : public Node {
+class FmodNode final : public DifferentiableNode {
  public:
-  FmodNode(const Tensor& a, const Tensor& b) : Node("fmod"), a_info_(a), b_info_(b) {
+  FmodNode(const Tensor& a, const Tensor& b) : DifferentiableNode("fmod"), a_info_(a), b_info_(b) {
     add_input(a);
     add_input(b);
     if (!needs(1)) return;
@@ -47,7 +47,7 @@ class FmodNode final : public Node {
     if (grads.wants(0)) grads.set(0, a_info_.fit(grads.y()));
     if (!grads.wants(1)) return;
     const Tensor times = raw::trunc(raw::div(a_.get(*this), b_.get(*this)));
-    grads.set(1, b_info_.fit(raw::neg(raw::mul(grads.y(), times))));
+    grads.set(1, b_info_.fit(neg(mul(grads.y(), times))));
   }
 
  private:

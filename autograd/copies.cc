@@ -322,9 +322,8 @@ Tensor diag(const Tensor& x, std::int64_t diagonal) {
   if (x.dim() == 2) return x.diagonal(diagonal).clone();
   WEFT_CHECK(diagonal != std::numeric_limits<std::int64_t>::min(), Shape, "diag", "diagonal: got ",
              diagonal);
-  return record_linear("diag", matrix_of(x, diagonal), x, [diagonal](const Tensor& grad) {
-    return grad.diagonal(diagonal).clone();
-  });
+  return record_linear("diag", matrix_of(x, diagonal), x,
+                       [diagonal](const Tensor& grad) { return grad.diagonal(diagonal).clone(); });
 }
 
 Tensor repeat_interleave(const Tensor& x, std::int64_t repeats, std::optional<std::int64_t> dim) {

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "weft/autograd/arithmetic.h"
+#include "weft/autograd/differentiable.h"
 #include "weft/autograd/graph.h"
 #include "weft/autograd/indexing.h"
 #include "weft/autograd/internal.h"
@@ -14,9 +15,9 @@
 namespace weft {
 
 using autograd::check_defined;
+using autograd::DifferentiableNode;
 using autograd::Gradients;
 using autograd::kInfinity;
-using autograd::Node;
 using autograd::record;
 using autograd::record_linear;
 using autograd::recording;
@@ -43,21 +44,21 @@ Shape shape_without(const Dims& dims, const Shape& shape) {
 
 // y = (sum |x|^p)^(1/p), so dy/dx = sign(x) (|x| / y)^(p - 1). y has x's reduced dimensions, with
 // length 1.
-class PNormNode final : public Node {
+class PNormNode final : public DifferentiableNode {
  public:
-  PNormNode(const Tensor& x, double p, const Tensor& y) : Node("norm"), p_(p) {
+  PNormNode(const Tensor& x, double p, const Tensor& y) : DifferentiableNode("norm"), p_(p) {
     add_input(x);
     x_ = save(x);
-    y_ = save(y);
+    y_ = save_output(y);
   }
   void apply(Gradients& grads) override {
     if (!grads.wants(0)) return;
-    const Tensor &x = x_.get(*this), &y = y_.get(*this);
-    const Tensor none =
-        raw::logical_or(raw::eq(y, 0.0), p_ < 1 ? raw::eq(x, 0.0) : raw::eq(y, 0.0));
-    const Tensor slope = raw::mul(raw::sign(x), raw::pow(raw::div(raw::abs(x), y), p_ - 1));
-    const Tensor grad = raw::mul(slope, grads.y());
-    grads.set(0, masked_fill(grad, none, 0));
+    const Tensor x = x_.get(*this), y = y_.get(*this), is_zero = raw::eq(y, 0.0);
+    const Tensor none = raw::logical_or(is_zero, p_ < 1 ? raw::eq(x, 0.0) : is_zero);
+    // 1 where there is no slope, so that no derivative of the power is infinite there.
+    const Tensor share = masked_fill(abs(x) / masked_fill(y, is_zero, 1), none, 1);
+    const Tensor slope = raw::sign(x) * pow(share, p_ - 1);
+    grads.set(0, masked_fill(slope * grads.y(), none, 0));
   }
 
  private:

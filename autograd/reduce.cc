@@ -215,7 +215,8 @@ class VarNode final : public ReducedNode {
   Tensor by_parts(const Tensor& x, const Tensor& grad) const {
     const Tensor deviation = x - reduce_kept(x, weft::mean);
     if (!root_.defined()) return grad * deviation * (2 / divisor_);
-    const Tensor root = sqrt(reduce_kept(square(deviation), weft::sum) / divisor_);
+    const double freedom = static_cast<double>(count_) / divisor_;
+    const Tensor root = sqrt(reduce_kept(square(deviation), weft::mean) * freedom);
     return over_root_by_parts(grad / divisor_, root) * deviation;
   }
   void release_saved() override {
@@ -238,7 +239,8 @@ class NormNode final : public ReducedNode {
     if (!grads.wants(0)) return;
     const Tensor x = x_.get(*this);
     if (creates_graph()) {
-      const Tensor root = reduce_kept(x, weft::norm);
+      const Tensor root = reduce_kept(
+          x, [](const Tensor& t, const Dims& dims, bool keep) { return norm(t, dims, keep); });
       return grads.set(0, over_root_by_parts(kept(grads.y()), root) * x);
     }
     const Tensor scale = over_root(raw::to(kept(grads.y()), DType::f64), root_.get(*this));

@@ -1,9 +1,9 @@
 #include "weft/autograd/scan.h"
 
+#include "weft/autograd/arithmetic.h"
 #include "weft/autograd/autocast.h"
 #include "weft/autograd/copies.h"
 #include "weft/autograd/differentiable.h"
-#include "weft/autograd/elementwise.h"
 #include "weft/autograd/graph.h"
 #include "weft/autograd/internal.h"
 #include "weft/core/runtime/thread_state.h"

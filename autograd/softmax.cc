@@ -1,8 +1,8 @@
 #include "weft/autograd/softmax.h"
 
+#include "weft/autograd/arithmetic.h"
 #include "weft/autograd/autocast.h"
 #include "weft/autograd/differentiable.h"
-#include "weft/autograd/elementwise.h"
 #include "weft/autograd/graph.h"
 #include "weft/autograd/reduce.h"
 #include "weft/tensor/ops.h"

@@ -77,7 +77,8 @@ class Place {
 // A view of the base as it is now.
 class PartNode final : public DifferentiableNode {
  public:
-  PartNode(const Tensor& view, const Tensor& base) : DifferentiableNode("view"), place_(view, base) {
+  PartNode(const Tensor& view, const Tensor& base)
+      : DifferentiableNode("view"), place_(view, base) {
     add_input(base);
   }
   void apply(Gradients& grads) override {

@@ -173,7 +173,11 @@ class UnfoldNode final : public DifferentiableNode {
 class DiagonalNode final : public DifferentiableNode {
  public:
   DiagonalNode(std::int64_t offset, std::int64_t dim1, std::int64_t dim2, const Tensor& x)
-      : DifferentiableNode("diagonal"), shape_(x.shape()), offset_(offset), dim1_(dim1), dim2_(dim2) {
+      : DifferentiableNode("diagonal"),
+        shape_(x.shape()),
+        offset_(offset),
+        dim1_(dim1),
+        dim2_(dim2) {
     add_input(x);
   }
   void apply(Gradients& grads) override {

@@ -1,6 +1,6 @@
 #include "weft/nn/transformer.h"
 
-#include "weft/autograd/elementwise.h"
+#include "weft/autograd/arithmetic.h"
 #include "weft/core/base/error.h"
 
 namespace weft::nn {

@@ -72,30 +72,22 @@ std::optional<Offer> make_offer(const ConvProblem& p, Layout layout, const dnnl_
   const memory::dims stride{p.stride[0], p.stride[1]}, padding{p.padding[0], p.padding[1]};
   const memory::dims dilation{p.dilation[0] - 1, p.dilation[1] - 1};  // oneDNN counts from 0
   const auto attributes = dnnl_attributes();
-  const auto& engine = dnnl_engine();
   const std::string shapes = p.text();
   using Forward = dnnl::convolution_forward;
   const auto forward = [&](prop_kind kind) {
     return with_bias && kind == prop_kind::forward_inference
-               ? Forward::desc(kind, kDirect, big, weights, bias, small, stride, dilation, padding,
-                               padding)
-               : Forward::desc(kind, kDirect, big, weights, small, stride, dilation, padding,
-                               padding);
+               ? dnnl_forward<Forward>(attributes, kind, kDirect, big, weights, bias, small, stride,
+                                       dilation, padding, padding)
+               : dnnl_forward<Forward>(attributes, kind, kDirect, big, weights, small, stride,
+                                       dilation, padding, padding);
   };
-  const auto hint = [&] {
-    return Forward::primitive_desc(forward(prop_kind::forward_training), attributes, engine);
-  };
-  std::optional<Forward::primitive_desc> forward_pd;  // the search for another one reads it again
+  std::optional<Forward::primitive_desc> hint;
   const auto may_use = [&](const std::string& name) { return is_sound(p, layout, name); };
   switch (p.pass) {
     case ConvPass::forward: {
       const auto pd = dnnl_offer(
           kOp, "convolution_forward::primitive_desc", shapes,
-          [&] {
-            return Forward::primitive_desc(forward(prop_kind::forward_inference), attributes,
-                                           engine);
-          },
-          may_use);
+          [&] { return forward(prop_kind::forward_inference); }, may_use);
       if (!pd) return std::nullopt;
       return Offer{Forward(*pd), pd->src_desc(), pd->weights_desc(), pd->dst_desc(),
                    pd->scratchpad_desc()};
@@ -105,10 +97,9 @@ std::optional<Offer> make_offer(const ConvProblem& p, Layout layout, const dnnl_
       const auto pd = dnnl_offer(
           kOp, "convolution_backward_data::primitive_desc", shapes,
           [&] {
-            forward_pd = hint();
-            return Backward::primitive_desc(
-                {kDirect, big, weights, small, stride, dilation, padding, padding}, attributes,
-                engine, *forward_pd);
+            hint = forward(prop_kind::forward_training);
+            return dnnl_backward<Backward>(attributes, *hint, kDirect, big, weights, small, stride,
+                                           dilation, padding, padding);
           },
           may_use);
       if (!pd) return std::nullopt;
@@ -121,12 +112,12 @@ std::optional<Offer> make_offer(const ConvProblem& p, Layout layout, const dnnl_
   const auto pd = dnnl_offer(
       kOp, "convolution_backward_weights::primitive_desc", shapes,
       [&] {
-        const auto desc = with_bias ? Backward::desc(kDirect, big, weights, bias, small, stride,
-                                                     dilation, padding, padding)
-                                    : Backward::desc(kDirect, big, weights, small, stride, dilation,
-                                                     padding, padding);
-        forward_pd = hint();
-        return Backward::primitive_desc(desc, attributes, engine, *forward_pd);
+        hint = forward(prop_kind::forward_training);
+        return with_bias
+                   ? dnnl_backward<Backward>(attributes, *hint, kDirect, big, weights, bias, small,
+                                             stride, dilation, padding, padding)
+                   : dnnl_backward<Backward>(attributes, *hint, kDirect, big, weights, small,
+                                             stride, dilation, padding, padding);
       },
       may_use);
   if (!pd) return std::nullopt;

@@ -25,6 +25,30 @@ dnnl::memory::data_type dnnl_type(DType dtype);
 /// thread that made the primitive, and other threads crash with it.
 dnnl::primitive_attr dnnl_attributes();
 
+/// The descriptor of a primitive. oneDNN 3 takes the arguments of its operation at once; 2 wants
+/// them as an operation descriptor first.
+template <class Primitive, class... Args>
+auto dnnl_forward(const dnnl::primitive_attr& attributes, const Args&... args) {
+#if DNNL_VERSION_MAJOR >= 3
+  return typename Primitive::primitive_desc(dnnl_engine(), args..., attributes);
+#else
+  return typename Primitive::primitive_desc(typename Primitive::desc(args...), attributes,
+                                            dnnl_engine());
+#endif
+}
+/// The same for a backward pass, which is described together with a forward pass on the same
+/// operands. The search for another implementation reads `forward` again.
+template <class Primitive, class Forward, class... Args>
+auto dnnl_backward(const dnnl::primitive_attr& attributes, const Forward& forward,
+                   const Args&... args) {
+#if DNNL_VERSION_MAJOR >= 3
+  return typename Primitive::primitive_desc(dnnl_engine(), args..., forward, attributes);
+#else
+  return typename Primitive::primitive_desc(typename Primitive::desc(args...), attributes,
+                                            dnnl_engine(), forward);
+#endif
+}
+
 /// Sets the calling thread's OpenMP team size for a scope. oneDNN reads this size when it makes or
 /// runs a primitive, and a primitive must run with the size that it was made for.
 class DnnlTeam {

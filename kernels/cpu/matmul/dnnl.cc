@@ -33,7 +33,11 @@ class ProgramMatmul final : public MatmulPlan {
 };
 
 dnnl_desc any_layout(const dnnl_desc& desc) {
+#if DNNL_VERSION_MAJOR >= 3
+  return dnnl_desc(desc.get_dims(), desc.get_data_type(), memory::format_tag::any);
+#else
   return dnnl_desc(desc.dims(), desc.data_type(), memory::format_tag::any);
+#endif
 }
 
 /// Whether the library may choose the layout of b, which is then reordered at each run.
@@ -64,9 +68,8 @@ PlanPtr matmul_primitive(const MatmulProblem& p, Pack pack) {
   }
   const auto offered = dnnl_offer(kOp, "matmul::primitive_desc", p.text(), [&] {
     const dnnl_desc b_asked = pack == Pack::b ? any_layout(b) : b;
-    const auto d =
-        p.bias ? dnnl::matmul::desc(a, b_asked, bias, y) : dnnl::matmul::desc(a, b_asked, y);
-    return dnnl::matmul::primitive_desc(d, attributes, dnnl_engine());
+    return p.bias ? dnnl_forward<dnnl::matmul>(attributes, a, b_asked, bias, y)
+                  : dnnl_forward<dnnl::matmul>(attributes, a, b_asked, y);
   });
   if (!offered) return nullptr;
   // The library kept b's layout, so this is the same plan as without packing.
@@ -124,7 +127,6 @@ PlanPtr inner_product_primitive(const MatmulProblem& p, prop_kind kind, bool pac
   InnerProduct asked = plain;
   if (packed) asked = {any_layout(plain.a), any_layout(plain.b), any_layout(plain.y)};
   const auto attributes = dnnl_attributes();
-  const auto& engine = dnnl_engine();
 
   InnerProduct used;
   std::optional<dnnl::primitive> primitive;
@@ -132,22 +134,19 @@ PlanPtr inner_product_primitive(const MatmulProblem& p, prop_kind kind, bool pac
   int a_name = 0, b_name = 0, y_name = 0;
   const dnnl_desc bias({p.n}, dnnl_type(p.dtype), memory::dims{1});
   using Forward = dnnl::inner_product_forward;
-  // A backward pass is described together with a forward pass on the same operands, which the
-  // search for another implementation reads again.
-  std::optional<Forward::primitive_desc> forward_pd;
+  std::optional<Forward::primitive_desc> hint;
   const auto forward_hint = [&](const dnnl_desc& src, const dnnl_desc& weights,
                                 const dnnl_desc& dst) -> const Forward::primitive_desc& {
-    return forward_pd.emplace(Forward::desc(prop_kind::forward_training, src, weights, dst),
-                              attributes, engine);
+    hint = dnnl_forward<Forward>(attributes, prop_kind::forward_training, src, weights, dst);
+    return *hint;
   };
   const std::string shapes = p.text();
   const auto may_use = [&](const std::string& name) { return is_sound(p, name); };
   const auto keep = [&](const auto& offered) { scratchpad = offered.scratchpad_desc(); };
   if (kind == prop_kind::forward_inference) {
     const auto offered = dnnl_offer(kOp, "inner_product_forward::primitive_desc", shapes, [&] {
-      const auto desc = p.bias ? Forward::desc(kind, asked.a, asked.b, bias, asked.y)
-                               : Forward::desc(kind, asked.a, asked.b, asked.y);
-      return Forward::primitive_desc(desc, attributes, engine);
+      return p.bias ? dnnl_forward<Forward>(attributes, kind, asked.a, asked.b, bias, asked.y)
+                    : dnnl_forward<Forward>(attributes, kind, asked.a, asked.b, asked.y);
     });
     if (!offered) return nullptr;
     used = {offered->src_desc(), offered->weights_desc(), offered->dst_desc()};
@@ -159,8 +158,8 @@ PlanPtr inner_product_primitive(const MatmulProblem& p, prop_kind kind, bool pac
     const auto offered = dnnl_offer(
         kOp, "inner_product_backward_data::primitive_desc", shapes,
         [&] {
-          return Backward::primitive_desc({asked.y, asked.b, asked.a}, attributes, engine,
-                                          forward_hint(asked.y, asked.b, asked.a));
+          const auto& forward = forward_hint(asked.y, asked.b, asked.a);
+          return dnnl_backward<Backward>(attributes, forward, asked.y, asked.b, asked.a);
         },
         may_use);
     if (!offered) return nullptr;
@@ -172,8 +171,8 @@ PlanPtr inner_product_primitive(const MatmulProblem& p, prop_kind kind, bool pac
     using Backward = dnnl::inner_product_backward_weights;
     const auto offered =
         dnnl_offer(kOp, "inner_product_backward_weights::primitive_desc", shapes, [&] {
-          return Backward::primitive_desc({asked.b, asked.y, asked.a}, attributes, engine,
-                                          forward_hint(asked.b, asked.y, asked.a));
+          const auto& forward = forward_hint(asked.b, asked.y, asked.a);
+          return dnnl_backward<Backward>(attributes, forward, asked.b, asked.y, asked.a);
         });
     if (!offered) return nullptr;
     used = {offered->diff_dst_desc(), offered->src_desc(), offered->diff_weights_desc()};

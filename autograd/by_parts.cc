@@ -2,29 +2,16 @@
 
 #include "weft/autograd/differentiable.h"
 #include "weft/autograd/grad.h"
-#include "weft/tensor/ops.h"
 
 namespace weft::autograd {
-
-namespace {
-
-// x under another name: a path from a result to it does not lead through another input.
-class NamedNode final : public DifferentiableNode {
- public:
-  explicit NamedNode(const Tensor& x) : DifferentiableNode("alias") { add_input(x); }
-  void apply(Gradients& grads) override {
-    if (grads.wants(0)) grads.set(0, grads.y());
-  }
-};
-
-}  // namespace
 
 std::vector<Tensor> gradients_by_parts(const Gradients& grads, std::span<const Tensor> inputs,
                                        const std::function<Tensor(std::span<const Tensor>)>& f) {
   std::vector<Tensor> named(inputs.begin(), inputs.end()), wanted;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     if (!inputs[i].defined() || !grads.wants(static_cast<int>(i))) continue;
-    named[i] = record<NamedNode>(raw::alias(inputs[i]), inputs[i]);
+    // A path from y to one input must not lead through another.
+    named[i] = in_place_of(inputs[i], inputs[i]);
     wanted.push_back(named[i]);
   }
   std::vector<Tensor> results(inputs.size());

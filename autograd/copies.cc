@@ -107,6 +107,7 @@ void autograd::record_copy(const char* op, const Tensor& copy, const Tensor& x) 
              x.shape());
   WEFT_CHECK(!copy.requires_grad() || !copy.is_leaf(), InvalidArgument, op, "the copy (",
              copy.shape(), ") is a leaf that requires a gradient of its own");
+  forget_plain_base(copy);
   if (recording(x)) return attach(copy, make_intrusive<CopyNode>(op, x));
   if (Meta* meta = meta_of(copy)) {
     meta->requires_grad.store(false, std::memory_order_release);

@@ -9,6 +9,7 @@ constinit ThreadLocal<DeferredGradients::Current> DeferredGradients::current_;
 
 void DeferredGradients::run() {
   const NoGrad no_grad;
+  const Scoped autocast(&ThreadState::autocast, ThreadState().autocast);
   const Scoped owner(&ThreadState::memory_owner, MemoryOwner::gradients);
   const auto work = std::exchange(work_, {});
   for (const std::function<void()>& gradient : work) gradient();

@@ -15,14 +15,36 @@ int Node::place_of(const Tensor& x) const {
   return 0;
 }
 
+namespace {
+
+class InPlaceOfNode final : public DifferentiableNode {
+ public:
+  explicit InPlaceOfNode(const Tensor& x) : DifferentiableNode("alias") { add_input(x); }
+  void apply(Gradients& grads) override {
+    if (grads.wants(0)) grads.set(0, grads.y());
+  }
+};
+
+// Whether the leaf still is what was saved: its value may have been replaced or converted since.
+bool is_same(const Tensor& leaf, const Tensor& saved) {
+  return leaf.storage() == saved.storage() && leaf.offset() == saved.offset() &&
+         leaf.dtype() == saved.dtype() && leaf.shape() == saved.shape();
+}
+
+}  // namespace
+
+Tensor in_place_of(const Tensor& x, const Tensor& value) {
+  return record<InPlaceOfNode>(raw::alias(value), x);
+}
+
 Tensor SavedTensor::with_history(const Node& node) const {
   if (place_ == 0) return tensor_;
   const bool is_output = place_ < 0;
   if (!is_output && node.edges()[place_ - 1].empty()) return tensor_;
-  // A leaf is its own history.
   if (!is_output && node.edges()[place_ - 1].is_leaf()) {
-    auto* const leaf = static_cast<TensorImpl*>(node.edges()[place_ - 1].target());
-    return Tensor(intrusive_ptr<TensorImpl>(leaf));
+    auto* const impl = static_cast<TensorImpl*>(node.edges()[place_ - 1].target());
+    const Tensor leaf{intrusive_ptr<TensorImpl>(impl)};
+    return is_same(leaf, tensor_) ? leaf : in_place_of(leaf, tensor_);
   }
   Tensor x = raw::alias(tensor_);
   Meta& meta = ensure_meta(x);

@@ -19,4 +19,7 @@ class DifferentiableNode : public Node {
   bool differentiable() const final { return true; }
 };
 
+/// `value`, whose gradient goes to x: where x has changed since, or is to count as independent.
+Tensor in_place_of(const Tensor& x, const Tensor& value);
+
 }  // namespace weft::autograd

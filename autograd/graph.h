@@ -280,7 +280,7 @@ class Meta final : public AutogradMeta {
   Lazy<LeafState> leaf;
   /// Of a view: its base, and the producer of the base when the view was taken.
   intrusive_ptr<TensorImpl> base;
-  const Node* base_producer = nullptr;
+  std::atomic<const Node*> base_producer = nullptr;
 };
 
 inline Meta* meta_of(const TensorImpl* impl) {

@@ -119,6 +119,7 @@ const Tensor& Tensor::set_requires_grad(bool requires_grad) const {
   WEFT_CHECK(!requires_grad || is_floating(dtype()), Dtype, "set_requires_grad",
              "only floating tensors have gradients, this one is ", dtype());
   if (!requires_grad && !autograd::meta_of(*this)) return *this;
+  autograd::forget_plain_base(*this);
   // In the other order, another thread might find a leaf without a place for its gradient.
   autograd::ensure_leaf_state(*this);
   autograd::ensure_meta(*this).requires_grad.store(requires_grad, std::memory_order_release);

@@ -5,6 +5,7 @@
 #include "weft/autograd/differentiable.h"
 #include "weft/autograd/elementwise.h"
 #include "weft/autograd/graph.h"
+#include "weft/autograd/indexing.h"
 #include "weft/autograd/reduce.h"
 #include "weft/autograd/softmax.h"
 #include "weft/core/base/error.h"
@@ -55,11 +56,13 @@ class CrossEntropyNode final : public DifferentiableNode {
                                         1 - params_.label_smoothing + spread, false);
     const Tensor asked = raw::mul(wanted, raw::to(raw::unsqueeze(counts, 1), logits.dtype()));
     const auto loss = [&](std::span<const Tensor> x) {
-      const Tensor of_rows = neg(sum(mul(log_softmax(x[0], 1), asked), {1}));
+      // Rows that do not count have no gradient, whatever they hold.
+      const Tensor rows = masked_fill(x[0], raw::logical_not(raw::unsqueeze(counts, 1)), 0);
+      const Tensor of_rows = neg(sum(mul(log_softmax(rows, 1), asked), {1}));
       if (params_.reduction == Reduction::none) return of_rows;
       const Tensor whole = sum(of_rows);
       if (params_.reduction == Reduction::sum) return whole;
-      return div(whole, raw::to(count_.get(*this), logits.dtype()));
+      return div(whole, raw::to(raw::clamp(count_.get(*this), 1), logits.dtype()));
     };
     grads.set(0, autograd::gradients_by_parts(grads, {&logits, 1}, loss)[0]);
   }

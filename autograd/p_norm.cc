@@ -54,7 +54,7 @@ class PNormNode final : public DifferentiableNode {
   void apply(Gradients& grads) override {
     if (!grads.wants(0)) return;
     const Tensor x = x_.get(*this), y = y_.get(*this), is_zero = raw::eq(y, 0.0);
-    const Tensor none = raw::logical_or(is_zero, p_ < 1 ? raw::eq(x, 0.0) : is_zero);
+    const Tensor none = raw::logical_or(is_zero, p_ < 2 ? raw::eq(x, 0.0) : is_zero);
     // 1 where there is no slope, so that no derivative of the power is infinite there.
     const Tensor share = masked_fill(abs(x) / masked_fill(y, is_zero, 1), none, 1);
     const Tensor slope = raw::sign(x) * pow(share, p_ - 1);

@@ -84,6 +84,10 @@ Tensor max_pool2d(const Tensor& x, const Pool2dParams& params) {
 }
 
 ValuesAndIndices max_pool2d_with_indices(const Tensor& x, const Pool2dParams& params) {
+  if (is_single(x)) {
+    const auto [y, index] = max_pool2d_with_indices(x.unsqueeze(0), params);
+    return {y.squeeze(0), raw::squeeze(index, 0)};
+  }
   auto [y, index] = raw::max_pool2d(x, params);
   const Tensor positions = raw::to(index, DType::i64);
   if (!recording(x)) return {y, positions};

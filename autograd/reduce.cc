@@ -123,7 +123,7 @@ class ProdNode final : public ReducedNode {
       if (kept_[i] == shape_[i]) order.push_back(i);
     }
     for (const std::int64_t d : reduced_) order.push_back(d);
-    const Tensor last = x.permute(order);
+    const Tensor last = x.to(DType::f64).permute(order);
     const Tensor rows = last.reshape({-1, count_});
     const Tensor one = ones_like(raw::narrow(rows, 1, 0, 1));
     const auto before = [&](const Tensor& r) {
@@ -132,7 +132,7 @@ class ProdNode final : public ReducedNode {
     const Tensor others = before(rows) * flip(before(flip(rows, {1})), {1});
     Dims inverse = order;
     for (int i = 0; i < order.size(); ++i) inverse[order[i]] = i;
-    return grad * others.reshape(last.shape()).permute(inverse);
+    return (grad.to(DType::f64) * others.reshape(last.shape()).permute(inverse)).to(x.dtype());
   }
   void release_saved() override { x_.reset(); }
   SavedTensor x_;
@@ -171,12 +171,6 @@ class ExtremeNode final : public ReducedNode {
   SavedTensor x_, y_;
 };
 
-// As over_root, on the tape.
-Tensor over_root_by_parts(const Tensor& grad, const Tensor& y) {
-  const Tensor is_zero = raw::eq(y, 0.0);
-  return masked_fill(grad / masked_fill(y, is_zero, 1), is_zero, 0);
-}
-
 // grad / y; where the root y is 0, it has no derivative, and the result is 0. All in f64.
 Tensor over_root(const Tensor& grad, const Tensor& y) {
   const Tensor none = scalar(0, {DType::f64, y.device()});
@@ -212,12 +206,16 @@ class VarNode final : public ReducedNode {
   }
 
  private:
+  // In f64, as above.
   Tensor by_parts(const Tensor& x, const Tensor& grad) const {
-    const Tensor deviation = x - reduce_kept(x, weft::mean);
-    if (!root_.defined()) return grad * deviation * (2 / divisor_);
+    const Tensor wide = x.to(DType::f64), share = grad.to(DType::f64) / divisor_;
+    const Tensor deviation = wide - reduce_kept(wide, weft::mean);
+    if (!root_.defined()) return (share * deviation * 2).to(x.dtype());
     const double freedom = static_cast<double>(count_) / divisor_;
-    const Tensor root = sqrt(reduce_kept(square(deviation), weft::mean) * freedom);
-    return over_root_by_parts(grad / divisor_, root) * deviation;
+    const Tensor variance = reduce_kept(square(deviation), weft::mean) * freedom;
+    const Tensor is_zero = raw::eq(variance, 0.0);
+    const Tensor over_root = masked_fill(share / sqrt(masked_fill(variance, is_zero, 1)), is_zero, 0);
+    return (over_root * deviation).to(x.dtype());
   }
   void release_saved() override {
     x_.reset();
@@ -238,16 +236,21 @@ class NormNode final : public ReducedNode {
   void apply(Gradients& grads) override {
     if (!grads.wants(0)) return;
     const Tensor x = x_.get(*this);
-    if (creates_graph()) {
-      const Tensor root = reduce_kept(
-          x, [](const Tensor& t, const Dims& dims, bool keep) { return norm(t, dims, keep); });
-      return grads.set(0, over_root_by_parts(kept(grads.y()), root) * x);
-    }
+    if (creates_graph()) return grads.set(0, by_parts(x, kept(grads.y())));
     const Tensor scale = over_root(raw::to(kept(grads.y()), DType::f64), root_.get(*this));
     grads.set(0, raw::scaled_deviation(x, {}, scale));
   }
 
  private:
+  Tensor by_parts(const Tensor& x, const Tensor& grad) const {
+    const Tensor wide = x.to(DType::f64);
+    const Tensor root = reduce_kept(
+        wide, [](const Tensor& t, const Dims& dims, bool keep) { return norm(t, dims, keep); });
+    const Tensor is_zero = raw::eq(root, 0.0);
+    const Tensor scale =
+        masked_fill(grad.to(DType::f64) / masked_fill(root, is_zero, 1), is_zero, 0);
+    return (scale * wide).to(x.dtype());
+  }
   void release_saved() override {
     x_.reset();
     root_.reset();

@@ -21,8 +21,9 @@ void TaskStreams::hand_over_cuda(const Tensor& x, const Stream& to) {
 
 void TaskStreams::give_away_cuda(Tensor& x, const Stream& to) {
   // The only holder of a gradient may overwrite it, even if another stream must still read it. So a
-  // gradient that others hold is copied before it goes to another stream.
-  if (!is_alone(x)) x = raw::clone(x);
+  // gradient that others hold is copied before it goes to another stream. In a recorded backward
+  // nobody overwrites gradients, and a copy would have no history.
+  if (!thread_state().create_graph && !is_alone(x)) x = raw::clone(x);
   hand_over_cuda(x, to);
 }
 

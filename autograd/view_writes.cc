@@ -6,6 +6,7 @@
 // place of its own: y <- write <- (mul, mul_), and v a part of this y. Another view of y, taken
 // earlier, becomes a part of the new y when it is used next. As PyTorch's CopySlices.
 #include <algorithm>
+#include <mutex>
 #include <utility>
 #include <vector>
 
@@ -123,8 +124,13 @@ bool may_overlap(const Tensor& x) {
 
 void make_part_of(const Tensor& view, const Tensor& base) {
   attach(view, make_intrusive<PartNode>(view, base));
-  Meta& meta = *meta_of(view);
-  meta.base_producer = meta_of(base)->producer.get();
+  meta_of(view)->base_producer.store(meta_of(base)->producer.get(), std::memory_order_release);
+}
+
+// Several threads may use a view that does not know of a write: one of them changes its history.
+std::mutex& following() {
+  static auto& mutex = *new std::mutex;
+  return mutex;
 }
 
 }  // namespace
@@ -134,13 +140,21 @@ void follow_base(const Tensor& view) {
   const Tensor base(meta.base);
   const Meta* of = meta_of(base);
   const Node* now = of ? of->producer.get() : nullptr;
-  if (now == meta.base_producer) [[likely]]
+  const auto knows = [&] { return meta.base_producer.load(std::memory_order_acquire) == now; };
+  if (knows()) [[likely]]
     return;
+  const std::lock_guard lock(following());
+  if (knows() || !meta.producer) return;
   WEFT_CHECK(now && !may_overlap(view), Unsupported, meta.producer ? meta.producer->op() : "view",
              "this view was taken before its base was changed in place, and elements of it share "
              "memory; take the view again, after the change (view ",
              view.shape(), " with strides ", view.strides(), ")");
   make_part_of(view, base);
+}
+
+void forget_plain_base(const Tensor& x) {
+  Meta* const meta = meta_of(x);
+  if (meta && meta->base && !requires_grad(Tensor(meta->base))) meta->base.reset();
 }
 
 void record_into_base(const Tensor& view) {

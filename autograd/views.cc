@@ -160,9 +160,9 @@ class UnfoldNode final : public DifferentiableNode {
       return;
     }
     for (std::int64_t i = 0; i < count; ++i) {
-      const Tensor window = raw::select(raw::unsqueeze(windows, dim_), dim_ + 1, i);
+      const Tensor window = raw::transpose(raw::narrow(windows, dim_, i, 1), dim_, -1);
       const Tensor part = raw::slice(line, dim_, i * step_, i * step_ + size_);
-      raw::add_scaled_(part, 1, raw::select(raw::transpose(window, dim_, -1), -1, 0));
+      raw::add_scaled_(part, 1, raw::select(window, -1, 0));
     }
   }
 

@@ -61,6 +61,11 @@ Tensor detail::BatchNorm<Self>::normalized(const Tensor& x, const BatchNormEpilo
 template class detail::BatchNorm<BatchNorm1d>;
 template class detail::BatchNorm<BatchNorm2d>;
 
+Tensor BatchNorm2d::forward(const Tensor& x, const BatchNormEpilogue& then) const {
+  WEFT_CHECK(x.dim() == 4, Shape, "BatchNorm2d", "input: got ", x.shape(), ", expected [N,C,H,W]");
+  return normalized(x, then);
+}
+
 Tensor BatchNorm1d::forward(const Tensor& x, const BatchNormEpilogue& then) const {
   WEFT_CHECK(x.dim() == 2 || x.dim() == 3, Shape, "BatchNorm1d", "input: got ", x.shape(),
              ", expected [N,C] or [N,C,L]");

@@ -68,9 +68,7 @@ class BatchNorm2d : public detail::BatchNorm<BatchNorm2d> {
  public:
   explicit BatchNorm2d(std::int64_t channels, const BatchNormOptions& options = {})
       : BatchNorm("BatchNorm2d", channels, options) {}
-  Tensor forward(const Tensor& x, const BatchNormEpilogue& then = {}) const {
-    return normalized(x, then);
-  }
+  Tensor forward(const Tensor& x, const BatchNormEpilogue& then = {}) const;
 };
 
 /// x [N,C] or [N,C,L] -> the same shape. The statistics are over N and L. Throws Shape for other

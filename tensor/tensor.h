@@ -220,7 +220,7 @@ class Tensor : public MoreMethods {
   const Tensor& set_requires_grad(bool requires_grad = true) const;
   bool is_leaf() const;
   /// Undefined until a backward has reached this leaf. A handle: later gradients are added to the
-  /// same memory.
+  /// same memory, except with create_graph.
   Tensor grad() const;
   void set_grad(const Tensor& grad) const;
   /// A view of the same memory that is not on the tape.

@@ -296,6 +296,7 @@ Tensor unfold(const Tensor& x, std::int64_t dim, std::int64_t size, std::int64_t
   strides.push_back(strides[dim]);
   // The stride of a single window is never used, and might not fit in 64 bits.
   if (shape[dim] > 1) strides[dim] = checked_mul(strides[dim], step, "unfold");
+  check_shape(shape, "unfold");
   return make_view(x, x.offset(), shape, strides);
 }
 

@@ -106,6 +106,23 @@ TEST_P(SecondDerivativesTest, OfAnyOrder) {
   }
 }
 
+// d(sum of y)/dx, recorded.
+Tensor grad_sum(const Tensor& y, const Tensor& x) { return sum(grad(sum(y), x, kRecorded)); }
+
+TEST_P(SecondDerivativesTest, OfWritesThroughViews) {
+  const auto f = [](std::span<const Tensor> x) {
+    Tensor y = x[0] * x[0];
+    const Tensor row = y[1];
+    row.mul_(x[1]);
+    y.slice(1, 0, 2).add_(x[0].slice(1, 1, 3));
+    return std::vector<Tensor>{y * row.sum(), row};
+  };
+  const std::vector<Tensor> inputs{
+      testing::some({2, 3}, DType::f64, 0.5, 2, 1).set_requires_grad(),
+      testing::some({3}, DType::f64, 0.5, 2, 2).set_requires_grad()};
+  autograd::gradgradcheck("views", f, inputs);
+}
+
 TEST_P(SecondDerivativesTest, OfWritesInPlace) {
   const auto f = [](std::span<const Tensor> x) {
     Tensor y = x[0].clone();
@@ -188,6 +205,51 @@ TEST_P(SecondDerivativesTest, OfProductsWithZeros) {
                                        .detach()
                                        .set_requires_grad()};
   autograd::gradgradcheck("prod", f, inputs);
+}
+
+// Where the fused rules give 0, the recorded ones do, and what follows from them is finite.
+TEST_P(SecondDerivativesTest, NothingComesOfWhatDoesNotCount) {
+  const double nan = std::nan("");
+  const Tensor logits = tensor({nan, nan, 0.5, 1.0, -1.0, 2.0}, DType::f64).reshape({3, 2}).detach();
+  for (const double last : {-100.0, 1.0}) {
+    const Tensor x = logits.clone().set_requires_grad();
+    const Tensor target = tensor({-100.0, last, last}, DType::i64);
+    const Tensor loss = cross_entropy(x, target);
+    const Tensor seed = tensor({1.0}, DType::f64).reshape({});
+    const Tensor want = grad({&loss, 1}, {&x, 1}, {&seed, 1}, {.retain_graph = true})[0];
+    const Tensor g = grad({&loss, 1}, {&x, 1}, {&seed, 1}, kRecorded)[0];
+    EXPECT_TRUE(testing::near_values(g, values_of(want), 1e-12));
+    EXPECT_FALSE(isnan(grad(sum(g * g), x)).any().item<bool>());
+  }
+  const Tensor x = tensor({0.0, 1.0, 2.0}, DType::f64).set_requires_grad();
+  const Tensor of_norm = grad(grad_sum(p_norm(x, 1.5), x), x);
+  EXPECT_TRUE(std::isfinite(of_norm.to_vector<double>()[1]));
+  const Tensor same = ones({4}, DType::f64).set_requires_grad();
+  EXPECT_TRUE(testing::near_values(grad(grad_sum(weft::std(same), same), same), {0, 0, 0, 0}, 0));
+}
+
+// The recorded rules of these compute in f64, as the fused ones.
+TEST_P(SecondDerivativesTest, SmallDtypesAreWidened) {
+  const Tensor x = tensor({100.0, 100.5, 101.0, 102.0}, DType::bf16).set_requires_grad();
+  const Tensor y = weft::std(x);
+  const Tensor want = grad(y, x, {.retain_graph = true}), got = grad(y, x, kRecorded);
+  EXPECT_TRUE(testing::near_values(got, values_of(want), 0x1p-8));
+  const Tensor factors = tensor({1e30, 1e30, 1e-30, 1e-30, 5.0}, DType::f32).set_requires_grad();
+  EXPECT_NEAR(grad(prod(factors), factors, kRecorded).to_vector<float>()[4], 1, 1e-6);
+}
+
+// What was saved counts, not what the leaf holds now.
+TEST(CreateGraphTest, ALeafThatHasChangedKeepsItsOldValueInTheTape) {
+  const Tensor logits = tensor({1.0, 2.0, 3.0}, DType::f64).reshape({1, 3}).detach().set_requires_grad();
+  const Tensor loss = cross_entropy(logits, tensor({0.0}, DType::i64));
+  const Tensor want = grad(loss, logits, {.retain_graph = true});
+  {
+    const NoGrad no_grad;
+    logits.mul_(2);
+  }
+  const Tensor got = grad(loss, logits, kRecorded);
+  EXPECT_TRUE(testing::near_values(got, values_of(want), 1e-12));
+  EXPECT_TRUE(grad(sum(got * got), logits).defined());
 }
 
 TEST(CreateGraphTest, KeepsTheTape) {

@@ -179,7 +179,7 @@ struct WrongBlock : nn::Module<WrongBlock> {
 TEST(ResNet, WrongShapesNameTheModule) {
   examples::ResNet model = examples::resnet18();
   EXPECT_WEFT_ERROR(model(zeros({2, 1, 32, 32})), Shape, "in conv1");
-  EXPECT_WEFT_ERROR(model(zeros({3, 32, 32})), Shape, "in conv1");
+  EXPECT_WEFT_ERROR(model(zeros({3, 32, 32})), Shape, "in bn1");
   // For an image of 32 x 32 layer4 leaves one value per channel, which has no variance.
   EXPECT_WEFT_ERROR(model(zeros({1, 3, 32, 32})), Shape, "in layer4.0.bn1");
   examples::ResNet wrong(std::type_identity<WrongBlock>(), {1, 1, 2, 1}, {});

@@ -80,6 +80,36 @@ Tensor fmod(const Tensor& a, double b) {
   return divisor(held ? a.dtype() : DType::i64);
 }
 
+namespace {
+
+const Tensor& mask(const char* op, const Tensor& x) {
+  check_defined(op, "the mask", x);
+  WEFT_CHECK(x.dtype() == DType::boolean, Dtype, op, "of masks, got ", x.dtype(),
+             "; weft has no operations of bits");
+  return x;
+}
+Tensor number_like(const char* op, double value, const Tensor& x) {
+  check_defined(op, "the tensor", x);
+  raw::check_holds(op, value, x.dtype());
+  return scalar(value, {x.dtype(), x.device()});
+}
+
+}  // namespace
+
+Tensor operator&(const Tensor& a, const Tensor& b) { return logical_and(mask("&", a), mask("&", b)); }
+Tensor operator|(const Tensor& a, const Tensor& b) { return logical_or(mask("|", a), mask("|", b)); }
+Tensor operator^(const Tensor& a, const Tensor& b) {
+  return logical_xor(mask("^", a), mask("^", b));
+}
+Tensor operator~(const Tensor& a) { return logical_not(mask("~", a)); }
+
+Tensor where(const Tensor& condition, const Tensor& a, double b) {
+  return where(condition, a, number_like("where", b, a));
+}
+Tensor where(const Tensor& condition, double a, const Tensor& b) {
+  return where(condition, number_like("where", a, b), b);
+}
+
 Tensor clamp_min(const Tensor& x, double min) { return clamp(x, min); }
 Tensor clamp_max(const Tensor& x, double max) { return clamp(x, {}, max); }
 

@@ -28,6 +28,15 @@ inline const Tensor& operator*=(const Tensor& a, const Tensor& b) { return a.mul
 inline const Tensor& operator*=(const Tensor& a, double b) { return a.mul_(b); }
 inline const Tensor& operator/=(const Tensor& a, const Tensor& b) { return a.div_(b); }
 inline const Tensor& operator/=(const Tensor& a, double b) { return a.div_(b); }
+// x[0] += y writes into x, while x[mask] is a new tensor.
+inline const Tensor& operator+=(const Tensor&& a, const Tensor& b) { return a.target().add_(b); }
+inline const Tensor& operator+=(const Tensor&& a, double b) { return a.target().add_(b); }
+inline const Tensor& operator-=(const Tensor&& a, const Tensor& b) { return a.target().sub_(b); }
+inline const Tensor& operator-=(const Tensor&& a, double b) { return a.target().sub_(b); }
+inline const Tensor& operator*=(const Tensor&& a, const Tensor& b) { return a.target().mul_(b); }
+inline const Tensor& operator*=(const Tensor&& a, double b) { return a.target().mul_(b); }
+inline const Tensor& operator/=(const Tensor&& a, const Tensor& b) { return a.target().div_(b); }
+inline const Tensor& operator/=(const Tensor&& a, double b) { return a.target().div_(b); }
 
 // Element by element, as in PyTorch: the result is a boolean tensor, which no `if` takes. Whether
 // all elements are equal says equal(a, b), and whether it is one tensor a.same(b).
@@ -49,6 +58,16 @@ inline Tensor operator>(double a, const Tensor& b) { return lt(b, a); }
 inline Tensor operator>=(const Tensor& a, const Tensor& b) { return ge(a, b); }
 inline Tensor operator>=(const Tensor& a, double b) { return ge(a, b); }
 inline Tensor operator>=(double a, const Tensor& b) { return le(b, a); }
+
+/// Of boolean tensors, as &, |, ^ and ~ of masks in PyTorch; else they throw Dtype.
+Tensor operator&(const Tensor& a, const Tensor& b);
+Tensor operator|(const Tensor& a, const Tensor& b);
+Tensor operator^(const Tensor& a, const Tensor& b);
+Tensor operator~(const Tensor& a);
+
+/// A number has the dtype of the tensor.
+Tensor where(const Tensor& condition, const Tensor& a, double b);
+Tensor where(const Tensor& condition, double a, const Tensor& b);
 
 /// The remainder of a / b rounded towards 0, which has the sign of a, as torch.fmod and C's fmod.
 /// The gradient of b is -trunc(a / b). Throws InvalidArgument for integers if a divisor is 0.

@@ -20,7 +20,7 @@ namespace weft {
 /// not fit.
 Tensor einsum(std::string_view equation, std::span<const Tensor> operands);
 Tensor einsum(std::string_view equation, std::initializer_list<Tensor> operands);
-template <std::same_as<Tensor>... Operands>
+template <std::derived_from<Tensor>... Operands>
 Tensor einsum(std::string_view equation, const Operands&... operands) {
   const std::array<Tensor, sizeof...(Operands)> all{operands...};
   return einsum(equation, std::span<const Tensor>(all));

@@ -1,6 +1,7 @@
 // Gradients of chosen tensors.
 #pragma once
 
+#include <initializer_list>
 #include <span>
 #include <vector>
 
@@ -15,6 +16,11 @@ namespace weft::autograd {
 /// Other errors as backward().
 std::vector<Tensor> grad(std::span<const Tensor> outputs, std::span<const Tensor> inputs,
                          std::span<const Tensor> grads = {}, const GradOptions& options = {});
+/// The same for one output of one element.
+std::vector<Tensor> grad(const Tensor& y, std::span<const Tensor> inputs,
+                         const GradOptions& options = {});
+std::vector<Tensor> grad(const Tensor& y, std::initializer_list<Tensor> inputs,
+                         const GradOptions& options = {});
 /// dy/dx of a y of one element.
 Tensor grad(const Tensor& y, const Tensor& x, const GradOptions& options = {});
 

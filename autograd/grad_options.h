@@ -1,6 +1,8 @@
 // What a backward may be asked for, above all to be recorded, for a second derivative.
 #pragma once
 
+#include "weft/core/base/compiler.h"
+
 namespace weft::autograd {
 
 struct GradOptions {

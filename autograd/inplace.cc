@@ -344,13 +344,11 @@ const Tensor& MoreMethods::addcdiv_(const Tensor& a, const Tensor& b, double val
   return add_(autograd::addcdiv_quotient("addcdiv_", a, b), value);
 }
 
-const Tensor& MoreMethods::assign(const Tensor& y) const {
+const Tensor& MoreMethods::target() const {
   check_seen(self());
-  return copy_(y);
+  return self();
 }
-const Tensor& MoreMethods::assign(double y) const {
-  check_seen(self());
-  return fill_(y);
-}
+const Tensor& MoreMethods::assign(const Tensor& y) const { return target().copy_(y); }
+const Tensor& MoreMethods::assign(double y) const { return target().fill_(y); }
 
 }  // namespace weft

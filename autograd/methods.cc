@@ -22,7 +22,7 @@ WEFT_METHOD(isfinite)
 #undef WEFT_METHOD
 
 #define WEFT_METHOD(name)                                     \
-  Tensor Tensor::name(const Dims& dims, bool keepdim) const { \
+  Tensor Tensor::name(const Dims& dims, OnlyBool keepdim) const { \
     return weft::name(*this, dims, keepdim);                  \
   }
 WEFT_METHOD(mean)
@@ -33,10 +33,10 @@ WEFT_METHOD(all)
 WEFT_METHOD(any)
 #undef WEFT_METHOD
 
-Tensor Tensor::sum(const Dims& dims, bool keepdim, std::optional<DType> dtype) const {
+Tensor Tensor::sum(const Dims& dims, OnlyBool keepdim, std::optional<DType> dtype) const {
   return weft::sum(*this, dims, keepdim, dtype);
 }
-Tensor Tensor::prod(const Dims& dims, bool keepdim, std::optional<DType> dtype) const {
+Tensor Tensor::prod(const Dims& dims, OnlyBool keepdim, std::optional<DType> dtype) const {
   return weft::prod(*this, dims, keepdim, dtype);
 }
 Tensor Tensor::clamp(std::optional<double> min, std::optional<double> max) const {
@@ -53,16 +53,16 @@ bool Tensor::allclose(const Tensor& other, double rtol, double atol, bool equal_
 ValuesAndIndices Tensor::extreme(bool largest, std::int64_t dim, bool keepdim) const {
   return largest ? max_of_dim(*this, dim, keepdim) : min_of_dim(*this, dim, keepdim);
 }
-Tensor Tensor::argmax(std::optional<std::int64_t> dim, bool keepdim) const {
+Tensor Tensor::argmax(std::optional<std::int64_t> dim, OnlyBool keepdim) const {
   return weft::argmax(*this, dim, keepdim);
 }
-Tensor Tensor::argmin(std::optional<std::int64_t> dim, bool keepdim) const {
+Tensor Tensor::argmin(std::optional<std::int64_t> dim, OnlyBool keepdim) const {
   return weft::argmin(*this, dim, keepdim);
 }
-Tensor Tensor::var(const Dims& dims, double correction, bool keepdim) const {
+Tensor Tensor::var(const Dims& dims, double correction, OnlyBool keepdim) const {
   return weft::var(*this, dims, correction, keepdim);
 }
-Tensor Tensor::std(const Dims& dims, double correction, bool keepdim) const {
+Tensor Tensor::std(const Dims& dims, double correction, OnlyBool keepdim) const {
   return weft::std(*this, dims, correction, keepdim);
 }
 Tensor Tensor::softmax(std::int64_t dim) const { return weft::softmax(*this, dim); }
@@ -130,7 +130,7 @@ Tensor Tensor::tril(std::int64_t diagonal) const { return weft::tril(*this, diag
 Tensor Tensor::triu(std::int64_t diagonal) const { return weft::triu(*this, diagonal); }
 
 #define WEFT_METHOD(name)                                          \
-  Tensor MoreMethods::name(const Dims& dims, bool keepdim) const { \
+  Tensor MoreMethods::name(const Dims& dims, OnlyBool keepdim) const { \
     return weft::name(self(), dims, keepdim);                      \
   }
 WEFT_METHOD(amax)

@@ -81,6 +81,10 @@ Tensor arange(Start start, End end, Step step = 1, const TensorOptions& options 
                         static_cast<double>(step),
                         options.or_dtype(whole ? DType::i64 : DType::f32));
 }
+template <detail::Number Start, detail::Number End>
+Tensor arange(Start start, End end, const TensorOptions& options) {
+  return arange(start, end, 1, options);
+}
 /// 0, 1, ... below end.
 template <detail::Number End>
 Tensor arange(End end, const TensorOptions& options = {}) {

@@ -45,6 +45,9 @@ class MoreMethods {
 #define WEFT_DECLARE(name) const Tensor& name##_() const;
   WEFT_IN_PLACE_METHODS(WEFT_DECLARE)
 #undef WEFT_DECLARE
+  /// The target of x[0] += y. Throws InvalidArgument if nobody else holds its memory, as that of
+  /// x[mask], so that the sum would be lost.
+  const Tensor& target() const;
   const Tensor& clamp_(std::optional<double> min, std::optional<double> max = {}) const;
   const Tensor& clamp_min_(double min) const;
   const Tensor& clamp_max_(double max) const;
@@ -61,9 +64,9 @@ class MoreMethods {
   Tensor addcdiv(const Tensor& a, const Tensor& b, double value = 1) const;
 
   // Reductions.
-  Tensor amax(const Dims& dims = {}, bool keepdim = false) const;
-  Tensor amin(const Dims& dims = {}, bool keepdim = false) const;
-  Tensor norm(const Dims& dims = {}, bool keepdim = false) const;
+  Tensor amax(const Dims& dims = {}, OnlyBool keepdim = false) const;
+  Tensor amin(const Dims& dims = {}, OnlyBool keepdim = false) const;
+  Tensor norm(const Dims& dims = {}, OnlyBool keepdim = false) const;
   /// A number is the order of the norm, as in PyTorch: x.norm(1) is the sum of |x|, and x.norm(2,
   /// 1) the length along dimension 1, as is x.norm({1}).
   template <class P>

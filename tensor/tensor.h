@@ -73,15 +73,19 @@ class Tensor : public MoreMethods {
   const Tensor& operator=(T y) && {
     return assign(static_cast<double>(y));
   }
+  template <class T>
+    requires(std::integral<T> || std::floating_point<T>)
+  Tensor& operator=(T) & = delete;  // row = 5.0 with a row = x[0]: row.fill_(5.0)
 
   bool defined() const { return static_cast<bool>(impl_); }
   explicit operator bool() const = delete;  // ambiguous: defined() or item<bool>()
 
   const Shape& shape() const { return get().shape; }
-  std::int64_t shape(std::int64_t dim) const;  ///< negative counts from the end. Throws Shape.
+  /// A negative dim counts from the end. Throws Shape.
+  [[nodiscard]] std::int64_t shape(std::int64_t dim) const;
   const Strides& strides() const { return get().strides; }
-  int dim() const { return get().shape.size(); }
-  std::int64_t numel() const { return weft::numel(get().shape); }
+  [[nodiscard]] int dim() const { return get().shape.size(); }
+  [[nodiscard]] std::int64_t numel() const { return weft::numel(get().shape); }
   DType dtype() const { return get().dtype; }
   Device device() const { return get().storage->device(); }
   const intrusive_ptr<Storage>& storage() const { return get().storage; }
@@ -158,26 +162,26 @@ class Tensor : public MoreMethods {
                 bool equal_nan = false) const;
 
   // Reductions (records). No dims: all of them.
-  Tensor sum(const Dims& dims = {}, bool keepdim = false, std::optional<DType> dtype = {}) const;
-  Tensor mean(const Dims& dims = {}, bool keepdim = false) const;
-  Tensor prod(const Dims& dims = {}, bool keepdim = false, std::optional<DType> dtype = {}) const;
-  Tensor max(const Dims& dims = {}, bool keepdim = false) const;
-  Tensor min(const Dims& dims = {}, bool keepdim = false) const;
+  Tensor sum(const Dims& dims = {}, OnlyBool keepdim = false, std::optional<DType> dtype = {}) const;
+  Tensor mean(const Dims& dims = {}, OnlyBool keepdim = false) const;
+  Tensor prod(const Dims& dims = {}, OnlyBool keepdim = false, std::optional<DType> dtype = {}) const;
+  Tensor max(const Dims& dims = {}, OnlyBool keepdim = false) const;
+  Tensor min(const Dims& dims = {}, OnlyBool keepdim = false) const;
   /// For one dimension, given as an integer: x.max(1), which has indices, while x.max({1}) has
   /// none.
   template <class Dim>
     requires(std::integral<Dim> && !std::same_as<Dim, bool>)
-  ValuesAndIndices max(Dim dim, bool keepdim = false) const;
+  ValuesAndIndices max(Dim dim, OnlyBool keepdim = false) const;
   template <class Dim>
     requires(std::integral<Dim> && !std::same_as<Dim, bool>)
-  ValuesAndIndices min(Dim dim, bool keepdim = false) const;
-  Tensor argmax(std::optional<std::int64_t> dim = {}, bool keepdim = false) const;
-  Tensor argmin(std::optional<std::int64_t> dim = {}, bool keepdim = false) const;
-  Tensor var(const Dims& dims = {}, double correction = 1, bool keepdim = false) const;
-  Tensor std(const Dims& dims = {}, double correction = 1, bool keepdim = false) const;
-  Tensor logsumexp(const Dims& dims = {}, bool keepdim = false) const;
-  Tensor all(const Dims& dims = {}, bool keepdim = false) const;
-  Tensor any(const Dims& dims = {}, bool keepdim = false) const;
+  ValuesAndIndices min(Dim dim, OnlyBool keepdim = false) const;
+  Tensor argmax(std::optional<std::int64_t> dim = {}, OnlyBool keepdim = false) const;
+  Tensor argmin(std::optional<std::int64_t> dim = {}, OnlyBool keepdim = false) const;
+  Tensor var(const Dims& dims = {}, double correction = 1, OnlyBool keepdim = false) const;
+  Tensor std(const Dims& dims = {}, double correction = 1, OnlyBool keepdim = false) const;
+  Tensor logsumexp(const Dims& dims = {}, OnlyBool keepdim = false) const;
+  Tensor all(const Dims& dims = {}, OnlyBool keepdim = false) const;
+  Tensor any(const Dims& dims = {}, OnlyBool keepdim = false) const;
   Tensor softmax(std::int64_t dim) const;
   Tensor log_softmax(std::int64_t dim) const;
   ValuesAndIndices sort(std::int64_t dim = -1, bool descending = false, bool stable = false) const;
@@ -259,12 +263,12 @@ struct UniqueElements {
 
 template <class Dim>
   requires(std::integral<Dim> && !std::same_as<Dim, bool>)
-ValuesAndIndices Tensor::max(Dim dim, bool keepdim) const {
+ValuesAndIndices Tensor::max(Dim dim, OnlyBool keepdim) const {
   return extreme(true, static_cast<std::int64_t>(dim), keepdim);
 }
 template <class Dim>
   requires(std::integral<Dim> && !std::same_as<Dim, bool>)
-ValuesAndIndices Tensor::min(Dim dim, bool keepdim) const {
+ValuesAndIndices Tensor::min(Dim dim, OnlyBool keepdim) const {
   return extreme(false, static_cast<std::int64_t>(dim), keepdim);
 }
 template <class P>

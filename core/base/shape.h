@@ -17,6 +17,17 @@ namespace weft {
 /// The most dimensions of a tensor. They are stored inline, so a shape needs no heap memory.
 inline constexpr int kMaxDims = 8;
 
+/// A flag that no number becomes, as PyTorch's are: x.sum(0, 1) does not mean x.sum(0, true).
+class OnlyBool {
+ public:
+  template <std::same_as<bool> T>
+  constexpr OnlyBool(T on) : on_(on) {}
+  constexpr operator bool() const { return on_; }
+
+ private:
+  bool on_;
+};
+
 class Dims {
  public:
   Dims() = default;
@@ -33,8 +44,8 @@ class Dims {
 
   int size() const { return size_; }
   bool empty() const { return size_ == 0; }
-  std::int64_t operator[](std::int64_t i) const { return values_[std::size_t(i)]; }
-  std::int64_t& operator[](std::int64_t i) { return values_[std::size_t(i)]; }
+  [[nodiscard]] std::int64_t operator[](std::int64_t i) const { return values_[std::size_t(i)]; }
+  [[nodiscard]] std::int64_t& operator[](std::int64_t i) { return values_[std::size_t(i)]; }
   std::int64_t back() const { return values_[std::size_t(size_ - 1)]; }
   const std::int64_t* begin() const { return values_.data(); }
   const std::int64_t* end() const { return values_.data() + size_; }

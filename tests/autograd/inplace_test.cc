@@ -287,6 +287,8 @@ TEST(ViewTest, AssignmentWritesAndDoesNotRebind) {
   // To write into a new tensor would do nothing.
   EXPECT_WEFT_ERROR(x[x.gt(1)] = 0, InvalidArgument,
                     "[=] assigns to a temporary ([2]) that nobody else holds");
+  EXPECT_WEFT_ERROR(x[x > 1] += 1.0, InvalidArgument, "assigns to a temporary");
+  EXPECT_WEFT_ERROR(x[x > 1] *= ones({2}), InvalidArgument, "assigns to a temporary");
   EXPECT_WEFT_ERROR(x.clone() = x, InvalidArgument, "masked_fill_");
 }
 

@@ -127,10 +127,10 @@ TEST(CApi, ModelsAreInEvaluationMode) {
 TEST(CApi, LoadsWeightsAndKeepsThemIfItCannot) {
   const TempFolder folder;
   const auto save = [&](const char* name, const char* prefix,
-                        std::initializer_list<double> weight) {
+                        std::initializer_list<float> weight) {
     io::save_safetensors(folder.path(name),
                          {{prefix + std::string("fc.weight"),
-                           tensor(weight).reshape({1, static_cast<std::int64_t>(weight.size())})},
+                           from_vector(std::vector<float>(weight), {1, std::ssize(weight)})},
                           {prefix + std::string("fc.bias"), tensor({0.5F})}});
     return folder.path(name);
   };

@@ -19,6 +19,7 @@
 #include "weft/nn/linear.h"
 #include "weft/nn/loss.h"
 #include "weft/nn/sequential.h"
+#include "weft/optim/adadelta.h"
 #include "weft/optim/adam.h"
 #include "weft/optim/lr_scheduler.h"
 #include "weft/optim/reduce_lr_on_plateau.h"
@@ -463,6 +464,8 @@ std::vector<OptimizerCase> optimizer_cases() {
                        RMSpropOptions{.lr = 0.01, .weight_decay = 0.01, .momentum = momentum},
                        rmsprop);
   }
+  add_cases<Adadelta>(cases, "Adadelta", AdadeltaOptions{.weight_decay = 0.01},
+                      Flags<AdadeltaOptions>{{"maximize", &AdadeltaOptions::maximize}});
   add_cases<Adam>(
       cases, "Adam", AdamOptions{.lr = 0.01, .weight_decay = 0.01},
       Flags<AdamOptions>{{"amsgrad", &AdamOptions::amsgrad}, {"maximize", &AdamOptions::maximize}});

@@ -96,8 +96,12 @@ Tensor number_like(const char* op, double value, const Tensor& x) {
 
 }  // namespace
 
-Tensor operator&(const Tensor& a, const Tensor& b) { return logical_and(mask("&", a), mask("&", b)); }
-Tensor operator|(const Tensor& a, const Tensor& b) { return logical_or(mask("|", a), mask("|", b)); }
+Tensor operator&(const Tensor& a, const Tensor& b) {
+  return logical_and(mask("&", a), mask("&", b));
+}
+Tensor operator|(const Tensor& a, const Tensor& b) {
+  return logical_or(mask("|", a), mask("|", b));
+}
 Tensor operator^(const Tensor& a, const Tensor& b) {
   return logical_xor(mask("^", a), mask("^", b));
 }

@@ -76,8 +76,8 @@ void record_into_base(const Tensor& view);
 /// Remembers x as the base of a view that is not on the tape, so that a tensor that requires a
 /// gradient can be written into it: y = zeros({2, 3}); y[0] = w.
 void link_plain_view(const Tensor& view, const Tensor& x);
-/// x gets a history of its own, or becomes a leaf: what is written to it is no longer written to its
-/// base, unless the tape knows that.
+/// x gets a history of its own, or becomes a leaf: what is written to it is no longer written to
+/// its base, unless the tape knows that.
 void forget_plain_base(const Tensor& x);
 
 /// y, a view or copy of x, on the tape by Rule(args..., x); or x itself, if y is x.

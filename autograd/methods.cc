@@ -21,9 +21,9 @@ WEFT_METHOD(isinf)
 WEFT_METHOD(isfinite)
 #undef WEFT_METHOD
 
-#define WEFT_METHOD(name)                                     \
+#define WEFT_METHOD(name)                                         \
   Tensor Tensor::name(const Dims& dims, OnlyBool keepdim) const { \
-    return weft::name(*this, dims, keepdim);                  \
+    return weft::name(*this, dims, keepdim);                      \
   }
 WEFT_METHOD(mean)
 WEFT_METHOD(max)
@@ -129,9 +129,9 @@ Tensor Tensor::roll(std::int64_t shift, std::optional<std::int64_t> dim) const {
 Tensor Tensor::tril(std::int64_t diagonal) const { return weft::tril(*this, diagonal); }
 Tensor Tensor::triu(std::int64_t diagonal) const { return weft::triu(*this, diagonal); }
 
-#define WEFT_METHOD(name)                                          \
+#define WEFT_METHOD(name)                                              \
   Tensor MoreMethods::name(const Dims& dims, OnlyBool keepdim) const { \
-    return weft::name(self(), dims, keepdim);                      \
+    return weft::name(self(), dims, keepdim);                          \
   }
 WEFT_METHOD(amax)
 WEFT_METHOD(amin)

@@ -214,7 +214,8 @@ class VarNode final : public ReducedNode {
     const double freedom = static_cast<double>(count_) / divisor_;
     const Tensor variance = reduce_kept(square(deviation), weft::mean) * freedom;
     const Tensor is_zero = raw::eq(variance, 0.0);
-    const Tensor over_root = masked_fill(share / sqrt(masked_fill(variance, is_zero, 1)), is_zero, 0);
+    const Tensor over_root =
+        masked_fill(share / sqrt(masked_fill(variance, is_zero, 1)), is_zero, 0);
     return (over_root * deviation).to(x.dtype());
   }
   void release_saved() override {

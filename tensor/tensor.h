@@ -162,9 +162,11 @@ class Tensor : public MoreMethods {
                 bool equal_nan = false) const;
 
   // Reductions (records). No dims: all of them.
-  Tensor sum(const Dims& dims = {}, OnlyBool keepdim = false, std::optional<DType> dtype = {}) const;
+  Tensor sum(const Dims& dims = {}, OnlyBool keepdim = false,
+             std::optional<DType> dtype = {}) const;
   Tensor mean(const Dims& dims = {}, OnlyBool keepdim = false) const;
-  Tensor prod(const Dims& dims = {}, OnlyBool keepdim = false, std::optional<DType> dtype = {}) const;
+  Tensor prod(const Dims& dims = {}, OnlyBool keepdim = false,
+              std::optional<DType> dtype = {}) const;
   Tensor max(const Dims& dims = {}, OnlyBool keepdim = false) const;
   Tensor min(const Dims& dims = {}, OnlyBool keepdim = false) const;
   /// For one dimension, given as an integer: x.max(1), which has indices, while x.max({1}) has

@@ -603,7 +603,8 @@ TEST_P(ComposedTest, Operators) {
   EXPECT_WEFT_ERROR(x & (x > 1), Dtype, "[&] of masks, got f32");
   EXPECT_TENSOR(where(x > 1, x, 0.5), ({3}), {0.5, 2, 3});
   EXPECT_TENSOR(where(x > 1, 0.5, y), ({3}), {3, 0.5, 0.5});
-  EXPECT_WEFT_ERROR(where(x > 1, make({1}, {1}, DType::u8), 256), Dtype, "where");
+  EXPECT_WEFT_ERROR(where(x > 1, make({1}, {1}, DType::u8), 256), InvalidArgument,
+                    "cannot hold 256");
   EXPECT_TENSOR(x == 2, ({3}), {0, 1, 0});
   EXPECT_TENSOR(2 == x, ({3}), {0, 1, 0});
   EXPECT_TENSOR(x != 2, ({3}), {1, 0, 1});

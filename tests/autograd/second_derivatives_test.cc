@@ -117,9 +117,8 @@ TEST_P(SecondDerivativesTest, OfWritesThroughViews) {
     y.slice(1, 0, 2).add_(x[0].slice(1, 1, 3));
     return std::vector<Tensor>{y * row.sum(), row};
   };
-  const std::vector<Tensor> inputs{
-      testing::some({2, 3}, DType::f64, 0.5, 2, 1).set_requires_grad(),
-      testing::some({3}, DType::f64, 0.5, 2, 2).set_requires_grad()};
+  const std::vector<Tensor> inputs{testing::some({2, 3}, DType::f64, 0.5, 2, 1).set_requires_grad(),
+                                   testing::some({3}, DType::f64, 0.5, 2, 2).set_requires_grad()};
   autograd::gradgradcheck("views", f, inputs);
 }
 
@@ -210,7 +209,8 @@ TEST_P(SecondDerivativesTest, OfProductsWithZeros) {
 // Where the fused rules give 0, the recorded ones do, and what follows from them is finite.
 TEST_P(SecondDerivativesTest, NothingComesOfWhatDoesNotCount) {
   const double nan = std::nan("");
-  const Tensor logits = tensor({nan, nan, 0.5, 1.0, -1.0, 2.0}, DType::f64).reshape({3, 2}).detach();
+  const Tensor logits =
+      tensor({nan, nan, 0.5, 1.0, -1.0, 2.0}, DType::f64).reshape({3, 2}).detach();
   for (const double last : {-100.0, 1.0}) {
     const Tensor x = logits.clone().set_requires_grad();
     const Tensor target = tensor({-100.0, last, last}, DType::i64);
@@ -240,7 +240,8 @@ TEST_P(SecondDerivativesTest, SmallDtypesAreWidened) {
 
 // What was saved counts, not what the leaf holds now.
 TEST(CreateGraphTest, ALeafThatHasChangedKeepsItsOldValueInTheTape) {
-  const Tensor logits = tensor({1.0, 2.0, 3.0}, DType::f64).reshape({1, 3}).detach().set_requires_grad();
+  const Tensor logits =
+      tensor({1.0, 2.0, 3.0}, DType::f64).reshape({1, 3}).detach().set_requires_grad();
   const Tensor loss = cross_entropy(logits, tensor({0.0}, DType::i64));
   const Tensor want = grad(loss, logits, {.retain_graph = true});
   {

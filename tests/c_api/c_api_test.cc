@@ -126,8 +126,7 @@ TEST(CApi, ModelsAreInEvaluationMode) {
 
 TEST(CApi, LoadsWeightsAndKeepsThemIfItCannot) {
   const TempFolder folder;
-  const auto save = [&](const char* name, const char* prefix,
-                        std::initializer_list<float> weight) {
+  const auto save = [&](const char* name, const char* prefix, std::initializer_list<float> weight) {
     io::save_safetensors(folder.path(name),
                          {{prefix + std::string("fc.weight"),
                            from_vector(std::vector<float>(weight), {1, std::ssize(weight)})},

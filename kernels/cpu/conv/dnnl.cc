@@ -113,11 +113,10 @@ std::optional<Offer> make_offer(const ConvProblem& p, Layout layout, const dnnl_
       kOp, "convolution_backward_weights::primitive_desc", shapes,
       [&] {
         hint = forward(prop_kind::forward_training);
-        return with_bias
-                   ? dnnl_backward<Backward>(attributes, *hint, kDirect, big, weights, bias, small,
-                                             stride, dilation, padding, padding)
-                   : dnnl_backward<Backward>(attributes, *hint, kDirect, big, weights, small,
-                                             stride, dilation, padding, padding);
+        return with_bias ? dnnl_backward<Backward>(attributes, *hint, kDirect, big, weights, bias,
+                                                   small, stride, dilation, padding, padding)
+                         : dnnl_backward<Backward>(attributes, *hint, kDirect, big, weights, small,
+                                                   stride, dilation, padding, padding);
       },
       may_use);
   if (!pd) return std::nullopt;

@@ -43,6 +43,7 @@ WEFT_SIZES(
         {"full(shape)", {{2, 4}}, GIVES(full(s.dims(0), 2))},
         {"linspace(steps)", {{3}}, GIVES(linspace(0, 1, s[0]))},
         {"eye(n)", {{3}}, GIVES(eye(s[0]))},
+        {"eye(n, m)", {{3}, {2}}, GIVES(eye(s[0], s[1]))},
         {"from_span(shape)",
          {{2, 4}},
          [](const Sizes& s) -> Result {

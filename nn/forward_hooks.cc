@@ -79,20 +79,20 @@ HookHandle ModuleBase::add_hook(std::shared_ptr<const Hook> hook, bool prepend) 
   return HookHandle(node_, std::move(hook));
 }
 
-HookHandle ModuleBase::register_forward_pre_hook(ForwardPreHook hook, bool prepend) {
-  WEFT_CHECK(hook, InvalidArgument, "register_forward_pre_hook", "the function is empty");
-  return add_hook(std::make_shared<const Hook>(Hook{std::move(hook), {}, false}), prepend);
+HookHandle ModuleBase::register_forward_pre_hook(detail::NewPreHook hook, bool prepend) {
+  WEFT_CHECK(hook.call, InvalidArgument, "register_forward_pre_hook", "the function is empty");
+  return add_hook(std::make_shared<const Hook>(Hook{std::move(hook.call), {}, false}), prepend);
 }
 
-HookHandle ModuleBase::register_forward_hook(ForwardHook hook, bool prepend) {
-  WEFT_CHECK(hook, InvalidArgument, "register_forward_hook", "the function is empty");
-  return add_hook(std::make_shared<const Hook>(Hook{{}, std::move(hook), true}), prepend);
-}
-
-HookHandle ModuleBase::register_forward_hook(ResultHook hook, bool prepend) {
-  WEFT_CHECK(hook, InvalidArgument, "register_forward_hook", "the function is empty");
-  const auto after = [hook = std::move(hook)](ModuleBase& module, std::span<const Tensor>,
-                                              std::span<Tensor> results) { hook(module, results); };
+HookHandle ModuleBase::register_forward_hook(detail::NewHook hook, bool prepend) {
+  if (hook.with_args)
+    return add_hook(std::make_shared<const Hook>(Hook{{}, std::move(hook.with_args), true}),
+                    prepend);
+  WEFT_CHECK(hook.without_args, InvalidArgument, "register_forward_hook", "the function is empty");
+  const auto after = [f = std::move(hook.without_args)](ModuleBase& module, std::span<const Tensor>,
+                                                        std::span<Tensor> results) {
+    f(module, results);
+  };
   return add_hook(std::make_shared<const Hook>(Hook{{}, after, false}), prepend);
 }
 

@@ -9,11 +9,19 @@
 // As in PyTorch: hooks run in the order in which they were registered, each sees what the one
 // before has put in place, and all run within the module's path, first those before the forward,
 // then the others; a call that throws calls no more of them. Hooks that are added or removed during
-// a call take effect in the next one. nn::clone and nn::replicate copy the hooks, as
-// copy.deepcopy does: the copies are called with the copy's modules, share what the functions refer
-// to, and stay when the original's handle removes its own. The replicas of DataParallel have the
-// hooks that the module has at the time of the call, and call them on the threads of their devices,
-// several at once.
+// a call take effect in the next one. A hook returns nothing: where one of PyTorch returns another
+// value, assign to results[i], or to args[i] before the forward.
+//
+// nn::clone and nn::replicate give the copy the same functions, which are called with the copy's
+// modules and stay when the original's handle removes its own. What a function captures is not
+// copied, also where copy.deepcopy would: all copies share it. The replicas of DataParallel have
+// the hooks that the module has at the time of the call, and call them on the threads of their
+// devices, several at once.
+//
+// Do not capture `this` or a reference to a member: a module's struct is a handle that moves, as
+// when it becomes a child, and the address dangles. Nor the module by value: it would own the hook
+// that owns it, and neither would ever be freed. Use the argument `module`, and keep state of one's
+// own in a std::shared_ptr that the hook captures.
 //
 // The tensors are those that tensor/tree.h finds, undefined ones too, in its order. To replace one
 // is to assign to it; that throws InvalidArgument where the call has no place for another tensor:
@@ -68,6 +76,60 @@ class HookHandle {
 };
 
 namespace detail {
+
+/// Whether F can be called with a module and Args, and whether it returns nothing then.
+template <class F, class... Args>
+concept CallableHook = std::is_invocable_v<F&, ModuleBase&, Args...>;
+template <class F, class... Args>
+concept VoidHook =
+    CallableHook<F, Args...> && std::is_void_v<std::invoke_result_t<F&, ModuleBase&, Args...>>;
+
+/// What register_forward_pre_hook takes. A std::function alone would drop what F returns.
+struct NewPreHook {
+  NewPreHook() = default;
+  template <class F>
+  NewPreHook(F f) {
+    constexpr bool callable = CallableHook<F, std::span<Tensor>>;
+    static_assert(callable,
+                  "a forward pre-hook takes (nn::ModuleBase& module, std::span<Tensor> args)");
+    if constexpr (callable) {
+      static_assert(VoidHook<F, std::span<Tensor>>,
+                    "a forward pre-hook returns nothing: assign to args[i] to replace an argument");
+      call = std::move(f);
+    }
+  }
+
+  ForwardPreHook call;
+};
+
+/// What register_forward_hook takes, in one of the two members.
+struct NewHook {
+  NewHook() = default;
+  template <class F>
+  NewHook(F f) {
+    constexpr bool of_both = CallableHook<F, std::span<const Tensor>, std::span<Tensor>>;
+    constexpr bool of_results = CallableHook<F, std::span<Tensor>>;
+    static_assert(of_both || of_results,
+                  "a forward hook takes (nn::ModuleBase& module, std::span<Tensor> results) or "
+                  "(nn::ModuleBase& module, std::span<const Tensor> args, std::span<Tensor> "
+                  "results)");
+    static_assert(!(of_both && of_results),
+                  "this forward hook can be called with and without args: give it two parameters "
+                  "(module, results) or three (module, args, results)");
+    if constexpr (of_both && !of_results) {
+      static_assert(VoidHook<F, std::span<const Tensor>, std::span<Tensor>>,
+                    "a forward hook returns nothing: assign to results[i] to replace a result");
+      with_args = std::move(f);
+    } else if constexpr (of_results && !of_both) {
+      static_assert(VoidHook<F, std::span<Tensor>>,
+                    "a forward hook returns nothing: assign to results[i] to replace a result");
+      without_args = std::move(f);
+    }
+  }
+
+  ForwardHook with_args;
+  ResultHook without_args;
+};
 
 /// Calls the hooks of one kind. Return whether a tensor was replaced.
 bool run_pre_hooks(const HookList& hooks, const ModuleBase& handle, std::span<Tensor> args);

@@ -127,10 +127,10 @@ class ModuleBase {
   /// for a child that its parent registered under two names. Throws InvalidArgument for an empty f.
   void apply(const std::function<void(ModuleBase&)>& f);
   // nn/forward_hooks.h says when hooks run. With prepend a hook comes before the others of its
-  // kind. Throw InvalidArgument for an empty function.
-  HookHandle register_forward_pre_hook(ForwardPreHook hook, bool prepend = false);
-  HookHandle register_forward_hook(ForwardHook hook, bool prepend = false);
-  HookHandle register_forward_hook(ResultHook hook, bool prepend = false);
+  // kind. `hook` is a ForwardPreHook, and a ForwardHook or ResultHook. Throw InvalidArgument for an
+  // empty function.
+  HookHandle register_forward_pre_hook(detail::NewPreHook hook, bool prepend = false);
+  HookHandle register_forward_hook(detail::NewHook hook, bool prepend = false);
   bool has_forward_hooks() const;  ///< of either kind
 
   /// Data that the module's class keeps for all handles, besides tensors and children; empty if

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <functional>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -51,6 +52,30 @@ struct Outer : nn::Module<Outer> {
   nn::Identity inner = child("inner", nn::Identity());
   Tensor forward(const Tensor& x) { return inner(x * 2.0) + 1.0; }
 };
+
+// A result would be lost. Callables of other parameters and results do not compile.
+template <class F>
+concept PreHook = nn::detail::VoidHook<F, std::span<Tensor>>;
+template <class F>
+concept Hook = nn::detail::VoidHook<F, std::span<const Tensor>, std::span<Tensor>>;
+const auto assigns_a_result = [](auto&, auto, auto out) { out[0] = out[0] * 2.0; };
+const auto assigns_an_argument = [](auto&, auto args) { args[0] = args[0] * 2.0; };
+static_assert(!Hook<decltype([](auto&, auto, auto out) { return out[0] * 2.0; })>);
+static_assert(!PreHook<decltype([](nn::ModuleBase&, std::span<Tensor> args) { return args[0]; })>);
+static_assert(!PreHook<std::function<Tensor(nn::ModuleBase&, std::span<Tensor>)>>);
+static_assert(!PreHook<decltype(assigns_a_result)>);
+static_assert(Hook<decltype(assigns_a_result)>);
+static_assert(PreHook<decltype(assigns_an_argument)>);
+static_assert(Hook<nn::ForwardHook>);
+static_assert(PreHook<nn::ForwardPreHook>);
+
+TEST(ForwardHooks, MayBeGeneric) {
+  nn::Identity net;
+  net.register_forward_pre_hook(assigns_an_argument);
+  net.register_forward_hook(assigns_a_result);
+  net.register_forward_hook(assigns_an_argument);  // of the results
+  EXPECT_EQ(values_of(net(ones({1}))), (Values{8}));
+}
 
 TEST(ForwardHooks, RunInPyTorchsOrder) {
   Outer net;
@@ -263,6 +288,7 @@ TEST(ForwardHooks, SayWhereATensorHasNoPlace) {
   EXPECT_WEFT_ERROR(of_span(std::span(list)), InvalidArgument, "a tensor of an argument");
   EXPECT_WEFT_ERROR(kept.register_forward_hook(nn::ResultHook()), InvalidArgument,
                     "[register_forward_hook] the function is empty");
+  EXPECT_WEFT_ERROR(kept.register_forward_hook({}), InvalidArgument, "is empty");
   EXPECT_WEFT_ERROR(kept.register_forward_pre_hook({}), InvalidArgument, "is empty");
 }
 

@@ -18,7 +18,9 @@ namespace weft::nn {
 ///   nn::ModuleDict<> heads = child("heads", nn::ModuleDict<>{{"a", nn::Linear(4, 2)},
 ///                                                            {"b", nn::Identity()}});
 ///   y = heads["a"](x);
-///   for (auto& [name, head] : heads) ..
+///   for (const auto& [name, head] : heads) ..
+/// What it gives out is const, for an assignment would put a module there that is not registered.
+/// Modules are handles, so copy one to change the module: `auto head = heads["a"]; head.eval();`.
 /// All modules have one type M, with any forward. ModuleDict<> holds any modules from tensors to
 /// tensors, as Sequential does. Use braces: C++ evaluates a list in braces from left to right.
 template <class M = AnyModule>
@@ -39,15 +41,18 @@ class ModuleDict : public Module<ModuleDict<M>> {
 
   std::size_t size() const { return entries_.size(); }
   bool contains(std::string_view name) const { return find(name) != entries_.end(); }
+  std::vector<std::string> keys() const {
+    std::vector<std::string> names;
+    for (const Entry& entry : entries_) names.push_back(entry.first);
+    return names;
+  }
   /// Throws InvalidArgument for a name that is not there.
-  M& operator[](std::string_view name) { return const_cast<M&>(std::as_const(*this)[name]); }
   const M& operator[](std::string_view name) const {
     const auto found = find(name);
-    WEFT_CHECK(found != entries_.end(), InvalidArgument, "ModuleDict", "has no '", name, "'");
+    WEFT_CHECK(found != entries_.end(), InvalidArgument, "ModuleDict", "has no '", name,
+               "'; use insert() to add a module");
     return found->second;
   }
-  auto begin() { return entries_.begin(); }
-  auto end() { return entries_.end(); }
   auto begin() const { return entries_.begin(); }
   auto end() const { return entries_.end(); }
 

@@ -34,7 +34,7 @@ using testing::values_of;
 struct Block : nn::Module<Block> {
   explicit Block(std::int64_t width) : fc(child("fc", nn::Linear(width, width))) {}
   nn::Linear fc;
-  Tensor forward(const Tensor& x, double scale) { return fc(x) * scale; }
+  Tensor forward(const Tensor& x, double scale) const { return fc(x) * scale; }
 };
 
 struct Net : nn::Module<Net> {
@@ -93,6 +93,24 @@ TEST(ModuleList, ClonesAndLoads) {
   EXPECT_EQ(values_of(copy(x)), before);
 }
 
+// An assignment would leave the registered module what it was.
+template <class Dict, class M>
+concept AssignableByName = requires(Dict& dict, M module) { dict["a"] = module; };
+template <class Dict, class M>
+concept AssignableInALoop = requires(Dict& dict, M module) { dict.begin()->second = module; };
+static_assert(!AssignableByName<nn::ModuleDict<>, nn::Linear>);
+static_assert(!AssignableByName<nn::ModuleDict<Block>, Block>);
+static_assert(!AssignableInALoop<nn::ModuleDict<>, nn::AnyModule>);
+
+TEST(ModuleDict, ChangesModulesThroughTheirHandles) {
+  nn::ModuleDict<> heads{{"a", nn::Linear(3, 2)}};
+  nn::AnyModule head = heads["a"];
+  head.eval();
+  EXPECT_FALSE(heads["a"].is_training());
+  heads.insert("b", nn::Identity());
+  EXPECT_EQ(heads.keys(), (std::vector<std::string>{"a", "b"}));
+}
+
 TEST(ModuleDict, KeepsNamesAndOrder) {
   struct Heads : nn::Module<Heads> {
     nn::ModuleDict<> heads =
@@ -106,9 +124,10 @@ TEST(ModuleDict, KeepsNamesAndOrder) {
             (std::vector<std::string>{"heads.b.weight", "heads.b.bias", "blocks.x.fc.weight",
                                       "blocks.x.fc.bias"}));
   std::string order;
-  for (auto& [name, head] : net.heads) order += name + head.type_name() + " ";
+  for (const auto& [name, head] : net.heads) order += name + head.type_name() + " ";
   EXPECT_EQ(order, "bLinear aIdentity ");
   EXPECT_EQ(net.heads.size(), 2u);
+  EXPECT_EQ(net.heads.keys(), (std::vector<std::string>{"b", "a"}));
   EXPECT_TRUE(net.heads.contains("a"));
   EXPECT_FALSE(net.heads.contains("c"));
   const Tensor x = testing::some({4, 3});
@@ -117,7 +136,7 @@ TEST(ModuleDict, KeepsNamesAndOrder) {
   raw::zero_(net.blocks["x"].fc.weight);
   EXPECT_EQ(values_of(copy(x, "b")), want);
   EXPECT_NE(values_of(net(x, "b")), want);
-  EXPECT_WEFT_ERROR(net.heads["c"], InvalidArgument, "[ModuleDict] has no 'c'");
+  EXPECT_WEFT_ERROR(net.heads["c"], InvalidArgument, "[ModuleDict] has no 'c'; use insert()");
   EXPECT_WEFT_ERROR(net.heads.insert("a", nn::Identity()), InvalidArgument, "already has a 'a'");
   EXPECT_WEFT_ERROR(net.heads.insert("a.b", nn::Identity()), InvalidArgument, "without dots");
   EXPECT_EQ(net.heads.size(), 2u);

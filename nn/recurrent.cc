@@ -55,6 +55,8 @@ LSTMState checked_state(const RecurrentConfig& config, const LSTMState& state, S
     return t;
   };
   const bool lstm = config.recurrence == Recurrence::lstm;
+  WEFT_CHECK(!lstm || state.h.defined() == state.c.defined(), InvalidArgument, config.op,
+             "state: got only ", state.h.defined() ? "h" : "c", ", expected h and c, or neither");
   return {checked("h_0", state.h, config.output_size()),
           lstm ? checked("c_0", state.c, config.hidden_size) : Tensor()};
 }
@@ -181,22 +183,25 @@ LSTMResult run_layers(const RecurrentConfig& config, const std::vector<Recurrent
              ", expected three dimensions, or two without a batch, the "
              "last of ",
              config.input_size);
+  const std::int64_t steps = x.shape(x.dim() == 3 && config.batch_first ? 1 : 0);
+  WEFT_CHECK(steps > 0, Shape, config.op, "input: got ", x.shape(), ", expected a step or more");
+  const auto passes = static_cast<std::int64_t>(weights.size());
   if (x.dim() == 2) {
     WEFT_CHECK(!lengths.defined(), InvalidArgument, config.op,
                "lengths are of a batch, and the input ", x.shape(), " has none");
     const auto batch_of_one = [](const Tensor& t) { return t.defined() ? t.unsqueeze(1) : t; };
     const int batch_dim = config.batch_first ? 0 : 1;
+    // Here, so that errors show the caller's shapes.
+    const LSTMState first = checked_state(config, state, {passes, 0}, x);
     auto [output, last] = run_layers(config, weights, x.unsqueeze(batch_dim),
-                                     {batch_of_one(state.h), batch_of_one(state.c)}, {}, training);
+                                     {batch_of_one(first.h), batch_of_one(first.c)}, {}, training);
     if (last.c.defined()) last.c = last.c.squeeze(1);
     return {output.squeeze(batch_dim), {last.h.squeeze(1), last.c}};
   }
   Tensor y = config.batch_first ? x.transpose(0, 1) : x;
-  const std::int64_t steps = y.shape(0), batch = y.shape(1);
-  WEFT_CHECK(steps > 0, Shape, config.op, "input: got ", x.shape(), ", expected a step or more");
+  const std::int64_t batch = y.shape(1);
   const Tensor runs = running(config, lengths, y);
   if (runs.defined()) y = masked_fill(y, logical_not(runs), 0);
-  const auto passes = static_cast<std::int64_t>(weights.size());
   const LSTMState first = checked_state(config, state, {passes, batch, 0}, x);
   const auto first_h = split(first.h, 1, 0);
   const auto first_c =
@@ -264,10 +269,13 @@ RNNCell::RNNCell(std::int64_t input_size, std::int64_t hidden_size, const RNNCel
                                        ", nonlinearity=", options.nonlinearity));
 }
 
-GRUCell::GRUCell(std::int64_t input_size, std::int64_t hidden_size, bool bias)
-    : RecurrentCell(cell("GRUCell", detail::Recurrence::gru, input_size, hidden_size, bias)) {}
+GRUCell::GRUCell(std::int64_t input_size, std::int64_t hidden_size, const GRUCellOptions& options)
+    : RecurrentCell(
+          cell("GRUCell", detail::Recurrence::gru, input_size, hidden_size, options.bias)) {}
 
-LSTMCell::LSTMCell(std::int64_t input_size, std::int64_t hidden_size, bool bias)
-    : RecurrentCell(cell("LSTMCell", detail::Recurrence::lstm, input_size, hidden_size, bias)) {}
+LSTMCell::LSTMCell(std::int64_t input_size, std::int64_t hidden_size,
+                   const LSTMCellOptions& options)
+    : RecurrentCell(
+          cell("LSTMCell", detail::Recurrence::lstm, input_size, hidden_size, options.bias)) {}
 
 }  // namespace weft::nn

@@ -50,6 +50,7 @@ struct RNNResult {
   auto tensors() { return std::tie(output, h_n); }
 };
 /// Of the cell [N,H], of the layer [layers directions,N,H]; h of size proj_size if that is above 0.
+/// As an argument both are given, or neither.
 struct LSTMState {
   Tensor h{}, c{};
   auto tensors() { return std::tie(h, c); }
@@ -173,7 +174,8 @@ class RecurrentCell : public Module<Self>, public RecurrentWeights {
 //
 // Initial values are PyTorch's, bit for bit: U(+-1/sqrt(H)). The constructors throw InvalidArgument
 // for sizes that are not positive, for more than 1024 layers, a dropout outside [0, 1] and a
-// proj_size that is not below hidden_size; the calls throw Shape.
+// proj_size that is not below hidden_size; the calls throw Shape, and InvalidArgument for an
+// LSTMState with only one of h and c.
 
 /// h' = tanh(W_ih x + b_ih + W_hh h + b_hh), or relu (Elman, 1990). As torch.nn.RNN.
 ///   auto [y, h_n] = rnn(x);
@@ -220,6 +222,12 @@ struct RNNCellOptions {
   bool bias = true;
   std::string nonlinearity = "tanh";  ///< or "relu"
 };
+struct GRUCellOptions {
+  bool bias = true;
+};
+struct LSTMCellOptions {
+  bool bias = true;
+};
 
 // One step of one layer: x [N,in] and the state [N,H] -> the next state [N,H]; [in] and [H] without
 // a batch. The state is zeros unless it is given. The weights have the names weight_ih, weight_hh,
@@ -230,19 +238,25 @@ class RNNCell : public detail::RecurrentCell<RNNCell> {
  public:
   RNNCell(std::int64_t input_size, std::int64_t hidden_size, const RNNCellOptions& options = {});
   Tensor forward(const Tensor& x, const Tensor& h = {}) const { return run(x, {h}).h; }
+  Tensor operator()(const Tensor& x, const Tensor& h = {}) const {
+    return Module::operator()(x, h);
+  }
 };
 
 /// As torch.nn.GRUCell.
 class GRUCell : public detail::RecurrentCell<GRUCell> {
  public:
-  GRUCell(std::int64_t input_size, std::int64_t hidden_size, bool bias = true);
+  GRUCell(std::int64_t input_size, std::int64_t hidden_size, const GRUCellOptions& options = {});
   Tensor forward(const Tensor& x, const Tensor& h = {}) const { return run(x, {h}).h; }
+  Tensor operator()(const Tensor& x, const Tensor& h = {}) const {
+    return Module::operator()(x, h);
+  }
 };
 
 /// As torch.nn.LSTMCell: `state = cell(x, state)`.
 class LSTMCell : public detail::RecurrentCell<LSTMCell> {
  public:
-  LSTMCell(std::int64_t input_size, std::int64_t hidden_size, bool bias = true);
+  LSTMCell(std::int64_t input_size, std::int64_t hidden_size, const LSTMCellOptions& options = {});
   LSTMState forward(const Tensor& x, const LSTMState& state = {}) const { return run(x, state); }
   LSTMState operator()(const Tensor& x, const LSTMState& state = {}) const {
     return Module::operator()(x, state);

@@ -134,9 +134,9 @@ TEST_P(Recurrent, CellsFollowPyTorch) {
   check("rnn_cell", nn::RNNCell(3, 4, {.nonlinearity = "relu"}), {{2, 3}, {2, 4}});
   check("rnn_cell_alone", nn::RNNCell(3, 4, {.bias = false}), {{3}});
   check("gru_cell", nn::GRUCell(3, 4), {{2, 3}, {2, 4}});
-  check("gru_cell_alone", nn::GRUCell(3, 4, false), {{3}});
+  check("gru_cell_alone", nn::GRUCell(3, 4, {.bias = false}), {{3}});
   check("lstm_cell", nn::LSTMCell(3, 4), {{2, 3}, {2, 4}, {2, 4}});
-  check("lstm_cell_alone", nn::LSTMCell(3, 4, false), {{3}});
+  check("lstm_cell_alone", nn::LSTMCell(3, 4, {.bias = false}), {{3}});
 }
 
 TEST_P(Recurrent, StartsWithPyTorchsBits) {
@@ -277,6 +277,16 @@ TEST_P(Recurrent, GoesOnFromAState) {
   EXPECT_TRUE(near_values(by_cell.h, values_of(same(x.narrow(0, 0, 2)).state.h), 1e-14));
 }
 
+TEST_P(Recurrent, AnEmptyStateIsZeros) {
+  const Tensor x = ramp({2, 3}), h = zeros({2, 4}, DType::f64);
+  const nn::RNNCell rnn = filled(nn::RNNCell(3, 4));
+  const nn::GRUCell gru = filled(nn::GRUCell(3, 4));
+  const nn::LSTMCell lstm = filled(nn::LSTMCell(3, 4));
+  EXPECT_EQ(values_of(rnn(x, {})), values_of(rnn(x, h)));
+  EXPECT_EQ(values_of(gru(x, {})), values_of(gru(x, h)));
+  EXPECT_EQ(values_of(lstm(x, {}).h), values_of(lstm(x, {h, h}).h));
+}
+
 TEST_P(Recurrent, OfNoRowsAndOneStep) {
   const nn::LSTM lstm(3, 4, {.bidirectional = true});
   const auto [y, state] = lstm(zeros({5, 0, 3}));
@@ -305,10 +315,21 @@ TEST_P(Recurrent, RefusesWhatDoesNotFit) {
   EXPECT_WEFT_ERROR(lstm(ones({5, 2, 4})), Shape, "[LSTM] input: got [5,2,4], expected three");
   EXPECT_WEFT_ERROR(lstm(ones({3})), Shape, "input: got [3]");
   EXPECT_WEFT_ERROR(lstm(ones({0, 2, 3})), Shape, "expected a step or more");
+  EXPECT_WEFT_ERROR(lstm(ones({0, 3})), Shape, "input: got [0,3], expected a step or more");
+  EXPECT_WEFT_ERROR(nn::GRU(3, 4, {.batch_first = true})(ones({2, 0, 3})), Shape,
+                    "input: got [2,0,3], expected a step or more");
   EXPECT_WEFT_ERROR(lstm(ones({5, 2, 3}), {ones({1, 3, 4}), ones({1, 2, 4})}), Shape,
                     "[LSTM] h_0: got [1,3,4], expected [1,2,4]");
   EXPECT_WEFT_ERROR(lstm(ones({5, 2, 3}), {ones({1, 2, 4}), ones({1, 2, 3})}), Shape,
                     "[LSTM] c_0: got [1,2,3], expected [1,2,4]");
+  EXPECT_WEFT_ERROR(lstm(ones({5, 2, 3}), {ones({1, 2, 4}), {}}), InvalidArgument,
+                    "[LSTM] state: got only h, expected h and c, or neither");
+  EXPECT_WEFT_ERROR(nn::LSTMCell(3, 4)(ones({2, 3}), {{}, ones({2, 4})}), InvalidArgument,
+                    "[LSTMCell] state: got only c, expected h and c, or neither");
+  EXPECT_WEFT_ERROR(lstm(ones({5, 3}), {ones({1, 5}), ones({1, 4})}), Shape,
+                    "[LSTM] h_0: got [1,5], expected [1,4]");
+  EXPECT_WEFT_ERROR(nn::GRU(3, 4, {.batch_first = true})(ones({5, 3}), ones({1, 1, 4})), Shape,
+                    "[GRU] h_0: got [1,1,4], expected [1,4]");
   EXPECT_WEFT_ERROR(lstm(ones({5, 2, 3}), {}, ones({3}, DType::i64)), Shape,
                     "lengths: got [3], expected [2]");
   EXPECT_WEFT_ERROR(lstm(ones({5, 2, 3}), {}, ones({2})), Dtype, "lengths: got f32, expected i64");

@@ -1,19 +1,26 @@
 # Written by tools/cmake/generate.py from what Bazel compiles.
 weft_sources(""
+  autograd/arithmetic.cc
   autograd/attention.cc
   autograd/autocast.cc
   autograd/backward.cc
+  autograd/by_parts.cc
   autograd/captures.cc
   autograd/checkpoint.cc
   autograd/compare.cc
   autograd/conv.cc
+  autograd/conv_gradients.cc
   autograd/copies.cc
   autograd/deferred.cc
+  autograd/derivatives.cc
+  autograd/differentiable.cc
   autograd/discovery.cc
   autograd/dropout.cc
+  autograd/einsum.cc
   autograd/elementwise.cc
   autograd/engine.cc
   autograd/function.cc
+  autograd/grad.cc
   autograd/gradcheck.cc
   autograd/graph.cc
   autograd/hook_list.cc
@@ -28,6 +35,7 @@ weft_sources(""
   autograd/methods.cc
   autograd/norm.cc
   autograd/operand.cc
+  autograd/p_norm.cc
   autograd/pooling.cc
   autograd/reduce.cc
   autograd/scan.cc
@@ -37,6 +45,7 @@ weft_sources(""
   autograd/sorting.cc
   autograd/tape.cc
   autograd/task_streams.cc
+  autograd/view_writes.cc
   autograd/views.cc
   c_api/named_models.cc
   c_api/weft_c.cc
@@ -164,7 +173,9 @@ weft_sources(""
   nn/dropout.cc
   nn/ema.cc
   nn/embedding.cc
+  nn/embedding_bag.cc
   nn/follower.cc
+  nn/forward_hooks.cc
   nn/group_norm.cc
   nn/init.cc
   nn/instance_norm.cc
@@ -174,12 +185,16 @@ weft_sources(""
   nn/loss_modules.cc
   nn/module.cc
   nn/padding.cc
+  nn/parameter_list.cc
   nn/pixel_shuffle.cc
   nn/pooling.cc
+  nn/recurrent.cc
   nn/repr.cc
   nn/summary.cc
+  nn/transformer.cc
   nn/upsample.cc
   nn/wrapper_prefix.cc
+  optim/adadelta.cc
   optim/adam.cc
   optim/lr_scheduler.cc
   optim/optimizer.cc
@@ -385,6 +400,7 @@ set(WEFT_CUDA_SOURCES
   kernels/cuda/sorting.cu
   kernels/cuda/timing.cu)
 set(WEFT_HEADERS
+  autograd/arithmetic.h
   autograd/attention.h
   autograd/autocast.h
   autograd/autograd.h
@@ -392,8 +408,11 @@ set(WEFT_HEADERS
   autograd/conv.h
   autograd/copies.h
   autograd/dropout.h
+  autograd/einsum.h
   autograd/elementwise.h
   autograd/function.h
+  autograd/grad.h
+  autograd/grad_options.h
   autograd/gradcheck.h
   autograd/graph.h
   autograd/hook_list.h
@@ -498,8 +517,10 @@ set(WEFT_HEADERS
   nn/dropout.h
   nn/ema.h
   nn/embedding.h
+  nn/embedding_bag.h
   nn/flatten.h
   nn/follower.h
+  nn/forward_hooks.h
   nn/group_norm.h
   nn/init.h
   nn/instance_norm.h
@@ -508,16 +529,21 @@ set(WEFT_HEADERS
   nn/loss.h
   nn/loss_modules.h
   nn/module.h
+  nn/module_dict.h
   nn/module_list.h
   nn/named_tensors.h
   nn/padding.h
   nn/pair.h
+  nn/parameter_list.h
   nn/pixel_shuffle.h
   nn/pooling.h
+  nn/recurrent.h
   nn/sequential.h
   nn/summary.h
+  nn/transformer.h
   nn/upsample.h
   nn/wrapper_prefix.h
+  optim/adadelta.h
   optim/adam.h
   optim/lr_scheduler.h
   optim/optimizer.h
@@ -549,6 +575,7 @@ set(WEFT_HEADERS
   tensor/creation.h
   tensor/dlpack.h
   tensor/elementwise.h
+  tensor/more_methods.h
   tensor/ops.h
   tensor/tensor.h
   tensor/tree.h

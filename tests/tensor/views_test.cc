@@ -296,7 +296,7 @@ TEST_P(ViewTest, OfNothingButLargeSizes) {
 TEST_P(ViewTest, DimensionsBeyond32BitsAreRefused) {
   const Tensor x = counted({2, 3});
   const std::function<void(std::int64_t)> calls[] = {
-      [&](std::int64_t dim) { x.shape(dim); },
+      [&](std::int64_t dim) { static_cast<void>(x.shape(dim)); },
       [&](std::int64_t dim) { raw::flatten(x, dim); },
       [&](std::int64_t dim) { raw::flatten(x, 0, dim); },
       [&](std::int64_t dim) { raw::unflatten(x, dim, {2, 1}); },

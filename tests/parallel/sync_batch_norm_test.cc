@@ -162,7 +162,7 @@ TEST(SyncBatchNormTest, RefusesWhatCannotBe) {
     EXPECT_WEFT_ERROR(SyncBatchNorm2d(0, borrowed(group)), InvalidArgument, "channels");
     SyncBatchNorm2d bn(2, borrowed(group));
     EXPECT_WEFT_ERROR(bn(ones({1, 2, 1, 1})), Shape, "more than 1 value per channel");
-    EXPECT_WEFT_ERROR(bn(ones({1, 2})), Shape, "expected [N,2,H,W]");
+    EXPECT_WEFT_ERROR(bn(ones({1, 2})), Shape, "expected [N,C,H,W]");
     EXPECT_WEFT_ERROR(bn(ones({2, 3, 1, 1})), Shape, "expected [N,2,H,W]");
     EXPECT_WEFT_ERROR(convert_sync_batchnorm(bn, nullptr), InvalidArgument,
                       "there is no process group");

@@ -134,7 +134,8 @@ Tensor Tensor::to(Device device, DType dtype) const {
 Tensor cat(std::span<const Tensor> parts, std::int64_t dim) {
   Tensor y = raw::cat(parts, dim);
   if (!autograd::recording_any(parts)) return y;
-  return record<CatNode>(std::move(y), parts, normalize_dim(dim, y.dim(), "cat"));
+  const int at = normalize_dim(dim, y.dim(), "cat");
+  return record<CatNode>(std::move(y), parts, at);
 }
 Tensor cat(std::initializer_list<Tensor> parts, std::int64_t dim) {
   return cat(std::span<const Tensor>(parts.begin(), parts.size()), dim);

@@ -133,7 +133,7 @@ Tensor eye(std::int64_t n, const TensorOptions& options) { return eye(n, n, opti
 Tensor eye(std::int64_t n, std::int64_t m, const TensorOptions& options) {
   WEFT_CHECK(n >= 0 && m >= 0, Shape, "eye", "negative size ", std::min(n, m));
   Tensor y = zeros({n, m}, options);
-  raw::fill_(make_view(y, 0, {std::min(n, m)}, {m + 1}), 1);
+  if (y.numel() > 0) raw::fill_(make_view(y, 0, {std::min(n, m)}, {m + 1}), 1);
   return y;
 }
 

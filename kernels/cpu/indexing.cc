@@ -190,9 +190,16 @@ void index_select(const Stream&, const View& x_, int dim, const View& index, con
   }
 }
 
+// Sums of integers are modulo 2^bits.
 template <class T>
 void accumulate(T& to, const T& from) {
-  to = store<T>(load(to) + load(from));
+  using Sum = accumulate_t<T>;
+  if constexpr (std::is_integral_v<Sum>) {
+    to = store<T>(static_cast<Sum>(static_cast<std::uint64_t>(load(to)) +
+                                   static_cast<std::uint64_t>(load(from))));
+  } else {
+    to = store<T>(load(to) + load(from));
+  }
 }
 
 template <class T>

@@ -431,7 +431,8 @@ double summed(bool reserve) {
     group.submit(kDevices[i], [&, i] {
       std::optional<autograd::SequenceScope> numbers;
       if (reserve) numbers.emplace(base + static_cast<std::uint64_t>(i) * 100);
-      for (int k = 0; k < 7 * (3 - i); ++k) static_cast<void>((w * 2.0).numel());  // records other operations
+      for (int k = 0; k < 7 * (3 - i); ++k)
+        static_cast<void>((w * 2.0).numel());  // records other operations
       parts[i] = w * factors[i];
     });
   }

@@ -27,7 +27,8 @@ namespace {
   manual_seed(0);
   Generator& generator = default_generator();
   generator.manual_seed(1);
-  x.shape(), static_cast<void>(x.dim()), static_cast<void>(x.numel()), x.dtype(), x.device(), x.strides();
+  x.shape(), static_cast<void>(x.dim()), static_cast<void>(x.numel()), x.dtype(), x.device(),
+      x.strides();
   x.to(DType::f64).clone().contiguous().detach().item<double>(), x.to_vector<float>();
   x.reshape({-1}).flatten().unflatten(0, {1, -1}).transpose(0, 1).t().permute({1, 0});
   x.squeeze().unsqueeze(0).expand({2, -1});

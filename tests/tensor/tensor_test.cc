@@ -25,7 +25,8 @@ TEST_P(TensorTest, TellsItsShape) {
   EXPECT_EQ(x.strides(), (Strides{12, 4, 1}));
   EXPECT_EQ(x.dtype(), DType::f64);
   EXPECT_EQ(x.device(), device());
-  EXPECT_WEFT_ERROR(static_cast<void>(x.shape(3)), Shape, "[shape] dimension: got 3, expected -3 to 2");
+  EXPECT_WEFT_ERROR(static_cast<void>(x.shape(3)), Shape,
+                    "[shape] dimension: got 3, expected -3 to 2");
 }
 
 TEST_P(TensorTest, UndefinedSaysSo) {

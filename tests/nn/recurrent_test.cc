@@ -140,6 +140,7 @@ TEST_P(Recurrent, CellsFollowPyTorch) {
 }
 
 TEST_P(Recurrent, StartsWithPyTorchsBits) {
+  if (!on_cpu()) GTEST_SKIP() << "a GPU draws other numbers";
   for (const std::string seed : {"0", "7"}) {
     const auto expect_initial = [&](const std::string& name, const auto& make) {
       manual_seed(std::stoull(seed));

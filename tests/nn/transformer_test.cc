@@ -78,6 +78,7 @@ TEST_P(Transformer, FollowsPyTorch) {
 }
 
 TEST_P(Transformer, StartsWithPyTorchsBitsAndNames) {
+  if (!on_cpu()) GTEST_SKIP() << "a GPU draws other numbers";
   for (const std::string seed : {"0", "7"}) {
     manual_seed(std::stoull(seed));
     const nn::TransformerEncoder encoder(nn::TransformerEncoderLayer(4, 2, {.dim_feedforward = 6}),

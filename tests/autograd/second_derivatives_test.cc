@@ -54,12 +54,16 @@ void check(const OpCase& c, int only) {
   }
 }
 
+// Many thousand calls. The rules are the same on every device: there the first derivatives, and
+// products with a Hessian, show that the kernels agree.
 TEST_P(SecondDerivativesTest, OfEveryOperation) {
+  if (!on_cpu()) GTEST_SKIP() << "finite differences on the CPU alone";
   for (const OpCase& c : testing::op_cases()) check(c, kAll);
 }
 
 // A rule finds the history of each input by itself, whatever the others are.
 TEST_P(SecondDerivativesTest, OfEachInputAlone) {
+  if (!on_cpu()) GTEST_SKIP() << "finite differences on the CPU alone";
   for (const OpCase& c : testing::op_cases()) {
     const int count = static_cast<int>(c.inputs().size());
     for (int i = 0; count > 1 && i < count; ++i) {

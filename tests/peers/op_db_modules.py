@@ -5,6 +5,7 @@ import inspect
 import torch
 from torch.utils import _pytree
 
+import op_db_layers as layers
 import op_db_mapping as mapping
 from op_db_case import Lacks
 
@@ -52,17 +53,17 @@ def options_of(name, constructor, module_class):
 
 def translated(name, options):
     if name in ("ZeroPad2d", "ReflectionPad2d"):
-        return {"padding": mapping.pair(options["padding"], 4)}
+        return {"padding": layers.pair(options["padding"], 4)}
     if "Norm" in name and "normalized_shape" in options:
         return options | {"normalized_shape": mapping.dims_of(options["normalized_shape"])}
     count = 1 if name.endswith("1d") else 2
     for option in PAIRS & set(options):
         value = options[option]
         if isinstance(value, str):
-            value = mapping.padding_of(value, mapping.pair(options["kernel_size"], count),
-                                       mapping.pair(options["dilation"], count))
+            value = layers.padding_of(value, layers.pair(options["kernel_size"], count),
+                                       layers.pair(options["dilation"], count))
         if value is not None:
-            value = mapping.pair(value, count)
+            value = layers.pair(value, count)
             if None in value:
                 raise Lacks(f"{option} with None")
             options[option] = value[0] if count == 1 else value

@@ -194,6 +194,7 @@ cudaError_t enqueue(cudaStream_t handle, std::function<void()> work, int also) {
 
 cudaError_t queue_library(cudaStream_t stream, void* workspace, std::size_t bytes,
                           std::function<void()> work) {
+  if (const cudaError_t status = check_stream(stream); status != cudaSuccess) return fail(status);
   return enqueue(stream, [=] {
     if (options().counts) return;
     scribble(workspace, bytes);

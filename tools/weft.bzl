@@ -171,7 +171,7 @@ def weft_simd_library(name, srcs, hdrs = [], deps = [], copts = [], visibility =
             deps = deps,
             # An inline function compiled for AVX must not become the program's only copy of it.
             # With -O3 all are inlined; //tests/kernels:simd_symbols_test checks that none is left.
-            copts = copts + flags + ["-O3", "-DWEFT_SIMD=" + level],
+            copts = copts + select({"//:arm64": [], "//conditions:default": flags}) + ["-O3", "-DWEFT_SIMD=" + level],
             precompiled = None,  # -m differs
             visibility = ["//tests/kernels:__pkg__"],
             **kwargs

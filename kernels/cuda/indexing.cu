@@ -318,7 +318,7 @@ __global__ void __launch_bounds__(kBlock)
     for (std::int64_t i = begin; i < n && i < begin + kTruePerThread; ++i) {
       if (mask[i]) y[at++] = i;
     }
-    __syncthreads();  // before up_to is written again
+    // Each thread writes its own up_to next, which no other has read since the last barrier.
   }
 }
 

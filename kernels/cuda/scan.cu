@@ -56,7 +56,7 @@ __global__ void __launch_bounds__(kScanBlock)
         const std::int64_t at = args.at(first + e / kTile, begin + e % kTile);
         if (at >= 0) y[at] = element_cast<Y>(tile[e / kTile][e % kTile]);
       }
-      __syncthreads();  // before the tile is loaded again
+      // A thread loads next what it has just stored, so nobody has to wait.
     }
     if (mine && totals) totals[first + thread] = so_far;
   }
@@ -84,8 +84,7 @@ __global__ void __launch_bounds__(kScanBlock)
         }
       }
       __syncthreads();
-      if (mine) *at = tile[thread];
-      __syncthreads();  // before the tile is loaded again
+      if (mine) *at = tile[thread];  // and only this thread writes there next
     }
   }
 }

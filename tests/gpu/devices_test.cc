@@ -228,6 +228,7 @@ TEST_F(FromAnotherDevice, OperationsFindTheirs) {
     elsewhere([&] { results.emplace_back(raw::mul(x, 3), 3); });
     elsewhere([&] { results.emplace_back(raw::matmul(x, raw::transpose(x, 0, 1)), 6); });
     elsewhere([&] { results.emplace_back(raw::conv2d(image, w, {}, {}), 18); });
+    elsewhere([&] { results.emplace_back(raw::sort(x, 1, false).values, 1); });
   }
   // New plans, with handles of threads that have ended.
   elsewhere([&] { results.emplace_back(raw::matmul(raw::transpose(x, 0, 1), x), 2); });

@@ -296,20 +296,34 @@ Tensor Tensor::t() const {
 }
 
 Tensor Tensor::slice(std::int64_t dim, std::int64_t start, std::int64_t end,
-                     std::int64_t step) const {
+                     std::int64_t step) const& {
   return record_slice("slice", raw::slice(*this, dim, start, end, step), *this, dim, start, end,
                       step, false);
 }
-Tensor Tensor::narrow(std::int64_t dim, std::int64_t start, std::int64_t length) const {
+Tensor Tensor::narrow(std::int64_t dim, std::int64_t start, std::int64_t length) const& {
   Tensor y = raw::narrow(*this, dim, start, length);
   // A negative start of narrow counts from the end, and start + length may then be 0.
   if (start < 0) start += shape(dim);
   return record_slice("narrow", std::move(y), *this, dim, start, start + length, 1, false);
 }
-Tensor Tensor::select(std::int64_t dim, std::int64_t index) const {
+Tensor Tensor::select(std::int64_t dim, std::int64_t index) const& {
   Tensor y = raw::select(*this, dim, index);
   if (index < 0) index += shape(dim);
   return record_slice("select", std::move(y), *this, dim, index, index + 1, 1, true);
+}
+// In buffer[0][1] = h the temporary buffer[0] is gone when h is written: buffer's memory has no
+// other user, whose history the write would have to change.
+Tensor Tensor::slice(std::int64_t dim, std::int64_t start, std::int64_t end, std::int64_t step) && {
+  const Tensor x = std::move(*this);
+  return x.slice(dim, start, end, step);
+}
+Tensor Tensor::narrow(std::int64_t dim, std::int64_t start, std::int64_t length) && {
+  const Tensor x = std::move(*this);
+  return x.narrow(dim, start, length);
+}
+Tensor Tensor::select(std::int64_t dim, std::int64_t index) && {
+  const Tensor x = std::move(*this);
+  return x.select(dim, index);
 }
 
 Tensor Tensor::expand(const Shape& shape) const {

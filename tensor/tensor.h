@@ -111,9 +111,9 @@ class Tensor : public MoreMethods {
   std::vector<T> to_vector() const;
 
   // Views (records). Dimensions may be negative. Throw Shape.
-  // reshape, flatten and unflatten of a temporary, or after std::move, give the tensor up. If no
-  // other handle shares it, only the result uses its memory then, and the next operation may
-  // overwrite it: relu(fc(x).reshape({-1, 64, 24, 24})).
+  // What has an overload for a temporary, also after std::move, gives the tensor up. If no other
+  // handle shares it, only the result uses its memory then, and the next operation may overwrite
+  // it: relu(fc(x).reshape({-1, 64, 24, 24})).
   /// One entry may be -1; copies only if strides force it.
   Tensor reshape(const Shape& shape) const&;
   Tensor reshape(const Shape& shape) &&;
@@ -125,14 +125,19 @@ class Tensor : public MoreMethods {
   Tensor t() const;  ///< transpose of a matrix; a vector or scalar stays as it is
   Tensor permute(const Dims& dims) const;
   /// Elements [start, end) at `step` > 0; negative bounds count from the end and are clamped.
-  Tensor slice(std::int64_t dim, std::int64_t start, std::int64_t end, std::int64_t step = 1) const;
-  Tensor select(std::int64_t dim, std::int64_t index) const;
-  Tensor narrow(std::int64_t dim, std::int64_t start, std::int64_t length) const;
+  Tensor slice(std::int64_t dim, std::int64_t start, std::int64_t end,
+               std::int64_t step = 1) const&;
+  Tensor slice(std::int64_t dim, std::int64_t start, std::int64_t end, std::int64_t step = 1) &&;
+  Tensor select(std::int64_t dim, std::int64_t index) const&;
+  Tensor select(std::int64_t dim, std::int64_t index) &&;
+  Tensor narrow(std::int64_t dim, std::int64_t start, std::int64_t length) const&;
+  Tensor narrow(std::int64_t dim, std::int64_t start, std::int64_t length) &&;
   Tensor squeeze() const;
   Tensor squeeze(std::int64_t dim) const;
   Tensor unsqueeze(std::int64_t dim) const;
   Tensor expand(const Shape& shape) const;  ///< -1 keeps a dimension
-  Tensor operator[](std::int64_t index) const { return select(0, index); }
+  Tensor operator[](std::int64_t index) const& { return select(0, index); }
+  Tensor operator[](std::int64_t index) && { return std::move(*this).select(0, index); }
 
   // Copies (records).
   Tensor contiguous() const;  ///< itself if already row-major

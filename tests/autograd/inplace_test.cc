@@ -245,6 +245,36 @@ TEST(ViewTest, APlainTensorJoinsTheTapeByAView) {
   EXPECT_TENSOR(w.grad(), {2}, {11, 1010});
 }
 
+// The view buffer[0], a temporary, is no other holder of the memory.
+TEST(ViewTest, APlainTensorJoinsTheTapeByAViewOfAView) {
+  const Tensor w = leaf({3, 4}, {2});
+  const Tensor buffer = zeros({2, 3}, DType::f64);
+  const Tensor h = w * 2.0;
+  buffer[0][1] = h[0];
+  EXPECT_TRUE(buffer.requires_grad());
+  buffer[1].slice(0, 1, 3).copy_(h);
+  buffer.narrow(1, 0, 2)[1].narrow(0, 0, 1) += h.slice(0, 1, 2);
+  buffer.slice(1, 2, 3).select(1, 0)[0] = h[1] * h[0];
+  EXPECT_TENSOR(buffer, ({2, 3}), {0, 6, 48, 8, 6, 8});
+  (buffer * make({1, 10, 100, 1000, 1e4, 1e5}, {2, 3}, DType::f64)).sum().backward();
+  // The product's gradients are those of 400 w[0] w[1].
+  EXPECT_TENSOR(w.grad(), {2}, {2 * (10 + 1e4) + 400 * 4, 2 * (1000 + 1e5) + 400 * 3});
+}
+
+TEST(ViewTest, WritesIntoAPlainTensorHaveDerivativesOfEveryOrder) {
+  const auto f = [](std::span<const Tensor> in) {
+    const Tensor buffer = zeros({2, 3}, DType::f64);
+    buffer[0][1] = in[0][0] * in[0][1];
+    buffer[1] = in[1] * in[1];
+    buffer[1].slice(0, 1, 3).copy_(in[0] * in[1].slice(0, 0, 2));
+    buffer.slice(0, 0, 1).mul_(in[1]);
+    return std::vector{buffer * buffer};
+  };
+  const std::vector<Tensor> inputs{leaf({0.3, -0.7}, {2}), leaf({0.9, 1.1, -0.4}, {3})};
+  autograd::gradcheck("writes", f, inputs);
+  autograd::gradgradcheck("writes", f, inputs);
+}
+
 // The other handles of the memory would not know about w.
 TEST(ViewTest, WritingTheTapeIntoSharedPlainMemoryIsRefused) {
   const Tensor w = leaf({3, 4}, {2});

@@ -21,10 +21,12 @@ using autograd::SavedTensor;
 
 namespace {
 
-// |a| modulo |b|, which no rounding changes, with the sign of a.
+// |a| modulo |b|, which no rounding changes, with the sign of a, also of -0.
 Tensor floating_fmod(const Tensor& a, const Tensor& b) {
   const Tensor size = raw::remainder(raw::abs(a), raw::abs(b));
-  return raw::where(raw::lt(a, 0.0), raw::neg(size), size);
+  const Tensor of_others = raw::where(raw::lt(a, 0.0), raw::neg(size), size);
+  const Tensor of_zero = raw::mul(a, raw::add(size, 1.0));  // the zero, or NaN
+  return raw::where(raw::eq(a, 0.0), of_zero, of_others);
 }
 
 // |a| need not exist for an integer, but remainder has the sign of b, and is off by b at most.

@@ -25,6 +25,9 @@ Tensor var(const Tensor& x, const Dims& dims = {}, double correction = 1, bool k
 /// namespace weft` write weft::std(x) or x.std(), since `std` alone is ambiguous. Throws Dtype
 /// unless x is floating.
 Tensor std(const Tensor& x, const Dims& dims = {}, double correction = 1, bool keepdim = false);
+/// var(x, 0, 1) is no list of two dimensions: write var(x, {0, 1}), or var(x, {0}, 1).
+Tensor var(const Tensor& x, std::integral auto, std::integral auto, bool keepdim = false) = delete;
+Tensor std(const Tensor& x, std::integral auto, std::integral auto, bool keepdim = false) = delete;
 Tensor norm(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
 /// (sum |x|^p)^(1/p), as torch.linalg.vector_norm: the largest |x| for infinity, the smallest for
 /// -infinity, and the number of elements that are not 0 for 0. Throws Dtype unless x is floating.

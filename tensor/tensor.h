@@ -186,6 +186,9 @@ class Tensor : public MoreMethods {
   Tensor argmin(std::optional<std::int64_t> dim = {}, OnlyBool keepdim = false) const;
   Tensor var(const Dims& dims = {}, double correction = 1, OnlyBool keepdim = false) const;
   Tensor std(const Dims& dims = {}, double correction = 1, OnlyBool keepdim = false) const;
+  // x.var(0, 1) is no list of two dimensions; x.var({0, 1}) is one, and x.var({0}, 1) has a number.
+  Tensor var(std::integral auto, std::integral auto, OnlyBool = false) const = delete;
+  Tensor std(std::integral auto, std::integral auto, OnlyBool = false) const = delete;
   Tensor logsumexp(const Dims& dims = {}, OnlyBool keepdim = false) const;
   Tensor all(const Dims& dims = {}, OnlyBool keepdim = false) const;
   Tensor any(const Dims& dims = {}, OnlyBool keepdim = false) const;

@@ -129,8 +129,9 @@ void drop_stretched(std::vector<Term>& terms) {
   }
 }
 
-// The sum of x over the dimensions whose labels nobody needs.
-Term sum_unneeded(Term term, const Labels& needed) {
+// The sum of x over the dimensions whose labels nobody needs. The sum of a factor keeps its dtype;
+// that of a single operand is i64 for integers, as sum's.
+Term sum_unneeded(Term term, const Labels& needed, bool is_factor) {
   Dims dims;
   Labels kept;
   for (std::size_t d = 0; d < term.labels.size(); ++d) {
@@ -141,8 +142,8 @@ Term sum_unneeded(Term term, const Labels& needed) {
     }
   }
   if (dims.empty()) return term;
-  const DType dtype = term.x.dtype();
-  return {sum(term.x, dims).to(dtype), kept};
+  const Tensor total = sum(term.x, dims);
+  return {is_factor ? total.to(term.x.dtype()) : total, kept};
 }
 
 Tensor permuted(const Term& term, const Labels& order) {
@@ -242,11 +243,12 @@ Tensor einsum(std::string_view equation, std::span<const Tensor> operands) {
     for (std::size_t j = i + 1; j < terms.size(); ++j) needed = joined(needed, terms[j].labels);
     return needed;
   };
-  Term product = sum_unneeded(terms[0], needed_after(0));
+  const bool several = terms.size() > 1;
+  Term product = sum_unneeded(terms[0], needed_after(0), several);
   for (std::size_t i = 1; i < terms.size(); ++i) {
     const Labels needed = needed_after(i);
-    const Term next = sum_unneeded(terms[i], joined(needed, product.labels));
-    product = sum_unneeded(contract(product, next, needed), needed);
+    const Term next = sum_unneeded(terms[i], joined(needed, product.labels), several);
+    product = sum_unneeded(contract(product, next, needed), needed, several);
   }
   return permuted(product, result);
 }

@@ -738,6 +738,12 @@ TEST_P(ComposedTest, Einsum) {
   const Tensor x = ones({2, 3}), y = ones({3, 2});
   EXPECT_TENSOR(einsum("ij,jk->ik", x, y), ({2, 2}), {3, 3, 3, 3});
   EXPECT_TENSOR(einsum("ij->", {x}), ({}), {6});
+  for (const DType dtype : {DType::u8, DType::i32, DType::i64}) {
+    const Tensor row_sums = einsum("ij->i", full({2, 3}, 100, dtype));  // more than u8 holds
+    EXPECT_EQ(row_sums.dtype(), DType::i64);
+    EXPECT_TENSOR(row_sums, ({2}), {300, 300});
+    EXPECT_EQ(einsum("ij->ji", ones({2, 3}, dtype)).dtype(), dtype);
+  }
   EXPECT_TENSOR(einsum("ij,jk", ones({2, 3}, DType::i32), ones({3, 1}, DType::i32)), ({2, 1}),
                 {3, 3});
   EXPECT_WEFT_ERROR(einsum("ij,jk->ik", {x}), InvalidArgument, "has 2 operands, got 1");

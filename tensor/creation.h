@@ -146,7 +146,9 @@ Tensor randn_like(const Tensor& x, Generator* generator = nullptr);
 /// high, and if the dtype cannot represent one of them.
 Tensor randint(std::int64_t low, std::int64_t high, const Shape& shape,
                const TensorOptions& options = {}, Generator* generator = nullptr);
-/// 0 to n - 1 in random order, i64 by default. Throws InvalidArgument for a negative n, and if the
+/// 0 to n - 1 in random order, i64 by default: PyTorch's on the CPU, drawn on the host, for any
+/// device. On a GPU with its own generator, as in randperm(n, gpu, &default_generator(gpu)), it is
+/// another order: the GPU sorts random keys. Throws InvalidArgument for a negative n, and if the
 /// dtype cannot represent n - 1.
 Tensor randperm(std::int64_t n, const TensorOptions& options = {}, Generator* generator = nullptr);
 

@@ -224,6 +224,11 @@ Tensor randperm(std::int64_t n, const TensorOptions& options, Generator* generat
   WEFT_CHECK(n >= 0, InvalidArgument, "randperm", "negative length ", n);
   Tensor y = empty({n}, options.or_dtype(DType::i64));
   if (n > 0) raw::check_holds("randperm", static_cast<double>(n - 1), y.dtype());
+  const Device device = y.device();
+  if (!device.is_cpu() && generator == &default_generator(device)) {
+    // Two of n keys of 53 bits are equal with a probability of n^2 / 2^54; they keep their order.
+    return raw::copy_(y, raw::argsort(rand({n}, {DType::f64, device}, generator)));
+  }
   raw::copy_(
       y, from_vector((generator ? *generator : default_generator()).randperm(n), {n}, Device()));
   return y;

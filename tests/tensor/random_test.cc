@@ -1,4 +1,7 @@
+#include <algorithm>
 #include <cmath>
+#include <numeric>
+#include <vector>
 
 #include "weft/core/runtime/rng.h"
 #include "weft/tests/core/expect_error.h"
@@ -81,6 +84,28 @@ TEST_P(RandomTest, AGivenGeneratorIsUsed) {
   manual_seed(2);
   EXPECT_EQ(values_of(rand({20}, {}, &b)), values_of(x));
   EXPECT_EQ(values_of(randperm(20, DType::i32, &a)), values_of(randperm(20, DType::i64, &b)));
+}
+
+// PyTorch's order on the CPU is the default of every device.
+TEST_P(RandomTest, AGpusGeneratorGivesAnOrderOfItsOwn) {
+  if (device().is_cpu()) GTEST_SKIP() << "a GPU's generator";
+  Generator& own = default_generator(device());
+  const auto drawn = [&](std::int64_t n, DType dtype) {
+    own.manual_seed(3);
+    return values_of(randperm(n, {dtype, device()}, &own));
+  };
+  const std::vector<double> order = drawn(1000, DType::i64);
+  std::vector<double> sorted = order, all(1000);
+  std::sort(sorted.begin(), sorted.end());
+  std::iota(all.begin(), all.end(), 0);
+  EXPECT_EQ(sorted, all);
+  EXPECT_NE(order, all);
+  EXPECT_EQ(drawn(1000, DType::i32), order);
+  EXPECT_NE(values_of(randperm(1000, {DType::i64, device()}, &own)), order);  // the next
+  Generator cpu(3);
+  EXPECT_NE(values_of(randperm(1000, {DType::i64, device()}, &cpu)), order);
+  EXPECT_EQ(drawn(0, DType::i64).size(), 0u);
+  EXPECT_EQ(drawn(1, DType::f32), std::vector<double>{0});
 }
 
 TEST_P(RandomTest, Moments) {

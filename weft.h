@@ -80,6 +80,7 @@
 #include "weft/nn/sequential.h"
 #include "weft/nn/summary.h"
 #include "weft/nn/transformer.h"
+#include "weft/nn/unfold.h"
 #include "weft/nn/upsample.h"
 #include "weft/nn/wrapper_prefix.h"
 #include "weft/optim/adadelta.h"

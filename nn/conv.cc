@@ -14,15 +14,21 @@ void check(const char* op, std::int64_t in, std::int64_t out, Pair kernel, const
              kernel.h, "x", kernel.w);
   WEFT_CHECK(o.groups > 0 && in % o.groups == 0 && out % o.groups == 0, InvalidArgument, op,
              "groups ", o.groups, " must divide in ", in, " and out ", out);
+  const Pair zeros = o.padding.amount;
   WEFT_CHECK(o.stride.h > 0 && o.stride.w > 0 && o.dilation.h > 0 && o.dilation.w > 0 &&
-                 o.padding.h >= 0 && o.padding.w >= 0,
+                 zeros.h >= 0 && zeros.w >= 0,
              InvalidArgument, op, "stride and dilation must be positive, padding not negative");
+  const std::string& name = o.padding.name;
+  WEFT_CHECK(name.empty() || name == "same" || name == "valid", InvalidArgument, op,
+             "padding: got '", name, "', expected a number, 'same' or 'valid'");
+  WEFT_CHECK(name != "same" || o.stride == Pair(1), InvalidArgument, op,
+             "padding 'same' needs stride 1, got ", o.stride.h, "x", o.stride.w);
 }
 
 Conv2dParams to_params(const ConvOptions& o) {
   Conv2dParams params;
   params.stride = o.stride;
-  params.padding = o.padding;
+  params.padding = o.padding.amount;
   params.dilation = o.dilation;
   params.groups = o.groups;
   params.output_padding = o.output_padding;
@@ -33,7 +39,8 @@ std::string describe(std::int64_t in, std::int64_t out, Pair kernel, const ConvO
   const auto pair = [](Pair p) { return weft::detail::concat("(", p.h, ", ", p.w, ")"); };
   std::string text = weft::detail::concat(in, ", ", out, ", kernel_size=", pair(kernel),
                                           ", stride=", pair(o.stride));
-  if (!(o.padding == Pair(0))) text += ", padding=" + pair(o.padding);
+  if (!o.padding.name.empty()) text += ", padding=" + o.padding.name;
+  if (!(o.padding.amount == Pair(0))) text += ", padding=" + pair(o.padding.amount);
   if (!(o.dilation == Pair(1))) text += ", dilation=" + pair(o.dilation);
   if (!(o.output_padding == Pair(0))) text += ", output_padding=" + pair(o.output_padding);
   if (o.groups != 1) text += ", groups=" + std::to_string(o.groups);
@@ -45,21 +52,24 @@ std::string describe(std::int64_t in, std::int64_t out, Pair kernel, const ConvO
 
 Conv1d::Conv1d(std::int64_t in, std::int64_t out, std::int64_t kernel, const Conv1dOptions& options)
     : params_{.stride = options.stride,
-              .padding = options.padding,
+              .padding = options.padding.amount,
               .dilation = options.dilation,
-              .groups = options.groups} {
-  check("Conv1d", in, out, {1, kernel},
-        {.stride = {1, options.stride},
-         .padding = {0, options.padding},
-         .dilation = {1, options.dilation},
-         .groups = options.groups});
+              .groups = options.groups},
+      same_(options.padding.name == "same") {
+  ConvOptions of_rows{.stride = {1, options.stride},
+                      .padding = {0, options.padding.amount},
+                      .dilation = {1, options.dilation},
+                      .groups = options.groups};
+  of_rows.padding.name = options.padding.name;
+  check("Conv1d", in, out, {1, kernel}, of_rows);
   weight = parameter("weight", empty({out, in / options.groups, kernel}));
   if (options.bias) bias = parameter("bias", empty({out}));
   init::default_weight_and_bias(weight, bias);
   const auto one = [](std::int64_t n) { return weft::detail::concat("(", n, ",)"); };
   std::string text = weft::detail::concat(in, ", ", out, ", kernel_size=", one(kernel),
                                           ", stride=", one(options.stride));
-  if (options.padding != 0) text += ", padding=" + one(options.padding);
+  if (!options.padding.name.empty()) text += ", padding=" + options.padding.name;
+  if (options.padding.amount != 0) text += ", padding=" + one(options.padding.amount);
   if (options.dilation != 1) text += ", dilation=" + one(options.dilation);
   if (options.groups != 1) text += ", groups=" + std::to_string(options.groups);
   if (!options.bias) text += ", bias=False";
@@ -67,7 +77,7 @@ Conv1d::Conv1d(std::int64_t in, std::int64_t out, std::int64_t kernel, const Con
 }
 
 Conv2d::Conv2d(std::int64_t in, std::int64_t out, Pair kernel, const ConvOptions& options)
-    : params_(to_params(options)) {
+    : params_(to_params(options)), same_(options.padding.name == "same") {
   check("Conv2d", in, out, kernel, options);
   WEFT_CHECK(options.output_padding == Pair(0), InvalidArgument, "Conv2d",
              "output_padding belongs to ConvTranspose2d");
@@ -81,6 +91,8 @@ ConvTranspose2d::ConvTranspose2d(std::int64_t in, std::int64_t out, Pair kernel,
                                  const ConvOptions& options)
     : params_(to_params(options)) {
   check("ConvTranspose2d", in, out, kernel, options);
+  WEFT_CHECK(options.padding.name.empty(), InvalidArgument, "ConvTranspose2d", "padding: got '",
+             options.padding.name, "', expected numbers");
   const auto fits = [](std::int64_t extra, std::int64_t stride, std::int64_t dilation) {
     return extra >= 0 && (extra < stride || extra < dilation);
   };

@@ -6,6 +6,7 @@
 #include "weft/autograd/pooling.h"
 #include "weft/nn/conv.h"
 #include "weft/nn/module.h"
+#include "weft/nn/pair.h"
 
 namespace weft::nn {
 
@@ -27,6 +28,40 @@ class MaxPool2d : public Module<MaxPool2d> {
 
  private:
   Pool2dParams params_;
+};
+
+/// MaxPool2d(return_indices=True) of PyTorch: auto [y, indices] = pool(x), as
+/// max_pool2d_with_indices.
+class MaxPool2dWithIndices : public Module<MaxPool2dWithIndices> {
+ public:
+  explicit MaxPool2dWithIndices(Pair kernel, const PoolOptions& options = {});
+  ValuesAndIndices forward(const Tensor& x) const { return max_pool2d_with_indices(x, params_); }
+
+ private:
+  Pool2dParams params_;
+};
+
+/// x [N,C,H,W], or without N, -> [N,C,size.h,size.w]: each value at its index, h W + w in an image
+/// of that size, and zeros elsewhere. As torch's max_unpool2d. Throws Shape unless x and the
+/// indices have one shape, and as scatter for what is no index.
+Tensor max_unpool2d(const Tensor& x, const Tensor& indices, Pair size);
+
+/// stride: by default the kernel's size.
+struct UnpoolOptions {
+  std::optional<Pair> stride{};
+  Pair padding = 0;
+};
+
+/// Puts the values that MaxPool2dWithIndices of the same numbers took back into an image of zeros.
+/// Its size is (H - 1) stride - 2 padding + kernel, unless another one that this kernel could have
+/// pooled is given. Throws InvalidArgument as MaxPool2d, and for any other size.
+class MaxUnpool2d : public Module<MaxUnpool2d> {
+ public:
+  explicit MaxUnpool2d(Pair kernel, const UnpoolOptions& options = {});
+  Tensor forward(const Tensor& x, const Tensor& indices, std::optional<Pair> size = {}) const;
+
+ private:
+  Pair kernel_, stride_, padding_;
 };
 
 /// stride: by default the kernel's size.

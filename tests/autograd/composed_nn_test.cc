@@ -333,6 +333,100 @@ TEST_P(ComposedNnTest, Conv1dFollowsPyTorch) {
         {ramp({2, 4, 7}), ramp({6, 2, 3})});
 }
 
+TEST_P(ComposedNnTest, PaddingByNameFollowsPyTorch) {
+  const F same = [](Inputs in) { return conv2d(in[0], in[1], in[2], "same"); };
+  check("conv2d_same_odd", same, {ramp({2, 2, 4, 5}), ramp({3, 2, 3, 5}), ramp({3})});
+  check("conv2d_same_even", same, {ramp({2, 2, 4, 5}), ramp({3, 2, 2, 4}), ramp({3})});
+  check("conv2d_same_wide", same, {ramp({2, 2, 1, 2}), ramp({3, 2, 3, 6}), ramp({3})});
+  const Conv2dParams options{.dilation = {1, 3}, .groups = 2};
+  check("conv2d_same_options", [=](Inputs in) { return conv2d(in[0], in[1], {}, "same", options); },
+        {ramp({4, 4, 5}), ramp({4, 2, 4, 2})});
+  check("conv1d_same",
+        [](Inputs in) { return conv1d(in[0], in[1], in[2], "same", {.dilation = 3}); },
+        {ramp({2, 4, 7}), ramp({3, 4, 2}), ramp({3})});
+  for (const DType dtype : kFloating) {
+    const Tensor x = some({1, 2, 5, 4}, dtype), w = some({2, 2, 3, 2}, dtype);
+    EXPECT_EQ(values_of(conv2d(x, w, {}, "valid", {.stride = {2, 1}})),
+              values_of(conv2d(x, w, {}, {.stride = {2, 1}})));
+    EXPECT_EQ(conv2d(x, w, {}, "same").shape(), x.shape());
+    EXPECT_EQ(conv2d(zeros({0, 2, 5, 4}, dtype), w, {}, "same").shape(), (Shape{0, 2, 5, 4}));
+  }
+}
+
+TEST_P(ComposedNnTest, PaddingByNameRefusesWhatDoesNotFit) {
+  const Tensor x = ones({1, 1, 4, 4}), w = ones({1, 1, 3, 3});
+  EXPECT_WEFT_ERROR(conv2d(x, w, {}, "reflect"), InvalidArgument,
+                    "[conv2d] padding: got 'reflect', expected a number, 'same' or 'valid'");
+  EXPECT_WEFT_ERROR(conv2d(x, w, {}, "same", {.stride = {1, 2}}), InvalidArgument,
+                    "padding 'same' needs stride 1, got 2");
+  EXPECT_WEFT_ERROR(conv2d(x, w, {}, "same", {.padding = {1, 1}}), InvalidArgument,
+                    "padding is given as 'same' and in numbers");
+  EXPECT_WEFT_ERROR(conv2d(x, w, {}, "same", {.transposed = true}), InvalidArgument,
+                    "a transposed convolution has its padding in numbers");
+  EXPECT_WEFT_ERROR(conv2d(x, w, {}, "same", {.dilation = {0, 1}}), InvalidArgument, "dilation");
+  EXPECT_WEFT_ERROR(conv2d(x, w, {}, "same", {.dilation = {std::int64_t{1} << 62, 1}}), Shape, "");
+  EXPECT_WEFT_ERROR(conv2d(x, w[0], {}, "same"), Shape, "[conv2d] weight: got [1,3,3]");
+  EXPECT_WEFT_ERROR(conv2d(Tensor(), w, {}, "same"), InvalidArgument, "x is an undefined tensor");
+  EXPECT_WEFT_ERROR(conv2d(x, Tensor(), {}, "same"), InvalidArgument, "w is an undefined tensor");
+  EXPECT_WEFT_ERROR(conv1d(ones({1, 1, 4}), ones({1, 1, 3}), {}, "same", {.stride = 2}),
+                    InvalidArgument, "needs stride 1");
+  EXPECT_WEFT_ERROR(conv1d(x, ones({1, 1, 3}), {}, "same"), Shape, "[conv1d] needs x [N,C,L]");
+}
+
+TEST_P(ComposedNnTest, WindowsFollowPyTorch) {
+  const UnfoldParams params{
+      .kernel = {2, 3}, .dilation = {2, 1}, .padding = {1, 0}, .stride = {1, 2}};
+  check("unfold", [=](Inputs in) { return unfold(in[0], params); }, {ramp({2, 2, 4, 5})});
+  check("fold", [=](Inputs in) { return fold(in[0], {4, 5}, params); }, {ramp({2, 12, 8})});
+  const UnfoldParams two{.kernel = {2, 2}};
+  check("unfold_single", [=](Inputs in) { return unfold(in[0], two); }, {ramp({2, 4, 5})});
+  check("fold_single", [=](Inputs in) { return fold(in[0], {4, 5}, two); }, {ramp({8, 12})});
+  const UnfoldParams apart{.kernel = {2, 2}, .padding = {1, 1}, .stride = {3, 3}};
+  check("unfold_apart", [=](Inputs in) { return unfold(in[0], apart); }, {ramp({1, 3, 4, 5})});
+  check("fold_apart", [=](Inputs in) { return fold(in[0], {4, 5}, apart); }, {ramp({1, 12, 4})});
+}
+
+TEST_P(ComposedNnTest, WindowsOfEveryDtype) {
+  for (const DType dtype : testing::kAllDTypes) {
+    const Tensor x = make({1, 0, 1, 1}, {1, 2, 2}, dtype);
+    const Tensor columns = unfold(x, {.kernel = {2, 1}});
+    EXPECT_EQ(columns.dtype(), dtype);
+    EXPECT_TENSOR(columns, ({2, 2}), {1, 0, 1, 1});
+    EXPECT_TENSOR(unfold(x, {.padding = {0, 1}, .stride = {2, 3}}), ({1, 2}), {0, 0});
+  }
+  for (const DType dtype : {DType::f32, DType::f64, DType::bf16, DType::i64, DType::i32}) {
+    const Tensor columns = make({1, 2, 3, 4}, {2, 2}, dtype);
+    EXPECT_TENSOR(fold(columns, {1, 3}, {.kernel = {1, 2}}), ({1, 1, 3}), {1, 5, 4});
+  }
+  EXPECT_EQ(unfold(zeros({0, 2, 3, 3}), {}).shape(), (Shape{0, 2, 9}));
+  EXPECT_EQ(fold(zeros({0, 2, 9}), {3, 3}, {}).shape(), (Shape{0, 2, 3, 3}));
+}
+
+TEST_P(ComposedNnTest, WindowsRefuseWhatDoesNotFit) {
+  const Tensor x = ones({2, 3, 4, 5}), columns = ones({2, 12, 12});
+  const UnfoldParams two{.kernel = {2, 2}};
+  const std::int64_t huge = std::int64_t{1} << 62;
+  EXPECT_WEFT_ERROR(unfold(Tensor(), two), InvalidArgument, "[unfold] x is an undefined tensor");
+  EXPECT_WEFT_ERROR(unfold(ones({4, 5}), two), Shape,
+                    "[unfold] input: got [4,5], expected [N,C,H,W] or [C,H,W]");
+  EXPECT_WEFT_ERROR(unfold(ones({2, 0, 4, 5}), two), Shape, "which has no channels");
+  EXPECT_WEFT_ERROR(unfold(ones({2, 3, 0, 5}), two), Shape, "image: got 0x5");
+  EXPECT_WEFT_ERROR(unfold(x, {.kernel = {5, 1}}), Shape,
+                    "window: 5 is larger than the input, 4 padded by 0 on both sides");
+  for (const std::int64_t bad : {std::int64_t{0}, std::int64_t{-1}, huge}) {
+    EXPECT_WEFT_ERROR(unfold(x, {.kernel = {1, bad}}), InvalidArgument, "[unfold] kernel: got ");
+    EXPECT_WEFT_ERROR(unfold(x, {.dilation = {bad, 1}}), InvalidArgument, "dilation: got ");
+    EXPECT_WEFT_ERROR(unfold(x, {.stride = {1, bad}}), InvalidArgument, "stride: got ");
+    EXPECT_WEFT_ERROR(fold(columns, {bad, 5}, two), Shape, "[fold] image: got ");
+  }
+  EXPECT_WEFT_ERROR(unfold(x, {.padding = {0, -1}}), InvalidArgument, "padding: got -1");
+  EXPECT_WEFT_ERROR(fold(Tensor(), {4, 5}, two), InvalidArgument, "[fold] x is an undefined");
+  EXPECT_WEFT_ERROR(fold(ones({12}), {4, 5}, two), Shape, "input: got [12], expected [N,C kh kw");
+  EXPECT_WEFT_ERROR(fold(ones({2, 13, 12}), {4, 5}, two), Shape, "a multiple of 4 rows");
+  EXPECT_WEFT_ERROR(fold(ones({2, 0, 12}), {4, 5}, two), Shape, "a multiple of 4 rows");
+  EXPECT_WEFT_ERROR(fold(columns, {4, 4}, two), Shape, "expected 9 columns");
+}
+
 TEST_P(ComposedNnTest, NormsRefuseMixedDtypes) {
   // Like layer_norm: a bf16 image with f32 weights.
   EXPECT_EQ(group_norm(ones({2, 4, 6}, DType::bf16), 2, ones({4})).dtype(), DType::bf16);

@@ -419,6 +419,8 @@ void add_images(List& list) {
            [](Inputs t) { return conv2d(t[0], t[1], t[2]); });
   list.add("conv2d", "no bias", {{1, 2, 3, 3}, {2, 2, 2, 2}},
            [](Inputs t) { return conv2d(t[0], t[1]); });
+  list.add("conv2d", "same, even kernel", {{2, 2, 3, 4}, {3, 2, 2, 4}, {3}},
+           [](Inputs t) { return conv2d(t[0], t[1], t[2], "same"); });
   // Transposed: w is [C,K/groups,R,S].
   const Conv transposed[] = {
       {"transposed", {2, 2, 3, 3}, {2, 3, 2, 3}, {}},
@@ -636,6 +638,16 @@ void add_composed(List& list) {
        {{4, 5}, {4, 2, 3}, {4}},
        {{0, 4, 5}, {4, 2, 3}, {4}}},
       [](Inputs in) { return conv1d(in[0], in[1], in[2], {.padding = 1, .groups = 2}); });
+  add("conv1d", "same", {{{2, 2, 5}, {3, 2, 2}, {3}}, {{2, 5}, {3, 2, 3}, {3}}},
+      [](Inputs in) { return conv1d(in[0], in[1], in[2], "same", {.dilation = 3}); });
+  const UnfoldParams windows{
+      .kernel = {2, 3}, .dilation = {2, 1}, .padding = {1, 0}, .stride = {1, 2}};
+  add("unfold", "windows", {{{2, 2, 4, 5}}, {{3, 3, 4}}, {{1, 1, 1, 3}}, {{0, 2, 4, 5}}},
+      [=](Inputs in) { return unfold(in[0], windows); });
+  add("unfold", "one pixel", {{{2, 1, 1, 1}}}, [](Inputs in) { return unfold(in[0], {}); });
+  add("fold", "", {{{2, 12, 8}}, {{6, 8}}, {{0, 6, 8}}},
+      [=](Inputs in) { return fold(in[0], {4, 5}, windows); });
+  add("fold", "one pixel", {{{2, 1, 1}}}, [](Inputs in) { return fold(in[0], {1, 1}, {}); });
 }
 
 void add_further(List& list) {
@@ -755,7 +767,7 @@ const std::set<std::string>& composed() {
       "std logsumexp topk masked_fill masked_select repeat roll tril triu pad dot "
       "attention_with_weights interpolate normalize "
       "conv1d fmod clamp_min clamp_max addcmul addcdiv amax amin p_norm std_mean var_mean outer "
-      "unbind meshgrid diag repeat_interleave einsum");
+      "unbind meshgrid diag repeat_interleave einsum fold");
   return names;
 }
 

@@ -33,6 +33,21 @@ run_list("conv1d", F.conv1d, ramp(2, 4, 7), ramp(3, 4, 2), ramp(3))
 run_list("conv1d_options", lambda x, w: F.conv1d(x, w, stride=2, padding=3, dilation=2, groups=2), ramp(2, 4, 7),
          ramp(6, 2, 3))
 run_list("conv1d_single", lambda x, w, b: F.conv1d(x, w, b, padding=1), ramp(4, 7), ramp(3, 4, 2), ramp(3))
+run_list("conv1d_same", lambda x, w, b: F.conv1d(x, w, b, padding="same", dilation=3), ramp(2, 4, 7), ramp(3, 4, 2),
+         ramp(3))
+same = lambda x, w, b: F.conv2d(x, w, b, padding="same")
+run_list("conv2d_same_odd", same, ramp(2, 2, 4, 5), ramp(3, 2, 3, 5), ramp(3))
+run_list("conv2d_same_even", same, ramp(2, 2, 4, 5), ramp(3, 2, 2, 4), ramp(3))
+run_list("conv2d_same_wide", same, ramp(2, 2, 1, 2), ramp(3, 2, 3, 6), ramp(3))
+run_list("conv2d_same_options", lambda x, w: F.conv2d(x, w, padding="same", dilation=(1, 3), groups=2), ramp(4, 4, 5),
+         ramp(4, 2, 4, 2))
+columns = {"kernel_size": (2, 3), "dilation": (2, 1), "padding": (1, 0), "stride": (1, 2)}
+run_list("unfold", lambda x: F.unfold(x, **columns), ramp(2, 2, 4, 5))
+run_list("unfold_single", lambda x: F.unfold(x, 2), ramp(2, 4, 5))
+run_list("unfold_apart", lambda x: F.unfold(x, 2, stride=3, padding=1), ramp(1, 3, 4, 5))
+run_list("fold", lambda x: F.fold(x, (4, 5), **columns), ramp(2, 12, 8))
+run_list("fold_single", lambda x: F.fold(x, (4, 5), 2), ramp(8, 12))
+run_list("fold_apart", lambda x: F.fold(x, (4, 5), 2, stride=3, padding=1), ramp(1, 12, 4))
 rows = ramp(3, 4)
 rows[1] = 0
 for name, p in (("one", 1.0), ("two", 2.0), ("three", 3.0), ("infinite", math.inf)):

@@ -104,6 +104,8 @@ struct Twice : autograd::Function<Twice> {
                  nn::Conv2d(1, 1, 1),
                  nn::ConvTranspose2d(1, 1, 1),
                  nn::MaxPool2d(1),
+                 nn::Unfold(1),
+                 nn::Fold(1, 1),
                  nn::AvgPool2d(1),
                  nn::AdaptiveAvgPool2d(1),
                  nn::AdaptiveMaxPool2d(1),
@@ -135,6 +137,7 @@ struct Twice : autograd::Function<Twice> {
                  nn::Flatten(),
                  nn::Unflatten(1, {1})};
   nn::ModuleList<>{nn::Identity()};
+  nn::MaxPool2dWithIndices(1), nn::MaxUnpool2d(1);
   nn::Embedding(1, 1), nn::MultiheadAttention(1, 1);
   nn::ModuleDict<>{{"a", nn::Identity()}};
   nn::ParameterList{ones({1})}, nn::ParameterDict{{"a", ones({1})}};
@@ -150,7 +153,8 @@ struct Twice : autograd::Function<Twice> {
   gelu(x), gelu_tanh(x), tanh(x), sigmoid(x), log_sigmoid(x);
   softmax(x, 1), log_softmax(x, 1), linear(x, x), conv2d(x, x), conv_transpose2d(x, x);
   nn::prelu(x, x), nn::relu6(x), nn::hardswish(x), nn::hardsigmoid(x);
-  max_pool2d_with_indices(x, {});
+  max_pool2d_with_indices(x, {}), nn::max_unpool2d(x, x, 1);
+  conv2d(x, x, x, "same"), unfold(x, {.kernel = {3, 3}}), fold(x, {1, 1}, {});
   max_pool2d(x, {}), avg_pool2d(x, {}), adaptive_avg_pool2d(x, {1, 1});
   adaptive_max_pool2d(x, {1, 1}), interpolate(x, {.size = {2}});
   batch_norm(x, x, x, {}), layer_norm(x, {1}), group_norm(x, 1), normalize(x);

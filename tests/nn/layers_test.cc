@@ -7,6 +7,8 @@
 
 #include "weft/autograd/autograd.h"
 #include "weft/autograd/checkpoint.h"
+#include "weft/autograd/gradcheck.h"
+#include "weft/autograd/unfold.h"
 #include "weft/core/base/error.h"
 #include "weft/core/runtime/allocator.h"
 #include "weft/nn/activation.h"
@@ -23,7 +25,9 @@
 #include "weft/nn/pooling.h"
 #include "weft/nn/sequential.h"
 #include "weft/nn/summary.h"
+#include "weft/nn/unfold.h"
 #include "weft/nn/upsample.h"
+#include "weft/tensor/creation.h"
 #include "weft/tensor/elementwise.h"
 #include "weft/tests/autograd/against_goldens.h"
 #include "weft/tests/core/expect_error.h"
@@ -287,6 +291,91 @@ TEST_P(Layers, Conv1dIsTheFunction) {
   EXPECT_WEFT_ERROR(nn::Conv1d(3, 4, 2, {.groups = 2}), InvalidArgument,
                     "[Conv1d] groups 2 must divide in 3 and out 4");
   EXPECT_WEFT_ERROR(nn::Conv1d(1, 1, 1, {.stride = 0}), InvalidArgument, "[Conv1d] stride");
+}
+
+TEST_P(Layers, ConvolutionsTakePaddingByName) {
+  const std::int64_t n = 3;
+  const std::string word = "same";
+  nn::Conv2d conv(2, 4, {2, 3}, {.padding = "same", .dilation = {1, 2}, .groups = 2});
+  conv.to(DType::f64);
+  const Tensor x = ramp({2, 2, 4, 5});
+  EXPECT_EQ(conv(x).to_vector<double>(),
+            conv2d(x, conv.weight, conv.bias, "same", {.dilation = {1, 2}, .groups = 2})
+                .to_vector<double>());
+  EXPECT_EQ(conv(x).shape(), (Shape{2, 4, 4, 5}));
+  EXPECT_EQ(nn::Conv2d(1, 2, {2, 3}, {.padding = word}).to_string(),
+            "Conv2d(1, 2, kernel_size=(2, 3), stride=(1, 1), padding=same)  # 14 parameters\n"
+            "14 parameters");
+  EXPECT_EQ(nn::Conv2d(1, 1, 3, {.stride = 2, .padding = "valid"})(ones({1, 1, 5, 5})).shape(),
+            (Shape{1, 1, 2, 2}));
+  EXPECT_EQ(nn::Conv2d(1, 1, 3, {.padding = {0, n}})(ones({1, 1, 5, 5})).shape(),
+            (Shape{1, 1, 3, 9}));
+  EXPECT_EQ(nn::Conv2d(1, 1, 3, {.padding = n})(ones({1, 1, 5, 5})).shape(), (Shape{1, 1, 9, 9}));
+  nn::Conv1d row(2, 4, 4, {.padding = "same", .dilation = 3});
+  EXPECT_EQ(row(ones({2, 2, 7})).shape(), (Shape{2, 4, 7}));
+  EXPECT_EQ(row.to_string().substr(0, 69),
+            "Conv1d(2, 4, kernel_size=(4,), stride=(1,), padding=same, dilation=(3");
+  EXPECT_WEFT_ERROR(nn::Conv2d(1, 1, 3, {.stride = {1, 2}, .padding = "same"}), InvalidArgument,
+                    "[Conv2d] padding 'same' needs stride 1, got 1x2");
+  EXPECT_WEFT_ERROR(nn::Conv2d(1, 1, 3, {.padding = "full"}), InvalidArgument,
+                    "[Conv2d] padding: got 'full', expected a number, 'same' or 'valid'");
+  EXPECT_WEFT_ERROR(nn::Conv1d(1, 1, 3, {.stride = 2, .padding = "same"}), InvalidArgument,
+                    "[Conv1d] padding 'same' needs stride 1");
+  EXPECT_WEFT_ERROR(nn::ConvTranspose2d(1, 1, 3, {.padding = "same"}), InvalidArgument,
+                    "[ConvTranspose2d] padding: got 'same', expected numbers");
+}
+
+TEST_P(Layers, UnfoldAndFoldAreTheFunctions) {
+  const nn::Unfold unfold({2, 3}, {.dilation = {2, 1}, .padding = {1, 0}, .stride = {1, 2}});
+  const nn::Fold fold({4, 5}, {2, 3}, {.dilation = {2, 1}, .padding = {1, 0}, .stride = {1, 2}});
+  const UnfoldParams params{
+      .kernel = {2, 3}, .dilation = {2, 1}, .padding = {1, 0}, .stride = {1, 2}};
+  const Tensor x = ramp({2, 2, 4, 5}), columns = unfold(x);
+  EXPECT_EQ(columns.shape(), (Shape{2, 12, 8}));
+  EXPECT_EQ(columns.to_vector<double>(), weft::unfold(x, params).to_vector<double>());
+  EXPECT_EQ(fold(columns).to_vector<double>(),
+            weft::fold(columns, {4, 5}, params).to_vector<double>());
+  EXPECT_EQ(unfold.to_string(),
+            "Unfold(kernel_size=(2, 3), dilation=(2, 1), padding=(1, 0), stride=(1, 2))\n"
+            "0 parameters");
+  EXPECT_EQ(nn::Fold({3, 4}, 2).to_string(),
+            "Fold(output_size=(3, 4), kernel_size=2, dilation=1, padding=0, stride=1)\n"
+            "0 parameters");
+  EXPECT_WEFT_ERROR(nn::Unfold(0), InvalidArgument, "[Unfold] kernel, dilation and stride must be");
+  EXPECT_WEFT_ERROR(nn::Unfold(1, {.padding = -1}), InvalidArgument, "[Unfold] padding must not");
+  EXPECT_WEFT_ERROR(nn::Fold({0, 1}, 1), InvalidArgument, "[Fold] size must be positive, got 0x1");
+}
+
+TEST_P(Layers, MaxPoolingIsUndoneByItsIndices) {
+  const nn::MaxPool2dWithIndices pool(2, {.stride = nn::Pair(2, 3)});
+  const nn::MaxUnpool2d unpool(2, {.stride = nn::Pair(2, 3)});
+  const Tensor x = ramp({2, 3, 5, 8});
+  const auto [y, indices] = pool(x);
+  EXPECT_EQ(y.to_vector<double>(),
+            nn::MaxPool2d(2, {.stride = nn::Pair(2, 3)})(x).to_vector<double>());
+  EXPECT_EQ(indices.dtype(), DType::i64);
+  EXPECT_EQ(unpool(y, indices).shape(), (Shape{2, 3, 4, 8}));
+  const Tensor back = unpool(y, indices, nn::Pair(5, 8));
+  EXPECT_EQ(back.shape(), x.shape());
+  // Each maximum stands where it was, and all else is 0.
+  EXPECT_TRUE(back.equal(where(back.ne(0), x, back)));
+  EXPECT_EQ(back.ne(0).sum().item<double>(), 2 * 3 * 2 * 3);
+  const Tensor one = full({1, 1, 1}, 7), at = full({1, 1, 1}, 5, DType::i64);
+  EXPECT_TENSOR(nn::max_unpool2d(one, at, {2, 3}), ({1, 2, 3}), {0, 0, 0, 0, 0, 7});
+  autograd::gradcheck("max_unpool2d",
+                      [&](auto in) { return unpool(in[0], indices, nn::Pair(5, 8)); },
+                      {y.detach().set_requires_grad()});
+  EXPECT_EQ(pool.to_string(),
+            "MaxPool2dWithIndices(kernel_size=2, stride=(2, 3), padding=0, dilation=1, "
+            "ceil_mode=False)\n0 parameters");
+  EXPECT_EQ(unpool.to_string(),
+            "MaxUnpool2d(kernel_size=(2, 2), stride=(2, 3), padding=(0, 0))\n0 parameters");
+  EXPECT_WEFT_ERROR(unpool(y, indices, nn::Pair(6, 8)), InvalidArgument,
+                    "[MaxUnpool2d] size: got 6x8, expected less than a stride more or less than");
+  EXPECT_WEFT_ERROR(unpool(ones({2}), indices), Shape, "[MaxUnpool2d] input: got [2]");
+  EXPECT_WEFT_ERROR(nn::max_unpool2d(y, indices[0], 5), Shape, "indices: got [3,2,3]");
+  EXPECT_WEFT_ERROR(nn::max_unpool2d(y, indices, 0), InvalidArgument, "size must be positive");
+  EXPECT_WEFT_ERROR(nn::MaxUnpool2d(2, {.padding = 2}), InvalidArgument, "[MaxUnpool2d] padding");
 }
 
 TEST_P(Layers, UpsampleIsTheFunction) {

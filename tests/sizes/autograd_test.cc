@@ -191,6 +191,26 @@ WEFT_SIZES(
            const Tensor x = leaf({1, 2, 5, 5}), w = leaf({2, 2, 3, 3}), bias = leaf({2});
            return conv_transpose2d(x, w, bias, params);
          }},
+        {"Conv2dParams{stride, padding, dilation, groups, output_padding} / padding by name",
+         {{1, 1}, {0, 0}, {1, 1}, {1}, {0, 0}},
+         [](const Sizes& s) -> Result {
+           const Conv2dParams params = {.stride = s.pair(0),
+                                        .padding = s.pair(1),
+                                        .dilation = s.pair(2),
+                                        .groups = s[3],
+                                        .output_padding = s.pair(4)};
+           return conv2d(leaf({1, 2, 5, 5}), leaf({2, 2, 3, 2}), leaf({2}), "same", params);
+         }},
+        {"UnfoldParams{kernel, dilation, padding, stride}",
+         {{2, 2}, {1, 1}, {0, 0}, {1, 1}},
+         GIVES(unfold(leaf({1, 2, 5, 5}), {s.pair(0), s.pair(1), s.pair(2), s.pair(3)}))},
+        {"UnfoldParams{kernel, dilation, padding, stride} / of nothing",
+         {{2, 2}, {1, 1}, {0, 0}, {1, 1}},
+         GIVES(unfold(leaf({0, 2, 5, 5}), {s.pair(0), s.pair(1), s.pair(2), s.pair(3)}))},
+        {"UnfoldParams{kernel, dilation, padding, stride} / fold",
+         {{2, 2}, {1, 1}, {0, 0}, {1, 1}},
+         GIVES(fold(leaf({1, 8, 16}), {5, 5}, {s.pair(0), s.pair(1), s.pair(2), s.pair(3)}))},
+        {"fold(size)", {{5, 5}}, GIVES(fold(leaf({1, 8, 16}), s.pair(0), {.kernel = {2, 2}}))},
         {"Pool2dParams{kernel, stride, padding, dilation} / recorded",
          {{2, 2}, {1, 1}, {0, 0}, {1, 1}},
          GIVES(max_pool2d(leaf({1, 2, 5, 5}), {.kernel = s.pair(0),

@@ -23,6 +23,7 @@
 #include "weft/nn/sequential.h"
 #include "weft/nn/summary.h"
 #include "weft/nn/transformer.h"
+#include "weft/nn/unfold.h"
 #include "weft/nn/upsample.h"
 #include "weft/tensor/creation.h"
 #include "weft/tests/sizes/sizes.h"
@@ -70,7 +71,7 @@ WEFT_SIZES(
          GIVES(nn::AdaptiveAvgPool2d(nn::Pair(s[0].value))(leaf({1, 2, 5, 5})))},
         {"nn::Conv1dOptions{stride, padding, dilation, groups}",
          {{1}, {0}, {1}, {1}},
-         GIVES(nn::Conv1d(2, 2, 3, {.stride = s[0], .padding = s[1], .dilation = s[2], .groups = s[3]})( leaf({1, 2, 5})))},
+         GIVES(nn::Conv1d(2, 2, 3, {.stride = s[0], .padding = s[1].value, .dilation = s[2], .groups = s[3]})( leaf({1, 2, 5})))},
         {"nn::Conv1d::Conv1d(in, out, kernel)",
          {{2}, {4}, {3}},
          GIVES(nn::Conv1d(s[0], s[1], s[2])(leaf({1, 2, 5})))},
@@ -202,6 +203,28 @@ WEFT_SIZES(
         {"nn::MaxPool2d::MaxPool2d(kernel)",
          {{2, 2}},
          GIVES(nn::MaxPool2d(pair(s, 0))(leaf({1, 2, 5, 5})))},
+        {"nn::MaxPool2dWithIndices::MaxPool2dWithIndices(kernel)",
+         {{2, 2}},
+         GIVES(nn::MaxPool2dWithIndices(pair(s, 0))(leaf({1, 2, 5, 5})))},
+        {"nn::UnpoolOptions{stride, padding}",
+         {{2, 2}, {0, 0}},
+         GIVES(nn::MaxUnpool2d(2, {.stride = pair(s, 0), .padding = pair(s, 1)})( leaf({1, 2, 2, 2}), zeros({1, 2, 2, 2}, DType::i64)))},
+        {"nn::MaxUnpool2d::MaxUnpool2d(kernel)",
+         {{2, 2}},
+         GIVES(nn::MaxUnpool2d(pair(s, 0))(leaf({1, 2, 2, 2}), zeros({1, 2, 2, 2}, DType::i64)))},
+        {"nn::MaxUnpool2d::forward(size)",
+         {{4, 4}},
+         GIVES(nn::MaxUnpool2d(2)(leaf({1, 2, 2, 2}), zeros({1, 2, 2, 2}, DType::i64), pair(s, 0)))},
+        {"nn::max_unpool2d(size)",
+         {{4, 4}},
+         GIVES(nn::max_unpool2d(leaf({1, 2, 2, 2}), zeros({1, 2, 2, 2}, DType::i64), pair(s, 0)))},
+        {"nn::UnfoldOptions{dilation, padding, stride}",
+         {{1, 1}, {0, 0}, {1, 1}},
+         GIVES(nn::Unfold( 2, {.dilation = pair(s, 0), .padding = pair(s, 1), .stride = pair(s, 2)})( leaf({1, 2, 5, 5})))},
+        {"nn::Unfold::Unfold(kernel)", {{2, 2}}, GIVES(nn::Unfold(pair(s, 0))(leaf({1, 2, 5, 5})))},
+        {"nn::Fold::Fold(size, kernel)",
+         {{5, 5}, {2, 2}},
+         GIVES(nn::Fold(pair(s, 0), pair(s, 1))(leaf({1, 8, 16})))},
         {"nn::AvgPoolOptions{stride, padding, divisor}",
          {{1, 1}, {0, 0}, {1}},
          GIVES(nn::AvgPool2d( 2, {.stride = pair(s, 0), .padding = pair(s, 1), .divisor = s[2].value})( leaf({1, 2, 5, 5})))},

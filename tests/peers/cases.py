@@ -444,6 +444,9 @@ def convolution(b, name):
     options = {"stride": pair(b, (1, 1, 1, 2, 3)), "padding": pair(b, (0, 0, 1, 2, 3)),
                "dilation": pair(b, (1, 1, 1, 2, 3)), "groups": groups}
     transposed = name == "conv_transpose2d"
+    if not transposed and b.chance(0.15):
+        del options["padding"]
+        options |= {"padding_name": "same", "stride": [1, 1] if b.chance(0.95) else options["stride"]}
     if transposed and b.chance(0.4):
         options["output_padding"] = pair(b, (0, 1, 2))
     shape = image(b, inputs)
@@ -496,6 +499,26 @@ def pooling(b):
         if name == "max_pool2d" and (b.tensors[y] == -math.inf).any():
             return  # perhaps of padding alone: PyTorch gives some pixel the gradient, weft none
     b.backward(y)
+
+
+@family
+def windows(b):
+    """unfold and fold of images."""
+    b.case["kind"] = "general"
+    kernel = pair(b, (1, 2, 2, 3))
+    options = {"kernel": kernel, "dilation": pair(b, (1, 1, 2)), "padding": pair(b, (0, 0, 1, 2)),
+               "stride": pair(b, (1, 1, 2, 3))}
+    n, channels, *size = image(b, b.one_of((1, 2, 3)))
+    shape = [channels, *size]
+    name = b.one_of(("unfold", "fold"))
+    if name == "fold":
+        reach = [d * (k - 1) + 1 for d, k in zip(options["dilation"], kernel)]
+        counts = [max((s + 2 * p - r) // t + 1, 0) for s, p, r, t in zip(size, options["padding"], reach,
+                                                                         options["stride"])]
+        shape = [channels * math.prod(kernel), math.prod(counts) + (1 if b.chance(0.02) else 0)]
+        options["size"] = size
+    x = b.input(shape if b.chance(0.2) else [n] + shape, b.floating(), requires_grad=b.chance(0.7), mood=moderate(b))
+    b.backward(b.step(name, [x], **options))
 
 
 def amplification(x, over, eps):

@@ -43,8 +43,9 @@ INSTANTIATE_TEST_SUITE_P(Families, DifferentialTest,
                                            "arrangement", "conversion", "creation", "reduction",
                                            "scan", "softmax", "sorting", "counting", "matmul",
                                            "attention", "linear", "conv2d", "conv_transpose2d",
-                                           "pooling", "norm", "loss", "indexing", "views", "tape",
-                                           "tape_writes", "view_writes", "initial", "optimiser"),
+                                           "pooling", "windows", "norm", "loss", "indexing",
+                                           "views", "tape", "tape_writes", "view_writes", "initial",
+                                           "optimiser"),
                          [](const auto& info) { return std::string(info.param); });
 
 }  // namespace

@@ -128,7 +128,7 @@ class HarnessTest(unittest.TestCase):
         self.assertEqual(tried - driver, set())
         # The others are tried by PyTorch's own samples (op_db.py).
         mapped = ""
-        for name in ("op_db_elementwise", "op_db_tensors", "op_db_layers", "op_db_later", "op_db_modules"):
+        for name in ("op_db_elementwise", "op_db_tensors", "op_db_layers", "op_db_modules"):
             with open(f"tests/peers/{name}.py") as source:
                 mapped += source.read()
         self.assertEqual({name for name in driver - tried if f'"{name}"' not in mapped}, set())

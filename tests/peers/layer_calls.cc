@@ -1,7 +1,9 @@
 // Convolution, pooling, normalisation, losses and initial weights.
 #include "weft/autograd/ops.h"
+#include "weft/nn/activation.h"
 #include "weft/nn/batch_norm.h"
 #include "weft/nn/conv.h"
+#include "weft/nn/embedding_bag.h"
 #include "weft/nn/init.h"
 #include "weft/nn/linear.h"
 #include "weft/nn/loss.h"
@@ -22,19 +24,48 @@ Conv2dParams conv_params(const Call& c) {
           .output_padding = c.pair("output_padding", 0)};
 }
 
+Pool2dParams max_pool_params(const Call& c) {
+  return {.kernel = c.pair("kernel", 1),
+          .stride = c.pair("stride", 1),
+          .padding = c.pair("padding", 0),
+          .dilation = c.pair("dilation", 1),
+          .ceil_mode = c.flag("ceil_mode")};
+}
+
+UnfoldParams unfold_params(const Call& c) {
+  return {.kernel = c.pair("kernel", 1),
+          .dilation = c.pair("dilation", 1),
+          .padding = c.pair("padding", 0),
+          .stride = c.pair("stride", 1)};
+}
+
 void add_images(Operations& table) {
+  table["unfold"] = [](const Call& c) -> Tensors {
+    if (c.has("kernel")) return {unfold(c.operand(0), unfold_params(c))};
+    return {c.in[0].unfold(c.dim("dim"), c.integer("size"), c.integer("step"))};
+  };
+  table["fold"] = [](const Call& c) -> Tensors {
+    return {fold(c.operand(0), c.pair("size", 1), unfold_params(c))};
+  };
   table["conv2d"] = [](const Call& c) -> Tensors {
+    if (c.has("padding_name")) {
+      return {
+          conv2d(c.operand(0), c.operand(1), c.operand(2), c.text("padding_name"), conv_params(c))};
+    }
     return {conv2d(c.operand(0), c.operand(1), c.operand(2), conv_params(c))};
   };
   table["conv_transpose2d"] = [](const Call& c) -> Tensors {
     return {conv_transpose2d(c.operand(0), c.operand(1), c.operand(2), conv_params(c))};
   };
   table["conv1d"] = [](const Call& c) -> Tensors {
-    return {conv1d(c.operand(0), c.operand(1), c.operand(2),
-                   {.stride = c.integer("stride", 1),
-                    .padding = c.integer("padding", 0),
-                    .dilation = c.integer("dilation", 1),
-                    .groups = c.integer("groups", 1)})};
+    const Conv1dParams params{.stride = c.integer("stride", 1),
+                              .padding = c.integer("padding", 0),
+                              .dilation = c.integer("dilation", 1),
+                              .groups = c.integer("groups", 1)};
+    if (c.has("padding_name")) {
+      return {conv1d(c.operand(0), c.operand(1), c.operand(2), c.text("padding_name"), params)};
+    }
+    return {conv1d(c.operand(0), c.operand(1), c.operand(2), params)};
   };
   table["interpolate"] = [](const Call& c) -> Tensors {
     return {interpolate(c.operand(0), {.size = c.dims("size"),
@@ -49,11 +80,15 @@ void add_images(Operations& table) {
     return {nn::pixel_unshuffle(c.operand(0), c.integer("factor"))};
   };
   table["max_pool2d"] = [](const Call& c) -> Tensors {
-    return {max_pool2d(c.operand(0), {.kernel = c.pair("kernel", 1),
-                                      .stride = c.pair("stride", 1),
-                                      .padding = c.pair("padding", 0),
-                                      .dilation = c.pair("dilation", 1),
-                                      .ceil_mode = c.flag("ceil_mode")})};
+    return {max_pool2d(c.operand(0), max_pool_params(c))};
+  };
+  table["max_pool2d_with_indices"] = [](const Call& c) -> Tensors {
+    const auto [y, indices] = max_pool2d_with_indices(c.operand(0), max_pool_params(c));
+    return {y, indices};
+  };
+  table["max_unpool2d"] = [](const Call& c) -> Tensors {
+    const auto [h, w] = c.pair("size", 1);
+    return {nn::max_unpool2d(c.operand(0), c.operand(1), {h, w})};
   };
   table["avg_pool2d"] = [](const Call& c) -> Tensors {
     return {avg_pool2d(c.operand(0), {.kernel = c.pair("kernel", 1),
@@ -71,7 +106,28 @@ void add_images(Operations& table) {
   };
 }
 
+void add_activations(Operations& table) {
+#define X(name) table[#name] = [](const Call& c) -> Tensors { return {nn::name(c.operand(0))}; };
+  X(relu6)
+  X(hardswish)
+  X(hardsigmoid)
+#undef X
+  table["prelu"] = [](const Call& c) -> Tensors { return {nn::prelu(c.operand(0), c.operand(1))}; };
+}
+
+// Operands: indices, the table, offsets and weights.
+Tensor embedding_bag(const Call& c) {
+  const Tensor& table = c.in[1];
+  nn::EmbeddingBag bag(table.shape(0), table.shape(1),
+                       {.mode = c.text("mode"),
+                        .include_last_offset = c.flag("include_last_offset"),
+                        .padding_idx = c.optional_integer("padding_idx")});
+  bag.weight = nn::Parameter(table);
+  return bag(c.operand(0), c.operand(2), c.operand(3));
+}
+
 void add_dropout(Operations& table) {
+  table["embedding_bag"] = [](const Call& c) -> Tensors { return {embedding_bag(c)}; };
   table["dropout"] = [](const Call& c) -> Tensors {
     return {dropout(c.operand(0), c.number("p"), c.flag("training"))};
   };
@@ -212,6 +268,7 @@ void add_initial_values(Operations& table) {
 
 void add_layers(Operations& table) {
   add_images(table);
+  add_activations(table);
   add_dropout(table);
   add_norms(table);
   add_losses(table);

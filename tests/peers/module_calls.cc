@@ -20,6 +20,8 @@
 #include "weft/nn/module.h"
 #include "weft/nn/padding.h"
 #include "weft/nn/pooling.h"
+#include "weft/nn/recurrent.h"
+#include "weft/nn/transformer.h"
 #include "weft/tensor/creation.h"
 #include "weft/tests/peers/calls.h"
 
@@ -33,6 +35,20 @@ void append(Tensors& results, const AttentionResult& y) {
   results.push_back(y.output);
   if (y.weights.defined()) results.push_back(y.weights);
 }
+void append(Tensors& results, const ValuesAndIndices& y) {
+  results.insert(results.end(), {y.values, y.indices});
+}
+void append(Tensors& results, const nn::RNNResult& y) {
+  results.insert(results.end(), {y.output, y.h_n});
+}
+void append(Tensors& results, const nn::LSTMState& y) { results.insert(results.end(), {y.h, y.c}); }
+void append(Tensors& results, const nn::LSTMResult& y) {
+  results.push_back(y.output);
+  append(results, y.state);
+}
+
+template <class M, class... Others>
+concept OneOf = (std::same_as<M, Others> || ...);
 
 template <class M>
 Tensors forward(const Call& c, M& module, std::span<const Tensor> in) {
@@ -44,8 +60,14 @@ Tensors forward(const Call& c, M& module, std::span<const Tensor> in) {
                             .is_causal = c.flag("is_causal"),
                             .need_weights = c.flag("need_weights"),
                             .average_attn_weights = c.flag("average_attn_weights")}));
+  } else if constexpr (OneOf<M, nn::TransformerEncoderLayer, nn::TransformerEncoder>) {
+    append(results, module(in[0], {.key_padding_mask = in[1],
+                                   .attn_mask = in[2],
+                                   .is_causal = c.flag("is_causal")}));
+  } else if constexpr (OneOf<M, nn::LSTM, nn::LSTMCell>) {
+    append(results, in.size() > 1 ? module(in[0], {in[1], in[2]}) : module(in[0]));
   } else if constexpr (requires { module.forward(in[0], in[1]); }) {
-    append(results, module(in[0], in[1]));
+    append(results, module(in[0], in.size() > 1 ? in[1] : Tensor()));
   } else {
     append(results, module(in[0]));
   }
@@ -80,9 +102,19 @@ std::optional<nn::Pair> stride_of(const Call& c) {
   return c.has("stride") ? std::optional(pair_of(c, "stride", 1)) : std::nullopt;
 }
 
+nn::ConvPadding<nn::Pair> conv_padding(const Call& c) {
+  if (c.has("padding_name")) return c.text("padding_name");
+  return pair_of(c, "padding", 0);
+}
+
+nn::ConvPadding<std::int64_t> conv1d_padding(const Call& c) {
+  if (c.has("padding_name")) return c.text("padding_name");
+  return c.integer("padding", 0);
+}
+
 nn::ConvOptions conv_options(const Call& c) {
   return {.stride = pair_of(c, "stride", 1),
-          .padding = pair_of(c, "padding", 0),
+          .padding = conv_padding(c),
           .dilation = pair_of(c, "dilation", 1),
           .groups = c.integer("groups", 1),
           .bias = c.flag("bias"),
@@ -94,6 +126,25 @@ nn::BatchNormOptions batch_norm_options(const Call& c) {
           .momentum = c.optional_number("momentum"),
           .affine = c.flag("affine"),
           .track_running_stats = c.flag("track_running_stats")};
+}
+
+nn::PoolOptions pool_options(const Call& c) {
+  return {.stride = stride_of(c),
+          .padding = pair_of(c, "padding", 0),
+          .dilation = pair_of(c, "dilation", 1),
+          .ceil_mode = c.flag("ceil_mode")};
+}
+
+nn::TransformerEncoderLayer encoder_layer(const Call& c) {
+  return {c.integer("d_model"),
+          c.integer("nhead"),
+          {.dim_feedforward = c.integer("dim_feedforward"),
+           .dropout = c.number("dropout"),
+           .activation = c.text("activation"),
+           .layer_norm_eps = c.number("layer_norm_eps"),
+           .batch_first = c.flag("batch_first"),
+           .norm_first = c.flag("norm_first"),
+           .bias = c.flag("bias")}};
 }
 
 nn::Padding2d padding_of(const Call& c) {
@@ -108,7 +159,7 @@ void add_weighted(Operations& table) {
   MODULE(Linear, c.integer("in_features"), c.integer("out_features"), c.flag("bias"))
   MODULE(Conv1d, c.integer("in_channels"), c.integer("out_channels"), c.integer("kernel_size"),
          {.stride = c.integer("stride", 1),
-          .padding = c.integer("padding", 0),
+          .padding = conv1d_padding(c),
           .dilation = c.integer("dilation", 1),
           .groups = c.integer("groups", 1),
           .bias = c.flag("bias")})
@@ -124,6 +175,33 @@ void add_weighted(Operations& table) {
           .batch_first = c.flag("batch_first")})
 }
 
+// What the recurrent layers have in common; the first sizes are the constructors' own arguments.
+template <class Options>
+Options recurrent_options(const Call& c) {
+  Options options;
+  options.num_layers = c.integer("num_layers");
+  options.bias = c.flag("bias");
+  options.batch_first = c.flag("batch_first");
+  options.dropout = c.number("dropout");
+  options.bidirectional = c.flag("bidirectional");
+  if constexpr (requires { options.proj_size; }) options.proj_size = c.integer("proj_size");
+  if constexpr (requires { options.nonlinearity; }) options.nonlinearity = c.text("nonlinearity");
+  return options;
+}
+
+void add_recurrent(Operations& table) {
+#define SIZES c.integer("input_size"), c.integer("hidden_size")
+  MODULE(RNN, SIZES, recurrent_options<nn::RNNOptions>(c))
+  MODULE(GRU, SIZES, recurrent_options<nn::GRUOptions>(c))
+  MODULE(LSTM, SIZES, recurrent_options<nn::LSTMOptions>(c))
+  MODULE(RNNCell, SIZES, {.bias = c.flag("bias"), .nonlinearity = c.text("nonlinearity")})
+  MODULE(GRUCell, SIZES, {.bias = c.flag("bias")})
+  MODULE(LSTMCell, SIZES, {.bias = c.flag("bias")})
+#undef SIZES
+  table["TransformerEncoderLayer"] = [](const Call& c) { return run(c, encoder_layer(c)); };
+  MODULE(TransformerEncoder, encoder_layer(c), c.integer("num_layers"))
+}
+
 void add_norms(Operations& table) {
   MODULE(BatchNorm1d, c.integer("num_features"), batch_norm_options(c))
   MODULE(BatchNorm2d, c.integer("num_features"), batch_norm_options(c))
@@ -132,15 +210,14 @@ void add_norms(Operations& table) {
   MODULE(GroupNorm, c.integer("num_groups"), c.integer("num_channels"),
          {.eps = c.number("eps"), .affine = c.flag("affine")})
   MODULE(LayerNorm, Shape(c.dims("normalized_shape")),
-         {.eps = c.number("eps"), .elementwise_affine = c.flag("elementwise_affine")})
+         {.eps = c.number("eps"),
+          .elementwise_affine = c.flag("elementwise_affine"),
+          .bias = c.flag("bias")})
 }
 
 void add_pooling_and_padding(Operations& table) {
-  MODULE(MaxPool2d, pair_of(c, "kernel_size", 1),
-         {.stride = stride_of(c),
-          .padding = pair_of(c, "padding", 0),
-          .dilation = pair_of(c, "dilation", 1),
-          .ceil_mode = c.flag("ceil_mode")})
+  MODULE(MaxPool2d, pair_of(c, "kernel_size", 1), pool_options(c))
+  MODULE(MaxPool2dWithIndices, pair_of(c, "kernel_size", 1), pool_options(c))
   MODULE(AvgPool2d, pair_of(c, "kernel_size", 1),
          {.stride = stride_of(c),
           .padding = pair_of(c, "padding", 0),
@@ -154,10 +231,11 @@ void add_pooling_and_padding(Operations& table) {
 }
 
 void add_activations(Operations& table){
-    MODULE(ReLU) MODULE(Sigmoid) MODULE(Tanh) MODULE(SiLU)
-        MODULE(LeakyReLU, c.number("negative_slope")) MODULE(GELU, c.text("approximate"))
-            MODULE(ELU, c.number("alpha")) MODULE(Softplus, c.number("beta"), c.number("threshold"))
-                MODULE(Softmax, c.integer("dim")) MODULE(LogSoftmax, c.integer("dim"))}
+    MODULE(ReLU) MODULE(ReLU6) MODULE(Hardswish) MODULE(PReLU, c.integer("num_parameters"))
+        MODULE(Sigmoid) MODULE(Tanh) MODULE(SiLU) MODULE(LeakyReLU, c.number("negative_slope"))
+            MODULE(GELU, c.text("approximate")) MODULE(ELU, c.number("alpha"))
+                MODULE(Softplus, c.number("beta"), c.number("threshold"))
+                    MODULE(Softmax, c.integer("dim")) MODULE(LogSoftmax, c.integer("dim"))}
 
 /// A weight that was given to the constructor: the value comes with the others of `names`.
 Tensor given(const Call& c, const char* name) {
@@ -185,6 +263,7 @@ void add_losses(Operations& table){
 Operations all_modules() {
   Operations table;
   add_weighted(table);
+  add_recurrent(table);
   add_norms(table);
   add_pooling_and_padding(table);
   add_activations(table);

@@ -28,8 +28,7 @@ import torch
 from torch.utils import _pytree
 
 import op_db_documented as documented
-import op_db_elementwise  # noqa: F401: fills the table, as the next three
-import op_db_later  # noqa: F401
+import op_db_elementwise  # noqa: F401: fills the table, as the next two
 import op_db_layers  # noqa: F401
 import op_db_mapping as mapping
 import op_db_modules as modules
@@ -234,7 +233,7 @@ class Judge:
             self.count(name, one, *verdict_of(one, None if one.lacks else next(outcomes)))
 
     def count(self, name, one, verdict, text):
-        rules = {"refused": documented.REFUSED + documented.LATER, "differ": documented.DIFFERS}.get(verdict, ())
+        rules = {"refused": documented.REFUSED, "differ": documented.DIFFERS}.get(verdict, ())
         # A crash has no excuse.
         known = None if text.startswith("crash: ") else documented.reason_of(rules, name, one.dtype, text)
         verdict = "documented" if known else verdict
@@ -280,8 +279,7 @@ def operations(pattern):
     unknown = set(mapping.MAPPINGS) - set(named)
     if unknown:
         sys.exit(f"mapped, but not in PyTorch's database: {', '.join(sorted(unknown))}")
-    chosen = set(mapping.MAPPINGS) - mapping.LATER
-    return {name: op for name, op in named.items() if name in chosen and re.fullmatch(pattern, name)}
+    return {name: op for name, op in named.items() if name in mapping.MAPPINGS and re.fullmatch(pattern, name)}
 
 
 def module_infos(pattern):

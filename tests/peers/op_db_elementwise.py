@@ -13,7 +13,8 @@ for _name in ("abs", "neg", "sign", "square", "sqrt", "rsqrt", "reciprocal", "ex
               "cos", "tan", "erf", "floor", "ceil", "round", "trunc", "tanh", "sigmoid", "isnan", "isinf", "isfinite",
               "logical_not"):
     maps(_name, elementwise=True)(unary(_name))
-for _name, _call in (("relu", "relu"), ("silu", "silu"), ("logsigmoid", "log_sigmoid")):
+for _name, _call in (("relu", "relu"), ("silu", "silu"), ("logsigmoid", "log_sigmoid"), ("relu6", "relu6"),
+                     ("hardswish", "hardswish"), ("hardsigmoid", "hardsigmoid")):
     maps("nn.functional." + _name, elementwise=True)(lambda c, x, inplace=False, call=_call: c(call, x))
 
 
@@ -37,6 +38,9 @@ def softplus(c, x, beta=1, threshold=20):
     return c("softplus", x, beta=number(beta), threshold=number(threshold))
 
 
+maps("nn.functional.prelu")(lambda c, x, weight: c("prelu", x, weight))
+
+
 def binary(name, swapped=None):
     """`swapped`: the call with a number on the left."""
     def call(c, x, y):
@@ -55,7 +59,7 @@ def reverse(function):
 
 
 for _name in ("remainder", "floor_divide", "maximum", "minimum", "eq", "ne", "lt", "le", "gt", "ge", "logical_and",
-              "logical_or", "logical_xor", "pow"):
+              "logical_or", "logical_xor", "pow", "fmod"):
     maps(_name, elementwise=True)(binary(_name))
 maps("mul", "__rmul__", elementwise=True)(binary("mul", "mul"))
 maps("max/binary", elementwise=True)(binary("maximum"))
@@ -90,6 +94,20 @@ def scaled(name, swapped):
 maps("add", elementwise=True)(scaled("add", "add"))
 maps("sub", elementwise=True)(scaled("sub", "rsub"))
 maps("rsub", elementwise=True)(lambda c, x, y, alpha=1: scaled("sub", "rsub")(c, y, x, alpha))
+
+
+for _name in ("addcmul", "addcdiv"):
+    maps(_name)(lambda c, x, a, b, value=1, call=_name: c(call, x, a, b, value=number(value)))
+
+
+def bound(name, of_tensors):
+    def call(c, x, y):
+        return c(of_tensors, x, y) if isinstance(y, torch.Tensor) else c(name, x, value=number(y))
+    return call
+
+
+maps("clamp_min", elementwise=True)(bound("clamp_min", "maximum"))
+maps("clamp_max", elementwise=True)(bound("clamp_max", "minimum"))
 
 
 @maps("clamp", elementwise=True)

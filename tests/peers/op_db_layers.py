@@ -11,28 +11,24 @@ def pair(value, count=2):
     return values * count if len(values) == 1 else values
 
 
-def padding_of(padding, kernel, dilation):
-    if padding == "valid":
-        return [0] * len(kernel)
-    if padding == "same":
-        total = [d * (k - 1) for k, d in zip(kernel, dilation)]
-        only(all(t % 2 == 0 for t in total), "padding='same' that is not the same on both sides")
-        return [t // 2 for t in total]
-    return pair(padding, len(kernel))
+def padding_of(padding, count):
+    """The options of a call, whose padding is in numbers or a name."""
+    if isinstance(padding, str):
+        return {"padding_name": padding}
+    padding = pair(padding, count)
+    return {"padding": padding[0] if count == 1 else padding}
 
 
 @maps("nn.functional.conv1d")
 def conv1d(c, x, w, bias=None, stride=1, padding=0, dilation=1, groups=1):
-    dilation = pair(dilation, 1)
-    return c("conv1d", x, w, bias, stride=pair(stride, 1)[0], padding=padding_of(padding, w.shape[2:], dilation)[0],
-             dilation=dilation[0], groups=groups)
+    return c("conv1d", x, w, bias, stride=pair(stride, 1)[0], dilation=pair(dilation, 1)[0], groups=groups,
+             **padding_of(padding, 1))
 
 
 @maps("nn.functional.conv2d")
 def conv2d(c, x, w, bias=None, stride=1, padding=0, dilation=1, groups=1):
-    dilation = pair(dilation)
-    return c("conv2d", x, w, bias, stride=pair(stride), padding=padding_of(padding, w.shape[2:], dilation),
-             dilation=dilation, groups=groups)
+    return c("conv2d", x, w, bias, stride=pair(stride), dilation=pair(dilation), groups=groups,
+             **padding_of(padding, 2))
 
 
 @maps("nn.functional.conv_transpose2d")
@@ -43,9 +39,21 @@ def conv_transpose2d(c, x, w, bias=None, stride=1, padding=0, output_padding=0, 
 
 @maps("nn.functional.max_pool2d")
 def max_pool2d(c, x, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False, return_indices=False):
-    only(not return_indices, "the indices of a pooling")
-    return c("max_pool2d", x, kernel=pair(kernel_size), stride=pair(stride or kernel_size),
-             padding=pair(padding), dilation=pair(dilation), ceil_mode=ceil_mode)
+    options = {"kernel": pair(kernel_size), "stride": pair(stride or kernel_size), "padding": pair(padding),
+               "dilation": pair(dilation), "ceil_mode": ceil_mode}
+    return c("max_pool2d_with_indices", x, results=2, **options) if return_indices else c("max_pool2d", x, **options)
+
+
+@maps("nn.functional.max_unpool2d", "nn.functional.max_unpool2d/grad")
+def max_unpool2d(c, x, indices, kernel_size, stride=None, padding=0, output_size=None):
+    usual = [(n - 1) * s - 2 * p + k for n, k, s, p in zip(x.shape[-2:], pair(kernel_size), pair(stride or kernel_size),
+                                                           pair(padding))]
+    return c("max_unpool2d", x, indices, size=usual if output_size is None else list(output_size[-2:]))
+
+
+@maps("nn.functional.unfold")
+def unfold(c, x, kernel_size, dilation=1, padding=0, stride=1):
+    return c("unfold", x, kernel=pair(kernel_size), dilation=pair(dilation), padding=pair(padding), stride=pair(stride))
 
 
 @maps("nn.functional.avg_pool2d")
@@ -135,6 +143,7 @@ def group_norm(c, x, groups, weight=None, bias=None, eps=1e-5):
 
 @maps("nn.functional.normalize")
 def normalize(c, x, p=2.0, dim=1, eps=1e-12):
+    c.case["amplify"] = 8  # the gradient is a difference of terms that grow with p, or 1 / p
     return c("normalize", x, p=number(p), dim=dim, eps=eps)
 
 

@@ -1,5 +1,5 @@
 """The table of the operations of PyTorch's database (common_methods_invocations.op_db) that weft has names for, which
-op_db_elementwise.py, op_db_tensors.py, op_db_layers.py and op_db_later.py fill, and what they share.
+op_db_elementwise.py, op_db_tensors.py and op_db_layers.py fill, and what they share.
 
 Each mapping takes a CaseMaker and PyTorch's own arguments, and returns the tensors that PyTorch's call
 returns. An argument that it does not take is one that weft lacks.
@@ -36,11 +36,6 @@ def dims_of(dim):
 
 def in_range(dim, ndim):
     return dim % max(ndim, 1)
-
-
-# Names that weft gets, and their mappings: to be switched on, by leaving them out here, when they are there.
-LATER = {"clamp_min", "clamp_max", "einsum", "unbind", "meshgrid/list_of_tensors", "meshgrid/variadic_tensors", "diag",
-         "repeat_interleave", "addcmul", "fmod", "nn.functional.prelu", "nn.functional.embedding_bag"}
 
 
 def number(value):

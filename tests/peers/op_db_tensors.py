@@ -146,6 +146,25 @@ def chunk(c, x, chunks, dim=0):
     return c("chunk", x, count=chunks, dim=dim, results=len(x.chunk(chunks, dim)))
 
 
+maps("unbind")(lambda c, x, dim=0: c("unbind", x, dim=dim, results=x.shape[dim]))
+maps("diag")(lambda c, x, diagonal=0: c("diag", x, diagonal=diagonal))
+maps("diagonal")(lambda c, x, offset=0, dim1=0, dim2=1: c("diagonal", x, offset=offset, dim1=dim1, dim2=dim2))
+maps("unfold")(lambda c, x, dimension, size, step: c("unfold", x, dim=dimension, size=size, step=step))
+
+
+@maps("meshgrid/list_of_tensors", "meshgrid/variadic_tensors")
+def meshgrid(c, first, *others, indexing="ij"):
+    grids = list(first) if isinstance(first, (list, tuple)) else [first, *others]
+    return c("meshgrid", *grids, indexing=indexing, results=len(grids))
+
+
+@maps("repeat_interleave")
+def repeat_interleave(c, x, repeats, dim=None, output_size=None):
+    if isinstance(repeats, torch.Tensor):
+        return c("repeat_interleave", x, repeats, dim=dim)
+    return c("repeat_interleave", x, repeats=repeats, dim=dim)
+
+
 maps("contiguous")(lambda c, x, memory_format=None: c("contiguous", x))
 maps("clone")(lambda c, x, memory_format=None: c("clone", x))
 for _name, _dtype in (("bfloat16", torch.bfloat16), ("float", torch.float32), ("double", torch.float64),
@@ -186,6 +205,9 @@ def pad(c, x, pads, mode="constant", value=None):
     return c("pad", x, pads=pads, mode=mode)
 
 
+maps("constant_pad_nd")(lambda c, x, pads, value=0: pad(c, x, pads, value=value))
+
+
 # --- Reductions, sorting, counting -----------------------------------------------------------------
 def reduction(name):
     def call(c, x, dim=None, keepdim=False, dtype=None):
@@ -223,11 +245,25 @@ maps("var", "var/unbiased")(deviation("var"))
 maps("std", "std/unbiased")(deviation("std"))
 
 
+def deviation_and_mean(name):
+    def call(c, x, dim=None, unbiased=None, keepdim=False, correction=1):
+        if isinstance(dim, bool):
+            dim, unbiased = None, dim
+        correction = int(unbiased) if unbiased is not None else 1 if correction is None else number(correction)
+        return c(name, x, dims=dims_of(dim), correction=correction, keepdim=keepdim, results=2)
+    return call
+
+
+for _name in ("std_mean", "var_mean"):
+    maps(_name, _name + "/unbiased")(deviation_and_mean(_name))
+
+
 @maps("norm", "norm/fro", "norm/inf", "linalg.vector_norm")
 def norm(c, x, ord=2, dim=None, keepdim=False, dtype=None, p=None):
     ord = ord if p is None else p
-    only(ord in (2, "fro", None), "another norm than the Euclidean")
-    return c("norm", converted(c, x, dtype), dims=dims_of(dim), keepdim=keepdim)
+    if ord in (2, "fro", None):
+        return c("norm", converted(c, x, dtype), dims=dims_of(dim), keepdim=keepdim)
+    return c("p_norm", converted(c, x, dtype), p=number(ord), dims=dims_of(dim), keepdim=keepdim)
 
 
 @maps("median")
@@ -301,7 +337,11 @@ def index_add(c, x, dim, index, source, alpha=1):
 
 @maps("scatter")
 def scatter(c, x, dim, index, src=None, reduce=None, value=None):
-    only(reduce is None, "scatter with reduce")
+    only(reduce in (None, "add"), "scatter with reduce")
+    if reduce:
+        source = src if isinstance(src, torch.Tensor) else c("full", shape=index.shape, dtype=x.dtype,
+                                                             value=number(src if value is None else value))
+        return c("scatter_add", x, index, source, dim=dim)
     if isinstance(src, torch.Tensor):
         return c("scatter", x, index, src, dim=dim)
     return c("scatter_number", x, index, dim=dim, value=number(src if value is None else value))
@@ -314,10 +354,21 @@ def embedding(c, weight, index, padding_idx=None, max_norm=None, norm_type=2, sc
     return c("embedding", index, weight, padding_idx=padding_idx)
 
 
+@maps("nn.functional.embedding_bag")
+def embedding_bag(c, weight, index, offsets=None, mode="mean", padding_idx=None, per_sample_weights=None,
+                  max_norm=None, norm_type=2.0, scale_grad_by_freq=False, sparse=False, include_last_offset=False):
+    only(max_norm is None, "max_norm of an embedding")
+    only(not scale_grad_by_freq, "scale_grad_by_freq of an embedding")
+    return c("embedding_bag", index, weight, offsets, per_sample_weights, mode=mode, padding_idx=padding_idx,
+             include_last_offset=include_last_offset)
+
+
 # --- Products --------------------------------------------------------------------------------------
 maps("matmul", "mm", "bmm", "mv")(lambda c, x, y: c("matmul", x, y))
 maps("__rmatmul__")(lambda c, x, y: c("matmul", y, x))
 maps("dot")(lambda c, x, y: c("dot", x, y))
+maps("outer")(lambda c, x, y: c("outer", x, y))
+maps("einsum")(lambda c, operands, equation: c("einsum", *operands, equation=equation))
 maps("nn.functional.linear")(lambda c, x, w, bias=None: c("linear", x, w, bias))
 
 

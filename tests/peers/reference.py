@@ -25,8 +25,12 @@ def pair(a, name, otherwise):
 
 
 def conv_options(a):
-    return {"stride": pair(a, "stride", 1), "padding": pair(a, "padding", 0), "dilation": pair(a, "dilation", 1),
-            "groups": a.get("groups", 1)}
+    return {"stride": pair(a, "stride", 1), "padding": a.get("padding_name") or pair(a, "padding", 0),
+            "dilation": pair(a, "dilation", 1), "groups": a.get("groups", 1)}
+
+
+def window_options(a):
+    return {"kernel_size": a["kernel"], "dilation": a["dilation"], "padding": a["padding"], "stride": a["stride"]}
 
 
 UNARY = {name: getattr(torch, name) for name in (
@@ -249,7 +253,9 @@ OPERATIONS |= {
     "split": lambda x, a: list(x[0].split(a.get("sizes", a.get("size")), a["dim"])),
 
     "view": lambda x, a: x[0].view(a["shape"]),
-    "unfold": lambda x, a: x[0].unfold(a["dim"], a["size"], a["step"]),
+    "unfold": lambda x, a: F.unfold(x[0], **window_options(a)) if "kernel" in a else x[0].unfold(a["dim"], a["size"],
+                                                                                                 a["step"]),
+    "fold": lambda x, a: F.fold(x[0], a["size"], **window_options(a)),
     "diagonal": lambda x, a: x[0].diagonal(a["offset"], a["dim1"], a["dim2"]),
     "unbind": lambda x, a: list(x[0].unbind(a["dim"])),
     "meshgrid": lambda x, a: list(torch.meshgrid(*x, indexing=a["indexing"])),

@@ -79,9 +79,6 @@ void add_views(Operations& table) {
 
 void add_arrangements(Operations& table) {
   table["view"] = [](const Call& c) -> Tensors { return {c.in[0].view(c.dims("shape"))}; };
-  table["unfold"] = [](const Call& c) -> Tensors {
-    return {c.in[0].unfold(c.dim("dim"), c.integer("size"), c.integer("step"))};
-  };
   table["diagonal"] = [](const Call& c) -> Tensors {
     return {c.in[0].diagonal(c.integer("offset"), c.dim("dim1"), c.dim("dim2"))};
   };
@@ -106,11 +103,13 @@ void add_arrangements(Operations& table) {
     return {amin(c.in[0], c.dims("dims"), c.flag("keepdim"))};
   };
   table["std_mean"] = [](const Call& c) -> Tensors {
-    const auto [std, mean] = std_mean(c.in[0], c.dims("dims"), 1, c.flag("keepdim"));
+    const auto [std, mean] =
+        std_mean(c.in[0], c.dims("dims"), c.number("correction", 1), c.flag("keepdim"));
     return {std, mean};
   };
   table["var_mean"] = [](const Call& c) -> Tensors {
-    const auto [var, mean] = var_mean(c.in[0], c.dims("dims"), 1, c.flag("keepdim"));
+    const auto [var, mean] =
+        var_mean(c.in[0], c.dims("dims"), c.number("correction", 1), c.flag("keepdim"));
     return {var, mean};
   };
 }

@@ -1,19 +1,19 @@
 #include "weft/nn/activation.h"
 
-#include "weft/autograd/indexing.h"
+#include "weft/autograd/elementwise.h"
 #include "weft/core/base/error.h"
 #include "weft/nn/repr.h"
 #include "weft/tensor/creation.h"
 
 namespace weft::nn {
 
-Tensor relu6(const Tensor& x) { return masked_fill(relu(x), ge(x, 6), 6); }
+Tensor relu6(const Tensor& x) { return where(lt(x, 6), relu(x), clamp_max(x.detach(), 6)); }
 Tensor hardsigmoid(const Tensor& x) { return relu6(x + 3.0) / 6.0; }
 Tensor hardswish(const Tensor& x) { return x * relu6(x + 3.0) / 6.0; }
 
 Tensor prelu(const Tensor& x, const Tensor& weight) {
   const std::int64_t n = weight.numel(), channels = x.dim() < 2 ? 1 : x.shape(1);
-  WEFT_CHECK(weight.dim() == 1 && (n == 1 || n == channels), Shape, "prelu", "weight: got ",
+  WEFT_CHECK(weight.dim() <= 1 && (n == 1 || n == channels), Shape, "prelu", "weight: got ",
              weight.shape(), ", expected [1], or one number for each channel of the input ",
              x.shape());
   Shape shape = Shape::filled(x.dim(), 1);

@@ -4,6 +4,7 @@
 #include "weft/core/runtime/log.h"
 
 #include <cmath>
+#include <limits>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -121,6 +122,26 @@ TEST(Activations, LeakyReluWorksInPlaceOnATemporary) {
   const Tensor kept = x * 2.0;
   EXPECT_NE(nn::LeakyReLU(0.1)(kept).raw_data(), kept.raw_data());
   EXPECT_EQ(values_of(nn::LeakyReLU(0.1)(kept)), values_of(z));
+}
+
+TEST(Activations, KeepANanAndGiveItNoSlope) {
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  const Tensor x = tensor({nan, -1, 2, 7}, DType::f64).set_requires_grad();
+  const Tensor y = nn::relu6(x);
+  EXPECT_TRUE(std::isnan(values_of(y)[0]));
+  EXPECT_TENSOR(y.slice(0, 1, 4), ({3}), {0, 2, 6});
+  (y + nn::hardsigmoid(x) * 6.0).sum().backward();
+  EXPECT_TENSOR(x.grad(), ({4}), {0, 1, 2, 0});
+}
+
+TEST(Activations, PReLUTakesAWeightWithoutDimensions) {
+  const Tensor x = tensor({-2, 3}).set_requires_grad(), w = scalar(0.5).set_requires_grad();
+  const Tensor y = nn::prelu(x, w);
+  EXPECT_TENSOR(y, ({2}), {-1, 3});
+  y.sum().backward();
+  EXPECT_TENSOR(w.grad(), ({}), {-2});
+  EXPECT_TENSOR(nn::prelu(scalar(-4), w), ({}), {-2});
+  EXPECT_WEFT_ERROR(nn::prelu(x, ones({1, 1})), Shape, "[prelu] weight: got [1,1]");
 }
 
 TEST(Activations, SayWhatTheyAre) {

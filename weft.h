@@ -79,6 +79,7 @@
 #include "weft/nn/recurrent.h"
 #include "weft/nn/sequential.h"
 #include "weft/nn/summary.h"
+#include "weft/nn/then.h"
 #include "weft/nn/transformer.h"
 #include "weft/nn/unfold.h"
 #include "weft/nn/upsample.h"

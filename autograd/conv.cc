@@ -27,7 +27,8 @@ namespace {
 
 class ConvNode final : public DifferentiableNode {
  public:
-  ConvNode(const Tensor& x, const Tensor& w, const Tensor& bias, const Conv2dParams& params)
+  ConvNode(const Tensor& x, const Tensor& w, const Tensor& bias, const Conv2dParams& params,
+           Activation then, const Tensor& y)
       : DifferentiableNode(params.transposed ? "conv_transpose2d" : "conv2d"),
         params_(params),
         x_shape_(x.shape()),
@@ -39,9 +40,11 @@ class ConvNode final : public DifferentiableNode {
     if (bias.defined()) add_input(bias);
     if (needs(1)) x_ = save(x);
     if (needs(0)) w_ = save(w);
+    if (then == Activation::relu) y_ = save_output(y);
   }
   void apply(Gradients& grads) override {
-    const Tensor& grad = grads.y();
+    const Tensor grad =
+        y_.defined() ? autograd::gradient_before_relu(grads, y_.get(*this)) : grads.y();
     const bool wants_bias = grads.inputs() > 2 && grads.wants(2);
     if (autograd::creates_graph()) {
       if (grads.wants(1))
@@ -69,27 +72,30 @@ class ConvNode final : public DifferentiableNode {
   void release_saved() override {
     x_.reset();
     w_.reset();
+    y_.reset();
   }
   Conv2dParams params_;
   Shape x_shape_, w_shape_;
   MemoryFormat x_format_;
-  SavedTensor x_, w_;
+  SavedTensor x_, w_, y_;
 };
 
 }  // namespace
 
-Tensor conv2d(const Tensor& x, const Tensor& w, const Tensor& bias, const Conv2dParams& params) {
-  if (x.defined() && x.dim() == 3) return conv2d(x.unsqueeze(0), w, bias, params).squeeze(0);
+Tensor conv2d(const Tensor& x, const Tensor& w, const Tensor& bias, const Conv2dParams& params,
+              Activation then) {
+  if (x.defined() && x.dim() == 3) return conv2d(x.unsqueeze(0), w, bias, params, then).squeeze(0);
   constexpr auto policy = CastPolicy::lower_precision;
   if (autocasts(policy, x, w, bias)) [[unlikely]]
-    return conv2d(autocast(policy, x), autocast(policy, w), autocast(policy, bias), params);
-  Tensor y = raw::conv2d(x, w, bias, params);
-  return recording(x, w, bias) ? record<ConvNode>(std::move(y), x, w, bias, params) : y;
+    return conv2d(autocast(policy, x), autocast(policy, w), autocast(policy, bias), params, then);
+  Tensor y = raw::conv2d(x, w, bias, params, then);
+  return recording(x, w, bias) ? record<ConvNode>(y, x, w, bias, params, then, y) : y;
 }
 
-Tensor conv_transpose2d(const Tensor& x, const Tensor& w, const Tensor& bias, Conv2dParams params) {
+Tensor conv_transpose2d(const Tensor& x, const Tensor& w, const Tensor& bias, Conv2dParams params,
+                        Activation then) {
   params.transposed = true;
-  return conv2d(x, w, bias, params);
+  return conv2d(x, w, bias, params, then);
 }
 
 Tensor conv1d(const Tensor& x, const Tensor& w, const Tensor& bias, const Conv1dParams& params) {

@@ -10,10 +10,10 @@
 namespace weft {
 
 Tensor conv2d(const Tensor& x, const Tensor& w, const Tensor& bias = {},
-              const Conv2dParams& params = {});
+              const Conv2dParams& params = {}, Activation then = Activation::none);
 /// As conv2d with params.transposed = true.
 Tensor conv_transpose2d(const Tensor& x, const Tensor& w, const Tensor& bias = {},
-                        Conv2dParams params = {});
+                        Conv2dParams params = {}, Activation then = Activation::none);
 
 struct Conv1dParams {
   std::int64_t stride = 1;

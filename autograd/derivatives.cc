@@ -1,6 +1,7 @@
 // The derivatives of the element-wise operations, on the tape.
 #include <numbers>
 
+#include "weft/autograd/differentiable.h"
 #include "weft/autograd/elementwise.h"
 #include "weft/autograd/indexing.h"
 #include "weft/autograd/recorded_rules.h"
@@ -98,6 +99,11 @@ Tensor unary_gradient(UnaryOp op, const UnaryParams& params, const Tensor& g, co
       return zero_where(raw::logical_not(raw::logical_and(raw::ge(s, a), raw::le(s, b))), g);
   }
   WEFT_THROW(Internal, "unary_gradient", "no such operation");
+}
+
+Tensor gradient_before_relu(Gradients& grads, const Tensor& y) {
+  return creates_graph() ? unary_gradient(UnaryOp::relu, {}, grads.y(), y)
+                         : raw::unary_backward(UnaryOp::relu, grads.take(), y);
 }
 
 Tensor binary_gradient(BinaryOp op, bool of_b, const Tensor& g, const Tensor& a, const Tensor& b) {

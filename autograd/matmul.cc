@@ -7,6 +7,7 @@
 #include "weft/autograd/graph.h"
 #include "weft/autograd/internal.h"
 #include "weft/autograd/operand.h"
+#include "weft/autograd/recorded_rules.h"
 #include "weft/autograd/reduce.h"
 #include "weft/core/base/error.h"
 #include "weft/tensor/elementwise.h"
@@ -71,19 +72,21 @@ class MatmulNode final : public DifferentiableNode {
   SavedTensor a_, b_;
 };
 
-// x [..,in], w [out,in], bias [out] -> [..,out]
+// x [..,in], w [out,in], bias [out] -> y [..,out]
 class LinearNode final : public DifferentiableNode {
  public:
-  LinearNode(const Tensor& x, const Tensor& w, const Tensor& bias)
+  LinearNode(const Tensor& x, const Tensor& w, const Tensor& bias, Activation then, const Tensor& y)
       : DifferentiableNode("linear"), x_shape_(x.shape()) {
     add_input(x);
     add_input(w);
     if (bias.defined()) add_input(bias);
     if (needs(1)) x_ = save(x);
     if (needs(0)) w_ = save(w);
+    if (then == Activation::relu) y_ = save_output(y);
   }
   void apply(Gradients& grads) override {
-    const Tensor grad = rows(grads.y());
+    const Tensor grad =
+        rows(y_.defined() ? autograd::gradient_before_relu(grads, y_.get(*this)) : grads.y());
     if (grads.wants(0)) {
       grads.set(0, matmul(grad, w_.get(*this)).reshape(x_shape_));
     }
@@ -100,9 +103,10 @@ class LinearNode final : public DifferentiableNode {
   void release_saved() override {
     x_.reset();
     w_.reset();
+    y_.reset();
   }
   Shape x_shape_;
-  SavedTensor x_, w_;
+  SavedTensor x_, w_, y_;
 };
 
 }  // namespace
@@ -129,12 +133,12 @@ Tensor matmul(const Tensor& a, const Tensor& b, DType out_dtype) {
   return recording(a, b) ? record<MatmulNode>(std::move(y), a, b) : y;
 }
 
-Tensor linear(const Tensor& x, const Tensor& w, const Tensor& bias) {
+Tensor linear(const Tensor& x, const Tensor& w, const Tensor& bias, Activation then) {
   constexpr auto policy = CastPolicy::lower_precision;
   if (autocasts(policy, x, w, bias)) [[unlikely]]
-    return linear(autocast(policy, x), autocast(policy, w), autocast(policy, bias));
-  Tensor y = raw::linear(x, w, bias);
-  return recording(x, w, bias) ? record<LinearNode>(std::move(y), x, w, bias) : y;
+    return linear(autocast(policy, x), autocast(policy, w), autocast(policy, bias), then);
+  Tensor y = raw::linear(x, w, bias, then);
+  return recording(x, w, bias) ? record<LinearNode>(y, x, w, bias, then, y) : y;
 }
 
 Tensor dot(const Tensor& a, const Tensor& b) {

@@ -11,7 +11,7 @@
 namespace weft {
 
 Tensor conv2d(const Tensor& x, const Tensor& w, const Tensor& bias, std::string_view padding,
-              Conv2dParams params) {
+              Conv2dParams params, Activation then) {
   const char* op = "conv2d";
   WEFT_CHECK(padding == "same" || padding == "valid", InvalidArgument, op, "padding: got '",
              padding, "', expected a number, 'same' or 'valid'");
@@ -19,7 +19,7 @@ Tensor conv2d(const Tensor& x, const Tensor& w, const Tensor& bias, std::string_
              "a transposed convolution has its padding in numbers");
   WEFT_CHECK((params.padding == std::array<std::int64_t, 2>{0, 0}), InvalidArgument, op,
              "padding is given as '", padding, "' and in numbers");
-  if (padding == "valid") return conv2d(x, w, bias, params);
+  if (padding == "valid") return conv2d(x, w, bias, params, then);
   autograd::check_defined(op, "x", x);
   autograd::check_defined(op, "w", w);
   WEFT_CHECK(w.dim() == 4 && w.shape(2) > 0 && w.shape(3) > 0, Shape, op, "weight: got ", w.shape(),
@@ -34,8 +34,8 @@ Tensor conv2d(const Tensor& x, const Tensor& w, const Tensor& bias, std::string_
     params.padding[i] = zeros / 2;
     odd[i] = zeros % 2;
   }
-  if (odd[0] + odd[1] == 0) return conv2d(x, w, bias, params);
-  return conv2d(pad(x, {0, odd[1], 0, odd[0]}), w, bias, params);
+  if (odd[0] + odd[1] == 0) return conv2d(x, w, bias, params, then);
+  return conv2d(pad(x, {0, odd[1], 0, odd[0]}), w, bias, params, then);
 }
 
 Tensor conv1d(const Tensor& x, const Tensor& w, const Tensor& bias, std::string_view padding,

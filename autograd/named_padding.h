@@ -13,7 +13,7 @@ namespace weft {
 /// one is at the end. "valid" is no padding. Throws InvalidArgument for another name, for "same"
 /// with a stride, for a transposed convolution, and if `params` has a padding, too.
 Tensor conv2d(const Tensor& x, const Tensor& w, const Tensor& bias, std::string_view padding,
-              Conv2dParams params);
+              Conv2dParams params, Activation then = Activation::none);
 template <std::convertible_to<std::string_view> Name>
 Tensor conv2d(const Tensor& x, const Tensor& w, const Tensor& bias, const Name& padding,
               const Conv2dParams& params = {}) {

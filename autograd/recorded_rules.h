@@ -2,6 +2,7 @@
 // operations that the tape knows. Private to autograd/.
 #pragma once
 
+#include "weft/autograd/graph.h"
 #include "weft/kernels/conv.h"
 #include "weft/kernels/elementwise_list.h"
 #include "weft/tensor/tensor.h"
@@ -13,6 +14,10 @@ namespace weft::autograd {
 Tensor unary_gradient(UnaryOp op, const UnaryParams& params, const Tensor& g, const Tensor& saved);
 /// g dy/da, or g dy/db, of y = op(a, b), of the shape to which a and b are broadcast.
 Tensor binary_gradient(BinaryOp op, bool of_b, const Tensor& g, const Tensor& a, const Tensor& b);
+
+/// dL/d(the value before relu) of an operation that ends in relu, with the result y; the recorded
+/// rule or the kernel, as the backward asks. Takes dL/dy out of `grads`.
+Tensor gradient_before_relu(Gradients& grads, const Tensor& y);
 
 /// The gradients of a convolution's input and weight. A convolution is linear in each of the two,
 /// so each of the three operations is the derivative of the other two.

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "weft/core/runtime/runtime.h"
+#include "weft/kernels/activation.h"
 #include "weft/kernels/plan/plan.h"
 #include "weft/kernels/view.h"
 
@@ -35,6 +36,7 @@ struct Conv2dArgs {
   ConvPass pass = ConvPass::forward;
   Conv2dParams params;
   View x, w, bias, y;
+  Activation then = Activation::none;  ///< of y; forward alone. plan() does not read it.
 };
 
 class Conv2dPlan : public Plan {

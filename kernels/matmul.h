@@ -2,6 +2,7 @@
 #pragma once
 
 #include "weft/core/runtime/runtime.h"
+#include "weft/kernels/activation.h"
 #include "weft/kernels/plan/plan.h"
 #include "weft/kernels/view.h"
 
@@ -14,7 +15,8 @@ namespace weft {
 /// is the bias or zero.
 struct MatmulArgs {
   View a, b, y, bias;
-  bool accumulate = false;  ///< y += a b instead of y = a b; not together with bias
+  bool accumulate = false;             ///< y += a b instead of y = a b; not together with bias
+  Activation then = Activation::none;  ///< of all that; plan() does not read it
 };
 
 struct MatmulKernels {

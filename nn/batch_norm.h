@@ -4,10 +4,10 @@
 #include <functional>
 #include <optional>
 #include <string>
-#include <utility>
 
 #include "weft/autograd/norm.h"
 #include "weft/nn/module.h"
+#include "weft/nn/then.h"
 
 namespace weft::nn {
 
@@ -20,20 +20,6 @@ struct BatchNormOptions {
   bool affine = true;  ///< with weight and bias
   bool track_running_stats = true;
 };
-
-/// Operations that a batch norm does in the same pass over memory. The values are those of the
-/// separate calls:
-///   bn(conv(x), nn::then_relu())               relu(bn(conv(x)))
-///   bn(conv(x), nn::then_leaky_relu(0.2))      leaky_relu(bn(conv(x)), 0.2)
-///   bn(conv(x), nn::then_add_relu(identity))   relu(bn(conv(x)) + identity)
-inline BatchNormEpilogue then_relu() { return {.add = {}, .negative_slope = 0}; }
-inline BatchNormEpilogue then_leaky_relu(double negative_slope = 0.01) {
-  return {.add = {}, .negative_slope = negative_slope};
-}
-/// identity: has the shape, dtype and device of bn's result.
-inline BatchNormEpilogue then_add_relu(Tensor identity) {
-  return {.add = std::move(identity), .negative_slope = 0};
-}
 
 namespace detail {
 

@@ -53,9 +53,7 @@ class Conv1d : public Module<Conv1d> {
 class Conv2d : public Module<Conv2d> {
  public:
   Conv2d(std::int64_t in, std::int64_t out, Pair kernel, const ConvOptions& options = {});
-  Tensor forward(const Tensor& x) const {
-    return same_ ? conv2d(x, weight, bias, "same", params_) : conv2d(x, weight, bias, params_);
-  }
+  Tensor forward(const Tensor& x, Activation then = Activation::none) const;
 
   Parameter weight, bias;
 
@@ -71,7 +69,7 @@ class Conv2d : public Module<Conv2d> {
 class ConvTranspose2d : public Module<ConvTranspose2d> {
  public:
   ConvTranspose2d(std::int64_t in, std::int64_t out, Pair kernel, const ConvOptions& options = {});
-  Tensor forward(const Tensor& x) const { return conv_transpose2d(x, weight, bias, params_); }
+  Tensor forward(const Tensor& x, Activation then = Activation::none) const;
 
   Parameter weight, bias;
 

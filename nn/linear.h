@@ -12,7 +12,9 @@ namespace weft::nn {
 class Linear : public Module<Linear> {
  public:
   Linear(std::int64_t in, std::int64_t out, bool with_bias = true);
-  Tensor forward(const Tensor& x) const { return linear(x, weight, bias); }
+  Tensor forward(const Tensor& x, Activation then = Activation::none) const {
+    return linear(x, weight, bias, then);
+  }
 
   Parameter weight, bias;
 };

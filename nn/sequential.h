@@ -4,7 +4,6 @@
 #include <concepts>
 #include <cstddef>
 #include <initializer_list>
-#include <optional>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -14,12 +13,16 @@
 #include "weft/nn/activation.h"
 #include "weft/nn/any_module.h"
 #include "weft/nn/batch_norm.h"
+#include "weft/nn/conv.h"
+#include "weft/nn/linear.h"
 #include "weft/nn/module.h"
+#include "weft/nn/then.h"
 
 namespace weft::nn {
 
-/// Calls its modules one after the other. Their names are "0", "1", ... A BatchNorm2d directly
-/// followed by a ReLU or LeakyReLU runs with it as one operation, with the same values.
+/// Calls its modules one after the other. Their names are "0", "1", ... A Conv2d, ConvTranspose2d,
+/// Linear or BatchNorm2d directly followed by a ReLU runs with it as one operation, with the same
+/// values; a BatchNorm2d also with a LeakyReLU.
 ///   nn::Sequential net{nn::Linear(784, 128), nn::ReLU(), nn::Linear(128, 10)};
 ///   net[0].as<nn::Linear>()->weight
 /// Use braces: C++ evaluates a list in braces from left to right, so the layers draw their weights
@@ -71,9 +74,7 @@ class Sequential : public Module<Sequential> {
 
   Tensor forward(Tensor x) const {
     for (std::size_t i = 0; i < modules_.size(); ++i) {
-      if (const auto slope = fused_slope(i)) {
-        x = detail::call_module(modules_[i], *modules_[i].as<BatchNorm2d>(), std::move(x),
-                                then_leaky_relu(*slope));
+      if (ran_with_next(i, x)) {
         ++i;
       } else {
         x = modules_[i](std::move(x));
@@ -83,14 +84,24 @@ class Sequential : public Module<Sequential> {
   }
 
  private:
-  // The slope of the activation after module i, if module i is a BatchNorm2d that can apply it. No
-  // value if one of the two has hooks, which must see its call.
-  std::optional<double> fused_slope(std::size_t i) const {
-    if (i + 1 == modules_.size() || !modules_[i].as<BatchNorm2d>()) return {};
-    if (modules_[i].has_forward_hooks() || modules_[i + 1].has_forward_hooks()) return {};
-    if (modules_[i + 1].as<ReLU>()) return 0;
-    if (const LeakyReLU* leaky = modules_[i + 1].as<LeakyReLU>()) return leaky->negative_slope();
-    return {};
+  // If module i can apply the activation after it: runs both on x. Not if one of the two has hooks,
+  // which must see its call.
+  bool ran_with_next(std::size_t i, Tensor& x) const {
+    if (i + 1 == modules_.size()) return false;
+    const AnyModule &layer = modules_[i], &next = modules_[i + 1];
+    if (layer.has_forward_hooks() || next.has_forward_hooks()) return false;
+    if (next.as<ReLU>()) {
+      return ran<Linear>(layer, x, then_relu()) || ran<Conv2d>(layer, x, then_relu()) ||
+             ran<BatchNorm2d>(layer, x, then_relu()) || ran<ConvTranspose2d>(layer, x, then_relu());
+    }
+    const LeakyReLU* const leaky = next.as<LeakyReLU>();
+    return leaky && ran<BatchNorm2d>(layer, x, then_leaky_relu(leaky->negative_slope()));
+  }
+  template <class Layer, class Then>
+  static bool ran(const AnyModule& module, Tensor& x, const Then& then) {
+    const Layer* const layer = module.as<Layer>();
+    if (layer) x = detail::call_module(module, *layer, std::move(x), then);
+    return layer != nullptr;
   }
 
   std::vector<AnyModule> modules_;

@@ -4,6 +4,7 @@
 #include <array>
 
 #include "weft/tensor/creation.h"
+#include "weft/tensor/elementwise.h"
 #include "weft/tensor/internal.h"
 #include "weft/tensor/ops.h"
 
@@ -99,7 +100,8 @@ MemoryFormat result_format(const Tensor& image) {
 
 }  // namespace
 
-Tensor conv2d(const Tensor& x, const Tensor& w, const Tensor& bias, const Conv2dParams& params) {
+Tensor conv2d(const Tensor& x, const Tensor& w, const Tensor& bias, const Conv2dParams& params,
+              Activation then) {
   const char* op = name_of(params);
   const Span span("op", op);
   check_same_kind(op, "x", x, "w", w);
@@ -112,9 +114,9 @@ Tensor conv2d(const Tensor& x, const Tensor& w, const Tensor& bias, const Conv2d
   }
   const Device device = x.device();
   if (numel(shape) == 0 || x.numel() == 0) {
-    Tensor y = allocate(shape, x.dtype(), device);
-    if (bias.defined()) return copy_(y, reshape(bias, {1, shape[1], 1, 1}));
-    return zero_(y);
+    const Tensor y = allocate(shape, x.dtype(), device);
+    bias.defined() ? copy_(y, reshape(bias, {1, shape[1], 1, 1})) : zero_(y);
+    return then == Activation::relu ? relu(y) : y;
   }
   const Tensor image = in_image_format(x);
   const Tensor weight = contiguous(w);
@@ -126,6 +128,7 @@ Tensor conv2d(const Tensor& x, const Tensor& w, const Tensor& bias, const Conv2d
   args.w = formatted_view(weight, MemoryFormat::nchw);
   if (row.defined()) args.bias = row.view_of();
   args.y = unplaced(shape, result_format(image), x.dtype());
+  args.then = then;
   const PlanRef<Conv2dPlan> plan = plan_for(op, device, args);
   Tensor y = allocate(shape, plan->output_format, x.dtype(), device);
   args.y = y.view_of();

@@ -69,16 +69,17 @@ View view_of(const Matrix& m, DType dtype, std::int64_t batch, std::int64_t stri
           {stride, m.row_stride, m.column_stride}};
 }
 
-// y [.., M, N] = a b + bias, y row-major and new.
+// y [.., M, N] = then(a b + bias), y row-major and new.
 void run_matmul(const char* op, const Tensor& a, const Tensor& b, const Tensor& bias,
-                const Tensor& y) {
+                const Tensor& y, Activation then = Activation::none) {
   if (a.shape().back() == 0) {  // the sums are empty; an empty matrix may have any strides
     bias.defined() ? copy_(y, bias) : zero_(y);
+    if (then == Activation::relu) unary_(UnaryOp::relu, y);
     return;
   }
   Matrix ma, mb;
-  if (!as_matrix(a, ma)) return run_matmul(op, contiguous(a), b, bias, y);
-  if (!as_matrix(b, mb)) return run_matmul(op, a, contiguous(b), bias, y);
+  if (!as_matrix(a, ma)) return run_matmul(op, contiguous(a), b, bias, y, then);
+  if (!as_matrix(b, mb)) return run_matmul(op, a, contiguous(b), bias, y, then);
   if (std::int64_t* count = thread_state().multiply_adds) *count += y.numel() * a.shape().back();
 
   Batch batch;
@@ -101,6 +102,7 @@ void run_matmul(const char* op, const Tensor& a, const Tensor& b, const Tensor& 
   args.y = {y.raw_data(), y.dtype(), {inner, ma.rows, mb.columns}, {}};
   args.y.strides = contiguous_strides(args.y.shape);
   if (bias.defined()) args.bias = bias.view_of();
+  args.then = then;
 
   const auto plan_for = kernel(device, &KernelTable::matmul, &MatmulKernels::plan, op, dtype);
   const auto run = kernel(device, &KernelTable::matmul, &MatmulKernels::run, op, dtype);
@@ -204,7 +206,7 @@ Tensor matmul(const Tensor& a, const Tensor& b, DType out_dtype) {
   return product(a, b, {}, out_dtype);
 }
 
-Tensor linear(const Tensor& x, const Tensor& w, const Tensor& bias) {
+Tensor linear(const Tensor& x, const Tensor& w, const Tensor& bias, Activation then) {
   const char* op = "linear";
   const Span span("op", op);
   check_same_kind(op, "x", x, "w", w);
@@ -220,9 +222,9 @@ Tensor linear(const Tensor& x, const Tensor& w, const Tensor& bias) {
   if (y.numel() == 0) return y;
   const Tensor wt = transpose(w, 0, 1);
   if (x.dim() == 1) {
-    run_matmul(op, unsqueeze(x, 0), wt, row, unsqueeze(y, 0));
+    run_matmul(op, unsqueeze(x, 0), wt, row, unsqueeze(y, 0), then);
   } else {
-    run_matmul(op, x, wt, row, y);
+    run_matmul(op, x, wt, row, y, then);
   }
   return y;
 }

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "weft/kernels/activation.h"
 #include "weft/kernels/conv.h"
 #include "weft/kernels/elementwise.h"
 #include "weft/kernels/loss.h"
@@ -316,15 +317,17 @@ Tensor matmul(const Tensor& a, const Tensor& b, const Tensor& bias = {});
 /// The same with a result of out_dtype, as torch.mm: the operands' dtype, or f32 for bf16 operands,
 /// without the last rounding of the sums (else Dtype).
 Tensor matmul(const Tensor& a, const Tensor& b, DType out_dtype);
-/// x [..,in], w [out,in], bias [out] or undefined -> x w^T + bias [..,out]. One floating dtype
-/// (else Dtype).
-Tensor linear(const Tensor& x, const Tensor& w, const Tensor& bias = {});
+/// x [..,in], w [out,in], bias [out] or undefined -> then(x w^T + bias) [..,out]. One floating
+/// dtype (else Dtype).
+Tensor linear(const Tensor& x, const Tensor& w, const Tensor& bias = {},
+              Activation then = Activation::none);
 
 // --- Convolution, pooling: x [N,C,H,W] of any layout; results keep it if the kernel can ----------
-/// kernels/conv.h has shapes and formulas. Throws InvalidArgument for numbers that it does not
-/// allow, and Shape for images of more than kMaxPixels; so do all functions below. If x has up to
-/// four channels, or one pixel, the result has channels last if the kernel can.
-Tensor conv2d(const Tensor& x, const Tensor& w, const Tensor& bias, const Conv2dParams& params);
+/// `then` follows. kernels/conv.h has shapes and formulas. Throws InvalidArgument for numbers that
+/// it does not allow, and Shape for images of more than kMaxPixels; so do all functions below. If x
+/// has up to four channels, or one pixel, the result has channels last if the kernel can.
+Tensor conv2d(const Tensor& x, const Tensor& w, const Tensor& bias, const Conv2dParams& params,
+              Activation then = Activation::none);
 /// dL/dx, in the layout x_format if the kernel can. Pass the layout of x.
 Tensor conv2d_backward_data(const Tensor& grad_y, const Tensor& w, const Shape& x_shape,
                             const Conv2dParams& params, MemoryFormat x_format = MemoryFormat::nchw);

@@ -577,6 +577,7 @@ void CudaConvPlan::run(const Stream& stream, const Conv2dArgs& args, void* works
   if (problem_.bias && args.pass == ConvPass::forward && !bias_added) {
     add_bias(stream, args.y, args.bias);
   }
+  if (args.then == Activation::relu) unary(stream, UnaryOp::relu, {}, args.y, args.y);
 }
 
 PlanRef<Conv2dPlan> plan(const Conv2dArgs& args) {

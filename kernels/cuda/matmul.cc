@@ -273,6 +273,7 @@ PlanRef<Plan> plan(const MatmulArgs& args) {
 
 void run(const Stream& stream, const Plan& plan, const MatmulArgs& args, void* workspace) {
   static_cast<const CudaMatmulPlan&>(plan).run(stream, args, workspace);
+  if (args.then == Activation::relu) unary(stream, UnaryOp::relu, {}, args.y, args.y);
 }
 
 }  // namespace

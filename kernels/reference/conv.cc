@@ -2,6 +2,7 @@
 #include "weft/kernels/conv.h"
 
 #include "weft/kernels/backend.h"
+#include "weft/kernels/reference/activation.h"
 #include "weft/kernels/reference/elements.h"
 
 namespace weft::reference {
@@ -59,7 +60,7 @@ void run_as(const Conv2dArgs& args) {
       });
   const Elements<T> out(out_view);
   for_each_position(out_view.shape, [&](const Dims& at) {
-    out.set(sum(at) + (forward && bias ? bias(at[1]) : 0), at);
+    out.set(activated(args.then, sum(at) + (forward && bias ? bias(at[1]) : 0)), at);
   });
 
   if (!of_weights || !bias) return;

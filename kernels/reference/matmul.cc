@@ -2,6 +2,7 @@
 #include "weft/kernels/matmul.h"
 
 #include "weft/kernels/backend.h"
+#include "weft/kernels/reference/activation.h"
 #include "weft/kernels/reference/elements.h"
 
 namespace weft::reference {
@@ -18,7 +19,7 @@ void run_as(const MatmulArgs& args) {
     for (std::int64_t k = 0; k < args.a.shape[2]; ++k) sum += a(i, m, k) * b(i, k, n);
     if (bias) sum += bias(n);
     if (args.accumulate) sum += y(at);
-    y.set(sum, at);
+    y.set(activated(args.then, sum), at);
   });
 }
 

@@ -367,6 +367,8 @@ void add_products(List& list) {
   for (const Shape& x : {Shape{4, 3}, Shape{2, 2, 3}, Shape{1, 3}, Shape{3}, Shape{0, 3}}) {
     list.add("linear", {x, {2, 3}, {2}}, [](Inputs t) { return linear(t[0], t[1], t[2]); });
     list.add("linear", {x, {2, 3}}, [](Inputs t) { return linear(t[0], t[1]); });
+    list.add("linear", {x, {2, 3}, {2}},
+             [](Inputs t) { return linear(t[0], t[1], t[2], Activation::relu); });
   }
   // Empty in any place: backward takes all that forward takes.
   const auto product = [&list](const Shape& a, const Shape& b) {
@@ -414,6 +416,8 @@ void add_images(List& list) {
   for (const Conv& c : convs) {
     list.add("conv2d", c.variant, {c.x, c.w, {c.w[0]}},
              [p = c.params](Inputs t) { return conv2d(t[0], t[1], t[2], p); });
+    list.add("conv2d", std::string("relu, ") + c.variant, {c.x, c.w, {c.w[0]}},
+             [p = c.params](Inputs t) { return conv2d(t[0], t[1], t[2], p, Activation::relu); });
   }
   list.add("conv2d", "no batch", {{2, 4, 3}, {3, 2, 2, 3}, {3}},
            [](Inputs t) { return conv2d(t[0], t[1], t[2]); });
@@ -438,6 +442,10 @@ void add_images(List& list) {
   for (const Conv& c : transposed) {
     list.add("conv2d", c.variant, {c.x, c.w, {c.w[1] * c.params.groups}},
              [p = c.params](Inputs t) { return conv_transpose2d(t[0], t[1], t[2], p); });
+    list.add("conv2d", std::string("relu, ") + c.variant, {c.x, c.w, {c.w[1] * c.params.groups}},
+             [p = c.params](Inputs t) {
+               return conv_transpose2d(t[0], t[1], t[2], p, Activation::relu);
+             });
   }
 
   const auto pool = [&list](const char* variant, const Shape& shape, const Pool2dParams& params) {

@@ -161,6 +161,7 @@ struct Twice : autograd::Function<Twice> {
   conv1d(x, x), dropout2d(x);
   embedding(x, x), dropout(x), scaled_dot_product_attention(x, x, x);
   nn::then_relu(), nn::then_leaky_relu(), nn::then_add_relu(x);
+  linear(x, x, x, nn::then_relu()), conv2d(x, x, x, {}, nn::then_relu());
   nn::cross_entropy(x, x), nn::nll_loss(x, x), nn::mse_loss(x, x), nn::l1_loss(x, x);
   nn::huber_loss(x, x), nn::smooth_l1_loss(x, x), nn::bce_with_logits(x, x), nn::bce_loss(x, x),
       nn::kl_div(x, x);

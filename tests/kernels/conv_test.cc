@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 #include <functional>
+#include <limits>
 #include <string_view>
 #include <thread>
 
@@ -271,6 +272,59 @@ TEST_P(Conv, ThreadsShareAPlan) {
   }
 }
 
+// Values for sums of every kind, also NaN, and -0 alone: the second half of x is 0, and no weight
+// is positive.
+std::vector<double> signed_values(std::int64_t n, std::uint64_t seed) {
+  std::vector<double> values = testing::random_values(n, -1, 1, seed);
+  if (seed == 1) std::fill(values.begin() + n / 2, values.end(), 0.0);  // x
+  if (seed == 2) {                                                      // w
+    for (double& w : values) w = -std::abs(w);
+  }
+  if (seed == 4 && n > 0) {  // the bias
+    values.front() = -0.0;
+    values.back() = std::numeric_limits<double>::quiet_NaN();
+  }
+  return values;
+}
+
+void expect_relu(Problem& problem, const Stream& stream, const Conv2dKernels& conv,
+                 const Conv2dPlan& plan) {
+  problem.args.then = Activation::none;
+  const std::vector<double> plain = problem.run(stream, conv, plan)[0];
+  problem.args.then = Activation::relu;
+  EXPECT_EQ(testing::bits_of(problem.run(stream, conv, plan)[0]),
+            testing::bits_of(testing::relu_of(plain)));
+}
+
+// A relu in the same pass has the bits of one after it, with every way to convolve.
+TEST_P(Conv, ReluInTheSamePass) {
+  const Scoped fixed(&ThreadState::deterministic, true);
+  for (const Case& c : kCases) {
+    for (const DType dtype : {DType::f32, DType::f64, DType::bf16}) {
+      for (const MemoryFormat xf : {MemoryFormat::nchw, MemoryFormat::nhwc}) {
+        const MemoryFormat yf = c.k % 2 == 0 ? xf : MemoryFormat::nchw;
+        for (const bool bias : {true, false}) {
+          SCOPED_TRACE(std::string(c.what) + " " + to_string(dtype) + (bias ? " bias" : ""));
+          Problem problem(device(), dtype, c, ConvPass::forward, xf, yf, bias, signed_values);
+          testing::for_each_plan<Conv2dPlan, Conv2dArgs>(
+              device(), conv().plan, problem.args, [&](const Conv2dPlan& plan) {
+                if (!may_transform()) expect_relu(problem, stream, conv(), plan);
+              });
+        }
+      }
+    }
+  }
+}
+
+// Otherwise a layer with a relu could use another algorithm than one without.
+TEST_P(Conv, ReluNeedsNoOtherPlan) {
+  Problem problem(device(), DType::f32, kCases[4], ConvPass::forward, MemoryFormat::nhwc,
+                  MemoryFormat::nhwc, true, signed_values);
+  const PlanRef<Conv2dPlan> plan = conv().plan(problem.args);
+  problem.args.then = Activation::relu;
+  EXPECT_EQ(conv().plan(problem.args).get(), plan.get());
+}
+
 WEFT_ON_EVERY_DEVICE(Conv);
 
 // Here f32 may be less exact: then Winograd's algorithm is a candidate.
@@ -313,6 +367,23 @@ const Case kWinogradCases[] = {
     with({"transposed 4x4, stride 2, output padding", 2, 16, 3, 4, 16, 4, 4},
          {.stride = {2, 2}, .padding = {2, 0}, .output_padding = {1, 1}, .transposed = true}),
 };
+
+TEST_F(Winograd, ReluInTheSamePass) {
+  for (const Case& c : kWinogradCases) {
+    SCOPED_TRACE(c.what);
+    Problem problem(Device(), DType::f32, c, ConvPass::forward, MemoryFormat::nhwc,
+                    MemoryFormat::nhwc, true, signed_values);
+    for (const auto level : {SimdLevel::baseline, SimdLevel::avx2, SimdLevel::avx512}) {
+      if (level > best_simd_level()) break;
+      set_simd_level(level);
+      for (const int team : {1, 3}) {
+        const Scoped threads(&ThreadState::num_threads, team);
+        expect_relu(problem, stream, conv, *plan(problem.args));
+      }
+    }
+  }
+  set_simd_level(best_simd_level());
+}
 
 // Integers: there the bound is far below 1, so a wrong index is detected.
 TEST_F(Winograd, StaysWithinItsBound) {

@@ -248,6 +248,19 @@ inline std::vector<double> whole_values(std::int64_t n, int bound, std::uint64_t
   return out;
 }
 
+/// The bits of the values, so that NaN equals NaN and -0 differs from 0.
+inline std::vector<std::uint64_t> bits_of(const std::vector<double>& values) {
+  std::vector<std::uint64_t> bits;
+  for (const double v : values) bits.push_back(std::bit_cast<std::uint64_t>(v));
+  return bits;
+}
+
+/// The values after the operation relu.
+inline std::vector<double> relu_of(std::vector<double> values) {
+  for (double& v : values) v = v > 0 || std::isnan(v) ? v : 0.0;
+  return values;
+}
+
 /// gamma_n = n u / (1 - n u): the largest error of n successive roundings, relative to the sum of
 /// the magnitudes of the terms (Higham, Accuracy and Stability of Numerical Algorithms, 3.1 and
 /// 3.4).

@@ -2,6 +2,7 @@
 #include <atomic>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <thread>
 
 #include "weft/tests/core/heap_count.h"
@@ -93,6 +94,38 @@ TEST_P(Matmul, NothingToSumGivesBiasZeroOrWhatWasThere) {
     check_whole({1, 4, 5, 0}, dtype);
     check_whole({2, 4, 5, 0, Lay::rows, Lay::rows, true}, dtype);
     check_whole({1, 4, 5, 0, Lay::rows, Lay::rows, false, true}, dtype);
+  }
+}
+
+// A relu in the same pass has the bits of one after it, with every way to multiply.
+TEST_P(Matmul, ReluInTheSamePass) {
+  const Scoped fixed(&ThreadState::deterministic, true);
+  for (const Case& c : {Case{1, 33, 70, 40, Lay::rows, Lay::cols, true}, Case{1, 5, 7, 3},
+                        Case{3, 6, 10, 12, Lay::rows, Lay::shared, true},
+                        Case{2, 9, 8, 20, Lay::cols, Lay::rows, false, true},
+                        Case{1, 32, 32, 4200, Lay::rows, Lay::cols, true},
+                        Case{2, 4, 5, 0, Lay::rows, Lay::rows, true}}) {
+    for (const DType dtype : kDtypes) {
+      SCOPED_TRACE(::testing::PrintToString(c) + " " + to_string(dtype));
+      std::vector<double> bias = testing::random_values(c.n, -1, 1, 4);
+      bias.front() = -0.0;
+      bias.back() = std::numeric_limits<double>::quiet_NaN();
+      std::vector<double> a = testing::random_values(c.batch * c.m * c.k, -1, 1, 1);
+      if (c.k > 0) std::fill_n(a.begin(), c.k, -0.0);
+      Problem problem(device(), dtype, c, a, testing::random_values(c.batch * c.k * c.n, 0, 1, 2),
+                      testing::random_values(c.batch * c.m * c.n, -1, 1, 3), bias);
+      testing::for_each_plan<Plan, MatmulArgs>(
+          device(), matmul().plan, problem.args, [&](const Plan& plan) {
+            problem.args.then = Activation::none;
+            const std::vector<double> plain = problem.run(stream, matmul(), plan);
+            problem.args.then = Activation::relu;
+            EXPECT_EQ(testing::bits_of(problem.run(stream, matmul(), plan)),
+                      testing::bits_of(testing::relu_of(plain)));
+          });
+      const PlanRef<Plan> plan = matmul().plan(problem.args);
+      problem.args.then = Activation::none;
+      EXPECT_EQ(matmul().plan(problem.args).get(), plan.get());
+    }
   }
 }
 

@@ -140,6 +140,8 @@ struct Convolution {
   /// The result's shape; without dimensions if there is no result.
   Shape y;
 };
+Activation activation(Program& p) { return p.coin() ? Activation::relu : Activation::none; }
+
 Convolution convolution(Program& p, bool transposed) {
   Convolution c;
   const DType dtype = p.floating_dtype();
@@ -834,13 +836,13 @@ constexpr Operation kProducts[] = {
   OP(label "linear", const Tensor x = p.floating(int(p.draw.between(1, 3)));                     \
      const Shape shape = {p.size(), x.dim() > 0 ? x.shape().back() : 1};                         \
      const Tensor w = p.operand(shape, x.dtype());                                               \
-     const Tensor bias = p.optional({shape[0]}, x.dtype()); return {space linear(x, w, bias)};)
+     const Tensor bias = p.optional({shape[0]}, x.dtype()); return {space linear(x, w, bias, activation(p))};)
   X(raw::, "raw::") X(, "")
 #undef X
   OP("addmm", const Factors f = factors(p);
      return {f.bias.defined() ? f.bias + matmul(f.a, f.b) * 2 : matmul(f.a, f.b)};)
   OP("raw::conv2d", const Convolution c = convolution(p, p.draw.one_in(3));
-     return {raw::conv2d(c.x, c.w, c.bias, c.params)};)
+     return {raw::conv2d(c.x, c.w, c.bias, c.params, activation(p))};)
   OP("raw::conv2d_backward_data", const Convolution c = convolution(p, p.draw.one_in(3));
      const Tensor grad = p.operand(c.y, c.x.dtype());
      const MemoryFormat format = p.draw.of({MemoryFormat::nchw, MemoryFormat::nhwc});
@@ -849,12 +851,12 @@ constexpr Operation kProducts[] = {
      const Tensor grad = p.operand(c.y, c.x.dtype());
      return of(raw::conv2d_backward_weights(c.x, grad, c.w.shape(), p.coin(), c.params));)
   OP("conv2d", const Convolution c = convolution(p, false);
-     return {conv2d(c.x, c.w, c.bias, c.params)};)
+     return {conv2d(c.x, c.w, c.bias, c.params, activation(p))};)
   OP("conv2d(autocast)", const Convolution c = convolution(p, false);
      const autograd::Autocast on(DeviceType::cpu);
      return {conv2d(c.x, c.w, c.bias, c.params)};)
   OP("conv_transpose2d", const Convolution c = convolution(p, true);
-     return {conv_transpose2d(c.x, c.w, c.bias, c.params)};)
+     return {conv_transpose2d(c.x, c.w, c.bias, c.params, activation(p))};)
   OP("conv1d", const DType type = p.floating_dtype();
      const std::int64_t in = p.draw.between(1, 9), out = p.draw.between(1, 9);
      const std::int64_t l = p.draw.between(5, 40);

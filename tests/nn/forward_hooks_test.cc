@@ -13,9 +13,11 @@
 #include <vector>
 
 #include "weft/autograd/ops.h"
+#include "weft/autograd/tape.h"
 #include "weft/core/runtime/thread_state.h"
 #include "weft/nn/activation.h"
 #include "weft/nn/batch_norm.h"
+#include "weft/nn/conv.h"
 #include "weft/nn/follower.h"
 #include "weft/nn/linear.h"
 #include "weft/nn/module_list.h"
@@ -229,16 +231,28 @@ TEST(ForwardHooks, FollowersTakeThemOver) {
 
 TEST(ForwardHooks, SeeModulesThatWouldRunAsOne) {
   const Tensor x = testing::some({3, 2, 4, 4});
-  for (const std::size_t hooked : {0u, 1u}) {
-    nn::Sequential net{nn::BatchNorm2d(2), nn::ReLU()}, plain{nn::BatchNorm2d(2), nn::ReLU()};
-    Tensor seen;
-    net[hooked].register_forward_hook(
-        [&](nn::ModuleBase&, std::span<Tensor> results) { seen = results[0].clone(); });
-    const Tensor y = net(x);
-    EXPECT_EQ(values_of(y), values_of(plain(x)));
-    ASSERT_TRUE(seen.defined());
-    EXPECT_EQ(values_of(relu(seen)), values_of(y));
-    EXPECT_EQ(values_of(seen.min({})) < Values{0}, hooked == 0);
+  const std::pair<std::string, nn::AnyModule> layers[] = {
+      {"batch_norm", nn::BatchNorm2d(2)},
+      {"conv2d", nn::Conv2d(2, 3, 3)},
+      {"conv_transpose2d", nn::ConvTranspose2d(2, 3, 3)},
+      {"linear", nn::Linear(4, 5)}};
+  for (const auto& [name, layer] : layers) {
+    SCOPED_TRACE(name);
+    for (const std::size_t hooked : {0u, 1u}) {
+      nn::Sequential net{layer, nn::ReLU()};
+      const Tensor plain = net(x);
+      EXPECT_EQ(autograd::tape(plain)[0].op, name);
+      Tensor seen;
+      nn::HookHandle hook = net[hooked].register_forward_hook(
+          [&](nn::ModuleBase&, std::span<Tensor> results) { seen = results[0].clone(); });
+      const Tensor y = net(x);
+      EXPECT_EQ(autograd::tape(y)[0].op, "relu");
+      EXPECT_EQ(values_of(y), values_of(plain));
+      ASSERT_TRUE(seen.defined());
+      EXPECT_EQ(values_of(relu(seen)), values_of(y));
+      EXPECT_EQ(values_of(seen.min({})) < Values{0}, hooked == 0);
+      hook.remove();
+    }
   }
 }
 

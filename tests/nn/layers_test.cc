@@ -7,6 +7,7 @@
 
 #include "weft/autograd/autograd.h"
 #include "weft/autograd/checkpoint.h"
+#include "weft/autograd/grad.h"
 #include "weft/autograd/gradcheck.h"
 #include "weft/autograd/unfold.h"
 #include "weft/core/base/error.h"
@@ -504,6 +505,78 @@ TEST_P(Layers, BatchNormGoesOnInTheSamePass) {
       }
     }
   }
+}
+
+// The same of layers that have no statistics.
+template <class Layer>
+void expect_relu_in_the_same_pass(Layer layer, const Shape& shape) {
+  using Forward = std::function<Tensor(Layer&, const Tensor& x)>;
+  const auto results = [&](const Forward& forward, DType dtype, bool nhwc, bool again) {
+    layer.to(dtype);
+    layer.zero_grad();
+    Tensor x = raw::to(ramp(shape).detach(), dtype);
+    x = (nhwc ? raw::contiguous(x, MemoryFormat::nhwc) : x).set_requires_grad();
+    const Tensor y = forward(layer, x);
+    const Tensor grad = raw::to(ramp(y.shape(), 2).detach(), dtype);
+    if (again) {  // a gradient of gradients
+      const std::vector<Tensor> first =
+          autograd::grad((y * grad).sum(), {x, layer.weight}, {.create_graph = true});
+      (square(first[0]).sum() + square(first[1]).sum()).backward();
+    } else {
+      y.backward(grad);
+    }
+    std::vector<std::vector<double>> all;
+    for (const Tensor& t : {y, x.grad(), layer.weight.grad(), layer.bias.grad()})
+      all.push_back(t.defined() ? t.to_vector<double>() : std::vector<double>());
+    return all;
+  };
+  const Forward separate = [](auto& f, auto& x) { return relu(f(x)); };
+  const Forward fused[] = {[](auto& f, auto& x) { return f(x, nn::then_relu()); },
+                           [](auto& f, auto& x) { return nn::Sequential{f, nn::ReLU()}(x); }};
+  for (const Forward& forward : fused) {
+    for (const DType dtype : {DType::f32, DType::f64, DType::bf16}) {
+      for (const bool nhwc : {false, true}) {
+        if (nhwc && shape.size() != 4) continue;
+        for (const bool again : {false, true}) {
+          SCOPED_TRACE(layer.type_name() + " " + to_string(dtype));
+          EXPECT_EQ(results(forward, dtype, nhwc, again), results(separate, dtype, nhwc, again));
+        }
+      }
+    }
+  }
+}
+
+TEST_P(Layers, OtherLayersGoOnInTheSamePass) {
+  const Scoped fixed(&ThreadState::deterministic, true);
+  expect_relu_in_the_same_pass(nn::Conv2d(5, 4, 3, {.padding = 1}), {3, 5, 4, 6});
+  expect_relu_in_the_same_pass(nn::Conv2d(4, 8, 3, {.stride = 2, .groups = 2}), {3, 4, 7, 6});
+  expect_relu_in_the_same_pass(nn::Conv2d(1, 8, 3), {3, 1, 7, 6});
+  expect_relu_in_the_same_pass(nn::Conv2d(2, 3, 3), {2, 7, 6});  // no batch
+  expect_relu_in_the_same_pass(nn::ConvTranspose2d(5, 8, 3), {3, 5, 4, 6});
+  expect_relu_in_the_same_pass(nn::ConvTranspose2d(8, 1, 3), {3, 8, 4, 6});
+  expect_relu_in_the_same_pass(nn::Linear(6, 7), {3, 5, 6});
+  expect_relu_in_the_same_pass(nn::Linear(6, 7), {6});
+}
+
+// y is what the separate relu would keep; the value before it is not kept.
+TEST_P(Layers, ReluInTheSamePassSavesNoMore) {
+  nn::Linear fc(4, 64);
+  const Tensor x = ramp({16, 4}).to(DType::f32);
+  const auto held = [&](bool then) {
+    const std::int64_t before = memory_stats(device()).in_use_bytes;
+    Tensor y = then ? fc(x, nn::then_relu()) : relu(fc(x));
+    y = y.sum();
+    return memory_stats(device()).in_use_bytes - before;
+  };
+  EXPECT_EQ(held(true), held(false));
+}
+
+// As after relu: backward would see another sign.
+TEST_P(Layers, ReluInTheSamePassKeepsItsResult) {
+  nn::Linear fc(4, 3);
+  Tensor y = fc(ones({2, 4}), nn::then_relu());
+  y.mul_(2);
+  EXPECT_WEFT_ERROR(y.sum().backward(), InvalidArgument, "[linear");
 }
 
 // As under autocast: bf16 images, f32 weights.

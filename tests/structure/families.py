@@ -10,11 +10,11 @@ import re
 
 # Folders of families' files alone, and the files of other names in them: what families share.
 FOLDERS = {
-    'kernels': ['arithmetic', 'backend', 'cuda_library', 'cuda_loader', 'elementwise_list',
+    'kernels': ['activation', 'arithmetic', 'backend', 'cuda_library', 'cuda_loader', 'elementwise_list',
                 'functors', 'pool_axis', 'view'],
     'kernels/plan': ['choice_cache', 'choices', 'plan', 'plan_cache'],
-    'kernels/reference': ['elements', 'reference'],
-    'kernels/cpu': ['backend', 'candidates', 'copy', 'element', 'loop', 'runtime'],
+    'kernels/reference': ['activation', 'elements', 'reference'],
+    'kernels/cpu': ['activation', 'backend', 'candidates', 'copy', 'element', 'loop', 'runtime'],
     'kernels/cpu/loops': ['copy', 'lanes', 'table', 'tiles', 'vector_bytes', 'vector_math',
                           'winograd'],
     'kernels/cuda': ['access', 'backend', 'block_fold', 'capability', 'check', 'copy', 'device_wide',

@@ -63,6 +63,11 @@ TEST_P(ConvTest, OfNothing) {
   EXPECT_EQ(values_of(gb), std::vector<double>(4));
   EXPECT_TENSOR(raw::conv2d(zeros({1, 0, 2, 2}), zeros({2, 0, 2, 2}), make({3, 4}, {2}), {}),
                 ({1, 2, 1, 1}), {3, 4});
+  EXPECT_TENSOR(raw::conv2d(zeros({1, 0, 2, 2}), zeros({2, 0, 2, 2}), make({-3, 4}, {2}), {},
+                            Activation::relu),
+                ({1, 2, 1, 1}), {0, 4});
+  EXPECT_EQ(raw::conv2d(zeros({0, 3, 5, 5}), w, bias, {}, Activation::relu).shape(),
+            (Shape{0, 4, 3, 3}));
 }
 
 TEST_P(ConvTest, Errors) {

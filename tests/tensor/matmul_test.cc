@@ -159,6 +159,8 @@ TEST_P(MatmulTest, Linear) {
       }
     }
   }
+  EXPECT_TENSOR(raw::linear(zeros({1, 0}), zeros({3, 0}), make({1, -2, 3}, {3}), Activation::relu),
+                ({1, 3}), {1, 0, 3});
   EXPECT_TENSOR(raw::linear(zeros({2, 0}), zeros({3, 0}), make({1, 2, 3}, {3})), ({2, 3}),
                 {1, 2, 3, 1, 2, 3});
   EXPECT_WEFT_ERROR(raw::linear(ones({2, 3}), ones({4, 2})), Shape,

@@ -8,6 +8,7 @@
 #include "weft/core/runtime/parallel.h"
 #include "weft/core/runtime/thread_state.h"
 #include "weft/kernels/backend.h"
+#include "weft/kernels/cpu/activation.h"
 #include "weft/kernels/cpu/dnnl/library.h"
 
 namespace weft::cpu {
@@ -59,6 +60,7 @@ struct ConvTrial {
     args.w.data = w.data();
     args.y.data = y.data();
     if (from.bias) args.bias.data = bias.data();
+    args.then = Activation::none;  // so that it does not change the choice
   }
   static std::size_t bytes_of(const View& view) {
     return view.shape.empty() ? 0 : std::size_t(view.numel()) * size_of(view.dtype);
@@ -127,6 +129,7 @@ void run_conv(const Stream&, const Conv2dPlan& of_cache, const Conv2dArgs& args,
   const auto& plan = static_cast<const ConvPlan&>(of_cache);
   const Scoped team(&ThreadState::num_threads, plan.team);
   plan.run(args, workspace);
+  if (!plan.activates) activate(args.then, args.y);
 }
 
 }  // namespace

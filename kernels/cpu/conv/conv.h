@@ -21,6 +21,7 @@ class ConvPlan : public Conv2dPlan {
  public:
   std::string name;
   const int team = num_threads();
+  bool activates = false;  ///< run() also applies args.then; otherwise the caller does it
   virtual void run(const Conv2dArgs& args, void* workspace) const = 0;
 };
 

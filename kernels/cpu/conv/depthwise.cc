@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "weft/core/runtime/parallel.h"
+#include "weft/kernels/cpu/activation.h"
 #include "weft/kernels/cpu/conv/conv.h"
 #include "weft/kernels/cpu/loops/copy.h"
 #include "weft/kernels/cpu/loops/tiles.h"
@@ -51,6 +52,7 @@ class DepthwiseConv final : public ConvPlan {
   }
 
   explicit DepthwiseConv(const Conv2dArgs& args) : p_(args) {
+    activates = true;
     output_format = MemoryFormat::nchw;
     from_h_ = p_.writes_big() ? p_.ho : p_.h;
     from_w_ = p_.writes_big() ? p_.wo : p_.w;
@@ -105,6 +107,7 @@ class DepthwiseConv final : public ConvPlan {
             T* const y = to.as<T>() + (i * per_group + j) * to_h_ * to_w_;
             weigh(w + k * taps, bias ? bias[k] : T(0), mine, direct_ ? y : result);
             if (!direct_) loops_.copy_rows(to_h_, to_w_, y, to_w_, result, result_width_);
+            activate(args.then, p_.dtype, to_h_ * to_w_, y);
           }
         }
       }

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "weft/core/runtime/parallel.h"
+#include "weft/kernels/cpu/activation.h"
 #include "weft/kernels/cpu/conv/conv.h"
 #include "weft/kernels/cpu/loops/tiles.h"
 
@@ -42,6 +43,7 @@ class DirectConv final : public ConvPlan {
   }
 
   explicit DirectConv(const Conv2dArgs& args) : p_(args), window_(p_.r * p_.s * p_.c) {
+    activates = true;
     output_format = wanted_format(args);
     to_nchw_ = !p_.writes_weights() && output_format == MemoryFormat::nchw &&
                (p_.writes_small() ? p_.k : p_.c) > 1;
@@ -247,6 +249,7 @@ class DirectConv final : public ConvPlan {
           }
           packed += window_ * stretch.cols;
         }
+        activate(args.then, p_.dtype, p_.wo * depth_cols_, out);
         if (small_row_) loops_.copy_rows(p_.wo, p_.k, final_row, small.w, out, depth_cols_);
       }
       if (to_nchw_) {
@@ -299,6 +302,7 @@ class DirectConv final : public ConvPlan {
         }
         add_products(products, image, oh);
       }
+      activate(args.then, p_.dtype, p_.h * p_.w * p_.c, image);
       if (to_nchw_) loops_.transpose(p_.h * p_.w, p_.c, to + n * big.n, big.c, image, p_.c);
     }
   }

@@ -10,6 +10,7 @@
 #include "weft/core/runtime/parallel.h"
 #include "weft/kernels/cpu/conv/conv.h"
 #include "weft/kernels/cpu/matmul/gemm.h"
+#include "weft/kernels/functors.h"
 
 namespace weft::cpu {
 
@@ -106,6 +107,7 @@ class GemmConv final : public ConvPlan {
         break;
     }
     workspace_bytes = std::size_t(gemm_.workspace_elements()) * sizeof(Acc);
+    activates = true;
     output_format = wanted_format(args);
   }
 
@@ -114,9 +116,11 @@ class GemmConv final : public ConvPlan {
     const Image<T> big(big_of(args)), small(small_of(args));
     const T* const bias = p_.bias ? args.bias.as<const T>() : nullptr;
     switch (p_.pass) {
-      case ConvPass::forward: forward(big, args.w.as<const T>(), bias, small, space); break;
+      case ConvPass::forward:
+        forward(big, args.w.as<const T>(), bias, args.then, small, space);
+        break;
       case ConvPass::backward_data:
-        backward_data(small, args.w.as<const T>(), bias, big, space);
+        backward_data(small, args.w.as<const T>(), bias, args.then, big, space);
         break;
       case ConvPass::backward_weights:
         backward_weights(big, small, args.w.as<T>(), space);
@@ -157,8 +161,8 @@ class GemmConv final : public ConvPlan {
     run_gemm<Acc>(gemm_, space, Source<A, B, Store>{pack_a, pack_b, store});
   }
 
-  void forward(const Image<T>& big, const T* w, const T* bias, const Image<T>& small,
-               Acc* space) const {
+  void forward(const Image<T>& big, const T* w, const T* bias, Activation then,
+               const Image<T>& small, Acc* space) const {
     const std::int64_t depth = gemm_.k;  // length of a row of weights
     multiply(
         space,
@@ -168,11 +172,11 @@ class GemmConv final : public ConvPlan {
         },
         [&](std::int64_t group, std::int64_t k0, std::int64_t kc, std::int64_t n0, std::int64_t nc,
             std::int64_t width, Acc* to) { pack_gathered(big, group, k0, kc, n0, nc, width, to); },
-        store_image(small, p_.ho, p_.wo, kg_, bias));
+        store_image(small, p_.ho, p_.wo, kg_, bias, then));
   }
 
-  void backward_data(const Image<T>& small, const T* w, const T* bias, const Image<T>& big,
-                     Acc* space) const {
+  void backward_data(const Image<T>& small, const T* w, const T* bias, Activation then,
+                     const Image<T>& big, Acc* space) const {
     const std::int64_t taps = p_.r * p_.s;
     multiply(
         space,
@@ -190,7 +194,7 @@ class GemmConv final : public ConvPlan {
         [&](std::int64_t group, std::int64_t k0, std::int64_t kc, std::int64_t n0, std::int64_t nc,
             std::int64_t width,
             Acc* to) { pack_scattered(small, group, k0, kc, n0, nc, width, to); },
-        store_image(big, p_.h, p_.w, cg_, bias));
+        store_image(big, p_.h, p_.w, cg_, bias, then));
   }
 
   void backward_weights(const Image<T>& big, const Image<T>& small, T* w, Acc* space) const {
@@ -213,7 +217,7 @@ class GemmConv final : public ConvPlan {
 
   // Writes a finished block to an image: rows are channels of the group, columns pixels.
   auto store_image(const Image<T>& image, std::int64_t height, std::int64_t width,
-                   std::int64_t channels, const T* bias) const {
+                   std::int64_t channels, const T* bias, Activation then) const {
     return [=](std::int64_t group, std::int64_t m0, std::int64_t mc, std::int64_t n0,
                std::int64_t nc, const Acc* sums, std::int64_t ld) {
       for_each_run(n0, nc, height, width, [&](const Run& run) {
@@ -225,6 +229,11 @@ class GemmConv final : public ConvPlan {
           const Acc* from = sums + i * ld + run.at;
           T* row = to + i * image.c;
           for (std::int64_t j = 0; j < run.count; ++j) row[j * image.w] = T(from[j] + shift);
+          if (then == Activation::none) continue;
+          for (std::int64_t j = 0; j < run.count; ++j) {
+            const Acc value = Acc(row[j * image.w]);
+            row[j * image.w] = T(functor::Relu{}.fwd(value));
+          }
         }
       });
     };

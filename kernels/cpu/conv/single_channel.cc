@@ -11,6 +11,7 @@
 #include <cstring>
 
 #include "weft/core/runtime/parallel.h"
+#include "weft/kernels/cpu/activation.h"
 #include "weft/kernels/cpu/conv/conv.h"
 #include "weft/kernels/cpu/loops/tiles.h"
 
@@ -29,6 +30,7 @@ class SingleChannelConv final : public ConvPlan {
   }
 
   explicit SingleChannelConv(const Conv2dArgs& args) : p_(args) {
+    activates = true;
     output_format = wanted_format(args);
     rows_ = p_.h + 2 * p_.padding[0];
     width_ = p_.w + 2 * p_.padding[1];
@@ -164,6 +166,7 @@ class SingleChannelConv final : public ConvPlan {
       tile.accumulate = true;
     }
     multiply(tile, args.w.as<const T>(), taps_, p_.k, shifted(mine), result);
+    activate(args.then, p_.dtype, p_.k * run_, result);
     const View& view = small_of(args);
     T* const image = view.as<T>() + n * view.strides[0];
     if (output_format == MemoryFormat::nchw) {
@@ -194,6 +197,7 @@ class SingleChannelConv final : public ConvPlan {
                         width_, products(mine) + (r * p_.s + s) * run_, p_.wo);
       }
     }
+    activate(args.then, p_.dtype, rows_ * width_, plane);
     if (!padded) return;
     loops_.copy_rows(p_.h, p_.w, image, p_.w, plane + p_.padding[0] * width_ + p_.padding[1],
                      width_);

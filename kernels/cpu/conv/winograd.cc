@@ -18,6 +18,7 @@
 
 #include "weft/core/runtime/parallel.h"
 #include "weft/core/runtime/thread_state.h"
+#include "weft/kernels/cpu/activation.h"
 #include "weft/kernels/cpu/conv/conv.h"
 #include "weft/kernels/cpu/loops/winograd.h"
 
@@ -64,6 +65,7 @@ class WinogradConv final : public ConvPlan {
 
   WinogradConv(const Conv2dArgs& args, const WinogradForm& form)
       : p_(args), form_(form), points_(form.inputs * form.inputs), parts_(num_threads()) {
+    activates = true;
     output_format = MemoryFormat::nhwc;
     for (std::int64_t row = 0; row < p_.stride[0]; ++row) {
       for (std::int64_t col = 0; col < p_.stride[1]; ++col) {
@@ -119,7 +121,8 @@ class WinogradConv final : public ConvPlan {
     }
     const bool to_big = p_.writes_big();
     Images images{args.w.as<const float>(), p_.bias ? args.bias.as<const float>() : nullptr,
-                  to_big ? small_of(args) : big_of(args), to_big ? big_of(args) : small_of(args)};
+                  to_big ? small_of(args) : big_of(args), to_big ? big_of(args) : small_of(args),
+                  args.then};
     // One phase after the other if they write different pixels, all together if their results are
     // added.
     const std::size_t at_once = to_big ? 1 : phases_.size();
@@ -148,6 +151,7 @@ class WinogradConv final : public ConvPlan {
     const float* bias;
     const View& source;
     const View& target;
+    Activation then;
   };
 
   Axis axis(std::int64_t tap, std::int64_t padding, std::int64_t big, std::int64_t small) const {
@@ -336,6 +340,8 @@ class WinogradConv final : public ConvPlan {
       for_each_pixel(phase, first + t, form_.outputs, false, images.target.strides,
                      [&](int i, std::int64_t offset) { to[i] = data + offset; });
       form_.output(cols_, from, images.bias, to);
+      for_each_pixel(phase, first + t, form_.outputs, false, images.target.strides,
+                     [&](int i, std::int64_t) { activate(images.then, p_.dtype, cols_, to[i]); });
     }
   }
 

@@ -5,6 +5,7 @@
 #include "weft/core/runtime/parallel.h"
 #include "weft/core/runtime/thread_state.h"
 #include "weft/kernels/backend.h"
+#include "weft/kernels/cpu/activation.h"
 #include "weft/kernels/cpu/dnnl/library.h"
 
 namespace weft::cpu {
@@ -65,6 +66,7 @@ struct MatmulTrial {
     args.b.data = b.data();
     args.y.data = y.data();
     if (from.bias) args.bias.data = bias.data();
+    args.then = Activation::none;  // so that it does not change the choice
   }
   static std::size_t bytes(const MatmulArgs& args) {
     return span_bytes(args.a) + span_bytes(args.b) + span_bytes(args.y);
@@ -112,6 +114,7 @@ void run_matmul(const Stream&, const Plan& of_cache, const MatmulArgs& args, voi
   const auto& plan = static_cast<const MatmulPlan&>(of_cache);
   const Scoped team(&ThreadState::num_threads, plan.team);
   plan.run(args, workspace);
+  activate(args.then, args.y);
 }
 
 }  // namespace

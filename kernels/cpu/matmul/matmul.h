@@ -20,6 +20,7 @@ class MatmulPlan : public Plan {
  public:
   std::string name;  ///< of the candidate, for benchmarks and messages
   const int team = num_threads();
+  /// Leaves args.then to the caller.
   virtual void run(const MatmulArgs& args, void* workspace) const = 0;
 };
 

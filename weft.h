@@ -84,6 +84,7 @@
 #include "weft/nn/unfold.h"
 #include "weft/nn/upsample.h"
 #include "weft/nn/wrapper_prefix.h"
+#include "weft/onnx/export.h"
 #include "weft/optim/adadelta.h"
 #include "weft/optim/adam.h"
 #include "weft/optim/lr_scheduler.h"

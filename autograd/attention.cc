@@ -10,6 +10,7 @@
 #include "weft/autograd/autocast.h"
 #include "weft/autograd/by_parts.h"
 #include "weft/autograd/copies.h"
+#include "weft/autograd/description.h"
 #include "weft/autograd/differentiable.h"
 #include "weft/autograd/dropout.h"
 #include "weft/autograd/graph.h"
@@ -145,6 +146,12 @@ class AttentionNode final : public DifferentiableNode {
     if (values.q.defined()) grads.set(0, std::move(values.q));
     if (values.k.defined()) grads.set(1, std::move(values.k));
     if (values.v.defined()) grads.set(2, std::move(values.v));
+  }
+  void describe(autograd::Description& d) const override {
+    if (kept_.defined()) return d.op.clear();  // dropout
+    d.ints["causal"] = {causal_};
+    d.numbers["scale"] = scale_;
+    d.set("mask", *this, mask_);
   }
 
  private:

@@ -1,4 +1,5 @@
 // Choices between two tensors, and tests of values.
+#include "weft/autograd/description.h"
 #include "weft/autograd/differentiable.h"
 #include "weft/autograd/elementwise.h"
 #include "weft/autograd/graph.h"
@@ -35,6 +36,9 @@ class WhereNode final : public DifferentiableNode {
     const Tensor& condition = condition_.get(*this);
     if (grads.wants(0)) grads.set(0, a_.fit(where(condition, grads.y(), zero)));
     if (grads.wants(1)) grads.set(1, b_.fit(where(condition, zero, grads.y())));
+  }
+  void describe(autograd::Description& d) const override {
+    d.set("condition", *this, condition_);
   }
 
  private:

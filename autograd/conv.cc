@@ -2,6 +2,7 @@
 
 #include "weft/autograd/autocast.h"
 #include "weft/autograd/deferred.h"
+#include "weft/autograd/description.h"
 #include "weft/autograd/differentiable.h"
 #include "weft/autograd/graph.h"
 #include "weft/autograd/internal.h"
@@ -67,6 +68,7 @@ class ConvNode final : public DifferentiableNode {
       grads.set(0, autograd::conv_gradient_of_x(grad, w_.get(*this), x_shape_, params_, x_format_));
     }
   }
+  void describe(autograd::Description& d) const override { d.set(params_); }
 
  private:
   void release_saved() override {

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "weft/autograd/autograd.h"
+#include "weft/autograd/description.h"
 #include "weft/autograd/differentiable.h"
 #include "weft/autograd/elementwise.h"
 #include "weft/autograd/graph.h"
@@ -18,6 +19,7 @@
 namespace weft {
 
 using autograd::check_defined;
+using autograd::Description;
 using autograd::DifferentiableNode;
 using autograd::Gradients;
 using autograd::record;
@@ -68,6 +70,7 @@ class CatNode final : public DifferentiableNode {
       start += size;
     }
   }
+  void describe(Description& d) const override { d.set("dim", dim_); }
 
  private:
   struct Part {
@@ -94,6 +97,7 @@ class StackNode final : public DifferentiableNode {
       if (grads.wants(i)) grads.set(i, grads.y().select(dim_, i).to(dtypes_[i]));
     }
   }
+  void describe(Description& d) const override { d.set("dim", dim_); }
 
  private:
   std::int64_t dim_;
@@ -286,8 +290,11 @@ Tensor padded_by_itself(const Tensor& x, int dim, std::int64_t before, std::int6
 }  // namespace
 
 Tensor flip(const Tensor& x, const Dims& dims) {
-  return record_linear("flip", raw::flip(x, dims), x,
-                       [dims](const Tensor& grad) { return flip(grad, dims); });
+  return record_linear(
+      "flip", raw::flip(x, dims), x, [dims](const Tensor& grad) { return flip(grad, dims); },
+      [dims, n = x.dim()](Description& d) {
+        for (const std::int64_t dim : dims) d.ints["dims"].push_back(dim + (dim < 0 ? n : 0));
+      });
 }
 
 Tensor roll(const Tensor& x, std::int64_t shift, std::optional<std::int64_t> dim) {
@@ -298,8 +305,10 @@ Tensor roll(const Tensor& x, std::int64_t shift, std::optional<std::int64_t> dim
   }
   const int at = normalize_dim(*dim, x.dim(), "roll");
   shift %= std::max<std::int64_t>(x.shape()[at], 1);  // so that -shift cannot overflow
-  return record_linear("roll", rolled(x, shift, at), x,
-                       [shift, at](const Tensor& grad) { return roll(grad, -shift, at); });
+  return record_linear(
+      "roll", rolled(x, shift, at), x,
+      [shift, at](const Tensor& grad) { return roll(grad, -shift, at); },
+      [shift, at](Description& d) { d.ints = {{"shift", {shift}}, {"dim", {at}}}; });
 }
 
 Tensor tril(const Tensor& x, std::int64_t diagonal) { return triangle("tril", x, diagonal, true); }
@@ -378,11 +387,16 @@ Tensor repeat_interleave(const Tensor& x, const Tensor& repeats, std::optional<s
 Tensor pad(const Tensor& x, const std::vector<std::int64_t>& pads, double value) {
   const std::vector<std::int64_t> of_all = pads_of_all(x, pads);
   raw::check_holds("pad", value, x.dtype());
-  return record_linear("pad", padded(x, of_all, value), x, [pads](const Tensor& grad) {
+  const auto adjoint = [pads](const Tensor& grad) {
     std::vector<std::int64_t> taken = pads;
     for (std::int64_t& n : taken) n = -n;
     return pad(grad, taken);
-  });
+  };
+  return record_linear("pad", padded(x, of_all, value), x, adjoint,
+                       [of_all, value](Description& d) {
+                         d.ints["pads"] = of_all;
+                         d.numbers["value"] = value;
+                       });
 }
 
 Tensor pad(const Tensor& x, const std::vector<std::int64_t>& pads, std::string_view mode) {

@@ -2,6 +2,7 @@
 #include "weft/autograd/elementwise.h"
 
 #include "weft/autograd/autocast.h"
+#include "weft/autograd/description.h"
 #include "weft/autograd/differentiable.h"
 #include "weft/autograd/graph.h"
 #include "weft/autograd/internal.h"
@@ -60,6 +61,7 @@ class UnaryNode final : public DifferentiableNode {
     grads.set(0, creates_graph() ? autograd::unary_gradient(op_, params_, grads.y(), saved)
                                  : raw::unary_backward(op_, grads.take(), saved, params_));
   }
+  void describe(autograd::Description& d) const override { d.set(op_, params_); }
 
  private:
   void release_saved() override { saved_.reset(); }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "weft/autograd/description.h"
 #include "weft/core/base/error.h"
 #include "weft/tensor/creation.h"
 #include "weft/tensor/ops.h"
@@ -83,6 +84,8 @@ void FunctionNode::finish(std::span<Tensor> outputs) {
     }
   }
 }
+
+void FunctionNode::describe(Description& d) const { d.op.clear(); }
 
 void FunctionNode::apply(Gradients& grads) {
   Pool<Tensor> of_outputs;

@@ -72,6 +72,7 @@ class FunctionNode final : public Node {
   void finish(std::span<Tensor> outputs);
   void apply(Gradients& grads) override;
   bool differentiable() const override { return differentiable_; }
+  void describe(Description& d) const override;
 
  private:
   friend class Context;

@@ -1,5 +1,6 @@
 #include "weft/autograd/graph.h"
 
+#include "weft/autograd/description.h"
 #include "weft/core/base/error.h"
 #include "weft/core/runtime/thread_local.h"
 #include "weft/core/trace/trace.h"
@@ -12,6 +13,7 @@ namespace {
 struct ThreadTape {
   std::uint64_t last_sequence = 0;
   intrusive_ptr<Node>* release_list = nullptr;  // of the outermost running ~Node
+  TapeObserver* observer = nullptr;
 };
 constinit ThreadLocal<ThreadTape> tape;
 
@@ -43,7 +45,20 @@ void SavedTensor::refuse(const Node& node) const {
 }
 
 Node::Node(const char* op, int outputs)
-    : op_(op), path_(interned_path()), sequence_(++tape->last_sequence), outputs_(outputs) {}
+    : op_(op), path_(interned_path()), outputs_(outputs) {
+  ThreadTape& mine = *tape;
+  sequence_ = ++mine.last_sequence;
+  observed_ = mine.observer != nullptr;
+}
+
+ObserverScope::ObserverScope(TapeObserver* observer)
+    : before_(std::exchange(tape->observer, observer)) {}
+ObserverScope::~ObserverScope() { tape->observer = before_; }
+
+void Node::tell_of_input(const Tensor& x) const {
+  const int input = edge_count_ - 1;
+  if (edges_[input].empty() && tape->observer) tape->observer->operand(*this, input, x);
+}
 
 SavedTensor Node::save_as(const Tensor& x, int place) {
   saves_ = true;
@@ -162,6 +177,8 @@ void attach(const Tensor& y, intrusive_ptr<Node> node, int output) {
     if (!node->trace_flow_)
       node->trace_flow_ = tracer->add_result(node->op_, y.device(), y.shape());
   }
+  if (node->observed_ && tape->observer) [[unlikely]]
+    tape->observer->result(*node, output, y);
   Meta& meta = ensure_meta(*y.impl());
   meta.output = output;
   meta.producer = std::move(node);

@@ -24,6 +24,8 @@
 namespace weft::autograd {
 
 class Node;
+class TapeObserver;
+struct Description;
 
 /// Where the gradient of an operand goes: to an output of another node, or to a leaf. Empty if the
 /// operand needs no gradient.
@@ -121,6 +123,8 @@ class Node : public RefCounted, public Pooled {
   bool nests() const { return nests_; }
   /// Whether the rule may run in a backward that is recorded (differentiable.h).
   virtual bool differentiable() const { return false; }
+  /// Says what the operation was, for an exporter.
+  virtual void describe(Description&) const {}
   const PathNode* path() const { return path_; }
   Device device() const { return device_; }
   /// The stream of the recorded operation. The rule runs there, too.
@@ -151,7 +155,11 @@ class Node : public RefCounted, public Pooled {
   explicit Node(const char* op, int outputs = 1);
 
   /// To be called once per input of the rule, in their order.
-  void add_input(const Tensor& x) { push(Edge(x)); }
+  void add_input(const Tensor& x) {
+    push(Edge(x));
+    if (observed_) [[unlikely]]
+      tell_of_input(x);
+  }
   /// Whether an input that was added needs a gradient. What a node saves depends on it.
   bool needs(int input) const { return !edges_[input].empty(); }
   /// An input that was added, or a constant.
@@ -172,6 +180,7 @@ class Node : public RefCounted, public Pooled {
   int place_of(const Tensor& x) const;
   SavedTensor save_as(const Tensor& x, int place);
   void push(Edge edge);
+  void tell_of_input(const Tensor& x) const;
   void begin_use(bool last);
   void end_use();
 
@@ -188,6 +197,7 @@ class Node : public RefCounted, public Pooled {
   std::int32_t edge_capacity_ = kInlineEdges;
   bool saves_ = false;
   bool nests_ = false;
+  bool observed_;  // by a TapeObserver (description.h)
   std::atomic<std::uint32_t> uses_{0};  // running uses; with kEnded set no further one may begin
   std::array<Edge, kInlineEdges> inline_edges_;
   Edge* edges_ = inline_edges_.data();

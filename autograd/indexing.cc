@@ -1,5 +1,6 @@
 #include "weft/autograd/indexing.h"
 
+#include "weft/autograd/description.h"
 #include "weft/autograd/differentiable.h"
 #include "weft/autograd/elementwise.h"
 #include "weft/autograd/graph.h"
@@ -11,6 +12,7 @@
 namespace weft {
 
 using autograd::check_defined;
+using autograd::Description;
 using autograd::DifferentiableNode;
 using autograd::Gradients;
 using autograd::record;
@@ -59,6 +61,11 @@ class PickNode final : public DifferentiableNode {
     if (!grads.wants(0)) return;
     grads.set(0, add_back(access_, grads.y(), dim_, index_.get(*this), shape_));
   }
+  void describe(Description& d) const override {
+    d.op = &access_ == &kRows ? "index_select" : "gather";
+    d.set("dim", dim_);
+    d.set("index", *this, index_);
+  }
 
  private:
   void release_saved() override { index_.reset(); }
@@ -85,6 +92,7 @@ class EmbeddingNode final : public DifferentiableNode {
     grads.set(0, record_linear("embedding_backward",
                                raw::embedding_backward(g, index, rows_, padding_), g, looked_up));
   }
+  void describe(Description& d) const override { d.set("index", *this, index_); }
 
  private:
   void release_saved() override { index_.reset(); }

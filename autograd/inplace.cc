@@ -1,6 +1,7 @@
 // In-place methods: the tensor's history becomes that of the new value.
 #include <optional>
 
+#include "weft/autograd/description.h"
 #include "weft/autograd/differentiable.h"
 #include "weft/autograd/elementwise.h"
 #include "weft/autograd/graph.h"
@@ -14,6 +15,7 @@
 namespace weft {
 
 using autograd::creates_graph;
+using autograd::Description;
 using autograd::DifferentiableNode;
 using autograd::Gradients;
 using autograd::Node;
@@ -86,6 +88,10 @@ class AddInPlaceNode final : public DifferentiableNode {
     const Tensor grad = b_.fit(grads.y());
     grads.set(1, alpha_ == 1 ? grad : mul(grad, alpha_));
   }
+  void describe(Description& d) const override {
+    d.op = "add_scaled_";
+    d.numbers["alpha"] = alpha_;
+  }
 
  private:
   double alpha_;
@@ -129,25 +135,32 @@ class MulInPlaceNode final : public DifferentiableNode {
   SavedTensor b_, before_;
 };
 
-// y += number, with the factor 1, and y *= number, y /= number.
+// y = factor y + addend
 class ScaleInPlaceNode final : public DifferentiableNode {
  public:
-  ScaleInPlaceNode(const char* name, double factor, const Tensor& y)
-      : DifferentiableNode(name), factor_(factor) {
+  ScaleInPlaceNode(const char* name, double factor, double addend, const Tensor& y)
+      : DifferentiableNode(name), factor_(factor), addend_(addend) {
     add_input(y);
   }
   void apply(Gradients& grads) override {
     if (grads.wants(0)) grads.set(0, factor_ == 1 ? grads.y() : mul(grads.y(), factor_));
   }
+  void describe(Description& d) const override {
+    d.op = "scale_";
+    d.numbers = {{"factor", factor_}, {"addend", addend_}};
+  }
 
  private:
-  double factor_;
+  double factor_, addend_;
 };
 
 // y = b, or a constant: the result does not depend on y's earlier value, so that gradient is zero.
 class OverwriteNode final : public DifferentiableNode {
  public:
-  OverwriteNode(const char* name, const Tensor& y) : DifferentiableNode(name) { add_input(y); }
+  OverwriteNode(const char* name, const Tensor& y, double value)
+      : DifferentiableNode(name), value_(value) {
+    add_input(y);
+  }
   OverwriteNode(const char* name, const Tensor& y, const Tensor& b)
       : DifferentiableNode(name), b_(b), b_device_(b.device()) {
     add_input(y);
@@ -156,10 +169,15 @@ class OverwriteNode final : public DifferentiableNode {
   void apply(Gradients& grads) override {
     if (grads.inputs() > 1 && grads.wants(1)) grads.set(1, b_->fit(grads.y()).to(b_device_));
   }
+  void describe(Description& d) const override {
+    d.op = "overwrite_";
+    d.numbers["value"] = value_;
+  }
 
  private:
   std::optional<Operand> b_;
   Device b_device_;
+  double value_ = 0;
 };
 
 void multiply_in_place(const char* name, BinaryOp op, const Tensor& y, const Tensor& b) {
@@ -193,14 +211,14 @@ const Tensor& MoreMethods::sub_(const Tensor& other, double alpha) const {
 const Tensor& MoreMethods::add_(double value) const {
   const bool records = record_write("add_", self());
   raw::add_(self(), value);
-  if (records) record_in_place<ScaleInPlaceNode>(self(), "add_", 1, self());
+  if (records) record_in_place<ScaleInPlaceNode>(self(), "add_", 1, value, self());
   return self();
 }
 
 const Tensor& MoreMethods::sub_(double value) const {
   const bool records = record_write("sub_", self());
   raw::sub_(self(), value);
-  if (records) record_in_place<ScaleInPlaceNode>(self(), "sub_", 1, self());
+  if (records) record_in_place<ScaleInPlaceNode>(self(), "sub_", 1, -value, self());
   return self();
 }
 
@@ -217,14 +235,14 @@ const Tensor& MoreMethods::div_(const Tensor& other) const {
 const Tensor& MoreMethods::mul_(double value) const {
   const bool records = record_write("mul_", self());
   raw::mul_(self(), value);
-  if (records) record_in_place<ScaleInPlaceNode>(self(), "mul_", value, self());
+  if (records) record_in_place<ScaleInPlaceNode>(self(), "mul_", value, 0, self());
   return self();
 }
 
 const Tensor& MoreMethods::div_(double value) const {
   const bool records = record_write("div_", self());
   raw::div_(self(), value);
-  if (records) record_in_place<ScaleInPlaceNode>(self(), "div_", 1 / value, self());
+  if (records) record_in_place<ScaleInPlaceNode>(self(), "div_", 1 / value, 0, self());
   return self();
 }
 
@@ -238,14 +256,14 @@ const Tensor& MoreMethods::copy_(const Tensor& other) const {
 const Tensor& MoreMethods::fill_(double value) const {
   const bool records = record_write("fill_", self());
   raw::fill_(self(), value);
-  if (records) record_in_place<OverwriteNode>(self(), "fill_", self());
+  if (records) record_in_place<OverwriteNode>(self(), "fill_", self(), value);
   return self();
 }
 
 const Tensor& MoreMethods::zero_() const {
   const bool records = record_write("zero_", self());
   raw::zero_(self());
-  if (records) record_in_place<OverwriteNode>(self(), "zero_", self());
+  if (records) record_in_place<OverwriteNode>(self(), "zero_", self(), 0);
   return self();
 }
 

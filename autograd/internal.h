@@ -5,6 +5,7 @@
 #include <limits>
 #include <utility>
 
+#include "weft/autograd/description.h"
 #include "weft/autograd/differentiable.h"
 #include "weft/autograd/graph.h"
 #include "weft/core/base/error.h"
@@ -35,22 +36,29 @@ inline bool may_write(const Tensor& x) {
 class LinearMapNode final : public DifferentiableNode {
  public:
   using Adjoint = std::function<Tensor(const Tensor&)>;
-  LinearMapNode(const char* name, const Tensor& x, Adjoint adjoint)
-      : DifferentiableNode(name), adjoint_(std::move(adjoint)) {
+  using Describe = std::function<void(Description&)>;
+  LinearMapNode(const char* name, const Tensor& x, Adjoint adjoint, Describe describe)
+      : DifferentiableNode(name), adjoint_(std::move(adjoint)), describe_(std::move(describe)) {
     add_input(x);
   }
   void apply(Gradients& grads) override {
     if (grads.wants(0)) grads.set(0, adjoint_(grads.y()));
   }
+  void describe(Description& d) const override {
+    describe_ ? describe_(d) : d.op.clear();
+  }
 
  private:
   Adjoint adjoint_;
+  Describe describe_;
 };
 
 /// y, on the tape if x requires a gradient.
 template <class Adjoint>
-Tensor record_linear(const char* name, Tensor y, const Tensor& x, Adjoint adjoint) {
-  return recording(x) ? record<LinearMapNode>(std::move(y), name, x, std::move(adjoint)) : y;
+Tensor record_linear(const char* name, Tensor y, const Tensor& x, Adjoint adjoint,
+                     LinearMapNode::Describe describe = nullptr) {
+  if (!recording(x)) return y;
+  return record<LinearMapNode>(std::move(y), name, x, std::move(adjoint), std::move(describe));
 }
 
 /// y = raw::gather(x, dim, index), on the tape under this name.

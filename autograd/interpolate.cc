@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "weft/autograd/autocast.h"
+#include "weft/autograd/description.h"
 #include "weft/autograd/internal.h"
 #include "weft/core/base/error.h"
 #include "weft/tensor/creation.h"
@@ -20,9 +21,22 @@ namespace {
 
 constexpr const char* kInterpolate = "interpolate";
 
+using autograd::Description;
+
 // Each output position along one dimension is the sum of weights[k] times input position index[k].
 struct Taps {
   std::vector<Tensor> index, weights;  // i64 [out]; of the computed dtype, none for one tap
+  double step = 0;                     // the distance of positions in the input
+  bool align_corners = false;
+
+  void describe(Description& d, std::int64_t dim) const {
+    d.ints = {{"dim", {dim}}, {"linear", {!weights.empty()}}, {"align_corners", {align_corners}}};
+    d.numbers["step"] = step;
+    for (std::size_t k = 0; k < index.size(); ++k) {
+      d.tensors["index" + std::to_string(k)] = index[k];
+      if (k < weights.size()) d.tensors["weights" + std::to_string(k)] = weights[k];
+    }
+  }
 };
 
 Tensor resample(const Tensor& x, std::int64_t dim, const Taps& taps) {
@@ -54,10 +68,12 @@ Tensor gathered_back(const Tensor& grad, std::int64_t dim, const Taps& taps, std
                                  [dim, taps](const Tensor& g) { return resampled(g, dim, taps); });
 }
 Tensor resampled(const Tensor& x, std::int64_t dim, const Taps& taps) {
-  return autograd::record_linear(kInterpolate, resample(x, dim, taps), x,
-                                 [dim, taps, length = x.shape(int(dim))](const Tensor& grad) {
-                                   return gathered_back(grad, dim, taps, length);
-                                 });
+  return autograd::record_linear(
+      kInterpolate, resample(x, dim, taps), x,
+      [dim, taps, length = x.shape(int(dim))](const Tensor& grad) {
+        return gathered_back(grad, dim, taps, length);
+      },
+      [dim, taps](Description& d) { taps.describe(d, dim); });
 }
 
 // Positions are computed in the dtype of the pixels, as in PyTorch, so that they are rounded alike.
@@ -73,12 +89,12 @@ Taps taps_of(const Tensor& x, std::int64_t dim, std::int64_t out, double per_pix
   }
   const Tensor low = raw::clamp(raw::floor(at), {}, last);
   const auto index = [](const Tensor& t) { return raw::to(t, DType::i64); };
-  if (!linear) return {{index(low)}, {}};
+  if (!linear) return {{index(low)}, {}, per_pixel};
   const Tensor high = raw::clamp(raw::add(low, 1), {}, last);
   Shape along = Shape::filled(x.dim(), 1);
   along[dim] = out;
   const Tensor share = raw::reshape(raw::clamp(raw::sub(at, low), 0, 1), along);
-  return {{index(low), index(high)}, {raw::sub(1, share), share}};
+  return {{index(low), index(high)}, {raw::sub(1, share), share}, per_pixel, align_corners};
 }
 
 void check(const Tensor& x, const InterpolateOptions& options, int sides) {

@@ -6,6 +6,7 @@
 #include "weft/autograd/arithmetic.h"
 #include "weft/autograd/autocast.h"
 #include "weft/autograd/by_parts.h"
+#include "weft/autograd/description.h"
 #include "weft/autograd/differentiable.h"
 #include "weft/autograd/graph.h"
 #include "weft/autograd/indexing.h"
@@ -22,6 +23,7 @@ using autograd::autocasts;
 using autograd::CastPolicy;
 using autograd::check_defined;
 using autograd::creates_graph;
+using autograd::Description;
 using autograd::DifferentiableNode;
 using autograd::Gradients;
 using autograd::kInfinity;
@@ -100,8 +102,10 @@ class NormNode : public DifferentiableNode {
 class BatchNormNode final : public NormNode {
  public:
   BatchNormNode(const Tensor& x, const Tensor& weight, const Tensor& bias,
-                const raw::NormResult& result, const BatchNormParams& params, const Tensor& addend)
+                const raw::NormResult& result, const RunningStats& running,
+                const BatchNormParams& params, const Tensor& addend)
       : NormNode("batch_norm", x, weight, bias, result), params_(params), adds_(addend.defined()) {
+    if (!params.training) running_ = running;
     if (adds_) add_input(addend);
     if (!params.negative_slope) return;
     if (adds_) {
@@ -121,6 +125,12 @@ class BatchNormNode final : public NormNode {
     if (creates_graph()) return by_parts(grads, activation);
     set(grads, raw::batch_norm_backward(grads.y(), x_.get(*this), weight(), mean_.get(*this),
                                         invstd_.get(*this), params_.training, wanted, activation));
+  }
+  void describe(Description& d) const override {
+    d.ints["training"] = {params_.training};
+    // The slope 1 is no activation.
+    d.numbers = {{"eps", params_.eps}, {"negative_slope", params_.negative_slope.value_or(1)}};
+    if (!params_.training) d.tensors = {{"mean", running_.mean}, {"var", running_.var}};
   }
 
  private:
@@ -151,6 +161,7 @@ class BatchNormNode final : public NormNode {
   }
 
   BatchNormParams params_;
+  RunningStats running_;  // in evaluation
   bool adds_;
   SavedTensor bias_, y_;
 };
@@ -173,6 +184,10 @@ class LayerNormNode final : public NormNode {
     }
     set(grads, raw::layer_norm_backward(grads.y(), x_.get(*this), normalized_shape_, weight(),
                                         mean_.get(*this), invstd_.get(*this), wants(grads)));
+  }
+  void describe(Description& d) const override {
+    d.set("normalized_shape", normalized_shape_);
+    d.numbers["eps"] = eps_;
   }
 
  private:
@@ -200,6 +215,10 @@ class GroupNormNode final : public NormNode {
     }
     set(grads, raw::group_norm_backward(grads.y(), x_.get(*this), groups_, weight(),
                                         mean_.get(*this), invstd_.get(*this), wants(grads)));
+  }
+  void describe(Description& d) const override {
+    d.set("groups", groups_);
+    d.numbers["eps"] = eps_;
   }
 
  private:
@@ -259,7 +278,7 @@ Tensor batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias,
   if (then.negative_slope) whole.negative_slope = then.negative_slope;
   raw::NormResult result = raw::batch_norm(x, weight, bias, running, whole, then.add);
   if (!recording(x, weight, bias, then.add)) return result.y;
-  return record<BatchNormNode>(result.y, x, weight, bias, result, whole, then.add);
+  return record<BatchNormNode>(result.y, x, weight, bias, result, running, whole, then.add);
 }
 
 Tensor layer_norm(const Tensor& x, const Shape& normalized_shape, const Tensor& weight,

@@ -1,5 +1,6 @@
 #include "weft/autograd/pooling.h"
 
+#include "weft/autograd/description.h"
 #include "weft/autograd/differentiable.h"
 #include "weft/autograd/graph.h"
 #include "weft/autograd/indexing.h"
@@ -9,6 +10,7 @@
 
 namespace weft {
 
+using autograd::Description;
 using autograd::DifferentiableNode;
 using autograd::Gradients;
 using autograd::record;
@@ -16,6 +18,13 @@ using autograd::recording;
 using autograd::SavedTensor;
 
 namespace {
+
+template <class Params>
+void describe_windows(Description& d, const Params& p) {
+  d.ints = {{"kernel", {p.kernel.begin(), p.kernel.end()}},
+            {"stride", {p.stride.begin(), p.stride.end()}},
+            {"padding", {p.padding.begin(), p.padding.end()}}};
+}
 
 // The pixels of x [N,C,H,W] at the indices of a max pooling; 0 where a window had none.
 Tensor picked(const Tensor& x, const Tensor& index) {
@@ -39,6 +48,10 @@ class MaxPoolNode final : public DifferentiableNode {
     grads.set(0, autograd::record_linear("max_pool2d_backward",
                                          raw::max_pool2d_backward(g, index, x_shape_, params_), g,
                                          [index](const Tensor& h) { return picked(h, index); }));
+  }
+  void describe(Description& d) const override {
+    describe_windows(d, params_);
+    d.ints["dilation"] = {params_.dilation.begin(), params_.dilation.end()};
   }
 
  private:
@@ -65,6 +78,11 @@ class AvgPoolNode final : public DifferentiableNode {
     grads.set(0,
               autograd::record_linear("avg_pool2d_backward",
                                       raw::avg_pool2d_backward(g, x_shape_, params_), g, pooled));
+  }
+  void describe(Description& d) const override {
+    describe_windows(d, params_);
+    d.ints["divisor"] = {params_.divisor};
+    d.ints["count_include_pad"] = {params_.count_include_pad};
   }
 
  private:

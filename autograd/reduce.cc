@@ -7,6 +7,7 @@
 #include "weft/autograd/arithmetic.h"
 #include "weft/autograd/autocast.h"
 #include "weft/autograd/copies.h"
+#include "weft/autograd/description.h"
 #include "weft/autograd/differentiable.h"
 #include "weft/autograd/graph.h"
 #include "weft/autograd/indexing.h"
@@ -25,6 +26,7 @@ using autograd::autocasts;
 using autograd::CastPolicy;
 using autograd::check_defined;
 using autograd::creates_graph;
+using autograd::Description;
 using autograd::DifferentiableNode;
 using autograd::Gradients;
 using autograd::kInfinity;
@@ -52,6 +54,8 @@ class ReducedNode : public DifferentiableNode {
       count_ *= shape_[i];
     }
   }
+
+  void describe(Description& d) const override { d.set("dims", reduced_); }
 
   /// A result of the reduction, reshaped so that it broadcasts to x's shape.
   Tensor kept(const Tensor& y) const { return y.reshape(kept_); }
@@ -204,6 +208,10 @@ class VarNode final : public ReducedNode {
         raw::where(raw::eq(deviation, 0.0), scalar(kNaN, f64), scalar(kInfinity, f64));
     grads.set(0, raw::to(raw::mul(grad, slope), x.dtype()));
   }
+  void describe(Description& d) const override {
+    ReducedNode::describe(d);
+    d.numbers["divisor"] = divisor_;
+  }
 
  private:
   // In f64, as above.
@@ -345,6 +353,7 @@ class PositionNode final : public DifferentiableNode {
     const Tensor index = index_.get(*this);
     grads.set(0, autograd::put_back(grads.y().reshape(index.shape()), dim_, index, shape_));
   }
+  void describe(Description& d) const override { d.set("dims", shape_.empty() ? Dims{} : dim_); }
 
  private:
   void release_saved() override { index_.reset(); }

@@ -3,6 +3,7 @@
 #include "weft/autograd/arithmetic.h"
 #include "weft/autograd/autocast.h"
 #include "weft/autograd/copies.h"
+#include "weft/autograd/description.h"
 #include "weft/autograd/differentiable.h"
 #include "weft/autograd/graph.h"
 #include "weft/autograd/internal.h"
@@ -37,6 +38,7 @@ class CumsumNode final : public DifferentiableNode {
   void apply(Gradients& grads) override {
     if (grads.wants(0)) grads.set(0, summed_from_end(grads.y(), dim_));
   }
+  void describe(autograd::Description& d) const override { d.set("dim", dim_); }
 
  private:
   std::int64_t dim_;

@@ -2,6 +2,7 @@
 
 #include "weft/autograd/arithmetic.h"
 #include "weft/autograd/autocast.h"
+#include "weft/autograd/description.h"
 #include "weft/autograd/differentiable.h"
 #include "weft/autograd/graph.h"
 #include "weft/autograd/reduce.h"
@@ -38,6 +39,9 @@ class SoftmaxNode final : public DifferentiableNode {
     } else {
       grads.set(0, g - exp(y) * sum(g, {dim_}, true));
     }
+  }
+  void describe(autograd::Description& d) const override {
+    d.set("dim", dim_);
   }
 
  private:

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "weft/autograd/description.h"
 #include "weft/autograd/differentiable.h"
 #include "weft/autograd/graph.h"
 #include "weft/autograd/internal.h"
@@ -85,6 +86,7 @@ class PartNode final : public DifferentiableNode {
   void apply(Gradients& grads) override {
     if (grads.wants(0)) grads.set(0, place_.put(grads.y()));
   }
+  void describe(Description& d) const override { d.op.clear(); }
 
  private:
   Place place_;

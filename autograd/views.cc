@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "weft/autograd/copies.h"
+#include "weft/autograd/description.h"
 #include "weft/autograd/differentiable.h"
 #include "weft/autograd/graph.h"
 #include "weft/autograd/internal.h"
@@ -14,6 +15,7 @@
 
 namespace weft {
 
+using autograd::Description;
 using autograd::DifferentiableNode;
 using autograd::Gradients;
 using autograd::Operand;
@@ -59,6 +61,7 @@ class PermuteNode final : public DifferentiableNode {
   void apply(Gradients& grads) override {
     if (grads.wants(0)) grads.set(0, grads.y().permute(inverse_));
   }
+  void describe(Description& d) const override { d.set("inverse", inverse_); }
 
  private:
   Dims inverse_;
@@ -107,6 +110,9 @@ class SliceNode final : public DifferentiableNode {
       return drops_dim ? part_of.squeeze(dim) : part_of;
     };
     grads.set(0, record_linear("slice_backward", std::move(whole), grad, taken));
+  }
+  void describe(Description& d) const override {
+    d.ints = {{"slice", {dim_, start_, step_}}, {"end", {end_}}};
   }
 
  private:
@@ -219,6 +225,9 @@ class SplitNode final : public DifferentiableNode {
                                            : zeros(shape, {some->dtype(), some->device()}));
     }
     grads.set(0, cat(parts, dim_));
+  }
+  void describe(Description& d) const override {
+    d.ints = {{"dim", {dim_}}, {"sizes", {sizes_.begin(), sizes_.end()}}};
   }
 
  private:

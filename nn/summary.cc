@@ -7,6 +7,7 @@
 
 #include "weft/autograd/autograd.h"
 #include "weft/core/runtime/rng.h"
+#include "weft/nn/evaluation.h"
 #include "weft/nn/repr.h"
 #include "weft/tensor/creation.h"
 
@@ -85,15 +86,11 @@ struct SummaryScope::Impl {
   explicit Impl(const ModuleBase& module) : model(module) {
     std::unordered_set<const std::any*> seen;  // tells a module of two parents
     model.apply([&](ModuleBase& m) {
-      modes.emplace_back(m, m.is_training());
       if (seen.insert(&m.shared_state()).second) record(m);
     });
-    model.eval();
   }
   ~Impl() {
     for (HookHandle& hook : hooks) hook.remove();
-    // Parents first: train() also sets the modules below.
-    for (auto mode = modes.rbegin(); mode != modes.rend(); ++mode) mode->first.train(mode->second);
   }
 
   void record(ModuleBase& module) {
@@ -104,7 +101,7 @@ struct SummaryScope::Impl {
   }
 
   ModuleBase model;
-  std::vector<std::pair<ModuleBase, bool>> modes;
+  EvaluationScope evaluation{model};
   std::vector<HookHandle> hooks;
   Recording recording;
   GeneratorSet generators;

@@ -16,9 +16,12 @@
 
 #include "weft/core/base/error.h"
 #include "weft/core/runtime/file.h"
+#include "weft/io/protobuf.h"
 
 namespace weft::train {
 namespace {
+
+using io::protobuf::field;
 
 constexpr const char* kOp = "tensorboard";
 
@@ -38,27 +41,6 @@ std::string little_endian(T value) {
   std::string bytes(sizeof value, '\0');
   std::memcpy(bytes.data(), &value, sizeof value);
   return bytes;
-}
-
-// Protocol buffers: a field is its number and wire type, followed by the value.
-std::string varint(std::uint64_t value) {
-  std::string bytes;
-  for (; value >= 0x80; value >>= 7) bytes += static_cast<char>(value | 0x80);
-  return bytes + static_cast<char>(value);
-}
-std::string field(int number, std::int64_t value) {
-  return varint(static_cast<std::uint64_t>(number) << 3) +
-         varint(static_cast<std::uint64_t>(value));
-}
-std::string field(int number, double value) {
-  return varint(static_cast<std::uint64_t>(number) << 3 | 1) + little_endian(value);
-}
-std::string field(int number, float value) {
-  return varint(static_cast<std::uint64_t>(number) << 3 | 5) + little_endian(value);
-}
-std::string field(int number, std::string_view bytes) {
-  return varint(static_cast<std::uint64_t>(number) << 3 | 2) + varint(bytes.size()) +
-         std::string(bytes);
 }
 
 // Field numbers of tensorflow/core/util/event.proto and framework/summary.proto.

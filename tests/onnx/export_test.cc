@@ -1,0 +1,228 @@
+// tests/peers/onnx_test.cc compares what the files compute.
+#include "weft/onnx/export.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "weft/autograd/autograd.h"
+#include "weft/autograd/function.h"
+#include "weft/autograd/ops.h"
+#include "weft/core/runtime/rng.h"
+#include "weft/nn/activation.h"
+#include "weft/nn/batch_norm.h"
+#include "weft/nn/dropout.h"
+#include "weft/nn/embedding.h"
+#include "weft/nn/linear.h"
+#include "weft/nn/sequential.h"
+#include "weft/tensor/creation.h"
+#include "weft/tensor/ops.h"
+#include "weft/tests/core/expect_error.h"
+#include "weft/tests/onnx/model_file.h"
+
+namespace weft::onnx {
+namespace {
+
+using testing::ModelFile;
+using Texts = std::vector<std::string>;
+
+// A module that computes f.
+template <class F>
+struct Computes : nn::Module<Computes<F>> {
+  explicit Computes(F function) : f(std::move(function)) {}
+  auto forward(const Tensor& x) const { return f(x); }
+  F f;
+};
+
+class OnnxTest : public ::testing::Test {
+ protected:
+  template <class Model>
+  ModelFile saved(const Model& model, const std::vector<Tensor>& inputs,
+                  const ExportOptions& options = {}) {
+    save(model, inputs, path(), options);
+    return ModelFile(path());
+  }
+  template <class F>
+  Texts nodes(F f, const Tensor& x) {
+    return saved(Computes(f), {x}).nodes;
+  }
+  std::string path() const { return folder_.path("model.onnx"); }
+
+ private:
+  testing::TempFolder folder_;
+};
+
+Tensor ramp(const Shape& shape) {
+  return raw::reshape(arange(0, static_cast<double>(numel(shape)), 1, DType::f32), shape);
+}
+
+TEST_F(OnnxTest, AModelIsItsOperationsAndItsStateDict) {
+  nn::Sequential model{nn::Linear(4, 3), nn::ReLU(), nn::Linear(3, 2)};
+  const ModelFile file = saved(model, {ramp({2, 4})});
+  EXPECT_EQ(file.ir_version, 8);
+  EXPECT_EQ(file.opset, 17);
+  EXPECT_EQ(file.inputs, Texts{"input 1 [batch,4]"});
+  EXPECT_EQ(file.outputs, Texts{"output 1 [batch,2]"});
+  EXPECT_EQ(file.nodes,
+            (Texts{"Gemm(input, 0.weight, 0.bias) transB=1", "Relu(%0)",
+                   "Gemm(%1, 2.weight, 2.bias) transB=1", "Identity(%2)"}));
+  ASSERT_EQ(file.tensors.size(), 4u);
+  for (const auto& [name, x] : model.state_dict()) {
+    EXPECT_EQ(file.tensors.at(name), std::string(static_cast<const char*>(x.raw_data()),
+                                                 static_cast<std::size_t>(x.numel()) * 4));
+  }
+}
+
+TEST_F(OnnxTest, NamesAndFixedSizes) {
+  const nn::Linear layer(4, 3);
+  const ModelFile file =
+      saved(layer, {ramp({2, 4})},
+            {.input_names = {"x"}, .output_names = {"y"}, .dynamic_batch = false});
+  EXPECT_EQ(file.inputs, Texts{"x 1 [2,4]"});
+  EXPECT_EQ(file.outputs, Texts{"y 1 [2,3]"});
+  EXPECT_WEFT_ERROR(saved(layer, {ramp({2, 4})}, {.input_names = {"x", "y"}}), InvalidArgument,
+                    "input_names: got 2, the model has 1 inputs");
+  EXPECT_WEFT_ERROR(saved(layer, {ramp({2, 4})}, {.input_names = {"bias"}}), InvalidArgument,
+                    "\"bias\" is taken");
+  EXPECT_WEFT_ERROR(saved(layer, {ramp({2, 4})}, {.output_names = {"input"}}), InvalidArgument,
+                    "\"input\" is taken");
+}
+
+// A user's own module: a frozen parameter, a constant, two results.
+struct Own : nn::Module<Own> {
+  nn::Linear fc = child("fc", nn::Linear(4, 4));
+  nn::Parameter gain = parameter("gain", ones({4}));
+  nn::Parameter shift = buffer("shift", ones({4}));
+  Tensor plain = full({4}, 2);  // belongs to no module
+  std::pair<Tensor, Tensor> forward(const Tensor& x) const {
+    const Tensor y = fc(x) * gain + shift;
+    return {cat({y, x}, 1), y * plain};
+  }
+};
+
+TEST_F(OnnxTest, AUsersModule) {
+  Own model;
+  model.gain.set_requires_grad(false);
+  const ModelFile file = saved(model, {ramp({3, 4})});
+  EXPECT_EQ(file.nodes,
+            (Texts{"Gemm(input, fc.weight, fc.bias) transB=1", "Mul(%0, gain)", "Add(%1, shift)",
+                   "Concat(%2, input) axis=1", "Mul(%2, /constant)", "Identity(%3)",
+                   "Identity(%4)"}));
+  EXPECT_EQ(file.outputs, (Texts{"output_0 1 [batch,8]", "output_1 1 [batch,4]"}));
+}
+
+TEST_F(OnnxTest, TheBatchIsASymbolInShapes) {
+  const auto joined = [](const Tensor& x) { return x.reshape({x.shape(0) * 2, 2}) * 1.0; };
+  EXPECT_EQ(saved(Computes(joined), {ramp({3, 4})}).outputs, Texts{"output 1 [2*batch,2]"});
+  const auto ids_of = [](const Tensor& x) { return x + ones({1, 4}).expand({x.shape(0), 4}); };
+  EXPECT_EQ(nodes(ids_of, ramp({3, 4})),
+            (Texts{"Shape(input) start=0 end=1", "Concat(%0, /constant_2) axis=0",
+                   "Expand(/constant, %1)", "Add(input, %2)", "Identity(%3)"}));
+}
+
+TEST_F(OnnxTest, IntegersAreInputs) {
+  const nn::Embedding table(10, 3);
+  const Tensor ids = tensor({1, 2, 3}, DType::i64).reshape({3, 1});
+  const ModelFile file = saved(table, {ids});
+  EXPECT_EQ(file.inputs, Texts{"input 7 [batch,1]"});
+  EXPECT_EQ(file.nodes, (Texts{"Gather(weight, input)", "Identity(%0)"}));
+  // Also in another shape.
+  const auto flat = [&](const Tensor& x) { return table(x.flatten()); };
+  EXPECT_EQ(nodes(flat, ids)[0], "Reshape(input, /constant)");
+  EXPECT_WEFT_ERROR(saved(table, {zeros({3, 1}, DType::i64)}), InvalidArgument,
+                    "input 0 (i64 [3,1]) holds one value only");
+}
+
+TEST_F(OnnxTest, EvaluationModeAndEverythingElseIsRestored) {
+  nn::Sequential model{nn::Linear(4, 3), nn::BatchNorm1d(3), nn::Dropout(0.5)};
+  auto* norm = model[1].as<nn::BatchNorm1d>();
+  norm->eval();
+  manual_seed(3);
+  const std::string before = default_generators().state();
+  const Tensor x = ramp({2, 4});
+  const NoGrad no_grad;
+  const ModelFile file = saved(model, {x});
+  EXPECT_EQ(file.nodes.size(), 7u);
+  EXPECT_EQ(default_generators().state(), before);
+  EXPECT_TRUE(model.is_training());
+  EXPECT_FALSE(norm->is_training());
+  EXPECT_FALSE(thread_state().grad_enabled);
+  EXPECT_FALSE(x.requires_grad());
+  for (const Tensor& p : model.parameters()) {
+    EXPECT_TRUE(p.requires_grad() && p.is_leaf());
+    EXPECT_FALSE(p.grad().defined());
+  }
+  // Also after an error.
+  const auto fails = [](const Tensor& y) { return y.unfold(1, 2, 1); };
+  Computes failing(fails);
+  EXPECT_WEFT_ERROR(saved(failing, {x}), Unsupported, "[unfold]");
+  EXPECT_TRUE(failing.is_training());
+  EXPECT_FALSE(thread_state().grad_enabled);
+}
+
+TEST_F(OnnxTest, TheInputStaysAsItIs) {
+  const Tensor x = ramp({2, 2});
+  const auto writes = [](const Tensor& y) {
+    y.mul_(2);
+    y.add_(3);
+    return y.relu();
+  };
+  EXPECT_EQ(nodes(writes, x), (Texts{"Mul(input, /constant)", "Add(%0, /constant_2)", "Relu(%1)",
+                                     "Identity(%2)"}));
+  EXPECT_EQ(x.to_vector<float>(), (std::vector<float>{0, 1, 2, 3}));
+}
+
+struct Cube : autograd::Function<Cube> {
+  static Tensor forward(autograd::Context& ctx, const Tensor& x) {
+    ctx.save_for_backward({x});
+    return x * x * x;
+  }
+  static std::vector<Tensor> backward(autograd::Context& ctx, std::span<const Tensor> grads) {
+    const Tensor x = ctx.saved(0);
+    return {grads[0] * x * x * 3};
+  }
+};
+
+// inner.middle computes f.
+template <class F>
+struct Nested : nn::Module<Nested<F>> {
+  explicit Nested(F f) : inner(this->child("inner", Computes(std::move(f)))) {}
+  auto forward(const Tensor& x) { return inner(x); }
+  Computes<F> inner;
+};
+
+TEST_F(OnnxTest, WhatCannotBeSaidNamesOperationAndModule) {
+  const auto fails = [&](auto f, const std::string& text) {
+    EXPECT_WEFT_ERROR(saved(Nested(f), {ramp({2, 4})}), Unsupported, text);
+    EXPECT_WEFT_ERROR(saved(Nested(f), {ramp({2, 4})}), Unsupported, " in inner at ");
+  };
+  fails([](const Tensor& x) { return cumprod(x, 1); }, "[cumprod] cannot be said in ONNX");
+  fails([](const Tensor& x) { return Cube::apply(x); }, "Cube] cannot be said in ONNX");
+  fails([](const Tensor& x) { return x.where(x > 1, zeros_like(x)); }, "[where]");
+  fails([](const Tensor& x) { return x * x.detach().exp(); }, "[mul] cannot be said in ONNX");
+  fails([](const Tensor& x) { return x * x.mean().item<double>(); }, "its numbers differ");
+  fails([](const Tensor& x) { return x.shape(0) == 2 ? x.exp() : x.log(); },
+        "the model runs log in its place");
+  fails([](const Tensor& x) { return x.slice(0, 1, x.shape(0) - 1); },
+        "its end depends on the batch");
+  fails([](const Tensor& x) { return x.split(x.shape(0))[0] * 1.0; }, "");
+}
+
+TEST_F(OnnxTest, TheBatchMustBeOne) {
+  const auto sum = [](const std::vector<Tensor>& x) { return x[0]; };
+  struct Two : nn::Module<Two> {
+    Tensor forward(const Tensor& a, const Tensor& b) { return a + b.sum(); }
+  };
+  (void)sum;
+  EXPECT_WEFT_ERROR(saved(Two(), {ramp({2, 4}), ramp({3, 4})}), InvalidArgument,
+                    "must be one batch, got [3,4] beside [2,4]");
+  EXPECT_WEFT_ERROR(saved(Two(), {ramp({2, 4}), scalar(1)}), InvalidArgument, "dynamic_batch");
+  EXPECT_WEFT_ERROR(saved(Two(), {}), InvalidArgument, "needs an example");
+  EXPECT_EQ(saved(Two(), {ramp({2, 4}), scalar(1)}, {.dynamic_batch = false}).inputs,
+            (Texts{"input_0 1 [2,4]", "input_1 1 []"}));
+}
+
+}  // namespace
+}  // namespace weft::onnx

@@ -20,6 +20,7 @@ struct ModelFile {
     opset = number<std::int64_t>(fields(model.find(8)->second).find(2)->second);
     const auto graph = fields(model.find(7)->second);
     for (const auto& [part, bytes] : graph) {
+      if (part == 2) continue;  // its name
       const auto all = fields(bytes);
       if (part == 1) nodes.push_back(node(all));
       if (part == 5) {

@@ -193,7 +193,7 @@ class RandomChains {
         {"batch last", [=](T y) { return tanh(y.transpose(0, dim)).transpose(0, dim); }},
         {"batch in", [=](T y) { return y.flatten(0, 1).sin().unflatten(0, {y.shape(0), y.shape(1)}); }},
         {"unsqueeze", [=](T y) { return y.unsqueeze(dim); }},
-        {"squeeze", [=](T y) { return y.unsqueeze(-1).squeeze(); }},
+        {"squeeze", [=](T y) { return y.unsqueeze(-1).squeeze(-1); }},
         {"slice", [=](T y) { return y.slice(dim, start, end, step); }},
         {"slice from end", [=](T y) { return y.slice(dim, -end, n + 5); }},
         {"whole batch", [=](T y) { return y.narrow(0, 0, y.shape(0)).narrow(dim, start, end - start); }},

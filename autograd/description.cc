@@ -1,6 +1,8 @@
 #include "weft/autograd/description.h"
 
-#include "weft/autograd/graph.h"
+#include <utility>
+
+#include "weft/autograd/thread_tape.h"
 #include "weft/kernels/conv.h"
 #include "weft/kernels/elementwise_list.h"
 
@@ -26,6 +28,21 @@ void Description::set(const Conv2dParams& p) {
 
 void Description::set(const char* name, const Node& node, const SavedTensor& saved) {
   if (saved.defined()) tensors[name] = saved.get(node);
+}
+
+ObserverScope::ObserverScope(TapeObserver* observer)
+    : before_(std::exchange(tape_of_thread->observer, observer)) {}
+ObserverScope::~ObserverScope() { tape_of_thread->observer = before_; }
+
+void Node::tell_of_input(const Tensor& x) const {
+  const int input = edge_count_ - 1;
+  TapeObserver* const observer = tape_of_thread->observer;
+  if (edges_[input].empty() && observer) observer->operand(*this, input, x);
+}
+
+void Node::tell_of_result(const Tensor& y, int output) const {
+  TapeObserver* const observer = tape_of_thread->observer;
+  if (observer) observer->result(*this, output, y);
 }
 
 }  // namespace weft::autograd

@@ -1,23 +1,13 @@
 #include "weft/autograd/graph.h"
 
-#include "weft/autograd/description.h"
+#include "weft/autograd/thread_tape.h"
 #include "weft/core/base/error.h"
-#include "weft/core/runtime/thread_local.h"
 #include "weft/core/trace/trace.h"
 #include "weft/tensor/ops.h"
 
 namespace weft::autograd {
 
-namespace {
-
-struct ThreadTape {
-  std::uint64_t last_sequence = 0;
-  intrusive_ptr<Node>* release_list = nullptr;  // of the outermost running ~Node
-  TapeObserver* observer = nullptr;
-};
-constinit ThreadLocal<ThreadTape> tape;
-
-}  // namespace
+constinit ThreadLocal<ThreadTape> tape_of_thread;
 
 Edge::Edge(const Tensor& x) {
   const Meta* meta = meta_of(x);
@@ -46,18 +36,9 @@ void SavedTensor::refuse(const Node& node) const {
 
 Node::Node(const char* op, int outputs)
     : op_(op), path_(interned_path()), outputs_(outputs) {
-  ThreadTape& mine = *tape;
-  sequence_ = ++mine.last_sequence;
-  observed_ = mine.observer != nullptr;
-}
-
-ObserverScope::ObserverScope(TapeObserver* observer)
-    : before_(std::exchange(tape->observer, observer)) {}
-ObserverScope::~ObserverScope() { tape->observer = before_; }
-
-void Node::tell_of_input(const Tensor& x) const {
-  const int input = edge_count_ - 1;
-  if (edges_[input].empty() && tape->observer) tape->observer->operand(*this, input, x);
+  ThreadTape& tape = *tape_of_thread;
+  sequence_ = ++tape.last_sequence;
+  observed_ = tape.observer != nullptr;
 }
 
 SavedTensor Node::save_as(const Tensor& x, int place) {
@@ -68,17 +49,8 @@ SavedTensor Node::save_as(const Tensor& x, int place) {
   return SavedTensor(x, place);
 }
 
-std::uint64_t reserve_sequence(std::uint64_t count) {
-  std::uint64_t& last = tape->last_sequence;
-  return std::exchange(last, last + count) + 1;
-}
-
-SequenceScope::SequenceScope(std::uint64_t first)
-    : before_(std::exchange(tape->last_sequence, first - 1)) {}
-SequenceScope::~SequenceScope() { tape->last_sequence = before_; }
-
 Node::~Node() {
-  intrusive_ptr<Node>*& release_list = tape->release_list;
+  intrusive_ptr<Node>*& release_list = tape_of_thread->release_list;
   intrusive_ptr<Node> local;
   const bool outermost = !release_list;
   if (outermost) release_list = &local;
@@ -177,8 +149,8 @@ void attach(const Tensor& y, intrusive_ptr<Node> node, int output) {
     if (!node->trace_flow_)
       node->trace_flow_ = tracer->add_result(node->op_, y.device(), y.shape());
   }
-  if (node->observed_ && tape->observer) [[unlikely]]
-    tape->observer->result(*node, output, y);
+  if (node->observed_) [[unlikely]]
+    node->tell_of_result(y, output);
   Meta& meta = ensure_meta(*y.impl());
   meta.output = output;
   meta.producer = std::move(node);

@@ -180,7 +180,9 @@ class Node : public RefCounted, public Pooled {
   int place_of(const Tensor& x) const;
   SavedTensor save_as(const Tensor& x, int place);
   void push(Edge edge);
+  // To the observer of this thread, if it has one still (description.h).
   void tell_of_input(const Tensor& x) const;
+  void tell_of_result(const Tensor& y, int output) const;
   void begin_use(bool last);
   void end_use();
 
@@ -197,7 +199,7 @@ class Node : public RefCounted, public Pooled {
   std::int32_t edge_capacity_ = kInlineEdges;
   bool saves_ = false;
   bool nests_ = false;
-  bool observed_;  // by a TapeObserver (description.h)
+  bool observed_;
   std::atomic<std::uint32_t> uses_{0};  // running uses; with kEnded set no further one may begin
   std::array<Edge, kInlineEdges> inline_edges_;
   Edge* edges_ = inline_edges_.data();
@@ -228,24 +230,6 @@ class NodeUse {
   Node& node_;
   const bool counts_, last_;
   bool finished_ = false;
-};
-
-/// Reserves `count` sequence numbers and returns the first. The calling thread's earlier nodes have
-/// smaller numbers, its later nodes larger ones.
-std::uint64_t reserve_sequence(std::uint64_t count);
-
-/// While it lives, the calling thread's new nodes are numbered from `first` on. Several threads
-/// that record one graph each use a part of the numbers that their caller reserved. Then the order
-/// in which gradients are added does not depend on the threads.
-class SequenceScope {
- public:
-  explicit SequenceScope(std::uint64_t first);
-  ~SequenceScope();
-  SequenceScope(const SequenceScope&) = delete;
-  SequenceScope& operator=(const SequenceScope&) = delete;
-
- private:
-  std::uint64_t before_;
 };
 
 /// The gradient of a leaf, the owner of its memory, and the hooks of the leaf.

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <limits>
 #include <optional>
 #include <utility>
@@ -45,25 +46,18 @@ Names conv_transpose2d(Operation& o) {
   return conv(o, "ConvTranspose", {{"output_padding", o.ints("output_padding")}});
 }
 
-// A window's number of positions along one side, rounded down.
-std::int64_t rounded_down(std::int64_t size, std::int64_t kernel, std::int64_t stride,
-                          std::int64_t padding, std::int64_t dilation) {
-  return (size + 2 * padding - dilation * (kernel - 1) - 1) / stride + 1;
-}
-
-// The attributes of a pooling of windows. ceil_mode only where it makes a difference.
+// The attributes of a pooling of windows. The padding after the end is what the last window needs:
+// so ceil_mode, whose meaning differs between runtimes, is not.
 Attributes windows(Operation& o, const Ints& dilation) {
-  const Ints &kernel = o.ints("kernel"), &stride = o.ints("stride"), &padding = o.ints("padding");
-  bool longer = false;
+  const Ints &kernel = o.ints("kernel"), &stride = o.ints("stride");
+  Ints pads = both_sides(o.ints("padding"));
   for (const std::size_t i : {0u, 1u}) {
     const int dim = 2 + static_cast<int>(i);
-    longer |= o.result().shape[dim] != rounded_down(o.operand(0).shape[dim], kernel[i], stride[i],
-                                                    padding[i], dilation[i]);
+    const std::int64_t last_start = (o.result().shape[dim] - 1) * stride[i] - pads[i];
+    const std::int64_t end = last_start + dilation[i] * (kernel[i] - 1) + 1;
+    pads[2 + i] = std::max<std::int64_t>(end - o.operand(0).shape[dim], 0);
   }
-  return {{"kernel_shape", kernel},
-          {"strides", stride},
-          {"pads", both_sides(padding)},
-          {"ceil_mode", std::int64_t{longer}}};
+  return {{"pads", pads}, {"kernel_shape", kernel}, {"strides", stride}};
 }
 
 Names max_pool2d(Operation& o) {
@@ -74,15 +68,22 @@ Names max_pool2d(Operation& o) {
 
 Names avg_pool2d(Operation& o) {
   Attributes attributes = windows(o, {1, 1});
-  const bool rounds_up = std::get<std::int64_t>(attributes.back().second) != 0;
+  const Ints &padding = o.ints("padding"), &kernel = o.ints("kernel");
+  Ints& pads = std::get<Ints>(attributes[0].second);
   const std::int64_t divisor = o.integer("divisor");
-  const bool counts = o.integer("count_include_pad") != 0 || divisor != 0;
-  // Runtimes differ in what they count of a window that ends beyond the padding.
-  if (rounds_up) o.refuse("an average with ceil_mode, whose last window ends beyond the padding");
+  std::string x = o.in();
+  bool counts = o.integer("count_include_pad") != 0 || divisor != 0;
+  if (counts && divisor == 0 && (pads[2] > padding[0] || pads[3] > padding[1])) {
+    // The divisor counts the padding, but not what ceil_mode adds: the padding becomes zeros of x.
+    const Ints of_all{0, 0, padding[0], padding[1], 0, 0, padding[0], padding[1]};
+    x = o.node("Pad", {x, o.ints_constant(of_all)});
+    pads = {0, 0, std::max<std::int64_t>(pads[2] - padding[0], 0),
+            std::max<std::int64_t>(pads[3] - padding[1], 0)};
+    counts = false;
+  }
   attributes.emplace_back("count_include_pad", std::int64_t{counts});
-  const std::string y = o.node("AveragePool", {o.in()}, attributes);
+  const std::string y = o.node("AveragePool", {x}, attributes);
   if (divisor == 0) return {y};
-  const Ints& kernel = o.ints("kernel");
   const double factor = static_cast<double>(kernel[0] * kernel[1]) / static_cast<double>(divisor);
   return {o.node("Mul", {y, o.constant(factor)})};
 }

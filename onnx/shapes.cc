@@ -1,5 +1,4 @@
 #include <limits>
-#include <numeric>
 
 #include "weft/onnx/operation.h"
 
@@ -30,9 +29,8 @@ std::string sliced(Operation& o, std::int64_t dim, std::int64_t start, std::int6
 
 Names slice(Operation& o) {
   const Ints& at = o.ints("slice");
-  Value part = o.operand(0);
   const std::string y = sliced(o, at[0], at[1], o.end(at[0]), at[2]);
-  if (o.result().dim() == part.dim()) return {y};
+  if (o.result().dim() == o.operand(0).dim()) return {y};
   return {o.node("Squeeze", {y, o.ints_constant({at[0]})})};  // select
 }
 

@@ -5,6 +5,7 @@
 
 #include "weft/autograd/autograd.h"
 #include "weft/autograd/graph.h"
+#include "weft/autograd/sequence.h"
 #include "weft/core/runtime/allocator.h"
 #include "weft/core/runtime/log.h"
 #include "weft/core/runtime/runtime.h"

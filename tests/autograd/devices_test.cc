@@ -14,6 +14,7 @@
 #include "weft/autograd/grad.h"
 #include "weft/autograd/graph.h"
 #include "weft/autograd/ops.h"
+#include "weft/autograd/sequence.h"
 #include "weft/core/runtime/allocator.h"
 #include "weft/core/runtime/rng.h"
 #include "weft/core/runtime/worker.h"

@@ -213,6 +213,7 @@ struct Twice : autograd::Function<Twice> {
   io::save_pickle("", io::load_pickle(""));
   io::save_npy("", io::load_npy("")), io::save_npz("", io::load_npz(""));
   io::read_csv("").values.sum();
+  onnx::save(nn::Linear(1, 1), {zeros({2, 1})}, "");
   nn::strip_wrappers(io::load_state_dict(""));
   nn::wrapper_prefix({});
 

@@ -2,6 +2,7 @@
 // onnx_peer.py.
 #include <gtest/gtest.h>
 
+#include <cstdio>
 #include <cstdlib>
 #include <functional>
 #include <string>
@@ -10,7 +11,6 @@
 
 #include "weft/autograd/autograd.h"
 #include "weft/autograd/ops.h"
-#include "weft/core/base/error.h"
 #include "weft/core/runtime/rng.h"
 #include "weft/examples/autoencoder.h"
 #include "weft/examples/char_transformer.h"
@@ -198,13 +198,8 @@ TEST(OnnxPeer, OnnxruntimeComputesRandomChains) {
   for (int i = 0; i < count; ++i) {
     const testing::Chain chain = chains.next(1 + i % 5);
     SCOPED_TRACE(chain.text);
-    try {
-      peer.add("random" + std::to_string(i), chain, {[&](int rows) { return chains.input(rows); }});
-    } catch (const Error& error) {
-      // An average whose last window ends beyond the padding.
-      EXPECT_EQ(error.code(), ErrorCode::Unsupported) << error.what();
-      EXPECT_EQ(error.op(), "avg_pool2d") << error.what();
-    }
+    if (given) std::printf("random%d:%s\n", i, chain.text.c_str());
+    peer.add("random" + std::to_string(i), chain, {[&](int rows) { return chains.input(rows); }});
   }
   EXPECT_EQ(peer.run(), 0);
 }

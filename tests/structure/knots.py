@@ -9,7 +9,7 @@ import re
 import subprocess
 import sys
 
-ROOMS = ['core', 'kernels', 'tensor', 'autograd', 'nn', 'optim', 'data', 'io', 'c_api', 'comm', 'parallel',
+ROOMS = ['core', 'kernels', 'tensor', 'autograd', 'nn', 'optim', 'data', 'io', 'c_api', 'onnx', 'comm', 'parallel',
          'train', 'launch', 'tools', 'benchmarks', 'examples']
 # From lower to higher; files directly in the room's folder are the highest.
 PARTS = {'core': ['base', 'runtime', 'trace'], 'comm': ['store', 'backend', 'group']}

@@ -68,7 +68,10 @@ class ConvNode final : public DifferentiableNode {
       grads.set(0, autograd::conv_gradient_of_x(grad, w_.get(*this), x_shape_, params_, x_format_));
     }
   }
-  void describe(autograd::Description& d) const override { d.set(params_); }
+  void describe(autograd::Description& d) const override {
+    d.set(params_);
+    d.ints["then_relu"] = {y_.defined()};
+  }
 
  private:
   void release_saved() override {

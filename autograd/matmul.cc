@@ -3,6 +3,7 @@
 #include "weft/autograd/arithmetic.h"
 #include "weft/autograd/autocast.h"
 #include "weft/autograd/deferred.h"
+#include "weft/autograd/description.h"
 #include "weft/autograd/differentiable.h"
 #include "weft/autograd/graph.h"
 #include "weft/autograd/internal.h"
@@ -97,6 +98,9 @@ class LinearNode final : public DifferentiableNode {
     if (grads.inputs() > 2 && grads.wants(2)) {
       DeferredGradients::set(grads, *this, 2, [grad] { return sum(grad, {0}); });
     }
+  }
+  void describe(autograd::Description& d) const override {
+    d.ints["then_relu"] = {y_.defined()};
   }
 
  private:

@@ -15,16 +15,21 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 // --- Products ------------------------------------------------------------------------------------
 Names matmul(Operation& o) { return {o.node("MatMul", {o.in(0), o.in(1)})}; }
 
+// The relu that ends a product or a convolution.
+Names activated(Operation& o, const std::string& y) {
+  return {o.integer("then_relu") != 0 ? o.node("Relu", {y}) : y};
+}
+
 Names linear(Operation& o) {
   const bool has_bias = o.operands() > 2;
   if (o.operand(0).dim() == 2) {
     Names inputs{o.in(0), o.in(1)};
     if (has_bias) inputs.push_back(o.in(2));
-    return {o.node("Gemm", inputs, {{"transB", std::int64_t{1}}})};
+    return activated(o, o.node("Gemm", inputs, {{"transB", std::int64_t{1}}}));
   }
   const std::string w = o.node("Transpose", {o.in(1)}, {{"perm", Ints{1, 0}}});
   const std::string y = o.node("MatMul", {o.in(0), w});
-  return {has_bias ? o.node("Add", {y, o.in(2)}) : y};
+  return activated(o, has_bias ? o.node("Add", {y, o.in(2)}) : y);
 }
 
 // --- Convolutions and pooling --------------------------------------------------------------------
@@ -39,7 +44,7 @@ Names conv(Operation& o, const char* type, Attributes more) {
   attributes.insert(attributes.end(), more.begin(), more.end());
   Names inputs;
   for (std::size_t i = 0; i < o.operands(); ++i) inputs.push_back(o.in(i));
-  return {o.node(type, inputs, attributes)};
+  return activated(o, o.node(type, inputs, attributes));
 }
 Names conv2d(Operation& o) { return conv(o, "Conv", {}); }
 Names conv_transpose2d(Operation& o) {

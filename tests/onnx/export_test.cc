@@ -75,6 +75,16 @@ TEST_F(OnnxTest, AModelIsItsOperationsAndItsStateDict) {
   }
 }
 
+// The operation of a convolution with the relu after it, which nn::Sequential makes.
+TEST_F(OnnxTest, AFusedReluIsANode) {
+  nn::Sequential model{nn::Conv2d(1, 2, 3), nn::ReLU(), nn::ConvTranspose2d(2, 1, 3), nn::ReLU()};
+  std::string types;
+  for (const std::string& node : saved(model, {ramp({2, 1, 5, 5})}).nodes) {
+    types += node.substr(0, node.find('(')) + " ";
+  }
+  EXPECT_EQ(types, "Conv Relu ConvTranspose Relu Identity ");
+}
+
 TEST_F(OnnxTest, NamesAndFixedSizes) {
   const nn::Linear layer(4, 3);
   const ModelFile file =

@@ -151,7 +151,6 @@ Options::Options()
       peers(number("WEFT_EMULATED_PEERS", 1) != 0),
       statistics(number("WEFT_EMULATED_STATS", 0) != 0),
       reaches_pageable(number("WEFT_EMULATED_HMM", 0) != 0),
-      convolutions(number("WEFT_EMULATED_CONVOLUTIONS", 1) != 0),
       counts(number("WEFT_EMULATED_COUNT", 0) != 0),
       driver(number("WEFT_EMULATED_DRIVER", CUDART_VERSION)),
       nccl(number("WEFT_EMULATED_NCCL", 22809)),

@@ -14,7 +14,6 @@
 //   WEFT_EMULATED_RACES=1        how many launches of each kernel are tried in two orders
 //   WEFT_EMULATED_STATS=0        1: print at exit what ran
 //   WEFT_EMULATED_HMM=0          1: devices read pageable host memory when a copy runs
-//   WEFT_EMULATED_CONVOLUTIONS=1 0: cuDNN has no algorithm for any convolution
 //   WEFT_EMULATED_DRIVER=13000   the newest CUDA version that the driver accepts, here 13.0
 //   WEFT_EMULATED_NCCL=22809     NCCL's version, here 2.28.9
 //   WEFT_EMULATED_CAPABILITIES=9.0  of each device, as 9.0,7.5; the last counts for the rest
@@ -47,7 +46,7 @@ struct Options {
 
   int devices, races;
   std::size_t memory;
-  bool peers, statistics, reaches_pageable, convolutions, counts;
+  bool peers, statistics, reaches_pageable, counts;
   int driver, nccl;
   std::array<std::array<int, 2>, kMostDevices> capabilities;  // major, minor
   std::string code;

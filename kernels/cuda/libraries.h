@@ -66,37 +66,18 @@ class Imported<library, Result(Args...)> {
   inline constinit Imported<library, std::remove_pointer_t<decltype(&::name)>> name { #name }
 
 #define WEFT_CUDNN_(name) WEFT_IMPORT_(cudnn_library, name)
-WEFT_CUDNN_(cudnnConvolutionBackwardData);
-WEFT_CUDNN_(cudnnConvolutionBackwardFilter);
-WEFT_CUDNN_(cudnnConvolutionBiasActivationForward);
-WEFT_CUDNN_(cudnnConvolutionForward);
+WEFT_CUDNN_(cudnnBackendCreateDescriptor);
+WEFT_CUDNN_(cudnnBackendDestroyDescriptor);
+WEFT_CUDNN_(cudnnBackendExecute);
+WEFT_CUDNN_(cudnnBackendFinalize);
+WEFT_CUDNN_(cudnnBackendGetAttribute);
+WEFT_CUDNN_(cudnnBackendSetAttribute);
 WEFT_CUDNN_(cudnnCreate);
-WEFT_CUDNN_(cudnnCreateActivationDescriptor);
-WEFT_CUDNN_(cudnnCreateConvolutionDescriptor);
-WEFT_CUDNN_(cudnnCreateFilterDescriptor);
-WEFT_CUDNN_(cudnnCreateTensorDescriptor);
 WEFT_CUDNN_(cudnnDestroy);
-WEFT_CUDNN_(cudnnDestroyActivationDescriptor);
-WEFT_CUDNN_(cudnnDestroyConvolutionDescriptor);
-WEFT_CUDNN_(cudnnDestroyFilterDescriptor);
-WEFT_CUDNN_(cudnnDestroyTensorDescriptor);
-WEFT_CUDNN_(cudnnGetConvolution2dForwardOutputDim);
-WEFT_CUDNN_(cudnnGetConvolutionBackwardDataAlgorithm_v7);
-WEFT_CUDNN_(cudnnGetConvolutionBackwardDataWorkspaceSize);
-WEFT_CUDNN_(cudnnGetConvolutionBackwardFilterAlgorithm_v7);
-WEFT_CUDNN_(cudnnGetConvolutionBackwardFilterWorkspaceSize);
-WEFT_CUDNN_(cudnnGetConvolutionForwardAlgorithm_v7);
-WEFT_CUDNN_(cudnnGetConvolutionForwardWorkspaceSize);
 WEFT_CUDNN_(cudnnGetErrorString);
 WEFT_CUDNN_(cudnnGetLastErrorString);
 WEFT_CUDNN_(cudnnGetVersion);
-WEFT_CUDNN_(cudnnSetActivationDescriptor);
-WEFT_CUDNN_(cudnnSetConvolution2dDescriptor);
-WEFT_CUDNN_(cudnnSetConvolutionGroupCount);
-WEFT_CUDNN_(cudnnSetConvolutionMathType);
-WEFT_CUDNN_(cudnnSetFilter4dDescriptor);
 WEFT_CUDNN_(cudnnSetStream);
-WEFT_CUDNN_(cudnnSetTensor4dDescriptor);
 #undef WEFT_CUDNN_
 
 #define WEFT_CUBLAS_(name) WEFT_IMPORT_(cublas_library, name)

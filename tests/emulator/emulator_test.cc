@@ -12,6 +12,7 @@
 #include "weft/core/runtime/allocator.h"
 #include "weft/core/runtime/capture.h"
 #include "weft/core/runtime/thread_state.h"
+#include "weft/kernels/cuda/conv_graph.h"
 #include "weft/tests/emulator/kernels.h"
 
 namespace weft::testing {
@@ -215,29 +216,20 @@ TEST_F(EmulatorTest, LimitsOfALaunch) {
 
 TEST_F(EmulatorDeathTest, AWorkspaceThatIsTooSmall) {
   cudnnHandle_t handle = nullptr;
-  cudnnTensorDescriptor_t image = nullptr;
-  cudnnFilterDescriptor_t filter = nullptr;
-  cudnnConvolutionDescriptor_t convolution = nullptr;
   ASSERT_EQ(cudnnCreate(&handle), CUDNN_STATUS_SUCCESS);
   ASSERT_EQ(cudnnSetStream(handle, stream), CUDNN_STATUS_SUCCESS);
-  cudnnCreateTensorDescriptor(&image);
-  cudnnCreateFilterDescriptor(&filter);
-  cudnnCreateConvolutionDescriptor(&convolution);
-  cudnnSetTensor4dDescriptor(image, CUDNN_TENSOR_NCHW, CUDNN_DATA_FLOAT, 1, 1, 4, 4);
-  cudnnSetFilter4dDescriptor(filter, CUDNN_DATA_FLOAT, CUDNN_TENSOR_NCHW, 1, 1, 1, 1);
-  cudnnSetConvolution2dDescriptor(convolution, 0, 0, 1, 1, 1, 1, CUDNN_CROSS_CORRELATION,
-                                  CUDNN_DATA_FLOAT);
-  std::size_t needed = 0;
-  constexpr auto kAlgorithm = CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_PRECOMP_GEMM;
-  ASSERT_EQ(cudnnGetConvolutionForwardWorkspaceSize(handle, image, filter, convolution, image,
-                                                    kAlgorithm, &needed),
-            CUDNN_STATUS_SUCCESS);
-  ASSERT_GT(needed, kBytes);
-  const float one = 1, zero = 0;
+  Conv2dArgs args;
+  args.x = args.y = View{nullptr, DType::f32, {1, 1, 4, 4}, {}};
+  args.w = View{nullptr, DType::f32, {1, 1, 1, 1}, {}};
+  const cuda::ConvGraph graph(cuda::CudnnProblem(args), MemoryFormat::nchw, false,
+                              {.handle = handle});
+  const auto offered = graph.offered(CUDNN_HEUR_MODE_A);
+  const auto plan = cuda::EnginePlan::make(offered.at(0), {.handle = handle});
+  ASSERT_TRUE(plan);
+  ASSERT_GT(plan->workspace_bytes(), kBytes);
   float* const w = floats();
-  EXPECT_DEATH((void)cudnnConvolutionForward(handle, &one, image, x, filter, w, convolution,
-                                             kAlgorithm, floats(), kBytes, &zero, image, y),
-               "cudnn: workspace .* of 256 bytes, .* needed");
+  EXPECT_DEATH((void)plan->run(handle, {x, y, w}, floats()),
+               "cudnn: workspace .*, .* bytes needed");
 }
 
 // Memory that weft's caching allocator lends: blocks that are neighbours in one segment.

@@ -1,15 +1,16 @@
-// A cuDNN that offers algorithms but refuses to run them.
+// A cuDNN that makes plans but refuses to run them.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <string>
 #include <vector>
 
+#include "weft/tests/core/expect_error.h"
 #include "weft/tests/tensor/tensor_util.h"
 #include "weft/weft.h"
 
 // emulator/cudnn.cc
-extern "C" void weft_emulated_refuse_convolutions(bool on);
+extern "C" void weft_emulated_refuse_engine(int engine);
 
 namespace weft {
 namespace {
@@ -26,7 +27,7 @@ class Lines final : public LogSink {
 
 class Refusals : public ::testing::Test {
  protected:
-  ~Refusals() override { weft_emulated_refuse_convolutions(false); }
+  ~Refusals() override { weft_emulated_refuse_engine(-1); }
 
   /// Convolves ones, with a bias of 100: each of the 4x4 sums is 9 * channels + 100.
   static Tensor convolve(std::int64_t channels, const Device& device) {
@@ -40,10 +41,17 @@ class Refusals : public ::testing::Test {
   }
 
   static constexpr Device kDevice{DeviceType::cuda, 0};
-  static constexpr const char* kWarning = "weft's own loop is slow";
+  static constexpr const char* kWarning = "cuDNN refuses to run its own plan";
   Lines log;
   const Scoped<LogSink*> logging{&ThreadState::log, &log};
 };
+
+/// The engine of the plan that the last line of a log names as chosen.
+int chosen_engine(const Lines& log) {
+  const std::string& line = log.lines.back();
+  const auto at = line.find(".e", line.find("-> "));
+  return at == std::string::npos ? -1 : std::stoi(line.substr(at + 2));
+}
 
 TEST_F(Refusals, OfABiasThatWasToBeAdded) {
   const Scoped explain(&ThreadState::log_perf, true);
@@ -57,19 +65,30 @@ TEST_F(Refusals, OfABiasThatWasToBeAdded) {
     ASSERT_LT(channels, 50);
   } while (log.count(".bias (timed)") == 0);
 
-  weft_emulated_refuse_convolutions(true);
+  weft_emulated_refuse_engine(chosen_engine(log));
   expect_right(convolve(channels, kDevice), channels);
+  const auto warnings = log.count(kWarning);
+  EXPECT_GE(warnings, 1);
   expect_right(convolve(channels, kDevice), channels);
+  EXPECT_EQ(log.count(kWarning), warnings) << "what took its place stays";
+}
+
+// Without timing there is one candidate by cuDNN's estimate, and more behind it.
+TEST_F(Refusals, OfTheFirstByEstimate) {
+  const Scoped rule(&ThreadState::deterministic, true);
+  const Scoped explain(&ThreadState::log_perf, true);
+  expect_right(convolve(59, kDevice), 59);
+  weft_emulated_refuse_engine(chosen_engine(log));
+  expect_right(convolve(59, kDevice), 59);
   EXPECT_EQ(log.count(kWarning), 1);
 }
 
-TEST_F(Refusals, OfAllCandidates) {
-  weft_emulated_refuse_convolutions(true);
-  expect_right(convolve(60, kDevice), 60);
-  EXPECT_EQ(log.count(kWarning), 1);
-  const Scoped rule(&ThreadState::deterministic, true);
-  expect_right(convolve(60, kDevice), 60);
-  EXPECT_EQ(log.count("cuDNN has no deterministic algorithm"), 1);
+TEST_F(Refusals, OfAllPlans) {
+  weft_emulated_refuse_engine(-2);
+  EXPECT_WEFT_ERROR(convolve(60, kDevice), Unsupported,
+                    "cuDNN runs none of its plans for forward: big [1,60,6,6]");
+  weft_emulated_refuse_engine(-1);
+  expect_right(convolve(60, kDevice), 60);  // begins anew
 }
 
 }  // namespace

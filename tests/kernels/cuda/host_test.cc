@@ -1,6 +1,5 @@
-// What a CUDA build must do on a machine without a GPU or driver, and what cuDNN returns without
-// one. With a GPU the first tests are skipped, and the conformance tests of tests/kernels replace
-// them.
+// What a CUDA build must do on a machine without a GPU or driver. With a GPU these tests are
+// skipped, and the conformance tests of tests/kernels replace them.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -15,8 +14,6 @@
 #include "weft/core/trace/trace.h"
 #include "weft/kernels/backend.h"
 #include "weft/kernels/cuda/check.h"
-#include "weft/kernels/cuda/conv.h"
-#include "weft/kernels/cuda/conv_problem.h"
 #include "weft/kernels/cuda/gpus.h"
 #include "weft/kernels/cuda/runtime.h"
 #include "weft/tests/core/expect_error.h"
@@ -133,72 +130,6 @@ TEST(CudaBackend, OffersEveryKernel) {
 
 TEST(CudaBackend, KnowsWhatItWasCompiledFor) {
   EXPECT_FALSE(parse_built_for(archs()).code.empty()) << archs();
-}
-
-struct Geometry {
-  std::int64_t n, c, h, w, k, r, s;
-  Conv2dParams params;
-};
-
-Shape formula(const Geometry& g) {
-  const auto out = [&](std::int64_t length, std::int64_t kernel, int axis) {
-    return (length + 2 * g.params.padding[axis] - g.params.dilation[axis] * (kernel - 1) - 1) /
-               g.params.stride[axis] +
-           1;
-  };
-  return Shape{g.n, g.k, out(g.h, g.r, 0), out(g.w, g.s, 1)};
-}
-
-// Checks that cuDNN's descriptors use our sizes in our order: its output shape must be that of the
-// contract.
-TEST(Cudnn, AgreesOnShapes) {
-  for (const Geometry& g : {Geometry{32, 1, 28, 28, 8, 3, 3, {}},
-                            Geometry{4, 6, 17, 11, 9, 5, 3, {.stride = {2, 3}, .padding = {2, 1}}},
-                            Geometry{2, 4, 15, 20, 8, 3, 2, {.dilation = {2, 3}, .groups = 2}},
-                            Geometry{3, 5, 7, 9, 5, 1, 1, {.stride = {2, 1}, .groups = 5}}}) {
-    for (const DType dtype : {DType::f32, DType::f64, DType::bf16}) {
-      for (const MemoryFormat format : {MemoryFormat::nchw, MemoryFormat::nhwc}) {
-        const Shape y = formula(g);
-        Conv2dArgs args;
-        args.params = g.params;
-        args.x = View{nullptr, dtype, {g.n, g.c, g.h, g.w}, {}};
-        args.w = View{nullptr, dtype, {g.k, g.c / g.params.groups, g.r, g.s}, {}};
-        args.y = View{nullptr, dtype, y, {}};
-        EXPECT_EQ(library_output_shape(args, format), y) << to_string(dtype);
-
-        // In a transposed convolution x and y change places; the weights stay.
-        args.params.transposed = true;
-        std::swap(args.x, args.y);
-        EXPECT_EQ(library_output_shape(args, format), y) << to_string(dtype) << " transposed";
-      }
-    }
-  }
-}
-
-// Output padding below the stride, and above: what the problem expects from cuDNN.
-TEST(Cudnn, AgreesOnOutputPadding) {
-  for (const std::int64_t padding : {0, 1, 2, 3, 4}) {
-    Conv2dArgs args;
-    args.params = {.stride = {2, 1},
-                   .padding = {1, 2},
-                   .dilation = {5, 5},
-                   .output_padding = {padding, padding},
-                   .transposed = true};
-    args.x = View{nullptr, DType::f32, {2, 3, 4, 6}, {}};
-    args.w = View{nullptr, DType::f32, {3, 4, 3, 2}, {}};
-    args.y = View{nullptr, DType::f32, {2, 4, 15 + padding, 7 + padding}, {}};
-    EXPECT_EQ(library_output_shape(args, MemoryFormat::nchw), CudnnProblem(args).library_small());
-  }
-}
-
-TEST(Cudnn, RefusalsNameTheCall) {
-  Conv2dArgs args;
-  args.x = View{nullptr, DType::f32, {1, 1, 4, 4}, {}};
-  args.w = View{nullptr, DType::f32, {1, 1, 3, 3}, {}};
-  args.y = View{nullptr, DType::f32, {1, 1, 2, 2}, {}};
-  args.params.stride = {0, 1};
-  EXPECT_WEFT_ERROR(library_output_shape(args, MemoryFormat::nchw), Library,
-                    "cudnnSetConvolution2dDescriptor(");
 }
 
 }  // namespace

@@ -14,6 +14,7 @@
 #include "weft/kernels/cuda/launch.h"
 #include "weft/kernels/cuda/matmul_problem.h"
 #include "weft/kernels/cuda/timing.h"
+#include "weft/kernels/elementwise_list.h"
 #include "weft/kernels/plan/choice_cache.h"
 #include "weft/kernels/plan/plan_cache.h"
 

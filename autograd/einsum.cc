@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "weft/autograd/arithmetic.h"
@@ -31,7 +32,8 @@ std::string name_of(Label l) { return l < kEllipsis ? std::string(1, char(l)) : 
 
 struct Term {
   Tensor x;
-  Labels labels;  // one for each dimension of x
+  Labels labels;        // one for each dimension of x
+  bool widened = false;  // whether a sum has made it i64
 
   std::int64_t length(Label l) const {
     return x.shape()[std::find(labels.begin(), labels.end(), l) - labels.begin()];
@@ -129,9 +131,8 @@ void drop_stretched(std::vector<Term>& terms) {
   }
 }
 
-// The sum of x over the dimensions whose labels nobody needs. The sum of a factor keeps its dtype;
-// that of a single operand is i64 for integers, as sum's.
-Term sum_unneeded(Term term, const Labels& needed, bool is_factor) {
+// The sum of x over the dimensions whose labels nobody needs.
+Term sum_unneeded(Term term, const Labels& needed) {
   Dims dims;
   Labels kept;
   for (std::size_t d = 0; d < term.labels.size(); ++d) {
@@ -142,8 +143,9 @@ Term sum_unneeded(Term term, const Labels& needed, bool is_factor) {
     }
   }
   if (dims.empty()) return term;
-  const Tensor total = sum(term.x, dims);
-  return {is_factor ? total.to(term.x.dtype()) : total, kept};
+  Tensor total = sum(term.x, dims);
+  const bool widened = term.widened || total.dtype() != term.x.dtype();
+  return {std::move(total), std::move(kept), widened};
 }
 
 Tensor permuted(const Term& term, const Labels& order) {
@@ -167,8 +169,15 @@ Labels joined(const Labels& a, const Labels& b, const Labels& c = {}) {
   return all;
 }
 
+// a in the dtype of a product with b, if b is i64 by a sum.
+Term beside(Term a, const Term& b) {
+  if (b.widened && !is_floating(a.x.dtype())) a.x = a.x.to(DType::i64);
+  return a;
+}
+
 // The product of two terms, summed over what both have and nobody needs: one batched matmul.
-Term contract(const Term& a, const Term& b, const Labels& needed) {
+Term contract(const Term& first, const Term& second, const Labels& needed) {
+  const Term a = beside(first, second), b = beside(second, first);
   Labels batch, summed, of_a, of_b;
   for (const Label l : a.labels) {
     (!has(b.labels, l) ? of_a : has(needed, l) ? batch : summed).push_back(l);
@@ -184,7 +193,7 @@ Term contract(const Term& a, const Term& b, const Labels& needed) {
   Shape shape;
   for (const Label l : joined(batch, of_a)) shape.push_back(a.length(l));
   for (const Label l : of_b) shape.push_back(b.length(l));
-  return {y.reshape(shape), joined(batch, of_a, of_b)};
+  return {y.reshape(shape), joined(batch, of_a, of_b), a.widened || b.widened};
 }
 
 // Without ->: `...`, and the letters that occur once.
@@ -243,12 +252,11 @@ Tensor einsum(std::string_view equation, std::span<const Tensor> operands) {
     for (std::size_t j = i + 1; j < terms.size(); ++j) needed = joined(needed, terms[j].labels);
     return needed;
   };
-  const bool several = terms.size() > 1;
-  Term product = sum_unneeded(terms[0], needed_after(0), several);
+  Term product = sum_unneeded(terms[0], needed_after(0));
   for (std::size_t i = 1; i < terms.size(); ++i) {
     const Labels needed = needed_after(i);
-    const Term next = sum_unneeded(terms[i], joined(needed, product.labels), several);
-    product = sum_unneeded(contract(product, next, needed), needed, several);
+    const Term next = sum_unneeded(terms[i], joined(needed, product.labels));
+    product = sum_unneeded(contract(product, next, needed), needed);
   }
   return permuted(product, result);
 }

@@ -59,6 +59,10 @@ DIFFERS = [
          "bytes are rounded from f32, in PyTorch from fixed point", "u8"),
     Rule(r"nn\.functional\.elu", "gradient 0.*PyTorch nan",
          "the gradient of elu at NaN, which in PyTorch depends on the length"),
+    Rule(r"nn\.functional\.(relu6|hardsigmoid)", r"^gradient 0: .* weft 0\.0, PyTorch",
+         "the gradient of relu6 and hardsigmoid at NaN, which in PyTorch depends on the length"),
+    Rule(r"nn\.functional\.hardsigmoid", "^gradient 0: ",
+         "PyTorch's gradient of hardsigmoid has a sixth that is rounded to f32", "f64"),
     Rule("__rdiv__|true_divide|div/.*", "gradient.*weft (nan|-?inf), PyTorch (nan|-?inf)",
          "sums of infinities on the way of a bf16 gradient", "bf16"),
 ]

@@ -32,7 +32,7 @@ std::string name_of(Label l) { return l < kEllipsis ? std::string(1, char(l)) : 
 
 struct Term {
   Tensor x;
-  Labels labels;        // one for each dimension of x
+  Labels labels;         // one for each dimension of x
   bool widened = false;  // whether a sum has made it i64
 
   std::int64_t length(Label l) const {

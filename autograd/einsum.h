@@ -16,8 +16,8 @@ namespace weft {
 /// result has the letters after ->, and the sum runs over the others; without -> it has `...` and
 /// then, in alphabetical order (A before a), the letters that occur once. Lengths of a letter may
 /// differ if they are 1. Products are matrix products of one dtype (else Dtype), made from left to
-/// right. Throws InvalidArgument for an equation that has no meaning, Shape for operands that do
-/// not fit.
+/// right; sums of integers are i64, as those of sum. Throws InvalidArgument for an equation that
+/// has no meaning, Shape for operands that do not fit.
 Tensor einsum(std::string_view equation, std::span<const Tensor> operands);
 Tensor einsum(std::string_view equation, std::initializer_list<Tensor> operands);
 template <std::derived_from<Tensor>... Operands>

@@ -14,14 +14,14 @@ class ReLU : public Module<ReLU> {
 };
 
 /// min(max(x, 0), 6), any shape. As torch.nn.functional.relu6, like the next two: at the ends of
-/// its slope the gradient is 0.
+/// its slope, and at NaN, the gradient is 0.
 Tensor relu6(const Tensor& x);
 /// relu6(x + 3) / 6
 Tensor hardsigmoid(const Tensor& x);
 /// x relu6(x + 3) / 6 (Howard et al., "Searching for MobileNetV3", 2019)
 Tensor hardswish(const Tensor& x);
 /// x where x > 0, weight x elsewhere (He et al., "Delving Deep into Rectifiers", 2015). weight:
-/// [1], or [C] for x [N,C,..]. Throws Shape.
+/// [1] or [], or [C] for x [N,C,..]. Throws Shape.
 Tensor prelu(const Tensor& x, const Tensor& weight);
 
 class ReLU6 : public Module<ReLU6> {

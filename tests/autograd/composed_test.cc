@@ -746,9 +746,9 @@ TEST_P(ComposedTest, Einsum) {
     const Tensor factors = einsum("ij,k->ik", full({1, 3}, 100, dtype), full({2}, 2, dtype));
     EXPECT_EQ(factors.dtype(), DType::i64);
     EXPECT_TENSOR(factors, ({1, 2}), {600, 600});
-    EXPECT_TENSOR(einsum("k,ki,ij->", full({2}, 3, dtype), ones({2, 2}, dtype),
-                         full({2, 3}, 100, dtype)),
-                  ({}), {3600});
+    EXPECT_TENSOR(
+        einsum("k,ki,ij->", full({2}, 3, dtype), ones({2, 2}, dtype), full({2, 3}, 100, dtype)),
+        ({}), {3600});
   }
   EXPECT_TENSOR(einsum("ij,jk", ones({2, 3}, DType::i32), ones({3, 1}, DType::i32)), ({2, 1}),
                 {3, 3});

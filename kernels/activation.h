@@ -3,6 +3,8 @@
 
 #include <cstdint>
 
+#include "weft/core/base/compiler.h"
+
 namespace weft {
 
 /// relu: the operation of that name, with its bits: a NaN stays, and -0 becomes 0. It rounds

@@ -1,5 +1,6 @@
 // The optimisers' updates of consecutive parameters, in PyTorch's order of operations.
 #include <cmath>
+#include <initializer_list>
 
 #include "weft/kernels/cpu/element.h"
 #include "weft/kernels/cpu/loops/optim.h"
@@ -24,6 +25,21 @@ struct Lerp {
   C operator()(C from, C to) const { return (near ? from : to) + slope * (to - from); }
 };
 
+/// Calls loop(begin, end) for the parts of [0, n). Before each it asks for the arrays' memory 2 KiB
+/// further on: the processor by itself follows so many arrays less far.
+template <class T, class Loop>
+void run_ahead(std::int64_t n, std::initializer_list<const T*> arrays, const Loop& loop) {
+  constexpr std::int64_t kLine = 64 / sizeof(T), kPart = 4 * kLine, kAhead = 32 * kLine;
+  std::int64_t i = 0;
+  for (; i + kAhead + kPart <= n; i += kPart) {
+    for (const T* array : arrays) {
+      for (std::int64_t j = 0; j < kPart; j += kLine) __builtin_prefetch(array + i + kAhead + j);
+    }
+    loop(i, i + kPart);
+  }
+  loop(i, n);
+}
+
 template <class T, bool amsgrad, bool maximize>
 void adam_loop(std::int64_t n, T* p, const T* g, T* m, T* v, T* largest, const AdamScalars& s) {
   using C = accumulate_t<T>;
@@ -32,26 +48,28 @@ void adam_loop(std::int64_t n, T* p, const T* g, T* m, T* v, T* largest, const A
   // Multiplies by the inverse of PyTorch's divisor sqrt(1 - beta2^t): half the divisions.
   const C step = C(-s.step_size), inverse = C(s.inverse_correction2), eps = C(s.eps);
   const C weight_decay = C(s.weight_decay), decay = C(s.decay);
-  WEFT_VECTOR_LOOP
-  for (std::int64_t i = 0; i < n; ++i) {
-    C pi = load(p[i]);
-    pi *= decay;
-    const C g0 = load_grad<maximize>(g[i]);
-    const C gi = s.weight_decay != 0 ? g0 + weight_decay * pi : g0;
-    C mi = load(m[i]), vi = load(v[i]);
-    mi = mean(mi, gi);
-    vi = vi * keep2 + take2 * gi * gi;
-    C spread = vi;
-    if constexpr (amsgrad) {
-      const C before = load(largest[i]);
-      spread = before >= vi || before != before ? before : vi;
-      largest[i] = store<T>(spread);
+  run_ahead<T>(n, {p, g, m, v}, [=, &s](std::int64_t begin, std::int64_t end) {
+    WEFT_VECTOR_LOOP
+    for (std::int64_t i = begin; i < end; ++i) {
+      C pi = load(p[i]);
+      pi *= decay;
+      const C g0 = load_grad<maximize>(g[i]);
+      const C gi = s.weight_decay != 0 ? g0 + weight_decay * pi : g0;
+      C mi = load(m[i]), vi = load(v[i]);
+      mi = mean(mi, gi);
+      vi = vi * keep2 + take2 * gi * gi;
+      C spread = vi;
+      if constexpr (amsgrad) {
+        const C before = load(largest[i]);
+        spread = before >= vi || before != before ? before : vi;
+        largest[i] = store<T>(spread);
+      }
+      const C denominator = std::sqrt(spread) * inverse + eps;
+      m[i] = store<T>(mi);
+      v[i] = store<T>(vi);
+      p[i] = store<T>(pi + step * mi / denominator);
     }
-    const C denominator = std::sqrt(spread) * inverse + eps;
-    m[i] = store<T>(mi);
-    v[i] = store<T>(vi);
-    p[i] = store<T>(pi + step * mi / denominator);
-  }
+  });
 }
 
 template <class T>

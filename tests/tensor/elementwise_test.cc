@@ -101,6 +101,27 @@ TEST_P(ElementwiseTest, UnaryBackwardWritesOverAGradientThatNobodyElseHolds) {
       ({2, 2}), ({0, 6, 0, 8}));
 }
 
+// Whatever the memory formats of gradient and saved tensor are, the result has the latter's.
+TEST_P(ElementwiseTest, UnaryBackwardInMemoryFormats) {
+  for (const Shape& shape : {Shape{2, 3, 4, 5}, Shape{2, 35, 9, 11}, Shape{2, 1, 4, 5},
+                             Shape{3, 4, 1, 1}, Shape{0, 3, 2, 2}}) {
+    for (const DType dtype : {DType::f32, DType::f64, DType::bf16}) {
+      const Tensor y = raw::to(raw::relu(raw::sub(rand(shape), 0.5)), dtype);
+      const Tensor g = raw::to(raw::sub(rand(shape), 0.5), dtype);
+      const std::vector<double> want = values_of(raw::where(raw::gt(y, 0.0), g, zeros_like(g)));
+      for (const MemoryFormat of_y : {MemoryFormat::nchw, MemoryFormat::nhwc}) {
+        for (const MemoryFormat of_g : {MemoryFormat::nchw, MemoryFormat::nhwc}) {
+          const Tensor saved = raw::contiguous(y, of_y), grad = raw::contiguous(g, of_g);
+          const Tensor got = raw::unary_backward(UnaryOp::relu, grad, saved);
+          EXPECT_EQ(values_of(got), want) << to_string(shape) << to_string(dtype);
+          EXPECT_EQ(got.strides(), saved.strides());
+          EXPECT_EQ(values_of(grad), values_of(g));
+        }
+      }
+    }
+  }
+}
+
 TEST_P(ElementwiseTest, UnaryBackwardErrors) {
   const Tensor g = ones({2, 3});
   EXPECT_WEFT_ERROR(raw::unary_backward(UnaryOp::exp, g, ones({3})), Shape,

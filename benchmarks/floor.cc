@@ -19,18 +19,33 @@ namespace weft::bench {
 
 namespace {
 
-double median_ms(const std::function<void()>& f) {
-  for (int i = 0; i < 5; ++i) f();
-  std::vector<double> times;
-  for (int i = 0; i < 15; ++i) times.push_back(time_ms(f));
-  return quartiles(times).median;
+// Fills the caches with something else.
+void clear_caches() {
+  static std::vector<char> other(std::size_t{64} << 20);
+  for (std::size_t i = 0; i < other.size(); i += 64) ++other[i];
 }
 
-// The time with the faster layout of the input.
-double best_of_layouts(const Tensor& x, const std::function<void(const Tensor&)>& f) {
+FloorTimes median_ms(const std::function<void()>& f) {
+  for (int i = 0; i < 5; ++i) f();
+  std::vector<double> warm, cold;
+  for (int i = 0; i < 15; ++i) warm.push_back(time_ms(f));
+  for (int i = 0; i < 7; ++i) {
+    clear_caches();
+    cold.push_back(time_ms(f));
+  }
+  return {quartiles(warm).median, quartiles(cold).median};
+}
+
+// The times with the faster layout of the input.
+FloorTimes best_of_layouts(const Tensor& x, const std::function<void(const Tensor&)>& f) {
   const Tensor nchw = raw::contiguous(x, MemoryFormat::nchw);
   const Tensor nhwc = raw::contiguous(x, MemoryFormat::nhwc);
-  return std::min(median_ms([&] { f(nchw); }), median_ms([&] { f(nhwc); }));
+  const FloorTimes a = median_ms([&] { f(nchw); }), b = median_ms([&] { f(nhwc); });
+  return {std::min(a.warm, b.warm), std::min(a.cold, b.cold)};
+}
+
+FloorTimes operator*(const FloorTimes& times, double count) {
+  return {times.warm * count, times.cold * count};
 }
 
 /// A convolution that a work has `count` times, and the batch norm with an activation after it.
@@ -51,7 +66,7 @@ void add_conv(std::vector<FloorRow>& rows, const ConvLayer& layer) {
   const Tensor g = rand(raw::conv2d(x, w, bias, params).shape());
   const std::string name =
       layer.name + (layer.count > 1 ? " x" + std::to_string(layer.count) : std::string());
-  const auto add = [&](const char* pass, double ms) {
+  const auto add = [&](const char* pass, const FloorTimes& ms) {
     rows.push_back({name + " " + pass, ms * layer.count});
   };
   add("forward", best_of_layouts(x, [&](const Tensor& in) { raw::conv2d(in, w, bias, params); }));
@@ -92,7 +107,7 @@ void add_linear(std::vector<FloorRow>& rows, const std::string& name, std::int64
 }
 
 template <class Optimizer, class... Options>
-double optimizer_ms(const std::vector<Tensor>& params, const Options&... options) {
+FloorTimes optimizer_ms(const std::vector<Tensor>& params, const Options&... options) {
   for (const Tensor& p : params) p.set_grad(rand(p.shape()));
   Optimizer optimizer(params, options...);
   return median_ms([&] { optimizer.step(); });

@@ -7,9 +7,15 @@
 
 namespace weft::bench {
 
+/// Milliseconds of a kernel that finds its data in the cache, and of one that finds nothing there:
+/// in a step, what other kernels read and wrote before has displaced a part of it.
+struct FloorTimes {
+  double warm = 0, cold = 0;
+};
+
 struct FloorRow {
   std::string kernel;
-  double ms = 0;
+  FloorTimes ms;
 };
 
 /// Median times on the calling thread's team. `work` is a name as for find_work(); nothing for one

@@ -37,9 +37,7 @@ class WhereNode final : public DifferentiableNode {
     if (grads.wants(0)) grads.set(0, a_.fit(where(condition, grads.y(), zero)));
     if (grads.wants(1)) grads.set(1, b_.fit(where(condition, zero, grads.y())));
   }
-  void describe(autograd::Description& d) const override {
-    d.set("condition", *this, condition_);
-  }
+  void describe(autograd::Description& d) const override { d.set("condition", *this, condition_); }
 
  private:
   void release_saved() override { condition_.reset(); }

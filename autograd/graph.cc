@@ -34,8 +34,7 @@ void SavedTensor::refuse(const Node& node) const {
              "; change a clone instead, or write after backward");
 }
 
-Node::Node(const char* op, int outputs)
-    : op_(op), path_(interned_path()), outputs_(outputs) {
+Node::Node(const char* op, int outputs) : op_(op), path_(interned_path()), outputs_(outputs) {
   ThreadTape& tape = *tape_of_thread;
   sequence_ = ++tape.last_sequence;
   observed_ = tape.observer != nullptr;

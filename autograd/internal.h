@@ -44,9 +44,7 @@ class LinearMapNode final : public DifferentiableNode {
   void apply(Gradients& grads) override {
     if (grads.wants(0)) grads.set(0, adjoint_(grads.y()));
   }
-  void describe(Description& d) const override {
-    describe_ ? describe_(d) : d.op.clear();
-  }
+  void describe(Description& d) const override { describe_ ? describe_(d) : d.op.clear(); }
 
  private:
   Adjoint adjoint_;

@@ -40,9 +40,7 @@ class SoftmaxNode final : public DifferentiableNode {
       grads.set(0, g - exp(y) * sum(g, {dim_}, true));
     }
   }
-  void describe(autograd::Description& d) const override {
-    d.set("dim", dim_);
-  }
+  void describe(autograd::Description& d) const override { d.set("dim", dim_); }
 
  private:
   void release_saved() override { y_.reset(); }

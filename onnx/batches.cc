@@ -48,9 +48,9 @@ bool same_bits(const Tensor& a, const Tensor& b) {
   if (a.shape() != b.shape() || a.dtype() != b.dtype()) return false;
   const auto host = [](const Tensor& x) { return raw::contiguous(raw::to(x, Device())); };
   const Tensor x = host(a), y = host(b);
-  return x.numel() == 0 || std::memcmp(x.raw_data(), y.raw_data(),
-                                       static_cast<std::size_t>(x.numel()) *
-                                           size_of(x.dtype())) == 0;
+  return x.numel() == 0 ||
+         std::memcmp(x.raw_data(), y.raw_data(),
+                     static_cast<std::size_t>(x.numel()) * size_of(x.dtype())) == 0;
 }
 
 Batches batches_of(const std::vector<Tensor>& example, bool dynamic) {

@@ -15,8 +15,8 @@ struct Batches {
 
 /// Both batches have rows of the example, two or more; the second has one row more, other rows of
 /// integer inputs, and other values of floating ones. Throws InvalidArgument for inputs without a
-/// batch, or of different batches, and for an integer input that holds one value only: another value
-/// might be none that the model takes.
+/// batch, or of different batches, and for an integer input that holds one value only: another
+/// value might be none that the model takes.
 Batches batches_of(const std::vector<Tensor>& example, bool dynamic);
 
 /// Whether the tensors have the same shape, dtype and bits.

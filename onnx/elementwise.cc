@@ -19,14 +19,12 @@ Rule same(const char* type) {
 }
 // One node with a number as its second, or first, operand.
 Rule with_number(const char* type) {
-  return [type](Operation& o) -> Names {
-    return {o.node(type, {o.in(), o.constant(o.number("a"))})};
-  };
+  return
+      [type](Operation& o) -> Names { return {o.node(type, {o.in(), o.constant(o.number("a"))})}; };
 }
 Rule number_with(const char* type) {
-  return [type](Operation& o) -> Names {
-    return {o.node(type, {o.constant(o.number("a")), o.in()})};
-  };
+  return
+      [type](Operation& o) -> Names { return {o.node(type, {o.constant(o.number("a")), o.in()})}; };
 }
 
 // x / 2 times 1 + f
@@ -53,8 +51,7 @@ Names log_sigmoid(Operation& o) {
 
 Names softplus(Operation& o) {
   const std::string x = o.in(), scaled = o.node("Mul", {x, o.constant(o.number("a"))});
-  const std::string y =
-      o.node("Div", {o.node("Softplus", {scaled}), o.constant(o.number("a"))});
+  const std::string y = o.node("Div", {o.node("Softplus", {scaled}), o.constant(o.number("a"))});
   return {o.node("Where", {o.node("Greater", {scaled, o.constant(o.number("b"))}), x, y})};
 }
 
@@ -83,8 +80,7 @@ Names remainder(Operation& o) {
 Names add_scaled(Operation& o) {
   const double alpha = o.number("alpha");
   if (alpha == -1) return {o.node("Sub", {o.in(0), o.in(1)})};
-  const std::string b =
-      alpha == 1 ? o.in(1) : o.node("Mul", {o.in(1), o.constant(alpha)});
+  const std::string b = alpha == 1 ? o.in(1) : o.node("Mul", {o.in(1), o.constant(alpha)});
   return {o.node("Add", {o.in(0), b})};
 }
 
@@ -147,7 +143,9 @@ const Rules& elementwise_rules() {
          return {o.node("Sub", {o.node("Exp", {o.in()}), o.constant(1)})};
        }},
       {"silu",
-       [](Operation& o) -> Names { return {o.node("Mul", {o.in(), o.node("Sigmoid", {o.in()})})}; }},
+       [](Operation& o) -> Names {
+         return {o.node("Mul", {o.in(), o.node("Sigmoid", {o.in()})})};
+       }},
       {"gelu", gelu},
       {"gelu_tanh", gelu_tanh},
       {"log_sigmoid", log_sigmoid},

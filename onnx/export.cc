@@ -20,14 +20,15 @@ namespace {
 
 constexpr const char* kOp = "onnx";
 constexpr const char* kNotRecorded =
-    "a tensor that depends on the input came from operations that the tape does not record, such as "
+    "a tensor that depends on the input came from operations that the tape does not record, such "
+    "as "
     "a comparison, a conversion of integers, detach() or weft::raw";
 
 // Whether both are the same elements of the same memory.
 bool same_place(const Tensor& a, const Tensor& b) {
-  return a.same(b) || (a.storage() == b.storage() && a.offset() == b.offset() &&
-                       a.shape() == b.shape() && a.strides() == b.strides() &&
-                       a.dtype() == b.dtype());
+  return a.same(b) ||
+         (a.storage() == b.storage() && a.offset() == b.offset() && a.shape() == b.shape() &&
+          a.strides() == b.strides() && a.dtype() == b.dtype());
 }
 
 // Reads the two traces of a model side by side and writes the graph.
@@ -168,9 +169,10 @@ class Exporter {
   // A constant for each row of the batch, such as a first state of zeros: one number.
   Value of_batch(const char* op, const Tensor& a, const Tensor& b) {
     const auto first = [](const Tensor& x) { return raw::narrow(raw::flatten(x), 0, 0, 1); };
-    const bool one_number = a.numel() > 0 && b.numel() > 0 && same_bits(first(a), first(b)) &&
-                            same_bits(raw::contiguous(raw::expand(raw::reshape(first(a), {}), a.shape())), a) &&
-                            same_bits(raw::contiguous(raw::expand(raw::reshape(first(b), {}), b.shape())), b);
+    const bool one_number =
+        a.numel() > 0 && b.numel() > 0 && same_bits(first(a), first(b)) &&
+        same_bits(raw::contiguous(raw::expand(raw::reshape(first(a), {}), a.shape())), a) &&
+        same_bits(raw::contiguous(raw::expand(raw::reshape(first(b), {}), b.shape())), b);
     WEFT_CHECK(one_number, Unsupported, op, "cannot be said in ONNX: ", kNotRecorded,
                "; or a constant's size depends on the batch");
     Value y{{}, a.dtype(), a.shape(), b.shape()};

@@ -28,17 +28,17 @@ struct ExportOptions {
 /// buffers are in it under their names in the state dict. `inputs` are an example: their shapes,
 /// without the batch, and their dtypes are those of the file.
 ///
-/// forward runs twice, for two batches of different sizes and values: rows of the example, and other
-/// values of floating inputs. What is the same in both is a constant of the file. As in
+/// forward runs twice, for two batches of different sizes and values: rows of the example, and
+/// other values of floating inputs. What is the same in both is a constant of the file. As in
 /// torch.onnx.export, the file knows only the operations that ran: not the branches that were not
 /// taken, nor loops over another length. Modes, gradients and random numbers stay as they were.
 ///
-/// Throws Unsupported, naming the operation and the module, for an operation that ONNX lacks or that
-/// this exporter does not know; for a tensor computed from an input by operations that the tape
-/// leaves out (comparisons, conversions of integers, detach(), weft::raw); and where the operations
-/// or their numbers depend on the batch or on values. Throws InvalidArgument for wrong names, for
-/// inputs without a batch, for an integer input whose example holds one value only, and for a model
-/// of 2 GB and more, the limit of the format.
+/// Throws Unsupported, naming the operation and the module, for an operation that ONNX lacks or
+/// that this exporter does not know; for a tensor computed from an input by operations that the
+/// tape leaves out (comparisons, conversions of integers, detach(), weft::raw); and where the
+/// operations or their numbers depend on the batch or on values. Throws InvalidArgument for wrong
+/// names, for inputs without a batch, for an integer input whose example holds one value only, and
+/// for a model of 2 GB and more, the limit of the format.
 void save(const nn::AnyModule& model, const std::vector<Tensor>& inputs, const std::string& path,
           const ExportOptions& options = {});
 

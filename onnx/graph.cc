@@ -21,7 +21,14 @@ enum ModelProto { kIrVersion = 1, kProducer = 2, kProducerVersion = 3, kGraph = 
 enum OperatorSetId { kOpsetVersion = 2 };
 enum GraphProto { kNode = 1, kGraphName = 2, kInitializer = 5, kInput = 11, kOutput = 12 };
 enum NodeProto { kNodeInput = 1, kNodeOutput = 2, kNodeName = 3, kOpType = 4, kAttribute = 5 };
-enum AttributeProto { kAttributeName = 1, kFloat = 2, kInt = 3, kString = 4, kInts = 8, kType = 20 };
+enum AttributeProto {
+  kAttributeName = 1,
+  kFloat = 2,
+  kInt = 3,
+  kString = 4,
+  kInts = 8,
+  kType = 20
+};
 enum AttributeType { kFloatType = 1, kIntType = 2, kStringType = 3, kIntsType = 7 };
 enum TensorProto { kDims = 1, kDataType = 2, kTensorName = 8, kRawData = 9 };
 enum ValueInfo { kValueName = 1, kValueType = 2, kTensorType = 1, kElementType = 1, kShape = 2 };

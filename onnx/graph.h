@@ -18,7 +18,8 @@ using Ints = std::vector<std::int64_t>;
 using Attribute = std::variant<std::int64_t, double, std::string, Ints>;
 using Attributes = std::vector<std::pair<std::string, Attribute>>;
 
-/// A tensor of the file, with its shapes for the two batches. No name: an operand that was left out.
+/// A tensor of the file, with its shapes for the two batches. No name: an operand that was left
+/// out.
 struct Value {
   std::string name{};
   DType dtype = DType::f32;
@@ -52,8 +53,8 @@ class Graph {
   std::string constant(const Tensor& x);
   std::string constant(const Ints& values);
   std::string constant(double value, DType dtype);
-  /// A shape i64 [rank] whose sizes may depend on the batch. Empty if a size is neither the same for
-  /// both batches nor a multiple of the batch.
+  /// A shape i64 [rank] whose sizes may depend on the batch. Empty if a size is neither the same
+  /// for both batches nor a multiple of the batch.
   std::string shape(const Shape& shape, const Shape& other);
 
   /// Throws InvalidArgument if the file would have 2 GB or more.

@@ -171,8 +171,8 @@ Names batch_norm(Operation& o) {
   } else {
     const Shape channels{o.result().shape[1]};
     y = o.node("BatchNormalization",
-               {o.in(), or_all(o, 1, 1, channels), or_all(o, 2, 0, channels),
-                o.tensor("mean").name, o.tensor("var").name},
+               {o.in(), or_all(o, 1, 1, channels), or_all(o, 2, 0, channels), o.tensor("mean").name,
+                o.tensor("var").name},
                {{"epsilon", o.number("eps")}});
   }
   if (o.operands() > 3) y = o.node("Add", {y, o.in(3)});
@@ -214,9 +214,7 @@ Tensor causal_mask(std::int64_t length, std::int64_t keys, DType dtype) {
 // A query whose keys are all masked gets the result 0: its weights become 0.
 std::string masked_weights(Operation& o, std::string scores) {
   const DType dtype = o.result().dtype;
-  const auto softmax = [&] {
-    return o.node("Softmax", {scores}, {{"axis", std::int64_t{-1}}});
-  };
+  const auto softmax = [&] { return o.node("Softmax", {scores}, {{"axis", std::int64_t{-1}}}); };
   if (!o.has_tensor("mask")) return softmax();
   const Value& mask = o.tensor("mask");
   if (mask.dtype == DType::boolean) {
@@ -254,8 +252,7 @@ Names by_taps(Operation& o) {
   std::string y;
   for (int tap = 0; o.has_tensor("index" + std::to_string(tap)); ++tap) {
     const std::string number = std::to_string(tap);
-    std::string part =
-        o.node("Gather", {o.in(), o.tensor("index" + number).name}, {{"axis", dim}});
+    std::string part = o.node("Gather", {o.in(), o.tensor("index" + number).name}, {{"axis", dim}});
     if (o.has_tensor("weights" + number)) {
       part = o.node("Mul", {part, o.tensor("weights" + number).name});
     }

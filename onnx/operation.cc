@@ -7,8 +7,8 @@
 
 namespace weft::onnx {
 
-Operation::Operation(Graph& graph, const Step& step, const Step& other,
-                     std::vector<Value> operands, std::map<std::string, Value> tensors)
+Operation::Operation(Graph& graph, const Step& step, const Step& other, std::vector<Value> operands,
+                     std::map<std::string, Value> tensors)
     : graph_(graph),
       step_(step),
       other_(other),
@@ -85,7 +85,8 @@ std::string Operation::reshape(const std::string& name, const Value& from, const
   bool plain = true;
   for (int i = 0; i < to.dim(); ++i) {
     const bool fixed = to.shape[i] == to.other[i];
-    const bool kept = i < from.dim() && from.shape[i] == to.shape[i] && from.other[i] == to.other[i];
+    const bool kept =
+        i < from.dim() && from.shape[i] == to.shape[i] && from.other[i] == to.other[i];
     plain = plain && to.shape[i] != 0;
     free += !fixed && !kept;
     sizes.push_back(fixed ? to.shape[i] : kept ? 0 : -1);

@@ -95,18 +95,14 @@ Names embedding(Operation& o) { return {o.node("Gather", {o.in(), o.tensor("inde
 
 const Rules& shape_rules() {
   static const Rules& rules = *new Rules{
-      {"reshape", reshape},     {"flatten", reshape},
-      {"unflatten", reshape},   {"squeeze", reshape},
-      {"unsqueeze", reshape},   {"view", reshape},
-      {"clone", copy},          {"contiguous", copy},
-      {"to", copy},             {"permute", permute},
-      {"transpose", permute},   {"slice", slice},
-      {"narrow", slice},        {"select", slice},
-      {"expand", expand},       {"split", split},
-      {"chunk", split},         {"cat", cat},
-      {"stack", stack},         {"pad", pad},
-      {"flip", flip},           {"roll", roll},
-      {"gather", gather},       {"index_select", index_select},
+      {"reshape", reshape},     {"flatten", reshape},   {"unflatten", reshape},
+      {"squeeze", reshape},     {"unsqueeze", reshape}, {"view", reshape},
+      {"clone", copy},          {"contiguous", copy},   {"to", copy},
+      {"permute", permute},     {"transpose", permute}, {"slice", slice},
+      {"narrow", slice},        {"select", slice},      {"expand", expand},
+      {"split", split},         {"chunk", split},       {"cat", cat},
+      {"stack", stack},         {"pad", pad},           {"flip", flip},
+      {"roll", roll},           {"gather", gather},     {"index_select", index_select},
       {"embedding", embedding},
   };
   return rules;

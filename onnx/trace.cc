@@ -39,7 +39,9 @@ class Recorder final : public autograd::TapeObserver {
     const auto found = constants_.find({node.sequence(), input});
     return found == constants_.end() ? Tensor() : found->second;
   }
-  const std::vector<Result>& results(const Node& node) const { return results_.at(node.sequence()); }
+  const std::vector<Result>& results(const Node& node) const {
+    return results_.at(node.sequence());
+  }
 
  private:
   std::map<std::pair<std::uint64_t, int>, Tensor> constants_;

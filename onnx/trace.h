@@ -33,7 +33,7 @@ struct Step {
 };
 
 struct Trace {
-  std::vector<Tensor> inputs;  ///< as forward got them
+  std::vector<Tensor> inputs;           ///< as forward got them
   std::vector<std::uint32_t> versions;  ///< of the inputs' memory, before forward
   std::vector<Step> steps;  ///< those that the outputs depend on, in the order in which they ran
   std::vector<Operand> outputs;

@@ -65,9 +65,8 @@ TEST_F(OnnxTest, AModelIsItsOperationsAndItsStateDict) {
   EXPECT_EQ(file.opset, 17);
   EXPECT_EQ(file.inputs, Texts{"input 1 [batch,4]"});
   EXPECT_EQ(file.outputs, Texts{"output 1 [batch,2]"});
-  EXPECT_EQ(file.nodes,
-            (Texts{"Gemm(input, 0.weight, 0.bias) transB=1", "Relu(%0)",
-                   "Gemm(%1, 2.weight, 2.bias) transB=1", "Identity(%2)"}));
+  EXPECT_EQ(file.nodes, (Texts{"Gemm(input, 0.weight, 0.bias) transB=1", "Relu(%0)",
+                               "Gemm(%1, 2.weight, 2.bias) transB=1", "Identity(%2)"}));
   ASSERT_EQ(file.tensors.size(), 4u);
   for (const auto& [name, x] : model.state_dict()) {
     EXPECT_EQ(file.tensors.at(name), std::string(static_cast<const char*>(x.raw_data()),
@@ -87,9 +86,8 @@ TEST_F(OnnxTest, AFusedReluIsANode) {
 
 TEST_F(OnnxTest, NamesAndFixedSizes) {
   const nn::Linear layer(4, 3);
-  const ModelFile file =
-      saved(layer, {ramp({2, 4})},
-            {.input_names = {"x"}, .output_names = {"y"}, .dynamic_batch = false});
+  const ModelFile file = saved(
+      layer, {ramp({2, 4})}, {.input_names = {"x"}, .output_names = {"y"}, .dynamic_batch = false});
   EXPECT_EQ(file.inputs, Texts{"x 1 [2,4]"});
   EXPECT_EQ(file.outputs, Texts{"y 1 [2,3]"});
   EXPECT_WEFT_ERROR(saved(layer, {ramp({2, 4})}, {.input_names = {"x", "y"}}), InvalidArgument,
@@ -116,10 +114,9 @@ TEST_F(OnnxTest, AUsersModule) {
   Own model;
   model.gain.set_requires_grad(false);
   const ModelFile file = saved(model, {ramp({3, 4})});
-  EXPECT_EQ(file.nodes,
-            (Texts{"Gemm(input, fc.weight, fc.bias) transB=1", "Mul(%0, gain)", "Add(%1, shift)",
-                   "Concat(%2, input) axis=1", "Mul(%2, /constant)", "Identity(%3)",
-                   "Identity(%4)"}));
+  EXPECT_EQ(file.nodes, (Texts{"Gemm(input, fc.weight, fc.bias) transB=1", "Mul(%0, gain)",
+                               "Add(%1, shift)", "Concat(%2, input) axis=1", "Mul(%2, /constant)",
+                               "Identity(%3)", "Identity(%4)"}));
   EXPECT_EQ(file.outputs, (Texts{"output_0 1 [batch,8]", "output_1 1 [batch,4]"}));
 }
 
@@ -140,8 +137,8 @@ TEST_F(OnnxTest, IntegersAreInputs) {
   EXPECT_EQ(file.nodes, (Texts{"Gather(weight, input)", "Identity(%0)"}));
   // Also in another shape.
   const auto flat = [&](const Tensor& x) { return embedding(x.flatten(), table.weight); };
-  EXPECT_EQ(nodes(flat, ids), (Texts{"Reshape(input, /constant_2)", "Gather(/constant, %0)",
-                                     "Identity(%1)"}));
+  EXPECT_EQ(nodes(flat, ids),
+            (Texts{"Reshape(input, /constant_2)", "Gather(/constant, %0)", "Identity(%1)"}));
   EXPECT_WEFT_ERROR(saved(table, {zeros({3, 1}, DType::i64)}), InvalidArgument,
                     "input 0 (i64 [3,1]) holds one value only");
 }
@@ -183,8 +180,8 @@ TEST_F(OnnxTest, TheInputStaysAsItIs) {
     y.add_(3);
     return y.relu();
   };
-  EXPECT_EQ(nodes(writes, x), (Texts{"Mul(input, /constant)", "Add(%0, /constant_2)", "Relu(%1)",
-                                     "Identity(%2)"}));
+  EXPECT_EQ(nodes(writes, x),
+            (Texts{"Mul(input, /constant)", "Add(%0, /constant_2)", "Relu(%1)", "Identity(%2)"}));
   EXPECT_EQ(x.to_vector<float>(), (std::vector<float>{0, 1, 2, 3}));
 }
 

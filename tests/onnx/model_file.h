@@ -82,13 +82,13 @@ struct ModelFile {
     for (const auto& [part, bytes] : shape) {
       const auto dim = fields(bytes);
       const auto size = dim.find(1), symbol = dim.find(2);
-      dims += (dims.empty() ? "" : ",") +
-              (size != dim.end()     ? std::to_string(number<std::int64_t>(size->second))
-               : symbol != dim.end() ? symbol->second
-                                     : "?");
+      dims += (dims.empty() ? "" : ",") + (size != dim.end()
+                                               ? std::to_string(number<std::int64_t>(size->second))
+                                           : symbol != dim.end() ? symbol->second
+                                                                 : "?");
     }
-    return all.find(1)->second + " " +
-           std::to_string(number<std::int64_t>(type.find(1)->second)) + " [" + dims + "]";
+    return all.find(1)->second + " " + std::to_string(number<std::int64_t>(type.find(1)->second)) +
+           " [" + dims + "]";
   }
 
   std::map<std::string, int> results_;  // numbers of the results, by their names

@@ -85,40 +85,39 @@ class RandomChains {
   Named unary() {
     using T = const Tensor&;
     const double a = real(-2, 2), b = real(0.1, 2);
-    const std::vector<Named> all = {
-        {"relu", [](T x) { return relu(x); }},
-        {"gelu", [](T x) { return gelu(x); }},
-        {"gelu_tanh", [](T x) { return gelu_tanh(x); }},
-        {"silu", [](T x) { return silu(x); }},
-        {"tanh", [](T x) { return tanh(x); }},
-        {"sigmoid", [](T x) { return sigmoid(x); }},
-        {"log_sigmoid", [](T x) { return log_sigmoid(x); }},
-        {"leaky_relu", [=](T x) { return leaky_relu(x, b); }},
-        {"elu", [=](T x) { return elu(x, b); }},
-        {"softplus", [=](T x) { return softplus(x, b, 3); }},
-        {"exp", [](T x) { return exp(clamp(x, -3, 3)); }},
-        {"expm1", [](T x) { return expm1(clamp(x, {}, 2)); }},
-        {"log", [](T x) { return log(abs(x) + 1); }},
-        {"log1p", [](T x) { return log1p(abs(x)); }},
-        {"sqrt", [](T x) { return sqrt(abs(x) + 0.1); }},
-        {"rsqrt", [](T x) { return rsqrt(abs(x) + 0.5); }},
-        {"reciprocal", [](T x) { return reciprocal(abs(x) + 1); }},
-        {"square", [](T x) { return square(x); }},
-        {"neg", [](T x) { return -x; }},
-        {"erf", [](T x) { return erf(x); }},
-        {"sin", [](T x) { return sin(x); }},
-        {"cos", [](T x) { return cos(x); }},
-        {"pow", [=](T x) { return pow(abs(x) + 0.1, b); }},
-        {"clamp", [=](T x) { return clamp(x, -b, b); }},
-        {"add_scalar", [=](T x) { return x + a; }},
-        {"rsub_scalar", [=](T x) { return a - x; }},
-        {"div_scalar", [=](T x) { return x / b; }},
-        {"rdiv_scalar", [=](T x) { return a / (abs(x) + 1); }},
-        {"in_place", [=](T x) {
-           Tensor y = x * 1.5;
-           y.add_(a), y.mul_(b), y.sub_(x, 0.5), y.tanh_();
-           return y;
-         }}};
+    const std::vector<Named> all = {{"relu", [](T x) { return relu(x); }},
+                                    {"gelu", [](T x) { return gelu(x); }},
+                                    {"gelu_tanh", [](T x) { return gelu_tanh(x); }},
+                                    {"silu", [](T x) { return silu(x); }},
+                                    {"tanh", [](T x) { return tanh(x); }},
+                                    {"sigmoid", [](T x) { return sigmoid(x); }},
+                                    {"log_sigmoid", [](T x) { return log_sigmoid(x); }},
+                                    {"leaky_relu", [=](T x) { return leaky_relu(x, b); }},
+                                    {"elu", [=](T x) { return elu(x, b); }},
+                                    {"softplus", [=](T x) { return softplus(x, b, 3); }},
+                                    {"exp", [](T x) { return exp(clamp(x, -3, 3)); }},
+                                    {"expm1", [](T x) { return expm1(clamp(x, {}, 2)); }},
+                                    {"log", [](T x) { return log(abs(x) + 1); }},
+                                    {"log1p", [](T x) { return log1p(abs(x)); }},
+                                    {"sqrt", [](T x) { return sqrt(abs(x) + 0.1); }},
+                                    {"rsqrt", [](T x) { return rsqrt(abs(x) + 0.5); }},
+                                    {"reciprocal", [](T x) { return reciprocal(abs(x) + 1); }},
+                                    {"square", [](T x) { return square(x); }},
+                                    {"neg", [](T x) { return -x; }},
+                                    {"erf", [](T x) { return erf(x); }},
+                                    {"sin", [](T x) { return sin(x); }},
+                                    {"cos", [](T x) { return cos(x); }},
+                                    {"pow", [=](T x) { return pow(abs(x) + 0.1, b); }},
+                                    {"clamp", [=](T x) { return clamp(x, -b, b); }},
+                                    {"add_scalar", [=](T x) { return x + a; }},
+                                    {"rsub_scalar", [=](T x) { return a - x; }},
+                                    {"div_scalar", [=](T x) { return x / b; }},
+                                    {"rdiv_scalar", [=](T x) { return a / (abs(x) + 1); }},
+                                    {"in_place", [=](T x) {
+                                       Tensor y = x * 1.5;
+                                       y.add_(a), y.mul_(b), y.sub_(x, 0.5), y.tanh_();
+                                       return y;
+                                     }}};
     return all[static_cast<std::size_t>(pick(0, std::ssize(all) - 1))];
   }
 
@@ -188,23 +187,44 @@ class RandomChains {
     joined.erase(rank - 1);
     const std::vector<Named> all = {
         {"flatten", [=](T y) { return y.flatten(1) * 1.0; }},
-        {"join", [=](T y) { return dim < rank - 1 ? y.transpose(dim + 1, -1).transpose(dim + 1, -1).reshape(y.shape()) : y.flatten(dim); }},
+        {"join",
+         [=](T y) {
+           return dim < rank - 1
+                      ? y.transpose(dim + 1, -1).transpose(dim + 1, -1).reshape(y.shape())
+                      : y.flatten(dim);
+         }},
         {"permute", [=](T y) { return y.permute(order); }},
         {"batch last", [=](T y) { return tanh(y.transpose(0, dim)).transpose(0, dim); }},
-        {"batch in", [=](T y) { return y.flatten(0, 1).sin().unflatten(0, {y.shape(0), y.shape(1)}); }},
+        {"batch in",
+         [=](T y) { return y.flatten(0, 1).sin().unflatten(0, {y.shape(0), y.shape(1)}); }},
         {"unsqueeze", [=](T y) { return y.unsqueeze(dim); }},
         {"squeeze", [=](T y) { return y.unsqueeze(-1).squeeze(-1); }},
         {"slice", [=](T y) { return y.slice(dim, start, end, step); }},
         {"slice from end", [=](T y) { return y.slice(dim, -end, n + 5); }},
-        {"whole batch", [=](T y) { return y.narrow(0, 0, y.shape(0)).narrow(dim, start, end - start); }},
+        {"whole batch",
+         [=](T y) { return y.narrow(0, 0, y.shape(0)).narrow(dim, start, end - start); }},
         {"select", [=](T y) { return y.select(dim, start - n); }},
         {"flip", [=](T y) { return flip(y, {dim, 0}); }},
         {"roll", [=](T y) { return roll(y, start + 1, dim); }},
         {"cat", [=](T y) { return cat({y, tanh(y), y.slice(dim, 0, start)}, dim); }},
         {"stack", [=](T y) { return stack({y, sigmoid(y)}, dim); }},
-        {"expand", [=](T y) { Dims to = y.shape(); to.insert(dim, 3); return y.unsqueeze(dim).expand(to); }},
-        {"chunk", [=](T y) { const auto c = chunk(y, 2, dim); return cat({c.back(), c.front()}, dim); }},
-        {"repeat", [=](T y) { Dims times = Dims::filled(rank, 1); times[dim] = 2; return repeat(y, times); }},
+        {"expand",
+         [=](T y) {
+           Dims to = y.shape();
+           to.insert(dim, 3);
+           return y.unsqueeze(dim).expand(to);
+         }},
+        {"chunk",
+         [=](T y) {
+           const auto c = chunk(y, 2, dim);
+           return cat({c.back(), c.front()}, dim);
+         }},
+        {"repeat",
+         [=](T y) {
+           Dims times = Dims::filled(rank, 1);
+           times[dim] = 2;
+           return repeat(y, times);
+         }},
         {"pad", [=](T y) { return pad(y, pads, 0.5); }},
         {"reflect", [=](T y) { return n > 2 ? pad(y, pads, "reflect") : y; }},
         {"replicate", [=](T y) { return pad(y, pads, "replicate"); }},
@@ -226,16 +246,25 @@ class RandomChains {
     const std::array<std::int64_t, 2> kernel = {pick(1, std::min<std::int64_t>(h, 3)),
                                                 pick(1, std::min<std::int64_t>(w, 3))};
     const Conv2dParams conv{.stride = pair(1, 2), .padding = pair(0, 2), .groups = groups};
-    Conv2dParams turned{.stride = {2, 2}, .padding = {kernel[0] / 2, kernel[1] / 2},
-                        .dilation = pair(1, 2), .groups = groups, .output_padding = pair(0, 1)};
+    Conv2dParams turned{.stride = {2, 2},
+                        .padding = {kernel[0] / 2, kernel[1] / 2},
+                        .dilation = pair(1, 2),
+                        .groups = groups,
+                        .output_padding = pair(0, 1)};
     const Tensor weight = randn({out, c / groups, kernel[0], kernel[1]}) * 0.5;
     const Tensor back = randn({c, out / groups, kernel[0], kernel[1]}) * 0.5;
     const Tensor bias = coin() ? randn({out}) : Tensor();
-    const Pool2dParams pool{.kernel = kernel, .stride = pair(1, 2),
-                            .padding = {kernel[0] / 2, kernel[1] / 2}, .ceil_mode = coin()};
-    const AvgPool2dParams average{.kernel = kernel, .stride = pool.stride, .padding = pool.padding,
-                                  .count_include_pad = coin(), .divisor = coin() ? 0 : 3};
-    const std::array<std::int64_t, 2> size = pair(1, 9), half = {std::max<std::int64_t>(h / 2, 1), 1};
+    const Pool2dParams pool{.kernel = kernel,
+                            .stride = pair(1, 2),
+                            .padding = {kernel[0] / 2, kernel[1] / 2},
+                            .ceil_mode = coin()};
+    const AvgPool2dParams average{.kernel = kernel,
+                                  .stride = pool.stride,
+                                  .padding = pool.padding,
+                                  .count_include_pad = coin(),
+                                  .divisor = coin() ? 0 : 3};
+    const std::array<std::int64_t, 2> size = pair(1, 9),
+                                      half = {std::max<std::int64_t>(h / 2, 1), 1};
     const bool even = h % half[0] == 0;
     const Tensor mean = randn({c}), var = rand({c}) + 0.5, gain = coin() ? randn({c}) : Tensor();
     const Tensor shift = gain.defined() ? randn({c}) : Tensor();
@@ -248,17 +277,27 @@ class RandomChains {
         {"avg_pool2d", [=](T y) { return avg_pool2d(y, average); }},
         {"adaptive_avg_pool2d", [=](T y) { return adaptive_avg_pool2d(y, size); }},
         {"adaptive_max_pool2d", [=](T y) { return even ? adaptive_max_pool2d(y, half) : y; }},
-        {"nearest", [=](T y) { return interpolate(y, {.size = {size[0], size[1]}, .mode = "nearest"}); }},
-        {"nearest twice", [=](T y) { return interpolate(y, {.scale_factor = {2}, .mode = "nearest"}); }},
-        {"bilinear", [=](T y) { return interpolate(y, {.size = {size[0], size[1]}, .mode = "bilinear"}); }},
-        {"bilinear by", [=](T y) { return interpolate(y, {.scale_factor = {factor}, .mode = "bilinear"}); }},
-        {"corners", [=](T y) { return interpolate(y, {.size = {size[0], size[1]}, .mode = "bilinear", .align_corners = true}); }},
-        {"batch_norm", [=](T y) {
+        {"nearest",
+         [=](T y) { return interpolate(y, {.size = {size[0], size[1]}, .mode = "nearest"}); }},
+        {"nearest twice",
+         [=](T y) { return interpolate(y, {.scale_factor = {2}, .mode = "nearest"}); }},
+        {"bilinear",
+         [=](T y) { return interpolate(y, {.size = {size[0], size[1]}, .mode = "bilinear"}); }},
+        {"bilinear by",
+         [=](T y) { return interpolate(y, {.scale_factor = {factor}, .mode = "bilinear"}); }},
+        {"corners",
+         [=](T y) {
+           return interpolate(
+               y, {.size = {size[0], size[1]}, .mode = "bilinear", .align_corners = true});
+         }},
+        {"batch_norm",
+         [=](T y) {
            return batch_norm(y, gain, shift, {mean, var}, {.training = false},
                              {.add = coin_of(slope) ? y.sin() : Tensor(), .negative_slope = slope});
          }},
         {"group_norm", [=](T y) { return group_norm(y, groups, gain, shift); }},
-        {"pixel_unshuffle", [=](T y) { return h % 2 == 0 && w % 2 == 0 ? nn::pixel_unshuffle(y, 2) : y; }},
+        {"pixel_unshuffle",
+         [=](T y) { return h % 2 == 0 && w % 2 == 0 ? nn::pixel_unshuffle(y, 2) : y; }},
         {"pixel_shuffle", [=](T y) { return c % 4 == 0 ? nn::pixel_shuffle(y, 2) : y; }}};
     return all[static_cast<std::size_t>(pick(0, std::ssize(all) - 1))];
   }
@@ -269,7 +308,8 @@ class RandomChains {
     const std::int64_t n = x.shape(-1), out = pick(1, 8), c = x.dim() > 2 ? x.shape()[1] : 1;
     const Tensor weight = randn({out, n}) * (1 / std::sqrt(static_cast<double>(n)));
     const Tensor bias = coin() ? randn({out}) : Tensor();
-    const Tensor gain = coin() ? randn({n}) : Tensor(), shift = gain.defined() ? randn({n}) : Tensor();
+    const Tensor gain = coin() ? randn({n}) : Tensor(),
+                 shift = gain.defined() ? randn({n}) : Tensor();
     const Tensor right = randn({n, out}), vector = randn({n});
     const Tensor kernel = randn({out, c, 3}) * 0.5;
     const bool causal = coin(), masked = coin() && !causal;
@@ -282,12 +322,14 @@ class RandomChains {
         {"matmul", [=](T y) { return matmul(y, right) * 0.5; }},
         {"matmul of a vector", [=](T y) { return y.dim() > 2 ? matmul(y, vector) : y; }},
         {"conv1d", [=](T y) { return y.dim() == 3 ? conv1d(y, kernel, bias, {.padding = 1}) : y; }},
-        {"attention", [=](T y) {
+        {"attention",
+         [=](T y) {
            if (y.dim() < 3) return y;
            return scaled_dot_product_attention(
                y, tanh(y), y + 1, {.attn_mask = masked ? mask : Tensor(), .is_causal = causal});
          }},
-        {"products", [=](T y) { return y.dim() > 2 ? matmul(y, tanh(y).transpose(-1, -2)) * 0.3 : y; }}};
+        {"products",
+         [=](T y) { return y.dim() > 2 ? matmul(y, tanh(y).transpose(-1, -2)) * 0.3 : y; }}};
     return all[static_cast<std::size_t>(pick(0, std::ssize(all) - 1))];
   }
 

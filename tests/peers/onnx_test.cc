@@ -59,8 +59,10 @@ class Peer {
     for (const int rows : {3, 1, 5}) {
       const std::vector<Tensor> x = batch_of(rows), y = any(x);
       NamedTensors arrays;
-      for (std::size_t i = 0; i < x.size(); ++i) arrays.emplace_back(named("input", i, x.size()), x[i]);
-      for (std::size_t i = 0; i < y.size(); ++i) arrays.emplace_back(named("output", i, y.size()), y[i]);
+      for (std::size_t i = 0; i < x.size(); ++i)
+        arrays.emplace_back(named("input", i, x.size()), x[i]);
+      for (std::size_t i = 0; i < y.size(); ++i)
+        arrays.emplace_back(named("output", i, y.size()), y[i]);
       io::save_npz(folder_.path(name + "." + std::to_string(rows) + ".npz"), arrays);
     }
   }
@@ -110,7 +112,8 @@ struct Branches : nn::Module<Branches> {
   nn::Linear head = child("head", nn::Linear(8 * 12 * 12, 10));
   Tensor forward(const Tensor& x) const {
     const Tensor small = relu(right(x));
-    const Tensor both = cat({left(x), interpolate(small, {.scale_factor = {2}, .mode = "bilinear"})}, 1);
+    const Tensor both =
+        cat({left(x), interpolate(small, {.scale_factor = {2}, .mode = "bilinear"})}, 1);
     const Tensor sum = both + both.flatten(1).mean({1}, true).unsqueeze(2).unsqueeze(3) * scale;
     return head(sum.flatten(1));
   }
@@ -139,9 +142,9 @@ struct Classifier : nn::Module<Classifier> {
   nn::Parameter token = parameter("token", randn({1, 1, 16}));
   nn::Conv2d patches = child("patches", nn::Conv2d(3, 16, 4, {.stride = 4}));
   nn::TransformerEncoder encoder = child(
-      "encoder", nn::TransformerEncoder(
-                     nn::TransformerEncoderLayer(16, 4, {.activation = "gelu", .batch_first = true}),
-                     2, nn::LayerNorm(16)));
+      "encoder", nn::TransformerEncoder(nn::TransformerEncoderLayer(
+                                            16, 4, {.activation = "gelu", .batch_first = true}),
+                                        2, nn::LayerNorm(16)));
   Tensor forward(const Tensor& x) const {
     const Tensor rows = patches(x).flatten(2).transpose(1, 2);
     const Tensor all = cat({token.expand({x.shape(0), 1, 16}), rows}, 1);
@@ -174,15 +177,18 @@ TEST(OnnxPeer, OnnxruntimeComputesLayers) {
     return [x = floats(row)](int rows) { return raw::gt(x(rows), rows == 3 ? 0.0 : 1.3); };
   };
   peer.add("masked", Masked(), {floats({5, 8}), mask({1, 5, 5}), mask({5, 1})});
-  peer.add("lstm", Last(nn::LSTM(4, 6, {.num_layers = 2, .batch_first = true, .bidirectional = true})),
+  peer.add("lstm",
+           Last(nn::LSTM(4, 6, {.num_layers = 2, .batch_first = true, .bidirectional = true})),
            {floats({5, 4})});
   peer.add("gru", Last(nn::GRU(4, 6, {.batch_first = true})), {floats({5, 4})});
-  peer.add("norms", nn::Sequential{nn::GroupNorm(2, 6), nn::InstanceNorm2d(6), nn::Tanh(),
-                                   nn::GroupNorm(3, 6, {.affine = false}), nn::Softplus()},
+  peer.add("norms",
+           nn::Sequential{nn::GroupNorm(2, 6), nn::InstanceNorm2d(6), nn::Tanh(),
+                          nn::GroupNorm(3, 6, {.affine = false}), nn::Softplus()},
            {floats({6, 5, 4})});
-  peer.add("upsampled", nn::Sequential{nn::Upsample({.scale_factor = {2.5}}), nn::Conv2d(3, 4, 3),
-                                       nn::Upsample({.scale_factor = {2}, .mode = "bilinear"}),
-                                       nn::ReflectionPad2d(1), nn::PixelShuffle(2)},
+  peer.add("upsampled",
+           nn::Sequential{nn::Upsample({.scale_factor = {2.5}}), nn::Conv2d(3, 4, 3),
+                          nn::Upsample({.scale_factor = {2}, .mode = "bilinear"}),
+                          nn::ReflectionPad2d(1), nn::PixelShuffle(2)},
            {floats({3, 5, 4})});
   EXPECT_EQ(peer.run(), 0);
 }

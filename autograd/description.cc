@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "weft/autograd/graph.h"
 #include "weft/autograd/thread_tape.h"
 #include "weft/kernels/conv.h"
 #include "weft/kernels/elementwise_list.h"

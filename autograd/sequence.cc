@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "weft/autograd/graph.h"
 #include "weft/autograd/thread_tape.h"
 
 namespace weft::autograd {

@@ -3,10 +3,13 @@
 
 #include <cstdint>
 
-#include "weft/autograd/graph.h"
+#include "weft/core/base/intrusive_ptr.h"
 #include "weft/core/runtime/thread_local.h"
 
 namespace weft::autograd {
+
+class Node;
+class TapeObserver;
 
 struct ThreadTape {
   std::uint64_t last_sequence = 0;

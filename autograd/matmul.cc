@@ -99,9 +99,7 @@ class LinearNode final : public DifferentiableNode {
       DeferredGradients::set(grads, *this, 2, [grad] { return sum(grad, {0}); });
     }
   }
-  void describe(autograd::Description& d) const override {
-    d.ints["then_relu"] = {y_.defined()};
-  }
+  void describe(autograd::Description& d) const override { d.ints["then_relu"] = {y_.defined()}; }
 
  private:
   void release_saved() override {

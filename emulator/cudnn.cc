@@ -106,9 +106,9 @@ struct Config {
   bool finalises() const { return knobs.empty() || knobs[0].value != 2; }
 };
 
-/// Which engine numbers, notes and orders come is as with the real library for an H100: most of mode
-/// A's list computes with tensor cores, those without come late; FALLBACK has some that are slow and
-/// always there. Transformed images only with 3x3 filters, stride 1 and no groups.
+/// Which engine numbers, notes and orders come is as with the real library for an H100: most of
+/// mode A's list computes with tensor cores, those without come late; FALLBACK has some that are
+/// slow and always there. Transformed images only with 3x3 filters, stride 1 and no groups.
 std::vector<Config> offered(const Problem& p, cudnnBackendHeurMode_t mode) {
   const int type = p.type();
   const bool new_gpu = options().capabilities[current_device()][0] >= 8;
@@ -118,12 +118,12 @@ std::vector<Config> offered(const Problem& p, cudnnBackendHeurMode_t mode) {
   const auto add = [&](int engine, const Notes& notes, int variants = 0) {
     if (variants == 0) out.push_back({p, engine, notes, {}});
     for (int i = 0; i < variants; ++i) {
-      out.push_back({p, engine, notes, {{CUDNN_KNOB_TYPE_TILE_SIZE, i}, {CUDNN_KNOB_TYPE_EDGE, 1}}});
+      out.push_back(
+          {p, engine, notes, {{CUDNN_KNOB_TYPE_TILE_SIZE, i}, {CUDNN_KNOB_TYPE_EDGE, 1}}});
     }
   };
   const int varying = p.pass == data ? 25 : p.pass == weights ? 20 : 28;
-  const Notes varies =
-      p.pass == forward ? Notes{} : Notes{CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC};
+  const Notes varies = p.pass == forward ? Notes{} : Notes{CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC};
   if (mode == CUDNN_HEUR_MODE_FALLBACK) {
     add(p.bias ? 11 : 1, {});
     if (!p.bias) add(varying, varies);
@@ -172,8 +172,8 @@ struct Descriptor {
   cudnnBackendDescriptorType_t type{};
   bool finalized = false;
   std::map<int, Value> attributes;
-  // What it was finalized to: a tensor, a graph's or an operation's problem, the heuristics' list, a
-  // configuration.
+  // What it was finalized to: a tensor, a graph's or an operation's problem, the heuristics' list,
+  // a configuration.
   TensorSpec tensor;
   Problem problem;
   std::vector<Config> configs;
@@ -254,8 +254,7 @@ cudnnStatus_t finalize_convolution(Descriptor& d) {
   p.sum_type = d.data_type(CUDNN_ATTR_CONVOLUTION_COMP_TYPE);
   const auto mode = d.value<cudnnConvolutionMode_t>(CUDNN_ATTR_CONVOLUTION_CONV_MODE,
                                                     CUDNN_TYPE_CONVOLUTION_MODE);
-  const auto axes =
-      d.value<std::int64_t>(CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS, CUDNN_TYPE_INT64);
+  const auto axes = d.value<std::int64_t>(CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS, CUDNN_TYPE_INT64);
   if (mode != CUDNN_CROSS_CORRELATION || axes != 2 || post[0] != p.pad[0] || post[1] != p.pad[1]) {
     fault("cudnn: a convolution that weft has no use for");
   }
@@ -283,8 +282,7 @@ cudnnStatus_t finalize_operation(Descriptor& d, Pass pass, int conv, int x, int 
 cudnnStatus_t finalize_graph(Descriptor& d) {
   const auto& operations =
       d.at(CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR).descriptors;
-  const auto handle =
-      d.value<cudnnHandle_t>(CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE);
+  const auto handle = d.value<cudnnHandle_t>(CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE);
   if (handle->device != current_device()) {
     fault("cudnn: a handle of cuda:%d is asked on cuda:%d", handle->device, current_device());
   }
@@ -297,8 +295,8 @@ cudnnStatus_t finalize_graph(Descriptor& d) {
     p.bias = add.ref(CUDNN_ATTR_OPERATION_POINTWISE_BDESC)->tensor;
     result = add.ref(CUDNN_ATTR_OPERATION_POINTWISE_YDESC)->tensor;
     const TensorSpec& b = *p.bias;
-    if (sums.id != p.y.id || !sums.is_virtual || sums.type != p.sum_type ||
-        b.dim[0] != 1 || b.dim[1] != p.y.dim[1] || b.dim[2] != 1 || b.dim[3] != 1 ||
+    if (sums.id != p.y.id || !sums.is_virtual || sums.type != p.sum_type || b.dim[0] != 1 ||
+        b.dim[1] != p.y.dim[1] || b.dim[2] != 1 || b.dim[3] != 1 ||
         !std::equal(result.dim, result.dim + 4, p.y.dim) ||
         !std::equal(result.stride, result.stride + 4, p.y.stride)) {
       fault("cudnn: a graph that weft has no use for");
@@ -355,9 +353,9 @@ cudnnStatus_t finalize(Descriptor& d) {
       return CUDNN_STATUS_SUCCESS;
     case CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR: return finalize_graph(d);
     case CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR:
-      d.configs = offered(d.ref(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH)->problem,
-                          d.value<cudnnBackendHeurMode_t>(CUDNN_ATTR_ENGINEHEUR_MODE,
-                                                          CUDNN_TYPE_HEUR_MODE));
+      d.configs = offered(
+          d.ref(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH)->problem,
+          d.value<cudnnBackendHeurMode_t>(CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE));
       return CUDNN_STATUS_SUCCESS;
     case CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR:
       d.value<cudnnHandle_t>(CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE);
@@ -398,8 +396,8 @@ void for_each_place(const TensorSpec& t, F&& f) {
 std::vector<double> read(const Config& config, const TensorSpec& t, const void* p) {
   std::vector<double> out;
   out.reserve(static_cast<std::size_t>(t.count()));
-  for_each_place(
-      t, [&](std::int64_t i) { out.push_back(rounded(config, load(t.number(), p, i))); });
+  for_each_place(t,
+                 [&](std::int64_t i) { out.push_back(rounded(config, load(t.number(), p, i))); });
   return out;
 }
 
@@ -473,8 +471,7 @@ void compute(const Config& config, const Operands& at) {
 
 /// The pointer that the pack gives a tensor, which must be all device memory.
 void* pointer_of(const Descriptor& pack, const TensorSpec& t, std::int64_t id, int device) {
-  const auto ids =
-      pack.values<std::int64_t>(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64);
+  const auto ids = pack.values<std::int64_t>(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64);
   const auto pointers =
       pack.values<void*>(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR);
   const auto found = std::find(ids.begin(), ids.end(), id);
@@ -498,8 +495,7 @@ cudnnStatus_t execute(cudnnHandle_t handle, const Config& config, const Descript
   if (refused_engine == kAll || refused_engine == config.engine) return CUDNN_STATUS_NOT_SUPPORTED;
   const Problem& p = config.problem;
   const auto needed = static_cast<std::size_t>(config.workspace());
-  void* const workspace =
-      pack.value<void*>(CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR);
+  void* const workspace = pack.value<void*>(CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR);
   if (needed && (!is_device_memory(workspace, needed, device) || !aligned(workspace, 16))) {
     fault("cudnn: workspace %p, %zu bytes needed", workspace, needed);
   }
@@ -521,8 +517,7 @@ cudnnStatus_t execute(cudnnHandle_t handle, const Config& config, const Descript
 
 /// Writes as many values as there is room for.
 template <class T>
-cudnnStatus_t give(const std::vector<T>& values, std::int64_t room, std::int64_t* count,
-                   void* to) {
+cudnnStatus_t give(const std::vector<T>& values, std::int64_t room, std::int64_t* count, void* to) {
   *count = std::min<std::int64_t>(room, static_cast<std::int64_t>(values.size()));
   std::copy_n(values.begin(), *count, static_cast<T*>(to));
   return CUDNN_STATUS_SUCCESS;

@@ -147,7 +147,7 @@ class Candidates {
  private:
   /// Adds the first `most` that the rules admit and that cuDNN can run.
   void add(const ConvGraph& graph, cudnnBackendHeurMode_t mode, MemoryFormat format, bool adds_bias,
-          int most) {
+           int most) {
     const ThreadState& state = thread_state();
     int count = 0;
     for (const EngineConfig& config : graph.offered(mode)) {
@@ -230,8 +230,9 @@ CudaConvPlan::CudaConvPlan(const Conv2dArgs& args, int device) : problem_(args),
   std::vector<Execution> choices = candidates.take();
   const auto words = problem_.key(0, 0, state.allow_tf32_conv);
   text_ = detail::concat(problem_.text(), " on cuda:", device);
-  ChoiceProblem problem{"conv2d", text_, machine(device), {words.begin(), words.end()},
-                        CudnnProblem::family(words), {}};
+  ChoiceProblem problem{
+      "conv2d", text_, machine(device), {words.begin(), words.end()}, CudnnProblem::family(words),
+      {}};
   for (const Execution& e : choices) problem.candidates.push_back(e.name());
   WEFT_CHECK(!choices.empty(), Unsupported, "conv2d", "cuDNN has no ",
              state.deterministic ? "deterministic " : "", "plan for ", text_);

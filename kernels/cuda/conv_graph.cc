@@ -140,8 +140,7 @@ BackendDescriptor conv_graph(const CudnnProblem& p, MemoryFormat format, bool ad
     const BackendDescriptor conv = convolution(p, big, small, weights);
     return graph_of(std::array{conv.get()}, device);
   }
-  const BackendDescriptor sums =
-      tensor(kSums, sum_type(p.dtype), p.library_small(), format, true);
+  const BackendDescriptor sums = tensor(kSums, sum_type(p.dtype), p.library_small(), format, true);
   const BackendDescriptor bias = tensor(kBias, type, Shape{1, p.k, 1, 1}, format);
   const BackendDescriptor conv = convolution(p, big, sums, weights);
   const BackendDescriptor add = sum_of(p, sums, bias, small);
@@ -153,14 +152,13 @@ EngineConfig described(BackendDescriptor descriptor) {
   const auto engines = config.descriptor.descriptors(CUDNN_ATTR_ENGINECFG_ENGINE,
                                                      CUDNN_BACKEND_ENGINE_DESCRIPTOR, 1);
   const BackendDescriptor& engine = engines.at(0);
-  config.notes = engine.numbers<cudnnBackendNumericalNote_t>(
-      CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_TYPE_NUMERICAL_NOTE, kMostNotes);
+  config.notes = engine.numbers<cudnnBackendNumericalNote_t>(CUDNN_ATTR_ENGINE_NUMERICAL_NOTE,
+                                                             CUDNN_TYPE_NUMERICAL_NOTE, kMostNotes);
   const auto number =
       engine.numbers<std::int64_t>(CUDNN_ATTR_ENGINE_GLOBAL_INDEX, CUDNN_TYPE_INT64, 1);
   config.name = detail::concat("e", number.at(0));
-  for (const BackendDescriptor& knob :
-       config.descriptor.descriptors(CUDNN_ATTR_ENGINECFG_KNOB_CHOICES,
-                                     CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR, kMostKnobs)) {
+  for (const BackendDescriptor& knob : config.descriptor.descriptors(
+           CUDNN_ATTR_ENGINECFG_KNOB_CHOICES, CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR, kMostKnobs)) {
     const auto type = knob.numbers<cudnnBackendKnobType_t>(CUDNN_ATTR_KNOB_CHOICE_KNOB_TYPE,
                                                            CUDNN_TYPE_KNOB_TYPE, 1);
     const auto value =
@@ -233,9 +231,9 @@ bool admissible(const EngineConfig& config, DType dtype, bool tf32, bool determi
        config.has(CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS))) {
     return false;
   }
-  return !deterministic || !(config.has(CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC) ||
-                             config.has(CUDNN_NUMERICAL_NOTE_WINOGRAD) ||
-                             config.has(CUDNN_NUMERICAL_NOTE_FFT));
+  return !deterministic ||
+         !(config.has(CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC) ||
+           config.has(CUDNN_NUMERICAL_NOTE_WINOGRAD) || config.has(CUDNN_NUMERICAL_NOTE_FFT));
 }
 
 ConvGraph::ConvGraph(const CudnnProblem& p, MemoryFormat format, bool adds_bias,
@@ -249,9 +247,8 @@ std::vector<EngineConfig> ConvGraph::offered(cudnnBackendHeurMode_t mode) const 
   if (device_.properties) heuristics.set(CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, *device_.properties);
   if (heuristics.try_finalize() != CUDNN_STATUS_SUCCESS) return {};
   std::vector<EngineConfig> configs;
-  for (BackendDescriptor& config :
-       heuristics.descriptors(CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR,
-                              kMostConfigs)) {
+  for (BackendDescriptor& config : heuristics.descriptors(
+           CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR, kMostConfigs)) {
     configs.push_back(described(std::move(config)));
   }
   return configs;

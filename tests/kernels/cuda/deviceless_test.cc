@@ -72,12 +72,9 @@ struct Rules {
   bool tf32 = false, deterministic = false;
 };
 constexpr Rules kRules[] = {
-    {"f32", DType::f32},
-    {"f32 deterministic", DType::f32, false, true},
-    {"tf32", DType::f32, true},
-    {"tf32 deterministic", DType::f32, true, true},
-    {"bf16", DType::bf16},
-    {"bf16 deterministic", DType::bf16, false, true},
+    {"f32", DType::f32},        {"f32 deterministic", DType::f32, false, true},
+    {"tf32", DType::f32, true}, {"tf32 deterministic", DType::f32, true, true},
+    {"bf16", DType::bf16},      {"bf16 deterministic", DType::bf16, false, true},
 };
 
 class Deviceless : public ::testing::TestWithParam<const char*> {
@@ -88,8 +85,8 @@ class Deviceless : public ::testing::TestWithParam<const char*> {
 #else
     if (!cudnn_library().error().empty()) GTEST_SKIP() << cudnn_library().error();
     std::ostringstream text;
-    text << std::ifstream(std::string("tests/kernels/cuda/devices/") + GetParam() + ".json")
-                .rdbuf();
+    text
+        << std::ifstream(std::string("tests/kernels/cuda/devices/") + GetParam() + ".json").rdbuf();
     const std::string json = text.str();
     ASSERT_FALSE(json.empty());
     properties_.emplace(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR);
@@ -166,8 +163,7 @@ TEST_P(Deviceless, TheFirstChoiceForF32IsTensorCores) {
 
 TEST_P(Deviceless, Bf16ConvolvesOnTensorCores) {
   for (const Sizes& sizes : kPrograms) {
-    const CudnnProblem p(
-        args_of(sizes, ConvPass::forward, DType::bf16, MemoryFormat::nhwc, false));
+    const CudnnProblem p(args_of(sizes, ConvPass::forward, DType::bf16, MemoryFormat::nhwc, false));
     const auto configs =
         admitted(ConvGraph(p, MemoryFormat::nhwc, false, device()), {"", DType::bf16});
     ASSERT_FALSE(configs.empty()) << sizes.program;
@@ -190,8 +186,7 @@ TEST_P(Deviceless, NamesTellConfigurationsApart) {
 
 // cuDNN's own check of the sizes: it derives those of the small image from the others.
 TEST_P(Deviceless, AWrongSizeIsAnErrorThatNamesTheCall) {
-  Conv2dArgs args =
-      args_of(kPrograms[0], ConvPass::forward, DType::f32, MemoryFormat::nhwc, false);
+  Conv2dArgs args = args_of(kPrograms[0], ConvPass::forward, DType::f32, MemoryFormat::nhwc, false);
   args.y.shape[2] += 1;
   const CudnnProblem p(args);
   EXPECT_WEFT_ERROR(ConvGraph(p, MemoryFormat::nhwc, false, device()), Library,

@@ -217,7 +217,11 @@ std::size_t size_of_values(cudnnBackendAttributeType_t type) {
     case CUDNN_TYPE_BOOLEAN: return sizeof(bool);
     case CUDNN_TYPE_VOID_PTR:
     case CUDNN_TYPE_HANDLE: return sizeof(void*);
-    default: return sizeof(int);  // an enumeration
+    case CUDNN_TYPE_DATA_TYPE:
+    case CUDNN_TYPE_CONVOLUTION_MODE:
+    case CUDNN_TYPE_HEUR_MODE:
+    case CUDNN_TYPE_POINTWISE_MODE: return sizeof(int);
+    default: fault("cudnn: values of type %d", type);
   }
 }
 

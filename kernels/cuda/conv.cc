@@ -1,7 +1,6 @@
 // Convolutions by cuDNN: which of its plans run, and the copies around them.
 #include <algorithm>
-#include <cmath>
-#include <iterator>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -27,9 +26,9 @@ namespace {
 constexpr std::size_t kMaxWorkspace = std::size_t{1} << 30;
 // How many plans are tried in each format: the first by cuDNN's estimate, the first of those that
 // it falls back to, and the first that add the bias, too.
-constexpr int kTried = 4;
-constexpr int kTriedOfFallback = 2;
-constexpr int kTriedWithBias = 2;
+constexpr std::size_t kTried = 4;
+constexpr std::size_t kTriedOfFallback = 2;
+constexpr std::size_t kTriedWithBias = 2;
 // Operands that are packed into one workspace are aligned like memory of cudaMalloc.
 constexpr std::size_t kAlignment = 256;
 
@@ -44,15 +43,14 @@ std::size_t rounded_up(std::size_t bytes) {
 ///   workspace: [big copy][small copy][weights copy][cuDNN's own]
 class Execution {
  public:
-  Execution(const CudnnProblem& p, MemoryFormat format, const EngineConfig& config, bool adds_bias,
+  Execution(const CudnnProblem& p, MemoryFormat format, std::string name, bool adds_bias,
             EnginePlan plan)
       : pass_(p.pass),
         pads_small_(p.pads_small()),
         adds_bias_(adds_bias),
         library_small_(p.library_small()),
         format_(format),
-        name_(detail::concat(format == MemoryFormat::nchw ? "nchw." : "nhwc.", config.name,
-                             adds_bias ? ".bias" : "")),
+        name_(std::move(name)),
         plan_(std::move(plan)) {
     const auto bytes = [&](const Shape& shape) {
       return rounded_up(static_cast<std::size_t>(numel(shape)) * size_of(p.dtype));
@@ -122,50 +120,100 @@ class Execution {
   std::size_t big_bytes_ = 0, small_bytes_ = 0, weights_bytes_ = 0;
 };
 
-/// The candidates of a problem: those of one format after the other, best first by cuDNN's
-/// estimate.
+/// The candidates of a problem, in the order in which they are tried: those of one format after the
+/// other, best first by cuDNN's estimate. A plan is made when one is asked for.
 class Candidates {
  public:
-  Candidates(const CudnnProblem& p, int device)
-      : problem_(p), device_{.handle = cudnn_handle(device)} {}
+  Candidates(const CudnnProblem& p, int device) : problem_(p), device_(device) {}
 
   void add(MemoryFormat format) {
-    const bool deterministic = thread_state().deterministic;
     // By a fixed rule the bias is added as it is everywhere else.
-    if (problem_.fusable_bias && !deterministic) {
-      const ConvGraph graph(problem_, format, true, device_);
+    if (problem_.fusable_bias && !thread_state().deterministic) {
+      const ConvGraph graph(problem_, format, true, here());
       add(graph, CUDNN_HEUR_MODE_A, format, true, kTriedWithBias);
     }
-    const ConvGraph graph(problem_, format, false, device_);
-    add(graph, CUDNN_HEUR_MODE_A, format, false, deterministic ? 1 : kTried);
+    const ConvGraph graph(problem_, format, false, here());
+    add(graph, CUDNN_HEUR_MODE_A, format, false, kTried);
     add(graph, CUDNN_HEUR_MODE_FALLBACK, format, false, kTriedOfFallback);
   }
 
-  std::vector<Execution> take() { return std::move(made_); }
-  bool empty() const { return made_.empty(); }
+  const std::vector<std::string>& names() const { return names_; }
+  /// Whether cuDNN can make a plan of it, of a bearable size. Keeps the plan.
+  bool build(std::size_t i) {
+    Candidate& c = candidates_[i];
+    if (!c.execution && !std::exchange(c.tried, true)) {
+      auto plan = EnginePlan::make(c.config, here());
+      if (plan && plan->workspace_bytes() <= kMaxWorkspace) {
+        c.execution.emplace(problem_, c.format, names_[i], c.adds_bias, std::move(*plan));
+      }
+    }
+    return c.execution.has_value();
+  }
+  /// Whether one can be built.
+  bool any() {
+    for (std::size_t i = 0; i < names_.size(); ++i) {
+      if (build(i)) return true;
+    }
+    return false;
+  }
+  /// One that was built.
+  Execution& at(std::size_t i) { return *candidates_[i].execution; }
+
+  /// Drops the candidates up to i, and after it those of another format.
+  void keep_after(std::size_t i, MemoryFormat format) {
+    std::size_t kept = 0;
+    for (std::size_t k = 0; k < names_.size(); ++k) {
+      if (k == i || candidates_[k].format != format) continue;
+      std::swap(candidates_[kept], candidates_[k]);
+      std::swap(names_[kept++], names_[k]);
+    }
+    candidates_.erase(candidates_.begin() + std::ptrdiff_t(kept), candidates_.end());
+    names_.resize(kept);
+  }
+  /// Takes out the first that can be built and needs no more memory than `bytes`.
+  std::optional<Execution> next(std::size_t bytes) {
+    std::optional<Execution> found;
+    std::size_t i = 0;
+    for (; !found && i < names_.size(); ++i) {
+      if (build(i) && at(i).workspace_bytes() <= bytes) found = std::move(candidates_[i].execution);
+    }
+    candidates_.erase(candidates_.begin(), candidates_.begin() + std::ptrdiff_t(i));
+    names_.erase(names_.begin(), names_.begin() + std::ptrdiff_t(i));
+    return found;
+  }
 
  private:
-  /// Adds the first `most` that the rules admit and that cuDNN can run.
+  struct Candidate {
+    MemoryFormat format;
+    bool adds_bias;
+    EngineConfig config;
+    bool tried = false;
+    std::optional<Execution> execution = {};
+  };
+
+  /// The handle is the thread's.
+  PlanDevice here() const { return {.handle = cudnn_handle(device_)}; }
+
+  /// Adds the first `most` that the rules admit.
   void add(const ConvGraph& graph, cudnnBackendHeurMode_t mode, MemoryFormat format, bool adds_bias,
-           int most) {
+           std::size_t most) {
     const ThreadState& state = thread_state();
-    int count = 0;
-    for (const EngineConfig& config : graph.offered(mode)) {
-      if (count == most) break;
+    const std::size_t full = names_.size() + most;
+    for (EngineConfig& config : graph.offered(mode)) {
+      if (names_.size() == full) break;
       if (!admissible(config, problem_.dtype, state.allow_tf32_conv, state.deterministic)) continue;
-      auto plan = EnginePlan::make(config, device_);
-      if (!plan || plan->workspace_bytes() > kMaxWorkspace) continue;
-      Execution made(problem_, format, config, adds_bias, std::move(*plan));
-      const auto same = [&](const Execution& e) { return e.name() == made.name(); };
-      if (std::ranges::any_of(made_, same)) continue;
-      made_.push_back(std::move(made));
-      ++count;
+      std::string name = detail::concat(format == MemoryFormat::nchw ? "nchw." : "nhwc.",
+                                        config.name, adds_bias ? ".bias" : "");
+      if (std::ranges::find(names_, name) != names_.end()) continue;
+      names_.push_back(std::move(name));
+      candidates_.push_back({format, adds_bias, std::move(config)});
     }
   }
 
-  const CudnnProblem& problem_;
-  PlanDevice device_;
-  std::vector<Execution> made_;
+  CudnnProblem problem_;
+  int device_;
+  std::vector<std::string> names_;
+  std::vector<Candidate> candidates_;
 };
 
 class CudaConvPlan final : public Conv2dPlan {
@@ -174,18 +222,18 @@ class CudaConvPlan final : public Conv2dPlan {
   void run(const Stream& stream, const Conv2dArgs& args, void* workspace) const;
 
  private:
-  void time(const std::vector<Execution>& choices, const std::vector<std::string>& names,
-            std::vector<Measured>& measured) const;
+  void time(Candidates& candidates, std::vector<Measured>& measured) const;
   void run_empty(const Stream& stream, const Conv2dArgs& args) const;
-  const Execution& run_library(const Stream& stream, const Conv2dArgs& args, char* workspace) const;
+  bool run_library(const Stream& stream, const Conv2dArgs& args, char* workspace) const;
 
   CudnnProblem problem_;
   std::string text_;  // describes the problem in messages
   int device_;
-  // What was chosen, then those of its format that take its place if cuDNN refuses to run it. None
-  // for an empty problem.
-  std::vector<Execution> executions_;
-  mutable std::size_t in_use_ = 0;  // a plan serves one run at a time
+  // What runs, and what takes its place if cuDNN refuses to run it; none for an empty problem.
+  // cuDNN's plans are not made to run in several threads at once.
+  mutable std::mutex mutex_;
+  mutable std::optional<Execution> execution_;
+  mutable std::optional<Candidates> standby_;
 };
 
 /// The bias as a view with y's dimensions, all of length 1 except the channels.
@@ -223,42 +271,42 @@ CudaConvPlan::CudaConvPlan(const Conv2dArgs& args, int device) : problem_(args),
   const MemoryFormat other =
       output_format == MemoryFormat::nchw ? MemoryFormat::nhwc : MemoryFormat::nchw;
   const std::string_view why_not = why_not_timed(device);
-  Candidates candidates(problem_, device);
+  // Loading the kernels of a plan allocates memory.
+  const AllowWhileRecording allow;
+  Candidates& candidates = standby_.emplace(problem_, device);
   candidates.add(output_format);
   // Without timing the images keep their format, unless only the other format has a plan.
-  if (why_not.empty() || candidates.empty()) candidates.add(other);
-  std::vector<Execution> choices = candidates.take();
+  if (why_not.empty() || !candidates.any()) candidates.add(other);
   const auto words = problem_.key(0, 0, state.allow_tf32_conv);
   text_ = detail::concat(problem_.text(), " on cuda:", device);
-  ChoiceProblem problem{
-      "conv2d", text_, machine(device), {words.begin(), words.end()}, CudnnProblem::family(words),
-      {}};
-  for (const Execution& e : choices) problem.candidates.push_back(e.name());
-  WEFT_CHECK(!choices.empty(), Unsupported, "conv2d", "cuDNN has no ",
+  WEFT_CHECK(candidates.any(), Unsupported, "conv2d", "cuDNN has no ",
              state.deterministic ? "deterministic " : "", "plan for ", text_);
-  const std::size_t best = choose(problem, why_not, [&](std::vector<Measured>& measured) {
-    time(choices, problem.candidates, measured);
-  });
-  output_format = choices[best].format();
-  std::rotate(choices.begin(), choices.begin() + std::ptrdiff_t(best),
-              choices.begin() + std::ptrdiff_t(best) + 1);
-  for (Execution& e : choices) {
-    if (e.format() != output_format) continue;
-    // The bias gradient is computed before the pass uses the memory.
-    workspace_bytes = std::max(workspace_bytes, e.workspace_bytes());
-    executions_.push_back(std::move(e));
-  }
+  const ChoiceProblem problem{"conv2d",
+                              text_,
+                              machine(device),
+                              {words.begin(), words.end()},
+                              CudnnProblem::family(words),
+                              candidates.names()};
+  const std::size_t best = choose(
+      problem, why_not, [&](std::vector<Measured>& measured) { time(candidates, measured); }, 1,
+      [&](std::size_t i) { return candidates.build(i); });
+  execution_ = std::move(candidates.at(best));
+  output_format = execution_->format();
+  candidates.keep_after(best, output_format);
+  // The bias gradient is computed before the pass uses the memory.
+  workspace_bytes = std::max(workspace_bytes, execution_->workspace_bytes());
 }
 
-void CudaConvPlan::time(const std::vector<Execution>& choices,
-                        const std::vector<std::string>& names,
-                        std::vector<Measured>& measured) const {
+void CudaConvPlan::time(Candidates& candidates, std::vector<Measured>& measured) const {
   const Stream stream = current_stream(Device(DeviceType::cuda, device_));
   const auto bytes = [&](const Shape& shape) {
     return rounded_up(static_cast<std::size_t>(numel(shape)) * size_of(problem_.dtype));
   };
+  const std::size_t count = candidates.names().size();
   std::size_t workspace = 0;
-  for (const Execution& e : choices) workspace = std::max(workspace, e.workspace_bytes());
+  for (std::size_t i = 0; i < count; ++i) {
+    if (candidates.build(i)) workspace = std::max(workspace, candidates.at(i).workspace_bytes());
+  }
   const std::size_t big_bytes = bytes(problem_.big()), small_bytes = bytes(problem_.small());
   const std::size_t weights_bytes = bytes(problem_.weights());
   const Shape channels{problem_.k};  // some candidates add the bias and some do not
@@ -271,11 +319,13 @@ void CudaConvPlan::time(const std::vector<Execution>& choices,
   char* const at_workspace = at_bias + bias_bytes;
   const View bias{at_bias, problem_.dtype, channels, contiguous_strides(channels)};
 
-  for (std::size_t i = 0; i < choices.size(); ++i) {
+  for (std::size_t i = 0; i < count; ++i) {
+    if (!candidates.build(i)) continue;
+    const Execution& candidate = candidates.at(i);
     // The images as in a real run: an input in its given format, an output in the execution's
     // format.
     const auto image = [&](char* data, const Shape& shape, bool read, const Formats& formats) {
-      MemoryFormat format = choices[i].format();
+      MemoryFormat format = candidate.format();
       if (read && !formats.has(format)) {
         format = formats.nchw ? MemoryFormat::nchw : MemoryFormat::nhwc;
       }
@@ -288,12 +338,12 @@ void CudaConvPlan::time(const std::vector<Execution>& choices,
     const View weights{at_weights, problem_.dtype, problem_.weights(),
                        contiguous_strides(problem_.weights())};
     const double ms = time_ms(stream, [&] {
-      const cudnnStatus_t status = choices[i].run(stream, big, small, weights, bias, at_workspace);
-      if (status != CUDNN_STATUS_SUCCESS) return false;
-      if (problem_.fusable_bias && !choices[i].adds_bias()) add_bias(stream, small, bias);
+      if (candidate.run(stream, big, small, weights, bias, at_workspace) != CUDNN_STATUS_SUCCESS)
+        return false;
+      if (problem_.fusable_bias && !candidate.adds_bias()) add_bias(stream, small, bias);
       return true;
     });
-    measured.push_back({names[i], ms});
+    measured.push_back({candidates.names()[i], ms});
   }
 }
 
@@ -306,25 +356,29 @@ void CudaConvPlan::run_empty(const Stream& stream, const Conv2dArgs& args) const
   }
 }
 
-/// Runs what was chosen, or what takes its place from now on. Returns it.
-const Execution& CudaConvPlan::run_library(const Stream& stream, const Conv2dArgs& args,
-                                           char* workspace) const {
-  for (; in_use_ < executions_.size(); ++in_use_) {
-    const Execution& e = executions_[in_use_];
-    WEFT_CHECK(e.accepts(big_of(args), small_of(args), args.w, args.bias), Internal, "conv2d",
-               "a view is less aligned than the one its plan was made with (", kConvAlignment,
-               " bytes); ask for a plan with the views themselves");
+/// Runs what was chosen, or what takes its place from now on. Returns whether that adds the bias.
+bool CudaConvPlan::run_library(const Stream& stream, const Conv2dArgs& args,
+                               char* workspace) const {
+  const std::lock_guard lock(mutex_);
+  while (true) {
+    WEFT_CHECK(execution_->accepts(big_of(args), small_of(args), args.w, args.bias), Internal,
+               "conv2d", "a view is less aligned than the one its plan was made with (",
+               kConvAlignment, " bytes); ask for a plan with the views themselves");
     const cudnnStatus_t status =
-        e.run(stream, big_of(args), small_of(args), args.w, args.bias, workspace);
-    if (!refused(status)) {
-      WEFT_CUDNN(status);
-      check_launched("conv2d", stream);
-      return e;
+        execution_->run(stream, big_of(args), small_of(args), args.w, args.bias, workspace);
+    if (status == CUDNN_STATUS_SUCCESS) break;
+    if (CUDNN_STATUS_CATEGORY(status) != CUDNN_STATUS_NOT_SUPPORTED) {
+      throw_status(status, "cudnnBackendExecute(...)", __FILE__, __LINE__);
     }
-    log_warning(detail::concat("conv2d ", text_, ": cuDNN refuses to run its own plan ", e.name()));
+    log_warning(detail::concat("conv2d ", text_, ": cuDNN refuses to run its own plan ",
+                               execution_->name()));
+    const AllowWhileRecording allow;
+    auto next = standby_->next(workspace_bytes);
+    WEFT_CHECK(next, Unsupported, "conv2d", "cuDNN runs none of its plans for ", text_);
+    execution_ = std::move(next);
   }
-  in_use_ = 0;
-  WEFT_THROW(Unsupported, "conv2d", "cuDNN runs none of its plans for ", text_);
+  check_launched("conv2d", stream);
+  return execution_->adds_bias();
 }
 
 void CudaConvPlan::run(const Stream& stream, const Conv2dArgs& args, void* workspace) const {
@@ -343,7 +397,7 @@ void CudaConvPlan::run(const Stream& stream, const Conv2dArgs& args, void* works
       WEFT_CHECK(formats_of(written).has(output_format), Internal, "conv2d",
                  "the output is not in the format its plan names");
     }
-    bias_added = run_library(stream, args, static_cast<char*>(workspace)).adds_bias();
+    bias_added = run_library(stream, args, static_cast<char*>(workspace));
   }
   if (problem_.bias && args.pass == ConvPass::forward && !bias_added) {
     add_bias(stream, args.y, args.bias);

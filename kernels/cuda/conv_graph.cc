@@ -118,20 +118,21 @@ BackendDescriptor sum_of(const CudnnProblem& p, const BackendDescriptor& a,
   return d;
 }
 
-BackendDescriptor graph_of(std::span<const cudnnBackendDescriptor_t> operations,
-                           const PlanDevice& device) {
+/// Nothing if cuDNN refuses the combination.
+std::optional<BackendDescriptor> graph_of(std::span<const cudnnBackendDescriptor_t> operations,
+                                          const PlanDevice& device) {
   BackendDescriptor graph(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
   graph.set(CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR,
             static_cast<std::int64_t>(operations.size()), operations.data());
   if (device.handle) {
     graph.set(CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, 1, &device.handle);
   }
-  graph.finalize();
+  if (!graph.try_finalize()) return std::nullopt;
   return graph;
 }
 
-BackendDescriptor conv_graph(const CudnnProblem& p, MemoryFormat format, bool adds_bias,
-                             const PlanDevice& device) {
+std::optional<BackendDescriptor> conv_graph(const CudnnProblem& p, MemoryFormat format,
+                                            bool adds_bias, const PlanDevice& device) {
   const cudnnDataType_t type = library_type(p.dtype);
   const BackendDescriptor big = tensor(kBig, type, p.big(), format);
   const BackendDescriptor small = tensor(kSmall, type, p.library_small(), format);
@@ -170,11 +171,6 @@ EngineConfig described(BackendDescriptor descriptor) {
 
 }  // namespace
 
-bool refused(cudnnStatus_t status) {
-  const auto category = CUDNN_STATUS_CATEGORY(status);
-  return category == CUDNN_STATUS_NOT_SUPPORTED || category == CUDNN_STATUS_BAD_PARAM;
-}
-
 BackendDescriptor::BackendDescriptor(cudnnBackendDescriptorType_t type) {
   WEFT_CUDNN(cudnnBackendCreateDescriptor(type, &descriptor_));
 }
@@ -190,10 +186,8 @@ BackendDescriptor& BackendDescriptor::set(cudnnBackendAttributeName_t name,
   return *this;
 }
 
-cudnnStatus_t BackendDescriptor::try_finalize() {
-  const cudnnStatus_t status = cudnnBackendFinalize(descriptor_);
-  if (!refused(status)) WEFT_CUDNN(status);
-  return status;
+bool BackendDescriptor::try_finalize() {
+  return cudnnBackendFinalize(descriptor_) == CUDNN_STATUS_SUCCESS;
 }
 
 BackendDescriptor& BackendDescriptor::finalize() {
@@ -226,11 +220,11 @@ bool EngineConfig::has(cudnnBackendNumericalNote_t note) const {
 }
 
 bool admissible(const EngineConfig& config, DType dtype, bool tf32, bool deterministic) {
-  if (dtype == DType::f32 && !tf32 &&
-      (config.has(CUDNN_NUMERICAL_NOTE_TENSOR_CORE) ||
-       config.has(CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS))) {
+  if (config.has(CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS) ||
+      config.has(CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION)) {
     return false;
   }
+  if (dtype == DType::f32 && !tf32 && config.has(CUDNN_NUMERICAL_NOTE_TENSOR_CORE)) return false;
   return !deterministic ||
          !(config.has(CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC) ||
            config.has(CUDNN_NUMERICAL_NOTE_WINOGRAD) || config.has(CUDNN_NUMERICAL_NOTE_FFT));
@@ -241,11 +235,12 @@ ConvGraph::ConvGraph(const CudnnProblem& p, MemoryFormat format, bool adds_bias,
     : device_(device), graph_(conv_graph(p, format, adds_bias, device)) {}
 
 std::vector<EngineConfig> ConvGraph::offered(cudnnBackendHeurMode_t mode) const {
+  if (!graph_) return {};
   BackendDescriptor heuristics(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
-  heuristics.set(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph_)
+  heuristics.set(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, *graph_)
       .set(CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &mode);
   if (device_.properties) heuristics.set(CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, *device_.properties);
-  if (heuristics.try_finalize() != CUDNN_STATUS_SUCCESS) return {};
+  if (!heuristics.try_finalize()) return {};
   std::vector<EngineConfig> configs;
   for (BackendDescriptor& config : heuristics.descriptors(
            CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR, kMostConfigs)) {
@@ -261,7 +256,7 @@ std::optional<EnginePlan> EnginePlan::make(const EngineConfig& config, const Pla
   if (device.handle) {
     plan.set(CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, 1, &device.handle);
   }
-  if (plan.try_finalize() != CUDNN_STATUS_SUCCESS) return std::nullopt;
+  if (!plan.try_finalize()) return std::nullopt;
   const auto bytes =
       plan.numbers<std::int64_t>(CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1);
   return EnginePlan(std::move(plan), static_cast<std::size_t>(bytes.at(0)));

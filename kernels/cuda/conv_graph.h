@@ -20,9 +20,6 @@
 
 namespace weft::cuda {
 
-/// True if cuDNN does not support what was asked; false for a real failure.
-bool refused(cudnnStatus_t status);
-
 /// A descriptor of the backend API: set() what it consists of, then finalize(). Others that it was
 /// given may end before it.
 class BackendDescriptor {
@@ -55,8 +52,8 @@ class BackendDescriptor {
   BackendDescriptor& set(cudnnBackendAttributeName_t name, const BackendDescriptor& value) {
     return set(name, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &value.descriptor_);
   }
-  /// Throws Library unless cuDNN refuses it.
-  cudnnStatus_t try_finalize();
+  /// False if cuDNN refuses what was set, or fails at it.
+  bool try_finalize();
   /// Throws Library.
   BackendDescriptor& finalize();
 
@@ -97,10 +94,11 @@ struct EngineConfig {
   bool has(cudnnBackendNumericalNote_t note) const;
 };
 
-/// Whether the rules allow it. f32 without TF32 takes no engine that computes with tensor cores or
-/// from shorter inputs. A deterministic one takes no engine whose results vary, and none that
-/// transforms the images (Winograd, Fourier): these repeat, but their rounding errors grow with the
-/// tile or the image, not with the number of terms of one sum.
+/// Whether the rules allow it. None may shorten its inputs or its sums (TF32 does not count as
+/// that), and f32 without TF32 takes none that computes with tensor cores. A deterministic one
+/// takes no engine whose results vary, and none that transforms the images (Winograd, Fourier):
+/// these repeat, but their rounding errors grow with the tile or the image, not with the number of
+/// terms of one sum.
 bool admissible(const EngineConfig& config, DType dtype, bool tf32, bool deterministic);
 
 /// A pass of a problem in one memory format.
@@ -109,12 +107,12 @@ class ConvGraph {
   /// adds_bias: in the forward pass, the bias [k] is added to the sums before they are rounded.
   /// Throws Library if cuDNN cannot even describe it.
   ConvGraph(const CudnnProblem& p, MemoryFormat format, bool adds_bias, const PlanDevice& device);
-  /// cuDNN's configurations, best first by its estimate; none if it refuses the graph.
+  /// cuDNN's configurations, best first by its estimate; none if it refuses the graph as a whole.
   std::vector<EngineConfig> offered(cudnnBackendHeurMode_t mode) const;
 
  private:
   PlanDevice device_;
-  BackendDescriptor graph_;
+  std::optional<BackendDescriptor> graph_;
 };
 
 /// Pointers to the elements of a convolution's tensors; bias: null if the graph adds none.

@@ -45,6 +45,16 @@ const Sizes kPrograms[] = {
     {"resnet layer4 1x1", 256, 512, 7, 7, 2048, 1, 1},
 };
 
+// What users may ask for.
+const Sizes kOthers[] = {
+    {"one pixel, one channel", 1, 1, 1, 1, 1, 1, 1},
+    {"three channels, five filters", 3, 3, 17, 11, 5, 3, 5, {.stride = {2, 3}, .padding = {2, 1}}},
+    {"dilated", 2, 8, 20, 20, 8, 3, 3, {.padding = {2, 3}, .dilation = {2, 3}}},
+    {"groups", 2, 8, 15, 20, 12, 3, 2, {.padding = {1, 1}, .groups = 4}},
+    {"depthwise", 2, 32, 14, 14, 32, 3, 3, {.stride = {2, 2}, .padding = {1, 1}, .groups = 32}},
+    {"dilated groups", 2, 6, 16, 16, 4, 3, 3, {.dilation = {2, 2}, .groups = 2}},
+};
+
 Conv2dArgs args_of(const Sizes& z, ConvPass pass, DType dtype, MemoryFormat format,
                    bool with_bias) {
   const auto out = [&](std::int64_t length, std::int64_t kernel, std::size_t axis) {
@@ -74,6 +84,7 @@ struct Rules {
 constexpr Rules kRules[] = {
     {"f32", DType::f32},        {"f32 deterministic", DType::f32, false, true},
     {"tf32", DType::f32, true}, {"tf32 deterministic", DType::f32, true, true},
+    {"f64", DType::f64},        {"f64 deterministic", DType::f64, false, true},
     {"bf16", DType::bf16},      {"bf16 deterministic", DType::bf16, false, true},
 };
 
@@ -112,6 +123,20 @@ class Deviceless : public ::testing::TestWithParam<const char*> {
     return out;
   }
 
+  void expect_plans(const Sizes& sizes, MemoryFormat format) const {
+    for (const Rules& rules : kRules) {
+      for (const ConvPass pass :
+           {ConvPass::forward, ConvPass::backward_data, ConvPass::backward_weights}) {
+        const CudnnProblem p(args_of(sizes, pass, rules.dtype, format, false));
+        SCOPED_TRACE(std::string(sizes.program) + ", " + rules.name + ", " + p.text() +
+                     (format == MemoryFormat::nhwc ? " nhwc" : " nchw"));
+        const auto configs = admitted(ConvGraph(p, format, false, device()), rules);
+        ASSERT_FALSE(configs.empty());
+        EXPECT_TRUE(any_plan(configs)) << configs.size() << " configurations";
+      }
+    }
+  }
+
   bool any_plan(const std::vector<EngineConfig>& configs) const {
     return std::ranges::any_of(configs, [this](const EngineConfig& config) {
       return EnginePlan::make(config, device()).has_value();
@@ -122,18 +147,29 @@ class Deviceless : public ::testing::TestWithParam<const char*> {
 };
 
 TEST_P(Deviceless, EveryConvolutionOfEveryProgramHasAPlan) {
-  for (const Sizes& sizes : kPrograms) {
-    for (const Rules& rules : kRules) {
-      for (const ConvPass pass :
-           {ConvPass::forward, ConvPass::backward_data, ConvPass::backward_weights}) {
-        const CudnnProblem p(args_of(sizes, pass, rules.dtype, MemoryFormat::nhwc, false));
-        SCOPED_TRACE(std::string(sizes.program) + ", " + rules.name + ", " + p.text());
-        const ConvGraph graph(p, MemoryFormat::nhwc, false, device());
-        const auto configs = admitted(graph, rules);
-        ASSERT_FALSE(configs.empty());
-        EXPECT_TRUE(any_plan(configs)) << configs.size() << " configurations";
-      }
-    }
+  for (const Sizes& sizes : kPrograms) expect_plans(sizes, MemoryFormat::nhwc);
+}
+
+TEST_P(Deviceless, SoHaveOthersInBothFormats) {
+  for (const Sizes& sizes : kOthers) {
+    expect_plans(sizes, MemoryFormat::nhwc);
+    expect_plans(sizes, MemoryFormat::nchw);
+  }
+}
+
+// With an output padding of a stride or more the library's small image is larger than weft's.
+TEST_P(Deviceless, AgreesOnOutputPadding) {
+  for (const std::int64_t padding : {0, 1, 2, 3, 4}) {
+    Conv2dArgs args;
+    args.params = {.stride = {2, 1},
+                   .padding = {1, 2},
+                   .dilation = {5, 5},
+                   .output_padding = {padding, padding},
+                   .transposed = true};
+    args.x = View{nullptr, DType::f32, {2, 3, 4, 6}, {}};
+    args.w = View{nullptr, DType::f32, {3, 4, 3, 2}, {}};
+    args.y = View{nullptr, DType::f32, {2, 4, 15 + padding, 7 + padding}, {}};
+    EXPECT_NO_THROW(ConvGraph(CudnnProblem(args), MemoryFormat::nchw, false, device())) << padding;
   }
 }
 
@@ -161,8 +197,10 @@ TEST_P(Deviceless, TheFirstChoiceForF32IsTensorCores) {
   EXPECT_TRUE(admissible(offered[0], DType::f32, true, false));
 }
 
+// Where channels fill them: for one channel cuDNN itself prefers another engine.
 TEST_P(Deviceless, Bf16ConvolvesOnTensorCores) {
   for (const Sizes& sizes : kPrograms) {
+    if (sizes.c % 8 != 0 || sizes.k % 8 != 0) continue;
     const CudnnProblem p(args_of(sizes, ConvPass::forward, DType::bf16, MemoryFormat::nhwc, false));
     const auto configs =
         admitted(ConvGraph(p, MemoryFormat::nhwc, false, device()), {"", DType::bf16});

@@ -13,7 +13,7 @@ namespace weft::cpu {
 inline void activate(Activation then, DType dtype, std::int64_t n, void* values) {
   if (then == Activation::none) return;
   char* const data[] = {static_cast<char*>(values), static_cast<char*>(values)};
-  const UnaryParams params;
+  const UnaryParams params{};
   elementwise_loops().of(dtype).unary[int(UnaryOp::relu)](n, data, &params);
 }
 

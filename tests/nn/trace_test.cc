@@ -105,7 +105,7 @@ Trace read(const Tracer& tracer) {
 
 struct Net : nn::Module<Net> {
   nn::Sequential body =
-      child("body", nn::Sequential{nn::Linear(6, 5), nn::ReLU(), nn::Linear(5, 2)});
+      child("body", nn::Sequential{nn::Linear(6, 5), nn::LeakyReLU(), nn::Linear(5, 2)});
   Tensor forward(const Tensor& x) { return body(x).reshape({8}); }
 };
 
@@ -140,7 +140,7 @@ TEST(TracedStep, NestsAndConnects) {
   EXPECT_EQ(parents, (std::map<std::string, std::string>{{"Net ", ""},
                                                          {"Sequential body", "Net "},
                                                          {"Linear body.0", "Sequential body"},
-                                                         {"ReLU body.1", "Sequential body"},
+                                                         {"LeakyReLU body.1", "Sequential body"},
                                                          {"Linear body.2", "Sequential body"}}));
 
   // The backward of every node is inside the phase, and an arrow leads to it from the operation

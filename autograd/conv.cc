@@ -44,8 +44,7 @@ class ConvNode final : public DifferentiableNode {
     if (then == Activation::relu) y_ = save_output(y);
   }
   void apply(Gradients& grads) override {
-    const Tensor grad =
-        y_.defined() ? autograd::gradient_before_relu(grads, y_.get(*this)) : grads.y();
+    const Tensor grad = autograd::gradient_before_relu(grads, y_, *this);
     const bool wants_bias = grads.inputs() > 2 && grads.wants(2);
     if (autograd::creates_graph()) {
       if (grads.wants(1))

@@ -101,9 +101,10 @@ Tensor unary_gradient(UnaryOp op, const UnaryParams& params, const Tensor& g, co
   WEFT_THROW(Internal, "unary_gradient", "no such operation");
 }
 
-Tensor gradient_before_relu(Gradients& grads, const Tensor& y) {
-  return creates_graph() ? unary_gradient(UnaryOp::relu, {}, grads.y(), y)
-                         : raw::unary_backward(UnaryOp::relu, grads.take(), y);
+Tensor gradient_before_relu(Gradients& grads, const SavedTensor& y, const Node& node) {
+  if (!y.defined()) return grads.y();
+  return creates_graph() ? unary_gradient(UnaryOp::relu, {}, grads.y(), y.get(node))
+                         : raw::unary_backward(UnaryOp::relu, grads.take(), y.get(node));
 }
 
 Tensor binary_gradient(BinaryOp op, bool of_b, const Tensor& g, const Tensor& a, const Tensor& b) {

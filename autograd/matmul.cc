@@ -86,8 +86,7 @@ class LinearNode final : public DifferentiableNode {
     if (then == Activation::relu) y_ = save_output(y);
   }
   void apply(Gradients& grads) override {
-    const Tensor grad =
-        rows(y_.defined() ? autograd::gradient_before_relu(grads, y_.get(*this)) : grads.y());
+    const Tensor grad = rows(autograd::gradient_before_relu(grads, y_, *this));
     if (grads.wants(0)) {
       grads.set(0, matmul(grad, w_.get(*this)).reshape(x_shape_));
     }

@@ -15,9 +15,10 @@ Tensor unary_gradient(UnaryOp op, const UnaryParams& params, const Tensor& g, co
 /// g dy/da, or g dy/db, of y = op(a, b), of the shape to which a and b are broadcast.
 Tensor binary_gradient(BinaryOp op, bool of_b, const Tensor& g, const Tensor& a, const Tensor& b);
 
-/// dL/d(the value before relu) of an operation that ends in relu, with the result y; the recorded
-/// rule or the kernel, as the backward asks. Takes dL/dy out of `grads`.
-Tensor gradient_before_relu(Gradients& grads, const Tensor& y);
+/// dL/d(the value before relu), if y, the result of `node`, was saved because it ends in relu; by
+/// the recorded rule or the kernel, as the backward asks. Takes dL/dy out of `grads`. Without y:
+/// dL/dy.
+Tensor gradient_before_relu(Gradients& grads, const SavedTensor& y, const Node& node);
 
 /// The gradients of a convolution's input and weight. A convolution is linear in each of the two,
 /// so each of the three operations is the derivative of the other two.

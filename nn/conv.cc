@@ -87,11 +87,6 @@ Conv2d::Conv2d(std::int64_t in, std::int64_t out, Pair kernel, const ConvOptions
   set_description(describe(in, out, kernel, options));
 }
 
-Tensor Conv2d::forward(const Tensor& x, Activation then) const {
-  if (same_) return conv2d(x, weight, bias, "same", params_, then);
-  return conv2d(x, weight, bias, params_, then);
-}
-
 ConvTranspose2d::ConvTranspose2d(std::int64_t in, std::int64_t out, Pair kernel,
                                  const ConvOptions& options)
     : params_(to_params(options)) {

@@ -53,7 +53,10 @@ class Conv1d : public Module<Conv1d> {
 class Conv2d : public Module<Conv2d> {
  public:
   Conv2d(std::int64_t in, std::int64_t out, Pair kernel, const ConvOptions& options = {});
-  Tensor forward(const Tensor& x, Activation then = Activation::none) const;
+  Tensor forward(const Tensor& x, Activation then = Activation::none) const {
+    return same_ ? conv2d(x, weight, bias, "same", params_, then)
+                 : conv2d(x, weight, bias, params_, then);
+  }
 
   Parameter weight, bias;
 

@@ -13,6 +13,7 @@ weft_sources(""
   autograd/copies.cc
   autograd/deferred.cc
   autograd/derivatives.cc
+  autograd/description.cc
   autograd/differentiable.cc
   autograd/discovery.cc
   autograd/dropout.cc
@@ -33,18 +34,21 @@ weft_sources(""
   autograd/loss.cc
   autograd/matmul.cc
   autograd/methods.cc
+  autograd/named_padding.cc
   autograd/norm.cc
   autograd/operand.cc
   autograd/p_norm.cc
   autograd/pooling.cc
   autograd/reduce.cc
   autograd/scan.cc
+  autograd/sequence.cc
   autograd/session.cc
   autograd/several_devices.cc
   autograd/softmax.cc
   autograd/sorting.cc
   autograd/tape.cc
   autograd/task_streams.cc
+  autograd/unfold.cc
   autograd/view_writes.cc
   autograd/views.cc
   c_api/named_models.cc
@@ -140,6 +144,7 @@ weft_sources(""
   io/pickle_file.cc
   io/pickle_value.cc
   io/png.cc
+  io/protobuf.cc
   io/read_image.cc
   io/safetensors.cc
   io/safetensors_header.cc
@@ -174,6 +179,7 @@ weft_sources(""
   nn/ema.cc
   nn/embedding.cc
   nn/embedding_bag.cc
+  nn/evaluation.cc
   nn/follower.cc
   nn/forward_hooks.cc
   nn/group_norm.cc
@@ -192,8 +198,18 @@ weft_sources(""
   nn/repr.cc
   nn/summary.cc
   nn/transformer.cc
+  nn/unfold.cc
   nn/upsample.cc
   nn/wrapper_prefix.cc
+  onnx/batches.cc
+  onnx/elementwise.cc
+  onnx/export.cc
+  onnx/graph.cc
+  onnx/layers.cc
+  onnx/operation.cc
+  onnx/reduce.cc
+  onnx/shapes.cc
+  onnx/trace.cc
   optim/adadelta.cc
   optim/adam.cc
   optim/lr_scheduler.cc
@@ -284,13 +300,19 @@ weft_sources("-O3"
   kernels/cpu/conv/winograd.cc
   kernels/cpu/matmul/matmul.cc
   kernels/cpu/matmul/own.cc)
-weft_sources("-O3;-DWEFT_SIMD=baseline"
-  kernels/cpu/loops/tiles.cc
-  kernels/cpu/loops/winograd.cc)
 weft_sources("-O3;-fno-trapping-math;-fwrapv"
   kernels/cpu/copy.cc
   kernels/cpu/elementwise.cc
   kernels/cpu/loop.cc)
+weft_sources("-ffp-contract=fast;-O3;-DWEFT_SIMD=baseline"
+  kernels/cpu/loops/tiles.cc
+  kernels/cpu/loops/winograd.cc)
+weft_sources("-ffp-contract=fast;-mavx2;-mfma;-mf16c;-O3;-DWEFT_SIMD=avx2"
+  kernels/cpu/loops/tiles.cc
+  kernels/cpu/loops/winograd.cc)
+weft_sources("-ffp-contract=fast;-mavx512f;-mavx512bw;-mavx512dq;-mavx512vl;-mfma;-O3;-DWEFT_SIMD=avx512"
+  kernels/cpu/loops/tiles.cc
+  kernels/cpu/loops/winograd.cc)
 weft_sources("-ffp-contract=off;-fno-math-errno;-fno-trapping-math;-mprefer-vector-width=512;-O3;-DWEFT_SIMD=baseline"
   kernels/cpu/loops/attention.cc
   kernels/cpu/loops/copy.cc
@@ -340,12 +362,6 @@ weft_sources("-fwrapv"
   kernels/reference/scan.cc
   kernels/reference/softmax.cc
   kernels/reference/sorting.cc)
-weft_sources("-mavx2;-mfma;-mf16c;-O3;-DWEFT_SIMD=avx2"
-  kernels/cpu/loops/tiles.cc
-  kernels/cpu/loops/winograd.cc)
-weft_sources("-mavx512f;-mavx512bw;-mavx512dq;-mavx512vl;-mfma;-O3;-DWEFT_SIMD=avx512"
-  kernels/cpu/loops/tiles.cc
-  kernels/cpu/loops/winograd.cc)
 if(WEFT_WITH_DNNL)
   weft_sources("-O3"
     kernels/cpu/conv/dnnl.cc
@@ -370,7 +386,7 @@ set(WEFT_CUDA_SOURCES
   kernels/cuda/capability.cc
   kernels/cuda/check.cc
   kernels/cuda/conv.cc
-  kernels/cuda/conv_direct.cu
+  kernels/cuda/conv_graph.cc
   kernels/cuda/conv_problem.cc
   kernels/cuda/copy.cu
   kernels/cuda/device_wide.cu
@@ -420,6 +436,7 @@ set(WEFT_HEADERS
   autograd/interpolate.h
   autograd/loss.h
   autograd/matmul.h
+  autograd/named_padding.h
   autograd/norm.h
   autograd/ops.h
   autograd/pooling.h
@@ -428,6 +445,7 @@ set(WEFT_HEADERS
   autograd/softmax.h
   autograd/sorting.h
   autograd/tape.h
+  autograd/unfold.h
   autograd/views.h
   c_api/model.h
   comm/backend/backend.h
@@ -497,6 +515,7 @@ set(WEFT_HEADERS
   io/read_image.h
   io/safetensors.h
   io/state_dict.h
+  kernels/activation.h
   kernels/conv.h
   kernels/elementwise.h
   kernels/elementwise_list.h
@@ -514,6 +533,7 @@ set(WEFT_HEADERS
   nn/attention.h
   nn/batch_norm.h
   nn/conv.h
+  nn/conv_padding.h
   nn/dropout.h
   nn/ema.h
   nn/embedding.h
@@ -540,9 +560,12 @@ set(WEFT_HEADERS
   nn/recurrent.h
   nn/sequential.h
   nn/summary.h
+  nn/then.h
   nn/transformer.h
+  nn/unfold.h
   nn/upsample.h
   nn/wrapper_prefix.h
+  onnx/export.h
   optim/adadelta.h
   optim/adam.h
   optim/lr_scheduler.h

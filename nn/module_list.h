@@ -3,7 +3,6 @@
 
 #include <initializer_list>
 #include <string>
-#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -18,16 +17,6 @@ class Identity : public Module<Identity> {
  public:
   Tensor forward(Tensor x) const { return x; }
 };
-
-namespace detail {
-template <class Forward>
-inline constexpr bool is_mutable = false;
-template <class Result, class M, class... Args>
-inline constexpr bool is_mutable<Result (M::*)(Args...)> = true;
-/// Whether M has one forward and it is not const, so that a const M cannot be called.
-template <class M>
-concept HasMutableForward = is_mutable<decltype(&M::forward)>;
-}  // namespace detail
 
 /// A list of modules with the names "0", "1", ... The owner calls them; the list has no forward.
 ///   nn::ModuleList<Block> blocks = child("blocks", nn::ModuleList<Block>{Block(8), Block(16)});
@@ -48,13 +37,12 @@ class ModuleList : public Module<ModuleList<M>> {
   }
 
   std::size_t size() const { return modules_.size(); }
-  /// Throws InvalidArgument beyond the end. The module is const, unless it could not be called
-  /// then: an assignment would put a module there that is not registered. Modules are handles, so
-  /// copy one to change the module: `auto block = blocks[0]; block.eval();`.
-  auto& operator[](std::size_t index) {
+  /// Throws InvalidArgument beyond the end. Modules are handles: `list[0] = other` does not
+  /// register the other one in the place of the first, which stays in state_dict() and
+  /// parameters().
+  M& operator[](std::size_t index) {
     check(index);
-    return static_cast<std::conditional_t<detail::HasMutableForward<M>, M, const M>&>(
-        modules_[index]);
+    return modules_[index];
   }
   const M& operator[](std::size_t index) const {
     check(index);

@@ -102,27 +102,6 @@ static_assert(!AssignableByName<nn::ModuleDict<>, nn::Linear>);
 static_assert(!AssignableByName<nn::ModuleDict<Block>, Block>);
 static_assert(!AssignableInALoop<nn::ModuleDict<>, nn::AnyModule>);
 
-template <class List, class M>
-concept AssignableByIndex = requires(List& list, M module) { list[0] = module; };
-static_assert(!AssignableByIndex<nn::ModuleList<>, nn::Linear>);
-static_assert(!AssignableByIndex<nn::ModuleList<>, nn::AnyModule>);
-static_assert(!AssignableByIndex<nn::ModuleList<Block>, Block>);
-
-// A module whose forward is not const is given out as it is, for a const one could not be called.
-TEST(ModuleList, CallsModulesThatChange) {
-  struct Counter : nn::Module<Counter> {
-    nn::Linear fc = child("fc", nn::Linear(2, 2));
-    int calls = 0;
-    Tensor forward(const Tensor& x) {
-      ++calls;
-      return fc(x);
-    }
-  };
-  nn::ModuleList<Counter> list{Counter(), Counter()};
-  list[0](list[1](ones({1, 2})));
-  EXPECT_EQ(list[0].calls, 1);
-}
-
 TEST(ModuleDict, ChangesModulesThroughTheirHandles) {
   nn::ModuleDict<> heads{{"a", nn::Linear(3, 2)}};
   nn::AnyModule head = heads["a"];

@@ -340,6 +340,7 @@ class WinogradConv final : public ConvPlan {
       for_each_pixel(phase, first + t, form_.outputs, false, images.target.strides,
                      [&](int i, std::int64_t offset) { to[i] = data + offset; });
       form_.output(cols_, from, images.bias, to);
+      if (images.then == Activation::none) continue;
       for_each_pixel(phase, first + t, form_.outputs, false, images.target.strides,
                      [&](int i, std::int64_t) { activate(images.then, p_.dtype, cols_, to[i]); });
     }

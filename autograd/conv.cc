@@ -30,7 +30,7 @@ class ConvNode final : public DifferentiableNode {
  public:
   ConvNode(const Tensor& x, const Tensor& w, const Tensor& bias, const Conv2dParams& params,
            Activation then, const Tensor& y)
-      : DifferentiableNode(params.transposed ? "conv_transpose2d" : "conv2d"),
+      : DifferentiableNode(name_of(params.transposed, then)),
         params_(params),
         x_shape_(x.shape()),
         w_shape_(w.shape()),
@@ -68,11 +68,16 @@ class ConvNode final : public DifferentiableNode {
     }
   }
   void describe(autograd::Description& d) const override {
+    d.op = name_of(params_.transposed, Activation::none);
     d.set(params_);
     d.ints["then_relu"] = {y_.defined()};
   }
 
  private:
+  static const char* name_of(bool transposed, Activation then) {
+    if (then == Activation::relu) return transposed ? "conv_transpose2d_relu" : "conv2d_relu";
+    return transposed ? "conv_transpose2d" : "conv2d";
+  }
   void release_saved() override {
     x_.reset();
     w_.reset();

@@ -292,9 +292,7 @@ Tensor padded_by_itself(const Tensor& x, int dim, std::int64_t before, std::int6
 Tensor flip(const Tensor& x, const Dims& dims) {
   return record_linear(
       "flip", raw::flip(x, dims), x, [dims](const Tensor& grad) { return flip(grad, dims); },
-      [dims, n = x.dim()](Description& d) {
-        for (const std::int64_t dim : dims) d.ints["dims"].push_back(dim + (dim < 0 ? n : 0));
-      });
+      [dims](Description& d) { d.set("dims", dims); });
 }
 
 Tensor roll(const Tensor& x, std::int64_t shift, std::optional<std::int64_t> dim) {

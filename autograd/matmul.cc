@@ -77,7 +77,8 @@ class MatmulNode final : public DifferentiableNode {
 class LinearNode final : public DifferentiableNode {
  public:
   LinearNode(const Tensor& x, const Tensor& w, const Tensor& bias, Activation then, const Tensor& y)
-      : DifferentiableNode("linear"), x_shape_(x.shape()) {
+      : DifferentiableNode(then == Activation::relu ? "linear_relu" : "linear"),
+        x_shape_(x.shape()) {
     add_input(x);
     add_input(w);
     if (bias.defined()) add_input(bias);
@@ -98,7 +99,10 @@ class LinearNode final : public DifferentiableNode {
       DeferredGradients::set(grads, *this, 2, [grad] { return sum(grad, {0}); });
     }
   }
-  void describe(autograd::Description& d) const override { d.ints["then_relu"] = {y_.defined()}; }
+  void describe(autograd::Description& d) const override {
+    d.op = "linear";
+    d.ints["then_relu"] = {y_.defined()};
+  }
 
  private:
   void release_saved() override {

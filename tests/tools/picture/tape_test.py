@@ -21,20 +21,19 @@ class Tape(ToolTest):
 
     def test_the_perceptrons_says_all_that_is_recorded(self):
         # Batch 2, in f32: log-probabilities 2 x 10, and 24 bytes of two labels and a count; the
-        # inputs of the layers, 2 x 128 and 2 x 784; relu's result.
+        # inputs of the layers, 2 x 128 and 2 x 784; the result of relu, which is the first layer's.
         self.assertEqual(self.check_run("tape", "mlp"), """\
    0  cross_entropy     []         keeps 104 B     -> 1
-   1  linear         3  [2,10]     keeps 1.00 KiB  -> 2, 4, 5
-   2  relu           2  [2,128]    keeps 1.00 KiB  -> 3
-   3  linear         1  [2,128]    keeps 6.12 KiB  -> -, 6, 7
-   4  leaf              [10,128]
-   5  leaf              [10]
-   6  leaf              [128,784]
-   7  leaf              [128]
+   1  linear         3  [2,10]     keeps 1.00 KiB  -> 2, 3, 4
+   2  linear_relu    1  [2,128]    keeps 7.12 KiB  -> -, 5, 6
+   3  leaf              [10,128]
+   4  leaf              [10]
+   5  leaf              [128,784]
+   6  leaf              [128]
 """)
         self.assertEqual(texts_of(tape_picture(traced_tape("mlp")).svg())[4:12], [
             "cross_entropy", "[] keeps 104 B", "linear in 3", "[2,10] keeps 1 KiB",
-            "3.weight [10,128]", "3.bias [10]", "relu in 2", "[2,128] keeps 1 KiB"])
+            "3.weight [10,128]", "3.bias [10]", "linear_relu in 1", "[2,128] keeps 7.1 KiB"])
 
     def test_operations_stand_below_all_that_send_them_gradients(self):
         for model in MODELS:

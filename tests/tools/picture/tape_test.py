@@ -33,7 +33,7 @@ class Tape(ToolTest):
 """)
         self.assertEqual(texts_of(tape_picture(traced_tape("mlp")).svg())[4:12], [
             "cross_entropy", "[] keeps 104 B", "linear in 3", "[2,10] keeps 1 KiB",
-            "3.weight [10,128]", "3.bias [10]", "linear_relu in 1", "[2,128] keeps 7.1 KiB"])
+            "3.weight [10,128]", "3.bias [10]", "linear_relu in 1", "[2,128] keeps 7.12 KiB"])
 
     def test_operations_stand_below_all_that_send_them_gradients(self):
         for model in MODELS:

@@ -73,14 +73,17 @@ TEST_F(Refusals, OfABiasThatWasToBeAdded) {
   EXPECT_EQ(log.count(kWarning), warnings) << "what took its place stays";
 }
 
-// Without timing there is one candidate by cuDNN's estimate, and more behind it.
+// Without timing the first by cuDNN's estimate runs; those behind it may be of the same engine.
 TEST_F(Refusals, OfTheFirstByEstimate) {
   const Scoped rule(&ThreadState::deterministic, true);
   const Scoped explain(&ThreadState::log_perf, true);
   expect_right(convolve(59, kDevice), 59);
   weft_emulated_refuse_engine(chosen_engine(log));
   expect_right(convolve(59, kDevice), 59);
-  EXPECT_EQ(log.count(kWarning), 1);
+  const auto warnings = log.count(kWarning);
+  EXPECT_GE(warnings, 1);
+  expect_right(convolve(59, kDevice), 59);
+  EXPECT_EQ(log.count(kWarning), warnings);
 }
 
 TEST_F(Refusals, OfAllPlans) {

@@ -159,7 +159,7 @@ class Candidates {
   /// One that was built.
   Execution& at(std::size_t i) { return *candidates_[i].execution; }
 
-  /// Drops the candidates up to i, and after it those of another format.
+  /// Drops candidate i, which was taken, and those of another format.
   void keep_after(std::size_t i, MemoryFormat format) {
     std::size_t kept = 0;
     for (std::size_t k = 0; k < names_.size(); ++k) {

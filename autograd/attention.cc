@@ -17,6 +17,7 @@
 #include "weft/autograd/indexing.h"
 #include "weft/autograd/internal.h"
 #include "weft/autograd/matmul.h"
+#include "weft/autograd/reduce.h"
 #include "weft/autograd/softmax.h"
 #include "weft/tensor/creation.h"
 #include "weft/tensor/ops.h"
@@ -66,11 +67,11 @@ Masked masked(const Tensor& mask, DType dtype) {
   Tensor rows = mask.dim() == 0 ? mask.reshape({1}) : mask;
   if (rows.dtype() != DType::boolean) rows = rows.to(dtype);
   const Tensor closed =
-      rows.dtype() == DType::boolean ? raw::logical_not(rows) : raw::eq(rows.detach(), -kInfinity);
-  const Tensor blind = raw::all(closed, {-1}, true);
+      rows.dtype() == DType::boolean ? logical_not(rows) : eq(rows.detach(), -kInfinity);
+  const Tensor blind = all(closed, {-1}, true);
   if (rows.dtype() == DType::boolean) {
     const Tensor none = zeros(rows.shape(), {dtype, rows.device()});
-    const Tensor masks = raw::logical_and(closed, raw::logical_not(blind));
+    const Tensor masks = logical_and(closed, logical_not(blind));
     return {masked_fill(none, masks, -kInfinity), blind};
   }
   return {masked_fill(rows, blind, 0), blind};
@@ -199,7 +200,8 @@ Tensor draw_kept(const Shape& scores, double p, Device device) {
 AttentionResult fused(const Tensor& q, const Tensor& k, const Tensor& v,
                       const AttentionOptions& options) {
   // The kernel has no gradient of the mask.
-  if (recording(options.attn_mask)) return composed(q, k, v, options);
+  const bool is_choice = options.attn_mask.defined() && options.attn_mask.dtype() == DType::boolean;
+  if (!is_choice && recording(options.attn_mask)) return composed(q, k, v, options);
   const Shape scores = raw::check_attention(q, k, v, options.attn_mask, options.is_causal);
   const double p = options.dropout_p;
   check_probability("dropout", p);

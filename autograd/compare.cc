@@ -1,4 +1,6 @@
-// Choices between two tensors, and tests of values.
+// Choices between two tensors, comparisons and tests of values.
+#include <utility>
+
 #include "weft/autograd/description.h"
 #include "weft/autograd/differentiable.h"
 #include "weft/autograd/elementwise.h"
@@ -15,6 +17,7 @@ using autograd::check_defined;
 using autograd::DifferentiableNode;
 using autograd::Gradients;
 using autograd::kInfinity;
+using autograd::observed;
 using autograd::Operand;
 using autograd::record;
 using autograd::recording;
@@ -50,8 +53,19 @@ class WhereNode final : public DifferentiableNode {
 
 Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b) {
   Tensor y = raw::where(condition, a, b);
-  return recording(a, b) ? record<WhereNode>(std::move(y), condition, a, b) : y;
+  return recording(a, b, condition) ? record<WhereNode>(std::move(y), condition, a, b) : y;
 }
+
+#define X(value, name, ...)                                    \
+  Tensor name(const Tensor& a, const Tensor& b) {              \
+    return observed(#name, {}, raw::name(a, b), a, b);         \
+  }                                                            \
+  Tensor name(const Tensor& a, double b) {                     \
+    return observed(#name, {.number = b}, raw::name(a, b), a); \
+  }
+WEFT_COMPARE_OPS(X)
+#undef X
+Tensor logical_not(const Tensor& x) { return observed("logical_not", {}, raw::logical_not(x), x); }
 
 namespace {
 
@@ -63,15 +77,17 @@ Tensor all_alike(const Tensor& x, bool value) {
 
 Tensor isnan(const Tensor& x) {
   check_defined("isnan", "x", x);
-  return is_floating(x.dtype()) ? raw::ne(x, x) : all_alike(x, false);
+  return observed("isnan", {}, is_floating(x.dtype()) ? raw::ne(x, x) : all_alike(x, false), x);
 }
 Tensor isinf(const Tensor& x) {
   check_defined("isinf", "x", x);
-  return is_floating(x.dtype()) ? raw::eq(raw::abs(x), kInfinity) : all_alike(x, false);
+  Tensor y = is_floating(x.dtype()) ? raw::eq(raw::abs(x), kInfinity) : all_alike(x, false);
+  return observed("isinf", {}, std::move(y), x);
 }
 Tensor isfinite(const Tensor& x) {
   check_defined("isfinite", "x", x);
-  return is_floating(x.dtype()) ? raw::lt(raw::abs(x), kInfinity) : all_alike(x, true);
+  Tensor y = is_floating(x.dtype()) ? raw::lt(raw::abs(x), kInfinity) : all_alike(x, true);
+  return observed("isfinite", {}, std::move(y), x);
 }
 
 bool equal(const Tensor& a, const Tensor& b) {
@@ -96,7 +112,9 @@ Tensor isclose(const Tensor& a, const Tensor& b, double rtol, double atol, bool 
   const Tensor near =
       raw::logical_and(raw::le(difference, allowed), raw::lt(difference, kInfinity));
   const Tensor close = raw::logical_or(same, near);
-  return equal_nan ? raw::logical_or(close, raw::logical_and(isnan(a), isnan(b))) : close;
+  if (!equal_nan) return observed("isclose", {}, close, a, b);
+  const Tensor both_nan = raw::logical_and(isnan(a), isnan(b));
+  return observed("isclose", {}, raw::logical_or(close, both_nan), a, b);
 }
 
 bool allclose(const Tensor& a, const Tensor& b, double rtol, double atol, bool equal_nan) {

@@ -128,7 +128,8 @@ Tensor Tensor::to(Device device) const {
 }
 Tensor Tensor::to(DType dtype) const {
   Tensor y = raw::to(*this, dtype);
-  return is_floating(dtype) ? record_view<CopyNode>(std::move(y), *this, "to") : y;
+  if (is_floating(dtype)) return record_view<CopyNode>(std::move(y), *this, "to");
+  return y.same(*this) ? y : autograd::observed("to", {}, std::move(y), *this);
 }
 Tensor Tensor::to(Device device, DType dtype) const {
   // Converts where the dtype is smaller, so that fewer bytes go between the devices.

@@ -5,6 +5,8 @@
 #include <array>
 #include <cstdint>
 #include <map>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -42,7 +44,7 @@ struct Description {
 /// Is told of the nodes that its thread records.
 class TapeObserver {
  public:
-  /// The node's operand x needs no gradient, so the tape keeps no edge to it. x may be undefined.
+  /// x became the node's next operand. Called before an in-place method writes. x may be undefined.
   virtual void operand(const Node& node, int input, const Tensor& x) = 0;
   /// y became an output of the node.
   virtual void result(const Node& node, int output, const Tensor& y) = 0;
@@ -62,5 +64,19 @@ class ObserverScope {
  private:
   TapeObserver* before_;
 };
+
+/// Whether the calling thread has an observer.
+bool is_observed();
+
+/// What an operation without a gradient got besides its operands: in its description "a" and
+/// "dims".
+struct PlainDetail {
+  std::optional<double> number{};
+  const Dims* dims = nullptr;
+};
+
+/// Puts y on the tape for the observer: the result of an operation that has no gradient.
+void tell_of_operation(const char* name, const Tensor& y, std::span<const Tensor* const> operands,
+                       const PlainDetail& detail);
 
 }  // namespace weft::autograd

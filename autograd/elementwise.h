@@ -25,15 +25,12 @@ Tensor smooth_l1(const Tensor& x, double beta = 1);
   Tensor name(const Tensor& a, const Tensor& b); \
   Tensor name(const Tensor& a, double b);
 WEFT_BINARY_OPS(WEFT_DECLARE)
+// Comparisons: boolean results have no gradient.
+WEFT_COMPARE_OPS(WEFT_DECLARE)
 #undef WEFT_DECLARE
+Tensor logical_not(const Tensor& x);
 Tensor sub(double a, const Tensor& b);
 Tensor div(double a, const Tensor& b);
-
-// Not recorded: boolean results never require a gradient.
-#define WEFT_USING(value, name, ...) using raw::name;
-WEFT_COMPARE_OPS(WEFT_USING)
-#undef WEFT_USING
-using raw::logical_not;
 
 /// As raw::clamp. clamp(x, 0) has only a lower bound, clamp(x, {}, 1) only an upper one.
 Tensor clamp(const Tensor& x, std::optional<double> min, std::optional<double> max = {});

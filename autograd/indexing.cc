@@ -143,36 +143,37 @@ void autograd::record_scatter(const char* name, const Tensor& y, const Tensor& x
 
 Tensor index_add(const Tensor& x, std::int64_t dim, const Tensor& index, const Tensor& source) {
   const Tensor y = raw::index_add(x, dim, index, source);
-  if (!recording(x, source)) return y;
+  if (!recording(x, source, index)) return y;
   return record<PutNode>(y, "index_add", false, kRows, x, dim, index, source);
 }
 
 Tensor scatter_add(const Tensor& x, std::int64_t dim, const Tensor& index, const Tensor& source) {
   const Tensor y = raw::scatter_add(x, dim, index, source);
-  if (!recording(x, source)) return y;
+  if (!recording(x, source, index)) return y;
   return record<PutNode>(y, "scatter_add", false, kElements, x, dim, index, source);
 }
 
 Tensor scatter(const Tensor& x, std::int64_t dim, const Tensor& index, const Tensor& source) {
   const Tensor y = raw::scatter(x, dim, index, source);
-  if (recording(x, source)) autograd::record_scatter("scatter", y, x, dim, index, source);
+  if (recording(x, source, index)) autograd::record_scatter("scatter", y, x, dim, index, source);
   return y;
 }
 
 Tensor scatter(const Tensor& x, std::int64_t dim, const Tensor& index, double value) {
   const Tensor y = raw::scatter(x, dim, index, value);
-  if (recording(x)) autograd::record_scatter("scatter", y, x, dim, index, {});
+  if (recording(x, index)) autograd::record_scatter("scatter", y, x, dim, index, {});
   return y;
 }
 
 Tensor autograd::record_gather(const char* name, Tensor y, const Tensor& x, std::int64_t dim,
                                const Tensor& index) {
-  return recording(x) ? record<PickNode>(std::move(y), name, kElements, x, dim, index) : y;
+  return recording(x, index) ? record<PickNode>(std::move(y), name, kElements, x, dim, index) : y;
 }
 
 Tensor index_select(const Tensor& x, std::int64_t dim, const Tensor& index) {
   Tensor y = raw::index_select(x, dim, index);
-  return recording(x) ? record<PickNode>(std::move(y), "index_select", kRows, x, dim, index) : y;
+  return recording(x, index) ? record<PickNode>(std::move(y), "index_select", kRows, x, dim, index)
+                             : y;
 }
 Tensor gather(const Tensor& x, std::int64_t dim, const Tensor& index) {
   return autograd::record_gather("gather", raw::gather(x, dim, index), x, dim, index);
@@ -188,7 +189,7 @@ Tensor embedding(const Tensor& index, const Tensor& weight,
     WEFT_CHECK(padding >= 0 && padding < rows, InvalidArgument, "embedding", "padding_idx ",
                *padding_idx, " is no row of weight ", weight.shape());
   }
-  return recording(weight) ? record<EmbeddingNode>(std::move(y), index, weight, padding) : y;
+  return recording(weight, index) ? record<EmbeddingNode>(std::move(y), index, weight, padding) : y;
 }
 
 namespace {
@@ -205,7 +206,8 @@ void check_mask(const char* op, const Tensor& x, const Tensor& mask) {
 // The positions are in range.
 Tensor selected(const Tensor& x, const Tensor& index) {
   Tensor y = raw::index_select(x, 0, index, false);
-  return recording(x) ? record<PickNode>(std::move(y), "index_select", kRows, x, 0, index) : y;
+  return recording(x, index) ? record<PickNode>(std::move(y), "index_select", kRows, x, 0, index)
+                             : y;
 }
 
 }  // namespace

@@ -69,9 +69,14 @@ void attach_write(const Tensor& y, intrusive_ptr<Node> node, int output = 0) {
   autograd::attach(y, std::move(node), output);
   autograd::record_into_base(y);
 }
-template <class Rule, class... Args>
-void record_in_place(const Tensor& y, Args&&... args) {
-  attach_write(y, make_intrusive<Rule>(std::forward<Args>(args)...));
+// write() changes y. Its node is made before, so that an observer finds the operands as they were;
+// it is dropped if the write throws.
+template <class Rule, class Write, class... Args>
+void write_in_place(bool records, const Tensor& y, Write write, Args&&... args) {
+  intrusive_ptr<Node> node;
+  if (records) node = make_intrusive<Rule>(std::forward<Args>(args)...);
+  write();
+  if (node) attach_write(y, std::move(node));
 }
 
 // y += alpha b
@@ -196,29 +201,32 @@ void multiply_in_place(const char* name, BinaryOp op, const Tensor& y, const Ten
 
 const Tensor& MoreMethods::add_(const Tensor& other, double alpha) const {
   const bool records = record_write("add_", self(), &other);
-  raw::add_scaled_(self(), alpha, other);
-  if (records) record_in_place<AddInPlaceNode>(self(), "add_", alpha, self(), other);
+  const auto write = [&] { raw::add_scaled_(self(), alpha, other); };
+  write_in_place<AddInPlaceNode>(records, self(), write, "add_", alpha, self(), other);
   return self();
 }
 
 const Tensor& MoreMethods::sub_(const Tensor& other, double alpha) const {
   const bool records = record_write("sub_", self(), &other);
-  alpha == 1 ? raw::binary_(BinaryOp::sub, self(), other) : raw::add_scaled_(self(), -alpha, other);
-  if (records) record_in_place<AddInPlaceNode>(self(), "sub_", -alpha, self(), other);
+  const auto write = [&] {
+    alpha == 1 ? raw::binary_(BinaryOp::sub, self(), other)
+               : raw::add_scaled_(self(), -alpha, other);
+  };
+  write_in_place<AddInPlaceNode>(records, self(), write, "sub_", -alpha, self(), other);
   return self();
 }
 
 const Tensor& MoreMethods::add_(double value) const {
   const bool records = record_write("add_", self());
-  raw::add_(self(), value);
-  if (records) record_in_place<ScaleInPlaceNode>(self(), "add_", 1, value, self());
+  const auto write = [&] { raw::add_(self(), value); };
+  write_in_place<ScaleInPlaceNode>(records, self(), write, "add_", 1, value, self());
   return self();
 }
 
 const Tensor& MoreMethods::sub_(double value) const {
   const bool records = record_write("sub_", self());
-  raw::sub_(self(), value);
-  if (records) record_in_place<ScaleInPlaceNode>(self(), "sub_", 1, -value, self());
+  const auto write = [&] { raw::sub_(self(), value); };
+  write_in_place<ScaleInPlaceNode>(records, self(), write, "sub_", 1, -value, self());
   return self();
 }
 
@@ -234,36 +242,36 @@ const Tensor& MoreMethods::div_(const Tensor& other) const {
 
 const Tensor& MoreMethods::mul_(double value) const {
   const bool records = record_write("mul_", self());
-  raw::mul_(self(), value);
-  if (records) record_in_place<ScaleInPlaceNode>(self(), "mul_", value, 0, self());
+  const auto write = [&] { raw::mul_(self(), value); };
+  write_in_place<ScaleInPlaceNode>(records, self(), write, "mul_", value, 0, self());
   return self();
 }
 
 const Tensor& MoreMethods::div_(double value) const {
   const bool records = record_write("div_", self());
-  raw::div_(self(), value);
-  if (records) record_in_place<ScaleInPlaceNode>(self(), "div_", 1 / value, 0, self());
+  const auto write = [&] { raw::div_(self(), value); };
+  write_in_place<ScaleInPlaceNode>(records, self(), write, "div_", 1 / value, 0, self());
   return self();
 }
 
 const Tensor& MoreMethods::copy_(const Tensor& other) const {
   const bool records = record_write("copy_", self(), &other);
-  raw::copy_(self(), other);
-  if (records) record_in_place<OverwriteNode>(self(), "copy_", self(), other);
+  const auto write = [&] { raw::copy_(self(), other); };
+  write_in_place<OverwriteNode>(records, self(), write, "copy_", self(), other);
   return self();
 }
 
 const Tensor& MoreMethods::fill_(double value) const {
   const bool records = record_write("fill_", self());
-  raw::fill_(self(), value);
-  if (records) record_in_place<OverwriteNode>(self(), "fill_", self(), value);
+  const auto write = [&] { raw::fill_(self(), value); };
+  write_in_place<OverwriteNode>(records, self(), write, "fill_", self(), value);
   return self();
 }
 
 const Tensor& MoreMethods::zero_() const {
   const bool records = record_write("zero_", self());
-  raw::zero_(self());
-  if (records) record_in_place<OverwriteNode>(self(), "zero_", self(), 0);
+  const auto write = [&] { raw::zero_(self()); };
+  write_in_place<OverwriteNode>(records, self(), write, "zero_", self(), 0);
   return self();
 }
 

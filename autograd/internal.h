@@ -1,6 +1,7 @@
 // What several operations, and the engine, share. Private to autograd/.
 #pragma once
 
+#include <array>
 #include <functional>
 #include <limits>
 #include <utility>
@@ -57,6 +58,18 @@ Tensor record_linear(const char* name, Tensor y, const Tensor& x, Adjoint adjoin
                      LinearMapNode::Describe describe = nullptr) {
   if (!recording(x)) return y;
   return record<LinearMapNode>(std::move(y), name, x, std::move(adjoint), std::move(describe));
+}
+
+/// y, a result that has no gradient. If the thread has an observer (description.h), the tape keeps
+/// its operands nonetheless, also under NoGrad.
+template <class... Operands>
+Tensor observed(const char* name, const PlainDetail& detail, Tensor y,
+                const Operands&... operands) {
+  if ((requires_grad(operands) || ...) && is_observed()) [[unlikely]] {
+    const std::array<const Tensor*, sizeof...(operands)> all{&operands...};
+    tell_of_operation(name, y, all, detail);
+  }
+  return y;
 }
 
 /// y = raw::gather(x, dim, index), on the tape under this name.

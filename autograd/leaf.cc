@@ -138,7 +138,11 @@ Tensor Tensor::grad() const {
   return meta && meta->leaf ? meta->leaf->grad() : Tensor();
 }
 
-Tensor Tensor::detach() const { return raw::alias(*this); }
+Tensor Tensor::detach() const {
+  Tensor y = autograd::observed("detach", {}, raw::alias(*this), *this);
+  if (autograd::meta_of(y)) autograd::mark_view(y, *this);
+  return y;
+}
 
 void Tensor::backward(const Tensor& gradient, bool retain_graph, bool create_graph) const {
   autograd::backward({this, 1}, {&gradient, 1}, retain_graph, create_graph);

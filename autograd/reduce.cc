@@ -30,6 +30,7 @@ using autograd::Description;
 using autograd::DifferentiableNode;
 using autograd::Gradients;
 using autograd::kInfinity;
+using autograd::observed;
 using autograd::record;
 using autograd::recording;
 using autograd::SavedTensor;
@@ -298,6 +299,19 @@ Tensor min(const Tensor& x, const Dims& dims, bool keepdim) {
   return recording(x) ? record<ExtremeNode>(y, "min", x, dims, y) : y;
 }
 
+Tensor all(const Tensor& x, const Dims& dims, bool keepdim) {
+  return observed("all", {.dims = &dims}, raw::all(x, dims, keepdim), x);
+}
+Tensor any(const Tensor& x, const Dims& dims, bool keepdim) {
+  return observed("any", {.dims = &dims}, raw::any(x, dims, keepdim), x);
+}
+Tensor argmax(const Tensor& x, std::optional<std::int64_t> dim, bool keepdim) {
+  return observed("argmax", {}, raw::argmax(x, dim, keepdim), x);
+}
+Tensor argmin(const Tensor& x, std::optional<std::int64_t> dim, bool keepdim) {
+  return observed("argmin", {}, raw::argmin(x, dim, keepdim), x);
+}
+
 Tensor autograd::record_choice(const char* name, const Tensor& y, const Tensor& x) {
   return recording(x) ? record<ExtremeNode>(y, name, x, Dims{}, y) : y;
 }
@@ -377,7 +391,7 @@ ValuesAndIndices extreme_of_dim(const char* name, bool largest, const Tensor& x,
   Tensor values = shaped(kept);
   // Saves a copy of the index, since the caller may write to its own.
   if (recording(x)) values = record<PositionNode>(values, name, x, dim, raw::clone(index));
-  return {values, shaped(index)};
+  return {values, observed(name, {}, shaped(index), x)};
 }
 
 }  // namespace

@@ -53,11 +53,11 @@ std::pair<Tensor, Tensor> std_mean(const Tensor& x, const Dims& dims = {}, doubl
 std::pair<Tensor, Tensor> var_mean(const Tensor& x, const Dims& dims = {}, double correction = 1,
                                    bool keepdim = false);
 
-// Not recorded: boolean and integer results never require a gradient.
-using raw::all;
-using raw::any;
-using raw::argmax;
-using raw::argmin;
+// Boolean and integer results have no gradient.
+Tensor all(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
+Tensor any(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
+Tensor argmax(const Tensor& x, std::optional<std::int64_t> dim = {}, bool keepdim = false);
+Tensor argmin(const Tensor& x, std::optional<std::int64_t> dim = {}, bool keepdim = false);
 
 /// max(x, 1): the largest values along one dimension, and the first index of each (i64). A NaN
 /// counts as the extreme. The gradient goes to that index alone. max(x, {1}) returns no indices and

@@ -8,13 +8,16 @@
 
 namespace weft {
 
+using autograd::observed;
+
 ValuesAndIndices sort(const Tensor& x, std::int64_t dim, bool descending, bool) {
   auto [values, indices] = raw::sort(x, dim, descending);
-  return {autograd::record_gather("sort", std::move(values), x, dim, indices), indices};
+  return {autograd::record_gather("sort", std::move(values), x, dim, indices),
+          observed("sort", {}, indices, x)};
 }
 
 Tensor argsort(const Tensor& x, std::int64_t dim, bool descending, bool) {
-  return raw::argsort(x, dim, descending);
+  return observed("argsort", {}, raw::argsort(x, dim, descending), x);
 }
 
 ValuesAndIndices topk(const Tensor& x, std::int64_t k, std::int64_t dim, bool largest, bool) {
@@ -28,14 +31,15 @@ ValuesAndIndices topk(const Tensor& x, std::int64_t k, std::int64_t dim, bool la
   // A copy, so that the rest of `order` is freed.
   const Tensor indices = x.dim() == 0 ? order : raw::clone(raw::narrow(order, dim, 0, k));
   Tensor values = raw::gather(x, dim, indices, false);
-  return {autograd::record_gather(op, std::move(values), x, dim, indices), indices};
+  values = autograd::record_gather(op, std::move(values), x, dim, indices);
+  return {values, observed(op, {}, indices, x)};
 }
 
 ValuesAndIndices median(const Tensor& x, std::int64_t dim, bool keepdim) {
   auto [values, indices] = raw::median(x, dim, true);
   values = autograd::record_gather("median", std::move(values), x, dim, indices);
-  if (keepdim || x.dim() == 0) return {values, indices};
-  return {values.squeeze(dim), raw::squeeze(indices, dim)};
+  if (keepdim || x.dim() == 0) return {values, observed("median", {}, indices, x)};
+  return {values.squeeze(dim), observed("median", {}, raw::squeeze(indices, dim), x)};
 }
 
 Tensor median(const Tensor& x) { return autograd::record_choice("median", raw::median(x), x); }

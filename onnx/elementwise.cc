@@ -56,6 +56,7 @@ Names softplus(Operation& o) {
 }
 
 Names trunc(Operation& o) {
+  if (!is_floating(o.result().dtype)) return {o.in()};
   const std::string x = o.in(), size = o.node("Floor", {o.node("Abs", {x})});
   return {o.node("Mul", {o.node("Sign", {x}), size})};
 }
@@ -68,12 +69,87 @@ Names clamp(Operation& o) {
   return {o.node("Clip", {o.in(), bound("a"), bound("b")})};
 }
 
-// a - b floor(a / b): the rest has the sign of b. ONNX's Mod takes floating numbers only with C's
-// rule, by which it has the sign of a.
-Names remainder(Operation& o) {
+// The rest has the sign of b. ONNX's Mod takes floating numbers only with C's rule, by which it has
+// the sign of a: then b is added.
+std::string remainder(Operation& o) {
   const std::string a = o.in(0), b = o.in(1);
-  const std::string times = o.node("Floor", {o.node("Div", {a, b})});
-  return {o.node("Sub", {a, o.node("Mul", {b, times})})};
+  if (!is_floating(o.result().dtype)) return o.node("Mod", {a, b});
+  const std::string rest = o.node("Mod", {a, b}, {{"fmod", std::int64_t{1}}});
+  const std::string zero = o.constant(0);
+  const std::string differs =
+      o.node("Xor", {o.node("Less", {rest, zero}), o.node("Less", {b, zero})});
+  const std::string is_rest = o.node("Not", {o.node("Equal", {rest, zero})});
+  return o.node("Where", {o.node("And", {differs, is_rest}), o.node("Add", {rest, b}), rest});
+}
+
+Names floor_divide(Operation& o) {
+  if (is_floating(o.result().dtype)) {
+    return {o.node("Floor", {o.node("Div", {o.in(0), o.in(1)})})};
+  }
+  return {o.node("Div", {o.node("Sub", {o.in(0), remainder(o)}), o.in(1)})};
+}
+
+// Integers are whole.
+Rule rounded(const char* type) {
+  return [type](Operation& o) -> Names {
+    return {is_floating(o.result().dtype) ? o.node(type, {o.in()}) : o.in()};
+  };
+}
+
+// --- Comparisons ---------------------------------------------------------------------------------
+std::string cast_to(Operation& o, std::size_t i, DType dtype) {
+  const Value& x = o.operand(i);
+  return x.dtype == dtype ? x.name : o.cast(x.name, dtype);
+}
+
+// One in which both operands keep their values, and that runtimes compare.
+DType compared_type(Operation& o) {
+  const DType a = o.operand(0).dtype;
+  DType common = a;
+  if (o.operands() == 1) {
+    const double b = o.number("a");
+    const bool whole = std::trunc(b) == b && std::abs(b) < 0x1p63;
+    if (!is_floating(a)) common = whole ? DType::i64 : DType::f64;
+  } else if (const DType b = o.operand(1).dtype; a != b) {
+    if (is_floating(a) && is_floating(b)) o.refuse("it compares two floating dtypes");
+    common = is_floating(a) ? a : is_floating(b) ? b : DType::i64;
+  }
+  if (common == DType::bf16) return DType::f32;
+  return common == DType::boolean || common == DType::u8 ? DType::i64 : common;
+}
+
+Rule comparison(const char* type, bool negated = false) {
+  return [=](Operation& o) -> Names {
+    const DType dtype = compared_type(o);
+    const std::string a = cast_to(o, 0, dtype);
+    const std::string b =
+        o.operands() > 1 ? cast_to(o, 1, dtype) : o.constant(o.number("a"), dtype);
+    const std::string y = o.node(type, {a, b});
+    return {negated ? o.node("Not", {y}) : y};
+  };
+}
+
+Rule logical(const char* type) {
+  return [type](Operation& o) -> Names {
+    const std::string a = cast_to(o, 0, DType::boolean);
+    const std::string b = o.operands() > 1 ? cast_to(o, 1, DType::boolean)
+                                           : o.constant(o.number("a"), DType::boolean);
+    return {o.node(type, {a, b})};
+  };
+}
+
+Names logical_not(Operation& o) { return {o.node("Not", {cast_to(o, 0, DType::boolean)})}; }
+
+// What IsNaN and IsInf of runtimes take; integers are finite.
+std::string tested(Operation& o) {
+  return cast_to(o, 0, o.operand(0).dtype == DType::f64 ? DType::f64 : DType::f32);
+}
+Rule test(const char* type) {
+  return [type](Operation& o) -> Names { return {o.node(type, {tested(o)})}; };
+}
+Names isfinite(Operation& o) {
+  const std::string x = tested(o);
+  return {o.node("Not", {o.node("Or", {o.node("IsNaN", {x}), o.node("IsInf", {x})})})};
 }
 
 // y += alpha b
@@ -119,9 +195,9 @@ const Rules& elementwise_rules() {
       {"tanh", same("Tanh")},
       {"sigmoid", same("Sigmoid")},
       {"relu", same("Relu")},
-      {"floor", same("Floor")},
-      {"ceil", same("Ceil")},
-      {"round", same("Round")},
+      {"floor", rounded("Floor")},
+      {"ceil", rounded("Ceil")},
+      {"round", rounded("Round")},
       {"add", same("Add")},
       {"sub", same("Sub")},
       {"mul", same("Mul")},
@@ -163,11 +239,21 @@ const Rules& elementwise_rules() {
        [](Operation& o) -> Names { return {o.node("Elu", {o.in()}, {{"alpha", o.number("a")}})}; }},
       {"softplus", softplus},
       {"clamp", clamp},
-      {"remainder", remainder},
-      {"floor_divide",
-       [](Operation& o) -> Names {
-         return {o.node("Floor", {o.node("Div", {o.in(0), o.in(1)})})};
-       }},
+      {"remainder", [](Operation& o) -> Names { return {remainder(o)}; }},
+      {"floor_divide", floor_divide},
+      {"eq", comparison("Equal")},
+      {"ne", comparison("Equal", true)},
+      {"lt", comparison("Less")},
+      {"le", comparison("LessOrEqual")},
+      {"gt", comparison("Greater")},
+      {"ge", comparison("GreaterOrEqual")},
+      {"logical_and", logical("And")},
+      {"logical_or", logical("Or")},
+      {"logical_xor", logical("Xor")},
+      {"logical_not", logical_not},
+      {"isnan", test("IsNaN")},
+      {"isinf", test("IsInf")},
+      {"isfinite", isfinite},
       {"fmod",
        [](Operation& o) -> Names {
          return {o.node("Mod", {o.in(0), o.in(1)}, {{"fmod", std::int64_t{1}}})};

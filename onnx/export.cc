@@ -1,7 +1,6 @@
 #include "weft/onnx/export.h"
 
 #include <map>
-#include <unordered_set>
 #include <utility>
 
 #include "weft/autograd/autograd.h"
@@ -21,8 +20,7 @@ namespace {
 constexpr const char* kOp = "onnx";
 constexpr const char* kNotRecorded =
     "a tensor that depends on the input came from operations that the tape does not record, such "
-    "as "
-    "a comparison, a conversion of integers, detach() or weft::raw";
+    "as those under NoGrad or of weft::raw";
 
 // Whether both are the same elements of the same memory.
 bool same_place(const Tensor& a, const Tensor& b) {
@@ -34,12 +32,9 @@ bool same_place(const Tensor& a, const Tensor& b) {
 // Reads the two traces of a model side by side and writes the graph.
 class Exporter {
  public:
-  Exporter(const nn::ModuleBase& model, Trace first, Trace second,
+  Exporter(const nn::NamedTensors& state, Trace first, Trace second,
            std::pair<std::int64_t, std::int64_t> sizes)
-      : graph_(sizes),
-        tensors_(model.state_dict()),
-        first_(std::move(first)),
-        second_(std::move(second)) {
+      : graph_(sizes), tensors_(state), first_(std::move(first)), second_(std::move(second)) {
     for (const auto& [name, tensor] : tensors_) graph_.reserve(name);
   }
 
@@ -104,14 +99,15 @@ class Exporter {
       operands.push_back(value(a.op, a.operands[k], b.operands[k]));
     }
     std::map<std::string, Value> tensors;
-    for (const auto& [name, tensor] : a.what.tensors) {
-      const auto other = b.what.tensors.find(name);
-      WEFT_CHECK(other != b.what.tensors.end(), Unsupported, a.op, "cannot be said in ONNX: its ",
-                 name, " is not there for every batch");
-      tensors[name] = value(a.op, {.tensor = tensor}, {.tensor = other->second});
+    for (const auto& [name, tensor] : a.tensors) {
+      const auto other = b.tensors.find(name);
+      WEFT_CHECK(other != b.tensors.end(), Unsupported, a.op, "cannot be said in ONNX: its ", name,
+                 " is not there for every batch");
+      tensors[name] = value(a.op, tensor, other->second);
     }
     Operation operation(graph_, a, b, std::move(operands), std::move(tensors));
     const Names results = lower(operation, a.what.op);
+    WEFT_CHECK(!a.stale && !b.stale, Unsupported, a.op, kStale);
     values_.emplace_back();
     for (std::size_t k = 0; k < results.size(); ++k) {
       Value y = operation.result(k);
@@ -135,12 +131,16 @@ class Exporter {
       return values_[step].at(static_cast<std::size_t>(a.output));
     }
     if (!a.tensor.defined()) return {};
-    return of_tensor(op, a.tensor, b.tensor);
+    return of_tensor(op, a, b);
   }
 
-  Value of_tensor(const char* op, const Tensor& a, const Tensor& b) {
+  Value of_tensor(const char* op, const Operand& first, const Operand& second) {
+    const Tensor &a = first.tensor, &b = second.tensor;
     for (const auto& [name, tensor] : tensors_) {
       if (!same_place(a, tensor) || !same_place(b, tensor)) continue;
+      const std::uint32_t version = tensor.storage()->version();
+      WEFT_CHECK(first.version == version && second.version == version, Unsupported, op,
+                 "cannot be said in ONNX: the model writes to ", name);
       return {graph_.initializer(name, tensor), a.dtype(), a.shape(), b.shape()};
     }
     Value y{{}, a.dtype(), a.shape(), b.shape()};
@@ -150,9 +150,14 @@ class Exporter {
       y.name = Operation(graph_, none, none, {}, {}).reshape(inputs_[i].name, inputs_[i], y);
       return y;
     }
-    if (a.dtype() == b.dtype() && a.shape() != b.shape() && a.dim() == b.dim()) {
+    // Of a mask one value says nothing of those for other inputs.
+    if (a.dtype() == b.dtype() && a.shape() != b.shape() && a.dim() == b.dim() &&
+        a.dtype() != DType::boolean) {
       return of_batch(op, a, b);
     }
+    WEFT_CHECK(a.storage()->version() == first.version && b.storage()->version() == second.version,
+               Unsupported, op,
+               "cannot be said in ONNX: a tensor that it reads is written to afterwards");
     WEFT_CHECK(same_bits(a, b), Unsupported, op, "cannot be said in ONNX: ", kNotRecorded);
     y.name = graph_.constant(a);
     return y;
@@ -200,8 +205,10 @@ void save(const nn::AnyModule& model, const std::vector<Tensor>& inputs, const s
   const nn::EvaluationScope evaluation(model);
   const EnableGrad recorded;
   const Scoped types(&ThreadState::autocast, ThreadState::AutocastTypes{DType::f32, DType::f32});
-  Exporter exporter(model, trace(model, batches.first), trace(model, batches.second),
-                    batches.sizes);
+  const nn::NamedTensors state = model.state_dict();
+  Trace first = trace(model, batches.first, state);
+  Trace second = trace(model, batches.second, state);
+  Exporter exporter(state, std::move(first), std::move(second), batches.sizes);
   exporter.run(options);
   exporter.save(path);
 }

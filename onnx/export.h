@@ -34,11 +34,12 @@ struct ExportOptions {
 /// taken, nor loops over another length. Modes, gradients and random numbers stay as they were.
 ///
 /// Throws Unsupported, naming the operation and the module, for an operation that ONNX lacks or
-/// that this exporter does not know; for a tensor computed from an input by operations that the
-/// tape leaves out (comparisons, conversions of integers, detach(), weft::raw); and where the
-/// operations or their numbers depend on the batch or on values. Throws InvalidArgument for wrong
-/// names, for inputs without a batch, for an integer input whose example holds one value only, and
-/// for a model of 2 GB and more, the limit of the format.
+/// that this exporter does not know; for a tensor computed from an input, or written to, by what
+/// the tape leaves out (under NoGrad, or weft::raw), which its values for the two batches tell; for
+/// one that was recorded before or in another thread; and where the operations or their numbers
+/// depend on the batch or on values. Throws InvalidArgument for wrong names, for inputs without a
+/// batch, for an integer input whose example holds one value only, and for a model of 2 GB and
+/// more, the limit of the format.
 void save(const nn::AnyModule& model, const std::vector<Tensor>& inputs, const std::string& path,
           const ExportOptions& options = {});
 

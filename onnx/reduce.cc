@@ -50,6 +50,14 @@ Names cumsum(Operation& o) {
   return {o.node("CumSum", {o.in(), o.ints_constant({o.integer("dim")})})};
 }
 
+// all and any: the least and the largest of zeros and ones.
+Rule choice(const char* type) {
+  return [type](Operation& o) -> Names {
+    const std::string x = o.cast(o.cast(o.operand(0).name, DType::boolean), DType::i32);
+    return finished(o, o.cast(reduced(o, type, x), DType::boolean));
+  };
+}
+
 }  // namespace
 
 const Rules& reduction_rules() {
@@ -65,6 +73,8 @@ const Rules& reduction_rules() {
       {"softmax", softmax("Softmax")},
       {"log_softmax", softmax("LogSoftmax")},
       {"cumsum", cumsum},
+      {"all", choice("ReduceMin")},
+      {"any", choice("ReduceMax")},
   };
   return rules;
 }

@@ -9,7 +9,7 @@ constexpr std::int64_t kLast = std::numeric_limits<std::int64_t>::max();
 
 Names reshape(Operation& o) { return {o.reshape(o.in(), o.operand(0), o.result())}; }
 
-// clone, contiguous, to: the same value, perhaps in another dtype.
+// clone, contiguous, detach, to: the same value, perhaps in another dtype.
 Names copy(Operation& o) { return {o.in()}; }
 
 Names permute(Operation& o) {
@@ -95,14 +95,31 @@ Names embedding(Operation& o) { return {o.node("Gather", {o.in(), o.tensor("inde
 
 const Rules& shape_rules() {
   static const Rules& rules = *new Rules{
-      {"reshape", reshape},     {"flatten", reshape},   {"unflatten", reshape},
-      {"squeeze", reshape},     {"unsqueeze", reshape}, {"view", reshape},
-      {"clone", copy},          {"contiguous", copy},   {"to", copy},
-      {"permute", permute},     {"transpose", permute}, {"slice", slice},
-      {"narrow", slice},        {"select", slice},      {"expand", expand},
-      {"split", split},         {"chunk", split},       {"cat", cat},
-      {"stack", stack},         {"pad", pad},           {"flip", flip},
-      {"roll", roll},           {"gather", gather},     {"index_select", index_select},
+      {"reshape", reshape},
+      {"flatten", reshape},
+      {"unflatten", reshape},
+      {"squeeze", reshape},
+      {"unsqueeze", reshape},
+      {"view", reshape},
+      {"detach", copy},
+      {"clone", copy},
+      {"contiguous", copy},
+      {"to", copy},
+      {"permute", permute},
+      {"transpose", permute},
+      {"slice", slice},
+      {"narrow", slice},
+      {"select", slice},
+      {"expand", expand},
+      {"split", split},
+      {"chunk", split},
+      {"cat", cat},
+      {"stack", stack},
+      {"pad", pad},
+      {"flip", flip},
+      {"roll", roll},
+      {"gather", gather},
+      {"index_select", index_select},
       {"embedding", embedding},
   };
   return rules;

@@ -1,6 +1,8 @@
 // One forward as a list of operations, read from the tape. Private to onnx/.
 #pragma once
 
+#include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -10,13 +12,19 @@
 
 namespace weft::onnx {
 
+inline constexpr const char* kStale =
+    "cannot be said in ONNX: a tensor that depends on the input was written to by something that "
+    "the tape does not record, such as an in-place method under NoGrad or weft::raw";
+
 /// A result of a step or an input of the model; else a tensor from elsewhere, or nothing if that is
-/// undefined.
+/// undefined. The tensor is a copy of what the operation read, or the tensor itself if it belongs
+/// to the model's state or shares memory with an input.
 struct Operand {
   int step = -1;
   int output = 0;
   int input = -1;
   Tensor tensor{};
+  std::uint32_t version = 0;  ///< of the tensor's memory, when it was read
 };
 
 struct Result {
@@ -29,6 +37,8 @@ struct Step {
   const char* op = nullptr;  ///< the name that errors show
   const PathNode* path = nullptr;
   std::vector<Operand> operands{};
+  std::map<std::string, Operand> tensors{};  ///< of the description
+  bool stale = false;  ///< an operand was written to by something that the tape does not know
   std::vector<Result> results{};
 };
 
@@ -40,7 +50,11 @@ struct Trace {
   std::vector<Result> results;  ///< of the model
 };
 
-/// Runs model(inputs...). The inputs are copied first, since forward may write to them.
-Trace trace(const nn::AnyModule& model, const std::vector<Tensor>& inputs);
+/// Runs model(inputs...). The inputs are copied first, since forward may write to them. `state` is
+/// the model's. Throws Unsupported, naming the operation and the module, if a result depends on
+/// what was recorded before or in another thread, or was written to by what the tape does not
+/// record.
+Trace trace(const nn::AnyModule& model, const std::vector<Tensor>& inputs,
+            const nn::NamedTensors& state);
 
 }  // namespace weft::onnx

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
+#include <cstring>
 #include <string>
 #include <utility>
 #include <vector>
@@ -47,6 +49,13 @@ class OnnxTest : public ::testing::Test {
   template <class F>
   Texts nodes(F f, const Tensor& x) {
     return saved(Computes(f), {x}).nodes;
+  }
+  // Those of a constant, f32.
+  static std::vector<float> numbers(const ModelFile& file, const std::string& name) {
+    const std::string& bytes = file.tensors.at(name);
+    std::vector<float> result(bytes.size() / sizeof(float));
+    std::memcpy(result.data(), bytes.data(), bytes.size());
+    return result;
   }
   std::string path() const { return folder_.path("model.onnx"); }
 
@@ -138,7 +147,7 @@ TEST_F(OnnxTest, IntegersAreInputs) {
   // Also in another shape.
   const auto flat = [&](const Tensor& x) { return embedding(x.flatten(), table.weight); };
   EXPECT_EQ(nodes(flat, ids),
-            (Texts{"Reshape(input, /constant_2)", "Gather(/constant, %0)", "Identity(%1)"}));
+            (Texts{"Reshape(input, /constant)", "Gather(/constant_2, %0)", "Identity(%1)"}));
   EXPECT_WEFT_ERROR(saved(table, {zeros({3, 1}, DType::i64)}), InvalidArgument,
                     "input 0 (i64 [3,1]) holds one value only");
 }
@@ -211,14 +220,112 @@ TEST_F(OnnxTest, WhatCannotBeSaidNamesOperationAndModule) {
   };
   fails([](const Tensor& x) { return cumprod(x, 1); }, "[cumprod] cannot be said in ONNX");
   fails([](const Tensor& x) { return Cube::apply(x); }, "Cube] cannot be said in ONNX");
-  fails([](const Tensor& x) { return where(x > 1, x, zeros_like(x)); }, "[where]");
-  fails([](const Tensor& x) { return x * x.detach().exp(); }, "[mul] cannot be said in ONNX");
+  fails([](const Tensor& x) { return x * raw::exp(x); }, "[mul] cannot be said in ONNX");
+  fails([](const Tensor& x) { return x * argmax(x, 1, true); }, "[argmax] cannot be said in ONNX");
   fails([](const Tensor& x) { return x * x.mean().item<double>(); }, "its numbers differ");
   fails([](const Tensor& x) { return x.shape(0) == 2 ? x.exp() : x.log(); },
         "the model runs log in its place");
   fails([](const Tensor& x) { return x.slice(0, 1, x.shape(0) - 1); },
         "its end depends on the batch");
   fails([](const Tensor& x) { return split(x, x.shape(0), 0)[0] * 1.0; }, "its numbers differ");
+}
+
+// A constant is what the operation read, whatever is written to it later.
+TEST_F(OnnxTest, ConstantsAreWhatOperationsRead) {
+  const auto adds = [](const Tensor& x) {
+    const Tensor shift = full({4}, 3);
+    const Tensor y = x + shift;
+    shift.fill_(1);
+    return y;
+  };
+  const ModelFile file = saved(Computes(adds), {ramp({2, 4})});
+  EXPECT_EQ(file.nodes, (Texts{"Add(input, /constant)", "Identity(%0)"}));
+  EXPECT_EQ(numbers(file, "/constant"), (std::vector<float>{3, 3, 3, 3}));
+}
+
+// In-place methods read a plain tensor before they write.
+TEST_F(OnnxTest, PlainTensorsJoinTheModel) {
+  struct Scaled : nn::Module<Scaled> {
+    nn::Parameter gain = parameter("gain", full({4}, 5));
+    Tensor forward(const Tensor& x) const {
+      Tensor scale = full({4}, 0.5), sum = zeros({4});
+      scale.mul_(gain);
+      sum.add_(gain);
+      Tensor rows = zeros_like(x);
+      rows += x;
+      return x * scale + sum + rows;
+    }
+  };
+  const ModelFile file = saved(Scaled(), {ramp({2, 4})});
+  EXPECT_EQ(file.nodes,
+            (Texts{"Mul(/constant, gain)", "Add(/constant_2, gain)", "Shape(input) start=0 end=1",
+                   "Concat(%2, /constant_4) axis=0", "Expand(/constant_3, %3)", "Add(%4, input)",
+                   "Mul(input, %0)", "Add(%6, %1)", "Add(%7, %5)", "Identity(%8)"}));
+  EXPECT_EQ(numbers(file, "/constant"), (std::vector<float>{0.5, 0.5, 0.5, 0.5}));
+  EXPECT_EQ(numbers(file, "/constant_2"), (std::vector<float>{0, 0, 0, 0}));
+}
+
+TEST_F(OnnxTest, WritesThatTheTapeDoesNotKnowAreRefused) {
+  const auto fails = [&](auto f) {
+    EXPECT_WEFT_ERROR(saved(Nested(f), {ramp({2, 4})}), Unsupported, "cannot be said in ONNX");
+  };
+  fails([](const Tensor& x) {
+    const Tensor y = x * 2.0;
+    const NoGrad no_grad;
+    y.clamp_(0, 6);
+    return y;
+  });
+  fails([](const Tensor& x) {
+    const Tensor y = x * 2.0;
+    raw::clamp_(y, 0, 6);
+    return y + 1.0;
+  });
+  fails([](const Tensor& x) {
+    const Tensor y = x * 2.0;
+    y.detach().mul_(2);
+    return y + 1.0;
+  });
+  fails([](const Tensor& x) {
+    const Tensor y = x * 2.0;
+    raw::clamp_(y.detach(), 0, 6);
+    y.mul_(2);
+    return y;
+  });
+}
+
+// Also where all masks of the example are the same.
+TEST_F(OnnxTest, ComparisonsAreNodes) {
+  const nn::Embedding table(10, 3);
+  const Tensor ids = tensor({1, 2, 3}, DType::i64).reshape({3, 1});
+  const auto padded = [&](const Tensor& x) {
+    return masked_fill(embedding(x, table.weight), (x == 0.0).unsqueeze(2), 0);
+  };
+  EXPECT_EQ(nodes(padded, ids),
+            (Texts{"Equal(input, /constant)", "Reshape(%0, /constant_2)",
+                   "Gather(/constant_3, input)", "Where(%1, /constant_4, %2)", "Identity(%3)"}));
+  const auto pooled = [](const Tensor& x) { return (x != 0.0).to(DType::f32).mean({1}); };
+  EXPECT_EQ(nodes(pooled, ids), (Texts{"Equal(input, /constant)", "Not(%0)", "Cast(%1) to=1",
+                                       "Reshape(%2, /constant_2)", "Identity(%3)"}));
+  const auto finite = [](const Tensor& x) { return where(isnan(x), zeros_like(x), x); };
+  EXPECT_EQ(nodes(finite, ramp({2, 4})),
+            (Texts{"IsNaN(input)", "Shape(input) start=0 end=1", "Concat(%1, /constant_2) axis=0",
+                   "Expand(/constant, %2)", "Where(%0, %3, input)", "Identity(%4)"}));
+  const auto both = [](const Tensor& x) { return where((x > 1.0) & ~(x <= x.detach()), x, 2.0); };
+  EXPECT_EQ(nodes(both, ramp({2, 4})),
+            (Texts{"LessOrEqual(input, input)", "Not(%0)", "Greater(input, /constant)",
+                   "And(%2, %1)", "Where(%3, input, /constant_2)", "Identity(%4)"}));
+}
+
+TEST_F(OnnxTest, ActivationsOfComparisons) {
+  nn::Sequential model{nn::ReLU6(), nn::Hardswish(), nn::Hardsigmoid(), nn::PReLU(4)};
+  EXPECT_GT(saved(model, {ramp({2, 4})}).nodes.size(), 10u);
+}
+
+TEST_F(OnnxTest, AHistoryFromBeforeIsRefused) {
+  nn::Linear layer(4, 4);
+  const Tensor before = layer(ramp({1, 4}));
+  EXPECT_WEFT_ERROR(nodes([&](const Tensor& x) { return x + before; }, ramp({2, 4})), Unsupported,
+                    "[linear] cannot be said in ONNX: it ran before the model did");
 }
 
 TEST_F(OnnxTest, TheBatchMustBeOne) {

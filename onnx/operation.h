@@ -32,7 +32,8 @@ class Operation {
   const Ints& ints(const std::string& name) const;
   std::int64_t integer(const std::string& name) const { return ints(name).at(0); }
   double number(const std::string& name) const;
-  /// The end of a slice: the largest integer if the slice goes to the end of the dimension.
+  /// The end of a slice: the largest integer if it is the end of a dimension whose size is the
+  /// batch.
   std::int64_t end(std::int64_t dim) const;
   /// A result, without a name.
   Value result(std::size_t output = 0) const;

@@ -321,6 +321,13 @@ TEST_F(OnnxTest, ActivationsOfComparisons) {
   EXPECT_GT(saved(model, {ramp({2, 4})}).nodes.size(), 10u);
 }
 
+TEST_F(OnnxTest, ASliceOfMoreThanTheExampleEndsWhereItSays) {
+  const auto three = [](const Tensor& x) { return x.slice(0, 0, 4) * 1.0; };
+  const ModelFile file = saved(Computes(three), {ramp({2, 4})});
+  EXPECT_EQ(file.tensors.at("/constant_2"),
+            std::string(reinterpret_cast<const char*>(std::array<std::int64_t, 1>{4}.data()), 8));
+}
+
 TEST_F(OnnxTest, AHistoryFromBeforeIsRefused) {
   nn::Linear layer(4, 4);
   const Tensor before = layer(ramp({1, 4}));

@@ -64,7 +64,7 @@ Batches batches_of(const std::vector<Tensor>& example, bool dynamic) {
                x.shape(), " beside ", example[0].shape(),
                "; set dynamic_batch to false if it is none");
     const std::int64_t rows = std::max<std::int64_t>(x.shape()[0], 2);
-    batches.sizes = {rows, rows + 1};
+    batches.sizes = {rows, 2 * rows};
   }
   for (const Tensor& x : example) {
     const Tensor whole = x.dim() == 0 ? raw::reshape(x, {1}) : x;

@@ -328,6 +328,11 @@ TEST_F(OnnxTest, ASliceOfMoreThanTheExampleEndsWhereItSays) {
             std::string(reinterpret_cast<const char*>(std::array<std::int64_t, 1>{4}.data()), 8));
 }
 
+TEST_F(OnnxTest, AHalfOfTheBatchIsNoConstant) {
+  const auto half = [](const Tensor& x) { return x.narrow(0, 0, x.shape(0) / 2) * 1.0; };
+  EXPECT_WEFT_ERROR(nodes(half, ramp({2, 4})), Unsupported, "its end depends on the batch");
+}
+
 TEST_F(OnnxTest, AHistoryFromBeforeIsRefused) {
   nn::Linear layer(4, 4);
   const Tensor before = layer(ramp({1, 4}));

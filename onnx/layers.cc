@@ -222,9 +222,12 @@ std::string masked_weights(Operation& o, std::string scores) {
     scores = o.node("Where", {mask.name, scores, o.constant(least)});
     return o.node("Mul", {softmax(), o.cast(mask.name, dtype)});
   }
-  scores = o.node("Add", {scores, mask.dtype == dtype ? mask.name : o.cast(mask.name, dtype)});
-  const std::string weights = softmax();
-  return o.node("Where", {o.node("IsNaN", {weights}), o.constant(0), weights});
+  const std::string added = mask.dtype == dtype ? mask.name : o.cast(mask.name, dtype);
+  const Attributes of_keys{{"axes", Ints{-1}}, {"keepdims", std::int64_t{1}}};
+  const std::string largest = mask.dim() == 0 ? added : o.node("ReduceMax", {added}, of_keys);
+  const std::string blind = o.node("Equal", {largest, o.constant(-kInfinity)});
+  scores = o.node("Add", {scores, added});
+  return o.node("Where", {blind, o.constant(0), softmax()});
 }
 
 Names attention(Operation& o) {

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
+#include <limits>
 #include <string>
 #include <utility>
 #include <vector>
@@ -20,6 +21,7 @@
 #include "weft/examples/resnet.h"
 #include "weft/io/npy.h"
 #include "weft/nn/activation.h"
+#include "weft/nn/embedding.h"
 #include "weft/nn/group_norm.h"
 #include "weft/nn/instance_norm.h"
 #include "weft/nn/padding.h"
@@ -161,6 +163,40 @@ struct Masked : nn::Module<Masked> {
   }
 };
 
+// Masks that the model computes: of ids, of numbers that are none, and of half of the columns.
+struct Padded : nn::Module<Padded> {
+  nn::Embedding table = child("table", nn::Embedding(10, 8));
+  Tensor forward(const Tensor& ids, const Tensor& x) const {
+    const Tensor hidden = (ids == 0.0) | (ids > 7.0), q = table(ids.remainder(9.0)).unsqueeze(1);
+    const Tensor mask = (~hidden).unsqueeze(1).unsqueeze(1).expand({ids.shape(0), 1, 5, 5});
+    const Tensor y = scaled_dot_product_attention(q, q, q, {.attn_mask = mask}).squeeze(1);
+    const Tensor added = where(hidden, -std::numeric_limits<double>::infinity(), x.sum({2}) * 0.0)
+                             .unsqueeze(1)
+                             .unsqueeze(1)
+                             .expand({ids.shape(0), 1, 5, 5});
+    const Tensor z = scaled_dot_product_attention(q, q, q, {.attn_mask = added}).squeeze(1);
+    const Tensor counts = (ids != 0.0).to(DType::f32).sum({1}, true).unsqueeze(2);
+    const Tensor finite = where(isfinite(x / relu(x)), x, zeros_like(x)) + all(x < 1.0, {2}, true);
+    const Tensor steps = (ids.floor_divide(2.0) + ids.to(DType::i32)).to(DType::f32).unsqueeze(2);
+    return y + z + counts + finite + steps + any(isnan(x) | (x.detach() >= 1.5), {1}, true);
+  }
+};
+
+// In-place methods on tensors of the program, and activations of comparisons.
+struct Written : nn::Module<Written> {
+  nn::Parameter gain = parameter("gain", randn({4}));
+  nn::PReLU prelu = child("prelu", nn::PReLU(4));
+  nn::Sequential rest =
+      child("rest", nn::Sequential{nn::ReLU6(), nn::Hardswish(), nn::Hardsigmoid()});
+  Tensor forward(const Tensor& x) const {
+    Tensor scale = full({4}, 0.5), sum = zeros_like(x);
+    scale.mul_(gain);
+    sum += x * scale;
+    sum -= gain;
+    return rest(x * 4.0) + prelu(sum) + remainder(x, 0.3) + fmod(x, 0.4);
+  }
+};
+
 template <class Layer>
 struct Last : nn::Module<Last<Layer>> {
   Layer layer;
@@ -177,6 +213,8 @@ TEST(OnnxPeer, OnnxruntimeComputesLayers) {
     return [x = floats(row)](int rows) { return raw::gt(x(rows), rows == 3 ? 0.0 : 1.3); };
   };
   peer.add("masked", Masked(), {floats({5, 8}), mask({1, 5, 5}), mask({5, 1})});
+  peer.add("padded", Padded(), {ids(5, 10), floats({5, 8})});
+  peer.add("written", Written(), {floats({4})});
   peer.add("lstm",
            Last(nn::LSTM(4, 6, {.num_layers = 2, .batch_first = true, .bidirectional = true})),
            {floats({5, 4})});

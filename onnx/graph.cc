@@ -1,6 +1,7 @@
 #include "weft/onnx/graph.h"
 
 #include <algorithm>
+#include <functional>
 #include <span>
 
 #include "weft/core/base/error.h"
@@ -124,10 +125,16 @@ std::string Graph::initializer(const std::string& name, const Tensor& x) {
 
 std::string Graph::constant(const Tensor& x) {
   const Tensor host = on_host(x);
-  const std::string content = head_of({}, host) + std::string(bytes_of(host));
-  const auto [at, is_new] = constants_.emplace(content, "");
-  if (is_new) at->second = initializer(unique("/constant"), host);
-  return at->second;
+  const std::string head = head_of({}, host);
+  const std::hash<std::string_view> hash;
+  const std::size_t key = hash(head) ^ hash(bytes_of(host));
+  const auto [first, last] = constants_.equal_range(key);
+  for (auto at = first; at != last; ++at) {
+    const auto& [name, known] = initializers_[at->second];
+    if (head_of({}, known) == head && bytes_of(known) == bytes_of(host)) return name;
+  }
+  constants_.emplace(key, initializers_.size());
+  return initializer(unique("/constant"), host);
 }
 std::string Graph::constant(const Ints& values) {
   return constant(from_vector(values, {std::ssize(values)}, Device()));

@@ -2,9 +2,9 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <set>
 #include <string>
+#include <unordered_map>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -78,7 +78,7 @@ class Graph {
   std::vector<Value> inputs_, outputs_;
   std::string batch_;  // the first size of the first input, i64 [1]
   std::vector<std::pair<std::string, Tensor>> initializers_;
-  std::map<std::string, std::string> constants_;  // their names by their content
+  std::unordered_multimap<std::size_t, std::size_t> constants_;  // initializers by their hash
 };
 
 }  // namespace weft::onnx

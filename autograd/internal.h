@@ -53,9 +53,9 @@ class LinearMapNode final : public DifferentiableNode {
 };
 
 /// y, on the tape if x requires a gradient.
-template <class Adjoint>
+template <class Adjoint, class Describe = std::nullptr_t>
 Tensor record_linear(const char* name, Tensor y, const Tensor& x, Adjoint adjoint,
-                     LinearMapNode::Describe describe = nullptr) {
+                     Describe describe = {}) {
   if (!recording(x)) return y;
   return record<LinearMapNode>(std::move(y), name, x, std::move(adjoint), std::move(describe));
 }

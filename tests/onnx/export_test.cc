@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstring>
+#include <limits>
 #include <string>
 #include <utility>
 #include <vector>
@@ -331,6 +332,31 @@ TEST_F(OnnxTest, ASliceOfMoreThanTheExampleEndsWhereItSays) {
 TEST_F(OnnxTest, AHalfOfTheBatchIsNoConstant) {
   const auto half = [](const Tensor& x) { return x.narrow(0, 0, x.shape(0) / 2) * 1.0; };
   EXPECT_WEFT_ERROR(nodes(half, ramp({2, 4})), Unsupported, "its end depends on the batch");
+}
+
+// Nothing of it requires a gradient.
+TEST_F(OnnxTest, AFrozenEmbedding) {
+  nn::Embedding table(10, 3);
+  table.weight.set_requires_grad(false);
+  const auto next = [&](const Tensor& x) {
+    return embedding(x.slice(1, 1, 3) + 1.0, table.weight);
+  };
+  EXPECT_EQ(nodes(next, tensor({1, 2, 3, 4, 5, 6}, DType::i64).reshape({2, 3})),
+            (Texts{"Slice(input, /constant, /constant_2, /constant, /constant)",
+                   "Add(%0, /constant_3)", "Gather(/constant_4, %1)", "Identity(%2)"}));
+}
+
+// A query that sees no key gets 0. A NaN of its scores stays.
+TEST_F(OnnxTest, OnlyAMaskHidesKeys) {
+  const Tensor mask = full({1, 5, 5}, -std::numeric_limits<double>::infinity());
+  const auto attends = [&](const Tensor& x) {
+    return scaled_dot_product_attention(x, x, x, {.attn_mask = mask});
+  };
+  std::string types;
+  for (const std::string& node : nodes(attends, ramp({2, 5, 4}))) {
+    types += node.substr(0, node.find('(')) + " ";
+  }
+  EXPECT_EQ(types, "Mul Transpose MatMul ReduceMax Equal Add Softmax Where MatMul Identity ");
 }
 
 TEST_F(OnnxTest, AHistoryFromBeforeIsRefused) {

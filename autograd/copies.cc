@@ -292,17 +292,9 @@ Tensor padded_by_itself(const Tensor& x, int dim, std::int64_t before, std::int6
 }  // namespace
 
 Tensor flip(const Tensor& x, const Dims& dims) {
-  Tensor y = raw::flip(x, dims);
   return record_linear(
-<<<<<<< HEAD
       "flip", raw::flip(x, dims), x, [dims](const Tensor& grad) { return flip(grad, dims); },
       [dims](Description& d) { d.set("dims", dims); });
-=======
-      "flip", std::move(y), x, [dims](const Tensor& grad) { return flip(grad, dims); },
-      [dims, n = x.dim()](Description& d) {
-        for (const std::int64_t dim : dims) d.ints["dims"].push_back(dim + (dim < 0 ? n : 0));
-      });
->>>>>>> 893cb80 (Build the description of a linear map only where it is recorded)
 }
 
 Tensor roll(const Tensor& x, std::int64_t shift, std::optional<std::int64_t> dim) {

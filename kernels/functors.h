@@ -86,7 +86,8 @@ WEFT_HD T gelu_tanh_slope(T x, T t) {
   };
 
 WEFT_UNARY_FUNCTOR(Neg, nothing, -x, -g)
-WEFT_UNARY_FUNCTOR(Abs, x, x < T(0) ? -x : x, s > T(0) ? g : (s < T(0) ? -g : T(0)))
+// 0 - x, not -x, so that -0 becomes 0.
+WEFT_UNARY_FUNCTOR(Abs, x, x <= T(0) ? T(0) - x : x, s > T(0) ? g : (s < T(0) ? -g : T(0)))
 WEFT_UNARY_FUNCTOR(Sign, nothing, T(x > T(0)) - T(x < T(0)), g * T(0))
 // The factor 2 comes last: 2 s may overflow where s g does not.
 WEFT_UNARY_FUNCTOR(Square, x, x * x, T(2) * (s * g))

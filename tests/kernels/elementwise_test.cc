@@ -194,6 +194,7 @@ TEST_P(Elementwise, LiteralValues) {
   };
   check(UnaryOp::neg, {kInf, 2.5, 0.5, 0, -0.5, -1.5, -2.5, -kInf, kNaN});
   check(UnaryOp::abs, {kInf, 2.5, 0.5, 0, 0.5, 1.5, 2.5, kInf, kNaN});
+  EXPECT_FALSE(std::signbit(unary_of(UnaryOp::abs, {-0.0})[0]));
   check(UnaryOp::square, {kInf, 6.25, 0.25, 0, 0.25, 2.25, 6.25, kInf, kNaN});
   check(UnaryOp::relu, {0, 0, 0, 0, 0.5, 1.5, 2.5, kInf, kNaN});
   check(UnaryOp::floor, {-kInf, -3, -1, 0, 0, 1, 2, kInf, kNaN});

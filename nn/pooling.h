@@ -30,8 +30,8 @@ class MaxPool2d : public Module<MaxPool2d> {
   Pool2dParams params_;
 };
 
-/// MaxPool2d(return_indices=True) of PyTorch: auto [y, indices] = pool(x), as
-/// max_pool2d_with_indices.
+/// MaxPool2d(return_indices=True) of PyTorch: auto [y, indices] = pool(x). Shapes, indices and
+/// errors as max_pool2d_with_indices.
 class MaxPool2dWithIndices : public Module<MaxPool2dWithIndices> {
  public:
   explicit MaxPool2dWithIndices(Pair kernel, const PoolOptions& options = {});
@@ -41,9 +41,10 @@ class MaxPool2dWithIndices : public Module<MaxPool2dWithIndices> {
   Pool2dParams params_;
 };
 
-/// x [N,C,H,W], or without N, -> [N,C,size.h,size.w]: each value at its index, h W + w in an image
-/// of that size, and zeros elsewhere. As torch's max_unpool2d. Throws Shape unless x and the
-/// indices have one shape, and as scatter for what is no index.
+/// x [N,C,H,W], or without N, -> [N,C,size.h,size.w]: each value at its index, h size.w + w in the
+/// image that is written, and zeros elsewhere. As torch's max_unpool2d; where two values have one
+/// index, the one that scatter keeps stays. Throws Shape unless x and the indices have one shape,
+/// InvalidArgument for a size below 1, and as scatter for an index that is outside of the image.
 Tensor max_unpool2d(const Tensor& x, const Tensor& indices, Pair size);
 
 /// stride: by default the kernel's size.

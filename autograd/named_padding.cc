@@ -9,46 +9,62 @@
 #include "weft/core/base/shape.h"
 
 namespace weft {
+namespace {
+
+/// Whether the padding is "same"; else it is "valid", which is none.
+bool is_same(const char* op, std::string_view padding, bool has_numbers) {
+  WEFT_CHECK(padding == "same" || padding == "valid", InvalidArgument, op, "padding: got '",
+             padding, "', expected a number, 'same' or 'valid'");
+  WEFT_CHECK(!has_numbers, InvalidArgument, op, "padding is given as '", padding,
+             "' and in numbers");
+  return padding == "same";
+}
+
+/// The zeros that keep the size of a dimension: as many at each end, and perhaps one more.
+struct Zeros {
+  std::int64_t each, more;
+};
+Zeros zeros_of(const char* op, const Tensor& w, int dim, std::int64_t stride,
+               std::int64_t dilation) {
+  WEFT_CHECK(w.shape(dim) > 0, Shape, op, "weight: got ", w.shape(), ", expected a window");
+  WEFT_CHECK(stride == 1, InvalidArgument, op, "padding 'same' needs stride 1, got ", stride);
+  WEFT_CHECK(dilation > 0, InvalidArgument, op, "dilation: got ", dilation, ", expected 1 or more");
+  const std::int64_t zeros = checked_mul(dilation, w.shape(dim) - 1, op);
+  return {zeros / 2, zeros % 2};
+}
+
+void check_weight(const char* op, const Tensor& x, const Tensor& w, std::int64_t dims) {
+  autograd::check_defined(op, "x", x);
+  autograd::check_defined(op, "w", w);
+  WEFT_CHECK(w.dim() == dims, Shape, op, "weight: got ", w.shape(), ", expected ", dims,
+             " dimensions");
+}
+
+}  // namespace
 
 Tensor conv2d(const Tensor& x, const Tensor& w, const Tensor& bias, std::string_view padding,
               Conv2dParams params, Activation then) {
   const char* op = "conv2d";
-  WEFT_CHECK(padding == "same" || padding == "valid", InvalidArgument, op, "padding: got '",
-             padding, "', expected a number, 'same' or 'valid'");
   WEFT_CHECK(!params.transposed, InvalidArgument, op,
              "a transposed convolution has its padding in numbers");
-  WEFT_CHECK((params.padding == std::array<std::int64_t, 2>{0, 0}), InvalidArgument, op,
-             "padding is given as '", padding, "' and in numbers");
-  if (padding == "valid") return conv2d(x, w, bias, params, then);
-  autograd::check_defined(op, "x", x);
-  autograd::check_defined(op, "w", w);
-  WEFT_CHECK(w.dim() == 4 && w.shape(2) > 0 && w.shape(3) > 0, Shape, op, "weight: got ", w.shape(),
-             ", expected four dimensions and a window");
-  std::array<std::int64_t, 2> odd{};
-  for (int i = 0; i < 2; ++i) {
-    WEFT_CHECK(params.stride[i] == 1, InvalidArgument, op, "padding 'same' needs stride 1, got ",
-               params.stride[i]);
-    WEFT_CHECK(params.dilation[i] > 0, InvalidArgument, op, "dilation: got ", params.dilation[i],
-               ", expected 1 or more");
-    const std::int64_t zeros = checked_mul(params.dilation[i], w.shape(2 + i) - 1, op);
-    params.padding[i] = zeros / 2;
-    odd[i] = zeros % 2;
-  }
-  if (odd[0] + odd[1] == 0) return conv2d(x, w, bias, params, then);
-  return conv2d(pad(x, {0, odd[1], 0, odd[0]}), w, bias, params, then);
+  const bool has_numbers = params.padding != std::array<std::int64_t, 2>{0, 0};
+  if (!is_same(op, padding, has_numbers)) return conv2d(x, w, bias, params, then);
+  check_weight(op, x, w, 4);
+  const Zeros rows = zeros_of(op, w, 2, params.stride[0], params.dilation[0]);
+  const Zeros columns = zeros_of(op, w, 3, params.stride[1], params.dilation[1]);
+  params.padding = {rows.each, columns.each};
+  if (rows.more + columns.more == 0) return conv2d(x, w, bias, params, then);
+  return conv2d(pad(x, {0, columns.more, 0, rows.more}), w, bias, params, then);
 }
 
 Tensor conv1d(const Tensor& x, const Tensor& w, const Tensor& bias, std::string_view padding,
-              const Conv1dParams& params) {
-  autograd::check_defined("conv1d", "x", x);
-  autograd::check_defined("conv1d", "w", w);
-  WEFT_CHECK((x.dim() == 3 || x.dim() == 2) && w.dim() == 3, Shape, "conv1d",
-             "needs x [N,C,L] or [C,L] and w [K,C/groups,R], got ", x.shape(), " and ", w.shape());
-  const Conv2dParams of_rows{.stride = {1, params.stride},
-                             .padding = {0, params.padding},
-                             .dilation = {1, params.dilation},
-                             .groups = params.groups};
-  return conv2d(x.unsqueeze(-2), w.unsqueeze(2), bias, padding, of_rows).squeeze(-2);
+              Conv1dParams params) {
+  const char* op = "conv1d";
+  if (!is_same(op, padding, params.padding != 0)) return conv1d(x, w, bias, params);
+  check_weight(op, x, w, 3);
+  const Zeros zeros = zeros_of(op, w, 2, params.stride, params.dilation);
+  params.padding = zeros.each;
+  return conv1d(zeros.more == 0 ? x : pad(x, {0, zeros.more}), w, bias, params);
 }
 
 }  // namespace weft

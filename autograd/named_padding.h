@@ -21,7 +21,7 @@ Tensor conv2d(const Tensor& x, const Tensor& w, const Tensor& bias, const Name& 
 }
 /// The same for sequences.
 Tensor conv1d(const Tensor& x, const Tensor& w, const Tensor& bias, std::string_view padding,
-              const Conv1dParams& params);
+              Conv1dParams params);
 template <std::convertible_to<std::string_view> Name>
 Tensor conv1d(const Tensor& x, const Tensor& w, const Tensor& bias, const Name& padding,
               const Conv1dParams& params = {}) {

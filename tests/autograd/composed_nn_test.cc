@@ -369,7 +369,7 @@ TEST_P(ComposedNnTest, PaddingByNameRefusesWhatDoesNotFit) {
   EXPECT_WEFT_ERROR(conv2d(Tensor(), w, {}, "same"), InvalidArgument, "x is an undefined tensor");
   EXPECT_WEFT_ERROR(conv2d(x, Tensor(), {}, "same"), InvalidArgument, "w is an undefined tensor");
   EXPECT_WEFT_ERROR(conv1d(ones({1, 1, 4}), ones({1, 1, 3}), {}, "same", {.stride = 2}),
-                    InvalidArgument, "needs stride 1");
+                    InvalidArgument, "[conv1d] padding 'same' needs stride 1");
   EXPECT_WEFT_ERROR(conv1d(x, ones({1, 1, 3}), {}, "same"), Shape, "[conv1d] needs x [N,C,L]");
 }
 

@@ -25,9 +25,10 @@ Tensor var(const Tensor& x, const Dims& dims = {}, double correction = 1, bool k
 /// namespace weft` write weft::std(x) or x.std(), since `std` alone is ambiguous. Throws Dtype
 /// unless x is floating.
 Tensor std(const Tensor& x, const Dims& dims = {}, double correction = 1, bool keepdim = false);
-/// var(x, 0, 1) is no list of two dimensions: write var(x, {0, 1}), or var(x, {0}, 1).
-Tensor var(const Tensor& x, std::integral auto, std::integral auto, bool keepdim = false) = delete;
-Tensor std(const Tensor& x, std::integral auto, std::integral auto, bool keepdim = false) = delete;
+/// var(x, 0, 1) is no list of two dimensions: write var(x, {0, 1}), or var(x, {0}, 1). In PyTorch's
+/// older form, var(x, 0, unbiased), false is correction 0 and true is 1.
+Tensor var(const Tensor& x, std::integral auto, Integer auto, bool keepdim = false) = delete;
+Tensor std(const Tensor& x, std::integral auto, Integer auto, bool keepdim = false) = delete;
 Tensor norm(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
 /// (sum |x|^p)^(1/p), as torch.linalg.vector_norm: the largest |x| for infinity, the smallest for
 /// -infinity, and the number of elements that are not 0 for 0. Throws Dtype unless x is floating.
@@ -64,13 +65,11 @@ Tensor argmin(const Tensor& x, std::optional<std::int64_t> dim = {}, bool keepdi
 /// shares the gradient among equal values. Throws Shape if the dimension is empty.
 ValuesAndIndices max_of_dim(const Tensor& x, std::int64_t dim, bool keepdim = false);
 ValuesAndIndices min_of_dim(const Tensor& x, std::int64_t dim, bool keepdim = false);
-template <class Dim>
-  requires(std::integral<Dim> && !std::same_as<Dim, bool>)
+template <Integer Dim>
 ValuesAndIndices max(const Tensor& x, Dim dim, bool keepdim = false) {
   return max_of_dim(x, static_cast<std::int64_t>(dim), keepdim);
 }
-template <class Dim>
-  requires(std::integral<Dim> && !std::same_as<Dim, bool>)
+template <Integer Dim>
 ValuesAndIndices min(const Tensor& x, Dim dim, bool keepdim = false) {
   return min_of_dim(x, static_cast<std::int64_t>(dim), keepdim);
 }

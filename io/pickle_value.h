@@ -10,6 +10,7 @@
 #include <variant>
 #include <vector>
 
+#include "weft/core/base/shape.h"
 #include "weft/io/named_tensors.h"
 
 namespace weft::io {
@@ -42,8 +43,7 @@ class PickleValue {
   template <std::same_as<bool> Bool>  // a pointer is none
   PickleValue(Bool value) : kind_(Kind::boolean), value_(value) {}
   /// Throws InvalidArgument for a number over 2^63 - 1.
-  template <std::integral Int>
-    requires(!std::same_as<Int, bool>)
+  template <Integer Int>
   PickleValue(Int value) : kind_(Kind::integer), value_(std::int64_t{}) {
     if (!std::in_range<std::int64_t>(value)) throw_too_large(static_cast<std::uint64_t>(value));
     value_ = static_cast<std::int64_t>(value);

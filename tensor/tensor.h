@@ -176,19 +176,18 @@ class Tensor : public MoreMethods {
   Tensor min(const Dims& dims = {}, OnlyBool keepdim = false) const;
   /// For one dimension, given as an integer: x.max(1), which has indices, while x.max({1}) has
   /// none.
-  template <class Dim>
-    requires(std::integral<Dim> && !std::same_as<Dim, bool>)
+  template <Integer Dim>
   ValuesAndIndices max(Dim dim, OnlyBool keepdim = false) const;
-  template <class Dim>
-    requires(std::integral<Dim> && !std::same_as<Dim, bool>)
+  template <Integer Dim>
   ValuesAndIndices min(Dim dim, OnlyBool keepdim = false) const;
   Tensor argmax(std::optional<std::int64_t> dim = {}, OnlyBool keepdim = false) const;
   Tensor argmin(std::optional<std::int64_t> dim = {}, OnlyBool keepdim = false) const;
   Tensor var(const Dims& dims = {}, double correction = 1, OnlyBool keepdim = false) const;
   Tensor std(const Dims& dims = {}, double correction = 1, OnlyBool keepdim = false) const;
-  // x.var(0, 1) is no list of two dimensions; x.var({0, 1}) is one, and x.var({0}, 1) has a number.
-  Tensor var(std::integral auto, std::integral auto, OnlyBool = false) const = delete;
-  Tensor std(std::integral auto, std::integral auto, OnlyBool = false) const = delete;
+  // x.var(0, 1) is no list of two dimensions; x.var({0, 1}) is one, and x.var({0}, 1) and the older
+  // x.var(0, true) have a correction.
+  Tensor var(std::integral auto, Integer auto, OnlyBool = false) const = delete;
+  Tensor std(std::integral auto, Integer auto, OnlyBool = false) const = delete;
   Tensor logsumexp(const Dims& dims = {}, OnlyBool keepdim = false) const;
   Tensor all(const Dims& dims = {}, OnlyBool keepdim = false) const;
   Tensor any(const Dims& dims = {}, OnlyBool keepdim = false) const;
@@ -271,13 +270,11 @@ struct UniqueElements {
   Tensor values, inverse, counts;
 };
 
-template <class Dim>
-  requires(std::integral<Dim> && !std::same_as<Dim, bool>)
+template <Integer Dim>
 ValuesAndIndices Tensor::max(Dim dim, OnlyBool keepdim) const {
   return extreme(true, static_cast<std::int64_t>(dim), keepdim);
 }
-template <class Dim>
-  requires(std::integral<Dim> && !std::same_as<Dim, bool>)
+template <Integer Dim>
 ValuesAndIndices Tensor::min(Dim dim, OnlyBool keepdim) const {
   return extreme(false, static_cast<std::int64_t>(dim), keepdim);
 }

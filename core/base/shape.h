@@ -17,6 +17,10 @@ namespace weft {
 /// The most dimensions of a tensor. They are stored inline, so a shape needs no heap memory.
 inline constexpr int kMaxDims = 8;
 
+/// An integer. true and false are none.
+template <class T>
+concept Integer = std::integral<T> && !std::same_as<T, bool>;
+
 /// A flag that no number becomes, as PyTorch's are: x.sum(0, 1) does not mean x.sum(0, true).
 class OnlyBool {
  public:

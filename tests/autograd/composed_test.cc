@@ -18,8 +18,13 @@ namespace {
 template <class X>
 concept TakesTwoNumbers = requires(const X& x) { x.var(0, 1); } || requires(const X& x) {
   x.std(0, 1, true);
-} || requires(const X& x) { var(x, 0, 1); } || requires(const X& x) { weft::std(x, 0, true); };
+} || requires(const X& x) { var(x, 0, 1); } || requires(const X& x) { weft::std(x, 0, 1); };
 static_assert(!TakesTwoNumbers<Tensor>);
+// PyTorch's older form, whose flag is a correction of 1 or 0.
+static_assert(requires(const Tensor& x) {
+  x.var(0, true);
+  weft::std(x, 0, false);
+});
 
 using testing::Inputs;
 using testing::kAllDTypes;

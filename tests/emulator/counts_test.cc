@@ -92,6 +92,26 @@ TEST_F(Counts, LibrariesNameTheirOperands) {
   expect(taken()["cudnn"], 1, (2 * 8 * 9 * 9 + 5 * 8 * 3 * 3 + 2 * 5 * 7 * 7) * 4);
 }
 
+// Heads between batch and time, as attention with the weights asked for has them.
+TEST_F(Counts, ProductsOfHeadsAreOneCallWhateverTheBatch) {
+  for (const std::int64_t batch : {2, 8}) {
+    const Tensor heads = raw::transpose(empty({batch, 10, 4, 6}), 1, 2);
+    const auto scores = [&] { return raw::matmul(heads, raw::transpose(heads, 2, 3)); };
+    scores();
+    taken();
+    const Tensor weights = scores();
+    EXPECT_EQ(taken()["cublaslt"]["calls"], 1);
+    raw::matmul(weights, heads);
+    EXPECT_EQ(taken()["cublaslt"]["calls"], 1);
+  }
+  // A copy of what is broadcast could be far larger than it is.
+  const Tensor rows = empty({5, 1, 2, 3}), columns = empty({1, 4, 3, 2});
+  raw::matmul(rows, columns);
+  taken();
+  raw::matmul(rows, columns);
+  EXPECT_EQ(taken()["cublaslt"]["calls"], 5);
+}
+
 // A check would read its result from the device, where all memory reads as zero.
 TEST_F(Counts, IndicesAreInBounds) {
   const Tensor x = empty({4, 3}), index = empty({4, 1}, DType::i64);

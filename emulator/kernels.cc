@@ -1,11 +1,13 @@
-// Kernels: the threads of a block are fibers, which run in random order from barrier to barrier.
-// Blocks run one after the other, beginning at a random one.
+// Kernels: the threads of a block are fibers, which run in random order up to the next barrier, or
+// to the next exchange among a warp. Blocks run one after the other, beginning at a random one.
 #include <dlfcn.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <boost/context/detail/fcontext.hpp>
 #include <cstdio>
 #include <cstdlib>
@@ -41,10 +43,16 @@ std::unordered_map<const void*, Kernel>& kernels() {
   return made;
 }
 
+constexpr unsigned kWarp = 32;
+
 struct Fiber {
   context::fcontext_t at = nullptr;
   bool waits = false;
   int line = 0;
+  unsigned mask = 0;  // of the warp that exchanges; 0: the whole block waits
+  unsigned thread = 0;
+  unsigned source = 0;  // the lane that gives the value
+  std::array<char, 8> value{};
 };
 
 constexpr std::size_t kPage = 4096, kStack = 64 << 10;
@@ -96,7 +104,36 @@ void resume(Fiber* fiber) {
   now.fiber = nullptr;
 }
 
+/// Where all lanes of a mask wait, gives each its value and takes them out of `waiting`.
+std::vector<Fiber*> finish_exchanges(std::vector<Fiber*>& waiting) {
+  std::map<std::array<unsigned, 3>, std::vector<Fiber*>> exchanges;  // by warp, mask and line
+  for (Fiber* fiber : waiting) {
+    if (fiber->mask == 0) continue;
+    const auto line = static_cast<unsigned>(fiber->line);
+    exchanges[{fiber->thread / kWarp, fiber->mask, line}].push_back(fiber);
+  }
+  std::vector<Fiber*> finished;
+  for (const auto& [where, fibers] : exchanges) {
+    if (fibers.size() != static_cast<std::size_t>(std::popcount(where[1]))) continue;
+    std::array<std::array<char, 8>, kWarp> values{};
+    for (const Fiber* fiber : fibers) values[fiber->thread % kWarp] = fiber->value;
+    for (Fiber* fiber : fibers) {
+      fiber->value = values[fiber->source];
+      fiber->mask = 0;
+      fiber->waits = false;
+      finished.push_back(fiber);
+    }
+  }
+  std::erase_if(waiting, [](const Fiber* fiber) { return !fiber->waits; });
+  return finished;
+}
+
 void check_barrier(const std::vector<Fiber*>& waiting) {
+  for (const Fiber* fiber : waiting) {
+    if (fiber->mask == 0) continue;
+    fault("%s: divergent warp: not all of the lanes %#x come to the exchange at line %d",
+          name_of(now.kernel).c_str(), fiber->mask, fiber->line);
+  }
   if (waiting.size() != now.order.size()) {
     fault("%s: divergent barrier: %zu of %zu threads wait at line %d, the others have left",
           name_of(now.kernel).c_str(), waiting.size(), now.order.size(), waiting[0]->line);
@@ -121,10 +158,12 @@ void run_block() {
   // waits.
   while (now.next < now.order.size()) go_on(take_fiber());
   while (!waiting.empty()) {
-    ++statistics().barriers;
-    check_barrier(waiting);
-    phase.swap(waiting);
-    waiting.clear();
+    phase = finish_exchanges(waiting);
+    if (phase.empty()) {
+      ++statistics().barriers;
+      check_barrier(waiting);
+      phase.swap(waiting);
+    }
     std::shuffle(phase.begin(), phase.end(), options().random);
     for (Fiber* fiber : phase) go_on(fiber);
   }
@@ -342,6 +381,24 @@ void barrier(int line) {
   fiber->line = line;
   now.scheduler = context::jump_fcontext(now.scheduler, nullptr).fctx;
   threadIdx = me;
+}
+
+unsigned thread_number() {
+  return threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
+}
+
+void exchange(int line, unsigned mask, unsigned source, void* value, std::size_t bytes) {
+  Fiber& me = *now.fiber;
+  me.thread = thread_number();
+  if ((mask >> me.thread % kWarp & mask >> source & 1) == 0) {
+    fault("%s: lane %u exchanges with lane %u at line %d, and the mask %#x lacks one of them",
+          name_of(now.kernel).c_str(), me.thread % kWarp, source, line, mask);
+  }
+  me.mask = mask;
+  me.source = source;
+  if (bytes > 0) std::memcpy(me.value.data(), value, bytes);
+  barrier(line);
+  if (bytes > 0) std::memcpy(value, me.value.data(), bytes);
 }
 
 }  // namespace emulator

@@ -68,6 +68,34 @@ cudaError_t queue_library(cudaStream_t stream, void* workspace, std::size_t byte
 /// All threads of the block get here before one goes on.
 void barrier(int line);
 
+/// The running thread's number in its block, and in its warp.
+unsigned thread_number();
+inline unsigned lane() { return thread_number() % 32; }
+
+/// All lanes of the mask get here before one goes on, each with the value of its source.
+void exchange(int line, unsigned mask, unsigned source, void* value, std::size_t bytes);
+
+template <class T>
+T shuffle(int line, unsigned mask, T value, unsigned source) {
+  static_assert(std::is_arithmetic_v<T> && (sizeof(T) == 4 || sizeof(T) == 8));  // as CUDA's
+  exchange(line, mask, source, &value, sizeof value);
+  return value;
+}
+// Lanes exchange within groups of `width`.
+template <class T>
+T shuffle_from(int line, unsigned mask, T value, int source, int width = 32) {
+  const unsigned group = lane() / width * width;
+  return shuffle(line, mask, value, group + static_cast<unsigned>(source) % width);
+}
+template <class T>
+T shuffle_xor(int line, unsigned mask, T value, int bits, int width = 32) {
+  const unsigned source = lane() ^ static_cast<unsigned>(bits);
+  return shuffle(line, mask, value, source / width > lane() / width ? lane() : source);
+}
+inline void warp_barrier(int line, unsigned mask = 0xffffffff) {
+  exchange(line, mask, lane(), nullptr, 0);
+}
+
 }  // namespace emulator
 
 // For the thread that is running.
@@ -78,6 +106,9 @@ extern dim3 blockDim, gridDim;
 long long clock64();
 
 #define __syncthreads() ::emulator::barrier(__LINE__)
+#define __syncwarp(...) ::emulator::warp_barrier(__LINE__ __VA_OPT__(, ) __VA_ARGS__)
+#define __shfl_sync(...) ::emulator::shuffle_from(__LINE__, __VA_ARGS__)
+#define __shfl_xor_sync(...) ::emulator::shuffle_xor(__LINE__, __VA_ARGS__)
 
 template <class T>
 constexpr T min(T a, T b) {

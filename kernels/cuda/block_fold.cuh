@@ -1,26 +1,66 @@
 // Folds values across the threads of a block, in a fixed order.
 #pragma once
 
+#include <cstring>
+#include <type_traits>
+
 #include "weft/kernels/cuda/launch_size.h"
 
 namespace weft::cuda {
+
+inline constexpr int kWarp = 32;
 
 /// The lane and group of a thread in a block with `groups` groups of `lanes` threads. With
 /// lanes_inner, neighbouring threads belong to one group, else to neighbouring groups.
 struct Place {
   int lane, group;
-  __device__ Place(int lanes, int groups, bool lanes_inner) {
+  bool lanes_inner;
+  __device__ Place(int lanes, int groups, bool inner) : lanes_inner(inner) {
     const int t = static_cast<int>(threadIdx.x);
-    lane = lanes_inner ? t % lanes : t / groups;
-    group = lanes_inner ? t / lanes : t % groups;
+    lane = inner ? t % lanes : t / groups;
+    group = inner ? t / lanes : t % groups;
   }
 };
 
+/// The value of the thread whose number in the warp differs from this thread's by `bits`.
+template <class A>
+__device__ A of_neighbour(A value, int bits) {
+  using Word = std::conditional_t<sizeof(A) % 8 == 0, unsigned long long, unsigned>;
+  Word words[(sizeof(A) + sizeof(Word) - 1) / sizeof(Word)] = {};
+  memcpy(words, &value, sizeof value);
+  for (Word& word : words) word = __shfl_xor_sync(0xffffffff, word, bits);
+  memcpy(&value, words, sizeof value);
+  return value;
+}
+
+/// Folds the values of each `lanes` neighbouring threads of a warp, as a tree. All of them compute
+/// the same: the lower thread's value is always the first argument.
+template <class Fold, class A>
+__device__ A fold_warp(A value, int lanes) {
+  for (int half = lanes / 2; half > 0; half /= 2) {
+    const A other = of_neighbour(value, half);
+    const bool is_upper = (static_cast<int>(threadIdx.x) & half) != 0;
+    value = is_upper ? Fold::fold(other, value) : Fold::fold(value, other);
+  }
+  return value;
+}
+
 /// Folds the values of the lanes of each group, as a tree. Every thread gets the result of its
 /// group. `lanes` is a power of two. `shared` is shared memory for one value per thread. All
-/// threads of the block must call it.
+/// threads of the block must call it, and they are whole warps. Only where a group is larger than a
+/// warp, or its lanes are not neighbours, does this wait for the block.
 template <class Fold, class A>
 __device__ A fold_lanes(A value, A* shared, Place place, int lanes, int groups) {
+  if (place.lanes_inner) {
+    value = fold_warp<Fold>(value, lanes < kWarp ? lanes : kWarp);
+    const int warps = lanes / kWarp;  // of a group
+    if (warps <= 1) return value;
+    if (place.lane % kWarp == 0) shared[place.group * warps + place.lane / kWarp] = value;
+    __syncthreads();
+    value = shared[place.group * warps + place.lane % warps];
+    __syncthreads();  // before shared is written again
+    return fold_warp<Fold>(value, warps);
+  }
   shared[place.lane * groups + place.group] = value;
   __syncthreads();
   for (int half = lanes / 2; half > 0; half /= 2) {

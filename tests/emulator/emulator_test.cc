@@ -81,6 +81,10 @@ TEST_F(EmulatorTest, RightProgramsAreRight) {
   EXPECT_EQ(read(y)[5], 6);
   OK(run(reversed(true), 1, kThreads, x, y));
   EXPECT_EQ(read(y)[0], kThreads - 1);
+  OK(run(swapped(true), 1, kThreads, x, y));
+  EXPECT_EQ(read(y)[5], 4);
+  OK(run(shuffle(), 1, kThreads, x, y));
+  EXPECT_EQ(read(y)[33], 100 * 32 + 34);
   OK(run(wide(), 1, 1, x, y, 4));
   EXPECT_EQ(read(y)[0], 4 + 5 + 6 + 7);
   OK(cudaFree(y));
@@ -88,6 +92,18 @@ TEST_F(EmulatorTest, RightProgramsAreRight) {
 
 TEST_F(EmulatorDeathTest, ARaceBetweenBarriers) {
   EXPECT_DEATH((void)run(reversed(false), 1, kThreads, x, y), "reversed_kernel.*a race");
+}
+
+TEST_F(EmulatorDeathTest, ARaceWithinAWarp) {
+  EXPECT_DEATH((void)run(swapped(false), 1, kThreads, x, y), "swapped_kernel.*a race");
+}
+
+TEST_F(EmulatorDeathTest, ADivergentWarp) {
+  EXPECT_DEATH((void)run(divergent_shuffle(false), 1, kThreads, x, y),
+               "divergent warp: not all of the lanes 0xffffffff come to the exchange at line");
+  EXPECT_DEATH((void)run(divergent_shuffle(true), 1, kThreads, x, y),
+               "exchanges with lane .* and the mask 0x55555555 lacks one of them");
+  EXPECT_DEATH((void)run(shuffle(), 1, kThreads / 2 - 1, x, y), "divergent warp");
 }
 
 TEST_F(EmulatorDeathTest, ARaceBetweenBlocks) {

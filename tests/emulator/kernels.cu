@@ -16,6 +16,27 @@ __global__ void reversed_kernel(const float* x, float* y) {
   y[threadIdx.x] = values[kThreads - 1 - threadIdx.x];
 }
 
+// Through shared memory, and within a warp.
+template <bool kBarrier>
+__global__ void swapped_kernel(const float* x, float* y) {
+  __shared__ float values[kThreads];
+  values[threadIdx.x] = x[threadIdx.x];
+  if (kBarrier) __syncwarp();
+  y[threadIdx.x] = values[threadIdx.x ^ 1];
+}
+
+__global__ void shuffle_kernel(const float* x, float* y) {
+  const float swapped = __shfl_xor_sync(0xffffffff, x[threadIdx.x], 1);
+  const double first = __shfl_sync(0xffffffff, double(x[threadIdx.x]), 2, 8);
+  y[threadIdx.x] = 100 * swapped + float(first);
+}
+
+// Half of the threads do not come, or the mask lacks them.
+template <unsigned kMask>
+__global__ void divergent_shuffle_kernel(const float* x, float* y) {
+  if (threadIdx.x % 2 == 0) y[threadIdx.x] = __shfl_xor_sync(kMask, x[threadIdx.x], 1);
+}
+
 template <bool kOtherPlace>
 __global__ void divergent_kernel(float* y) {
   if (threadIdx.x % 2 == 0) {
@@ -48,6 +69,14 @@ const void* increment() { return cuda::address_of(increment_kernel); }
 const void* reversed(bool barrier) {
   return barrier ? cuda::address_of(reversed_kernel<true>)
                  : cuda::address_of(reversed_kernel<false>);
+}
+const void* swapped(bool barrier) {
+  return barrier ? cuda::address_of(swapped_kernel<true>) : cuda::address_of(swapped_kernel<false>);
+}
+const void* shuffle() { return cuda::address_of(shuffle_kernel); }
+const void* divergent_shuffle(bool masked) {
+  return masked ? cuda::address_of(divergent_shuffle_kernel<0x55555555>)
+                : cuda::address_of(divergent_shuffle_kernel<0xffffffff>);
 }
 const void* divergent(bool other_place) {
   return other_place ? cuda::address_of(divergent_kernel<true>)

@@ -11,6 +11,12 @@ inline constexpr int kThreads = 64;
 const void* increment();
 /// y[i] = x[n - 1 - i] through shared memory, with or without the barrier in between.
 const void* reversed(bool barrier);
+/// y[i] = x[i ^ 1] through shared memory, with or without the warp's barrier in between.
+const void* swapped(bool barrier);
+/// y[i] = 100 x[i ^ 1] + x[i / 8 * 8 + 2], by shuffles; correct.
+const void* shuffle();
+/// A shuffle to which half of the threads do not come, and which the mask names or does not.
+const void* divergent_shuffle(bool masked);
 /// A barrier that half of the threads do not reach, or reach at another place.
 const void* divergent(bool other_place);
 /// y[at] = 1.

@@ -34,8 +34,8 @@ class ConvNode final : public DifferentiableNode {
         params_(params),
         x_shape_(x.shape()),
         w_shape_(w.shape()),
-        x_format_(x.is_channels_last() && !x.is_contiguous() ? MemoryFormat::nhwc
-                                                             : MemoryFormat::nchw) {
+        x_format_(autograd::format_of(x)),
+        w_format_(autograd::format_of(w)) {
     add_input(x);
     add_input(w);
     if (bias.defined()) add_input(bias);
@@ -48,12 +48,13 @@ class ConvNode final : public DifferentiableNode {
     const bool wants_bias = grads.inputs() > 2 && grads.wants(2);
     if (autograd::creates_graph()) {
       if (grads.wants(1))
-        grads.set(1, autograd::conv_gradient_of_w(x_.get(*this), grad, w_shape_, params_));
+        grads.set(
+            1, autograd::conv_gradient_of_w(x_.get(*this), grad, w_shape_, params_, w_format_));
       if (wants_bias) grads.set(2, sum(grad, {0, 2, 3}));
     } else if (grads.wants(1)) {
       const auto gradients = [grad, x = x_.get(*this), shape = w_shape_, wants_bias,
-                              params = params_] {
-        return raw::conv2d_backward_weights(x, grad, shape, wants_bias, params);
+                              params = params_, format = w_format_] {
+        return raw::conv2d_backward_weights(x, grad, shape, wants_bias, params, format);
       };
       if (wants_bias) {
         DeferredGradients::set_both(grads, *this, 1, gradients);
@@ -85,7 +86,7 @@ class ConvNode final : public DifferentiableNode {
   }
   Conv2dParams params_;
   Shape x_shape_, w_shape_;
-  MemoryFormat x_format_;
+  MemoryFormat x_format_, w_format_;
   SavedTensor x_, w_, y_;
 };
 

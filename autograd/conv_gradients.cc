@@ -12,7 +12,10 @@ namespace {
 class OfXNode final : public DifferentiableNode {
  public:
   OfXNode(const Tensor& g, const Tensor& w, const Conv2dParams& params)
-      : DifferentiableNode("conv2d_backward_data"), params_(params), w_shape_(w.shape()) {
+      : DifferentiableNode("conv2d_backward_data"),
+        params_(params),
+        w_shape_(w.shape()),
+        w_format_(format_of(w)) {
     add_input(g);
     add_input(w);
     if (needs(1)) g_ = save(g);
@@ -21,7 +24,9 @@ class OfXNode final : public DifferentiableNode {
   void apply(Gradients& grads) override {
     const Tensor& h = grads.y();
     if (grads.wants(0)) grads.set(0, conv2d(h, w_.get(*this), {}, params_));
-    if (grads.wants(1)) grads.set(1, conv_gradient_of_w(h, g_.get(*this), w_shape_, params_));
+    if (grads.wants(1)) {
+      grads.set(1, conv_gradient_of_w(h, g_.get(*this), w_shape_, params_, w_format_));
+    }
   }
 
  private:
@@ -31,6 +36,7 @@ class OfXNode final : public DifferentiableNode {
   }
   Conv2dParams params_;
   Shape w_shape_;
+  MemoryFormat w_format_;
   SavedTensor g_, w_;
 };
 
@@ -70,8 +76,8 @@ Tensor conv_gradient_of_x(const Tensor& g, const Tensor& w, const Shape& x_shape
 }
 
 Tensor conv_gradient_of_w(const Tensor& x, const Tensor& g, const Shape& w_shape,
-                          const Conv2dParams& params) {
-  Tensor y = raw::conv2d_backward_weights(x, g, w_shape, false, params).first;
+                          const Conv2dParams& params, MemoryFormat format) {
+  Tensor y = raw::conv2d_backward_weights(x, g, w_shape, false, params, format).first;
   return recording(x, g) ? record<OfWNode>(std::move(y), x, g, params) : y;
 }
 

@@ -20,11 +20,17 @@ Tensor binary_gradient(BinaryOp op, bool of_b, const Tensor& g, const Tensor& a,
 /// dL/dy.
 Tensor gradient_before_relu(Gradients& grads, const SavedTensor& y, const Node& node);
 
+/// The format that the gradient of an image or a weight gets: that of x, nchw if x is in both or in
+/// none.
+inline MemoryFormat format_of(const Tensor& x) {
+  return x.is_channels_last() && !x.is_contiguous() ? MemoryFormat::nhwc : MemoryFormat::nchw;
+}
+
 /// The gradients of a convolution's input and weight. A convolution is linear in each of the two,
 /// so each of the three operations is the derivative of the other two.
 Tensor conv_gradient_of_x(const Tensor& g, const Tensor& w, const Shape& x_shape,
                           const Conv2dParams& params, MemoryFormat format);
 Tensor conv_gradient_of_w(const Tensor& x, const Tensor& g, const Shape& w_shape,
-                          const Conv2dParams& params);
+                          const Conv2dParams& params, MemoryFormat format);
 
 }  // namespace weft::autograd

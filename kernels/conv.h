@@ -11,8 +11,7 @@
 
 namespace weft {
 
-/// Pairs are (height, width). The same as the arguments of torch.nn.functional.conv2d; none is
-/// above kMaxPixels.
+/// Pairs are (height, width), as torch.nn.functional.conv2d's; none is above kMaxPixels.
 struct Conv2dParams {
   std::array<std::int64_t, 2> stride = {1, 1};
   std::array<std::int64_t, 2> padding = {0, 0};
@@ -25,8 +24,9 @@ struct Conv2dParams {
 
 enum class ConvPass : std::uint8_t { forward, backward_data, backward_weights };
 
-/// x [N,C,H,W], y [N,K,Ho,Wo] dense in nchw or nhwc; w dense row-major: [K,C/groups,R,S], and
-/// [C,K/groups,R,S] when transposed; bias [K] or empty. One dtype: f32, f64, bf16 (sums in f32).
+/// x [N,C,H,W], y [N,K,Ho,Wo], w [K,C/groups,R,S] ([C,K/groups,R,S] when transposed), each dense in
+/// nchw or nhwc; bias [K] or empty. One dtype: f32, f64, bf16 (sums in f32). On the CPU the format
+/// of w changes no bit; on CUDA another one may mean another algorithm.
 ///   Ho = (H + 2 p - d (R-1) - 1) / s + 1,  transposed: Ho = (H-1) s - 2 p + d (R-1) + op + 1
 /// Each pass reads the views left of the arrow and writes those right of it. Some hold gradients:
 ///   forward:          x, w, bias -> y

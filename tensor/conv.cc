@@ -1,5 +1,4 @@
-// Convolution and its transpose. The kernel gets operands in the image format that they have; the
-// plan says which format the result has.
+// Convolution and its transpose. Operands keep their format; the plan gives the result's.
 #include <algorithm>
 #include <array>
 
@@ -119,13 +118,13 @@ Tensor conv2d(const Tensor& x, const Tensor& w, const Tensor& bias, const Conv2d
     return then == Activation::relu ? relu(y) : y;
   }
   const Tensor image = in_image_format(x);
-  const Tensor weight = contiguous(w);
+  const Tensor weight = in_image_format(w);
   const Tensor row = bias.defined() ? contiguous(bias) : bias;
   Conv2dArgs args;
   args.pass = ConvPass::forward;
   args.params = params;
   args.x = image_view(image);
-  args.w = formatted_view(weight, MemoryFormat::nchw);
+  args.w = image_view(weight);
   if (row.defined()) args.bias = row.view_of();
   args.y = unplaced(shape, result_format(image), x.dtype());
   args.then = then;
@@ -153,12 +152,12 @@ Tensor conv2d_backward_data(const Tensor& grad_y, const Tensor& w, const Shape& 
     return zero_(allocate(x_shape, w.dtype(), device));
   }
   const Tensor image = in_image_format(grad_y);
-  const Tensor weight = contiguous(w);
+  const Tensor weight = in_image_format(w);
   Conv2dArgs args;
   args.pass = ConvPass::backward_data;
   args.params = params;
   args.x = unplaced(x_shape, x_format, w.dtype());
-  args.w = formatted_view(weight, MemoryFormat::nchw);
+  args.w = image_view(weight);
   args.y = image_view(image);
   const PlanRef<Conv2dPlan> plan = plan_for(op, device, args);
   Tensor grad_x = allocate(x_shape, plan->output_format, w.dtype(), device);
@@ -169,7 +168,8 @@ Tensor conv2d_backward_data(const Tensor& grad_y, const Tensor& w, const Shape& 
 
 std::pair<Tensor, Tensor> conv2d_backward_weights(const Tensor& x, const Tensor& grad_y,
                                                   const Shape& w_shape, bool with_bias,
-                                                  const Conv2dParams& params) {
+                                                  const Conv2dParams& params,
+                                                  MemoryFormat w_format) {
   const char* op = name_of(params);
   const Span span("op", op);
   check_same_kind(op, "gradient", grad_y, "x", x);
@@ -177,7 +177,7 @@ std::pair<Tensor, Tensor> conv2d_backward_weights(const Tensor& x, const Tensor&
   const Shape y_shape = output_shape(op, x.shape(), w_shape, params);
   check_gradient(op, grad_y, y_shape);
   const Device device = x.device();
-  Tensor grad_w = allocate(w_shape, x.dtype(), device);
+  Tensor grad_w = allocate(w_shape, w_format, x.dtype(), device);
   Tensor grad_bias;
   if (with_bias) grad_bias = allocate({y_shape[1]}, x.dtype(), device);
   if (x.numel() == 0 || grad_y.numel() == 0) {
@@ -191,7 +191,7 @@ std::pair<Tensor, Tensor> conv2d_backward_weights(const Tensor& x, const Tensor&
   args.pass = ConvPass::backward_weights;
   args.params = params;
   args.x = image_view(image);
-  args.w = formatted_view(grad_w, MemoryFormat::nchw);
+  args.w = grad_w.view_of();
   if (with_bias) args.bias = grad_bias.view_of();
   args.y = image_view(gradient);
   run(op, device, *plan_for(op, device, args), args);

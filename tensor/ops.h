@@ -331,10 +331,11 @@ Tensor conv2d(const Tensor& x, const Tensor& w, const Tensor& bias, const Conv2d
 /// dL/dx, in the layout x_format if the kernel can. Pass the layout of x.
 Tensor conv2d_backward_data(const Tensor& grad_y, const Tensor& w, const Shape& x_shape,
                             const Conv2dParams& params, MemoryFormat x_format = MemoryFormat::nchw);
-/// {dL/dw, dL/dbias}; dL/dbias is undefined without with_bias.
+/// {dL/dw, dL/dbias}; dL/dw is laid out as w_format, dL/dbias is undefined without with_bias.
 std::pair<Tensor, Tensor> conv2d_backward_weights(const Tensor& x, const Tensor& grad_y,
                                                   const Shape& w_shape, bool with_bias,
-                                                  const Conv2dParams& params);
+                                                  const Conv2dParams& params,
+                                                  MemoryFormat w_format = MemoryFormat::nchw);
 /// {y, index i32}: the maxima and their positions; kernels/pooling.h has the details. Leave
 /// params.adaptive false.
 std::pair<Tensor, Tensor> max_pool2d(const Tensor& x, const Pool2dParams& params);

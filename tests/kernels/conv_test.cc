@@ -80,6 +80,10 @@ class Conv : public testing::DeviceTest {
   }
 };
 
+std::vector<double> real_values(std::int64_t n, std::uint64_t seed) {
+  return testing::random_values(n, -1, 1, seed);
+}
+
 Case with(Case sizes, const Conv2dParams& params) {
   sizes.params = params;
   return sizes;
@@ -164,6 +168,34 @@ TEST_P(Conv, RealValuesStayWithinTheRoundingBound) {
             {DType::f32, DType::f64}, false);
   check_all({"5x5, stride 2", 2, 6, 13, 13, 9, 5, 5, {.stride = {2, 2}, .padding = {2, 2}}},
             {DType::f32, DType::f64}, false);
+}
+
+// Weights of channels last, alone and with images of channels last.
+TEST_P(Conv, WeightsHaveEitherFormat) {
+  const Scoped fixed(&ThreadState::deterministic, true);
+  for (const Case& c : kCases) {
+    for (const DType dtype : {DType::f32, DType::f64, DType::bf16}) {
+      for (const ConvPass pass :
+           {ConvPass::forward, ConvPass::backward_data, ConvPass::backward_weights}) {
+        for (const MemoryFormat images : {MemoryFormat::nchw, MemoryFormat::nhwc}) {
+          SCOPED_TRACE(std::string(c.what) + " " + to_string(dtype) + " pass " +
+                       std::to_string(int(pass)) + (images == MemoryFormat::nhwc ? " nhwc" : ""));
+          const auto run = [&](MemoryFormat of_w) {
+            const Problem problem(device(), dtype, c, pass, images, images,
+                                  pass != ConvPass::backward_data, real_values, of_w);
+            const PlanRef<Conv2dPlan> plan = conv().plan(problem.args);
+            auto got = problem.run(stream, conv(), *plan);
+            problem.expect(got, false);
+            return got;
+          };
+          const auto got = run(MemoryFormat::nhwc);
+          if (device().is_cpu()) {
+            EXPECT_EQ(got, run(MemoryFormat::nchw));
+          }
+        }
+      }
+    }
+  }
 }
 
 TEST_P(Conv, NoImages) {

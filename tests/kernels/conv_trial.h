@@ -55,7 +55,8 @@ struct ConvTrial {
 
   ConvTrial(Device on, DType type, const ConvCase& c, ConvPass pass, MemoryFormat xf,
             MemoryFormat yf, bool with_bias,
-            const std::function<std::vector<double>(std::int64_t, std::uint64_t)>& values)
+            const std::function<std::vector<double>(std::int64_t, std::uint64_t)>& values,
+            MemoryFormat wf = MemoryFormat::nchw)
       : dtype(type), device(on) {
     const Shape ys = c.y_shape();
     const auto xv = rounded(type, values(numel(c.x_shape()), 1));
@@ -65,7 +66,7 @@ struct ConvTrial {
     args.pass = pass;
     args.params = c.params;
     x = std::make_unique<Buffer>(on, type, c.x_shape(), format_strides(c.x_shape(), xf));
-    w = std::make_unique<Buffer>(on, type, c.w_shape());
+    w = std::make_unique<Buffer>(on, type, c.w_shape(), format_strides(c.w_shape(), wf));
     y = std::make_unique<Buffer>(on, type, ys, format_strides(ys, yf));
     if (pass != ConvPass::backward_data) x->set(xv);
     if (pass != ConvPass::backward_weights) w->set(wv);
@@ -151,7 +152,7 @@ struct ConvTrial {
                                                           : now.w;
     const Buffer out(device, dtype, target.shape,
                      args.pass == ConvPass::backward_weights
-                         ? contiguous_strides(target.shape)
+                         ? target.strides
                          : format_strides(target.shape, plan.output_format));
     target = out.view();
     std::unique_ptr<Buffer> bias_out;

@@ -9,6 +9,7 @@
 #include "weft/core/runtime/thread_state.h"
 #include "weft/kernels/backend.h"
 #include "weft/kernels/cpu/activation.h"
+#include "weft/kernels/cpu/copy.h"
 #include "weft/kernels/cpu/dnnl/library.h"
 
 namespace weft::cpu {
@@ -84,6 +85,45 @@ double multiply_adds(const Conv2dArgs& args) {
   return static_cast<double>(small_of(args).numel()) * static_cast<double>(w[1] * w[2] * w[3]);
 }
 
+/// The weights as a row-major view of the memory at `data`.
+View row_major_weights(const Conv2dArgs& args, void* data) {
+  View w = args.w;
+  w.data = data;
+  w.strides = contiguous_strides(w.shape);
+  return w;
+}
+
+bool has_row_major_weights(const Conv2dArgs& args) {
+  return is_format(args.w, MemoryFormat::nchw);
+}
+
+/// The plan for row-major weights, with a copy of those that are not.
+///
+///   workspace: [row-major weights][the plan's own]
+class ReorderedWeights final : public ConvPlan {
+ public:
+  ReorderedWeights(std::unique_ptr<ConvPlan> plan, const Conv2dArgs& args)
+      : plan_(std::move(plan)), weights_bytes_((ConvTrial::bytes_of(args.w) + 63) / 64 * 64) {
+    name = plan_->name;
+    activates = plan_->activates;
+    output_format = plan_->output_format;
+    workspace_bytes = weights_bytes_ + plan_->workspace_bytes;
+  }
+  void run(const Conv2dArgs& args, void* workspace) const override {
+    const Stream host{};
+    Conv2dArgs own = args;
+    own.w = row_major_weights(args, workspace);
+    const bool writes_weights = args.pass == ConvPass::backward_weights;
+    if (!writes_weights) copy(host, args.w, own.w);
+    plan_->run(own, static_cast<char*>(workspace) + weights_bytes_);
+    if (writes_weights) copy(host, own.w, args.w);
+  }
+
+ private:
+  std::unique_ptr<ConvPlan> plan_;
+  std::size_t weights_bytes_;
+};
+
 PlanKey<18> key_of(const Conv2dArgs& args, std::int64_t rules) {
   const ConvProblem p(args);
   const auto format = [](const View& view) {
@@ -91,7 +131,10 @@ PlanKey<18> key_of(const Conv2dArgs& args, std::int64_t rules) {
   };
   const std::int64_t formats = format(args.x) << 2 | format(args.y);
   const std::int64_t options =
-      flags({dnnl_ended(), thread_state().allow_tf32_conv, p.transposed, p.bias}) << 4 | formats;
+      flags({!has_row_major_weights(args), dnnl_ended(), thread_state().allow_tf32_conv,
+             p.transposed, p.bias})
+          << 4 |
+      formats;
   return {rules << 32 | options << 16 | std::int64_t(args.pass) << 8 | std::int64_t(p.dtype),
           num_threads(),
           p.images,
@@ -135,6 +178,11 @@ void run_conv(const Stream&, const Conv2dPlan& of_cache, const Conv2dArgs& args,
 }  // namespace
 
 std::unique_ptr<ConvPlan> choose_conv(const Conv2dArgs& args) {
+  if (!has_row_major_weights(args)) {
+    Conv2dArgs row_major = args;
+    row_major.w = row_major_weights(args, args.w.data);
+    return std::make_unique<ReorderedWeights>(choose_conv(row_major), args);
+  }
   const ConvProblem p(args);
   const auto key = key_of(args, 0);
   return ConvPlans(conv_candidates(args), args).choose("conv2d", p.text(), key, family_of(p, key));

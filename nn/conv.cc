@@ -2,6 +2,7 @@
 
 #include "weft/core/base/error.h"
 #include "weft/nn/init.h"
+#include "weft/nn/module_node.h"
 #include "weft/tensor/creation.h"
 
 namespace weft::nn {
@@ -48,6 +49,17 @@ std::string describe(std::int64_t in, std::int64_t out, Pair kernel, const ConvO
   return text;
 }
 
+// Memory for the weight of a layer of images. Its values are drawn in the same order in any layout.
+Tensor empty_weight(const Shape& shape) {
+  TensorOptions options;
+  options.channels_last = !thread_state().device.is_cpu();
+  return empty(shape, options);
+}
+
+void mark_image_weight(const ModuleBase& module) {
+  detail::ModuleNode::of(module).tensors.back().is_image_weight = true;
+}
+
 }  // namespace
 
 Conv1d::Conv1d(std::int64_t in, std::int64_t out, std::int64_t kernel, const Conv1dOptions& options)
@@ -81,7 +93,8 @@ Conv2d::Conv2d(std::int64_t in, std::int64_t out, Pair kernel, const ConvOptions
   check("Conv2d", in, out, kernel, options);
   WEFT_CHECK(options.output_padding == Pair(0), InvalidArgument, "Conv2d",
              "output_padding belongs to ConvTranspose2d");
-  weight = parameter("weight", empty({out, in / options.groups, kernel.h, kernel.w}));
+  weight = parameter("weight", empty_weight({out, in / options.groups, kernel.h, kernel.w}));
+  mark_image_weight(*this);
   if (options.bias) bias = parameter("bias", empty({out}));
   init::default_weight_and_bias(weight, bias);
   set_description(describe(in, out, kernel, options));
@@ -101,7 +114,8 @@ ConvTranspose2d::ConvTranspose2d(std::int64_t in, std::int64_t out, Pair kernel,
                   fits(options.output_padding.w, options.stride.w, options.dilation.w)),
              InvalidArgument, "ConvTranspose2d",
              "output_padding must be smaller than stride or dilation");
-  weight = parameter("weight", empty({in, out / options.groups, kernel.h, kernel.w}));
+  weight = parameter("weight", empty_weight({in, out / options.groups, kernel.h, kernel.w}));
+  mark_image_weight(*this);
   if (options.bias) bias = parameter("bias", empty({out}));
   init::default_weight_and_bias(weight, bias);
   set_description(describe(in, out, kernel, options));

@@ -28,6 +28,12 @@ void set_data(const Tensor& tensor, const Tensor& value) {
   to.dtype = from.dtype;
 }
 
+Tensor placed(const ModuleNode::Entry& entry, const Tensor& x, Device device) {
+  if (!entry.is_image_weight || x.device() == device) return raw::to(x, device);
+  const MemoryFormat format = device.is_cpu() ? MemoryFormat::nchw : MemoryFormat::nhwc;
+  return raw::to(raw::contiguous(x, format), device);
+}
+
 namespace {
 
 constinit ThreadLocal<CloneScope::Impl*> current_clone;
@@ -49,7 +55,8 @@ struct CloneScope::Impl {
       Tensor& mine = tensors[entry.tensor.impl()];
       if (!mine.defined()) {
         const Device to = device.value_or(entry.tensor.device());
-        mine = to == entry.tensor.device() ? raw::clone(entry.tensor) : raw::to(entry.tensor, to);
+        mine = to == entry.tensor.device() ? raw::clone(entry.tensor)
+                                           : placed(entry, entry.tensor, to);
         if (entry.tensor.requires_grad()) mine.set_requires_grad();
         not_copied[entry.tensor.impl()] = prefix + entry.name;
       }
@@ -252,8 +259,8 @@ void ModuleBase::to(Device device) {
   const Scoped owner(&ThreadState::memory_owner, MemoryOwner::parameters);
   for_each_tensor(node(), [&](ModuleNode::Entry& e) {
     const Tensor grad = e.is_buffer ? Tensor() : e.tensor.grad();
-    detail::set_data(e.tensor, raw::to(e.tensor, device));
-    if (grad.defined()) set_moved_grad(e.tensor, raw::to(grad, device));
+    detail::set_data(e.tensor, detail::placed(e, e.tensor, device));
+    if (grad.defined()) set_moved_grad(e.tensor, detail::placed(e, grad, device));
   });
 }
 

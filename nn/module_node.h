@@ -18,12 +18,17 @@ struct ModuleNode {
     std::string name;
     Tensor tensor;
     bool is_buffer;
+    // The weight of a convolution of images: row-major on the CPU, channels last on a GPU, where
+    // the libraries are fastest with it.
+    bool is_image_weight = false;
   };
 
   struct Child {
     std::shared_ptr<const std::string> name;
     std::shared_ptr<ModuleNode> node;
   };
+
+  static ModuleNode& of(const ModuleBase& module) { return module.node(); }
 
   std::string name;  // the first name under which it was registered
   std::string type_name;
@@ -72,5 +77,8 @@ struct ModuleNode {
 /// Gives the tensor another value of any shape, dtype or device. Its handles, its role as a leaf
 /// and its hooks stay.
 void set_data(const Tensor& tensor, const Tensor& value);
+
+/// x, a value or gradient of the entry, on `device` in the layout that it has there.
+Tensor placed(const ModuleNode::Entry& entry, const Tensor& x, Device device);
 
 }  // namespace weft::nn::detail

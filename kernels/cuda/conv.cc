@@ -58,7 +58,7 @@ class Execution {
     // The pass writes the execution's format, because the plan reports that format.
     const bool big_fits = p.writes_big() || p.big_formats.has(format);
     const bool small_fits = p.writes_small() || p.small_formats.has(format);
-    const bool weights_fit = format == MemoryFormat::nchw || p.weights_in_any_format();
+    const bool weights_fit = p.weights_formats.has(format);
     if (!big_fits || !p.big_aligned) big_bytes_ = bytes(p.big());
     if (!small_fits || !p.small_aligned || pads_small_) small_bytes_ = bytes(p.library_small());
     if (!weights_fit || !p.weights_aligned) weights_bytes_ = bytes(p.weights());
@@ -335,8 +335,7 @@ void CudaConvPlan::time(Candidates& candidates, std::vector<Measured>& measured)
         image(memory.data(), problem_.big(), !problem_.writes_big(), problem_.big_formats);
     const View small =
         image(at_small, problem_.small(), !problem_.writes_small(), problem_.small_formats);
-    const View weights{at_weights, problem_.dtype, problem_.weights(),
-                       contiguous_strides(problem_.weights())};
+    const View weights = image(at_weights, problem_.weights(), true, problem_.weights_formats);
     const double ms = time_ms(stream, [&] {
       if (candidate.run(stream, big, small, weights, bias, at_workspace) != CUDNN_STATUS_SUCCESS)
         return false;
@@ -407,7 +406,8 @@ void CudaConvPlan::run(const Stream& stream, const Conv2dArgs& args, void* works
 
 PlanRef<Conv2dPlan> plan(const Conv2dArgs& args) {
   // One cache per device; never destroyed, for static objects.
-  static auto* const caches = new PlanCache<CudaConvPlan, 32>[device_count(DeviceType::cuda)];
+  using Cache = PlanCache<CudaConvPlan, std::tuple_size_v<CudnnProblem::Key>>;
+  static auto* const caches = new Cache[device_count(DeviceType::cuda)];
   // The device is known from memory that exists: in backward_weights w may not be allocated yet.
   const void* const known = args.pass == ConvPass::backward_weights ? args.x.data : args.w.data;
   const int device = device_of(known);

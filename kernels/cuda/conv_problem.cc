@@ -8,6 +8,7 @@ namespace weft::cuda {
 
 CudnnProblem::CudnnProblem(const Conv2dArgs& args)
     : ConvProblem(args),
+      weights_formats(formats_of(args.w)),
       big_aligned(is_aligned(big_of(args))),
       small_aligned(is_aligned(small_of(args))),
       weights_aligned(is_aligned(args.w)) {
@@ -37,15 +38,15 @@ bool CudnnProblem::fits_int() const {
 }
 
 MemoryFormat CudnnProblem::preferred_format() const {
-  // If both are given, the big image decides: it is more expensive to copy.
-  const Formats formats = writes_big() ? small_formats : big_formats;
-  if (formats.nchw && formats.nhwc && writes_weights()) {
-    return small_formats.nchw ? MemoryFormat::nchw : MemoryFormat::nhwc;
-  }
-  return formats.nchw ? MemoryFormat::nchw : MemoryFormat::nhwc;
+  if (!weights_formats.nchw) return MemoryFormat::nhwc;
+  // If both images are given, the big one decides: it is more expensive to copy.
+  Formats formats = writes_big() ? small_formats : big_formats;
+  if (formats.both() && writes_weights()) formats = small_formats;
+  if (formats.both()) formats = weights_formats;
+  return formats.nhwc ? MemoryFormat::nhwc : MemoryFormat::nchw;
 }
 
-std::array<std::int64_t, 32> CudnnProblem::key(int device, std::int64_t rules, bool tf32) const {
+CudnnProblem::Key CudnnProblem::key(int device, std::int64_t rules, bool tf32) const {
   return {static_cast<std::int64_t>(pass),
           static_cast<std::int64_t>(dtype),
           transposed,
@@ -72,6 +73,8 @@ std::array<std::int64_t, 32> CudnnProblem::key(int device, std::int64_t rules, b
           big_formats.nhwc,
           small_formats.nchw,
           small_formats.nhwc,
+          weights_formats.nchw,
+          weights_formats.nhwc,
           big_aligned,
           small_aligned,
           weights_aligned,
@@ -80,7 +83,7 @@ std::array<std::int64_t, 32> CudnnProblem::key(int device, std::int64_t rules, b
           tf32};
 }
 
-std::vector<std::int64_t> CudnnProblem::family(const std::array<std::int64_t, 32>& key) {
+std::vector<std::int64_t> CudnnProblem::family(const Key& key) {
   std::vector<std::int64_t> words(key.begin(), key.end());
   // images, height and width of both images
   for (const int i : {5, 7, 8, 10, 11}) words[std::size_t(i)] = size_class(words[std::size_t(i)]);

@@ -14,6 +14,7 @@ struct Formats {
   bool nchw = false;
   bool nhwc = false;
   bool has(MemoryFormat format) const { return format == MemoryFormat::nchw ? nchw : nhwc; }
+  bool both() const { return nchw && nhwc; }
 };
 inline Formats formats_of(const View& view) {
   return {is_format(view, MemoryFormat::nchw), is_format(view, MemoryFormat::nhwc)};
@@ -32,6 +33,7 @@ struct CudnnProblem : ConvProblem {
   /// and aligned bias.
   bool fusable_bias = false;
   Formats big_formats, small_formats;  // only for images that the pass reads
+  Formats weights_formats;             // also of weights that it writes
   bool big_aligned, small_aligned, weights_aligned;
 
   explicit CudnnProblem(const Conv2dArgs& args);
@@ -43,16 +45,16 @@ struct CudnnProblem : ConvProblem {
   bool pads_small() const { return !(library_small() == small()); }
   /// Whether all sizes and offsets fit in an int, which cuDNN uses.
   bool fits_int() const;
-  /// The format of the image that the pass reads. If it reads both, the big one decides, and the
-  /// small one if the big one is in both formats. nchw if still both are possible.
+  /// nhwc if the weights are in it alone, as in PyTorch. Else the format of the image that the pass
+  /// reads; if it reads both, the big one decides, and the small one if the big one is in both
+  /// formats. If still both are possible, that of the weights, at last nhwc, with which other layers
+  /// are faster.
   MemoryFormat preferred_format() const;
-  /// Whether weights [K,C,R,S] and [K,R,S,C] have the same order in memory.
-  bool weights_in_any_format() const { return c == groups || (r == 1 && s == 1); }
-
   /// The key of the plan in the cache.
-  std::array<std::int64_t, 32> key(int device, std::int64_t rules, bool tf32) const;
+  using Key = std::array<std::int64_t, 34>;
+  Key key(int device, std::int64_t rules, bool tf32) const;
   /// The family of a key (ChoiceProblem::family).
-  static std::vector<std::int64_t> family(const std::array<std::int64_t, 32>& key);
+  static std::vector<std::int64_t> family(const Key& key);
 };
 
 }  // namespace weft::cuda

@@ -656,8 +656,31 @@ TEST(CudnnProblem, KeyIgnoresTheOutputsStrides) {
   }
 }
 
+// As in PyTorch; then the images decide, and the weights again where these leave it open.
+TEST(CudnnProblem, WeightsOfChannelsLastAskForTheirFormat) {
+  for (const bool transposed : {false, true}) {
+    for (const ConvPass pass :
+         {ConvPass::forward, ConvPass::backward_data, ConvPass::backward_weights}) {
+      Conv2dArgs args = conv_args(transposed, pass);
+      EXPECT_EQ(CudnnProblem(args).preferred_format(), MemoryFormat::nchw);
+      args.w.strides = channels_last_strides(args.w.shape);
+      EXPECT_EQ(CudnnProblem(args).preferred_format(), MemoryFormat::nhwc);
+      args.w.shape = {8, 4, 1, 1};
+      args.w.strides = {4, 1, 1, 1};
+      EXPECT_EQ(CudnnProblem(args).preferred_format(), MemoryFormat::nchw) << "as the images";
+      for (View* image : {&args.x, &args.y}) {
+        image->shape[1] = 1;
+        image->strides[1] = 1;
+      }
+      EXPECT_EQ(CudnnProblem(args).preferred_format(), MemoryFormat::nhwc) << "all in both";
+      args.w = view({8, 4, 3, 3}, {36, 9, 3, 1});
+      EXPECT_EQ(CudnnProblem(args).preferred_format(), MemoryFormat::nchw);
+    }
+  }
+}
+
 TEST(CudnnProblem, KeyTellsProblemsApart) {
-  std::set<std::array<std::int64_t, 32>> keys;
+  std::set<CudnnProblem::Key> keys;
   const Conv2dArgs base = conv_args(false, ConvPass::forward);
   const auto add = [&](const Conv2dArgs& a, int device = 0, bool fixed = false, bool tf32 = true) {
     return keys.insert(CudnnProblem(a).key(device, fixed, tf32)).second;
@@ -679,6 +702,7 @@ TEST(CudnnProblem, KeyTellsProblemsApart) {
   }
   EXPECT_TRUE(differs([](Conv2dArgs& a) { a.params.groups = 2; }));
   EXPECT_TRUE(differs([](Conv2dArgs& a) { a.w.dtype = DType::f64; }));
+  EXPECT_TRUE(differs([](Conv2dArgs& a) { a.w.strides = channels_last_strides(a.w.shape); }));
   alignas(kConvAlignment) float bias[8] = {};
   EXPECT_TRUE(differs([&](Conv2dArgs& a) { a.bias = View{bias, DType::f32, {8}, {1}}; }));
   EXPECT_TRUE(differs([&](Conv2dArgs& a) { a.bias = View{bias + 1, DType::f32, {8}, {1}}; }))

@@ -670,7 +670,7 @@ TEST(CudnnProblem, WeightsOfChannelsLastAskForTheirFormat) {
       EXPECT_EQ(CudnnProblem(args).preferred_format(), MemoryFormat::nchw) << "as the images";
       for (View* image : {&args.x, &args.y}) {
         image->shape[1] = 1;
-        image->strides[1] = 1;
+        image->strides = contiguous_strides(image->shape);
       }
       EXPECT_EQ(CudnnProblem(args).preferred_format(), MemoryFormat::nhwc) << "all in both";
       args.w = view({8, 4, 3, 3}, {36, 9, 3, 1});

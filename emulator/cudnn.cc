@@ -1,4 +1,4 @@
-// cuDNN's backend API for convolutions, with or without a bias: descriptors are attributes by name;
+// cuDNN's backend API for convolutions, with or without bias and relu: descriptors are attributes by name;
 // an operation graph becomes a Problem, the heuristics offer configurations for it, and a plan of
 // one runs as plain loops over the tensors' sizes and strides, summed in f64.
 #include <cudnn.h>
@@ -59,9 +59,10 @@ enum Pass { forward, data, weights };
 
 struct Problem {
   Pass pass = forward;
-  TensorSpec x, w, y;              // y: the sums, if a bias is added to them
+  TensorSpec x, w, y;              // y: the sums, if something is done to them
   std::optional<TensorSpec> bias;  // [1,K,1,1]
-  std::int64_t result_id = 0;      // of y, or of y + bias
+  bool relu = false;               // at the end; it leaves a NaN
+  std::int64_t result_id = 0;      // of y, or of what becomes of it
   std::int64_t pad[2] = {}, stride[2] = {}, dilation[2] = {};
   int sum_type = -1;
 
@@ -220,6 +221,7 @@ std::size_t size_of_values(cudnnBackendAttributeType_t type) {
     case CUDNN_TYPE_DATA_TYPE:
     case CUDNN_TYPE_CONVOLUTION_MODE:
     case CUDNN_TYPE_HEUR_MODE:
+    case CUDNN_TYPE_NAN_PROPOGATION:
     case CUDNN_TYPE_POINTWISE_MODE: return sizeof(int);
     default: fault("cudnn: values of type %d", type);
   }
@@ -282,7 +284,41 @@ cudnnStatus_t finalize_operation(Descriptor& d, Pass pass, int conv, int x, int 
   return p.fits() ? CUDNN_STATUS_SUCCESS : CUDNN_STATUS_BAD_PARAM;
 }
 
-/// A convolution, or one whose sums are virtual and a bias that is added to them.
+/// y = x + b, or relu(x) that leaves a NaN.
+cudnnStatus_t finalize_pointwise(const Descriptor& d) {
+  const auto mode =
+      d.value<cudnnPointwiseMode_t>(CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE);
+  const bool keeps_nan =
+      mode == CUDNN_POINTWISE_RELU_FWD &&
+      d.value<cudnnNanPropagation_t>(CUDNN_ATTR_POINTWISE_NAN_PROPAGATION,
+                                     CUDNN_TYPE_NAN_PROPOGATION) == CUDNN_PROPAGATE_NAN;
+  if (mode != CUDNN_POINTWISE_ADD && !keeps_nan) {
+    fault("cudnn: a pointwise operation that weft has no use for");
+  }
+  return CUDNN_STATUS_SUCCESS;
+}
+
+/// Adds a pointwise operation behind those of p, whose result so far is `sums`. Returns its result.
+TensorSpec append(Problem& p, const Descriptor& operation, const TensorSpec& sums) {
+  const TensorSpec& x = operation.ref(CUDNN_ATTR_OPERATION_POINTWISE_XDESC)->tensor;
+  const TensorSpec y = operation.ref(CUDNN_ATTR_OPERATION_POINTWISE_YDESC)->tensor;
+  bool good = !p.relu && x.id == sums.id && sums.is_virtual && sums.type == p.sum_type &&
+              std::equal(y.dim, y.dim + 4, p.y.dim) &&
+              std::equal(y.stride, y.stride + 4, p.y.stride);
+  if (operation.attributes.contains(CUDNN_ATTR_OPERATION_POINTWISE_BDESC)) {
+    const TensorSpec& b = operation.ref(CUDNN_ATTR_OPERATION_POINTWISE_BDESC)->tensor;
+    good = good && !p.bias && b.dim[0] == 1 && b.dim[1] == p.y.dim[1] && b.dim[2] == 1 &&
+           b.dim[3] == 1;
+    p.bias = b;
+  } else {
+    p.relu = true;
+  }
+  if (!good) fault("cudnn: a graph that weft has no use for");
+  return y;
+}
+
+/// A convolution, or one whose sums are virtual, with a bias that is added to them and a relu, or
+/// one of the two.
 cudnnStatus_t finalize_graph(Descriptor& d) {
   const auto& operations =
       d.at(CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR).descriptors;
@@ -293,26 +329,14 @@ cudnnStatus_t finalize_graph(Descriptor& d) {
   d.problem = operations.at(0)->problem;
   Problem& p = d.problem;
   TensorSpec result = p.y;
-  if (operations.size() == 2) {
-    const Descriptor& add = *operations[1];
-    const TensorSpec& sums = add.ref(CUDNN_ATTR_OPERATION_POINTWISE_XDESC)->tensor;
-    p.bias = add.ref(CUDNN_ATTR_OPERATION_POINTWISE_BDESC)->tensor;
-    result = add.ref(CUDNN_ATTR_OPERATION_POINTWISE_YDESC)->tensor;
-    const TensorSpec& b = *p.bias;
-    if (sums.id != p.y.id || !sums.is_virtual || sums.type != p.sum_type || b.dim[0] != 1 ||
-        b.dim[1] != p.y.dim[1] || b.dim[2] != 1 || b.dim[3] != 1 ||
-        !std::equal(result.dim, result.dim + 4, p.y.dim) ||
-        !std::equal(result.stride, result.stride + 4, p.y.stride)) {
-      fault("cudnn: a graph that weft has no use for");
-    }
-    p.y.type = result.type;
-    p.result_id = result.id;
-  }
-  if (operations.size() > 2 || p.x.is_virtual || p.w.is_virtual || result.is_virtual) {
+  for (std::size_t i = 1; i < operations.size(); ++i) result = append(p, *operations[i], result);
+  p.y.type = result.type;
+  p.result_id = result.id;
+  if (p.x.is_virtual || p.w.is_virtual || result.is_virtual) {
     fault("cudnn: a graph that weft has no use for");
   }
   // "for a transposed convolution, which is a dgrad, the library has no plan with a bias".
-  if (p.bias && p.pass != forward) return CUDNN_STATUS_NOT_SUPPORTED;
+  if (operations.size() > 1 && p.pass != forward) return CUDNN_STATUS_NOT_SUPPORTED;
   const int sums = p.type() == CUDNN_DATA_DOUBLE ? CUDNN_DATA_DOUBLE : CUDNN_DATA_FLOAT;
   if (p.x.type != p.w.type || p.x.type != p.y.type || (p.bias && p.bias->type != p.x.type) ||
       p.sum_type != sums) {
@@ -346,12 +370,7 @@ cudnnStatus_t finalize(Descriptor& d) {
                                 CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DY,
                                 CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_ALPHA,
                                 CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_BETA);
-    case CUDNN_BACKEND_POINTWISE_DESCRIPTOR:
-      if (d.value<cudnnPointwiseMode_t>(CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE) !=
-          CUDNN_POINTWISE_ADD) {
-        fault("cudnn: a pointwise operation that weft has no use for");
-      }
-      return CUDNN_STATUS_SUCCESS;
+    case CUDNN_BACKEND_POINTWISE_DESCRIPTOR: return finalize_pointwise(d);
     case CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR:
       d.ref(CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR);
       return CUDNN_STATUS_SUCCESS;
@@ -467,6 +486,9 @@ void compute(const Config& config, const Operands& at) {
     for (std::size_t i = 0; i < y.size(); ++i) {
       y[i] += load(p.bias->number(), at.bias, static_cast<std::int64_t>(i) / area % p.y.dim[1]);
     }
+  }
+  if (p.relu) {
+    for (double& value : y) value = value <= 0 ? 0 : value;  // a NaN is not <= 0
   }
   if (p.pass == forward) write(p.y, at.y, y);
   if (p.pass == data) write(p.x, at.x, x);

@@ -1,5 +1,7 @@
 // Convolutions by cuDNN: which of its plans run, and the copies around them.
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -15,6 +17,7 @@
 #include "weft/kernels/cuda/families.h"
 #include "weft/kernels/cuda/handles.h"
 #include "weft/kernels/cuda/launch.h"
+#include "weft/kernels/cuda/runtime.h"
 #include "weft/kernels/cuda/timing.h"
 #include "weft/kernels/elementwise_list.h"
 #include "weft/kernels/plan/plan_cache.h"
@@ -43,14 +46,15 @@ std::size_t rounded_up(std::size_t bytes) {
 ///   workspace: [big copy][small copy][weights copy][cuDNN's own]
 class Execution {
  public:
-  Execution(const CudnnProblem& p, MemoryFormat format, std::string name, bool adds_bias,
-            EnginePlan plan)
+  Execution(const CudnnProblem& p, MemoryFormat format, std::string name, std::string engine,
+            bool adds_bias, EnginePlan plan)
       : pass_(p.pass),
         pads_small_(p.pads_small()),
         adds_bias_(adds_bias),
         library_small_(p.library_small()),
         format_(format),
         name_(std::move(name)),
+        engine_(std::move(engine)),
         plan_(std::move(plan)) {
     const auto bytes = [&](const Shape& shape) {
       return rounded_up(static_cast<std::size_t>(numel(shape)) * size_of(p.dtype));
@@ -73,9 +77,32 @@ class Execution {
     return big_bytes_ + small_bytes_ + weights_bytes_ + plan_.workspace_bytes();
   }
 
-  /// Runs the pass, without bias unless adds_bias(). Returns cuDNN's status.
+  /// Finds the plan of the same engine whose graph ends in a relu, which has the bits of a relu
+  /// after it. There is none without a bias, since cuDNN numbers the engines of such graphs alike
+  /// only behind an addition; and only one counts that leaves a NaN, which is tried once.
+  void find_relu(const Stream& stream, const CudnnProblem& p) {
+    if (!adds_bias_ || std::exchange(relu_tried_, true)) return;
+    const PlanDevice device{.handle = cudnn_handle(stream)};
+    const ConvGraph graph(p, format_, {.bias = true, .relu = true}, device);
+    for (const auto mode : {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK}) {
+      for (const EngineConfig& config : graph.offered(mode)) {
+        if (config.name != engine_) continue;
+        auto plan = EnginePlan::make(config, device);
+        if (plan && plan->workspace_bytes() <= plan_.workspace_bytes() &&
+            keeps_nan(stream, p, *plan)) {
+          relu_plan_ = std::move(plan);
+          return;
+        }
+      }
+    }
+  }
+  bool has_relu() const { return relu_plan_.has_value(); }
+  void forget_relu() { relu_plan_.reset(); }
+
+  /// Runs the pass, without bias unless adds_bias(), with relu only if has_relu(). Returns cuDNN's
+  /// status.
   cudnnStatus_t run(const Stream& stream, const View& big, const View& small, const View& weights,
-                    const View& bias, char* workspace) const {
+                    const View& bias, char* workspace, bool relu = false) const {
     const View own_big = place(big, big.shape, big_bytes_, workspace);
     const View own_small = place(small, library_small_, small_bytes_, workspace + big_bytes_);
     const View own_weights =
@@ -86,7 +113,7 @@ class Execution {
     if (big_bytes_ && pass_ != ConvPass::backward_data) copy(stream, big, own_big);
     if (small_bytes_ && pass_ != ConvPass::forward) copy(stream, small, own_small);
     if (weights_bytes_ && pass_ != ConvPass::backward_weights) copy(stream, weights, own_weights);
-    const cudnnStatus_t status = plan_.run(
+    const cudnnStatus_t status = (relu ? *relu_plan_ : plan_).run(
         cudnn_handle(stream),
         {own_big.data, own_small.data, own_weights.data, adds_bias_ ? bias.data : nullptr},
         workspace + big_bytes_ + small_bytes_ + weights_bytes_);
@@ -104,6 +131,30 @@ class Execution {
   }
 
  private:
+  /// Runs the plan on zeros with a bias of NaN, and waits for it.
+  static bool keeps_nan(const Stream& stream, const CudnnProblem& p, const EnginePlan& plan) {
+    const auto bytes = [&](const Shape& shape) {
+      return rounded_up(static_cast<std::size_t>(numel(shape)) * size_of(p.dtype));
+    };
+    const std::size_t big = bytes(p.big()), small = bytes(p.small()), weights = bytes(p.weights()),
+                      bias = bytes({p.k});
+    const TrialMemory memory(stream, big + small + weights + bias + kAlignment +
+                                         plan.workspace_bytes());
+    char* const at_small = memory.data() + big;
+    char* const at_bias = at_small + small + weights;
+    char* const at_first = at_bias + bias;
+    fill(stream, std::numeric_limits<double>::quiet_NaN(), View{at_bias, p.dtype, {p.k}, {1}});
+    const ConvPointers pointers{memory.data(), at_small, at_small + small, at_bias};
+    if (plan.run(cudnn_handle(stream), pointers, at_first + kAlignment) != CUDNN_STATUS_SUCCESS) {
+      return false;
+    }
+    copy(stream, View{at_small, p.dtype, {1}, {1}}, View{at_first, DType::f64, {1}, {1}});
+    double first = 0;
+    cuda_runtime().copy(&first, Device(), at_first, stream.device, sizeof first, stream);
+    cuda_runtime().synchronize(stream);
+    return std::isnan(first);
+  }
+
   /// Returns the operand for cuDNN: where it is, or copied to `to` in the execution's format, as
   /// the first rows and columns of `whole`.
   View place(const View& given, const Shape& whole, std::size_t bytes, char* to) const {
@@ -116,7 +167,10 @@ class Execution {
   Shape library_small_;
   MemoryFormat format_;
   std::string name_;
+  std::string engine_;  // EngineConfig::name
   EnginePlan plan_;
+  std::optional<EnginePlan> relu_plan_;
+  bool relu_tried_ = false;
   std::size_t big_bytes_ = 0, small_bytes_ = 0, weights_bytes_ = 0;
 };
 
@@ -129,10 +183,10 @@ class Candidates {
   void add(MemoryFormat format) {
     // By a fixed rule the bias is added as it is everywhere else.
     if (problem_.fusable_bias && !thread_state().deterministic) {
-      const ConvGraph graph(problem_, format, true, here());
+      const ConvGraph graph(problem_, format, {.bias = true}, here());
       add(graph, CUDNN_HEUR_MODE_A, format, true, kTriedWithBias);
     }
-    const ConvGraph graph(problem_, format, false, here());
+    const ConvGraph graph(problem_, format, {}, here());
     add(graph, CUDNN_HEUR_MODE_A, format, false, kTried);
     add(graph, CUDNN_HEUR_MODE_FALLBACK, format, false, kTriedOfFallback);
   }
@@ -144,7 +198,8 @@ class Candidates {
     if (!c.execution && !std::exchange(c.tried, true)) {
       auto plan = EnginePlan::make(c.config, here());
       if (plan && plan->workspace_bytes() <= kMaxWorkspace) {
-        c.execution.emplace(problem_, c.format, names_[i], c.adds_bias, std::move(*plan));
+        c.execution.emplace(problem_, c.format, names_[i], c.config.name, c.adds_bias,
+                            std::move(*plan));
       }
     }
     return c.execution.has_value();
@@ -224,7 +279,7 @@ class CudaConvPlan final : public Conv2dPlan {
  private:
   void time(Candidates& candidates, std::vector<Measured>& measured) const;
   void run_empty(const Stream& stream, const Conv2dArgs& args) const;
-  bool run_library(const Stream& stream, const Conv2dArgs& args, char* workspace) const;
+  ConvEpilogue run_library(const Stream& stream, const Conv2dArgs& args, char* workspace) const;
 
   CudnnProblem problem_;
   std::string text_;  // describes the problem in messages
@@ -355,20 +410,27 @@ void CudaConvPlan::run_empty(const Stream& stream, const Conv2dArgs& args) const
   }
 }
 
-/// Runs what was chosen, or what takes its place from now on. Returns whether that adds the bias.
-bool CudaConvPlan::run_library(const Stream& stream, const Conv2dArgs& args,
-                               char* workspace) const {
+/// Runs what was chosen, or what takes its place from now on. Returns what that did after the sums.
+ConvEpilogue CudaConvPlan::run_library(const Stream& stream, const Conv2dArgs& args,
+                                       char* workspace) const {
   const std::lock_guard lock(mutex_);
+  bool relu = false;
   while (true) {
+    if (args.then == Activation::relu && why_not_timed(device_).empty()) {
+      execution_->find_relu(stream, problem_);
+    }
+    relu = args.then == Activation::relu && execution_->has_relu();
     WEFT_CHECK(execution_->accepts(big_of(args), small_of(args), args.w, args.bias), Internal,
                "conv2d", "a view is less aligned than the one its plan was made with (",
                kConvAlignment, " bytes); ask for a plan with the views themselves");
     const cudnnStatus_t status =
-        execution_->run(stream, big_of(args), small_of(args), args.w, args.bias, workspace);
+        execution_->run(stream, big_of(args), small_of(args), args.w, args.bias, workspace, relu);
     if (status == CUDNN_STATUS_SUCCESS) break;
+    execution_->forget_relu();
     if (CUDNN_STATUS_CATEGORY(status) != CUDNN_STATUS_NOT_SUPPORTED) {
       throw_status(status, "cudnnBackendExecute(...)", __FILE__, __LINE__);
     }
+    if (relu) continue;
     log_warning(detail::concat("conv2d ", text_, ": cuDNN refuses to run its own plan ",
                                execution_->name()));
     const AllowWhileRecording allow;
@@ -377,7 +439,7 @@ bool CudaConvPlan::run_library(const Stream& stream, const Conv2dArgs& args,
     execution_ = std::move(next);
   }
   check_launched("conv2d", stream);
-  return execution_->adds_bias();
+  return {.bias = execution_->adds_bias(), .relu = relu};
 }
 
 void CudaConvPlan::run(const Stream& stream, const Conv2dArgs& args, void* workspace) const {
@@ -387,7 +449,7 @@ void CudaConvPlan::run(const Stream& stream, const Conv2dArgs& args, void* works
   if (problem_.bias && args.pass == ConvPass::backward_weights) {
     reduce(stream, ReduceOp::sum, args.y, channel_view(args.bias), workspace);
   }
-  bool bias_added = false;
+  ConvEpilogue done;
   if (problem_.empty()) {
     run_empty(stream, args);
   } else {
@@ -396,12 +458,12 @@ void CudaConvPlan::run(const Stream& stream, const Conv2dArgs& args, void* works
       WEFT_CHECK(formats_of(written).has(output_format), Internal, "conv2d",
                  "the output is not in the format its plan names");
     }
-    bias_added = run_library(stream, args, static_cast<char*>(workspace));
+    done = run_library(stream, args, static_cast<char*>(workspace));
   }
-  if (problem_.bias && args.pass == ConvPass::forward && !bias_added) {
+  if (problem_.bias && args.pass == ConvPass::forward && !done.bias) {
     add_bias(stream, args.y, args.bias);
   }
-  if (args.then == Activation::relu) unary(stream, UnaryOp::relu, {}, args.y, args.y);
+  if (args.then == Activation::relu && !done.relu) unary(stream, UnaryOp::relu, {}, args.y, args.y);
 }
 
 PlanRef<Conv2dPlan> plan(const Conv2dArgs& args) {

@@ -1,4 +1,4 @@
-// The graph: convolution -> small image, or convolution -> sums -> + bias -> small image.
+// The graph: convolution [-> + bias] [-> relu] -> small image.
 #include "weft/kernels/cuda/conv_graph.h"
 
 #include <algorithm>
@@ -7,7 +7,7 @@
 namespace weft::cuda {
 namespace {
 
-// What a plan calls its tensors.
+// What a plan calls its tensors. kSums: the first of those between two operations.
 enum Id : std::int64_t { kBig = 1, kSmall, kWeights, kBias, kSums };
 
 // More than was seen of cuDNN 9.19: 34 configurations, and few notes and knobs of each.
@@ -64,11 +64,11 @@ cudnnDataType_t sum_type(DType dtype) {
 }
 
 /// is_virtual: it exists within the plan alone.
-BackendDescriptor tensor(Id id, cudnnDataType_t type, const Shape& shape, MemoryFormat format,
+BackendDescriptor tensor(std::int64_t id, cudnnDataType_t type, const Shape& shape, MemoryFormat format,
                          bool is_virtual = false) {
   const Strides strides = format_strides(shape, format);
   BackendDescriptor d(CUDNN_BACKEND_TENSOR_DESCRIPTOR);
-  d.set(CUDNN_ATTR_TENSOR_UNIQUE_ID, std::int64_t{id})
+  d.set(CUDNN_ATTR_TENSOR_UNIQUE_ID, id)
       .set(CUDNN_ATTR_TENSOR_DATA_TYPE, type)
       .set(CUDNN_ATTR_TENSOR_DIMENSIONS, std::span(shape.begin(), shape.end()))
       .set(CUDNN_ATTR_TENSOR_STRIDES, std::span(strides.begin(), strides.end()))
@@ -102,25 +102,29 @@ BackendDescriptor convolution(const CudnnProblem& p, const BackendDescriptor& bi
   return d;
 }
 
-BackendDescriptor sum_of(const CudnnProblem& p, const BackendDescriptor& a,
-                         const BackendDescriptor& b, const BackendDescriptor& y) {
-  const cudnnPointwiseMode_t mode = CUDNN_POINTWISE_ADD;
-  BackendDescriptor add(CUDNN_BACKEND_POINTWISE_DESCRIPTOR);
-  add.set(CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, 1, &mode)
-      .set(CUDNN_ATTR_POINTWISE_MATH_PREC, sum_type(p.dtype))
-      .finalize();
+/// y = a + b, or relu(a) without b.
+BackendDescriptor pointwise(const CudnnProblem& p, const BackendDescriptor& a,
+                            const BackendDescriptor* b, const BackendDescriptor& y) {
+  const cudnnPointwiseMode_t mode = b ? CUDNN_POINTWISE_ADD : CUDNN_POINTWISE_RELU_FWD;
+  const cudnnNanPropagation_t nan = CUDNN_PROPAGATE_NAN;
+  BackendDescriptor function(CUDNN_BACKEND_POINTWISE_DESCRIPTOR);
+  function.set(CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, 1, &mode)
+      .set(CUDNN_ATTR_POINTWISE_MATH_PREC, sum_type(p.dtype));
+  if (!b) function.set(CUDNN_ATTR_POINTWISE_NAN_PROPAGATION, CUDNN_TYPE_NAN_PROPOGATION, 1, &nan);
+  function.finalize();
   BackendDescriptor d(CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
-  d.set(CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, add)
-      .set(CUDNN_ATTR_OPERATION_POINTWISE_XDESC, a)
-      .set(CUDNN_ATTR_OPERATION_POINTWISE_BDESC, b)
-      .set(CUDNN_ATTR_OPERATION_POINTWISE_YDESC, y)
-      .finalize();
+  d.set(CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, function)
+      .set(CUDNN_ATTR_OPERATION_POINTWISE_XDESC, a);
+  if (b) d.set(CUDNN_ATTR_OPERATION_POINTWISE_BDESC, *b);
+  d.set(CUDNN_ATTR_OPERATION_POINTWISE_YDESC, y).finalize();
   return d;
 }
 
 /// Nothing if cuDNN refuses the combination.
-std::optional<BackendDescriptor> graph_of(std::span<const cudnnBackendDescriptor_t> operations,
+std::optional<BackendDescriptor> graph_of(std::span<const BackendDescriptor> of,
                                           const PlanDevice& device) {
+  std::vector<cudnnBackendDescriptor_t> operations;
+  for (const BackendDescriptor& operation : of) operations.push_back(operation.get());
   BackendDescriptor graph(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
   graph.set(CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR,
             static_cast<std::int64_t>(operations.size()), operations.data());
@@ -132,20 +136,30 @@ std::optional<BackendDescriptor> graph_of(std::span<const cudnnBackendDescriptor
 }
 
 std::optional<BackendDescriptor> conv_graph(const CudnnProblem& p, MemoryFormat format,
-                                            bool adds_bias, const PlanDevice& device) {
+                                            const ConvEpilogue& epilogue,
+                                            const PlanDevice& device) {
   const cudnnDataType_t type = library_type(p.dtype);
+  // The last operation writes the small image, the others what only the plan sees.
+  int left = int(epilogue.bias) + int(epilogue.relu);
+  const auto next_result = [&] {
+    if (left-- == 0) return tensor(kSmall, type, p.library_small(), format);
+    return tensor(kSums + left, sum_type(p.dtype), p.library_small(), format, true);
+  };
   const BackendDescriptor big = tensor(kBig, type, p.big(), format);
-  const BackendDescriptor small = tensor(kSmall, type, p.library_small(), format);
   const BackendDescriptor weights = tensor(kWeights, type, p.weights(), format);
-  if (!adds_bias) {
-    const BackendDescriptor conv = convolution(p, big, small, weights);
-    return graph_of(std::array{conv.get()}, device);
+  BackendDescriptor result = next_result();
+  std::vector<BackendDescriptor> operations;
+  operations.push_back(convolution(p, big, result, weights));
+  if (epilogue.bias) {
+    const BackendDescriptor bias = tensor(kBias, type, Shape{1, p.k, 1, 1}, format);
+    const BackendDescriptor sums = std::exchange(result, next_result());
+    operations.push_back(pointwise(p, sums, &bias, result));
   }
-  const BackendDescriptor sums = tensor(kSums, sum_type(p.dtype), p.library_small(), format, true);
-  const BackendDescriptor bias = tensor(kBias, type, Shape{1, p.k, 1, 1}, format);
-  const BackendDescriptor conv = convolution(p, big, sums, weights);
-  const BackendDescriptor add = sum_of(p, sums, bias, small);
-  return graph_of(std::array{conv.get(), add.get()}, device);
+  if (epilogue.relu) {
+    const BackendDescriptor sums = std::exchange(result, next_result());
+    operations.push_back(pointwise(p, sums, nullptr, result));
+  }
+  return graph_of(operations, device);
 }
 
 EngineConfig described(BackendDescriptor descriptor) {
@@ -230,9 +244,9 @@ bool admissible(const EngineConfig& config, DType dtype, bool tf32, bool determi
            config.has(CUDNN_NUMERICAL_NOTE_WINOGRAD) || config.has(CUDNN_NUMERICAL_NOTE_FFT));
 }
 
-ConvGraph::ConvGraph(const CudnnProblem& p, MemoryFormat format, bool adds_bias,
+ConvGraph::ConvGraph(const CudnnProblem& p, MemoryFormat format, const ConvEpilogue& epilogue,
                      const PlanDevice& device)
-    : device_(device), graph_(conv_graph(p, format, adds_bias, device)) {}
+    : device_(device), graph_(conv_graph(p, format, epilogue, device)) {}
 
 std::vector<EngineConfig> ConvGraph::offered(cudnnBackendHeurMode_t mode) const {
   if (!graph_) return {};

@@ -1,6 +1,6 @@
 // A convolution as a graph of cuDNN's backend API: what cuDNN offers for it, and a plan that runs.
 //
-//   ConvGraph graph(problem, MemoryFormat::nhwc, false, {.handle = handle});
+//   ConvGraph graph(problem, MemoryFormat::nhwc, {.bias = true}, {.handle = handle});
 //   for (const EngineConfig& config : graph.offered(CUDNN_HEUR_MODE_A)) {
 //     if (!admissible(config, ...)) continue;
 //     if (auto plan = EnginePlan::make(config, {.handle = handle})) ... plan->run(...)
@@ -101,12 +101,18 @@ struct EngineConfig {
 /// terms of one sum.
 bool admissible(const EngineConfig& config, DType dtype, bool tf32, bool deterministic);
 
+/// What the forward pass does to its sums before they are rounded.
+struct ConvEpilogue {
+  bool bias = false;  ///< adds the bias [k]
+  bool relu = false;  ///< then relu, which leaves a NaN
+};
+
 /// A pass of a problem in one memory format.
 class ConvGraph {
  public:
-  /// adds_bias: in the forward pass, the bias [k] is added to the sums before they are rounded.
   /// Throws Library if cuDNN cannot even describe it.
-  ConvGraph(const CudnnProblem& p, MemoryFormat format, bool adds_bias, const PlanDevice& device);
+  ConvGraph(const CudnnProblem& p, MemoryFormat format, const ConvEpilogue& epilogue,
+            const PlanDevice& device);
   /// cuDNN's configurations, best first by its estimate; none if it refuses the graph as a whole.
   std::vector<EngineConfig> offered(cudnnBackendHeurMode_t mode) const;
 

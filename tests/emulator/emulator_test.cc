@@ -237,8 +237,7 @@ TEST_F(EmulatorDeathTest, AWorkspaceThatIsTooSmall) {
   Conv2dArgs args;
   args.x = args.y = View{nullptr, DType::f32, {1, 1, 4, 4}, {}};
   args.w = View{nullptr, DType::f32, {1, 1, 1, 1}, {}};
-  const cuda::ConvGraph graph(cuda::CudnnProblem(args), MemoryFormat::nchw, false,
-                              {.handle = handle});
+  const cuda::ConvGraph graph(cuda::CudnnProblem(args), MemoryFormat::nchw, {}, {.handle = handle});
   const auto offered = graph.offered(CUDNN_HEUR_MODE_A);
   const auto plan = cuda::EnginePlan::make(offered.at(0), {.handle = handle});
   ASSERT_TRUE(plan);

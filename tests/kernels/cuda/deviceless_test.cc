@@ -130,7 +130,7 @@ class Deviceless : public ::testing::TestWithParam<const char*> {
         const CudnnProblem p(args_of(sizes, pass, rules.dtype, format, false));
         SCOPED_TRACE(std::string(sizes.program) + ", " + rules.name + ", " + p.text() +
                      (format == MemoryFormat::nhwc ? " nhwc" : " nchw"));
-        const auto configs = admitted(ConvGraph(p, format, false, device()), rules);
+        const auto configs = admitted(ConvGraph(p, format, {}, device()), rules);
         ASSERT_FALSE(configs.empty());
         EXPECT_TRUE(any_plan(configs)) << configs.size() << " configurations";
       }
@@ -169,7 +169,7 @@ TEST_P(Deviceless, AgreesOnOutputPadding) {
     args.x = View{nullptr, DType::f32, {2, 3, 4, 6}, {}};
     args.w = View{nullptr, DType::f32, {3, 4, 3, 2}, {}};
     args.y = View{nullptr, DType::f32, {2, 4, 15 + padding, 7 + padding}, {}};
-    EXPECT_NO_THROW(ConvGraph(CudnnProblem(args), MemoryFormat::nchw, false, device())) << padding;
+    EXPECT_NO_THROW(ConvGraph(CudnnProblem(args), MemoryFormat::nchw, {}, device())) << padding;
   }
 }
 
@@ -180,8 +180,28 @@ TEST_P(Deviceless, ABiasJoinsTheForwardPass) {
           args_of(sizes, ConvPass::forward, rules.dtype, MemoryFormat::nhwc, true));
       SCOPED_TRACE(std::string(sizes.program) + ", " + rules.name + ", " + p.text());
       ASSERT_TRUE(p.fusable_bias);
-      const auto configs = admitted(ConvGraph(p, MemoryFormat::nhwc, true, device()), rules);
+      const auto configs = admitted(ConvGraph(p, MemoryFormat::nhwc, {.bias = true}, device()), rules);
       EXPECT_TRUE(any_plan(configs)) << configs.size() << " configurations";
+    }
+  }
+}
+
+// A plan with a relu is found by the name of the one without.
+TEST_P(Deviceless, AReluJoinsTheBiasInTheSameEngine) {
+  for (const Sizes& sizes : kPrograms) {
+    for (const Rules& rules : kRules) {
+      const CudnnProblem p(
+          args_of(sizes, ConvPass::forward, rules.dtype, MemoryFormat::nhwc, true));
+      SCOPED_TRACE(std::string(sizes.program) + ", " + rules.name + ", " + p.text());
+      const auto plain =
+          admitted(ConvGraph(p, MemoryFormat::nhwc, {.bias = true}, device()), rules);
+      const auto with_relu = admitted(
+          ConvGraph(p, MemoryFormat::nhwc, {.bias = true, .relu = true}, device()), rules);
+      ASSERT_FALSE(plain.empty());
+      const auto twin = std::ranges::find(with_relu, plain[0].name, &EngineConfig::name);
+      ASSERT_NE(twin, with_relu.end()) << plain[0].name;
+      EXPECT_EQ(EnginePlan::make(*twin, device()).has_value(),
+                EnginePlan::make(plain[0], device()).has_value());
     }
   }
 }
@@ -190,7 +210,7 @@ TEST_P(Deviceless, ABiasJoinsTheForwardPass) {
 TEST_P(Deviceless, TheFirstChoiceForF32IsTensorCores) {
   const CudnnProblem p(
       args_of(kPrograms[11], ConvPass::forward, DType::f32, MemoryFormat::nhwc, false));
-  const auto offered = ConvGraph(p, MemoryFormat::nhwc, false, device()).offered(CUDNN_HEUR_MODE_A);
+  const auto offered = ConvGraph(p, MemoryFormat::nhwc, {}, device()).offered(CUDNN_HEUR_MODE_A);
   ASSERT_FALSE(offered.empty());
   EXPECT_TRUE(offered[0].has(CUDNN_NUMERICAL_NOTE_TENSOR_CORE));
   EXPECT_FALSE(admissible(offered[0], DType::f32, false, false));
@@ -203,7 +223,7 @@ TEST_P(Deviceless, Bf16ConvolvesOnTensorCores) {
     if (sizes.c % 8 != 0 || sizes.k % 8 != 0) continue;
     const CudnnProblem p(args_of(sizes, ConvPass::forward, DType::bf16, MemoryFormat::nhwc, false));
     const auto configs =
-        admitted(ConvGraph(p, MemoryFormat::nhwc, false, device()), {"", DType::bf16});
+        admitted(ConvGraph(p, MemoryFormat::nhwc, {}, device()), {"", DType::bf16});
     ASSERT_FALSE(configs.empty()) << sizes.program;
     EXPECT_TRUE(configs[0].has(CUDNN_NUMERICAL_NOTE_TENSOR_CORE)) << sizes.program;
   }
@@ -214,7 +234,7 @@ TEST_P(Deviceless, NamesTellConfigurationsApart) {
       args_of(kPrograms[11], ConvPass::forward, DType::bf16, MemoryFormat::nhwc, false));
   std::vector<std::string> names;
   for (const EngineConfig& c :
-       ConvGraph(p, MemoryFormat::nhwc, false, device()).offered(CUDNN_HEUR_MODE_A)) {
+       ConvGraph(p, MemoryFormat::nhwc, {}, device()).offered(CUDNN_HEUR_MODE_A)) {
     names.push_back(c.name);
   }
   ASSERT_GT(names.size(), 4U);
@@ -227,7 +247,7 @@ TEST_P(Deviceless, AWrongSizeIsAnErrorThatNamesTheCall) {
   Conv2dArgs args = args_of(kPrograms[0], ConvPass::forward, DType::f32, MemoryFormat::nhwc, false);
   args.y.shape[2] += 1;
   const CudnnProblem p(args);
-  EXPECT_WEFT_ERROR(ConvGraph(p, MemoryFormat::nhwc, false, device()), Library,
+  EXPECT_WEFT_ERROR(ConvGraph(p, MemoryFormat::nhwc, {}, device()), Library,
                     "cudnnBackendFinalize(descriptor_) failed");
 }
 

@@ -1,0 +1,80 @@
+// The relu after a convolution on emulated GPUs: cuDNN computes it with the bias.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "weft/weft.h"
+
+extern "C" const char* weft_emulated_take_counts();
+
+namespace weft {
+namespace {
+
+const Device kDevice("cuda:0");
+
+class ConvRelu : public ::testing::Test {
+ protected:
+  static nlohmann::json taken() {
+    runtime(kDevice).synchronize_device(0);
+    return nlohmann::json::parse(weft_emulated_take_counts());
+  }
+  /// How many kernels a convolution launches beside cuDNN's call.
+  static long kernels(const Tensor& x, const Tensor& w, const Tensor& bias, Activation then) {
+    conv2d(x, w, bias, {}, then);  // makes the plan
+    taken();
+    conv2d(x, w, bias, {}, then);
+    const nlohmann::json counts = taken();
+    EXPECT_EQ(counts["cudnn"]["calls"], 1);
+    return counts["kernels"]["calls"];
+  }
+  static std::vector<float> values(const Tensor& x) {
+    return x.to(Device()).contiguous().to_vector<float>();
+  }
+
+  static Tensor on_gpu(const Shape& shape, std::uint64_t seed) {
+    Generator generator(seed);
+    TensorOptions layout(kDevice);
+    layout.channels_last = true;
+    const Tensor x = empty(shape, layout);
+    raw::copy_(x, uniform(shape, -1, 1, DType::f32, &generator));
+    return x;
+  }
+  const Tensor x = on_gpu({2, 8, 9, 9}, 1), w = on_gpu({16, 8, 3, 3}, 2);
+  const Tensor bias = uniform({16}, -1, 1).to(kDevice);
+  const Scoped<bool> timed{&ThreadState::benchmark, true};
+};
+
+// If the fastest plan adds the bias, it does the relu, too; else both come after it.
+TEST_F(ConvRelu, IsOneCallWithTheBias) {
+  int fused = 0;
+  for (const std::int64_t channels : {8, 12, 16, 20, 24, 28, 32, 36}) {
+    const Tensor weight = on_gpu({channels, 8, 3, 3}, 2);
+    const Tensor b = uniform({channels}, -1, 1).to(kDevice);
+    EXPECT_EQ(values(conv2d(x, weight, b, {}, Activation::relu)),
+              values(relu(conv2d(x, weight, b, {}))));
+    const long after_bias = kernels(x, weight, b, Activation::none);
+    EXPECT_EQ(kernels(x, weight, b, Activation::relu), 2 * after_bias);
+    fused += after_bias == 0;
+    EXPECT_EQ(kernels(x, weight, {}, Activation::relu), 1) << "nothing joins it without a bias";
+    const Scoped fixed(&ThreadState::deterministic, true);
+    EXPECT_EQ(kernels(x, weight, b, Activation::relu), 2) << "the fixed rule";
+  }
+  EXPECT_GT(fused, 0);
+}
+
+TEST_F(ConvRelu, LeavesANaN) {
+  const Tensor with_nan = bias.clone();
+  with_nan.slice(0, 3, 4).fill_(std::numeric_limits<double>::quiet_NaN());
+  const std::vector<float> y = values(conv2d(x, w, with_nan, {}, Activation::relu));
+  for (std::size_t i = 0; i < y.size(); ++i) {
+    EXPECT_EQ(std::isnan(y[i]), i / 49 % 16 == 3) << i;
+    EXPECT_FALSE(y[i] < 0);
+  }
+}
+
+}  // namespace
+}  // namespace weft

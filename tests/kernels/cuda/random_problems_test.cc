@@ -1,0 +1,128 @@
+// 500 random convolutions, of which each pass has a plan: asked of the real cuDNN for an H100 that
+// need not be there, and of the emulated one. So the emulator neither promises a plan that the
+// library does not have, nor hides one.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <fstream>
+#include <optional>
+#include <random>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "weft/core/runtime/runtime.h"
+#include "weft/kernels/cuda/conv_graph.h"
+#include "weft/kernels/cuda/handles.h"
+
+namespace weft::cuda {
+namespace {
+
+class Draw {
+ public:
+  explicit Draw(unsigned seed) : random_(seed) {}
+  /// A whole number of [low, high]; the same with every standard library.
+  std::int64_t between(std::int64_t low, std::int64_t high) {
+    return low + static_cast<std::int64_t>(random_() % static_cast<std::uint64_t>(high - low + 1));
+  }
+  template <class T, std::size_t N>
+  T one_of(const T (&values)[N]) {
+    return values[between(0, N - 1)];
+  }
+
+ private:
+  std::mt19937 random_;
+};
+
+struct RandomProblem {
+  Conv2dArgs args;
+  MemoryFormat format;
+  bool tf32, deterministic;
+
+  explicit RandomProblem(unsigned seed) {
+    Draw draw(seed);
+    constexpr std::int64_t kChannels[] = {1, 2, 3, 4, 5, 7, 8, 16, 24, 33};
+    constexpr std::int64_t kGroups[] = {1, 1, 1, 2, 3, 8};
+    constexpr DType kDTypes[] = {DType::f32, DType::bf16, DType::f64};
+    const DType dtype = draw.one_of(kDTypes);
+    format = draw.between(0, 1) ? MemoryFormat::nhwc : MemoryFormat::nchw;
+    tf32 = draw.between(0, 1);
+    deterministic = draw.between(0, 1);
+    Conv2dParams& p = args.params;
+    p.groups = draw.one_of(kGroups);
+    const std::int64_t c = draw.one_of(kChannels), k = draw.one_of(kChannels);
+    const std::int64_t n = draw.between(1, 8);
+    std::int64_t window[2], big[2], small[2];
+    for (int i = 0; i < 2; ++i) {
+      window[i] = draw.between(1, 5);
+      p.stride[i] = draw.between(1, 3);
+      p.dilation[i] = draw.between(1, 3);
+      p.padding[i] = draw.between(0, window[i]);
+      const std::int64_t reach = p.dilation[i] * (window[i] - 1) + 1;
+      big[i] = draw.between(std::max<std::int64_t>(1, reach - 2 * p.padding[i]), 40);
+      small[i] = (big[i] + 2 * p.padding[i] - reach) / p.stride[i] + 1;
+    }
+    const auto view = [&](const Shape& shape) {
+      return View{nullptr, dtype, shape, format_strides(shape, format)};
+    };
+    args.x = view({n, c * p.groups, big[0], big[1]});
+    args.w = view({k * p.groups, c, window[0], window[1]});
+    args.y = view({n, k * p.groups, small[0], small[1]});
+  }
+};
+
+class RandomConvolutions : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (!cudnn_library().error().empty()) GTEST_SKIP() << cudnn_library().error();
+    if (device_count(DeviceType::cuda) > 0) {
+      device_.handle = cudnn_handle(0);
+      return;
+    }
+    std::ostringstream text;
+    text << std::ifstream("tests/kernels/cuda/devices/h100.json").rdbuf();
+    const std::string json = text.str();
+    ASSERT_FALSE(json.empty());
+    properties_.emplace(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR);
+    properties_
+        ->set(CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, CUDNN_TYPE_CHAR,
+              static_cast<std::int64_t>(json.size()), json.data())
+        .finalize();
+    device_.properties = &*properties_;
+  }
+
+  bool has_plan(const RandomProblem& problem) const {
+    const CudnnProblem p(problem.args);
+    const ConvGraph graph(p, problem.format, {}, device_);
+    for (const auto mode : {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK}) {
+      for (const EngineConfig& config : graph.offered(mode)) {
+        if (admissible(config, p.dtype, problem.tf32, problem.deterministic) &&
+            EnginePlan::make(config, device_)) {
+          return true;
+        }
+      }
+    }
+    return false;
+  }
+
+  std::optional<BackendDescriptor> properties_;
+  PlanDevice device_;
+};
+
+TEST_F(RandomConvolutions, HaveAPlanForEachPass) {
+  for (unsigned seed = 0; seed < 500; ++seed) {
+    RandomProblem problem(seed);
+    for (const ConvPass pass :
+         {ConvPass::forward, ConvPass::backward_data, ConvPass::backward_weights}) {
+      problem.args.pass = pass;
+      EXPECT_TRUE(has_plan(problem))
+          << "seed " << seed << ": " << CudnnProblem(problem.args).text()
+          << (problem.format == MemoryFormat::nhwc ? ", nhwc" : ", nchw")
+          << (problem.tf32 ? ", tf32" : "") << (problem.deterministic ? ", deterministic" : "");
+    }
+  }
+}
+
+}  // namespace
+}  // namespace weft::cuda

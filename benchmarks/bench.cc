@@ -68,17 +68,6 @@ void finish() {
   runtime(device).synchronize_device(device.index);
 }
 
-// Sets TF32 or IEEE on CUDA for a scope; "default" is PyTorch's default.
-class PrecisionScope {
- public:
-  explicit PrecisionScope(const std::string& name)
-      : conv_(&ThreadState::allow_tf32_conv, name != "f32"),
-        matmul_(&ThreadState::allow_tf32_matmul, name == "tf32" || name == "bf16") {}
-
- private:
-  Scoped<bool> conv_, matmul_;
-};
-
 // Prints a line on stderr for each longer task, to show the progress.
 void say(const json& row, const std::string& what) {
   std::fprintf(stderr, "bench: %s, %s: %s\n", row["work"].get<std::string>().c_str(),
@@ -433,7 +422,7 @@ int run(const Options& options) {
     if (options.tiny) latency.window_s = 0.05, latency.pairs = 1;
     result.update(run_latency(latency, peer.get()));
   } else if (options.emulated) {
-    result.update(count_steps(options.works));
+    result.update(count_steps(options.works, options.precisions));
   } else {
     failed = compare(options, result);
   }
@@ -457,7 +446,7 @@ int main(int argc, char** argv) {
   CLI::Option* emulated = app.add_flag(
       "--emulated", options.emulated,
       "instead: the launches, library calls and bytes of a step on a GPU, counted on an emulated "
-      "one");
+      "one, and the least time of these by arithmetic");
   emulated->excludes(scaling)->excludes(loader);
   CLI::Option* latency = app.add_flag(
       "--latency", options.latency,
@@ -474,9 +463,11 @@ int main(int argc, char** argv) {
       "autoencoder, mlp, cnn, resnet50, dcgan, "
       "transformer, transformer-infer; for a GPU, and --emulated, cnn-full, resnet50-b256"));
   work->capture_default_str();
-  neither(app.add_option("--precision", options.precisions,
-                         "a row for each: default (PyTorch's), f32, tf32, bf16 (autocast)"))
-      ->check(CLI::IsMember(std::vector<std::string>{"default", "f32", "tf32", "bf16"}))
+  CLI::Option* precision = neither(
+      app.add_option("--precision", options.precisions,
+                     "a row for each: default (PyTorch's), f32, tf32, bf16 (autocast); with "
+                     "--emulated without it the last three"));
+  precision->check(CLI::IsMember(std::vector<std::string>{"default", "f32", "tf32", "bf16"}))
       ->capture_default_str();
   not_loader(app.add_option("--device", options.device, "cpu, cuda or cuda:N"))
       ->capture_default_str();
@@ -503,7 +494,8 @@ int main(int argc, char** argv) {
                  "--scaling draws beside it");
   return weft::bench::run_program(app, argc, argv, [&] {
     if (options.emulated && work->empty())
-      options.works = {"autoencoder", "mlp", "cnn-full", "resnet50-b256", "dcgan"};
+      options.works = {"autoencoder", "mlp", "cnn-full", "resnet50-b256", "dcgan", "transformer"};
+    if (options.emulated && precision->empty()) options.precisions = {"f32", "tf32", "bf16"};
     if (options.out.empty())
       options.out = options.scaling    ? "outputs/scaling.json"
                     : options.loader   ? "outputs/loader.json"

@@ -1,10 +1,16 @@
 #include "weft/benchmarks/emulated.h"
 
+#include <cmath>
 #include <cstdio>
 #include <functional>
 #include <initializer_list>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
 
+#include "weft/benchmarks/gpu_model.h"
 #include "weft/benchmarks/work.h"
 #include "weft/core/base/error.h"
 #include "weft/core/runtime/allocator.h"
@@ -21,19 +27,18 @@ namespace {
 using nlohmann::json;
 
 constexpr const char* kMeaning =
-    "One step, by shapes alone: calls are counted and nothing runs.\n"
+    "One step, by shapes alone: nothing was measured on a GPU.\n"
     "calls     what the host queues: kernels, library calls, copies and fills; of a captured step\n"
     "          one launch of its graph and what comes before it\n"
     "kernels   weft's own that run, in a graph or not; so too cuBLASLt, cuDNN, copies, fills\n"
-    "MB        10^6 bytes that are named: by a kernel those of the blocks that its parameters "
-    "point\n"
-    "          into, each once and from the lowest address to its end, whether read, written or\n"
-    "          both, so no fewer different ones than it touches, and more where it is given what "
-    "it\n"
-    "          does not use (images to batch norm's statistics_kernel and totals_kernel); by a\n"
-    "          library call those that its descriptors describe, without workspace; by copies and\n"
-    "          fills those that are read and written on the device\n"
-    "peak      most MB in live tensors; of a captured step without those inside of its graph\n";
+    "MB        10^6 bytes of device memory, each once for a kernel that reads it and once for one\n"
+    "          that writes it: of weft's kernels what they touch, in pages of 4096 bytes or a 256th\n"
+    "          of a block; of library calls their operands, without workspace\n"
+    "peak      most MB in live tensors; of a captured step without those inside of its graph\n"
+    "floor     the sum over all nodes of max(launch, bytes / (0.9 bandwidth),\n"
+    "          operations / (0.65 peak)): 2.1 us for a launch, 1.3 us in a graph; h100: 3.0 TB/s,\n"
+    "          800 TFLOP/s bf16, 400 TF32, 55 f32; h200: 4.3 TB/s, 790, 400, 55. Only the products\n"
+    "          of cuBLASLt and cuDNN count as operations\n";
 
 json take_counts() {
   const Device device = thread_state().device;
@@ -58,6 +63,19 @@ std::string short_name(std::string name) {
   return name;
 }
 
+std::vector<StepNode> nodes_of(const json& counts) {
+  std::vector<StepNode> nodes;
+  for (const json& node : counts["nodes"]) {
+    nodes.push_back({.name = short_name(node["name"]),
+                     .read = node["read"],
+                     .written = node["written"],
+                     .operations = node["operations"],
+                     .type = node["type"],
+                     .in_graph = node["in_graph"] == 1});
+  }
+  return nodes;
+}
+
 json count_step(const std::function<void()>& step) {
   for (int i = 0; i < 2; ++i) step();  // makes plans, gradients, optimiser state; then captures
   take_counts();
@@ -67,56 +85,169 @@ json count_step(const std::function<void()>& step) {
   step();
   WEFT_CHECK(take_counts() == counts, Internal, "bench", "two steps differ in what they ask");
   counts["peak_bytes"] = memory_stats(thread_state().device).peak_in_use_bytes;
-  for (json& kernel : counts["by_kernel"]) kernel["name"] = short_name(kernel["name"]);
   return counts;
 }
 
 void print(const std::string& title, const json& counts) {
   const auto calls = [&](const char* kind) { return counts[kind]["calls"].get<long>(); };
-  const auto mb = [&](std::initializer_list<const char*> kinds) {
+  const auto mb = [&](std::initializer_list<const char*> kinds, const char* side) {
     double bytes = 0;
-    for (const char* kind : kinds) bytes += counts[kind]["bytes"].get<double>();
+    for (const char* kind : kinds) bytes += counts[kind][side].get<double>();
     return bytes / 1e6;
   };
-  std::printf("%-45s %6ld %8ld %9ld %6ld %7ld %6ld %11.1f %11.1f %10.1f %10.1f\n", title.c_str(),
-              counts["host_calls"].get<long>(), calls("kernels"), calls("cublaslt"), calls("cudnn"),
-              calls("copies"), calls("fills"), mb({"kernels"}), mb({"cublaslt", "cudnn"}),
-              mb({"copies", "fills"}), counts["peak_bytes"].get<double>() / 1e6);
+  std::printf("%-47s %5ld %7ld %8ld %5ld %6ld %5ld %10.1f %10.1f %10.1f %10.1f %10.1f %10.1f\n",
+              title.c_str(), counts["host_calls"].get<long>(), calls("kernels"), calls("cublaslt"),
+              calls("cudnn"), calls("copies"), calls("fills"), mb({"kernels"}, "read"),
+              mb({"kernels"}, "written"), mb({"cublaslt", "cudnn"}, "read"),
+              mb({"cublaslt", "cudnn"}, "written"),
+              mb({"copies", "fills"}, "read") + mb({"copies", "fills"}, "written"),
+              counts["peak_bytes"].get<double>() / 1e6);
   std::fflush(stdout);
+}
+
+void print_head() {
+  std::printf("%s\n%-47s %5s %7s %8s %5s %6s %5s %10s %10s %10s %10s %10s %10s\n", kMeaning, "step",
+              "calls", "kernels", "cuBLASLt", "cuDNN", "copies", "fills", "MB: read", "written",
+              "libs read", "written", "copied", "peak");
+}
+
+/// The sums on each GPU, and what the time on one is missed by.
+void print_sums(const json& floors) {
+  for (const auto& [gpu, floor] : floors.items()) {
+    std::printf("    %s: %.1f us, of it %.1f us in %ld launch-bound nodes of %ld", gpu.c_str(),
+                floor["us"].get<double>(), floor["launch_bound_us"].get<double>(),
+                floor["launch_bound"].get<long>(), floor["nodes"].get<long>());
+    if (floor.contains("target_us")) {
+      const double target = floor["target_us"], over = floor["us"].get<double>() - target;
+      std::printf("; the target is %.0f us: %s by %.1f us", target, over > 0 ? "missed" : "met",
+                  std::abs(over));
+      const std::size_t heaviest = floor["groups_over"].size();
+      if (over > 0) std::printf(", it takes the first %zu lines below to make up for it", heaviest);
+    }
+    std::printf("\n");
+  }
+}
+
+constexpr std::size_t kPrinted = 12;  // groups of a step
+
+void print_groups(const json& groups) {
+  std::printf("    %10s %10s %6s %8s %10s %10s %10s %5s  %s\n", "h100 us", "h200 us", "nodes",
+              "launch-b", "MB read", "written", "GFLOP", "", "name");
+  const auto line = [](double h100, double h200, long count, long launches, double read,
+                       double written, double operations, const std::string& type,
+                       const std::string& name) {
+    std::printf("    %10.1f %10.1f %6ld %8ld %10.2f %10.2f %10.2f %5s  %s\n", h100, h200, count,
+                launches, read / 1e6, written / 1e6, operations / 1e9, type.c_str(), name.c_str());
+  };
+  double h100 = 0, h200 = 0, read = 0, written = 0, operations = 0;
+  long count = 0, launches = 0;
+  for (std::size_t i = 0; i < groups.size(); ++i) {
+    const json& g = groups[i];
+    if (i < kPrinted) {
+      line(g["h100_us"], g["h200_us"], g["count"], g["h100_launch_bound"], g["read"], g["written"],
+           g["operations"], g["type"], g["name"]);
+      continue;
+    }
+    h100 += g["h100_us"].get<double>();
+    h200 += g["h200_us"].get<double>();
+    count += g["count"].get<long>();
+    launches += g["h100_launch_bound"].get<long>();
+    read += g["read"].get<double>();
+    written += g["written"].get<double>();
+    operations += g["operations"].get<double>();
+  }
+  if (count > 0) line(h100, h200, count, launches, read, written, operations, "", "all others");
+  std::fflush(stdout);
+}
+
+/// The floors of the step on each GPU and, by name, of its nodes, in the order of the first GPU.
+json model(const std::vector<StepNode>& nodes, const std::string& work,
+           const std::string& precision) {
+  json result;
+  std::map<std::pair<std::string, std::string>, std::size_t> places;  // by name and type
+  for (const GpuFigures& gpu : model_gpus()) {
+    const std::string name(gpu.name);
+    const StepFloor floor = floor_of(gpu, nodes);
+    json& sums = result["floor"][name] = {{"us", floor.us},
+                                          {"nodes", floor.nodes},
+                                          {"launch_bound", floor.launch_bound},
+                                          {"launch_bound_us", floor.launch_bound_us}};
+    if (const auto target = target_us(gpu.name, work, precision)) {
+      sums["target_us"] = *target;
+      sums["groups_over"] = json::array();
+      for (std::size_t i = 0; i < groups_over(floor, *target); ++i) {
+        sums["groups_over"].push_back(floor.groups[i].name);
+      }
+    }
+    for (const NodeGroup& g : floor.groups) {
+      const auto [place, is_new] = places.try_emplace({g.name, g.type}, places.size());
+      if (is_new) {
+        result["groups"].push_back({{"name", g.name},
+                                    {"type", g.type},
+                                    {"count", g.count},
+                                    {"read", g.read},
+                                    {"written", g.written},
+                                    {"operations", g.operations}});
+      }
+      result["groups"][place->second].update(
+          {{name + "_us", g.us}, {name + "_launch_bound", g.launch_bound}});
+    }
+  }
+  return result;
+}
+
+/// Counts, prints and returns the rows of one work in one layout: plain and captured.
+json count_work(const WorkSpec& spec, const std::string& precision, bool channels_last) {
+  const PrecisionScope scope(precision);
+  const auto work =
+      make_work(spec, {.channels_last = channels_last, .amp = precision == "bf16"});
+  graph::Step captured = graph::capture([&] { work->step(); });
+  const std::function<void()> steps[] = {[&] { work->step(); }, [&] { captured(); }};
+  json rows;
+  for (const bool in_graph : {false, true}) {
+    json counts = count_step(steps[in_graph]);
+    long calls = counts["graph_launches"].get<long>() - counts["replayed"].get<long>();
+    for (const char* kind : {"kernels", "cublaslt", "cudnn", "copies", "fills"}) {
+      calls += counts[kind]["calls"].get<long>();
+    }
+    counts["host_calls"] = calls;
+    print(spec.name + ", " + precision + ", batch " + std::to_string(spec.images[0]) +
+              (channels_last ? ", channels last" : "") + (in_graph ? ", captured" : ""),
+          counts);
+    counts.update(model(nodes_of(counts), in_graph ? spec.name : "", precision));
+    counts.erase("nodes");
+    print_sums(counts["floor"]);
+    if (in_graph) {
+      print_groups(counts["groups"]);
+    } else {
+      counts.erase("groups");  // the captured step has the same
+    }
+    counts.update({{"work", spec.name},
+                   {"precision", precision},
+                   {"batch_size", spec.images[0]},
+                   {"channels_last", channels_last},
+                   {"captured", in_graph}});
+    rows.push_back(counts);
+  }
+  return rows;
 }
 
 }  // namespace
 
-json count_steps(const std::vector<std::string>& works) {
+json count_steps(const std::vector<std::string>& works,
+                 const std::vector<std::string>& precisions) {
   WEFT_CHECK(weft_emulated_take_counts, Unsupported, "bench",
              "--emulated needs a build with emulated GPUs; use ./weft bench --emulated");
   const Scoped rule(&ThreadState::deterministic, true);
-  std::printf("%s\n%-45s %6s %8s %9s %6s %7s %6s %11s %11s %10s %10s\n", kMeaning, "step", "calls",
-              "kernels", "cuBLASLt", "cuDNN", "copies", "fills", "kernels MB", "library MB",
-              "copied MB", "peak MB");
+  print_head();
   json result = {{"meaning", kMeaning}};
   for (const std::string& name : works) {
     const WorkSpec spec = find_work(name);
-    for (int channels_last = 0; channels_last <= int(spec.has_layouts()); ++channels_last) {
-      const auto work = make_work(spec, {.channels_last = channels_last != 0});
-      graph::Step captured = graph::capture([&] { work->step(); });
-      const std::function<void()> steps[] = {[&] { work->step(); }, [&] { captured(); }};
-      for (const bool in_graph : {false, true}) {
-        json counts = count_step(steps[in_graph]);
-        long calls = counts["graph_launches"].get<long>() - counts["replayed"].get<long>();
-        for (const char* kind : {"kernels", "cublaslt", "cudnn", "copies", "fills"}) {
-          calls += counts[kind]["calls"].get<long>();
+    for (const std::string& precision : precisions) {
+      for (int channels_last = 0; channels_last <= int(spec.has_layouts()); ++channels_last) {
+        for (json& row : count_work(spec, precision, channels_last != 0)) {
+          result["rows"].push_back(std::move(row));
         }
-        counts["host_calls"] = calls;
-        print(name + ", batch " + std::to_string(spec.images[0]) +
-                  (channels_last ? ", channels last" : "") + (in_graph ? ", captured" : ""),
-              counts);
-        if (in_graph) counts.erase("by_kernel");  // same as in the row before
-        counts.update({{"work", name},
-                       {"batch_size", spec.images[0]},
-                       {"channels_last", bool(channels_last)},
-                       {"captured", in_graph}});
-        result["rows"].push_back(counts);
       }
     }
   }

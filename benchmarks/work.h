@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "weft/core/runtime/thread_state.h"
 #include "weft/tensor/tensor.h"
 
 namespace weft::bench {
@@ -57,6 +58,18 @@ struct WorkOptions {
   bool channels_last = false;  ///< batches are channels last, and the layers keep this
   bool amp = false;            ///< bf16, as --amp bf16 of the programs
   bool captured = false;       ///< as --graph of the programs
+};
+
+/// For a scope, what products of f32 are on CUDA: "f32", "tf32"; "bf16": TF32 beside autocast, for
+/// which the work needs `amp`; "default": PyTorch's default, TF32 in convolutions alone.
+class PrecisionScope {
+ public:
+  explicit PrecisionScope(const std::string& name)
+      : conv_(&ThreadState::allow_tf32_conv, name != "f32"),
+        matmul_(&ThreadState::allow_tf32_matmul, name == "tf32" || name == "bf16") {}
+
+ private:
+  Scoped<bool> conv_, matmul_;
 };
 
 /// Makes a work on the thread's current device.

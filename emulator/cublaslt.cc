@@ -117,9 +117,31 @@ std::int64_t extent(const Layout& l) {
   return ((l.batch - 1) * l.stride + (l.cols - 1) * l.ld + l.rows) * size_of(l.type);
 }
 
-/// The number of elements in memory, each counted once.
-std::int64_t elements(const Layout& l) {
+/// The bytes of its elements in memory, each counted once.
+std::int64_t bytes_of(const Layout& l) {
   return (l.stride == 0 ? 1 : l.batch) * l.rows * l.cols * size_of(l.type);
+}
+
+/// What the product asks of a GPU; `adds` to what y holds.
+Node node_of(const Description& d, const Layout& a, const Layout& b, const Layout& y, bool adds) {
+  const std::int64_t k = d.a == CUBLAS_OP_N ? a.cols : a.rows;
+  const bool has_bias = d.epilogue == CUBLASLT_EPILOGUE_BIAS;
+  Node node;
+  node.traffic.read = bytes_of(a) + bytes_of(b) + (adds ? bytes_of(y) : 0) +
+                      (has_bias ? y.rows * size_of(y.type) : 0);
+  node.traffic.written = bytes_of(y);
+  node.operations = 2 * y.batch * y.rows * y.cols * k;
+  node.type = a.type == CUDA_R_64F                           ? "f64"
+              : a.type == CUDA_R_16BF                        ? "bf16"
+              : d.compute == CUBLAS_COMPUTE_32F_FAST_TF32    ? "tf32"
+                                                             : "f32";
+  // In the terms of row-major operands, whose product y^T = b^T a^T this is.
+  node.name = "product " + std::to_string(y.cols) + "x" + std::to_string(k) + "x" +
+              std::to_string(y.rows);
+  if (y.batch > 1) node.name += ", " + std::to_string(y.batch) + " times";
+  if (adds) node.name += ", added";
+  if (has_bias) node.name += ", with bias";
+  return node;
 }
 
 void multiply(const Description& d, const Layout& la, const Layout& lb, const Layout& lc,
@@ -335,12 +357,10 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
   const double one = f64 ? *static_cast<const double*>(alpha) : *static_cast<const float*>(alpha);
   const double add = f64 ? *static_cast<const double*>(beta) : *static_cast<const float*>(beta);
   const std::size_t used = chosen.workspace;
-  const std::int64_t named = elements(la) + elements(lb) + elements(ly) +
-                             (add != 0 ? elements(lc) : 0) +
-                             (chosen.epilogue ? ly.rows * size_of(ly.type) : 0);
+  const Node node = node_of(d, la, lb, ly, add != 0);
   return enqueue(stream,
                  [=] {
-                   statistics().add(statistics().products, named);
+                   statistics().add(statistics().products, node);
                    if (options().counts) return;
                    if (used) scribble(workspace, used);
                    multiply(d, la, lb, lc, ly, one, add, a, b, c, y);

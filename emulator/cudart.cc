@@ -38,8 +38,9 @@ cudaError_t copy(Stream* stream, void* to, const void* from, std::size_t bytes, 
                    : from_device >= 0 && from_device != stream->device ? from_device
                                                                        : -1;
   const auto work = [=] {
-    const int sides = (to_device >= 0) + (from_device >= 0);
-    statistics().add(statistics().copies, sides * static_cast<std::int64_t>(bytes));
+    const auto size = static_cast<std::int64_t>(bytes);
+    const Traffic traffic{from_device >= 0 ? size : 0, to_device >= 0 ? size : 0};
+    statistics().add(statistics().copies, {.traffic = traffic, .name = "copy"});
     if (options().counts) {
       if (to_device < 0) std::memset(to, 0, bytes);
       return;
@@ -261,7 +262,8 @@ cudaError_t cudaMemsetAsync(void* to, int value, std::size_t bytes, cudaStream_t
   const int device = stream->device;
   if (place_of(to, bytes) != device) fault("cudaMemsetAsync(%p, %d, %zu)", to, value, bytes);
   const auto work = [=] {
-    statistics().add(statistics().fills, static_cast<std::int64_t>(bytes));
+    statistics().add(statistics().fills,
+                     {.traffic = {0, static_cast<std::int64_t>(bytes)}, .name = "fill"});
     if (options().counts) return;
     if (place_of(to, bytes) != device) fault("cudaMemsetAsync: the memory is gone");
     std::memset(to, value, bytes);
@@ -496,10 +498,12 @@ cudaError_t cudaLaunchKernel(const void* kernel, dim3 grid, dim3 block, void** a
   }
   const int device = stream->device;
   check_addresses(kernel, *signature, copies.data(), device);
-  const std::int64_t bytes = named_bytes(*signature, copies.data());
+  // Now, since later its memory may have been lent anew.
+  Traffic traffic;
+  if (options().traffic) traffic = traffic_of(kernel, *signature, grid, block, copies.data());
   const auto work = [=, keep = memory] {
     check_addresses(kernel, *signature, copies.data(), device);
-    run_kernel(kernel, bytes, *signature, grid, block, copies.data(), device);
+    run_kernel(kernel, traffic, *signature, grid, block, copies.data(), device);
   };
   return put(stream, {work, nullptr, nullptr, device, -1});
 }

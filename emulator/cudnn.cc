@@ -512,6 +512,32 @@ void* pointer_of(const Descriptor& pack, const TensorSpec& t, std::int64_t id, i
   return p;
 }
 
+/// What the convolution asks of a GPU. Terms of the padding count as operations.
+Node node_of(const Config& config) {
+  const Problem& p = config.problem;
+  const auto text = [](const TensorSpec& t) {
+    std::string sizes = std::to_string(t.dim[0]);
+    for (int i = 1; i < 4; ++i) sizes += "x" + std::to_string(t.dim[i]);
+    return sizes;
+  };
+  const TensorSpec& result = p.pass == data ? p.x : p.pass == weights ? p.w : p.y;
+  const std::int64_t all =
+      p.x.bytes() + p.w.bytes() + p.y.bytes() + (p.bias ? p.bias->bytes() : 0);
+  Node node;
+  node.traffic = {all - result.bytes(), result.bytes()};
+  node.operations = 2 * p.y.count() * p.w.count() / p.w.dim[0];
+  node.type = p.type() == CUDNN_DATA_DOUBLE                 ? "f64"
+              : p.type() == CUDNN_DATA_BFLOAT16              ? "bf16"
+              : config.has(CUDNN_NUMERICAL_NOTE_TENSOR_CORE) ? "tf32"
+                                                             : "f32";
+  node.name = (p.pass == forward ? "convolution "
+               : p.pass == data  ? "convolution, gradient of x "
+                                 : "convolution, gradient of w ") +
+              text(p.x) + " by " + text(p.w) + " to " + text(p.y);
+  if (p.bias) node.name += ", with bias";
+  return node;
+}
+
 cudnnStatus_t execute(cudnnHandle_t handle, const Config& config, const Descriptor& pack) {
   int device = -1;
   cudaGetDevice(&device);
@@ -528,10 +554,9 @@ cudnnStatus_t execute(cudnnHandle_t handle, const Config& config, const Descript
   const Operands at{pointer_of(pack, p.x, p.x.id, device), pointer_of(pack, p.w, p.w.id, device),
                     pointer_of(pack, p.y, p.result_id, device),
                     p.bias ? pointer_of(pack, *p.bias, p.bias->id, device) : nullptr};
-  const std::int64_t named =
-      p.x.bytes() + p.w.bytes() + p.y.bytes() + (p.bias ? p.bias->bytes() : 0);
+  const Node node = node_of(config);
   const auto status = enqueue(handle->stream, [=] {
-    statistics().add(statistics().convolutions, named);
+    statistics().add(statistics().convolutions, node);
     if (options().counts) return;
     if (needed) scribble(workspace, needed);
     compute(config, at);

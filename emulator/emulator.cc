@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 #include <execinfo.h>
 #include <signal.h>
+#include <sys/ucontext.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -11,6 +12,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <map>
 #include <string>
 #include <thread>
 #include <utility>
@@ -91,7 +93,14 @@ void print_stack() {
   }
 }
 
-void on_signal(int signal, siginfo_t* info, void*) {
+// Of the processor's page fault.
+bool is_write(const void* context) {
+  constexpr greg_t kWriteBit = 2;
+  return static_cast<const ucontext_t*>(context)->uc_mcontext.gregs[REG_ERR] & kWriteBit;
+}
+
+void on_signal(int signal, siginfo_t* info, void* context) {
+  if (signal == SIGSEGV && note_access(info->si_addr, is_write(context))) return;
   const int place = place_of(info->si_addr, 1);
   const char* what = "an address";
   if (signal == SIGILL) {
@@ -133,13 +142,14 @@ const bool processor_will_do = [] {
 
 void print_statistics() {
   const Statistics& s = statistics();
+  const auto bytes = [](const Count& c) { return c.traffic.read + c.traffic.written; };
   std::fprintf(
       stderr,
       "emulated CUDA: %ld launches, %ld blocks, %ld barriers, %ld copies, %ld fills, %ld "
       "products, %ld convolutions, %ld graph launches, %ld device bytes of copies and fills, %ld "
       "bytes of a device's memory at a time\n",
       s.kernels.calls, s.blocks, s.barriers, s.copies.calls, s.fills.calls, s.products.calls,
-      s.convolutions.calls, s.graphs, s.copies.bytes + s.fills.bytes, s.most_bytes);
+      s.convolutions.calls, s.graphs, bytes(s.copies) + bytes(s.fills), s.most_bytes);
 }
 
 }  // namespace
@@ -152,6 +162,7 @@ Options::Options()
       statistics(number("WEFT_EMULATED_STATS", 0) != 0),
       reaches_pageable(number("WEFT_EMULATED_HMM", 0) != 0),
       counts(number("WEFT_EMULATED_COUNT", 0) != 0),
+      traffic(counts && number("WEFT_EMULATED_TRAFFIC", 0) != 0),
       driver(number("WEFT_EMULATED_DRIVER", CUDART_VERSION)),
       nccl(number("WEFT_EMULATED_NCCL", 22809)),
       capabilities(capabilities_of(text("WEFT_EMULATED_CAPABILITIES", "9.0"))),
@@ -199,10 +210,13 @@ Statistics& statistics() {
   return made;
 }
 
-void Statistics::add(Count& to, std::int64_t bytes) {
+void Statistics::add(Count& to, Node node) {
   ++to.calls;
-  to.bytes += bytes;
+  to.traffic.read += node.traffic.read;
+  to.traffic.written += node.traffic.written;
   replayed += in_graph;
+  node.in_graph = in_graph;
+  if (options().traffic) nodes.push_back(std::move(node));
 }
 
 void fault(const char* format, ...) {
@@ -230,17 +244,32 @@ extern "C" const char* weft_emulated_take_counts() {
   using namespace emulator;
   const Guard guard;
   static auto& text = *new std::string;
-  const auto fields = [](const Count& c) {
-    return "\"calls\":" + std::to_string(c.calls) + ",\"bytes\":" + std::to_string(c.bytes);
+  const auto field = [](const char* name, std::int64_t value) {
+    return std::string("\"") + name + "\":" + std::to_string(value);
+  };
+  const auto traffic = [&](const Traffic& t) {
+    return field("read", t.read) + "," + field("written", t.written);
+  };
+  const auto count = [&](const char* name, const Count& c) {
+    return std::string("\"") + name + "\":{" + field("calls", c.calls) + "," + traffic(c.traffic) +
+           "},";
   };
   const Statistics s = std::exchange(statistics(), {});
-  text = "{\"kernels\":{" + fields(s.kernels) + "},\"cublaslt\":{" + fields(s.products) +
-         "},\"cudnn\":{" + fields(s.convolutions) + "},\"copies\":{" + fields(s.copies) +
-         "},\"fills\":{" + fields(s.fills) + "},\"graph_launches\":" + std::to_string(s.graphs) +
-         ",\"replayed\":" + std::to_string(s.replayed) + ",\"by_kernel\":[";
+  text = "{" + count("kernels", s.kernels) + count("cublaslt", s.products) +
+         count("cudnn", s.convolutions) + count("copies", s.copies) + count("fills", s.fills) +
+         field("graph_launches", s.graphs) + "," + field("replayed", s.replayed) + ",\"nodes\":[";
+  static auto& names = *new std::map<const void*, std::string>;  // of the kernels
+  const auto name = [](const Node& node) {
+    if (!node.kernel) return node.name;
+    std::string& known = names[node.kernel];
+    if (known.empty()) known = name_of(node.kernel);
+    return known;
+  };
   const char* comma = "";
-  for (const KernelCount& kernel : take_kernel_counts()) {
-    text += comma + ("{\"name\":\"" + kernel.name + "\"," + fields(kernel.launches) + "}");
+  for (const Node& node : s.nodes) {
+    text += comma + ("{\"name\":\"" + name(node) + "\"," +
+                     traffic(node.traffic) + "," + field("operations", node.operations) +
+                     ",\"type\":\"" + node.type + "\"," + field("in_graph", node.in_graph) + "}");
     comma = ",";
   }
   text += "]}";

@@ -20,6 +20,8 @@
 //   WEFT_EMULATED_CODE=80+ptx    what the kernels claim to be compiled for
 //   WEFT_EMULATED_COUNT=0        1: kernels, libraries and copies are counted but not run, and
 //                                device memory has only addresses
+//   WEFT_EMULATED_TRAFFIC=0      1: with COUNT, what each kernel reads and writes is found out, and
+//                                all nodes are listed
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -46,7 +48,7 @@ struct Options {
 
   int devices, races;
   std::size_t memory;
-  bool peers, statistics, reaches_pageable, counts;
+  bool peers, statistics, reaches_pageable, counts, traffic;
   int driver, nccl;
   std::array<std::array<int, 2>, kMostDevices> capabilities;  // major, minor
   std::string code;
@@ -72,20 +74,34 @@ void pause();
 /// stack trace.
 [[noreturn, gnu::format(printf, 1, 2)]] void fault(const char* format, ...);
 
-/// Number of calls, and the bytes that they access. For a copy: the bytes read and written. For a
-/// library: the sizes in its descriptors. For a kernel: each block that a parameter points into,
-/// once, from the lowest such address to the block's end.
-struct Count {
-  std::int64_t calls = 0, bytes = 0;
+/// Bytes of memory, each counted once.
+struct Traffic {
+  std::int64_t read = 0, written = 0;
 };
-/// What ran so far. The bytes of kernels are counted only with WEFT_EMULATED_STATS or _COUNT.
+/// What a kernel, a library call, a copy or a fill asks of a GPU. The traffic of a library call is
+/// that of the tensors in its descriptors; that of a copy counts its sides on a device.
+struct Node {
+  Traffic traffic;
+  std::string name = {};         ///< empty for a kernel
+  const void* kernel = nullptr;  ///< null for others
+  std::int64_t operations = 0;   ///< of a product or convolution: two per element and term
+  const char* type = "";         ///< what it multiplies: f64, f32, tf32 or bf16
+  bool in_graph = false;
+};
+struct Count {
+  std::int64_t calls = 0;
+  Traffic traffic;
+};
+/// What ran so far. The traffic of kernels and the nodes are only there with
+/// WEFT_EMULATED_TRAFFIC.
 struct Statistics {
   Count kernels, products, convolutions, copies, fills;
   std::int64_t blocks = 0, barriers = 0, graphs = 0;
   std::int64_t replayed = 0;    // calls that graphs replayed
   std::int64_t most_bytes = 0;  // most memory of one device at a time
   bool in_graph = false;
-  void add(Count& to, std::int64_t bytes);
+  std::vector<Node> nodes;
+  void add(Count& to, Node node);
 };
 Statistics& statistics();
 
@@ -150,17 +166,20 @@ std::string name_of(const void* kernel);
 /// memory of the device.
 void check_addresses(const void* kernel, const Signature& signature, void* const* arguments,
                      int device);
-/// The bytes of Count.
-std::int64_t named_bytes(const Signature& signature, void* const* arguments);
-/// For each kernel launched since the last call, by name.
-struct KernelCount {
-  std::string name;
-  Count launches;
-};
-std::vector<KernelCount> take_kernel_counts();
 /// Also counts the launch.
-void run_kernel(const void* kernel, std::int64_t bytes, const Signature& signature, dim3 grid,
+void run_kernel(const void* kernel, const Traffic& traffic, const Signature& signature, dim3 grid,
                 dim3 block, void* const* arguments, int device);
+/// Runs its blocks once.
+void run_blocks_of(const void* kernel, const Signature& signature, dim3 grid, dim3 block,
+                   void* const* arguments);
+/// What the kernel would read and write, if all memory held zeros: whole blocks if they are smaller
+/// than a page (4096 bytes), else those pieces of them that it touches, of a page or of a 256th.
+/// What it writes first and then reads does not count as read.
+Traffic traffic_of(const void* kernel, const Signature& signature, dim3 grid, dim3 block,
+                   void* const* arguments);
+/// Called at an invalid access. Whether it was the first of its kind to memory that traffic_of()
+/// watches, so that it can go on.
+bool note_access(const void* p, bool is_write);
 /// The value of clock64() so far, over all kernels.
 std::int64_t device_cycles();
 inline constexpr double kCyclesPerMs = 1e6;

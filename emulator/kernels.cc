@@ -33,8 +33,6 @@ namespace context = boost::context::detail;
 
 struct Kernel {
   const Signature* signature = nullptr;
-  Count launches;
-  std::string name;  // set when it is first asked for
   int compared = 0;  // launches that were run in two orders
 };
 
@@ -167,6 +165,17 @@ void run_block() {
     std::shuffle(phase.begin(), phase.end(), options().random);
     for (Fiber* fiber : phase) go_on(fiber);
   }
+}
+
+void begin(const void* kernel, const Signature& signature, dim3 grid, dim3 block,
+           void* const* arguments) {
+  gridDim = grid;
+  blockDim = block;
+  now.kernel = kernel;
+  now.signature = &signature;
+  now.arguments = arguments;
+  now.order.resize(std::size_t{block.x} * block.y * block.z);
+  for (unsigned t = 0; t < now.order.size(); ++t) now.order[t] = t;
 }
 
 void run_blocks() {
@@ -324,44 +333,18 @@ void check_addresses(const void* kernel, const Signature& signature, void* const
   });
 }
 
-std::int64_t named_bytes(const Signature& signature, void* const* arguments) {
-  if (!options().statistics && !options().counts) return 0;
-  std::map<const void*, std::int64_t> most;  // per block
-  for_each_address(signature, arguments, [&](int, const void* p) {
-    const Rest rest = rest_of(p);
-    if (rest.block) most[rest.block] = std::max(most[rest.block], rest.bytes);
-  });
-  std::int64_t sum = 0;
-  for (const auto& [block, bytes] : most) sum += bytes;
-  return sum;
+void run_blocks_of(const void* kernel, const Signature& signature, dim3 grid, dim3 block,
+                   void* const* arguments) {
+  begin(kernel, signature, grid, block, arguments);
+  run_blocks();
+  now.kernel = nullptr;
 }
 
-std::vector<KernelCount> take_kernel_counts() {
-  std::vector<KernelCount> all;
-  for (auto& [address, kernel] : kernels()) {
-    if (kernel.launches.calls == 0) continue;
-    if (kernel.name.empty()) kernel.name = name_of(address);
-    all.push_back({kernel.name, std::exchange(kernel.launches, {})});
-  }
-  std::sort(all.begin(), all.end(),
-            [](const KernelCount& a, const KernelCount& b) { return a.name < b.name; });
-  return all;
-}
-
-void run_kernel(const void* kernel, std::int64_t bytes, const Signature& signature, dim3 grid,
+void run_kernel(const void* kernel, const Traffic& traffic, const Signature& signature, dim3 grid,
                 dim3 block, void* const* arguments, int device) {
-  statistics().add(statistics().kernels, bytes);
-  Count& launches = kernels()[kernel].launches;
-  ++launches.calls;
-  launches.bytes += bytes;
+  statistics().add(statistics().kernels, {.traffic = traffic, .kernel = kernel});
   if (options().counts) return;
-  gridDim = grid;
-  blockDim = block;
-  now.kernel = kernel;
-  now.signature = &signature;
-  now.arguments = arguments;
-  now.order.resize(std::size_t{block.x} * block.y * block.z);
-  for (unsigned t = 0; t < now.order.size(); ++t) now.order[t] = t;
+  begin(kernel, signature, grid, block, arguments);
   if (kernels()[kernel].compared < options().races) {
     ++kernels()[kernel].compared;
     run_in_two_orders(device);

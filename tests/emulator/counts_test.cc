@@ -27,6 +27,7 @@ const Device kDevice("cuda:0");
 // Before the first use of a device.
 const bool is_set = [] {
   setenv("WEFT_EMULATED_COUNT", "1", 1);
+  setenv("WEFT_EMULATED_TRAFFIC", "1", 1);
   setenv("WEFT_EMULATED_MEMORY", "100000", 1);
   return true;
 }();
@@ -42,13 +43,29 @@ class Counts : public ::testing::Test {
     runtime(kDevice).synchronize_device(0);
     return nlohmann::json::parse(weft_emulated_take_counts());
   }
-  static void expect(const nlohmann::json& count, long calls, long bytes) {
+  static void expect(const nlohmann::json& count, long calls, long read, long written) {
     EXPECT_EQ(count["calls"], calls);
-    EXPECT_EQ(count["bytes"], bytes);
+    EXPECT_EQ(count["read"], read);
+    EXPECT_EQ(count["written"], written);
+  }
+  /// The only node that call() runs.
+  template <class F>
+  static nlohmann::json node_of(F&& call) {
+    call();  // makes its plan
+    taken();
+    call();
+    const nlohmann::json nodes = taken()["nodes"];
+    EXPECT_EQ(nodes.size(), 1u);
+    return nodes.at(0);
+  }
+  static void expect_node(const nlohmann::json& node, long read, long written, long operations) {
+    EXPECT_EQ(node["read"], read) << node;
+    EXPECT_EQ(node["written"], written) << node;
+    EXPECT_EQ(node["operations"], operations) << node;
   }
 };
 
-TEST_F(Counts, KernelsNameTheRestsOfTheirBlocks) {
+TEST_F(Counts, KernelsReadAndWriteTheirBlocks) {
   const Tensor x = empty({100}), y = empty({50});
   float* const at = static_cast<float*>(x.raw_data()) + 10;
   float* const to = static_cast<float*>(y.raw_data());
@@ -58,14 +75,45 @@ TEST_F(Counts, KernelsNameTheRestsOfTheirBlocks) {
     ASSERT_EQ(cudaLaunchKernel(increment(), 1, kThreads, arguments, 0, nullptr), cudaSuccess);
   };
   launch(at, to);
-  launch(at, at + 20);  // one block, counted once
+  launch(at, at + 20);  // one block, read before it is written
   const nlohmann::json counts = taken();
-  expect(counts["kernels"], 2, 90 * 4 + 50 * 4 + 90 * 4);
-  ASSERT_EQ(counts["by_kernel"].size(), 1u);
-  EXPECT_NE(counts["by_kernel"][0]["name"].get<std::string>().find("increment_kernel"),
+  expect(counts["kernels"], 2, 400 + 400, 200 + 400);
+  ASSERT_EQ(counts["nodes"].size(), 2u);
+  EXPECT_NE(counts["nodes"][0]["name"].get<std::string>().find("increment_kernel"),
             std::string::npos);
-  expect(counts["by_kernel"][0], 2, 90 * 4 + 50 * 4 + 90 * 4);
-  expect(taken()["kernels"], 0, 0);
+  expect_node(counts["nodes"][0], 400, 200, 0);
+  expect_node(counts["nodes"][1], 400, 400, 0);
+  expect(taken()["kernels"], 0, 0, 0);
+}
+
+TEST_F(Counts, AnAdditionReadsBothAndWritesOne) {
+  // Less than a page; many pages; a strided view; more memory than is ever real.
+  for (const std::int64_t n : {1, 100, 300'000, 300'000'000}) {
+    const Tensor x = empty({n}), y = empty({n}), z = empty({n});
+    expect_node(node_of([&] { raw::add(x, y); }), 2 * 4 * n, 4 * n, 0);
+    expect_node(node_of([&] { raw::add_(x, y); }), 2 * 4 * n, 4 * n, 0);
+    expect_node(node_of([&] { raw::mul(x, 2); }), 4 * n, 4 * n, 0);
+  }
+  const Tensor x = empty({2048, 1024}, DType::bf16);
+  expect_node(node_of([&] { raw::relu(raw::transpose(x, 0, 1)); }), 2 * x.numel(), 2 * x.numel(),
+              0);
+}
+
+// Of a block it reads the pages that it touches.
+TEST_F(Counts, APartIsReadInPages) {
+  const Tensor x = empty({1 << 18});
+  expect_node(node_of([&] { raw::mul(raw::slice(x, 0, 0, 1 << 16), 2); }), 4 << 16, 4 << 16, 0);
+  expect_node(node_of([&] { raw::mul(raw::slice(x, 0, 0, 1), 2); }), 4096, 4, 0);
+}
+
+// The same launch at other addresses is the same; with other sizes it is another one.
+TEST_F(Counts, LaunchesThatDifferAreRunAgain) {
+  const Tensor x = empty({1000}), y = empty({1000}), z = empty({500});
+  for (int i = 0; i < 2; ++i) {
+    expect_node(node_of([&] { raw::mul_(x, 2); }), 4000, 4000, 0);
+    expect_node(node_of([&] { raw::mul_(y, 2); }), 4000, 4000, 0);
+    expect_node(node_of([&] { raw::mul_(z, 2); }), 2000, 2000, 0);
+  }
 }
 
 TEST_F(Counts, CopiesAndFills) {
@@ -78,21 +126,43 @@ TEST_F(Counts, CopiesAndFills) {
                         current_stream(kDevice));
   runtime(kDevice).fill_zero(x.raw_data(), 400, current_stream(kDevice));
   const nlohmann::json counts = taken();
-  expect(counts["copies"], 3, 400 + 400 + 2 * 100);
-  expect(counts["fills"], 1, 400);
+  expect(counts["copies"], 3, 400 + 100, 400 + 100);
+  expect(counts["fills"], 1, 0, 400);
 }
 
-TEST_F(Counts, LibrariesNameTheirOperands) {
+TEST_F(Counts, ProductsNameTheirOperands) {
   const Tensor a = empty({30, 20}), b = empty({20, 10});
-  raw::matmul(a, b);
-  taken();
-  raw::matmul(a, b);
-  expect(taken()["cublaslt"], 1, (30 * 20 + 20 * 10 + 30 * 10) * 4);
-  const Tensor x = empty({2, 8, 9, 9}), w = empty({5, 8, 3, 3});
-  raw::conv2d(x, w, {}, {});
-  taken();
-  raw::conv2d(x, w, {}, {});
-  expect(taken()["cudnn"], 1, (2 * 8 * 9 * 9 + 5 * 8 * 3 * 3 + 2 * 5 * 7 * 7) * 4);
+  const auto product = [&] { raw::matmul(a, b); };
+  nlohmann::json node = node_of(product);
+  expect_node(node, (30 * 20 + 20 * 10) * 4, 30 * 10 * 4, 2 * 30 * 20 * 10);
+  EXPECT_EQ(node["type"], "f32");
+  EXPECT_EQ(node["name"], "product 30x20x10");
+  const Scoped tf32(&ThreadState::allow_tf32_matmul, true);
+  EXPECT_EQ(node_of(product)["type"], "tf32");
+
+  const Tensor many = empty({7, 30, 20}, DType::bf16), each = empty({7, 20, 10}, DType::bf16);
+  node = node_of([&] { raw::matmul(many, each); });
+  expect_node(node, 7 * (30 * 20 + 20 * 10) * 2, 7 * 30 * 10 * 2, 7 * 2 * 30 * 20 * 10);
+  EXPECT_EQ(node["type"], "bf16");
+}
+
+TEST_F(Counts, ConvolutionsNameTheirOperands) {
+  // Two groups of 4 channels, and strides of 2: 5x5 outputs.
+  const Tensor x = empty({2, 8, 9, 9}), w = empty({6, 4, 3, 3}), y = empty({2, 6, 5, 5});
+  const Conv2dParams params = {.stride = {2, 2}, .padding = {1, 1}, .groups = 2};
+  const auto forward = [&] { raw::conv2d(x, w, {}, params); };
+  const long bx = 2 * 8 * 9 * 9 * 4, bw = 6 * 4 * 3 * 3 * 4, by = 2 * 6 * 5 * 5 * 4;
+  const long operations = 2 * (2 * 6 * 5 * 5) * (4 * 3 * 3);
+  nlohmann::json node = node_of(forward);
+  expect_node(node, bx + bw, by, operations);
+  EXPECT_EQ(node["type"], "tf32");
+  EXPECT_EQ(node["name"], "convolution 2x8x9x9 by 6x4x3x3 to 2x6x5x5");
+  expect_node(node_of([&] { raw::conv2d_backward_data(y, w, x.shape(), params); }), by + bw, bx,
+              operations);
+  expect_node(node_of([&] { raw::conv2d_backward_weights(x, y, w.shape(), false, params); }), by + bx, bw,
+              operations);
+  const Scoped ieee(&ThreadState::allow_tf32_conv, false);
+  EXPECT_EQ(node_of(forward)["type"], "f32");
 }
 
 // Heads between batch and time, as attention with the weights asked for has them.
@@ -134,7 +204,8 @@ TEST_F(Counts, ReplaysAreOneLaunch) {
   const nlohmann::json counts = taken();
   EXPECT_EQ(counts["graph_launches"], 1);
   EXPECT_EQ(counts["replayed"], 2);
-  expect(counts["kernels"], 2, 2 * 2 * 400);
+  expect(counts["kernels"], 2, 2 * 400, 2 * 400);
+  EXPECT_EQ(counts["nodes"][1]["in_graph"], 1);
 }
 
 /// How many operands a steady step of training copies into another layout.
@@ -181,7 +252,7 @@ TEST_F(Counts, ASteadyStepCopiesNoWeight) {
 
 // More memory than this machine has.
 TEST_F(Counts, MemoryIsNotTouched) {
-  const Tensor x = zeros({8, 1 << 30}), y = raw::add(x, x);
+  const Tensor x = zeros({8, 1 << 30}), y = zeros({8, 1 << 30});
   EXPECT_EQ(memory_stats(kDevice).in_use_bytes, std::int64_t{64} << 30);
   EXPECT_EQ(raw::slice(y, 1, 0, 1).to_vector<float>(), std::vector<float>(8, 0));
 }

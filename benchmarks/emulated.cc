@@ -1,5 +1,6 @@
 #include "weft/benchmarks/emulated.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <functional>
@@ -32,12 +33,14 @@ constexpr const char* kMeaning =
     "          one launch of its graph and what comes before it\n"
     "kernels   weft's own that run, in a graph or not; so too cuBLASLt, cuDNN, copies, fills\n"
     "MB        10^6 bytes of device memory, each once for a kernel that reads it and once for one\n"
-    "          that writes it: of weft's kernels what they touch, in pages of 4096 bytes or a 256th\n"
+    "          that writes it: of weft's kernels what they touch, in pages of 4096 bytes or a "
+    "256th\n"
     "          of a block; of library calls their operands, without workspace\n"
     "peak      most MB in live tensors; of a captured step without those inside of its graph\n"
     "floor     the sum over all nodes of max(launch, bytes / (0.9 bandwidth),\n"
     "          operations / (0.65 peak)): 2.1 us for a launch, 1.3 us in a graph; h100: 3.0 TB/s,\n"
-    "          800 TFLOP/s bf16, 400 TF32, 55 f32; h200: 4.3 TB/s, 790, 400, 55. Only the products\n"
+    "          800 TFLOP/s bf16, 400 TF32, 55 f32; h200: 4.3 TB/s, 790, 400, 55. Only the "
+    "products\n"
     "          of cuBLASLt and cuDNN count as operations\n";
 
 json take_counts() {
@@ -119,18 +122,19 @@ void print_sums(const json& floors) {
                 floor["launch_bound"].get<long>(), floor["nodes"].get<long>());
     if (floor.contains("target_us")) {
       const double target = floor["target_us"], over = floor["us"].get<double>() - target;
-      std::printf("; the target is %.0f us: %s by %.1f us", target, over > 0 ? "missed" : "met",
+      std::printf("; the target, %.0f us, is %s by %.1f us", target, over > 0 ? "missed" : "met",
                   std::abs(over));
-      const std::size_t heaviest = floor["groups_over"].size();
-      if (over > 0) std::printf(", it takes the first %zu lines below to make up for it", heaviest);
+      if (over > 0) {
+        std::printf(", by the nodes of the first %zu lines below", floor["groups_over"].size());
+      }
     }
     std::printf("\n");
   }
 }
 
-constexpr std::size_t kPrinted = 12;  // groups of a step
+constexpr std::size_t kPrinted = 12;  // groups of a step, or as many as a target is missed by
 
-void print_groups(const json& groups) {
+void print_groups(const json& groups, std::size_t printed) {
   std::printf("    %10s %10s %6s %8s %10s %10s %10s %5s  %s\n", "h100 us", "h200 us", "nodes",
               "launch-b", "MB read", "written", "GFLOP", "", "name");
   const auto line = [](double h100, double h200, long count, long launches, double read,
@@ -143,7 +147,7 @@ void print_groups(const json& groups) {
   long count = 0, launches = 0;
   for (std::size_t i = 0; i < groups.size(); ++i) {
     const json& g = groups[i];
-    if (i < kPrinted) {
+    if (i < printed) {
       line(g["h100_us"], g["h200_us"], g["count"], g["h100_launch_bound"], g["read"], g["written"],
            g["operations"], g["type"], g["name"]);
       continue;
@@ -199,8 +203,7 @@ json model(const std::vector<StepNode>& nodes, const std::string& work,
 /// Counts, prints and returns the rows of one work in one layout: plain and captured.
 json count_work(const WorkSpec& spec, const std::string& precision, bool channels_last) {
   const PrecisionScope scope(precision);
-  const auto work =
-      make_work(spec, {.channels_last = channels_last, .amp = precision == "bf16"});
+  const auto work = make_work(spec, {.channels_last = channels_last, .amp = precision == "bf16"});
   graph::Step captured = graph::capture([&] { work->step(); });
   const std::function<void()> steps[] = {[&] { work->step(); }, [&] { captured(); }};
   json rows;
@@ -218,7 +221,8 @@ json count_work(const WorkSpec& spec, const std::string& precision, bool channel
     counts.erase("nodes");
     print_sums(counts["floor"]);
     if (in_graph) {
-      print_groups(counts["groups"]);
+      const std::size_t over = counts["floor"]["h100"].value("groups_over", json::array()).size();
+      print_groups(counts["groups"], std::max(kPrinted, over));
     } else {
       counts.erase("groups");  // the captured step has the same
     }

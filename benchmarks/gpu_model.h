@@ -13,10 +13,10 @@ namespace weft::bench {
 /// What the model knows of a GPU.
 struct GpuFigures {
   std::string_view name;
-  double copy_bandwidth;    ///< bytes a second that a large copy reads and writes
-  double bf16, tf32, f32;   ///< peak of dense products, operations a second
-  double launch_us;         ///< least time from one kernel's begin to the next one's
-  double graph_node_us;     ///< the same in a CUDA graph
+  double copy_bandwidth;   ///< bytes a second that a large copy reads and writes
+  double bf16, tf32, f32;  ///< peak of dense products, operations a second
+  double launch_us;        ///< least time from one kernel's begin to the next one's
+  double graph_node_us;    ///< the same in a CUDA graph
 };
 
 /// The GPUs of the model: H100 and H200 (SXM).

@@ -111,16 +111,14 @@ class TransformerWork final : public Work {
           adam_.step();
           return loss;
         }) {
-    const std::int64_t length = spec.images[1], size = numel(spec.images);
+    const std::int64_t size = numel(spec.images);
     for (std::int64_t b = 0; b < spec.count; ++b) {
-      const Tensor i =
-          arange(static_cast<double>(b * size), static_cast<double>((b + 1) * size), 1, DType::i64);
-      const auto text = [&](const Tensor& at) {
-        return (at * 7919 % static_cast<double>(spec.classes))
-            .reshape({-1, length})
-            .to(thread_state().device);
+      const auto text = [&](std::int64_t first) {
+        std::vector<std::int64_t> characters(static_cast<std::size_t>(size));
+        for (auto& character : characters) character = first++ * 7919 % spec.classes;
+        return from_vector(characters, spec.images);
       };
-      data_.emplace_back(text(i), text(i + 1));
+      data_.emplace_back(text(b * size), text(b * size + 1));
     }
     if (!train_) model_.eval();
   }

@@ -131,13 +131,13 @@ Node node_of(const Description& d, const Layout& a, const Layout& b, const Layou
                       (has_bias ? y.rows * size_of(y.type) : 0);
   node.traffic.written = bytes_of(y);
   node.operations = 2 * y.batch * y.rows * y.cols * k;
-  node.type = a.type == CUDA_R_64F                           ? "f64"
-              : a.type == CUDA_R_16BF                        ? "bf16"
-              : d.compute == CUBLAS_COMPUTE_32F_FAST_TF32    ? "tf32"
-                                                             : "f32";
+  node.type = a.type == CUDA_R_64F                        ? "f64"
+              : a.type == CUDA_R_16BF                     ? "bf16"
+              : d.compute == CUBLAS_COMPUTE_32F_FAST_TF32 ? "tf32"
+                                                          : "f32";
   // In the terms of row-major operands, whose product y^T = b^T a^T this is.
-  node.name = "product " + std::to_string(y.cols) + "x" + std::to_string(k) + "x" +
-              std::to_string(y.rows);
+  node.name =
+      "product " + std::to_string(y.cols) + "x" + std::to_string(k) + "x" + std::to_string(y.rows);
   if (y.batch > 1) node.name += ", " + std::to_string(y.batch) + " times";
   if (adds) node.name += ", added";
   if (has_bias) node.name += ", with bias";

@@ -521,12 +521,11 @@ Node node_of(const Config& config) {
     return sizes;
   };
   const TensorSpec& result = p.pass == data ? p.x : p.pass == weights ? p.w : p.y;
-  const std::int64_t all =
-      p.x.bytes() + p.w.bytes() + p.y.bytes() + (p.bias ? p.bias->bytes() : 0);
+  const std::int64_t all = p.x.bytes() + p.w.bytes() + p.y.bytes() + (p.bias ? p.bias->bytes() : 0);
   Node node;
   node.traffic = {all - result.bytes(), result.bytes()};
   node.operations = 2 * p.y.count() * p.w.count() / p.w.dim[0];
-  node.type = p.type() == CUDNN_DATA_DOUBLE                 ? "f64"
+  node.type = p.type() == CUDNN_DATA_DOUBLE                  ? "f64"
               : p.type() == CUDNN_DATA_BFLOAT16              ? "bf16"
               : config.has(CUDNN_NUMERICAL_NOTE_TENSOR_CORE) ? "tf32"
                                                              : "f32";

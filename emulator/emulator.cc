@@ -267,9 +267,9 @@ extern "C" const char* weft_emulated_take_counts() {
   };
   const char* comma = "";
   for (const Node& node : s.nodes) {
-    text += comma + ("{\"name\":\"" + name(node) + "\"," +
-                     traffic(node.traffic) + "," + field("operations", node.operations) +
-                     ",\"type\":\"" + node.type + "\"," + field("in_graph", node.in_graph) + "}");
+    text += comma + ("{\"name\":\"" + name(node) + "\"," + traffic(node.traffic) + "," +
+                     field("operations", node.operations) + ",\"type\":\"" + node.type + "\"," +
+                     field("in_graph", node.in_graph) + "}");
     comma = ",";
   }
   text += "]}";

@@ -49,8 +49,8 @@ std::size_t round_up(std::size_t n, std::size_t step) { return (n + step - 1) / 
 
 char* area() {
   static char* const reserved = [] {
-    void* const got = mmap(nullptr, kAreaBytes, PROT_NONE,
-                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    void* const got =
+        mmap(nullptr, kAreaBytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (got == MAP_FAILED) fault("no address space: %s", std::strerror(errno));
     return static_cast<char*>(got);
   }();
@@ -67,8 +67,7 @@ void set_access(const Piece& piece, int protection) {
 class Replicas {
  public:
   ~Replicas() {
-    mmap(area(), used_, PROT_NONE,
-         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+    mmap(area(), used_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
   }
 
   void add(std::size_t bytes) {
@@ -194,9 +193,9 @@ class Rehearsal {
     std::uint64_t offset;
   };
   std::vector<std::uint64_t> words_;
-  std::vector<std::size_t> starts_;             // of the parameters, among the words
-  std::map<const void*, std::size_t> blocks_;   // by their beginning: which replica
-  std::vector<std::uint64_t> bytes_;            // of each of them
+  std::vector<std::size_t> starts_;            // of the parameters, among the words
+  std::map<const void*, std::size_t> blocks_;  // by their beginning: which replica
+  std::vector<std::uint64_t> bytes_;           // of each of them
   std::vector<Address> addresses_;
 };
 
@@ -206,8 +205,8 @@ Traffic traffic_of(const void* kernel, const Signature& signature, dim3 grid, di
                    void* const* arguments) {
   static auto& known = *new std::map<std::string, Traffic>;
   Rehearsal rehearsal(signature, arguments);
-  const std::uint64_t launch[] = {reinterpret_cast<std::uintptr_t>(kernel), grid.x,  grid.y,
-                                  grid.z, block.x, block.y, block.z};
+  const std::uint64_t launch[] = {
+      reinterpret_cast<std::uintptr_t>(kernel), grid.x, grid.y, grid.z, block.x, block.y, block.z};
   const auto [entry, is_new] = known.try_emplace(
       std::string(reinterpret_cast<const char*>(launch), sizeof launch) + rehearsal.key());
   if (is_new) entry->second = rehearsal.run(kernel, signature, grid, block);

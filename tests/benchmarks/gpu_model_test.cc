@@ -57,7 +57,7 @@ TEST(GpuModel, SumsByName) {
       {.name = "add", .read = bytes_for(1), .written = bytes_for(1)},  // 2 us
       {.name = "small", .read = 8},
       {.name = "product", .read = 16, .operations = 52'000'000'000, .type = "tf32"},  // 200 us
-      {.name = "add", .read = bytes_for(0.5)},  // 1.3 us
+      {.name = "add", .read = bytes_for(0.5)},                                        // 1.3 us
       {.name = "product", .read = 16, .operations = 52'000'000'000, .type = "bf16"},  // 100 us
   };
   const StepFloor floor = floor_of(gpu("h100"), nodes);

@@ -159,8 +159,8 @@ TEST_F(Counts, ConvolutionsNameTheirOperands) {
   EXPECT_EQ(node["name"], "convolution 2x8x9x9 by 6x4x3x3 to 2x6x5x5");
   expect_node(node_of([&] { raw::conv2d_backward_data(y, w, x.shape(), params); }), by + bw, bx,
               operations);
-  expect_node(node_of([&] { raw::conv2d_backward_weights(x, y, w.shape(), false, params); }), by + bx, bw,
-              operations);
+  expect_node(node_of([&] { raw::conv2d_backward_weights(x, y, w.shape(), false, params); }),
+              by + bx, bw, operations);
   const Scoped ieee(&ThreadState::allow_tf32_conv, false);
   EXPECT_EQ(node_of(forward)["type"], "f32");
 }

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Writes the tables of docs/performance.md from results of `./weft bench --peer PYTHON --floor --operations --ieee [--compile]`
 and of `./weft bench --peer PYTHON --loader`, `./weft bench ops`, `./weft bench comm` and `./weft bench ddp`: benchmarks/report.py
-benchmarks/results/cpu.json..., benchmarks/report.py benchmarks/results/loader.json and so on. What stands between the two
-marks of the document is replaced."""
+benchmarks/results/cpu.json..., benchmarks/report.py benchmarks/results/loader.json and so on; of `./weft bench --emulated`:
+benchmarks/report.py [BEFORE.json] benchmarks/results/emulated.json. What stands between the two marks of the document is replaced."""
 import json
 import math
 import os
@@ -10,7 +10,8 @@ import sys
 
 NAMES = {"autoencoder": "autoencoder, batch 32", "mlp": "MLP, batch 64", "cnn": "CNN, width 1/16, batch 64",
          "resnet50": "ResNet-50, batch 8, 224x224", "dcgan": "DCGAN 64x64, batch 64",
-         "transformer": "transformer, batch 32, 64 characters", "transformer-infer": "the same, forward alone"}
+         "transformer": "transformer, batch 32, 64 characters", "transformer-infer": "the same, forward alone",
+         "cnn-full": "CNN, full width, batch 64", "resnet50-b256": "ResNet-50, batch 256, 224x224"}
 CASES = {"mnist-32": "MNIST, batch 32", "mnist-64": "MNIST, batch 64",
          "cifar-64": "CIFAR-10, crop, flip, normalised, batch 64",
          "folder-8": "JPEG, RandomResizedCrop(224), flip, normalised, batch 8"}
@@ -18,6 +19,7 @@ TABLES = "<!-- tables: benchmarks/report.py -->\n", "<!-- end of the tables -->\
 LOADER = "<!-- loader: benchmarks/report.py -->\n", "<!-- end of the loader -->\n"
 COMM = "<!-- collectives: benchmarks/report.py -->\n", "<!-- end of the collectives -->\n"
 OPS = "<!-- operations: benchmarks/report.py -->\n", "<!-- end of the operations -->\n"
+MODEL = "<!-- model of a GPU: benchmarks/report.py -->\n", "<!-- end of the model -->\n"
 DDP = "<!-- ddp: benchmarks/report.py -->\n", "<!-- end of ddp -->\n"
 
 
@@ -169,6 +171,52 @@ def operations(result):
                            microseconds(row["peer_us"]), f"{row['two_threads']['ratio']:.2f}") for row in rows if row["ratio"] < 1))
 
 
+def captured(result):
+    """The captured step of each work and precision, in the layout that needs less time."""
+    best = {}
+    for row in filter(lambda row: row["captured"], result["rows"]):
+        key = row["work"], row["precision"]
+        if key not in best or row["floor"]["h100"]["us"] < best[key]["floor"]["h100"]["us"]:
+            best[key] = row
+    return best
+
+
+def heaviest(row, most):
+    """Its heaviest nodes: all by which it misses the target, or so many."""
+    h100 = row["floor"]["h100"]
+    shown = len(h100.get("groups_over", ())) or most
+    title = f"{NAMES[row['work']]}, {row['precision']}: {microseconds(h100['us'])} on an H100"
+    if h100.get("groups_over"):
+        title += f", {microseconds(h100['us'] - h100['target_us'])} more than the target, by these nodes"
+    groups, rest = row["groups"][:shown], row["groups"][shown:]
+    return table((title, "nodes", "MB read", "written", "GFLOP", "H100"),
+                 *((f"`{g['name']}`", g["count"], f"{g['read'] / 1e6:.4g}", f"{g['written'] / 1e6:.4g}",
+                    f"{g['operations'] / 1e9:.4g}" if g["operations"] else "", microseconds(g["h100_us"])) for g in groups),
+                 ("all others", sum(g["count"] for g in rest), *(f"{sum(g[key] for g in rest) / scale:.4g}" for key, scale in
+                  (("read", 1e6), ("written", 1e6), ("operations", 1e9))), microseconds(sum(g["h100_us"] for g in rest))))
+
+
+def model(now, before=None):
+    """The least times, and the nodes that take most of them."""
+    steps, earlier = captured(now), captured(before) if before else {}
+
+    def times(gpu):
+        return [gpu, *([f"{gpu} before"] if before else [])]
+
+    rows = [("captured step", "precision", "nodes", "launch-bound", "these alone", *times("H100"), *times("H200"), "target on an H100")]
+    for key, row in steps.items():
+        def time(gpu, of):
+            return microseconds(of[key]["floor"][gpu]["us"]) if key in of else ""
+
+        h100 = row["floor"]["h100"]
+        target = microseconds(h100["target_us"]) + (" (missed)" if h100["groups_over"] else "") if "target_us" in h100 else ""
+        rows.append((NAMES[row["work"]], row["precision"], h100["nodes"], h100["launch_bound"], microseconds(h100["launch_bound_us"]),
+                     *(time(gpu, of) for gpu in ("h100", "h200") for of in (steps, earlier) if of), target))
+    details = [row for row in steps.values() if row["precision"] == "bf16" or row["floor"]["h100"].get("groups_over")]
+    return f"weft {now['commit']}" + (f", before: {before['commit']}" if before else "") + ".\n\n" + table(*rows) + "".join(
+        heaviest(row, 6) for row in details)
+
+
 def load(path):
     with open(path) as f:
         return json.load(f)
@@ -191,6 +239,8 @@ def main(path, *more):
         return replace(COMM, ranks_heading(result) + collectives(result))
     if "block_ms" in result:
         return replace(OPS, heading(result) + operations(result))
+    if "meaning" in result:
+        return replace(MODEL, model(load(more[0]), result) if more else model(result))
     if "rounds" in result:
         return replace(DDP, ranks_heading(result) + ddp(result))
     for other in map(load, more):  # from the same machine and commit

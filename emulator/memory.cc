@@ -28,7 +28,7 @@ constexpr std::size_t kGranule = 256;  // cudaMalloc's alignment
 // inaccessible page would be too far behind the end to stop a read beyond it.
 constexpr std::size_t kLoanGranule = 16;
 // Easy to recognise among a kernel's parameters.
-constexpr std::uintptr_t kArena = 0x5A5A00000000, kArenaBytes = std::uintptr_t{1} << 38;
+constexpr std::uintptr_t kArena = 0x5A5A00000000, kArenaBytes = std::uintptr_t{1} << 40;
 // NaN, and no valid index as an integer.
 constexpr unsigned char kFresh = 0xFF;
 // Loans whose end is queued are really freed when they hold this much.

@@ -182,18 +182,24 @@ def captured(result):
 
 
 def heaviest(row, most):
-    """Its heaviest nodes: all by which it misses the target, or so many."""
+    """Its heaviest nodes: so many, and all by which it misses the target."""
     h100 = row["floor"]["h100"]
-    shown = len(h100.get("groups_over", ())) or most
+    over = len(h100.get("groups_over", ()))
+    shown = max(over, most)
     title = f"{NAMES[row['work']]}, {row['precision']}: {microseconds(h100['us'])} on an H100"
-    if h100.get("groups_over"):
-        title += f", {microseconds(h100['us'] - h100['target_us'])} more than the target, by these nodes"
+    if over:
+        title += f", {microseconds(h100['us'] - h100['target_us'])} more than the target, by the nodes of the first {over} lines"
     groups, rest = row["groups"][:shown], row["groups"][shown:]
-    return table((title, "nodes", "MB read", "written", "GFLOP", "H100"),
-                 *((f"`{g['name']}`", g["count"], f"{g['read'] / 1e6:.4g}", f"{g['written'] / 1e6:.4g}",
-                    f"{g['operations'] / 1e9:.4g}" if g["operations"] else "", microseconds(g["h100_us"])) for g in groups),
-                 ("all others", sum(g["count"] for g in rest), *(f"{sum(g[key] for g in rest) / scale:.4g}" for key, scale in
-                  (("read", 1e6), ("written", 1e6), ("operations", 1e9))), microseconds(sum(g["h100_us"] for g in rest))))
+    def line(name, nodes):
+        def total(key, scale):
+            value = sum(g[key] for g in nodes) / scale
+            return f"{value:,.0f}" if value >= 100 else f"{value:.3g}" if value else ""
+
+        return (name, sum(g["count"] for g in nodes), total("read", 1e6), total("written", 1e6), total("operations", 1e9),
+                microseconds(sum(g["h100_us"] for g in nodes)))
+
+    return table((title, "nodes", "MB read", "written", "GFLOP", "H100"), *(line(f"`{g['name']}`", [g]) for g in groups),
+                 *([line("all others", rest)] if rest else []))
 
 
 def model(now, before=None):
@@ -214,7 +220,7 @@ def model(now, before=None):
                      *(time(gpu, of) for gpu in ("h100", "h200") for of in (steps, earlier) if of), target))
     details = [row for row in steps.values() if row["precision"] == "bf16" or row["floor"]["h100"].get("groups_over")]
     return f"weft {now['commit']}" + (f", before: {before['commit']}" if before else "") + ".\n\n" + table(*rows) + "".join(
-        heaviest(row, 6) for row in details)
+        heaviest(row, 8) for row in details)
 
 
 def load(path):

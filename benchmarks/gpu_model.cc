@@ -10,8 +10,8 @@
 namespace weft::bench {
 namespace {
 
-// From the issue that asks for this model: bandwidth of a copy, dense peaks without sparsity, times
-// of a launch.
+// Round figures that are assumed, not measured: what a large copy reaches, dense peaks without
+// sparsity, and the least time from one kernel to the next.
 constexpr std::array kGpus = {
     GpuFigures{.name = "h100",
                .copy_bandwidth = 3.0e12,

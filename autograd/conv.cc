@@ -48,8 +48,8 @@ class ConvNode final : public DifferentiableNode {
     const bool wants_bias = grads.inputs() > 2 && grads.wants(2);
     if (autograd::creates_graph()) {
       if (grads.wants(1))
-        grads.set(
-            1, autograd::conv_gradient_of_w(x_.get(*this), grad, w_shape_, params_, w_format_));
+        grads.set(1,
+                  autograd::conv_gradient_of_w(x_.get(*this), grad, w_shape_, params_, w_format_));
       if (wants_bias) grads.set(2, sum(grad, {0, 2, 3}));
     } else if (grads.wants(1)) {
       const auto gradients = [grad, x = x_.get(*this), shape = w_shape_, wants_bias,

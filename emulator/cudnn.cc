@@ -1,6 +1,6 @@
-// cuDNN's backend API for convolutions, with or without bias and relu: descriptors are attributes by name;
-// an operation graph becomes a Problem, the heuristics offer configurations for it, and a plan of
-// one runs as plain loops over the tensors' sizes and strides, summed in f64.
+// cuDNN's backend API for convolutions, with or without bias and relu: descriptors are attributes
+// by name; an operation graph becomes a Problem, the heuristics offer configurations for it, and a
+// plan of one runs as plain loops over the tensors' sizes and strides, summed in f64.
 #include <cudnn.h>
 
 #include <algorithm>

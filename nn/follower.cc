@@ -41,7 +41,7 @@ void Follower::pair(const std::shared_ptr<ModuleNode>& from,
     const auto same = [&](const Tensors& tensors) { return tensors.from.same(a.tensor); };
     if (std::ranges::any_of(tensors_, same)) continue;
     b.tensor.set_requires_grad(false);
-    tensors_.push_back({a.tensor, b.tensor, a.is_buffer});
+    tensors_.push_back({a.tensor, b.tensor, a.is_buffer, a.is_image_weight});
   }
   for (std::size_t i = 0; i < from->children.size(); ++i) {
     pair(from->children[i].node, to->children[i].node);
@@ -92,7 +92,7 @@ void Follower::copy(Tensors& tensors) {
   const Tensor &from = tensors.from, &to = tensors.to;
   if (converted(tensors)) {
     const Scoped owner(&ThreadState::memory_owner, MemoryOwner::parameters);
-    detail::set_data(to, raw::to(from, to.device()));
+    detail::set_data(to, detail::placed(tensors.is_image_weight, from, to.device()));
   } else if (!(tensors.storage == from.storage()) ||
              tensors.from_version != from.storage()->version() ||
              tensors.to_version != to.storage()->version()) {

@@ -46,7 +46,7 @@ class Follower {
   };
   struct Tensors {
     Tensor from, to;
-    bool is_buffer;
+    bool is_buffer, is_image_weight;
     // The original's memory at the last copy, and the version counters of the original's and the
     // replica's memory at that time.
     intrusive_ptr<Storage> storage = nullptr;

@@ -28,8 +28,8 @@ void set_data(const Tensor& tensor, const Tensor& value) {
   to.dtype = from.dtype;
 }
 
-Tensor placed(const ModuleNode::Entry& entry, const Tensor& x, Device device) {
-  if (!entry.is_image_weight || x.device() == device) return raw::to(x, device);
+Tensor placed(bool is_image_weight, const Tensor& x, Device device) {
+  if (!is_image_weight || x.device() == device) return raw::to(x, device);
   const MemoryFormat format = device.is_cpu() ? MemoryFormat::nchw : MemoryFormat::nhwc;
   return raw::to(raw::contiguous(x, format), device);
 }
@@ -56,7 +56,7 @@ struct CloneScope::Impl {
       if (!mine.defined()) {
         const Device to = device.value_or(entry.tensor.device());
         mine = to == entry.tensor.device() ? raw::clone(entry.tensor)
-                                           : placed(entry, entry.tensor, to);
+                                           : placed(entry.is_image_weight, entry.tensor, to);
         if (entry.tensor.requires_grad()) mine.set_requires_grad();
         not_copied[entry.tensor.impl()] = prefix + entry.name;
       }
@@ -259,8 +259,8 @@ void ModuleBase::to(Device device) {
   const Scoped owner(&ThreadState::memory_owner, MemoryOwner::parameters);
   for_each_tensor(node(), [&](ModuleNode::Entry& e) {
     const Tensor grad = e.is_buffer ? Tensor() : e.tensor.grad();
-    detail::set_data(e.tensor, detail::placed(e, e.tensor, device));
-    if (grad.defined()) set_moved_grad(e.tensor, detail::placed(e, grad, device));
+    detail::set_data(e.tensor, detail::placed(e.is_image_weight, e.tensor, device));
+    if (grad.defined()) set_moved_grad(e.tensor, detail::placed(e.is_image_weight, grad, device));
   });
 }
 

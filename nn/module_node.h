@@ -78,7 +78,7 @@ struct ModuleNode {
 /// and its hooks stay.
 void set_data(const Tensor& tensor, const Tensor& value);
 
-/// x, a value or gradient of the entry, on `device` in the layout that it has there.
-Tensor placed(const ModuleNode::Entry& entry, const Tensor& x, Device device);
+/// A tensor of a module, or its gradient, on `device` in the layout that it has there.
+Tensor placed(bool is_image_weight, const Tensor& x, Device device);
 
 }  // namespace weft::nn::detail

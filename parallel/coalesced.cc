@@ -52,7 +52,7 @@ void broadcast_coalesced(comm::ProcessGroup& group, std::span<const Tensor> tens
     bytes = 0;
   };
   for (const Tensor& x : tensors) {
-    if (bytes_of(x) > limit && x.is_dense()) {
+    if (bytes_of(x) > limit && x.is_contiguous()) {
       group.broadcast(x, root).wait();
       continue;
     }

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <limits>
 #include <mutex>
+#include <new>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -113,10 +114,11 @@ class Execution {
     if (big_bytes_ && pass_ != ConvPass::backward_data) copy(stream, big, own_big);
     if (small_bytes_ && pass_ != ConvPass::forward) copy(stream, small, own_small);
     if (weights_bytes_ && pass_ != ConvPass::backward_weights) copy(stream, weights, own_weights);
-    const cudnnStatus_t status = (relu ? *relu_plan_ : plan_).run(
-        cudnn_handle(stream),
-        {own_big.data, own_small.data, own_weights.data, adds_bias_ ? bias.data : nullptr},
-        workspace + big_bytes_ + small_bytes_ + weights_bytes_);
+    const cudnnStatus_t status =
+        (relu ? *relu_plan_ : plan_)
+            .run(cudnn_handle(stream),
+                 {own_big.data, own_small.data, own_weights.data, adds_bias_ ? bias.data : nullptr},
+                 workspace + big_bytes_ + small_bytes_ + weights_bytes_);
     if (status != CUDNN_STATUS_SUCCESS) return status;
     if (small_bytes_ && pass_ == ConvPass::forward) copy(stream, own_small, small);
     if (big_bytes_ && pass_ == ConvPass::backward_data) copy(stream, own_big, big);
@@ -131,15 +133,16 @@ class Execution {
   }
 
  private:
-  /// Runs the plan on zeros with a bias of NaN, and waits for it.
-  static bool keeps_nan(const Stream& stream, const CudnnProblem& p, const EnginePlan& plan) {
+  /// Runs the plan on zeros with a bias of NaN, and waits for it. False if there is no memory for
+  /// it.
+  static bool keeps_nan(const Stream& stream, const CudnnProblem& p, const EnginePlan& plan) try {
     const auto bytes = [&](const Shape& shape) {
       return rounded_up(static_cast<std::size_t>(numel(shape)) * size_of(p.dtype));
     };
     const std::size_t big = bytes(p.big()), small = bytes(p.small()), weights = bytes(p.weights()),
                       bias = bytes({p.k});
-    const TrialMemory memory(stream, big + small + weights + bias + kAlignment +
-                                         plan.workspace_bytes());
+    const TrialMemory memory(stream,
+                             big + small + weights + bias + kAlignment + plan.workspace_bytes());
     char* const at_small = memory.data() + big;
     char* const at_bias = at_small + small + weights;
     char* const at_first = at_bias + bias;
@@ -153,6 +156,8 @@ class Execution {
     cuda_runtime().copy(&first, Device(), at_first, stream.device, sizeof first, stream);
     cuda_runtime().synchronize(stream);
     return std::isnan(first);
+  } catch (const std::bad_alloc&) {
+    return false;
   }
 
   /// Returns the operand for cuDNN: where it is, or copied to `to` in the execution's format, as

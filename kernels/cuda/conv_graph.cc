@@ -64,8 +64,8 @@ cudnnDataType_t sum_type(DType dtype) {
 }
 
 /// is_virtual: it exists within the plan alone.
-BackendDescriptor tensor(std::int64_t id, cudnnDataType_t type, const Shape& shape, MemoryFormat format,
-                         bool is_virtual = false) {
+BackendDescriptor tensor(std::int64_t id, cudnnDataType_t type, const Shape& shape,
+                         MemoryFormat format, bool is_virtual = false) {
   const Strides strides = format_strides(shape, format);
   BackendDescriptor d(CUDNN_BACKEND_TENSOR_DESCRIPTOR);
   d.set(CUDNN_ATTR_TENSOR_UNIQUE_ID, id)

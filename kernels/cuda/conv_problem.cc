@@ -43,6 +43,8 @@ MemoryFormat CudnnProblem::preferred_format() const {
   Formats formats = writes_big() ? small_formats : big_formats;
   if (formats.both() && writes_weights()) formats = small_formats;
   if (formats.both()) formats = weights_formats;
+  // If all have both, sequences, which are images of one row, stay row-major as Conv1d's weights.
+  if (formats.both() && big()[2] == 1) return MemoryFormat::nchw;
   return formats.nhwc ? MemoryFormat::nhwc : MemoryFormat::nchw;
 }
 

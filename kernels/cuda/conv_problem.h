@@ -47,8 +47,8 @@ struct CudnnProblem : ConvProblem {
   bool fits_int() const;
   /// nhwc if the weights are in it alone, as in PyTorch. Else the format of the image that the pass
   /// reads; if it reads both, the big one decides, and the small one if the big one is in both
-  /// formats. If still both are possible, that of the weights, at last nhwc, with which other layers
-  /// are faster.
+  /// formats. If still both are possible, that of the weights, at last nhwc, with which other
+  /// layers are faster.
   MemoryFormat preferred_format() const;
   /// The key of the plan in the cache.
   using Key = std::array<std::int64_t, 34>;

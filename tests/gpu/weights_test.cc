@@ -105,6 +105,16 @@ TEST_F(Weights, TheyHaveItFromTheBeginning) {
   expect_weights(Net(), MemoryFormat::nhwc);
 }
 
+// Weights of one channel or one pixel, which have both formats: else each step would copy
+// gradients.
+TEST_F(Weights, OfBothFormatsHaveTheStridesOfTheirGradients) {
+  const Scoped here(&ThreadState::device, kFirst);
+  nn::Sequential net{nn::Conv2d(2, 4, 1), nn::Conv2d(4, 4, 3, {.padding = 1, .groups = 4}),
+                     nn::ConvTranspose2d(4, 1, 2)};
+  net(ones({2, 2, 4, 4})).sum().backward();
+  for (const Tensor& p : net.parameters()) EXPECT_EQ(p.grad().strides(), p.strides());
+}
+
 TEST_F(Weights, WhatIsLikeThemHasTheirStrides) {
   Net net = testing::seeded(1, [] { return Net(); });
   net.to(kFirst);
@@ -232,6 +242,9 @@ TEST_F(Weights, AReplicaOnAGpuFollowsAModelOnTheCpu) {
     expect_gradients(net);
     raw::add_scaled_(net.down.weight, -0.1, net.down.weight.grad());
   }
+  net.to(DType::bf16);
+  follower.follow();
+  expect_weights(replica, MemoryFormat::nhwc);
 }
 
 }  // namespace

@@ -180,7 +180,8 @@ TEST_P(Deviceless, ABiasJoinsTheForwardPass) {
           args_of(sizes, ConvPass::forward, rules.dtype, MemoryFormat::nhwc, true));
       SCOPED_TRACE(std::string(sizes.program) + ", " + rules.name + ", " + p.text());
       ASSERT_TRUE(p.fusable_bias);
-      const auto configs = admitted(ConvGraph(p, MemoryFormat::nhwc, {.bias = true}, device()), rules);
+      const auto configs =
+          admitted(ConvGraph(p, MemoryFormat::nhwc, {.bias = true}, device()), rules);
       EXPECT_TRUE(any_plan(configs)) << configs.size() << " configurations";
     }
   }
@@ -195,8 +196,8 @@ TEST_P(Deviceless, AReluJoinsTheBiasInTheSameEngine) {
       SCOPED_TRACE(std::string(sizes.program) + ", " + rules.name + ", " + p.text());
       const auto plain =
           admitted(ConvGraph(p, MemoryFormat::nhwc, {.bias = true}, device()), rules);
-      const auto with_relu = admitted(
-          ConvGraph(p, MemoryFormat::nhwc, {.bias = true, .relu = true}, device()), rules);
+      const auto with_relu =
+          admitted(ConvGraph(p, MemoryFormat::nhwc, {.bias = true, .relu = true}, device()), rules);
       ASSERT_FALSE(plain.empty());
       const auto twin = std::ranges::find(with_relu, plain[0].name, &EngineConfig::name);
       ASSERT_NE(twin, with_relu.end()) << plain[0].name;

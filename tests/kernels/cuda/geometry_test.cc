@@ -673,6 +673,9 @@ TEST(CudnnProblem, WeightsOfChannelsLastAskForTheirFormat) {
         image->strides = contiguous_strides(image->shape);
       }
       EXPECT_EQ(CudnnProblem(args).preferred_format(), MemoryFormat::nhwc) << "all in both";
+      Conv2dArgs of_rows = args;
+      for (View* image : {&of_rows.x, &of_rows.y}) image->shape[2] = 1;
+      EXPECT_EQ(CudnnProblem(of_rows).preferred_format(), MemoryFormat::nchw) << "sequences";
       args.w = view({8, 4, 3, 3}, {36, 9, 3, 1});
       EXPECT_EQ(CudnnProblem(args).preferred_format(), MemoryFormat::nchw);
     }

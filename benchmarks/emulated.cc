@@ -112,6 +112,7 @@ void print_head() {
   std::printf("%s\n%-47s %5s %7s %8s %5s %6s %5s %10s %10s %10s %10s %10s %10s\n", kMeaning, "step",
               "calls", "kernels", "cuBLASLt", "cuDNN", "copies", "fills", "MB: read", "written",
               "libs read", "written", "copied", "peak");
+  std::fflush(stdout);
 }
 
 /// The sums on each GPU, and what the time on one is missed by.
@@ -125,7 +126,9 @@ void print_sums(const json& floors) {
       std::printf("; the target, %.0f us, is %s by %.1f us", target, over > 0 ? "missed" : "met",
                   std::abs(over));
       if (over > 0) {
-        std::printf(", by the nodes of the first %zu lines below", floor["groups_over"].size());
+        const std::size_t lines = floor["groups_over"].size();
+        std::printf(", by the nodes of the first %s below",
+                    lines == 1 ? "line" : (std::to_string(lines) + " lines").c_str());
       }
     }
     std::printf("\n");

@@ -188,7 +188,7 @@ def heaviest(row, most):
     shown = max(over, most)
     title = f"{NAMES[row['work']]}, {row['precision']}: {microseconds(h100['us'])} on an H100"
     if over:
-        title += f", {microseconds(h100['us'] - h100['target_us'])} more than the target, by the nodes of the first {over} lines"
+        title += f", {microseconds(h100['us'] - h100['target_us'])} more than the target, by the nodes of the first {f'{over} lines' if over > 1 else 'line'}"
     groups, rest = row["groups"][:shown], row["groups"][shown:]
     def line(name, nodes):
         def total(key, scale):

@@ -82,10 +82,9 @@ void Follower::copy_part(std::size_t i, std::size_t n) {
 
 bool Follower::converted(const Tensors& tensors) {
   const Tensor &from = tensors.from, &to = tensors.to;
-  // On devices of two kinds the weights of convolutions differ in their strides.
-  const bool one_layout = from.device().type == to.device().type;
-  return from.dtype() != to.dtype() || from.shape() != to.shape() ||
-         (one_layout && from.strides() != to.strides());
+  // On devices of two kinds the weights of convolutions may differ in their strides.
+  const bool alike = from.strides() == to.strides() || from.device().type != to.device().type;
+  return from.dtype() != to.dtype() || from.shape() != to.shape() || !alike;
 }
 
 void Follower::copy(Tensors& tensors) {

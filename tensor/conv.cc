@@ -120,9 +120,7 @@ Tensor conv2d(const Tensor& x, const Tensor& w, const Tensor& bias, const Conv2d
   const Tensor image = in_image_format(x);
   const Tensor weight = in_image_format(w);
   const Tensor row = bias.defined() ? contiguous(bias) : bias;
-  Conv2dArgs args;
-  args.pass = ConvPass::forward;
-  args.params = params;
+  Conv2dArgs args{.pass = ConvPass::forward, .params = params};
   args.x = image_view(image);
   args.w = image_view(weight);
   if (row.defined()) args.bias = row.view_of();
@@ -153,9 +151,7 @@ Tensor conv2d_backward_data(const Tensor& grad_y, const Tensor& w, const Shape& 
   }
   const Tensor image = in_image_format(grad_y);
   const Tensor weight = in_image_format(w);
-  Conv2dArgs args;
-  args.pass = ConvPass::backward_data;
-  args.params = params;
+  Conv2dArgs args{.pass = ConvPass::backward_data, .params = params};
   args.x = unplaced(x_shape, x_format, w.dtype());
   args.w = image_view(weight);
   args.y = image_view(image);
@@ -187,9 +183,7 @@ std::pair<Tensor, Tensor> conv2d_backward_weights(const Tensor& x, const Tensor&
   }
   const Tensor image = in_image_format(x);
   const Tensor gradient = in_image_format(grad_y);
-  Conv2dArgs args;
-  args.pass = ConvPass::backward_weights;
-  args.params = params;
+  Conv2dArgs args{.pass = ConvPass::backward_weights, .params = params};
   args.x = image_view(image);
   args.w = grad_w.view_of();
   if (with_bias) args.bias = grad_bias.view_of();

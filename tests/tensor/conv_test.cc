@@ -52,6 +52,22 @@ TEST_P(ConvTest, ResultsLieAsImages) {
   }
 }
 
+// Whole numbers, so that the order of the sums does not matter.
+TEST_P(ConvTest, WeightsHaveAnyLayout) {
+  const Tensor x = some({2, 5, 4, 4}), w = some({3, 5, 2, 2}), y = some({2, 3, 3, 3});
+  const std::vector<double> of_x = values_of(raw::conv2d(x, w, {}, {}));
+  const std::vector<double> of_y = values_of(raw::conv2d_backward_data(y, w, x.shape(), {}));
+  for (const Tensor& same : testing::image_layouts(w)) {
+    EXPECT_EQ(values_of(raw::conv2d(x, same, {}, {})), of_x);
+    EXPECT_EQ(values_of(raw::conv2d_backward_data(y, same, x.shape(), {})), of_y);
+  }
+  const auto gradient = [&](MemoryFormat format) {
+    return raw::conv2d_backward_weights(x, y, w.shape(), false, {}, format).first;
+  };
+  EXPECT_TRUE(gradient(MemoryFormat::nhwc).is_channels_last());
+  EXPECT_EQ(values_of(gradient(MemoryFormat::nhwc)), values_of(gradient(MemoryFormat::nchw)));
+}
+
 TEST_P(ConvTest, OfNothing) {
   const Tensor w = ones({4, 3, 3, 3}), bias = ones({4});
   EXPECT_EQ(raw::conv2d(zeros({0, 3, 5, 5}), w, bias, {}).shape(), (Shape{0, 4, 3, 3}));

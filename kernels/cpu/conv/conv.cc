@@ -128,10 +128,9 @@ PlanKey<18> key_of(const Conv2dArgs& args, std::int64_t rules) {
     return flags({is_format(view, MemoryFormat::nchw), is_format(view, MemoryFormat::nhwc)});
   };
   const std::int64_t formats = format(args.x) << 2 | format(args.y);
-  const std::int64_t options = flags({!has_row_major_weights(args), dnnl_ended(),
-                                      thread_state().allow_tf32_conv, p.transposed, p.bias})
-                                   << 4 |
-                               formats;
+  const std::int64_t rest = flags({!has_row_major_weights(args), dnnl_ended(),
+                                   thread_state().allow_tf32_conv, p.transposed, p.bias});
+  const std::int64_t options = rest << 4 | formats;
   return {rules << 32 | options << 16 | std::int64_t(args.pass) << 8 | std::int64_t(p.dtype),
           num_threads(),
           p.images,

@@ -65,14 +65,14 @@ class NormNode : public DifferentiableNode {
     if (values.addend.defined()) grads.set(3, std::move(values.addend));
   }
 
-  // The rule by single operations. `shape` is that of weight and bias, `along` the one that
-  // broadcasts to x's. A weight or bias that was not saved may have any value.
+  // The rule by single operations. `shape` and `type` are those of weight and bias, `along` the
+  // shape that broadcasts to x's. A weight or bias that was not saved may have any value.
   template <class Normalized, class Then>
-  void set_by_parts(Gradients& grads, const Shape& shape, const Shape& along, const Tensor& bias,
-                    const Normalized& normalized, const Then& then) const {
+  void set_by_parts(Gradients& grads, const Shape& shape, DType type, const Shape& along,
+                    const Tensor& bias, const Normalized& normalized, const Then& then) const {
     const Tensor x = x_.get(*this);
     const auto or_some = [&](const Tensor& p, int input) {
-      const TensorOptions like(x.dtype(), x.device());
+      const TensorOptions like(type, x.device());
       return p.defined() || !grads.wants(input) ? p : ones(shape, like);
     };
     std::vector<Tensor> inputs{x, or_some(weight(), 1), or_some(bias, 2)};
@@ -152,7 +152,7 @@ class BatchNormNode final : public NormNode {
       const auto number = [&](double value) { return scalar(value, {v.dtype(), v.device()}); };
       return v * raw::where(positive, number(1), number(*activation.negative_slope));
     };
-    set_by_parts(grads, shape, along, activation.bias, normalized, then);
+    set_by_parts(grads, shape, statistics[0].dtype(), along, activation.bias, normalized, then);
   }
   void release_saved() override {
     NormNode::release_saved();
@@ -178,7 +178,7 @@ class LayerNormNode final : public NormNode {
       Dims dims;
       for (int i = normalized_shape_.size(); i > 0; --i) dims.push_back(-i);
       return set_by_parts(
-          grads, normalized_shape_, normalized_shape_, {},
+          grads, normalized_shape_, grads.y().dtype(), normalized_shape_, {},
           [&](const Tensor& x) { return normalized_over(dims, eps_, x); },
           [](const Tensor& y) { return y; });
     }
@@ -210,7 +210,7 @@ class GroupNormNode final : public NormNode {
       const auto normalized = [&](const Tensor& x) {
         return normalized_over({2}, eps_, x.reshape({shape[0], groups_, size})).reshape(shape);
       };
-      return set_by_parts(grads, {shape[1]}, along, {}, normalized,
+      return set_by_parts(grads, {shape[1]}, grads.y().dtype(), along, {}, normalized,
                           [](const Tensor& y) { return y; });
     }
     set(grads, raw::group_norm_backward(grads.y(), x_.get(*this), groups_, weight(),
@@ -226,31 +226,17 @@ class GroupNormNode final : public NormNode {
   double eps_;
 };
 
-// PyTorch takes bf16 images with f32 weights and statistics, as autocast makes them: computed in
-// f32, the result is bf16. The kernels take one dtype, so x is converted.
+bool is_bf16(const Tensor& x) { return x.defined() && x.dtype() == DType::bf16; }
+
+Tensor widened(const Tensor& x) { return is_bf16(x) ? x.to(DType::f32) : x; }
+
+// Layer norm and group norm of bf16 with f32 weights, as autocast makes them: the kernels take one
+// dtype, so x is converted.
 bool is_mixed(const Tensor& x, std::initializer_list<const Tensor*> others) {
-  if (!x.defined() || x.dtype() != DType::bf16) return false;
+  if (!is_bf16(x)) return false;
   return std::any_of(others.begin(), others.end(), [](const Tensor* other) {
     return other->defined() && other->dtype() == DType::f32;
   });
-}
-
-// For a mix of bf16 and f32: one operation after the other. One pass would keep the values between
-// them in f32, so it would round less often than separate calls (only relu rounds nothing).
-Tensor mixed_steps(const Tensor& x, const Tensor& weight, const Tensor& bias,
-                   const RunningStats& running, const BatchNormParams& params,
-                   const BatchNormEpilogue& then) {
-  Tensor y = batch_norm(x, weight, bias, running, params);
-  if (then.add.defined()) {
-    WEFT_CHECK(then.add.shape() == x.shape(), Shape, "batch_norm", "addend: got ", then.add.shape(),
-               ", x is ", x.shape());
-    WEFT_CHECK(then.add.dtype() == x.dtype(), Dtype, "batch_norm", "addend is ", then.add.dtype(),
-               ", x is ", x.dtype());
-    y += then.add;
-  }
-  if (!then.negative_slope) return y;
-  return *then.negative_slope == 0 ? relu(std::move(y))
-                                   : leaky_relu(std::move(y), *then.negative_slope);
 }
 
 // [N,C] or [N,C,..] as images [N,C,H,1].
@@ -268,11 +254,9 @@ Tensor batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias,
     if (then.add.defined()) of_image.add = as_image(then.add);
     return batch_norm(as_image(x), weight, bias, running, params, of_image).reshape(x.shape());
   }
-  if (is_mixed(x, {&weight, &bias, &running.mean, &running.var})) {
-    if (then.add.defined() || then.negative_slope.value_or(0) != 0) {
-      return mixed_steps(x, weight, bias, running, params, then);
-    }
-    return batch_norm(x.to(DType::f32), weight, bias, running, params, then).to(DType::bf16);
+  if (is_bf16(x) &&
+      (is_bf16(weight) || is_bf16(bias))) {  // the kernels' gradients of these are f32
+    return batch_norm(x, widened(weight), widened(bias), running, params, then);
   }
   BatchNormParams whole = params;
   if (then.negative_slope) whole.negative_slope = then.negative_slope;
@@ -317,9 +301,6 @@ Tensor group_norm(const Tensor& x, std::int64_t groups, const Tensor& weight, co
   }
   if (is_mixed(x, {&weight, &bias})) {
     // One of the parameters may be bf16, too.
-    const auto widened = [](const Tensor& p) {
-      return p.defined() && p.dtype() == DType::bf16 ? p.to(DType::f32) : p;
-    };
     return group_norm(x.to(DType::f32), groups, widened(weight), widened(bias), eps)
         .to(DType::bf16);
   }

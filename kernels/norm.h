@@ -19,16 +19,17 @@ namespace weft {
 //   grad_weight = sum grad_y d invstd,  grad_bias = sum grad_y
 // The sums run in f64 over x - shift, where shift is one of the n values. Since (shift - mean)^2 is
 // at most n var, the cancellation in the variance costs at most a factor n of the rounding error of
-// f64, however large the mean is. Dtypes: f32, f64, bf16; mean and invstd then have the dtypes f32,
-// f64, f32, in which these are computed. An empty view means: no weight (1), no bias (0), or a
-// gradient that is not wanted.
+// f64, however large the mean is. Dtypes of x: f32, f64, bf16, which are computed in f32, f64, f32;
+// mean and invstd have that dtype. An empty view means: no weight (1), no bias (0), or a gradient
+// that is not wanted.
 
 // Batch norm may also compute y = act((x - mean) invstd weight + bias + addend), with
 // act(v) = v > 0 ? v : negative_slope v. Then g above is grad_y where v > 0 and negative_slope
 // grad_y elsewhere (at 0, too, and at NaN, where relu passes grad_y on), and g is the gradient of
 // the addend. Backward needs the sign of v. With an addend it takes the sign of y, which is the
 // same since negative_slope >= 0. Without one it computes v from x again, by the same operations as
-// forward. Every step rounds to x's dtype, so the values are those of three separate operations.
+// forward. Every step rounds to x's dtype, so the values are those of three separate operations,
+// also for bf16 images with parameters in f32.
 
 /// The same arguments as torch.nn.functional.batch_norm, and an activation.
 struct BatchNormParams {
@@ -44,18 +45,19 @@ struct BatchNormParams {
   std::optional<double> negative_slope{};
 };
 
-/// x [N,C,H,W] nchw or nhwc; y has x's layout. All others are [C] and dense, and have x's dtype
-/// except mean and invstd. N H W > 0, and > 1 if running_var is updated.
+/// x [N,C,H,W] nchw or nhwc; y and addend have x's shape, layout and dtype. All others are [C] and
+/// dense, and have the dtype in which x is computed. N H W > 0, and > 1 if running_var is updated.
 struct BatchNormArgs {
   View x, weight, bias;  ///< weight, bias may be empty
   View running_mean;     ///< updated when training, unless empty
   View running_var;      ///< likewise, with the unbiased variance sum (x - mean)^2 / (n - 1)
   View num_batches;      ///< i64 scalar; training adds 1 before it is used; may be empty
   View y, mean, invstd;  ///< written, also in evaluation
-  View addend;           ///< of x's shape and layout; may be empty
+  View addend;           ///< may be empty
 };
 
-/// x, y, grad_y, grad_x, grad_addend have one layout; mean and invstd are those of forward.
+/// x, y, grad_y, grad_x, grad_addend have one layout and x's dtype, the others the dtype in which x
+/// is computed; mean and invstd are those of forward.
 struct BatchNormGradArgs {
   View grad_y, x, weight, mean, invstd;
   View grad_x, grad_weight, grad_bias;  ///< overwritten; each may be empty
@@ -64,8 +66,8 @@ struct BatchNormGradArgs {
 };
 
 /// x, y, grad_y, grad_x [N,C,S] dense and not empty, weight and bias [C] dense, mean and invstd
-/// [N,groups] dense. Of each image, C / groups neighbouring channels share a mean. Layer norm of
-/// rows of n elements is x [rows,n,1] in one group.
+/// [N,groups] dense; all but these have x's dtype. Of each image, C / groups neighbouring channels
+/// share a mean. Layer norm of rows of n elements is x [rows,n,1] in one group.
 struct GroupNormArgs {
   double eps = 1e-5;
   std::int64_t groups = 1;  ///< divides C

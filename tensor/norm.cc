@@ -18,12 +18,19 @@ DType compute_type(DType dtype) { return dtype == DType::bf16 ? DType::f32 : dty
 
 View optional_view(const Tensor& x) { return x.defined() ? x.view_of() : View{}; }
 
-Tensor optional_contiguous(const Tensor& x) { return x.defined() ? contiguous(x) : x; }
+Tensor optional_contiguous(const Tensor& x, DType dtype) {
+  return x.defined() ? contiguous(cast(x, dtype)) : x;
+}
 
+/// `wide`: it may also have the dtype in which x is computed.
 void check_part(const char* op, const char* name, const Tensor& part, const Tensor& x,
-                const Shape& expected) {
+                const Shape& expected, bool wide = false) {
   if (!part.defined()) return;
-  check_same_kind(op, "x", x, name, part);
+  if (wide && part.dtype() == compute_type(x.dtype())) {
+    check_same_device(op, "x", x, name, part);
+  } else {
+    check_same_kind(op, "x", x, name, part);
+  }
   WEFT_CHECK(part.shape() == expected, Shape, op, name, ": got ", part.shape(), ", expected ",
              expected, " (x ", x.shape(), ")");
 }
@@ -57,16 +64,17 @@ void check_statistics(const char* op, const Tensor& mean, const Tensor& invstd, 
              invstd.shape(), ", expected what forward returned");
 }
 
+/// Those of weight and bias have the shape `part` and the dtype `type`.
 NormGradients allocate_gradients(const Tensor& x, MemoryFormat format, const Shape& part,
-                                 const NormWants& wants) {
+                                 DType type, const NormWants& wants) {
   NormGradients grads;
   if (wants.x && format == MemoryFormat::nhwc) {
     grads.x = allocate(x.shape(), format, x.dtype(), x.device());
   } else if (wants.x) {
     grads.x = allocate(x.shape(), x.dtype(), x.device());
   }
-  if (wants.weight) grads.weight = allocate(part, x.dtype(), x.device());
-  if (wants.bias) grads.bias = allocate(part, x.dtype(), x.device());
+  if (wants.weight) grads.weight = allocate(part, type, x.device());
+  if (wants.bias) grads.bias = allocate(part, type, x.device());
   return grads;
 }
 
@@ -84,7 +92,7 @@ Shape channels_of(const Tensor& x) {
 }
 
 void check_running(const Tensor& running, const char* name, const Tensor& x, const Shape& part) {
-  check_part("batch_norm", name, running, x, part);
+  check_part("batch_norm", name, running, x, part, true);
   WEFT_CHECK(!running.defined() || running.is_contiguous(), InvalidArgument, "batch_norm", name,
              ": strides ", running.strides(), ", expected contiguous memory");
 }
@@ -98,8 +106,8 @@ NormResult batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias,
   const Span span("op", op);
   const Shape part = channels_of(x);
   check_floating(op, "x", x);
-  check_part(op, "weight", weight, x, part);
-  check_part(op, "bias", bias, x, part);
+  check_part(op, "weight", weight, x, part, true);
+  check_part(op, "bias", bias, x, part, true);
   check_like_x(op, "addend", addend, x);
   check_slope(params.negative_slope);
   check_running(running.mean, "running_mean", x, part);
@@ -131,14 +139,17 @@ NormResult batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias,
     zero_(result.invstd);
     return result;
   }
-  const Tensor factors = optional_contiguous(weight), offsets = optional_contiguous(bias);
+  const Tensor factors = optional_contiguous(weight, computed),
+               offsets = optional_contiguous(bias, computed);
+  const Tensor means = optional_contiguous(running.mean, computed),
+               vars = optional_contiguous(running.var, computed);
   const Tensor added = addend.defined() ? contiguous(addend, format) : addend;
   BatchNormArgs args;
   args.x = formatted_view(image, format);
   args.weight = optional_view(factors);
   args.bias = optional_view(offsets);
-  args.running_mean = optional_view(running.mean);
-  args.running_var = optional_view(running.var);
+  args.running_mean = optional_view(means);
+  args.running_var = optional_view(vars);
   args.num_batches = optional_view(batches);
   args.y = result.y.view_of();
   args.mean = result.mean.view_of();
@@ -151,6 +162,8 @@ NormResult batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias,
     }
   }
   run(current_stream(device), params, args, workspace.data());
+  if (params.training && means.defined() && !means.same(running.mean)) copy_(running.mean, means);
+  if (params.training && vars.defined() && !vars.same(running.var)) copy_(running.var, vars);
   return result;
 }
 
@@ -162,8 +175,8 @@ NormGradients batch_norm_backward(const Tensor& grad_y, const Tensor& x, const T
   const Shape part = channels_of(x);
   check_floating(op, "x", x);
   check_gradient(op, grad_y, x);
-  check_part(op, "weight", weight, x, part);
-  check_part(op, "bias", activation.bias, x, part);
+  check_part(op, "weight", weight, x, part, true);
+  check_part(op, "bias", activation.bias, x, part, true);
   check_like_x(op, "y", activation.y, x);
   check_slope(activation.negative_slope);
   check_statistics(op, mean, invstd, x, part);
@@ -173,14 +186,16 @@ NormGradients batch_norm_backward(const Tensor& grad_y, const Tensor& x, const T
   const Tensor image = in_image_format(x);
   const MemoryFormat format = format_of(image);
   const bool active = activation.negative_slope.has_value();
-  NormGradients grads = allocate_gradients(x, format, part, wants);
+  const DType computed = compute_type(x.dtype());
+  NormGradients grads = allocate_gradients(x, format, part, computed, wants);
   if (wants.addend) {
     grads.addend = active ? allocate(x.shape(), format, x.dtype(), device) : grad_y;
   }
   if (x.numel() == 0) return of_nothing(std::move(grads));
   if (!wants.x && !wants.weight && !wants.bias && !(wants.addend && active)) return grads;
-  const Tensor gradient = contiguous(grad_y, format), factors = optional_contiguous(weight);
-  const Tensor offsets = optional_contiguous(activation.bias);
+  const Tensor gradient = contiguous(grad_y, format);
+  const Tensor factors = optional_contiguous(weight, computed),
+               offsets = optional_contiguous(activation.bias, computed);
   const Tensor y = active && activation.y.defined() ? contiguous(activation.y, format) : Tensor();
   BatchNormParams params;
   params.training = training;
@@ -240,7 +255,8 @@ NormResult normalise(const Grouping& by, const Tensor& x, const Tensor& weight, 
     return result;
   }
   const Tensor dense = contiguous(x);
-  const Tensor factors = optional_contiguous(weight), offsets = optional_contiguous(bias);
+  const Tensor factors = optional_contiguous(weight, x.dtype()),
+               offsets = optional_contiguous(bias, x.dtype());
   GroupNormArgs args;
   args.eps = eps;
   args.groups = by.groups;
@@ -265,10 +281,10 @@ NormGradients normalise_backward(const Grouping& by, const Tensor& grad_y, const
   const auto run = norm_kernel(by.op, x, &NormKernels::group_norm_backward);
   const auto workspace_bytes =
       norm_kernel(by.op, x, &NormKernels::group_norm_backward_workspace_bytes);
-  NormGradients grads = allocate_gradients(x, MemoryFormat::nchw, by.part, wants);
+  NormGradients grads = allocate_gradients(x, MemoryFormat::nchw, by.part, x.dtype(), wants);
   if (x.numel() == 0) return of_nothing(std::move(grads));
   const Tensor dense = contiguous(x), gradient = contiguous(grad_y);
-  const Tensor factors = optional_contiguous(weight);
+  const Tensor factors = optional_contiguous(weight, x.dtype());
   const bool alone = wants.x && by.shape[1] / by.groups * by.shape[2] == 1;
   if (alone) {  // exactly 0 if x is finite: not a rounding error / eps
     grads.x = add(sub(gradient, gradient), sub(dense, dense));

@@ -368,7 +368,8 @@ struct NormGradients {
   Tensor x, weight, bias, addend;
 };
 /// x [N,C,H,W] of any layout; y has x's layout. weight and bias are [C] or undefined. addend has
-/// x's shape, dtype and device and any layout, or is undefined. Throws Shape in training if a
+/// x's shape, dtype and device and any layout, or is undefined. With a bf16 x, weight, bias and the
+/// running statistics may be f32 or bf16. Throws Shape in training if a
 /// channel has a single value, and InvalidArgument for a params.negative_slope below 0. An empty
 /// batch leaves running.mean and running.var alone.
 NormResult batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias,
@@ -381,7 +382,7 @@ struct BatchNormActivation {
   Tensor bias, y;
 };
 /// Without an activation, the gradient of the addend is grad_y itself. mean and invstd: those that
-/// batch_norm returned (else InvalidArgument).
+/// batch_norm returned (else InvalidArgument). The gradients of weight and bias have their dtype.
 NormGradients batch_norm_backward(const Tensor& grad_y, const Tensor& x, const Tensor& weight,
                                   const Tensor& mean, const Tensor& invstd, bool training,
                                   const NormWants& wants = {},

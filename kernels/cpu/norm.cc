@@ -193,8 +193,8 @@ struct Normalisation {
         offset(scratch.constant[2]) {
     for (std::int64_t c = 0; c < images.channels; ++c) {
       center[c] = mean.as<C>()[c];
-      scale[c] = static_cast<C>(static_cast<double>(invstd.as<C>()[c]) * value_or<T>(weight, c, 1));
-      offset[c] = static_cast<C>(value_or<T>(bias, c, 0));
+      scale[c] = static_cast<C>(static_cast<double>(invstd.as<C>()[c]) * value_or<C>(weight, c, 1));
+      offset[c] = static_cast<C>(value_or<C>(bias, c, 0));
     }
   }
   void run(const Tile& t, const T* x, T* y) const {
@@ -279,11 +279,11 @@ void find_statistics(const Images& images, const BatchNormParams& p, const Batch
       const double squares = std::max(scratch.sums[images.period + c] - sum * sum / n, 0.0);
       mean = static_cast<double>(shift[c]) + sum / n;
       var = squares / n;
-      update<T>(args.running_mean, c, momentum, mean);
-      update<T>(args.running_var, c, momentum, squares / (n - 1));
+      update<C>(args.running_mean, c, momentum, mean);
+      update<C>(args.running_var, c, momentum, squares / (n - 1));
     } else {
-      mean = value_or<T>(args.running_mean, c, 0);
-      var = value_or<T>(args.running_var, c, 1);
+      mean = value_or<C>(args.running_mean, c, 0);
+      var = value_or<C>(args.running_var, c, 1);
     }
     args.mean.as<C>()[c] = static_cast<C>(mean);
     args.invstd.as<C>()[c] = static_cast<C>(invstd_of(var, p.eps));
@@ -362,9 +362,9 @@ void batch_norm_backward_as(const BatchNormParams& p, const BatchNormGradArgs& a
     const double invstd = static_cast<double>(args.invstd.as<C>()[c]);
     const double sum = sums ? scratch.sums[c] : 0;
     const double product = sums ? scratch.sums[images.period + c] : 0;
-    if (args.grad_weight) args.grad_weight.as<T>()[c] = store<T>(product * invstd);
-    if (args.grad_bias) args.grad_bias.as<T>()[c] = store<T>(sum);
-    const double scale = invstd * value_or<T>(args.weight, c, 1);
+    if (args.grad_weight) args.grad_weight.as<C>()[c] = store<C>(product * invstd);
+    if (args.grad_bias) args.grad_bias.as<C>()[c] = store<C>(sum);
+    const double scale = invstd * value_or<C>(args.weight, c, 1);
     of_x[c] = p.training ? static_cast<C>(-scale * invstd * invstd * product / n) : C(0);
     offset[c] = p.training ? static_cast<C>(-scale * sum / n) : C(0);
   }

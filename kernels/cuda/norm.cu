@@ -122,10 +122,10 @@ template <class T>
 struct BatchNormPointers {
   using C = accumulate_t<T>;
   const T* x;
-  const T* weight;
-  const T* bias;
-  T* running_mean;
-  T* running_var;
+  const C* weight;
+  const C* bias;
+  C* running_mean;
+  C* running_var;
   std::int64_t* num_batches;
   T* y;
   C* mean;
@@ -151,12 +151,13 @@ __global__ void __launch_bounds__(kBlock)
       const double momentum =
           params.cumulative ? 1 / static_cast<double>(*to.num_batches) : params.momentum;
       if (to.running_mean) {
-        T& running = to.running_mean[g];
-        running = stored<T>((1 - momentum) * number(running) + momentum * mean);
+        C& running = to.running_mean[g];
+        running = static_cast<C>((1 - momentum) * static_cast<double>(running) + momentum * mean);
       }
       if (to.running_var) {
-        T& running = to.running_var[g];
-        running = stored<T>((1 - momentum) * number(running) + momentum * squares / (n - 1));
+        C& running = to.running_var[g];
+        running = static_cast<C>((1 - momentum) * static_cast<double>(running) +
+                                 momentum * squares / (n - 1));
       }
     } else {
       mean = value_or(to.running_mean, g, 0);
@@ -208,10 +209,11 @@ struct Activation {
 /// surrounding code: backward must find exactly the sign that forward had.
 template <class T>
 __device__ accumulate_t<T> normalised(T x, accumulate_t<T> mean, accumulate_t<T> invstd,
-                                      const T* weight, const T* bias, std::int64_t c) {
+                                      const accumulate_t<T>* weight, const accumulate_t<T>* bias,
+                                      std::int64_t c) {
   using C = accumulate_t<T>;
-  const C scale = invstd * (weight ? static_cast<C>(weight[c]) : C(1));
-  const C offset = bias ? static_cast<C>(bias[c]) : C(0);
+  const C scale = invstd * (weight ? weight[c] : C(1));
+  const C offset = bias ? bias[c] : C(0);
   return static_cast<C>(static_cast<T>(fma(static_cast<C>(x) - mean, scale, offset)));
 }
 
@@ -241,9 +243,9 @@ void batch_norm(const Stream& stream, const BatchNormParams& params, const Batch
   for_floating("batch_norm", stream, args.x.dtype, [&]<class T>() {
     using C = accumulate_t<T>;
     const BatchNormPointers<T> pointers{
-        args.x.as<T>(),           args.weight.as<T>(),
-        args.bias.as<T>(),        args.running_mean.as<T>(),
-        args.running_var.as<T>(), args.num_batches.as<std::int64_t>(),
+        args.x.as<T>(),           args.weight.as<C>(),
+        args.bias.as<C>(),        args.running_mean.as<C>(),
+        args.running_var.as<C>(), args.num_batches.as<std::int64_t>(),
         args.y.as<T>(),           args.mean.as<C>(),
         args.invstd.as<C>()};
     if (params.training) {
@@ -264,13 +266,13 @@ struct BatchNormGradPointers {
   using C = accumulate_t<T>;
   const T* grad_y;
   const T* x;
-  const T* weight;
+  const C* weight;
   const C* mean;
   const C* invstd;
   T* grad_x;
-  T* grad_weight;
-  T* grad_bias;
-  const T* bias;
+  C* grad_weight;
+  C* grad_bias;
+  const C* bias;
   const T* y;  // null: x gives the sign
   T* grad_addend;
   Activation act;
@@ -301,13 +303,14 @@ template <class T>
 __global__ void __launch_bounds__(kBlock)
     totals_kernel(const __grid_constant__ Groups args, const BatchNormGradPointers<T> to,
                   Pair* partial) {
+  using C = accumulate_t<T>;
   for (std::int64_t g = std::int64_t{blockIdx.x} * kBlock + threadIdx.x; g < args.groups;
        g += std::int64_t{gridDim.x} * kBlock) {
     const Pair sum = total(partial, g, args.chunks);
     partial[g * args.chunks] = sum;
-    if (to.grad_bias) to.grad_bias[g] = stored<T>(sum.a);
+    if (to.grad_bias) to.grad_bias[g] = static_cast<C>(sum.a);
     if (to.grad_weight) {
-      to.grad_weight[g] = stored<T>(sum.b * static_cast<double>(to.invstd[g]));
+      to.grad_weight[g] = static_cast<C>(sum.b * static_cast<double>(to.invstd[g]));
     }
   }
 }
@@ -321,7 +324,7 @@ __global__ void __launch_bounds__(kBlock)
        i += std::int64_t{gridDim.x} * kBlock) {
     const std::int64_t c = channels.of(i);
     const C invstd = at.invstd[c];
-    const C scale = invstd * (at.weight ? static_cast<C>(at.weight[c]) : C(1));
+    const C scale = invstd * (at.weight ? at.weight[c] : C(1));
     C value = static_cast<C>(at.grad_addend ? at.grad_addend[i] : at.before_activation(i, c));
     if (totals) {  // training
       const Pair sum = totals[c * chunks];
@@ -340,9 +343,9 @@ void batch_norm_backward(const Stream& stream, const BatchNormParams& params,
   for_floating("batch_norm_backward", stream, args.x.dtype, [&]<class T>() {
     using C = accumulate_t<T>;
     const BatchNormGradPointers<T> pointers{
-        args.grad_y.as<T>(), args.x.as<T>(),      args.weight.as<T>(),      args.mean.as<C>(),
-        args.invstd.as<C>(), args.grad_x.as<T>(), args.grad_weight.as<T>(), args.grad_bias.as<T>(),
-        args.bias.as<T>(),   args.y.as<T>(),      args.grad_addend.as<T>(), Activation(params)};
+        args.grad_y.as<T>(), args.x.as<T>(),      args.weight.as<C>(),      args.mean.as<C>(),
+        args.invstd.as<C>(), args.grad_x.as<T>(), args.grad_weight.as<C>(), args.grad_bias.as<C>(),
+        args.bias.as<C>(),   args.y.as<T>(),      args.grad_addend.as<T>(), Activation(params)};
     if (params.training || args.grad_weight || args.grad_bias || args.grad_addend) {
       sums("batch_norm_backward", stream, groups, ChannelProducts<T>{pointers}, partial);
       launch("batch_norm_backward", stream, totals_kernel<T>, grid_blocks(groups.groups), kBlock,

@@ -29,8 +29,8 @@ void for_channel(const Shape& x, std::int64_t c, F&& f) {
 /// (x - mean) invstd weight + bias for the elements of x.
 template <class T>
 struct Normalisation {
-  Elements<T> x, weight, bias;
-  Elements<accumulate_t<T>> mean, invstd;
+  Elements<T> x;
+  Elements<accumulate_t<T>> weight, bias, mean, invstd;
 
   double operator()(const Dims& at) const {
     const std::int64_t c = at[1];
@@ -55,15 +55,17 @@ double activated_backward(double slope, double grad, double y) {
 
 template <class T>
 void find_statistics(const BatchNormParams& p, const BatchNormArgs& args) {
-  const Elements<T> x(args.x), running_mean(args.running_mean), running_var(args.running_var);
-  const Elements<accumulate_t<T>> mean(args.mean), invstd(args.invstd);
+  using C = accumulate_t<T>;
+  const Elements<T> x(args.x);
+  const Elements<C> running_mean(args.running_mean), running_var(args.running_var), mean(args.mean),
+      invstd(args.invstd);
   const Elements<std::int64_t> num_batches(args.num_batches);
   double momentum = p.momentum;
   if (p.training && num_batches) {
     num_batches.add(1);
     if (p.cumulative) momentum = 1 / static_cast<double>(num_batches());
   }
-  const auto update = [&](const Elements<T>& running, double value, std::int64_t c) {
+  const auto update = [&](const Elements<C>& running, double value, std::int64_t c) {
     if (running) running.set((1 - momentum) * running(c) + momentum * value, c);
   };
   for (std::int64_t c = 0; c < args.x.shape[1]; ++c) {
@@ -87,8 +89,8 @@ void batch_norm(const Stream& stream, const BatchNormParams& p, const BatchNormA
   for_floating("batch_norm", stream, args.x.dtype, [&]<class T>() {
     using C = accumulate_t<T>;
     find_statistics<T>(p, args);
-    const Normalisation<T> normal{Elements<T>(args.x), Elements<T>(args.weight),
-                                  Elements<T>(args.bias), Elements<C>(args.mean),
+    const Normalisation<T> normal{Elements<T>(args.x), Elements<C>(args.weight),
+                                  Elements<C>(args.bias), Elements<C>(args.mean),
                                   Elements<C>(args.invstd)};
     const Elements<T> y(args.y), addend(args.addend);
     for_each_position(args.y.shape, [&](const Dims& at) {
@@ -104,11 +106,11 @@ void batch_norm_backward(const Stream& stream, const BatchNormParams& p,
                          const BatchNormGradArgs& args, void*) {
   for_floating("batch_norm", stream, args.x.dtype, [&]<class T>() {
     using C = accumulate_t<T>;
-    const Elements<T> grad_y(args.grad_y), x(args.x), y(args.y), weight(args.weight),
-        grad_x(args.grad_x), grad_weight(args.grad_weight), grad_bias(args.grad_bias),
+    const Elements<T> grad_y(args.grad_y), x(args.x), y(args.y), grad_x(args.grad_x),
         grad_addend(args.grad_addend);
-    const Elements<C> mean(args.mean), invstd(args.invstd);
-    const Normalisation<T> normal{x, weight, Elements<T>(args.bias), mean, invstd};
+    const Elements<C> weight(args.weight), mean(args.mean), invstd(args.invstd),
+        grad_weight(args.grad_weight), grad_bias(args.grad_bias);
+    const Normalisation<T> normal{x, weight, Elements<C>(args.bias), mean, invstd};
     const auto before_activation = [&](const Dims& at) {
       if (!p.negative_slope) return grad_y(at);
       return activated_backward<T>(*p.negative_slope, grad_y(at), y ? y(at) : normal(at));

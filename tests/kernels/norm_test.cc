@@ -127,9 +127,11 @@ class Norm : public TargetTest {
  protected:
   static DType computed(DType dtype) { return dtype == DType::bf16 ? DType::f32 : dtype; }
 
-  static Values some(DType dtype, std::int64_t n, std::int64_t weights, double low, double high) {
-    return {values_for(dtype, n, low, high, 1), values_for(dtype, weights, -2, 2, 2),
-            values_for(dtype, weights, -1, 1, 3), values_for(dtype, n, -1, 1, 4)};
+  /// Images of one dtype with parameters of another.
+  static Values some(DType dtype, DType part, std::int64_t n, std::int64_t weights, double low,
+                     double high) {
+    return {values_for(dtype, n, low, high, 1), values_for(part, weights, -2, 2, 2),
+            values_for(part, weights, -1, 1, 3), values_for(dtype, n, -1, 1, 4)};
   }
 
   // Sums in f64 of n terms, in lanes and chunks, have at most n roundings, which matter only for an
@@ -145,17 +147,19 @@ class Norm : public TargetTest {
     const Groups groups = channels_of(shape);
     const Shape part{shape[1]};
     const std::size_t n = groups.members[0].size();
-    const Values v = some(dtype, numel(shape), shape[1], low, high);
-    const std::pair fixed(values_for(dtype, shape[1], -1, 1, 5),
-                          values_for(dtype, shape[1], 0.5, 2, 6));
+    const Values v = some(dtype, computed(dtype), numel(shape), shape[1], low, high);
+    const DType c = computed(dtype);
+    const std::pair fixed(values_for(c, shape[1], -1, 1, 5), values_for(c, shape[1], 0.5, 2, 6));
     const double eps = 1e-5;
     const Expected want = reference(groups, v, eps, training ? nullptr : &fixed);
 
     const Strides strides = format_strides(shape, format);
-    const Buffer x(device(), dtype, shape, strides, v.x), weight(device(), dtype, part, v.weight),
-        bias(device(), dtype, part, v.bias), grad_y(device(), dtype, shape, strides, v.grad_y);
-    Buffer running_mean(device(), dtype, part, fixed.first),
-        running_var(device(), dtype, part, fixed.second);
+    const Buffer x(device(), dtype, shape, strides, v.x),
+        weight(device(), computed(dtype), part, v.weight),
+        bias(device(), computed(dtype), part, v.bias),
+        grad_y(device(), dtype, shape, strides, v.grad_y);
+    Buffer running_mean(device(), computed(dtype), part, fixed.first),
+        running_var(device(), computed(dtype), part, fixed.second);
     Buffer batches(device(), DType::i64, {}, std::vector<double>{3});
     Buffer y(device(), dtype, shape, strides), mean(device(), computed(dtype), part),
         invstd(device(), computed(dtype), part);
@@ -165,7 +169,6 @@ class Norm : public TargetTest {
         {x.view(), weight.view(), bias.view(), running_mean.view(), running_var.view(),
          batches.view(), y.view(), mean.view(), invstd.view()},
         workspace.data());
-    const DType c = computed(dtype);
     std::vector<double> mean_size;
     for (const auto& members : groups.members) {
       double largest = 0;
@@ -184,13 +187,12 @@ class Norm : public TargetTest {
         running[1][k] = 0.75 * running[1][k] + 0.25 * unbiased;
       }
     }
-    expect_within("running_mean", dtype, running_mean.values(), running[0], mean_size, count);
-    expect_within("running_var", dtype, running_var.values(), running[1], absolute(running[1]),
-                  count);
+    expect_within("running_mean", c, running_mean.values(), running[0], mean_size, count);
+    expect_within("running_var", c, running_var.values(), running[1], absolute(running[1]), count);
     expect_equal(batches.values(), {training ? 4.0 : 3.0});
 
-    Buffer grad_x(device(), dtype, shape, strides), grad_weight(device(), dtype, part),
-        grad_bias(device(), dtype, part);
+    Buffer grad_x(device(), dtype, shape, strides), grad_weight(device(), computed(dtype), part),
+        grad_bias(device(), computed(dtype), part);
     kernels().norm.batch_norm_backward(
         stream, {.training = training},
         {grad_y.view(), x.view(), weight.view(), mean.view(), invstd.view(), grad_x.view(),
@@ -198,10 +200,9 @@ class Norm : public TargetTest {
         workspace.data());
     // Two products with d and invstd: three times the roundings of forward.
     expect_within("grad_x", dtype, grad_x.values(), want.grad_x, want.grad_x_size, 3 * count);
-    expect_within("grad_weight", dtype, grad_weight.values(), want.grad_weight,
-                  want.grad_weight_size, 3 * count);
-    expect_within("grad_bias", dtype, grad_bias.values(), want.grad_bias, want.grad_bias_size,
-                  count);
+    expect_within("grad_weight", c, grad_weight.values(), want.grad_weight, want.grad_weight_size,
+                  3 * count);
+    expect_within("grad_bias", c, grad_bias.values(), want.grad_bias, want.grad_bias_size, count);
   }
 
   /// Addition and activation in the same pass against separate kernels, bit for bit: every step
@@ -215,15 +216,17 @@ class Norm : public TargetTest {
         (params.negative_slope ? ", slope " + std::to_string(*params.negative_slope) : ""));
     const Shape part{shape[1]};
     const Strides strides = format_strides(shape, format);
-    Values v = some(dtype, numel(shape), shape[1], -3, 3);
+    Values v = some(dtype, computed(dtype), numel(shape), shape[1], -3, 3);
     v.weight[0] = v.bias[0] = 0;  // a channel of zeros
     std::vector<double> more = values_for(dtype, numel(shape), -1, 1, 7);
     for (std::size_t i = 0; i < more.size(); i += 3) more[i] = 0;
-    const Buffer x(device(), dtype, shape, strides, v.x), weight(device(), dtype, part, v.weight),
-        bias(device(), dtype, part, v.bias), grad_y(device(), dtype, shape, strides, v.grad_y),
+    const Buffer x(device(), dtype, shape, strides, v.x),
+        weight(device(), computed(dtype), part, v.weight),
+        bias(device(), computed(dtype), part, v.bias),
+        grad_y(device(), dtype, shape, strides, v.grad_y),
         addend(device(), dtype, shape, strides, more);
-    Buffer running_mean(device(), dtype, part, values_for(dtype, shape[1], -1, 1, 5)),
-        running_var(device(), dtype, part, values_for(dtype, shape[1], 0.5, 2, 6));
+    Buffer running_mean(device(), computed(dtype), part, values_for(dtype, shape[1], -1, 1, 5)),
+        running_var(device(), computed(dtype), part, values_for(dtype, shape[1], 0.5, 2, 6));
     Buffer mean(device(), computed(dtype), part), invstd(device(), computed(dtype), part);
     const DeviceBytes workspace(device(), kernels().norm.batch_norm_workspace_bytes(x.view()));
     const auto image = [&] { return Buffer(device(), dtype, shape, strides); };
@@ -256,7 +259,8 @@ class Norm : public TargetTest {
       Buffer x, weight, bias;
     };
     const auto gradients = [&] {
-      return Gradients{image(), Buffer(device(), dtype, part), Buffer(device(), dtype, part)};
+      const DType c = computed(dtype);
+      return Gradients{image(), Buffer(device(), c, part), Buffer(device(), c, part)};
     };
     Gradients fused = gradients(), separate = gradients();
     Buffer masked = image(), grad_addend = image();
@@ -305,7 +309,7 @@ class Norm : public TargetTest {
                  std::string(to_string(dtype)));
     const Groups groups = groups_of(shape, in_groups);
     const Shape part{shape[1]}, statistics{shape[0], in_groups};
-    const Values v = some(dtype, numel(shape), shape[1], low, high);
+    const Values v = some(dtype, dtype, numel(shape), shape[1], low, high);
     const double eps = 1e-5;
     const Expected want = reference(groups, v, eps);
     const Buffer x(device(), dtype, shape, v.x), weight(device(), dtype, part, v.weight),
@@ -442,7 +446,7 @@ TEST_P(Norm, WhatIsMissing) {
     const Shape shape{3, 5, 4, 2}, part{5};
     const Strides strides = format_strides(shape, format);
     const DType dtype = DType::f64;
-    Values v = some(dtype, numel(shape), 5, -3, 3);
+    Values v = some(dtype, dtype, numel(shape), 5, -3, 3);
     const Buffer x(device(), dtype, shape, strides, v.x),
         grad_y(device(), dtype, shape, strides, v.grad_y);
     std::fill(v.weight.begin(), v.weight.end(), 1);
@@ -473,7 +477,7 @@ TEST_P(Norm, GroupNormOfWhatIsMissing) {
   const DType dtype = DType::f64;
   for (const std::int64_t spatial : {1, 7}) {
     const Shape shape{3, 6, spatial}, part{6}, statistics{3, 2};
-    Values v = some(dtype, numel(shape), 6, -3, 3);
+    Values v = some(dtype, dtype, numel(shape), 6, -3, 3);
     const Buffer x(device(), dtype, shape, v.x), grad_y(device(), dtype, shape, v.grad_y),
         weight(device(), dtype, part, v.weight), bias(device(), dtype, part, v.bias);
     Buffer y(device(), dtype, shape), mean(device(), dtype, statistics),

@@ -27,6 +27,10 @@ void softmax(const Stream&, SoftmaxOp, const View& x, const View& y);
 std::size_t reduce_workspace_bytes(ReduceOp, const View& x, const View& y);
 void reduce(const Stream&, ReduceOp, const View& x, const View& y, void* workspace);
 
+void group_norm(const Stream&, const GroupNormArgs&);
+std::size_t group_norm_backward_workspace_bytes(const View& x);
+void group_norm_backward(const Stream&, const GroupNormGradArgs&, void* workspace);
+
 /// Calls f.operator()<T>() for f32, f64 or bf16. Throws Unsupported, for `op`, for other dtypes.
 template <class F>
 void for_floating(const char* op, const Stream& stream, DType dtype, F&& f) {

@@ -1,9 +1,16 @@
-// Batch norm and group norm. Sums are in double, in an order fixed by the shapes: blocks add up
-// chunks of a group (the elements that share a mean), and the kernel that needs the totals adds the
-// chunks.
+// Batch norm. In training, forward passes over the memory of the images twice: moments_kernel reads
+// x; normalize_kernel reads x and the addend and writes y. So does backward: products_kernel reads
+// grad_y, x and, for an activation after an addition, y, and writes grad_addend; gradient_kernel
+// reads grad_addend, or the same again, and x, and writes grad_x. In between, a small kernel adds
+// up what the blocks have found, a warp for each channel.
+//
+// A thread reads packs of 16 bytes, several before it uses the first: W neighbouring channels of a
+// pixel (nhwc), or W pixels of a channel (nchw). It sums about a hundred values at most, in the
+// type of computing; across threads the sums run in f64, in an order that the shapes fix.
 #include <algorithm>
+#include <bit>
+#include <initializer_list>
 
-#include "weft/kernels/cuda/access.cuh"
 #include "weft/kernels/cuda/block_fold.cuh"
 #include "weft/kernels/cuda/families.h"
 #include "weft/kernels/cuda/launch.h"
@@ -12,531 +19,578 @@
 namespace weft::cuda {
 namespace {
 
-/// The n elements of each group: element p of group g is at
-/// (p / inner) outer_step + (p % inner) inner_step + g group_step.
-struct Groups {
-  std::int64_t groups, n;
-  std::int64_t inner, outer_step, inner_step, group_step;
-  std::int64_t chunks = 0;  // the number of chunks of a group
-  // How a block divides its threads: neighbours read neighbouring elements.
-  int lanes = 0, block_groups = 0;
-  bool lanes_inner = false;
+// Blocks of a multiprocessor. A thread has 48 registers in kernels that sum, else 40.
+constexpr int kSumming = 5, kMapping = 6;
+// The most groups of a block: a warp then reads what lies side by side.
+constexpr int kMostGroups = 32;
+constexpr int kWarp = 32, kWarps = kBlock / kWarp;
 
-  __device__ std::int64_t offset(std::int64_t g, std::int64_t p) const {
-    if (inner == n) return p * inner_step + g * group_step;
-    return p / inner * outer_step + p % inner * inner_step + g * group_step;
+/// The images as packs of neighbouring elements. The packs of a group have the same channels: as
+/// many as they have elements (nhwc), or one (nchw). Pack p of group g begins at element
+/// g group_step + (p / inner) outer_step + (p % inner) inner_step.
+struct Packs {
+  std::int64_t channels, groups, count;  // `count` packs in each group
+  std::int64_t group_step, inner, outer_step, inner_step;
+  // A block works on block_groups groups, with `lanes` threads each (powers of two), and on one of
+  // the `chunks` of their packs. There are strips * chunks blocks.
+  int block_groups = 1, lanes = kBlock;
+  unsigned strips = 1, chunks = 1;
+  /// The first pack of a chunk.
+  __device__ std::int64_t begin(unsigned chunk) const { return count * chunk / chunks; }
+  /// The element at which pack p of group 0 begins.
+  __device__ std::int64_t offset(std::int64_t p) const {
+    return p / inner * outer_step + p % inner * inner_step;
+  }
+
+  // From a thread's pack to its next one: by `positions` of `inner` and by `step` elements, and by
+  // `wrap` more where that leads beyond `inner`.
+  std::int64_t positions = 0, step = 0, wrap = 0;
+};
+
+bool is_nhwc(const View& x) { return x.shape[1] > 1 && x.strides[1] == 1; }
+
+Packs packs_of(const View& x, std::int64_t width) {
+  const std::int64_t channels = x.shape[1], area = x.shape[2] * x.shape[3];
+  const std::int64_t pixels = x.shape[0] * area;
+  Packs p{channels, channels, pixels / width, area, area / width, channels * area, width};
+  if (is_nhwc(x)) {
+    p = {channels, channels / width, pixels, width, pixels, 0, channels};
+    while (p.block_groups < std::min<std::int64_t>(p.groups, kMostGroups)) p.block_groups *= 2;
+    p.lanes = kBlock / p.block_groups;
+  }
+  p.strips = static_cast<unsigned>((p.groups + p.block_groups - 1) / p.block_groups);
+  // At least 16 packs for a thread, and not many more blocks than a large GPU runs at a time.
+  const std::int64_t most = std::max(128u * kSumming / p.strips, 1u);
+  p.chunks = static_cast<unsigned>(std::clamp<std::int64_t>(p.count / (16 * p.lanes), 1, most));
+  p.positions = p.lanes % p.inner;
+  p.step = p.lanes / p.inner * p.outer_step + p.positions * p.inner_step;
+  p.wrap = p.outer_step - p.inner * p.inner_step;
+  return p;
+}
+
+/// The elements of 16 bytes, if pixels (nhwc) or planes consist of whole packs; else 1.
+std::int64_t widest(const View& x) {
+  const std::int64_t width = 16 / static_cast<std::int64_t>(size_of(x.dtype));
+  return (is_nhwc(x) ? x.shape[1] : x.shape[2] * x.shape[3]) % width == 0 ? width : 1;
+}
+
+/// Calls f.operator()<W, Own>(packs): W elements in a pack, Own channels of a thread. Packs of 16
+/// bytes need aligned data, too.
+template <class T, class F>
+void with_packs(const View& x, std::initializer_list<const View*> others, const F& f) {
+  const auto aligned = [](const View* v) {
+    return reinterpret_cast<std::uintptr_t>(v->data) % 16 == 0;
+  };
+  constexpr int W = 16 / sizeof(T);
+  if (widest(x) == 1 || !aligned(&x) || !std::ranges::all_of(others, aligned)) {
+    f.template operator()<1, 1>(packs_of(x, 1));
+  } else if (is_nhwc(x)) {
+    f.template operator()<W, W>(packs_of(x, W));
+  } else {
+    f.template operator()<W, 1>(packs_of(x, W));
+  }
+}
+
+// What does not stay in a register leaves room for more loads: reload() makes the code after it
+// read memory again, and found_again() makes it compute what follows from x again.
+__device__ inline void reload() { asm volatile("" ::: "memory"); }
+__device__ inline unsigned found_again(unsigned x) {
+  asm volatile("" : "+r"(x));
+  return x;
+}
+
+/// What a thread works on: `left` packs. `origin` is the first, at `position` of its `inner` packs.
+struct Part {
+  Place place;
+  unsigned strip, chunk;
+  std::int64_t group, position, origin;
+  int left;
+
+  __device__ Part(const Packs& p, unsigned block)
+      : place(p.lanes, p.block_groups, false),
+        strip(block % p.strips),
+        chunk(block / p.strips),
+        group(std::int64_t{strip} * p.block_groups + place.group) {
+    const std::int64_t begin = p.begin(chunk) + place.lane, end = p.begin(chunk + 1);
+    position = begin % p.inner;
+    origin = group * p.group_step + p.offset(begin);
+    left = group < p.groups && begin < end ? static_cast<int>((end - begin - 1) / p.lanes + 1) : 0;
+  }
+  /// Calls f(offsets from the first) for all packs, U at a time while there are as many.
+  template <int U, bool wraps, class F>
+  __device__ void for_packs(const Packs& p, const F& f) {
+    std::int64_t offset = origin;
+    const auto next = [&] {
+      const std::int64_t now = offset;
+      offset += p.step;
+      if (wraps) {
+        position += p.positions;
+        if (position >= p.inner) position -= p.inner, offset += p.wrap;
+      }
+      return now;
+    };
+    for (; left >= U; left -= U) {
+      reload();
+      std::int64_t at[U];
+#pragma unroll
+      for (int u = 0; u < U; ++u) at[u] = next();
+      f(at);
+    }
+    for (; left > 0; --left) {
+      reload();
+      const std::int64_t at[1] = {next()};
+      f(at);
+    }
   }
 };
 
-void divide(Groups& g, bool lanes_inner) {
-  // A few thousand elements per chunk, and at most as many chunks as fill a large GPU.
-  constexpr std::int64_t kPerChunk = 4096, kMaxChunks = 256;
-  g.chunks = std::clamp<std::int64_t>(g.n / kPerChunk, 1, kMaxChunks);
-  g.lanes = lanes_inner ? kBlock : 8;
-  g.block_groups = kBlock / g.lanes;
-  g.lanes_inner = lanes_inner;
+/// As bf16(value).bits, in one instruction where the GPU has it.
+__device__ inline std::uint32_t bf16_bits(float value) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  std::uint16_t bits;
+  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(bits) : "f"(value));
+  return bits;
+#else
+  return bf16(value).bits;
+#endif
 }
 
-/// The columns of a matrix with adjacent rows.
-Groups columns_of(std::int64_t rows, std::int64_t columns) {
-  Groups g{columns, rows, rows, 0, columns, 1};
-  divide(g, false);
-  return g;
-}
-/// The channels of images whose planes are dense.
-Groups planes_of(std::int64_t images, std::int64_t channels, std::int64_t area) {
-  Groups g{channels, images * area, area, channels * area, 1, area};
-  divide(g, true);
-  return g;
-}
-Groups channels_of(const View& x) {
-  const std::int64_t channels = x.shape[1], area = x.shape[2] * x.shape[3];
-  if (channels > 1 && x.strides[1] == 1) return columns_of(x.shape[0] * area, channels);
-  return planes_of(x.shape[0], channels, area);
+/// The value as T would store it.
+template <class T, class C>
+__device__ C rounded(C value) {
+  if constexpr (sizeof(T) == sizeof(C)) return value;
+  return std::bit_cast<float>(bf16_bits(static_cast<float>(value)) << 16);
 }
 
-template <class T>
-__device__ double number(T value) {
-  return static_cast<double>(static_cast<accumulate_t<T>>(value));
+/// W neighbouring elements.
+template <class T, int W>
+struct alignas(sizeof(T) * W) Elements {
+  T v[W];
+  __device__ accumulate_t<T> get(int k) const { return static_cast<accumulate_t<T>>(v[k]); }
+  __device__ void set(int k, accumulate_t<T> value) { v[k] = static_cast<T>(value); }
+};
+/// Two in each word: a bf16 of its own would take a register of 32 bits.
+template <int W>
+  requires(W > 1)
+struct alignas(2 * W) Elements<bf16, W> {
+  std::uint32_t words[W / 2];
+  __device__ float get(int k) const {
+    const std::uint32_t word = words[k / 2];
+    return std::bit_cast<float>(k % 2 ? word & 0xffff0000u : word << 16);
+  }
+  __device__ void set(int k, float value) {
+    const std::uint32_t bits = bf16_bits(value), word = words[k / 2];
+    words[k / 2] = k % 2 ? (word & 0xffffu) | bits << 16 : (word & 0xffff0000u) | bits;
+  }
+};
+
+/// U packs, read at once.
+template <class T, int W, int U>
+struct Loaded {
+  Elements<T, W> packs[U];
+  __device__ Loaded(const T* data, const std::int64_t (&at)[U]) {
+#pragma unroll
+    for (int u = 0; u < U; ++u) packs[u] = *reinterpret_cast<const Elements<T, W>*>(data + at[u]);
+  }
+  __device__ void store(T* data, const std::int64_t (&at)[U]) const {
+#pragma unroll
+    for (int u = 0; u < U; ++u) *reinterpret_cast<Elements<T, W>*>(data + at[u]) = packs[u];
+  }
+};
+
+/// Sets N numbers of each channel of the block, by of_channel(c, numbers).
+template <class C, int Own, int N, class F>
+__device__ void set_constants(C (&constants)[N][Own][kMostGroups], const Packs& packs,
+                              const Part& part, const F& of_channel) {
+  const std::int64_t i = threadIdx.x, channels = packs.block_groups * Own;
+  const std::int64_t c = part.strip * channels + i;
+  if (i < channels && c < packs.channels) {
+    C numbers[N];
+    of_channel(c, numbers);
+#pragma unroll
+    for (int k = 0; k < N; ++k) constants[k][i % Own][i / Own] = numbers[k];
+  }
+  __syncthreads();
 }
 
-/// partial[g * chunks + chunk] = the sum of terms(g, p, offset) over the chunk.
-template <class Terms>
-__global__ void __launch_bounds__(kBlock)
-    sums_kernel(const __grid_constant__ Groups args, const Terms terms, Pair* partial) {
+/// Adds own(k), a thread's part of its channel k, over the threads that have the channel. Thread i
+/// gets the sum of channel i modulo the number of them. `shared`: kBlock Own numbers.
+template <int Own, class F>
+__device__ double channel_sum(const Packs& packs, double* shared, const F& own) {
+  const int thread = static_cast<int>(threadIdx.x), channels = packs.block_groups * Own;
+#pragma unroll
+  for (int k = 0; k < Own; ++k) shared[thread * Own + k] = own(k);
+  __syncthreads();
+  double sum = 0;
+#pragma unroll
+  for (int k = 0; k < Own; ++k) sum += shared[k * kBlock + thread];
+  __syncthreads();
+  const int lanes = kBlock / channels;
+  return fold_lanes<Sum>(sum, shared, Place(lanes, channels, false), lanes, channels);
+}
+
+/// Writes what the block has found of its channels.
+template <int Own>
+__device__ void store_partial(const Packs& packs, const Part& part, Pair sum, Pair* partial) {
+  const std::int64_t i = threadIdx.x, channels = packs.block_groups * Own;
+  const std::int64_t c = part.strip * channels + i;
+  if (i < channels && c < packs.channels) partial[c * packs.chunks + part.chunk] = sum;
+}
+
+std::size_t batch_norm_workspace_bytes(const View& x) {
+  const unsigned chunks = std::max(packs_of(x, 1).chunks, packs_of(x, widest(x)).chunks);
+  return static_cast<std::size_t>(x.shape[1]) * chunks * sizeof(Pair);
+}
+
+unsigned blocks_of_channels(const Packs& packs) {
+  return static_cast<unsigned>((packs.channels + kWarps - 1) / kWarps);
+}
+
+/// The sum over the chunks of channel c, which a warp has. All threads of the block call it.
+__device__ Pair total(const Pair* partial, std::int64_t c, const Packs& packs, Place place) {
   __shared__ Pair shared[kBlock];
-  const Place place(args.lanes, args.block_groups, args.lanes_inner);
-  const std::int64_t strips = (args.groups + args.block_groups - 1) / args.block_groups;
-  // All threads of a block need the same number of rounds for fold_lanes.
-  for (std::int64_t unit = blockIdx.x; unit < strips * args.chunks; unit += gridDim.x) {
-    const std::int64_t g = unit % strips * args.block_groups + place.group;
-    const std::int64_t chunk = unit / strips;
-    Pair sum{};
-    if (g < args.groups) {
-      const std::int64_t end = args.n * (chunk + 1) / args.chunks;
-      for (std::int64_t p = args.n * chunk / args.chunks + place.lane; p < end; p += args.lanes) {
-        sum = AddPairs::fold(sum, terms(g, p, args.offset(g, p)));
+  Pair sum{};
+  for (unsigned k = place.lane; c < packs.channels && k < packs.chunks; k += kWarp) {
+    sum = AddPairs::fold(sum, partial[c * packs.chunks + k]);
+  }
+  return fold_lanes<AddPairs>(sum, shared, place, kWarp, kWarps);
+}
+
+// --- Forward -------------------------------------------------------------------------------------
+
+/// For each channel the sums of x - shift and of its square, where shift is the channel's first
+/// element. A thread takes off the first element of its own instead, so that one unusual element
+/// costs no other thread's digits, and moves its sums to the common shift in f64.
+template <class T, int W, int Own>
+__global__ void __launch_bounds__(kBlock, kSumming)
+    moments_kernel(const __grid_constant__ Packs packs, const T* x, accumulate_t<T>* shifts,
+                   std::int64_t* num_batches, Pair* partial) {
+  using C = accumulate_t<T>;
+  __shared__ double shared[kBlock * Own];
+  __shared__ C common[1][Own][kMostGroups], own[Own][kBlock];
+  if (num_batches && blockIdx.x == 0 && threadIdx.x == 0) ++*num_batches;
+  Part part(packs, blockIdx.x);
+  set_constants(common, packs, part, [&](std::int64_t c, C* to) {
+    to[0] = static_cast<C>(x[c / Own * packs.group_step + c % Own]);
+    if (part.chunk == 0) shifts[c] = to[0];
+  });
+  const std::int64_t begin[1] = {part.left > 0 ? part.origin : 0};
+  const Loaded<T, W, 1> first(x, begin);
+#pragma unroll
+  for (int k = 0; k < Own; ++k) own[k][threadIdx.x] = first.packs[0].get(k);
+  C sum[Own] = {}, squares[Own] = {};
+  part.for_packs<4, Own == 1>(packs, [&]<int U>(const std::int64_t(&at)[U]) {
+    const Loaded<T, W, U> in(x, at);
+#pragma unroll
+    for (int k = 0; k < W; ++k) {
+      const C shift = own[k % Own][threadIdx.x];
+#pragma unroll
+      for (int u = 0; u < U; ++u) {
+        const C d = in.packs[u].get(k) - shift;
+        sum[k % Own] += d;
+        squares[k % Own] += d * d;
       }
     }
-    sum = fold_lanes<AddPairs>(sum, shared, place, args.lanes, args.block_groups);
-    if (g < args.groups && place.lane == 0) partial[g * args.chunks + chunk] = sum;
-  }
+  });
+  const Part whole(packs, found_again(blockIdx.x));
+  const double n = static_cast<double>(whole.left) * (W / Own);
+  // From the thread's shift to the common one; nothing for a thread without packs.
+  const auto distance = [&](int k) {
+    if (n == 0) return 0.0;
+    return static_cast<double>(own[k][threadIdx.x]) -
+           static_cast<double>(common[0][k][whole.place.group]);
+  };
+  Pair total;
+  total.a = channel_sum<Own>(packs, shared,
+                             [&](int k) { return static_cast<double>(sum[k]) + n * distance(k); });
+  total.b = channel_sum<Own>(packs, shared, [&](int k) {
+    const double d = distance(k);
+    return static_cast<double>(squares[k]) + d * (2 * static_cast<double>(sum[k]) + n * d);
+  });
+  store_partial<Own>(packs, whole, total, partial);
 }
 
-template <class Terms>
-void sums(const char* name, const Stream& stream, const Groups& groups, const Terms& terms,
-          Pair* partial) {
-  const std::int64_t strips = (groups.groups + groups.block_groups - 1) / groups.block_groups;
-  launch(name, stream, sums_kernel<Terms>, grid_blocks(strips * groups.chunks, 1), kBlock, groups,
-         terms, partial);
-}
-
-__device__ Pair total(const Pair* partial, std::int64_t g, std::int64_t chunks) {
-  Pair sum{};
-  for (std::int64_t k = 0; k < chunks; ++k) sum = AddPairs::fold(sum, partial[g * chunks + k]);
-  return sum;
-}
-
-/// Sums of x - shift and its square; the shift is the group's first element.
-template <class T>
-struct Moments {
-  const T* x;
-  std::int64_t group_step;
-  __device__ Pair operator()(std::int64_t g, std::int64_t, std::int64_t at) const {
-    const double d = number(x[at]) - number(x[g * group_step]);
-    return {d, d * d};
-  }
-};
-
-template <class T>
-__device__ double value_or(const T* values, std::int64_t i, double otherwise) {
-  return values ? number(values[i]) : otherwise;
-}
-
-template <class T>
-__device__ T stored(double value) {
-  return static_cast<T>(static_cast<accumulate_t<T>>(value));
-}
-
-template <class T>
-struct BatchNormPointers {
-  using C = accumulate_t<T>;
-  const T* x;
-  const C* weight;
-  const C* bias;
+template <class C>
+struct Statistics {
   C* running_mean;
   C* running_var;
-  std::int64_t* num_batches;
-  T* y;
-  C* mean;
+  const std::int64_t* num_batches;
+  C* mean;  // in training, the shifts at first
   C* invstd;
 };
 
-__global__ void count_batch_kernel(std::int64_t* num_batches) { ++*num_batches; }
-
-template <class T>
+template <class C>
 __global__ void __launch_bounds__(kBlock)
-    statistics_kernel(const __grid_constant__ Groups args, const BatchNormParams params,
-                      const BatchNormPointers<T> to, const Pair* partial) {
-  using C = accumulate_t<T>;
-  const auto n = static_cast<double>(args.n);
-  for (std::int64_t g = std::int64_t{blockIdx.x} * kBlock + threadIdx.x; g < args.groups;
-       g += std::int64_t{gridDim.x} * kBlock) {
-    double mean, var;
-    if (params.training) {
-      const Pair sum = total(partial, g, args.chunks);
-      const double squares = not_negative(sum.b - sum.a * sum.a / n);
-      mean = number(to.x[g * args.group_step]) + sum.a / n;
-      var = squares / n;
-      const double momentum =
-          params.cumulative ? 1 / static_cast<double>(*to.num_batches) : params.momentum;
-      if (to.running_mean) {
-        C& running = to.running_mean[g];
-        running = static_cast<C>((1 - momentum) * static_cast<double>(running) + momentum * mean);
-      }
-      if (to.running_var) {
-        C& running = to.running_var[g];
-        running = static_cast<C>((1 - momentum) * static_cast<double>(running) +
-                                 momentum * squares / (n - 1));
-      }
-    } else {
-      mean = value_or(to.running_mean, g, 0);
-      var = value_or(to.running_var, g, 1);
-    }
-    to.mean[g] = static_cast<C>(mean);
-    to.invstd[g] = static_cast<C>(1 / sqrt(var + params.eps));
+    statistics_kernel(const __grid_constant__ Packs packs, double n, const BatchNormParams params,
+                      const Statistics<C> to, const Pair* partial) {
+  const Place place(kWarp, kWarps, true);
+  const std::int64_t c = std::int64_t{blockIdx.x} * kWarps + place.group;
+  const Pair sum = params.training ? total(partial, c, packs, place) : Pair{};
+  if (c >= packs.channels || place.lane > 0) return;
+  double mean, var;
+  if (params.training) {
+    const double squares = not_negative(sum.b - sum.a * sum.a / n);
+    mean = static_cast<double>(to.mean[c]) + sum.a / n;
+    var = squares / n;
+    const double momentum =
+        params.cumulative ? 1 / static_cast<double>(*to.num_batches) : params.momentum;
+    const auto follow = [&](C* running, double batch) {
+      if (!running) return;
+      running[c] =
+          static_cast<C>((1 - momentum) * static_cast<double>(running[c]) + momentum * batch);
+    };
+    follow(to.running_mean, mean);
+    follow(to.running_var, squares / (n - 1));
+  } else {
+    mean = to.running_mean ? static_cast<double>(to.running_mean[c]) : 0;
+    var = to.running_var ? static_cast<double>(to.running_var[c]) : 1;
   }
+  to.mean[c] = static_cast<C>(mean);
+  to.invstd[c] = static_cast<C>(1 / sqrt(var + params.eps));
 }
 
-/// Element i belongs to channel i / span % channels.
-struct Channels {
-  std::int64_t n, span, channels;
-  explicit Channels(const View& x)
-      : n(x.numel()),
-        span(x.shape[1] > 1 && x.strides[1] == 1 ? 1 : x.shape[2] * x.shape[3]),
-        channels(x.shape[1]) {}
-  __device__ std::int64_t of(std::int64_t i) const {
-    if (n <= 0x7fffffff) {
-      return static_cast<std::uint32_t>(i) / static_cast<std::uint32_t>(span) %
-             static_cast<std::uint32_t>(channels);
-    }
-    return i / span % channels;
+/// relu, leaky_relu or nothing, as functor::Relu and functor::LeakyRelu.
+template <class C>
+struct Activation {
+  bool on, relu;
+  C slope;
+  explicit Activation(const BatchNormParams& params)
+      : on(params.negative_slope.has_value()),
+        relu(params.negative_slope == 0.0),
+        slope(static_cast<C>(params.negative_slope.value_or(1))) {}
+  __device__ C forward(C v) const {
+    if (!on || v > 0) return v;
+    return relu ? functor::Relu{}.fwd(v) : v * slope;
+  }
+  /// Whether the gradient is not changed. v: the argument, or any number with its sign.
+  __device__ bool passes(C v) const { return !on || (relu ? !(v <= 0) : v > 0); }
+  __device__ C backward(C grad, bool passes) const {
+    if (passes) return grad;
+    return relu ? C(0) : grad * slope;
   }
 };
 
-/// relu, leaky_relu or nothing.
-struct Activation {
-  bool on;
-  double negative_slope;
-  explicit Activation(const BatchNormParams& params)
-      : on(params.negative_slope.has_value()), negative_slope(params.negative_slope.value_or(0)) {}
-  template <class C>
-  __device__ C forward(C v) const {
-    if (!on) return v;
-    return negative_slope == 0 ? functor::Relu{}.fwd(v)
-                               : functor::LeakyRelu{{negative_slope}}.fwd(v);
-  }
-  /// v: the argument of the activation, or any number with its sign.
-  template <class C>
-  __device__ C backward(C grad, C v) const {
-    if (!on) return grad;
-    return negative_slope == 0 ? functor::Relu{}.bwd(grad, v)
-                               : functor::LeakyRelu{{negative_slope}}.bwd(grad, v);
-  }
+/// The parameters of a normalisation. An empty weight is 1, an empty bias 0.
+template <class C>
+struct Affine {
+  const C* mean;
+  const C* invstd;
+  const C* weight;
+  const C* bias;
+  __device__ C scale(std::int64_t c) const { return invstd[c] * (weight ? weight[c] : C(1)); }
+  __device__ C offset(std::int64_t c) const { return bias ? bias[c] : C(0); }
 };
 
 /// The normalised value as it is stored. It is rounded once after the product, independent of the
 /// surrounding code: backward must find exactly the sign that forward had.
-template <class T>
-__device__ accumulate_t<T> normalised(T x, accumulate_t<T> mean, accumulate_t<T> invstd,
-                                      const accumulate_t<T>* weight, const accumulate_t<T>* bias,
-                                      std::int64_t c) {
-  using C = accumulate_t<T>;
-  const C scale = invstd * (weight ? weight[c] : C(1));
-  const C offset = bias ? bias[c] : C(0);
-  return static_cast<C>(static_cast<T>(fma(static_cast<C>(x) - mean, scale, offset)));
+template <class T, class C>
+__device__ C normalised(C x, C mean, C scale, C offset) {
+  return rounded<T>(fma(x - mean, scale, offset));
 }
 
-template <class T>
-__global__ void __launch_bounds__(kBlock)
-    normalize_kernel(const Channels channels, const BatchNormPointers<T> at, const T* addend,
-                     const Activation act) {
+template <class T, int W, int Own, bool adds>
+__global__ void __launch_bounds__(kBlock, kMapping)
+    normalize_kernel(const __grid_constant__ Packs packs, const T* x, const T* addend, T* y,
+                     const Affine<accumulate_t<T>> by, const Activation<accumulate_t<T>> act) {
   using C = accumulate_t<T>;
-  for (std::int64_t i = std::int64_t{blockIdx.x} * kBlock + threadIdx.x; i < channels.n;
-       i += std::int64_t{gridDim.x} * kBlock) {
-    const std::int64_t c = channels.of(i);
-    C v = normalised(at.x[i], at.mean[c], at.invstd[c], at.weight, at.bias, c);
-    if (addend) v = static_cast<C>(static_cast<T>(v + static_cast<C>(addend[i])));
-    at.y[i] = static_cast<T>(act.forward(v));
-  }
-}
-
-std::size_t batch_norm_workspace_bytes(const View& x) {
-  const Groups groups = channels_of(x);
-  return static_cast<std::size_t>(groups.groups * groups.chunks) * sizeof(Pair);
+  __shared__ C constants[3][Own][kMostGroups];
+  Part part(packs, blockIdx.x);
+  set_constants(constants, packs, part, [&](std::int64_t c, C* to) {
+    to[0] = by.mean[c], to[1] = by.scale(c), to[2] = by.offset(c);
+  });
+  part.for_packs<adds ? 2 : 4, Own == 1>(packs, [&]<int U>(const std::int64_t(&at)[U]) {
+    Loaded<T, W, U> v(x, at);
+    const Loaded<T, W, U> more((adds ? addend : x), at);
+#pragma unroll
+    for (int k = 0; k < W; ++k) {
+      const auto constant = [&](int i) { return constants[i][k % Own][part.place.group]; };
+#pragma unroll
+      for (int u = 0; u < U; ++u) {
+        C value = normalised<T>(v.packs[u].get(k), constant(0), constant(1), constant(2));
+        if (adds) value = rounded<T>(value + more.packs[u].get(k));
+        v.packs[u].set(k, act.forward(value));
+      }
+    }
+    v.store(y, at);
+  });
 }
 
 void batch_norm(const Stream& stream, const BatchNormParams& params, const BatchNormArgs& args,
                 void* workspace) {
-  const Groups groups = channels_of(args.x);
+  const char* const op = "batch_norm";
   auto* const partial = static_cast<Pair*>(workspace);
-  for_floating("batch_norm", stream, args.x.dtype, [&]<class T>() {
+  for_floating(op, stream, args.x.dtype, [&]<class T>() {
     using C = accumulate_t<T>;
-    const BatchNormPointers<T> pointers{
-        args.x.as<T>(),           args.weight.as<C>(),
-        args.bias.as<C>(),        args.running_mean.as<C>(),
-        args.running_var.as<C>(), args.num_batches.as<std::int64_t>(),
-        args.y.as<T>(),           args.mean.as<C>(),
-        args.invstd.as<C>()};
-    if (params.training) {
-      if (pointers.num_batches) {
-        launch("batch_norm", stream, count_batch_kernel, 1, 1, pointers.num_batches);
+    const Statistics<C> statistics{args.running_mean.as<C>(), args.running_var.as<C>(),
+                                   args.num_batches.as<std::int64_t>(), args.mean.as<C>(),
+                                   args.invstd.as<C>()};
+    const Affine<C> by{statistics.mean, statistics.invstd, args.weight.as<C>(), args.bias.as<C>()};
+    with_packs<T>(args.x, {&args.y, &args.addend}, [&]<int W, int Own>(const Packs& packs) {
+      const unsigned blocks = packs.strips * packs.chunks;
+      if (params.training) {
+        launch(op, stream, moments_kernel<T, W, Own>, blocks, kBlock, packs, args.x.as<T>(),
+               statistics.mean, args.num_batches.as<std::int64_t>(), partial);
       }
-      sums("batch_norm", stream, groups, Moments<T>{pointers.x, groups.group_step}, partial);
-    }
-    launch("batch_norm", stream, statistics_kernel<T>, grid_blocks(groups.groups), kBlock, groups,
-           params, pointers, partial);
-    launch("batch_norm", stream, normalize_kernel<T>, grid_blocks(args.x.numel()), kBlock,
-           Channels(args.x), pointers, args.addend.as<T>(), Activation(params));
+      launch(op, stream, statistics_kernel<C>, blocks_of_channels(packs), kBlock, packs,
+             static_cast<double>(args.x.numel() / packs.channels), params, statistics, partial);
+      const auto normalize =
+          args.addend ? normalize_kernel<T, W, Own, true> : normalize_kernel<T, W, Own, false>;
+      launch(op, stream, normalize, blocks, kBlock, packs, args.x.as<T>(), args.addend.as<T>(),
+             args.y.as<T>(), by, Activation<C>(params));
+    });
   });
 }
 
+// --- Backward ------------------------------------------------------------------------------------
+
 template <class T>
-struct BatchNormGradPointers {
+struct Gradient {
   using C = accumulate_t<T>;
   const T* grad_y;
   const T* x;
-  const C* weight;
-  const C* mean;
-  const C* invstd;
-  T* grad_x;
-  C* grad_weight;
-  C* grad_bias;
-  const C* bias;
-  const T* y;  // null: x gives the sign
-  T* grad_addend;
-  Activation act;
+  const T* y;  // of an activation after an addition; else x gives the sign
+  Affine<C> by;
+  Activation<C> act;
 
-  /// The gradient before the activation, rounded as it is stored.
-  __device__ T before_activation(std::int64_t i, std::int64_t c) const {
-    if (!act.on) return grad_y[i];
-    const C v = y ? static_cast<C>(y[i]) : normalised(x[i], mean[c], invstd[c], weight, bias, c);
-    return static_cast<T>(act.backward(static_cast<C>(grad_y[i]), v));
-  }
-};
-
-/// grad and grad (x - mean) of the channel, where grad is the gradient before the activation; it is
-/// also stored if wanted.
-template <class T>
-struct ChannelProducts {
-  BatchNormGradPointers<T> of;
-  __device__ Pair operator()(std::int64_t g, std::int64_t, std::int64_t at) const {
-    const T grad = of.before_activation(at, g);
-    if (of.grad_addend) of.grad_addend[at] = grad;
-    const double value = number(grad);
-    return {value, value * (number(of.x[at]) - static_cast<double>(of.mean[g]))};
-  }
-};
-
-/// Writes the totals to each channel's first chunk.
-template <class T>
-__global__ void __launch_bounds__(kBlock)
-    totals_kernel(const __grid_constant__ Groups args, const BatchNormGradPointers<T> to,
-                  Pair* partial) {
-  using C = accumulate_t<T>;
-  for (std::int64_t g = std::int64_t{blockIdx.x} * kBlock + threadIdx.x; g < args.groups;
-       g += std::int64_t{gridDim.x} * kBlock) {
-    const Pair sum = total(partial, g, args.chunks);
-    partial[g * args.chunks] = sum;
-    if (to.grad_bias) to.grad_bias[g] = static_cast<C>(sum.a);
-    if (to.grad_weight) {
-      to.grad_weight[g] = static_cast<C>(sum.b * static_cast<double>(to.invstd[g]));
+  /// That before the activation, rounded as it is stored.
+  __device__ C before(C grad, bool passes) const { return rounded<T>(act.backward(grad, passes)); }
+  /// A bit for each element of y, whether the gradient passes: y itself would take many registers.
+  template <int W, int U>
+  __device__ std::uint32_t find_passes(const std::int64_t (&at)[U]) const {
+    const Loaded<T, W, U> v(y, at);
+    std::uint32_t bits = 0;
+#pragma unroll
+    for (int i = 0; i < U * W; ++i) {
+      bits |= static_cast<std::uint32_t>(act.passes(v.packs[i / W].get(i % W))) << i;
     }
+    reload();
+    return bits;
   }
+};
+
+/// For each channel the sums of g and g (x - mean), where g is the gradient before the activation,
+/// which is also that of the addend.
+template <class T, int W, int Own, bool has_y>
+__global__ void __launch_bounds__(kBlock, kSumming)
+    products_kernel(const __grid_constant__ Packs packs, const Gradient<T> of, T* grad_addend,
+                    Pair* partial) {
+  using C = accumulate_t<T>;
+  __shared__ double shared[kBlock * Own];
+  __shared__ C constants[3][Own][kMostGroups];
+  Part part(packs, blockIdx.x);
+  set_constants(constants, packs, part, [&](std::int64_t c, C* to) {
+    to[0] = of.by.mean[c], to[1] = of.by.scale(c), to[2] = of.by.offset(c);
+  });
+  C sum[Own] = {}, product[Own] = {};
+  part.for_packs<2, Own == 1>(packs, [&]<int U>(const std::int64_t(&at)[U]) {
+    std::uint32_t passes = 0;
+    if (has_y) passes = of.template find_passes<W>(at);
+    Loaded<T, W, U> g(of.grad_y, at);
+    const Loaded<T, W, U> x(of.x, at);
+#pragma unroll
+    for (int k = 0; k < W; ++k) {
+      const auto constant = [&](int i) { return constants[i][k % Own][part.place.group]; };
+#pragma unroll
+      for (int u = 0; u < U; ++u) {
+        const C value = x.packs[u].get(k);
+        const bool pass =
+            has_y ? passes >> (u * W + k) & 1
+                  : of.act.passes(normalised<T>(value, constant(0), constant(1), constant(2)));
+        const C grad = of.before(g.packs[u].get(k), pass);
+        if (has_y) g.packs[u].set(k, grad);
+        sum[k % Own] += grad;
+        product[k % Own] += grad * (value - constant(0));
+      }
+    }
+    if (has_y && grad_addend) g.store(grad_addend, at);
+  });
+  Pair of_block;
+  of_block.a = channel_sum<Own>(packs, shared, [&](int k) { return sum[k]; });
+  of_block.b = channel_sum<Own>(packs, shared, [&](int k) { return product[k]; });
+  store_partial<Own>(packs, Part(packs, found_again(blockIdx.x)), of_block, partial);
 }
 
-template <class T>
+/// Writes the totals to each channel's first chunk.
+template <class C>
 __global__ void __launch_bounds__(kBlock)
-    gradient_kernel(const Channels channels, double count, std::int64_t chunks,
-                    const BatchNormGradPointers<T> at, const Pair* totals) {
+    totals_kernel(const __grid_constant__ Packs packs, const C* invstd, C* grad_weight,
+                  C* grad_bias, Pair* partial) {
+  const Place place(kWarp, kWarps, true);
+  const std::int64_t c = std::int64_t{blockIdx.x} * kWarps + place.group;
+  const Pair sum = total(partial, c, packs, place);
+  if (c >= packs.channels || place.lane > 0) return;
+  partial[c * packs.chunks] = sum;
+  if (grad_bias) grad_bias[c] = static_cast<C>(sum.a);
+  if (grad_weight) grad_weight[c] = static_cast<C>(sum.b * static_cast<double>(invstd[c]));
+}
+
+/// In training, grad_x = scale (g - (average + d slope)); in evaluation there are no totals.
+template <class T, int W, int Own, bool has_y>
+__global__ void __launch_bounds__(kBlock, kMapping)
+    gradient_kernel(const __grid_constant__ Packs packs, const Gradient<T> of, double n,
+                    const Pair* totals, T* grad_x) {
   using C = accumulate_t<T>;
-  for (std::int64_t i = std::int64_t{blockIdx.x} * kBlock + threadIdx.x; i < channels.n;
-       i += std::int64_t{gridDim.x} * kBlock) {
-    const std::int64_t c = channels.of(i);
-    const C invstd = at.invstd[c];
-    const C scale = invstd * (at.weight ? at.weight[c] : C(1));
-    C value = static_cast<C>(at.grad_addend ? at.grad_addend[i] : at.before_activation(i, c));
-    if (totals) {  // training
-      const Pair sum = totals[c * chunks];
-      const C d = static_cast<C>(at.x[i]) - at.mean[c];
-      value -=
-          static_cast<C>(sum.a / count) + d * (invstd * invstd * static_cast<C>(sum.b / count));
+  __shared__ C constants[5][Own][kMostGroups];
+  Part part(packs, blockIdx.x);
+  set_constants(constants, packs, part, [&](std::int64_t c, C* to) {
+    to[0] = of.by.mean[c], to[1] = of.by.scale(c), to[2] = of.by.offset(c);
+    const Pair sum = totals ? totals[c * packs.chunks] : Pair{};
+    to[3] = static_cast<C>(sum.a / n);
+    to[4] = of.by.invstd[c] * of.by.invstd[c] * static_cast<C>(sum.b / n);
+  });
+  part.for_packs<2, Own == 1>(packs, [&]<int U>(const std::int64_t(&at)[U]) {
+    std::uint32_t passes = 0;
+    if (has_y) passes = of.template find_passes<W>(at);
+    Loaded<T, W, U> g(of.grad_y, at);
+    const Loaded<T, W, U> x(of.x, at);
+#pragma unroll
+    for (int k = 0; k < W; ++k) {
+      const auto constant = [&](int i) { return constants[i][k % Own][part.place.group]; };
+#pragma unroll
+      for (int u = 0; u < U; ++u) {
+        const C value = x.packs[u].get(k);
+        const bool pass =
+            has_y ? passes >> (u * W + k) & 1
+                  : of.act.passes(normalised<T>(value, constant(0), constant(1), constant(2)));
+        C grad = of.before(g.packs[u].get(k), pass);
+        if (totals) grad -= constant(3) + (value - constant(0)) * constant(4);
+        g.packs[u].set(k, constant(1) * grad);
+      }
     }
-    at.grad_x[i] = static_cast<T>(scale * value);
-  }
+    g.store(grad_x, at);
+  });
 }
 
 void batch_norm_backward(const Stream& stream, const BatchNormParams& params,
                          const BatchNormGradArgs& args, void* workspace) {
-  const Groups groups = channels_of(args.x);
+  const char* const op = "batch_norm_backward";
   auto* const partial = static_cast<Pair*>(workspace);
-  for_floating("batch_norm_backward", stream, args.x.dtype, [&]<class T>() {
+  for_floating(op, stream, args.x.dtype, [&]<class T>() {
     using C = accumulate_t<T>;
-    const BatchNormGradPointers<T> pointers{
-        args.grad_y.as<T>(), args.x.as<T>(),      args.weight.as<C>(),      args.mean.as<C>(),
-        args.invstd.as<C>(), args.grad_x.as<T>(), args.grad_weight.as<C>(), args.grad_bias.as<C>(),
-        args.bias.as<C>(),   args.y.as<T>(),      args.grad_addend.as<T>(), Activation(params)};
-    if (params.training || args.grad_weight || args.grad_bias || args.grad_addend) {
-      sums("batch_norm_backward", stream, groups, ChannelProducts<T>{pointers}, partial);
-      launch("batch_norm_backward", stream, totals_kernel<T>, grid_blocks(groups.groups), kBlock,
-             groups, pointers, partial);
-    }
-    if (!args.grad_x) return;
-    launch("batch_norm_backward", stream, gradient_kernel<T>, grid_blocks(args.x.numel()), kBlock,
-           Channels(args.x), static_cast<double>(groups.n), groups.chunks, pointers,
-           params.training ? partial : nullptr);
-  });
-}
-
-// A warp processes a row of up to this many elements, a block a longer one.
-constexpr std::int64_t kLongRow = 1024;
-
-/// The [N,C,S] of group norm as rows of n elements that share a mean.
-struct RowArgs {
-  std::int64_t rows, n;
-  std::int64_t per_image, channels, spatial;  // rows of an image; channels of a row; their elements
-  int lanes, groups;                          // how a block divides its threads
-  RowArgs(const View& x, std::int64_t in_groups)
-      : rows(x.shape[0] * in_groups),
-        n(x.shape[1] / in_groups * x.shape[2]),
-        per_image(in_groups),
-        channels(x.shape[1] / in_groups),
-        spatial(x.shape[2]),
-        lanes(n > kLongRow ? kBlock : 32),
-        groups(kBlock / lanes) {}
-  __device__ std::int64_t first_channel(std::int64_t row) const {
-    return per_image == 1 ? 0 : row % per_image * channels;
-  }
-  /// The channel of element i of a row, counted from the row's first one.
-  __device__ std::int64_t channel(std::int64_t i) const {
-    if (spatial == 1) return i;
-    if (n <= 0x7fffffff) return static_cast<std::uint32_t>(i) / static_cast<std::uint32_t>(spatial);
-    return i / spatial;
-  }
-  /// The row of channel c's position p; positions count from image to image.
-  __device__ std::int64_t row_of(std::int64_t c, std::int64_t p) const {
-    const std::int64_t image = spatial == 1 ? p : p / spatial;
-    return per_image == 1 ? image : image * per_image + c / channels;
-  }
-};
-
-/// grad and grad (x - mean) invstd, which are summed over channels.
-template <class T>
-struct AffineProducts {
-  RowArgs rows;
-  const T* grad;
-  const T* x;
-  const accumulate_t<T>* mean;
-  const accumulate_t<T>* invstd;
-  __device__ Pair operator()(std::int64_t c, std::int64_t p, std::int64_t at) const {
-    const std::int64_t row = rows.row_of(c, p);
-    const double value = number(grad[at]);
-    const double d = number(x[at]) - static_cast<double>(mean[row]);
-    return {value, value * d * static_cast<double>(invstd[row])};
-  }
-};
-
-template <class T>
-__global__ void __launch_bounds__(kBlock)
-    group_norm_kernel(const RowArgs args, double eps, const T* x, const T* weight, const T* bias,
-                      T* y, accumulate_t<T>* mean, accumulate_t<T>* invstd) {
-  using C = accumulate_t<T>;
-  __shared__ Pair shared[kBlock];
-  const Place place(args.lanes, args.groups, true);
-  const Moments<T> moments{x, args.n};
-  for (std::int64_t first = std::int64_t{blockIdx.x} * args.groups; first < args.rows;
-       first += std::int64_t{gridDim.x} * args.groups) {
-    const std::int64_t row = first + place.group;
-    const bool exists = row < args.rows;
-    Pair sum{};
-    if (exists) {
-      for (std::int64_t i = place.lane; i < args.n; i += args.lanes) {
-        sum = AddPairs::fold(sum, moments(row, i, row * args.n + i));
+    Gradient<T> of{args.grad_y.as<T>(),
+                   args.x.as<T>(),
+                   args.y.as<T>(),
+                   {args.mean.as<C>(), args.invstd.as<C>(), args.weight.as<C>(), args.bias.as<C>()},
+                   Activation<C>(params)};
+    const auto run = [&]<int W, int Own>(const Packs& packs) {
+      const unsigned blocks = packs.strips * packs.chunks;
+      if (params.training || args.grad_weight || args.grad_bias || args.grad_addend) {
+        launch(op, stream,
+               of.y ? products_kernel<T, W, Own, true> : products_kernel<T, W, Own, false>, blocks,
+               kBlock, packs, of, args.grad_addend.as<T>(), partial);
+        launch(op, stream, totals_kernel<C>, blocks_of_channels(packs), kBlock, packs, of.by.invstd,
+               args.grad_weight.as<C>(), args.grad_bias.as<C>(), partial);
       }
-    }
-    sum = fold_lanes<AddPairs>(sum, shared, place, args.lanes, args.groups);
-    if (!exists) continue;
-    const auto count = static_cast<double>(args.n);
-    const C center = static_cast<C>(number(x[row * args.n]) + sum.a / count);
-    const double var = not_negative(sum.b - sum.a * sum.a / count) / count;
-    const C scale = static_cast<C>(1 / sqrt(var + eps));
-    if (place.lane == 0) {
-      mean[row] = center;
-      invstd[row] = scale;
-    }
-    const std::int64_t first_channel = args.first_channel(row);
-    for (std::int64_t i = place.lane; i < args.n; i += args.lanes) {
-      const std::int64_t c = first_channel + args.channel(i);
-      const C normal = (static_cast<C>(x[row * args.n + i]) - center) * scale;
-      const C factor = weight ? static_cast<C>(weight[c]) : C(1);
-      y[row * args.n + i] =
-          static_cast<T>(normal * factor + (bias ? static_cast<C>(bias[c]) : C(0)));
-    }
-  }
-}
-
-void group_norm(const Stream& stream, const GroupNormArgs& args) {
-  const RowArgs rows(args.x, args.groups);
-  for_floating("group_norm", stream, args.x.dtype, [&]<class T>() {
-    using C = accumulate_t<T>;
-    launch("group_norm", stream, group_norm_kernel<T>, grid_blocks(rows.rows, rows.groups), kBlock,
-           rows, args.eps, args.x.as<T>(), args.weight.as<T>(), args.bias.as<T>(), args.y.as<T>(),
-           args.mean.as<C>(), args.invstd.as<C>());
-  });
-}
-
-template <class T>
-__global__ void __launch_bounds__(kBlock)
-    group_norm_gradient_kernel(const RowArgs args, const T* grad, const T* x, const T* weight,
-                               const accumulate_t<T>* mean, const accumulate_t<T>* invstd,
-                               T* grad_x) {
-  using C = accumulate_t<T>;
-  __shared__ Pair shared[kBlock];
-  const Place place(args.lanes, args.groups, true);
-  for (std::int64_t first = std::int64_t{blockIdx.x} * args.groups; first < args.rows;
-       first += std::int64_t{gridDim.x} * args.groups) {
-    const std::int64_t row = first + place.group;
-    const bool exists = row < args.rows;
-    const std::int64_t from = row * args.n;
-    const std::int64_t first_channel = args.first_channel(row);
-    const C center = exists ? mean[row] : C(0);
-    Pair sum{};
-    if (exists) {
-      for (std::int64_t i = place.lane; i < args.n; i += args.lanes) {
-        const std::int64_t c = first_channel + args.channel(i);
-        const double value = number(grad[from + i]) * value_or(weight, c, 1);
-        const double d = number(x[from + i]) - static_cast<double>(center);
-        sum = AddPairs::fold(sum, {value, value * d});
+      if (!args.grad_x) return;
+      if (args.grad_addend) {  // has the gradient before the activation
+        of.grad_y = args.grad_addend.as<T>(), of.y = nullptr, of.act.on = false;
       }
-    }
-    sum = fold_lanes<AddPairs>(sum, shared, place, args.lanes, args.groups);
-    if (!exists) continue;
-    const auto count = static_cast<double>(args.n);
-    const C scale = invstd[row];
-    const C average = static_cast<C>(sum.a / count);
-    const C slope = scale * scale * static_cast<C>(sum.b / count);
-    for (std::int64_t i = place.lane; i < args.n; i += args.lanes) {
-      const std::int64_t c = first_channel + args.channel(i);
-      const C factor = weight ? static_cast<C>(weight[c]) : C(1);
-      const C d = static_cast<C>(x[from + i]) - center;
-      grad_x[from + i] =
-          static_cast<T>(scale * (static_cast<C>(grad[from + i]) * factor - average - d * slope));
-    }
-  }
-}
-
-template <class T>
-__global__ void __launch_bounds__(kBlock)
-    affine_totals_kernel(std::int64_t channels, std::int64_t chunks, const Pair* partial,
-                         T* grad_weight, T* grad_bias) {
-  for (std::int64_t c = std::int64_t{blockIdx.x} * kBlock + threadIdx.x; c < channels;
-       c += std::int64_t{gridDim.x} * kBlock) {
-    const Pair sum = total(partial, c, chunks);
-    if (grad_bias) grad_bias[c] = stored<T>(sum.a);
-    if (grad_weight) grad_weight[c] = stored<T>(sum.b);
-  }
-}
-
-/// The channels of x [N,C,S].
-Groups affine_groups(const View& x) {
-  if (x.shape[2] == 1) return columns_of(x.shape[0], x.shape[1]);
-  return planes_of(x.shape[0], x.shape[1], x.shape[2]);
-}
-
-std::size_t group_norm_backward_workspace_bytes(const View& x) {
-  const Groups groups = affine_groups(x);
-  return static_cast<std::size_t>(groups.groups * groups.chunks) * sizeof(Pair);
-}
-
-void group_norm_backward(const Stream& stream, const GroupNormGradArgs& args, void* workspace) {
-  const RowArgs rows(args.x, args.groups);
-  auto* const partial = static_cast<Pair*>(workspace);
-  for_floating("group_norm_backward", stream, args.x.dtype, [&]<class T>() {
-    using C = accumulate_t<T>;
-    if (args.grad_x) {
-      launch("group_norm_backward", stream, group_norm_gradient_kernel<T>,
-             grid_blocks(rows.rows, rows.groups), kBlock, rows, args.grad_y.as<T>(), args.x.as<T>(),
-             args.weight.as<T>(), args.mean.as<C>(), args.invstd.as<C>(), args.grad_x.as<T>());
-    }
-    if (!args.grad_weight && !args.grad_bias) return;
-    const Groups groups = affine_groups(args.x);
-    sums("group_norm_backward", stream, groups,
-         AffineProducts<T>{rows, args.grad_y.as<T>(), args.x.as<T>(), args.mean.as<C>(),
-                           args.invstd.as<C>()},
-         partial);
-    launch("group_norm_backward", stream, affine_totals_kernel<T>, grid_blocks(groups.groups),
-           kBlock, groups.groups, groups.chunks, partial, args.grad_weight.as<T>(),
-           args.grad_bias.as<T>());
+      launch(op, stream,
+             of.y ? gradient_kernel<T, W, Own, true> : gradient_kernel<T, W, Own, false>, blocks,
+             kBlock, packs, of, static_cast<double>(args.x.numel() / packs.channels),
+             params.training ? partial : nullptr, args.grad_x.as<T>());
+    };
+    with_packs<T>(args.x, {&args.grad_y, &args.y, &args.grad_x, &args.grad_addend}, run);
   });
 }
 

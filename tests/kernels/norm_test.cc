@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "weft/kernels/elementwise_list.h"
+#include "weft/tests/kernels/norm_goldens.h"
 #include "weft/tests/kernels/targets.h"
 
 namespace weft::testing {
@@ -367,8 +368,8 @@ TEST_P(Norm, AdditionAndActivationInTheSamePass) {
   // on CUDA. On CUDA more channels use the same code (for 4100 channels an emulated device would
   // take minutes).
   const std::int64_t many = device().is_cpu() ? 4100 : 520;
-  for (const Shape& shape :
-       {Shape{3, 5, 4, 6}, Shape{5, 300, 2, 3}, Shape{2, 3, 70, 71}, Shape{3, many, 1, 2}}) {
+  for (const Shape& shape : {Shape{3, 5, 4, 6}, Shape{5, 300, 2, 3}, Shape{2, 3, 70, 71},
+                             Shape{4, 16, 48, 48}, Shape{3, many, 1, 2}}) {
     for (const DType dtype : kFloating) {
       for (const MemoryFormat format : {MemoryFormat::nchw, MemoryFormat::nhwc}) {
         for (const bool training : {true, false}) {
@@ -408,6 +409,144 @@ TEST_P(Norm, NaNPassesTheActivation) {
       {grad_y.view(), x.view(), {}, mean.view(), invstd.view(), grad_x.view(), {}, {}, {}, {}, {}},
       workspace.data());
   expect_equal(grad_x.values(), {0, 6, 7});
+}
+
+// Nearly normal numbers, the sums of 12 uniform ones, as write_norm_goldens.py makes them.
+std::vector<double> normal_values(std::int64_t n, double mean, std::uint64_t seed) {
+  const std::vector<double> uniform = random_values(12 * n, 0, 1, seed);
+  std::vector<double> out;
+  for (std::size_t i = 0; i < uniform.size(); i += 12) {
+    double sum = uniform[i];
+    for (std::size_t k = 1; k < 12; ++k) sum += uniform[i + k];
+    out.push_back(mean + (sum - 6));
+  }
+  return out;
+}
+
+double largest_error(const std::vector<double>& got, const std::vector<double>& want) {
+  double most = 0;
+  for (std::size_t i = 0; i < want.size(); ++i) most = std::max(most, std::abs(got[i] - want[i]));
+  return most;
+}
+
+TEST_P(Norm, IsAsExactAsPyTorchBesideALargeMean) {
+  const Shape shape{8, 16, 24, 24}, part{16};
+  for (const BatchNormErrors& errors : kBatchNormErrors) {
+    SCOPED_TRACE(to_string(errors.dtype) + std::string(errors.channels_last ? " nhwc" : " nchw"));
+    const DType c = computed(errors.dtype);
+    const Values v{rounded(errors.dtype, normal_values(numel(shape), errors.mean, 1)),
+                   values_for(c, 16, -2, 2, 3), values_for(c, 16, -1, 1, 4),
+                   rounded(errors.dtype, normal_values(numel(shape), 0, 2))};
+    const Expected want = reference(channels_of(shape), v, 1e-5);
+    const Strides strides =
+        format_strides(shape, errors.channels_last ? MemoryFormat::nhwc : MemoryFormat::nchw);
+    const auto image = [&](auto&&... values) {
+      return Buffer(device(), errors.dtype, shape, strides, values...);
+    };
+    const auto channels = [&](auto&&... values) { return Buffer(device(), c, part, values...); };
+    const Buffer x = image(v.x), grad_y = image(v.grad_y), weight = channels(v.weight),
+                 bias = channels(v.bias);
+    Buffer y = image(), grad_x = image(), mean = channels(), invstd = channels(),
+           grad_weight = channels(), grad_bias = channels();
+    Buffer running_mean = channels(std::vector<double>(16)),
+           running_var = channels(std::vector<double>(16));
+    const DeviceBytes workspace(device(), kernels().norm.batch_norm_workspace_bytes(x.view()));
+    kernels().norm.batch_norm(stream, {.momentum = 1},
+                              {x.view(),
+                               weight.view(),
+                               bias.view(),
+                               running_mean.view(),
+                               running_var.view(),
+                               {},
+                               y.view(),
+                               mean.view(),
+                               invstd.view()},
+                              workspace.data());
+    kernels().norm.batch_norm_backward(
+        stream, {},
+        {grad_y.view(), x.view(), weight.view(), mean.view(), invstd.view(), grad_x.view(),
+         grad_weight.view(), grad_bias.view()},
+        workspace.data());
+    std::vector<double> unbiased = want.var;
+    const double n = static_cast<double>(numel(shape)) / 16;
+    for (double& var : unbiased) var *= n / (n - 1);
+    EXPECT_LE(largest_error(y.values(), want.y), 2 * errors.y);
+    EXPECT_LE(largest_error(grad_x.values(), want.grad_x), 2 * errors.grad_x);
+    EXPECT_LE(largest_error(grad_weight.values(), want.grad_weight), 2 * errors.grad_weight);
+    EXPECT_LE(largest_error(grad_bias.values(), want.grad_bias), 2 * errors.grad_bias);
+    EXPECT_LE(largest_error(running_mean.values(), want.mean), 2 * errors.running_mean);
+    EXPECT_LE(largest_error(running_var.values(), unbiased), 2 * errors.running_var);
+  }
+}
+
+// The first element of a channel, which is taken off before summing, may be far from the others.
+TEST_P(Norm, AFirstElementFarFromTheOthers) {
+  const Shape shape{4, 8, 24, 24}, part{8};
+  for (const MemoryFormat format : {MemoryFormat::nchw, MemoryFormat::nhwc}) {
+    Values v = some(DType::f32, DType::f32, numel(shape), 8, -1, 1);
+    for (std::size_t c = 0; c < 8; ++c) v.x[c * 24 * 24] = 1000;
+    const Expected want = reference(channels_of(shape), v, 1e-5);
+    const Buffer x(device(), DType::f32, shape, format_strides(shape, format), v.x);
+    Buffer y(device(), DType::f32, shape, format_strides(shape, format)),
+        mean(device(), DType::f32, part), invstd(device(), DType::f32, part);
+    const DeviceBytes workspace(device(), kernels().norm.batch_norm_workspace_bytes(x.view()));
+    kernels().norm.batch_norm(stream, {},
+                              {x.view(), {}, {}, {}, {}, {}, y.view(), mean.view(), invstd.view()},
+                              workspace.data());
+    // A thread that has the element and 31 others, each taken off by it, may lose 32^2 times the
+    // rounding of f32 in the variance, half of that in its root.
+    expect_within("mean", DType::f32, mean.values(), want.mean, absolute(want.mean), 64);
+    expect_within("invstd", DType::f32, invstd.values(), want.invstd, want.invstd, 512);
+  }
+}
+
+// One element further than what a vector may be loaded from.
+TEST_P(Norm, UnalignedImages) {
+  const Shape shape{2, 16, 4, 8}, part{16};
+  const std::int64_t n = numel(shape);
+  for (const DType dtype : kFloating) {
+    for (const MemoryFormat format : {MemoryFormat::nchw, MemoryFormat::nhwc}) {
+      SCOPED_TRACE(to_string(dtype));
+      const Strides strides = format_strides(shape, format);
+      Values v = some(dtype, computed(dtype), n, 16, -3, 3);
+      std::fill(v.weight.begin(), v.weight.end(), 1);
+      std::fill(v.bias.begin(), v.bias.end(), 0);
+      const Expected want = reference(channels_of(shape), v, 1e-5);
+      const std::vector<std::int64_t> offsets = Buffer::element_offsets(shape, strides);
+      const auto in_memory = [&](const std::vector<double>& values) {
+        std::vector<double> flat(static_cast<std::size_t>(n + 1));
+        for (std::size_t i = 0; i < values.size(); ++i) {
+          flat[static_cast<std::size_t>(offsets[i] + 1)] = values[i];
+        }
+        return flat;
+      };
+      const auto in_order = [&](const Buffer& buffer) {
+        const std::vector<double> flat = buffer.values();
+        std::vector<double> values;
+        for (const std::int64_t at : offsets)
+          values.push_back(flat[static_cast<std::size_t>(at + 1)]);
+        return values;
+      };
+      const auto view = [&](const Buffer& flat) {
+        return View{static_cast<char*>(flat.view().data) + size_of(dtype), dtype, shape, strides};
+      };
+      const Buffer x(device(), dtype, {n + 1}, in_memory(v.x)),
+          grad_y(device(), dtype, {n + 1}, in_memory(v.grad_y));
+      Buffer y(device(), dtype, {n + 1}, in_memory({})),
+          grad_x(device(), dtype, {n + 1}, in_memory({}));
+      Buffer mean(device(), computed(dtype), part), invstd(device(), computed(dtype), part);
+      const DeviceBytes workspace(device(), kernels().norm.batch_norm_workspace_bytes(view(x)));
+      kernels().norm.batch_norm(stream, {},
+                                {view(x), {}, {}, {}, {}, {}, view(y), mean.view(), invstd.view()},
+                                workspace.data());
+      kernels().norm.batch_norm_backward(
+          stream, {}, {view(grad_y), view(x), {}, mean.view(), invstd.view(), view(grad_x), {}, {}},
+          workspace.data());
+      const double count = terms(dtype, static_cast<std::size_t>(n / 16));
+      expect_within("y", dtype, in_order(y), want.y, want.y_size, count);
+      expect_within("grad_x", dtype, in_order(grad_x), want.grad_x, want.grad_x_size, 3 * count);
+    }
+  }
 }
 
 // A mean 10^4 times the deviation: E[x^2] - mean^2 in f32 would not have a single correct digit.

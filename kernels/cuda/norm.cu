@@ -5,7 +5,7 @@
 // up what the blocks have found, a warp for each channel.
 //
 // A thread reads packs of 16 bytes, several before it uses the first: W neighbouring channels of a
-// pixel (nhwc), or W pixels of a channel (nchw). It sums about a hundred values at most, in the
+// pixel (nhwc), or W pixels of a channel (nchw). It sums about a thousand values at most, in the
 // type of computing; across threads the sums run in f64, in an order that the shapes fix.
 #include <algorithm>
 #include <bit>
@@ -59,8 +59,10 @@ Packs packs_of(const View& x, std::int64_t width) {
     p.lanes = kBlock / p.block_groups;
   }
   p.strips = static_cast<unsigned>((p.groups + p.block_groups - 1) / p.block_groups);
-  // At least 16 packs for a thread, and not many more blocks than a large GPU runs at a time.
-  const std::int64_t most = std::max(128u * kSumming / p.strips, 1u);
+  // At least 16 packs for a thread, and no more blocks than a large GPU runs at a time unless a
+  // thread would have more than a thousand elements of a channel.
+  const std::int64_t most = std::max<std::int64_t>(
+      {128 * kSumming / p.strips, pixels / (1024 * std::int64_t{p.lanes}), 1});
   p.chunks = static_cast<unsigned>(std::clamp<std::int64_t>(p.count / (16 * p.lanes), 1, most));
   p.positions = p.lanes % p.inner;
   p.step = p.lanes / p.inner * p.outer_step + p.positions * p.inner_step;
@@ -224,7 +226,7 @@ __device__ double channel_sum(const Packs& packs, double* shared, const F& own) 
   double sum = 0;
 #pragma unroll
   for (int k = 0; k < Own; ++k) sum += shared[k * kBlock + thread];
-  __syncthreads();
+  // No other thread has read the number that this one now writes over.
   const int lanes = kBlock / channels;
   return fold_lanes<Sum>(sum, shared, Place(lanes, channels, false), lanes, channels);
 }
@@ -349,7 +351,7 @@ __global__ void __launch_bounds__(kBlock)
   to.invstd[c] = static_cast<C>(1 / sqrt(var + params.eps));
 }
 
-/// relu, leaky_relu or nothing, as functor::Relu and functor::LeakyRelu.
+/// relu or leaky_relu, as functor::Relu and functor::LeakyRelu, or nothing, which has the slope 1.
 template <class C>
 struct Activation {
   bool on, relu;
@@ -362,11 +364,11 @@ struct Activation {
     if (!on || v > 0) return v;
     return relu ? functor::Relu{}.fwd(v) : v * slope;
   }
-  /// Whether the gradient is not changed. v: the argument, or any number with its sign.
-  __device__ bool passes(C v) const { return !on || (relu ? !(v <= 0) : v > 0); }
+  /// Whether the gradient passes unchanged. v: the argument, or any number with its sign.
+  __device__ bool passes(C v) const { return relu ? !(v <= 0) : v > 0; }
   __device__ C backward(C grad, bool passes) const {
-    if (passes) return grad;
-    return relu ? C(0) : grad * slope;
+    const C low = relu ? C(0) : grad * slope;
+    return passes ? grad : low;
   }
 };
 
@@ -583,7 +585,7 @@ void batch_norm_backward(const Stream& stream, const BatchNormParams& params,
       }
       if (!args.grad_x) return;
       if (args.grad_addend) {  // has the gradient before the activation
-        of.grad_y = args.grad_addend.as<T>(), of.y = nullptr, of.act.on = false;
+        of.grad_y = args.grad_addend.as<T>(), of.y = nullptr, of.act = Activation<C>({});
       }
       launch(op, stream,
              of.y ? gradient_kernel<T, W, Own, true> : gradient_kernel<T, W, Own, false>, blocks,

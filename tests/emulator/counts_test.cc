@@ -192,6 +192,34 @@ TEST_F(Counts, ProductsOfHeadsAreOneCallWhateverTheBatch) {
   EXPECT_EQ(taken()["cublaslt"]["calls"], 5);
 }
 
+// Forward reads x twice and writes y, backward reads grad_y and x twice and writes grad_x. With an
+// addition before the activation forward also reads the addend; backward reads y and writes the
+// gradient before the activation, which the second pass reads in place of grad_y.
+TEST_F(Counts, BatchNormPassesOverItsImagesTwice) {
+  const Shape shape{64, 64, 56, 56};
+  const double elements = static_cast<double>(numel(shape));
+  const auto image = [&] { return raw::contiguous(empty(shape, DType::bf16), MemoryFormat::nhwc); };
+  const Tensor x = image(), addend = image(), grad_y = image(), weight = empty({64}),
+               bias = empty({64});
+  const RunningStats running{empty({64}), empty({64}), empty({}, DType::i64)};
+  const auto bytes_of_an_element = [&](const Tensor& added) {
+    taken();
+    const BatchNormParams relu{.negative_slope = 0};
+    const raw::NormResult r = raw::batch_norm(x, weight, bias, running, relu, added);
+    raw::batch_norm_backward(
+        grad_y, x, weight, r.mean, r.invstd, true, {.addend = added.defined()},
+        {.negative_slope = 0, .bias = bias, .y = added.defined() ? r.y : Tensor()});
+    const nlohmann::json counts = taken();
+    EXPECT_EQ(counts["kernels"]["calls"], 6);
+    return counts["kernels"]["bytes"].get<double>() / elements;
+  };
+  // The blocks' sums are less than 5 % of the images.
+  EXPECT_GE(bytes_of_an_element({}), 16);
+  EXPECT_LE(bytes_of_an_element({}), 1.05 * 16);
+  EXPECT_GE(bytes_of_an_element(addend), 22);
+  EXPECT_LE(bytes_of_an_element(addend), 1.05 * 22);
+}
+
 // A check would read its result from the device, where all memory reads as zero.
 TEST_F(Counts, IndicesAreInBounds) {
   const Tensor x = empty({4, 3}), index = empty({4, 1}, DType::i64);

@@ -9,6 +9,7 @@
 
 #include "weft/autograd/autograd.h"
 #include "weft/autograd/checkpoint.h"
+#include "weft/autograd/grad.h"
 #include "weft/autograd/ops.h"
 #include "weft/core/runtime/capture.h"
 #include "weft/core/runtime/rng.h"
@@ -185,6 +186,46 @@ TEST_P(AutocastTest, NormsOfBf16WithF32Weights) {
   const Tensor rows = weight({4, 3}).detach().to(DType::bf16);
   EXPECT_EQ(layer_norm(rows, {3}, w, b).to_vector<float>(),
             layer_norm(rows.to(DType::f32), {3}, w, b).to(DType::bf16).to_vector<float>());
+}
+
+// An addition and an activation in the same pass round as operations of their own, forward and
+// backward, with parameters in f32 and in bf16.
+TEST_P(AutocastTest, BatchNormOfBf16InOnePass) {
+  for (const DType part : {DType::f32, DType::bf16}) {
+    const auto leaf = [&](const Shape& shape, DType dtype) {
+      const Tensor x = weight(shape).detach().to(dtype);
+      x.set_requires_grad(true);
+      return x;
+    };
+    const Tensor x = leaf({4, 3, 5, 5}, DType::bf16), more = leaf({4, 3, 5, 5}, DType::bf16),
+                 w = leaf({3}, part), b = leaf({3}, part);
+    const Tensor grad = weight({4, 3, 5, 5}).detach().to(DType::bf16);
+    const auto gradients_of = [&](const Tensor& y, const std::vector<Tensor>& inputs) {
+      const Tensor outputs[] = {y}, grads[] = {grad};
+      return autograd::grad(outputs, inputs, grads);
+    };
+    const auto gradients = [&](const Tensor& y) {
+      EXPECT_EQ(y.dtype(), DType::bf16);
+      std::vector<std::vector<float>> values{y.to_vector<float>()};
+      for (const Tensor& g : gradients_of(y, {x, more, w, b})) {
+        values.push_back(g.to_vector<float>());
+      }
+      return values;
+    };
+    for (const double slope : {0.0, 0.3}) {
+      const RunningStats running{zeros({3}, part), ones({3}, part), {}},
+          again{zeros({3}, part), ones({3}, part), {}};
+      const auto fused =
+          gradients(batch_norm(x, w, b, running, {}, {.add = more, .negative_slope = slope}));
+      const Tensor v = batch_norm(x, w, b, again, {}) + more;
+      EXPECT_EQ(fused, gradients(slope == 0 ? relu(v) : leaky_relu(v, slope)));
+      EXPECT_EQ(running.mean.to_vector<float>(), again.mean.to_vector<float>());
+      EXPECT_NE(running.var.to_vector<float>(), std::vector<float>(3, 1));
+    }
+    const Tensor y = batch_norm(x, w, b, {}, {}, {.add = more, .negative_slope = 0});
+    EXPECT_EQ(gradients_of(y, {w})[0].dtype(), part);
+    EXPECT_EQ(gradients_of(batch_norm(x.detach(), w, b, {}), {b})[0].dtype(), part);
+  }
 }
 
 TEST_P(AutocastTest, WeightsAreConvertedOncePerScopeAndVersion) {

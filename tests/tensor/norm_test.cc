@@ -112,6 +112,10 @@ TEST_P(NormTest, Errors) {
                     "[batch_norm] weight: got [4], expected [3] (x [2,3,2,2])");
   EXPECT_WEFT_ERROR(norm(ones({2, 3, 2, 2}), ones({3}, DType::f64)), Dtype,
                     "[batch_norm] dtype: x is f32, weight is f64");
+  EXPECT_WEFT_ERROR(norm(ones({2, 3, 2, 2}, DType::bf16), ones({3}, DType::f64)), Dtype,
+                    "[batch_norm] dtype: x is bf16, weight is f64");
+  EXPECT_WEFT_ERROR(norm(ones({2, 3, 2, 2}), ones({3}, DType::bf16)), Dtype,
+                    "[batch_norm] dtype: x is f32, weight is bf16");
   EXPECT_WEFT_ERROR(norm(ones({1, 3, 1, 1})), Shape,
                     "[batch_norm] expected more than 1 value per channel when training, got x "
                     "[1,3,1,1]");

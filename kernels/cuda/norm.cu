@@ -5,8 +5,8 @@
 // up what the blocks have found, a warp for each channel.
 //
 // A thread reads packs of 16 bytes, several before it uses the first: W neighbouring channels of a
-// pixel (nhwc), or W pixels of a channel (nchw). It sums about a thousand values at most, in the
-// type of computing; across threads the sums run in f64, in an order that the shapes fix.
+// pixel (nhwc), or W pixels of a channel (nchw). It sums in the type of computing; across threads
+// the sums run in f64, in an order that the shapes and the alignment fix.
 #include <algorithm>
 #include <bit>
 #include <initializer_list>
@@ -118,10 +118,12 @@ struct Part {
     origin = group * p.group_step + p.offset(begin);
     left = group < p.groups && begin < end ? static_cast<int>((end - begin - 1) / p.lanes + 1) : 0;
   }
-  /// Calls f(offsets from the first) for all packs, U at a time while there are as many.
+  /// Calls f(offsets) for the next `most` packs or all, U at a time while there are as many.
   template <int U, bool wraps, class F>
-  __device__ void for_packs(const Packs& p, const F& f) {
+  __device__ void for_packs(const Packs& p, int most, const F& f) {
     std::int64_t offset = origin;
+    int here = min(most, left);
+    left -= here;
     const auto next = [&] {
       const std::int64_t now = offset;
       offset += p.step;
@@ -131,18 +133,19 @@ struct Part {
       }
       return now;
     };
-    for (; left >= U; left -= U) {
+    for (; here >= U; here -= U) {
       reload();
       std::int64_t at[U];
 #pragma unroll
       for (int u = 0; u < U; ++u) at[u] = next();
       f(at);
     }
-    for (; left > 0; --left) {
+    for (; here > 0; --here) {
       reload();
       const std::int64_t at[1] = {next()};
       f(at);
     }
+    origin = offset;
   }
 };
 
@@ -215,20 +218,21 @@ __device__ void set_constants(C (&constants)[N][Own][kMostGroups], const Packs& 
   __syncthreads();
 }
 
-/// Adds own(k), a thread's part of its channel k, over the threads that have the channel. Thread i
-/// gets the sum of channel i modulo the number of them. `shared`: kBlock Own numbers.
-template <int Own, class F>
-__device__ double channel_sum(const Packs& packs, double* shared, const F& own) {
-  const int thread = static_cast<int>(threadIdx.x), channels = packs.block_groups * Own;
-#pragma unroll
-  for (int k = 0; k < Own; ++k) shared[thread * Own + k] = own(k);
+/// Adds parts[k][thread], what the threads have of their channels k. Thread i gets the sum of
+/// channel i modulo the number of them. Overwrites the parts.
+template <int Own>
+__device__ double channel_sum(const Packs& packs, double (&parts)[Own][kBlock]) {
+  const int thread = static_cast<int>(threadIdx.x), groups = packs.block_groups;
+  const int channels = groups * Own, c = thread % channels;
   __syncthreads();
   double sum = 0;
 #pragma unroll
-  for (int k = 0; k < Own; ++k) sum += shared[k * kBlock + thread];
-  // No other thread has read the number that this one now writes over.
+  for (int k = 0; k < Own; ++k) {
+    sum += parts[c % Own][(thread / channels * Own + k) * groups + c / Own];
+  }
+  __syncthreads();
   const int lanes = kBlock / channels;
-  return fold_lanes<Sum>(sum, shared, Place(lanes, channels, false), lanes, channels);
+  return fold_lanes<Sum>(sum, parts[0], Place(lanes, channels, false), lanes, channels);
 }
 
 /// Writes what the block has found of its channels.
@@ -260,56 +264,63 @@ __device__ Pair total(const Pair* partial, std::int64_t c, const Packs& packs, P
 
 // --- Forward -------------------------------------------------------------------------------------
 
+// A thread sums so many values before it adds them to what it has in f64.
+constexpr int kPiece = 32;
+
 /// For each channel the sums of x - shift and of its square, where shift is the channel's first
-/// element. A thread takes off the first element of its own instead, so that one unusual element
-/// costs no other thread's digits, and moves its sums to the common shift in f64.
+/// element. In each piece a thread takes off a number near its mean so far instead, at first its
+/// own first element: an unusual one costs digits in that piece alone.
 template <class T, int W, int Own>
 __global__ void __launch_bounds__(kBlock, kSumming)
     moments_kernel(const __grid_constant__ Packs packs, const T* x, accumulate_t<T>* shifts,
                    std::int64_t* num_batches, Pair* partial) {
   using C = accumulate_t<T>;
-  __shared__ double shared[kBlock * Own];
-  __shared__ C common[1][Own][kMostGroups], own[Own][kBlock];
+  __shared__ double sums[Own][kBlock], squares[Own][kBlock];
+  __shared__ C common[1][Own][kMostGroups];
   if (num_batches && blockIdx.x == 0 && threadIdx.x == 0) ++*num_batches;
+  const int thread = static_cast<int>(threadIdx.x);
   Part part(packs, blockIdx.x);
   set_constants(common, packs, part, [&](std::int64_t c, C* to) {
     to[0] = static_cast<C>(x[c / Own * packs.group_step + c % Own]);
     if (part.chunk == 0) shifts[c] = to[0];
   });
   const std::int64_t begin[1] = {part.left > 0 ? part.origin : 0};
-  const Loaded<T, W, 1> first(x, begin);
+  Elements<T, W> shift = Loaded<T, W, 1>(x, begin).packs[0];
 #pragma unroll
-  for (int k = 0; k < Own; ++k) own[k][threadIdx.x] = first.packs[0].get(k);
-  C sum[Own] = {}, squares[Own] = {};
-  part.for_packs<4, Own == 1>(packs, [&]<int U>(const std::int64_t(&at)[U]) {
-    const Loaded<T, W, U> in(x, at);
+  for (int k = 0; k < Own; ++k) sums[k][thread] = squares[k][thread] = 0;
+  C seen = 0;
+  while (part.left > 0) {
+    const int here = min(part.left, kPiece * Own / W);
+    C a[Own] = {}, b[Own] = {};
+    part.for_packs<4, Own == 1>(packs, here, [&]<int U>(const std::int64_t(&at)[U]) {
+      const Loaded<T, W, U> in(x, at);
 #pragma unroll
-    for (int k = 0; k < W; ++k) {
-      const C shift = own[k % Own][threadIdx.x];
+      for (int k = 0; k < W; ++k) {
 #pragma unroll
-      for (int u = 0; u < U; ++u) {
-        const C d = in.packs[u].get(k) - shift;
-        sum[k % Own] += d;
-        squares[k % Own] += d * d;
+        for (int u = 0; u < U; ++u) {
+          const C d = in.packs[u].get(k) - shift.get(k % Own);
+          a[k % Own] += d;
+          b[k % Own] += d * d;
+        }
       }
+    });
+    const double n = here * (W / Own);
+    seen += static_cast<C>(n);
+    const C share = C(1) / seen;
+#pragma unroll
+    for (int k = 0; k < Own; ++k) {
+      const C origin = common[0][k][part.place.group];
+      const double d = static_cast<double>(shift.get(k)) - static_cast<double>(origin);
+      const double sum = a[k];
+      squares[k][thread] += b[k] + d * (2 * sum + n * d);
+      sums[k][thread] += sum + n * d;
+      shift.set(k, origin + static_cast<C>(sums[k][thread]) * share);
     }
-  });
-  const Part whole(packs, found_again(blockIdx.x));
-  const double n = static_cast<double>(whole.left) * (W / Own);
-  // From the thread's shift to the common one; nothing for a thread without packs.
-  const auto distance = [&](int k) {
-    if (n == 0) return 0.0;
-    return static_cast<double>(own[k][threadIdx.x]) -
-           static_cast<double>(common[0][k][whole.place.group]);
-  };
+  }
   Pair total;
-  total.a = channel_sum<Own>(packs, shared,
-                             [&](int k) { return static_cast<double>(sum[k]) + n * distance(k); });
-  total.b = channel_sum<Own>(packs, shared, [&](int k) {
-    const double d = distance(k);
-    return static_cast<double>(squares[k]) + d * (2 * static_cast<double>(sum[k]) + n * d);
-  });
-  store_partial<Own>(packs, whole, total, partial);
+  total.a = channel_sum<Own>(packs, sums);
+  total.b = channel_sum<Own>(packs, squares);
+  store_partial<Own>(packs, Part(packs, found_again(blockIdx.x)), total, partial);
 }
 
 template <class C>
@@ -400,7 +411,7 @@ __global__ void __launch_bounds__(kBlock, kMapping)
   set_constants(constants, packs, part, [&](std::int64_t c, C* to) {
     to[0] = by.mean[c], to[1] = by.scale(c), to[2] = by.offset(c);
   });
-  part.for_packs<adds ? 2 : 4, Own == 1>(packs, [&]<int U>(const std::int64_t(&at)[U]) {
+  part.for_packs<adds ? 2 : 4, Own == 1>(packs, part.left, [&]<int U>(const std::int64_t(&at)[U]) {
     Loaded<T, W, U> v(x, at);
     const Loaded<T, W, U> more((adds ? addend : x), at);
 #pragma unroll
@@ -477,14 +488,14 @@ __global__ void __launch_bounds__(kBlock, kSumming)
     products_kernel(const __grid_constant__ Packs packs, const Gradient<T> of, T* grad_addend,
                     Pair* partial) {
   using C = accumulate_t<T>;
-  __shared__ double shared[kBlock * Own];
+  __shared__ double parts[Own][kBlock];
   __shared__ C constants[3][Own][kMostGroups];
   Part part(packs, blockIdx.x);
   set_constants(constants, packs, part, [&](std::int64_t c, C* to) {
     to[0] = of.by.mean[c], to[1] = of.by.scale(c), to[2] = of.by.offset(c);
   });
   C sum[Own] = {}, product[Own] = {};
-  part.for_packs<2, Own == 1>(packs, [&]<int U>(const std::int64_t(&at)[U]) {
+  part.for_packs<2, Own == 1>(packs, part.left, [&]<int U>(const std::int64_t(&at)[U]) {
     std::uint32_t passes = 0;
     if (has_y) passes = of.template find_passes<W>(at);
     Loaded<T, W, U> g(of.grad_y, at);
@@ -507,8 +518,12 @@ __global__ void __launch_bounds__(kBlock, kSumming)
     if (has_y && grad_addend) g.store(grad_addend, at);
   });
   Pair of_block;
-  of_block.a = channel_sum<Own>(packs, shared, [&](int k) { return sum[k]; });
-  of_block.b = channel_sum<Own>(packs, shared, [&](int k) { return product[k]; });
+#pragma unroll
+  for (int k = 0; k < Own; ++k) parts[k][threadIdx.x] = sum[k];
+  of_block.a = channel_sum<Own>(packs, parts);
+#pragma unroll
+  for (int k = 0; k < Own; ++k) parts[k][threadIdx.x] = product[k];
+  of_block.b = channel_sum<Own>(packs, parts);
   store_partial<Own>(packs, Part(packs, found_again(blockIdx.x)), of_block, partial);
 }
 
@@ -540,7 +555,7 @@ __global__ void __launch_bounds__(kBlock, kMapping)
     to[3] = static_cast<C>(sum.a / n);
     to[4] = of.by.invstd[c] * of.by.invstd[c] * static_cast<C>(sum.b / n);
   });
-  part.for_packs<2, Own == 1>(packs, [&]<int U>(const std::int64_t(&at)[U]) {
+  part.for_packs<2, Own == 1>(packs, part.left, [&]<int U>(const std::int64_t(&at)[U]) {
     std::uint32_t passes = 0;
     if (has_y) passes = of.template find_passes<W>(at);
     Loaded<T, W, U> g(of.grad_y, at);

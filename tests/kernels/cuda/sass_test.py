@@ -64,8 +64,8 @@ def functions(text):
     return found
 
 
-def innermost_loops(lines):
-    """The bodies of the loops that contain no other loop: from a label to a branch back to it."""
+def loops_of(lines):
+    """The bodies of all loops, from a label to a branch back to it, and of those without a loop inside."""
     place = {line[:-1]: i for i, line in enumerate(lines) if line.endswith(":")}
     loops = []
     for i, line in enumerate(lines):
@@ -73,7 +73,7 @@ def innermost_loops(lines):
         if back and place.get(back[1], i) < i:
             loops.append((place[back[1]], i))
     inner = [a for a in loops if not any(a[0] <= b[0] and b[1] <= a[1] and a != b for b in loops)]
-    return [[line for line in lines[a:b + 1] if not line.endswith(":")] for a, b in inner]
+    return [[[line for line in lines[a:b + 1] if not line.endswith(":")] for a, b in some] for some in (loops, inner)]
 
 
 def faults(dtype, body):
@@ -110,9 +110,10 @@ def main():
         if not kernel or kernel[1] not in MOST_REGISTERS or kernel[3] == "1":
             continue
         seen += 1
-        loops = [body for body in innermost_loops(mangled[name]) if any("LDG" in line for line in body)]
+        loops, inner = ([body for body in bodies if any(line.startswith("LDG") for line in body)]
+                        for bodies in loops_of(mangled[name]))
         loads = [sum(line.startswith("LDG") for line in body) for body in loops]
-        problems = {fault for body in loops for fault in faults(kernel[2], body)}
+        problems = {fault for body in inner for fault in faults(kernel[2], body)}
         if registers[name] > MOST_REGISTERS[kernel[1]]:
             problems.add(f"more than {MOST_REGISTERS[kernel[1]]} registers")
         if max(loads, default=0) < 4:

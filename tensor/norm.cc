@@ -186,6 +186,8 @@ NormGradients batch_norm_backward(const Tensor& grad_y, const Tensor& x, const T
   const Tensor image = in_image_format(x);
   const MemoryFormat format = format_of(image);
   const bool active = activation.negative_slope.has_value();
+  WEFT_CHECK(!wants.addend || !active || activation.y.defined(), InvalidArgument, op,
+             "the gradient of the addend needs y");
   const DType computed = compute_type(x.dtype());
   NormGradients grads = allocate_gradients(x, format, part, computed, wants);
   if (wants.addend) {

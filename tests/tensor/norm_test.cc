@@ -146,6 +146,10 @@ TEST_P(NormTest, Errors) {
                                              {.negative_slope = 0, .y = ones({3})}),
                     Shape, "[batch_norm] y: got [3], x is [2,3,2,2]");
 
+  EXPECT_WEFT_ERROR(raw::batch_norm_backward(r.y, r.y, {}, r.mean, r.invstd, true, {.addend = true},
+                                             {.negative_slope = 0}),
+                    InvalidArgument, "[batch_norm] the gradient of the addend needs y");
+
   EXPECT_WEFT_ERROR(raw::layer_norm(ones({2, 3}), {4}, {}, {}, 1e-5), Shape,
                     "[layer_norm] input: got [2,3], its last dimensions must be normalized_shape "
                     "[4]");

@@ -161,19 +161,29 @@ std::string scaled(Operation& o, std::string y) {
 // A weight of ones, or a bias of zeros, where there is none.
 std::string or_all(Operation& o, std::size_t i, double value, const Shape& shape) {
   if (o.operand(i).defined()) return o.in(i);
-  return o.constant(full(shape, value, {o.result().dtype, Device()}));
+  return o.constant(full(shape, value, {o.computed(), Device()}));
 }
 
 Names batch_norm(Operation& o) {
+  const bool widens = o.result().dtype == DType::bf16;  // as weft: computed in f32
+  if (widens) o.compute_in(DType::f32);
+  const auto running = [&](const char* name) {
+    const Value& x = o.tensor(name);
+    return x.dtype == o.computed() ? x.name : o.cast(x.name, o.computed());
+  };
   std::string y;
   if (o.integer("training") != 0) {  // a layer without running statistics
     y = scaled(o, normalized(o, o.in(), {0, 2, 3}));
   } else {
     const Shape channels{o.result().shape[1]};
     y = o.node("BatchNormalization",
-               {o.in(), or_all(o, 1, 1, channels), or_all(o, 2, 0, channels), o.tensor("mean").name,
-                o.tensor("var").name},
+               {o.in(), or_all(o, 1, 1, channels), or_all(o, 2, 0, channels), running("mean"),
+                running("var")},
                {{"epsilon", o.number("eps")}});
+  }
+  if (widens) {
+    y = o.cast(y, DType::bf16);
+    o.compute_in(DType::bf16);
   }
   if (o.operands() > 3) y = o.node("Add", {y, o.in(3)});
   const double slope = o.number("negative_slope");  // 1: no activation

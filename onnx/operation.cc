@@ -13,7 +13,8 @@ Operation::Operation(Graph& graph, const Step& step, const Step& other, std::vec
       step_(step),
       other_(other),
       operands_(std::move(operands)),
-      tensors_(std::move(tensors)) {
+      tensors_(std::move(tensors)),
+      computed_(step.results.empty() ? DType::f32 : result().dtype) {
   path_ = module_path(step.path);
   std::ranges::replace(path_, '.', '/');
   if (!path_.empty()) path_.insert(0, "/");
@@ -25,7 +26,7 @@ void Operation::refuse(std::string_view why) const {
 
 std::string Operation::in(std::size_t i) {
   const Value& x = operands_.at(i);
-  return x.dtype == result().dtype ? x.name : cast(x.name, result().dtype);
+  return x.dtype == computed_ ? x.name : cast(x.name, computed_);
 }
 
 const Value& Operation::tensor(const std::string& name) const {

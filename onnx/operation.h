@@ -24,8 +24,11 @@ class Operation {
   std::size_t operands() const { return operands_.size(); }
   /// An operand, whose name is empty if it was left out.
   const Value& operand(std::size_t i) const { return operands_[i]; }
-  /// Its name, after a conversion to the dtype of the result.
+  /// Its name, after a conversion to the dtype in which the operation computes.
   std::string in(std::size_t i = 0);
+  /// Another dtype for that than the result's.
+  void compute_in(DType dtype) { computed_ = dtype; }
+  DType computed() const { return computed_; }
   /// A tensor of the description: an index, a mask. Throws Unsupported without one.
   const Value& tensor(const std::string& name) const;
   bool has_tensor(const std::string& name) const { return tensors_.contains(name); }
@@ -43,8 +46,8 @@ class Operation {
   std::string node(const char* type, const Names& inputs, const Attributes& attributes = {});
   Names nodes(const char* type, const Names& inputs, const Attributes& attributes, int outputs);
   std::string ints_constant(const Ints& values) { return graph_.constant(values); }
-  /// A constant with the dtype of the result.
-  std::string constant(double value) { return constant(value, result().dtype); }
+  /// A constant with the dtype in which the operation computes.
+  std::string constant(double value) { return constant(value, computed_); }
   std::string constant(double value, DType dtype) { return graph_.constant(value, dtype); }
   std::string constant(const Tensor& x) { return graph_.constant(x); }
   std::string cast(const std::string& name, DType dtype);
@@ -62,6 +65,7 @@ class Operation {
   std::vector<Value> operands_;
   std::map<std::string, Value> tensors_;
   std::string path_;
+  DType computed_;
 };
 
 /// Adds the nodes of an operation and gives the names of its results.

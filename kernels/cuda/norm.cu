@@ -23,7 +23,7 @@ namespace {
 constexpr int kSumming = 5, kMapping = 6;
 // The most groups of a block: a warp then reads what lies side by side.
 constexpr int kMostGroups = 32;
-constexpr int kWarp = 32, kWarps = kBlock / kWarp;
+constexpr int kWarps = kBlock / kWarp;
 
 /// The images as packs of neighbouring elements. The packs of a group have the same channels: as
 /// many as they have elements (nhwc), or one (nchw). Pack p of group g begins at element

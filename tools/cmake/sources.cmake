@@ -404,6 +404,7 @@ set(WEFT_CUDA_SOURCES
   kernels/cuda/matmul.cc
   kernels/cuda/matmul_problem.cc
   kernels/cuda/norm.cu
+  kernels/cuda/norm_groups.cu
   kernels/cuda/optim.cu
   kernels/cuda/pooling.cu
   kernels/cuda/random.cu

@@ -9,12 +9,13 @@
 
 namespace weft::parallel {
 
-std::string lines_of_model(const nn::ModuleBase& module) {
+std::string lines_of_model(const nn::ModuleBase& module, bool with_strides) {
   std::string text;
   const auto add = [&](const char* kind, const nn::NamedTensors& tensors) {
     for (const auto& [name, x] : tensors) {
-      text += detail::concat(kind, " ", name, " ", x.dtype(), " ", x.shape(), " of strides ",
-                             x.strides(), x.requires_grad() ? ", trained\n" : ", not trained\n");
+      text += detail::concat(kind, " ", name, " ", x.dtype(), " ", x.shape());
+      if (with_strides) text += detail::concat(" of strides ", x.strides());
+      text += x.requires_grad() ? ", trained\n" : ", not trained\n";
     }
   };
   add("parameter", module.named_parameters());

@@ -19,8 +19,13 @@
 namespace weft::cuda {
 namespace {
 
-// Blocks of a multiprocessor. A thread has 48 registers in kernels that sum, else 40.
+// Blocks of a multiprocessor. A thread has 48 registers in kernels that sum, else 40. GPUs before
+// 8.0 have room for 1024 threads.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
+constexpr int kSumming = 4, kMapping = 4;
+#else
 constexpr int kSumming = 5, kMapping = 6;
+#endif
 // The most groups of a block: a warp then reads what lies side by side.
 constexpr int kMostGroups = 32;
 constexpr int kWarps = kBlock / kWarp;

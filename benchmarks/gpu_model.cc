@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <tuple>
 #include <utility>
 
 #include "weft/core/base/error.h"
@@ -86,7 +87,9 @@ StepFloor floor_of(const GpuFigures& gpu, const std::vector<StepNode>& nodes) {
     step.launch_bound_us += floor.us;
   }
   for (auto& [key, group] : groups) step.groups.push_back(std::move(group));
-  std::ranges::stable_sort(step.groups, std::ranges::greater(), &NodeGroup::us);
+  std::ranges::sort(step.groups, [](const NodeGroup& a, const NodeGroup& b) {
+    return std::tie(b.us, a.name, a.type) < std::tie(a.us, b.name, b.type);
+  });
   return step;
 }
 

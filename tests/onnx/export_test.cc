@@ -313,7 +313,8 @@ TEST_F(OnnxTest, ComparisonsAreNodes) {
   const nn::Embedding table(10, 3);
   const Tensor ids = tensor({1, 2, 3}, DType::i64).reshape({3, 1});
   const auto padded = [&](const Tensor& x) {
-    return masked_fill(embedding(x, table.weight), (x == 0.0).unsqueeze(2), 0);
+    const Tensor padding = (x == 0.0).unsqueeze(2);
+    return masked_fill(embedding(x, table.weight), padding, 0);
   };
   EXPECT_EQ(nodes(padded, ids),
             (Texts{"Equal(input, /constant)", "Reshape(%0, /constant_2)",
@@ -325,7 +326,10 @@ TEST_F(OnnxTest, ComparisonsAreNodes) {
   EXPECT_EQ(nodes(finite, ramp({2, 4})),
             (Texts{"IsNaN(input)", "Shape(input) start=0 end=1", "Concat(%1, /constant_2) axis=0",
                    "Expand(/constant, %2)", "Where(%0, %3, input)", "Identity(%4)"}));
-  const auto both = [](const Tensor& x) { return where((x > 1.0) & ~(x <= x.detach()), x, 2.0); };
+  const auto both = [](const Tensor& x) {
+    const Tensor other = ~(x <= x.detach());
+    return where((x > 1.0) & other, x, 2.0);
+  };
   EXPECT_EQ(nodes(both, ramp({2, 4})),
             (Texts{"LessOrEqual(input, input)", "Not(%0)", "Greater(input, /constant)",
                    "And(%2, %1)", "Where(%3, input, /constant_2)", "Identity(%4)"}));

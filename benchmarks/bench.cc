@@ -348,7 +348,7 @@ std::unique_ptr<Peer> start_peer(const Options& options, json& result) {
 }
 
 void write(const Options& options, const json& result) {
-  write_file_atomically(options.out, result.dump(1) + "\n");
+  write_file_atomically(options.out, to_text(result));
 }
 
 /// The rows of `--work`, each written as soon as it is complete, and the time of one operation.

@@ -24,7 +24,7 @@ struct Place {
 
 /// The value of the thread whose number in the warp differs from this thread's by `bits`.
 template <class A>
-__device__ A of_neighbour(A value, int bits) {
+__device__ A shuffle_xor(A value, int bits) {
   using Word = std::conditional_t<sizeof(A) % 8 == 0, unsigned long long, unsigned>;
   Word words[(sizeof(A) + sizeof(Word) - 1) / sizeof(Word)] = {};
   memcpy(words, &value, sizeof value);
@@ -38,7 +38,7 @@ __device__ A of_neighbour(A value, int bits) {
 template <class Fold, class A>
 __device__ A fold_warp(A value, int lanes) {
   for (int half = lanes / 2; half > 0; half /= 2) {
-    const A other = of_neighbour(value, half);
+    const A other = shuffle_xor(value, half);
     const bool is_upper = (static_cast<int>(threadIdx.x) & half) != 0;
     value = is_upper ? Fold::fold(other, value) : Fold::fold(value, other);
   }

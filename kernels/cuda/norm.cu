@@ -257,14 +257,13 @@ unsigned blocks_of_channels(const Packs& packs) {
   return static_cast<unsigned>((packs.channels + kWarps - 1) / kWarps);
 }
 
-/// The sum over the chunks of channel c, which a warp has. All threads of the block call it.
+/// The sum over the chunks of channel c, which a warp has. All threads of the warp call it.
 __device__ Pair total(const Pair* partial, std::int64_t c, const Packs& packs, Place place) {
-  __shared__ Pair shared[kBlock];
   Pair sum{};
   for (unsigned k = place.lane; c < packs.channels && k < packs.chunks; k += kWarp) {
     sum = AddPairs::fold(sum, partial[c * packs.chunks + k]);
   }
-  return fold_lanes<AddPairs>(sum, shared, place, kWarp, kWarps);
+  return fold_warp<AddPairs>(sum, kWarp);
 }
 
 // --- Forward -------------------------------------------------------------------------------------

@@ -52,7 +52,7 @@ std::string describe(std::int64_t in, std::int64_t out, Pair kernel, const ConvO
 // Memory for the weight of a layer of images. Its values are drawn in the same order in any layout.
 Tensor empty_weight(const Shape& shape) {
   // Weights that have both formats get row-major strides, as their gradients do.
-  const bool has_both = shape[1] == 1 || shape[2] * shape[3] == 1;
+  const bool has_both = shape[1] == 1 || (shape[2] == 1 && shape[3] == 1);
   TensorOptions options;
   options.channels_last = !thread_state().device.is_cpu() && !has_both;
   return empty(shape, options);

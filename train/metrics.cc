@@ -48,6 +48,7 @@ void write_metrics(const std::string& path, const Metrics& metrics) {
   json["amp"] = metrics.amp;
   json["float32_matmul_precision"] = metrics.float32_matmul_precision;
   json["conv_fp32_precision"] = metrics.conv_fp32_precision;
+  json["graph"] = metrics.graph;
   json["world_size"] = metrics.world_size;
   if (!metrics.backend.empty()) json["backend"] = metrics.backend;
   for (const auto& [name, value] : metrics.flags) {

@@ -33,6 +33,7 @@ struct Metrics {
   double lr = 0;                                              ///< as given to the program
   bool amp = false;                                           ///< autocast to bf16
   std::string float32_matmul_precision, conv_fp32_precision;  ///< core/runtime/float32_precision.h
+  bool graph = false;                                         ///< whether steps were captured
   int world_size = 1;
   std::string backend;  ///< with which the ranks communicate; empty for one rank
   FlagValues flags;     ///< the program's own

@@ -154,7 +154,7 @@ std::optional<int> parse_options(int argc, const char* const* argv, Options& opt
   std::string amp = options.amp ? "bf16" : "off";
   std::string map_location = to_string(options.map_location);
   if (options.out.empty()) options.out = "outputs/" + options.example;
-  bool no_shuffle = !options.shuffle;
+  bool no_shuffle = !options.shuffle, graph = false, no_graph = false;
   int local_rank = -1;
 
   CLI::App app(options.description, options.example);
@@ -204,9 +204,12 @@ std::optional<int> parse_options(int argc, const char* const* argv, Options& opt
   add(app, "--tensorboard", &options.tensorboard,
       "write losses, tests and images/s for TensorBoard, into OUT/tensorboard");
   add(app, "--deterministic", &options.deterministic, "same bits in every run");
-  add(app, "--graph", &options.graph,
-      "capture the training step once and replay it: on CUDA as one graph; the CPU only checks "
-      "that it could be");
+  add(app, "--graph", &graph,
+      "capture the training step once and replay it, or end with an error: on CUDA as one graph; "
+      "the CPU only checks that it could be. Without: on CUDA where that is possible, and where "
+      "no --trace asks for the spans");
+  add(app, "--no-graph", &no_graph, "run each step as it is");
+  app.get_option("--graph")->excludes(app.get_option("--no-graph"));
   add(app, "--host-devices", &options.host_devices, "split the CPU into so many devices",
       whole_number(1, kMaxDevices));
   add(app, "--host-device-memory", &options.host_device_memory,
@@ -267,6 +270,7 @@ std::optional<int> parse_options(int argc, const char* const* argv, Options& opt
   options.dtype = parse_dtype(dtype);
   options.amp = amp == "bf16";
   options.shuffle = !no_shuffle;
+  if (graph || no_graph) options.graph = graph;
   if (options.amp && options.dtype != DType::f32) {
     return complain(options, "--amp bf16 needs --dtype f32");
   }

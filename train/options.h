@@ -20,6 +20,11 @@ namespace weft::train {
 /// The values of a program's own flags, by their names without the dashes.
 using FlagValues = std::map<std::string, std::variant<bool, std::int64_t, double, std::string>>;
 
+/// What a run finds out about its options, for metrics.json.
+struct Findings {
+  bool graph = false;  ///< a step was captured
+};
+
 struct Options {
   std::string example = {};      ///< the program's name, set by the program
   std::string description = {};  ///< one line for --help
@@ -58,13 +63,15 @@ struct Options {
   std::string trace = {};             ///< the file for the spans
   bool tensorboard = false;           ///< event files in OUT/tensorboard
   bool deterministic = false;
-  bool graph = false;                   ///< steps are captured and replayed (step.h)
+  std::optional<bool> graph = {};       ///< whether steps are captured and replayed (step.h)
   int host_devices = 0;                 ///< 0: as WEFT_HOST_DEVICES says
   std::int64_t host_device_memory = 0;  ///< bytes that each of them may hold; 0: no limit
   std::int64_t log_every = 0;           ///< a lasting line after this many steps; 0: none
   bool summary = false;                 ///< show what nn::summary finds, and train nothing
   bool keep_checkpoints = false;        ///< one per epoch; else only the last
   FlagValues flags = {};                ///< filled in; for metrics.json
+  /// Of the run with these options or copies of them.
+  std::shared_ptr<Findings> findings = std::make_shared<Findings>();
 
   /// Options for the loader of the training data; `sampler` replaces shuffle.
   data::DataLoaderOptions loader(std::shared_ptr<const data::Sampler> sampler = nullptr) const;

@@ -71,6 +71,7 @@ void Output::write(Metrics run) const {
   run.amp = options_.amp;
   run.float32_matmul_precision = options_.float32_matmul_precision;
   run.conv_fp32_precision = options_.conv_fp32_precision;
+  run.graph = options_.findings->graph;
   run.world_size = ranks_.size;
   run.backend = ranks_.backend;
   run.flags = options_.flags;

@@ -1,9 +1,12 @@
-// A program's training step: run as it is or, with --graph, captured once and replayed.
+// A program's training step: captured once and replayed on CUDA where that is possible, else run
+// as it is.
 #pragma once
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <tuple>
 #include <type_traits>
@@ -11,12 +14,33 @@
 
 #include "weft/core/runtime/capture.h"
 #include "weft/core/runtime/phase.h"
+#include "weft/core/runtime/thread_state.h"
 #include "weft/tensor/creation.h"
 #include "weft/tensor/ops.h"
 #include "weft/tensor/tensor.h"
 #include "weft/train/options.h"
 
 namespace weft::train {
+
+/// Whether a step is captured.
+class CaptureChoice {
+ public:
+  explicit CaptureChoice(const Options& options);
+
+  /// Whether that depends on calls to come.
+  bool is_open() const { return !captures_; }
+  bool captures() const { return *captures_; }
+  /// Runs the body. The second batch of the largest size, whose kernels are chosen, settles it.
+  void try_out(std::int64_t batch_size, const std::function<void()>& body);
+
+  /// Must be called by a step that may be captured.
+  void note_run() const { findings_->graph |= thread_state().capture != nullptr; }
+
+ private:
+  std::optional<bool> captures_;
+  std::shared_ptr<Findings> findings_;
+  std::int64_t largest_ = -1;
+};
 
 /// One training step as a function of a batch's tensors that returns its loss, or its losses:
 ///
@@ -29,13 +53,16 @@ namespace weft::train {
 ///   });
 ///   for (auto& [x, label] : recorder.batches(loader)) recorder.step(step(x, label));
 ///
-/// With options.graph the body is captured (core/runtime/capture.h says what it must not do), and
-/// each call copies the batch into the tensors that the body reads. The values are those of the
-/// body, to the bit if options.deterministic is set. A call's result is then overwritten by the
-/// next call: the Recorder copies losses, and reads them on the host many at a time. The step that
-/// is captured is that of the largest batch so far, in dimension 0; a smaller one, an epoch's last,
-/// runs as it is. Before it the captured step gives its memory back, and is captured again when it
-/// is next called.
+/// If the body is captured (core/runtime/capture.h says what it must not do), each call copies the
+/// batch into the tensors that the body reads. The values are those of the body, to the bit if
+/// options.deterministic is set. A call's result is then overwritten by the next call: the Recorder
+/// copies losses, and reads them on the host many at a time. The step that is captured is that of
+/// the largest batch so far, in dimension 0; a smaller one, an epoch's last, runs as it is. Before
+/// it the captured step gives its memory back, and is captured again when it is next called.
+///
+/// options.graph says whether to capture. Where it says nothing, a step on CUDA whose spans nobody
+/// asks for is: the first two calls with such a batch run the body as it is, and if the second
+/// one finds that it cannot be captured, a line says why and the later ones do so too.
 template <class Signature>
 class Step;
 
@@ -43,21 +70,30 @@ template <class Result, class... Inputs>
 class Step<Result(Inputs...)> {
  public:
   Step(const Options& options, std::function<Result(Inputs...)> body)
-      : graph_(options.graph), device_(options.device), body_(std::move(body)) {}
+      : choice_(options), device_(options.device), body_(std::move(body)) {}
   Step(const Step&) = delete;  // the captured step holds its address
   Step& operator=(const Step&) = delete;
 
-  /// The tensors must be on options.device. Throws what the body and graph::Step throw.
+  /// The tensors must be on options.device. Throws what the body throws and, if the step is to be
+  /// captured, what graph::Step throws.
   Result operator()(const std::remove_cvref_t<Inputs>&... batch) {
     const PhaseScope phase("forward");
     fault_point();
-    if (!graph_) return body_(batch...);
     const Batch given{batch...};
+    if (choice_.is_open()) {
+      Result result;
+      choice_.try_out(given[0].shape(0), [&] { result = body_(batch...); });
+      return result;
+    }
+    if (!choice_.captures()) return body_(batch...);
     if (!fits(given)) {
       reset();
       if (step_ && given[0].shape(0) < inputs_[0].shape(0)) return body_(batch...);
       for (std::size_t i = 0; i < given.size(); ++i) inputs_[i] = empty_like(given[i]);
-      step_.emplace(graph::capture(device_, [this] { result_ = std::apply(body_, inputs_); }));
+      step_.emplace(graph::capture(device_, [this] {
+        result_ = std::apply(body_, inputs_);
+        choice_.note_run();
+      }));
     }
     for (std::size_t i = 0; i < given.size(); ++i) raw::copy_(inputs_[i], given[i]);
     (*step_)();
@@ -80,7 +116,7 @@ class Step<Result(Inputs...)> {
     return true;
   }
 
-  const bool graph_;
+  CaptureChoice choice_;
   const Device device_;
   const std::function<Result(Inputs...)> body_;
   Batch inputs_;

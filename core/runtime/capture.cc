@@ -4,6 +4,7 @@
 #include <atomic>
 #include <mutex>
 #include <span>
+#include <thread>
 #include <utility>
 
 #include "weft/core/base/error.h"
@@ -280,6 +281,23 @@ void Step::reset() {
   check_not_capturing("graph", "a captured step cannot be reset in another");
   impl_->work.reset();  // waits, because its launches use the capture's memory
   impl_->capture.reset();
+}
+
+void refuse(const char* op, const char* why) {
+  if (thread_state().capture) WEFT_THROW(Unsupported, op, "cannot be captured: ", why);
+  Trial& trial = *thread_state().trial;
+  // Threads that the body starts inherit its thread's state.
+  if (trial.thread == std::this_thread::get_id() && trial.why_not.empty()) {
+    trial.why_not = detail::concat(op, ": ", why);
+  }
+}
+
+std::string why_not_capturable(const std::function<void()>& body) {
+  WEFT_CHECK(body, InvalidArgument, "graph", "got no function to try");
+  Trial trial{std::this_thread::get_id(), {}};
+  const Scoped scope(&ThreadState::trial, &trial);
+  body();
+  return trial.why_not;
 }
 
 Step capture(std::function<void()> body) { return capture(thread_state().device, std::move(body)); }

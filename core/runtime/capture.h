@@ -5,6 +5,8 @@
 #include <cstring>
 #include <functional>
 #include <memory>
+#include <string>
+#include <thread>
 #include <unordered_map>
 #include <unordered_set>
 #include <vector>
@@ -96,6 +98,19 @@ class Step {
 /// captured operations in order and with the same tensors, and refuses what CUDA would refuse.
 Step capture(std::function<void()> body);
 Step capture(Device device, std::function<void()> body);
+
+/// Runs `body` as it is and returns why graph::capture would refuse it, as "item: it waits for the
+/// value; call it after the step": the first reason, or an empty text. A first run may have reasons
+/// of its own, an optimiser's new state or the choice of a kernel, so try the second one. Unseen
+/// are work on another device of a body without a backward, a body that does other work each time,
+/// and what the GPU's libraries cannot record.
+std::string why_not_capturable(const std::function<void()>& body);
+
+/// Such a run, for the library's own code: thread_state().trial.
+struct Trial {
+  std::thread::id thread;
+  std::string why_not;
+};
 
 /// The capture in progress, for the library's own code: thread_state().capture.
 class Capture final : private PoolChoice {

@@ -26,11 +26,13 @@ namespace {
 
 constinit ThreadLocal<CurrentStreams> current_streams;
 
-}  // namespace
-
-void graph::refuse(const char* op, const char* why) {
-  WEFT_THROW(Unsupported, op, "cannot be captured: ", why);
+Stream exchange_stream(const Stream& stream) {
+  const Stream previous = current_stream(stream.device);
+  if (stream.device.is_cuda()) current_streams->handles[stream.device.index] = stream.handle;
+  return previous;
 }
+
+}  // namespace
 
 const CurrentStreams& CurrentStreams::of_this_thread() { return *current_streams; }
 
@@ -65,19 +67,17 @@ Stream current_stream(Device device) {
 Stream set_current_stream(const Stream& stream) {
   graph::check_not_capturing("set_current_stream",
                              "work on another stream would not be part of the step");
-  const Stream previous = current_stream(stream.device);
-  if (stream.device.is_cuda()) current_streams->handles[stream.device.index] = stream.handle;
-  return previous;
+  return exchange_stream(stream);
 }
 
 StreamScope::StreamScope(const Stream& stream) {
   if (stream.device.is_cpu() || thread_state().capture) return;
   if (current_stream(stream.device) == stream) return;
-  before_ = set_current_stream(stream);
+  before_ = exchange_stream(stream);  // not refused by a trial: a capture does not come here
 }
 
 StreamScope::~StreamScope() {
-  if (before_) set_current_stream(*before_);
+  if (before_) exchange_stream(*before_);
 }
 
 }  // namespace weft

@@ -24,7 +24,8 @@ class MemoryObserver;
 class WeightCache;
 namespace graph {
 class Capture;
-}
+struct Trial;
+}  // namespace graph
 
 /// One step of the module path, linked through the stack frames of the calls: pushing is two
 /// stores. A null name (the root module) does not show.
@@ -78,6 +79,7 @@ struct ThreadState {
   MemoryObserver* memory = nullptr;   ///< is told of memory that is taken and given back
   ChoiceCache* choices = nullptr;     ///< null: timings are forgotten when the process ends
   graph::Capture* capture = nullptr;  ///< set while graph::capture records a step
+  graph::Trial* trial = nullptr;      ///< set while graph::why_not_capturable runs a step
   const PoolChoice* pools = nullptr;  ///< the pools of that capture
   /// Where matrix products and convolutions count their multiply-adds; null: nowhere.
   std::int64_t* multiply_adds = nullptr;
@@ -169,11 +171,12 @@ std::string module_path(const PathNode* path);
 const PathNode* interned_path();
 
 namespace graph {
-/// Throws Unsupported: "[item] cannot be captured: <why>"
-[[noreturn]] void refuse(const char* op, const char* why);
-/// Refuses in graph::capture (core/runtime/capture.h).
+/// Throws Unsupported, "[item] cannot be captured: <why>", or notes it for the trial.
+void refuse(const char* op, const char* why);
+/// Refuses in graph::capture and graph::why_not_capturable (core/runtime/capture.h).
 inline void check_not_capturing(const char* op, const char* why) {
-  if (thread_state().capture) [[unlikely]]
+  const ThreadState& state = thread_state();
+  if (state.capture || state.trial) [[unlikely]]
     refuse(op, why);
 }
 }  // namespace graph

@@ -492,6 +492,46 @@ TEST_F(CapturedMemory, IsGivenBackAfterAnError) {
   EXPECT_LE(most(), 76 * MiB + 2 * MiB) << "with the number";
 }
 
+TEST(WhyNotCapturable, IsTheFirstReason) {
+  int ran = 0;
+  const auto body = [&ran](const char* op) {
+    ++ran;
+    if (op) graph::check_not_capturing(op, "it waits for the value");
+    graph::check_not_capturing("print", "it does so too");
+  };
+  EXPECT_EQ(graph::why_not_capturable([&] { body("item"); }), "item: it waits for the value");
+  EXPECT_EQ(graph::why_not_capturable([&] { body(nullptr); }), "print: it does so too");
+  EXPECT_EQ(graph::why_not_capturable([&] { ++ran; }), "");
+  EXPECT_EQ(ran, 3);
+  body("item");  // not refused outside
+  EXPECT_WEFT_ERROR(graph::why_not_capturable({}), InvalidArgument, "got no function to try");
+}
+
+TEST(WhyNotCapturable, AnErrorOfTheBodyEndsIt) {
+  EXPECT_WEFT_ERROR(graph::why_not_capturable([] { WEFT_THROW(Shape, "matmul", "no match"); }),
+                    Shape, "no match");
+  EXPECT_EQ(thread_state().trial, nullptr);
+}
+
+TEST(WhyNotCapturable, OtherThreadsNoteNothing) {
+  const auto body = [] {
+    const ThreadState state = thread_state();
+    std::thread([&state] {
+      const ThreadStateGuard guard(state);
+      graph::check_not_capturing("item", "it waits for the value");
+    }).join();
+  };
+  EXPECT_EQ(graph::why_not_capturable(body), "");
+}
+
+TEST_F(CaptureTest, AStreamScopeOfTheBodyIsNoReason) {
+  const Stream other = cuda().new_stream(0);
+  const auto scope = [&] { const StreamScope scope(other); };
+  EXPECT_EQ(graph::why_not_capturable(scope), "");
+  EXPECT_EQ(graph::why_not_capturable([&] { set_current_stream(current_stream(device_)); }),
+            "set_current_stream: work on another stream would not be part of the step");
+}
+
 TEST_F(CaptureTest, OtherDevicesAreRefused) {
   graph::Step step = graph::capture(device_, [&] { Storage::allocate(Device("cuda:1"), 64); });
   step();

@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <ostream>
 #include <random>
@@ -88,8 +89,11 @@ class EmulatedPrograms : public ::testing::Test {
         " --batch-size 2 --deterministic " + options + " >" + folder.path("log") + " 2>&1";
     const int status = std::system(command.c_str());
     EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << command << "\n" << log();
-    const auto metrics = nlohmann::json::parse(testing::read_file(folder.path("out/metrics.json")));
-    return metrics["losses"].is_object() ? metrics["losses"].front() : metrics["losses"];
+    const auto losses = metrics()["losses"];
+    return losses.is_object() ? losses.front() : losses;
+  }
+  nlohmann::json metrics() const {
+    return nlohmann::json::parse(testing::read_file(folder.path("out/metrics.json")));
   }
   std::string log() const { return testing::read_file(folder.path("log")); }
 
@@ -134,9 +138,13 @@ TEST_P(RanksOnGpus, TrainAsOnTheCpu) {
     for (int i = 0; i < 2; ++i) {
       EXPECT_NEAR(cuda[i], cpu[i], 1e-9 * std::abs(cpu[i])) << "step " << i << ", " << ranks;
     }
-    const auto metrics = nlohmann::json::parse(testing::read_file(folder.path("out/metrics.json")));
-    EXPECT_EQ(metrics["device"], "cuda:0");
-    EXPECT_EQ(metrics["backend"], backend);
+    EXPECT_EQ(metrics()["device"], "cuda:0");
+    EXPECT_EQ(metrics()["backend"], backend);
+    // Of two ranks, each has a second batch that is smaller, which settles nothing.
+    const std::string said = log(), why = "steps run without a CUDA graph: ";
+    const auto first = said.find(why);
+    EXPECT_EQ(first != std::string::npos, ranks == std::string("3")) << said;
+    EXPECT_EQ(said.find(why), said.rfind(why)) << said;  // once at most
   }
 }
 INSTANTIATE_TEST_SUITE_P(EmulatedPrograms, RanksOnGpus,
@@ -164,9 +172,7 @@ TEST_F(EmulatedPrograms, OneGpuStandsForBothDevicesOfTheTable) {
       folder.path("data") + " --out " + folder.path("out") + " >" + folder.path("log") + " 2>&1";
   ASSERT_EQ(std::system(command.c_str()), 0) << log();
   EXPECT_NE(log().find("one GPU stands for both devices: they share it"), std::string::npos);
-  const auto rows =
-      nlohmann::json::parse(testing::read_file(folder.path("out/metrics.json")))["rows"];
-  EXPECT_EQ(rows.size(), 6U);
+  EXPECT_EQ(metrics()["rows"].size(), 6U);
 }
 
 TEST(OldDriver, IsNamed) {
@@ -190,8 +196,7 @@ TEST_F(EmulatedPrograms, WithoutCodeForTheGpuTheCpuTrains) {
       "GPU 0 of compute capability 7.5 is not used: this weft has code for 8.0 and all from 8.0 "
       "on; build it with --arch 75, as in ./weft run EXAMPLE --arch 75\n";
   losses(environment, "mlp", "--epochs 1 --limit-steps 2");
-  const auto metrics = nlohmann::json::parse(testing::read_file(folder.path("out/metrics.json")));
-  EXPECT_EQ(metrics["device"], "cpu:0");
+  EXPECT_EQ(metrics()["device"], "cpu:0");
   const std::string said = log();
   const auto first = said.find(why);
   EXPECT_NE(first, std::string::npos) << said;
@@ -227,7 +232,8 @@ struct CapturedRun {
   const char* program;
   const char* steps;  // options
   std::size_t count;  // number of steps
-  int graphs;         // number of launches
+  int by_default;     // number of launches
+  int graphs;         // number with --graph; 0: not run, being slow
   friend std::ostream& operator<<(std::ostream& out, const CapturedRun& r) {
     return out << r.program;
   }
@@ -242,26 +248,51 @@ TEST_P(Captured, LossesAreThoseOfThePlainLoop) {
   const std::string environment =
       "WEFT_EMULATED_ORDER=random WEFT_EMULATED_RACES=0 WEFT_EMULATED_STATS=1";
   const std::string options = std::string("--device cuda ") + run.steps + " " + numbers;
-  const std::vector<double> plain = losses(environment, run.program, options);
-  EXPECT_NE(log().find(" 0 graph launches"), std::string::npos) << log();
-  EXPECT_EQ(losses(environment, run.program, options + " --graph"), plain);
-  EXPECT_NE(log().find(" " + std::to_string(run.graphs) + " graph launches"), std::string::npos)
-      << log();
+  const auto expect_launches = [&](int count) {
+    EXPECT_NE(log().find(detail::concat(" ", count, " graph launches")), std::string::npos)
+        << log();
+    EXPECT_EQ(metrics()["graph"], count > 0);
+  };
+  const std::vector<double> plain = losses(environment, run.program, options + " --no-graph");
+  expect_launches(0);
+  EXPECT_EQ(losses(environment, run.program, options), plain);
+  expect_launches(run.by_default);
+  if (run.graphs > 0) {
+    EXPECT_EQ(losses(environment, run.program, options + " --graph"), plain);
+    expect_launches(run.graphs);
+  }
   EXPECT_EQ(plain.size(), run.count);
 }
 
-// The first of two epochs' steps runs uncaptured, and so do the third and the last, which have one
-// image.
+// With --graph the first of two epochs' steps runs uncaptured, and so do the third and the last,
+// which have one image. By default two more do first; then the third is the first of its size, and
+// so is the fourth.
 constexpr CapturedRun kRuns[] = {
-    {kPrograms[0], "--epochs 2", 6, 3},
-    {kPrograms[1], "--epochs 2", 6, 3},
-    {kPrograms[2], "--epochs 2", 6, 3},
-    {kPrograms[3], "--epochs 2", 6, 3},
-    {kResNet, "--limit-steps 3 --batch-size 1", 3, 2},
+    {kPrograms[0], "--epochs 2", 6, 1, 3},
+    {kPrograms[1], "--epochs 2", 6, 1, 3},
+    {kPrograms[2], "--epochs 2", 6, 1, 3},
+    {kPrograms[3], "--epochs 2", 6, 1, 3},
+    {kResNet, "--limit-steps 4 --batch-size 1", 4, 1, 0},
 };
 INSTANTIATE_TEST_SUITE_P(EmulatedPrograms, Captured,
                          ::testing::Combine(::testing::ValuesIn(kRuns),
                                             ::testing::Values("", "--amp bf16")));
+
+class Resumed : public EmulatedPrograms, public ::testing::WithParamInterface<const char*> {};
+
+TEST_P(Resumed, ACapturedRunGoesOnAsThePlainOne) {
+  write_data(GetParam());
+  const std::string options = "--device cuda --batch-size 1 --epochs ";
+  const std::vector<double> plain = losses("", GetParam(), options + "2 --no-graph");
+  EXPECT_FALSE(metrics()["graph"]);
+  losses("", GetParam(), options + "1");
+  EXPECT_TRUE(metrics()["graph"]);
+  EXPECT_EQ(losses("", GetParam(), options + "2 --resume latest"), plain);
+  EXPECT_TRUE(metrics()["graph"]);
+  EXPECT_EQ(plain.size(), 10U);
+}
+INSTANTIATE_TEST_SUITE_P(EmulatedPrograms, Resumed,
+                         ::testing::ValuesIn(kPrograms + 1, std::end(kPrograms)));
 
 class MemoryOfACapturedStep : public EmulatedPrograms,
                               public ::testing::WithParamInterface<const char*> {
@@ -284,7 +315,7 @@ TEST_P(MemoryOfACapturedStep, IsThatOfThePlainStep) {
   } else {
     write_pictures(folder.path("data"), 2 * 80 + 50, 160);
   }
-  const double plain = most_bytes(""), captured = most_bytes("--graph");
+  const double plain = most_bytes("--no-graph"), captured = most_bytes("--graph");
   std::printf("%s: plain %.0f MB, captured %.0f MB, %.3f times as much\n", GetParam(), plain / 1e6,
               captured / 1e6, captured / plain);
   // The step's pool and the memory outside it cannot use each other's gaps.

@@ -60,12 +60,18 @@ TEST(Options, EveryOptionArrives) {
   EXPECT_EQ(o.data + o.out + o.resume + o.trace + o.weights, "dortw");
   EXPECT_TRUE(o.tensorboard);
   EXPECT_TRUE(o.deterministic);
-  EXPECT_TRUE(o.graph);
+  EXPECT_EQ(o.graph, true);
   EXPECT_EQ(o.host_devices, 2);
   EXPECT_EQ(o.host_device_memory, 64 << 20);
   EXPECT_EQ(o.map_location, Device("cpu:1"));
   EXPECT_EQ(o.log_every, 100);
   EXPECT_TRUE(o.summary);
+}
+
+TEST(Options, StepsAreCapturedOrNotOrWherePossible) {
+  EXPECT_EQ(parse({}).options.graph, std::nullopt);
+  EXPECT_EQ(parse({"--graph"}).options.graph, true);
+  EXPECT_EQ(parse({"--no-graph"}).options.graph, false);
 }
 
 TEST(Options, AProgramHasSomeOfItsOwn) {
@@ -224,6 +230,7 @@ TEST(Options, WrongUsageIsStatusTwoAndSaysWhy) {
   refuses({"--no-shuffle=maybe"}, "--no-shuffle takes no value");
   refuses({"--deterministic=3"}, "--deterministic takes no value");
   refuses({"--graph=1"}, "--graph takes no value");
+  refuses({"--graph", "--no-graph"}, "--graph excludes --no-graph");
   refuses({"--host-devices", "0"}, "--host-devices: '0' is no whole number from 1 to 64\n");
   for (const char* size : {"", "64", "64mb", "64 mib", "MiB", "0MiB", "-1MiB", "1.5GiB", "64MiB,",
                            "9999999999999999GiB", "many"})

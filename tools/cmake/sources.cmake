@@ -289,6 +289,7 @@ weft_sources(""
   train/progress.cc
   train/ranks.cc
   train/recorder.cc
+  train/step.cc
   train/tensorboard.cc)
 weft_sources("-O3"
   kernels/cpu/candidates.cc

@@ -96,7 +96,7 @@ void pool_pixel_row(const Pool2dParams& p, const View& x, std::int64_t channels,
 
 /// One row of adaptive windows. A plane counts as one channel.
 template <class T>
-void pool_adaptive_row(const PoolAxis& rows, const PoolAxis& cols, std::int64_t channels,
+void pool_adaptive_row(const PoolAxis<>& rows, const PoolAxis<>& cols, std::int64_t channels,
                        DType dtype, std::int64_t oh, const T* in, T* best, std::int32_t* winner) {
   const PoolStep step = pooling_loops().of(dtype).max_step;
   for (std::int64_t ow = 0; ow < cols.out; ++ow, best += channels, winner += channels) {
@@ -120,8 +120,8 @@ void max_pool2d_as(const Pool2dParams& p, const View& x, const View& y, const Vi
   const std::int64_t images = pixels ? y.shape[0] : y.shape[0] * channels;
   const std::int64_t in_step = x.shape[2] * x.shape[3] * (pixels ? channels : 1);
   const std::int64_t row = out_cols * (pixels ? channels : 1);
-  const auto rows = PoolAxis::of_adaptive(x.shape[2], out_rows);
-  const auto cols = PoolAxis::of_adaptive(x.shape[3], out_cols);
+  const PoolAxis<> rows = pool_axis(p, 0, x.shape[2], out_rows);
+  const PoolAxis<> cols = pool_axis(p, 1, x.shape[3], out_cols);
   const auto taps = [&](int axis) {  // at most, per window; never 0, even if x is empty
     return std::min(p.kernel[axis], std::max<std::int64_t>(x.shape[2 + axis], 1));
   };
@@ -159,7 +159,7 @@ void max_pool2d_backward_as(const Pool2dParams& p, const View& grad_y, const Vie
   const std::int64_t out_rows = grad_y.shape[2], out_cols = grad_y.shape[3];
   const std::int64_t in_step = pixel_step(grad_x), out_step = pixel_step(grad_y);
   const std::uint32_t pixels = static_cast<std::uint32_t>(in_rows * width);
-  const auto adaptive_rows = PoolAxis::of_adaptive(in_rows, out_rows);
+  const PoolAxis<> adaptive_rows = pool_axis(p, 0, in_rows, out_rows);
   // Windows may overlap, so one thread owns a plane, or (nhwc) some channels of an image: few
   // enough to leave work for all threads, but enough to fill a cache line, so that no two threads
   // write to the same line.
@@ -225,8 +225,8 @@ void max_pool2d_backward(const Stream& stream, const Pool2dParams& p, const View
 struct AvgPool {
   AvgPool(const AvgPool2dParams& params, const View& image, const View& pooled)
       : p(params),
-        rows(params, 0, image.shape[2], pooled.shape[2]),
-        cols(params, 1, image.shape[3], pooled.shape[3]),
+        rows(pool_axis(params, 0, image.shape[2], pooled.shape[2])),
+        cols(pool_axis(params, 1, image.shape[3], pooled.shape[3])),
         pixels(channels_adjacent(image, pooled)),
         channels(pixels ? image.shape[1] : 1),
         images(pixels ? image.shape[0] : image.shape[0] * image.shape[1]) {}
@@ -238,7 +238,7 @@ struct AvgPool {
   }
 
   const AvgPool2dParams& p;
-  PoolAxis rows, cols;
+  PoolAxis<> rows, cols;
   bool pixels;
   std::int64_t channels;  // adjacent channels; 1 if pixels are adjacent
   std::int64_t images;    // or planes
@@ -374,7 +374,7 @@ void avg_pixel_gradient(const AvgPool& a, DType dtype, std::int64_t h, const T* 
 }
 
 /// Whether the axis has one window, which covers all positions.
-bool covers_all(const PoolAxis& axis) {
+bool covers_all(const PoolAxis<>& axis) {
   return axis.out == 1 && axis.begin(0) == 0 && axis.end(0) == axis.in;
 }
 

@@ -1,6 +1,10 @@
-// 2-D max and average pooling. In all passes a thread computes one element of the output: the
-// backward passes search for the windows over an element instead of adding from the windows.
+// 2-D max and average pooling. In all passes a thread computes neighbouring channels of one pixel
+// of the output: the backward passes search for the windows over a pixel instead of adding from the
+// windows. The output is written once. An input is read once for each window over it or pixel under
+// it, from memory once: the neighbours' reads come from the cache.
+#include <algorithm>
 #include <cmath>
+#include <type_traits>
 
 #include "weft/kernels/cuda/access.cuh"
 #include "weft/kernels/cuda/families.h"
@@ -11,257 +15,281 @@
 namespace weft::cuda {
 namespace {
 
+/// A FastDivider for 64 bits.
+struct WideDivider {
+  std::int64_t divisor;
+  explicit WideDivider(std::int64_t d) : divisor(d) {}
+  __device__ std::int64_t div(std::int64_t n) const { return n / divisor; }
+};
+
+/// Images as [outer, height, width, inner] in the order of memory: nchw is [N*C,H,W,1], nhwc is
+/// [N,H,W,C]. A thread has a pack of neighbours of the inner dimension, which is counted in packs.
+/// K, S: the side of a window and the stride if they are constants, without dilation; else 0.
+template <class Int, int K, int S>
 struct PoolArgs {
-  // Maps a position in the written view's memory order to n, c, h, w.
-  Offsets<4> coordinates;
-  std::int64_t n;  // elements of the written view
-  Pool2dParams p;
-  PoolAxis rows, cols;  // lengths of the larger and the pooled side; windows of an adaptive pooling
-  std::int64_t image[4], pooled[4], index[4];  // strides of x or grad_x, y or grad_y, index
-};
+  using Divider = std::conditional_t<sizeof(Int) == 4, FastDivider, WideDivider>;
+  PoolAxis<Int> rows, cols;
+  Int packs, inner;                       // packs: of the output of the pass
+  Divider by_inner, by_width, by_height;  // of the output of the pass
 
-struct Position {
-  std::int64_t n, c, h, w;
-};
-
-__device__ Position position_of(const Offsets<4>& coordinates, std::int64_t i) {
-  const OffsetArray<4> o = coordinates.at_any(i);
-  return {o.at[0], o.at[1], o.at[2], o.at[3]};
-}
-
-/// The coordinates of the elements of `written` in its own memory order. Uses "views" whose offsets
-/// are the coordinates; `written` comes first, so its strides decide the order.
-Offsets<4> coordinates_of(const View& written) {
-  static const Strides unit[4] = {{1, 0, 0, 0}, {0, 1, 0, 0}, {0, 0, 1, 0}, {0, 0, 0, 1}};
-  const IndexSpace<5> sorted =
-      index_space<5>(written.shape, {&written.strides, &unit[0], &unit[1], &unit[2], &unit[3]});
-  IndexSpace<4> space;
-  for (int d = 0; d < sorted.ndim; ++d) {
-    const auto& row = sorted.stride[d];
-    space.add_outer(sorted.size[d], {row[1], row[2], row[3], row[4]});
-  }
-  return Offsets<4>(space);
-}
-
-PoolArgs pool_args(const Pool2dParams& params, const View& image, const View& pooled,
-                   const View& index, const View& written) {
-  PoolArgs args{coordinates_of(written),
-                written.numel(),
-                params,
-                PoolAxis::of_adaptive(image.shape[2], pooled.shape[2]),
-                PoolAxis::of_adaptive(image.shape[3], pooled.shape[3]),
-                {},
-                {},
-                {}};
-  for (int d = 0; d < 4; ++d) {
-    args.image[d] = image.strides[d];
-    args.pooled[d] = pooled.strides[d];
-    args.index[d] = index.strides[d];
-  }
-  return args;
-}
-
-__device__ std::int64_t offset(const std::int64_t* strides, std::int64_t n, std::int64_t c,
-                               std::int64_t h, std::int64_t w) {
-  return n * strides[0] + c * strides[1] + h * strides[2] + w * strides[3];
-}
-
-/// The positions of a window along one axis that are inside the image: first, first + step, ...,
-/// below end.
-struct Taps {
-  std::int64_t first, step, end;
-};
-
-__device__ Taps taps_of(const Pool2dParams& p, int axis, const PoolAxis& adaptive,
-                        std::int64_t out) {
-  if (p.adaptive) return {adaptive.begin(out), 1, adaptive.end(out)};
-  const std::int64_t step = p.dilation[axis], from = out * p.stride[axis] - p.padding[axis];
-  const std::int64_t end = from + (p.kernel[axis] - 1) * step + 1;
-  return {from >= 0 ? from : from + ceil_div(-from, step) * step, step,
-          end < adaptive.in ? end : adaptive.in};
-}
-
-/// The windows, first to last, that may have a tap at position `at`, which counts from the start of
-/// the first window: at = window * stride + tap * dilation.
-struct WindowRange {
-  std::int64_t first, last;
-};
-
-__device__ WindowRange windows_over(const Pool2dParams& p, int axis, std::int64_t at,
-                                    std::int64_t out) {
-  const std::int64_t missed = at - (p.kernel[axis] - 1) * p.dilation[axis];
-  const std::int64_t last = at / p.stride[axis];
-  return {missed > 0 ? ceil_div(missed, p.stride[axis]) : 0, last < out ? last : out - 1};
-}
-
-template <class T>
-__global__ void __launch_bounds__(kBlock)
-    max_pool_kernel(const __grid_constant__ PoolArgs args, const T* x, T* y, std::int32_t* index) {
-  using C = accumulate_t<T>;
-  const Pool2dParams& p = args.p;
-  for (std::int64_t i = std::int64_t{blockIdx.x} * kBlock + threadIdx.x; i < args.n;
-       i += std::int64_t{gridDim.x} * kBlock) {
-    const Position at = position_of(args.coordinates, i);
-    // The result of a window that contains only padding.
-    C best = -static_cast<C>(INFINITY);
-    std::int64_t winner = -1;
-    bool found = false;
-    const Taps rows = taps_of(p, 0, args.rows, at.h), cols = taps_of(p, 1, args.cols, at.w);
-    for (std::int64_t h = rows.first; h < rows.end; h += rows.step) {
-      for (std::int64_t w = cols.first; w < cols.end; w += cols.step) {
-        const C value = static_cast<C>(x[offset(args.image, at.n, at.c, h, w)]);
-        // Of several NaNs the last one is kept, of several largest values the first.
-        if (!found || value > best || value != value) {
-          found = true;
-          best = value;
-          winner = h * args.cols.in + w;
-        }
-      }
+  /// Calls f(i, outer, h, w, b) for this thread's packs i of the output.
+  template <class F>
+  __device__ void for_each_pack(F&& f) const {
+    for (Int i = static_cast<Int>(blockIdx.x) * kBlock + threadIdx.x; i < packs;
+         i += static_cast<Int>(gridDim.x) * kBlock) {
+      const Int pixel = by_inner.div(i), row = by_width.div(pixel), outer = by_height.div(row);
+      f(i, outer, row - outer * static_cast<Int>(by_height.divisor),
+        pixel - row * static_cast<Int>(by_width.divisor), i - pixel * inner);
     }
-    y[offset(args.pooled, at.n, at.c, at.h, at.w)] = static_cast<T>(best);
-    index[offset(args.index, at.n, at.c, at.h, at.w)] = static_cast<std::int32_t>(winner);
   }
-}
 
-template <class T>
-__global__ void __launch_bounds__(kBlock)
-    max_pool_backward_kernel(const __grid_constant__ PoolArgs args, const T* grad_y,
-                             const std::int32_t* index, T* grad_x) {
-  using C = accumulate_t<T>;
-  const Pool2dParams& p = args.p;
-  for (std::int64_t i = std::int64_t{blockIdx.x} * kBlock + threadIdx.x; i < args.n;
-       i += std::int64_t{gridDim.x} * kBlock) {
-    const Position at = position_of(args.coordinates, i);
-    const std::int64_t here = at.h * args.cols.in + at.w;
-    C sum = 0;
-    const auto add = [&](std::int64_t ho, std::int64_t wo) {
-      if (index[offset(args.index, at.n, at.c, ho, wo)] == here) {
-        sum += static_cast<C>(grad_y[offset(args.pooled, at.n, at.c, ho, wo)]);
-      }
-    };
-    if (p.adaptive) {
-      for (std::int64_t ho = args.rows.first(at.h); ho < args.rows.last(at.h); ++ho) {
-        for (std::int64_t wo = args.cols.first(at.w); wo < args.cols.last(at.w); ++wo) add(ho, wo);
+  /// Calls f(pack of the image, position in it) for the taps of window (ho, wo), row by row.
+  template <class F>
+  __device__ void for_each_tap(Int outer, Int ho, Int wo, Int b, F&& f) const {
+    taps(rows, ho, [&](Int h) {
+      taps(cols, wo,
+           [&](Int w) { f(((outer * rows.in + h) * cols.in + w) * inner + b, h * cols.in + w); });
+    });
+  }
+
+  /// Calls f(pack of the pooled image, ho, wo) for the windows with a tap at (h, w).
+  template <class F>
+  __device__ void for_each_window(Int outer, Int h, Int w, Int b, F&& f) const {
+    windows(rows, h, [&](Int ho) {
+      windows(cols, w,
+              [&](Int wo) { f(((outer * rows.out + ho) * cols.out + wo) * inner + b, ho, wo); });
+    });
+  }
+
+ private:
+  template <class F>
+  __device__ static void taps(const PoolAxis<Int>& axis, Int o, F&& f) {
+    const Int from = o * (K > 0 ? S : axis.stride) - axis.padding;
+    if constexpr (K > 0) {
+#pragma unroll
+      for (int k = 0; k < K; ++k) {
+        if (from + k >= 0 && from + k < axis.in) f(from + k);
       }
     } else {
-      const std::int64_t row = at.h + p.padding[0], col = at.w + p.padding[1];
-      const WindowRange rows = windows_over(p, 0, row, args.rows.out);
-      const WindowRange cols = windows_over(p, 1, col, args.cols.out);
-      for (std::int64_t ho = rows.first; ho <= rows.last; ++ho) {
-        if ((row - ho * p.stride[0]) % p.dilation[0] != 0) continue;
-        for (std::int64_t wo = cols.first; wo <= cols.last; ++wo) {
-          if ((col - wo * p.stride[1]) % p.dilation[1] == 0) add(ho, wo);
-        }
+      const Int begin = axis.begin(o), end = axis.end(o), past = (begin - from) % axis.dilation;
+      for (Int i = past == 0 ? begin : begin + axis.dilation - past; i < end; i += axis.dilation) {
+        f(i);
       }
     }
-    grad_x[offset(args.image, at.n, at.c, at.h, at.w)] = static_cast<T>(sum);
   }
+
+  template <class F>
+  __device__ static void windows(const PoolAxis<Int>& axis, Int i, F&& f) {
+    const Int at = i + axis.padding;
+    if constexpr (K > 0) {
+#pragma unroll
+      for (Int back = (K - 1) / S; back >= 0; --back) {
+        const Int o = at / S - back;
+        if (o >= 0 && o < axis.out && at - o * S < K) f(o);
+      }
+    } else {
+      const Int last = axis.last(i);
+      for (Int o = axis.first(i); o < last; ++o) {
+        if ((at - o * axis.stride) % axis.dilation == 0) f(o);
+      }
+    }
+  }
+};
+
+template <class T, int V>
+using Values = Pack<T, accumulate_t<T>, V>;
+template <int V>
+using Positions = Pack<std::int32_t, std::int32_t, V>;
+
+template <class T, int V, class Value>
+__device__ Values<T, V> pack_of(const Value (&values)[V]) {
+  Values<T, V> pack;
+  for (int k = 0; k < V; ++k) pack.set(k, static_cast<accumulate_t<T>>(values[k]));
+  return pack;
+}
+
+template <class T, int V, class Args>
+__global__ void __launch_bounds__(kBlock)
+    max_pool_kernel(const __grid_constant__ Args args, const Values<T, V>* x, Values<T, V>* y,
+                    Positions<V>* index) {
+  using C = accumulate_t<T>;
+  args.for_each_pack([&](auto i, auto outer, auto h, auto w, auto b) {
+    C best[V];
+    Positions<V> winner;
+    for (int k = 0; k < V; ++k) {
+      best[k] = -static_cast<C>(INFINITY);  // the result of a window of padding alone
+      winner.v[k] = -1;
+    }
+    args.for_each_tap(outer, h, w, b, [&](auto at, auto position) {
+      const Values<T, V> tap = x[at];
+      for (int k = 0; k < V; ++k) {
+        const C value = tap.get(k);
+        // Of several NaNs the last one is kept, of several largest values the first.
+        if (winner.v[k] < 0 || value > best[k] || value != value) {
+          best[k] = value;
+          winner.v[k] = static_cast<std::int32_t>(position);
+        }
+      }
+    });
+    y[i] = pack_of<T>(best);
+    index[i] = winner;
+  });
+}
+
+template <class T, int V, class Args>
+__global__ void __launch_bounds__(kBlock)
+    max_pool_backward_kernel(const __grid_constant__ Args args, const Values<T, V>* grad_y,
+                             const Positions<V>* index, Values<T, V>* grad_x) {
+  using C = accumulate_t<T>;
+  args.for_each_pack([&](auto i, auto outer, auto h, auto w, auto b) {
+    const auto here = h * args.cols.in + w;
+    C sum[V] = {};
+    args.for_each_window(outer, h, w, b, [&](auto at, auto, auto) {
+      const Positions<V> winner = index[at];
+      const Values<T, V> grad = grad_y[at];
+      for (int k = 0; k < V; ++k) sum[k] += winner.v[k] == here ? grad.get(k) : C(0);
+    });
+    grad_x[i] = pack_of<T>(sum);
+  });
+}
+
+/// What the sum of a window is divided by.
+struct Divisor {
+  double fixed;  // 0: the number of positions
+  bool with_padding;
+  template <class Args, class Int>
+  __device__ double of(const Args& args, Int ho, Int wo) const {
+    return fixed != 0 ? fixed
+                      : static_cast<double>(args.rows.size(ho, with_padding)) *
+                            static_cast<double>(args.cols.size(wo, with_padding));
+  }
+};
+
+template <class T, int V, class Args>
+__global__ void __launch_bounds__(kBlock)
+    avg_pool_kernel(const __grid_constant__ Args args, Divisor divisor, const Values<T, V>* x,
+                    Values<T, V>* y) {
+  args.for_each_pack([&](auto i, auto outer, auto h, auto w, auto b) {
+    double sum[V] = {};
+    args.for_each_tap(outer, h, w, b, [&](auto at, auto) {
+      const Values<T, V> tap = x[at];
+      for (int k = 0; k < V; ++k) sum[k] += tap.get(k);
+    });
+    for (double& s : sum) s /= divisor.of(args, h, w);
+    y[i] = pack_of<T>(sum);
+  });
+}
+
+template <class T, int V, class Args>
+__global__ void __launch_bounds__(kBlock)
+    avg_pool_backward_kernel(const __grid_constant__ Args args, Divisor divisor,
+                             const Values<T, V>* grad_y, Values<T, V>* grad_x) {
+  args.for_each_pack([&](auto i, auto outer, auto h, auto w, auto b) {
+    double sum[V] = {};
+    args.for_each_window(outer, h, w, b, [&](auto at, auto ho, auto wo) {
+      const Values<T, V> grad = grad_y[at];
+      for (int k = 0; k < V; ++k) sum[k] += grad.get(k) / divisor.of(args, ho, wo);
+    });
+    grad_x[i] = pack_of<T>(sum);
+  });
+}
+
+/// Whether the kernels may compute with the windows' numbers in 32 bits.
+bool fits_32_bits(const PoolAxis<>& a) {
+  return (a.adaptive ? (a.in + 1) * (a.out + 1)
+                     : a.in + 2 * a.padding + a.kernel + a.stride + a.dilation) <= kMaxSmall;
+}
+
+bool is_window(const PoolAxis<>& a, std::int64_t kernel, std::int64_t stride) {
+  return !a.adaptive && a.dilation == 1 && a.kernel == kernel && a.stride == stride;
+}
+
+/// Calls f<V>(args, blocks), V elements T to a pack, for a pass that writes an image of the shape
+/// of `written`. `index` may have no data.
+template <class T, class Params, class F>
+void with_args(const Params& p, const View& image, const View& pooled, const View& index,
+               const View& written, F&& f) {
+  if (written.numel() == 0) return;
+  constexpr int kPack = sizeof(T) < 8 ? 16 / sizeof(T) : 1;
+  const PoolAxis<> rows = pool_axis(p, 0, image.shape[2], pooled.shape[2]);
+  const PoolAxis<> cols = pool_axis(p, 1, image.shape[3], pooled.shape[3]);
+  const bool nhwc = is_format(image, MemoryFormat::nhwc) && is_format(pooled, MemoryFormat::nhwc);
+  const std::int64_t inner = nhwc ? image.shape[1] : 1;
+  const auto run = [&]<class Int, int K, int S, int V>() {
+    using Args = PoolArgs<Int, K, S>;
+    const auto divider = [](std::int64_t d) { return typename Args::Divider(static_cast<Int>(d)); };
+    const Args args{rows.as<Int>(),
+                    cols.as<Int>(),
+                    static_cast<Int>(written.numel() / V),
+                    static_cast<Int>(inner / V),
+                    divider(inner / V),
+                    divider(written.shape[3]),
+                    divider(written.shape[2])};
+    f.template operator()<V>(args, grid_blocks(args.packs));
+  };
+  // A thread's last step goes beyond the end.
+  if (std::max(image.numel(), pooled.numel()) > kMaxSmall - kMaxBlocks * kBlock ||
+      !fits_32_bits(rows) || !fits_32_bits(cols)) {
+    return run.template operator()<std::int64_t, 0, 0, 1>();
+  }
+  const auto aligned = [&](const View& x) {
+    return reinterpret_cast<std::uintptr_t>(x.data) % (size_of(x.dtype) * kPack) == 0;
+  };
+  const bool packed = inner % kPack == 0 && aligned(image) && aligned(pooled) && aligned(index);
+  const auto windowed = [&]<int K, int S>() {
+    packed ? run.template operator()<std::int32_t, K, S, kPack>()
+           : run.template operator()<std::int32_t, K, S, 1>();
+  };
+  const auto is = [&](int k, int s) { return is_window(rows, k, s) && is_window(cols, k, s); };
+  is(2, 2)   ? windowed.template operator()<2, 2>()
+  : is(3, 2) ? windowed.template operator()<3, 2>()
+             : windowed.template operator()<0, 0>();
 }
 
 void max_pool2d(const Stream& stream, const Pool2dParams& params, const View& x, const View& y,
                 const View& index) {
-  if (y.numel() == 0) return;
-  const PoolArgs args = pool_args(params, x, y, index, y);
   for_floating("max_pool2d", stream, x.dtype, [&]<class T>() {
-    launch("max_pool2d", stream, max_pool_kernel<T>, grid_blocks(args.n), kBlock, args, x.as<T>(),
-           y.as<T>(), index.as<std::int32_t>());
+    with_args<T>(params, x, y, index, y, [&]<int V, class Args>(const Args& args, dim3 blocks) {
+      launch("max_pool2d", stream, max_pool_kernel<T, V, Args>, blocks, kBlock, args,
+             x.as<Values<T, V>>(), y.as<Values<T, V>>(), index.as<Positions<V>>());
+    });
   });
 }
 
 void max_pool2d_backward(const Stream& stream, const Pool2dParams& params, const View& grad_y,
                          const View& index, const View& grad_x) {
-  if (grad_x.numel() == 0) return;
-  const PoolArgs args = pool_args(params, grad_x, grad_y, index, grad_x);
   for_floating("max_pool2d_backward", stream, grad_x.dtype, [&]<class T>() {
-    launch("max_pool2d_backward", stream, max_pool_backward_kernel<T>, grid_blocks(args.n), kBlock,
-           args, grad_y.as<T>(), index.as<std::int32_t>(), grad_x.as<T>());
+    with_args<T>(params, grad_x, grad_y, index, grad_x,
+                 [&]<int V, class Args>(const Args& args, dim3 blocks) {
+                   launch("max_pool2d_backward", stream, max_pool_backward_kernel<T, V, Args>,
+                          blocks, kBlock, args, grad_y.as<Values<T, V>>(), index.as<Positions<V>>(),
+                          grad_x.as<Values<T, V>>());
+                 });
   });
 }
 
-struct AvgArgs {
-  Offsets<4> coordinates;  // as in PoolArgs
-  std::int64_t n;
-  PoolAxis rows, cols;
-  std::int64_t divisor;
-  bool with_padding;
-  std::int64_t image[4], pooled[4];
-};
-
-AvgArgs avg_args(const AvgPool2dParams& p, const View& image, const View& pooled,
-                 const View& written) {
-  AvgArgs args{coordinates_of(written),
-               written.numel(),
-               PoolAxis(p, 0, image.shape[2], pooled.shape[2]),
-               PoolAxis(p, 1, image.shape[3], pooled.shape[3]),
-               p.divisor,
-               p.count_include_pad,
-               {},
-               {}};
-  for (int d = 0; d < 4; ++d) {
-    args.image[d] = image.strides[d];
-    args.pooled[d] = pooled.strides[d];
-  }
-  return args;
-}
-
-__device__ double divisor_of(const AvgArgs& args, std::int64_t ho, std::int64_t wo) {
-  if (args.divisor != 0) return static_cast<double>(args.divisor);
-  return static_cast<double>(args.rows.size(ho, args.with_padding) *
-                             args.cols.size(wo, args.with_padding));
-}
-
-template <class T>
-__global__ void __launch_bounds__(kBlock)
-    avg_pool_kernel(const __grid_constant__ AvgArgs args, const T* x, T* y) {
-  using C = accumulate_t<T>;
-  for (std::int64_t i = std::int64_t{blockIdx.x} * kBlock + threadIdx.x; i < args.n;
-       i += std::int64_t{gridDim.x} * kBlock) {
-    const Position at = position_of(args.coordinates, i);
-    double sum = 0;
-    for (std::int64_t h = args.rows.begin(at.h); h < args.rows.end(at.h); ++h) {
-      for (std::int64_t w = args.cols.begin(at.w); w < args.cols.end(at.w); ++w) {
-        sum += static_cast<C>(x[offset(args.image, at.n, at.c, h, w)]);
-      }
-    }
-    y[offset(args.pooled, at.n, at.c, at.h, at.w)] =
-        static_cast<T>(static_cast<C>(sum / divisor_of(args, at.h, at.w)));
-  }
-}
-
-template <class T>
-__global__ void __launch_bounds__(kBlock)
-    avg_pool_backward_kernel(const __grid_constant__ AvgArgs args, const T* grad_y, T* grad_x) {
-  using C = accumulate_t<T>;
-  for (std::int64_t i = std::int64_t{blockIdx.x} * kBlock + threadIdx.x; i < args.n;
-       i += std::int64_t{gridDim.x} * kBlock) {
-    const Position at = position_of(args.coordinates, i);
-    double sum = 0;
-    for (std::int64_t ho = args.rows.first(at.h); ho < args.rows.last(at.h); ++ho) {
-      for (std::int64_t wo = args.cols.first(at.w); wo < args.cols.last(at.w); ++wo) {
-        sum += static_cast<C>(grad_y[offset(args.pooled, at.n, at.c, ho, wo)]) /
-               divisor_of(args, ho, wo);
-      }
-    }
-    grad_x[offset(args.image, at.n, at.c, at.h, at.w)] = static_cast<T>(static_cast<C>(sum));
-  }
+Divisor divisor_of(const AvgPool2dParams& p) {
+  return {static_cast<double>(p.divisor), p.count_include_pad};
 }
 
 void avg_pool2d(const Stream& stream, const AvgPool2dParams& params, const View& x, const View& y) {
-  if (y.numel() == 0) return;
-  const AvgArgs args = avg_args(params, x, y, y);
   for_floating("avg_pool2d", stream, x.dtype, [&]<class T>() {
-    launch("avg_pool2d", stream, avg_pool_kernel<T>, grid_blocks(args.n), kBlock, args, x.as<T>(),
-           y.as<T>());
+    with_args<T>(params, x, y, {}, y, [&]<int V, class Args>(const Args& args, dim3 blocks) {
+      launch("avg_pool2d", stream, avg_pool_kernel<T, V, Args>, blocks, kBlock, args,
+             divisor_of(params), x.as<Values<T, V>>(), y.as<Values<T, V>>());
+    });
   });
 }
 
 void avg_pool2d_backward(const Stream& stream, const AvgPool2dParams& params, const View& grad_y,
                          const View& grad_x) {
-  if (grad_x.numel() == 0) return;
-  const AvgArgs args = avg_args(params, grad_x, grad_y, grad_x);
   for_floating("avg_pool2d_backward", stream, grad_x.dtype, [&]<class T>() {
-    launch("avg_pool2d_backward", stream, avg_pool_backward_kernel<T>, grid_blocks(args.n), kBlock,
-           args, grad_y.as<T>(), grad_x.as<T>());
+    with_args<T>(params, grad_x, grad_y, {}, grad_x,
+                 [&]<int V, class Args>(const Args& args, dim3 blocks) {
+                   launch("avg_pool2d_backward", stream, avg_pool_backward_kernel<T, V, Args>,
+                          blocks, kBlock, args, divisor_of(params), grad_y.as<Values<T, V>>(),
+                          grad_x.as<Values<T, V>>());
+                 });
   });
 }
 

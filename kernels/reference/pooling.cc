@@ -16,7 +16,7 @@ struct Window {
 };
 Window window(const Pool2dParams& p, int axis, std::int64_t o, std::int64_t in, std::int64_t out) {
   if (p.adaptive) {
-    const PoolAxis along = PoolAxis::of_adaptive(in, out);
+    const PoolAxis<> along = pool_axis(p, axis, in, out);
     return {along.begin(o), 1, along.end(o) - along.begin(o)};
   }
   return {o * p.stride[axis] - p.padding[axis], p.dilation[axis], p.kernel[axis]};
@@ -72,7 +72,7 @@ void max_pool2d_backward(const Stream& stream, const Pool2dParams&, const View& 
 /// sum of the window is divided by size.
 template <class F>
 void for_each_averaged(const AvgPool2dParams& p, const Shape& x, const Shape& y, F&& f) {
-  const PoolAxis rows(p, 0, x[2], y[2]), cols(p, 1, x[3], y[3]);
+  const PoolAxis<> rows = pool_axis(p, 0, x[2], y[2]), cols = pool_axis(p, 1, x[3], y[3]);
   for_each_position(y, [&](const Dims& at) {
     const std::int64_t n = at[0], c = at[1], oh = at[2], ow = at[3];
     const std::int64_t positions =

@@ -10,9 +10,11 @@ namespace {
 struct PoolCase {
   Shape x;
   Pool2dParams p;
+  std::array<std::int64_t, 2> size = {};  // of the output, for an adaptive pooling
 };
 
 std::int64_t out_size(const PoolCase& c, int axis) {
+  if (c.p.adaptive) return c.size[static_cast<std::size_t>(axis)];
   const std::int64_t size = c.x[2 + axis], k = c.p.kernel[axis], s = c.p.stride[axis];
   const std::int64_t pad = c.p.padding[axis];
   const std::int64_t span = size + 2 * pad - c.p.dilation[axis] * (k - 1) - 1;
@@ -34,6 +36,16 @@ const std::vector<PoolCase>& pool_cases() {
       {{2, 6, 1, 1}, {.kernel = {2, 2}, .stride = {1, 1}, .padding = {1, 1}}},
       {{4, 64, 26, 26}, {.kernel = {2, 2}, .stride = {2, 2}}},
       {{0, 3, 4, 4}, {.kernel = {2, 2}, .stride = {2, 2}}},
+      // The channels of a pixel in packs, on CUDA with and without a window of its own.
+      {{2, 16, 9, 8}, {.kernel = {3, 3}, .stride = {2, 2}, .padding = {1, 1}}},
+      {{3, 8, 8, 7}, {.kernel = {3, 3}, .stride = {2, 2}, .padding = {1, 0}, .ceil_mode = true}},
+      {{2, 24, 7, 9}, {.kernel = {2, 2}, .stride = {2, 2}, .padding = {1, 1}}},
+      {{2, 16, 8, 9}, {.kernel = {3, 3}, .stride = {1, 1}, .padding = {1, 1}}},
+      {{2, 8, 6, 7}, {.kernel = {2, 2}, .stride = {2, 1}, .dilation = {2, 1}}},
+      {{2, 16, 13, 11}, {.adaptive = true}, {5, 4}},
+      {{1, 5, 3, 2}, {.adaptive = true}, {4, 7}},
+      // Numbers that 32 bits do not hold.
+      {{2, 16, 4, 5}, {.kernel = {2, 2}, .stride = {kMaxPixels, kMaxPixels}}},
   };
   return all;
 }
@@ -142,6 +154,10 @@ const std::vector<AvgCase>& avg_cases() {
       {{1, 3, 20, 40}, {1, 3, 2, 2}, {.kernel = {10, 18}, .stride = {10, 20}}},
       {{2, 3, 3, 700}, {2, 3, 1, 350}, {.kernel = {3, 2}, .stride = {1, 2}}},
       {{2, 300, 4, 4}, {2, 300, 2, 2}, {.kernel = {2, 2}, .stride = {2, 2}}},
+      {{2, 16, 9, 8},
+       {2, 16, 5, 4},
+       {.kernel = {3, 3}, .stride = {2, 2}, .padding = {1, 1}, .count_include_pad = false}},
+      {{2, 16, 4, 5}, {2, 16, 1, 1}, {.kernel = {2, 2}, .stride = {kMaxPixels, kMaxPixels}}},
       {{4, 64, 26, 26}, {4, 64, 13, 13}, {.kernel = {2, 2}, .stride = {2, 2}}},
       {{0, 3, 4, 4}, {0, 3, 2, 2}, {.kernel = {2, 2}, .stride = {2, 2}}},
       {{2, 300, 7, 7}, {2, 300, 1, 1}, {.adaptive = true}},

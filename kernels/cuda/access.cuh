@@ -30,12 +30,16 @@ struct Access {
   __device__ Compute load(std::int64_t i) const { return static_cast<Compute>(data[i]); }
   __device__ void store(std::int64_t i, Compute value) const { data[i] = static_cast<T>(value); }
 
+  /// Pack i, or with `repeats` a pack of nothing but element i.
   template <int W>
-  __device__ pack<W> load_pack(std::uint32_t i) const {
-    return reinterpret_cast<const pack<W>*>(data)[i];
+  __device__ pack<W> load_pack(std::int64_t i, bool repeats) const {
+    if (!repeats) return reinterpret_cast<const pack<W>*>(data)[i];
+    pack<W> p;
+    for (int k = 0; k < W; ++k) p.v[k] = data[i];
+    return p;
   }
   template <int W>
-  __device__ void store_pack(std::uint32_t i, const pack<W>& p) const {
+  __device__ void store_pack(std::int64_t i, const pack<W>& p) const {
     reinterpret_cast<pack<W>*>(data)[i] = p;
   }
 };

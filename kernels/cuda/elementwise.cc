@@ -20,8 +20,8 @@ void run_map(const Launch& from, const Stream& stream, const MapKernels& kernels
                      base[k] * static_cast<std::int64_t>(size_of(args.dtype[k]));
     }
     void* arguments[] = {&args, const_cast<void*>(f)};
-    if (kernels.dense && can_run_dense(part, args, kernels.pack)) {
-      launch_untyped(from, stream, kernels.dense, grid_blocks(args.n / kernels.pack), kBlock,
+    if (kernels.packed && count_in_packs(part, args, kernels.pack)) {
+      launch_untyped(from, stream, kernels.packed, grid_blocks(args.n / kernels.pack), kBlock,
                      arguments);
     } else {
       args.offsets = Offsets<N>(part);

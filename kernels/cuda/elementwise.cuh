@@ -13,7 +13,7 @@ namespace weft::cuda {
 inline constexpr int kPackBytes = 16;
 
 template <int W, class Y, class F, class... P>
-__device__ void apply_packs(const F& f, const Y& y, std::uint32_t i, const P&... packs) {
+__device__ void apply_packs(const F& f, const Y& y, std::int64_t i, const P&... packs) {
   typename Y::template pack<W> out;
 #pragma unroll
   for (int k = 0; k < W; ++k) out.set(k, f(packs.get(k)...));
@@ -21,15 +21,21 @@ __device__ void apply_packs(const F& f, const Y& y, std::uint32_t i, const P&...
 }
 
 template <int W, class Y, class... X, class F, int N, std::size_t... I>
-__device__ void map_dense(const MapArgs<N>& args, const F& f, std::index_sequence<I...>) {
+__device__ void map_packs(const MapArgs<N>& args, const F& f, std::index_sequence<I...>) {
   const Y y(args.data[0], args.dtype[0]);
   const std::uint32_t packs = args.n / W;
   const std::uint32_t first = blockIdx.x * kBlock + threadIdx.x;
   for (std::uint32_t i = first; i < packs; i += gridDim.x * kBlock) {
-    apply_packs<W>(f, y, i, X(args.data[1 + I], args.dtype[1 + I]).template load_pack<W>(i)...);
+    const OffsetArray<N> at = args.offsets.at(i);
+    apply_packs<W>(f, y, at.at[0],
+                   X(args.data[1 + I], args.dtype[1 + I])
+                       .template load_pack<W>(at.at[1 + I], args.repeats[1 + I])...);
   }
   const std::uint32_t tail = packs * W + first;  // fewer than W elements, all in the first block
-  if (tail < args.n) y.store(tail, f(X(args.data[1 + I], args.dtype[1 + I]).load(tail)...));
+  if (tail < args.n) {
+    y.store(tail,
+            f(X(args.data[1 + I], args.dtype[1 + I]).load(args.repeats[1 + I] ? 0 : tail)...));
+  }
 }
 
 template <class Y, class... X, class F, int N, std::size_t... I>
@@ -47,8 +53,8 @@ __device__ void map_strided(const MapArgs<N>& args, const F& f, std::index_seque
 
 template <int W, class F, class Y, class... X>
 __global__ void __launch_bounds__(kBlock)
-    dense_kernel(const __grid_constant__ MapArgs<1 + sizeof...(X)> args, const F f) {
-  map_dense<W, Y, X...>(args, f, std::index_sequence_for<X...>{});
+    packed_kernel(const __grid_constant__ MapArgs<1 + sizeof...(X)> args, const F f) {
+  map_packs<W, Y, X...>(args, f, std::index_sequence_for<X...>{});
 }
 
 template <class F, class Y, class... X>
@@ -66,8 +72,8 @@ void map(const Launch& from, const Stream& stream, const F& f, const View& y, co
   kernels.strided = address_of(strided_kernel<F, Y, X...>);
   if constexpr (Y::bytes > 0 && ((X::bytes > 0) && ...)) {
     kernels.pack = kPackBytes / std::max({Y::bytes, X::bytes...});
-    kernels.dense =
-        address_of(dense_kernel<kPackBytes / std::max({Y::bytes, X::bytes...}), F, Y, X...>);
+    kernels.packed =
+        address_of(packed_kernel<kPackBytes / std::max({Y::bytes, X::bytes...}), F, Y, X...>);
   }
   run_map<1 + sizeof...(X)>(from, stream, kernels, {&y, &x...}, &f);
 }

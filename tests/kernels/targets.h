@@ -169,6 +169,11 @@ inline const std::vector<Layout>& layouts() {
       {"large with holes", {110, 311}, {{700, 2}, {311, 1}, {311, 1}, {311, 1}}},
       {"column first", {7, 700}, {{700, 1}, {1, 0}, {700, 1}, {1, 0}}},
       {"column second", {7, 700}, {{900, 1}, {0, 1}, {1, 0}, {700, 1}}},
+      // Rows of whole packs of any type, which begin where packs do, or not.
+      {"padded rows", {9, 48}, {{64, 1}, {48, 1}, {0, 1}, {1, 0}}},
+      {"oddly padded rows", {9, 48}, {{51, 1}, {48, 1}, {0, 1}, {48, 1}}},
+      {"odd rows of the input", {9, 48}, {{48, 1}, {51, 1}, {49, 1}, {1, 0}}},
+      {"heads", {2, 5, 3, 16}, {{240, 48, 16, 1}, {240, 16, 80, 1}, {0, 0, 16, 1}, {15, 3, 1, 0}}},
   };
   return all_layouts;
 }

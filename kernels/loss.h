@@ -25,7 +25,8 @@ struct LossKernels {
   /// smoothing e, the loss of a row is (1-e) nll + e/C * sum_c(-log_probs).
   void (*cross_entropy)(const Stream&, const CrossEntropyParams&, const View& logits,
                         const View& target, const View& log_probs, const View& loss,
-                        const View& count);
+                        const View& count, void* workspace);
+  std::size_t (*cross_entropy_workspace_bytes)(const CrossEntropyParams&, const View& logits);
   void (*cross_entropy_backward)(const Stream&, const CrossEntropyParams&, const View& grad_loss,
                                  const View& log_probs, const View& target, const View& count,
                                  const View& grad_logits);

@@ -31,7 +31,9 @@ struct ReduceKernels {
   void (*scaled_deviation)(const Stream&, const View& x, const View& center, const View& factor,
                            const View& y);
   /// y [.., 1 at dim, ..] i64: the first position of the extreme. A NaN counts as the extreme.
-  void (*arg_reduce)(const Stream&, ArgReduceOp, const View& x, int dim, const View& y);
+  void (*arg_reduce)(const Stream&, ArgReduceOp, const View& x, int dim, const View& y,
+                     void* workspace);
+  std::size_t (*arg_workspace_bytes)(const View& x, const View& y);
 };
 
 }  // namespace weft

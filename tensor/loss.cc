@@ -68,8 +68,11 @@ CrossEntropyResult cross_entropy(const Tensor& logits, const Tensor& target,
     return result;
   }
   const Tensor rows = contiguous(logits);
+  const auto workspace_bytes =
+      loss_kernel("cross_entropy", logits, &LossKernels::cross_entropy_workspace_bytes);
+  const Workspace workspace(device, workspace_bytes(params, rows.view_of()));
   run(current_stream(device), params, rows.view_of(), target.view_of(), result.log_probs.view_of(),
-      result.loss.view_of(), result.count.view_of());
+      result.loss.view_of(), result.count.view_of(), workspace.data());
   return result;
 }
 

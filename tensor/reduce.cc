@@ -231,9 +231,14 @@ Tensor arg_reduce(const char* name, ArgReduceOp op, const Tensor& x, std::option
   const Device device = x.device();
   const auto run =
       kernel(device, &KernelTable::reduce, &ReduceKernels::arg_reduce, name, x.dtype());
+  const auto workspace_bytes =
+      kernel(device, &KernelTable::reduce, &ReduceKernels::arg_workspace_bytes, name, x.dtype());
   check_choice(name, x, 1u << dim);
   Tensor y = allocate(reduced_shape(x, 1u << dim, true), DType::i64, device);
-  if (y.numel() > 0) run(current_stream(device), op, x.view_of(), dim, y.view_of());
+  if (y.numel() > 0) {
+    const Workspace workspace(device, workspace_bytes(x.view_of(), y.view_of()));
+    run(current_stream(device), op, x.view_of(), dim, y.view_of(), workspace.data());
+  }
   return keepdim ? y : squeeze(y, dim);
 }
 

@@ -80,7 +80,8 @@ void cross_entropy_as(const CrossEntropyParams& p, const View& logits, const Vie
 }
 
 void cross_entropy(const Stream& stream, const CrossEntropyParams& p, const View& logits,
-                   const View& target, const View& log_probs, const View& loss, const View& count) {
+                   const View& target, const View& log_probs, const View& loss, const View& count,
+                   void*) {
   require_floating("cross_entropy", stream, logits.dtype);
   dispatch_floating(logits.dtype, "cross_entropy", [&]<class T>() {
     cross_entropy_as<T>(p, logits, target, log_probs, loss, count);
@@ -138,6 +139,7 @@ void cross_entropy_backward(const Stream& stream, const CrossEntropyParams& p,
   });
 }
 
+std::size_t cross_entropy_workspace_bytes(const CrossEntropyParams&, const View&) { return 0; }
 std::size_t mse_workspace_bytes(const View&) { return 0; }
 
 void mse(const Stream& stream, Reduction reduction, const View& x, const View& target,
@@ -172,6 +174,7 @@ void mse_backward(const Stream& stream, Reduction reduction, const View& grad_lo
 
 LossKernels loss_kernels() {
   return {.cross_entropy = cross_entropy,
+          .cross_entropy_workspace_bytes = cross_entropy_workspace_bytes,
           .cross_entropy_backward = cross_entropy_backward,
           .mse = mse,
           .mse_workspace_bytes = mse_workspace_bytes,

@@ -550,7 +550,9 @@ void arg_reduce_as(bool largest, const View& x, int dim, const View& y) {
                });
 }
 
-void arg_reduce(const Stream&, ArgReduceOp op, const View& x, int dim, const View& y) {
+std::size_t arg_workspace_bytes(const View&, const View&) { return 0; }
+
+void arg_reduce(const Stream&, ArgReduceOp op, const View& x, int dim, const View& y, void*) {
   dispatch_all(x.dtype, [&]<class T>() { arg_reduce_as<T>(op == ArgReduceOp::argmax, x, dim, y); });
 }
 
@@ -562,7 +564,8 @@ ReduceKernels reduce_kernels() {
           .moments_workspace_bytes = moments_workspace_bytes,
           .moments = moments,
           .scaled_deviation = scaled_deviation,
-          .arg_reduce = arg_reduce};
+          .arg_reduce = arg_reduce,
+          .arg_workspace_bytes = arg_workspace_bytes};
 }
 
 }  // namespace weft::cpu

@@ -1,5 +1,10 @@
 // Comparisons, selection, copies and fills: operations that move or convert rather than compute.
+// Each makes one pass over its operands; a copy between layouts goes through tiles in shared
+// memory.
+#include <algorithm>
+#include <cstdlib>
 #include <cstring>
+#include <type_traits>
 
 #include "weft/kernels/cuda/elementwise.cuh"
 #include "weft/kernels/cuda/families.h"
@@ -95,6 +100,101 @@ struct AnyNumber {
   }
 };
 
+/// Matrices of which y has the rows dense in memory and x the columns.
+struct TransposeArgs {
+  const void* x;
+  void* y;
+  std::int64_t rows, columns;
+  std::int64_t y_row, x_column;  // strides
+  std::uint32_t tiles;
+  FastDivider row_tiles, column_tiles;  // of one matrix
+  Offsets<2> matrices;                  // of y and x
+};
+
+// Below this a tile is mostly empty.
+constexpr std::int64_t kLeastSide = 16;
+
+/// A tile keeps what a conversion computes in.
+template <class To, class From>
+using InTile = std::conditional_t<std::is_same_v<To, From>, To, float>;
+// Elements on a side of a tile: 128 bytes or more, where the elements are not bytes.
+template <class T>
+constexpr int kSide = sizeof(T) < 4 ? 64 : 32;
+
+template <class To, class From>
+__global__ void __launch_bounds__(kBlock)
+    transpose_kernel(const __grid_constant__ TransposeArgs args) {
+  using T = InTile<To, From>;
+  constexpr int kEdge = kSide<T>, kStep = kBlock / kEdge;
+  // The lines have a word more, so that the elements of a column are in different banks.
+  __shared__ T tile[kEdge][kEdge + (sizeof(T) < 4 ? 4 / sizeof(T) : 1)];
+  const int lane = static_cast<int>(threadIdx.x) % kEdge;
+  const int first = static_cast<int>(threadIdx.x) / kEdge;
+  for (std::uint32_t t = blockIdx.x; t < args.tiles; t += gridDim.x) {
+    const std::uint32_t above = args.column_tiles.div(t), matrix = args.row_tiles.div(above);
+    const std::int64_t row = std::int64_t{above - matrix * args.row_tiles.divisor} * kEdge;
+    const std::int64_t column = std::int64_t{t - above * args.column_tiles.divisor} * kEdge;
+    const OffsetArray<2> at = args.matrices.at(matrix);
+    const auto* const x = static_cast<const From*>(args.x) + at.at[1] + row + lane;
+    auto* const y = static_cast<To*>(args.y) + at.at[0] + column + lane;
+    T held[kEdge / kStep];  // so that all loads are under way before the first arrives
+#pragma unroll
+    for (int k = 0; k < kEdge / kStep; ++k) {
+      const std::int64_t c = column + first + k * kStep;
+      const bool inside = row + lane < args.rows && c < args.columns;
+      held[k] = inside ? static_cast<T>(x[c * args.x_column]) : T();
+    }
+#pragma unroll
+    for (int k = 0; k < kEdge / kStep; ++k) tile[first + k * kStep][lane] = held[k];
+    __syncthreads();
+    for (std::int64_t r = row + first; r < min(row + kEdge, args.rows); r += kStep) {
+      if (column + lane < args.columns) y[r * args.y_row] = static_cast<To>(tile[lane][r - row]);
+    }
+    __syncthreads();
+  }
+}
+
+/// Copies matrices that lie transposed in memory by tiles; false if x and y are no such matrices.
+template <class To, class From>
+bool transpose(const Stream& stream, const View& x, const View& y) {
+  const IndexSpace<2> whole = index_space<2>(y.shape, {&y.strides, &x.strides});
+  int rows = 1;  // the dimension along which x is dense
+  while (rows < whole.ndim && whole.stride[rows][1] != 1) ++rows;
+  if (rows >= whole.ndim || std::min(whole.size[0], whole.size[rows]) < kLeastSide ||
+      whole.stride[0][0] != 1 || std::abs(whole.stride[0][1]) <= 1) {
+    return false;
+  }
+  for_each_part(whole, [&](const IndexSpace<2>& part, const IndexSpace<2>::Row& base) {
+    IndexSpace<2> others;
+    for (int d = 1; d < part.ndim; ++d) {
+      if (d != rows) others.add_outer(part.size[d], part.stride[d]);
+    }
+    const auto tiles = [](std::int64_t n) {
+      return static_cast<std::uint32_t>(ceil_div(n, kSide<InTile<To, From>>));
+    };
+    const std::uint32_t row_tiles = tiles(part.size[rows]), column_tiles = tiles(part.size[0]);
+    const TransposeArgs args{x.as<From>() + base[1],
+                             y.as<To>() + base[0],
+                             part.size[rows],
+                             part.size[0],
+                             part.stride[rows][0],
+                             part.stride[0][1],
+                             static_cast<std::uint32_t>(others.numel()) * row_tiles * column_tiles,
+                             FastDivider(row_tiles),
+                             FastDivider(column_tiles),
+                             Offsets<2>(others)};
+    launch("copy", stream, transpose_kernel<To, From>, grid_blocks(args.tiles, 1), kBlock, args);
+  });
+  return true;
+}
+
+template <template <class> class Access, class To, class From>
+void copy_as(const Stream& stream, const View& x, const View& y) {
+  if (!transpose<To, From>(stream, x, y)) {
+    map<Access<To>, Access<From>>("copy", stream, Identity{}, y, x);
+  }
+}
+
 __global__ void __launch_bounds__(kBlock)
     arange_kernel(double start, double step, std::int64_t n, std::int64_t stride, void* data,
                   DType dtype) {
@@ -125,12 +225,11 @@ void where(const Stream& stream, const View& condition, const View& a, const Vie
 
 void copy(const Stream& stream, const View& x, const View& y) {
   if (x.dtype == y.dtype) {
-    dispatch_bits(y.dtype,
-                  [&]<class T>() { map<Raw<T>, Raw<T>>("copy", stream, Identity{}, y, x); });
+    dispatch_bits(y.dtype, [&]<class T>() { copy_as<Raw, T, T>(stream, x, y); });
   } else if (x.dtype == DType::f32 && y.dtype == DType::bf16) {
-    map<Typed<bf16>, Typed<float>>("copy", stream, Identity{}, y, x);
+    copy_as<Typed, bf16, float>(stream, x, y);
   } else if (x.dtype == DType::bf16 && y.dtype == DType::f32) {
-    map<Typed<float>, Typed<bf16>>("copy", stream, Identity{}, y, x);
+    copy_as<Typed, float, bf16>(stream, x, y);
   } else {
     map<AnyNumber, AnyNumber>("copy", stream, Identity{}, y, x);
   }

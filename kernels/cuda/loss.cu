@@ -1,6 +1,8 @@
-// Cross entropy and mean squared error. Sums are in double, in an order fixed by the shapes.
+// Cross entropy and mean squared error, each in one pass over its operands once the logarithms of
+// the probabilities are there. Sums are in double, in an order fixed by the shapes.
 #include <algorithm>
 #include <cmath>
+#include <type_traits>
 
 #include "weft/kernels/cuda/access.cuh"
 #include "weft/kernels/cuda/block_fold.cuh"
@@ -50,19 +52,70 @@ __device__ double row_loss(const RowArgs& args, const T* log_probs, std::int64_t
   return (1 - args.smoothing) * nll + args.smoothing / static_cast<double>(args.classes) * smooth;
 }
 
-/// One block processes all rows: with the log-probabilities in memory, a row is one load, or one
-/// pass over log_probs with smoothing; and the sum needs no second pass. losses: one per row, or
-/// null; total: their sum (for mean divided by the number of rows that count), or null.
+/// Where the blocks of a grid add up a loss.
+template <class T>
+struct Total {
+  Pair* partial;  // a sum and a count for each block of a grid with more than one
+  bool mean;
+  T* total;       // the sum, or the sum over the count; null: not wanted
+  double* count;  // null: not wanted
+};
+
+/// All threads of the block must call it, each with its sum and count.
+template <class T>
+__device__ void add_up(const Total<T>& to, Pair sum) {
+  __shared__ Pair shared[kBlock];
+  sum = fold_lanes<AddPairs>(sum, shared, Place(kBlock, 1, true), kBlock, 1);
+  if (threadIdx.x != 0) return;
+  if (gridDim.x > 1) {
+    to.partial[blockIdx.x] = sum;
+    return;
+  }
+  if (to.count) *to.count = sum.b;
+  if (to.total)
+    *to.total = static_cast<T>(static_cast<accumulate_t<T>>(to.mean ? sum.a / sum.b : sum.a));
+}
+
+/// One block adds up what the `blocks` of another kernel have left.
+template <class T>
+__global__ void __launch_bounds__(kBlock) total_kernel(int blocks, Total<T> to) {
+  Pair sum{};
+  for (int i = static_cast<int>(threadIdx.x); i < blocks; i += kBlock) {
+    sum = AddPairs::fold(sum, to.partial[i]);
+  }
+  add_up(to, sum);
+}
+
+// A block takes so many items one after the other before there is a second block: a launch more
+// costs as much.
+constexpr std::int64_t kInTurn = 8;
+constexpr std::int64_t kMostBlocks = 1024;
+
+unsigned loss_blocks(std::int64_t items, std::int64_t at_once) {
+  return static_cast<unsigned>(
+      std::min<std::int64_t>(grid_blocks(items, kInTurn * at_once), kMostBlocks));
+}
+
+std::size_t partial_bytes(unsigned blocks) { return blocks == 1 ? 0 : blocks * sizeof(Pair); }
+
+template <class T>
+void launch_total(const char* name, const Stream& stream, unsigned blocks, const Total<T>& to) {
+  if (blocks > 1) launch(name, stream, total_kernel<T>, 1, kBlock, static_cast<int>(blocks), to);
+}
+
+/// With the log-probabilities in memory, a row is one load, or one pass over log_probs with
+/// smoothing. losses: one per row, or null.
 template <class T>
 __global__ void __launch_bounds__(kBlock)
     cross_entropy_kernel(RowArgs args, const T* log_probs, const std::int64_t* target,
-                         std::int64_t target_stride, T* losses, std::int64_t loss_stride, T* total,
-                         bool mean, double* count) {
+                         std::int64_t target_stride, T* losses, std::int64_t loss_stride,
+                         Total<T> to) {
   using C = accumulate_t<T>;
   __shared__ double shared[kBlock];
   const Place place(args.lanes, args.groups, true);
-  double sum = 0, counted = 0;
-  for (std::int64_t first = 0; first < args.rows; first += args.groups) {
+  Pair sum{};
+  for (std::int64_t first = std::int64_t{blockIdx.x} * args.groups; first < args.rows;
+       first += std::int64_t{gridDim.x} * args.groups) {
     const std::int64_t row = first + place.group;
     const bool exists = row < args.rows;
     const std::int64_t t = exists ? target[row * target_stride] : args.ignore_index;
@@ -70,16 +123,10 @@ __global__ void __launch_bounds__(kBlock)
     const double loss = row_loss(args, log_probs, row, counts, t, shared, place);
     if (place.lane == 0 && exists) {
       if (losses) losses[row * loss_stride] = static_cast<T>(static_cast<C>(loss));
-      sum += loss;
-      counted += counts;  // integers far below 2^53
+      sum = AddPairs::fold(sum, {loss, counts ? 1.0 : 0.0});  // integers far below 2^53
     }
   }
-  sum = block_sum(sum, shared);
-  counted = block_sum(counted, shared);
-  if (threadIdx.x == 0) {
-    *count = counted;
-    if (total) *total = static_cast<T>(static_cast<C>(mean ? sum / counted : sum));
-  }
+  add_up(to, sum);
 }
 
 /// grad = scale (softmax - (1-e) [c == target] - e/C), scale = dL/dloss of the row (/ count).
@@ -112,25 +159,37 @@ __global__ void __launch_bounds__(kBlock)
   }
 }
 
+/// Without smoothing a row is one load: one thread per row.
+RowArgs loss_args(const CrossEntropyParams& params, const View& logits) {
+  RowArgs args = row_args(params, logits);
+  if (args.smoothing == 0) {
+    args.lanes = 1;
+    args.groups = kBlock;
+  }
+  return args;
+}
+
+std::size_t cross_entropy_workspace_bytes(const CrossEntropyParams& params, const View& logits) {
+  return partial_bytes(loss_blocks(logits.shape[0], loss_args(params, logits).groups));
+}
+
 void cross_entropy(const Stream& stream, const CrossEntropyParams& params, const View& logits,
-                   const View& target, const View& log_probs, const View& loss, const View& count) {
-  const RowArgs args = row_args(params, logits);
+                   const View& target, const View& log_probs, const View& loss, const View& count,
+                   void* workspace) {
+  const RowArgs args = loss_args(params, logits);
+  const unsigned blocks = loss_blocks(args.rows, args.groups);
   const bool per_row = params.reduction == Reduction::none;
   for_floating("cross_entropy", stream, logits.dtype, [&]<class T>() {
     if (args.rows > 0 && args.classes > 0) {
       softmax(stream, SoftmaxOp::log_softmax, logits, log_probs);
     }
-    RowArgs loss_args = args;
-    if (args.smoothing == 0) {  // then a row is one load: one thread per row
-      loss_args.lanes = 1;
-      loss_args.groups = kBlock;
-    }
+    const Total<T> to{static_cast<Pair*>(workspace), params.reduction == Reduction::mean,
+                      per_row ? nullptr : loss.as<T>(), count.as<double>()};
     // Also launched without rows: then the count is 0 and the mean NaN.
-    launch("cross_entropy", stream, cross_entropy_kernel<T>, 1, kBlock, loss_args,
+    launch("cross_entropy", stream, cross_entropy_kernel<T>, blocks, kBlock, args,
            log_probs.as<T>(), target.as<std::int64_t>(), target.strides[0],
-           per_row ? loss.as<T>() : nullptr, per_row ? loss.strides[0] : 0,
-           per_row ? nullptr : loss.as<T>(), params.reduction == Reduction::mean,
-           count.as<double>());
+           per_row ? loss.as<T>() : nullptr, per_row ? loss.strides[0] : 0, to);
+    launch_total("cross_entropy", stream, blocks, to);
   });
 }
 
@@ -148,51 +207,32 @@ void cross_entropy_backward(const Stream& stream, const CrossEntropyParams& para
   });
 }
 
-// Each block adds up its part of the squares; a second launch with one block adds the blocks' sums.
-constexpr std::int64_t kMsePerBlock = 8 * kBlock;
-constexpr std::int64_t kMseMaxBlocks = 1024;
-
-unsigned mse_blocks(std::int64_t n) {
-  return static_cast<unsigned>(std::min<std::int64_t>(grid_blocks(n, kMsePerBlock), kMseMaxBlocks));
-}
-
 template <class T>
 __global__ void __launch_bounds__(kBlock)
-    mse_kernel(std::int64_t n, const T* x, const T* target, double* partial) {
+    mse_kernel(std::int64_t n, const T* x, const T* target, Total<T> to) {
   using C = accumulate_t<T>;
-  __shared__ double shared[kBlock];
-  double sum = 0;
-  for (std::int64_t i = std::int64_t{blockIdx.x} * kBlock + threadIdx.x; i < n;
-       i += std::int64_t{gridDim.x} * kBlock) {
+  const std::int64_t first = std::int64_t{blockIdx.x} * kBlock + threadIdx.x;
+  Pair sum{0, first == 0 ? static_cast<double>(n) : 0};
+  for (std::int64_t i = first; i < n; i += std::int64_t{gridDim.x} * kBlock) {
     const double difference = static_cast<C>(x[i]) - static_cast<C>(target[i]);
-    sum += difference * difference;
+    sum.a += difference * difference;
   }
-  sum = block_sum(sum, shared);
-  if (threadIdx.x == 0) partial[blockIdx.x] = sum;
+  add_up(to, sum);
 }
 
-template <class T>
-__global__ void __launch_bounds__(kBlock)
-    mse_total_kernel(int blocks, const double* partial, double divisor, T* loss) {
-  __shared__ double shared[kBlock];
-  double sum = 0;
-  for (int i = static_cast<int>(threadIdx.x); i < blocks; i += kBlock) sum += partial[i];
-  sum = block_sum(sum, shared);
-  if (threadIdx.x == 0) *loss = static_cast<T>(static_cast<accumulate_t<T>>(sum / divisor));
+std::size_t mse_workspace_bytes(const View& x) {
+  return partial_bytes(loss_blocks(x.numel(), kBlock));
 }
-
-std::size_t mse_workspace_bytes(const View& x) { return mse_blocks(x.numel()) * sizeof(double); }
 
 void mse(const Stream& stream, Reduction reduction, const View& x, const View& target,
          const View& loss, void* workspace) {
   const std::int64_t n = x.numel();
-  const unsigned blocks = mse_blocks(n);
-  auto* const partial = static_cast<double*>(workspace);
-  const double divisor = reduction == Reduction::mean ? static_cast<double>(n) : 1;
+  const unsigned blocks = loss_blocks(n, kBlock);
   for_floating("mse", stream, x.dtype, [&]<class T>() {
-    launch("mse", stream, mse_kernel<T>, blocks, kBlock, n, x.as<T>(), target.as<T>(), partial);
-    launch("mse", stream, mse_total_kernel<T>, 1, kBlock, static_cast<int>(blocks), partial,
-           divisor, loss.as<T>());
+    const Total<T> to{static_cast<Pair*>(workspace), reduction == Reduction::mean, loss.as<T>(),
+                      nullptr};
+    launch("mse", stream, mse_kernel<T>, blocks, kBlock, n, x.as<T>(), target.as<T>(), to);
+    launch_total("mse", stream, blocks, to);
   });
 }
 
@@ -221,6 +261,7 @@ void mse_backward(const Stream& stream, Reduction reduction, const View& grad_lo
 
 LossKernels loss_kernels() {
   return {.cross_entropy = cross_entropy,
+          .cross_entropy_workspace_bytes = cross_entropy_workspace_bytes,
           .cross_entropy_backward = cross_entropy_backward,
           .mse = mse,
           .mse_workspace_bytes = mse_workspace_bytes,

@@ -1,5 +1,6 @@
-// Reductions. Sums, products and means of floating dtypes are in double: loads are the bottleneck,
-// and so there is only one rounding error, which does not grow with the length.
+// Reductions, in one pass over x; a second one folds what several blocks found for an output.
+// Sums, products and means of floating dtypes are in double: loads are the bottleneck, and so there
+// is only one rounding error, which does not grow with the length.
 #include <cmath>
 
 #include "weft/kernels/cuda/access.cuh"
@@ -24,36 +25,23 @@ struct Product {
   }
 };
 
-// max and min of no elements are refused before; the identities are only for idle lanes.
-struct Max {
+/// max and min of no elements are refused before; the identities are only for idle lanes.
+template <bool max>
+struct Extreme {
   template <class A>
   __device__ static A identity() {
     if constexpr (std::is_same_v<A, double>)
-      return -INFINITY;
+      return max ? -INFINITY : INFINITY;
     else
-      return INT64_MIN;
+      return max ? INT64_MIN : INT64_MAX;
   }
   template <class A>
   __device__ static A fold(A a, A b) {
-    return functor::Maximum{}.fwd(a, b);
+    return max ? functor::Maximum{}.fwd(a, b) : functor::Minimum{}.fwd(a, b);
   }
 };
 
-struct Min {
-  template <class A>
-  __device__ static A identity() {
-    if constexpr (std::is_same_v<A, double>)
-      return INFINITY;
-    else
-      return INT64_MAX;
-  }
-  template <class A>
-  __device__ static A fold(A a, A b) {
-    return functor::Minimum{}.fwd(a, b);
-  }
-};
-
-/// Reads any type as 0 or 1: `all` is then a minimum, `any` a maximum.
+/// Reads any type as 0 or 1: `all` is then a product, `any` a sum.
 struct Truth {
   void* data;
   DType dtype;
@@ -61,28 +49,6 @@ struct Truth {
   __device__ std::int64_t load(std::int64_t i) const {
     return is_floating(dtype) ? AnyFloat(data, dtype).load(i) != 0
                               : AnyInt(data, dtype).load(i) != 0;
-  }
-};
-
-struct All {
-  template <class A>
-  __device__ static A identity() {
-    return 1;
-  }
-  template <class A>
-  __device__ static A fold(A a, A b) {
-    return a < b ? a : b;
-  }
-};
-
-struct Any {
-  template <class A>
-  __device__ static A identity() {
-    return 0;
-  }
-  template <class A>
-  __device__ static A fold(A a, A b) {
-    return a > b ? a : b;
   }
 };
 
@@ -119,36 +85,49 @@ __device__ A fold_range(const Load& x, std::int64_t base, const Offsets<1>& redu
   return value;
 }
 
-template <class Load, class Op, class A>
-__global__ void __launch_bounds__(kBlock) reduce_kernel(const __grid_constant__ ReduceArgs args) {
-  __shared__ A shared[kBlock];
+/// Calls store(output, offsets, value) for each output of the block: the fold of what
+/// gather(output, offsets, begin, end) returns in each lane of its group, which is for elements
+/// begin, begin + lanes, ... below end. An idle lane has `nothing`.
+template <class Fold, class A, class Gather, class Store>
+__device__ void fold_outputs(const ReduceArgs& args, A* shared, A nothing, Gather&& gather,
+                             Store&& store) {
   const Place place(args.lanes, args.groups, args.lanes_inner);
-  const Load x(args.x, args.x_dtype);
   const std::int64_t begin = blockIdx.y * args.per_split;
   const std::int64_t end = min(begin + args.per_split, args.count);
-
   // All threads of a block need the same number of iterations for fold_lanes.
   for (std::int64_t first = std::int64_t{blockIdx.x} * args.groups; first < args.outputs;
        first += std::int64_t{gridDim.x} * args.groups) {
     const std::int64_t output = first + place.group;
     const bool exists = output < args.outputs;
-    OffsetArray<2> base{};
-    A value = Op::template identity<A>();
+    OffsetArray<2> at{};
+    A value = nothing;
     if (exists) {
-      base = args.kept.at_any(output);
-      value = fold_range<Op, A>(x, base.at[0], args.reduced, begin + place.lane, end, args.lanes);
+      at = args.kept.at_any(output);
+      value = gather(output, at, begin + place.lane, end);
     }
-    value = fold_lanes<Op>(value, shared, place, args.lanes, args.groups);
-    if (exists && place.lane == 0) {
-      if (args.partial) {
-        static_cast<A*>(args.partial)[blockIdx.y * args.outputs + output] = value;
-      } else if constexpr (std::is_same_v<A, double>) {
-        AnyFloat(args.y, args.y_dtype).store(base.at[1], value / args.divisor);
-      } else {
-        AnyInt(args.y, args.y_dtype).store(base.at[1], value);
-      }
-    }
+    value = fold_lanes<Fold>(value, shared, place, args.lanes, args.groups);
+    if (exists && place.lane == 0) store(output, at, value);
   }
+}
+
+template <class Load, class Op, class A>
+__global__ void __launch_bounds__(kBlock) reduce_kernel(const __grid_constant__ ReduceArgs args) {
+  __shared__ A shared[kBlock];
+  const Load x(args.x, args.x_dtype);
+  fold_outputs<Op>(
+      args, shared, Op::template identity<A>(),
+      [&](auto, const auto& at, auto begin, auto end) {
+        return fold_range<Op, A>(x, at.at[0], args.reduced, begin, end, args.lanes);
+      },
+      [&](auto output, const auto& at, A value) {
+        if (args.partial) {
+          static_cast<A*>(args.partial)[blockIdx.y * args.outputs + output] = value;
+        } else if constexpr (std::is_same_v<A, double>) {
+          AnyFloat(args.y, args.y_dtype).store(at.at[1], value / args.divisor);
+        } else {
+          AnyInt(args.y, args.y_dtype).store(at.at[1], value);
+        }
+      });
 }
 
 ReduceArgs make_args(const ReducePlan& plan, void* x, DType x_dtype, const View& y, void* partial) {
@@ -227,26 +206,22 @@ template <class T>
 __global__ void __launch_bounds__(kBlock) moments_kernel(const __grid_constant__ MomentsArgs all) {
   __shared__ Pair shared[kBlock];
   const ReduceArgs& args = all.terms;
-  const Place place(args.lanes, args.groups, args.lanes_inner);
   const Typed<T> x(args.x, args.x_dtype);
-  const std::int64_t begin = blockIdx.y * args.per_split;
-  const std::int64_t end = min(begin + args.per_split, args.count);
-  for (std::int64_t first = std::int64_t{blockIdx.x} * args.groups; first < args.outputs;
-       first += std::int64_t{gridDim.x} * args.groups) {
-    const std::int64_t output = first + place.group;
-    const bool exists = output < args.outputs;
-    Pair sum{};
-    if (exists) {
-      const std::int64_t base = args.kept.at_any(output).at[0];
-      const double shift = shift_of<T>(all, output);
-      for (std::int64_t r = begin + place.lane; r < end; r += args.lanes) {
-        const double d = static_cast<double>(x.load(base + args.reduced.at_any(r).at[0])) - shift;
-        sum = AddPairs::fold(sum, {d, d * d});
-      }
-    }
-    sum = fold_lanes<AddPairs>(sum, shared, place, args.lanes, args.groups);
-    if (exists && place.lane == 0) all.partial[blockIdx.y * args.outputs + output] = sum;
-  }
+  fold_outputs<AddPairs>(
+      args, shared, Pair{},
+      [&](auto output, const auto& at, auto begin, auto end) {
+        const double shift = shift_of<T>(all, output);
+        Pair sum{};
+        for (std::int64_t r = begin; r < end; r += args.lanes) {
+          const double d =
+              static_cast<double>(x.load(at.at[0] + args.reduced.at_any(r).at[0])) - shift;
+          sum = AddPairs::fold(sum, {d, d * d});
+        }
+        return sum;
+      },
+      [&](auto output, const auto&, Pair sum) {
+        all.partial[blockIdx.y * args.outputs + output] = sum;
+      });
 }
 
 template <class T>
@@ -254,27 +229,24 @@ __global__ void __launch_bounds__(kBlock)
     moments_total_kernel(const __grid_constant__ MomentsArgs all) {
   __shared__ Pair shared[kBlock];
   const ReduceArgs& args = all.fold;
-  const Place place(args.lanes, args.groups, args.lanes_inner);
-  for (std::int64_t first = std::int64_t{blockIdx.x} * args.groups; first < args.outputs;
-       first += std::int64_t{gridDim.x} * args.groups) {
-    const std::int64_t output = first + place.group;
-    const bool exists = output < args.outputs;
-    Pair sum{};
-    if (exists) {
-      for (std::int64_t r = place.lane; r < args.count; r += args.lanes) {
-        sum = AddPairs::fold(sum, all.partial[r * args.outputs + output]);
-      }
-    }
-    sum = fold_lanes<AddPairs>(sum, shared, place, args.lanes, args.groups);
-    if (!exists || place.lane != 0) continue;
-    const std::int64_t at = args.kept.at_any(output).at[1];
-    const auto n = static_cast<double>(all.terms.count);
-    // If finite numbers have squares beyond f64, the result is infinite; for infinite numbers it is
-    // NaN.
-    const bool beyond = isinf(sum.b) && isfinite(sum.a);
-    all.squares[at] = all.mean && !beyond ? not_negative(sum.b - sum.a * (sum.a / n)) : sum.b;
-    if (all.mean) all.mean[at] = shift_of<T>(all, output) + sum.a / n;
-  }
+  fold_outputs<AddPairs>(
+      args, shared, Pair{},
+      [&](auto output, const auto&, auto begin, auto end) {
+        Pair sum{};
+        for (std::int64_t r = begin; r < end; r += args.lanes) {
+          sum = AddPairs::fold(sum, all.partial[r * args.outputs + output]);
+        }
+        return sum;
+      },
+      [&](auto output, const auto& at, Pair sum) {
+        const auto n = static_cast<double>(all.terms.count);
+        // If finite numbers have squares beyond f64, the result is infinite; for infinite numbers
+        // it is NaN.
+        const bool beyond = isinf(sum.b) && isfinite(sum.a);
+        all.squares[at.at[1]] =
+            all.mean && !beyond ? not_negative(sum.b - sum.a * (sum.a / n)) : sum.b;
+        if (all.mean) all.mean[at.at[1]] = shift_of<T>(all, output) + sum.a / n;
+      });
 }
 
 /// The extreme so far of one lane or group, and its position.
@@ -300,39 +272,44 @@ struct FirstExtreme {
   }
 };
 
+/// `from`: null, or what the first pass found, instead of x.
 template <class Load, class A, bool max>
 __global__ void __launch_bounds__(kBlock)
-    arg_reduce_kernel(const __grid_constant__ ReduceArgs args) {
+    arg_reduce_kernel(const __grid_constant__ ReduceArgs args, const Found<A>* from) {
   __shared__ Found<A> shared[kBlock];
-  const Place place(args.lanes, args.groups, args.lanes_inner);
   const Load x(args.x, args.x_dtype);
-  for (std::int64_t first = std::int64_t{blockIdx.x} * args.groups; first < args.outputs;
-       first += std::int64_t{gridDim.x} * args.groups) {
-    const std::int64_t output = first + place.group;
-    const bool exists = output < args.outputs;
-    OffsetArray<2> base{};
-    Found<A> found{A(0), -1};
-    if (exists) {
-      base = args.kept.at_any(output);
-      const std::int64_t stride =
-          args.reduced.stride[0][0];  // one dimension, or none with a length > 1
-      for (std::int64_t r = place.lane; r < args.count; r += args.lanes) {
-        const A value = static_cast<A>(x.load(base.at[0] + r * stride));
-        found = FirstExtreme<max>::fold(found, Found<A>{value, r});
-      }
-    }
-    found = fold_lanes<FirstExtreme<max>>(found, shared, place, args.lanes, args.groups);
-    if (exists && place.lane == 0) static_cast<std::int64_t*>(args.y)[base.at[1]] = found.at;
-  }
+  fold_outputs<FirstExtreme<max>>(
+      args, shared, Found<A>{A(0), -1},
+      [&](auto, const auto& at, auto begin, auto end) {
+        Found<A> found{A(0), -1};
+        // One dimension, or none with a length > 1.
+        const std::int64_t stride = args.reduced.stride[0][0];
+        for (std::int64_t r = begin; r < end; r += args.lanes) {
+          const std::int64_t i = at.at[0] + r * stride;
+          found = FirstExtreme<max>::fold(found,
+                                          from ? from[i] : Found<A>{static_cast<A>(x.load(i)), r});
+        }
+        return found;
+      },
+      [&](auto output, const auto& at, const Found<A>& found) {
+        if (args.partial) {
+          static_cast<Found<A>*>(args.partial)[blockIdx.y * args.outputs + output] = found;
+        } else {
+          static_cast<std::int64_t*>(args.y)[at.at[1]] = found.at;
+        }
+      });
 }
 
-template <class Load, class A>
-void run_arg(const Stream& stream, ArgReduceOp op, const ReducePlan& plan, const ReduceArgs& args) {
-  if (op == ArgReduceOp::argmax) {
-    launch("argmax", stream, arg_reduce_kernel<Load, A, true>, grid_of(plan), kBlock, args);
-  } else {
-    launch("argmin", stream, arg_reduce_kernel<Load, A, false>, grid_of(plan), kBlock, args);
-  }
+template <class Load, class A, bool max>
+void run_arg(const char* name, const Stream& stream, const View& x, const View& y,
+             void* workspace) {
+  const ReducePlan plan = plan_reduce(x, y);  // finds the dimension: y has length 1 there
+  const auto pass = [&](const ReducePlan& p, void* partial, const Found<A>* from) {
+    launch(name, stream, arg_reduce_kernel<Load, A, max>, grid_of(p), kBlock,
+           make_args(p, x.data, x.dtype, y, partial), from);
+  };
+  pass(plan, plan.splits > 1 ? workspace : nullptr, nullptr);
+  if (plan.splits > 1) pass(plan_fold(plan), nullptr, static_cast<Found<A>*>(workspace));
 }
 
 }  // namespace
@@ -351,12 +328,14 @@ void reduce(const Stream& stream, ReduceOp op, const View& x, const View& y, voi
     case ReduceOp::mean:
       return run_sum("mean", stream, plan, static_cast<double>(plan.count), x, y, workspace);
     case ReduceOp::prod: return run_any<Product>("prod", stream, plan, x, y, workspace);
-    case ReduceOp::max: return run_any<Max>("max", stream, plan, x, y, workspace);
-    case ReduceOp::min: return run_any<Min>("min", stream, plan, x, y, workspace);
+    case ReduceOp::max: return run_any<Extreme<true>>("max", stream, plan, x, y, workspace);
+    case ReduceOp::min: return run_any<Extreme<false>>("min", stream, plan, x, y, workspace);
     case ReduceOp::all:
-      return run<Truth, All, std::int64_t, Truth>("all", stream, plan, 1, x, y, workspace);
+      return run<Truth, Product, std::int64_t, AnyInt>("all", stream, plan, 1, x, y,
+                                                              workspace);
     case ReduceOp::any:
-      return run<Truth, Any, std::int64_t, Truth>("any", stream, plan, 1, x, y, workspace);
+      return run<Truth, Sum, std::int64_t, AnyInt>("any", stream, plan, 1, x, y,
+                                                             workspace);
   }
 }
 
@@ -397,16 +376,25 @@ void scaled_deviation(const Stream& stream, const View& x, const View& center, c
   });
 }
 
-void arg_reduce(const Stream& stream, ArgReduceOp op, const View& x, int, const View& y) {
-  if (y.numel() == 0) return;
-  ReducePlan plan = plan_reduce(x, y);  // finds the dimension: y has length 1 there
-  plan.splits = 1;                      // there is no workspace for partial results
-  const ReduceArgs args = make_args(plan, x.data, x.dtype, y, nullptr);
+std::size_t arg_workspace_bytes(const View& x, const View& y) {
+  return 2 * plan_reduce(x, y).workspace_bytes();  // a value and its position
+}
+
+template <bool max>
+void arg_reduce_as(const char* name, const Stream& stream, const View& x, const View& y,
+                   void* workspace) {
   if (is_floating(x.dtype)) {
-    run_arg<AnyFloat, double>(stream, op, plan, args);
+    run_arg<AnyFloat, double, max>(name, stream, x, y, workspace);
   } else {
-    run_arg<AnyInt, std::int64_t>(stream, op, plan, args);
+    run_arg<AnyInt, std::int64_t, max>(name, stream, x, y, workspace);
   }
+}
+
+void arg_reduce(const Stream& stream, ArgReduceOp op, const View& x, int, const View& y,
+                void* workspace) {
+  if (y.numel() == 0) return;
+  op == ArgReduceOp::argmax ? arg_reduce_as<true>("argmax", stream, x, y, workspace)
+                            : arg_reduce_as<false>("argmin", stream, x, y, workspace);
 }
 
 }  // namespace
@@ -417,7 +405,8 @@ ReduceKernels reduce_kernels() {
           .moments_workspace_bytes = moments_workspace_bytes,
           .moments = moments,
           .scaled_deviation = scaled_deviation,
-          .arg_reduce = arg_reduce};
+          .arg_reduce = arg_reduce,
+          .arg_workspace_bytes = arg_workspace_bytes};
 }
 
 }  // namespace weft::cuda

@@ -18,7 +18,7 @@ double wanted(const CrossEntropyParams& p, std::int64_t c, std::int64_t target,
 
 void cross_entropy(const Stream& stream, const CrossEntropyParams& p, const View& logits_view,
                    const View& target_view, const View& log_probs_view, const View& loss_view,
-                   const View& count) {
+                   const View& count, void*) {
   const std::int64_t rows = logits_view.shape[0], classes = logits_view.shape[1];
   for_floating("cross_entropy", stream, logits_view.dtype, [&]<class T>() {
     if (rows > 0 && classes > 0) {
@@ -81,6 +81,7 @@ void mse(const Stream& stream, Reduction reduction, const View& x_view, const Vi
   });
 }
 
+std::size_t cross_entropy_workspace_bytes(const CrossEntropyParams&, const View&) { return 0; }
 std::size_t mse_workspace_bytes(const View&) { return 0; }
 
 void mse_backward(const Stream& stream, Reduction reduction, const View& grad_loss,
@@ -98,6 +99,7 @@ void mse_backward(const Stream& stream, Reduction reduction, const View& grad_lo
 
 LossKernels loss_kernels() {
   return {.cross_entropy = cross_entropy,
+          .cross_entropy_workspace_bytes = cross_entropy_workspace_bytes,
           .cross_entropy_backward = cross_entropy_backward,
           .mse = mse,
           .mse_workspace_bytes = mse_workspace_bytes,

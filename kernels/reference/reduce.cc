@@ -68,6 +68,7 @@ void reduce(const Stream& stream, ReduceOp op, const View& x, const View& y, voi
 }
 
 std::size_t moments_workspace_bytes(const View&, const View&) { return 0; }
+std::size_t arg_workspace_bytes(const View&, const View&) { return 0; }
 
 void moments(const Stream& stream, const View& x_view, const View& mean_view,
              const View& squares_view, void*) {
@@ -102,7 +103,7 @@ void scaled_deviation(const Stream& stream, const View& x_view, const View& cent
   });
 }
 
-void arg_reduce(const Stream&, ArgReduceOp op, const View& x_view, int, const View& y_view) {
+void arg_reduce(const Stream&, ArgReduceOp op, const View& x_view, int, const View& y_view, void*) {
   const Elements<std::int64_t> y(y_view);
   dispatch_all(x_view.dtype, [&]<class T>() {
     const Elements<T> x(x_view);
@@ -131,7 +132,8 @@ ReduceKernels reduce_kernels() {
           .moments_workspace_bytes = moments_workspace_bytes,
           .moments = moments,
           .scaled_deviation = scaled_deviation,
-          .arg_reduce = arg_reduce};
+          .arg_reduce = arg_reduce,
+          .arg_workspace_bytes = arg_workspace_bytes};
 }
 
 }  // namespace weft::reference

@@ -104,13 +104,31 @@ TEST_P(Copy, IntegerToNarrowerIntegerWraps) {
   expect_equal(words.values(), {-1, 255, 256, 300, -300, -0x1p31, -0x1p31 + 5, 0x1p31 - 1, 0});
 }
 
-// Layout changes use tiles of 8 and 64: tests lengths around their multiples, and short ones.
+// Matrices that lie transposed, one after the other, and with something between them.
+TEST_P(Copy, BetweenLayoutsOfImages) {
+  for (const Shape& shape : {Shape{3, 17, 4, 9}, Shape{2, 64, 8, 8}, Shape{1, 40, 1, 33}}) {
+    const Strides nchw = contiguous_strides(shape), nhwc = channels_last_strides(shape);
+    Strides apart = nhwc;
+    apart[0] += 7;
+    for (const DType dtype : {DType::boolean, DType::bf16, DType::f32, DType::i64}) {
+      check(dtype, dtype, {"to channels last", shape, {nhwc, nchw, {}, {}}}, -100, 100);
+      check(dtype, dtype, {"from channels last", shape, {nchw, nhwc, {}, {}}}, -100, 100);
+      check(dtype, dtype, {"from images apart", shape, {nchw, apart, {}, {}}}, -100, 100);
+      check(dtype, dtype, {"to images apart", shape, {apart, nchw, {}, {}}}, -100, 100);
+    }
+  }
+}
+
+// Layout changes use tiles of 8 and 64, or 32 and 64: tests lengths around their multiples, and
+// short ones.
 TEST_P(Copy, Transposed) {
   for (const DType dtype : {DType::u8, DType::bf16, DType::f32, DType::f64}) {
-    for (const std::int64_t rows : {3, 4, 7, 8, 9, 63, 64, 65, 130}) {
-      for (const std::int64_t cols : {3, 4, 8, 15, 64, 71, 300}) {
+    for (const std::int64_t rows : {3, 4, 7, 8, 9, 31, 32, 33, 63, 64, 65, 130}) {
+      for (const std::int64_t cols : {3, 4, 8, 15, 16, 64, 71, 300}) {
         const Layout l{"rows x cols", {rows, cols}, {{cols, 1}, {1, rows}, {}, {}}};
         check(dtype, dtype, l, -100, 100);
+        if (dtype == DType::bf16) check(dtype, DType::f32, l, -100, 100);
+        if (dtype == DType::f32) check(dtype, DType::bf16, l, -100, 100);
         const Layout padded{"padded", {rows, cols}, {{cols + 3, 1}, {1, rows + 5}, {}, {}}};
         check(dtype, dtype, padded, -100, 100);
       }

@@ -22,8 +22,9 @@ CrossEntropyResult cross_entropy(const LossKernels& kernels, Device device, cons
       upstream(device, dtype, loss_shape, grad_loss);
   const Buffer log_probs(device, dtype, logits_shape), loss(device, dtype, loss_shape),
       count(device, DType::f64, scalar), grad(device, dtype, logits_shape);
+  const DeviceBytes workspace(device, kernels.cross_entropy_workspace_bytes(p, logits.view()));
   kernels.cross_entropy(stream, p, logits.view(), labels.view(), log_probs.view(), loss.view(),
-                        count.view());
+                        count.view(), workspace.data());
   kernels.cross_entropy_backward(stream, p, upstream.view(), log_probs.view(), labels.view(),
                                  count.view(), grad.view());
   return {log_probs.values(), loss.values(), grad.values(), count.values()};

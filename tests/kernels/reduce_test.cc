@@ -447,7 +447,8 @@ class ArgReduce : public TargetTest {
     Shape out = x.view().shape;
     if (!out.empty()) out[dim] = 1;
     Buffer y(device(), DType::i64, out);
-    kernels().reduce.arg_reduce(stream, op, x.view(), dim, y.view());
+    const DeviceBytes workspace(device(), kernels().reduce.arg_workspace_bytes(x.view(), y.view()));
+    kernels().reduce.arg_reduce(stream, op, x.view(), dim, y.view(), workspace.data());
     return y.values();
   }
 };
@@ -466,7 +467,7 @@ TEST_P(ArgReduce, FirstExtremeAlongEachDimension) {
           out[dim] = 1;
           const Buffer dense(Device(), dtype, shape, x.values()), want(Device(), DType::i64, out);
           reference_kernels().reduce.arg_reduce(current_stream(Device()), op, dense.view(), dim,
-                                                want.view());
+                                                want.view(), nullptr);
           expect_equal(run(op, x, dim), want.values());
         }
       }
@@ -500,7 +501,7 @@ TEST_P(ArgReduce, TheFirstOfEqualsAndNaNInAnyBlock) {
           out[dim] = 1;
           const Buffer dense(Device(), dtype, shape, v), want(Device(), DType::i64, out);
           reference_kernels().reduce.arg_reduce(current_stream(Device()), op, dense.view(), dim,
-                                                want.view());
+                                                want.view(), nullptr);
           expect_equal(run(op, x, dim), want.values());
         }
       }

@@ -13,13 +13,14 @@ inline std::int64_t true_pieces(std::int64_t n) { return n / kTruePiece + (n % k
 
 /// index is i64. All kernels except check_bounds expect it to be in range: the caller calls
 /// check_bounds first, or knows the range. On CUDA, where that would wait, an index out of range
-/// reads 0 and writes nothing.
+/// reads 0, or what index_select is told, and writes nothing.
 struct IndexingKernels {
   /// Throws InvalidArgument unless all indices are in [0, bound). The message names op, the first
   /// bad index, its position and `bound`. On CUDA it waits for the stream.
   void (*check_bounds)(const Stream&, const char* op, const View& index, std::int64_t bound);
   /// y[.., i, ..] = x[.., index[i], ..] with i in dimension dim; index [k].
-  void (*index_select)(const Stream&, const View& x, int dim, const View& index, const View& y);
+  void (*index_select)(const Stream&, const View& x, int dim, const View& index, const View& y,
+                       double outside);
   /// y[.., index[i], ..] += x[.., i, ..]: the gradient of index_select. The order is deterministic.
   void (*index_add)(const Stream&, const View& x, int dim, const View& index, const View& y);
   /// With dim 1: y[i][j][k] = x[i][index[i][j][k]][k]. index and y have one shape.

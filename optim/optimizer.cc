@@ -1,6 +1,7 @@
 #include "weft/optim/optimizer.h"
 
 #include <algorithm>
+#include <bit>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -153,8 +154,7 @@ void Optimizer::update_part(Part& part) {
         return b.dtype == dtype && (b.step == next || b.slots.empty());
       });
       if (batch == part.batches.end()) {
-        part.batches.push_back(
-            {dtype, 0, empty({}, {DType::f64, device}), empty({}, {DType::i64, device}), {}, {}});
+        part.batches.push_back({dtype, 0, empty({2}, {DType::i64, device}), {}, {}});
         batch = part.batches.end() - 1;
       }
       batch->step = next;
@@ -178,10 +178,12 @@ void Optimizer::update_part(Part& part) {
         step = capture->number<std::int64_t>(b.step,
                                              [members = b.members] { return advance(members); });
       } else {
-        raw::fill_(b.lr_on_device, groups_[g].lr);
-        raw::fill_(b.step_on_device, static_cast<double>(b.step));
-        lr = b.lr_on_device.data<double>();
-        step = b.step_on_device.data<std::int64_t>();
+        const std::uint64_t words[] = {std::bit_cast<std::uint64_t>(groups_[g].lr),
+                                       static_cast<std::uint64_t>(b.step)};
+        void* const at = b.lr_and_step.raw_data();
+        runtime(device).write_words(static_cast<std::uint64_t*>(at), words, current_stream(device));
+        lr = static_cast<const double*>(at);
+        step = static_cast<const std::int64_t*>(at) + 1;
       }
       update(current_stream(device), b.dtype, g, lr, step, b.slots);
       for (Slot* slot : b.members) ++slot->step;  // only after everything that can fail

@@ -119,7 +119,7 @@ class Optimizer {
   struct Batch {
     DType dtype;
     std::int64_t step;
-    Tensor lr_on_device, step_on_device;
+    Tensor lr_and_step;  // on the device: a word each
     std::vector<OptimSlot> slots;
     std::vector<Slot*> members;  // the owners of `slots`
   };

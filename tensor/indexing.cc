@@ -79,7 +79,7 @@ Tensor index_select(const Tensor& x, std::int64_t dim, const Tensor& index, bool
   const auto run = indexing(op, x, &IndexingKernels::index_select);
   Tensor y = allocate(shape, x.dtype(), x.device());
   if (y.numel() == 0) return y;
-  run(current_stream(x.device()), x.view_of(), dim, list.view_of(), y.view_of());
+  run(current_stream(x.device()), x.view_of(), dim, list.view_of(), y.view_of(), 0);
   return y;
 }
 
@@ -256,31 +256,15 @@ Tensor nonzero(const Tensor& x) {
 
 namespace {
 
-// The index of embedding as a list of numbers in [0, rows), and which entries were valid; `known`
-// is undefined if all are.
-struct Rows {
-  Tensor list, known;
-};
-
-Rows rows_of(const Tensor& index, std::int64_t rows) {
-  const char* op = "embedding";
-  const Tensor list = reshape(index, {index.numel()});
-  WEFT_CHECK(rows > 0 || list.numel() == 0, InvalidArgument, op, "weight has no rows to take");
-  if (!index.device().is_cpu()) {
-    const Tensor known = logical_and(ge(list, 0), lt(list, static_cast<double>(rows)));
-    return {where(known, list, scalar(0, {DType::i64, list.device()})), known};
+// The index of embedding as a list. On the CPU all of it is in [0, rows) then.
+Tensor rows_of(const Tensor& index, std::int64_t rows) {
+  WEFT_CHECK(rows > 0 || index.numel() == 0, InvalidArgument, "embedding",
+             "weight has no rows to take");
+  if (index.device().is_cpu() && index.numel() > 0) {
+    indexing("embedding", index, &IndexingKernels::check_bounds)(
+        current_stream(index.device()), "embedding", index.view_of(), rows);
   }
-  if (list.numel() > 0) {
-    indexing(op, list, &IndexingKernels::check_bounds)(current_stream(list.device()), op,
-                                                       index.view_of(), rows);
-  }
-  return {list, {}};
-}
-
-// y [k,dim], with `value` in the rows whose index is not valid.
-Tensor or_else(const Tensor& known, const Tensor& y, double value) {
-  if (!known.defined()) return y;
-  return where(unsqueeze(known, 1), y, scalar(value, {y.dtype(), y.device()}));
+  return reshape(index, {index.numel()});
 }
 
 }  // namespace
@@ -293,11 +277,16 @@ Tensor embedding(const Tensor& index, const Tensor& weight) {
   const Tensor at = checked_index(op, weight, index);
   WEFT_CHECK(weight.dim() == 2, Shape, op, "weight: got ", weight.shape(), ", expected [n,dim]");
   check_rank(op, index.shape(), index.dim() + 1);
-  const Rows rows = rows_of(at, weight.shape()[0]);
-  const Tensor y = index_select(weight, 0, rows.list, false);
+  const Tensor rows = rows_of(at, weight.shape()[0]);
   Shape shape = index.shape();
   shape.push_back(weight.shape()[1]);
-  return reshape(or_else(rows.known, y, std::numeric_limits<double>::quiet_NaN()), shape);
+  const Tensor y = allocate({rows.numel(), weight.shape()[1]}, weight.dtype(), weight.device());
+  if (y.numel() > 0) {
+    indexing(op, weight, &IndexingKernels::index_select)(
+        current_stream(weight.device()), weight.view_of(), 0, rows.view_of(), y.view_of(),
+        std::numeric_limits<double>::quiet_NaN());
+  }
+  return reshape(y, shape);
 }
 
 Tensor embedding_backward(const Tensor& grad_y, const Tensor& index, std::int64_t rows,
@@ -314,10 +303,9 @@ Tensor embedding_backward(const Tensor& grad_y, const Tensor& index, std::int64_
   const std::int64_t dim = expected.back();
   const Tensor grad = zeros({rows, dim}, {grad_y.dtype(), grad_y.device()});
   if (grad_y.numel() == 0) return grad;
-  const Rows from = rows_of(at, rows);
-  const Tensor parts = or_else(from.known, reshape(grad_y, {index.numel(), dim}), 0);
-  indexing(op, grad, &IndexingKernels::index_add)(current_stream(grad.device()), parts.view_of(), 0,
-                                                  from.list.view_of(), grad.view_of());
+  indexing(op, grad, &IndexingKernels::index_add)(current_stream(grad.device()),
+                                                  reshape(grad_y, {index.numel(), dim}).view_of(),
+                                                  0, rows_of(at, rows).view_of(), grad.view_of());
   if (padding >= 0) zero_(select(grad, 0, padding));
   return grad;
 }

@@ -180,7 +180,8 @@ void select_as(const View& x, int dim, const View& index, const View& y) {
                       std::int64_t step) { copy(1, n, from, step, 0, to, to_step, 0); });
 }
 
-void index_select(const Stream&, const View& x_, int dim, const View& index, const View& y_) {
+void index_select(const Stream&, const View& x_, int dim, const View& index, const View& y_,
+                  double) {
   const View x = at_least_1d(x_), y = at_least_1d(y_);
   switch (size_of(y.dtype)) {
     case 1: return select_as<std::uint8_t>(x, dim, index, y);

@@ -4,10 +4,33 @@
 #pragma once
 
 #include <cstdint>
+#include <cstring>
 
 #include "weft/core/base/dtype.h"
 
 namespace weft::cuda {
+
+/// Calls f with the unsigned type that has as many bytes as an element.
+template <class F>
+void dispatch_bits(DType dtype, F&& f) {
+  switch (size_of(dtype)) {
+    case 1: return f.template operator()<std::uint8_t>();
+    case 2: return f.template operator()<std::uint16_t>();
+    case 4: return f.template operator()<std::uint32_t>();
+    default: return f.template operator()<std::uint64_t>();
+  }
+}
+
+/// The bits of `value` as an element, which has the size of Bits.
+template <class Bits>
+Bits bits_of(DType dtype, double value) {
+  Bits bits{};
+  dispatch_all(dtype, [&]<class T>() {
+    const T element = element_cast<T>(value);
+    if constexpr (sizeof(T) == sizeof(Bits)) std::memcpy(&bits, &element, sizeof bits);
+  });
+  return bits;
+}
 
 /// W neighbouring elements, loaded or stored at once.
 template <class T, class Compute, int W>

@@ -3,7 +3,6 @@
 // memory.
 #include <algorithm>
 #include <cstdlib>
-#include <cstring>
 #include <type_traits>
 
 #include "weft/kernels/cuda/elementwise.cuh"
@@ -33,17 +32,6 @@ void compare_as(const char* name, const Stream& stream, const View& a, const Vie
     map<Raw<bool>, AnyFloat, AnyFloat>(name, stream, F{}, y, a, b);
   } else {
     map<Raw<bool>, AnyInt, AnyInt>(name, stream, F{}, y, a, b);
-  }
-}
-
-/// Calls f with the unsigned type that has as many bytes as an element.
-template <class F>
-void dispatch_bits(DType dtype, F&& f) {
-  switch (size_of(dtype)) {
-    case 1: return f.template operator()<std::uint8_t>();
-    case 2: return f.template operator()<std::uint16_t>();
-    case 4: return f.template operator()<std::uint32_t>();
-    default: return f.template operator()<std::uint64_t>();
   }
 }
 
@@ -241,12 +229,7 @@ void copy_all(const Stream& stream, std::span<const CopyPair> pairs) {
 
 void fill(const Stream& stream, double value, const View& y) {
   dispatch_bits(y.dtype, [&]<class Bits>() {
-    Bits bits{};
-    dispatch_all(y.dtype, [&]<class T>() {
-      const T element = element_cast<T>(value);
-      if constexpr (sizeof(T) == sizeof(Bits)) std::memcpy(&bits, &element, sizeof bits);
-    });
-    map<Raw<Bits>>("fill", stream, Constant<Bits>{bits}, y);
+    map<Raw<Bits>>("fill", stream, Constant<Bits>{bits_of<Bits>(y.dtype, value)}, y);
   });
 }
 

@@ -69,31 +69,26 @@ __device__ bool in_range(std::int64_t index, std::int64_t length) {
 template <class T>
 __global__ void __launch_bounds__(kBlock)
     take_kernel(std::int64_t n, const __grid_constant__ Offsets<3> offsets, T* y, const T* x,
-                std::int64_t x_length, std::int64_t x_stride, const std::int64_t* index) {
+                std::int64_t x_length, std::int64_t x_stride, const std::int64_t* index,
+                T outside) {
   for (std::int64_t i = std::int64_t{blockIdx.x} * kBlock + threadIdx.x; i < n;
        i += std::int64_t{gridDim.x} * kBlock) {
     const OffsetArray<3> o = offsets.at_any(i);
     const std::int64_t at = index[o.at[2]];
-    y[o.at[0]] = in_range(at, x_length) ? x[o.at[1] + at * x_stride] : T{};
+    y[o.at[0]] = in_range(at, x_length) ? x[o.at[1] + at * x_stride] : outside;
   }
 }
 
 void take(const char* name, const Stream& stream, const View& x, int dim, const View& index,
-          const Strides& index_strides, const View& y) {
+          const Strides& index_strides, const View& y, double outside) {
   const std::int64_t n = y.numel();
   if (n == 0) return;
   const Strides x_strides = without(x.strides, dim);
   const Offsets<3> offsets(index_space<3>(y.shape, {&y.strides, &x_strides, &index_strides}));
-  const auto run = [&]<class T>() {
+  dispatch_bits(y.dtype, [&]<class T>() {
     launch(name, stream, take_kernel<T>, grid_blocks(n), kBlock, n, offsets, y.as<T>(), x.as<T>(),
-           x.shape[dim], x.strides[dim], index.as<std::int64_t>());
-  };
-  switch (size_of(y.dtype)) {
-    case 1: return run.operator()<std::uint8_t>();
-    case 2: return run.operator()<std::uint16_t>();
-    case 4: return run.operator()<std::uint32_t>();
-    default: return run.operator()<std::uint64_t>();
-  }
+           x.shape[dim], x.strides[dim], index.as<std::int64_t>(), bits_of<T>(y.dtype, outside));
+  });
 }
 
 /// What a write makes of the element that is there and the new one.
@@ -250,12 +245,14 @@ void check_bounds(const Stream& stream, const char* op, const View& index, std::
              " is out of range [0, ", bound, ")");
 }
 
-void index_select(const Stream& stream, const View& x, int dim, const View& index, const View& y) {
-  take("index_select", stream, x, dim, index, along(y.shape.size(), dim, index.strides[0]), y);
+void index_select(const Stream& stream, const View& x, int dim, const View& index, const View& y,
+                  double outside) {
+  take("index_select", stream, x, dim, index, along(y.shape.size(), dim, index.strides[0]), y,
+       outside);
 }
 
 void gather(const Stream& stream, const View& x, int dim, const View& index, const View& y) {
-  take("gather", stream, x, dim, index, index.strides, y);
+  take("gather", stream, x, dim, index, index.strides, y, 0);
 }
 
 void index_add(const Stream& stream, const View& x, int dim, const View& index, const View& y) {
@@ -267,15 +264,9 @@ void scatter_add(const Stream& stream, const View& x, int dim, const View& index
 }
 
 void scatter(const Stream& stream, const View& x, int dim, const View& index, const View& y) {
-  const auto run = [&]<class T>() {
+  dispatch_bits(y.dtype, [&]<class T>() {
     put<Replacement, Raw<T>>("scatter", stream, x, dim, index, index.strides, y);
-  };
-  switch (size_of(y.dtype)) {
-    case 1: return run.operator()<std::uint8_t>();
-    case 2: return run.operator()<std::uint16_t>();
-    case 4: return run.operator()<std::uint32_t>();
-    default: return run.operator()<std::uint64_t>();
-  }
+  });
 }
 
 /// The elements of a piece that each thread of a block looks at; they are neighbours.

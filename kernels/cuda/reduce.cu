@@ -331,11 +331,9 @@ void reduce(const Stream& stream, ReduceOp op, const View& x, const View& y, voi
     case ReduceOp::max: return run_any<Extreme<true>>("max", stream, plan, x, y, workspace);
     case ReduceOp::min: return run_any<Extreme<false>>("min", stream, plan, x, y, workspace);
     case ReduceOp::all:
-      return run<Truth, Product, std::int64_t, AnyInt>("all", stream, plan, 1, x, y,
-                                                              workspace);
+      return run<Truth, Product, std::int64_t, AnyInt>("all", stream, plan, 1, x, y, workspace);
     case ReduceOp::any:
-      return run<Truth, Sum, std::int64_t, AnyInt>("any", stream, plan, 1, x, y,
-                                                             workspace);
+      return run<Truth, Sum, std::int64_t, AnyInt>("any", stream, plan, 1, x, y, workspace);
   }
 }
 

@@ -22,7 +22,7 @@ void check_bounds(const Stream&, const char* op, const View& index_view, std::in
 }
 
 void index_select(const Stream&, const View& x_view, int dim, const View& index_view,
-                  const View& y_view) {
+                  const View& y_view, double) {
   const Elements<std::int64_t> index(index_view);
   dispatch_all(y_view.dtype, [&]<class T>() {
     const Elements<T> x(x_view), y(y_view);

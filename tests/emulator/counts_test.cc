@@ -268,8 +268,9 @@ long conversions(Model model, const Shape& images, bool channels_last) {
   const nlohmann::json counts = taken();
   for (const nlohmann::json& node : counts["nodes"]) {
     const auto name = node["name"].get<std::string>();
-    count += name.find("strided_kernel") != std::string::npos &&
-             name.find("Identity") != std::string::npos;
+    count += name.find("transpose_kernel") != std::string::npos ||
+             (name.find("strided_kernel") != std::string::npos &&
+              name.find("Identity") != std::string::npos);
   }
   return count;
 }

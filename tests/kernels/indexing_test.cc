@@ -98,7 +98,7 @@ TEST_P(Indexing, SelectAndAdd) {
         picked[c.dim] = k;
         const auto select = [&](const IndexingKernels& kernels, const Stream& on, const View& x,
                                 const View& index,
-                                const View& y) { kernels.index_select(on, x, c.dim, index, y); };
+                                const View& y) { kernels.index_select(on, x, c.dim, index, y, 0); };
         for (const Strides& strides : {contiguous_strides(picked), reversed_strides(picked)}) {
           check(dtype, c.shape, c.strides, {k}, order, picked, strides, {}, select);
         }

@@ -238,24 +238,10 @@ __global__ void __launch_bounds__(kBlock)
   __shared__ double shared[kBlock];
   double sum = 0;
   // Elements after a slot's end are loaded as 0.
-  const std::int64_t chunks = table.first_chunk[table.count];
-  for (std::int64_t c = blockIdx.x; c < chunks; c += gridDim.x) {
-    const int s = table.slot_of(c);
-    const OptimSlot& slot = table.slot[s];
-    const std::int64_t begin = (c - table.first_chunk[s]) * kChunk;
-    const std::int64_t end = min(begin + kChunk, slot.n);
-    const bool slot_aligned = aligned<T>(slot.grad);
-    for (std::int64_t i = begin + static_cast<std::int64_t>(threadIdx.x) * kWidth<T>; i < end;
-         i += kBlock * kWidth<T>) {
-      Pack<T, C, kWidth<T>> grad;
-      load<T>(slot.grad, i, end, slot_aligned && i + kWidth<T> <= end, grad);
-#pragma unroll
-      for (int k = 0; k < kWidth<T>; ++k) {
-        const double g = grad.get(k);
-        sum += g * g;
-      }
-    }
-  }
+  update_slots<T>(table, {}, [&](const Element<C>& e) {
+    const double g = e.grad;
+    sum += g * g;
+  });
   sum = block_sum(sum, shared);
   if (threadIdx.x == 0) partial[blockIdx.x] = add ? partial[blockIdx.x] + sum : sum;
 }
@@ -269,62 +255,51 @@ __global__ void __launch_bounds__(kBlock)
   if (threadIdx.x == 0) *out = sum;
 }
 
-void sgd(const Stream& stream, DType dtype, const SgdParams& params,
-         std::span<const OptimSlot> slots) {
-  for_floating("sgd", stream, dtype, [&]<class T>() {
+/// Queues kernel_of<T>() for the slots' elements T, table by table.
+template <class Kernel, class... Args>
+void update(const char* name, const Stream& stream, DType dtype, std::span<const OptimSlot> slots,
+            const Kernel& kernel_of, const Args&... args) {
+  for_floating(name, stream, dtype, [&]<class T>() {
     for_each_table(slots, [&](const SlotTable& table) {
-      launch("sgd", stream, sgd_kernel<T>, grid_blocks(table.chunks(), 1), kBlock, table, params);
+      launch(name, stream, kernel_of.template operator()<T>(), grid_blocks(table.chunks(), 1),
+             kBlock, table, args...);
     });
   });
+}
+
+void sgd(const Stream& stream, DType dtype, const SgdParams& params,
+         std::span<const OptimSlot> slots) {
+  update("sgd", stream, dtype, slots, [&]<class T>() { return sgd_kernel<T>; }, params);
 }
 
 void adam(const Stream& stream, DType dtype, const AdamParams& params,
           std::span<const OptimSlot> slots) {
-  for_floating("adam", stream, dtype, [&]<class T>() {
-    for_each_table(slots, [&](const SlotTable& table) {
-      launch("adam", stream, params.amsgrad ? adam_kernel<T, true> : adam_kernel<T, false>,
-             grid_blocks(table.chunks(), 1), kBlock, table, params);
-    });
-  });
+  const auto kernel_of = [&]<class T>() {
+    return params.amsgrad ? adam_kernel<T, true> : adam_kernel<T, false>;
+  };
+  update("adam", stream, dtype, slots, kernel_of, params);
 }
 
 void rmsprop(const Stream& stream, DType dtype, const RmspropParams& params,
              std::span<const OptimSlot> slots) {
-  for_floating("rmsprop", stream, dtype, [&]<class T>() {
-    for_each_table(slots, [&](const SlotTable& table) {
-      launch("rmsprop", stream, rmsprop_kernel<T>, grid_blocks(table.chunks(), 1), kBlock, table,
-             params);
-    });
-  });
+  update("rmsprop", stream, dtype, slots, [&]<class T>() { return rmsprop_kernel<T>; }, params);
 }
 
 void adadelta(const Stream& stream, DType dtype, const AdadeltaParams& params,
               std::span<const OptimSlot> slots) {
-  for_floating("adadelta", stream, dtype, [&]<class T>() {
-    for_each_table(slots, [&](const SlotTable& table) {
-      launch("adadelta", stream, adadelta_kernel<T>, grid_blocks(table.chunks(), 1), kBlock, table,
-             params);
-    });
-  });
+  update("adadelta", stream, dtype, slots, [&]<class T>() { return adadelta_kernel<T>; }, params);
 }
 
 void scale_grads(const Stream& stream, DType dtype, const double* factor,
                  std::span<const OptimSlot> slots) {
-  for_floating("scale_grads", stream, dtype, [&]<class T>() {
-    for_each_table(slots, [&](const SlotTable& table) {
-      launch("scale_grads", stream, scale_grads_kernel<T>, grid_blocks(table.chunks(), 1), kBlock,
-             table, factor);
-    });
-  });
+  update(
+      "scale_grads", stream, dtype, slots, [&]<class T>() { return scale_grads_kernel<T>; },
+      factor);
 }
 
 void clamp_grads(const Stream& stream, DType dtype, double most, std::span<const OptimSlot> slots) {
-  for_floating("clamp_grads", stream, dtype, [&]<class T>() {
-    for_each_table(slots, [&](const SlotTable& table) {
-      launch("clamp_grads", stream, clamp_grads_kernel<T>, grid_blocks(table.chunks(), 1), kBlock,
-             table, most);
-    });
-  });
+  update(
+      "clamp_grads", stream, dtype, slots, [&]<class T>() { return clamp_grads_kernel<T>; }, most);
 }
 
 void sum_of_squares(const Stream& stream, DType dtype, std::span<const OptimSlot> slots,

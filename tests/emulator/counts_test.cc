@@ -229,6 +229,34 @@ TEST_F(Counts, IndicesAreInBounds) {
   EXPECT_EQ(taken()["kernels"]["calls"], 2);
 }
 
+// An index that is no row gives NaN by the same kernel.
+TEST_F(Counts, AnEmbeddingIsOneKernel) {
+  const Tensor weight = empty({8, 1024}), index = empty({4}, DType::i64);
+  node_of([&] { raw::embedding(index, weight); });
+}
+
+// By tiles, without a byte that is read twice.
+TEST_F(Counts, ACopyToChannelsLastReadsAndWritesOnce) {
+  const Tensor x = empty({2, 32, 64, 64});
+  const nlohmann::json node = node_of([&] { raw::contiguous(x, MemoryFormat::nhwc); });
+  const long bytes = 4 * 2 * 32 * 64 * 64;
+  expect_node(node, bytes, bytes, 0);
+  EXPECT_NE(node["name"].get<std::string>().find("transpose_kernel"), std::string::npos) << node;
+}
+
+// One launch writes the learning rate and the number of the step, one does the update.
+TEST_F(Counts, AStepOfAnOptimiserIsTwoLaunches) {
+  const Tensor w = ones({100}).set_requires_grad();
+  optim::SGD sgd({w}, {.lr = 0.1});
+  sum(w * 2.0).backward();
+  for (int i = 0; i < 2; ++i) sgd.step();
+  taken();
+  sgd.step();
+  const nlohmann::json counts = taken();
+  EXPECT_EQ(counts["kernels"]["calls"], 2);
+  EXPECT_EQ(counts["fills"]["calls"], 0);
+}
+
 TEST_F(Counts, ReplaysAreOneLaunch) {
   const Tensor x = empty({100});
   Tensor y;

@@ -52,11 +52,13 @@ struct PoolAxis {
 };
 
 inline PoolAxis<> pool_axis(const AvgPool2dParams& p, int axis, std::int64_t in, std::int64_t out) {
-  return {in, out, p.kernel[axis], p.stride[axis], p.padding[axis], 1, p.adaptive};
+  if (p.adaptive) return {in, out, 0, 1, 0, 1, true};
+  return {in, out, p.kernel[axis], p.stride[axis], p.padding[axis], 1, false};
 }
 inline PoolAxis<> pool_axis(const Pool2dParams& p, int axis, std::int64_t in, std::int64_t out) {
+  if (p.adaptive) return {in, out, 0, 1, 0, 1, true};
   const std::int64_t kernel = p.dilation[axis] * (p.kernel[axis] - 1) + 1;
-  return {in, out, kernel, p.stride[axis], p.padding[axis], p.dilation[axis], p.adaptive};
+  return {in, out, kernel, p.stride[axis], p.padding[axis], p.dilation[axis], false};
 }
 
 }  // namespace weft

@@ -99,13 +99,10 @@ struct TransposeArgs {
   Offsets<2> matrices;                  // of y and x
 };
 
-// Below this a tile is mostly empty.
-constexpr std::int64_t kLeastSide = 16;
-
 /// A tile keeps what a conversion computes in.
 template <class To, class From>
 using InTile = std::conditional_t<std::is_same_v<To, From>, To, float>;
-// Elements on a side of a tile: 128 bytes or more, where the elements are not bytes.
+// Elements on a side of a tile.
 template <class T>
 constexpr int kSide = sizeof(T) < 4 ? 64 : 32;
 
@@ -148,8 +145,10 @@ bool transpose(const Stream& stream, const View& x, const View& y) {
   const IndexSpace<2> whole = index_space<2>(y.shape, {&y.strides, &x.strides});
   int rows = 1;  // the dimension along which x is dense
   while (rows < whole.ndim && whole.stride[rows][1] != 1) ++rows;
-  if (rows >= whole.ndim || std::min(whole.size[0], whole.size[rows]) < kLeastSide ||
-      whole.stride[0][0] != 1 || std::abs(whole.stride[0][1]) <= 1) {
+  constexpr std::int64_t kLeast = kSide<InTile<To, From>> / 2;  // else a tile is mostly empty
+  if (whole.numel() == 0 || rows >= whole.ndim ||
+      std::min(whole.size[0], whole.size[rows]) < kLeast || whole.stride[0][0] != 1 ||
+      std::abs(whole.stride[0][1]) <= 1) {
     return false;
   }
   for_each_part(whole, [&](const IndexSpace<2>& part, const IndexSpace<2>::Row& base) {

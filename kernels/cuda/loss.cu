@@ -2,7 +2,6 @@
 // the probabilities are there. Sums are in double, in an order fixed by the shapes.
 #include <algorithm>
 #include <cmath>
-#include <type_traits>
 
 #include "weft/kernels/cuda/access.cuh"
 #include "weft/kernels/cuda/block_fold.cuh"
@@ -86,14 +85,14 @@ __global__ void __launch_bounds__(kBlock) total_kernel(int blocks, Total<T> to) 
   add_up(to, sum);
 }
 
-// A block takes so many items one after the other before there is a second block: a launch more
-// costs as much.
+// A block takes its items so many times before there is a second block: a launch more costs as
+// much, where an item is not a row that is long enough for a block of its own.
 constexpr std::int64_t kInTurn = 8;
 constexpr std::int64_t kMostBlocks = 1024;
 
 unsigned loss_blocks(std::int64_t items, std::int64_t at_once) {
-  return static_cast<unsigned>(
-      std::min<std::int64_t>(grid_blocks(items, kInTurn * at_once), kMostBlocks));
+  return static_cast<unsigned>(std::min<std::int64_t>(
+      grid_blocks(items, at_once == 1 ? 1 : kInTurn * at_once), kMostBlocks));
 }
 
 std::size_t partial_bytes(unsigned blocks) { return blocks == 1 ? 0 : blocks * sizeof(Pair); }

@@ -106,6 +106,8 @@ TEST_P(Copy, IntegerToNarrowerIntegerWraps) {
 
 // Matrices that lie transposed, one after the other, and with something between them.
 TEST_P(Copy, BetweenLayoutsOfImages) {
+  const Layout none{"nothing", {0, 64, 64}, {{4096, 64, 1}, {4096, 1, 64}, {}, {}}};
+  check(DType::f32, DType::f32, none, -100, 100);
   for (const Shape& shape : {Shape{3, 17, 4, 9}, Shape{2, 64, 8, 8}, Shape{1, 40, 1, 33}}) {
     const Strides nchw = contiguous_strides(shape), nhwc = channels_last_strides(shape);
     Strides apart = nhwc;

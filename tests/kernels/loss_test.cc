@@ -90,6 +90,7 @@ TEST_P(Loss, CrossEntropy) {
                                                                             {3, 1000},
                                                                             {2, 1025},
                                                                             {3, 3000},
+                                                                            {20, 1100},
                                                                             {300, 1000},
                                                                             {5000, 10}}) {
           check_cross_entropy(dtype, {.label_smoothing = smoothing, .reduction = reduction}, rows,

@@ -43,6 +43,10 @@ const std::vector<PoolCase>& pool_cases() {
       {{2, 16, 8, 9}, {.kernel = {3, 3}, .stride = {1, 1}, .padding = {1, 1}}},
       {{2, 8, 6, 7}, {.kernel = {2, 2}, .stride = {2, 1}, .dilation = {2, 1}}},
       {{2, 16, 13, 11}, {.adaptive = true}, {5, 4}},
+      // Numbers that an adaptive pooling does not use.
+      {{2, 3, 8, 8},
+       {.stride = {3, 2}, .padding = {1, 0}, .dilation = {2, 2}, .adaptive = true},
+       {2, 2}},
       {{1, 5, 3, 2}, {.adaptive = true}, {4, 7}},
       // Numbers that 32 bits do not hold.
       {{2, 16, 4, 5}, {.kernel = {2, 2}, .stride = {kMaxPixels, kMaxPixels}}},

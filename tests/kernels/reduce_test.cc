@@ -516,6 +516,8 @@ TEST_P(ArgReduce, ScalarsAndLongRows) {
   v[77777] = 1;
   const Buffer row(device(), DType::f32, {100000}, v), rows(device(), DType::f32, {100, 1000}, v);
   expect_equal(run(ArgReduceOp::argmax, row, 0), {77777});
+  const Buffer integers(device(), DType::i64, {100000}, v);
+  expect_equal(run(ArgReduceOp::argmax, integers, 0), {77777});
   std::vector<double> want(1000, 0);
   want[777] = 77;
   expect_equal(run(ArgReduceOp::argmax, rows, 0), want);

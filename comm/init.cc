@@ -62,12 +62,18 @@ NamedBackend choose_backend(const InitOptions& options, int size) {
   if (name == "ring") return {name, ring_backend(local_addr)};
   if (name == "shm") return {name, shm_backend()};
   if (name == "auto") return {name, best_backend(local_addr)};
-  if (name == "nccl") {
+  if (name == "nccl" || name == "nccl-ring") {
     if (size > 1) check_nccl();
     return {name, best_backend(local_addr)};
   }
   WEFT_THROW(InvalidArgument, kOp, "backend '", name,
-             "' is not known; there are auto, gloo, nccl, ring, shm and threads");
+             "' is not known; there are auto, gloo, nccl, nccl-ring, ring, shm and threads");
+}
+
+CudaTransport cuda_transport(const std::string& backend) {
+  if (backend == "auto") return CudaTransport::automatic;
+  if (backend == "nccl") return CudaTransport::nccl;
+  return backend == "nccl-ring" ? CudaTransport::nccl_ring : CudaTransport::staging;
 }
 
 // --- The store -----------------------------------------------------------------------------------
@@ -162,9 +168,7 @@ std::shared_ptr<ProcessGroup> init_process_group(const InitOptions& given) {
     keys = join_in_file(place.path, joining, options.rendezvous_timeout, deadline);
   }
   ProcessGroupOptions group = options.group;
-  if (group.cuda == CudaTransport::automatic && backend.name != "auto") {
-    group.cuda = backend.name == "nccl" ? CudaTransport::nccl : CudaTransport::staging;
-  }
+  if (group.cuda == CudaTransport::automatic) group.cuda = cuda_transport(backend.name);
   return std::make_shared<ProcessGroup>(backend.make, keys, rank, size, group);
 }
 

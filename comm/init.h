@@ -23,7 +23,8 @@ struct InitOptions {
   std::optional<int> world_size = {};
   /// "gloo", "ring", "shm", or "auto": shm if all ranks are on one host, else ring. CUDA tensors
   /// use the same backend through the host's memory, but with "auto" NCCL where possible. "nccl" is
-  /// "auto" that always uses NCCL for CUDA tensors.
+  /// "auto" that always uses NCCL for CUDA tensors, "nccl-ring" one that does so for messages only:
+  /// weft's own collectives run over them, bit for bit as those of "ring" on the host.
   std::string backend = "auto";
   /// A user's own backend in place of those, also for CUDA tensors. All ranks give one, or none
   /// does; it is not called in a world of one.

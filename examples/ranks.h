@@ -22,8 +22,9 @@ namespace weft::examples {
 inline train::Flag backend_flag(std::string& backend) {
   return {"--backend",
           &backend,
-          "what the ranks talk by; auto: shm on one host, ring on several, nccl on GPUs",
-          {"auto", "shm", "gloo", "ring", "nccl"}};
+          "what the ranks talk by; auto: shm on one host, ring on several, nccl on GPUs; "
+          "nccl-ring: on GPUs, weft's ring over NCCL's messages",
+          {"auto", "shm", "gloo", "ring", "nccl", "nccl-ring"}};
 }
 
 /// What the programs with DistributedDataParallel can be told about it.

@@ -242,12 +242,7 @@ void StageLinks::finish() {
 comm::Traffic StageLinks::traffic() const {
   comm::Traffic sum;
   for (const auto* const links : {&to_, &from_}) {
-    for (const auto& [rank, link] : *links) {
-      const comm::Traffic of_link = link->group->traffic();
-      sum.bytes_sent += of_link.bytes_sent;
-      sum.bytes_received += of_link.bytes_received;
-      sum.messages_sent += of_link.messages_sent;
-    }
+    for (const auto& [rank, link] : *links) sum += link->group->traffic();
   }
   return sum;
 }

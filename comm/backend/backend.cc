@@ -3,6 +3,7 @@
 #include "weft/comm/backend/backend.h"
 
 #include "weft/comm/backend/collectives.h"
+#include "weft/comm/backend/reduce.h"
 
 namespace weft::comm {
 namespace {
@@ -23,6 +24,18 @@ const char* to_string(ReduceOp op) {
     case ReduceOp::max: return "max";
   }
   return "?";
+}
+
+Traffic& Traffic::operator+=(const Traffic& other) {
+  bytes_sent += other.bytes_sent;
+  bytes_received += other.bytes_received;
+  messages_sent += other.messages_sent;
+  return *this;
+}
+
+Arithmetic& Backend::arithmetic() {
+  static auto* const host = new Arithmetic;
+  return *host;
 }
 
 void Backend::broadcast(const Buffer& x, int root, const Deadline& deadline) {

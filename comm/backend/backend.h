@@ -48,11 +48,16 @@ struct Buffer {
   std::span<std::byte> span() const { return {static_cast<std::byte*>(data), bytes()}; }
 };
 
-/// What a rank has sent and received, counted by the backend.
+/// What a rank has sent and received, counted by the backend. NCCL does not say what its
+/// collectives send, so of them nothing is counted.
 struct Traffic {
   std::int64_t bytes_sent = 0, bytes_received = 0;
   std::int64_t messages_sent = 0;
+
+  Traffic& operator+=(const Traffic& other);
 };
+
+class Arithmetic;
 
 /// Calls come from one thread at a time, except abort() and wake(). All ranks make the same calls
 /// in the same order; in exchange() what one rank sends the other receives. The calls throw
@@ -87,6 +92,9 @@ class Backend {
   /// then reads the deadline again. Only for backends that would otherwise not read it before the
   /// old deadline.
   virtual void wake() noexcept {}
+
+  /// How the collectives add and copy this backend's numbers; by default in the host's memory.
+  virtual Arithmetic& arithmetic();
 
   virtual void broadcast(const Buffer& x, int root, const Deadline& deadline);
   virtual void all_reduce(const Buffer& x, ReduceOp op, const Deadline& deadline);

@@ -1,33 +1,18 @@
 #include "weft/comm/backend/collectives.h"
 
 #include <algorithm>
-#include <cstring>
 #include <span>
 #include <vector>
 
 #include "weft/comm/backend/reduce.h"
 #include "weft/core/runtime/phase.h"
 #include "weft/core/runtime/pool.h"
-#include "weft/core/runtime/thread_local.h"
 
 namespace weft::comm {
 namespace {
 
 template <class Message>
 using Messages = std::vector<Message, PoolAllocator<Message>>;
-
-constinit ThreadLocal<std::vector<std::byte>> scratch_memory;
-
-// Memory for received numbers that are then added. One buffer per thread, so it is allocated once.
-std::byte* scratch(std::size_t bytes) {
-  std::vector<std::byte>& memory = *scratch_memory;
-  if (memory.size() < bytes) memory.resize(bytes);
-  return memory.data();
-}
-
-void copy(const Buffer& to, const Buffer& from) {
-  if (to.data != from.data && from.count > 0) std::memcpy(to.data, from.data, from.bytes());
-}
 
 // A rank's place in the ring.
 struct Ring {
@@ -44,8 +29,8 @@ struct Ring {
 struct Chunks {
   // For a buffer of `longest` numbers. Shorter buffers have the same count of chunks, the last ones
   // empty.
-  Chunks(std::int64_t longest, DType dtype)
-      : numbers(static_cast<std::int64_t>(kChunkBytes / size_of(dtype))),
+  Chunks(Backend& backend, std::int64_t longest, DType dtype)
+      : numbers(static_cast<std::int64_t>(backend.arithmetic().chunk_bytes() / size_of(dtype))),
         count(std::max<std::int64_t>((longest + numbers - 1) / numbers, 1)) {}
 
   Buffer of(const Buffer& x, std::int64_t chunk) const {
@@ -70,15 +55,18 @@ Messages<Message> for_others(const Ring& ring, F f) {
 Buffer equal_part(const Buffer& x, int r, int n) { return x.part(x.count / n * r, x.count / n); }
 
 // Reduces the parts into x, in the order of the ranks.
-void reduce_in_order(const Ring& ring, const Buffer& x, const Buffer& parts, ReduceOp op) {
-  copy(x, equal_part(parts, 0, ring.size));
-  for (int r = 1; r < ring.size; ++r) reduce_into(x, equal_part(parts, r, ring.size).data, op);
-  finish_reduce(x, op, ring.size);
+void reduce_in_order(Backend& backend, const Buffer& x, const Buffer& parts, ReduceOp op) {
+  Arithmetic& here = backend.arithmetic();
+  const int n = backend.size();
+  here.copy(x, equal_part(parts, 0, n));
+  for (int r = 1; r < n; ++r) here.reduce_into(x, equal_part(parts, r, n).data, op);
+  here.finish_reduce(x, op, n);
 }
 
 // Room for one x of each rank.
-Buffer scratch_for_all(const Ring& ring, const Buffer& x) {
-  return {scratch(x.bytes() * ring.size), x.count * ring.size, x.dtype};
+Buffer scratch_for_all(Backend& backend, const Buffer& x) {
+  const int n = backend.size();
+  return {backend.arithmetic().scratch(x.bytes() * n), x.count * n, x.dtype};
 }
 
 // Sends the chunks of x along the ring, from rank `first` to the rank behind it. A rank sends chunk
@@ -88,7 +76,7 @@ template <class Target, class Taken>
 void run_along(Backend& backend, int first, const Buffer& x, Target target, Taken taken,
                const Deadline& deadline) {
   const Ring ring(backend);
-  const Chunks chunks(x.count, x.dtype);
+  const Chunks chunks(backend, x.count, x.dtype);
   const bool receives = ring.rank != first, sends = ring.ahead(1) != first;
   for (std::int64_t i = 0; i <= chunks.count; ++i) {
     const bool one_goes = sends && i > 0, one_comes = receives && i < chunks.count;
@@ -111,7 +99,8 @@ Buffer part_of(const Buffer& x, int r, int n) {
 void ring_reduce_scatter(Backend& backend, const Buffer& x, const Buffer& y, ReduceOp op,
                          const Deadline& deadline) {
   const Ring ring(backend);
-  const Chunks chunks(part_of(x, 0, ring.size).count, x.dtype);
+  Arithmetic& here = backend.arithmetic();
+  const Chunks chunks(backend, part_of(x, 0, ring.size).count, x.dtype);
   // A part starts at the rank ahead of its owner, so in the last step each rank adds to its own
   // part.
   for (int step = 1; step < ring.size; ++step) {
@@ -120,18 +109,18 @@ void ring_reduce_scatter(Backend& backend, const Buffer& x, const Buffer& y, Red
     for (std::int64_t i = 0; i < chunks.count; ++i) {
       const Buffer sum = chunks.of(coming, i);
       const Outgoing out{ring.ahead(1), chunks.of(leaving, i).span()};
-      const Incoming in{ring.behind(1), {scratch(sum.bytes()), sum.bytes()}};
+      const Incoming in{ring.behind(1), {here.scratch(sum.bytes()), sum.bytes()}};
       backend.exchange({&out, 1}, {&in, 1}, deadline);
-      reduce_into(sum, in.bytes.data(), op);
+      here.reduce_into(sum, in.bytes.data(), op);
     }
   }
-  copy(y, part_of(x, ring.rank, ring.size));
-  finish_reduce(y, op, ring.size);
+  here.copy(y, part_of(x, ring.rank, ring.size));
+  here.finish_reduce(y, op, ring.size);
 }
 
 void ring_all_gather(Backend& backend, const Buffer& x, const Buffer& y, const Deadline& deadline) {
   const Ring ring(backend);
-  copy(part_of(y, ring.rank, ring.size), x);
+  backend.arithmetic().copy(part_of(y, ring.rank, ring.size), x);
   for (int step = 1; step < ring.size; ++step) {
     const Outgoing out{ring.ahead(1), part_of(y, ring.behind(step - 1), ring.size).span()};
     const Incoming in{ring.behind(1), part_of(y, ring.behind(step), ring.size).span()};
@@ -154,28 +143,28 @@ void chain_broadcast(Backend& backend, const Buffer& x, int root, const Deadline
 
 void chain_reduce(Backend& backend, const Buffer& x, ReduceOp op, int root,
                   const Deadline& deadline) {
-  std::byte* const received = scratch(std::min(x.bytes(), kChunkBytes));
+  Arithmetic& here = backend.arithmetic();
+  std::byte* const received = here.scratch(std::min(x.bytes(), here.chunk_bytes()));
   run_along(
       backend, (root + 1) % backend.size(), x,
       [&](const Buffer& chunk) { return std::span(received, chunk.bytes()); },
-      [&](const Buffer& chunk) { reduce_into(chunk, received, op); }, deadline);
-  if (backend.rank() == root) finish_reduce(x, op, backend.size());
+      [&](const Buffer& chunk) { here.reduce_into(chunk, received, op); }, deadline);
+  if (backend.rank() == root) here.finish_reduce(x, op, backend.size());
 }
 
 void direct_all_reduce(Backend& backend, const Buffer& x, ReduceOp op, const Deadline& deadline) {
-  const Ring ring(backend);
-  const Buffer parts = scratch_for_all(ring, x);
+  const Buffer parts = scratch_for_all(backend, x);
   direct_all_gather(backend, x, parts, deadline);
   fault_point();
-  reduce_in_order(ring, x, parts, op);
+  reduce_in_order(backend, x, parts, op);
 }
 
 void direct_reduce(Backend& backend, const Buffer& x, ReduceOp op, int root,
                    const Deadline& deadline) {
-  const Ring ring(backend);
-  const Buffer parts = ring.rank == root ? scratch_for_all(ring, x) : Buffer{};
+  const bool is_root = backend.rank() == root;
+  const Buffer parts = is_root ? scratch_for_all(backend, x) : Buffer{};
   direct_gather(backend, x, parts, root, deadline);
-  if (ring.rank == root) reduce_in_order(ring, x, parts, op);
+  if (is_root) reduce_in_order(backend, x, parts, op);
 }
 
 void tree_broadcast(Backend& backend, const Buffer& x, int root, const Deadline& deadline) {
@@ -204,7 +193,7 @@ void dissemination_barrier(Backend& backend, const Deadline& deadline) {
 void direct_all_gather(Backend& backend, const Buffer& x, const Buffer& y,
                        const Deadline& deadline) {
   const Ring ring(backend);
-  copy(equal_part(y, ring.rank, ring.size), x);
+  backend.arithmetic().copy(equal_part(y, ring.rank, ring.size), x);
   backend.exchange(for_others<Outgoing>(ring, [&](int) { return x; }),
                    for_others<Incoming>(ring, [&](int r) { return equal_part(y, r, ring.size); }),
                    deadline);
@@ -217,7 +206,7 @@ void direct_gather(Backend& backend, const Buffer& x, const Buffer& y, int root,
     const Outgoing out{root, x.span()};
     return backend.exchange({&out, 1}, {}, deadline);
   }
-  copy(equal_part(y, root, ring.size), x);
+  backend.arithmetic().copy(equal_part(y, root, ring.size), x);
   backend.exchange(
       {}, for_others<Incoming>(ring, [&](int r) { return equal_part(y, r, ring.size); }), deadline);
 }
@@ -229,7 +218,7 @@ void direct_scatter(Backend& backend, const Buffer& x, const Buffer& y, int root
     const Incoming in{root, y.span()};
     return backend.exchange({}, {&in, 1}, deadline);
   }
-  copy(y, equal_part(x, root, ring.size));
+  backend.arithmetic().copy(y, equal_part(x, root, ring.size));
   backend.exchange(for_others<Outgoing>(ring, [&](int r) { return equal_part(x, r, ring.size); }),
                    {}, deadline);
 }
@@ -237,7 +226,8 @@ void direct_scatter(Backend& backend, const Buffer& x, const Buffer& y, int root
 void direct_all_to_all(Backend& backend, const Buffer& x, const Buffer& y,
                        const Deadline& deadline) {
   const Ring ring(backend);
-  copy(equal_part(y, ring.rank, ring.size), equal_part(x, ring.rank, ring.size));
+  backend.arithmetic().copy(equal_part(y, ring.rank, ring.size),
+                            equal_part(x, ring.rank, ring.size));
   backend.exchange(for_others<Outgoing>(ring, [&](int r) { return equal_part(x, r, ring.size); }),
                    for_others<Incoming>(ring, [&](int r) { return equal_part(y, r, ring.size); }),
                    deadline);

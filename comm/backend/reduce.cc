@@ -1,10 +1,17 @@
 #include "weft/comm/backend/reduce.h"
 
 #include <cstdint>
+#include <cstring>
 #include <type_traits>
+#include <vector>
+
+#include "weft/comm/backend/collectives.h"
+#include "weft/core/runtime/thread_local.h"
 
 namespace weft::comm {
 namespace {
+
+constinit ThreadLocal<std::vector<std::byte>> scratch_memory;
 
 template <class T>
 struct ComputeIn {
@@ -99,6 +106,27 @@ void finish_reduce(const Buffer& x, ReduceOp op, int ranks) {
       store(y[i], static_cast<Compute>(y[i]) / static_cast<Compute>(ranks));
     }
   });
+}
+
+std::size_t Arithmetic::chunk_bytes() const { return kChunkBytes; }
+
+// One buffer per thread, so it is allocated once.
+std::byte* Arithmetic::scratch(std::size_t bytes) {
+  std::vector<std::byte>& memory = *scratch_memory;
+  if (memory.size() < bytes) memory.resize(bytes);
+  return memory.data();
+}
+
+void Arithmetic::copy(const Buffer& to, const Buffer& from) {
+  if (to.data != from.data && from.count > 0) std::memcpy(to.data, from.data, from.bytes());
+}
+
+void Arithmetic::reduce_into(const Buffer& into, const void* from, ReduceOp op) {
+  comm::reduce_into(into, from, op);
+}
+
+void Arithmetic::finish_reduce(const Buffer& x, ReduceOp op, int ranks) {
+  comm::finish_reduce(x, op, ranks);
 }
 
 }  // namespace weft::comm

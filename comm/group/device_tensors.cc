@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "weft/comm/backend/device_ring.h"
 #include "weft/comm/group/work.h"
 #include "weft/comm/store/member.h"
 #include "weft/core/base/error.h"
@@ -204,7 +205,7 @@ DeviceOperations::Gpu& DeviceOperations::gpu(Device device, Backend& host, const
   host.all_gather(bytes_of(std::span(&mine, 1)), bytes_of(std::span(places)), deadline);
   const NcclPlan plan = plan_nccl(places, members_, transport_);
   if (!plan.problem.empty()) {
-    WEFT_CHECK(transport_ != CudaTransport::nccl, Unsupported, "nccl", plan.problem,
+    WEFT_CHECK(!demands_nccl(transport_), Unsupported, "nccl", plan.problem,
                "; the other backends carry CUDA tensors through the host's memory");
     return gpu;
   }
@@ -219,6 +220,9 @@ DeviceOperations::Gpu& DeviceOperations::gpu(Device device, Backend& host, const
   PrefixStore store(keys, store_->duplicate());
   std::unique_ptr<DeviceBackend> nccl = registered_nccl()->make(
       store, members_.rank, members_.size(), gpu.stream.get(), deadline, check);
+  if (transport_ == CudaTransport::nccl_ring) {
+    nccl = device_ring(std::move(nccl), gpu.stream.get());
+  }
   lock.lock();
   if (aborted_) nccl->abort();
   gpu.nccl = std::move(nccl);
@@ -248,6 +252,14 @@ void DeviceOperations::run(const Operation& operation, Backend& host, const Dead
     gpu.nccl->check();
     check();
   });
+}
+
+Traffic DeviceOperations::traffic() const {
+  Traffic sum;
+  for (const auto& [index, gpu] : gpus_) {
+    if (gpu.nccl) sum += gpu.nccl->traffic();
+  }
+  return sum;
 }
 
 void DeviceOperations::abort() noexcept {

@@ -40,8 +40,8 @@ class SideStream {
   Stream stream_;
 };
 
-/// Runs operations on tensors of CUDA devices: with NCCL on the devices, or with the host's backend
-/// on copies in page-locked memory.
+/// Runs operations on tensors of CUDA devices: with NCCL on the devices (its collectives, or weft's
+/// over its messages), or with the host's backend on copies in page-locked memory.
 ///
 ///   caller's stream   ... x is made | event                               wait()'s stream | event
 ///   side stream         staged:       | copy x to the host     copy back | event
@@ -60,6 +60,8 @@ class DeviceOperations {
   /// again and again, which may throw. NCCL keeps `check` until close().
   void run(const Operation& operation, Backend& host, const Deadline& deadline,
            const std::function<void()>& check);
+  /// What this rank has sent and received by NCCL, as far as it is known (Backend::traffic).
+  Traffic traffic() const;
   /// From any thread: a thread that waits in run() gets Comm, at once.
   void abort() noexcept;
   /// Ends NCCL's communicators.

@@ -157,6 +157,7 @@ void OperationQueue::serve() {
     lock.lock();
     running_ = nullptr;
     traffic_ = backend_->traffic();
+    traffic_ += devices_.traffic();
     const bool aborted = failure_ != nullptr;
 
     lock.unlock();

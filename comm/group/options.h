@@ -12,7 +12,13 @@ enum class CudaTransport {
   automatic,  ///< NCCL if all ranks have it and each has a GPU of its own, else staging
   staging,    ///< the backend, on copies in page-locked memory of the host
   nccl,       ///< NCCL, also for ranks (of several processes) that share a GPU, or Unsupported
+  nccl_ring,  ///< weft's own collectives over ncclSend and ncclRecv, likewise
 };
+
+/// Whether a group without NCCL is an error.
+constexpr bool demands_nccl(CudaTransport transport) {
+  return transport == CudaTransport::nccl || transport == CudaTransport::nccl_ring;
+}
 
 struct ProcessGroupOptions {
   /// For each operation, from its own beginning: earlier operations do not count. While a rank of

@@ -114,7 +114,7 @@ ProcessGroup::Impl::Impl(BackendMaker maker, std::shared_ptr<Store> store_of_gro
   std::shared_ptr<Store> of_group;
   std::unique_ptr<Store> of_run;
   if (members.size() > 1) {
-    if (options.cuda == CudaTransport::nccl) check_nccl();
+    if (demands_nccl(options.cuda)) check_nccl();
     WEFT_CHECK(make && store, InvalidArgument, kOp, "a group of ", members.size(),
                " ranks needs a backend and a store in which they meet");
     of_group = store->duplicate();
@@ -221,7 +221,11 @@ int ProcessGroup::size() const { return impl_->size(); }
 const char* ProcessGroup::backend() const {
   const Backend* const backend = impl_->queue->backend();
   if (!backend) return "none";
-  return options().cuda == CudaTransport::nccl ? "nccl" : backend->name();
+  switch (options().cuda) {
+    case CudaTransport::nccl: return "nccl";
+    case CudaTransport::nccl_ring: return "nccl-ring";
+    default: return backend->name();
+  }
 }
 const ProcessGroupOptions& ProcessGroup::options() const { return impl_->queue->options(); }
 const std::shared_ptr<Store>& ProcessGroup::store() const { return impl_->store; }

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <exception>
 #include <functional>
+#include <iterator>
 #include <memory>
 #include <span>
 #include <string>
@@ -116,6 +117,9 @@ class NcclBackend final : public DeviceBackend {
       for (const Outgoing& message : out) calls.send(bytes(message.bytes), message.to);
       for (const Incoming& message : in) calls.recv(bytes(message.bytes), message.from);
     });
+    for (const Outgoing& message : out) traffic_.bytes_sent += std::ssize(message.bytes);
+    for (const Incoming& message : in) traffic_.bytes_received += std::ssize(message.bytes);
+    traffic_.messages_sent += std::ssize(out);
   }
   void broadcast(const Buffer& x, int root, const Deadline& deadline) override {
     run("ncclBroadcast", deadline, [&] {

@@ -259,7 +259,7 @@ TEST(InitProcessGroup, RefusesBackendsThatItDoesNotKnow) {
   InitOptions o = options("file:///no/such/folder/run", 0, 2);
   o.backend = "mpi";
   EXPECT_WEFT_ERROR(init_process_group(o), InvalidArgument,
-                    "backend 'mpi' is not known; there are auto, gloo, nccl, ring");
+                    "backend 'mpi' is not known; there are auto, gloo, nccl, nccl-ring, ring");
   o.backend = "threads";
   EXPECT_WEFT_ERROR(init_process_group(o), InvalidArgument, "comm::run_ranks()");
   o.world_size = 1;

@@ -105,10 +105,12 @@ class EveryBackend : public ::testing::TestWithParam<std::tuple<const char*, int
 
 INSTANTIATE_TEST_SUITE_P(OnGpus, EveryBackend,
                          ::testing::Combine(::testing::Values("threads", "shm", "gloo", "ring",
-                                                              "nccl"),
+                                                              "nccl", "nccl-ring"),
                                             ::testing::Values(2, 3)),
                          [](const auto& info) {
-                           return std::get<0>(info.param) + std::to_string(std::get<1>(info.param));
+                           std::string name = std::get<0>(info.param);
+                           std::erase(name, '-');
+                           return name + std::to_string(std::get<1>(info.param));
                          });
 
 TEST_P(EveryBackend, OperationsGiveWhatTheyGiveOnTheHost) {
@@ -247,7 +249,7 @@ double relative_difference(const Tensor& a, const Tensor& b) {
 }
 
 class Ddp : public ::testing::TestWithParam<const char*> {};
-INSTANTIATE_TEST_SUITE_P(OnGpus, Ddp, ::testing::Values("threads", "shm", "nccl"));
+INSTANTIATE_TEST_SUITE_P(OnGpus, Ddp, ::testing::Values("threads", "shm", "nccl", "nccl-ring"));
 
 // (a) f32, two ranks, each on its own GPU, bit for bit.
 TEST_P(Ddp, TwoRanksAreOneProcessBitForBit) {
@@ -441,7 +443,7 @@ TEST_P(Ddp, GradientsMayTravelInBf16) {
 // --- Horovod -------------------------------------------------------------------------------------
 
 using Horovod = Ddp;
-INSTANTIATE_TEST_SUITE_P(OnGpus, Horovod, ::testing::Values("threads", "shm", "nccl"));
+INSTANTIATE_TEST_SUITE_P(OnGpus, Horovod, ::testing::Values("threads", "shm", "nccl", "nccl-ring"));
 
 // Rank 1 has trained before, and rank 0 gets its weights and moments. Their steps must be those of
 // one process with the whole batch.

@@ -1,6 +1,6 @@
 // A rank for nccl_test.cc, started by weftrun: adds up numbers on its GPU again and again, prints
 // the sums, and fails in the way that its argument says.
-//   nccl_ranks none|kill|raise
+//   nccl_ranks nccl|nccl-ring none|kill|raise
 #include <signal.h>
 
 #include <cstdio>
@@ -20,11 +20,11 @@ struct Log final : LogSink {
 };
 
 int main(int, char** argv) {
-  const std::string fault = argv[1];
+  const std::string backend = argv[1], fault = argv[2];
   Log log;
   thread_state().log = &log;
   try {
-    const auto group = comm::init_process_group({.backend = "nccl"});
+    const auto group = comm::init_process_group({.backend = backend});
     const int rank = group->rank(), gpus = device_count(DeviceType::cuda);
     const Device gpu(DeviceType::cuda, rank % gpus);
     for (int step = 0; step < 5; ++step) {

@@ -3,15 +3,19 @@
 #include <sys/wait.h>
 
 #include <chrono>
+#include <cstdint>
 #include <cstdlib>
 #include <functional>
 #include <future>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "weft/tests/comm/ranks.h"
 #include "weft/tests/core/expect_error.h"
 #include "weft/tests/io/files.h"
+#include "weft/tests/parallel/nets.h"
 #include "weft/weft.h"
 
 extern "C" int weft_emulated_exchanges();
@@ -74,11 +78,240 @@ TEST(Nccl, ServesSubgroupsAndSeveralGpusOfARank) {
   EXPECT_EQ(weft_emulated_exchanges() - before, 16);
 }
 
+// --- weft's ring over NCCL's messages ------------------------------------------------------------
+
+constexpr DType kDTypes[] = {DType::f32, DType::f64, DType::bf16,   DType::i64,
+                             DType::i32, DType::u8,  DType::boolean};
+constexpr comm::ReduceOp kReduceOps[] = {comm::ReduceOp::sum, comm::ReduceOp::avg,
+                                         comm::ReduceOp::product, comm::ReduceOp::min,
+                                         comm::ReduceOp::max};
+
+/// The bytes of x, in row-major order.
+std::vector<std::uint8_t> bits_of(const Tensor& x) {
+  const Tensor here = raw::contiguous(x.to(Device()));
+  const auto* const first = static_cast<const std::uint8_t*>(here.raw_data());
+  return {first, first + here.numel() * static_cast<std::int64_t>(size_of(here.dtype()))};
+}
+
+/// Calls f(group, host) as n ranks: a group whose CUDA tensors go along weft's ring over NCCL, and
+/// one whose tensors go along it through sockets of the host.
+void beside_the_hosts_ring(int n, const std::function<void(ProcessGroup&, ProcessGroup&)>& f) {
+  comm::run_ranks(n,
+                  [&](ProcessGroup& group) {
+                    const auto store = std::make_shared<comm::PrefixStore>("host", group.store());
+                    ProcessGroup host(comm::ring_backend("127.0.0.1"), store, group.rank(), n,
+                                      {.cuda = CudaTransport::staging});
+                    // The first one makes NCCL's communicators, by messages between the hosts; the
+                    // barrier ends after all of them are counted.
+                    for (ProcessGroup* const each : {&group, &host}) {
+                      each->all_reduce(filled(group, 0)).wait();
+                      each->barrier().wait();
+                    }
+                    f(group, host);
+                  },
+                  {.cuda = CudaTransport::nccl_ring});
+}
+
+/// Random numbers whose sums are rounded, so that the order in which they are added shows.
+Tensor random_numbers(const ProcessGroup& group, const Shape& shape, DType dtype) {
+  manual_seed(10 + group.rank());
+  const Tensor numbers = raw::mul(randn(shape), is_floating(dtype) ? 1 : 100);
+  return raw::to(dtype == DType::u8 ? raw::abs(numbers) : numbers, dtype);
+}
+
+/// The bytes that this rank sends in f(). The barrier, which sends none, ends after they are
+/// counted.
+template <class F>
+std::int64_t sent_in(ProcessGroup& group, const F& f) {
+  const std::int64_t before = group.traffic().bytes_sent;
+  f();
+  group.barrier().wait();
+  return group.traffic().bytes_sent - before;
+}
+
+/// Checks that f(group, numbers) of this rank's GPU has the bits of f(host, numbers) of the host,
+/// and sends as many bytes.
+template <class F>
+void expect_the_hosts(ProcessGroup& group, ProcessGroup& host, const Shape& shape, DType dtype,
+                      const F& f) {
+  Tensor here, there;
+  const auto expected = sent_in(host, [&] { here = f(host, random_numbers(host, shape, dtype)); });
+  const auto sent = sent_in(group, [&] {
+    there = f(group, random_numbers(group, shape, dtype).to(gpu_of(group.rank())));
+  });
+  EXPECT_EQ(sent, expected);
+  EXPECT_TRUE(bits_of(there) == bits_of(here));
+}
+
+Tensor all_reduced(ProcessGroup& group, const Tensor& x, comm::ReduceOp op) {
+  group.all_reduce(x, op).wait();
+  return x;
+}
+
+class NcclRing : public ::testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Ranks, NcclRing, ::testing::Values(2, 3, 4));
+
+TEST_P(NcclRing, AllReduceHasTheBitsAndTheBytesOfTheHostsRing) {
+  const int n = GetParam();
+  beside_the_hosts_ring(n, [&](ProcessGroup& group, ProcessGroup& host) {
+    EXPECT_STREQ(group.backend(), "nccl-ring");
+    for (const DType dtype : kDTypes) {
+      for (const comm::ReduceOp op : kReduceOps) {
+        if (!comm::testing::makes_sense(dtype, op)) continue;
+        for (const std::int64_t count : {0, 1, 5, 1001, 70'001}) {
+          SCOPED_TRACE(detail::concat(to_string(op), " of ", count, ' ', dtype));
+          expect_the_hosts(group, host, {count}, dtype, [&](ProcessGroup& of, const Tensor& x) {
+            return all_reduced(of, x, op);
+          });
+        }
+      }
+    }
+  });
+}
+
+TEST_P(NcclRing, SendsTwiceAllPartsButOne) {
+  const int n = GetParam();
+  beside_the_hosts_ring(n, [&](ProcessGroup& group, ProcessGroup&) {
+    const std::int64_t count = n * 20'000;
+    const Tensor x = random_numbers(group, {count}, DType::f32).to(gpu_of(group.rank()));
+    EXPECT_EQ(sent_in(group, [&] { group.all_reduce(x).wait(); }), 2 * (n - 1) * count / n * 4);
+  });
+}
+
+TEST_P(NcclRing, TheOtherCollectivesAreTheHostsRingsToo) {
+  const int n = GetParam();
+  using Collective = std::function<Tensor(ProcessGroup&, const Tensor&)>;
+  const auto unlike = [](const Tensor& x, const Shape& shape) {
+    return zeros(shape, {x.dtype(), x.device()});
+  };
+  const Collective collectives[] = {
+      [&](ProcessGroup& group, const Tensor& x) {
+        group.broadcast(x, n - 1).wait();
+        return x;
+      },
+      [&](ProcessGroup& group, const Tensor& x) {
+        group.reduce(x, n - 1).wait();
+        return group.rank() == n - 1 ? x : Tensor(zeros({1}));
+      },
+      [&](ProcessGroup& group, const Tensor& x) {
+        const Tensor all = unlike(x, {n, x.shape(0), x.shape(1)});
+        group.all_gather(all, x).wait();
+        return all;
+      },
+      [&](ProcessGroup& group, const Tensor& x) {
+        const Tensor own = unlike(x, {x.shape(1)});
+        group.reduce_scatter(own, x, comm::ReduceOp::avg).wait();
+        return own;
+      },
+      [&](ProcessGroup& group, const Tensor& x) {
+        const Tensor y = unlike(x, x.shape());
+        group.all_to_all(y, x).wait();
+        return y;
+      },
+  };
+  beside_the_hosts_ring(n, [&](ProcessGroup& group, ProcessGroup& host) {
+    for (const std::int64_t count : {3, 30'001}) {
+      for (std::size_t i = 0; i < std::size(collectives); ++i) {
+        SCOPED_TRACE(detail::concat("collective ", i, " of ", count));
+        expect_the_hosts(group, host, {n, count}, DType::f32, collectives[i]);
+      }
+    }
+  });
+}
+
+// One more number than two messages of 16 MiB have.
+TEST(NcclRingChunks, LargePartsGoInSeveralMessages) {
+  beside_the_hosts_ring(2, [&](ProcessGroup& group, ProcessGroup& host) {
+    const Shape shape{2 * (1 << 22) + 1};
+    expect_the_hosts(group, host, shape, DType::f32, [](ProcessGroup& of, const Tensor& x) {
+      return all_reduced(of, x, comm::ReduceOp::sum);
+    });
+    EXPECT_LT(group.traffic().messages_sent, 10);
+  });
+}
+
+/// The weights after some steps of a DistributedDataParallel over the group.
+std::vector<std::vector<std::uint8_t>> trained(ProcessGroup& group) {
+  constexpr int kSteps = 6, kShard = 4;
+  const Scoped deterministic(&ThreadState::deterministic, true);
+  const Device device = gpu_of(group.rank());
+  nn::Sequential model = testing::seeded(3, testing::cnn);
+  model.to(device);
+  parallel::DistributedDataParallel ddp(model, group, {.bucket_cap_mb = 1e-4});
+  optim::SGD sgd(model.parameters(), {.lr = 0.1, .momentum = 0.9});
+  const int n = group.size();
+  for (int step = 0; step < kSteps; ++step) {
+    const auto part =
+        testing::batch(step, {n * kShard, 1, 8, 8}, DType::f32).shard(group.rank(), n);
+    sgd.zero_grad();
+    nn::cross_entropy(ddp(part.x.to(device)), part.label.to(device)).backward();
+    sgd.step();
+  }
+  std::vector<std::vector<std::uint8_t>> weights;
+  for (const Tensor& p : model.parameters()) weights.push_back(bits_of(p));
+  return weights;
+}
+
+TEST_P(NcclRing, DdpTrainsToTheBitOfTheHostsRing) {
+  beside_the_hosts_ring(GetParam(), [](ProcessGroup& group, ProcessGroup& host) {
+    std::vector<std::vector<std::uint8_t>> expected, got;
+    const auto bytes = sent_in(host, [&] { expected = trained(host); });
+    EXPECT_EQ(sent_in(group, [&] { got = trained(group); }), bytes);
+    EXPECT_TRUE(got == expected);
+  });
+}
+
+/// The spans of category "comm" of rank 0, without times.
+std::vector<std::string> comm_spans(const std::function<void()>& f) {
+  Tracer tracer;
+  {
+    const Scoped traced(&ThreadState::tracer, &tracer);
+    f();
+  }
+  const testing::TempFolder folder;
+  tracer.write(folder.path("trace.json"));
+  const auto trace = nlohmann::json::parse(testing::read_file(folder.path("trace.json")));
+  std::vector<std::string> spans;
+  for (const auto& event : trace["traceEvents"]) {
+    if (event["ph"] == "X" && event["cat"] == "comm" && event["pid"] == 0) {
+      spans.push_back(detail::concat(event["name"].dump(), event["args"].dump()));
+    }
+  }
+  return spans;
+}
+
+TEST(NcclRingTrace, HasTheSpansOfTheHostsRing) {
+  std::vector<std::string> on_gpus, on_the_host;
+  beside_the_hosts_ring(2, [&](ProcessGroup& group, ProcessGroup& host) {
+    const auto run = [&](ProcessGroup& of, Device device) {
+      const ProcessGroup::Tag tag("bucket 7");
+      for (const std::int64_t count : {10, 100'000}) {
+        all_reduced(of, random_numbers(of, {count}, DType::f32).to(device), comm::ReduceOp::sum);
+      }
+      of.barrier().wait();
+    };
+    if (group.rank() == 1) {
+      run(host, Device());
+      run(group, gpu_of(1));
+      return;
+    }
+    on_the_host = comm_spans([&] { run(host, Device()); });
+    on_gpus = comm_spans([&] { run(group, gpu_of(0)); });
+  });
+  EXPECT_EQ(on_gpus, on_the_host);
+  EXPECT_EQ(on_gpus.size(), 3U);
+}
+
 // --- Faults --------------------------------------------------------------------------------------
 
-comm::ProcessGroupOptions impatient() {
-  return {.timeout = milliseconds(1000), .cuda = CudaTransport::nccl};
-}
+class NcclFaults : public ::testing::TestWithParam<CudaTransport> {
+ protected:
+  comm::ProcessGroupOptions impatient() {
+    return {.timeout = milliseconds(1000), .cuda = GetParam()};
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Transports, NcclFaults,
+                         ::testing::Values(CudaTransport::nccl, CudaTransport::nccl_ring));
 
 /// Calls f until it throws, because the device's failures come late; returns the error.
 std::string error_of(const std::function<void()>& f) {
@@ -97,7 +330,7 @@ std::string error_of(const std::function<void()>& f) {
 #define EXPECT_FAILURE(f, text) \
   EXPECT_NE(error_of(f).find(text), std::string::npos) << "got  " << error_of(f)
 
-TEST(NcclFaults, ARankThatDoesNotComeIsATimeout) {
+TEST_P(NcclFaults, ARankThatDoesNotComeIsATimeout) {
   std::promise<void> over;
   const auto is_over = over.get_future().share();
   comm::run_ranks(
@@ -116,7 +349,7 @@ TEST(NcclFaults, ARankThatDoesNotComeIsATimeout) {
       impatient());
 }
 
-TEST(NcclFaults, ARankThatLeavesFailsTheOthers) {
+TEST_P(NcclFaults, ARankThatLeavesFailsTheOthers) {
   const auto run = [](ProcessGroup& group) {
     group.all_reduce(filled(group, 1)).wait();
     if (group.rank() == 1) throw Error(ErrorCode::Io, "test", "enough", __FILE__, __LINE__);
@@ -126,10 +359,10 @@ TEST(NcclFaults, ARankThatLeavesFailsTheOthers) {
     static_cast<void>(x.to_vector<float>());
     EXPECT_WEFT_ERROR(work.wait(), PeerFailed, "rank 1");
   };
-  EXPECT_WEFT_ERROR(comm::run_ranks(2, run, {.cuda = CudaTransport::nccl}), Io, "enough");
+  EXPECT_WEFT_ERROR(comm::run_ranks(2, run, {.cuda = GetParam()}), Io, "enough");
 }
 
-TEST(NcclFaults, AbortEndsWhatWaitsOnTheDevice) {
+TEST_P(NcclFaults, AbortEndsWhatWaitsOnTheDevice) {
   std::promise<void> over;
   const auto is_over = over.get_future().share();
   comm::run_ranks(2,
@@ -144,19 +377,19 @@ TEST(NcclFaults, AbortEndsWhatWaitsOnTheDevice) {
                     static_cast<void>(x.to_vector<float>());
                     over.set_value();
                   },
-                  {.cuda = CudaTransport::nccl});
+                  {.cuda = GetParam()});
 }
 
 // --- Processes -----------------------------------------------------------------------------------
 
-class Launched : public ::testing::Test {
+class Launched : public ::testing::TestWithParam<const char*> {
  protected:
   /// Runs nccl_ranks with weftrun; returns the status.
   int run(int ranks, const std::string& fault, const std::string& environment = "") {
     const std::string command = environment +
                                 " timeout 100 launch/weftrun --grace 60 --nproc-per-node " +
-                                std::to_string(ranks) + " tests/gpu/nccl_ranks " + fault + " >" +
-                                folder.path("log") + " 2>&1";
+                                std::to_string(ranks) + " tests/gpu/nccl_ranks " + GetParam() +
+                                " " + fault + " >" + folder.path("log") + " 2>&1";
     const int status = std::system(command.c_str());
     EXPECT_TRUE(WIFEXITED(status)) << command;
     return WEXITSTATUS(status);
@@ -169,13 +402,15 @@ class Launched : public ::testing::Test {
   testing::TempFolder folder;
 };
 
-TEST_F(Launched, RanksSumUp) {
+INSTANTIATE_TEST_SUITE_P(Backends, Launched, ::testing::Values("nccl", "nccl-ring"));
+
+TEST_P(Launched, RanksSumUp) {
   ASSERT_EQ(run(2, "none"), 0) << log();
   expect_in_log("rank 1 step 4: 9");
   EXPECT_EQ(log().find("EMULATED"), std::string::npos) << log();
 }
 
-TEST_F(Launched, RanksMayShareAGpuAndSaySo) {
+TEST_P(Launched, RanksMayShareAGpuAndSaySo) {
   for (const char* const version : {"22809", "23000"}) {
     const std::string environment = "WEFT_EMULATED_DEVICES=2 WEFT_EMULATED_NCCL=";
     ASSERT_EQ(run(3, "none", environment + version), 0) << log();
@@ -184,7 +419,7 @@ TEST_F(Launched, RanksMayShareAGpuAndSaySo) {
   }
 }
 
-TEST_F(Launched, ARankThatIsKilledFailsTheOthersInTime) {
+TEST_P(Launched, ARankThatIsKilledFailsTheOthersInTime) {
   for (const char* const fault : {"kill", "raise"}) {
     const auto begin = std::chrono::steady_clock::now();
     ASSERT_NE(run(3, fault), 0);
@@ -195,7 +430,7 @@ TEST_F(Launched, ARankThatIsKilledFailsTheOthersInTime) {
   }
 }
 
-TEST_F(Launched, ARankThatFailsWhileNcclConnectsFailsTheOthersInTime) {
+TEST_P(Launched, ARankThatFailsWhileNcclConnectsFailsTheOthersInTime) {
   for (const std::string failing : {"0", "1"}) {  // 0 writes NCCL's id for the others
     for (const std::string kind : {"kill", "raise"}) {
       SCOPED_TRACE(kind + " of rank " + failing);

@@ -123,7 +123,7 @@ class RanksOnGpus : public EmulatedPrograms,
 // Three ranks have to share the two GPUs.
 TEST_P(RanksOnGpus, TrainAsOnTheCpu) {
   const auto& [environment, backend] = GetParam();
-  if (backend == std::string("nccl") && !comm::registered_nccl()) {
+  if (std::string(backend).starts_with("nccl") && !comm::registered_nccl()) {
     GTEST_SKIP() << "this build is without NCCL";
   }
   write_data("mlp");
@@ -149,7 +149,7 @@ TEST_P(RanksOnGpus, TrainAsOnTheCpu) {
 }
 INSTANTIATE_TEST_SUITE_P(EmulatedPrograms, RanksOnGpus,
                          ::testing::Combine(::testing::ValuesIn(kConditions),
-                                            ::testing::Values("nccl", "shm")));
+                                            ::testing::Values("nccl", "nccl-ring", "shm")));
 
 class PartsOnGpus : public EmulatedPrograms, public ::testing::WithParamInterface<const char*> {};
 
@@ -216,7 +216,7 @@ constexpr const char* kOtherNumbers =
     "WEFT_EMULATED_DEVICES=3 WEFT_EMULATED_CAPABILITIES=9.0,7.5,8.6";
 INSTANTIATE_TEST_SUITE_P(OtherNumbers, RanksOnGpus,
                          ::testing::Combine(::testing::Values(kOtherNumbers),
-                                            ::testing::Values("nccl", "shm")));
+                                            ::testing::Values("nccl", "nccl-ring", "shm")));
 INSTANTIATE_TEST_SUITE_P(OtherNumbers, PartsOnGpus, ::testing::Values(kOtherNumbers));
 
 INSTANTIATE_TEST_SUITE_P(EmulatedPrograms, AgainstTheCpu,

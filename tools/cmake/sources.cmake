@@ -55,6 +55,7 @@ weft_sources(""
   c_api/weft_c.cc
   comm/backend/backend.cc
   comm/backend/collectives.cc
+  comm/backend/device_ring.cc
   comm/backend/exchange_state.cc
   comm/backend/local_peers.cc
   comm/backend/nccl.cc

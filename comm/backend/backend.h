@@ -116,7 +116,7 @@ class Backend {
   /// Returns when all ranks are connected. Every rank calls it first: if a rank left earlier, the
   /// ranks that still connect would lose its connections, and the store if that rank hosts it.
   /// Traffic is counted from here on.
-  void meet(const Deadline& deadline);
+  virtual void meet(const Deadline& deadline);
 
   /// Host memory that all_reduce() works on without copying it. All ranks call it, with the same
   /// number of bytes. The content is undefined.

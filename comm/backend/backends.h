@@ -10,9 +10,10 @@
 
 namespace weft::comm {
 
-/// weft's own: a TCP connection between any two ranks, collectives as in
-/// comm/backend/collectives.h. Listens on `local_addr` while the ranks meet. A connection is closed
-/// if its other end does not send the group's number, which is in the store.
+/// weft's own: TCP connections between the neighbours of a ring, and between two other ranks from
+/// their first message on; collectives as in comm/backend/collectives.h. Listens on `local_addr`
+/// until all are connected. A connection is closed if its other end does not send the group's
+/// number, which is in the store.
 BackendMaker ring_backend(std::string local_addr);
 /// Gloo's connections and buffers with the same collectives. Gloo's own all-reduce is not used: it
 /// cannot be aborted and sometimes misses the death of a rank. Throws Unsupported in a build

@@ -128,6 +128,15 @@ void ring_all_gather(Backend& backend, const Buffer& x, const Buffer& y, const D
   }
 }
 
+void ring_barrier(Backend& backend, const Deadline& deadline) {
+  const Ring ring(backend);
+  for (int step = 1; step < ring.size; ++step) {
+    const Outgoing out{ring.ahead(1), {}};
+    const Incoming in{ring.behind(1), {}};
+    backend.exchange({&out, 1}, {&in, 1}, deadline);
+  }
+}
+
 void ring_all_reduce(Backend& backend, const Buffer& x, ReduceOp op, const Deadline& deadline) {
   const Buffer own = part_of(x, backend.rank(), backend.size());
   ring_reduce_scatter(backend, x, own, op, deadline);

@@ -43,7 +43,9 @@ void ring_reduce_scatter(Backend& backend, const Buffer& x, const Buffer& y, Red
 /// Rank r's x becomes part_of(y, r, n) on all ranks, and may be that part itself. n-1 steps; each
 /// rank sends (n-1)/n B.
 void ring_all_gather(Backend& backend, const Buffer& x, const Buffer& y, const Deadline& deadline);
-/// The two, one after the other. 2(n-1) steps; each rank sends 2(n-1)/n B.
+/// Returns when all ranks have called it. n-1 steps of no bytes; needs only the neighbours.
+void ring_barrier(Backend& backend, const Deadline& deadline);
+/// ring_reduce_scatter() and ring_all_gather(). 2(n-1) steps; each rank sends 2(n-1)/n B.
 void ring_all_reduce(Backend& backend, const Buffer& x, ReduceOp op, const Deadline& deadline);
 
 // --- Chains: one rank has all, or gets all -------------------------------------------------------

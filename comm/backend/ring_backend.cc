@@ -1,10 +1,4 @@
-// weft's own backend: a TCP connection between any two ranks.
-//
-// Meeting: every rank listens, writes its address into the store, connects to the ranks below its
-// own and accepts connections of those above. The side that connects sends a Hello first. It
-// contains a number that is known only from the store, so that a stranger who finds the port is not
-// taken for a rank. Until its Hello has arrived, nobody knows whether a connection is a rank or a
-// stranger, so no connection is waited for alone.
+// weft's own backend: messages over TCP (comm/backend/ring_connections.h).
 //
 // A message is a Header, by which the receiver checks that both sides mean the same message, and
 // the bytes.
@@ -26,145 +20,16 @@
 #include <vector>
 
 #include "weft/comm/backend/backends.h"
+#include "weft/comm/backend/collectives.h"
 #include "weft/comm/backend/exchange_state.h"
-#include "weft/comm/backend/random_number.h"
+#include "weft/comm/backend/ring_connections.h"
 #include "weft/comm/store/failure.h"
-#include "weft/comm/store/socket.h"
 #include "weft/core/base/error.h"
-#include "weft/core/runtime/phase.h"
 
 namespace weft::comm {
 namespace {
 
 constexpr char kName[] = "ring";
-
-// --- Meeting -------------------------------------------------------------------------------------
-
-struct Hello {
-  std::uint64_t group;  // a random number that the ranks of a group share
-  std::uint64_t rank;
-};
-
-// No guest is dropped to make room before this time: a rank sends its Hello as soon as it is
-// connected, but on a loaded machine it may be interrupted just then.
-constexpr std::chrono::milliseconds kTimeToSpeak{200};
-constexpr std::size_t kMostGuests = 256;
-
-// A connection whose Hello has not arrived completely.
-struct Guest {
-  explicit Guest(Socket s) : socket(std::move(s)) {}
-
-  Socket socket;
-  Deadline speaks_by{kTimeToSpeak};
-  Hello hello = {};
-  std::size_t have = 0;
-};
-
-std::string address_key(int rank) { return detail::concat("addr/", rank); }
-
-std::uint64_t group_number(Store& store) {
-  return std::stoull(store.set_once("group", std::to_string(random_number())));
-}
-
-void enlarge_buffers(const Socket& socket) {
-  const int buffer = 4 << 20;  // best effort: the system may allow less
-  setsockopt(socket.fd(), SOL_SOCKET, SO_SNDBUF, &buffer, sizeof buffer);
-  setsockopt(socket.fd(), SOL_SOCKET, SO_RCVBUF, &buffer, sizeof buffer);
-}
-
-Socket connect_to_rank(Store& store, int rank, const Deadline& deadline) {
-  const std::string address = store.get(address_key(rank), deadline);
-  const auto colon = address.rfind(':');
-  return connect_to(address.substr(0, colon), std::stoi(address.substr(colon + 1)), deadline,
-                    /*is_listening=*/true);
-}
-
-// Reads from the guest. Returns whether to remove it: it is gone, or has sent a wrong Hello, or its
-// Hello is complete and its socket has moved to `peers`.
-bool hear(Guest& guest, std::uint64_t group, int rank, std::vector<Socket>& peers) {
-  auto* const to = reinterpret_cast<std::byte*>(&guest.hello) + guest.have;
-  const ssize_t n = ::recv(guest.socket.fd(), to, sizeof(Hello) - guest.have, MSG_DONTWAIT);
-  if (n <= 0) return n == 0 || (errno != EAGAIN && errno != EINTR);
-  guest.have += static_cast<std::size_t>(n);
-  if (guest.have < sizeof(Hello)) return false;
-  const std::uint64_t r = guest.hello.rank;
-  if (guest.hello.group == group && r > static_cast<std::uint64_t>(rank) && r < peers.size() &&
-      !peers[r].valid()) {
-    peers[r] = std::move(guest.socket);
-  }
-  return true;
-}
-
-// Accepts the next connection. If there are `most` guests already, the oldest has to go. If the
-// process has no descriptors for more, `most` becomes their present number.
-void admit(const Socket& listening, std::vector<Guest>& guests, std::size_t& most) {
-  if (guests.size() >= most) guests.erase(guests.begin());
-  try {
-    if (auto socket = accept_from(listening, Deadline(std::chrono::milliseconds(0)))) {
-      guests.emplace_back(std::move(*socket));
-    }
-  } catch (const Error&) {
-    if (guests.empty()) throw;
-    most = guests.size();
-  }
-}
-
-// Accepts the connections of the ranks above `rank`. Strangers who are slow to speak, or who send
-// nonsense, delay nobody. No rank leaves before all have met, unless it fails.
-void accept_ranks(const Socket& listening, std::uint64_t group, int rank,
-                  std::vector<Socket>& peers, const Deadline& deadline) {
-  std::vector<Guest> guests;
-  std::size_t most_guests = kMostGuests;
-  std::vector<pollfd> waits;
-  for (;;) {
-    std::string missing;
-    for (std::size_t r = rank + 1; r < peers.size(); ++r) {
-      if (!peers[r].valid()) missing += (missing.empty() ? "" : ", ") + std::to_string(r);
-    }
-    if (missing.empty()) return;
-    WEFT_CHECK(!deadline.passed(), Timeout, kName, "rank ", rank,
-               " still waits for a connection of rank ", missing,
-               ", which has failed or cannot reach the address that rank ", rank, " listens on");
-    const bool room = guests.size() < most_guests || guests.front().speaks_by.passed();
-    waits.assign(1, {room ? listening.fd() : -1, POLLIN, 0});
-    for (const Socket& peer : peers) waits.push_back({peer.fd(), POLLRDHUP, 0});  // -1: ignored
-    for (const Guest& guest : guests) waits.push_back({guest.socket.fd(), POLLIN, 0});
-    const auto left = room ? deadline.left() : guests.front().speaks_by.left(deadline.left());
-    ::poll(waits.data(), waits.size(), static_cast<int>(left.count()));
-    for (std::size_t r = 0; r < peers.size(); ++r) {
-      WEFT_CHECK(waits[1 + r].revents == 0, PeerFailed, kName, "rank ", r,
-                 " closed its connection");
-    }
-    std::erase_if(guests, [&](Guest& guest) { return hear(guest, group, rank, peers); });
-    if (waits[0].revents != 0) admit(listening, guests, most_guests);
-  }
-}
-
-struct Mesh {
-  Socket listening;
-  std::vector<Socket> peers;  // by rank; the one at this rank's place is empty
-};
-
-void connect_mesh(Mesh& mesh, Store& store, const std::string& local_addr, int rank,
-                  const Deadline& deadline) {
-  auto& [listening, peers] = mesh;
-  const std::uint64_t group = group_number(store);
-  listening = listen_on(local_addr, 0);
-  store.set(address_key(rank), detail::concat(local_addr, ":", port_of(listening)));
-  fault_point();
-  for (int r = 0; r < rank; ++r) {
-    const std::string who = detail::concat("rank ", r);
-    within("meeting " + who, [&] { peers[r] = connect_to_rank(store, r, deadline); });
-    const Hello hello{group, static_cast<std::uint64_t>(rank)};
-    send_all(peers[r], std::as_bytes(std::span(&hello, 1)), deadline, who);
-  }
-  accept_ranks(listening, group, rank, peers, deadline);
-  for (const Socket& peer : peers) {
-    if (peer.valid()) enlarge_buffers(peer);
-  }
-}
-
-// --- Messages ------------------------------------------------------------------------------------
 
 struct Header {
   std::uint32_t magic = 0x77656674;  // "weft"
@@ -196,16 +61,14 @@ struct Lane {
 };
 
 struct Peer {
-  Socket socket;
+  int descriptor = -1;  // of the connection, once it was needed
   Lane out{.incoming = false}, in{.incoming = true};
 };
 
 class RingBackend final : public Backend {
  public:
-  RingBackend(int rank, std::vector<Socket> sockets)
-      : Backend(rank, static_cast<int>(sockets.size())) {
-    for (Socket& socket : sockets) peers_.push_back({std::move(socket)});
-  }
+  RingBackend(int rank, int size, std::shared_ptr<RingConnections> connections)
+      : Backend(rank, size), connections_(std::move(connections)), peers_(size) {}
 
   const char* name() const override { return kName; }
 
@@ -213,16 +76,21 @@ class RingBackend final : public Backend {
                 const Deadline& deadline) override {
     state_.run([&] {
       fill_lanes(out, in);
+      connect_all(deadline);
       while (!move_all()) wait(deadline);
     });
+  }
+
+  // Needs no other connections than there are.
+  void meet(const Deadline& deadline) override {
+    ring_barrier(*this, deadline);
+    traffic_ = {};
   }
 
   // Shutting down a connection wakes the threads that wait for it, here and at its other end.
   void abort() noexcept override {
     state_.abort();
-    for (const Peer& peer : peers_) {
-      if (peer.socket.valid()) peer.socket.shut_down();
-    }
+    connections_->shut_down();
   }
 
  private:
@@ -246,6 +114,20 @@ class RingBackend final : public Backend {
     }
   }
 
+  void connect_all(const Deadline& deadline) {
+    for (int r = 0; r < size(); ++r) {
+      Peer& peer = peers_[r];
+      if (peer.descriptor >= 0 || (peer.out.done() && peer.in.done())) continue;
+      try {
+        peer.descriptor = connections_->descriptor(r, deadline);
+      } catch (const Error& error) {
+        if (error.code() == ErrorCode::Timeout) time_out();
+        if (error.code() == ErrorCode::PeerFailed) state_.throw_closed(r);
+        throw;
+      }
+    }
+  }
+
   // Moves what it can without waiting; returns whether everything is done.
   bool move_all() {
     waits_.clear();
@@ -254,7 +136,7 @@ class RingBackend final : public Backend {
       short events = 0;
       if (!move(r, peer.out)) events |= POLLOUT;
       if (!move(r, peer.in)) events |= POLLIN;
-      if (events != 0) waits_.push_back({peer.socket.fd(), events, 0});
+      if (events != 0) waits_.push_back({peer.descriptor, events, 0});
     }
     return waits_.empty();
   }
@@ -281,7 +163,7 @@ class RingBackend final : public Backend {
     msghdr call = {};
     call.msg_iov = parts;
     call.msg_iovlen = std::size(parts);
-    const int fd = peers_[rank].socket.fd(), flags = MSG_DONTWAIT | MSG_NOSIGNAL;
+    const int fd = peers_[rank].descriptor, flags = MSG_DONTWAIT | MSG_NOSIGNAL;
     const ssize_t n = lane.incoming ? ::recvmsg(fd, &call, flags) : ::sendmsg(fd, &call, flags);
     if (n < 0 && errno == EINTR) return true;
     if (n < 0 && errno == EAGAIN) return false;
@@ -321,7 +203,8 @@ class RingBackend final : public Backend {
   }
 
   ExchangeState state_{kName};
-  std::vector<Peer> peers_;  // this rank's own has no socket
+  const std::shared_ptr<RingConnections> connections_;
+  std::vector<Peer> peers_;  // by rank; this rank's own is not used
   std::vector<pollfd> waits_;
 };
 
@@ -330,11 +213,10 @@ class RingBackend final : public Backend {
 BackendMaker ring_backend(std::string local_addr) {
   return [local_addr = std::move(local_addr)](const std::shared_ptr<Store>& store, int rank,
                                               int size, const Deadline& deadline) {
-    const auto mesh = std::make_shared<Mesh>();
-    mesh->peers.resize(size);
-    return closing_late(mesh, [&] {
-      connect_mesh(*mesh, *store, local_addr, rank, deadline);
-      return std::make_unique<RingBackend>(rank, std::move(mesh->peers));
+    const auto connections = std::make_shared<RingConnections>(local_addr, rank, size);
+    return closing_late(connections, [&] {
+      connections->meet(*store, deadline);
+      return std::make_unique<RingBackend>(rank, size, connections);
     });
   };
 }

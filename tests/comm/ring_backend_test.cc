@@ -1,11 +1,17 @@
-// How the ranks of the ring backend find each other among strangers.
+// How the ranks of the ring backend find each other among strangers, and when they connect.
 #include <gtest/gtest.h>
+#include <sys/socket.h>
 
+#include <chrono>
 #include <cstdint>
+#include <filesystem>
+#include <functional>
 #include <future>
 #include <memory>
+#include <span>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "weft/comm/store/socket.h"
@@ -157,6 +163,179 @@ TEST(RingBackend, NonsenseInAConnectionIsAnError) {
   const Incoming in{1, bytes};
   EXPECT_WEFT_ERROR(backend->exchange({}, {&in, 1}, patience()), Comm,
                     "rank 1 sends something that is no message of this group");
+}
+
+// --- When ranks connect --------------------------------------------------------------------------
+
+using Backends = std::vector<std::unique_ptr<Backend>>;
+
+/// The backends of n ranks that have met. Destroyed in the order of the ranks, if not before.
+Backends met(int n) {
+  const auto store = std::make_shared<MemoryStore>();
+  std::vector<std::future<std::unique_ptr<Backend>>> ranks;
+  for (int r = 0; r < n; ++r) {
+    ranks.push_back(std::async(std::launch::async, [store, r, n] {
+      auto backend = ring_backend("127.0.0.1")(store, r, n, patience());
+      backend->meet(patience());
+      return backend;
+    }));
+  }
+  Backends backends;
+  for (auto& rank : ranks) backends.push_back(rank.get());
+  return backends;
+}
+
+void send(Backend& from, int to, std::int64_t number) {
+  const Outgoing out{to, std::as_bytes(std::span(&number, 1))};
+  from.exchange({&out, 1}, {}, patience());
+}
+std::int64_t receive(Backend& at, int from, const Deadline& deadline = patience()) {
+  std::int64_t number = 0;
+  const Incoming in{from, std::as_writable_bytes(std::span(&number, 1))};
+  at.exchange({}, {&in, 1}, deadline);
+  return number;
+}
+
+/// Both ends of this process's TCP connections, when there are `expected` or after a while.
+int connected_ends(int expected) {
+  const auto count = [] {
+    int ends = 0;
+    for (const auto& file : std::filesystem::directory_iterator("/proc/self/fd")) {
+      sockaddr_storage peer{};
+      socklen_t size = sizeof peer;
+      const int descriptor = std::stoi(file.path().filename());
+      ends += ::getpeername(descriptor, reinterpret_cast<sockaddr*>(&peer), &size) == 0 &&
+              peer.ss_family == AF_INET;
+    }
+    return ends;
+  };
+  const Deadline deadline(std::chrono::seconds(10));
+  while (count() != expected && !deadline.passed()) {
+    std::this_thread::sleep_for(milliseconds(5));
+  }
+  return count();
+}
+
+/// Runs f(backend) on all of them at once.
+void at_once(const Backends& backends, const std::function<void(Backend&)>& f) {
+  std::vector<std::future<void>> ranks;
+  for (const auto& backend : backends) {
+    ranks.push_back(std::async(std::launch::async, [&] { f(*backend); }));
+  }
+  for (auto& rank : ranks) rank.get();
+}
+
+TEST(RingConnections, NeighboursFromTheBeginningAndOthersWhenTheyAreNeeded) {
+  const Backends backends = met(4);
+  EXPECT_EQ(connected_ends(8), 8) << "two of each of the four ranks";
+  at_once(backends, [](Backend& backend) {
+    Numbers x(testing::values_of(backend.rank(), 100'000), DType::f32);
+    backend.all_reduce(x.buffer(), ReduceOp::sum, patience());
+    EXPECT_EQ(x.doubles(), testing::sum_of_ranks(4, 100'000));
+  });
+  EXPECT_EQ(connected_ends(8), 8);
+  send(*backends[1], 3, 5);
+  EXPECT_EQ(receive(*backends[3], 1), 5);
+  EXPECT_EQ(connected_ends(10), 10);
+  at_once(backends, [](Backend& backend) {
+    Numbers x(testing::values_of(backend.rank(), 4), DType::f32), y(DType::f32, 4);
+    backend.all_to_all(x.buffer(), y.buffer(), patience());
+  });
+  EXPECT_EQ(connected_ends(12), 12);
+}
+
+// All in one thread: nobody else is in a call.
+TEST(RingConnections, WaitForNoCallOfTheOtherRank) {
+  for (const auto& [from, to] : {std::pair(0, 2), {2, 0}}) {
+    const Backends backends = met(4);
+    send(*backends[from], to, 6);
+    EXPECT_EQ(receive(*backends[to], from), 6);
+    send(*backends[to], from, 7);
+    EXPECT_EQ(receive(*backends[from], to), 7);
+  }
+}
+
+// Five ranks: each has two that are no neighbours.
+TEST(RingConnections, RanksThatNeedEachOtherAtOnceTakeOneConnection) {
+  for (int round = 0; round < 40; ++round) {
+    const Backends backends = met(5);
+    at_once(backends, [](Backend& backend) {
+      const int n = backend.size(), rank = backend.rank();
+      const int others[] = {(rank + 2) % n, (rank + 3) % n};
+      std::int64_t mine = rank, theirs[2] = {};
+      std::vector<Outgoing> out;
+      std::vector<Incoming> in;
+      for (int i = 0; i < 2; ++i) {
+        out.push_back({others[i], std::as_bytes(std::span(&mine, 1))});
+        in.push_back({others[i], std::as_writable_bytes(std::span(&theirs[i], 1))});
+      }
+      backend.exchange(out, in, patience());
+      for (int i = 0; i < 2; ++i) EXPECT_EQ(theirs[i], others[i]);
+    });
+    ASSERT_EQ(connected_ends(20), 20) << "four of each of the five ranks";
+  }
+}
+
+TEST(RingConnections, WhatARankSentBeforeItLeftArrives) {
+  for (const auto& [from, to] : {std::pair(0, 2), {2, 0}}) {
+    Backends backends = met(4);
+    send(*backends[from], to, 8);
+    backends[from].reset();
+    EXPECT_EQ(receive(*backends[to], from), 8);
+    EXPECT_WEFT_ERROR(receive(*backends[to], from), PeerFailed, "closed its connection");
+  }
+}
+
+TEST(RingConnections, ARankThatHasLeftIsNoticedByThoseThatNeverNeededIt) {
+  for (const auto& [gone, waits] : {std::pair(2, 0), {0, 2}}) {
+    Backends backends = met(4);
+    backends[gone].reset();
+    EXPECT_WEFT_ERROR(receive(*backends[waits], gone), PeerFailed,
+                      "rank " + std::to_string(gone) + " closed its connection");
+  }
+}
+
+TEST(RingConnections, ARankThatSendsNothingIsNamed) {
+  for (const auto& [silent, waits] : {std::pair(2, 0), {0, 2}}) {
+    const Backends backends = met(4);
+    EXPECT_WEFT_ERROR(receive(*backends[waits], silent, Deadline(milliseconds(100))), Timeout,
+                      "rank " + std::to_string(silent) + " has sent 0 of 8 bytes");
+  }
+}
+
+TEST(RingConnections, AbortEndsTheWaitForARankThatWasNotNeededBefore) {
+  for (const auto& [silent, waits] : {std::pair(2, 0), {0, 2}}) {
+    const Backends backends = met(4);
+    auto waiting = std::async(std::launch::async, [&, at = waits, from = silent] {
+      EXPECT_WEFT_ERROR(receive(*backends[at], from), Comm, "abort");
+    });
+    std::this_thread::sleep_for(milliseconds(20));  // so that it usually waits by then
+    backends[waits]->abort();
+    waiting.get();
+  }
+}
+
+// A stranger who connects to a rank that listens for ranks it was not connected to yet.
+TEST(RingConnections, StrangersAreNoRanksLaterEither) {
+  const auto store = std::make_shared<MemoryStore>();
+  std::vector<std::future<std::unique_ptr<Backend>>> ranks;
+  for (int r = 0; r < 4; ++r) {
+    ranks.push_back(std::async(std::launch::async, [store, r] {
+      return ring_backend("127.0.0.1")(store, r, 4, patience());
+    }));
+  }
+  Backends backends;
+  for (auto& rank : ranks) backends.push_back(rank.get());
+  const std::uint64_t group = std::stoull(store->get("group"));
+  for (const Hello& hello :
+       {Hello{group + 1, 0}, Hello{group, 1}, Hello{group, 2}, Hello{group, 9}}) {
+    const Socket stranger = connect_to("127.0.0.1", port_in(*store, 2), patience());
+    send_all(stranger, std::as_bytes(std::span(&hello, 1)), patience(), "rank 2");
+    std::byte answer[1];
+    EXPECT_WEFT_ERROR(recv_all(stranger, answer, patience(), "rank 2"), PeerFailed, "");
+  }
+  send(*backends[0], 2, 9);
+  EXPECT_EQ(receive(*backends[2], 0), 9);
 }
 
 }  // namespace

@@ -61,6 +61,7 @@ weft_sources(""
   comm/backend/nccl.cc
   comm/backend/reduce.cc
   comm/backend/ring_backend.cc
+  comm/backend/ring_connections.cc
   comm/backend/shm_backend.cc
   comm/backend/thread_backend.cc
   comm/descriptors.cc

@@ -19,6 +19,7 @@
 #include "weft/core/base/version.h"
 #include "weft/core/runtime/allocator.h"
 #include "weft/core/runtime/capture.h"
+#include "weft/core/runtime/external_stream.h"
 #include "weft/core/runtime/float32_precision.h"
 #include "weft/core/runtime/log.h"
 #include "weft/core/runtime/parallel.h"

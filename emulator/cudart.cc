@@ -280,6 +280,13 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags) {
   return cudaSuccess;
 }
 
+cudaError_t cudaStreamDestroy(cudaStream_t handle) {
+  const Guard guard;
+  if (!handle) return fail(cudaErrorInvalidResourceHandle);
+  stream_of(handle)->is_destroyed = true;
+  return cudaSuccess;
+}
+
 cudaError_t cudaStreamSynchronize(cudaStream_t handle) {
   const Guard guard;
   Stream* const stream = stream_of(handle);

@@ -115,7 +115,11 @@ Stream* stream_of(cudaStream_t handle) {
 }
 
 Stream* stream_of(cudaStream_t handle, int device) {
-  if (handle) return reinterpret_cast<Stream*>(handle);
+  if (handle) {
+    auto* const stream = reinterpret_cast<Stream*>(handle);
+    if (stream->is_destroyed) fault("stream %p is destroyed", static_cast<void*>(handle));
+    return stream;
+  }
   static std::array<Stream*, kMostDevices> defaults{};
   Stream*& found = defaults[static_cast<std::size_t>(device)];
   if (!found) streams.push_back(found = new Stream{device, true, {}, nullptr});
@@ -123,7 +127,13 @@ Stream* stream_of(cudaStream_t handle, int device) {
 }
 
 Stream* new_stream() {
-  streams.push_back(new Stream{device_with_context(), false, {}, nullptr});
+  const int device = device_with_context();
+  for (Stream* const stream : streams) {
+    if (!stream->is_destroyed || stream->device != device || !stream->queue.empty()) continue;
+    stream->is_destroyed = false;
+    return stream;
+  }
+  streams.push_back(new Stream{device, false, {}, nullptr});
   return streams.back();
 }
 

@@ -48,7 +48,8 @@ struct Stream {
   bool is_default;
   std::deque<Operation> queue;
   Recording* recording = nullptr;
-  double time = 0;  // ms, when its last work ended
+  double time = 0;            // ms, when its last work ended
+  bool is_destroyed = false;  // what it has queued still runs
 };
 
 struct Event {
@@ -62,6 +63,7 @@ struct Event {
 /// `device`.
 Stream* stream_of(cudaStream_t handle);
 Stream* stream_of(cudaStream_t handle, int device);
+/// CUDA may use the handle of a destroyed stream again, and this does so.
 Stream* new_stream();
 /// Queues or records.
 cudaError_t put(Stream* stream, Operation operation);

@@ -10,6 +10,7 @@
 
 #include "weft/core/base/error.h"
 #include "weft/core/runtime/copy_stream.h"
+#include "weft/core/runtime/external_stream.h"
 #include "weft/core/runtime/thread_state.h"
 
 #if defined(__SANITIZE_ADDRESS__)
@@ -74,6 +75,9 @@ struct StreamUse : Pooled {
   std::unique_ptr<Event> event;
   detail::Block* block = nullptr;
   StreamUse* next = nullptr;
+  // Neighbours on the allocator's list of all uses that are on blocks.
+  StreamUse* previous_of_all = nullptr;
+  StreamUse* next_of_all = nullptr;
 };
 
 }  // namespace
@@ -191,7 +195,8 @@ struct detail::StreamLists {
   DeviceAllocator* owner = nullptr;
   void* handle = nullptr;
   Use use = Use::stream;
-  StreamLists* from = nullptr;  // for a pool: the stream whose free blocks it may take over
+  StreamLists* from = nullptr;  // for a pool: the stream whose free blocks it may take over, and
+                                // which gets its own when it is closed
   std::size_t bytes = 0;        // of all its blocks
   std::size_t unused = 0;       // bytes of blocks that are in no storage
   FreeBlocks small;
@@ -270,6 +275,7 @@ class DeviceAllocator {
         use->event->record(use->stream);
         block->uses = use->next;
         use->next = nullptr;
+        leave_all(use);
         ++block->waits;
         *waiting_end_ = use;
         waiting_end_ = &use->next;
@@ -292,6 +298,9 @@ class DeviceAllocator {
     use->stream = stream;
     use->block = block;
     use->next = std::exchange(block->uses, use);
+    use->previous_of_all = nullptr;
+    use->next_of_all = std::exchange(all_uses_, use);
+    if (use->next_of_all) use->next_of_all->previous_of_all = use;
   }
 
   void set_owner(Block* block, MemoryOwner owner) {
@@ -322,13 +331,27 @@ class DeviceAllocator {
 
   void close_pool(StreamLists* lists) noexcept {
     std::lock_guard lock(mutex_);
-    lists->use = StreamLists::Use::closed_pool;
-    for (FreeBlocks* blocks : {&lists->small, &lists->large}) {
-      blocks->for_each([&](Block* block) {
-        blocks->remove(block);
-        merge(block);
-      });
+    close(*lists);
+  }
+
+  /// Forgets a stream whose work is done. Its blocks, now and when their storages end, go where
+  /// those of a pool go that was taken from the default stream.
+  void end_stream(const Stream& stream) noexcept {
+    std::lock_guard lock(mutex_);
+    for (StreamUse* use = all_uses_; use;) {
+      StreamUse* const next = use->next_of_all;
+      if (use->stream == stream) drop(use);
+      use = next;
     }
+    if (stream.device != device_) return;
+    StreamLists& lists = lists_of(stream.handle);
+    StreamLists& heir = lists_of(nullptr);
+    for (StreamLists* pool = streams_; pool; pool = pool->next) {
+      if (pool->from == &lists) pool->from = &heir;
+    }
+    lists.handle = nullptr;
+    lists.from = &heir;
+    close(lists);
   }
 
   MemoryStats stats() {
@@ -396,6 +419,31 @@ class DeviceAllocator {
     StreamLists* const lists = add_lists();
     lists->handle = handle;
     return *lists;
+  }
+
+  void close(StreamLists& lists) noexcept {
+    lists.use = StreamLists::Use::closed_pool;
+    for (FreeBlocks* blocks : {&lists.small, &lists.large}) {
+      blocks->for_each([&](Block* block) {
+        blocks->remove(block);
+        merge(block);
+      });
+    }
+  }
+
+  void leave_all(StreamUse* use) noexcept {
+    (use->previous_of_all ? use->previous_of_all->next_of_all : all_uses_) = use->next_of_all;
+    if (use->next_of_all) use->next_of_all->previous_of_all = use->previous_of_all;
+  }
+
+  // Takes a use off its block.
+  void drop(StreamUse* use) noexcept {
+    StreamUse** link = &use->block->uses;
+    while (*link != use) link = &(*link)->next;
+    *link = use->next;
+    leave_all(use);
+    use->block = nullptr;
+    use->next = std::exchange(spare_, use);
   }
 
   StreamLists* add_lists() {
@@ -584,6 +632,7 @@ class DeviceAllocator {
 
   std::mutex mutex_;  // guards everything below and every block
   StreamLists* streams_ = nullptr;
+  StreamUse* all_uses_ = nullptr;
   StreamUse* waiting_ = nullptr;
   StreamUse** waiting_end_ = &waiting_;
   StreamUse* spare_ = nullptr;
@@ -688,6 +737,17 @@ void set_host_devices(int n) {
     }
     for (int i = wanted; i < so_far; ++i) release_cached_memory(Device(DeviceType::cpu, i));
   });
+}
+
+void detail::free_blocks_of(const Stream& stream) noexcept {
+  const auto end_in = [&](const std::atomic<DeviceAllocator*>& slot) {
+    if (DeviceAllocator* const made = slot.load(std::memory_order_acquire))
+      made->end_stream(stream);
+  };
+  for (const auto& devices : allocators.of_device) {
+    for (const auto& slot : devices) end_in(slot);
+  }
+  end_in(allocators.pinned);
 }
 
 MemoryPool::MemoryPool(const Stream& stream, const Stream& from)

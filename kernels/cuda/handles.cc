@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "weft/core/runtime/external_stream.h"
 #include "weft/kernels/cuda/runtime.h"
 
 namespace weft::cuda {
@@ -126,17 +127,46 @@ cudnnHandle_t cudnn_handle(const Stream& stream) {
 
 cublasLtHandle_t cublas_handle(int device) { return thread_handle<CublasLt>(device); }
 
-Scratch::Scratch(const Stream& stream) {
-  struct Memory {
-    std::mutex mutex;  // locked by the Scratch that uses `data`
-    void* data = nullptr;
-  };
-  static std::mutex mutex;
-  static auto* const of_stream = new std::map<std::pair<int, void*>, Memory>;
-  Memory& memory = [&]() -> Memory& {
+namespace {
+
+struct ScratchMemory {
+  std::mutex mutex;  // locked by the Scratch that uses `data`
+  void* data = nullptr;
+};
+
+struct ScratchMemories {
+  std::mutex mutex;
+  std::map<std::pair<int, void*>, ScratchMemory> of_stream;
+
+  static ScratchMemories& instance() {
+    static auto* const memories = [] {
+      auto* const made = new ScratchMemories;
+      detail::at_stream_end([](const Stream& stream) noexcept { instance().free(stream); });
+      return made;
+    }();
+    return *memories;
+  }
+
+  ScratchMemory& of(const Stream& stream) {
     const std::lock_guard lock(mutex);
-    return (*of_stream)[{stream.device.index, stream.handle}];
-  }();
+    return of_stream[{stream.device.index, stream.handle}];
+  }
+
+  void free(const Stream& stream) noexcept {
+    const std::lock_guard lock(mutex);
+    const auto found = of_stream.find({stream.device.index, stream.handle});
+    if (found == of_stream.end()) return;
+    if (found->second.data) {
+      cuda_runtime().free(stream.device.index, found->second.data, kScratchBytes);
+    }
+    of_stream.erase(found);
+  }
+};
+
+}  // namespace
+
+Scratch::Scratch(const Stream& stream) {
+  ScratchMemory& memory = ScratchMemories::instance().of(stream);
   lock_ = std::unique_lock(memory.mutex);
   if (!memory.data) {
     memory.data = cuda_runtime().allocate(stream.device.index, kScratchBytes);

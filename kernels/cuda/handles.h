@@ -21,10 +21,11 @@ cudnnHandle_t cudnn_handle(int device);
 cublasLtHandle_t cublas_handle(int device);
 
 /// kScratchBytes of device memory, one block per stream, for results between two kernels of one
-/// operation. It is made at first use and kept for the life of the process, like the stream. Work
-/// of one stream is ordered, and two streams never share the memory. A thread must hold it until
-/// all work that reads it is queued: threads may share a stream, and a kernel that another thread
-/// queues in between would overwrite the result. Throws OutOfMemory.
+/// operation. It is made at first use and kept as long as the stream
+/// (core/runtime/external_stream.h: else for the life of the process). Work of one stream is
+/// ordered, and two streams never share the memory. A thread must hold it until all work that reads
+/// it is queued: threads may share a stream, and a kernel that another thread queues in between
+/// would overwrite the result. Throws OutOfMemory.
 inline constexpr std::size_t kScratchBytes = 16 << 10;
 class Scratch {
  public:

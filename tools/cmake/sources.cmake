@@ -96,6 +96,7 @@ weft_sources(""
   core/runtime/capture.cc
   core/runtime/copy_stream.cc
   core/runtime/cores.cc
+  core/runtime/external_stream.cc
   core/runtime/file.cc
   core/runtime/float32_precision.cc
   core/runtime/log.cc
@@ -475,6 +476,7 @@ set(WEFT_HEADERS
   core/runtime/allocator.h
   core/runtime/capture.h
   core/runtime/cores.h
+  core/runtime/external_stream.h
   core/runtime/float32_precision.h
   core/runtime/log.h
   core/runtime/parallel.h

@@ -220,6 +220,7 @@ struct Twice : autograd::Function<Twice> {
   device_count(DeviceType::cuda), runtime(Device()).synchronize_device(0), memory_stats(Device());
   reset_peak_memory(Device()), release_cached_memory(Device());
   set_current_stream(Stream(current_stream(Device())));
+  set_current_stream(ExternalStream(Device(DeviceType::cuda), nullptr).get());
   graph::Step step = graph::capture([] {});
   step(), step.reset();
   set_num_threads(1);

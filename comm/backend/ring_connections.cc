@@ -250,8 +250,8 @@ void RingConnections::serve() {
   while (!over()) {
     try {
       receive(Deadline(std::chrono::hours(1)), {});
-    } catch (const Error&) {  // of the system: it has no descriptor for a connection
-      std::this_thread::sleep_for(kPause);
+    } catch (const Error&) {  // of the system, for example no descriptor is left; or it is over
+      if (!over()) std::this_thread::sleep_for(kPause);
     }
   }
   guests_.clear();

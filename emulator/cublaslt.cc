@@ -3,6 +3,7 @@
 #include <cublasLt.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <vector>
 
@@ -13,6 +14,8 @@ using namespace emulator;
 
 namespace {
 
+constexpr std::uint32_t kMagic = 0x3A7B1E;
+
 struct Layout {
   std::uint32_t type;
   std::int32_t batch;
@@ -21,7 +24,20 @@ struct Layout {
 static_assert(sizeof(Layout) <= sizeof(cublasLtMatrixLayoutOpaque_t));
 struct Description {
   std::uint32_t compute, scale, a, b, epilogue;
-  const void* bias;
+  void* vector;  // the bias, or where its gradient goes
+  void* mask;
+  std::int64_t mask_ld;  // in bits
+
+  bool has(std::uint32_t part) const { return (epilogue & part) == part; }
+  bool adds_bias() const { return has(CUBLASLT_EPILOGUE_BIAS); }
+  bool does_relu() const { return has(CUBLASLT_EPILOGUE_RELU); }
+  bool reads_mask() const { return has(CUBLASLT_EPILOGUE_DRELU); }
+  bool writes_mask() const { return has(CUBLASLT_EPILOGUE_RELU_AUX); }
+  bool sums_b() const { return epilogue == CUBLASLT_EPILOGUE_BGRADB; }
+  /// The epilogue without what each algorithm for it may have or not.
+  std::uint32_t family() const {
+    return adds_bias() ? std::uint32_t{CUBLASLT_EPILOGUE_BIAS} : epilogue;
+  }
 };
 static_assert(sizeof(Description) <= sizeof(cublasLtMatmulDescOpaque_t));
 struct Preference {
@@ -33,13 +49,16 @@ static_assert(sizeof(Preference) <= sizeof(cublasLtMatmulPreferenceOpaque_t));
 struct Algorithm {
   std::uint32_t magic, number, align[4], epilogue, type;
   std::uint64_t workspace;
+
+  bool fits(const Description& d, const Layout& y) const {
+    return magic == kMagic && type == y.type && epilogue == d.family() &&
+           !(d.does_relu() && number % 2 == 1);
+  }
 };
 static_assert(sizeof(Algorithm) <= sizeof(cublasLtMatmulAlgo_t));
 struct Handle {
   int device;
 };
-
-constexpr std::uint32_t kMagic = 0x3A7B1E;
 
 template <class T, class Opaque>
 T read(const Opaque* from) {
@@ -65,6 +84,29 @@ Number number_of(std::uint32_t type) {
                                : Number::none;
 }
 int size_of(std::uint32_t type) { return emulator::size_of(number_of(type)); }
+
+/// What follows a product: the rules of cublasLt.h for pointers and the mask, which is a matrix of
+/// bits in D's order. f64, results wider than the operands and batches have a bias alone.
+cublasStatus_t check_epilogue(const Description& d, const Layout& y, bool widens) {
+  switch (d.epilogue) {
+    case CUBLASLT_EPILOGUE_DEFAULT: return CUBLAS_STATUS_SUCCESS;
+    case CUBLASLT_EPILOGUE_BIAS:
+    case CUBLASLT_EPILOGUE_RELU_BIAS:
+    case CUBLASLT_EPILOGUE_RELU_AUX_BIAS:
+    case CUBLASLT_EPILOGUE_DRELU:
+    case CUBLASLT_EPILOGUE_BGRADB: break;
+    default: return CUBLAS_STATUS_NOT_SUPPORTED;
+  }
+  if ((d.adds_bias() || d.sums_b()) && !d.vector) return CUBLAS_STATUS_INVALID_VALUE;
+  const bool has_mask = d.reads_mask() || d.writes_mask();
+  if (has_mask && (!d.mask || d.mask_ld % 128 != 0 || d.mask_ld < y.rows)) {
+    return CUBLAS_STATUS_INVALID_VALUE;
+  }
+  const bool plain_bias = d.epilogue == CUBLASLT_EPILOGUE_BIAS;
+  if (!plain_bias && (y.type == CUDA_R_64F || widens)) return CUBLAS_STATUS_NOT_SUPPORTED;
+  if ((has_mask || d.sums_b()) && y.batch > 1) return CUBLAS_STATUS_NOT_SUPPORTED;
+  return CUBLAS_STATUS_SUCCESS;
+}
 
 /// INVALID_VALUE if sizes contradict each other, NOT_SUPPORTED for combinations of types that no
 /// kernel multiplies.
@@ -98,11 +140,7 @@ cublasStatus_t check(const Description& d, const Layout& a, const Layout& b, con
   }
   if (y.batch > 1 && y.stride < y.ld * (y.cols - 1) + y.rows)
     fault("cublasLt: D's batches overlap");
-  if (d.epilogue != CUBLASLT_EPILOGUE_DEFAULT && d.epilogue != CUBLASLT_EPILOGUE_BIAS) {
-    return CUBLAS_STATUS_NOT_SUPPORTED;
-  }
-  if (d.epilogue == CUBLASLT_EPILOGUE_BIAS && !d.bias) return CUBLAS_STATUS_INVALID_VALUE;
-  return CUBLAS_STATUS_SUCCESS;
+  return check_epilogue(d, y, widens);
 }
 
 double load(std::uint32_t type, const void* p, std::int64_t i, bool fast) {
@@ -122,14 +160,17 @@ std::int64_t bytes_of(const Layout& l) {
   return (l.stride == 0 ? 1 : l.batch) * l.rows * l.cols * size_of(l.type);
 }
 
+std::int64_t mask_bytes(const Description& d, const Layout& y) { return d.mask_ld / 8 * y.cols; }
+
 /// What the product asks of a GPU; `adds` to what y holds.
 Node node_of(const Description& d, const Layout& a, const Layout& b, const Layout& y, bool adds) {
   const std::int64_t k = d.a == CUBLAS_OP_N ? a.cols : a.rows;
-  const bool has_bias = d.epilogue == CUBLASLT_EPILOGUE_BIAS;
   Node node;
   node.traffic.read = bytes_of(a) + bytes_of(b) + (adds ? bytes_of(y) : 0) +
-                      (has_bias ? y.rows * size_of(y.type) : 0);
-  node.traffic.written = bytes_of(y);
+                      (d.adds_bias() ? y.rows * size_of(y.type) : 0) +
+                      (d.reads_mask() ? mask_bytes(d, y) : 0);
+  node.traffic.written = bytes_of(y) + (d.sums_b() ? y.cols * size_of(y.type) : 0) +
+                         (d.writes_mask() ? mask_bytes(d, y) : 0);
   node.operations = 2 * y.batch * y.rows * y.cols * k;
   node.type = a.type == CUDA_R_64F                        ? "f64"
               : a.type == CUDA_R_16BF                     ? "bf16"
@@ -140,13 +181,41 @@ Node node_of(const Description& d, const Layout& a, const Layout& b, const Layou
       "product " + std::to_string(y.cols) + "x" + std::to_string(k) + "x" + std::to_string(y.rows);
   if (y.batch > 1) node.name += ", " + std::to_string(y.batch) + " times";
   if (adds) node.name += ", added";
-  if (has_bias) node.name += ", with bias";
+  if (d.adds_bias()) node.name += d.does_relu() ? ", with bias and relu" : ", with bias";
+  if (d.reads_mask()) node.name += ", masked";
+  if (d.sums_b()) node.name += ", with sums";
   return node;
+}
+
+/// The value of D's element (i, j), with the relu or the mask. `keeps_nan`: the relu leaves a NaN.
+double masked(const Description& d, std::int64_t i, std::int64_t j, double value, bool keeps_nan) {
+  auto* const bytes = static_cast<std::uint8_t*>(d.mask);
+  const std::int64_t at = (j * d.mask_ld + i) / 8;
+  if (d.reads_mask()) return bytes[at] >> i % 8 & 1 ? value : 0;
+  if (!d.does_relu()) return value;
+  const double y = value > 0 || (keeps_nan && std::isnan(value)) ? value : 0;
+  if (d.writes_mask()) {
+    const auto bit = static_cast<std::uint8_t>(1 << i % 8);
+    bytes[at] = static_cast<std::uint8_t>(y != 0 ? bytes[at] | bit : bytes[at] & ~bit);
+  }
+  return y;
+}
+
+void sum_b(const Description& d, const Layout& lb, const Layout& ly, const void* b) {
+  const std::int64_t k = d.b == CUBLAS_OP_N ? lb.rows : lb.cols;
+  for (std::int64_t j = 0; j < ly.cols; ++j) {
+    double sum = 0;
+    for (std::int64_t p = 0; p < k; ++p) {
+      sum += load(lb.type, b, d.b == CUBLAS_OP_N ? j * lb.ld + p : p * lb.ld + j, false);
+    }
+    store(ly.type, d.vector, j, sum);
+  }
 }
 
 void multiply(const Description& d, const Layout& la, const Layout& lb, const Layout& lc,
               const Layout& ly, double alpha, double beta, const void* a, const void* b,
-              const void* c, void* y) {
+              const void* c, void* y, bool keeps_nan) {
+  if (d.sums_b()) sum_b(d, lb, ly, b);
   const bool fast = d.compute == CUBLAS_COMPUTE_32F_FAST_TF32;
   const std::int64_t m = ly.rows, n = ly.cols, k = d.a == CUBLAS_OP_N ? la.cols : la.rows;
   std::vector<double> left(m * k), column(m);
@@ -169,8 +238,8 @@ void multiply(const Description& d, const Layout& la, const Layout& lb, const La
       for (std::int64_t i = 0; i < m; ++i) {
         double value = alpha * column[i];
         if (beta != 0) value += beta * load(lc.type, c, batch * lc.stride + j * lc.ld + i, false);
-        if (d.epilogue == CUBLASLT_EPILOGUE_BIAS) value += load(ly.type, d.bias, i, false);
-        store(ly.type, y, batch * ly.stride + j * ly.ld + i, value);
+        if (d.adds_bias()) value += load(ly.type, d.vector, i, false);
+        store(ly.type, y, batch * ly.stride + j * ly.ld + i, masked(d, i, j, value, keeps_nan));
       }
     }
   }
@@ -226,7 +295,7 @@ cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t layout,
 cublasStatus_t cublasLtMatmulDescInit_internal(cublasLtMatmulDesc_t desc, std::size_t,
                                                cublasComputeType_t compute, cudaDataType_t scale) {
   write(desc, Description{std::uint32_t(compute), std::uint32_t(scale), CUBLAS_OP_N, CUBLAS_OP_N,
-                          CUBLASLT_EPILOGUE_DEFAULT, nullptr});
+                          CUBLASLT_EPILOGUE_DEFAULT, nullptr, nullptr, 0});
   return CUBLAS_STATUS_SUCCESS;
 }
 cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t desc,
@@ -238,7 +307,9 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t desc,
     case CUBLASLT_MATMUL_DESC_TRANSA: status = set(d.a, value, bytes); break;
     case CUBLASLT_MATMUL_DESC_TRANSB: status = set(d.b, value, bytes); break;
     case CUBLASLT_MATMUL_DESC_EPILOGUE: status = set(d.epilogue, value, bytes); break;
-    case CUBLASLT_MATMUL_DESC_BIAS_POINTER: status = set(d.bias, value, bytes); break;
+    case CUBLASLT_MATMUL_DESC_BIAS_POINTER: status = set(d.vector, value, bytes); break;
+    case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER: status = set(d.mask, value, bytes); break;
+    case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD: status = set(d.mask_ld, value, bytes); break;
     default: break;
   }
   write(desc, d);
@@ -270,7 +341,8 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p
 }
 
 // Algorithms 0, 1, ... need more and more alignment and workspace; 0 accepts everything. Only
-// algorithms that read 16 bytes at a time add a bias, so less aligned operands cannot have one.
+// operands that are aligned to 16 bytes can have an epilogue. The even ones that add a bias can end
+// in a relu, but 2 makes a NaN 0 there, as users report of the real library.
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc,
                                               cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
                                               cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t y,
@@ -297,11 +369,14 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
     wide &= p.align[i] >= 16 && layouts[i].ld * element[i] % 16 == 0 &&
             layouts[i].stride * element[i] % 16 == 0;
   }
-  const bool bias = d.epilogue == CUBLASLT_EPILOGUE_BIAS;
-  if (bias && (!aligned(d.bias, 16) || p.align[3] < 16)) return CUBLAS_STATUS_NOT_SUPPORTED;
+  const bool plain = d.epilogue == CUBLASLT_EPILOGUE_DEFAULT;
+  if (!plain && (!aligned(d.vector, 16) || !aligned(d.mask, 16) || p.align[3] < 16)) {
+    return CUBLAS_STATUS_NOT_SUPPORTED;
+  }
   for (std::uint32_t number = 0; number < 4 && *found < asked; ++number) {
     if (number > 0 && !wide) break;
-    Algorithm made{kMagic, number, {}, bias, layouts[3].type, number * 3000};
+    if (d.does_relu() && number % 2 == 1) continue;
+    Algorithm made{kMagic, number, {}, d.family(), layouts[3].type, number * 3000};
     if (made.workspace > p.workspace) break;
     for (int i = 0; i < 4; ++i) made.align[i] = number > 0 ? 16 : element[i];
     cublasLtMatmulHeuristicResult_t& r = results[(*found)++];
@@ -310,6 +385,24 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
     r.workspaceSize = made.workspace;
     r.state = CUBLAS_STATUS_SUCCESS;
   }
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc,
+                                       cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
+                                       cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t y,
+                                       const cublasLtMatmulAlgo_t* algo,
+                                       cublasLtMatmulHeuristicResult_t* result) {
+  if (!handle) return CUBLAS_STATUS_INVALID_VALUE;
+  const auto d = read<Description>(desc);
+  const auto ly = read<Layout>(y);
+  if (const auto status = check(d, read<Layout>(a), read<Layout>(b), read<Layout>(c), ly)) {
+    return status;
+  }
+  const auto chosen = read<Algorithm>(algo);
+  if (!chosen.fits(d, ly)) return CUBLAS_STATUS_NOT_SUPPORTED;
+  result->workspaceSize = chosen.workspace;
+  result->state = CUBLAS_STATUS_SUCCESS;
   return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -333,17 +426,17 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
     fault("cublasLtMatmul: %s", cublasLtGetStatusName(status));
   }
   const auto chosen = read<Algorithm>(algo);
-  if (chosen.magic != kMagic || chosen.type != ly.type ||
-      chosen.epilogue != (d.epilogue == CUBLASLT_EPILOGUE_BIAS)) {
-    fault("cublasLtMatmul: the algorithm is for another product");
-  }
+  if (!chosen.fits(d, ly)) fault("cublasLtMatmul: the algorithm is for another product");
   const void* const operands[] = {a, b, c, y};
   for (int i = 0; i < 4; ++i) {
     if (aligned(operands[i], chosen.align[i])) continue;
     fault("cublasLtMatmul: operand %d at %p is less aligned than %u", i, operands[i],
           chosen.align[i]);
   }
-  if (chosen.epilogue && !aligned(d.bias, 16)) fault("cublasLtMatmul: a bias at %p", d.bias);
+  if (d.epilogue != CUBLASLT_EPILOGUE_DEFAULT) {
+    if (!aligned(d.vector, 16)) fault("cublasLtMatmul: a bias at %p", d.vector);
+    if (!aligned(d.mask, 16)) fault("cublasLtMatmul: a mask at %p", d.mask);
+  }
   if (chosen.workspace > bytes || (bytes && !aligned(workspace, 16)) ||
       (bytes && !is_device_memory(workspace, bytes, device))) {
     fault("cublasLtMatmul: workspace %p of %zu bytes, %zu needed", workspace, bytes,
@@ -352,6 +445,13 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
   if (!is_device_memory(a, extent(la), device) || !is_device_memory(b, extent(lb), device) ||
       !is_device_memory(y, extent(ly), device)) {
     fault("cublasLtMatmul: an operand reaches out of its memory");
+  }
+  if (d.vector &&
+      !is_device_memory(d.vector, (d.sums_b() ? ly.cols : ly.rows) * size_of(ly.type), device)) {
+    fault("cublasLtMatmul: the bias reaches out of its memory");
+  }
+  if (d.mask && !is_device_memory(d.mask, mask_bytes(d, ly), device)) {
+    fault("cublasLtMatmul: the mask reaches out of its memory");
   }
   const bool f64 = ly.type == CUDA_R_64F;
   const double one = f64 ? *static_cast<const double*>(alpha) : *static_cast<const float*>(alpha);
@@ -363,7 +463,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
                    statistics().add(statistics().products, node);
                    if (options().counts) return;
                    if (used) scribble(workspace, used);
-                   multiply(d, la, lb, lc, ly, one, add, a, b, c, y);
+                   multiply(d, la, lb, lc, ly, one, add, a, b, c, y, chosen.number < 2);
                  }) == cudaSuccess
              ? CUBLAS_STATUS_SUCCESS
              : CUBLAS_STATUS_EXECUTION_FAILED;

@@ -1,6 +1,8 @@
 // Batched matrix products.
 #pragma once
 
+#include <cstdint>
+
 #include "weft/core/runtime/runtime.h"
 #include "weft/kernels/activation.h"
 #include "weft/kernels/plan/plan.h"
@@ -17,13 +19,38 @@ struct MatmulArgs {
   View a, b, y, bias;
   bool accumulate = false;             ///< y += a b instead of y = a b; not together with bias
   Activation then = Activation::none;  ///< of all that; plan() does not read it
+
+  // What a library may do in the same pass. plan() reads shapes alone; run() takes them only if the
+  // plan fuses(*this). B = 1.
+  View row_sums;  ///< [M] of y's dtype, or empty; written: the sums over each row of a
+  /// u8 [M, mask_bytes(N)], or empty: the elements of y that a relu let pass, as bits in an order
+  /// of the library's own. With a bias and `then` it is written, without them it is read, and y is
+  /// 0 where that relu was.
+  View mask;
+};
+
+/// The length of a row of MatmulArgs::mask: whole groups of 128 bits.
+constexpr std::int64_t mask_bytes(std::int64_t n) { return (n + 127) / 128 * 16; }
+
+class MatmulPlan : public Plan {
+ public:
+  /// Whether run() may be given row_sums or mask; if so, of `args` whose data is aligned.
+  bool fuses(const MatmulArgs& args) const {
+    std::uintptr_t addresses = 0;
+    for (const View* v : {&args.a, &args.b, &args.y, &args.bias}) {
+      addresses |= reinterpret_cast<std::uintptr_t>(v->data);
+    }
+    return fuses_aligned && addresses % kAligned == 0;
+  }
+  static constexpr std::uintptr_t kAligned = 16;  ///< bytes
+  bool fuses_aligned = false;
 };
 
 struct MatmulKernels {
   /// Reads shapes, strides and dtypes of args, not the data. Returns the fastest of the candidates,
   /// which are timed at the first use of a shape; with thread_state().deterministic, a fixed one.
-  PlanRef<Plan> (*plan)(const MatmulArgs& args);
-  void (*run)(const Stream&, const Plan&, const MatmulArgs& args, void* workspace);
+  PlanRef<MatmulPlan> (*plan)(const MatmulArgs& args);
+  void (*run)(const Stream&, const MatmulPlan&, const MatmulArgs& args, void* workspace);
 };
 
 }  // namespace weft

@@ -83,9 +83,34 @@ View view_of(const Matrix& m, DType dtype, std::int64_t batch, std::int64_t stri
           {stride, m.row_stride, m.column_stride}};
 }
 
+// What a kernel may do in the same pass, if it can.
+struct Beside {
+  bool sums_rows = false, makes_mask = false;
+  Tensor row_sums = {};  // as MatmulArgs has them; undefined if the kernel did not make them
+  Tensor mask = {};
+  bool masked = false;  // the mask was applied
+};
+
+// Asks for a plan that does what `beside` says in the same pass, and makes room for its results.
+template <class PlanFor>
+PlanRef<MatmulPlan> plan_beside(PlanFor plan_for, MatmulArgs& args, Beside& beside, Device device) {
+  const std::int64_t m = args.y.shape[1];
+  const Shape of_mask{m, mask_bytes(args.y.shape[2])};
+  if (beside.sums_rows) args.row_sums.shape = {m};
+  if (beside.mask.defined()) args.mask = beside.mask.view_of();
+  PlanRef<MatmulPlan> plan = plan_for(args);
+  const bool fuses = plan->fuses(args);
+  beside.masked = fuses && beside.mask.defined();
+  if (fuses && beside.sums_rows) beside.row_sums = allocate({m}, args.y.dtype, device);
+  if (fuses && beside.makes_mask) beside.mask = allocate(of_mask, DType::u8, device);
+  args.row_sums = beside.row_sums.defined() ? beside.row_sums.view_of() : View();
+  args.mask = fuses && beside.mask.defined() ? beside.mask.view_of() : View();
+  return plan;
+}
+
 // y [.., M, N] = then(a b + bias), y row-major and new.
 void run_matmul(const char* op, const Tensor& a, const Tensor& b, const Tensor& bias,
-                const Tensor& y, Activation then = Activation::none) {
+                const Tensor& y, Activation then = Activation::none, Beside* beside = nullptr) {
   if (a.shape().back() == 0) {  // the sums are empty; an empty matrix may have any strides
     bias.defined() ? copy_(y, bias) : zero_(y);
     if (then == Activation::relu) unary_(UnaryOp::relu, y);
@@ -93,10 +118,10 @@ void run_matmul(const char* op, const Tensor& a, const Tensor& b, const Tensor& 
   }
   Matrix ma, mb;
   if (!as_matrix(a, ma) || is_scattered(a, y)) {
-    return run_matmul(op, contiguous(a), b, bias, y, then);
+    return run_matmul(op, contiguous(a), b, bias, y, then, beside);
   }
   if (!as_matrix(b, mb) || is_scattered(b, y)) {
-    return run_matmul(op, a, contiguous(b), bias, y, then);
+    return run_matmul(op, a, contiguous(b), bias, y, then, beside);
   }
   if (std::int64_t* count = thread_state().multiply_adds) *count += y.numel() * a.shape().back();
 
@@ -124,7 +149,9 @@ void run_matmul(const char* op, const Tensor& a, const Tensor& b, const Tensor& 
 
   const auto plan_for = kernel(device, &KernelTable::matmul, &MatmulKernels::plan, op, dtype);
   const auto run = kernel(device, &KernelTable::matmul, &MatmulKernels::run, op, dtype);
-  const PlanRef<Plan> plan = plan_for(args);
+  const bool single = batch.sizes.empty();
+  const PlanRef<MatmulPlan> plan =
+      beside && single ? plan_beside(plan_for, args, *beside, device) : plan_for(args);
   const Workspace workspace(device, plan->workspace_bytes);
   const Stream stream = current_stream(device);
 
@@ -172,8 +199,8 @@ void multiply_integers(const Tensor& a, const Tensor& b, const Tensor& y) {
   }
 }
 
-Tensor product(const Tensor& a, const Tensor& b, const Tensor& bias,
-               std::optional<DType> out_dtype) {
+Tensor product(const Tensor& a, const Tensor& b, const Tensor& bias, std::optional<DType> out_dtype,
+               Beside* beside = nullptr) {
   const char* op = "matmul";
   const Span span("op", op);
   check_same_kind(op, "a", a, "b", b);
@@ -206,7 +233,7 @@ Tensor product(const Tensor& a, const Tensor& b, const Tensor& bias,
   Tensor y = allocate(shape, dtype, a.device());
   if (y.numel() == 0) return y;
   if (is_floating(dtype)) {
-    run_matmul(op, a, b, row, y);
+    run_matmul(op, a, b, row, y, Activation::none, beside);
     return y;
   }
   check_rank(op, shape, shape.size() + 1);
@@ -214,17 +241,8 @@ Tensor product(const Tensor& a, const Tensor& b, const Tensor& bias,
   return row.defined() ? add(y, row) : y;
 }
 
-}  // namespace
-
-Tensor matmul(const Tensor& a, const Tensor& b, const Tensor& bias) {
-  return product(a, b, bias, {});
-}
-
-Tensor matmul(const Tensor& a, const Tensor& b, DType out_dtype) {
-  return product(a, b, {}, out_dtype);
-}
-
-Tensor linear(const Tensor& x, const Tensor& w, const Tensor& bias, Activation then) {
+Tensor linear(const Tensor& x, const Tensor& w, const Tensor& bias, Activation then,
+              Beside* beside) {
   const char* op = "linear";
   const Span span("op", op);
   check_same_kind(op, "x", x, "w", w);
@@ -240,11 +258,44 @@ Tensor linear(const Tensor& x, const Tensor& w, const Tensor& bias, Activation t
   if (y.numel() == 0) return y;
   const Tensor wt = transpose(w, 0, 1);
   if (x.dim() == 1) {
-    run_matmul(op, unsqueeze(x, 0), wt, row, unsqueeze(y, 0), then);
+    run_matmul(op, unsqueeze(x, 0), wt, row, unsqueeze(y, 0), then, beside);
   } else {
-    run_matmul(op, x, wt, row, y, then);
+    run_matmul(op, x, wt, row, y, then, beside);
   }
   return y;
+}
+
+}  // namespace
+
+Tensor matmul(const Tensor& a, const Tensor& b, const Tensor& bias) {
+  return product(a, b, bias, {});
+}
+
+Tensor matmul(const Tensor& a, const Tensor& b, DType out_dtype) {
+  return product(a, b, {}, out_dtype);
+}
+
+Tensor linear(const Tensor& x, const Tensor& w, const Tensor& bias, Activation then) {
+  return linear(x, w, bias, then, nullptr);
+}
+
+std::pair<Tensor, Tensor> linear_relu(const Tensor& x, const Tensor& w, const Tensor& bias) {
+  Beside beside{.makes_mask = bias.defined()};
+  Tensor y = linear(x, w, bias, Activation::relu, &beside);
+  return {std::move(y), std::move(beside.mask)};
+}
+
+std::pair<Tensor, bool> matmul_where(const Tensor& a, const Tensor& b, const Tensor& mask) {
+  Beside beside{.mask = mask};
+  Tensor y = product(a, b, {}, {}, &beside);
+  return {std::move(y), beside.masked};
+}
+
+std::pair<Tensor, Tensor> linear_backward_weights(const Tensor& x, const Tensor& grad_y) {
+  Beside beside{.sums_rows = true};
+  Tensor grad_w = product(transpose(grad_y, 0, 1), x, {}, {}, &beside);
+  if (!beside.row_sums.defined()) beside.row_sums = sum(grad_y, {0});
+  return {std::move(grad_w), std::move(beside.row_sums)};
 }
 
 }  // namespace weft::raw

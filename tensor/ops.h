@@ -321,6 +321,13 @@ Tensor matmul(const Tensor& a, const Tensor& b, DType out_dtype);
 /// dtype (else Dtype).
 Tensor linear(const Tensor& x, const Tensor& w, const Tensor& bias = {},
               Activation then = Activation::none);
+/// The same, with a relu, and what matmul_where needs for its gradient; undefined if the kernel
+/// makes none.
+std::pair<Tensor, Tensor> linear_relu(const Tensor& x, const Tensor& w, const Tensor& bias);
+/// a b of matrices, and whether it is 0 where the relu that made the mask was.
+std::pair<Tensor, bool> matmul_where(const Tensor& a, const Tensor& b, const Tensor& mask);
+/// {dL/dw, dL/dbias} of x [N,in] and dL/dy [N,out].
+std::pair<Tensor, Tensor> linear_backward_weights(const Tensor& x, const Tensor& grad_y);
 
 // --- Convolution, pooling: x [N,C,H,W] of any layout; results keep it if the kernel can ----------
 /// `then` follows. kernels/conv.h has shapes and formulas. Throws InvalidArgument for numbers that

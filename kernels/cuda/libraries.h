@@ -87,6 +87,7 @@ WEFT_CUBLAS_(cublasLtGetStatusName);
 WEFT_CUBLAS_(cublasLtGetStatusString);
 WEFT_CUBLAS_(cublasLtGetVersion);
 WEFT_CUBLAS_(cublasLtMatmul);
+WEFT_CUBLAS_(cublasLtMatmulAlgoCheck);
 WEFT_CUBLAS_(cublasLtMatmulAlgoGetHeuristic);
 WEFT_CUBLAS_(cublasLtMatmulDescSetAttribute);
 WEFT_CUBLAS_(cublasLtMatmulPreferenceSetAttribute);

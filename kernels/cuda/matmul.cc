@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <array>
 #include <limits>
+#include <new>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -13,6 +14,7 @@
 #include "weft/kernels/cuda/handles.h"
 #include "weft/kernels/cuda/launch.h"
 #include "weft/kernels/cuda/matmul_problem.h"
+#include "weft/kernels/cuda/runtime.h"
 #include "weft/kernels/cuda/timing.h"
 #include "weft/kernels/elementwise_list.h"
 #include "weft/kernels/plan/choice_cache.h"
@@ -26,11 +28,20 @@ constexpr std::size_t kMaxWorkspace = std::size_t{32} << 20;
 // The number of algorithms tried, the first in the ranking of the library's heuristics.
 constexpr int kCandidates = 8;
 // The alignment that the fast kernels need; new tensors have it, some slices do not.
-constexpr std::uint32_t kAligned = 16;
+constexpr std::uint32_t kAligned = MatmulPlan::kAligned;
+
+/// What cuBLAS does in the same pass.
+struct Epilogue {
+  cublasLtEpilogue_t kind = CUBLASLT_EPILOGUE_DEFAULT;
+  const void* vector = nullptr;  // the bias, or where the sums of a's rows go
+  const void* mask = nullptr;
+};
 
 struct Choice {
   bool valid = false;
-  bool epilogue = false;  // cuBLAS adds the bias; otherwise y contains it beforehand
+  // Whether cuBLAS does what the problem asks for beside the product; a bias is otherwise in y
+  // beforehand.
+  bool epilogue = false;
   cublasLtMatmulAlgo_t algorithm{};
   std::size_t workspace = 0;
 };
@@ -43,7 +54,7 @@ std::string name_of(const Choice& choice) {
   return (choice.epilogue ? "epilogue." : "plain.") + checksum(bytes);
 }
 
-class CudaMatmulPlan final : public Plan {
+class CudaMatmulPlan final : public MatmulPlan {
  public:
   CudaMatmulPlan(const MatmulArgs& args, int device);
 
@@ -52,13 +63,17 @@ class CudaMatmulPlan final : public Plan {
  private:
   bool is_f64() const { return problem_.dtype == DType::f64; }
   void make_layout(const Matrix& matrix, cudaDataType_t type, cublasLtMatrixLayout_t layout) const;
-  cublasLtMatmulDescOpaque_t make_description(const void* bias, bool epilogue) const;
+  cublasLtMatmulDescOpaque_t make_description(const Epilogue& epilogue) const;
+  Epilogue epilogue_of(const Choice& choice, const void* vector, const void* mask) const;
+  bool does_relu(cublasLtEpilogue_t kind) const;
+  bool keeps_nan(const Stream& stream, cublasLtEpilogue_t kind) const;
   std::vector<Choice> candidates(std::uint32_t alignment) const;
   std::vector<Choice> ranked(std::uint32_t alignment, bool epilogue) const;
   void time(const std::vector<Choice>& choices, const std::vector<std::string>& names,
             std::vector<Measured>& measured) const;
-  cublasStatus_t multiply(const Stream& stream, const Choice& choice, const void* a, const void* b,
-                          void* y, const void* bias, bool add_to_y, void* workspace) const;
+  cublasStatus_t multiply(const Stream& stream, const Choice& choice, const Epilogue& epilogue,
+                          const void* a, const void* b, void* y, bool add_to_y,
+                          void* workspace) const;
   void run_empty(const Stream& stream, const MatmulArgs& args) const;
 
   CublasProblem problem_;
@@ -67,9 +82,15 @@ class CudaMatmulPlan final : public Plan {
   cublasComputeType_t compute_ = CUBLAS_COMPUTE_32F;
   // Mutable because the C interface takes pointers to non-const layouts; it only reads them.
   mutable cublasLtMatrixLayoutOpaque_t a_layout_{}, b_layout_{}, y_layout_{};
-  Choice aligned_;    // for views aligned to kAligned
-  Choice unaligned_;  // for any views
+  Choice aligned_;     // for views aligned to kAligned
+  Choice unaligned_;   // for any views
+  bool relu_ = false;  // aligned_ can end in a relu
 };
+
+/// The memory that an operand or a result of a trial takes.
+std::size_t bytes_of(const Matrix& m, std::int64_t batch, DType dtype) {
+  return (static_cast<std::size_t>(m.extent(batch)) * size_of(dtype) + 255) / 256 * 256;
+}
 
 CudaMatmulPlan::CudaMatmulPlan(const MatmulArgs& args, int device)
     : problem_(args), device_(device) {
@@ -111,6 +132,54 @@ CudaMatmulPlan::CudaMatmulPlan(const MatmulArgs& args, int device)
   const std::vector<Choice> slow = candidates(static_cast<std::uint32_t>(size_of(problem_.dtype)));
   if (!slow.empty()) unaligned_ = slow.front();
   workspace_bytes = std::max(aligned_.workspace, unaligned_.workspace);
+  if (problem_.bias) {
+    relu_ = does_relu(CUBLASLT_EPILOGUE_RELU_BIAS);
+    fuses_aligned = problem_.batch == 1 && does_relu(CUBLASLT_EPILOGUE_RELU_AUX_BIAS);
+  } else {
+    fuses_aligned = aligned_.epilogue;
+  }
+}
+
+/// Whether the chosen algorithm, whose sums stay the same, can end in such a relu.
+bool CudaMatmulPlan::does_relu(cublasLtEpilogue_t kind) const {
+  const Stream stream = current_stream(Device(DeviceType::cuda, device_));
+  if (!aligned_.epilogue || capturing(stream)) return false;
+  const void* const any = reinterpret_cast<const void*>(std::uintptr_t{kAligned});
+  cublasLtMatmulDescOpaque_t description = make_description({kind, any, any});
+  cublasLtMatmulHeuristicResult_t result{};
+  return cublasLtMatmulAlgoCheck(cublas_handle(device_), &description, &b_layout_, &a_layout_,
+                                 &y_layout_, &y_layout_, &aligned_.algorithm,
+                                 &result) == CUBLAS_STATUS_SUCCESS &&
+         result.workspaceSize <= aligned_.workspace && keeps_nan(stream, kind);
+}
+
+/// Multiplies zeros with a bias of NaN, and waits for it. cuBLASLt's relu is max(x, 0), which may
+/// make it a 0. False if there is no memory for it.
+bool CudaMatmulPlan::keeps_nan(const Stream& stream, cublasLtEpilogue_t kind) const try {
+  const std::size_t a = bytes_of(problem_.a, problem_.batch, problem_.dtype);
+  const std::size_t b = bytes_of(problem_.b, problem_.batch, problem_.dtype);
+  const std::size_t y = bytes_of(problem_.y, problem_.batch, problem_.dtype);
+  const std::size_t bias = bytes_of({problem_.n, 1, problem_.n}, 1, problem_.dtype);
+  const auto mask = static_cast<std::size_t>(problem_.m * mask_bytes(problem_.n) + 255) / 256 * 256;
+  const TrialMemory memory(stream, a + b + y + bias + mask + 256 + aligned_.workspace);
+  char* const at_y = memory.data() + a + b;
+  char* const at_bias = at_y + y;
+  char* const at_first = at_bias + bias + mask;
+  const View row{at_bias, problem_.dtype, {problem_.n}, {1}};
+  fill(stream, std::numeric_limits<double>::quiet_NaN(), row);
+  if (multiply(stream, aligned_, {kind, at_bias, at_bias + bias}, memory.data(), memory.data() + a,
+               at_y, false, at_first + 256) != CUBLAS_STATUS_SUCCESS) {
+    return false;
+  }
+  // Only a NaN differs from itself.
+  const View first{at_y, problem_.dtype, {1}, {1}};
+  compare(stream, CompareOp::eq, first, first, View{at_first, DType::boolean, {1}, {1}});
+  bool is_number = true;
+  cuda_runtime().copy(&is_number, Device(), at_first, stream.device, sizeof is_number, stream);
+  cuda_runtime().synchronize(stream);
+  return !is_number;
+} catch (const std::bad_alloc&) {
+  return false;
 }
 
 void CudaMatmulPlan::make_layout(const Matrix& matrix, cudaDataType_t type,
@@ -124,39 +193,52 @@ void CudaMatmulPlan::make_layout(const Matrix& matrix, cudaDataType_t type,
                                                &matrix.batch_stride, sizeof matrix.batch_stride));
 }
 
-// Made for each call, since it contains the address of the bias; it is on the stack.
-cublasLtMatmulDescOpaque_t CudaMatmulPlan::make_description(const void* bias, bool epilogue) const {
+/// What `choice` does beside the product; `vector` and `mask` as in Epilogue, for a relu and a mask
+/// those of another call.
+Epilogue CudaMatmulPlan::epilogue_of(const Choice& choice, const void* vector,
+                                     const void* mask) const {
+  if (!choice.epilogue) return {};
+  if (problem_.masked) return {CUBLASLT_EPILOGUE_DRELU, nullptr, mask};
+  return {problem_.row_sums ? CUBLASLT_EPILOGUE_BGRADB : CUBLASLT_EPILOGUE_BIAS, vector, nullptr};
+}
+
+// Made for each call, since it contains addresses; it is on the stack.
+cublasLtMatmulDescOpaque_t CudaMatmulPlan::make_description(const Epilogue& epilogue) const {
   cublasLtMatmulDescOpaque_t made{};
   WEFT_CUBLAS(cublasLtMatmulDescInit(&made, compute_, is_f64() ? CUDA_R_64F : CUDA_R_32F));
   // cuBLAS's A is b and its B is a; see CublasProblem.
   const cublasOperation_t op_a = problem_.b.transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
   const cublasOperation_t op_b = problem_.a.transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
-  WEFT_CUBLAS(
-      cublasLtMatmulDescSetAttribute(&made, CUBLASLT_MATMUL_DESC_TRANSA, &op_a, sizeof op_a));
-  WEFT_CUBLAS(
-      cublasLtMatmulDescSetAttribute(&made, CUBLASLT_MATMUL_DESC_TRANSB, &op_b, sizeof op_b));
-  if (epilogue) {
-    const cublasLtEpilogue_t adds_bias = CUBLASLT_EPILOGUE_BIAS;
-    WEFT_CUBLAS(cublasLtMatmulDescSetAttribute(&made, CUBLASLT_MATMUL_DESC_EPILOGUE, &adds_bias,
-                                               sizeof adds_bias));
-    WEFT_CUBLAS(cublasLtMatmulDescSetAttribute(&made, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias,
-                                               sizeof bias));
+  const auto set = [&](cublasLtMatmulDescAttributes_t attribute, const auto& value) {
+    WEFT_CUBLAS(cublasLtMatmulDescSetAttribute(&made, attribute, &value, sizeof value));
+  };
+  set(CUBLASLT_MATMUL_DESC_TRANSA, op_a);
+  set(CUBLASLT_MATMUL_DESC_TRANSB, op_b);
+  set(CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue.kind);
+  if (epilogue.vector) set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, epilogue.vector);
+  if (epilogue.mask) {
+    set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, epilogue.mask);
+    set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, 8 * mask_bytes(problem_.n));
   }
   return made;
 }
 
-// Not every type, shape and alignment has a kernel that adds a bias.
+// Not every type, shape and alignment has a kernel with the epilogue.
 std::vector<Choice> CudaMatmulPlan::candidates(std::uint32_t alignment) const {
   std::vector<Choice> choices;
-  if (problem_.dense_bias) choices = ranked(alignment, true);
+  const bool only_aligned = problem_.row_sums || problem_.masked;
+  if (problem_.dense_bias || (only_aligned && alignment == kAligned)) {
+    choices = ranked(alignment, true);
+  }
   if (choices.empty()) choices = ranked(alignment, false);
   return choices;
 }
 
 std::vector<Choice> CudaMatmulPlan::ranked(std::uint32_t alignment, bool epilogue) const {
-  // The heuristics use the address of the bias only for its alignment.
+  // The heuristics use addresses only for their alignment.
+  const void* const any = reinterpret_cast<const void*>(std::uintptr_t{alignment});
   cublasLtMatmulDescOpaque_t description =
-      make_description(reinterpret_cast<const void*>(std::uintptr_t{alignment}), epilogue);
+      make_description(epilogue_of({.epilogue = epilogue}, any, any));
   cublasLtMatmulPreferenceOpaque_t preference{};
   WEFT_CUBLAS(cublasLtMatmulPreferenceInit(&preference));
   WEFT_CUBLAS(cublasLtMatmulPreferenceSetAttribute(
@@ -196,31 +278,32 @@ void CudaMatmulPlan::time(const std::vector<Choice>& choices, const std::vector<
   const Stream stream = current_stream(Device(DeviceType::cuda, device_));
   std::size_t workspace = 0;
   for (const Choice& c : choices) workspace = std::max(workspace, c.workspace);
-  const std::size_t element = size_of(problem_.dtype);
-  const auto bytes_of = [&](const Matrix& m, DType dtype) {
-    return (static_cast<std::size_t>(m.extent(problem_.batch)) * size_of(dtype) + 255) / 256 * 256;
-  };
-  const std::size_t a = bytes_of(problem_.a, problem_.dtype);
-  const std::size_t b = bytes_of(problem_.b, problem_.dtype);
-  const std::size_t y = bytes_of(problem_.y, problem_.y_dtype);
-  const TrialMemory memory(stream, a + b + y + problem_.n * element + 256 + workspace);
+  const std::size_t a = bytes_of(problem_.a, problem_.batch, problem_.dtype);
+  const std::size_t b = bytes_of(problem_.b, problem_.batch, problem_.dtype);
+  const std::size_t y = bytes_of(problem_.y, problem_.batch, problem_.y_dtype);
+  // The bias, the sums of a's rows, or the mask.
+  const std::size_t beside =
+      std::max(static_cast<std::size_t>(std::max(problem_.n, problem_.m)) * size_of(problem_.dtype),
+               static_cast<std::size_t>(problem_.masked ? problem_.m * mask_bytes(problem_.n) : 0));
+  const TrialMemory memory(stream, a + b + y + beside + 256 + workspace);
   char* const at_b = memory.data() + a;
   char* const at_y = at_b + b;
   char* const at_workspace = at_y + y;
-  char* const at_bias = at_workspace + (workspace + 255) / 256 * 256;
+  char* const at_vector = at_workspace + (workspace + 255) / 256 * 256;
   for (std::size_t i = 0; i < choices.size(); ++i) {
     const double ms = time_ms(stream, [&] {
-      return multiply(stream, choices[i], memory.data(), at_b, at_y, at_bias, problem_.accumulate,
+      return multiply(stream, choices[i], epilogue_of(choices[i], at_vector, at_vector),
+                      memory.data(), at_b, at_y, problem_.accumulate,
                       at_workspace) == CUBLAS_STATUS_SUCCESS;
     });
     measured.push_back({names[i], ms});
   }
 }
 
-cublasStatus_t CudaMatmulPlan::multiply(const Stream& stream, const Choice& choice, const void* a,
-                                        const void* b, void* y, const void* bias, bool add_to_y,
-                                        void* workspace) const {
-  cublasLtMatmulDescOpaque_t description = make_description(bias, choice.epilogue);
+cublasStatus_t CudaMatmulPlan::multiply(const Stream& stream, const Choice& choice,
+                                        const Epilogue& epilogue, const void* a, const void* b,
+                                        void* y, bool add_to_y, void* workspace) const {
+  cublasLtMatmulDescOpaque_t description = make_description(epilogue);
   const double alpha64 = 1, beta64 = add_to_y ? 1 : 0;
   const float alpha32 = 1, beta32 = add_to_y ? 1 : 0;
   const void* const alpha = is_f64() ? static_cast<const void*>(&alpha64) : &alpha32;
@@ -247,7 +330,12 @@ void CudaMatmulPlan::run_empty(const Stream& stream, const MatmulArgs& args) con
 }
 
 void CudaMatmulPlan::run(const Stream& stream, const MatmulArgs& args, void* workspace) const {
-  if (problem_.k == 0) return run_empty(stream, args);
+  const bool relu = args.then == Activation::relu;
+  if (problem_.k == 0) {
+    run_empty(stream, args);
+    if (relu) unary(stream, UnaryOp::relu, {}, args.y, args.y);
+    return;
+  }
   bool is_aligned = true;
   for (const void* p : {args.a.data, args.b.data, args.y.data, args.bias.data}) {
     is_aligned &= reinterpret_cast<std::uintptr_t>(p) % kAligned == 0;
@@ -258,12 +346,19 @@ void CudaMatmulPlan::run(const Stream& stream, const MatmulArgs& args, void* wor
   use_device(device_);
   const bool prefilled = problem_.bias && !choice.epilogue;
   if (prefilled) copy(stream, broadcast_bias(args), args.y);
-  WEFT_CUBLAS(multiply(stream, choice, args.a.data, args.b.data, args.y.data, args.bias.data,
+  Epilogue epilogue =
+      epilogue_of(choice, problem_.bias ? args.bias.data : args.row_sums.data, args.mask.data);
+  const bool fused_relu = relu && is_aligned && relu_;
+  if (fused_relu) epilogue.kind = CUBLASLT_EPILOGUE_RELU_BIAS;
+  if (relu && args.mask)
+    epilogue = {CUBLASLT_EPILOGUE_RELU_AUX_BIAS, args.bias.data, args.mask.data};
+  WEFT_CUBLAS(multiply(stream, choice, epilogue, args.a.data, args.b.data, args.y.data,
                        problem_.accumulate || prefilled, workspace));
   check_launched("matmul", stream);
+  if (relu && !fused_relu && !args.mask) unary(stream, UnaryOp::relu, {}, args.y, args.y);
 }
 
-PlanRef<Plan> plan(const MatmulArgs& args) {
+PlanRef<MatmulPlan> plan(const MatmulArgs& args) {
   // One cache per device; never destroyed, for static objects.
   static auto* const caches = new PlanCache<CudaMatmulPlan, 18>[device_count(DeviceType::cuda)];
   const int device = device_of(args.a.data);
@@ -272,9 +367,8 @@ PlanRef<Plan> plan(const MatmulArgs& args) {
   return caches[device].get(key, [&] { return std::make_unique<CudaMatmulPlan>(args, device); });
 }
 
-void run(const Stream& stream, const Plan& plan, const MatmulArgs& args, void* workspace) {
+void run(const Stream& stream, const MatmulPlan& plan, const MatmulArgs& args, void* workspace) {
   static_cast<const CudaMatmulPlan&>(plan).run(stream, args, workspace);
-  if (args.then == Activation::relu) unary(stream, UnaryOp::relu, {}, args.y, args.y);
 }
 
 }  // namespace

@@ -35,7 +35,9 @@ CublasProblem::CublasProblem(const MatmulArgs& args)
       a(column_major(args.a)),
       b(column_major(args.b)),
       y{n, m, n, m * n, false},
-      dense_bias(bias && (n == 1 || args.bias.strides[0] == 1)) {}
+      dense_bias(bias && (n == 1 || args.bias.strides[0] == 1)),
+      row_sums(!args.row_sums.shape.empty()),
+      masked(!bias && !args.mask.shape.empty()) {}
 
 std::array<std::int64_t, 18> CublasProblem::key(int device, std::int64_t rules, bool tf32) const {
   return {static_cast<std::int64_t>(dtype),
@@ -50,7 +52,7 @@ std::array<std::int64_t, 18> CublasProblem::key(int device, std::int64_t rules, 
           b.ld,
           b.batch_stride,
           b.transposed,
-          bias,
+          std::int64_t{bias} | std::int64_t{row_sums} << 1 | std::int64_t{masked} << 2,
           dense_bias,
           accumulate,
           device,

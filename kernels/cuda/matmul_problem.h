@@ -29,6 +29,8 @@ struct Matrix {
 struct CublasProblem : MatmulProblem {
   Matrix a, b, y;
   bool dense_bias;  // the bias is dense, so an epilogue can add it
+  bool row_sums;    // an epilogue is to write them
+  bool masked;      // an epilogue is to read a mask
 
   explicit CublasProblem(const MatmulArgs& args);
 

@@ -24,12 +24,12 @@ void run_as(const MatmulArgs& args) {
 }
 
 // One plan serves all shapes and is never freed.
-PlanRef<Plan> plan(const MatmulArgs&) {
-  static const Plan all;
+PlanRef<MatmulPlan> plan(const MatmulArgs&) {
+  static const MatmulPlan all;
   return {&all, nullptr};
 }
 
-void run(const Stream& stream, const Plan&, const MatmulArgs& args, void*) {
+void run(const Stream& stream, const MatmulPlan&, const MatmulArgs& args, void*) {
   for_floating("matmul", stream, args.a.dtype, [&]<class T>() {
     if (args.y.dtype == args.a.dtype)
       run_as<T, T>(args);

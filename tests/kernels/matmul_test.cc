@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <numeric>
 #include <thread>
 
 #include "weft/tests/core/heap_count.h"
@@ -26,8 +27,8 @@ class Matmul : public testing::DeviceTest {
 
   void check(const Case& c, DType dtype, Problem problem, bool exact) {
     SCOPED_TRACE(::testing::PrintToString(c) + " " + to_string(dtype));
-    testing::for_each_plan<Plan, MatmulArgs>(
-        device(), matmul().plan, problem.args, [&](const Plan& plan) {
+    testing::for_each_plan<MatmulPlan, MatmulArgs>(
+        device(), matmul().plan, problem.args, [&](const MatmulPlan& plan) {
           problem.expect(problem.run(stream, matmul(), plan), dtype, c.k, exact);
         });
   }
@@ -114,18 +115,77 @@ TEST_P(Matmul, ReluInTheSamePass) {
       if (c.k > 0) std::fill_n(a.begin(), c.k, -0.0);
       Problem problem(device(), dtype, c, a, testing::random_values(c.batch * c.k * c.n, 0, 1, 2),
                       testing::random_values(c.batch * c.m * c.n, -1, 1, 3), bias);
-      testing::for_each_plan<Plan, MatmulArgs>(
-          device(), matmul().plan, problem.args, [&](const Plan& plan) {
+      testing::for_each_plan<MatmulPlan, MatmulArgs>(
+          device(), matmul().plan, problem.args, [&](const MatmulPlan& plan) {
             problem.args.then = Activation::none;
             const std::vector<double> plain = problem.run(stream, matmul(), plan);
             problem.args.then = Activation::relu;
             EXPECT_EQ(testing::bits_of(problem.run(stream, matmul(), plan)),
                       testing::bits_of(testing::relu_of(plain)));
           });
-      const PlanRef<Plan> plan = matmul().plan(problem.args);
+      const PlanRef<MatmulPlan> plan = matmul().plan(problem.args);
       problem.args.then = Activation::none;
       EXPECT_EQ(matmul().plan(problem.args).get(), plan.get());
     }
+  }
+}
+
+// What a plan may do beside the product: only on CUDA, where cuBLASLt has a kernel for it.
+TEST_P(Matmul, SumsOfRowsInTheSamePass) {
+  for (const Case& c : {Case{1, 24, 40, 32, Lay::cols}, Case{1, 16, 8, 64}, Case{1, 8, 16, 8}}) {
+    for (const DType dtype : kDtypes) {
+      SCOPED_TRACE(::testing::PrintToString(c) + " " + to_string(dtype));
+      Problem problem(device(), dtype, c, testing::whole_values(c.m * c.k, 2, 1),
+                      testing::whole_values(c.k * c.n, 1, 2), {}, {});
+      problem.args.row_sums.shape = {c.m};
+      testing::for_each_plan<MatmulPlan, MatmulArgs>(
+          device(), matmul().plan, problem.args, [&](const MatmulPlan& plan) {
+            if (!plan.fuses(problem.args)) return;
+            const std::vector<double> zeros(static_cast<std::size_t>(c.m));
+            Buffer sums(device(), dtype, {c.m}, zeros);
+            problem.args.row_sums = sums.view();
+            problem.expect(problem.run(stream, matmul(), plan), dtype, c.k, true);
+            const std::vector<double> a = problem.a->values(), got = sums.values();
+            for (std::size_t m = 0; m < got.size(); ++m) {
+              const auto row = a.begin() + std::ptrdiff_t(m) * c.k;
+              EXPECT_EQ(got[m], std::accumulate(row, row + c.k, 0.0)) << m;
+            }
+          });
+    }
+  }
+}
+
+TEST_P(Matmul, MaskOfAReluServesAnotherProduct) {
+  const Case first{1, 24, 40, 32, Lay::rows, Lay::cols, true}, second{1, 24, 40, 16};
+  for (const DType dtype : kDtypes) {
+    SCOPED_TRACE(to_string(dtype));
+    Problem forward(device(), dtype, first, testing::random_values(24 * 32, -1, 1, 1),
+                    testing::random_values(32 * 40, -1, 1, 2), {},
+                    testing::random_values(40, -1, 1, 3));
+    Problem backward(device(), dtype, second, testing::random_values(24 * 16, -1, 1, 4),
+                     testing::random_values(16 * 40, -1, 1, 5), {}, {});
+    testing::for_each_plan<MatmulPlan, MatmulArgs>(
+        device(), matmul().plan, forward.args, [&](const MatmulPlan& plan) {
+          if (!plan.fuses(forward.args)) return;
+          forward.args.then = Activation::relu;
+          const std::vector<double> y = forward.run(stream, matmul(), plan);
+          const Shape of_mask{24, mask_bytes(40)};
+          const std::vector<double> zeros(static_cast<std::size_t>(numel(of_mask)));
+          Buffer mask(device(), DType::u8, of_mask, zeros);
+          forward.args.mask = mask.view();
+          EXPECT_EQ(forward.run(stream, matmul(), plan), y);
+          forward.args.mask = backward.args.mask = View();
+          std::vector<double> want = backward.run(stream, matmul(), *matmul().plan(backward.args));
+          backward.args.mask = mask.view();
+          const PlanRef<MatmulPlan> masked = matmul().plan(backward.args);
+          if (!masked->fuses(backward.args)) return;
+          const std::vector<double> got = backward.run(stream, matmul(), *masked);
+          for (std::size_t i = 0; i < y.size(); ++i) {
+            // The same sums, but an algorithm of another order may give them.
+            const double bound = testing::sum_bound(dtype, 17, backward.magnitude[i], want[i]);
+            EXPECT_NEAR(got[i], y[i] > 0 ? want[i] : 0, y[i] > 0 ? 2 * bound : 0) << i;
+          }
+        });
   }
 }
 
@@ -177,7 +237,7 @@ TEST_P(Matmul, DeterministicRunsAreBitEqual) {
     Problem problem(device(), dtype, c, testing::random_values(c.m * c.k, -1, 1, 1),
                     testing::random_values(c.k * c.n, -1, 1, 2), {},
                     testing::random_values(c.n, -1, 1, 4));
-    const PlanRef<Plan> plan = matmul().plan(problem.args);
+    const PlanRef<MatmulPlan> plan = matmul().plan(problem.args);
     const std::vector<double> first = problem.run(stream, matmul(), *plan);
     for (int i = 0; i < 3; ++i) ASSERT_EQ(first, problem.run(stream, matmul(), *plan));
     if (device().is_cpu()) {  // also with a new plan
@@ -191,7 +251,7 @@ TEST_P(Matmul, PlansAreKeptPerProblemAndTeam) {
   const Case c{1, 96, 128, 112};  // enough work for a team
   Problem problem(device(), DType::f32, c, testing::whole_values(c.m * c.k, 4, 1),
                   testing::whole_values(c.k * c.n, 4, 2), {}, {});
-  const PlanRef<Plan> plan = matmul().plan(problem.args);
+  const PlanRef<MatmulPlan> plan = matmul().plan(problem.args);
   EXPECT_EQ(plan.get(), matmul().plan(problem.args).get());
   EXPECT_EQ(problem.expected, problem.run(stream, matmul(), *plan));
   MatmulArgs other = problem.args;
@@ -207,7 +267,7 @@ TEST_P(Matmul, FindingAPlanAgainTouchesNoHeap) {
   const Case c{1, 12, 20, 28};
   Problem problem(device(), DType::f64, c, testing::whole_values(c.m * c.k, 4, 1),
                   testing::whole_values(c.k * c.n, 4, 2), {}, {});
-  const PlanRef<Plan> plan = matmul().plan(problem.args);
+  const PlanRef<MatmulPlan> plan = matmul().plan(problem.args);
   const std::int64_t before = testing::heap_count();
   int same = 0;
   for (int i = 0; i < 100; ++i) same += matmul().plan(problem.args).get() == plan.get();
@@ -238,8 +298,8 @@ TEST_P(Matmul, ViewsMayBeginAnywhere) {
       args.b = place(1, {1, k, n}, b);
       args.bias = place(2, {n}, bias);
       args.y = place(3, {1, m, n}, std::vector<double>(static_cast<std::size_t>(m * n), 0));
-      testing::for_each_plan<Plan, MatmulArgs>(
-          device(), matmul().plan, args, [&](const Plan& plan) {
+      testing::for_each_plan<MatmulPlan, MatmulArgs>(
+          device(), matmul().plan, args, [&](const MatmulPlan& plan) {
             const DeviceBytes workspace(device(), plan.workspace_bytes);
             matmul().run(stream, plan, args, workspace.data());
             const std::vector<double> got = owners.back()->values();
@@ -263,8 +323,8 @@ TEST_P(Matmul, ThreadsShareAPlan) {
     Problem second(device(), dtype, c, testing::random_values(c.m * c.k, -1, 1, 5),
                    testing::random_values(c.k * c.n, -1, 1, 6), {},
                    testing::random_values(c.n, -1, 1, 7));
-    testing::for_each_plan<Plan, MatmulArgs>(
-        device(), matmul().plan, first.args, [&](const Plan& plan) {
+    testing::for_each_plan<MatmulPlan, MatmulArgs>(
+        device(), matmul().plan, first.args, [&](const MatmulPlan& plan) {
           const ThreadState state = thread_state();
           const std::vector<double> alone[] = {first.run(stream, matmul(), plan),
                                                second.run(stream, matmul(), plan)};

@@ -95,7 +95,8 @@ struct MatmulTrial {
     }
   }
 
-  std::vector<double> run(const Stream& stream, const MatmulKernels& kernels, const Plan& plan) {
+  std::vector<double> run(const Stream& stream, const MatmulKernels& kernels,
+                          const MatmulPlan& plan) {
     if (args.accumulate) y->set(before);
     const DeviceBytes workspace(stream.device, plan.workspace_bytes);
     // The workspace has no usable content: NaN in every dtype.

@@ -103,14 +103,15 @@ std::vector<std::int64_t> family_of(const MatmulProblem& p, const PlanKey<12>& k
           size_class(p.k), strides};
 }
 
-PlanRef<Plan> plan_matmul(const MatmulArgs& args) {
+PlanRef<weft::MatmulPlan> plan_matmul(const MatmulArgs& args) {
   // Never destroyed: a detached thread may still compute while the process exits.
   static auto& cache = *new PlanCache<MatmulPlan, 12>;
   const Scoped team(&ThreadState::num_threads, team_for(multiply_adds(args)));
   return cache.get(key_of(args, choice_rules()), [&] { return choose_matmul(args); });
 }
 
-void run_matmul(const Stream&, const Plan& of_cache, const MatmulArgs& args, void* workspace) {
+void run_matmul(const Stream&, const weft::MatmulPlan& of_cache, const MatmulArgs& args,
+                void* workspace) {
   const auto& plan = static_cast<const MatmulPlan&>(of_cache);
   const Scoped team(&ThreadState::num_threads, plan.team);
   plan.run(args, workspace);

@@ -16,7 +16,7 @@ MatmulProblem folded(const MatmulArgs& args);
 
 /// A plan that can run itself. It is made for the team size of the thread that made it, and runs
 /// with that.
-class MatmulPlan : public Plan {
+class MatmulPlan : public weft::MatmulPlan {
  public:
   std::string name;  ///< of the candidate, for benchmarks and messages
   const int team = num_threads();

@@ -572,6 +572,12 @@ TEST(CublasProblem, KeyTellsProblemsApart) {
   with_bias(2)(strided);
   EXPECT_FALSE(CublasProblem(strided).dense_bias);
   EXPECT_TRUE(differs([](MatmulArgs& a) { a.accumulate = true; }));
+  EXPECT_TRUE(differs([](MatmulArgs& a) { a.row_sums.shape = {3}; }));
+  EXPECT_TRUE(differs([](MatmulArgs& a) { a.mask.shape = {3, 16}; }));
+  MatmulArgs makes_mask = args;
+  with_bias(1)(makes_mask);
+  makes_mask.mask.shape = {3, 16};
+  EXPECT_FALSE(add(makes_mask)) << "any plan with a bias may write one";
   EXPECT_TRUE(differs([](MatmulArgs& a) { a.a.dtype = a.b.dtype = DType::bf16; }));  // to f32
   EXPECT_TRUE(differs([](MatmulArgs& a) { a.a.dtype = a.b.dtype = a.y.dtype = DType::bf16; }));
   EXPECT_TRUE(differs([](MatmulArgs& a) { a.a.strides = {12, 1, 3}; }));

@@ -103,6 +103,10 @@ Tensor unary_gradient(UnaryOp op, const UnaryParams& params, const Tensor& g, co
 
 Tensor gradient_before_relu(Gradients& grads, const SavedTensor& y, const Node& node) {
   if (!y.defined()) return grads.y();
+  if (grads.before_relu()) {
+    y.get(node);  // refuses a y that was changed
+    return grads.take();
+  }
   return creates_graph() ? unary_gradient(UnaryOp::relu, {}, grads.y(), y.get(node))
                          : raw::unary_backward(UnaryOp::relu, grads.take(), y.get(node));
 }

@@ -18,9 +18,10 @@ struct Task {
   std::int32_t first_buffer = 0;
   std::int32_t pending = 0;  // gradients still to come
   bool leaf = false;
-  bool wanted = true;     // false in grad(): no input is reached from here
-  bool runs = true;       // its rule has wanted results
-  bool captured = false;  // in grad(): it is an input
+  bool wanted = true;        // false in grad(): no input is reached from here
+  bool runs = true;          // its rule has wanted results
+  bool captured = false;     // in grad(): it is an input
+  bool before_relu = false;  // its gradient is already that before its relu
 
   Node& node() const { return *static_cast<Node*>(target); }
   TensorImpl* impl() const { return static_cast<TensorImpl*>(target); }

@@ -198,8 +198,8 @@ void Run::run_node(std::int32_t index, std::span<Tensor> of_outputs) {
     if (any) {
       if (span.on() && of_outputs[0].defined()) span.set_shape(of_outputs[0].shape());
       Gradients gradients(of_outputs, results.span(),
-                          {found.links.data() + task.first_link, results.span().size()},
-                          !for_grad_);
+                          {found.links.data() + task.first_link, results.span().size()}, !for_grad_,
+                          task.before_relu, *this);
       node.apply(gradients);
     }
     use.finish();

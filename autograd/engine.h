@@ -81,6 +81,7 @@ class Run {
     return buffers_[task.first_buffer + output];
   }
   Session& session() const { return *session_; }
+  Tensor relu_mask(const Link& link);
 
   Discovery found;
   std::unique_ptr<Distribution> distribution;

@@ -24,11 +24,11 @@
 namespace weft::autograd {
 
 class Node;
+class Run;
 class TapeObserver;
 struct Description;
 
-/// Where the gradient of an operand goes: to an output of another node, or to a leaf. Empty if the
-/// operand needs no gradient.
+/// Where an operand's gradient goes: to an output of a node, or to a leaf. Empty if it needs none.
 class Edge {
  public:
   Edge() = default;
@@ -58,8 +58,13 @@ struct Link {
 class Gradients {
  public:
   Gradients(std::span<Tensor> of_outputs, std::span<Tensor> of_inputs, std::span<const Link> links,
-            bool accumulates)
-      : of_outputs_(of_outputs), of_inputs_(of_inputs), links_(links), accumulates_(accumulates) {}
+            bool accumulates, bool before_relu, Run& run)
+      : of_outputs_(of_outputs),
+        of_inputs_(of_inputs),
+        links_(links),
+        accumulates_(accumulates),
+        before_relu_(before_relu),
+        run_(run) {}
 
   /// dL/d(output). Undefined means zero; that happens only in nodes with several outputs.
   const Tensor& y(int output = 0) const { return of_outputs_[std::size_t(output)]; }
@@ -73,12 +78,18 @@ class Gradients {
   bool accumulates() const { return accumulates_; }
   /// Sets dL/d(input). A gradient that is not set counts as zero.
   void set(int input, Tensor grad) { of_inputs_[std::size_t(input)] = std::move(grad); }
+  /// relu_mask() of the node that made the input, if set_past_relu() may follow (hand_over.cc).
+  Tensor relu_mask(int input) const;
+  /// Sets dL/d(what the input was before the relu of its node), whose rule then gets that.
+  void set_past_relu(int input, Tensor grad);
+  bool before_relu() const { return before_relu_; }
 
  private:
   std::span<Tensor> of_outputs_;
   std::span<Tensor> of_inputs_;
   std::span<const Link> links_;
-  bool accumulates_;
+  bool accumulates_, before_relu_;
+  Run& run_;
 };
 
 /// A tensor that a rule needs. It shares the memory of the tensor but has no history. So a node
@@ -123,6 +134,8 @@ class Node : public RefCounted, public Pooled {
   bool nests() const { return nests_; }
   /// Whether the rule may run in a backward that is recorded (differentiable.h).
   virtual bool differentiable() const { return false; }
+  /// Where the relu at the operation's end let values pass, if known (raw::matmul_where).
+  virtual Tensor relu_mask() const { return {}; }
   /// Says what the operation was, for an exporter.
   virtual void describe(Description&) const {}
   const PathNode* path() const { return path_; }

@@ -76,7 +76,8 @@ class MatmulNode final : public DifferentiableNode {
 // x [..,in], w [out,in], bias [out] -> y [..,out]
 class LinearNode final : public DifferentiableNode {
  public:
-  LinearNode(const Tensor& x, const Tensor& w, const Tensor& bias, Activation then, const Tensor& y)
+  LinearNode(const Tensor& x, const Tensor& w, const Tensor& bias, Activation then, const Tensor& y,
+             const Tensor& mask)
       : DifferentiableNode(then == Activation::relu ? "linear_relu" : "linear"),
         x_shape_(x.shape()) {
     add_input(x);
@@ -85,33 +86,49 @@ class LinearNode final : public DifferentiableNode {
     if (needs(1)) x_ = save(x);
     if (needs(0)) w_ = save(w);
     if (then == Activation::relu) y_ = save_output(y);
+    if (mask.defined()) mask_ = save(mask);
   }
   void apply(Gradients& grads) override {
     const Tensor grad = rows(autograd::gradient_before_relu(grads, y_, *this));
-    if (grads.wants(0)) {
-      grads.set(0, matmul(grad, w_.get(*this)).reshape(x_shape_));
+    if (grads.wants(0)) set_gradient_of_x(grads, grad);
+    const bool wants_bias = grads.inputs() > 2 && grads.wants(2);
+    if (grads.wants(1) && wants_bias && !autograd::creates_graph()) {
+      DeferredGradients::set_both(grads, *this, 1, [grad, x = x_.get(*this)] {
+        return raw::linear_backward_weights(rows(x), grad);
+      });
+      return;
     }
     if (grads.wants(1)) {
       DeferredGradients::set(
           grads, *this, 1, [grad, x = x_.get(*this)] { return matmul(transposed(grad), rows(x)); });
     }
-    if (grads.inputs() > 2 && grads.wants(2)) {
+    if (wants_bias) {
       DeferredGradients::set(grads, *this, 2, [grad] { return sum(grad, {0}); });
     }
   }
+  Tensor relu_mask() const override { return mask_.defined() ? mask_.get(*this) : Tensor(); }
   void describe(autograd::Description& d) const override {
     d.op = "linear";
     d.ints["then_relu"] = {y_.defined()};
   }
 
  private:
+  void set_gradient_of_x(Gradients& grads, const Tensor& grad) {
+    const Tensor w = w_.get(*this);
+    const Tensor mask = grads.relu_mask(0);
+    if (!mask.defined()) return grads.set(0, matmul(grad, w).reshape(x_shape_));
+    const auto [grad_x, masked] = raw::matmul_where(grad, w, mask);
+    masked ? grads.set_past_relu(0, grad_x.reshape(x_shape_))
+           : grads.set(0, grad_x.reshape(x_shape_));
+  }
   void release_saved() override {
     x_.reset();
     w_.reset();
     y_.reset();
+    mask_.reset();
   }
   Shape x_shape_;
-  SavedTensor x_, w_, y_;
+  SavedTensor x_, w_, y_, mask_;
 };
 
 }  // namespace
@@ -142,8 +159,10 @@ Tensor linear(const Tensor& x, const Tensor& w, const Tensor& bias, Activation t
   constexpr auto policy = CastPolicy::lower_precision;
   if (autocasts(policy, x, w, bias)) [[unlikely]]
     return linear(autocast(policy, x), autocast(policy, w), autocast(policy, bias), then);
-  Tensor y = raw::linear(x, w, bias, then);
-  return recording(x, w, bias) ? record<LinearNode>(y, x, w, bias, then, y) : y;
+  if (!recording(x, w, bias)) return raw::linear(x, w, bias, then);
+  auto [y, mask] = then == Activation::relu ? raw::linear_relu(x, w, bias)
+                                            : std::pair(raw::linear(x, w, bias), Tensor());
+  return record<LinearNode>(y, x, w, bias, then, y, mask);
 }
 
 Tensor dot(const Tensor& a, const Tensor& b) {

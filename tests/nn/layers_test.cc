@@ -568,7 +568,9 @@ TEST_P(Layers, ReluInTheSamePassSavesNoMore) {
     y = y.sum();
     return memory_stats(device()).in_use_bytes - before;
   };
-  EXPECT_EQ(held(true), held(false));
+  // On a GPU also a bit for each element, in rows of 128.
+  const std::int64_t mask = on_cpu() ? 0 : 512;
+  EXPECT_LE(held(true), held(false) + mask);
 }
 
 // As after relu: backward would see another sign.

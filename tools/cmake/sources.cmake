@@ -24,6 +24,7 @@ weft_sources(""
   autograd/grad.cc
   autograd/gradcheck.cc
   autograd/graph.cc
+  autograd/hand_over.cc
   autograd/hook_list.cc
   autograd/hooks.cc
   autograd/indexing.cc

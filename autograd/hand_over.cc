@@ -4,8 +4,8 @@
 
 namespace weft::autograd {
 
-// Undefined, unless the gradient on its way there is the only one of a node that runs next in the
-// same stream, and nobody else sees it.
+// Undefined, unless the gradient on its way there is the only one that the node gets, in this
+// stream, and nobody else sees it.
 Tensor Run::relu_mask(const Link& link) {
   if (link.task < 0 || distributed_ || thread_state().create_graph) return {};
   const Task& to = found.tasks[link.task];

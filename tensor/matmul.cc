@@ -292,6 +292,7 @@ std::pair<Tensor, bool> matmul_where(const Tensor& a, const Tensor& b, const Ten
 }
 
 std::pair<Tensor, Tensor> linear_backward_weights(const Tensor& x, const Tensor& grad_y) {
+  check_same_kind("linear", "x", x, "gradient", grad_y);
   Beside beside{.sums_rows = true};
   Tensor grad_w = product(transpose(grad_y, 0, 1), x, {}, {}, &beside);
   if (!beside.row_sums.defined()) beside.row_sums = sum(grad_y, {0});

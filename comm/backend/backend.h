@@ -113,7 +113,7 @@ class Backend {
   virtual void all_to_all(const Buffer& x, const Buffer& y, const Deadline& deadline);
   virtual void barrier(const Deadline& deadline);
 
-  /// Returns when all ranks are connected. Every rank calls it first: if a rank left earlier, the
+  /// Returns when all ranks have come here. Every rank calls it first: if a rank left earlier, the
   /// ranks that still connect would lose its connections, and the store if that rank hosts it.
   /// Traffic is counted from here on.
   virtual void meet(const Deadline& deadline);

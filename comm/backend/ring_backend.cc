@@ -120,9 +120,8 @@ class RingBackend final : public Backend {
       if (peer.descriptor >= 0 || (peer.out.done() && peer.in.done())) continue;
       try {
         peer.descriptor = connections_->descriptor(r, deadline);
-      } catch (const Error& error) {
-        if (error.code() == ErrorCode::Timeout) time_out();
-        if (error.code() == ErrorCode::PeerFailed) state_.throw_closed(r);
+      } catch (const Error&) {
+        if (state_.aborted()) state_.throw_aborted();
         throw;
       }
     }

@@ -119,10 +119,17 @@ int RingConnections::descriptor(int rank, const Deadline& deadline) {
 
 std::vector<int> RingConnections::neighbours() const {
   const int n = size(), before = (rank_ + n - 1) % n, after = (rank_ + 1) % n;
+  if (n == 1) return {};
   if (before == after) return {before};
   return {std::min(before, after), std::max(before, after)};
 }
 
+bool RingConnections::met() {
+  const std::lock_guard lock(mutex_);
+  return complete();
+}
+
+// Under the lock.
 bool RingConnections::complete() const {
   return std::ranges::count_if(peers_, [](const Peer& p) { return p.socket.valid(); }) ==
          size() - 1;
@@ -139,13 +146,15 @@ void RingConnections::read_address(Store& store, int rank, const Deadline& deadl
 Socket RingConnections::open(int rank, const Deadline& deadline) {
   const std::string& address = peers_[rank].address;
   const auto colon = address.rfind(':');
-  const Deadline or_end(deadline.left(), [&] {
+  Deadline or_end(milliseconds(0), [&] {
     static_cast<void>(deadline.passed());  // it may have a check of its own
+    or_end.move_to(deadline.at());
     const std::lock_guard lock(mutex_);
     WEFT_CHECK(!ended_, PeerFailed, kName, name_of(rank), " is not needed any more");
   });
+  or_end.move_to(deadline.at());
   Socket socket;
-  within("meeting " + name_of(rank), [&] {
+  within("connecting to " + name_of(rank), [&] {
     socket = connect_to(address.substr(0, colon), std::stoi(address.substr(colon + 1)), or_end,
                         /*is_listening=*/true);
   });
@@ -181,12 +190,11 @@ void RingConnections::connect_up(int rank, const Deadline& deadline) {
     return take_answered(rank, open(rank, deadline), deadline);
   } catch (const Error& error) {
     if (error.code() != ErrorCode::PeerFailed) throw;
+    // It has connected to this rank itself, or it has left.
+    std::unique_lock lock(mutex_);
+    changed_.wait_for(lock, kOnItsWay, [&] { return peers_[rank].socket.valid() || ended_; });
+    if (!peers_[rank].socket.valid()) throw;
   }
-  // It has connected to this rank itself, or it has left.
-  std::unique_lock lock(mutex_);
-  changed_.wait_for(lock, kOnItsWay, [&] { return peers_[rank].socket.valid() || ended_; });
-  WEFT_CHECK(peers_[rank].socket.valid(), PeerFailed, kName, name_of(rank),
-             " closed its connection");
 }
 
 void RingConnections::take_answered(int rank, Socket socket, const Deadline& deadline) {
@@ -272,7 +280,7 @@ void RingConnections::receive(const Deadline& deadline, const std::vector<int>& 
                " closed its connection");
   }
   std::erase_if(guests_, [&](Guest& guest) { return hear(guest); });
-  if (waits[0].revents != 0) admit();
+  if (waits[0].revents != 0 && !met()) admit();
 }
 
 // Reads from the guest. Returns whether to remove it: it is gone, or its Hello is complete.

@@ -61,6 +61,7 @@ class RingConnections {
 
   int size() const { return static_cast<int>(peers_.size()); }
   std::vector<int> neighbours() const;  // in rising order
+  bool met();                           // no longer listens: every rank is connected
   bool complete() const;
   void read_address(Store& store, int rank, const Deadline& deadline);
 

@@ -176,7 +176,7 @@ std::unique_ptr<Backend> connect_members(const BackendMaker& make,
   try {
     await_members(arrival, members, timeout, check);
     backend = make(keys, members.rank, members.size(), Deadline(timeout, check));
-    // A rank that is connected notices by its connection when another one is gone.
+    // A rank notices by its connections when another one is gone, or has given up for that reason.
     backend->meet(Deadline(timeout));
     return backend;
   } catch (Error& error) {

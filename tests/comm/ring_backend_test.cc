@@ -2,12 +2,14 @@
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <future>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <string>
 #include <thread>
@@ -121,6 +123,44 @@ TEST(RingBackend, StrangersDoNotUseUpTheDescriptors) {
   meeting.come();  // this uses the last one, and rank 0 has none for it
   meeting.say_hello();
   EXPECT_TRUE(meeting.rank0.get());
+}
+
+// A deadline with a check is looked at in between, but it is not over any sooner.
+TEST(RingBackend, ConnectingHasTheWholeTime) {
+  const auto store = std::make_shared<MemoryStore>();
+  store->set("addr/0", "255.255.255.255:1");  // where no connection leads, and none is refused
+  const auto begin = std::chrono::steady_clock::now();
+  EXPECT_WEFT_ERROR(
+      ring_backend("127.0.0.1")(store, 1, 2, Deadline(3 * Deadline::kCheckEvery, [] {})), Timeout,
+      "in connecting to rank 0");
+  EXPECT_GE(std::chrono::steady_clock::now() - begin, 3 * Deadline::kCheckEvery);
+}
+
+// The last Hello and a stranger's connection are seen at the same time.
+TEST(RingBackend, AStrangerWhoComesWithTheLastRankDoesNotEndTheMeeting) {
+  const auto store = std::make_shared<MemoryStore>();
+  std::mutex looking;
+  std::atomic<int> looks = 0;
+  const Deadline deadline(std::chrono::seconds(60), [&] {
+    const std::lock_guard lock(looking);
+    ++looks;
+  });
+  auto rank0 = std::async(std::launch::async,
+                          [&] { return ring_backend("127.0.0.1")(store, 0, 2, deadline); });
+  const int port = port_in(*store, 0);
+  const Hello hello{std::stoull(store->get("group")), 1};
+  const Socket rank1 = connect_to("127.0.0.1", port, patience());
+  for (const int before = looks; looks < before + 2;) {  // until rank 0 has accepted it
+    std::this_thread::sleep_for(milliseconds(5));
+  }
+  Socket stranger;
+  {
+    const std::lock_guard lock(looking);
+    std::this_thread::sleep_for(2 * Deadline::kCheckEvery);  // rank 0 waits for the lock by then
+    send_all(rank1, std::as_bytes(std::span(&hello, 1)), patience(), "rank 0");
+    stranger = connect_to("127.0.0.1", port, patience());
+  }
+  EXPECT_TRUE(rank0.get());
 }
 
 TEST(RingBackend, ARankThatIsMissingIsNamedWithThoseThatWait) {
@@ -291,7 +331,7 @@ TEST(RingConnections, ARankThatHasLeftIsNoticedByThoseThatNeverNeededIt) {
     Backends backends = met(4);
     backends[gone].reset();
     EXPECT_WEFT_ERROR(receive(*backends[waits], gone), PeerFailed,
-                      "rank " + std::to_string(gone) + " closed its connection");
+                      "nobody listens any more on port ");
   }
 }
 
@@ -300,6 +340,35 @@ TEST(RingConnections, ARankThatSendsNothingIsNamed) {
     const Backends backends = met(4);
     EXPECT_WEFT_ERROR(receive(*backends[waits], silent, Deadline(milliseconds(100))), Timeout,
                       "rank " + std::to_string(silent) + " has sent 0 of 8 bytes");
+  }
+}
+
+// Rank 0 of four; the others are the test's sockets. Rank 1 has sent nothing either.
+TEST(RingConnections, ARankThatCannotBeConnectedToIsNamedWithTheReason) {
+  for (const bool listens : {true, false}) {
+    const auto store = std::make_shared<MemoryStore>();
+    Socket rank2 = listen_on("127.0.0.1", 0);
+    const std::string address = "127.0.0.1:" + std::to_string(port_of(rank2));
+    if (!listens) rank2 = Socket();
+    for (const int r : {1, 2, 3}) store->set("addr/" + std::to_string(r), address);
+    auto rank0 = std::async(std::launch::async,
+                            [&] { return ring_backend("127.0.0.1")(store, 0, 4, patience()); });
+    std::vector<Socket> neighbours;
+    for (const std::uint64_t r : {1, 3}) {
+      neighbours.push_back(connect_to("127.0.0.1", port_in(*store, 0), patience()));
+      const Hello hello{std::stoull(store->get("group")), r};
+      send_all(neighbours.back(), std::as_bytes(std::span(&hello, 1)), patience(), "rank 0");
+    }
+    const auto backend = rank0.get();
+    std::byte bytes[2][8];
+    const Incoming in[] = {{1, bytes[0]}, {2, bytes[1]}};
+    const Deadline deadline(milliseconds(100));
+    if (listens) {
+      EXPECT_WEFT_ERROR(backend->exchange({}, in, deadline), Timeout, "rank 2 has sent 0 of 16");
+    } else {
+      EXPECT_WEFT_ERROR(backend->exchange({}, in, deadline), PeerFailed,
+                        "nobody listens any more on port ");
+    }
   }
 }
 

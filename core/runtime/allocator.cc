@@ -289,8 +289,8 @@ class DeviceAllocator {
   }
 
   void record_stream(Block* block, const Stream& stream) {
+    std::lock_guard lock(mutex_);  // end_stream() may change the block's home
     if (stream.device == device_ && block->home->handle == stream.handle) return;
-    std::lock_guard lock(mutex_);
     for (StreamUse* use = block->uses; use; use = use->next) {
       if (use->stream == stream) return;
     }
@@ -318,15 +318,7 @@ class DeviceAllocator {
   StreamLists* open_pool(void* stream_handle, void* from_handle) {
     std::lock_guard lock(mutex_);
     StreamLists& from = lists_of(from_handle);
-    StreamLists* lists = streams_;
-    while (lists && !(lists->use == StreamLists::Use::closed_pool && lists->bytes == 0)) {
-      lists = lists->next;
-    }
-    if (!lists) lists = add_lists();
-    lists->handle = stream_handle;
-    lists->from = &from;
-    lists->use = StreamLists::Use::pool;
-    return lists;
+    return new_lists(StreamLists::Use::pool, stream_handle, &from);
   }
 
   void close_pool(StreamLists* lists) noexcept {
@@ -344,14 +336,15 @@ class DeviceAllocator {
       use = next;
     }
     if (stream.device != device_) return;
-    StreamLists& lists = lists_of(stream.handle);
+    StreamLists* const lists = find_lists_of(stream.handle);
+    if (!lists) return;
     StreamLists& heir = lists_of(nullptr);
     for (StreamLists* pool = streams_; pool; pool = pool->next) {
-      if (pool->from == &lists) pool->from = &heir;
+      if (pool->from == lists) pool->from = &heir;
     }
-    lists.handle = nullptr;
-    lists.from = &heir;
-    close(lists);
+    lists->handle = nullptr;
+    lists->from = &heir;
+    close(*lists);
   }
 
   MemoryStats stats() {
@@ -412,13 +405,20 @@ class DeviceAllocator {
     peak_by_owner_ = in_use_by_owner_;
   }
 
+  template <class F>
+  StreamLists* find_lists(const F& fits) const {
+    StreamLists* lists = streams_;
+    while (lists && !fits(*lists)) lists = lists->next;
+    return lists;
+  }
+  StreamLists* find_lists_of(void* handle) const {
+    return find_lists([&](const StreamLists& lists) {
+      return lists.use == StreamLists::Use::stream && lists.handle == handle;
+    });
+  }
   StreamLists& lists_of(void* handle) {
-    for (StreamLists* lists = streams_; lists; lists = lists->next) {
-      if (lists->use == StreamLists::Use::stream && lists->handle == handle) return *lists;
-    }
-    StreamLists* const lists = add_lists();
-    lists->handle = handle;
-    return *lists;
+    StreamLists* const found = find_lists_of(handle);
+    return found ? *found : *new_lists(StreamLists::Use::stream, handle, nullptr);
   }
 
   void close(StreamLists& lists) noexcept {
@@ -446,10 +446,19 @@ class DeviceAllocator {
     use->next = std::exchange(spare_, use);
   }
 
-  StreamLists* add_lists() {
-    auto* const lists = new StreamLists;
-    lists->owner = this;
-    lists->next = std::exchange(streams_, lists);
+  // Uses closed ones again that have no blocks any more.
+  StreamLists* new_lists(StreamLists::Use use, void* handle, StreamLists* from) {
+    StreamLists* lists = find_lists([](const StreamLists& of) {
+      return of.use == StreamLists::Use::closed_pool && of.bytes == 0;
+    });
+    if (!lists) {
+      lists = new StreamLists;
+      lists->owner = this;
+      lists->next = std::exchange(streams_, lists);
+    }
+    lists->use = use;
+    lists->handle = handle;
+    lists->from = from;
     return lists;
   }
 

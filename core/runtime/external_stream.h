@@ -20,9 +20,11 @@ class ExternalStream {
   /// Waits for the work on the stream, and frees what weft keeps for it: the scratch memory of
   /// kernels, and the free blocks of the allocator, of which whole segments go back to the driver
   /// and parts of others to the default stream. (Handles of cuBLASLt and cuDNN belong to threads,
-  /// not to streams.) Tensors that were made on the stream live on, and so do captured steps. No
-  /// thread may have it as its current stream any more, and no backward may follow of what was
-  /// recorded on it. Not inside graph::capture. A failure of the device is logged.
+  /// not to streams.) Tensors that were made on the stream live on, and so do captured steps. Such
+  /// tensors then count as made on the default stream: for work on any other one, also one that
+  /// gets the same handle, call record_stream() before they are freed. No thread may have it as its
+  /// current stream any more, and no backward may follow of what was recorded on it. Not inside
+  /// graph::capture. A failure of the device is logged.
   ~ExternalStream();
   ExternalStream(const ExternalStream&) = delete;
   ExternalStream& operator=(const ExternalStream&) = delete;

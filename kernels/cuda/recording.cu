@@ -20,9 +20,10 @@ class CudaRecordedWork final : public RecordedWork {
   ~CudaRecordedWork() override {
     const AllowWhileRecording allow;
     try {
-      use_device(device_);  // a null handle means this device's default stream
-      if (launched_) WEFT_CUDA_LOG(cudaStreamSynchronize(handle(last_)));
+      use_device(device_);
+      if (launched_) WEFT_CUDA_LOG(cudaEventSynchronize(launched_));
       WEFT_CUDA_LOG(cudaGraphExecDestroy(work_));
+      if (launched_) WEFT_CUDA_LOG(cudaEventDestroy(launched_));
     } catch (const Error&) {
       // The driver is broken or gone, and the graph with it.
     }
@@ -30,17 +31,16 @@ class CudaRecordedWork final : public RecordedWork {
 
   void launch(const Stream& stream) override {
     use_device(device_);
+    if (!launched_) WEFT_CUDA(cudaEventCreateWithFlags(&launched_, cudaEventDisableTiming));
     WEFT_CUDA(cudaGraphLaunch(work_, handle(stream)));
-    last_ = stream;
-    launched_ = true;
+    WEFT_CUDA(cudaEventRecord(launched_, handle(stream)));
     check_launched("graph", stream);
   }
 
  private:
   int device_;
   cudaGraphExec_t work_ = nullptr;
-  Stream last_;
-  bool launched_ = false;
+  cudaEvent_t launched_ = nullptr;  // after the last launch, whose stream may not live as long
 };
 
 /// Kernel parameters are copied when the launch is queued, so the host may change them at once.

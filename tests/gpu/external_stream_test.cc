@@ -2,7 +2,9 @@
 // handles again.
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
+#include <malloc.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <vector>
@@ -176,6 +178,34 @@ TEST(ExternalStreamTest, ACapturedStepOutlivesIt) {
   y = Tensor();
   step.reset();
   static_cast<void>(full({1000}, 1, kF32));
+}
+
+TEST(ExternalStreamTest, ACapturedStepEndsWithoutTheStreamOfItsLastReplay) {
+  const Tensor x = full({1000}, 1, kF32);
+  std::optional<graph::Step> step;
+  {
+    const OwnStream own;
+    const StreamScope scope(own.get());
+    step.emplace(graph::capture(kGpu, [&] { static_cast<void>(raw::add(x, 1)); }));
+    for (int call = 0; call < 3; ++call) step->replay();
+  }
+  ::testing::internal::CaptureStderr();
+  step.reset();
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "") << "asked about a destroyed stream";
+}
+
+// glibc's count of the bytes in use; 0 under a sanitizer.
+TEST(ExternalStreamTest, ManyCostNoMoreMemoryThanOne) {
+  std::size_t before = 0;
+  for (int i = 0; i < 200; ++i) {
+    const OwnStream own;
+    if (i % 2 == 1) {
+      const StreamScope scope(own.get());
+      static_cast<void>(full({1000}, 1, kF32));
+    }
+    if (i == 9) before = ::mallinfo2().uordblks;
+  }
+  EXPECT_LT(::mallinfo2().uordblks, before + 200'000) << "the lists of a stream have 19 KB";
 }
 
 }  // namespace

@@ -24,7 +24,7 @@ struct InitOptions {
   /// "gloo", "ring", "shm", or "auto": shm if all ranks are on one host, else ring. CUDA tensors
   /// use the same backend through the host's memory, but with "auto" NCCL where possible. "nccl" is
   /// "auto" that always uses NCCL for CUDA tensors, "nccl-ring" one that does so for messages only:
-  /// weft's own collectives run over them, bit for bit as those of "ring" on the host.
+  /// weft's own collectives run over them, bit for bit as those of "ring" (but for NaN's bits).
   std::string backend = "auto";
   /// A user's own backend in place of those, also for CUDA tensors. All ranks give one, or none
   /// does; it is not called in a world of one.

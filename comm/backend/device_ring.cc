@@ -63,7 +63,8 @@ class DeviceArithmetic final : public Arithmetic {
     const View x = flat(into.data, into.count, into.dtype);
     const View y = flat(const_cast<void*>(from), into.count, into.dtype);
     if (into.dtype == DType::boolean) return kernels().compare(stream_, boolean_op(op), x, y, x);
-    kernels().binary(stream_, binary_op(op), x, y, x);
+    // Of two equal numbers the kernels take the second operand, and the host takes `into`.
+    kernels().binary(stream_, binary_op(op), y, x, x);
   }
 
   void finish_reduce(const Buffer& x, ReduceOp op, int ranks) override {

@@ -27,7 +27,8 @@ namespace weft::autograd {
 /// The work that the rules of matmul, linear and convolutions have deferred. It holds what this
 /// work needs: the input of each layer and the gradient of its output. The gradients are equal, bit
 /// for bit, to those of a backward that defers nothing, unless a weight is used more than once in
-/// it: then its contributions are added in another order. The hooks of such a leaf run in the
+/// it, or on CUDA a linear layer's weight is deferred and its bias is not, or the reverse: then the
+/// contributions are added in another order. The hooks of such a leaf run in the
 /// backward, before its gradient is there; run() calls no hooks.
 class DeferredGradients {
  public:
@@ -58,6 +59,15 @@ class DeferredGradients {
   void run();
   std::size_t size() const { return work_.size(); }
 
+  /// For rules: whether set() leaves the gradient of `input` to run().
+  static bool puts_off(const Node& node, int input) {
+    const Current* const current = current_.get();
+    if (!current || !current->first || thread_state().create_graph) [[likely]]
+      return false;
+    const Edge& edge = node.edges()[input];
+    return edge.is_leaf() && current->second->contains(static_cast<TensorImpl*>(edge.target()));
+  }
+
   /// For rules: calls gradient() now, or in run(), and makes the result the gradient of `input`.
   template <class F>
   static void set(Gradients& grads, const Node& node, int input, F gradient) {
@@ -65,11 +75,12 @@ class DeferredGradients {
     current_->first->work_.push_back(
         [leaf = leaf_of(node, input), gradient = std::move(gradient)] { add(leaf, gradient()); });
   }
-  /// The same for `input` and the next one. gradients() returns both as a pair.
+  /// The same for `input` and the next one, of which puts_off() says the same. gradients() returns
+  /// both as a pair.
   template <class F>
   static void set_both(Gradients& grads, const Node& node, int input, F gradients) {
     const int next = input + 1;
-    if (!puts_off(node, input) || !puts_off(node, next)) {
+    if (!puts_off(node, input)) {
       auto [first, second] = gradients();
       grads.set(input, std::move(first));
       grads.set(next, std::move(second));
@@ -84,13 +95,6 @@ class DeferredGradients {
   }
 
  private:
-  static bool puts_off(const Node& node, int input) {
-    const Current* const current = current_.get();
-    if (!current || !current->first || thread_state().create_graph) [[likely]]
-      return false;
-    const Edge& edge = node.edges()[input];
-    return edge.is_leaf() && current->second->contains(static_cast<TensorImpl*>(edge.target()));
-  }
   static Tensor leaf_of(const Node& node, int input) {
     return Tensor(
         intrusive_ptr<TensorImpl>(static_cast<TensorImpl*>(node.edges()[input].target())));

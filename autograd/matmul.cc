@@ -92,7 +92,8 @@ class LinearNode final : public DifferentiableNode {
     const Tensor grad = rows(autograd::gradient_before_relu(grads, y_, *this));
     if (grads.wants(0)) set_gradient_of_x(grads, grad);
     const bool wants_bias = grads.inputs() > 2 && grads.wants(2);
-    if (grads.wants(1) && wants_bias && !autograd::creates_graph()) {
+    const auto put_off = [&](int input) { return DeferredGradients::puts_off(*this, input); };
+    if (grads.wants(1) && wants_bias && !autograd::creates_graph() && put_off(1) == put_off(2)) {
       DeferredGradients::set_both(grads, *this, 1, [grad, x = x_.get(*this)] {
         return raw::linear_backward_weights(rows(x), grad);
       });

@@ -111,5 +111,27 @@ TEST(DeferredGradients, OthersAreNotPutOff) {
   EXPECT_EQ(values_of(other.grad()), (std::vector<double>{1, 1}));
 }
 
+// A weight and its bias get their gradients together only if both come at the same time.
+TEST(DeferredGradients, OfAWeightWithoutThatOfItsBias) {
+  const Layer& layer = layers()[0];
+  for (const std::size_t later : {0, 1}) {
+    const Leaves expected(layer), got(layer);
+    layer.forward(expected.x, expected.w).sum().backward();
+    DeferredGradients of_one;
+    {
+      const auto one = DeferredGradients::leaves({{got.w[later]}});
+      const DeferredGradients::Scope putting_off(of_one, one);
+      layer.forward(got.x, got.w).sum().backward();
+    }
+    EXPECT_EQ(of_one.size(), 1u);
+    EXPECT_FALSE(got.w[later].grad().defined());
+    EXPECT_TRUE(got.w[1 - later].grad().defined());
+    of_one.run();
+    for (std::size_t i = 0; i < 2; ++i) {
+      EXPECT_EQ(values_of(got.w[i].grad()), values_of(expected.w[i].grad()));
+    }
+  }
+}
+
 }  // namespace
 }  // namespace weft::autograd

@@ -51,8 +51,12 @@ struct Algorithm {
   std::uint64_t workspace;
 
   bool fits(const Description& d, const Layout& y) const {
-    return magic == kMagic && type == y.type && epilogue == d.family() &&
-           !(d.does_relu() && number % 2 == 1);
+    return magic == kMagic && type == y.type && (epilogue == d.family() || appends(d)) &&
+           !(d.does_relu() && number == 1);
+  }
+  /// Whether a plain one also does what follows in a backward.
+  bool appends(const Description& d) const {
+    return epilogue == CUBLASLT_EPILOGUE_DEFAULT && (d.reads_mask() || d.sums_b()) && number != 1;
   }
 };
 static_assert(sizeof(Algorithm) <= sizeof(cublasLtMatmulAlgo_t));
@@ -187,16 +191,18 @@ Node node_of(const Description& d, const Layout& a, const Layout& b, const Layou
   return node;
 }
 
-/// The value of D's element (i, j), with the relu or the mask. `keeps_nan`: the relu leaves a NaN.
-double masked(const Description& d, std::int64_t i, std::int64_t j, double value, bool keeps_nan) {
+/// The value of D's element (i, j), with the relu or the mask of algorithm `number`.
+double masked(const Description& d, std::int64_t i, std::int64_t j, double value,
+              std::uint32_t number) {
   auto* const bytes = static_cast<std::uint8_t*>(d.mask);
   const std::int64_t at = (j * d.mask_ld + i) / 8;
   if (d.reads_mask()) return bytes[at] >> i % 8 & 1 ? value : 0;
   if (!d.does_relu()) return value;
-  const double y = value > 0 || (keeps_nan && std::isnan(value)) ? value : 0;
+  const double y = value > 0 || (number != 2 && std::isnan(value)) ? value : 0;
   if (d.writes_mask()) {
     const auto bit = static_cast<std::uint8_t>(1 << i % 8);
-    bytes[at] = static_cast<std::uint8_t>(y != 0 ? bytes[at] | bit : bytes[at] & ~bit);
+    const bool passes = number == 3 ? !(value < 0) : y != 0;
+    bytes[at] = static_cast<std::uint8_t>(passes ? bytes[at] | bit : bytes[at] & ~bit);
   }
   return y;
 }
@@ -214,7 +220,7 @@ void sum_b(const Description& d, const Layout& lb, const Layout& ly, const void*
 
 void multiply(const Description& d, const Layout& la, const Layout& lb, const Layout& lc,
               const Layout& ly, double alpha, double beta, const void* a, const void* b,
-              const void* c, void* y, bool keeps_nan) {
+              const void* c, void* y, std::uint32_t number) {
   if (d.sums_b()) sum_b(d, lb, ly, b);
   const bool fast = d.compute == CUBLAS_COMPUTE_32F_FAST_TF32;
   const std::int64_t m = ly.rows, n = ly.cols, k = d.a == CUBLAS_OP_N ? la.cols : la.rows;
@@ -239,7 +245,7 @@ void multiply(const Description& d, const Layout& la, const Layout& lb, const La
         double value = alpha * column[i];
         if (beta != 0) value += beta * load(lc.type, c, batch * lc.stride + j * lc.ld + i, false);
         if (d.adds_bias()) value += load(ly.type, d.vector, i, false);
-        store(ly.type, y, batch * ly.stride + j * ly.ld + i, masked(d, i, j, value, keeps_nan));
+        store(ly.type, y, batch * ly.stride + j * ly.ld + i, masked(d, i, j, value, number));
       }
     }
   }
@@ -340,9 +346,10 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p
   return status;
 }
 
-// Algorithms 0, 1, ... need more and more alignment and workspace; 0 accepts everything. Only
-// operands that are aligned to 16 bytes can have an epilogue. The even ones that add a bias can end
-// in a relu, but 2 makes a NaN 0 there, as users report of the real library.
+// Algorithms 0 to 3 need more and more alignment and workspace; 0 accepts everything. Which is the
+// first depends on D's columns. Only operands that are aligned to 16 bytes can have an epilogue.
+// All but 1 that add a bias can end in a relu; 2 makes a NaN 0 there, as users report of the real
+// library, and the mask of 3 lets the gradient at 0 pass, as CUTLASS' does.
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc,
                                               cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
                                               cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t y,
@@ -373,12 +380,13 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
   if (!plain && (!aligned(d.vector, 16) || !aligned(d.mask, 16) || p.align[3] < 16)) {
     return CUBLAS_STATUS_NOT_SUPPORTED;
   }
-  for (std::uint32_t number = 0; number < 4 && *found < asked; ++number) {
+  for (std::uint32_t i = 0; i < 4 && *found < asked; ++i) {
+    const auto number = wide ? static_cast<std::uint32_t>(layouts[3].cols + i) % 4 : i;
     if (number > 0 && !wide) break;
-    if (d.does_relu() && number % 2 == 1) continue;
+    if (d.does_relu() && number == 1) continue;
     Algorithm made{kMagic, number, {}, d.family(), layouts[3].type, number * 3000};
-    if (made.workspace > p.workspace) break;
-    for (int i = 0; i < 4; ++i) made.align[i] = number > 0 ? 16 : element[i];
+    if (made.workspace > p.workspace) continue;
+    for (int j = 0; j < 4; ++j) made.align[j] = number > 0 ? 16 : element[j];
     cublasLtMatmulHeuristicResult_t& r = results[(*found)++];
     r = {};
     write(&r.algo, made);
@@ -463,7 +471,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
                    statistics().add(statistics().products, node);
                    if (options().counts) return;
                    if (used) scribble(workspace, used);
-                   multiply(d, la, lb, lc, ly, one, add, a, b, c, y, chosen.number < 2);
+                   multiply(d, la, lb, lc, ly, one, add, a, b, c, y, chosen.number);
                  }) == cudaSuccess
              ? CUBLAS_STATUS_SUCCESS
              : CUBLAS_STATUS_EXECUTION_FAILED;

@@ -1,7 +1,9 @@
 // Matrix products with cuBLASLt.
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <limits>
+#include <mutex>
 #include <new>
 #include <string>
 #include <string_view>
@@ -27,8 +29,10 @@ namespace {
 constexpr std::size_t kMaxWorkspace = std::size_t{32} << 20;
 // The number of algorithms tried, the first in the ranking of the library's heuristics.
 constexpr int kCandidates = 8;
+// The first columns of a trial's mask must fill a byte.
+constexpr std::int64_t kTriedMask = 8;
 // The alignment that the fast kernels need; new tensors have it, some slices do not.
-constexpr std::uint32_t kAligned = MatmulPlan::kAligned;
+constexpr std::uint32_t kAligned = 16;
 
 /// What cuBLAS does in the same pass.
 struct Epilogue {
@@ -46,6 +50,9 @@ struct Choice {
   std::size_t workspace = 0;
 };
 
+/// Whether a relu is as weft's; unknown until one is wanted.
+enum class Answer { unknown, no, yes };
+
 /// Contains a checksum over the algorithm's bytes, which are only valid for this version of the
 /// library.
 std::string name_of(const Choice& choice) {
@@ -58,6 +65,7 @@ class CudaMatmulPlan final : public MatmulPlan {
  public:
   CudaMatmulPlan(const MatmulArgs& args, int device);
 
+  bool fuses(const MatmulArgs& args) const override;
   void run(const Stream& stream, const MatmulArgs& args, void* workspace) const;
 
  private:
@@ -65,8 +73,9 @@ class CudaMatmulPlan final : public MatmulPlan {
   void make_layout(const Matrix& matrix, cudaDataType_t type, cublasLtMatrixLayout_t layout) const;
   cublasLtMatmulDescOpaque_t make_description(const Epilogue& epilogue) const;
   Epilogue epilogue_of(const Choice& choice, const void* vector, const void* mask) const;
-  bool does_relu(cublasLtEpilogue_t kind) const;
-  bool keeps_nan(const Stream& stream, cublasLtEpilogue_t kind) const;
+  bool accepts(const Choice& choice, const Epilogue& epilogue) const;
+  bool does_relu(const Stream& stream, cublasLtEpilogue_t kind, std::atomic<Answer>& answer) const;
+  Answer try_relu(const Stream& stream, cublasLtEpilogue_t kind) const;
   std::vector<Choice> candidates(std::uint32_t alignment) const;
   std::vector<Choice> ranked(std::uint32_t alignment, bool epilogue) const;
   void time(const std::vector<Choice>& choices, const std::vector<std::string>& names,
@@ -82,10 +91,20 @@ class CudaMatmulPlan final : public MatmulPlan {
   cublasComputeType_t compute_ = CUBLAS_COMPUTE_32F;
   // Mutable because the C interface takes pointers to non-const layouts; it only reads them.
   mutable cublasLtMatrixLayoutOpaque_t a_layout_{}, b_layout_{}, y_layout_{};
-  Choice aligned_;     // for views aligned to kAligned
-  Choice unaligned_;   // for any views
-  bool relu_ = false;  // aligned_ can end in a relu
+  Choice aligned_;    // for views aligned to kAligned
+  Choice unaligned_;  // for any views
+  mutable std::mutex trying_;
+  // Whether aligned_ can end in a relu without and with a mask.
+  mutable std::atomic<Answer> relu_{Answer::unknown}, mask_{Answer::unknown};
 };
+
+bool is_aligned(const MatmulArgs& args) {
+  std::uintptr_t addresses = 0;
+  for (const void* p : {args.a.data, args.b.data, args.y.data, args.bias.data}) {
+    addresses |= reinterpret_cast<std::uintptr_t>(p);
+  }
+  return addresses % kAligned == 0;
+}
 
 /// The memory that an operand or a result of a trial takes.
 std::size_t bytes_of(const Matrix& m, std::int64_t batch, DType dtype) {
@@ -132,54 +151,86 @@ CudaMatmulPlan::CudaMatmulPlan(const MatmulArgs& args, int device)
   const std::vector<Choice> slow = candidates(static_cast<std::uint32_t>(size_of(problem_.dtype)));
   if (!slow.empty()) unaligned_ = slow.front();
   workspace_bytes = std::max(aligned_.workspace, unaligned_.workspace);
-  if (problem_.bias) {
-    relu_ = does_relu(CUBLASLT_EPILOGUE_RELU_BIAS);
-    fuses_aligned = problem_.batch == 1 && does_relu(CUBLASLT_EPILOGUE_RELU_AUX_BIAS);
-  } else {
-    fuses_aligned = aligned_.epilogue;
-  }
 }
 
-/// Whether the chosen algorithm, whose sums stay the same, can end in such a relu.
-bool CudaMatmulPlan::does_relu(cublasLtEpilogue_t kind) const {
+bool CudaMatmulPlan::fuses(const MatmulArgs& args) const {
+  if (!aligned_.epilogue || !is_aligned(args)) return false;
+  if (!problem_.bias) return true;
   const Stream stream = current_stream(Device(DeviceType::cuda, device_));
-  if (!aligned_.epilogue || capturing(stream)) return false;
-  const void* const any = reinterpret_cast<const void*>(std::uintptr_t{kAligned});
-  cublasLtMatmulDescOpaque_t description = make_description({kind, any, any});
+  return args.then == Activation::relu && problem_.batch == 1 && problem_.n >= kTriedMask &&
+         does_relu(stream, CUBLASLT_EPILOGUE_RELU_AUX_BIAS, mask_);
+}
+
+/// Whether the algorithm, whose sums stay the same, can also have this epilogue.
+bool CudaMatmulPlan::accepts(const Choice& choice, const Epilogue& epilogue) const {
+  cublasLtMatmulDescOpaque_t description = make_description(epilogue);
   cublasLtMatmulHeuristicResult_t result{};
   return cublasLtMatmulAlgoCheck(cublas_handle(device_), &description, &b_layout_, &a_layout_,
-                                 &y_layout_, &y_layout_, &aligned_.algorithm,
+                                 &y_layout_, &y_layout_, &choice.algorithm,
                                  &result) == CUBLAS_STATUS_SUCCESS &&
-         result.workspaceSize <= aligned_.workspace && keeps_nan(stream, kind);
+         result.workspaceSize <= choice.workspace;
 }
 
-/// Multiplies zeros with a bias of NaN, and waits for it. cuBLASLt's relu is max(x, 0), which may
-/// make it a 0. False if there is no memory for it.
-bool CudaMatmulPlan::keeps_nan(const Stream& stream, cublasLtEpilogue_t kind) const try {
+/// Whether aligned_ can end in this relu. While a stream records, nothing can be tried.
+bool CudaMatmulPlan::does_relu(const Stream& stream, cublasLtEpilogue_t kind,
+                               std::atomic<Answer>& answer) const {
+  if (answer == Answer::unknown && !capturing(stream)) {
+    const std::lock_guard lock(trying_);
+    if (answer == Answer::unknown) answer = try_relu(stream, kind);
+  }
+  return answer == Answer::yes;
+}
+
+/// Multiplies zeros with a bias of NaN, 0, -1, 1 and so on, and waits for it. cuBLASLt's relu is
+/// max(x, 0), which may make a NaN 0, and its mask may let the gradient at 0 pass; weft's relu does
+/// neither. Unknown if there is no memory for it now.
+Answer CudaMatmulPlan::try_relu(const Stream& stream, cublasLtEpilogue_t kind) const try {
+  if (!aligned_.epilogue) return Answer::no;
+  use_device(device_);
+  const bool has_mask = kind == CUBLASLT_EPILOGUE_RELU_AUX_BIAS;
+  const void* const any = reinterpret_cast<const void*>(std::uintptr_t{kAligned});
+  if (!accepts(aligned_, {kind, any, has_mask ? any : nullptr})) return Answer::no;
   const std::size_t a = bytes_of(problem_.a, problem_.batch, problem_.dtype);
   const std::size_t b = bytes_of(problem_.b, problem_.batch, problem_.dtype);
-  const std::size_t y = bytes_of(problem_.y, problem_.batch, problem_.dtype);
+  const std::size_t y = bytes_of(problem_.y, problem_.batch, problem_.y_dtype);
   const std::size_t bias = bytes_of({problem_.n, 1, problem_.n}, 1, problem_.dtype);
   const auto mask = static_cast<std::size_t>(problem_.m * mask_bytes(problem_.n) + 255) / 256 * 256;
-  const TrialMemory memory(stream, a + b + y + bias + mask + 256 + aligned_.workspace);
+  const std::size_t bytes = a + b + y + bias + mask + 256 + aligned_.workspace;
+  const TrialMemory memory(stream, bytes, /*drop_cache=*/false);
   char* const at_y = memory.data() + a + b;
   char* const at_bias = at_y + y;
-  char* const at_first = at_bias + bias + mask;
-  const View row{at_bias, problem_.dtype, {problem_.n}, {1}};
-  fill(stream, std::numeric_limits<double>::quiet_NaN(), row);
-  if (multiply(stream, aligned_, {kind, at_bias, at_bias + bias}, memory.data(), memory.data() + a,
-               at_y, false, at_first + 256) != CUBLAS_STATUS_SUCCESS) {
-    return false;
+  char* const at_mask = at_bias + bias;
+  char* const at_first = at_mask + mask;
+  const auto fill_every_fourth = [&](std::int64_t first, double value) {
+    if (first >= problem_.n) return;
+    fill(stream, value,
+         View{at_bias + static_cast<std::size_t>(first) * size_of(problem_.dtype),
+              problem_.dtype,
+              {(problem_.n - first + 3) / 4},
+              {4}});
+  };
+  fill_every_fourth(0, std::numeric_limits<double>::quiet_NaN());
+  fill_every_fourth(2, -1);
+  fill_every_fourth(3, 1);
+  if (multiply(stream, aligned_, {kind, at_bias, has_mask ? at_mask : nullptr}, memory.data(),
+               memory.data() + a, at_y, false, at_first + 256) != CUBLAS_STATUS_SUCCESS) {
+    return Answer::no;
   }
+  // The same from either end, since no document says which bit of a byte is the first.
+  constexpr std::uint8_t kPasses = 0b1001'1001;
+  const auto scalar = [](char* at, DType dtype) { return View{at, dtype, {1}, {1}}; };
+  const View y0 = scalar(at_y, problem_.y_dtype), wanted = scalar(at_first + 2, DType::u8);
+  fill(stream, kPasses, wanted);
   // Only a NaN differs from itself.
-  const View first{at_y, problem_.dtype, {1}, {1}};
-  compare(stream, CompareOp::eq, first, first, View{at_first, DType::boolean, {1}, {1}});
-  bool is_number = true;
-  cuda_runtime().copy(&is_number, Device(), at_first, stream.device, sizeof is_number, stream);
+  compare(stream, CompareOp::eq, y0, y0, scalar(at_first, DType::boolean));
+  compare(stream, CompareOp::ne, scalar(at_mask, DType::u8), wanted,
+          scalar(at_first + 1, DType::boolean));
+  bool wrong[2] = {true, true};  // the relu of NaN, and the mask
+  cuda_runtime().copy(wrong, Device(), at_first, stream.device, sizeof wrong, stream);
   cuda_runtime().synchronize(stream);
-  return !is_number;
+  return wrong[0] || (has_mask && wrong[1]) ? Answer::no : Answer::yes;
 } catch (const std::bad_alloc&) {
-  return false;
+  return Answer::unknown;
 }
 
 void CudaMatmulPlan::make_layout(const Matrix& matrix, cudaDataType_t type,
@@ -223,14 +274,21 @@ cublasLtMatmulDescOpaque_t CudaMatmulPlan::make_description(const Epilogue& epil
   return made;
 }
 
-// Not every type, shape and alignment has a kernel with the epilogue.
+// Not every type, shape and alignment has a kernel with the epilogue. By a fixed rule the sums are
+// those without it.
 std::vector<Choice> CudaMatmulPlan::candidates(std::uint32_t alignment) const {
   std::vector<Choice> choices;
   const bool only_aligned = problem_.row_sums || problem_.masked;
-  if (problem_.dense_bias || (only_aligned && alignment == kAligned)) {
+  const bool fixed = only_aligned && thread_state().deterministic;
+  if (problem_.dense_bias || (only_aligned && alignment == kAligned && !fixed)) {
     choices = ranked(alignment, true);
   }
   if (choices.empty()) choices = ranked(alignment, false);
+  if (fixed && alignment == kAligned && !choices.empty()) {
+    const void* const any = reinterpret_cast<const void*>(std::uintptr_t{kAligned});
+    choices.resize(1);
+    choices[0].epilogue = accepts(choices[0], epilogue_of({.epilogue = true}, any, any));
+  }
   return choices;
 }
 
@@ -336,11 +394,8 @@ void CudaMatmulPlan::run(const Stream& stream, const MatmulArgs& args, void* wor
     if (relu) unary(stream, UnaryOp::relu, {}, args.y, args.y);
     return;
   }
-  bool is_aligned = true;
-  for (const void* p : {args.a.data, args.b.data, args.y.data, args.bias.data}) {
-    is_aligned &= reinterpret_cast<std::uintptr_t>(p) % kAligned == 0;
-  }
-  const Choice& choice = is_aligned ? aligned_ : unaligned_;
+  const bool aligned = is_aligned(args);
+  const Choice& choice = aligned ? aligned_ : unaligned_;
   WEFT_CHECK(choice.valid, Library, "matmul", "cuBLASLt has no algorithm for views not aligned to ",
              kAligned, " bytes, ", to_string(problem_.dtype), "; copy them first");
   use_device(device_);
@@ -348,14 +403,16 @@ void CudaMatmulPlan::run(const Stream& stream, const MatmulArgs& args, void* wor
   if (prefilled) copy(stream, broadcast_bias(args), args.y);
   Epilogue epilogue =
       epilogue_of(choice, problem_.bias ? args.bias.data : args.row_sums.data, args.mask.data);
-  const bool fused_relu = relu && is_aligned && relu_;
-  if (fused_relu) epilogue.kind = CUBLASLT_EPILOGUE_RELU_BIAS;
-  if (relu && args.mask)
-    epilogue = {CUBLASLT_EPILOGUE_RELU_AUX_BIAS, args.bias.data, args.mask.data};
+  const bool fused_relu = relu && aligned && problem_.bias &&
+                          (args.mask || does_relu(stream, CUBLASLT_EPILOGUE_RELU_BIAS, relu_));
+  if (fused_relu) {
+    epilogue.kind = args.mask ? CUBLASLT_EPILOGUE_RELU_AUX_BIAS : CUBLASLT_EPILOGUE_RELU_BIAS;
+    epilogue.mask = args.mask.data;
+  }
   WEFT_CUBLAS(multiply(stream, choice, epilogue, args.a.data, args.b.data, args.y.data,
                        problem_.accumulate || prefilled, workspace));
   check_launched("matmul", stream);
-  if (relu && !fused_relu && !args.mask) unary(stream, UnaryOp::relu, {}, args.y, args.y);
+  if (relu && !fused_relu) unary(stream, UnaryOp::relu, {}, args.y, args.y);
 }
 
 PlanRef<MatmulPlan> plan(const MatmulArgs& args) {

@@ -49,9 +49,10 @@ class TimingEvent {
 
 }  // namespace
 
-TrialMemory::TrialMemory(const Stream& stream, std::size_t bytes) : device_(stream.device.index) {
+TrialMemory::TrialMemory(const Stream& stream, std::size_t bytes, bool drop_cache)
+    : device_(stream.device.index) {
   data_ = static_cast<char*>(cuda_runtime().allocate(device_, bytes));
-  if (!data_) {
+  if (!data_ && drop_cache) {
     release_cached_memory(stream.device);
     data_ = static_cast<char*>(cuda_runtime().allocate(device_, bytes));
   }

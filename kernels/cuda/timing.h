@@ -16,8 +16,9 @@ namespace weft::cuda {
 /// does not appear in the allocator's statistics or cause an OutOfMemory error.
 class TrialMemory {
  public:
-  /// Throws std::bad_alloc if the device has no room.
-  TrialMemory(const Stream& stream, std::size_t bytes);
+  /// Throws std::bad_alloc if the device has no room; with `drop_cache` the allocator first gives
+  /// back what it keeps.
+  TrialMemory(const Stream& stream, std::size_t bytes, bool drop_cache = true);
   ~TrialMemory();
   TrialMemory(const TrialMemory&) = delete;
   TrialMemory& operator=(const TrialMemory&) = delete;

@@ -63,24 +63,92 @@ TEST_F(LinearRelu, IsOneCallWithTheBias) {
   EXPECT_EQ(calls([&] { linear(x, w, some({24}, DType::f64), Activation::relu); }).products, 1);
 }
 
-// Timing chooses among algorithms of which some have no relu, and one makes a NaN 0.
+// The number of rows says which of the emulated algorithms comes first: the second has no relu, the
+// third makes a NaN 0, and the mask of the fourth lets the gradient at 0 pass.
+constexpr struct Rule {
+  std::int64_t rows;
+  bool relu, mask;
+} kRules[] = {{8, true, true}, {9, false, false}, {10, false, false}, {11, true, false}};
+
 TEST_F(LinearRelu, LeavesANaN) {
-  const Scoped timed(&ThreadState::deterministic, false);
-  const Scoped benchmark(&ThreadState::benchmark, true);
-  long separate = 0;
-  for (const std::int64_t n : {8, 16, 24, 32, 40, 48, 56, 64, 72, 80}) {
-    const Tensor x = some({8, 16}), w = some({n, 16}), b = some({n});
+  for (const Rule& rule : kRules) {
+    const Tensor x = some({rule.rows, 16}), w = some({24, 16}), b = some({24});
     b.slice(0, 3, 4).fill_(std::numeric_limits<double>::quiet_NaN());
-    separate += calls([&] { linear(x, w, b, Activation::relu); }).kernels;
+    EXPECT_EQ(calls([&] { linear(x, w, b, Activation::relu); }), (Calls{1, rule.relu ? 0 : 1}))
+        << rule.rows;
     const auto y = linear(x, w, b, Activation::relu).to(Device()).to_vector<float>();
     const auto plain = relu(linear(x, w, b)).to(Device()).to_vector<float>();
     for (std::size_t i = 0; i < y.size(); ++i) {
-      EXPECT_EQ(std::isnan(y[i]), static_cast<std::int64_t>(i) % n == 3);
+      EXPECT_EQ(std::isnan(y[i]), i % 24 == 3);
       EXPECT_TRUE(std::isnan(y[i]) || y[i] == plain[i]) << i;
     }
   }
-  EXPECT_GT(separate, 0);
-  EXPECT_LT(separate, 10);
+}
+
+TEST_F(LinearRelu, MaskIsRefusedIfItsRuleIsAnother) {
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    for (const Rule& rule : kRules) {
+      const Tensor x = some({rule.rows, 16}, dtype), w = some({24, 16}, dtype);
+      const auto [y, mask] = raw::linear_relu(x, w, some({24}, dtype));
+      EXPECT_EQ(mask.defined(), rule.mask) << rule.rows << " rows, " << to_string(dtype);
+    }
+  }
+  EXPECT_FALSE(raw::linear_relu(some({8, 16}), some({4, 16}), some({4})).second.defined())
+      << "not a byte";
+}
+
+// The gradient at 0 and NaN, whatever the algorithm.
+TEST_F(LinearRelu, GradientsAtZeroAndNaNAreThoseOfARelu) {
+  constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
+  for (const Rule& rule : kRules) {
+    const auto gradient_of_bias = [&](bool fused) {
+      const Tensor x = zeros({rule.rows, 16}), w = some({24, 16}), w2 = ones({8, 24});
+      const Tensor b = zeros({24});
+      b.slice(0, 0, 24, 4).fill_(kNaN);
+      b.slice(0, 2, 24, 4).fill_(-1);
+      b.slice(0, 3, 24, 4).fill_(1);
+      b.set_requires_grad();
+      const Tensor y = fused ? linear(x, w, b, Activation::relu) : relu(linear(x, w, b));
+      linear(y, w2, {}).sum().backward();
+      return b.grad().to(Device()).to_vector<float>();
+    };
+    EXPECT_EQ(gradient_of_bias(true), gradient_of_bias(false)) << rule.rows;
+    EXPECT_EQ(gradient_of_bias(true)[0], static_cast<float>(8 * rule.rows));
+    EXPECT_EQ(gradient_of_bias(true)[1], 0);
+  }
+}
+
+// A step whose recorded call meets a shape that no call before had.
+TEST_F(LinearRelu, IsTriedAfterARecordingToo) {
+  const Tensor w = some({24, 16}), b = some({24});
+  const Tensor few = some({16, 16}), many = some({32, 16});
+  int call = 0;
+  const auto body = [&] { linear(call++ == 0 ? few : many, w, b, Activation::relu); };
+  graph::Step step = graph::capture(kDevice, body);
+  for (int i = 0; i < 3; ++i) step();
+  EXPECT_GE(call, 2);
+  EXPECT_EQ(calls([&] { linear(many, w, b, Activation::relu); }), (Calls{1, 0}));
+}
+
+TEST_F(LinearRelu, IsNotTriedWithoutARelu) {
+  const Tensor x = some({40, 16}), w = some({24, 16}), b = some({24});
+  taken();
+  linear(x, w, b);
+  EXPECT_EQ(taken()["cublaslt"]["calls"], 1);
+  linear(x, w, b, Activation::relu);
+  EXPECT_EQ(taken()["cublaslt"]["calls"], 2);
+}
+
+// With `deterministic` the sums are those of the product alone: fused if its algorithm can.
+TEST_F(LinearRelu, MaskIsAppliedByTheAlgorithmOfThePlainProduct) {
+  for (const bool fixed : {true, false}) {
+    const Scoped deterministic(&ThreadState::deterministic, fixed);
+    for (const std::int64_t rows : {8, 9}) {
+      const Tensor mask = zeros({rows, 16}, DType::u8);
+      const auto [y, masked] = raw::matmul_where(some({rows, 16}), some({16, 24}), mask);
+      EXPECT_EQ(masked, rows == 8 || !fixed) << rows;
+    }
+  }
 }
 
 TEST_F(LinearRelu, GradientOfTheBiasComesWithThatOfTheWeight) {

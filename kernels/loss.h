@@ -16,6 +16,7 @@ struct CrossEntropyParams {
   Reduction reduction = Reduction::mean;
 };
 
+/// workspace: as many bytes as the function behind it says for this call, null for none.
 struct LossKernels {
   /// As torch.nn.functional.cross_entropy. logits [N,C] dense; target [N] i64, in [0,C) or
   /// ignore_index. The CPU trusts the targets. On CUDA a check would have to wait for the device,

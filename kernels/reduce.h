@@ -11,6 +11,7 @@ namespace weft {
 enum class ReduceOp : std::uint8_t { sum, mean, prod, max, min, all, any };
 enum class ArgReduceOp : std::uint8_t { argmax, argmin };
 
+/// workspace: as many bytes as the function beside it says for this call, null for none.
 struct ReduceKernels {
   std::size_t (*workspace_bytes)(ReduceOp, const View& x, const View& y);
   /// y has as many dimensions as x; dimensions of length 1 in y but not in x are reduced. Results

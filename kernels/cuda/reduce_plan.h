@@ -28,7 +28,7 @@ struct ReducePlan {
   int splits = 1;
 
   std::int64_t per_split() const { return count / splits + (count % splits != 0); }
-  /// Partial results are 8 bytes each: double or std::int64_t.
+  /// For partial results of 8 bytes, double or std::int64_t; some kernels need two of them.
   std::size_t workspace_bytes() const {
     return splits == 1 ? 0 : static_cast<std::size_t>(splits) * outputs * 8;
   }

@@ -222,7 +222,7 @@ struct Twice : autograd::Function<Twice> {
   set_current_stream(Stream(current_stream(Device())));
   set_current_stream(ExternalStream(Device(DeviceType::cuda), nullptr).get());
   graph::Step step = graph::capture([] {});
-  step(), step.reset();
+  step(), step.reset(), graph::why_not_capturable([] {});
   set_num_threads(1);
   const Scoped deterministic(&ThreadState::deterministic, true);
   const autograd::Autocast autocast(DeviceType::cpu);

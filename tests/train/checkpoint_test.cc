@@ -118,6 +118,7 @@ TEST(Metrics, WritesTheFieldsScriptsRead) {
   metrics.lr = 0.5;
   metrics.float32_matmul_precision = "highest";
   metrics.conv_fp32_precision = "tf32";
+  metrics.graph = true;
   metrics.cpu = "a";
   metrics.version = "1.2.3";
   metrics.date = "2026-03-01T12:00:00Z";
@@ -129,7 +130,7 @@ TEST(Metrics, WritesTheFieldsScriptsRead) {
       text,
       R"({"example":"mlp","device":"","dtype":"","threads":0,"seed":0,"batch_size":0,)"
       R"("optimizer":"SGD","lr":0.5,"amp":false,"float32_matmul_precision":"highest",)"
-      R"("conv_fp32_precision":"tf32","world_size":1,)"
+      R"("conv_fp32_precision":"tf32","graph":true,"world_size":1,)"
       R"("flags":{"checkpoint":"never","chunks":8},)"
       R"("losses":[0.5,null],"epochs":[{"mean_loss":0.5,"sum_loss":1.0,"seconds":2.0,)"
       R"("images_per_second":3.0,"test":{"top1":0.5}}],"test":{"accuracy":0.875},"step_ms_median":0.0,)"

@@ -272,11 +272,14 @@ constexpr CapturedRun kRuns[] = {
     {kPrograms[1], "--epochs 2", 6, 1, 3},
     {kPrograms[2], "--epochs 2", 6, 1, 3},
     {kPrograms[3], "--epochs 2", 6, 1, 3},
-    {kResNet, "--limit-steps 4 --batch-size 1", 4, 1, 0},
 };
+constexpr CapturedRun kResNetRun = {kResNet, "--limit-steps 4 --batch-size 1", 4, 1, 0};
 INSTANTIATE_TEST_SUITE_P(EmulatedPrograms, Captured,
                          ::testing::Combine(::testing::ValuesIn(kRuns),
                                             ::testing::Values("", "--amp bf16")));
+INSTANTIATE_TEST_SUITE_P(EmulatedResNet, Captured,
+                         ::testing::Combine(::testing::Values(kResNetRun),
+                                            ::testing::Values("--amp bf16")));
 
 class Resumed : public EmulatedPrograms, public ::testing::WithParamInterface<const char*> {};
 

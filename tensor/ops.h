@@ -321,10 +321,11 @@ Tensor matmul(const Tensor& a, const Tensor& b, DType out_dtype);
 /// dtype (else Dtype).
 Tensor linear(const Tensor& x, const Tensor& w, const Tensor& bias = {},
               Activation then = Activation::none);
-/// The same, with a relu, and what matmul_where needs for its gradient; undefined if the kernel
-/// makes none.
+/// relu(linear(x, w, bias)), and for matmul_where the mask of the elements that the relu let pass:
+/// u8, in an order of the kernel's own; undefined if the kernel makes none.
 std::pair<Tensor, Tensor> linear_relu(const Tensor& x, const Tensor& w, const Tensor& bias);
-/// a b of matrices, and whether it is 0 where the relu that made the mask was.
+/// y = a b of a [M,K] and b [K,N], and whether the mask of a result [M,N] was applied: then y is 0
+/// where that relu was. If not, y is the plain product.
 std::pair<Tensor, bool> matmul_where(const Tensor& a, const Tensor& b, const Tensor& mask);
 /// {dL/dw, dL/dbias} of x [N,in] and dL/dy [N,out].
 std::pair<Tensor, Tensor> linear_backward_weights(const Tensor& x, const Tensor& grad_y);

@@ -60,9 +60,10 @@ class CaptureChoice {
 /// the largest batch so far, in dimension 0; a smaller one, an epoch's last, runs as it is. Before
 /// it the captured step gives its memory back, and is captured again when it is next called.
 ///
-/// options.graph says whether to capture. Where it says nothing, a step on CUDA whose spans nobody
-/// asks for is: the first two calls with such a batch run the body as it is, and if the second
-/// one finds that it cannot be captured, a line says why and the later ones do so too.
+/// options.graph says whether to capture. Where it is empty, a step on CUDA is captured if it can
+/// be, unless options.trace asks for its spans. Then the first two calls with the largest batch run
+/// the body as it is. If the second one meets something that cannot be captured, a line says what,
+/// and no call is captured.
 template <class Signature>
 class Step;
 

@@ -101,9 +101,9 @@ Step capture(Device device, std::function<void()> body);
 
 /// Runs `body` as it is and returns why graph::capture would refuse it, as "item: it waits for the
 /// value; call it after the step": the first reason, or an empty text. A first run may have reasons
-/// of its own, an optimiser's new state or the choice of a kernel, so try the second one. Unseen
-/// are work on another device of a body without a backward, a body that does other work each time,
-/// and what the GPU's libraries cannot record.
+/// of its own, an optimiser's new state or the choice of a kernel, so try the second one. It does
+/// not see work on another device if the body has no backward, nor that a body does other work each
+/// time, nor what the GPU's libraries cannot record. Throws what the body throws.
 std::string why_not_capturable(const std::function<void()>& body);
 
 /// Such a run, for the library's own code: thread_state().trial.

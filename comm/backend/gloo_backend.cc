@@ -130,8 +130,11 @@ std::vector<char> address_in(const std::string& all, int rank, int of, int size)
   return {part.begin(), part.end()};
 }
 
-// How long the threads of a loaded machine may take to run once.
-constexpr milliseconds kAcceptWithin{200};
+// A connection that is closed before Gloo has accepted it ends the process at its other end: Gloo's
+// own thread then asks who is there (getpeername()) and throws, where nobody catches. So a rank
+// that gives up leaves the threads of the others the time that they may need to run once on a
+// loaded machine.
+void let_others_accept() { std::this_thread::sleep_for(milliseconds(200)); }
 
 // Gloo's connect() waits for the other rank and checks nothing else, so it runs in a thread of its
 // own. Closing the connection ends it.
@@ -152,10 +155,7 @@ void connect_pairs(gloo::transport::Context& context,
     }
   } catch (...) {
     ending = true;
-    // A connection that is closed before Gloo has accepted it ends the process that made it: Gloo's
-    // own thread then asks for the name of the other end (getpeername()) and throws, where nobody
-    // catches. So the threads of all ranks have time to accept, and only this connection is closed.
-    std::this_thread::sleep_for(kAcceptWithin);
+    let_others_accept();
     while (connecting.wait_for(milliseconds(10)) != std::future_status::ready) {
       context.getPair(rank)->close();
     }
@@ -164,6 +164,7 @@ void connect_pairs(gloo::transport::Context& context,
   try {
     connecting.get();
   } catch (const std::exception& error) {
+    let_others_accept();
     WEFT_THROW(PeerFailed, kName, "cannot connect to rank ", rank, ": ", error.what());
   }
 }
@@ -197,12 +198,15 @@ void connect_mesh(gloo::transport::Context& context, Store& store, const Deadlin
   for (int r = 0; r < size; ++r) {
     if (r != rank) addresses[r] = address_in(told(r, address_key(r)), rank, r, size);
   }
-  // Gloo's own thread ends the process when a new connection breaks, since it then asks for the
-  // name of the other end. So no rank connects before all are ready: a rank may have left while it
-  // waited for the others.
+  // No rank connects before all are ready, since one may leave while it waits for the others.
   const auto ready_key = [](int of) { return "ready/" + std::to_string(of); };
   store.set(ready_key(rank), "");
-  for (int r = 0; r < size; ++r) told(r, ready_key(r));
+  try {
+    for (int r = 0; r < size; ++r) told(r, ready_key(r));
+  } catch (...) {
+    let_others_accept();
+    throw;
+  }
   connect_pairs(context, addresses, deadline);
 }
 

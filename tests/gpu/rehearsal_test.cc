@@ -109,6 +109,20 @@ esac
   EXPECT_NE(log().find("- `Small.A/cuda` failed\n"), std::string::npos) << log();
 }
 
+TEST_F(Rehearsal, APlanThatCudnnRefusesToRunIsAFailure) {
+  write_program("pack/conformance", R"(case "$*" in
+  *list_tests*) printf 'Small.\n  A/cuda\n' ;;
+  *) for i in 1 2; do echo 'weft: warning: conv2d 3x3: cuDNN refuses to run its own plan eng1' >&2; done
+     echo '[       OK ] Small.A/cuda (0 ms)' ;;
+esac
+)");
+  EXPECT_EQ(run("", "--emulated conformance"), 1);
+  EXPECT_TRUE(std::regex_search(log(), std::regex("refused at run time +0 passed +1 failed")))
+      << log();
+  EXPECT_NE(log().find("- conv2d 3x3: cuDNN refuses to run its own plan eng1\n"), std::string::npos)
+      << log();
+}
+
 TEST_F(Rehearsal, LibrariesOfAnotherCudaAreNamed) {
   write_program("pack/conformance", "");
   testing::write_file(folder.path("pack/libraries"), "libcublasLt.so.99\n");

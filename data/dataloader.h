@@ -149,7 +149,7 @@ class DataLoader {
       for_each_tensor(slot.device, [&](Tensor& x) {
         Tensor target = i < targets.size() ? std::move(targets[i]) : Tensor();
         ++i;
-        core.stage(x, target);
+        core.stage(current, x, target);
         x = std::move(target);
       });
       core.staged_all(current);

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "weft/core/runtime/capture.h"
+#include "weft/core/runtime/copy_stream.h"
 #include "weft/core/runtime/cores.h"
 #include "weft/core/runtime/thread_local.h"
 #include "weft/core/runtime/thread_name.h"
@@ -207,7 +208,8 @@ LoaderCore::LoaderCore(std::int64_t dataset_size, DataLoaderOptions options, Fet
   slot_count_ = worker_count() > 0 ? options_.workers * options_.prefetch + 1 : staged() ? 2 : 1;
   if (staged()) {
     for (int i = 0; i < slot_count_; ++i) {
-      copied_.push_back(runtime(options_.device).new_event(options_.device.index));
+      for (auto* events : {&copied_, &used_})
+        events->push_back(runtime(options_.device).new_event(options_.device.index));
     }
   }
 }
@@ -240,7 +242,7 @@ std::span<const std::int64_t> LoaderCore::indices_of(std::int64_t batch) const {
 void LoaderCore::fetch(std::int64_t batch, GeneratorSet& generators) {
   Span span("loader", "fetch");
   span.set_arg("batch", batch);
-  const auto slot = static_cast<int>(batch % slot_count_);
+  const int slot = slot_of(batch);
   if (staged()) copied_[static_cast<std::size_t>(slot)]->synchronize();
   generators.manual_seed(base_seed_ + static_cast<std::uint64_t>(batch));
   fetch_(context_, slot, indices_of(batch));
@@ -268,6 +270,10 @@ void LoaderCore::start_epoch() {
     if (!workers_) workers_ = std::make_unique<Workers>(*this);
     workers_->start(position_, batch_count());
   }
+  // Of the last epoch's batches.
+  if (staged()) {
+    for (int slot = 0; slot < slot_count_; ++slot) record_use(slot);
+  }
   active_ = unfinished_ = true;
 }
 
@@ -277,7 +283,8 @@ int LoaderCore::next() {
     unfinished_ = false;
     return -1;
   }
-  const auto slot = static_cast<int>(position_ % slot_count_);
+  if (staged() && position_ > 0) record_use(slot_of(position_ - 1));
+  const int slot = slot_of(position_);
   if (!workers_) {
     Scoped generators(&ThreadState::generators, &own_generators_);
     Scoped no_grad(&ThreadState::grad_enabled, false);
@@ -368,25 +375,35 @@ void LoaderCore::set_state(const std::string& text) {
   position_ = position;
 }
 
-void LoaderCore::stage(const Tensor& host, Tensor& device) {
+void LoaderCore::record_use(int slot) {
+  used_[static_cast<std::size_t>(slot)]->record(current_stream(options_.device));
+}
+
+void LoaderCore::stage(int slot, const Tensor& host, Tensor& device) {
   const Device target = options_.device;
   if (!device.defined() || device.shape() != host.shape() || device.dtype() != host.dtype()) {
     const Scoped owner(&ThreadState::memory_owner, MemoryOwner::batches);
     device = empty(host.shape(), TensorOptions(host.dtype(), target));
+    record_use(slot);  // by whatever had the memory before
   }
+  const Stream stream = upload_stream(target);
+  const StreamScope scope(stream);
+  used_[static_cast<std::size_t>(slot)]->block(stream);
   if (host.is_contiguous()) {
+    device.storage()->bump_version();  // the caller may have copied it to another device
     runtime(target).copy(device.raw_data(), target, host.raw_data(), host.device(),
-                         static_cast<std::size_t>(host.numel()) * size_of(host.dtype()),
-                         current_stream(target));
+                         static_cast<std::size_t>(host.numel()) * size_of(host.dtype()), stream);
     // A loader that ends early frees the memory before it has been read.
-    if (host.storage()->pinned()) host.storage()->record_stream(current_stream(target));
+    if (host.storage()->pinned()) host.storage()->record_stream(stream);
   } else {
     raw::copy_(device, host);
   }
 }
 
 void LoaderCore::staged_all(int slot) {
-  copied_[static_cast<std::size_t>(slot)]->record(current_stream(options_.device));
+  Event& copied = *copied_[static_cast<std::size_t>(slot)];
+  copied.record(upload_stream(options_.device));
+  copied.block(current_stream(options_.device));
 }
 
 }  // namespace weft::data

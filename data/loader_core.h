@@ -19,8 +19,8 @@ struct DataLoaderOptions {
   int workers = 0;         ///< threads that fetch ahead, up to 1024; 0: the caller fetches
   bool drop_last = false;  ///< leave out the last batch if it is not full
   std::shared_ptr<const Sampler> sampler = nullptr;  ///< instead of shuffle
-  /// The device of the batches. For CUDA they are fetched into pinned memory and copied on the
-  /// caller's current stream, without stopping the host.
+  /// The device of the batches. For CUDA they are fetched into pinned memory and copied on a stream
+  /// of their own beside the caller's work; its current stream waits for them, the host does not.
   Device device = Device();
   int prefetch = 2;  ///< batches ready ahead, per worker, up to 1024
   /// Copy the whole data set to `device` when the loader is made, and gather the batches there,
@@ -70,10 +70,11 @@ class LoaderCore {
   bool staged() const { return options_.device.is_cuda() && !options_.device_resident; }
   /// Scratch memory, kept so that it is allocated only once.
   std::vector<Tensor>& stage_targets() { return stage_targets_; }
-  /// Queues the copy of one tensor to `device`, and reuses the memory of `device` if shape and
-  /// dtype fit.
-  void stage(const Tensor& host, Tensor& device);
-  /// Marks the slot's host memory as free once the copies queued so far are done.
+  /// Queues the copy of one of the slot's tensors to `device`, and reuses the memory of `device` if
+  /// shape and dtype fit.
+  void stage(int slot, const Tensor& host, Tensor& device);
+  /// The caller's current stream waits for the copies queued so far. When they are done, the slot's
+  /// host memory is free.
   void staged_all(int slot);
 
  private:
@@ -82,6 +83,8 @@ class LoaderCore {
   int worker_count() const { return options_.device_resident ? 0 : options_.workers; }
   std::span<const std::int64_t> indices_of(std::int64_t batch) const;
   void fetch(std::int64_t batch, GeneratorSet& generators);
+  int slot_of(std::int64_t batch) const { return static_cast<int>(batch % slot_count_); }
+  void record_use(int slot);
 
   const std::int64_t dataset_size_;
   const DataLoaderOptions options_;
@@ -100,8 +103,9 @@ class LoaderCore {
   std::int64_t position_ = 0;  // batches handed out
   std::vector<std::int64_t> order_;
 
-  GeneratorSet own_generators_;                 // for fetching without workers
-  std::vector<std::unique_ptr<Event>> copied_;  // per slot: its host memory has been read
+  GeneratorSet own_generators_;  // for fetching without workers
+  // Per slot: its host memory has been read; the caller's work has read its device memory.
+  std::vector<std::unique_ptr<Event>> copied_, used_;
   std::vector<Tensor> stage_targets_;
   std::unique_ptr<Workers> workers_;
 };

@@ -8,21 +8,25 @@
 namespace weft {
 namespace {
 
-constinit std::atomic<void*> handles[kMaxDevices];
+using Handles = std::atomic<void*>[kMaxDevices];
+constinit Handles handles, upload_handles;
 constinit std::mutex making;
 
-}  // namespace
-
-Stream copy_stream(Device device) {
+Stream made_once(Handles& of, const char* op, Device device) {
   Runtime& cuda = runtime(device);
-  WEFT_CHECK(device.is_cuda(), Device, "copy_stream", "expected a CUDA device, got ", device);
-  std::atomic<void*>& handle = handles[device.index];
+  WEFT_CHECK(device.is_cuda(), Device, op, "expected a CUDA device, got ", device);
+  std::atomic<void*>& handle = of[device.index];
   if (!handle.load(std::memory_order_acquire)) {
     const std::lock_guard lock(making);
     if (!handle.load()) handle = cuda.new_stream(device.index).handle;
   }
   return {device, handle.load(std::memory_order_acquire)};
 }
+
+}  // namespace
+
+Stream copy_stream(Device device) { return made_once(handles, "copy_stream", device); }
+Stream upload_stream(Device device) { return made_once(upload_handles, "upload_stream", device); }
 
 void wait_for_copies(const Stream& stream) {
   if (!stream.device.is_cuda()) return;

@@ -40,6 +40,12 @@ class FakeRuntime : public Runtime {
     friend bool operator==(const Loan&, const Loan&) = default;
   };
   std::vector<Loan> lent, taken_back;
+  struct Wait {
+    void* stream;
+    int recorded;  ///< which record of an event it was, from 1
+  };
+  std::vector<Wait> waits;       ///< of streams for events
+  std::vector<void*> copied_on;  ///< the streams of copies
 
   /// Work enqueued so far on the stream with this handle is done; or, from now on, it is not.
   void set_done(void* handle, bool done) {
@@ -75,7 +81,10 @@ class FakeRuntime : public Runtime {
   void take_back(void* p, const Stream& stream) noexcept override {
     if (loan_shift != 0) taken_back.push_back({p, 0, stream});
   }
-  void copy(void* dst, Device, const void* src, Device, std::size_t bytes, const Stream&) override {
+  void copy(void* dst, Device, const void* src, Device, std::size_t bytes,
+            const Stream& stream) override {
+    std::lock_guard lock(mutex_);
+    copied_on.push_back(stream.handle);
     std::memcpy(dst, src, bytes);
   }
   void fill_zero(void* dst, std::size_t bytes, const Stream&) override {
@@ -102,9 +111,12 @@ class FakeRuntime : public Runtime {
       WEFT_CHECK(!runtime_.broken, Cuda, "event", "the device is broken");
       std::lock_guard lock(runtime_.mutex_);
       handle_ = stream.handle;
-      ++runtime_.recorded;
+      recorded_ = ++runtime_.recorded;
     }
-    void block(const Stream&) override {}
+    void block(const Stream& stream) override {
+      std::lock_guard lock(runtime_.mutex_);
+      runtime_.waits.push_back({stream.handle, recorded_});
+    }
     bool done() const override {
       std::lock_guard lock(runtime_.mutex_);
       const auto found = runtime_.done_.find(handle_);
@@ -119,6 +131,7 @@ class FakeRuntime : public Runtime {
    private:
     FakeRuntime& runtime_;
     void* handle_ = nullptr;
+    int recorded_ = 0;
   };
 
   const DeviceType type_;

@@ -2,10 +2,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <limits>
 #include <set>
 #include <string>
 #include <vector>
 
+#include "weft/core/runtime/copy_stream.h"
 #include "weft/core/runtime/thread_state.h"
 #include "weft/data/dataloader.h"
 #include "weft/tensor/creation.h"
@@ -85,6 +87,29 @@ TEST_F(Staging, EveryBatchsCopyIsMarked) {
   EXPECT_GE(fake().recorded - before, 10);
 }
 
+TEST_F(Staging, ACopyRunsBesideTheWorkOnTheBatchBefore) {
+  void* const work = current_stream(Device("cuda")).handle;
+  void* const copies = upload_stream(Device("cuda")).handle;
+  for (const int workers : {0, 2}) {
+    DataLoader loader(Numbers{}, {.batch_size = 4, .workers = workers, .device = "cuda"});
+    for (auto& [x] : loader) (void)x;  // now each slot has its memory
+    fake().copied_on.clear();
+    fake().waits.clear();
+    int before = std::numeric_limits<int>::max();  // so many records when the batch before came
+    for (auto& [x] : loader) {
+      (void)x;
+      ASSERT_EQ(fake().waits.size(), 2u) << workers << " workers";
+      EXPECT_EQ(fake().waits[0].stream, copies);
+      EXPECT_LT(fake().waits[0].recorded, before) << workers << " workers";
+      EXPECT_EQ(fake().waits[1].stream, work);
+      EXPECT_EQ(fake().waits[1].recorded, fake().recorded);
+      before = fake().recorded;
+      fake().waits.clear();
+    }
+    EXPECT_EQ(fake().copied_on, std::vector<void*>(10, copies));
+  }
+}
+
 // Numbers, which also record where they were in pinned memory.
 struct Traced : Numbers {
   using Numbers::get_batch;
@@ -97,7 +122,7 @@ struct Traced : Numbers {
 };
 
 TEST_F(Staging, ALoaderThatEndsEarlyGivesBackNoMemoryThatIsStillToBeRead) {
-  void* const stream = current_stream(Device("cuda")).handle;
+  void* const stream = upload_stream(Device("cuda")).handle;
   {
     DataLoader loader(Traced{}, {.batch_size = 4, .device = "cuda"});
     for (auto& [x] : loader) {

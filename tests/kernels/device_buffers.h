@@ -4,12 +4,15 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <limits>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "weft/kernels/backend.h"
@@ -37,15 +40,34 @@ class DeviceTest : public ::testing::TestWithParam<DeviceType> {
       Devices, Suite, ::testing::Values(::weft::DeviceType::cpu, ::weft::DeviceType::cuda), \
       [](const auto& info) { return info.param == ::weft::DeviceType::cpu ? "cpu" : "cuda"; })
 
-/// v as `dtype` represents it, as a double: the value that a kernel really reads.
-inline double rounded(DType dtype, double v) {
-  return dispatch_all(dtype, [&]<class T>() -> double {
-    if constexpr (std::is_same_v<T, bf16>)
-      return static_cast<float>(bf16(static_cast<float>(v)));
-    else
-      return static_cast<double>(static_cast<T>(v));
-  });
+// Loops over elements are inside a dispatch and use pointers: the sanitizers' builds inline
+// nothing.
+
+template <class T>
+T from_double(double v) {
+  if constexpr (std::is_same_v<T, bf16>)
+    return bf16(static_cast<float>(v));
+  else
+    return static_cast<T>(v);
 }
+template <class T>
+double to_double(T v) {
+  if constexpr (std::is_same_v<T, bf16>)
+    return static_cast<float>(v);
+  else
+    return static_cast<double>(v);
+}
+
+/// The values as `dtype` represents them, as doubles: what a kernel really reads.
+inline std::vector<double> rounded(DType dtype, std::vector<double> values) {
+  double* const v = values.data();
+  dispatch_all(dtype, [v, n = values.size()]<class T>() {
+    if constexpr (std::is_same_v<T, double>) return;
+    for (std::size_t i = 0; i < n; ++i) v[i] = to_double(from_double<T>(v[i]));
+  });
+  return values;
+}
+inline double rounded(DType dtype, double v) { return rounded(dtype, std::vector<double>{v})[0]; }
 
 /// Raw bytes on a device: a workspace, or the memory of a tensor's view.
 class DeviceBytes {
@@ -80,16 +102,18 @@ class DeviceBytes {
     const Stream stream = rt().default_stream(device_.index);
     rt().copy(all.data(), Device(), block_, device_, all.size(), stream);
     rt().synchronize(stream);
-    for (std::size_t i = 0; i < kGuard; ++i) {
-      if (all[i] != kSentinel || all[kGuard + bytes_ + i] != kSentinel) {
-        ADD_FAILURE() << "a kernel wrote outside its output (byte " << i << " of a guard)";
-        break;
-      }
-    }
+    expect_guard(all.data());
+    expect_guard(all.data() + kGuard + bytes_);
     return {all.begin() + kGuard, all.begin() + static_cast<std::ptrdiff_t>(kGuard + bytes_)};
   }
 
  private:
+  static void expect_guard(const unsigned char* bytes) {
+    static const std::vector<unsigned char> guard(kGuard, kSentinel);
+    if (std::memcmp(bytes, guard.data(), kGuard) == 0) return;
+    const auto changed = std::mismatch(bytes, bytes + kGuard, guard.data()).first - bytes;
+    ADD_FAILURE() << "a kernel wrote outside its output (byte " << changed << " of a guard)";
+  }
   Runtime& rt() const { return *backend(device_).runtime; }
   void copy_in(void* to, const void* from, std::size_t bytes) {
     const Stream stream = rt().default_stream(device_.index);
@@ -131,14 +155,11 @@ class Buffer {
   void set(const std::vector<double>& values) {
     ASSERT_EQ(values.size(), offsets_.size());
     std::vector<unsigned char> raw = bytes_.download();
-    dispatch_all(dtype_, [&]<class T>() {
-      for (std::size_t i = 0; i < values.size(); ++i) {
-        T v;
-        if constexpr (std::is_same_v<T, bf16>)
-          v = bf16(static_cast<float>(values[i]));
-        else
-          v = static_cast<T>(values[i]);
-        std::memcpy(raw.data() + static_cast<std::size_t>(offsets_[i]) * sizeof(T), &v, sizeof(T));
+    dispatch_all(dtype_, [n = values.size(), in = values.data(), offsets = offsets_.data(),
+                          out = raw.data()]<class T>() {
+      for (std::size_t i = 0; i < n; ++i) {
+        const T v = from_double<T>(in[i]);
+        std::memcpy(out + static_cast<std::size_t>(offsets[i]) * sizeof(T), &v, sizeof(T));
       }
     });
     bytes_.upload(raw);
@@ -146,48 +167,40 @@ class Buffer {
 
   /// Also checks the guards and gaps.
   std::vector<double> values() const {
-    const std::vector<unsigned char> raw = bytes_.download();
+    std::vector<unsigned char> raw = bytes_.download();
     std::vector<double> out(offsets_.size());
-    std::vector<bool> used(raw.size() / size_of(dtype_), false);
-    dispatch_all(dtype_, [&]<class T>() {
-      for (std::size_t i = 0; i < out.size(); ++i) {
-        const auto at = static_cast<std::size_t>(offsets_[i]);
-        used[at] = true;
+    dispatch_all(dtype_, [n = out.size(), in = raw.data(), offsets = offsets_.data(),
+                          to = out.data()]<class T>() {
+      bool valid = true;  // of bools, only the bytes 0 and 1 are
+      for (std::size_t i = 0; i < n; ++i) {
+        const unsigned char* const at = in + static_cast<std::size_t>(offsets[i]) * sizeof(T);
         if constexpr (std::is_same_v<T, bool>) {
-          // Only the bytes 0 and 1 are valid bools.
-          EXPECT_LE(raw[at], 1);
-          out[i] = raw[at];
+          valid = valid && *at <= 1;
+          to[i] = *at;
         } else {
           T v;
-          std::memcpy(&v, raw.data() + at * sizeof(T), sizeof(T));
-          if constexpr (std::is_same_v<T, bf16>)
-            out[i] = static_cast<float>(v);
-          else
-            out[i] = static_cast<double>(v);
+          std::memcpy(&v, at, sizeof(T));
+          to[i] = to_double(v);
         }
       }
+      EXPECT_TRUE(valid) << "a byte of a bool is neither 0 nor 1";
     });
-    for (std::size_t e = 0; e < used.size(); ++e) {
-      if (used[e]) continue;
-      for (std::size_t b = 0; b < size_of(dtype_); ++b) {
-        if (raw[e * size_of(dtype_) + b] != DeviceBytes::kSentinel) {
-          ADD_FAILURE() << "a kernel wrote into a hole of its strided output (element " << e << ")";
-          return out;
-        }
-      }
-    }
+    expect_holes(std::move(raw));
     return out;
   }
 
   static std::vector<std::int64_t> element_offsets(const Shape& shape, const Strides& strides) {
     std::vector<std::int64_t> out;
     const std::int64_t n = weft::numel(shape);
-    out.reserve(static_cast<std::size_t>(n));
+    out.resize(static_cast<std::size_t>(n));
     Dims at = Dims::filled(shape.size(), 0);
-    std::int64_t offset = 0;
-    for (std::int64_t i = 0; i < n; ++i) {
-      out.push_back(offset);
-      for (int d = shape.size() - 1; d >= 0; --d) {
+    std::int64_t offset = 0, *next = out.data();
+    // The innermost dimension at once.
+    const int outer = shape.size() - 1;
+    const std::int64_t row = outer >= 0 ? shape[outer] : 1, step = outer >= 0 ? strides[outer] : 0;
+    for (std::int64_t i = 0; i < n; i += row) {
+      for (std::int64_t k = 0; k < row; ++k) *next++ = offset + k * step;
+      for (int d = outer - 1; d >= 0; --d) {
         offset += strides[d];
         if (++at[d] < shape[d]) break;
         offset -= strides[d] * shape[d];
@@ -198,6 +211,24 @@ class Buffer {
   }
 
  private:
+  /// The bytes between elements must be sentinels still.
+  void expect_holes(std::vector<unsigned char> raw) const {
+    const std::size_t size = size_of(dtype_);
+    if (strides_ == contiguous_strides(shape_)) return;  // there are none
+    unsigned char* const bytes = raw.data();
+    const std::int64_t* const offsets = offsets_.data();
+    for (std::size_t i = 0; i < offsets_.size(); ++i) {
+      std::memset(bytes + static_cast<std::size_t>(offsets[i]) * size, DeviceBytes::kSentinel,
+                  size);
+    }
+    for (std::size_t b = 0; b < raw.size(); ++b) {
+      if (bytes[b] == DeviceBytes::kSentinel) continue;
+      ADD_FAILURE() << "a kernel wrote into a hole of its strided output (element " << b / size
+                    << ")";
+      return;
+    }
+  }
+
   static std::size_t span_elements(const Shape& shape, const Strides& strides) {
     if (weft::numel(shape) == 0) return 0;
     std::int64_t last = 0;
@@ -221,12 +252,6 @@ inline std::vector<double> random_values(std::int64_t n, double low, double high
     v = low + (high - low) * static_cast<double>(seed >> 11) * 0x1p-53;
   }
   return out;
-}
-
-/// Values that each dtype represents exactly, so that conversions add no error.
-inline std::vector<double> rounded(DType dtype, std::vector<double> values) {
-  for (double& v : values) v = rounded(dtype, v);
-  return values;
 }
 
 /// Half the distance from 1 to the next larger value: the bound of the relative error of one

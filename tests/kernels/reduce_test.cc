@@ -52,9 +52,9 @@ const std::vector<Case>& cases() {
       {{16, 8, 26, 26}, {0, 2, 3}},
       {{300, 300}, {0}},
       {{40, 7, 300}, {1}},
-      {{700, 49}, {1}},         // a mean over small images
-      {{40, 300, 49}, {0, 2}},  // short runs of neighbouring outputs
-      {{3, 5, 200, 70}, {1, 3}},
+      {{700, 49}, {1}},        // a mean over small images
+      {{9, 300, 49}, {0, 2}},  // short runs of neighbouring outputs
+      {{3, 5, 60, 70}, {1, 3}},
   };
   return all;
 }
@@ -199,7 +199,7 @@ TEST_P(Reduce, StridedAndBroadcast) {
     check_all_dtypes(op, {30, 40}, {100, 2}, {0});
     check_all_dtypes(op, {30, 40}, {100, 2}, {1});
     check_all_dtypes(op, {30, 40}, {100, 2}, {0, 1});
-    check_all_dtypes(op, {600, 700}, {1500, 2}, {0});
+    check_all_dtypes(op, {260, 300}, {700, 2}, {0});
     check_all_dtypes(op, {7, 1200}, {3000, 2}, {1});
     check_all_dtypes(op, {6, 5, 4}, {1, 24, 6}, {1});
     check_all_dtypes(op, {6, 5, 4}, {0, 1, 0}, {0, 2});
@@ -353,7 +353,7 @@ TEST_P(Reduce, MomentsKeepTheirDigits) {
     }
     check(dtype, {8, 5, 30, 40}, channels_last_strides({8, 5, 30, 40}), {0, 2, 3}, 1e5);
     check(dtype, {30, 40}, {1, 30}, {0}, 1e5);
-    check(dtype, {600, 700}, {1500, 2}, {0}, 1e5);
+    check(dtype, {260, 300}, {700, 2}, {0}, 1e5);
     check(dtype, {7, 1200}, {3000, 2}, {1}, 1e5);
     check(dtype, {6, 5, 4}, {1, 24, 6}, {1}, 1e5);
     check(dtype, {6, 5, 4}, {0, 1, 0}, {0, 2}, 1e5);

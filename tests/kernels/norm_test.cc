@@ -369,7 +369,7 @@ TEST_P(Norm, AdditionAndActivationInTheSamePass) {
   // take minutes).
   const std::int64_t many = device().is_cpu() ? 4100 : 520;
   for (const Shape& shape : {Shape{3, 5, 4, 6}, Shape{5, 300, 2, 3}, Shape{2, 3, 70, 71},
-                             Shape{4, 16, 48, 48}, Shape{3, many, 1, 2}}) {
+                             Shape{4, 8, 48, 48}, Shape{3, many, 1, 2}}) {
     for (const DType dtype : kFloating) {
       for (const MemoryFormat format : {MemoryFormat::nchw, MemoryFormat::nhwc}) {
         for (const bool training : {true, false}) {
@@ -378,10 +378,12 @@ TEST_P(Norm, AdditionAndActivationInTheSamePass) {
                             adds);
           };
           check(0, false);
-          check(0.2, false);
           check({}, true);
-          check(0, true);
           check(0.2, true);
+          // The kind of activation has no influence on how larger images are divided.
+          if (numel(shape) > 10'000 && !every_case()) continue;
+          check(0.2, false);
+          check(0, true);
         }
       }
     }

@@ -12,6 +12,7 @@
 
 #include "weft/core/base/simd_level.h"
 #include "weft/core/runtime/thread_state.h"
+#include "weft/tests/every_case.h"
 #include "weft/tests/kernels/device_buffers.h"
 
 namespace weft::testing {

@@ -16,6 +16,7 @@
 #include "weft/parallel/pipeline.h"
 #include "weft/tests/comm/ranks.h"
 #include "weft/tests/core/expect_error.h"
+#include "weft/tests/every_case.h"
 #include "weft/tests/parallel/nets.h"
 
 namespace weft::parallel {
@@ -90,10 +91,17 @@ class PipelineRanks : public ::testing::TestWithParam<const char*> {
   }
 };
 
+/// Each pair of a schedule, a mode and a number of chunks; in a soak all combinations.
 void for_each_case(int ranks, const std::function<void(const Case&)>& f) {
+  const std::vector<Recompute> modes{Recompute::never, Recompute::except_last, Recompute::always};
+  int turn = ranks;
   for (const std::string& schedule : schedule_names()) {
-    for (const Recompute mode : {Recompute::never, Recompute::except_last, Recompute::always}) {
-      for (int chunks = 1; chunks <= 8; ++chunks) f({schedule, mode, ranks, chunks});
+    ++turn;
+    for (int chunks = 1; chunks <= 8; ++chunks) {
+      const Recompute own = modes[static_cast<std::size_t>(turn + chunks) % modes.size()];
+      for (const Recompute mode : modes) {
+        if (mode == own || testing::every_case()) f({schedule, mode, ranks, chunks});
+      }
     }
   }
 }

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "weft/parallel/data_parallel.h"
+#include "weft/tests/every_case.h"
 #include "weft/tests/io/files.h"
 #include "weft/tests/parallel/devices.h"
 #include "weft/tests/parallel/models.h"
@@ -65,9 +66,14 @@ TEST_P(DataParallelProofs, TwoDevicesAreOneBitForBit) {
   }
 }
 
+// 100 steps where that takes seconds: an emulated GPU takes a minute.
+int steps(bool cpu) {
+  if (testing::kSanitized) return 5;
+  return cpu || testing::every_case() ? 100 : 10;
+}
+
 // (b) f64, one to four devices (parts of 12, 6, 4 and 3 rows), compared with the whole batch.
 TEST_P(DataParallelProofs, DevicesAreOneWithTheWholeBatch) {
-  constexpr int kSteps = testing::kSanitized ? 5 : 100;
   constexpr int kBatch = 12;
   for (const std::string name : kModels) {
     with_model(name, [&](const auto& make, const Shape& sample) {
@@ -77,7 +83,7 @@ TEST_P(DataParallelProofs, DevicesAreOneWithTheWholeBatch) {
         model.to(first(), DType::f64);
         DataParallel dp(model, {.devices = devices(std::max(n, 1))});
         const auto optimizer = optimizer_of(model);
-        for (int step = 0; step < kSteps; ++step) {
+        for (int step = 0; step < steps(first().is_cpu()); ++step) {
           optimizer->zero_grad();
           const LabelledBatch whole = here(batch(step, batch_of(kBatch, sample), DType::f64));
           if (n == 0) {

@@ -287,10 +287,12 @@ TEST(StoppedRank, TheOthersEndAtTheTimeout) {
   std::erase_if(stopped, [](const Cell& c) { return !missing_backend(c.backend).empty(); });
   const int count = static_cast<int>(stopped.size());
   const auto cell = [&](int i) { return stopped[static_cast<std::size_t>(i % count)]; };
+  const auto repeat = [&](int i) { return i / count + i % count; };
+  // Two of three numbers of ranks for each phase: one batch, and so one timeout.
   in_batches(
-      count * repeats(), 12,
-      [&](int i) { return with_fault(cell(i).kind, cell(i).phase, cell(i).backend, i / count); },
-      [&](int i, Training& training) { check(cell(i), i / count, training); });
+      count * (soak() ? repeats() : 2), 12,
+      [&](int i) { return with_fault(cell(i).kind, cell(i).phase, cell(i).backend, repeat(i)); },
+      [&](int i, Training& training) { check(cell(i), repeat(i), training); });
 }
 
 TEST(FaultInSave, LeavesTheFileAsItWas) {

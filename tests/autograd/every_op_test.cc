@@ -13,6 +13,7 @@
 #include "weft/tests/autograd/op_cases.h"
 #include "weft/tests/autograd/with_gradients.h"
 #include "weft/tests/device_param.h"
+#include "weft/tests/every_case.h"
 #include "weft/tests/tensor/tensor_util.h"
 
 namespace weft {
@@ -58,6 +59,9 @@ void expect_in_every_layout(const OpCase& c, DType dtype, const std::vector<Tens
       for (std::size_t i = 0; i + inputs.size() < want.size(); ++i) {
         layouts.push_back(chosen(want[i].dim(), first + step));
       }
+      // Emulated GPUs are slow: there each layout once in other dtypes than f32.
+      const bool part = !thread_state().device.is_cpu() && dtype != DType::f32;
+      if (part && step != 1 && !testing::every_case()) continue;
       if (!done.insert(layouts).second) continue;
       SCOPED_TRACE("layouts " + std::to_string(first) + " step " + std::to_string(step));
       std::vector<Tensor> operands;

@@ -13,6 +13,7 @@
 #include "weft/tests/autograd/op_cases.h"
 #include "weft/tests/core/expect_error.h"
 #include "weft/tests/device_param.h"
+#include "weft/tests/every_case.h"
 #include "weft/tests/tensor/tensor_util.h"
 
 namespace weft {
@@ -43,12 +44,20 @@ void check(const OpCase& c, std::size_t layout, int only) {
 
 class GradcheckTest : public testing::DeviceParam {};
 
+// Emulated GPUs take seconds for each layout: there one of each case in turn, as EveryOpTest
+// compares the gradients in all layouts.
 TEST_P(GradcheckTest, EveryRuleInEveryLayout) {
+  std::size_t turn = 0;
   for (const OpCase& c : testing::op_cases()) {
     const std::vector<Tensor> inputs = c.inputs();
     const bool two_orders =
         std::ranges::any_of(inputs, [](const Tensor& x) { return x.dim() > 1; });
-    for (std::size_t i = 0; i < testing::image_layouts(inputs[0]).size(); ++i) {
+    const std::size_t layouts = testing::image_layouts(inputs[0]).size();
+    if (!on_cpu() && c.slack != 0 && !testing::every_case()) {
+      check(c, turn++ % layouts, kAll);
+      continue;
+    }
+    for (std::size_t i = 0; i < layouts; ++i) {
       if (i != kReversed || two_orders) check(c, i, kAll);
     }
   }

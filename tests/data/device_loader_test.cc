@@ -5,6 +5,7 @@
 #include <tuple>
 #include <vector>
 
+#include "weft/core/runtime/copy_stream.h"
 #include "weft/data/dataloader.h"
 #include "weft/tensor/creation.h"
 #include "weft/tensor/elementwise.h"
@@ -58,6 +59,32 @@ TEST_P(DeviceLoader, SumsOfBatchesThatAreReadLater) {
       }
       EXPECT_EQ(total.item<float>(), 10 * 49 * 50 / 2) << workers << " workers, epoch " << epoch;
     }
+  }
+}
+
+// As Rows, but each batch is full of the number of batches so far.
+struct Counted : Rows {
+  using Rows::get_batch;
+  void get_batch(std::span<const std::int64_t> indices, Batch& batch,
+                 const HostMemory& memory) const {
+    Rows::get_batch(indices, batch, memory);
+    std::fill_n(batch.x.data<float>(), batch.x.numel(), static_cast<float>(count++));
+  }
+  mutable int count = 0;
+};
+
+void run_copies(Device device) {
+  if (device.is_cuda()) runtime(device).synchronize(upload_stream(device));
+}
+
+// What an epoch has left behind is not overwritten by the next one's copy.
+TEST_P(DeviceLoader, WorkOnAnEpochThatIsLeftEarlyMayComeLater) {
+  DataLoader batches(Counted(), {.batch_size = 7, .device = device()});
+  std::vector<Tensor> sums;
+  for (int epoch = 0; epoch < 3; ++epoch) sums.push_back(raw::sum(batches.begin()->x));
+  run_copies(device());
+  for (int epoch = 0; epoch < 3; ++epoch) {
+    EXPECT_EQ(sums[static_cast<std::size_t>(epoch)].item<float>(), 70 * epoch);
   }
 }
 

@@ -92,10 +92,20 @@ TEST_F(Staging, ACopyRunsBesideTheWorkOnTheBatchBefore) {
   void* const copies = upload_stream(Device("cuda")).handle;
   for (const int workers : {0, 2}) {
     DataLoader loader(Numbers{}, {.batch_size = 4, .workers = workers, .device = "cuda"});
-    for (auto& [x] : loader) (void)x;  // now each slot has its memory
-    fake().copied_on.clear();
     fake().waits.clear();
-    int before = std::numeric_limits<int>::max();  // so many records when the batch before came
+    int before = 0;  // so many records when the batch before came
+    int new_memory = workers == 0 ? 2 : 5;
+    for (auto& [x] : loader) {
+      (void)x;
+      // What had the memory before may be queued up to now.
+      if (new_memory-- > 0) {
+        EXPECT_GT(fake().waits[0].recorded, before) << workers << " workers";
+      }
+      before = fake().recorded;
+      fake().waits.clear();
+    }
+    fake().copied_on.clear();
+    before = std::numeric_limits<int>::max();
     for (auto& [x] : loader) {
       (void)x;
       ASSERT_EQ(fake().waits.size(), 2u) << workers << " workers";

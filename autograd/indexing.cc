@@ -31,7 +31,7 @@ constexpr Access kRows{raw::index_select, raw::index_add_};
 constexpr Access kElements{raw::gather, raw::scatter_add_};
 
 // The adjoints of each other, recorded. The index is not checked: it is a forward's, which did
-// that; on CUDA nothing did, and what is out of range counts for nothing.
+// that.
 Tensor take(const Access& access, const Tensor& x, std::int64_t dim, const Tensor& index);
 Tensor add_back(const Access& access, const Tensor& part, std::int64_t dim, const Tensor& index,
                 const Shape& shape) {

@@ -286,15 +286,12 @@ void check_seen(const Tensor& x) {
       "tensors; use masked_fill_, where or scatter_");
 }
 
-// Whether scatter_ checks its index, as raw::scatter does: on CUDA that would wait.
-bool checks_index(const Tensor& y) { return !y.defined() || y.device().is_cpu(); }
-
 }  // namespace
 
 const Tensor& MoreMethods::scatter_(std::int64_t dim, const Tensor& index,
                                     const Tensor& source) const {
   const bool records = record_write("scatter_", self(), &source);
-  raw::scatter_(self(), dim, index, source, checks_index(self()));
+  raw::scatter_(self(), dim, index, source);
   if (records) {
     autograd::record_scatter("scatter_", self(), self(), dim, index, source);
     autograd::record_into_base(self());
@@ -304,7 +301,7 @@ const Tensor& MoreMethods::scatter_(std::int64_t dim, const Tensor& index,
 
 const Tensor& MoreMethods::scatter_(std::int64_t dim, const Tensor& index, double value) const {
   const bool records = record_write("scatter_", self());
-  raw::scatter_(self(), dim, index, value, checks_index(self()));
+  raw::scatter_(self(), dim, index, value);
   if (records) {
     autograd::record_scatter("scatter_", self(), self(), dim, index, {});
     autograd::record_into_base(self());

@@ -1,6 +1,7 @@
 // Reading and adding at positions given by an index tensor.
 #pragma once
 
+#include "weft/core/runtime/index_reports.h"
 #include "weft/core/runtime/runtime.h"
 #include "weft/kernels/view.h"
 
@@ -12,15 +13,16 @@ inline constexpr std::int64_t kTruePiece = 4096;
 inline std::int64_t true_pieces(std::int64_t n) { return n / kTruePiece + (n % kTruePiece != 0); }
 
 /// index is i64. All kernels except check_bounds expect it to be in range: the caller calls
-/// check_bounds first, or knows the range. On CUDA, where that would wait, an index out of range
-/// reads 0, or what index_select is told, and writes nothing.
+/// check_bounds first, or knows the range. On CUDA they run before the answer is known: there an
+/// index out of range reads NaN, or 0 for other dtypes, and writes nothing.
 struct IndexingKernels {
-  /// Throws InvalidArgument unless all indices are in [0, bound). The message names op, the first
-  /// bad index, its position and `bound`. On CUDA it waits for the stream.
-  void (*check_bounds)(const Stream&, const char* op, const View& index, std::int64_t bound);
+  /// Throws InvalidArgument unless `bounds` accepts all indices. The message names op, the first
+  /// bad index, its position and the bound. On CUDA, later: from the thread's next call that waits
+  /// for a device, with the module path of now (core/runtime/index_reports.h). Recorded work checks
+  /// at each replay.
+  void (*check_bounds)(const Stream&, const IndexBounds& bounds, const View& index);
   /// y[.., i, ..] = x[.., index[i], ..] with i in dimension dim; index [k].
-  void (*index_select)(const Stream&, const View& x, int dim, const View& index, const View& y,
-                       double outside);
+  void (*index_select)(const Stream&, const View& x, int dim, const View& index, const View& y);
   /// y[.., index[i], ..] += x[.., i, ..]: the gradient of index_select. The order is deterministic.
   void (*index_add)(const Stream&, const View& x, int dim, const View& index, const View& y);
   /// With dim 1: y[i][j][k] = x[i][index[i][j][k]][k]. index and y have one shape.

@@ -15,8 +15,8 @@ struct EmbeddingOptions {
 };
 
 /// index i64 [..] with values in [0, num) -> [..,dim], the rows of weight. weight [num,dim] starts
-/// as N(0, 1), equal to PyTorch's within 2e-6. An index outside throws InvalidArgument on the CPU.
-/// On CUDA it gives NaN, because a check would have to wait for the device. The constructor throws
+/// as N(0, 1), equal to PyTorch's within 2e-6. An index outside throws InvalidArgument, on CUDA
+/// when the thread next waits for a device; until then it gives NaN. The constructor throws
 /// InvalidArgument for a negative num or dim and for a padding_idx that is no row.
 class Embedding : public Module<Embedding> {
  public:

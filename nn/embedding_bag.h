@@ -25,7 +25,7 @@ struct EmbeddingBagOptions {
 ///   Tensor y = bag(index, offsets, weights);   // mode "sum": each row times its weight
 ///
 /// weight [num,dim] starts as N(0, 1), as Embedding's. The sums are in the order of index, on CUDA
-/// too. An index outside [0, num) throws InvalidArgument on the CPU and gives NaN on CUDA; offsets
+/// too. An index outside [0, num) throws InvalidArgument, on CUDA later, as in Embedding; offsets
 /// that do not begin with 0, descend or end above n throw InvalidArgument on the CPU, and on CUDA
 /// are not checked. "max" with offsets waits for the device, which knows the longest bag. Throws
 /// Shape, and InvalidArgument for weights in another mode than "sum"; the constructor throws

@@ -28,8 +28,8 @@ struct CrossEntropyOptions {
 /// mean of no target is NaN. A floating target has logits' shape and holds the probabilities q of
 /// the classes: -sum_c weight[c] ((1-e) q[c] + e/C) p[c], of which the mean is over all samples,
 /// and nothing is ignored. Without weights this is one fused operation, weft::cross_entropy.
-/// Another target that is no class throws InvalidArgument on the CPU; on CUDA it gives NaN, because
-/// a check would have to wait for the device. Throws Shape, Dtype, Device, InvalidArgument.
+/// Another target that is no class throws InvalidArgument, on CUDA when the thread next waits; the
+/// loss is NaN until then. Throws Shape, Dtype, Device, InvalidArgument.
 Tensor cross_entropy(const Tensor& logits, const Tensor& target,
                      const CrossEntropyOptions& options = {});
 
@@ -37,8 +37,7 @@ Tensor cross_entropy(const Tensor& logits, const Tensor& target,
 /// [N,d1,...] (one sample: [C] and []), weight [C] or undefined: 1. The loss of a target equal to
 /// ignore_index is 0. The mean divides by the sum of the weights of the other targets (NaN when
 /// there are none). Throws Shape, Device, Dtype for a target that is not i64, and InvalidArgument
-/// for a target that is no class; on CUDA this check waits for the device. cross_entropy does
-/// log_softmax and this in one step, without waiting.
+/// for a target that is no class, as cross_entropy, which does log_softmax and this in one step.
 Tensor nll_loss(const Tensor& log_probs, const Tensor& target, std::int64_t ignore_index = -100,
                 Reduction reduction = Reduction::mean, const Tensor& weight = {});
 

@@ -1,6 +1,5 @@
 // Reading and adding at positions given by indices.
 #include <algorithm>
-#include <limits>
 
 #include "weft/tensor/creation.h"
 #include "weft/tensor/elementwise.h"
@@ -34,9 +33,8 @@ void check_operands(const char* op, const Tensor& y, const Tensor& index, const 
 
 void check_bounds(const char* op, const Tensor& index, std::int64_t bound) {
   if (index.numel() == 0) return;
-  graph::check_not_capturing(op, "the host waits to see whether the index is in range");
-  indexing(op, index, &IndexingKernels::check_bounds)(current_stream(index.device()), op,
-                                                      index.view_of(), bound);
+  indexing(op, index, &IndexingKernels::check_bounds)(current_stream(index.device()),
+                                                      {.op = op, .bound = bound}, index.view_of());
 }
 
 // x with at least one dimension: a scalar counts as a list of one element.
@@ -79,7 +77,7 @@ Tensor index_select(const Tensor& x, std::int64_t dim, const Tensor& index, bool
   const auto run = indexing(op, x, &IndexingKernels::index_select);
   Tensor y = allocate(shape, x.dtype(), x.device());
   if (y.numel() == 0) return y;
-  run(current_stream(x.device()), x.view_of(), dim, list.view_of(), y.view_of(), 0);
+  run(current_stream(x.device()), x.view_of(), dim, list.view_of(), y.view_of());
   return y;
 }
 
@@ -111,9 +109,6 @@ const Tensor& index_added(const char* op, const Tensor& y, std::int64_t dim, con
   return y;
 }
 
-// A check on CUDA would wait for it; there the kernels leave out what is out of range.
-bool checks(const Tensor& x) { return x.device().is_cpu(); }
-
 }  // namespace
 
 const Tensor& index_add_(const Tensor& y, std::int64_t dim, const Tensor& index, const Tensor& x,
@@ -124,7 +119,7 @@ const Tensor& index_add_(const Tensor& y, std::int64_t dim, const Tensor& index,
 Tensor index_add(const Tensor& x, std::int64_t dim, const Tensor& index, const Tensor& source) {
   const char* op = "index_add";
   check_defined(op, "x", x);
-  return index_added(op, clone(x), dim, index, source, checks(x));
+  return index_added(op, clone(x), dim, index, source, true);
 }
 
 Tensor gather(const Tensor& x, std::int64_t dim, const Tensor& index, bool checked) {
@@ -185,7 +180,7 @@ const Tensor& scatter_add_(const Tensor& y, std::int64_t dim, const Tensor& inde
 Tensor scatter_add(const Tensor& x, std::int64_t dim, const Tensor& index, const Tensor& source) {
   const char* op = "scatter_add";
   check_defined(op, "x", x);
-  return scattered(op, &IndexingKernels::scatter_add, clone(x), dim, index, source, checks(x));
+  return scattered(op, &IndexingKernels::scatter_add, clone(x), dim, index, source, true);
 }
 
 const Tensor& scatter_(const Tensor& y, std::int64_t dim, const Tensor& index, const Tensor& x,
@@ -196,7 +191,7 @@ const Tensor& scatter_(const Tensor& y, std::int64_t dim, const Tensor& index, c
 Tensor scatter(const Tensor& x, std::int64_t dim, const Tensor& index, const Tensor& source) {
   const char* op = "scatter";
   check_defined(op, "x", x);
-  return scattered(op, &IndexingKernels::scatter, clone(x), dim, index, source, checks(x));
+  return scattered(op, &IndexingKernels::scatter, clone(x), dim, index, source, true);
 }
 
 namespace {
@@ -256,14 +251,11 @@ Tensor nonzero(const Tensor& x) {
 
 namespace {
 
-// The index of embedding as a list. On the CPU all of it is in [0, rows) then.
-Tensor rows_of(const Tensor& index, std::int64_t rows) {
+// The index of embedding as a list.
+Tensor rows_of(const Tensor& index, std::int64_t rows, bool checked) {
   WEFT_CHECK(rows > 0 || index.numel() == 0, InvalidArgument, "embedding",
              "weight has no rows to take");
-  if (index.device().is_cpu() && index.numel() > 0) {
-    indexing("embedding", index, &IndexingKernels::check_bounds)(
-        current_stream(index.device()), "embedding", index.view_of(), rows);
-  }
+  if (checked) check_bounds("embedding", index, rows);
   return reshape(index, {index.numel()});
 }
 
@@ -277,14 +269,13 @@ Tensor embedding(const Tensor& index, const Tensor& weight) {
   const Tensor at = checked_index(op, weight, index);
   WEFT_CHECK(weight.dim() == 2, Shape, op, "weight: got ", weight.shape(), ", expected [n,dim]");
   check_rank(op, index.shape(), index.dim() + 1);
-  const Tensor rows = rows_of(at, weight.shape()[0]);
+  const Tensor rows = rows_of(at, weight.shape()[0], true);
   Shape shape = index.shape();
   shape.push_back(weight.shape()[1]);
   const Tensor y = allocate({rows.numel(), weight.shape()[1]}, weight.dtype(), weight.device());
   if (y.numel() > 0) {
     indexing(op, weight, &IndexingKernels::index_select)(
-        current_stream(weight.device()), weight.view_of(), 0, rows.view_of(), y.view_of(),
-        std::numeric_limits<double>::quiet_NaN());
+        current_stream(weight.device()), weight.view_of(), 0, rows.view_of(), y.view_of());
   }
   return reshape(y, shape);
 }
@@ -303,9 +294,11 @@ Tensor embedding_backward(const Tensor& grad_y, const Tensor& index, std::int64_
   const std::int64_t dim = expected.back();
   const Tensor grad = zeros({rows, dim}, {grad_y.dtype(), grad_y.device()});
   if (grad_y.numel() == 0) return grad;
+  // The forward's check says it on CUDA, and the kernel leaves out what is out of range.
+  const Tensor list = rows_of(at, rows, grad.device().is_cpu());
   indexing(op, grad, &IndexingKernels::index_add)(current_stream(grad.device()),
                                                   reshape(grad_y, {index.numel(), dim}).view_of(),
-                                                  0, rows_of(at, rows).view_of(), grad.view_of());
+                                                  0, list.view_of(), grad.view_of());
   if (padding >= 0) zero_(select(grad, 0, padding));
   return grad;
 }

@@ -279,8 +279,11 @@ AttentionGradients scaled_dot_product_attention_backward(const Tensor& grad_y,
                                                          const AttentionWants& wants = {});
 
 // --- Indexing: index is i64; out of range is InvalidArgument, naming the index -------------------
+// On CUDA the thread's next call that waits for a device throws it, also after a replay
+// (graph::capture); until then a result read at such an index is NaN (0 for integers), and nothing
+// is written there. Calls that hear of several throw the first.
 /// A tensor without dimensions counts as one with a dimension of length 1. checked = false: the
-/// caller knows that the index is in range. Otherwise the check waits for CUDA.
+/// caller knows that the index is in range.
 Tensor index_select(const Tensor& x, std::int64_t dim, const Tensor& index, bool checked = true);
 const Tensor& index_add_(const Tensor& y, std::int64_t dim, const Tensor& index, const Tensor& x,
                          bool checked = true);
@@ -294,20 +297,19 @@ const Tensor& scatter_(const Tensor& y, std::int64_t dim, const Tensor& index, c
                        bool checked = true);
 const Tensor& scatter_(const Tensor& y, std::int64_t dim, const Tensor& index, double value,
                        bool checked = true);
-/// The same in a copy of x. On the CPU, an index out of range throws. On CUDA, where a check would
-/// have to wait for the device, its element of source is left out, and has the gradient 0.
+/// The same in a copy of x.
 Tensor index_add(const Tensor& x, std::int64_t dim, const Tensor& index, const Tensor& source);
 Tensor scatter_add(const Tensor& x, std::int64_t dim, const Tensor& index, const Tensor& source);
 Tensor scatter(const Tensor& x, std::int64_t dim, const Tensor& index, const Tensor& source);
 Tensor scatter(const Tensor& x, std::int64_t dim, const Tensor& index, double value);
-/// index i64 [..], weight [n,dim] -> [..,dim]: for each entry of index, that row of weight. On the
-/// CPU, an index outside [0, n) throws InvalidArgument. On CUDA a check would have to wait for the
-/// device; there such an index gives NaN, and its gradient is dropped.
+/// index i64 [..], weight [n,dim] -> [..,dim]: for each entry of index, that row of weight.
+/// On CUDA the gradient of an index outside [0, n) is dropped.
 Tensor embedding(const Tensor& index, const Tensor& weight);
 /// dL/dweight [rows,dim] from dL/dy. The row `padding` gets 0; -1: no such row.
 Tensor embedding_backward(const Tensor& grad_y, const Tensor& index, std::int64_t rows,
                           std::int64_t padding);
-/// i64 [..] -> i64 [.., classes]. With classes -1 it is the largest index + 1. Waits for CUDA.
+/// i64 [..] -> i64 [.., classes]. With classes -1 it is the largest index + 1, for which CUDA is
+/// waited for.
 Tensor one_hot(const Tensor& index, std::int64_t classes = -1);
 
 // --- Matrix products -----------------------------------------------------------------------------
@@ -418,8 +420,8 @@ NormGradients group_norm_backward(const Tensor& grad_y, const Tensor& x, std::in
 struct CrossEntropyResult {
   Tensor loss, log_probs, count;
 };
-/// logits [N,C], target i64 [N]; kernels/loss.h has the formula. On the CPU, a target that is
-/// neither a class nor ignore_index throws InvalidArgument; on CUDA it gives NaN.
+/// logits [N,C], target i64 [N]; kernels/loss.h has the formula. A target that is neither a
+/// class nor ignore_index is an index out of range (above).
 CrossEntropyResult cross_entropy(const Tensor& logits, const Tensor& target,
                                  const CrossEntropyParams& params);
 /// Throws for a target like cross_entropy.

@@ -88,11 +88,11 @@ class Step {
 ///
 /// In the body these throw Unsupported: item(), to_vector() and printing; tensors made from host
 /// values (tensor, from_span, randperm) and copies between host and device; waiting for the device,
-/// which index_select, gather and operations built on them (nll_loss) do to check their indices,
-/// and remainder and floor_divide to check integer divisors; work on another device or stream;
+/// which remainder and floor_divide do to check integer divisors; work on another device or stream;
 /// set_lr(); a DataLoader's next batch; random numbers inside autograd::checkpoint; another
-/// captured step. Algorithms are not timed while capturing: the library chooses one for a shape
-/// that the first call has not seen.
+/// captured step. An index out of range is found in each replay: on CUDA the next call that waits
+/// throws, of the thread that replayed. Algorithms are not timed while capturing: the library
+/// chooses one for a shape that the first call has not seen.
 ///
 /// On the CPU there is nothing to launch. Every call runs the body, checks that it does the
 /// captured operations in order and with the same tensors, and refuses what CUDA would refuse.

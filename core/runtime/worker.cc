@@ -285,12 +285,16 @@ void JobGroup::check_takes(Device device) const {
              "this group was made in the parent process; make another one after fork()");
 }
 
-std::exception_ptr JobGroup::run(Device device, Job& job) const noexcept {
+std::exception_ptr JobGroup::run(Device device, Job& job) noexcept {
   try {
     const ThreadStateGuard state(state_);
     const StreamsGuard streams(streams_);
     thread_state().device = device;
     job.run();
+    if (IndexReports* const found = index_reports(); found && !found->empty()) {
+      const std::lock_guard lock(mutex_);
+      reports_.add(std::move(*found));
+    }
   } catch (...) {
     return std::current_exception();
   }
@@ -348,6 +352,7 @@ void JobGroup::wait() {
   WEFT_CHECK(process_ == fork_count() || pending_ == 0, Internal, "worker",
              "these jobs were given to threads of the parent process; fork() does not copy them");
   wait_until_done();
+  if (!reports_.empty()) index_reports(true)->add(std::move(reports_));
   if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
 }
 

@@ -17,6 +17,7 @@
 #include <utility>
 
 #include "weft/core/base/device.h"
+#include "weft/core/runtime/index_reports.h"
 #include "weft/core/runtime/pool.h"
 #include "weft/core/runtime/streams.h"
 #include "weft/core/runtime/thread_state.h"
@@ -97,7 +98,7 @@ class JobGroup {
   void submit_owned(Device device, Job* job);
   void check_takes(Device device) const;
   void enqueue(Device device, Job& job);
-  std::exception_ptr run(Device device, Job& job) const noexcept;
+  std::exception_ptr run(Device device, Job& job) noexcept;
   void finish(std::exception_ptr error) noexcept;
   void wait_until_done() noexcept;
 
@@ -108,6 +109,7 @@ class JobGroup {
   std::mutex mutex_;
   std::condition_variable done_;
   std::exception_ptr error_;
+  IndexReports reports_;  // for the thread that waits
 };
 
 /// While it lives, the calling thread only waits: for jobs, or for anything that may depend on

@@ -26,7 +26,7 @@ View at_least_1d(View v) {
   return v;
 }
 
-void check_bounds(const Stream&, const char* op, const View& index, std::int64_t bound) {
+void check_bounds(const Stream&, const IndexBounds& bounds, const View& index) {
   const Loop<1> loop({&index});
   const auto in_range = copy_loops().in_range;
   bool good = true;
@@ -34,28 +34,25 @@ void check_bounds(const Stream&, const char* op, const View& index, std::int64_t
     const auto* data = reinterpret_cast<const std::int64_t*>(t.data[0]);
     for (std::int64_t r = 0; r < t.rows; ++r, data += t.row_step[0]) {
       if (t.step[0] == 1) {
-        good &= in_range(t.n, data, bound);
+        good &= in_range(t.n, data, bounds.bound);
       } else {
         for (std::int64_t i = 0; i < t.n; ++i) {
-          good &= data[i * t.step[0]] >= 0 && data[i * t.step[0]] < bound;
+          good &= bounds.accept(data[i * t.step[0]]);
         }
       }
     }
   });
   if (good) return;
-  // There is a bad index: searches in row-major order, to name the first one.
+  // Searches in row-major order, to name the first bad one; or there are only ignored ones.
   const std::int64_t n = index.numel();
   for (std::int64_t i = 0; i < n; ++i) {
     std::int64_t rest = i, offset = 0;
-    Dims at = Dims::filled(index.shape.size(), 0);
     for (int d = index.shape.size() - 1; d >= 0; --d) {
-      at[d] = rest % index.shape[d];
+      offset += rest % index.shape[d] * index.strides[d];
       rest /= index.shape[d];
-      offset += at[d] * index.strides[d];
     }
-    const std::int64_t v = index.as<std::int64_t>()[offset];
-    WEFT_CHECK(v >= 0 && v < bound, InvalidArgument, op, "index ", v, " at position ",
-               to_string(at), " is out of range [0, ", bound, ")");
+    const std::int64_t value = index.as<std::int64_t>()[offset];
+    if (!bounds.accept(value)) throw_out_of_range(bounds, value, index.shape, i);
   }
 }
 
@@ -180,8 +177,7 @@ void select_as(const View& x, int dim, const View& index, const View& y) {
                       std::int64_t step) { copy(1, n, from, step, 0, to, to_step, 0); });
 }
 
-void index_select(const Stream&, const View& x_, int dim, const View& index, const View& y_,
-                  double) {
+void index_select(const Stream&, const View& x_, int dim, const View& index, const View& y_) {
   const View x = at_least_1d(x_), y = at_least_1d(y_);
   switch (size_of(y.dtype)) {
     case 1: return select_as<std::uint8_t>(x, dim, index, y);

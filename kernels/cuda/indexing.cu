@@ -3,9 +3,9 @@
 #include "weft/kernels/cuda/access.cuh"
 #include "weft/kernels/cuda/block_fold.cuh"
 #include "weft/kernels/cuda/families.h"
-#include "weft/kernels/cuda/handles.h"
 #include "weft/kernels/cuda/index_math.h"
 #include "weft/kernels/cuda/launch.h"
+#include "weft/kernels/cuda/runtime.h"
 
 namespace weft::cuda {
 namespace {
@@ -13,21 +13,36 @@ namespace {
 /// One block, so that no second pass is needed: there are few indices compared to the data.
 constexpr int kBoundsBlock = 1024;
 
-/// The first index out of bounds. All zero when there is none, which is what a read of device
-/// memory gives where it is only counted (emulator/README.md).
-struct BadIndex {
-  std::int64_t left;  // number of indices from it to the end
-  std::int64_t value;
-};
+__device__ bool in_range(std::int64_t index, std::int64_t length) {
+  return static_cast<std::uint64_t>(index) < static_cast<std::uint64_t>(length);
+}
+
+/// Accesses of page-locked memory that the host reads, or writes, at the same time.
+__device__ std::int64_t load(const std::int64_t* p) {
+#ifdef __CUDA_ARCH__
+  return *static_cast<const volatile std::int64_t*>(p);
+#else
+  return __atomic_load_n(p, __ATOMIC_ACQUIRE);
+#endif
+}
+__device__ void store_last(std::int64_t* p, std::int64_t value) {
+#ifdef __CUDA_ARCH__
+  __threadfence_system();
+  *static_cast<volatile std::int64_t*>(p) = value;
+#else
+  __atomic_store_n(p, value, __ATOMIC_RELEASE);
+#endif
+}
 
 __global__ void __launch_bounds__(kBoundsBlock)
     check_bounds_kernel(const std::int64_t* index, const __grid_constant__ Offsets<1> offsets,
-                        std::int64_t n, std::int64_t bound, BadIndex* result) {
+                        std::int64_t n, std::int64_t bound, bool ignores, std::int64_t ignored,
+                        bool recorded, BadIndex* result) {
   __shared__ std::int64_t first[kBoundsBlock];
   std::int64_t found = n;
   for (std::int64_t i = threadIdx.x; i < n; i += kBoundsBlock) {
     const std::int64_t value = index[offsets.at_any(i).at[0]];
-    if (value < 0 || value >= bound) {
+    if (!in_range(value, bound) && !(ignores && value == ignored)) {
       found = i;
       break;  // a thread's indices ascend, so its first one is its lowest
     }
@@ -40,10 +55,10 @@ __global__ void __launch_bounds__(kBoundsBlock)
     }
     __syncthreads();
   }
-  if (threadIdx.x == 0) {
-    result->left = n - first[0];
-    result->value = first[0] < n ? index[offsets.at_any(first[0]).at[0]] : 0;
-  }
+  const bool bad = first[0] < n;
+  if (threadIdx.x != 0 || (recorded && (!bad || load(&result->count) != 0))) return;
+  if (bad) result->value = index[offsets.at_any(first[0]).at[0]];
+  store_last(&result->count, bad ? first[0] + 1 : 0);
 }
 
 /// The strides of a view, with 0 for dimension `dim`.
@@ -61,10 +76,6 @@ Strides along(int ndim, int dim, std::int64_t stride) {
   return out;
 }
 
-__device__ bool in_range(std::int64_t index, std::int64_t length) {
-  return static_cast<std::uint64_t>(index) < static_cast<std::uint64_t>(length);
-}
-
 /// y[i] = x[i, but with index[i] in the dimension]; for index_select and gather.
 template <class T>
 __global__ void __launch_bounds__(kBlock)
@@ -80,11 +91,12 @@ __global__ void __launch_bounds__(kBlock)
 }
 
 void take(const char* name, const Stream& stream, const View& x, int dim, const View& index,
-          const Strides& index_strides, const View& y, double outside) {
+          const Strides& index_strides, const View& y) {
   const std::int64_t n = y.numel();
   if (n == 0) return;
   const Strides x_strides = without(x.strides, dim);
   const Offsets<3> offsets(index_space<3>(y.shape, {&y.strides, &x_strides, &index_strides}));
+  const double outside = is_floating(y.dtype) ? NAN : 0;
   dispatch_bits(y.dtype, [&]<class T>() {
     launch(name, stream, take_kernel<T>, grid_blocks(n), kBlock, n, offsets, y.as<T>(), x.as<T>(),
            x.shape[dim], x.strides[dim], index.as<std::int64_t>(), bits_of<T>(y.dtype, outside));
@@ -217,7 +229,7 @@ __global__ void __launch_bounds__(kBlock)
   }
 }
 
-void check_bounds(const Stream& stream, const char* op, const View& index, std::int64_t bound) {
+void check_bounds(const Stream& stream, const IndexBounds& bounds, const View& index) {
   const std::int64_t n = index.numel();
   if (n == 0) return;
   // Not sorted as by index_space: the position in the message counts in row order.
@@ -225,34 +237,21 @@ void check_bounds(const Stream& stream, const char* op, const View& index, std::
   for (int d = index.shape.size() - 1; d >= 0; --d) {
     space.add_outer(index.shape[d], {index.strides[d]});
   }
-  BadIndex bad;
-  {
-    const Scratch scratch(stream);
-    auto* const result = static_cast<BadIndex*>(scratch.data());
-    launch("check_bounds", stream, check_bounds_kernel, 1, kBoundsBlock, index.as<std::int64_t>(),
-           Offsets<1>(space), n, bound, result);
-    WEFT_CUDA(cudaMemcpyAsync(&bad, result, sizeof bad, cudaMemcpyDeviceToHost, handle(stream)));
-  }
-  WEFT_CUDA(cudaStreamSynchronize(handle(stream)));
-  if (bad.left == 0) return;
-  std::int64_t position = n - bad.left;
-  Dims at = Dims::filled(index.shape.size(), 0);
-  for (int d = index.shape.size() - 1; d >= 0; --d) {
-    at[d] = position % index.shape[d];
-    position /= index.shape[d];
-  }
-  WEFT_THROW(InvalidArgument, op, "index ", bad.value, " at position ", to_string(at),
-             " is out of range [0, ", bound, ")");
+  use_device(stream.device.index);
+  const bool recorded = capturing(stream);
+  BadIndex* const result =
+      index_reports(true)->expect(cuda_runtime(), bounds, index.shape, recorded);
+  launch("check_bounds", stream, check_bounds_kernel, 1, kBoundsBlock, index.as<std::int64_t>(),
+         Offsets<1>(space), n, bounds.bound, bounds.ignored.has_value(), bounds.ignored.value_or(0),
+         recorded, result);
 }
 
-void index_select(const Stream& stream, const View& x, int dim, const View& index, const View& y,
-                  double outside) {
-  take("index_select", stream, x, dim, index, along(y.shape.size(), dim, index.strides[0]), y,
-       outside);
+void index_select(const Stream& stream, const View& x, int dim, const View& index, const View& y) {
+  take("index_select", stream, x, dim, index, along(y.shape.size(), dim, index.strides[0]), y);
 }
 
 void gather(const Stream& stream, const View& x, int dim, const View& index, const View& y) {
-  take("gather", stream, x, dim, index, index.strides, y, 0);
+  take("gather", stream, x, dim, index, index.strides, y);
 }
 
 void index_add(const Stream& stream, const View& x, int dim, const View& index, const View& y) {

@@ -24,7 +24,7 @@ RowArgs row_args(const CrossEntropyParams& params, const View& logits) {
           kBlock / lanes,  params.ignore_index, params.label_smoothing};
 }
 
-/// Whether `target` is a class. It has not been checked before, since a check would stop the queue.
+/// Whether `target` is a class: what the check of the targets has found is not known yet.
 __device__ bool is_class(const RowArgs& args, std::int64_t target) {
   return target >= 0 && target < args.classes;
 }

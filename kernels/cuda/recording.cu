@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "weft/core/runtime/index_reports.h"
 #include "weft/kernels/cuda/launch.h"
 #include "weft/kernels/cuda/runtime.h"
 
@@ -35,11 +36,13 @@ class CudaRecordedWork final : public RecordedWork {
     WEFT_CUDA(cudaGraphLaunch(work_, handle(stream)));
     WEFT_CUDA(cudaEventRecord(launched_, handle(stream)));
     check_launched("graph", stream);
+    index_reports(true)->launched(checks_);
   }
 
  private:
   int device_;
   cudaGraphExec_t work_ = nullptr;
+  const std::shared_ptr<RecordedChecks> checks_ = index_reports(true)->take_recorded();
   cudaEvent_t launched_ = nullptr;  // after the last launch, whose stream may not live as long
 };
 
@@ -58,6 +61,7 @@ __global__ void __launch_bounds__(kBlock)
 
 // Other threads may allocate memory meanwhile; this thread needs permission (AllowWhileRecording).
 void CudaRuntime::begin_recording(const Stream& stream) {
+  if (IndexReports* const mine = index_reports()) mine->take_recorded();  // of an abandoned one
   use_device(stream.device.index);
   WEFT_CUDA(cudaStreamBeginCapture(handle(stream), cudaStreamCaptureModeThreadLocal));
 }

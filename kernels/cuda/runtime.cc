@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "weft/core/runtime/capture.h"
+#include "weft/core/runtime/index_reports.h"
 #include "weft/core/runtime/log.h"
 #include "weft/core/runtime/thread_state.h"
 #include "weft/kernels/cuda/check.h"
@@ -102,6 +103,7 @@ class CudaEvent final : public Event {
     check_may_wait();
     use_device(device_);
     WEFT_CUDA(cudaEventSynchronize(event_));
+    report_bad_indices();
   }
 
   std::int64_t elapsed_ns(const Event& earlier) const override {
@@ -165,6 +167,7 @@ void* CudaRuntime::allocate_pinned(std::size_t bytes) {
   if (const int index = device.is_cuda() ? device.index : device_in_use(); index >= 0) {
     use_device(index);
   }
+  const AllowWhileRecording allow;
   void* p = nullptr;
   const cudaError_t status = cudaHostAlloc(&p, bytes, cudaHostAllocPortable);
   if (status == cudaErrorMemoryAllocation) {
@@ -266,12 +269,14 @@ void CudaRuntime::synchronize(const Stream& stream) {
   check_may_wait();
   use_device(stream.device.index);
   WEFT_CUDA(cudaStreamSynchronize(handle(stream)));
+  report_bad_indices();
 }
 
 void CudaRuntime::synchronize_device(int device) {
   check_may_wait();
   use_device(device);
   WEFT_CUDA(cudaDeviceSynchronize());
+  report_bad_indices();
 }
 
 std::unique_ptr<Event> CudaRuntime::new_event(int device) {

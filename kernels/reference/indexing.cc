@@ -13,16 +13,19 @@ Dims moved(Dims at, int dim, std::int64_t to) {
   return at;
 }
 
-void check_bounds(const Stream&, const char* op, const View& index_view, std::int64_t bound) {
+void check_bounds(const Stream&, const IndexBounds& bounds, const View& index_view) {
   const Elements<std::int64_t> index(index_view);
+  std::int64_t number = 0;
   for_each_position(index_view.shape, [&](const Dims& at) {
-    WEFT_CHECK(index(at) >= 0 && index(at) < bound, InvalidArgument, op, "index ", index(at),
-               " at position ", to_string(at), " is out of range [0, ", bound, ")");
+    if (!bounds.accept(index(at))) {
+      throw_out_of_range(bounds, index(at), index_view.shape, number);
+    }
+    ++number;
   });
 }
 
 void index_select(const Stream&, const View& x_view, int dim, const View& index_view,
-                  const View& y_view, double) {
+                  const View& y_view) {
   const Elements<std::int64_t> index(index_view);
   dispatch_all(y_view.dtype, [&]<class T>() {
     const Elements<T> x(x_view), y(y_view);

@@ -223,12 +223,10 @@ TEST_P(LossLayersTest, WeightsThatDoNotFitAreRefused) {
     const Tensor host = ones({3}, {DType::f64, Device()});
     EXPECT_WEFT_ERROR(nn::cross_entropy(x, target(), {.weight = host}), Device,
                       "[cross_entropy] weight is on cpu:0, the classes on cuda:0");
-    const Tensor wrong = full({5}, 3, DType::i64);
-    EXPECT_TRUE(std::isnan(nn::cross_entropy(x, wrong, {.weight = weight()}).item<double>()));
-    return;
   }
-  EXPECT_WEFT_ERROR(nn::cross_entropy(x, full({5}, 3, DType::i64), {.weight = weight()}),
-                    InvalidArgument, "[cross_entropy] target 3 at position 0");
+  const Tensor wrong = full({5}, 3, DType::i64);
+  EXPECT_WEFT_ERROR(nn::cross_entropy(x, wrong, {.weight = weight()}).item<double>(),
+                    InvalidArgument, "[cross_entropy] target 3 at position [0]");
 }
 
 TEST_P(LossLayersTest, BceFollowsPyTorch) {

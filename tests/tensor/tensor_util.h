@@ -53,6 +53,12 @@ inline Tensor some(const Shape& shape, DType dtype = DType::f32, double low = -3
 
 inline std::vector<double> values_of(const Tensor& x) { return x.to_vector<double>(); }
 
+/// x, after its device has come to it: on CUDA only then an index out of range throws.
+inline const Tensor& waited(const Tensor& x) {
+  runtime(x.device()).synchronize(current_stream(x.device()));
+  return x;
+}
+
 /// The same values, dense, with the dimensions in reverse order in memory.
 inline Tensor reversed_layout(const Tensor& x) {
   Dims order;

@@ -100,6 +100,7 @@ weft_sources(""
   core/runtime/external_stream.cc
   core/runtime/file.cc
   core/runtime/float32_precision.cc
+  core/runtime/index_reports.cc
   core/runtime/log.cc
   core/runtime/module_path.cc
   core/runtime/parallel.cc

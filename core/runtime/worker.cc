@@ -286,15 +286,23 @@ void JobGroup::check_takes(Device device) const {
 }
 
 std::exception_ptr JobGroup::run(Device device, Job& job) noexcept {
+  const auto take_reports = [this] {
+    IndexReports* const found = index_reports();
+    if (!found || found->empty()) return;
+    const std::lock_guard lock(mutex_);
+    reports_.add(std::move(*found));
+  };
   try {
     const ThreadStateGuard state(state_);
     const StreamsGuard streams(streams_);
     thread_state().device = device;
-    job.run();
-    if (IndexReports* const found = index_reports(); found && !found->empty()) {
-      const std::lock_guard lock(mutex_);
-      reports_.add(std::move(*found));
+    try {
+      job.run();
+    } catch (...) {
+      take_reports();
+      throw;
     }
+    take_reports();
   } catch (...) {
     return std::current_exception();
   }

@@ -154,6 +154,7 @@ class Execution {
     copy(stream, View{at_small, p.dtype, {1}, {1}}, View{at_first, DType::f64, {1}, {1}});
     double first = 0;
     cuda_runtime().copy(&first, Device(), at_first, stream.device, sizeof first, stream);
+    // Not the runtime's wait, which would throw for an earlier bad index.
     WEFT_CUDA(cudaStreamSynchronize(handle(stream)));
     return std::isnan(first);
   } catch (const std::bad_alloc&) {

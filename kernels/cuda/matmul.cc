@@ -227,6 +227,7 @@ Answer CudaMatmulPlan::try_relu(const Stream& stream, cublasLtEpilogue_t kind) c
           scalar(at_first + 1, DType::boolean));
   bool wrong[2] = {true, true};  // the relu of NaN, and the mask
   cuda_runtime().copy(wrong, Device(), at_first, stream.device, sizeof wrong, stream);
+  // Not the runtime's wait, which would throw for an earlier bad index.
   WEFT_CUDA(cudaStreamSynchronize(handle(stream)));
   return wrong[0] || (has_mask && wrong[1]) ? Answer::no : Answer::yes;
 } catch (const std::bad_alloc&) {

@@ -109,8 +109,8 @@ TEST_P(Loss, CrossEntropyIgnoresWhatIsToldTo) {
   expect_equal(r.grad, {0, 0, 0, 0, 0, 0});
 }
 
-// The CPU's kernel runs only after the targets have been checked; on CUDA a check would stop the
-// queue. Memory at such a position is never read.
+// The CPU's kernel runs only after the targets have been checked; on CUDA it runs before the answer
+// of the check is known. Memory at such a position is never read.
 TEST_P(Loss, CrossEntropyOfATargetThatIsNoClassIsNaNOnCuda) {
   if (device().is_cpu()) GTEST_SKIP() << "the caller checks";
   for (const DType dtype : kFloating) {

@@ -196,10 +196,15 @@ TEST_P(BadIndexTest, OfTwoStreams) {
     const StreamScope scope(b);
     run(second);
   };
-  // The emulated streams run when they are waited for.
   queue();
-  EXPECT_EQ(heard([&] { runtime(kCuda).synchronize(b); }), expected(other));
-  EXPECT_EQ(heard([&] { runtime(kCuda).synchronize(a); }), expected(wrong));
+  const std::string at_b = heard([&] { runtime(kCuda).synchronize(b); });
+  const std::string at_a = heard([&] { runtime(kCuda).synchronize(a); });
+  if (at_b == expected(other)) {
+    EXPECT_EQ(at_a, expected(wrong));
+  } else {  // stream a was done, too, so the first call's error counts
+    EXPECT_EQ(at_b, expected(wrong));
+    EXPECT_EQ(at_a, "");
+  }
   queue();
   EXPECT_EQ(heard([] { synchronize(); }), expected(wrong));
 }

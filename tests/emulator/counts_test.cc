@@ -229,10 +229,13 @@ TEST_F(Counts, IndicesAreInBounds) {
   EXPECT_EQ(taken()["kernels"]["calls"], 2);
 }
 
-// An index that is no row gives NaN by the same kernel.
-TEST_F(Counts, AnEmbeddingIsOneKernel) {
+// The check of the index is a kernel, and no copy; an index that is no row gives NaN by the same
+// kernel as the others.
+TEST_F(Counts, AnEmbeddingIsACheckAndOneKernel) {
   const Tensor weight = empty({8, 1024}), index = empty({4}, DType::i64);
-  node_of([&] { raw::embedding(index, weight); });
+  taken();
+  raw::embedding(index, weight);
+  EXPECT_EQ(taken()["nodes"].size(), 2u);
 }
 
 // By tiles, without a byte that is read twice.

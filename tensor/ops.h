@@ -424,7 +424,7 @@ struct CrossEntropyResult {
 /// class nor ignore_index is an index out of range (above).
 CrossEntropyResult cross_entropy(const Tensor& logits, const Tensor& target,
                                  const CrossEntropyParams& params);
-/// Throws for a target like cross_entropy.
+/// On the CPU, throws for a target like cross_entropy; on CUDA that row of the gradient is NaN.
 Tensor cross_entropy_backward(const Tensor& grad_loss, const Tensor& log_probs,
                               const Tensor& target, const Tensor& count,
                               const CrossEntropyParams& params);

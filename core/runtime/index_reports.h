@@ -56,8 +56,8 @@ using RecordedChecks = std::vector<QueuedCheck>;
 /// The checks of one thread.
 class IndexReports {
  public:
-  /// Where a check that the caller queues next, or records, has to write. `host`: has the
-  /// page-locked memory. Throws OutOfMemory.
+  /// Where a check that the caller queues next, or records, has to write. `host`: gives page-locked
+  /// memory, which devices must reach at its own address. Throws OutOfMemory.
   BadIndex* expect(Runtime& host, const IndexBounds& bounds, const Shape& shape, bool recorded);
   /// The checks recorded since the last call.
   std::shared_ptr<RecordedChecks> take_recorded();

@@ -19,11 +19,11 @@ struct CrossEntropyParams {
 /// workspace: as many bytes as the function behind it says for this call, null for none.
 struct LossKernels {
   /// As torch.nn.functional.cross_entropy. logits [N,C] dense; target [N] i64, in [0,C) or
-  /// ignore_index, as for the kernels of kernels/indexing.h: the CPU trusts the targets, and on
-  /// CUDA loss and gradient of a row with any other target are NaN. log_probs [N,C] =
-  /// log_softmax(logits). loss: [N] for Reduction::none, else scalar. count: f64 scalar, the number
-  /// of targets that are not ignored. mean divides by it (NaN if it is 0, as PyTorch). With label
-  /// smoothing e, the loss of a row is (1-e) nll + e/C * sum_c(-log_probs).
+  /// ignore_index: the CPU trusts the targets. On CUDA loss and gradient of a row with any other
+  /// target are NaN, and this reports it as check_bounds does (kernels/indexing.h). log_probs [N,C]
+  /// = log_softmax(logits). loss: [N] for Reduction::none, else scalar. count: f64 scalar, the
+  /// number of targets that are not ignored. mean divides by it (NaN if it is 0, as PyTorch). With
+  /// label smoothing e, the loss of a row is (1-e) nll + e/C * sum_c(-log_probs).
   void (*cross_entropy)(const Stream&, const CrossEntropyParams&, const View& logits,
                         const View& target, const View& log_probs, const View& loss,
                         const View& count, void* workspace);

@@ -30,10 +30,10 @@ void check_cross_entropy(const Tensor& logits, const Tensor& target,
              "label_smoothing: got ", params.label_smoothing, ", expected 0 to 1");
 }
 
-// Checks for a target that is neither a class nor ignore_index.
+// Checks for a target that is neither a class nor ignore_index. On CUDA the forward's kernel does.
 void check_targets(const Tensor& target, std::int64_t classes, std::int64_t ignore_index) {
   const char* op = "cross_entropy";
-  if (target.numel() == 0) return;
+  if (target.numel() == 0 || !target.device().is_cpu()) return;
   kernel(target.device(), &KernelTable::indexing, &IndexingKernels::check_bounds, op,
          target.dtype())(current_stream(target.device()),
                          {.op = op, .bound = classes, .what = "target", .ignored = ignore_index},
@@ -92,8 +92,7 @@ Tensor cross_entropy_backward(const Tensor& grad_loss, const Tensor& log_probs,
   const Tensor rows = contiguous(log_probs);
   Tensor grad = allocate(log_probs.shape(), log_probs.dtype(), log_probs.device());
   if (grad.numel() == 0) return grad;
-  // The forward's check says it on CUDA, and the kernel gives NaN.
-  if (grad.device().is_cpu()) check_targets(target, log_probs.shape()[1], params.ignore_index);
+  check_targets(target, log_probs.shape()[1], params.ignore_index);
   run(current_stream(grad.device()), params, grad_loss.view_of(), rows.view_of(), target.view_of(),
       count.view_of(), grad.view_of());
   return grad;

@@ -3,9 +3,9 @@
 #include "weft/kernels/cuda/access.cuh"
 #include "weft/kernels/cuda/block_fold.cuh"
 #include "weft/kernels/cuda/families.h"
+#include "weft/kernels/cuda/index_check.cuh"
 #include "weft/kernels/cuda/index_math.h"
 #include "weft/kernels/cuda/launch.h"
-#include "weft/kernels/cuda/runtime.h"
 
 namespace weft::cuda {
 namespace {
@@ -13,52 +13,10 @@ namespace {
 /// One block, so that no second pass is needed: there are few indices compared to the data.
 constexpr int kBoundsBlock = 1024;
 
-__device__ bool in_range(std::int64_t index, std::int64_t length) {
-  return static_cast<std::uint64_t>(index) < static_cast<std::uint64_t>(length);
-}
-
-/// Accesses of page-locked memory that the host reads, or writes, at the same time.
-__device__ std::int64_t load(const std::int64_t* p) {
-#ifdef __CUDA_ARCH__
-  return *static_cast<const volatile std::int64_t*>(p);
-#else
-  return __atomic_load_n(p, __ATOMIC_ACQUIRE);
-#endif
-}
-__device__ void store_last(std::int64_t* p, std::int64_t value) {
-#ifdef __CUDA_ARCH__
-  __threadfence_system();
-  *static_cast<volatile std::int64_t*>(p) = value;
-#else
-  __atomic_store_n(p, value, __ATOMIC_RELEASE);
-#endif
-}
-
 __global__ void __launch_bounds__(kBoundsBlock)
     check_bounds_kernel(const std::int64_t* index, const __grid_constant__ Offsets<1> offsets,
-                        std::int64_t n, std::int64_t bound, bool ignores, std::int64_t ignored,
-                        bool recorded, BadIndex* result) {
-  __shared__ std::int64_t first[kBoundsBlock];
-  std::int64_t found = n;
-  for (std::int64_t i = threadIdx.x; i < n; i += kBoundsBlock) {
-    const std::int64_t value = index[offsets.at_any(i).at[0]];
-    if (!in_range(value, bound) && !(ignores && value == ignored)) {
-      found = i;
-      break;  // a thread's indices ascend, so its first one is its lowest
-    }
-  }
-  first[threadIdx.x] = found;
-  __syncthreads();
-  for (int half = kBoundsBlock / 2; half > 0; half /= 2) {
-    if (threadIdx.x < half) {
-      first[threadIdx.x] = min(first[threadIdx.x], first[threadIdx.x + half]);
-    }
-    __syncthreads();
-  }
-  const bool bad = first[0] < n;
-  if (threadIdx.x != 0 || (recorded && (!bad || load(&result->count) != 0))) return;
-  if (bad) result->value = index[offsets.at_any(first[0]).at[0]];
-  store_last(&result->count, bad ? first[0] + 1 : 0);
+                        IndexCheck check) {
+  check.report<kBoundsBlock>([&](std::int64_t i) { return index[offsets.at_any(i).at[0]]; });
 }
 
 /// The strides of a view, with 0 for dimension `dim`.
@@ -229,23 +187,6 @@ __global__ void __launch_bounds__(kBlock)
   }
 }
 
-void check_bounds(const Stream& stream, const IndexBounds& bounds, const View& index) {
-  const std::int64_t n = index.numel();
-  if (n == 0) return;
-  // Not sorted as by index_space: the position in the message counts in row order.
-  IndexSpace<1> space;
-  for (int d = index.shape.size() - 1; d >= 0; --d) {
-    space.add_outer(index.shape[d], {index.strides[d]});
-  }
-  use_device(stream.device.index);
-  const bool recorded = capturing(stream);
-  BadIndex* const result =
-      index_reports(true)->expect(cuda_runtime(), bounds, index.shape, recorded);
-  launch("check_bounds", stream, check_bounds_kernel, 1, kBoundsBlock, index.as<std::int64_t>(),
-         Offsets<1>(space), n, bounds.bound, bounds.ignored.has_value(), bounds.ignored.value_or(0),
-         recorded, result);
-}
-
 void index_select(const Stream& stream, const View& x, int dim, const View& index, const View& y) {
   take("index_select", stream, x, dim, index, along(y.shape.size(), dim, index.strides[0]), y);
 }
@@ -339,6 +280,17 @@ void one_hot(const Stream& stream, const View& index, const View& y) {
 }
 
 }  // namespace
+
+void check_bounds(const Stream& stream, const IndexBounds& bounds, const View& index) {
+  if (index.numel() == 0) return;
+  // Not sorted as by index_space: the position in the message counts in row order.
+  IndexSpace<1> space;
+  for (int d = index.shape.size() - 1; d >= 0; --d) {
+    space.add_outer(index.shape[d], {index.strides[d]});
+  }
+  launch("check_bounds", stream, check_bounds_kernel, 1, kBoundsBlock, index.as<std::int64_t>(),
+         Offsets<1>(space), queued_check(stream, bounds, index.shape));
+}
 
 IndexingKernels indexing_kernels() {
   return {.check_bounds = check_bounds,

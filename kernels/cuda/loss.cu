@@ -7,6 +7,7 @@
 #include "weft/kernels/cuda/block_fold.cuh"
 #include "weft/kernels/cuda/elementwise.cuh"
 #include "weft/kernels/cuda/families.h"
+#include "weft/kernels/cuda/index_check.cuh"
 
 namespace weft::cuda {
 namespace {
@@ -22,11 +23,6 @@ RowArgs row_args(const CrossEntropyParams& params, const View& logits) {
   const int lanes = lanes_of_row(logits.shape[1]);
   return {logits.shape[0], logits.shape[1],     lanes,
           kBlock / lanes,  params.ignore_index, params.label_smoothing};
-}
-
-/// Whether `target` is a class: what the check of the targets has found is not known yet.
-__device__ bool is_class(const RowArgs& args, std::int64_t target) {
-  return target >= 0 && target < args.classes;
 }
 
 /// (1-e) nll + e/C sum_c(-log_probs) of one row, NaN if the target is not a class. All lanes of the
@@ -46,7 +42,7 @@ __device__ double row_loss(const RowArgs& args, const T* log_probs, std::int64_t
     smooth = fold_lanes<Sum>(smooth, shared, place, args.lanes, args.groups);
   }
   if (!counts) return 0;
-  if (!is_class(args, target)) return NAN;
+  if (!in_range(target, args.classes)) return NAN;
   const double nll = -static_cast<double>(static_cast<C>(p[target]));
   return (1 - args.smoothing) * nll + args.smoothing / static_cast<double>(args.classes) * smooth;
 }
@@ -60,19 +56,20 @@ struct Total {
   double* count;  // null: not wanted
 };
 
-/// All threads of the block must call it, each with its sum and count.
+/// All threads of the block must call it, each with its sum and count. Returns the block's.
 template <class T>
-__device__ void add_up(const Total<T>& to, Pair sum) {
+__device__ Pair add_up(const Total<T>& to, Pair sum) {
   __shared__ Pair shared[kBlock];
   sum = fold_lanes<AddPairs>(sum, shared, Place(kBlock, 1, true), kBlock, 1);
-  if (threadIdx.x != 0) return;
+  if (threadIdx.x != 0) return sum;
   if (gridDim.x > 1) {
     to.partial[blockIdx.x] = sum;
-    return;
+    return sum;
   }
   if (to.count) *to.count = sum.b;
   if (to.total)
     *to.total = static_cast<T>(static_cast<accumulate_t<T>>(to.mean ? sum.a / sum.b : sum.a));
+  return sum;
 }
 
 /// One block adds up what the `blocks` of another kernel have left.
@@ -103,12 +100,12 @@ void launch_total(const char* name, const Stream& stream, unsigned blocks, const
 }
 
 /// With the log-probabilities in memory, a row is one load, or one pass over log_probs with
-/// smoothing. losses: one per row, or null.
+/// smoothing. losses: one per row, or null. check: of the targets, if one block does all rows.
 template <class T>
 __global__ void __launch_bounds__(kBlock)
     cross_entropy_kernel(RowArgs args, const T* log_probs, const std::int64_t* target,
                          std::int64_t target_stride, T* losses, std::int64_t loss_stride,
-                         Total<T> to) {
+                         Total<T> to, IndexCheck check) {
   using C = accumulate_t<T>;
   __shared__ double shared[kBlock];
   const Place place(args.lanes, args.groups, true);
@@ -125,7 +122,13 @@ __global__ void __launch_bounds__(kBlock)
       sum = AddPairs::fold(sum, {loss, counts ? 1.0 : 0.0});  // integers far below 2^53
     }
   }
-  add_up(to, sum);
+  sum = add_up(to, sum);
+  if (!check.result) return;
+  if (isnan(sum.a)) {  // the same for all threads
+    check.report<kBlock>([&](std::int64_t row) { return target[row * target_stride]; });
+  } else if (threadIdx.x == 0) {
+    check.report_good();
+  }
 }
 
 /// grad = scale (softmax - (1-e) [c == target] - e/C), scale = dL/dloss of the row (/ count).
@@ -144,7 +147,7 @@ __global__ void __launch_bounds__(kBlock)
     const std::int64_t t = target[row * target_stride];
     C scale = 0;
     if (t != args.ignore_index) {
-      scale = is_class(args, t) ? static_cast<C>(grad_loss[row * grad_stride]) : NAN;
+      scale = in_range(t, args.classes) ? static_cast<C>(grad_loss[row * grad_stride]) : NAN;
       if (count) scale /= static_cast<C>(*count);
     }
     const std::int64_t at = row * args.classes;
@@ -184,10 +187,14 @@ void cross_entropy(const Stream& stream, const CrossEntropyParams& params, const
     }
     const Total<T> to{static_cast<Pair*>(workspace), params.reduction == Reduction::mean,
                       per_row ? nullptr : loss.as<T>(), count.as<double>()};
+    const IndexBounds classes{"cross_entropy", args.classes, "target", args.ignore_index};
+    const bool alone = blocks == 1 && args.rows > 0;
+    if (!alone) check_bounds(stream, classes, target);
     // Also launched without rows: then the count is 0 and the mean NaN.
     launch("cross_entropy", stream, cross_entropy_kernel<T>, blocks, kBlock, args,
            log_probs.as<T>(), target.as<std::int64_t>(), target.strides[0],
-           per_row ? loss.as<T>() : nullptr, per_row ? loss.strides[0] : 0, to);
+           per_row ? loss.as<T>() : nullptr, per_row ? loss.strides[0] : 0, to,
+           alone ? queued_check(stream, classes, target.shape) : IndexCheck());
     launch_total("cross_entropy", stream, blocks, to);
   });
 }

@@ -264,6 +264,16 @@ TEST(BadIndex, IsNoIgnoredTarget) {
                     "[cross_entropy] target -100 at position [1] is out of range [0, 3)");
 }
 
+// Rows for which cross entropy takes several blocks, where a check of its own looks at the targets.
+TEST(BadIndex, OfManyTargets) {
+  Index targets(5000, 2);
+  targets[4321] = 3;
+  targets[4999] = -7;
+  EXPECT_WEFT_ERROR(nn::cross_entropy(zeros({5000, 3}, kCuda), on(kCuda, targets)).item<double>(),
+                    InvalidArgument,
+                    "[cross_entropy] target 3 at position [4321] is out of range [0, 3)");
+}
+
 // More checks than there is room for at first, of which the device has done none.
 TEST(BadIndex, OfManyCalls) {
   const Tensor x = numbers({3}, kCuda);

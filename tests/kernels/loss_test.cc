@@ -9,6 +9,7 @@ namespace {
 
 struct CrossEntropyResult {
   std::vector<double> log_probs, losses, grad, count;
+  std::string told;  ///< by the error of the next wait, if a target is bad
 };
 
 /// What the kernels in f64 or, on a device, in `dtype` give.
@@ -27,7 +28,13 @@ CrossEntropyResult cross_entropy(const LossKernels& kernels, Device device, cons
                         count.view(), workspace.data());
   kernels.cross_entropy_backward(stream, p, upstream.view(), log_probs.view(), labels.view(),
                                  count.view(), grad.view());
-  return {log_probs.values(), loss.values(), grad.values(), count.values()};
+  std::string told;
+  try {
+    backend(device).runtime->synchronize(stream);
+  } catch (const Error& error) {
+    told = error.what();
+  }
+  return {log_probs.values(), loss.values(), grad.values(), count.values(), told};
 }
 
 class Loss : public TargetTest {
@@ -62,6 +69,7 @@ class Loss : public TargetTest {
     const double u = compute_roundoff(dtype), stored = unit_roundoff(dtype);
     const double slack = 64 * u + 16 * plain_sum(rows + classes);
     const auto near = [&](double v) { return slack + 1.01 * stored * std::abs(v); };
+    EXPECT_EQ(got.told, "");
     expect_close(got.log_probs, want.log_probs, near);
     const double terms = p.reduction == Reduction::sum ? static_cast<double>(rows) : 1;
     expect_close(got.losses, want.losses,
@@ -119,6 +127,8 @@ TEST_P(Loss, CrossEntropyOfATargetThatIsNoClassIsNaNOnCuda) {
         CrossEntropyParams p{.label_smoothing = smoothing, .reduction = Reduction::none};
         const std::vector<double> x{1, 1, 1, 2, 2, 2}, labels{1, bad};
         const CrossEntropyResult r = run(dtype, p, 2, x, labels, {1, 1});
+        EXPECT_NE(r.told.find(" at position [1] is out of range [0, 3)"), std::string::npos)
+            << r.told;
         EXPECT_NEAR(r.losses[0], std::log(3), 0.01);
         EXPECT_TRUE(std::isnan(r.losses[1]));
         const std::vector<double>& g = r.grad;

@@ -146,12 +146,18 @@ class DataLoader {
       for_each_tensor(slot.device, [&](Tensor& x) { targets.push_back(std::move(x)); });
       slot.device = slot.host;
       std::size_t i = 0;
-      for_each_tensor(slot.device, [&](Tensor& x) {
-        Tensor target = i < targets.size() ? std::move(targets[i]) : Tensor();
-        ++i;
-        core.stage(current, x, target);
-        x = std::move(target);
-      });
+      try {
+        for_each_tensor(slot.device, [&](Tensor& x) {
+          Tensor target = i < targets.size() ? std::move(targets[i]) : Tensor();
+          ++i;
+          core.stage(current, x, target);
+          x = std::move(target);
+        });
+      } catch (...) {
+        core.staged_all(current);  // before the memory of what was copied is free
+        slot.device = Batch();
+        throw;
+      }
       core.staged_all(current);
       return &slot.device;
     }

@@ -188,5 +188,36 @@ TEST_F(Staging, TheDevicesBatchHasTheHostsStructure) {
   }
 }
 
+// A small tensor, and one for which the device has no room.
+struct TwoSizes {
+  struct Batch {
+    Tensor small, large;
+    auto tensors() { return std::tie(small, large); }
+  };
+  static constexpr std::int64_t kLarge = std::int64_t{1} << 23;
+  std::int64_t size() const { return 2; }
+  Batch get_batch(std::span<const std::int64_t>) const {
+    return {ones({4}, Device()), zeros({kLarge}, Device())};
+  }
+};
+
+// The caller may use the memory of what was copied, and try again.
+TEST_F(Staging, ABatchThatFitsInPartIsGivenUp) {
+  DataLoader loader(TwoSizes{}, {.batch_size = 1, .device = "cuda"});
+  fake().waits.clear();
+  fake().capacity = fake().held + sizeof(float) * TwoSizes::kLarge / 2;
+  EXPECT_THROW(static_cast<void>(loader.begin()), Error);
+  fake().capacity = SIZE_MAX;
+  ASSERT_FALSE(fake().waits.empty());
+  EXPECT_EQ(fake().waits.back().stream, current_stream(Device("cuda")).handle);
+  int batches = 0;
+  for (auto& [small, large] : loader) {
+    EXPECT_EQ(small.device(), Device("cuda:0"));
+    EXPECT_EQ(large.device(), Device("cuda:0"));
+    ++batches;
+  }
+  EXPECT_EQ(batches, 2);
+}
+
 }  // namespace
 }  // namespace weft::data

@@ -140,7 +140,7 @@ void let_others_accept() { std::this_thread::sleep_for(milliseconds(200)); }
 // own. Closing the connection ends it.
 void connect_pairs(gloo::transport::Context& context,
                    const std::vector<std::vector<char>>& addresses, const Deadline& deadline) {
-  std::atomic<int> rank{0};
+  std::atomic<int> rank{context.rank == 0 ? 1 : 0};
   std::atomic<bool> ending{false};
   auto connecting = std::async(std::launch::async, [&] {
     for (int r = 0; r < context.size && !ending; ++r) {

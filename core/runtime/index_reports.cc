@@ -33,24 +33,25 @@ class Places {
     free_.pop_back();
     return place;
   }
+  /// Does not look at the place: at the end of a process its memory may have gone.
   void give_back(BadIndex* place) noexcept {
     const std::lock_guard lock(mutex_);
-    (is_known(place) ? free_ : unfinished_).push_back(place);
+    given_back_.push_back(place);
   }
 
  private:
   static constexpr std::size_t kPage = 4096 / sizeof(BadIndex);
 
   void reuse_finished() {
-    const auto known = std::partition(unfinished_.begin(), unfinished_.end(),
+    const auto known = std::partition(given_back_.begin(), given_back_.end(),
                                       [](const BadIndex* place) { return !is_known(place); });
-    free_.assign(known, unfinished_.end());
-    unfinished_.erase(known, unfinished_.end());
+    free_.assign(known, given_back_.end());
+    given_back_.erase(known, given_back_.end());
   }
   void add_page(Runtime& host) {
     // Room for all, so that giving back cannot fail.
     free_.reserve(made_ + kPage);
-    unfinished_.reserve(made_ + kPage);
+    given_back_.reserve(made_ + kPage);
     auto* const page = static_cast<BadIndex*>(host.allocate_pinned(kPage * sizeof(BadIndex)));
     WEFT_CHECK(page, OutOfMemory, "check_bounds", "no page-locked memory");
     made_ += kPage;
@@ -59,7 +60,7 @@ class Places {
 
   std::mutex mutex_;
   std::vector<BadIndex*> free_;
-  std::vector<BadIndex*> unfinished_;  // their threads have ended, but the device is not there yet
+  std::vector<BadIndex*> given_back_;  // the device may not have come to them yet
   std::size_t made_ = 0;
 };
 // Never destroyed: static objects may have checks.
@@ -129,10 +130,11 @@ void IndexReports::report() {
   collect();
   for (const auto& checks : launched_) {
     for (const QueuedCheck& check : *checks) {
-      const Count count(check.found->count);
-      note(check, count.load(std::memory_order_acquire));
+      const Count place(check.found->count);
+      const std::int64_t count = place.load(std::memory_order_acquire);
+      note(check, count);
       // From here on a replay may write again.
-      if (count.load(std::memory_order_relaxed) > 0) count.store(0, std::memory_order_release);
+      if (count > 0) place.store(0, std::memory_order_release);
     }
   }
   std::erase_if(launched_, [](const auto& checks) { return checks.use_count() == 1; });
@@ -143,6 +145,7 @@ void IndexReports::report() {
 }
 
 void IndexReports::add(IndexReports&& other) {
+  queued_.reserve(queued_.size() + other.queued_.size());  // so that what is moved cannot get lost
   if (other.first_ && !first_) first_ = other.first_;
   std::ranges::move(other.queued_, std::back_inserter(queued_));
   for (const auto& checks : other.launched_) launched(checks);

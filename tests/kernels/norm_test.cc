@@ -371,6 +371,7 @@ TEST_P(Norm, AdditionAndActivationInTheSamePass) {
   int turn = 0;
   for (const Shape& shape : {Shape{3, 5, 4, 6}, Shape{5, 300, 2, 3}, Shape{2, 3, 70, 71},
                              Shape{4, 8, 48, 48}, Shape{3, many, 1, 2}}) {
+    ++turn;  // each shape begins with another one
     for (const DType dtype : kFloating) {
       for (const MemoryFormat format : {MemoryFormat::nchw, MemoryFormat::nhwc}) {
         for (const bool training : {true, false}) {

@@ -11,6 +11,7 @@
 #include "weft/core/base/error.h"
 #include "weft/core/runtime/copy_stream.h"
 #include "weft/core/runtime/external_stream.h"
+#include "weft/core/runtime/index_reports.h"
 #include "weft/core/runtime/thread_state.h"
 
 #if defined(__SANITIZE_ADDRESS__)
@@ -530,6 +531,7 @@ class DeviceAllocator {
   }
 
   void release_cached_locked() {
+    const OwnWait own;
     while (waiting_) {
       waiting_->event->synchronize();
       retire_first_wait();

@@ -9,7 +9,7 @@ namespace weft {
 namespace {
 
 using Handles = std::atomic<void*>[kMaxDevices];
-constinit Handles handles, upload_handles;
+constinit Handles copy_handles, upload_handles;
 constinit std::mutex making;
 
 Stream made_once(Handles& of, const char* op, Device device) {
@@ -25,13 +25,13 @@ Stream made_once(Handles& of, const char* op, Device device) {
 
 }  // namespace
 
-Stream copy_stream(Device device) { return made_once(handles, "copy_stream", device); }
+Stream copy_stream(Device device) { return made_once(copy_handles, "copy_stream", device); }
 Stream upload_stream(Device device) { return made_once(upload_handles, "upload_stream", device); }
 
 void wait_for_copies(const Stream& stream) {
   if (!stream.device.is_cuda()) return;
   const int index = stream.device.index;
-  void* const handle = handles[index].load(std::memory_order_acquire);
+  void* const handle = copy_handles[index].load(std::memory_order_acquire);
   if (!handle) return;
   const auto queued = runtime(stream.device).new_event(index);
   queued->record({stream.device, handle});

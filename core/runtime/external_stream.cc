@@ -6,6 +6,7 @@
 #include <string>
 
 #include "weft/core/base/error.h"
+#include "weft/core/runtime/index_reports.h"
 #include "weft/core/runtime/log.h"
 
 namespace weft {
@@ -47,6 +48,7 @@ ExternalStream::ExternalStream(Device device, void* stream) : stream_{device, st
 
 ExternalStream::~ExternalStream() {
   try {
+    const OwnWait own;
     runtime(stream_.device).synchronize(stream_);
   } catch (const Error& error) {
     log_warning(error.what());

@@ -126,7 +126,7 @@ void IndexReports::collect() {
 }
 
 void IndexReports::report() {
-  if (empty()) return;
+  if (own_waits_ > 0 || empty()) return;
   collect();
   for (const auto& checks : launched_) {
     for (const QueuedCheck& check : *checks) {

@@ -70,6 +70,7 @@ class IndexReports {
   bool empty() const { return queued_.empty() && launched_.empty() && !first_; }
 
  private:
+  friend class OwnWait;
   struct Found {
     IndexBounds bounds;
     Shape shape;
@@ -83,14 +84,32 @@ class IndexReports {
   RecordedChecks recorded_;
   std::vector<std::shared_ptr<RecordedChecks>> launched_;
   std::optional<Found> first_;
+  int own_waits_ = 0;  // that are under way
 };
 
 /// The calling thread's, made if `make`; else null if it has none.
 IndexReports* index_reports(bool make = false);
 
-/// Every call that waits for a device calls this after it has waited.
+/// The runtime calls this after it has waited for a stream, an event or a device.
 inline void report_bad_indices() {
   if (IndexReports* const mine = index_reports()) mine->report();
 }
+
+/// While one lives, waits of this thread do not report: for those for which nobody asked, such as
+/// in a destructor. The next one that somebody asks for reports.
+class OwnWait {
+ public:
+  OwnWait() : reports_(index_reports()) {
+    if (reports_) ++reports_->own_waits_;
+  }
+  OwnWait(const OwnWait&) = delete;
+  OwnWait& operator=(const OwnWait&) = delete;
+  ~OwnWait() {
+    if (reports_) --reports_->own_waits_;
+  }
+
+ private:
+  IndexReports* reports_;  // null: nothing to report
+};
 
 }  // namespace weft

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "weft/core/runtime/index_reports.h"
+
 namespace weft::detail {
 namespace {
 
@@ -32,6 +34,7 @@ void DeviceTimes::anchor(PerDevice& d, const Stream& stream, std::unique_lock<st
   if (d.anchors.empty()) {
     // Without the lock: the device may wait for work that another thread has to queue.
     lock.unlock();
+    const OwnWait own;
     fresh.event->synchronize();
     fresh.ns = now_();
     lock.lock();
@@ -99,6 +102,7 @@ void DeviceTimes::for_each(const std::function<void(const TraceRecord&, const St
     while (d.done.size() < so_far && !d.pending.empty()) {
       if (const std::shared_ptr<Event> event = missing(d)) {
         lock.unlock();  // as in anchor()
+        const OwnWait own;
         event->synchronize();
         lock.lock();
       } else {

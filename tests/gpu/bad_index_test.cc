@@ -284,5 +284,56 @@ TEST(BadIndex, OfManyCalls) {
   EXPECT_EQ(raw::index_select(x, 0, good).item<float>(), 3);
 }
 
+// Waits for which the program has not asked leave the report to the next one.
+class BadIndexAndOwnWaits : public ::testing::Test {
+ protected:
+  // The operands are ready for every stream.
+  BadIndexAndOwnWaits() { runtime(kCuda).synchronize_device(0); }
+  ~BadIndexAndOwnWaits() override {
+    EXPECT_WEFT_ERROR(runtime(kCuda).synchronize_device(0), InvalidArgument,
+                      "[index_select] index 5 at position [0] is out of range [0, 3)");
+  }
+  void read_outside() { raw::index_select(x_, 0, bad_); }
+
+  const Tensor x_ = numbers({3}, kCuda), bad_ = on(kCuda, {5});
+};
+
+TEST_F(BadIndexAndOwnWaits, FreeingMemory) {
+  const Stream other = runtime(kCuda).new_stream(0);
+  Tensor used = numbers({1000}, kCuda);
+  used.storage()->record_stream(other);
+  {
+    const StreamScope scope(other);
+    read_outside();
+  }
+  used = Tensor();  // free as soon as `other` has done all this
+  EXPECT_NO_THROW(release_cached_memory(kCuda));
+}
+
+TEST_F(BadIndexAndOwnWaits, TheEndOfAnExternalStream) {
+  const Stream own = runtime(kCuda).new_stream(0);
+  const ExternalStream external(kCuda, own.handle);
+  const StreamScope scope(external.get());
+  read_outside();
+}
+
+// The first span waits, to know when the device's clock began.
+TEST_F(BadIndexAndOwnWaits, TheFirstSpanOfATrace) {
+  read_outside();
+  Tracer tracer({.device_time = true});
+  const Scoped tracing(&ThreadState::tracer, &tracer);
+  const Span span("test", "span", kCuda);
+}
+
+TEST_F(BadIndexAndOwnWaits, TheEndOfATrace) {
+  Tracer tracer({.device_time = true});
+  const Scoped tracing(&ThreadState::tracer, &tracer);
+  for (const bool outside : {false, true}) {
+    const Span span("test", "span", kCuda);
+    if (outside) read_outside();
+  }
+  static_cast<void>(tracer.part());
+}
+
 }  // namespace
 }  // namespace weft

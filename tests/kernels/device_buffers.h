@@ -40,8 +40,8 @@ class DeviceTest : public ::testing::TestWithParam<DeviceType> {
       Devices, Suite, ::testing::Values(::weft::DeviceType::cpu, ::weft::DeviceType::cuda), \
       [](const auto& info) { return info.param == ::weft::DeviceType::cpu ? "cpu" : "cuda"; })
 
-// Loops over elements are inside a dispatch and use pointers: the sanitizers' builds inline
-// nothing.
+// Loops over elements are inside a dispatch and use pointers: the sanitizers' builds would call a
+// function for each element.
 
 template <class T>
 T from_double(double v) {

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""The budget of docs/spine.txt, the includes within rooms, the files of families, counts, and
-the recipes of docs/adding.md."""
+"""The budget of docs/spine.txt, the includes within rooms, the files of families, counts,
+tables, and the recipes of docs/adding.md."""
 import os
 import sys
 from xml.etree import ElementTree
@@ -12,6 +12,7 @@ import header_lines
 import knots
 import recipes
 import spine
+import tables
 
 
 def main():
@@ -24,7 +25,9 @@ def main():
              'CountsOfTheDocsAreTrue': counts.mistakes(root),
              'SumsOnCudaHaveAFixedOrder': fixed_order.mistakes(root),
              'FilesOfAFamilyLieWhereTheDocsSay': families.mistakes(root),
-             'RecipesOfTheDocsFitTheSources': recipes.mistakes(root)}
+             'RecipesOfTheDocsFitTheSources': recipes.mistakes(root),
+             'CellsOfTablesAreShort': tables.long_cells(root),
+             'TablesOfChangesShowWhatDiffShows': tables.diffs(root)}
     if header_lines.version() == '12':
         cases['TheHeaderStaysSmall'] = header_lines.mistakes(root)
     suites = ElementTree.Element('testsuites', name='structure')

@@ -52,7 +52,7 @@ def compiled(row):
 def summary(result):
     rows = [("", "weft", "PyTorch", "ratio, by definition", "ratio", "PyTorch compiled", "ratio", "MiB, weft", "MiB, PyTorch", "sum of its kernels", "first step, weft", "PyTorch")]
     for row in result["rows"]:
-        rows.append((NAMES[row["work"]], ms(row["weft_ms"]["median"]), ms(row["peer_ms"]["median"]),
+        rows.append((NAMES[row["work"]] + (" (spread: wide)" if row.get("spread") == "wide" else ""), ms(row["weft_ms"]["median"]), ms(row["peer_ms"]["median"]),
                      spread(row.get("ieee_ratio", row["ratio"])), spread(row["ratio"]), *compiled(row), mib(row["weft_peak_bytes"]), mib(row["peer_peak_bytes"]),
                      f"{ms(row['floor_ms'])}, {row['weft_ms']['median'] / row['floor_ms']:.2f}x" if "floor_ms" in row else "",
                      *(ms(row[side]) if side in row else "" for side in ("weft_first_ms", "peer_first_ms"))))
@@ -63,7 +63,8 @@ def summary(result):
         rows = [row[:5] + row[7:] for row in rows]
     failed = [f"torch.compile of {NAMES[row['work']]} failed: `{row['compiled_error']}`.\n\n"
               for row in result["rows"] if "compiled_error" in row]
-    return table(*rows) + "".join(failed)
+    wide = "*Spread: wide*: half of one side's times lie further apart than a quarter of their median. Trust the ratio, not the times.\n\n"
+    return table(*rows) + (wide if any(row.get("spread") == "wide" for row in result["rows"]) else "") + "".join(failed)
 
 
 def details(row):
@@ -160,7 +161,7 @@ def ddp(result):
 
 
 def operations(result):
-    """How many rows are in each range, and those in which PyTorch is faster."""
+    """How many rows are in each range, and those in which PyTorch is faster with one thread or with two."""
     rows = sorted(result["rows"], key=lambda row: row["ratio"])
     ratios = [row["ratio"] for row in rows]
     parts = [f"{sum(low <= r < high for r in ratios)} {text}" for low, high, text in (
@@ -168,7 +169,8 @@ def operations(result):
     head = f"{len(rows)} workloads, geometric mean {math.exp(sum(map(math.log, ratios)) / len(rows)):.2f}: {', '.join(parts)}.\n\n"
     return head + table(("workload", "PyTorch's time over weft's", "median", "weft", "PyTorch", "two threads"),
                         *((row["name"], f"{row['ratio']:.2f}", f"{row['median_ratio']:.2f}", microseconds(row["weft_us"]),
-                           microseconds(row["peer_us"]), f"{row['two_threads']['ratio']:.2f}") for row in rows if row["ratio"] < 1))
+                           microseconds(row["peer_us"]), f"{row['two_threads']['ratio']:.2f}") for row in rows
+                          if min(row["ratio"], row["two_threads"]["ratio"]) < 1))
 
 
 def captured(result):

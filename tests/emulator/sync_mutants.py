@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Takes out each synchronisation of the CUDA backend, one at a time, and names the test that notices.
 
-usage: sync_mutants.py [--list] [--only FILE[:LINE]]... [--jobs N] [--table FILE]
+usage: sync_mutants.py [--list] [--only FILE[:LINE]]... [--test LABEL]... [--jobs N] [--table FILE]
 
   --list    only the sites
   --only    only the sites of a file, or the one of a line
+  --test    only the cases of this test, as //tests/gpu:comm_test, in place of all that reach a GPU
   --jobs    test programs that run side by side (default: the number of cores)
   --table   write the result there, in Markdown
 
@@ -35,11 +36,11 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 SCRATCH = os.path.expanduser("~/.cache/weft/sync_mutants")
 BAZEL = ["bazel", "--output_base=" + os.path.join(SCRATCH, "bazel")]
 
-FOLDERS = ("autograd/", "comm/group/device_tensors", "comm/nccl/", "comm/group/work", "core/", "data/", "io/", "kernels/cuda/",
-           "nn/", "optim/", "tensor/", "train/")
+FOLDERS = ("autograd/", "comm/backend/device_ring", "comm/group/device_tensors", "comm/nccl/", "comm/group/work", "core/", "data/",
+           "io/", "kernels/cuda/", "nn/", "optim/", "parallel/balance", "tensor/", "train/")
 # The kinds of statements, each found where it does what may be left out.
 KINDS = {
-    "barrier": r"__syncthreads\(",
+    "barrier": r"__sync(?:threads|warp)\(",
     "record": r"(?<!\bcapture)(?:->|\.)record\(|\bcudaEventRecord\(",
     "stream wait": r"(?:->|\.)block\(|\bcudaStreamWaitEvent\(",
     "host wait": r"(?:->|\.)synchronize\(|\bcuda(?:Event|Stream|Device)Synchronize\(",
@@ -51,6 +52,7 @@ KINDS = {
 }
 GUARD = re.compile(r"(?:const )?(\w+) (\w+)(?:\((.*)\))?$", re.S)
 
+TIMED = "it ends a time that is measured, and no test depends on how long something takes"
 # Sites that no test can notice, and why.
 WHY_NOT = {
     "comm/group/device_tensors.cc DeviceOperations::run: x.storage()->record_stream(stream)":
@@ -59,6 +61,9 @@ WHY_NOT = {
     "kernels/cuda/recording.cu CudaRuntime::end_recording: use_device(stream.device.index)":
         "the thread that ends a recording has begun it there, and neither the end nor an executable graph asks for the "
         "current device; only that of a body that left for another one would be used",
+    "parallel/balance.cc layer_seconds: runtime_of.synchronize(current_stream(x.device()))": TIMED,
+    "parallel/balance.cc layer_seconds: runtime_of.synchronize(current_stream(x.device())) (2)": TIMED,
+    "parallel/balance.cc stage_costs: runtime(device).synchronize(current_stream(device))": TIMED,
 }
 
 # The first is that of `./weft test --emulated`.
@@ -272,13 +277,17 @@ def bazel(copy, *arguments):
     return subprocess.run(BAZEL + list(arguments), cwd=copy, check=True, stdout=subprocess.PIPE, text=True).stdout
 
 
-def build(paths, copy):
-    """Builds the tests; for each its label, the path of the program, and its arguments and variables."""
+def tests_of(paths):
+    """Bazel's expression for all tests that run on emulated devices."""
     fakes = [f"//{os.path.dirname(path)}:{os.path.basename(path)}" for path in paths
              if path.startswith("tests/") and path.endswith("_test.cc") and "register_runtime(" in read(path)]
-    rules = bazel(copy, "query", "--noshow_progress", "--ui_event_filters=-info,-debug,-warning", "--output=xml",
-                  r"attr(tags, '\bemulated\b', tests(//...)) + "
-                  f"kind(cc_test, rdeps(//tests/..., set({' '.join(fakes)}), 1)) + set({' '.join(OTHER_TESTS)})")
+    return (r"attr(tags, '\bemulated\b', tests(//...)) + "
+            f"kind(cc_test, rdeps(//tests/..., set({' '.join(fakes)}), 1)) + set({' '.join(OTHER_TESTS)})")
+
+
+def build(wanted, copy):
+    """Builds the tests; for each its label, the path of the program, and its arguments and variables."""
+    rules = bazel(copy, "query", "--noshow_progress", "--ui_event_filters=-info,-debug,-warning", "--output=xml", wanted)
     tests = {rule.get("name"): ([word.get("value") for word in rule.iterfind("list[@name='args']/string")],
                                 {name.get("value"): value.get("value")
                                  for name, value in rule.iterfind("dict[@name='env']/pair")})
@@ -457,6 +466,7 @@ def main():
     parser = argparse.ArgumentParser(usage=__doc__.split("usage: ")[1].split("\n\n")[0])
     parser.add_argument("--list", action="store_true")
     parser.add_argument("--only", action="append", default=[])
+    parser.add_argument("--test", action="append", default=[])
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("--table")
     options = parser.parse_args()
@@ -475,8 +485,8 @@ def main():
             sys.exit(f"sync_mutants.py: WHY_NOT speaks of what is not there: {name}")
 
     copy = os.path.join(SCRATCH, "tree")
-    write_copy(paths, sites, copy)
-    programs = build(paths, copy)
+    write_copy(paths, wanted, copy)
+    programs = build(f"set({' '.join(options.test)})" if options.test else tests_of(paths), copy)
 
     lock = threading.Lock()
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:

@@ -22,7 +22,7 @@ struct Models {
   std::vector<const NamedModel*> list;
 };
 
-// Never destroyed: libraries that are unloaded at the program's end take their models out.
+// Never destroyed: a library that is unloaded at the program's end still removes its models here.
 Models& models() {
   static Models* const all = new Models;
   return *all;

@@ -53,7 +53,7 @@ static_assert(sizeof(weft_tensor) == sizeof(VersionedTensor));
 
 ThreadLocal<std::string> last_error;
 
-// Where there is no memory for an object of the thread, or for the text.
+// Without memory for the thread's object or the text, the text is empty.
 void remember(std::string_view text) noexcept try {
   *last_error = text;
 } catch (const std::exception&) {

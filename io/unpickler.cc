@@ -26,7 +26,8 @@ constexpr std::size_t kMaxArguments = 16;
 constexpr int kProtocol = 2;  // later ones have instructions that are unknown here
 constexpr const char* kLong = "an integer of more than 64 bits";
 
-// Names without a remark of their own below are values: a type of storage, a dtype.
+// The globals that get a treatment of their own. All other known names are plain values, such as a
+// dtype.
 constexpr std::string_view kOrderedDict = "collections.OrderedDict";
 constexpr std::string_view kCounter = "collections.Counter";
 constexpr std::string_view kSize = "torch.Size";
@@ -58,8 +59,8 @@ constexpr std::string_view kCallable[] = {
     kRebuildFromType,
 };
 constexpr std::string_view kRebuildTensor3 = "torch._utils._rebuild_tensor_v3";
-// PyTorch reads these, and types of tensors such as torch.cuda.FloatTensor, and weft has nothing
-// for them.
+// PyTorch accepts these, and tensor types such as torch.cuda.FloatTensor; weft has nothing that
+// they could become.
 constexpr std::string_view kMissing[] = {
     "builtins.complex",
     "torch.serialization._get_layout",

@@ -13,7 +13,7 @@
 namespace weft::onnx {
 namespace {
 
-// Element i along dimension 0 is element i + shift of x, which begins again after its end.
+// Row i of the result is row (i + shift) modulo the number of rows of x.
 Tensor rows_of(const Tensor& x, std::int64_t rows, std::int64_t shift) {
   std::vector<std::int64_t> index;
   for (std::int64_t i = 0; i < rows; ++i) index.push_back((i + shift) % x.shape()[0]);
@@ -33,7 +33,7 @@ Tensor other_integers(const Tensor& x, std::int64_t rows, int number) {
              "give an example with different values");
 }
 
-// Numbers of both signs, up to twice the size of the example's.
+// Random numbers of both signs, up to twice the largest magnitude in the example.
 Tensor other_numbers(const Tensor& x, std::int64_t rows) {
   const Tensor y = raw::clone(rows_of(x, rows, 0));
   const double largest = x.numel() == 0 ? 1 : raw::max(raw::abs(x)).item<double>();

@@ -9,7 +9,7 @@ namespace {
 using std::numbers::pi;
 using std::numbers::sqrt2;
 
-// One node with the same operands.
+// An operation that is one ONNX node with the same operands.
 Rule same(const char* type) {
   return [type](Operation& o) -> Names {
     Names inputs;
@@ -17,7 +17,7 @@ Rule same(const char* type) {
     return {o.node(type, inputs)};
   };
 }
-// One node with a number as its second, or first, operand.
+// An operation with a number, which becomes the second, or first, operand of one node.
 Rule with_number(const char* type) {
   return
       [type](Operation& o) -> Names { return {o.node(type, {o.in(), o.constant(o.number("a"))})}; };
@@ -69,8 +69,8 @@ Names clamp(Operation& o) {
   return {o.node("Clip", {o.in(), bound("a"), bound("b")})};
 }
 
-// The rest has the sign of b. ONNX's Mod takes floating numbers only with C's rule, by which it has
-// the sign of a: then b is added.
+// The remainder has the sign of b. For floating numbers ONNX's Mod follows C's fmod, whose result
+// has the sign of a: where the signs differ, b is added.
 std::string remainder(Operation& o) {
   const std::string a = o.in(0), b = o.in(1);
   if (!is_floating(o.result().dtype)) return o.node("Mod", {a, b});
@@ -89,7 +89,7 @@ Names floor_divide(Operation& o) {
   return {o.node("Div", {o.node("Sub", {o.in(0), remainder(o)}), o.in(1)})};
 }
 
-// Integers are whole.
+// Rounding leaves an integer as it is, and ONNX's nodes take floating numbers only.
 Rule rounded(const char* type) {
   return [type](Operation& o) -> Names {
     return {is_floating(o.result().dtype) ? o.node(type, {o.in()}) : o.in()};
@@ -102,7 +102,7 @@ std::string cast_to(Operation& o, std::size_t i, DType dtype) {
   return x.dtype == dtype ? x.name : o.cast(x.name, dtype);
 }
 
-// One in which both operands keep their values, and that runtimes compare.
+// A dtype that holds the values of both operands exactly, and that ONNX runtimes can compare.
 DType compared_type(Operation& o) {
   const DType a = o.operand(0).dtype;
   DType common = a;
@@ -140,7 +140,8 @@ Rule logical(const char* type) {
 
 Names logical_not(Operation& o) { return {o.node("Not", {cast_to(o, 0, DType::boolean)})}; }
 
-// What IsNaN and IsInf of runtimes take; integers are finite.
+// The operand in a dtype that the runtimes' IsNaN and IsInf take. Integers become f32: they stay
+// finite.
 std::string tested(Operation& o) {
   return cast_to(o, 0, o.operand(0).dtype == DType::f64 ? DType::f64 : DType::f32);
 }

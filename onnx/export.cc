@@ -80,7 +80,7 @@ class Exporter {
                  "cannot be said in ONNX: for another batch with other values the model runs ",
                  b.op, " in its place");
       auto same_ints = a.what.ints, other_ints = b.what.ints;
-      same_ints.erase("end"), other_ints.erase("end");  // of a slice, which may be the batch
+      same_ints.erase("end"), other_ints.erase("end");  // the end of a slice may be the batch size
       WEFT_CHECK(same_ints == other_ints && a.what.numbers == b.what.numbers, Unsupported, a.op,
                  "cannot be said in ONNX: for another batch with other values its numbers differ");
     }
@@ -150,7 +150,7 @@ class Exporter {
       y.name = Operation(graph_, none, none, {}, {}).reshape(inputs_[i].name, inputs_[i], y);
       return y;
     }
-    // Of a mask one value says nothing of those for other inputs.
+    // A mask is left out: that all of it is true here says nothing about other inputs.
     if (a.dtype() == b.dtype() && a.shape() != b.shape() && a.dim() == b.dim() &&
         a.dtype() != DType::boolean) {
       return of_batch(op, a, b);
@@ -163,7 +163,7 @@ class Exporter {
     return y;
   }
 
-  // Whether x is an input that forward got, perhaps in another shape, or without its history.
+  // Whether x is input i of forward itself, perhaps reshaped or detached.
   static bool is_input(const Trace& trace, std::size_t i, const Tensor& x) {
     const Tensor& input = trace.inputs[i];
     return x.storage() == input.storage() && x.offset() == input.offset() &&
@@ -171,7 +171,8 @@ class Exporter {
            input.is_contiguous() && x.storage()->version() == trace.versions[i];
   }
 
-  // A constant for each row of the batch, such as a first state of zeros: one number.
+  // A tensor whose size depends on the batch and whose elements are all one number, such as an
+  // initial state of zeros: the file has the number, and expands it.
   Value of_batch(const char* op, const Tensor& a, const Tensor& b) {
     const auto first = [](const Tensor& x) { return raw::narrow(raw::flatten(x), 0, 0, 1); };
     const bool one_number =

@@ -171,7 +171,7 @@ std::string Graph::value_info(const Value& x) const {
   std::string dims;
   for (int i = 0; i < x.dim(); ++i) {
     const std::int64_t times = batches_in(x.shape[i], x.other[i]);
-    // A size that only the reader can compute has no name.
+    // Neither fixed nor a multiple of the batch: ONNX allows a size without a value or a name.
     const std::string size = times == 0   ? field(kDimValue, x.shape[i])
                              : times == 1 ? field(kDimParam, "batch")
                              : times > 1  ? field(kDimParam, std::to_string(times) + "*batch")

@@ -106,7 +106,8 @@ Tensor averages(std::int64_t in, std::int64_t out) {
   return from_vector(parts, {out, in}, Device());
 }
 
-// Windows of one size if the sizes divide; else none.
+// The attributes of a plain pooling, if the output sizes divide the input sizes, so that all
+// windows are of one size; else none.
 std::optional<Attributes> even_windows(Operation& o) {
   Ints kernel;
   for (const int dim : {2, 3}) {
@@ -134,7 +135,7 @@ Names adaptive_max_pool2d(Operation& o) {
 }
 
 // --- Norms ---------------------------------------------------------------------------------------
-// x less its mean over the dimensions, over its standard deviation.
+// (x - mean) / standard deviation, both over the dimensions.
 std::string normalized(Operation& o, const std::string& x, const Ints& dims) {
   const auto mean = [&](const std::string& of) {
     return o.node("ReduceMean", {of}, {{"axes", dims}, {"keepdims", std::int64_t{1}}});
@@ -145,7 +146,7 @@ std::string normalized(Operation& o, const std::string& x, const Ints& dims) {
   return o.node("Div", {deviation, o.node("Sqrt", {shifted})});
 }
 
-// y times the weight and plus the bias, [C] each, if there are such, along dimension 1.
+// weight y + bias, with weight and bias [C] along dimension 1; either may be missing.
 std::string scaled(Operation& o, std::string y) {
   const int rank = o.result().dim();
   const auto along = [&](std::size_t i) {
@@ -158,7 +159,8 @@ std::string scaled(Operation& o, std::string y) {
   return y;
 }
 
-// A weight of ones, or a bias of zeros, where there is none.
+// Operand i, or a constant of this value where the layer has none: ONNX's node needs both weight
+// and bias.
 std::string or_all(Operation& o, std::size_t i, double value, const Shape& shape) {
   if (o.operand(i).defined()) return o.in(i);
   return o.constant(full(shape, value, {o.computed(), Device()}));
@@ -207,7 +209,7 @@ Names group_norm(Operation& o) {
       o.node("Reshape", {o.in(), o.ints_constant({0, o.integer("groups"), -1})});
   const Value y = o.result();
   Value grouped = y;
-  grouped.shape = grouped.other = {0, 0, 0};  // of no size that a reshape could keep
+  grouped.shape = grouped.other = {0, 0, 0};  // so that the reshape takes no size over from it
   return {scaled(o, o.reshape(normalized(o, groups, {2}), grouped, y))};
 }
 
@@ -274,8 +276,9 @@ Names by_taps(Operation& o) {
   return {y};
 }
 
-// One Resize for one dimension, where its positions are those of weft: of nearest pixels only if
-// the size becomes a multiple, so that no rounding decides; else by single operations.
+// One Resize node along one dimension, if it reads the same positions as weft. For nearest pixels
+// that is certain only if the new size is a multiple of the old one: else the result depends on
+// how a runtime rounds. Otherwise single operations.
 Names interpolate(Operation& o) {
   const int dim = static_cast<int>(o.integer("dim"));
   const Value x = o.operand(0), y = o.result();

@@ -80,7 +80,8 @@ std::string Operation::shape_of(const Value& x) {
 
 std::string Operation::reshape(const std::string& name, const Value& from, const Value& to) {
   if (from.shape == to.shape && from.other == to.other) return name;
-  // 0 keeps a size, and -1 is the one that is left, so a batch needs no arithmetic.
+  // In ONNX's Reshape 0 means the size of the input, and -1 the size that remains: so the node fits
+  // any batch without computing its size.
   Ints sizes;
   int free = 0;
   bool plain = true;

@@ -18,7 +18,7 @@ std::string reduced(Operation& o, const char* type, const std::string& x) {
   return o.node(type, {x}, {{"axes", dims}, {"keepdims", kKeep}});
 }
 
-// In the shape of the result, which may lack the dimensions.
+// Reshapes y to the result, from which the reduced dimensions of size 1 may be gone.
 Names finished(Operation& o, const std::string& y) {
   Value kept = o.operand(0);
   for (const std::int64_t d : o.ints("dims")) kept.shape[d] = kept.other[d] = 1;
@@ -29,7 +29,7 @@ Rule reduction(const char* type) {
   return [type](Operation& o) -> Names { return finished(o, reduced(o, type, o.in())); };
 }
 
-// The mean of the squares of x less its mean, over the divisor in place of the number of elements.
+// The sum of (x - mean)^2 over the divisor, which need not be the number of elements.
 std::string variance(Operation& o) {
   const std::string x = o.in();
   const std::string deviation = o.node("Sub", {x, reduced(o, "ReduceMean", x)});
@@ -50,7 +50,7 @@ Names cumsum(Operation& o) {
   return {o.node("CumSum", {o.in(), o.ints_constant({o.integer("dim")})})};
 }
 
-// all and any: the least and the largest of zeros and ones.
+// all and any are the minimum and the maximum of zeros and ones.
 Rule choice(const char* type) {
   return [type](Operation& o) -> Names {
     const std::string x = o.cast(o.cast(o.operand(0).name, DType::boolean), DType::i32);

@@ -17,7 +17,8 @@ namespace {
 
 using autograd::Node;
 
-// The history of an input: so whatever depends on it is recorded, and forward may write to it.
+// Stands for an input on the tape: so the tape records all that is computed from the input, and
+// forward may write to it, which a leaf does not allow.
 class InputNode final : public Node {
  public:
   explicit InputNode(int number) : Node("input"), number(number) {}
@@ -33,8 +34,8 @@ Operand read(const Tensor& x) {
   return {.tensor = x, .version = x.defined() ? x.storage()->version() : 0};
 }
 
-// What the tape does not keep of the nodes. Holds them and their results, so that an address means
-// one of them.
+// Keeps what the tape does not: operands without a gradient, and results. It holds the nodes and
+// the memory of the results, so that no address is reused while the addresses are its keys.
 class Recorder final : public autograd::TapeObserver {
  public:
   explicit Recorder(const nn::NamedTensors& state) {
@@ -49,7 +50,8 @@ class Recorder final : public autograd::TapeObserver {
       if (!is_current(x)) stale_.insert(node.sequence());
       return;
     }
-    // Forward may write to it later. A copy holds nothing of x, whose owners the tape counts.
+    // A copy, since forward may write to x later, and since holding x would change how many own
+    // it, by which operations decide whether they may overwrite it.
     const bool keeps = edge.is_leaf() || kept_.contains(x.storage().get());
     constants_[{node.sequence(), input}] = read(keeps ? raw::alias(x) : raw::clone(x));
   }
@@ -75,7 +77,7 @@ class Recorder final : public autograd::TapeObserver {
     const auto found = memories_.find(y.storage().get());
     return found == memories_.end() || found->second.version == y.storage()->version();
   }
-  // The output of a node that x, which has no history of its own, shares its elements with.
+  // For x without a history of its own: the node's output that has the same elements in memory.
   std::pair<const Node*, int> source(const Tensor& x) const {
     const auto found = memories_.find(x.storage().get());
     if (found == memories_.end()) return {};

@@ -90,8 +90,7 @@ struct ProductMemory {
 };
 
 /// patch = the products of rows a0 + r of a and b0 + c of b; those beyond the last row count as 0.
-/// All threads of the block must call it; none leaves it before all have come, even for rows
-/// without elements.
+/// All threads of the block must call it, also for rows without elements: it has barriers.
 template <class T, class C>
 __device__ void multiply_rows(const Rows& a, std::int64_t a0, const Rows& b, std::int64_t b0,
                               std::int64_t at, ProductMemory<C>& memory, Patch<C>& patch) {

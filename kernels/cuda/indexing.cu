@@ -61,7 +61,7 @@ void take(const char* name, const Stream& stream, const View& x, int dim, const 
   });
 }
 
-/// What a write makes of the element that is there and the new one.
+/// How a write combines the element that is there with the new one.
 struct Plus {
   template <class A>
   __device__ static A of(A old, A value) {
@@ -174,8 +174,8 @@ void add(const char* name, const Stream& stream, const View& x, int dim, const V
   }
 }
 
-/// An element of y is `one` if its class (the offset in the third view) equals the index, else 0
-/// bits, which mean 0 in every dtype.
+/// An element of y is `one` if its class (the offset in the third view) equals the index. Else all
+/// its bits are 0, which is the number 0 in every dtype.
 template <class T>
 __global__ void __launch_bounds__(kBlock)
     one_hot_kernel(std::int64_t n, const __grid_constant__ Offsets<3> offsets, T* y,
@@ -209,7 +209,7 @@ void scatter(const Stream& stream, const View& x, int dim, const View& index, co
   });
 }
 
-/// The elements of a piece that each thread of a block looks at; they are neighbours.
+/// How many neighbouring elements of a piece each thread of a block looks at.
 constexpr int kTruePerThread = kTruePiece / kBlock;
 
 /// How many of the thread's elements of the piece are true.
@@ -283,7 +283,7 @@ void one_hot(const Stream& stream, const View& index, const View& y) {
 
 void check_bounds(const Stream& stream, const IndexBounds& bounds, const View& index) {
   if (index.numel() == 0) return;
-  // Not sorted as by index_space: the position in the message counts in row order.
+  // In row-major order, which index_space would change: the error names the position by it.
   IndexSpace<1> space;
   for (int d = index.shape.size() - 1; d >= 0; --d) {
     space.add_outer(index.shape[d], {index.strides[d]});

@@ -56,7 +56,7 @@ __global__ void __launch_bounds__(kScanBlock)
         const std::int64_t at = args.at(first + e / kTile, begin + e % kTile);
         if (at >= 0) y[at] = element_cast<Y>(tile[e / kTile][e % kTile]);
       }
-      // A thread loads next what it has just stored, so nobody has to wait.
+      // No barrier: a thread next overwrites only those elements of the tile that it has just read.
     }
     if (mine && totals) totals[first + thread] = so_far;
   }
@@ -84,7 +84,7 @@ __global__ void __launch_bounds__(kScanBlock)
         }
       }
       __syncthreads();
-      if (mine) *at = tile[thread];  // and only this thread writes there next
+      if (mine) *at = tile[thread];  // no barrier: only this thread writes tile[thread] next
     }
   }
 }

@@ -52,6 +52,14 @@ inline std::vector<Device> listed_devices(const train::Options& options, const s
   return list;
 }
 
+/// Says so if the CPU's devices are more than its cores: their gaps are then no bubbles.
+inline void warn_of_few_cores(const std::vector<Device>& list) {
+  const int cores = core_count();
+  if (!list[0].is_cpu() || std::ssize(list) <= cores) return;
+  std::printf("%zu devices share %d core%s: they wait for a core, not only for each other\n",
+              list.size(), cores, cores == 1 ? "" : "s");
+}
+
 /// Devices of the same kind as options.device, which becomes the first of them.
 inline std::vector<Device> devices(train::Options& options, const std::string& text) {
   std::vector<Device> list = listed_devices(options, text);
@@ -60,10 +68,7 @@ inline std::vector<Device> devices(train::Options& options, const std::string& t
                 list[0].is_cpu() ? "; --host-devices 2 splits the CPU in two" : "");
   }
   options.device = list[0];
-  if (list[0].is_cpu() && std::ssize(list) > core_count()) {
-    std::printf("%zu devices share %d cores: they wait for a core, not only for each other\n",
-                list.size(), core_count());
-  }
+  warn_of_few_cores(list);
   return list;
 }
 
@@ -78,6 +83,7 @@ inline std::vector<Device> two_devices(train::Options& options, const std::strin
              "two of the machine's GPUs");
   list.resize(2);
   options.device = list[0];
+  warn_of_few_cores(list);
   return list;
 }
 

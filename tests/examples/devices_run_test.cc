@@ -27,6 +27,10 @@ TEST_F(DevicesRun, DataParallelIsOneDevice) {
   succeed("one", false, "mlp", options);
   for (const std::string n : {"1", "2", "3"}) {
     succeed("dp" + n, false, "mlp_dp", options + "--host-devices " + n);
+    EXPECT_EQ(
+        log().find("one device: nothing runs beside it; --host-devices 2 splits the CPU in two") !=
+            std::string::npos,
+        n == "1");
     expect_same_run("one", "dp" + n);
     EXPECT_EQ(metrics("one")["test"], metrics("dp" + n)["test"]);
   }
@@ -44,6 +48,23 @@ TEST_F(DevicesRun, PipelinesAreOneDevice) {
             options + "--host-devices 2 --chunks 8 --schedule " + how);
     SCOPED_TRACE(how);
     expect_same_run("one", "pipe");
+  }
+}
+
+// A file says how many micro-batches there are, and in which order.
+TEST_F(DevicesRun, AScheduleOfAFileGoesWithNoOtherChoice) {
+  testing::write_file(folder.path("schedule"),
+                      "weft schedule 1f1b stages 2 micro-batches 2\n"
+                      "0: F0.0 F0.1 B0.0 B0.1\n1: F1.0 B1.0 F1.1 B1.1\n");
+  const std::string file = "--schedule-file " + folder.path("schedule");
+  const std::string options = "--host-devices 2 --batch-size 8 --limit-steps 2 " + file;
+  succeed("file", false, "autoencoder_pipe", options + " --dtype f64 --no-shuffle --seed 7");
+  succeed("one", false, "autoencoder",
+          "--batch-size 8 --limit-steps 2 --dtype f64 --no-shuffle --seed 7");
+  expect_same_run("one", "file");
+  for (const std::string other : {"--chunks 2", "--checkpoint never", "--schedule 1f1b"}) {
+    EXPECT_EQ(run("out", false, "autoencoder_pipe", options + " " + other), 2) << other;
+    EXPECT_HAS(log(), other.substr(0, other.find(' ')) + " excludes --schedule-file");
   }
 }
 

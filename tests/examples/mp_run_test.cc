@@ -1,4 +1,6 @@
 // The programs for models in two parts, compared with those for a single device.
+#include <sched.h>
+
 #include <string>
 
 #include "weft/tests/examples/launched.h"
@@ -54,6 +56,23 @@ TEST_F(ModelParallelRun, TheResNetInTwoPartsIsTheOneOnASingleDevice) {
   succeed("two", false, "resnet_mp", options + "--host-devices 2");
   expect_same_run("two", "one");
   expect_memory_of_both("two");
+}
+
+// A gap is then no lesson about model parallelism.
+TEST_F(ModelParallelRun, MoreDevicesThanCoresAreSaid) {
+  cpu_set_t all, one;
+  ASSERT_EQ(sched_getaffinity(0, sizeof all, &all), 0);
+  CPU_ZERO(&one);
+  for (int cpu = 0; CPU_COUNT(&one) == 0; ++cpu) {
+    if (CPU_ISSET(cpu, &all)) CPU_SET(cpu, &one);
+  }
+  ASSERT_EQ(sched_setaffinity(0, sizeof one, &one), 0);  // the programs inherit it
+  const std::string options = "--host-devices 2 --limit-steps 1 --batch-size 2 ";
+  succeed("autoencoder", false, "autoencoder_mp", options);
+  EXPECT_HAS(log(), "2 devices share 1 core: they wait for a core");
+  succeed("resnet", false, "resnet_mp", options + "--data fake --image-size 8 --depth 18");
+  EXPECT_HAS(log(), "2 devices share 1 core: they wait for a core");
+  ASSERT_EQ(sched_setaffinity(0, sizeof all, &all), 0);
 }
 
 TEST_F(ModelParallelRun, OneDeviceIsTooFew) {

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <cmath>
 #include <functional>
 #include <future>
 #include <limits>
@@ -14,6 +15,7 @@
 #include <thread>
 #include <vector>
 
+#include "weft/comm/store/deadline.h"
 #include "weft/comm/store/file_store.h"
 #include "weft/comm/store/tcp_store.h"
 #include "weft/core/base/error.h"
@@ -24,6 +26,17 @@ namespace weft::comm {
 namespace {
 
 using std::chrono::milliseconds;
+
+// "within 5 s", also when it was a bit more; never 6.
+TEST(SecondsSince, RoundsToATenth) {
+  using Clock = Deadline::Clock;
+  const auto start = Clock::now() - milliseconds(5020);
+  const auto passed = [&] { return std::chrono::duration<double>(Clock::now() - start).count(); };
+  const double before = passed(), said = seconds_since(start), after = passed();
+  EXPECT_GE(said, before - 0.05);
+  EXPECT_LE(said, after + 0.05);
+  EXPECT_EQ(said * 10, std::round(said * 10));
+}
 
 constexpr milliseconds kLong{30'000}, kShort{50};
 

@@ -62,6 +62,9 @@ struct Options {
   std::string out = {};
 };
 
+// How long each configuration is tried, on either side, beyond a first block of steps.
+constexpr double kMostTrialSeconds = 1;
+
 // Waits for the device: steps only queue work on a GPU. Every timed region ends with it.
 void finish() {
   const Device device = thread_state().device;
@@ -97,8 +100,8 @@ Prepared prepare(const WorkSpec& spec, bool amp, const Options& options) {
       set_num_threads(threads);
       const WorkOptions work_options = {.channels_last = bool(channels_last), .amp = amp};
       auto work = make_work(spec, work_options);
-      const auto [first_ms, ms] =
-          time_first_and_fastest([&] { work->step(); }, finish, spec.block, options.tiny ? 1 : 4);
+      const auto [first_ms, ms] = time_first_and_fastest(
+          [&] { work->step(); }, finish, spec.block, options.tiny ? 1 : 4, kMostTrialSeconds * 1e3);
       // The other configurations remember most of the first one's choices.
       if (!best.work) best.first_ms = first_ms;
       const std::string config =
@@ -174,17 +177,11 @@ void report(const std::vector<Side>& sides, json& row) {
     }
     std::printf("\n");
   }
-  // The quartiles of an idle machine are a few per cent from the median.
-  constexpr double kWide = 0.25;
   for (const Side& side : sides) {
-    const Quartiles q = quartiles(side.ms);
-    if (q.high - q.low < kWide * q.median) continue;
+    const std::string warning = spread_warning(side);
+    if (warning.empty()) continue;
     row["spread"] = "wide";
-    std::printf(
-        "%-14s the machine is loaded: half of the times of %s are spread over %.0f %% of "
-        "their median. Trust the ratio, not the times\n",
-        row["work"].get<std::string>().c_str(), side.label.c_str(),
-        100 * (q.high - q.low) / q.median);
+    std::printf("%-14s %s\n", row["work"].get<std::string>().c_str(), warning.c_str());
   }
   std::printf("%-14s %-8s first step, choosing kernels that no work before it chose: weft %.0f ms",
               row["work"].get<std::string>().c_str(), row["precision"].get<std::string>().c_str(),
@@ -210,7 +207,8 @@ void bench_work(const WorkSpec& spec, const std::string& precision, const Option
     const json answer = ask(*peer, {{"cmd", "prepare"},
                                     {"work", to_json(spec)},
                                     {"precision", precision},
-                                    {"threads", options.threads}});
+                                    {"threads", options.threads},
+                                    {"most_seconds", kMostTrialSeconds}});
     row["peer_config"] = answer["config"];
     row["peer_tried"] = answer["tried"];
     row["peer_first_ms"] = answer["first_ms"];

@@ -2,8 +2,9 @@
 """The PyTorch side of `./weft bench`: one JSON request a line on stdin, one JSON answer a line on stdout.
 
   {"cmd": "hello", "device": D}                      -> versions, what it runs on; the rest happens there
-  {"cmd": "prepare", "work": W, "precision": P, "threads": T}
-                                                     -> tries every configuration, keeps the fastest
+  {"cmd": "prepare", "work": W, "precision": P, "threads": T, "most_seconds": S}
+                                                     -> tries every configuration, each for a block of steps, and up to four in
+                                                        S seconds; keeps the fastest
   {"cmd": "graph"}                                   -> that configuration, its whole step captured as a CUDA graph
   {"cmd": "compile"}                                 -> that configuration under torch.compile
   {"cmd": "run", "side": S, "steps": N}              -> milliseconds of N steps, S being plain, graphed or compiled
@@ -233,7 +234,7 @@ def set_precision(name):
 class Kept:
     """The work in hand: its fastest configuration, and the sides made of it."""
 
-    def __init__(self, spec, precision, threads):
+    def __init__(self, spec, precision, threads, most_seconds):
         self.make = partial(MODELS[spec["model"]], spec)
         self.block, self.amp = spec["block"], precision == "bf16"
         self.sides, self.tried, best = {}, {}, None
@@ -244,7 +245,10 @@ class Kept:
             torch.set_num_threads(t)
             step = self.make(channels_last, fused, self.amp, False, False)
             first = time_steps(step, 1)
-            ms = min(time_steps(step, self.block) for _ in range(4)) / self.block
+            blocks = [time_steps(step, self.block)]
+            while len(blocks) < 4 and sum(blocks) < most_seconds * 1e3:
+                blocks.append(time_steps(step, self.block))
+            ms = min(blocks) / self.block
             name = f"threads={t}" + " channels_last" * channels_last + " fused" * fused
             if not self.tried:
                 self.first_ms = first
@@ -276,12 +280,12 @@ class Kept:
 kept = None
 
 
-def prepare(work, precision, threads):
+def prepare(work, precision, threads, most_seconds):
     global kept
     kept = None  # frees its memory
     if device.type == "cuda":
         torch.cuda.empty_cache()
-    kept = Kept(work, precision, threads)
+    kept = Kept(work, precision, threads, most_seconds)
     return {"config": kept.config, "tried": kept.tried, "first_ms": kept.first_ms}
 
 

@@ -1,5 +1,6 @@
 #include "weft/benchmarks/sides.h"
 
+#include <cmath>
 #include <cstdlib>
 #include <filesystem>
 #include <system_error>
@@ -27,6 +28,17 @@ std::vector<double> ratios(const Side& theirs, const Side& mine) {
   std::vector<double> result;
   for (std::size_t i = 0; i < theirs.ms.size(); ++i) result.push_back(theirs.ms[i] / mine.ms[i]);
   return result;
+}
+
+std::string spread_warning(const Side& side) {
+  // The quartiles of an idle machine are a few per cent from the median.
+  constexpr double kWide = 0.25;
+  const Quartiles q = quartiles(side.ms);
+  const double spread = (q.high - q.low) / q.median;
+  if (spread < kWide) return {};
+  return detail::concat("the machine is loaded: half of the times of ", side.label,
+                        " are spread over ", std::lround(100 * spread),
+                        " % of their median. Trust the ratio, not the times");
 }
 
 json to_json(const Interval& interval) {

@@ -25,6 +25,10 @@ void alternate(std::vector<Side>& sides, int rounds);
 /// For each round, the ratio of the time of `theirs` to that of `mine`.
 std::vector<double> ratios(const Side& theirs, const Side& mine);
 
+/// What to say of a side whose times are spread so widely that the machine must have had other
+/// work; empty if they are not.
+std::string spread_warning(const Side& side);
+
 /// {"low", "median", "high"}
 nlohmann::json to_json(const Interval& interval);
 

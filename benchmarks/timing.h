@@ -21,10 +21,12 @@ struct StepTimes {
   double first_ms = 0, ms = 0;
 };
 
-/// Times a step alone, since it may prepare what later ones use, and then `blocks` blocks of
-/// `block` steps. finish() waits for what the steps before it have started.
+/// Times a step alone, since it may prepare what later ones use, and then up to `blocks` blocks of
+/// `block` steps: once these have taken `most_ms`, no further one. finish() waits for what the
+/// steps before it have started.
 template <class Step, class Finish>
-StepTimes time_first_and_fastest(Step&& step, Finish&& finish, int block, int blocks) {
+StepTimes time_first_and_fastest(Step&& step, Finish&& finish, int block, int blocks,
+                                 double most_ms) {
   const auto time = [&](int steps) {
     return time_ms([&] {
       for (int i = 0; i < steps; ++i) step();
@@ -32,7 +34,12 @@ StepTimes time_first_and_fastest(Step&& step, Finish&& finish, int block, int bl
     });
   };
   StepTimes times{.first_ms = time(1), .ms = time(block)};
-  for (int i = 1; i < blocks; ++i) times.ms = std::min(times.ms, time(block));
+  double spent_ms = times.ms;
+  for (int i = 1; i < blocks && spent_ms < most_ms; ++i) {
+    const double ms = time(block);
+    times.ms = std::min(times.ms, ms);
+    spent_ms += ms;
+  }
   times.ms /= block;
   return times;
 }

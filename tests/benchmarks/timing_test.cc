@@ -52,7 +52,7 @@ TEST(MedianInterval, OfFewValuesIsAllOfThem) {
 
 // Records the steps as 's' and the waiting as '|'. Step `slow` and, unless it is the first, those
 // after it take 20 ms.
-StepTimes times_of(int slow, std::string& order) {
+StepTimes times_of(int slow, std::string& order, double most_ms = 1e9) {
   const auto step = [&] {
     const auto at = static_cast<int>(std::count(order.begin(), order.end(), 's'));
     if (slow == 0 ? at == 0 : at >= slow) {
@@ -60,7 +60,7 @@ StepTimes times_of(int slow, std::string& order) {
     }
     order += 's';
   };
-  return time_first_and_fastest(step, [&] { order += '|'; }, 3, 2);
+  return time_first_and_fastest(step, [&] { order += '|'; }, 3, 2, most_ms);
 }
 
 TEST(StepTimes, TheFirstStepIsTimedAlone) {
@@ -75,6 +75,25 @@ TEST(StepTimes, SlowerStepsLaterDoNotMakeTheFirstNegative) {
   const StepTimes times = times_of(3, order);
   EXPECT_GE(times.first_ms, 0);
   EXPECT_GE(times.ms, 20.0 / 3);
+}
+
+// The fourth step is the last of the first block.
+TEST(StepTimes, NoBlockBeginsWhenTheTimeIsOver) {
+  std::string order;
+  times_of(3, order, 20);
+  EXPECT_EQ(order, "s|sss|");
+}
+
+// Quartiles at 2/8 and 6/8 of the range, around a median of 100.
+Side spread_over(double ms) {
+  return {"weft", "weft (threads=2)", {}, 1, {100 - ms, 100 - ms / 2, 100, 100 + ms / 2, 100 + ms}};
+}
+
+TEST(Sides, AWideSpreadIsAWarning) {
+  EXPECT_EQ(spread_warning(spread_over(24)), "");
+  EXPECT_EQ(spread_warning(spread_over(26)),
+            "the machine is loaded: half of the times of weft (threads=2) are spread over 26 % of "
+            "their median. Trust the ratio, not the times");
 }
 
 TEST(Sides, TakeTurnsAndBeginInTurn) {

@@ -4,8 +4,9 @@
 A block ```sh is a list of commands, which end with status 0; a comment behind `./weft compare` ends
 with the largest difference that was measured. Blocks without a language are not run: variants, and
 what needs a GPU or hours. A block whose first line begins with `$ ` shows what its
-command prints. As a test this runs what is cheap: comparisons and schedules, with few images of
-noise. `commands_test.py --tree` runs all of them from the source tree, as a reader does;
+command prints; after a line `...` only some lines of it, where sizes may be a tenth off, and other numbers
+are not compared. As a
+test this runs what is cheap: comparisons, schedules and a failure, with few images of noise. `commands_test.py --tree` runs all of them from the source tree, as a reader does;
 ./weft test --soak does so.
 """
 import os
@@ -23,8 +24,9 @@ BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.M | re.S)
 DIFFERENCE = re.compile(r"^same: .*?(?:the largest difference (\S+) .*)?\(allowed \S+\)$", re.M)
 
 # docs/adding.md and adding_kernels.md are patches, which tests/structure/recipes.py applies.
-PAGES = ["README.md", "docs/data_parallel.md", "docs/ddp.md", "docs/horovod.md", "docs/pipeline.md",
-         "docs/simulate.md"]
+PAGES = ["README.md", "docs/data_parallel.md", "docs/ddp.md", "docs/faults.md", "docs/horovod.md",
+         "docs/pipeline.md", "docs/simulate.md"]
+SOME_LINES = "...\n"
 
 
 def blocks(page):
@@ -36,7 +38,7 @@ def blocks(page):
             parts = [line.partition("  # ") for line in lines if line]
             yield [(command.rstrip(), _number(command, comment), None)
                    for command, _, comment in parts]
-        elif block.startswith("$ ./weft schedule "):
+        elif block.startswith("$ "):
             command, _, output = block[2:].partition("\n")
             yield [(command, None, output)]
 
@@ -48,12 +50,31 @@ def _number(command, comment):
     return float(figures[-1]) if figures else None
 
 
+def _words(line):
+    """Without what depends on the run: numbers, the host, widths of columns."""
+    line = re.sub(r" on \S+, pid ", " on HOST, pid ", line)
+    return re.sub(r"\d[\d.]*", "N", line).split()
+
+
+def _alike(line, printed):
+    sizes = [[float(size) for size in re.findall(r"([\d.]+) [KM]?i?B\b", text)]
+             for text in (line, printed)]
+    return _words(line) == _words(printed) and all(
+        abs(a - b) <= 0.1 * b for a, b in zip(*sizes, strict=True))
+
+
 def mistake(command, done, figure, output):
     """What is wrong with a command's result, or None."""
     # With 1 it says that predictions are off, as they are on a machine that has other work.
-    if done.returncode > command.startswith("./weft simulate --check "):
+    fails = command.startswith("WEFT_FAULT=")
+    if (done.returncode > command.startswith("./weft simulate --check ")) != fails:
         return f"ended with status {done.returncode}: {done.stdout[-2000:]}"
-    if output is not None and done.stdout != output:
+    if output is not None and output.startswith(SOME_LINES):
+        lines = iter(done.stdout.splitlines())
+        for line in output.removeprefix(SOME_LINES).splitlines():
+            if not any(_alike(line, printed) for printed in lines):
+                return f"prints\n{done.stdout}and the page says after that\n{line}"
+    elif output is not None and done.stdout != output:
         return f"prints\n{done.stdout}and the page says\n{output}"
     if figure is not None:
         difference = float(DIFFERENCE.search(done.stdout)[1] or 0)
@@ -79,7 +100,7 @@ def run_tree():
                     done = subprocess.run(
                         command.replace("./weft ", f"{root}/weft "), shell=True, cwd=folder,
                         stdout=subprocess.PIPE, text=True, check=False,
-                        stderr=None if output is not None else subprocess.STDOUT)
+                        stderr=None if "./weft schedule " in command else subprocess.STDOUT)
                     if said := mistake(command, done, figure, output):
                         wrong.append(f"FAILED {page}: {command}: {said}")
     sys.exit("\n".join(wrong))
@@ -104,13 +125,15 @@ class CommandsOfThePages(ToolTest):
 
     def built(self, command):
         """The same with the programs that Bazel has built."""
-        _, what, *words = shlex.split(command)
+        words = shlex.split(command)
+        at = words.index("./weft")
+        variables, (what, *words) = words[:at], words[at + 1:]
         root = os.getcwd()
         if what in ("compare", "schedule"):
             return [f"{root}/tools/{what}/{what}", *words]
         at = next(i for i, word in enumerate(words) if os.path.exists(f"{root}/examples/{word}"))
         launcher = [f"{root}/launch/weftrun", *words[:at]] if what == "launch" else []
-        return [*launcher, f"{root}/examples/{words[at]}", "--data", self.path("data"),
+        return ["env", *variables, *launcher, f"{root}/examples/{words[at]}", "--data", self.path("data"),
                 *words[at + 1:]]
 
     def check(self, page, wanted):
@@ -131,6 +154,9 @@ class CommandsOfThePages(ToolTest):
         for page in ("data_parallel", "horovod", "pipeline"):
             self.assertEqual(self.check(f"docs/{page}.md", "./weft compare "), 1, page)
         self.assertEqual(self.check("docs/ddp.md", "./weft compare "), 2)
+
+    def test_a_failure_is_told_as_in_the_page(self):
+        self.assertEqual(self.check("docs/faults.md", "WEFT_FAULT="), 1)
 
     def test_schedules_are_printed_as_in_the_page(self):
         self.assertEqual(self.check("docs/pipeline.md", "./weft schedule "), 2)

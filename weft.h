@@ -107,6 +107,7 @@
 #include "weft/tensor/creation.h"
 #include "weft/tensor/dlpack.h"
 #include "weft/tensor/elementwise.h"
+#include "weft/tensor/multinomial.h"
 #include "weft/tensor/ops.h"
 #include "weft/tensor/tensor.h"
 #include "weft/tensor/tree.h"

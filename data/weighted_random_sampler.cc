@@ -2,20 +2,14 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 
 #include "weft/core/base/error.h"
+#include "weft/tensor/multinomial.h"
 
 namespace weft::data {
 namespace {
 
 constexpr const char* kOp = "weighted_random_sampler";
-
-double uniform(Generator& generator) {
-  double u = 0;
-  generator.uniform({&u, 1}, 0, 1);
-  return u;
-}
 
 }  // namespace
 
@@ -48,32 +42,8 @@ void WeightedRandomSampler::order(const std::string& seed, std::vector<std::int6
 }
 
 void WeightedRandomSampler::draw(Generator& generator, std::vector<std::int64_t>& order) const {
-  const auto count = static_cast<std::size_t>(num_samples_);
-  std::vector<double> keys(weights_.size());
-  // As in PyTorch: a single sample is drawn without replacement.
-  if (replacement_ && count > 1) {
-    std::partial_sum(weights_.begin(), weights_.end(), keys.begin());
-    const double sum = keys.back();
-    for (double& key : keys) key /= sum;
-    keys.back() = 1;
-    resize_order(order, num_samples_);
-    for (std::int64_t& index : order) {
-      index = std::ranges::lower_bound(keys, uniform(generator)) - keys.begin();
-    }
-    return;
-  }
-  // The largest values of weight / Exp(1): the Gumbel trick (pytorch/pytorch#11931).
-  for (std::size_t i = 0; i < keys.size(); ++i) {
-    const double exponential = -std::log1p(-uniform(generator));
-    keys[i] = weights_[i] > 0 ? weights_[i] / exponential : 0;
-  }
-  order.resize(keys.size());
-  std::iota(order.begin(), order.end(), 0);
-  std::ranges::sort(order, [&](std::int64_t i, std::int64_t j) {
-    const double a = keys[static_cast<std::size_t>(i)], b = keys[static_cast<std::size_t>(j)];
-    return a != b ? a > b : i < j;
-  });
-  order.resize(count);
+  resize_order(order, num_samples_);
+  draw_by_weight<double>(weights_, replacement_, generator, order);
 }
 
 }  // namespace weft::data

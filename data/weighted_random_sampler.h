@@ -13,8 +13,8 @@ namespace weft::data {
 /// weights[i] / sum of weights. With replacement the draws are independent. Without replacement no
 /// index is drawn twice: each draw uses the weights of the indices that are left. The indices, and
 /// the numbers taken from the caller's generator, are those of torch.multinomial on the CPU
-/// (aten/src/ATen/native/Distributions.cpp), with one exception: without replacement, samples of
-/// weight 0 come last, and PyTorch does not define their order.
+/// (tensor/multinomial.h), with one exception: without replacement, samples of weight 0 come last,
+/// and PyTorch does not define their order.
 ///   auto sampler = std::make_shared<data::WeightedRandomSampler>(weights, set.size());
 ///   data::DataLoader train(set, {.batch_size = 32, .sampler = sampler});
 /// The seed is the generator's state: about 7 kB of text in the loader's state.

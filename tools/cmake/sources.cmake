@@ -265,6 +265,7 @@ weft_sources(""
   tensor/loss.cc
   tensor/matmul.cc
   tensor/methods.cc
+  tensor/multinomial.cc
   tensor/norm.cc
   tensor/numbers.cc
   tensor/pooling.cc
@@ -607,6 +608,7 @@ set(WEFT_HEADERS
   tensor/dlpack.h
   tensor/elementwise.h
   tensor/more_methods.h
+  tensor/multinomial.h
   tensor/ops.h
   tensor/tensor.h
   tensor/tree.h

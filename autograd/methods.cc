@@ -86,8 +86,9 @@ ValuesAndIndices Tensor::median(std::int64_t dim, bool keepdim) const {
 Tensor Tensor::bincount(const Tensor& weights, std::int64_t minlength) const {
   return weft::bincount(*this, weights, minlength);
 }
-UniqueElements Tensor::unique(bool sorted, bool return_inverse, bool return_counts) const {
-  return weft::unique(*this, sorted, return_inverse, return_counts);
+UniqueElements Tensor::unique(bool sorted, bool return_inverse, bool return_counts,
+                              std::optional<std::int64_t> dim) const {
+  return weft::unique(*this, sorted, return_inverse, return_counts, dim);
 }
 
 Tensor Tensor::matmul(const Tensor& other) const { return weft::matmul(*this, other); }

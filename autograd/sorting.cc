@@ -44,8 +44,9 @@ ValuesAndIndices median(const Tensor& x, std::int64_t dim, bool keepdim) {
 
 Tensor median(const Tensor& x) { return autograd::record_choice("median", raw::median(x), x); }
 
-UniqueElements unique(const Tensor& x, bool, bool return_inverse, bool return_counts) {
-  return raw::unique(x, return_inverse, return_counts);
+UniqueElements unique(const Tensor& x, bool, bool return_inverse, bool return_counts,
+                      std::optional<std::int64_t> dim) {
+  return raw::unique(x, return_inverse, return_counts, dim);
 }
 
 }  // namespace weft

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "weft/tensor/ops.h"
 
@@ -24,11 +25,12 @@ ValuesAndIndices median(const Tensor& x, std::int64_t dim, bool keepdim = false)
 /// The elements equal to the median share its gradient, as in PyTorch.
 Tensor median(const Tensor& x);
 
-// Not recorded: integers, and values whose gradients PyTorch does not have either.
+// Not recorded: integers, and values whose gradients PyTorch does not have either. bincount and
+// unique wait once for the device.
 using raw::bincount;
 using raw::searchsorted;
-/// The elements are always sorted, also without `sorted`.
+/// Always sorted, also without `sorted`.
 UniqueElements unique(const Tensor& x, bool sorted = true, bool return_inverse = false,
-                      bool return_counts = false);
+                      bool return_counts = false, std::optional<std::int64_t> dim = {});
 
 }  // namespace weft

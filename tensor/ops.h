@@ -237,8 +237,11 @@ Tensor nonzero(const Tensor& x);
 Tensor flat_nonzero(const Tensor& x);
 /// The different elements of x, 1-D and ascending; each NaN counts as different. With
 /// return_inverse, where each element of x is in values; with return_counts, how often each of
-/// values occurs. Both i64.
-UniqueElements unique(const Tensor& x, bool return_inverse = false, bool return_counts = false);
+/// values occurs. Both i64. With a dim the same of the slices x[.., i, ..], in lexicographic order;
+/// one with a NaN is different from all others. Slices are compared on the host, which copies x.
+/// Throws Shape if the slices are empty.
+UniqueElements unique(const Tensor& x, bool return_inverse = false, bool return_counts = false,
+                      std::optional<std::int64_t> dim = {});
 
 // --- Running sums and products: kernels/scan.h says in which order -------------------------------
 /// As torch.cumsum; integers become i64. With reverse the sums run from the end. In the memory of

@@ -1,5 +1,8 @@
 #include <algorithm>
+#include <compare>
 #include <limits>
+#include <numeric>
+#include <span>
 
 #include "weft/tensor/creation.h"
 #include "weft/tensor/elementwise.h"
@@ -146,10 +149,94 @@ Tensor bincount(const Tensor& x, const Tensor& weights, std::int64_t minlength) 
                     weights.defined() ? cast(weights, dtype) : expand(one, x.shape()), false);
 }
 
-UniqueElements unique(const Tensor& x, bool return_inverse, bool return_counts) {
+namespace {
+
+// Rows of n elements on the host, in the order of sort().
+template <class T>
+class Rows {
+ public:
+  Rows(const Tensor& x, std::int64_t n) : first_(x.data<T>()), n_(n) {}
+
+  /// Equal rows keep their order.
+  bool before(std::int64_t a, std::int64_t b) const {
+    const auto x = row(a), y = row(b);
+    const std::strong_ordering order = std::lexicographical_compare_three_way(
+        x.begin(), x.end(), y.begin(), y.end(),
+        [](T p, T q) { return sort_key(p, false) <=> sort_key(q, false); });
+    return order != 0 ? order < 0 : a < b;
+  }
+  /// Not of a row with a NaN.
+  bool equal(std::int64_t a, std::int64_t b) const {
+    return std::ranges::equal(row(a), row(b), [](T x, T y) {
+      return element_cast<accumulate_t<T>>(x) == element_cast<accumulate_t<T>>(y);
+    });
+  }
+
+ private:
+  std::span<const T> row(std::int64_t i) const {
+    return {first_ + i * n_, static_cast<std::size_t>(n_)};
+  }
+
+  const T* first_;
+  std::int64_t n_;
+};
+
+// The different rows of x: the first place of each, where each row of x is among them, and how
+// often each occurs.
+struct DifferentRows {
+  std::vector<std::int64_t> first, inverse, counts;
+};
+
+template <class T>
+DifferentRows different_rows(const Tensor& x) {
+  const std::int64_t count = x.shape()[0];
+  const Rows<T> rows(x, x.numel() / count);
+  std::vector<std::int64_t> order(static_cast<std::size_t>(count));
+  std::iota(order.begin(), order.end(), 0);
+  std::ranges::sort(order, [&](std::int64_t a, std::int64_t b) { return rows.before(a, b); });
+  DifferentRows found;
+  found.inverse.resize(order.size());
+  for (const std::int64_t i : order) {
+    if (found.first.empty() || !rows.equal(found.first.back(), i)) {
+      found.first.push_back(i);
+      found.counts.push_back(0);
+    }
+    ++found.counts.back();
+    found.inverse[static_cast<std::size_t>(i)] = std::ssize(found.first) - 1;
+  }
+  return found;
+}
+
+UniqueElements unique_slices(const char* op, const Tensor& x, std::int64_t dim, bool return_inverse,
+                             bool return_counts) {
+  WEFT_CHECK(x.dim() > 0, Shape, op, "x: got [], expected a dimension ", dim);
+  dim = normalize_dim(dim, x.dim(), op);
+  const std::int64_t count = x.shape()[dim];
+  const auto empty = std::ranges::count(x.shape(), 0);
+  WEFT_CHECK(empty == (count == 0), Shape, op, "the slices of dimension ", dim, " of ", x.shape(),
+             " are empty");
+  DifferentRows found;
+  if (count > 0) {
+    graph::check_not_capturing(op, "the host compares the slices");
+    const Tensor on_host = to(contiguous(transpose(x, 0, dim)), Device());
+    found = dispatch_all(x.dtype(), [&]<class T>() { return different_rows<T>(on_host); });
+  }
+  const auto on_device = [&](const std::vector<std::int64_t>& numbers) {
+    return from_vector(numbers, {std::ssize(numbers)}, x.device());
+  };
+  return {index_select(x, dim, on_device(found.first), false),
+          return_inverse ? on_device(found.inverse) : Tensor(),
+          return_counts ? on_device(found.counts) : Tensor()};
+}
+
+}  // namespace
+
+UniqueElements unique(const Tensor& x, bool return_inverse, bool return_counts,
+                      std::optional<std::int64_t> dim) {
   const char* op = "unique";
   check_defined(op, "x", x);
   const Span span("op", op);
+  if (dim) return unique_slices(op, x, *dim, return_inverse, return_counts);
   const std::int64_t n = x.numel();
   if (n == 0) {
     const auto none = [&](bool wanted, const Shape& shape) {

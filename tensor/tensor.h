@@ -202,8 +202,8 @@ class Tensor : public MoreMethods {
   Tensor cumsum(std::int64_t dim) const;
   Tensor cumprod(std::int64_t dim) const;
   Tensor bincount(const Tensor& weights = {}, std::int64_t minlength = 0) const;
-  UniqueElements unique(bool sorted = true, bool return_inverse = false,
-                        bool return_counts = false) const;
+  UniqueElements unique(bool sorted = true, bool return_inverse = false, bool return_counts = false,
+                        std::optional<std::int64_t> dim = {}) const;
 
   // Products, selecting and arranging (records).
   Tensor matmul(const Tensor& other) const;

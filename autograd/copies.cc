@@ -270,8 +270,6 @@ Tensor padded_by_itself(const Tensor& x, int dim, std::int64_t before, std::int6
   if (before == 0 && after == 0) return x;
   const std::int64_t n = x.shape()[dim], most = std::max(before, after);
   const bool mirrors = mode == "reflect", repeats = mode == "replicate";
-  WEFT_CHECK(before >= 0 && after >= 0, InvalidArgument, "pad", mode, ": got (", before, ", ",
-             after, "), expected 0 or more");
   WEFT_CHECK(mirrors   ? most < n
              : repeats ? n > 0
                        : most <= n,
@@ -403,13 +401,18 @@ Tensor pad(const Tensor& x, const std::vector<std::int64_t>& pads, std::string_v
   if (mode == "constant") return pad(x, pads);
   WEFT_CHECK(mode == "reflect" || mode == "replicate" || mode == "circular", InvalidArgument, "pad",
              "mode: got '", mode, "', expected constant, reflect, replicate or circular");
-  const std::vector<std::int64_t> of_all = pads_of_all(x, pads);
-  Tensor y = x;
+  std::vector<std::int64_t> added = pads_of_all(x, pads), taken = pads;
+  for (std::int64_t& n : added) n = std::max<std::int64_t>(n, 0);
+  for (std::int64_t& n : taken) n = std::min<std::int64_t>(n, 0);
+  const bool takes = std::ranges::any_of(taken, [](std::int64_t n) { return n < 0; });
+  // As in PyTorch: what is taken away is not there for the other end, but for a mirror it is.
+  const bool first = mode == "circular";
+  Tensor y = takes && first ? pad(x, taken) : x;
   for (int i = 0; i < x.dim(); ++i) {
     const auto at = static_cast<std::size_t>(2 * i);
-    y = padded_by_itself(y, i, of_all[at], of_all[at + 1], mode);
+    y = padded_by_itself(y, i, added[at], added[at + 1], mode);
   }
-  return y;
+  return takes && !first ? pad(y, taken) : y;
 }
 
 }  // namespace weft

@@ -46,9 +46,10 @@ Tensor repeat_interleave(const Tensor& x, const Tensor& repeats,
 Tensor pad(const Tensor& x, const std::vector<std::int64_t>& pads, double value = 0);
 /// The other modes of torch.nn.functional.pad, with x's own elements around it: "reflect" (mirrored
 /// at the first and the last one, which are not repeated), "replicate" (those two again and again),
-/// "circular" (those of the other end). Throws InvalidArgument for another mode and for negative
-/// numbers, Shape where x has too few elements: "reflect" needs one more than it adds at an end,
-/// "circular" as many, "replicate" one.
+/// "circular" (those of the other end). A negative number removes elements: before others are added
+/// in "circular", afterwards in the others. Throws InvalidArgument for another mode, Shape where x
+/// has too few elements: "reflect" needs one more than it adds at an end, "circular" as many,
+/// "replicate" one.
 Tensor pad(const Tensor& x, const std::vector<std::int64_t>& pads, std::string_view mode);
 
 }  // namespace weft

@@ -20,7 +20,7 @@ Tensor scatter(const Tensor& x, std::int64_t dim, const Tensor& index, double va
 /// from the end. Throws InvalidArgument for a padding_idx that is no row.
 Tensor embedding(const Tensor& index, const Tensor& weight,
                  std::optional<std::int64_t> padding_idx = {});
-// Integers, without a gradient.
+// Integers, without a gradient. nonzero waits once for the device.
 using raw::nonzero;
 using raw::one_hot;
 
@@ -29,7 +29,7 @@ using raw::one_hot;
 /// that cannot hold value (raw::check_holds).
 Tensor masked_fill(const Tensor& x, const Tensor& mask, double value);
 /// The elements of x (broadcast with the mask) where the mask is true, 1-D, in row-major order.
-/// Waits for the device.
+/// Waits once for the device, which knows their number.
 Tensor masked_select(const Tensor& x, const Tensor& mask);
 
 }  // namespace weft

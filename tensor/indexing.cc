@@ -25,6 +25,12 @@ Tensor checked_index(const char* op, const Tensor& x, const Tensor& index) {
   return cast(index, DType::i64);
 }
 
+// The same where an empty index may have any dtype, as in PyTorch's gather and scatter.
+Tensor checked_if_any(const char* op, const Tensor& x, const Tensor& index) {
+  check_same_device(op, "x", x, "index", index);
+  return index.numel() == 0 ? cast(index, DType::i64) : checked_index(op, x, index);
+}
+
 void check_operands(const char* op, const Tensor& y, const Tensor& index, const Tensor& x) {
   check_defined(op, "the written tensor", y);
   check_defined(op, "index", index);
@@ -131,7 +137,7 @@ Tensor gather(const Tensor& x, std::int64_t dim, const Tensor& index, bool check
   }
   const Span span("op", op);
   dim = normalize_dim(dim, x.dim(), op);
-  const Tensor at = checked_index(op, x, index);
+  const Tensor at = checked_if_any(op, x, index);
   check_walk(op, x, dim, index);
   if (checked) check_bounds(op, at, x.shape()[dim]);
   const auto run = indexing(op, x, &IndexingKernels::gather);
@@ -154,7 +160,7 @@ const Tensor& scattered(const char* op, Scatter IndexingKernels::* entry, const 
   }
   const Span span("op", op);
   dim = normalize_dim(dim, y.dim(), op);
-  const Tensor whole = checked_index(op, y, index);
+  const Tensor whole = checked_if_any(op, y, index);
   check_same_kind(op, "the written tensor", y, "x", x);
   check_writable(op, y);
   check_walk(op, y, dim, index);

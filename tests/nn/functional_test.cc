@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "weft/autograd/autograd.h"
+#include "weft/autograd/checkpoint.h"
 #include "weft/core/runtime/rng.h"
 #include "weft/core/runtime/thread_state.h"
 #include "weft/nn/activation.h"
@@ -73,8 +74,48 @@ TEST(Images, LayersFollowPyTorch) {
   EXPECT_WEFT_ERROR(nn::InstanceNorm2d(3)(x), Shape, "expected [N,3,H,W]");
   EXPECT_WEFT_ERROR(nn::ReflectionPad2d(4)(x), Shape,
                     "[pad] reflect: dimension 2 of [2,8,4,6] has too few elements for (4, 4)");
-  EXPECT_WEFT_ERROR(pad(x, {-1, 0}, "circular"), InvalidArgument, "circular: got (-1, 0)");
   EXPECT_WEFT_ERROR(pad(x, {1, 0}, "mirror"), InvalidArgument, "mode: got 'mirror'");
+}
+
+TEST(Images, InstanceNormTracksStatisticsAsPyTorch) {
+  nn::InstanceNorm2d norm(8, {.momentum = 0.3, .affine = true, .track_running_stats = true});
+  norm.to(DType::f64);
+  raw::copy_(norm.weight, ramp({8}) + 2);
+  raw::copy_(norm.bias, ramp({8}));
+  const auto layer = [&](Inputs in) { return norm(in[0]); };
+  const Tensor x = ramp({2, 8, 4, 6});
+  check("instance_norm_training", layer, {x});
+  raw::zero_(norm.running_mean);  // of several layouts of x
+  raw::fill_(norm.running_var, 1);
+  norm(x);
+  norm(x * 2 + 1);
+  EXPECT_TRUE(testing::near_values(norm.running_mean, goldens["instance_norm_mean"], kTolerance));
+  EXPECT_TRUE(testing::near_values(norm.running_var, goldens["instance_norm_var"], kTolerance));
+  EXPECT_EQ(norm.num_batches_tracked.item<std::int64_t>(), 0);
+  norm.eval();
+  check("instance_norm_evaluation", layer, {x});
+  const std::vector<double> mean = values_of(norm.running_mean);
+  norm(x);
+  EXPECT_EQ(values_of(norm.running_mean), mean);
+
+  std::vector<std::string> keys;
+  for (const auto& [key, value] : norm.state_dict()) keys.push_back(key);
+  EXPECT_EQ(keys, (std::vector<std::string>{"weight", "bias", "running_mean", "running_var",
+                                            "num_batches_tracked"}));
+  norm.train();
+  EXPECT_WEFT_ERROR(norm(zeros({2, 8, 1, 1}, DType::f64)), Shape, "more than one pixel an image");
+  EXPECT_EQ(nn::InstanceNorm2d(3, {.momentum = {}, .track_running_stats = true}).to_string(),
+            "InstanceNorm2d(3, eps=1e-05, momentum=None, affine=False, track_running_stats=True)\n"
+            "0 parameters");
+}
+
+// The second forward of a checkpoint counts no image again.
+TEST(Images, InstanceNormCountsABatchOnce) {
+  nn::InstanceNorm2d plain(2, {.track_running_stats = true}), recomputed = nn::clone(plain);
+  const Tensor x = ramp({2, 2, 3, 3}).to(DType::f32).set_requires_grad();
+  plain(x);
+  autograd::checkpoint([&](const Tensor& t) { return recomputed(t); }, x).sum().backward();
+  EXPECT_EQ(values_of(recomputed.running_var), values_of(plain.running_var));
 }
 
 TEST(Activations, FollowPyTorch) {

@@ -33,6 +33,16 @@ images = ramp(2, 8, 4, 6)
 run("pixel_shuffle", lambda x: F.pixel_shuffle(x, 2), images)
 run("pixel_unshuffle", lambda x: F.pixel_unshuffle(x, 2), images)
 run("instance_norm", nn.InstanceNorm2d(8), images)
+# Two batches in training, then one in evaluation.
+tracked = nn.InstanceNorm2d(8, momentum=0.3, affine=True, track_running_stats=True).double()
+with torch.no_grad():
+    tracked.weight.copy_(ramp(8) + 2)
+    tracked.bias.copy_(ramp(8))
+run("instance_norm_training", tracked, images)
+tracked(images * 2 + 1)
+array("instance_norm_mean", tracked.running_mean)
+array("instance_norm_var", tracked.running_var)
+run("instance_norm_evaluation", tracked.eval(), images)
 run("zero_pad", nn.ZeroPad2d((1, 2, 0, 3)), images)
 run("reflection_pad", nn.ReflectionPad2d((1, 2, 0, 3)), images)
 

@@ -25,7 +25,7 @@ Tensor checked_index(const char* op, const Tensor& x, const Tensor& index) {
   return cast(index, DType::i64);
 }
 
-// The same where an empty index may have any dtype, as in PyTorch's gather and scatter.
+// The same for gather and scatter: an empty index may have any dtype, as in PyTorch, and any shape.
 Tensor checked_if_any(const char* op, const Tensor& x, const Tensor& index) {
   check_same_device(op, "x", x, "index", index);
   return index.numel() == 0 ? cast(index, DType::i64) : checked_index(op, x, index);
@@ -138,11 +138,11 @@ Tensor gather(const Tensor& x, std::int64_t dim, const Tensor& index, bool check
   const Span span("op", op);
   dim = normalize_dim(dim, x.dim(), op);
   const Tensor at = checked_if_any(op, x, index);
-  check_walk(op, x, dim, index);
-  if (checked) check_bounds(op, at, x.shape()[dim]);
   const auto run = indexing(op, x, &IndexingKernels::gather);
   Tensor y = allocate(index.shape(), x.dtype(), x.device());
   if (y.numel() == 0) return y;
+  check_walk(op, x, dim, index);
+  if (checked) check_bounds(op, at, x.shape()[dim]);
   run(current_stream(x.device()), x.view_of(), dim, at.view_of(), y.view_of());
   return y;
 }
@@ -163,6 +163,7 @@ const Tensor& scattered(const char* op, Scatter IndexingKernels::* entry, const 
   const Tensor whole = checked_if_any(op, y, index);
   check_same_kind(op, "the written tensor", y, "x", x);
   check_writable(op, y);
+  if (index.numel() == 0) return y;
   check_walk(op, y, dim, index);
   WEFT_CHECK(x.shape() == index.shape(), Shape, op, "x: got ", x.shape(), ", index has ",
              index.shape());

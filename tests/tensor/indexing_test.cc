@@ -154,6 +154,13 @@ TEST_P(IndexingTest, Gather) {
     }
   }
   EXPECT_EQ(raw::gather(ones({2, 3}), 1, index({}, {2, 0})).shape(), (Shape{2, 0}));
+  // As in PyTorch: an empty index may have any dtype and shape.
+  const Tensor none = zeros({2, 0}, DType::u8);
+  EXPECT_EQ(raw::gather(ones({2, 3}), 1, none).shape(), (Shape{2, 0}));
+  EXPECT_EQ(raw::gather(ones({5}), 0, none).shape(), (Shape{2, 0}));
+  EXPECT_EQ(raw::scatter_add(ones({2, 3}), 1, none, zeros({2, 0})).shape(), (Shape{2, 3}));
+  EXPECT_WEFT_ERROR(raw::gather(ones({2, 3}), 1, zeros({2, 1}, DType::u8)), Dtype,
+                    "[gather] index: got u8");
   const Tensor x = ones({2, 3});
   EXPECT_WEFT_ERROR(waited(raw::gather(x, 1, index({3}, {1, 1}))), InvalidArgument, "[gather]");
   EXPECT_WEFT_ERROR(raw::gather(x, 1, index({0, 0, 0}, {3, 1})), Shape,

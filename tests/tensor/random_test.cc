@@ -1,9 +1,12 @@
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
+#include <string>
 #include <vector>
 
 #include "weft/core/runtime/rng.h"
+#include "weft/tensor/multinomial.h"
 #include "weft/tests/core/expect_error.h"
 #include "weft/tests/device_param.h"
 #include "weft/tests/goldens.h"
@@ -13,6 +16,7 @@ namespace weft {
 namespace {
 
 using testing::kAllDTypes;
+using testing::make;
 using testing::near_values;
 using testing::reversed_layout;
 using testing::values_of;
@@ -41,6 +45,66 @@ TEST(RandomOnHostTest, EqualsPyTorch) {
 
 class RandomTest : public testing::DeviceParam {};
 WEFT_FOR_EACH_DEVICE(RandomTest);
+
+TEST_P(RandomTest, MultinomialEqualsPyTorch) {
+  for (const DType dtype : testing::kFloating) {
+    const std::string name = "multinomial_" + std::string(to_string(dtype)) + "_";
+    SCOPED_TRACE(name);
+    const Tensor p = raw::to(goldens.tensor(name + "p"), device());
+    // The numbers that PyTorch's generator had given for p.
+    const auto after_p = [&] {
+      Generator generator(11);
+      rand(p.shape(), {dtype == DType::f64 ? DType::f64 : DType::f32, Device()}, &generator);
+      return generator;
+    };
+    for (const Tensor& x : testing::layouts(p)) {
+      Generator generator = after_p();
+      const Tensor with = multinomial(x, 50, true, &generator);
+      EXPECT_EQ(with.shape(), (Shape{3, 50}));
+      EXPECT_EQ(with.dtype(), DType::i64);
+      EXPECT_EQ(with.device(), device());
+      EXPECT_EQ(values_of(with), goldens[name + "with"]);
+      std::vector<double> without = values_of(multinomial(x, 30, false, &generator));
+      std::vector<double> theirs = goldens[name + "without"];
+      // bf16 has equal keys, which PyTorch takes in any order.
+      for (auto* list : {&without, &theirs}) {
+        for (auto row = list->begin(); dtype == DType::bf16 && row != list->end(); row += 30) {
+          std::sort(row, row + 30);
+        }
+      }
+      EXPECT_EQ(without, theirs);
+      const Tensor one = multinomial(raw::select(x, 0, 0), 1, true, &generator);
+      EXPECT_EQ(one.shape(), Shape{1});
+      EXPECT_EQ(values_of(one), goldens[name + "one"]);
+      EXPECT_EQ(values_of(rand({2}, Device(), &generator)), goldens[name + "after"]);
+    }
+  }
+}
+
+TEST_P(RandomTest, MultinomialUsesTheDevicesGeneratorAndRefusesWhatHasNoProbability) {
+  const Tensor p = make({0, 1, 3}, {3});
+  manual_seed(3);
+  const std::vector<double> drawn = values_of(multinomial(p, 20, true));
+  EXPECT_EQ(std::ranges::count(drawn, 0.0), 0);
+  manual_seed(3);
+  Generator generator = default_generator(device());
+  EXPECT_EQ(values_of(multinomial(p, 20, true, &generator)), drawn);
+  EXPECT_EQ(multinomial(zeros({0, 3}), 2).shape(), (Shape{0, 2}));
+  const auto refuses = [](const Tensor& x, std::int64_t samples, const char* text) {
+    EXPECT_WEFT_ERROR(multinomial(x, samples), InvalidArgument, text);
+  };
+  const double infinity = std::numeric_limits<double>::infinity();
+  refuses(p, 0, "[multinomial] num_samples: got 0, expected 1 or more");
+  refuses(p, 3, "[multinomial] 3 samples without replacement of the 2 above 0");
+  refuses(make({1, -1}, {2}), 1, "a probability is -1, expected 0 or more, and finite");
+  refuses(make({1, std::nan("")}, {2}), 1, "a probability is ");
+  refuses(make({1, infinity}, {2}), 1, "a probability is inf");
+  refuses(make({1, 1, 0, 0}, {2, 2}), 1, "none of the 2 probabilities of a row is above 0");
+  refuses(zeros({0}), 1, "none of the 0 probabilities");
+  EXPECT_WEFT_ERROR(multinomial(ones({2}, DType::i64), 1), Dtype, "[multinomial]");
+  EXPECT_WEFT_ERROR(multinomial(ones({1, 1, 2}), 1), Shape,
+                    "[multinomial] probabilities: got [1,1,2], expected [count] or [rows,count]");
+}
 
 TEST_P(RandomTest, ASeedRepeats) {
   for (DType dtype : testing::kFloating) {

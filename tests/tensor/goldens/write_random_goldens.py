@@ -21,4 +21,15 @@ array("normal_17_f64", torch.empty(17, dtype=torch.float64).normal_(1, 0.5))
 array("rand_4_after", torch.rand(4))
 array("randperm_11", torch.randperm(11))
 array("rand_2_last", torch.rand(2))
+
+# Probabilities of which some are 0, and draws of their places.
+for name, dtype in ("f32", torch.float32), ("f64", torch.float64), ("bf16", torch.bfloat16):
+    torch.manual_seed(11)
+    p = torch.rand(3, 40, dtype=dtype)
+    p[:, ::7] = 0
+    array(f"multinomial_{name}_p", p)
+    array(f"multinomial_{name}_with", torch.multinomial(p, 50, replacement=True))
+    array(f"multinomial_{name}_without", torch.multinomial(p, 30))
+    array(f"multinomial_{name}_one", torch.multinomial(p[0], 1, replacement=True))
+    array(f"multinomial_{name}_after", torch.rand(2))
 save(__file__)

@@ -148,6 +148,45 @@ TEST_P(SortingTest, UniqueAsPyTorch) {
   EXPECT_TENSOR(none.counts, ({0}), {});
 }
 
+TEST_P(SortingTest, UniqueSlicesAsPyTorch) {
+  for (const DType dtype : testing::kAllDTypes) {
+    const std::string prefix = std::string(to_string(dtype)) + "_";
+    const Tensor host = goldens.tensor(prefix + "slices");
+    for (const Tensor& x : testing::layouts(raw::to(host, device()))) {
+      for (const int dim : {0, 1, 2}) {
+        const std::string name = prefix + "unique_" + std::to_string(dim) + "_";
+        SCOPED_TRACE(name);
+        const UniqueElements got = raw::unique(x, true, true, dim - 3);
+        EXPECT_EQ(got.values.dtype(), dtype);
+        EXPECT_EQ(got.values.shape(), goldens.tensor(name + "values").shape());
+        EXPECT_TRUE(testing::near_values(got.values, goldens[name + "values"], 0));
+        EXPECT_EQ(values_of(got.inverse), goldens[name + "inverse"]);
+        EXPECT_EQ(values_of(got.counts), goldens[name + "counts"]);
+      }
+    }
+  }
+}
+
+// The order is that of sort(): NaN comes last, and equals nothing.
+TEST_P(SortingTest, UniqueSlicesWithNaNAreAllDifferent) {
+  const double nan = std::nan("");
+  const Tensor x = make({nan, 0, 1, 5, nan, 0, 1, -5, 1, 5, -0.0, 1, 0, 1}, {7, 2});
+  const UniqueElements got = raw::unique(x, true, true, 0);
+  EXPECT_TRUE(testing::near_values(got.values, {0, 1, 1, -5, 1, 5, nan, 0, nan, 0}, 0));
+  EXPECT_TENSOR(got.inverse, ({7}), {3, 2, 4, 1, 2, 0, 0});
+  EXPECT_TENSOR(got.counts, ({5}), {2, 1, 2, 1, 1});
+  const UniqueElements alone = raw::unique(x, false, false, 0);
+  EXPECT_FALSE(alone.inverse.defined() || alone.counts.defined());
+  const UniqueElements none = raw::unique(zeros({0, 2}), true, true, 0);
+  EXPECT_TENSOR(none.values, ({0, 2}), {});
+  EXPECT_TENSOR(none.inverse, ({0}), {});
+  EXPECT_TENSOR(none.counts, ({0}), {});
+  EXPECT_WEFT_ERROR(raw::unique(zeros({2, 0}), false, false, 0), Shape,
+                    "[unique] the slices of dimension 0 of [2,0] are empty");
+  EXPECT_WEFT_ERROR(raw::unique(zeros({0, 0}), false, false, 0), Shape, "[unique] the slices");
+  EXPECT_WEFT_ERROR(raw::unique(scalar(1), false, false, 0), Shape, "[unique] x: got []");
+}
+
 TEST_P(SortingTest, Bincount) {
   for (const DType dtype : {DType::i64, DType::i32, DType::u8, DType::boolean}) {
     const Tensor x = make({1, 0, 1, 1}, {4}, dtype);

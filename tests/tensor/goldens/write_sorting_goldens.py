@@ -46,6 +46,14 @@ for dtype, x in INPUTS.items():
             array(f"{dtype}_{dim}_median_indices", indices)
     for name, result in zip(("values", "inverse", "counts"), torch.unique(x, return_inverse=True, return_counts=True)):
         array(f"{dtype}_unique_{name}", result)
+    # Slices of which several are equal, without NaN, for which PyTorch has no order here.
+    few = x[~torch.isnan(x)][:12].reshape(2, 2, 3)
+    slices = few[:, :, [2, 0, 1, 0, 2, 2, 1]]
+    array(f"{dtype}_slices", slices)
+    for dim in range(3):
+        names = ("values", "inverse", "counts")
+        for name, result in zip(names, torch.unique(slices, return_inverse=True, return_counts=True, dim=dim)):
+            array(f"{dtype}_unique_{dim}_{name}", result)
     array(f"{dtype}_nonzero", torch.nonzero(x))
     if dtype != "bool":
         # A sequence without NaN, in which some of x are and others are not.

@@ -308,6 +308,15 @@ TEST_P(ComposedTest, Order) {
         {ramp({2, 3, 3, 3})});
   check("pad_circular", [](Inputs in) { return pad(in[0], {2, 0, 1, 3}, "circular"); },
         {ramp({2, 3, 3, 3})});
+  // PyTorch's values.
+  const Tensor four = arange(4.0);
+  EXPECT_TENSOR(pad(four, {-1, 3}, "reflect"), ({6}), {1, 2, 3, 2, 1, 0});
+  EXPECT_TENSOR(pad(four, {-1, 3}, "replicate"), ({6}), {1, 2, 3, 3, 3, 3});
+  EXPECT_TENSOR(pad(four, {-1, 3}, "circular"), ({6}), {1, 2, 3, 1, 2, 3});
+  EXPECT_TENSOR(pad(four, {1, -1}, "reflect"), ({4}), {1, 0, 1, 2});
+  EXPECT_TENSOR(pad(four, {1, -1}, "replicate"), ({4}), {0, 0, 1, 2});
+  EXPECT_TENSOR(pad(four, {1, -1}, "circular"), ({4}), {2, 0, 1, 2});
+  EXPECT_WEFT_ERROR(pad(four, {-3, -2}, "replicate"), Shape, "[pad] dimension 0 of [4] has fewer");
   check("pad_crop", [](Inputs in) { return pad(in[0], {-1, 2, 1, -2}); }, {ramp({3, 4})});
   for (const DType dtype : kAllDTypes) {
     const Tensor x = make({0, 1, 1, 0}, {2, 2}, dtype);

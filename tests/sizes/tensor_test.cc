@@ -1,6 +1,7 @@
 // Rows of tensor/, and of the parameters of its operations from kernels/.
 
 #include "weft/tensor/creation.h"
+#include "weft/tensor/multinomial.h"
 #include "weft/tensor/ops.h"
 #include "weft/tests/sizes/sizes.h"
 
@@ -75,6 +76,7 @@ WEFT_SIZES(
         {"randint(low, high, shape) / of bytes",
          {{0}, {9}, {2, 4}},
          GIVES(randint(s[0], s[1], s.dims(2), DType::u8))},
+        {"multinomial(num_samples)", {{2}}, GIVES(multinomial(ones({2, 3}), s[0], true))},
         {"randperm(n)", {{3}}, GIVES(randperm(s[0]))},
         {"as_strided(shape, strides, offset) / without memory",
          {{0, 4}, {4, 1}, {0}},
@@ -138,35 +140,37 @@ WEFT_SIZES(
          GIVES(raw::stack(std::vector<Tensor>{ramp({2, 3}), ramp({2, 3})}, s[0]))},
     });
 
-WEFT_SIZES(RawReductions,
-           {
-               {"raw::reduce(dims)",
-                {{0, 1}},
-                GIVES(raw::reduce(ReduceOp::sum, ramp({2, 3, 4}), s.dims(0)))},
-               {"raw::sum(dims)", {{0, 1}}, GIVES(raw::sum(ramp({2, 3, 4}), s.dims(0)))},
-               {"raw::mean(dims)", {{0, 1}}, GIVES(raw::mean(ramp({2, 3, 4}), s.dims(0)))},
-               {"raw::prod(dims)", {{0, 1}}, GIVES(raw::prod(ramp({2, 3, 4}), s.dims(0)))},
-               {"raw::max(dims)", {{0, 1}}, GIVES(raw::max(ramp({2, 3, 4}), s.dims(0)))},
-               {"raw::min(dims)", {{0, 1}}, GIVES(raw::min(ramp({2, 3, 4}), s.dims(0)))},
-               {"raw::all(dims)", {{0, 1}}, GIVES(raw::all(ramp({2, 3, 4}), s.dims(0)))},
-               {"raw::any(dims)", {{0, 1}}, GIVES(raw::any(ramp({2, 3, 4}), s.dims(0)))},
-               {"raw::var(dims)", {{0, 1}}, GIVES(raw::var(ramp({2, 3, 4}), s.dims(0)))},
-               {"raw::norm(dims)", {{0, 1}}, GIVES(raw::norm(ramp({2, 3, 4}), s.dims(0)))},
-               {"raw::argmax(dim)", {{1}}, GIVES(raw::argmax(ramp({2, 3, 4}), s[0]))},
-               {"raw::argmin(dim)", {{1}}, GIVES(raw::argmin(ramp({2, 3, 4}), s[0]))},
-               {"raw::sum_to(shape)", {{1, 3}}, GIVES(raw::sum_to(ramp({2, 3}), s.dims(0)))},
-               {"raw::sort(dim)", {{1}}, GIVES(raw::sort(ramp({2, 3}), s[0]))},
-               {"raw::argsort(dim)", {{1}}, GIVES(raw::argsort(ramp({2, 3}), s[0]))},
-               {"raw::median(dim)", {{1}}, GIVES(raw::median(ramp({2, 3}), s[0]))},
-               {"raw::bincount(minlength)", {{3}}, GIVES(raw::bincount(index(2), {}, s[0]))},
-               {"raw::cumsum(dim)", {{1}}, GIVES(raw::cumsum(ramp({2, 3}), s[0]))},
-               {"raw::cumprod(dim)", {{1}}, GIVES(raw::cumprod(ramp({2, 3}), s[0]))},
-               {"raw::softmax(dim)", {{1}}, GIVES(raw::softmax(ramp({2, 3}), s[0]))},
-               {"raw::log_softmax(dim)", {{1}}, GIVES(raw::log_softmax(ramp({2, 3}), s[0]))},
-               {"raw::softmax_backward(dim)",
-                {{1}},
-                GIVES(raw::softmax_backward(SoftmaxOp::softmax, ramp({2, 3}), ramp({2, 3}), s[0]))},
-           });
+WEFT_SIZES(
+    RawReductions,
+    {
+        {"raw::reduce(dims)",
+         {{0, 1}},
+         GIVES(raw::reduce(ReduceOp::sum, ramp({2, 3, 4}), s.dims(0)))},
+        {"raw::sum(dims)", {{0, 1}}, GIVES(raw::sum(ramp({2, 3, 4}), s.dims(0)))},
+        {"raw::mean(dims)", {{0, 1}}, GIVES(raw::mean(ramp({2, 3, 4}), s.dims(0)))},
+        {"raw::prod(dims)", {{0, 1}}, GIVES(raw::prod(ramp({2, 3, 4}), s.dims(0)))},
+        {"raw::max(dims)", {{0, 1}}, GIVES(raw::max(ramp({2, 3, 4}), s.dims(0)))},
+        {"raw::min(dims)", {{0, 1}}, GIVES(raw::min(ramp({2, 3, 4}), s.dims(0)))},
+        {"raw::all(dims)", {{0, 1}}, GIVES(raw::all(ramp({2, 3, 4}), s.dims(0)))},
+        {"raw::any(dims)", {{0, 1}}, GIVES(raw::any(ramp({2, 3, 4}), s.dims(0)))},
+        {"raw::var(dims)", {{0, 1}}, GIVES(raw::var(ramp({2, 3, 4}), s.dims(0)))},
+        {"raw::norm(dims)", {{0, 1}}, GIVES(raw::norm(ramp({2, 3, 4}), s.dims(0)))},
+        {"raw::argmax(dim)", {{1}}, GIVES(raw::argmax(ramp({2, 3, 4}), s[0]))},
+        {"raw::argmin(dim)", {{1}}, GIVES(raw::argmin(ramp({2, 3, 4}), s[0]))},
+        {"raw::sum_to(shape)", {{1, 3}}, GIVES(raw::sum_to(ramp({2, 3}), s.dims(0)))},
+        {"raw::sort(dim)", {{1}}, GIVES(raw::sort(ramp({2, 3}), s[0]))},
+        {"raw::argsort(dim)", {{1}}, GIVES(raw::argsort(ramp({2, 3}), s[0]))},
+        {"raw::median(dim)", {{1}}, GIVES(raw::median(ramp({2, 3}), s[0]))},
+        {"raw::unique(dim)", {{0}}, GIVES(raw::unique(ramp({4}), false, false, s[0]).values)},
+        {"raw::bincount(minlength)", {{3}}, GIVES(raw::bincount(index(2), {}, s[0]))},
+        {"raw::cumsum(dim)", {{1}}, GIVES(raw::cumsum(ramp({2, 3}), s[0]))},
+        {"raw::cumprod(dim)", {{1}}, GIVES(raw::cumprod(ramp({2, 3}), s[0]))},
+        {"raw::softmax(dim)", {{1}}, GIVES(raw::softmax(ramp({2, 3}), s[0]))},
+        {"raw::log_softmax(dim)", {{1}}, GIVES(raw::log_softmax(ramp({2, 3}), s[0]))},
+        {"raw::softmax_backward(dim)",
+         {{1}},
+         GIVES(raw::softmax_backward(SoftmaxOp::softmax, ramp({2, 3}), ramp({2, 3}), s[0]))},
+    });
 
 WEFT_SIZES(
     RawIndexing,

@@ -7,10 +7,14 @@
 #include <sstream>
 
 #include "weft/tests/io/files.h"
+#include "weft/tests/tensor/ramp.h"
+#include "weft/tests/tensor/tensor_util.h"
 #include "weft/weft.h"
 
 namespace weft {
 namespace {
+
+#include "weft/tests/docs/in_place_of.inc"
 
 // Uses everything once, so that removing a name breaks the build; other tests check what the
 // functions do.
@@ -23,6 +27,7 @@ namespace {
   x = linspace(0, 1, 3), x = full_like(x, 1), x = rand_like(x), x = randn_like(x);
   x = empty_like(x), x = zeros_like(x), x = ones_like(x);
   x = rand({2}), x = randn({2}), x = randperm(2), x = bernoulli({2}, 0.5), x = uniform({2}, 0, 1);
+  x = multinomial(x, 1);
   x = randint(0, 9, {2});
   manual_seed(0);
   Generator& generator = default_generator();
@@ -252,6 +257,44 @@ const std::string& page() {
 TEST(FromPyTorch, TheProgramIsTheOneThatIsBuilt) {
   const std::string program = testing::read_file("tests/docs/side_by_side.cc");
   EXPECT_NE(page().find("```cpp\n" + program + "```\n"), std::string::npos);
+}
+
+TEST(FromPyTorch, TheCodeInPlaceOfWhatIsMissingIsTheOneThatIsTested) {
+  const std::string code = testing::read_file("tests/docs/in_place_of.inc");
+  EXPECT_NE(page().find("```cpp\n" + code + "```\n"), std::string::npos);
+}
+
+TEST(FromPyTorch, AConvolutionOfVolumesIsTheSumOverItsWindows) {
+  manual_seed(0);
+  const Tensor x = randn({2, 3, 4, 5, 5}, DType::f64), w = randn({2, 3, 2, 3, 3}, DType::f64);
+  const Tensor y = conv3d(x, w, {.padding = {1, 1}});
+  ASSERT_EQ(y.shape(), (Shape{2, 2, 3, 5, 5}));
+  for (std::int64_t d = 0; d < 3; ++d) {
+    Tensor want = zeros({2, 2, 5, 5}, DType::f64);
+    for (std::int64_t k = 0; k < 2; ++k) {
+      want = want + conv2d(x.select(2, d + k), w.select(2, k), {}, {.padding = {1, 1}});
+    }
+    EXPECT_TRUE(allclose(y.select(2, d), want, 1e-12, 1e-12));
+  }
+}
+
+// By PyTorch 2.11: manual_seed(0), nn.TransformerDecoderLayer(8, 2, 16, dropout=0.0), a causal
+// mask.
+TEST(FromPyTorch, TheDecoderLayerIsPyTorchs) {
+  manual_seed(0);
+  const DecoderLayer layer(8, 2, 16);
+  std::set<std::string> keys;
+  for (const auto& [key, value] : layer.state_dict()) keys.insert(key);
+  EXPECT_TRUE(keys.contains("multihead_attn.in_proj_weight") && keys.contains("norm3.bias"));
+  EXPECT_EQ(keys.size(), 18u);
+  const Tensor target = testing::ramp({3, 2, 8}).to(DType::f32);
+  const Tensor memory = testing::ramp({5, 2, 8}).to(DType::f32) * 2;
+  const Tensor y = layer(target, memory).flatten();
+  // A few roundings of f32.
+  EXPECT_TRUE(
+      testing::near_values(y.slice(0, 0, 4), {-1.143396, 1.521693, 0.820487, 0.246823}, 4e-6));
+  EXPECT_TRUE(
+      testing::near_values(y.slice(0, 44, 48), {-0.757873, -1.196844, -1.307704, 0.200867}, 4e-6));
 }
 
 TEST(FromPyTorch, EveryNameOfTheTablesIsCompiledHere) {

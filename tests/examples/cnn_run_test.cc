@@ -92,6 +92,18 @@ TEST_F(CnnRunTest, MapLocationIsWhereTheCheckpointIsRead) {
   EXPECT_HAS(log(), "'gpu' is no device; use cpu, cpu:N, cuda or cuda:N");
 }
 
+TEST_F(CnnRunTest, BeginsWithTheWeightsOfAnotherRun) {
+  const std::string options = "--limit-steps 2 ";
+  succeed("first", options);
+  succeed("whole", options + "--weights " + folder.path("first/model.safetensors"));
+  succeed("part", options + "--weights " + folder.path("first/checkpoint.safetensors:model"));
+  const auto model = [&](const char* name) {
+    return bytes_of(name + std::string("/model.safetensors"));
+  };
+  EXPECT_TRUE(model("part") == model("whole"));
+  EXPECT_FALSE(model("whole") == model("first"));
+}
+
 TEST_F(CnnRunTest, WithoutImagesItSaysHowToGetSome) {
   const auto expect_help = [&] {
     EXPECT_HAS(log(),

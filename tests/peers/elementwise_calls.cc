@@ -86,20 +86,35 @@ void add_elementwise(Operations& table) {
     return {clamp_max(c.operand(0), c.number("value"))};
   };
 
+#define X(name) \
+  table[#name "_"] = [](const Call& c) -> std::vector<Tensor> { return {c.operand(0).name##_()}; };
+  WEFT_IN_PLACE_METHODS(X)
+#undef X
   table["clamp_"] = [](const Call& c) -> std::vector<Tensor> {
-    return {c.operand(0).clamp_(c.number("low"), c.number("high"))};
+    return {c.operand(0).clamp_(c.optional_number("low"), c.optional_number("high"))};
   };
-  table["sigmoid_"] = [](const Call& c) -> std::vector<Tensor> {
-    return {c.operand(0).sigmoid_()};
+  table["clamp_min_"] = [](const Call& c) -> std::vector<Tensor> {
+    return {c.operand(0).clamp_min_(c.number("value"))};
   };
-  table["square_"] = [](const Call& c) -> std::vector<Tensor> { return {c.operand(0).square_()}; };
+  table["clamp_max_"] = [](const Call& c) -> std::vector<Tensor> {
+    return {c.operand(0).clamp_max_(c.number("value"))};
+  };
+  table["masked_fill_"] = [](const Call& c) -> std::vector<Tensor> {
+    return {c.operand(0).masked_fill_(c.operand(1), c.number("value"))};
+  };
+  table["addcmul_"] = [](const Call& c) -> std::vector<Tensor> {
+    return {c.operand(0).addcmul_(c.operand(1), c.operand(2), c.number("value"))};
+  };
+  table["addcdiv_"] = [](const Call& c) -> std::vector<Tensor> {
+    return {c.operand(0).addcdiv_(c.operand(1), c.operand(2), c.number("value"))};
+  };
   table["add_"] = [](const Call& c) -> std::vector<Tensor> {
     if (c.has("value")) return {c.operand(0).add_(c.number("value"))};
     return {c.operand(0).add_(c.operand(1), c.number("alpha", 1))};
   };
   table["sub_"] = [](const Call& c) -> std::vector<Tensor> {
     if (c.has("value")) return {c.operand(0).sub_(c.number("value"))};
-    return {c.operand(0).sub_(c.operand(1))};
+    return {c.operand(0).sub_(c.operand(1), c.number("alpha", 1))};
   };
   table["mul_"] = [](const Call& c) -> std::vector<Tensor> {
     if (c.in.size() > 1) return {c.in[0].mul_(c.in[1])};

@@ -121,7 +121,8 @@ nn::ConvOptions conv_options(const Call& c) {
           .output_padding = pair_of(c, "output_padding", 0)};
 }
 
-nn::BatchNormOptions batch_norm_options(const Call& c) {
+template <class Options>
+Options norm_options(const Call& c) {
   return {.eps = c.number("eps"),
           .momentum = c.optional_number("momentum"),
           .affine = c.flag("affine"),
@@ -203,10 +204,9 @@ void add_recurrent(Operations& table) {
 }
 
 void add_norms(Operations& table) {
-  MODULE(BatchNorm1d, c.integer("num_features"), batch_norm_options(c))
-  MODULE(BatchNorm2d, c.integer("num_features"), batch_norm_options(c))
-  MODULE(InstanceNorm2d, c.integer("num_features"),
-         {.eps = c.number("eps"), .affine = c.flag("affine")})
+  MODULE(BatchNorm1d, c.integer("num_features"), norm_options<nn::BatchNormOptions>(c))
+  MODULE(BatchNorm2d, c.integer("num_features"), norm_options<nn::BatchNormOptions>(c))
+  MODULE(InstanceNorm2d, c.integer("num_features"), norm_options<nn::InstanceNormOptions>(c))
   MODULE(GroupNorm, c.integer("num_groups"), c.integer("num_channels"),
          {.eps = c.number("eps"), .affine = c.flag("affine")})
   MODULE(LayerNorm, Shape(c.dims("normalized_shape")),

@@ -26,20 +26,18 @@ REFUSED = [
     Rule(ALL, r"a tensor of (u8|i32|bool|i64) cannot hold", "numbers that the dtype cannot hold"),
     Rule("clone|contiguous", "dimensions, at most", "at most 8 dimensions"),
     Rule(r"nn\.functional\.adaptive_max_pool2d", "indices", "adaptive pooling gives no indices"),
-    Rule("unique", "along a dimension", "unique of all elements alone"),
     Rule(r"nn\.MultiheadAttention", "add_bias_kv|add_zero_attn", "attention without bias_k and zero_attn"),
     Rule(r"nn\.functional\.(.*pool2d|conv.*|linear)", "needs a floating dtype",
          "convolution, pooling and linear of integers", INTEGERS),
-    Rule(r"nn\.functional\.pad/.*", "expected 0 or more", "pad takes elements away in mode constant alone"),
     Rule("__getitem__", "index tensors|index tensor|a mask beside", "x[...] takes one mask, or index_select's index"),
+    Rule("masked_fill_", "the gradient of a number", "masked_fill_ takes numbers"),
+    Rule("normal(/number_mean)?", "does not require a gradient", "normal is not recorded, where PyTorch has zeros"),
     Rule(r"nn\.functional\.(interpolate|upsample).*", r"got \[\d+,\d+,\d+,\d+,\d+\]", "no volumes"),
     Rule(r"nn\.functional\.interpolate.*", "antialias", "no antialiasing"),
-    Rule(r"nn\.InstanceNorm2d", "momentum|track_running", "instance norm without running statistics"),
     Rule(r"nn\.Adaptive...Pool2d", "with None", "adaptive pooling with both sizes"),
     Rule(r"nn\.functional\.embedding", "max_norm|scale_grad_by_freq", "embedding without max_norm"),
     Rule(r"nn\.functional\.scaled_dot_product_attention", "enable_gqa", "no grouped queries"),
     Rule(r"nn\.functional\.batch_norm.*", r"input: got \[\d+\],", "batch norm of one dimension"),
-    Rule("gather", "index: got u8", "an index of u8, which PyTorch takes where it is empty"),
 ]
 
 # What a floating value becomes that an integer dtype does not hold.

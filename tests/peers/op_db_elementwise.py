@@ -1,7 +1,7 @@
 """Element-wise operations of PyTorch's database, as calls of weft."""
 import torch
 
-from op_db_mapping import maps, multiplied, number, number_of, only, scalar
+from op_db_mapping import maps, maps_in_place, multiplied, number, number_of, only, scalar
 
 
 # --- Element-wise ----------------------------------------------------------------------------------
@@ -144,3 +144,41 @@ def masked_fill(c, x, mask, value):
 
 
 maps("masked_select")(lambda c, x, mask: c("masked_select", x, mask))
+
+
+# --- In place --------------------------------------------------------------------------------------
+for _name in ("neg", "abs", "sign", "square", "sqrt", "rsqrt", "reciprocal", "exp", "log", "log1p", "expm1", "erf",
+              "tan", "sin", "cos", "tanh", "sigmoid", "floor", "ceil", "round", "trunc"):
+    maps_in_place(_name, elementwise=True)(lambda c, x, call=_name + "_": c(call, x))
+
+
+def written(name):
+    def call(c, x, y, alpha=1):
+        if isinstance(y, bool) or isinstance(alpha, bool):
+            return c(name, x, multiplied(c, scalar(c, y, torch.ones((), dtype=x.dtype)), alpha))
+        if not isinstance(y, torch.Tensor):
+            return c(name, x, value=number(y) * number(alpha))
+        if alpha == 1:
+            return c(name, x, y)
+        c.case["kind"] = "general"  # another rounding than PyTorch's
+        return c(name, x, y, alpha=number(alpha))
+    return call
+
+
+for _name in ("add", "sub", "mul"):
+    maps_in_place(_name, elementwise=True)(written(_name + "_"))
+maps_in_place("div/no_rounding_mode", elementwise=True)(lambda c, x, y, rounding_mode=None: written("div_")(c, x, y))
+for _name in ("addcmul", "addcdiv"):
+    maps_in_place(_name)(lambda c, x, a, b, value=1, call=_name + "_": c(call, x, a, b, value=number(value)))
+for _name in ("clamp_min", "clamp_max"):
+    maps_in_place(_name, elementwise=True, numbers=True)(lambda c, x, y, call=_name + "_": c(call, x, value=number(y)))
+
+
+@maps_in_place("clamp", elementwise=True, numbers=True)
+def clamp_(c, x, min=None, max=None):
+    return c("clamp_", x, low=None if min is None else number(min), high=None if max is None else number(max))
+
+
+@maps_in_place("masked_fill", elementwise=True)
+def masked_fill_(c, x, mask, value):
+    return c("masked_fill_", x, mask, value=number_of(value))

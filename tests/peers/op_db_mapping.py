@@ -9,6 +9,8 @@ import torch
 from op_db_case import Lacks
 
 MAPPINGS = {}
+IN_PLACE = {}        # "add_": "add", which has the samples
+OF_NUMBERS = set()   # those of them that take numbers, where the samples have tensors
 ELEMENTWISE = set()  # each element depends on its own operands alone: compared more strictly
 NO_VALUES = set()    # random or uninitialised: only shape and dtype are compared
 
@@ -21,6 +23,26 @@ def maps(*names, elementwise=False, no_values=False):
                 ELEMENTWISE.add(name)
             if no_values:
                 NO_VALUES.add(name)
+        return function
+    return keep
+
+
+def copy_of(c, x):
+    y = c("clone", x)
+    y.dtype = x.dtype
+    return y
+
+
+def maps_in_place(*names, elementwise=False, numbers=False):
+    """A mapping of the methods with a "_" after the name, which write to a copy of their first operand."""
+    def keep(function):
+        for name in names:
+            method = name.split("/")[0] + "_"
+            IN_PLACE[method] = name
+            if numbers:
+                OF_NUMBERS.add(method)
+            maps(method, elementwise=elementwise)(
+                lambda c, x, *args, **options: function(c, copy_of(c, x), *args, **options))
         return function
     return keep
 

@@ -20,7 +20,7 @@ OPTIONS = {
     "MaxPool2d": ("kernel_size", "stride", "padding", "dilation", "ceil_mode", "return_indices"),
     "AvgPool2d": ("kernel_size", "stride", "padding", "ceil_mode", "count_include_pad", "divisor_override"),
     "AdaptiveAvgPool2d": ("output_size",), "AdaptiveMaxPool2d": ("output_size",),
-    "BatchNorm1d": BATCH_NORM, "BatchNorm2d": BATCH_NORM, "InstanceNorm2d": ("num_features", "eps", "affine"),
+    "BatchNorm1d": BATCH_NORM, "BatchNorm2d": BATCH_NORM, "InstanceNorm2d": BATCH_NORM,
     "LayerNorm": ("normalized_shape", "eps", "elementwise_affine", "bias"),
     "GroupNorm": ("num_groups", "num_channels", "eps", "affine"),
     "ReLU": (), "ReLU6": (), "Hardswish": (), "PReLU": ("num_parameters",), "Sigmoid": (), "Tanh": (), "SiLU": (), "LeakyReLU": ("negative_slope",), "GELU": ("approximate",),

@@ -1,7 +1,8 @@
 """Creation, views, reductions, sorting, indexing and products of PyTorch's database, as calls of weft."""
 import torch
 
-from op_db_mapping import converted, dims_of, in_range, maps, multiplied, number, number_of, only, scalar
+from op_db_mapping import (converted, dims_of, in_range, maps, maps_in_place, multiplied, number, number_of, only,
+                           scalar)
 
 
 # --- Creation --------------------------------------------------------------------------------------
@@ -64,13 +65,33 @@ def eye(c, n, m=None, dtype=torch.float32, device=None, requires_grad=False):
     return c("eye", n=n, m=m, dtype=dtype)
 
 
+# Numbers for mean, std and shape, or tensors of them, as PyTorch's.
+@maps("normal", "normal/number_mean", no_values=True)
+def normal(c, mean, std, shape=None, dtype=None, device=None, layout=None):
+    if shape is not None:
+        return c("normal", mean=number(mean), std=number(std), shape=shape, dtype=dtype or torch.get_default_dtype())
+    tensors = [x for x in (mean, std) if isinstance(x, torch.Tensor)]
+    numbers = {name: number(x) for name, x in (("mean", mean), ("std", std)) if not isinstance(x, torch.Tensor)}
+    return c("normal", *tensors, **numbers)
+
+
+maps("normal/in_place", no_values=True)(lambda c, x, mean, std: c("normal_", c("clone", x), mean=number(mean),
+                                                                  std=number(std)))
+
+
+@maps("multinomial", no_values=True)
+def multinomial(c, x, num_samples, replacement=False):
+    return c("multinomial", x, num_samples=num_samples, replacement=replacement)
+
+
 maps("fill")(lambda c, x, value: c("fill_", c("clone", x), value=number_of(value)))
 maps("zero_")(lambda c, x: c("zero_", c("clone", x)))
 
 
 # --- Views and copies ------------------------------------------------------------------------------
-maps("reshape", "view")(lambda c, x, shape: c("reshape", x, shape=shape))
-maps("reshape_as", "view_as")(lambda c, x, other: c("reshape", x, shape=other.shape))
+for _name in ("reshape", "view"):
+    maps(_name)(lambda c, x, shape, call=_name: c(call, x, shape=shape))
+    maps(_name + "_as")(lambda c, x, other, call=_name: c(call, x, shape=other.shape))
 maps("expand", "broadcast_to")(lambda c, x, shape: c("expand", x, shape=shape))
 maps("expand_as")(lambda c, x, other: c("expand", x, shape=other.shape))
 maps("unflatten")(lambda c, x, dim, sizes: c("unflatten", x, dim=dim, shape=sizes))
@@ -296,8 +317,7 @@ def topk(c, x, k, dim=-1, largest=True, sorted=True):
 
 @maps("unique")
 def unique(c, x, sorted=True, return_inverse=False, return_counts=False, dim=None):
-    only(dim is None, "unique along a dimension")
-    values, inverse, counts = c("unique", x, results=3)
+    values, inverse, counts = c("unique", x, dim=dim, results=3)
     return [values] + [inverse] * return_inverse + [counts] * return_counts
 
 
@@ -335,16 +355,31 @@ def index_add(c, x, dim, index, source, alpha=1):
     return c("index_add", x, index, multiplied(c, source, alpha), dim=dim)
 
 
+def source_of(c, x, index, src, value):
+    """What scatter adds, a number as a tensor."""
+    if isinstance(src, torch.Tensor):
+        return src
+    return c("full", shape=index.shape, dtype=x.dtype, value=number(src if value is None else value))
+
+
 @maps("scatter")
 def scatter(c, x, dim, index, src=None, reduce=None, value=None):
     only(reduce in (None, "add"), "scatter with reduce")
     if reduce:
-        source = src if isinstance(src, torch.Tensor) else c("full", shape=index.shape, dtype=x.dtype,
-                                                             value=number(src if value is None else value))
-        return c("scatter_add", x, index, source, dim=dim)
+        return c("scatter_add", x, index, source_of(c, x, index, src, value), dim=dim)
     if isinstance(src, torch.Tensor):
         return c("scatter", x, index, src, dim=dim)
     return c("scatter_number", x, index, dim=dim, value=number(src if value is None else value))
+
+
+@maps_in_place("scatter")
+def scatter_(c, x, dim, index, src=None, reduce=None, value=None):
+    only(reduce in (None, "add"), "scatter with reduce")
+    if reduce:
+        return c("scatter_add_", x, index, source_of(c, x, index, src, value), dim=dim)
+    if isinstance(src, torch.Tensor):
+        return c("scatter_", x, index, src, dim=dim)
+    return c("scatter_", x, index, dim=dim, value=number(src if value is None else value))
 
 
 @maps("nn.functional.embedding")

@@ -2,6 +2,7 @@
 #include <optional>
 
 #include "weft/autograd/ops.h"
+#include "weft/tensor/multinomial.h"
 #include "weft/tests/peers/calls.h"
 
 namespace weft::peers {
@@ -32,6 +33,20 @@ void add_creation(Operations& table) {
   };
   table["rand_like"] = [](const Call& c) -> Tensors { return {rand_like(c.operand(0))}; };
   table["randn_like"] = [](const Call& c) -> Tensors { return {randn_like(c.operand(0))}; };
+  table["normal"] = [](const Call& c) -> Tensors {
+    if (c.in.size() > 1) return {normal(c.in[0], c.in[1])};
+    if (c.has("mean") && c.has("std")) {
+      return {normal(c.number("mean"), c.number("std"), c.dims("shape"), c.dtype("dtype"))};
+    }
+    return {c.has("mean") ? normal(c.number("mean"), c.operand(0))
+                          : normal(c.operand(0), c.number("std", 1))};
+  };
+  table["normal_"] = [](const Call& c) -> Tensors {
+    return {raw::normal_(c.operand(0), c.number("mean"), c.number("std"))};
+  };
+  table["multinomial"] = [](const Call& c) -> Tensors {
+    return {multinomial(c.operand(0), c.integer("num_samples"), c.flag("replacement"))};
+  };
   table["zeros_like"] = [](const Call& c) -> Tensors { return {zeros_like(c.operand(0))}; };
   table["ones_like"] = [](const Call& c) -> Tensors { return {ones_like(c.operand(0))}; };
 }
@@ -201,7 +216,8 @@ void add_reductions(Operations& table) {
   };
   table["nonzero"] = [](const Call& c) -> Tensors { return {nonzero(c.operand(0))}; };
   table["unique"] = [](const Call& c) -> Tensors {
-    const auto [values, inverse, counts] = unique(c.operand(0), true, true, true);
+    const auto [values, inverse, counts] =
+        unique(c.operand(0), true, true, true, c.optional_integer("dim"));
     return {values, inverse, counts};
   };
   table["cumsum"] = [](const Call& c) -> Tensors { return {cumsum(c.operand(0), c.dim("dim"))}; };
@@ -243,6 +259,12 @@ void add_indexing(Operations& table) {
   };
   table["scatter_number"] = [](const Call& c) -> Tensors {
     return {scatter(c.operand(0), c.dim("dim"), c.operand(1), c.number("value"))};
+  };
+  table["scatter_"] = [](const Call& c) -> Tensors {
+    if (c.has("value")) {
+      return {c.in[0].scatter_(c.dim("dim"), c.operand(1), c.number("value"))};
+    }
+    return {c.in[0].scatter_(c.dim("dim"), c.operand(1), c.operand(2))};
   };
   table["index_add_"] = [](const Call& c) -> Tensors {
     return {raw::index_add_(c.operand(0), c.dim("dim"), c.operand(1), c.operand(2))};

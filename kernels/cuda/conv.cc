@@ -114,11 +114,10 @@ class Execution {
     if (big_bytes_ && pass_ != ConvPass::backward_data) copy(stream, big, own_big);
     if (small_bytes_ && pass_ != ConvPass::forward) copy(stream, small, own_small);
     if (weights_bytes_ && pass_ != ConvPass::backward_weights) copy(stream, weights, own_weights);
-    const cudnnStatus_t status =
-        (relu ? *relu_plan_ : plan_)
-            .run(cudnn_handle(stream),
-                 {own_big.data, own_small.data, own_weights.data, adds_bias_ ? bias.data : nullptr},
-                 workspace + big_bytes_ + small_bytes_ + weights_bytes_);
+    const cudnnStatus_t status = run_convolution(
+        relu ? *relu_plan_ : plan_, cudnn_handle(stream),
+        {own_big.data, own_small.data, own_weights.data, adds_bias_ ? bias.data : nullptr},
+        workspace + big_bytes_ + small_bytes_ + weights_bytes_);
     if (status != CUDNN_STATUS_SUCCESS) return status;
     if (small_bytes_ && pass_ == ConvPass::forward) copy(stream, own_small, small);
     if (big_bytes_ && pass_ == ConvPass::backward_data) copy(stream, own_big, big);
@@ -148,7 +147,8 @@ class Execution {
     char* const at_first = at_bias + bias;
     fill(stream, std::numeric_limits<double>::quiet_NaN(), View{at_bias, p.dtype, {p.k}, {1}});
     const ConvPointers pointers{memory.data(), at_small, at_small + small, at_bias};
-    if (plan.run(cudnn_handle(stream), pointers, at_first + kAlignment) != CUDNN_STATUS_SUCCESS) {
+    if (run_convolution(plan, cudnn_handle(stream), pointers, at_first + kAlignment) !=
+        CUDNN_STATUS_SUCCESS) {
       return false;
     }
     copy(stream, View{at_small, p.dtype, {1}, {1}}, View{at_first, DType::f64, {1}, {1}});
@@ -428,7 +428,7 @@ ConvEpilogue CudaConvPlan::run_library(const Stream& stream, const Conv2dArgs& a
     relu = args.then == Activation::relu && execution_->has_relu();
     WEFT_CHECK(execution_->accepts(big_of(args), small_of(args), args.w, args.bias), Internal,
                "conv2d", "a view is less aligned than the one its plan was made with (",
-               kConvAlignment, " bytes); ask for a plan with the views themselves");
+               kCudnnAlignment, " bytes); ask for a plan with the views themselves");
     const cudnnStatus_t status =
         execution_->run(stream, big_of(args), small_of(args), args.w, args.bias, workspace, relu);
     if (status == CUDNN_STATUS_SUCCESS) break;

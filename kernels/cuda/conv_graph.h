@@ -1,105 +1,10 @@
-// A convolution as a graph of cuDNN's backend API: what cuDNN offers for it, and a plan that runs.
-//
-//   ConvGraph graph(problem, MemoryFormat::nhwc, {.bias = true}, {.handle = handle});
-//   for (const EngineConfig& config : graph.offered(CUDNN_HEUR_MODE_A)) {
-//     if (!admissible(config, ...)) continue;
-//     if (auto plan = EnginePlan::make(config, {.handle = handle})) ... plan->run(...)
-//   }
+// A convolution as a graph of cuDNN's backend API (cudnn_graph.h).
 #pragma once
 
-#include <cstddef>
-#include <cstdint>
-#include <optional>
-#include <span>
-#include <string>
-#include <utility>
-#include <vector>
-
-#include "weft/kernels/cuda/check.h"
 #include "weft/kernels/cuda/conv_problem.h"
+#include "weft/kernels/cuda/cudnn_graph.h"
 
 namespace weft::cuda {
-
-/// A descriptor of the backend API: set() what it consists of, then finalize(). Others that it was
-/// given may end before it.
-class BackendDescriptor {
- public:
-  explicit BackendDescriptor(cudnnBackendDescriptorType_t type);
-  BackendDescriptor(BackendDescriptor&& other) noexcept
-      : descriptor_(std::exchange(other.descriptor_, nullptr)) {}
-  BackendDescriptor& operator=(BackendDescriptor&& other) noexcept {
-    std::swap(descriptor_, other.descriptor_);
-    return *this;
-  }
-  ~BackendDescriptor();
-  cudnnBackendDescriptor_t get() const { return descriptor_; }
-
-  /// Throws Library.
-  BackendDescriptor& set(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type,
-                         std::int64_t count, const void* values);
-  BackendDescriptor& set(cudnnBackendAttributeName_t name, std::span<const std::int64_t> values) {
-    return set(name, CUDNN_TYPE_INT64, static_cast<std::int64_t>(values.size()), values.data());
-  }
-  BackendDescriptor& set(cudnnBackendAttributeName_t name, std::int64_t value) {
-    return set(name, CUDNN_TYPE_INT64, 1, &value);
-  }
-  BackendDescriptor& set(cudnnBackendAttributeName_t name, double value) {
-    return set(name, CUDNN_TYPE_DOUBLE, 1, &value);
-  }
-  BackendDescriptor& set(cudnnBackendAttributeName_t name, cudnnDataType_t value) {
-    return set(name, CUDNN_TYPE_DATA_TYPE, 1, &value);
-  }
-  BackendDescriptor& set(cudnnBackendAttributeName_t name, const BackendDescriptor& value) {
-    return set(name, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &value.descriptor_);
-  }
-  /// False if cuDNN refuses what was set, or fails at it.
-  bool try_finalize();
-  /// Throws Library.
-  BackendDescriptor& finalize();
-
-  /// The numbers of an attribute, at most `most` of them. Throws Library.
-  template <class T>
-  std::vector<T> numbers(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type,
-                         std::int64_t most) const {
-    std::vector<T> values(static_cast<std::size_t>(most));
-    values.resize(get_into(name, type, most, values.data()));
-    return values;
-  }
-  /// The descriptors of an attribute, all of one type. Throws Library.
-  std::vector<BackendDescriptor> descriptors(cudnnBackendAttributeName_t name,
-                                             cudnnBackendDescriptorType_t type,
-                                             std::int64_t most) const;
-
- private:
-  std::size_t get_into(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type,
-                       std::int64_t most, void* values) const;
-
-  cudnnBackendDescriptor_t descriptor_ = nullptr;
-};
-
-/// The GPU that a plan is for: the handle's, or one that need not be there, by its properties
-/// (CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR). Such a plan cannot run.
-struct PlanDevice {
-  cudnnHandle_t handle = nullptr;
-  const BackendDescriptor* properties = nullptr;
-};
-
-/// A way to compute a graph: an engine of cuDNN and the choices of its knobs.
-struct EngineConfig {
-  BackendDescriptor descriptor;
-  /// "e65.2=1.13=4": the engine's number, then type and value of each knob.
-  std::string name;
-  std::vector<cudnnBackendNumericalNote_t> notes;
-
-  bool has(cudnnBackendNumericalNote_t note) const;
-};
-
-/// Whether the rules allow it. None may shorten its inputs or its sums (TF32 does not count as
-/// that), and f32 without TF32 takes none that computes with tensor cores. A deterministic one
-/// takes no engine whose results vary, and none that transforms the images (Winograd, Fourier):
-/// these repeat, but their rounding errors grow with the tile or the image, not with the number of
-/// terms of one sum.
-bool admissible(const EngineConfig& config, DType dtype, bool tf32, bool deterministic);
 
 /// What the forward pass does to its sums before they are rounded.
 struct ConvEpilogue {
@@ -108,17 +13,10 @@ struct ConvEpilogue {
 };
 
 /// A pass of a problem in one memory format.
-class ConvGraph {
- public:
+struct ConvGraph : OperationGraph {
   /// Throws Library if cuDNN cannot even describe it.
   ConvGraph(const CudnnProblem& p, MemoryFormat format, const ConvEpilogue& epilogue,
             const PlanDevice& device);
-  /// cuDNN's configurations, best first by its estimate; none if it refuses the graph as a whole.
-  std::vector<EngineConfig> offered(cudnnBackendHeurMode_t mode) const;
-
- private:
-  PlanDevice device_;
-  std::optional<BackendDescriptor> graph_;
 };
 
 /// Pointers to the elements of a convolution's tensors; bias: null if the graph adds none.
@@ -129,21 +27,8 @@ struct ConvPointers {
   void* bias = nullptr;
 };
 
-/// A configuration, ready to run on its device.
-class EnginePlan {
- public:
-  /// Nothing if cuDNN cannot run the configuration after all.
-  static std::optional<EnginePlan> make(const EngineConfig& config, const PlanDevice& device);
-  std::size_t workspace_bytes() const { return workspace_bytes_; }
-  /// Queues it on the handle's stream. Returns cuDNN's status: it may refuse even here.
-  cudnnStatus_t run(cudnnHandle_t handle, const ConvPointers& tensors, void* workspace) const;
-
- private:
-  EnginePlan(BackendDescriptor plan, std::size_t workspace_bytes)
-      : plan_(std::move(plan)), workspace_bytes_(workspace_bytes) {}
-
-  BackendDescriptor plan_;
-  std::size_t workspace_bytes_;
-};
+/// EnginePlan::run() for a plan of a ConvGraph.
+cudnnStatus_t run_convolution(const EnginePlan& plan, cudnnHandle_t handle,
+                              const ConvPointers& tensors, void* workspace);
 
 }  // namespace weft::cuda

@@ -22,9 +22,9 @@ inline Formats formats_of(const View& view) {
 
 /// cuDNN's fast kernels read 16 bytes at a time and fault on less aligned addresses. A view without
 /// memory yet counts as aligned, because new memory is.
-inline constexpr std::uintptr_t kConvAlignment = 16;
+inline constexpr std::uintptr_t kCudnnAlignment = 16;
 inline bool is_aligned(const View& view) {
-  return reinterpret_cast<std::uintptr_t>(view.data) % kConvAlignment == 0;
+  return reinterpret_cast<std::uintptr_t>(view.data) % kCudnnAlignment == 0;
 }
 
 /// What cuDNN needs to know beyond the problem.

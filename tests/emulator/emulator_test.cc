@@ -243,7 +243,7 @@ TEST_F(EmulatorDeathTest, AWorkspaceThatIsTooSmall) {
   ASSERT_TRUE(plan);
   ASSERT_GT(plan->workspace_bytes(), kBytes);
   float* const w = floats();
-  EXPECT_DEATH((void)plan->run(handle, {x, y, w}, floats()),
+  EXPECT_DEATH((void)cuda::run_convolution(*plan, handle, {x, y, w}, floats()),
                "cudnn: workspace .*, .* bytes needed");
 }
 

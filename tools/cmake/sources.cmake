@@ -396,6 +396,7 @@ set(WEFT_CUDA_SOURCES
   kernels/cuda/conv_graph.cc
   kernels/cuda/conv_problem.cc
   kernels/cuda/copy.cu
+  kernels/cuda/cudnn_graph.cc
   kernels/cuda/device_wide.cu
   kernels/cuda/elementwise.cc
   kernels/cuda/elementwise_binary.cu

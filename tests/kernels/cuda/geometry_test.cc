@@ -712,7 +712,7 @@ TEST(CudnnProblem, KeyTellsProblemsApart) {
   EXPECT_TRUE(differs([](Conv2dArgs& a) { a.params.groups = 2; }));
   EXPECT_TRUE(differs([](Conv2dArgs& a) { a.w.dtype = DType::f64; }));
   EXPECT_TRUE(differs([](Conv2dArgs& a) { a.w.strides = channels_last_strides(a.w.shape); }));
-  alignas(kConvAlignment) float bias[8] = {};
+  alignas(kCudnnAlignment) float bias[8] = {};
   EXPECT_TRUE(differs([&](Conv2dArgs& a) { a.bias = View{bias, DType::f32, {8}, {1}}; }));
   EXPECT_TRUE(differs([&](Conv2dArgs& a) { a.bias = View{bias + 1, DType::f32, {8}, {1}}; }))
       << "not aligned";
@@ -721,7 +721,7 @@ TEST(CudnnProblem, KeyTellsProblemsApart) {
 }
 
 TEST(CudnnProblem, TheForwardPassAloneFusesADenseAlignedBias) {
-  alignas(kConvAlignment) float values[16] = {};
+  alignas(kCudnnAlignment) float values[16] = {};
   const auto fusable = [&](bool transposed, ConvPass pass, const View& bias) {
     Conv2dArgs args = conv_args(transposed, pass);
     args.bias = bias;
@@ -782,7 +782,7 @@ TEST(CudnnProblem, PlansForUnalignedViewsAreTheirOwn) {
   const auto key = CudnnProblem(base).key(0, false, true);
   for (View Conv2dArgs::* one : {&Conv2dArgs::x, &Conv2dArgs::w, &Conv2dArgs::y}) {
     Conv2dArgs other = base;
-    (other.*one).data = reinterpret_cast<void*>(std::uintptr_t{4096 + kConvAlignment});
+    (other.*one).data = reinterpret_cast<void*>(std::uintptr_t{4096 + kCudnnAlignment});
     EXPECT_EQ(CudnnProblem(other).key(0, false, true), key);
     (other.*one).data = reinterpret_cast<void*>(std::uintptr_t{4096 + 8});
     EXPECT_NE(CudnnProblem(other).key(0, false, true), key);

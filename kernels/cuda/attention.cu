@@ -409,10 +409,11 @@ void backward(const Stream& stream, const AttentionArgs& args, const AttentionGr
 }  // namespace
 
 AttentionKernels attention_kernels() {
-  return {.workspace_bytes = workspace_bytes,
-          .forward = forward,
-          .backward_workspace_bytes = backward_workspace_bytes,
-          .backward = backward};
+  const AttentionKernels own{.workspace_bytes = workspace_bytes,
+                             .forward = forward,
+                             .backward_workspace_bytes = backward_workspace_bytes,
+                             .backward = backward};
+  return chosen_attention ? chosen_attention(own) : own;
 }
 
 }  // namespace weft::cuda

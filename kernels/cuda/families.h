@@ -33,6 +33,10 @@ void group_norm(const Stream&, const GroupNormArgs&);
 std::size_t group_norm_backward_workspace_bytes(const View& x);
 void group_norm_backward(const Stream&, const GroupNormGradArgs&, void* workspace);
 
+/// weft's own attention, or what WEFT_CUDNN_ATTENTION=1 puts in front of it. Only programs of
+/// `./weft gpu-pack` have this function (cudnn_attention.cc), in others it is null.
+[[gnu::weak]] AttentionKernels chosen_attention(const AttentionKernels& own);
+
 /// Calls f.operator()<T>() for f32, f64 or bf16. Throws Unsupported, for `op`, for other dtypes.
 template <class F>
 void for_floating(const char* op, const Stream& stream, DType dtype, F&& f) {

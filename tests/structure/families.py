@@ -17,8 +17,8 @@ FOLDERS = {
     'kernels/cpu': ['activation', 'backend', 'candidates', 'copy', 'element', 'loop', 'runtime'],
     'kernels/cpu/loops': ['copy', 'lanes', 'table', 'tiles', 'vector_bytes', 'vector_math',
                           'winograd'],
-    'kernels/cuda': ['access', 'backend', 'block_fold', 'capability', 'check', 'copy', 'cudnn_graph',
-                     'device_wide', 'families', 'gpus', 'handles', 'index_check',
+    'kernels/cuda': ['access', 'backend', 'block_fold', 'capability', 'check', 'copy', 'cudnn_attention',
+                     'cudnn_graph', 'device_wide', 'families', 'gpus', 'handles', 'index_check',
                      'index_math', 'launch', 'launch_size', 'libraries', 'library', 'linked', 'philox',
                      'recording', 'runtime', 'slot_table', 'timing'],
 }

@@ -50,8 +50,9 @@ struct Buffers {
   AttentionArgs args;
 };
 
-/// Weights, gradients of scores and results are rounded to bf16, all else to f32: 2^-9 of each term
-/// of a sum, and of the sum.
+/// Weights, gradients of scores and results are rounded to bf16, all else to f32: by 2^-9 of each
+/// term of a sum, and of the sum. For the values of this test the terms of no sum have magnitudes
+/// that add up to more than four times the largest result.
 void expect_near(const Buffer& got, const Buffer& want) {
   const std::vector<double> expected = want.values();
   double most = 0;
@@ -60,15 +61,51 @@ void expect_near(const Buffer& got, const Buffer& want) {
                         [&](double x) { return 0x1p-9 * (std::abs(x) + 4 * most); });
 }
 
-TEST(AttentionGraph, IsTheDefinition) {
+class AttentionGraph : public ::testing::Test {
+ protected:
+  void SetUp() override {
 #ifdef WEFT_EMULATED_CUDA
-  GTEST_SKIP() << "the emulated cuDNN knows no attention";
+    GTEST_SKIP() << "the emulated cuDNN knows no attention";
+#else
+    // Before the real one, under its name.
+    ASSERT_TRUE(dlopen("tests/kernels/cuda/libcudnn.so.9", RTLD_NOW)) << dlerror();
+    ASSERT_EQ(cudnn_library().error(), "");
 #endif
-  // Before the real one, under its name.
-  ASSERT_TRUE(dlopen("tests/kernels/cuda/libcudnn.so.9", RTLD_NOW)) << dlerror();
-  ASSERT_EQ(cudnn_library().error(), "");
+  }
+
+  void check_forward(const Buffers& got, const Buffers& want) const {
+    const auto plan = AttentionPlan::make(got.args, AttentionPass::forward, {});
+    ASSERT_TRUE(plan);
+    const DeviceBytes memory(Device(), plan->workspace_bytes());
+    ASSERT_EQ(plan->forward(nullptr, got.args, got.y.view(), got.log_sums.view(), memory.data()),
+              CUDNN_STATUS_SUCCESS);
+    const DeviceBytes own(Device(), defined.workspace_bytes(want.args));
+    defined.forward(host, want.args, want.y.view(), want.log_sums.view(), own.data());
+    expect_near(got.y, want.y);
+    testing::expect_close(got.log_sums.values(), want.log_sums.values(),
+                          [](double x) { return 0x1p-20 * (1 + std::abs(x)); });
+  }
+
+  void check_backward(const Buffers& got, Buffers& want) const {
+    const auto plan = AttentionPlan::make(got.args, AttentionPass::backward, {});
+    ASSERT_TRUE(plan);
+    const DeviceBytes memory(Device(), plan->workspace_bytes());
+    ASSERT_EQ(plan->backward(nullptr, got.args, got.grads(), memory.data()), CUDNN_STATUS_SUCCESS);
+    // From the same y, as a gradient of a score is the difference of two numbers.
+    want.y.set(got.y.values());
+    want.log_sums.set(got.log_sums.values());
+    const DeviceBytes own(Device(), defined.backward_workspace_bytes(want.args));
+    defined.backward(host, want.args, want.grads(), own.data());
+    expect_near(got.grad_q, want.grad_q);
+    expect_near(got.grad_k, want.grad_k);
+    expect_near(got.grad_v, want.grad_v);
+  }
+
   const AttentionKernels& defined = reference_kernels().attention;
   const Stream host = current_stream(Device());
+};
+
+TEST_F(AttentionGraph, IsTheDefinition) {
   const std::int64_t sizes[][6] = {
       {2, 3, 5, 5, 8, 8}, {1, 2, 9, 4, 16, 8}, {2, 1, 4, 9, 8, 24}, {1, 1, 1, 1, 8, 8}};
   for (const auto& [a, b, l, s, e, ev] : sizes) {
@@ -76,33 +113,9 @@ TEST(AttentionGraph, IsTheDefinition) {
       const Shape all{a, b, l, s, e, ev};
       SCOPED_TRACE(detail::concat(all, causal ? " causal" : ""));
       const Buffers got(DType::bf16, a, b, l, s, e, ev, causal);
-      const Buffers want(DType::f64, a, b, l, s, e, ev, causal);
-      const auto forward = AttentionPlan::make(got.args, AttentionPass::forward, {});
-      ASSERT_TRUE(forward);
-      const DeviceBytes memory(Device(), forward->workspace_bytes());
-      ASSERT_EQ(
-          forward->forward(nullptr, got.args, got.y.view(), got.log_sums.view(), memory.data()),
-          CUDNN_STATUS_SUCCESS);
-      const DeviceBytes own(Device(), defined.workspace_bytes(want.args));
-      defined.forward(host, want.args, want.y.view(), want.log_sums.view(), own.data());
-      expect_near(got.y, want.y);
-      testing::expect_close(got.log_sums.values(), want.log_sums.values(),
-                            [](double x) { return 0x1p-20 * (1 + std::abs(x)); });
-
-      const auto backward = AttentionPlan::make(got.args, AttentionPass::backward, {});
-      ASSERT_TRUE(backward);
-      const DeviceBytes more(Device(), backward->workspace_bytes());
-      ASSERT_EQ(backward->backward(nullptr, got.args, got.grads(), more.data()),
-                CUDNN_STATUS_SUCCESS);
-      // From the same y, as a gradient of a score is the difference of two numbers.
-      Buffers same(DType::f64, a, b, l, s, e, ev, causal);
-      same.y.set(got.y.values());
-      same.log_sums.set(got.log_sums.values());
-      const DeviceBytes of_own(Device(), defined.backward_workspace_bytes(same.args));
-      defined.backward(host, same.args, same.grads(), of_own.data());
-      expect_near(got.grad_q, same.grad_q);
-      expect_near(got.grad_k, same.grad_k);
-      expect_near(got.grad_v, same.grad_v);
+      Buffers want(DType::f64, a, b, l, s, e, ev, causal);
+      check_forward(got, want);
+      check_backward(got, want);
     }
   }
 }

@@ -45,6 +45,14 @@ class Conv2dPlan : public Plan {
   MemoryFormat output_format = MemoryFormat::nchw;
 };
 
+/// The gradient before a relu, and the bias's: sums of it. All dense in nchw or nhwc, one dtype:
+///   before = grad_y where y > 0 or y is NaN, else 0;  bias = sum of before over n, h, w
+struct ReluBackwardArgs {
+  View grad_y, y;  ///< [N,K,H,W]
+  View before;     ///< [N,K,H,W] in y's format; may be grad_y if that is in it, too
+  View bias;       ///< [K]
+};
+
 struct Conv2dKernels {
   /// Reads shapes, dtypes and strides of args, not the data. The strides of the output say which
   /// layout the caller would like; plan->output_format says which one run() writes. On the CPU
@@ -52,6 +60,10 @@ struct Conv2dKernels {
   /// kept; with thread_state().deterministic, a fixed one is used.
   PlanRef<Conv2dPlan> (*plan)(const Conv2dArgs& args);
   void (*run)(const Stream&, const Conv2dPlan&, const Conv2dArgs& args, void* workspace);
+  /// One pass over memory. Null, both, where two passes are as fast. The sums run in f64, on CUDA
+  /// below f64 in f32 for up to 64 values.
+  std::size_t (*relu_backward_workspace_bytes)(const ReluBackwardArgs&) = nullptr;
+  void (*relu_backward)(const Stream&, const ReluBackwardArgs&, void* workspace) = nullptr;
 };
 
 }  // namespace weft

@@ -110,6 +110,15 @@ long long clock64();
 #define __shfl_sync(...) ::emulator::shuffle_from(__LINE__, __VA_ARGS__)
 #define __shfl_xor_sync(...) ::emulator::shuffle_xor(__LINE__, __VA_ARGS__)
 
+// Threads run one after the other, and blocks too: nothing comes in between, and all see it at
+// once.
+inline unsigned atomicInc(unsigned* p, unsigned most) {
+  const unsigned old = *p;
+  *p = old >= most ? 0 : old + 1;
+  return old;
+}
+inline void __threadfence() {}
+
 template <class T>
 constexpr T min(T a, T b) {
   return b < a ? b : a;

@@ -100,6 +100,21 @@ struct AddPairs {
 /// Rounding errors may make a variance negative: then 0. NaN stays NaN, where fmax would give 0.
 __device__ inline double not_negative(double x) { return x < 0 ? 0 : x; }
 
+/// Whether this block is the last of the `blocks` that count themselves at `counter`: then all of
+/// its threads see what the others wrote before. `counter` is 0 before the first comes and after
+/// the last (block_counters). All threads of the block must call it.
+__device__ inline bool comes_last(unsigned* counter, unsigned blocks) {
+  __shared__ bool last;
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    __threadfence();
+    last = atomicInc(counter, blocks - 1) == blocks - 1;
+    __threadfence();
+  }
+  __syncthreads();
+  return last;
+}
+
 /// The block's sum of one value per thread, in every thread.
 template <class A>
 __device__ A block_sum(A value, A* shared) {

@@ -1,6 +1,7 @@
 #include "weft/kernels/cuda/handles.h"
 
 #include <map>
+#include <memory>
 #include <mutex>
 #include <utility>
 #include <vector>
@@ -130,9 +131,24 @@ cublasLtHandle_t cublas_handle(int device) { return thread_handle<CublasLt>(devi
 namespace {
 
 struct ScratchMemory {
-  std::mutex mutex;  // locked by the Scratch that uses `data`
-  void* data = nullptr;
+  std::mutex mutex;      // locked by the Scratch that uses `data`
+  void* data = nullptr;  // kScratchBytes, then the counters
+  unsigned* counters() const {
+    return reinterpret_cast<unsigned*>(static_cast<char*>(data) + kScratchBytes);
+  }
 };
+
+constexpr std::size_t kCounterBytes = kBlockCounters * sizeof(unsigned);
+
+/// Waits for it. In a stream of its own, since that of the counters may be recording.
+void zero(unsigned* counters) {
+  const AllowWhileRecording allow;
+  cudaStream_t stream = nullptr;
+  WEFT_CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  const std::unique_ptr<CUstream_st, decltype(&cudaStreamDestroy)> owner(stream, cudaStreamDestroy);
+  WEFT_CUDA(cudaMemsetAsync(counters, 0, kCounterBytes, stream));
+  WEFT_CUDA(cudaStreamSynchronize(stream));
+}
 
 struct ScratchMemories {
   std::mutex mutex;
@@ -157,23 +173,37 @@ struct ScratchMemories {
     const auto found = of_stream.find({stream.device.index, stream.handle});
     if (found == of_stream.end()) return;
     if (found->second.data) {
-      cuda_runtime().free(stream.device.index, found->second.data, kScratchBytes);
+      cuda_runtime().free(stream.device.index, found->second.data, kScratchBytes + kCounterBytes);
     }
     of_stream.erase(found);
   }
 };
+
+/// Must be locked.
+void make(ScratchMemory& memory, const Stream& stream) {
+  if (memory.data) return;
+  constexpr std::size_t kBytes = kScratchBytes + kCounterBytes;
+  void* const made = cuda_runtime().allocate(stream.device.index, kBytes);
+  WEFT_CHECK(made, OutOfMemory, "scratch", "no ", kBytes, " bytes left on ",
+             to_string(stream.device));
+  memory.data = made;
+  zero(memory.counters());
+}
 
 }  // namespace
 
 Scratch::Scratch(const Stream& stream) {
   ScratchMemory& memory = ScratchMemories::instance().of(stream);
   lock_ = std::unique_lock(memory.mutex);
-  if (!memory.data) {
-    memory.data = cuda_runtime().allocate(stream.device.index, kScratchBytes);
-    WEFT_CHECK(memory.data, OutOfMemory, "scratch", "no ", kScratchBytes, " bytes left on ",
-               to_string(stream.device));
-  }
+  make(memory, stream);
   data_ = memory.data;
+}
+
+unsigned* block_counters(const Stream& stream) {
+  ScratchMemory& memory = ScratchMemories::instance().of(stream);
+  const std::lock_guard lock(memory.mutex);
+  make(memory, stream);
+  return memory.counters();
 }
 
 }  // namespace weft::cuda

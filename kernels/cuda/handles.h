@@ -37,4 +37,10 @@ class Scratch {
   void* data_;
 };
 
+/// kBlockCounters zeros in device memory, one array per stream, kept as the scratch memory is. A
+/// kernel counts its blocks there and leaves zeros behind (comes_last), so the stream's next kernel
+/// may do the same. Throws OutOfMemory.
+inline constexpr unsigned kBlockCounters = 1024;
+unsigned* block_counters(const Stream& stream);
+
 }  // namespace weft::cuda

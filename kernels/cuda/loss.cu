@@ -7,6 +7,7 @@
 #include "weft/kernels/cuda/block_fold.cuh"
 #include "weft/kernels/cuda/elementwise.cuh"
 #include "weft/kernels/cuda/families.h"
+#include "weft/kernels/cuda/handles.h"
 #include "weft/kernels/cuda/index_check.cuh"
 
 namespace weft::cuda {
@@ -50,40 +51,38 @@ __device__ double row_loss(const RowArgs& args, const T* log_probs, std::int64_t
 /// Where the blocks of a grid add up a loss.
 template <class T>
 struct Total {
-  Pair* partial;  // a sum and a count for each block of a grid with more than one
+  Pair* partial;     // a sum and a count for each block of a grid with more than one
+  unsigned* blocks;  // those that have left them there (comes_last)
   bool mean;
   T* total;       // the sum, or the sum over the count; null: not wanted
   double* count;  // null: not wanted
 };
 
-/// All threads of the block must call it, each with its sum and count. Returns the block's.
+/// All threads of the block must call it, each with its sum and count. Returns the block's, or the
+/// grid's in the last block.
 template <class T>
 __device__ Pair add_up(const Total<T>& to, Pair sum) {
   __shared__ Pair shared[kBlock];
-  sum = fold_lanes<AddPairs>(sum, shared, Place(kBlock, 1, true), kBlock, 1);
-  if (threadIdx.x != 0) return sum;
+  const Place place(kBlock, 1, true);
+  sum = fold_lanes<AddPairs>(sum, shared, place, kBlock, 1);
   if (gridDim.x > 1) {
-    to.partial[blockIdx.x] = sum;
-    return sum;
+    if (threadIdx.x == 0) to.partial[blockIdx.x] = sum;
+    if (!comes_last(to.blocks, gridDim.x)) return sum;
+    sum = {};
+    for (unsigned i = threadIdx.x; i < gridDim.x; i += kBlock) {
+      sum = AddPairs::fold(sum, to.partial[i]);
+    }
+    sum = fold_lanes<AddPairs>(sum, shared, place, kBlock, 1);
   }
+  if (threadIdx.x != 0) return sum;
   if (to.count) *to.count = sum.b;
   if (to.total)
     *to.total = static_cast<T>(static_cast<accumulate_t<T>>(to.mean ? sum.a / sum.b : sum.a));
   return sum;
 }
 
-/// One block adds up what the `blocks` of another kernel have left.
-template <class T>
-__global__ void __launch_bounds__(kBlock) total_kernel(int blocks, Total<T> to) {
-  Pair sum{};
-  for (int i = static_cast<int>(threadIdx.x); i < blocks; i += kBlock) {
-    sum = AddPairs::fold(sum, to.partial[i]);
-  }
-  add_up(to, sum);
-}
-
-// A block takes its items so many times before there is a second block: a launch more costs as
-// much, where an item is not a row that is long enough for a block of its own.
+// A block takes its items so many times before there is a second block: to wait for the last one
+// costs as much, where an item is not a row that is long enough for a block of its own.
 constexpr std::int64_t kInTurn = 8;
 constexpr std::int64_t kMostBlocks = 1024;
 
@@ -93,11 +92,6 @@ unsigned loss_blocks(std::int64_t items, std::int64_t at_once) {
 }
 
 std::size_t partial_bytes(unsigned blocks) { return blocks == 1 ? 0 : blocks * sizeof(Pair); }
-
-template <class T>
-void launch_total(const char* name, const Stream& stream, unsigned blocks, const Total<T>& to) {
-  if (blocks > 1) launch(name, stream, total_kernel<T>, 1, kBlock, static_cast<int>(blocks), to);
-}
 
 /// With the log-probabilities in memory, a row is one load, or one pass over log_probs with
 /// smoothing. losses: one per row, or null. check: of the targets, if one block does all rows.
@@ -185,8 +179,9 @@ void cross_entropy(const Stream& stream, const CrossEntropyParams& params, const
     if (args.rows > 0 && args.classes > 0) {
       softmax(stream, SoftmaxOp::log_softmax, logits, log_probs);
     }
-    const Total<T> to{static_cast<Pair*>(workspace), params.reduction == Reduction::mean,
-                      per_row ? nullptr : loss.as<T>(), count.as<double>()};
+    const Total<T> to{static_cast<Pair*>(workspace), block_counters(stream),
+                      params.reduction == Reduction::mean, per_row ? nullptr : loss.as<T>(),
+                      count.as<double>()};
     const IndexBounds classes{"cross_entropy", args.classes, "target", args.ignore_index};
     const bool alone = blocks == 1 && args.rows > 0;
     if (!alone) check_bounds(stream, classes, target);
@@ -195,7 +190,6 @@ void cross_entropy(const Stream& stream, const CrossEntropyParams& params, const
            log_probs.as<T>(), target.as<std::int64_t>(), target.strides[0],
            per_row ? loss.as<T>() : nullptr, per_row ? loss.strides[0] : 0, to,
            alone ? queued_check(stream, classes, target.shape) : IndexCheck());
-    launch_total("cross_entropy", stream, blocks, to);
   });
 }
 
@@ -235,10 +229,9 @@ void mse(const Stream& stream, Reduction reduction, const View& x, const View& t
   const std::int64_t n = x.numel();
   const unsigned blocks = loss_blocks(n, kBlock);
   for_floating("mse", stream, x.dtype, [&]<class T>() {
-    const Total<T> to{static_cast<Pair*>(workspace), reduction == Reduction::mean, loss.as<T>(),
-                      nullptr};
+    const Total<T> to{static_cast<Pair*>(workspace), block_counters(stream),
+                      reduction == Reduction::mean, loss.as<T>(), nullptr};
     launch("mse", stream, mse_kernel<T>, blocks, kBlock, n, x.as<T>(), target.as<T>(), to);
-    launch_total("mse", stream, blocks, to);
   });
 }
 

@@ -1,4 +1,4 @@
-// Reductions, in one pass over x; a second one folds what several blocks found for an output.
+// Reductions, in one pass over x. What several blocks find for an output the last one folds.
 // Sums, products and means of floating dtypes are in double: loads are the bottleneck, and so there
 // is only one rounding error, which does not grow with the length.
 #include <cmath>
@@ -7,6 +7,7 @@
 #include "weft/kernels/cuda/block_fold.cuh"
 #include "weft/kernels/cuda/elementwise.cuh"
 #include "weft/kernels/cuda/families.h"
+#include "weft/kernels/cuda/handles.h"
 #include "weft/kernels/cuda/launch.h"
 #include "weft/kernels/cuda/reduce_plan.h"
 #include "weft/kernels/functors.h"
@@ -52,6 +53,8 @@ struct Truth {
   }
 };
 
+static_assert(kMaxSplitBlocks <= kBlockCounters);
+
 struct ReduceArgs {
   void* x;
   void* y;
@@ -62,7 +65,8 @@ struct ReduceArgs {
   int lanes, groups;
   bool lanes_inner;
   double divisor;  // for floating results: the count for a mean, else 1
-  void* partial;   // [gridDim.y][outputs] instead of y, when not null
+  void* partial;   // [gridDim.y][outputs], what the blocks found, if there are several in y
+  unsigned* done;  // [gridDim.x] how many of them have (comes_last)
 };
 
 /// Folds elements begin, begin + step, ... below end of the reduced range.
@@ -85,9 +89,10 @@ __device__ A fold_range(const Load& x, std::int64_t base, const Offsets<1>& redu
   return value;
 }
 
-/// Calls store(output, offsets, value) for each output of the block: the fold of what
+/// Calls store(output, offsets, value) for each output: the fold of what
 /// gather(output, offsets, begin, end) returns in each lane of its group, which is for elements
-/// begin, begin + lanes, ... below end. An idle lane has `nothing`.
+/// begin, begin + lanes, ... below end. An idle lane has `nothing`. Of the blocks that share an
+/// output, in y, the last one stores it; then a block has no more outputs than it has groups.
 template <class Fold, class A, class Gather, class Store>
 __device__ void fold_outputs(const ReduceArgs& args, A* shared, A nothing, Gather&& gather,
                              Store&& store) {
@@ -106,8 +111,23 @@ __device__ void fold_outputs(const ReduceArgs& args, A* shared, A nothing, Gathe
       value = gather(output, at, begin + place.lane, end);
     }
     value = fold_lanes<Fold>(value, shared, place, args.lanes, args.groups);
-    if (exists && place.lane == 0) store(output, at, value);
+    if (exists && place.lane == 0) {
+      if (args.partial) {
+        static_cast<A*>(args.partial)[blockIdx.y * args.outputs + output] = value;
+      } else {
+        store(output, at, value);
+      }
+    }
   }
+  if (!args.partial || !comes_last(args.done + blockIdx.x, gridDim.y)) return;
+  const std::int64_t output = std::int64_t{blockIdx.x} * args.groups + place.group;
+  const bool exists = output < args.outputs;
+  A value = nothing;
+  for (unsigned part = place.lane; exists && part < gridDim.y; part += args.lanes) {
+    value = Fold::fold(value, static_cast<const A*>(args.partial)[part * args.outputs + output]);
+  }
+  value = fold_lanes<Fold>(value, shared, place, args.lanes, args.groups);
+  if (exists && place.lane == 0) store(output, args.kept.at_any(output), value);
 }
 
 template <class Load, class Op, class A>
@@ -119,10 +139,8 @@ __global__ void __launch_bounds__(kBlock) reduce_kernel(const __grid_constant__ 
       [&](auto, const auto& at, auto begin, auto end) {
         return fold_range<Op, A>(x, at.at[0], args.reduced, begin, end, args.lanes);
       },
-      [&](auto output, const auto& at, A value) {
-        if (args.partial) {
-          static_cast<A*>(args.partial)[blockIdx.y * args.outputs + output] = value;
-        } else if constexpr (std::is_same_v<A, double>) {
+      [&](auto, const auto& at, A value) {
+        if constexpr (std::is_same_v<A, double>) {
           AnyFloat(args.y, args.y_dtype).store(at.at[1], value / args.divisor);
         } else {
           AnyInt(args.y, args.y_dtype).store(at.at[1], value);
@@ -130,10 +148,11 @@ __global__ void __launch_bounds__(kBlock) reduce_kernel(const __grid_constant__ 
       });
 }
 
-ReduceArgs make_args(const ReducePlan& plan, void* x, DType x_dtype, const View& y, void* partial) {
+ReduceArgs make_args(const Stream& stream, const ReducePlan& plan, const View& x, const View& y,
+                     void* workspace) {
   ReduceArgs args{};
-  args.x = x;
-  args.x_dtype = x_dtype;
+  args.x = x.data;
+  args.x_dtype = x.dtype;
   args.y = y.data;
   args.y_dtype = y.dtype;
   args.kept = Offsets<2>(plan.kept);
@@ -144,7 +163,10 @@ ReduceArgs make_args(const ReducePlan& plan, void* x, DType x_dtype, const View&
   args.lanes = plan.lanes;
   args.groups = plan.groups;
   args.lanes_inner = plan.lanes_inner;
-  args.partial = partial;
+  if (plan.splits > 1) {
+    args.partial = workspace;
+    args.done = block_counters(stream);
+  }
   return args;
 }
 
@@ -152,25 +174,20 @@ dim3 grid_of(const ReducePlan& plan) {
   return dim3(grid_blocks(plan.outputs, plan.groups), static_cast<unsigned>(plan.splits));
 }
 
-/// Load reads x, A is the type that is folded, and Again reads an A.
-template <class Load, class Op, class A, class Again>
+/// Load reads x, A is the type that is folded.
+template <class Load, class Op, class A>
 void run(const char* name, const Stream& stream, const ReducePlan& plan, double divisor,
          const View& x, const View& y, void* workspace) {
-  ReduceArgs args = make_args(plan, x.data, x.dtype, y, plan.splits > 1 ? workspace : nullptr);
+  ReduceArgs args = make_args(stream, plan, x, y, workspace);
   args.divisor = divisor;
   launch(name, stream, reduce_kernel<Load, Op, A>, grid_of(plan), kBlock, args);
-  if (plan.splits == 1) return;
-  const ReducePlan second = plan_fold(plan);
-  args = make_args(second, workspace, dtype_of<A>, y, nullptr);
-  args.divisor = divisor;
-  launch(name, stream, reduce_kernel<Again, Op, A>, grid_of(second), kBlock, args);
 }
 
 /// Sums are frequent in training, so they have a kernel for each type.
 void run_sum(const char* name, const Stream& stream, const ReducePlan& plan, double divisor,
              const View& x, const View& y, void* workspace) {
   for_floating(name, stream, x.dtype, [&]<class T>() {
-    run<Typed<T>, Sum, double, Typed<double>>(name, stream, plan, divisor, x, y, workspace);
+    run<Typed<T>, Sum, double>(name, stream, plan, divisor, x, y, workspace);
   });
 }
 
@@ -178,16 +195,14 @@ template <class Op>
 void run_any(const char* name, const Stream& stream, const ReducePlan& plan, const View& x,
              const View& y, void* workspace) {
   if (is_floating(x.dtype)) {
-    run<AnyFloat, Op, double, AnyFloat>(name, stream, plan, 1, x, y, workspace);
+    run<AnyFloat, Op, double>(name, stream, plan, 1, x, y, workspace);
   } else {
-    run<AnyInt, Op, std::int64_t, AnyInt>(name, stream, plan, 1, x, y, workspace);
+    run<AnyInt, Op, std::int64_t>(name, stream, plan, 1, x, y, workspace);
   }
 }
 
-/// The n elements x of each output; `fold` reads their partial sums, [splits][outputs].
 struct MomentsArgs {
-  ReduceArgs terms, fold;
-  Pair* partial;
+  ReduceArgs terms;
   double* mean;  // null: not wanted; the shift is 0 then
   double* squares;
 };
@@ -219,27 +234,8 @@ __global__ void __launch_bounds__(kBlock) moments_kernel(const __grid_constant__
         }
         return sum;
       },
-      [&](auto output, const auto&, Pair sum) {
-        all.partial[blockIdx.y * args.outputs + output] = sum;
-      });
-}
-
-template <class T>
-__global__ void __launch_bounds__(kBlock)
-    moments_total_kernel(const __grid_constant__ MomentsArgs all) {
-  __shared__ Pair shared[kBlock];
-  const ReduceArgs& args = all.fold;
-  fold_outputs<AddPairs>(
-      args, shared, Pair{},
-      [&](auto output, const auto&, auto begin, auto end) {
-        Pair sum{};
-        for (std::int64_t r = begin; r < end; r += args.lanes) {
-          sum = AddPairs::fold(sum, all.partial[r * args.outputs + output]);
-        }
-        return sum;
-      },
       [&](auto output, const auto& at, Pair sum) {
-        const auto n = static_cast<double>(all.terms.count);
+        const auto n = static_cast<double>(args.count);
         // If finite numbers have squares beyond f64, the result is infinite; for infinite numbers
         // it is NaN.
         const bool beyond = isinf(sum.b) && isfinite(sum.a);
@@ -272,10 +268,9 @@ struct FirstExtreme {
   }
 };
 
-/// `from`: null, or what the first pass found, instead of x.
 template <class Load, class A, bool max>
 __global__ void __launch_bounds__(kBlock)
-    arg_reduce_kernel(const __grid_constant__ ReduceArgs args, const Found<A>* from) {
+    arg_reduce_kernel(const __grid_constant__ ReduceArgs args) {
   __shared__ Found<A> shared[kBlock];
   const Load x(args.x, args.x_dtype);
   fold_outputs<FirstExtreme<max>>(
@@ -285,18 +280,13 @@ __global__ void __launch_bounds__(kBlock)
         // One dimension, or none with a length > 1.
         const std::int64_t stride = args.reduced.stride[0][0];
         for (std::int64_t r = begin; r < end; r += args.lanes) {
-          const std::int64_t i = at.at[0] + r * stride;
-          found = FirstExtreme<max>::fold(found,
-                                          from ? from[i] : Found<A>{static_cast<A>(x.load(i)), r});
+          found =
+              FirstExtreme<max>::fold(found, {static_cast<A>(x.load(at.at[0] + r * stride)), r});
         }
         return found;
       },
-      [&](auto output, const auto& at, const Found<A>& found) {
-        if (args.partial) {
-          static_cast<Found<A>*>(args.partial)[blockIdx.y * args.outputs + output] = found;
-        } else {
-          static_cast<std::int64_t*>(args.y)[at.at[1]] = found.at;
-        }
+      [&](auto, const auto& at, const Found<A>& found) {
+        static_cast<std::int64_t*>(args.y)[at.at[1]] = found.at;
       });
 }
 
@@ -304,12 +294,8 @@ template <class Load, class A, bool max>
 void run_arg(const char* name, const Stream& stream, const View& x, const View& y,
              void* workspace) {
   const ReducePlan plan = plan_reduce(x, y);  // finds the dimension: y has length 1 there
-  const auto pass = [&](const ReducePlan& p, void* partial, const Found<A>* from) {
-    launch(name, stream, arg_reduce_kernel<Load, A, max>, grid_of(p), kBlock,
-           make_args(p, x.data, x.dtype, y, partial), from);
-  };
-  pass(plan, plan.splits > 1 ? workspace : nullptr, nullptr);
-  if (plan.splits > 1) pass(plan_fold(plan), nullptr, static_cast<Found<A>*>(workspace));
+  launch(name, stream, arg_reduce_kernel<Load, A, max>, grid_of(plan), kBlock,
+         make_args(stream, plan, x, y, workspace));
 }
 
 }  // namespace
@@ -324,36 +310,33 @@ void reduce(const Stream& stream, ReduceOp op, const View& x, const View& y, voi
   switch (op) {
     case ReduceOp::sum:
       if (is_floating(x.dtype)) return run_sum("sum", stream, plan, 1, x, y, workspace);
-      return run<AnyInt, Sum, std::int64_t, AnyInt>("sum", stream, plan, 1, x, y, workspace);
+      return run<AnyInt, Sum, std::int64_t>("sum", stream, plan, 1, x, y, workspace);
     case ReduceOp::mean:
       return run_sum("mean", stream, plan, static_cast<double>(plan.count), x, y, workspace);
     case ReduceOp::prod: return run_any<Product>("prod", stream, plan, x, y, workspace);
     case ReduceOp::max: return run_any<Extreme<true>>("max", stream, plan, x, y, workspace);
     case ReduceOp::min: return run_any<Extreme<false>>("min", stream, plan, x, y, workspace);
     case ReduceOp::all:
-      return run<Truth, Product, std::int64_t, AnyInt>("all", stream, plan, 1, x, y, workspace);
+      return run<Truth, Product, std::int64_t>("all", stream, plan, 1, x, y, workspace);
     case ReduceOp::any:
-      return run<Truth, Sum, std::int64_t, AnyInt>("any", stream, plan, 1, x, y, workspace);
+      return run<Truth, Sum, std::int64_t>("any", stream, plan, 1, x, y, workspace);
   }
 }
 
 namespace {
 
 std::size_t moments_workspace_bytes(const View& x, const View& squares) {
-  const ReducePlan plan = plan_reduce(x, squares);
-  return static_cast<std::size_t>(plan.splits * plan.outputs) * sizeof(Pair);
+  return 2 * plan_reduce(x, squares).workspace_bytes();  // Pairs
 }
 
 void moments(const Stream& stream, const View& x, const View& mean, const View& squares,
              void* workspace) {
   if (squares.numel() == 0) return;
-  const ReducePlan plan = plan_reduce(x, squares), second = plan_fold(plan);
-  const MomentsArgs args{make_args(plan, x.data, x.dtype, squares, nullptr),
-                         make_args(second, nullptr, x.dtype, squares, nullptr),
-                         static_cast<Pair*>(workspace), mean.as<double>(), squares.as<double>()};
+  const ReducePlan plan = plan_reduce(x, squares);
+  const MomentsArgs args{make_args(stream, plan, x, squares, workspace), mean.as<double>(),
+                         squares.as<double>()};
   for_floating("moments", stream, x.dtype, [&]<class T>() {
     launch("moments", stream, moments_kernel<T>, grid_of(plan), kBlock, args);
-    launch("moments", stream, moments_total_kernel<T>, grid_of(second), kBlock, args);
   });
 }
 

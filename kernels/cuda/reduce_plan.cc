@@ -14,7 +14,7 @@ constexpr std::int64_t kLongReduction = 1024;
 // than it gains.
 constexpr std::int64_t kPerLane = 16;
 // The number of blocks that fill the largest GPU (some 140 SMs x 8 blocks) about twice.
-constexpr std::int64_t kFullGrid = 2048;
+constexpr std::int64_t kFullGrid = 2 * kMaxSplitBlocks;
 constexpr std::int64_t kMaxSplits = 1024;
 
 }  // namespace
@@ -49,28 +49,6 @@ ReducePlan plan_reduce(const View& x, const View& y) {
   const std::int64_t useful = plan.count / (plan.lanes * kPerLane);
   const std::int64_t wanted = kFullGrid / std::max<std::int64_t>(blocks, 1);
   plan.splits = static_cast<int>(std::clamp<std::int64_t>(std::min(useful, wanted), 1, kMaxSplits));
-  return plan;
-}
-
-ReducePlan plan_fold(const ReducePlan& first) {
-  ReducePlan plan = first;
-  plan.reduced = IndexSpace<1>();
-  plan.reduced.add_outer(first.splits, {first.outputs});
-  // Outputs are in the workspace in the order in which the first pass numbers them.
-  std::int64_t position = 1;
-  for (int d = 0; d < plan.kept.ndim; ++d) {
-    plan.kept.stride[d][0] = position;
-    position *= plan.kept.size[d];
-  }
-  plan.count = first.splits;
-  plan.splits = 1;
-  plan.lanes_inner = false;
-  plan.lanes = kBlock / 32;
-  if (plan.outputs < 32) {  // few outputs: one block for each of up to kMaxSplits parts
-    plan.lanes_inner = true;
-    plan.lanes = kBlock;
-  }
-  plan.groups = kBlock / plan.lanes;
   return plan;
 }
 

@@ -13,8 +13,8 @@ namespace weft::cuda {
 /// A thread block has `groups` groups of `lanes` threads (lanes * groups == kBlock). A group
 /// computes one output: each of its threads folds every lanes-th element, then a tree folds the
 /// results of the threads. If there are too few outputs to fill a GPU, the reduced range is cut
-/// into `splits` parts; partial results go to the workspace, [splits][outputs], and a second pass
-/// folds them.
+/// into `splits` parts; partial results go to the workspace, [splits][outputs], and the last block
+/// of an output folds them.
 struct ReducePlan {
   IndexSpace<2> kept;     // the dimensions that are kept, of x and y
   IndexSpace<1> reduced;  // the reduced dimensions of x
@@ -34,9 +34,10 @@ struct ReducePlan {
   }
 };
 
+/// The most blocks of outputs that a plan with several splits has.
+inline constexpr std::int64_t kMaxSplitBlocks = 1024;
+
 /// y has as many dimensions as x. Those with different lengths are reduced.
 ReducePlan plan_reduce(const View& x, const View& y);
-/// The plan of the second pass, which folds `splits` rows of `outputs` partial results into y.
-ReducePlan plan_fold(const ReducePlan& first);
 
 }  // namespace weft::cuda

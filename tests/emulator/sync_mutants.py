@@ -60,6 +60,9 @@ WHY_NOT = {
     "comm/group/device_tensors.cc DeviceOperations::run: x.storage()->record_stream(stream)":
         "an operation keeps its tensors until the device is done with them; abort() ends the kernels of one that fails "
         "before, and this is for what may be left of them",
+    "kernels/cuda/block_fold.cuh comes_last: __syncthreads()":
+        "the other threads' writes come before the block counts itself; blocks run one after the other here, so the last "
+        "one finds all of the others' anyway, and its own after the second barrier",
     "kernels/cuda/recording.cu CudaRuntime::end_recording: use_device(stream.device.index)":
         "the thread that ends a recording has begun it there, and neither the end nor an executable graph asks for the "
         "current device; only that of a body that left for another one would be used",

@@ -333,28 +333,25 @@ TEST(ReducePlan, NeighbouringThreadsReadNeighbouringAddresses) {
   EXPECT_FALSE(plan_reduce(view({64, 4096}, {4096, 1}), view({1, 4096}, {4096, 1})).lanes_inner);
 }
 
-TEST(ReducePlan, LongReductionsAreSplitAndFoldedAgain) {
+TEST(ReducePlan, LongReductionsAreSplit) {
   const View x = view({1 << 22}, {1}), y = view({1}, {1});
   const ReducePlan plan = plan_reduce(x, y);
   EXPECT_GT(plan.splits, 1);
   EXPECT_EQ(plan.workspace_bytes(), static_cast<std::size_t>(plan.splits) * 8);
-  const ReducePlan second = plan_fold(plan);
-  EXPECT_EQ(second.splits, 1);
-  EXPECT_EQ(second.count, plan.splits);
-  EXPECT_EQ(second.workspace_bytes(), 0u);
 
-  // The second pass reads [splits][outputs] and writes where the first would have written.
-  const View wide = view({1 << 16, 2, 3}, {8, 4, 1}), out = view({1, 2, 3}, {6, 1, 2});
-  const ReducePlan first = plan_reduce(wide, out);
-  ASSERT_GT(first.splits, 1);
-  const Offsets<2> kept(first.kept);
-  const auto read = walk(plan_fold(first));
-  ASSERT_EQ(read.size(), 6u);
-  for (std::int64_t o = 0; o < 6; ++o) {
-    std::vector<std::int64_t> partials = read.at(kept.at_any(o).at[1]);
-    std::sort(partials.begin(), partials.end());
-    for (int s = 0; s < first.splits; ++s) EXPECT_EQ(partials[s], s * 6 + o);
+  // Each block of outputs has a counter.
+  int most = 0;
+  for (std::int64_t outputs = 1; outputs < 1 << 20; outputs += outputs / 8 + 1) {
+    for (const bool inner : {true, false}) {
+      const ReducePlan wide =
+          inner ? plan_reduce(view({outputs, 1 << 16}, {1 << 16, 1}), view({outputs, 1}, {1, 1}))
+                : plan_reduce(view({1 << 16, outputs}, {outputs, 1}), view({1, outputs}, {1, 1}));
+      const std::int64_t blocks = (outputs + wide.groups - 1) / wide.groups;
+      EXPECT_TRUE(wide.splits == 1 || blocks <= kMaxSplitBlocks) << outputs;
+      most = std::max(most, wide.splits);
+    }
   }
+  EXPECT_EQ(most, 256);
 }
 
 TEST(ReducePlan, EmptyAndGiant) {

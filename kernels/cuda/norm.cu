@@ -4,209 +4,18 @@
 // reads grad_addend, or the same again, and x, and writes grad_x. In between, a small kernel adds
 // up what the blocks have found, a warp for each channel.
 //
-// A thread reads packs of 16 bytes, several before it uses the first: W neighbouring channels of a
-// pixel (nhwc), or W pixels of a channel (nchw). It sums in the type of computing; across threads
-// the sums run in f64, in an order that the shapes and the alignment fix.
+// A thread sums in the type of computing, image_packs.cuh the rest.
 #include <algorithm>
-#include <bit>
-#include <initializer_list>
 
-#include "weft/kernels/cuda/block_fold.cuh"
 #include "weft/kernels/cuda/families.h"
+#include "weft/kernels/cuda/image_packs.cuh"
 #include "weft/kernels/cuda/launch.h"
 #include "weft/kernels/functors.h"
 
 namespace weft::cuda {
 namespace {
 
-// Blocks of a multiprocessor. A thread has 48 registers in kernels that sum, else 40. GPUs before
-// 8.0 have room for 1024 threads.
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
-constexpr int kSumming = 4, kMapping = 4;
-#else
-constexpr int kSumming = 5, kMapping = 6;
-#endif
-// The most groups of a block: a warp then reads what lies side by side.
-constexpr int kMostGroups = 32;
 constexpr int kWarps = kBlock / kWarp;
-
-/// The images as packs of neighbouring elements. The packs of a group have the same channels: as
-/// many as they have elements (nhwc), or one (nchw). Pack p of group g begins at element
-/// g group_step + (p / inner) outer_step + (p % inner) inner_step.
-struct Packs {
-  std::int64_t channels, groups, count;  // `count` packs in each group
-  std::int64_t group_step, inner, outer_step, inner_step;
-  // A block works on block_groups groups, with `lanes` threads each (powers of two), and on one of
-  // the `chunks` of their packs. There are strips * chunks blocks.
-  int block_groups = 1, lanes = kBlock;
-  unsigned strips = 1, chunks = 1;
-  /// The first pack of a chunk.
-  __device__ std::int64_t begin(unsigned chunk) const { return count * chunk / chunks; }
-  /// The element at which pack p of group 0 begins.
-  __device__ std::int64_t offset(std::int64_t p) const {
-    return p / inner * outer_step + p % inner * inner_step;
-  }
-
-  // From a thread's pack to its next one: by `positions` of `inner` and by `step` elements, and by
-  // `wrap` more where that leads beyond `inner`.
-  std::int64_t positions = 0, step = 0, wrap = 0;
-};
-
-bool is_nhwc(const View& x) { return x.shape[1] > 1 && x.strides[1] == 1; }
-
-Packs packs_of(const View& x, std::int64_t width) {
-  const std::int64_t channels = x.shape[1], area = x.shape[2] * x.shape[3];
-  const std::int64_t pixels = x.shape[0] * area;
-  Packs p{channels, channels, pixels / width, area, area / width, channels * area, width};
-  if (is_nhwc(x)) {
-    p = {channels, channels / width, pixels, width, pixels, 0, channels};
-    while (p.block_groups < std::min<std::int64_t>(p.groups, kMostGroups)) p.block_groups *= 2;
-    p.lanes = kBlock / p.block_groups;
-  }
-  p.strips = static_cast<unsigned>((p.groups + p.block_groups - 1) / p.block_groups);
-  // At least 16 packs for a thread, and no more blocks than a large GPU runs at a time unless a
-  // thread would have more than a thousand elements of a channel.
-  const std::int64_t most = std::max<std::int64_t>(
-      {128 * kSumming / p.strips, pixels / (1024 * std::int64_t{p.lanes}), 1});
-  p.chunks = static_cast<unsigned>(std::clamp<std::int64_t>(p.count / (16 * p.lanes), 1, most));
-  p.positions = p.lanes % p.inner;
-  p.step = p.lanes / p.inner * p.outer_step + p.positions * p.inner_step;
-  p.wrap = p.outer_step - p.inner * p.inner_step;
-  return p;
-}
-
-/// The elements of 16 bytes, if pixels (nhwc) or planes consist of whole packs; else 1.
-std::int64_t widest(const View& x) {
-  const std::int64_t width = 16 / static_cast<std::int64_t>(size_of(x.dtype));
-  return (is_nhwc(x) ? x.shape[1] : x.shape[2] * x.shape[3]) % width == 0 ? width : 1;
-}
-
-/// Calls f.operator()<W, Own>(packs): W elements in a pack, Own channels of a thread. Packs of 16
-/// bytes need aligned data, too.
-template <class T, class F>
-void with_packs(const View& x, std::initializer_list<const View*> others, const F& f) {
-  const auto aligned = [](const View* v) {
-    return reinterpret_cast<std::uintptr_t>(v->data) % 16 == 0;
-  };
-  constexpr int W = 16 / sizeof(T);
-  if (widest(x) == 1 || !aligned(&x) || !std::ranges::all_of(others, aligned)) {
-    f.template operator()<1, 1>(packs_of(x, 1));
-  } else if (is_nhwc(x)) {
-    f.template operator()<W, W>(packs_of(x, W));
-  } else {
-    f.template operator()<W, 1>(packs_of(x, W));
-  }
-}
-
-// What does not stay in a register leaves room for more loads: reload() makes the code after it
-// read memory again, and found_again() makes it compute what follows from x again.
-__device__ inline void reload() { asm volatile("" ::: "memory"); }
-__device__ inline unsigned found_again(unsigned x) {
-  asm volatile("" : "+r"(x));
-  return x;
-}
-
-/// What a thread works on: `left` packs. `origin` is the first, at `position` of its `inner` packs.
-struct Part {
-  Place place;
-  unsigned strip, chunk;
-  std::int64_t group, position, origin;
-  int left;
-
-  __device__ Part(const Packs& p, unsigned block)
-      : place(p.lanes, p.block_groups, false),
-        strip(block % p.strips),
-        chunk(block / p.strips),
-        group(std::int64_t{strip} * p.block_groups + place.group) {
-    const std::int64_t begin = p.begin(chunk) + place.lane, end = p.begin(chunk + 1);
-    position = begin % p.inner;
-    origin = group * p.group_step + p.offset(begin);
-    left = group < p.groups && begin < end ? static_cast<int>((end - begin - 1) / p.lanes + 1) : 0;
-  }
-  /// Calls f(offsets) for the next `most` packs or all, U at a time while there are as many.
-  template <int U, bool wraps, class F>
-  __device__ void for_packs(const Packs& p, int most, const F& f) {
-    std::int64_t offset = origin;
-    int here = min(most, left);
-    left -= here;
-    const auto next = [&] {
-      const std::int64_t now = offset;
-      offset += p.step;
-      if (wraps) {
-        position += p.positions;
-        if (position >= p.inner) position -= p.inner, offset += p.wrap;
-      }
-      return now;
-    };
-    for (; here >= U; here -= U) {
-      reload();
-      std::int64_t at[U];
-#pragma unroll
-      for (int u = 0; u < U; ++u) at[u] = next();
-      f(at);
-    }
-    for (; here > 0; --here) {
-      reload();
-      const std::int64_t at[1] = {next()};
-      f(at);
-    }
-    origin = offset;
-  }
-};
-
-/// As bf16(value).bits, in one instruction where the GPU has it.
-__device__ inline std::uint32_t bf16_bits(float value) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
-  std::uint16_t bits;
-  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(bits) : "f"(value));
-  return bits;
-#else
-  return bf16(value).bits;
-#endif
-}
-
-/// The value as T would store it.
-template <class T, class C>
-__device__ C rounded(C value) {
-  if constexpr (sizeof(T) == sizeof(C)) return value;
-  return std::bit_cast<float>(bf16_bits(static_cast<float>(value)) << 16);
-}
-
-/// W neighbouring elements.
-template <class T, int W>
-struct alignas(sizeof(T) * W) Elements {
-  T v[W];
-  __device__ accumulate_t<T> get(int k) const { return static_cast<accumulate_t<T>>(v[k]); }
-  __device__ void set(int k, accumulate_t<T> value) { v[k] = static_cast<T>(value); }
-};
-/// Two in each word: a bf16 of its own would take a register of 32 bits.
-template <int W>
-  requires(W > 1)
-struct alignas(2 * W) Elements<bf16, W> {
-  std::uint32_t words[W / 2];
-  __device__ float get(int k) const {
-    const std::uint32_t word = words[k / 2];
-    return std::bit_cast<float>(k % 2 ? word & 0xffff0000u : word << 16);
-  }
-  __device__ void set(int k, float value) {
-    const std::uint32_t bits = bf16_bits(value), word = words[k / 2];
-    words[k / 2] = k % 2 ? (word & 0xffffu) | bits << 16 : (word & 0xffff0000u) | bits;
-  }
-};
-
-/// U packs, read at once.
-template <class T, int W, int U>
-struct Loaded {
-  Elements<T, W> packs[U];
-  __device__ Loaded(const T* data, const std::int64_t (&at)[U]) {
-#pragma unroll
-    for (int u = 0; u < U; ++u) packs[u] = *reinterpret_cast<const Elements<T, W>*>(data + at[u]);
-  }
-  __device__ void store(T* data, const std::int64_t (&at)[U]) const {
-#pragma unroll
-    for (int u = 0; u < U; ++u) *reinterpret_cast<Elements<T, W>*>(data + at[u]) = packs[u];
-  }
-};
 
 /// Sets N numbers of each channel of the block, by of_channel(c, numbers).
 template <class C, int Own, int N, class F>
@@ -221,23 +30,6 @@ __device__ void set_constants(C (&constants)[N][Own][kMostGroups], const Packs& 
     for (int k = 0; k < N; ++k) constants[k][i % Own][i / Own] = numbers[k];
   }
   __syncthreads();
-}
-
-/// Adds parts[k][thread], what the threads have of their channels k. Thread i gets the sum of
-/// channel i modulo the number of them. Overwrites the parts.
-template <int Own>
-__device__ double channel_sum(const Packs& packs, double (&parts)[Own][kBlock]) {
-  const int thread = static_cast<int>(threadIdx.x), groups = packs.block_groups;
-  const int channels = groups * Own, c = thread % channels;
-  __syncthreads();
-  double sum = 0;
-#pragma unroll
-  for (int k = 0; k < Own; ++k) {
-    sum += parts[c % Own][(thread / channels * Own + k) * groups + c / Own];
-  }
-  __syncthreads();
-  const int lanes = kBlock / channels;
-  return fold_lanes<Sum>(sum, parts[0], Place(lanes, channels, false), lanes, channels);
 }
 
 /// Writes what the block has found of its channels.
@@ -267,9 +59,6 @@ __device__ Pair total(const Pair* partial, std::int64_t c, const Packs& packs, P
 }
 
 // --- Forward -------------------------------------------------------------------------------------
-
-// A thread sums so many values before it adds them to what it has in f64.
-constexpr int kPiece = 32;
 
 /// For each channel the sums of x - shift and of its square, where shift is the channel's first
 /// element. In each piece a thread takes off a number near its mean so far instead, at first its
@@ -442,7 +231,8 @@ void batch_norm(const Stream& stream, const BatchNormParams& params, const Batch
                                    args.num_batches.as<std::int64_t>(), args.mean.as<C>(),
                                    args.invstd.as<C>()};
     const Affine<C> by{statistics.mean, statistics.invstd, args.weight.as<C>(), args.bias.as<C>()};
-    with_packs<T>(args.x, {&args.y, &args.addend}, [&]<int W, int Own>(const Packs& packs) {
+    with_widths<T>(args.x, {&args.y, &args.addend}, [&]<int W, int Own>() {
+      const Packs packs = packs_of(args.x, W);
       const unsigned blocks = packs.strips * packs.chunks;
       if (params.training) {
         launch(op, stream, moments_kernel<T, W, Own>, blocks, kBlock, packs, args.x.as<T>(),
@@ -593,7 +383,8 @@ void batch_norm_backward(const Stream& stream, const BatchNormParams& params,
                    args.y.as<T>(),
                    {args.mean.as<C>(), args.invstd.as<C>(), args.weight.as<C>(), args.bias.as<C>()},
                    Activation<C>(params)};
-    const auto run = [&]<int W, int Own>(const Packs& packs) {
+    const auto run = [&]<int W, int Own>() {
+      const Packs packs = packs_of(args.x, W);
       const unsigned blocks = packs.strips * packs.chunks;
       if (params.training || args.grad_weight || args.grad_bias || args.grad_addend) {
         launch(op, stream,
@@ -611,7 +402,7 @@ void batch_norm_backward(const Stream& stream, const BatchNormParams& params,
              kBlock, packs, of, static_cast<double>(args.x.numel() / packs.channels),
              params.training ? partial : nullptr, args.grad_x.as<T>());
     };
-    with_packs<T>(args.x, {&args.grad_y, &args.y, &args.grad_x, &args.grad_addend}, run);
+    with_widths<T>(args.x, {&args.grad_y, &args.y, &args.grad_x, &args.grad_addend}, run);
   });
 }
 

@@ -47,7 +47,8 @@ Tensor InstanceNorm2d::forward(const Tensor& x) const {
   WEFT_CHECK(x.dim() == 4 && x.shape(1) == channels_, Shape, "InstanceNorm2d", "input: got ",
              x.shape(), ", expected [N,", channels_, ",H,W]");
   if (running_mean.defined() && !is_training()) {
-    return batch_norm(x, weight, bias, {running_mean, running_var, {}}, {.eps = eps_, .training = false});
+    return batch_norm(x, weight, bias, {running_mean, running_var, {}},
+                      {.eps = eps_, .training = false});
   }
   const Tensor y = group_norm(x, channels_, weight, bias, eps_);
   if (running_mean.defined() && !autograd::recomputing()) update_running(x);

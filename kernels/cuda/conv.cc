@@ -15,6 +15,7 @@
 #include "weft/kernels/cuda/check.h"
 #include "weft/kernels/cuda/conv_graph.h"
 #include "weft/kernels/cuda/conv_problem.h"
+#include "weft/kernels/cuda/conv_relu.h"
 #include "weft/kernels/cuda/families.h"
 #include "weft/kernels/cuda/handles.h"
 #include "weft/kernels/cuda/launch.h"
@@ -305,12 +306,6 @@ View channel_view(const View& bias) {
   return view;
 }
 
-void add_bias(const Stream& stream, const View& y, const View& bias) {
-  View broadcast = channel_view(bias);
-  broadcast.shape = y.shape;  // the strides of 0 broadcast it
-  binary(stream, BinaryOp::add, y, broadcast, y);
-}
-
 CudaConvPlan::CudaConvPlan(const Conv2dArgs& args, int device) : problem_(args), device_(device) {
   use_device(device);
   const ThreadState& state = thread_state();
@@ -400,7 +395,8 @@ void CudaConvPlan::time(Candidates& candidates, std::vector<Measured>& measured)
     const double ms = time_ms(stream, [&] {
       if (candidate.run(stream, big, small, weights, bias, at_workspace) != CUDNN_STATUS_SUCCESS)
         return false;
-      if (problem_.fusable_bias && !candidate.adds_bias()) add_bias(stream, small, bias);
+      if (problem_.fusable_bias && !candidate.adds_bias())
+        add_bias(stream, small, bias, Activation::none);
       return true;
     });
     measured.push_back({candidates.names()[i], ms});
@@ -467,9 +463,10 @@ void CudaConvPlan::run(const Stream& stream, const Conv2dArgs& args, void* works
     done = run_library(stream, args, static_cast<char*>(workspace));
   }
   if (problem_.bias && args.pass == ConvPass::forward && !done.bias) {
-    add_bias(stream, args.y, args.bias);
+    add_bias(stream, args.y, args.bias, args.then);
+  } else if (args.then == Activation::relu && !done.relu) {
+    unary(stream, UnaryOp::relu, {}, args.y, args.y);
   }
-  if (args.then == Activation::relu && !done.relu) unary(stream, UnaryOp::relu, {}, args.y, args.y);
 }
 
 PlanRef<Conv2dPlan> plan(const Conv2dArgs& args) {
@@ -490,6 +487,11 @@ void run(const Stream& stream, const Conv2dPlan& plan, const Conv2dArgs& args, v
 
 }  // namespace
 
-Conv2dKernels conv_kernels() { return {.plan = plan, .run = run}; }
+Conv2dKernels conv_kernels() {
+  return {.plan = plan,
+          .run = run,
+          .relu_backward_workspace_bytes = relu_backward_workspace_bytes,
+          .relu_backward = relu_backward};
+}
 
 }  // namespace weft::cuda

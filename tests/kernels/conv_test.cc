@@ -357,6 +357,136 @@ TEST_P(Conv, ReluNeedsNoOtherPlan) {
   EXPECT_EQ(conv().plan(problem.args).get(), plan.get());
 }
 
+struct ReluBackward {
+  std::vector<double> before, bias;
+};
+
+/// By the entry of a table, on a device. In place: `before` is grad_y's memory. Misaligned: all
+/// images begin an element behind an aligned address.
+ReluBackward relu_backward(const Conv2dKernels& conv, const Stream& stream, DType dtype,
+                           const Shape& shape, MemoryFormat grad_format, MemoryFormat format,
+                           const std::vector<double>& grad_y, const std::vector<double>& y,
+                           bool in_place = false, bool misaligned = false) {
+  const Device device = stream.device;
+  const Shape flat{numel(shape) + misaligned};
+  const auto strides = format_strides(shape, format);
+  testing::Buffer grads(device, dtype, flat), images(device, dtype, flat), out(device, dtype, flat);
+  const auto view = [&](const testing::Buffer& buffer, MemoryFormat f) {
+    View v{buffer.view().as<char>() + misaligned * size_of(dtype), dtype, shape,
+           format_strides(shape, f)};
+    return v;
+  };
+  const auto set = [&](testing::Buffer& buffer, MemoryFormat f, const std::vector<double>& values) {
+    std::vector<double> in_memory(static_cast<std::size_t>(flat[0]));
+    const auto offsets = testing::Buffer::element_offsets(shape, format_strides(shape, f));
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      in_memory[static_cast<std::size_t>(offsets[i] + misaligned)] = values[i];
+    }
+    buffer.set(in_memory);
+  };
+  set(grads, grad_format, grad_y);
+  set(images, format, y);
+  set(out, format, std::vector<double>(grad_y.size(), 7));
+  testing::Buffer bias(device, dtype, {shape[1]});
+  testing::Buffer& before = in_place ? grads : out;
+  const ReluBackwardArgs args{view(grads, grad_format), view(images, format), view(before, format),
+                              bias.view()};
+  const testing::DeviceBytes workspace(device, conv.relu_backward_workspace_bytes(args));
+  conv.relu_backward(stream, args, workspace.data());
+  ReluBackward result{{}, bias.values()};
+  const std::vector<double> in_memory = before.values();
+  for (const std::int64_t at : testing::Buffer::element_offsets(shape, strides)) {
+    result.before.push_back(in_memory[static_cast<std::size_t>(at + misaligned)]);
+  }
+  return result;
+}
+
+/// Values of each kind: y of both signs, zeros, -0, NaN; a NaN in the gradient where it stops.
+std::pair<std::vector<double>, std::vector<double>> relu_values(DType dtype, std::int64_t n) {
+  std::vector<double> grad_y = testing::rounded(dtype, testing::random_values(n, -1, 2, 1));
+  std::vector<double> y = testing::random_values(n, -1, 1, 2);
+  for (std::size_t i = 0; i < y.size(); i += 3) y[i] = i % 2 ? -0.0 : 0.0;
+  if (n > 7) y[7] = testing::kNaN;  // the gradient passes
+  if (n > 100) {
+    grad_y[100] = testing::kNaN;
+    y[100] = -1;
+  }
+  return {std::move(grad_y), std::move(y)};
+}
+
+/// `expected` was computed in f64 from the same values, which `dtype` represents.
+void expect_relu_backward(const ReluBackward& found, const ReluBackward& expected, DType dtype,
+                          const Shape& shape) {
+  EXPECT_EQ(testing::bits_of(found.before), testing::bits_of(expected.before));
+  std::vector<double> magnitude(expected.bias.size());
+  for (std::size_t i = 0; i < expected.before.size(); ++i) {
+    magnitude[i / static_cast<std::size_t>(shape[2] * shape[3]) % magnitude.size()] +=
+        std::abs(expected.before[i]);
+  }
+  // Sums in f32 run over at most 32 values, the others, and those of the definition, in f64.
+  const double n = static_cast<double>(shape[0] * shape[2] * shape[3]);
+  const double pieces = 2 * n * 0x1p-53 + (dtype == DType::f64 ? 0 : 32 * 0x1p-24);
+  for (std::size_t k = 0; k < expected.bias.size(); ++k) {
+    const double bound =
+        pieces * magnitude[k] + testing::unit_roundoff(dtype) * std::abs(expected.bias[k]) * 1.01;
+    EXPECT_NEAR(found.bias[k], expected.bias[k], bound) << "channel " << k;
+  }
+}
+
+constexpr MemoryFormat kFormats[] = {MemoryFormat::nchw, MemoryFormat::nhwc};
+
+// A relu's gradient and its sums over each channel, from each layout to each: no pixels, one, a
+// few, and so many that several blocks share a channel.
+TEST_P(Conv, ReluBackwardWithSums) {
+  if (!conv().relu_backward) GTEST_SKIP() << device() << " makes two passes";
+  const Conv2dKernels& definition = reference_kernels().conv;
+  const Stream host = current_stream(Device());
+  const Shape shapes[] = {{0, 3, 2, 2},   {2, 8, 0, 3},   {1, 1, 1, 1},   {1, 130, 1, 1},
+                          {7, 3, 1, 1},   {1, 8, 7, 1},   {1, 64, 1, 7},  {3, 130, 5, 4},
+                          {2, 1, 80, 90}, {3, 3, 60, 60}, {2, 8, 71, 60}, {5, 64, 20, 23}};
+  for (const Shape& shape : shapes) {
+    for (const DType dtype : {DType::f32, DType::f64, DType::bf16}) {
+      const auto [grad_y, y] = relu_values(dtype, numel(shape));
+      for (const MemoryFormat from : kFormats) {
+        for (const MemoryFormat to : kFormats) {
+          SCOPED_TRACE(to_string(shape) + " " + to_string(dtype) +
+                       (from == MemoryFormat::nhwc ? " from nhwc" : "") +
+                       (to == MemoryFormat::nhwc ? " to nhwc" : ""));
+          const auto run = [&](bool in_place, bool misaligned) {
+            return relu_backward(conv(), stream, dtype, shape, from, to, grad_y, y, in_place,
+                                 misaligned);
+          };
+          const ReluBackward expected =
+              relu_backward(definition, host, DType::f64, shape, from, to, grad_y, y);
+          const ReluBackward found = run(false, false);
+          expect_relu_backward(found, expected, dtype, shape);
+          expect_relu_backward(run(false, /*misaligned=*/true), expected, dtype, shape);
+          const ReluBackward again = run(/*in_place=*/from == to, false);
+          EXPECT_EQ(testing::bits_of(again.before), testing::bits_of(found.before));
+          EXPECT_EQ(testing::bits_of(again.bias), testing::bits_of(found.bias));
+        }
+      }
+    }
+  }
+}
+
+// A NaN that passes is in its channel's sum, and in no other.
+TEST_P(Conv, ReluBackwardSumsANaN) {
+  if (!conv().relu_backward) GTEST_SKIP() << device() << " makes two passes";
+  const Shape shape{2, 8, 30, 40};
+  std::vector<double> grad_y(static_cast<std::size_t>(numel(shape)), 1);
+  grad_y[5 * 1200 + 77] = testing::kNaN;
+  const std::vector<double> y(grad_y.size(), 1);
+  std::vector<double> sums(8, 2400);
+  sums[5] = testing::kNaN;
+  for (const MemoryFormat format : kFormats) {
+    ReluBackward found =
+        relu_backward(conv(), stream, DType::f32, shape, format, format, grad_y, y);
+    for (double& v : found.bias) v = std::isnan(v) ? testing::kNaN : v;  // of any bits
+    EXPECT_EQ(testing::bits_of(found.bias), testing::bits_of(sums));
+  }
+}
+
 WEFT_ON_EVERY_DEVICE(Conv);
 
 // Here f32 may be less exact: then Winograd's algorithm is a candidate.

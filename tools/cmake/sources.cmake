@@ -395,6 +395,7 @@ set(WEFT_CUDA_SOURCES
   kernels/cuda/conv.cc
   kernels/cuda/conv_graph.cc
   kernels/cuda/conv_problem.cc
+  kernels/cuda/conv_relu.cu
   kernels/cuda/copy.cu
   kernels/cuda/cudnn_graph.cc
   kernels/cuda/device_wide.cu

@@ -1,6 +1,7 @@
 #include "weft/autograd/conv.h"
 
 #include "weft/autograd/autocast.h"
+#include "weft/autograd/autograd.h"
 #include "weft/autograd/deferred.h"
 #include "weft/autograd/description.h"
 #include "weft/autograd/differentiable.h"
@@ -44,17 +45,20 @@ class ConvNode final : public DifferentiableNode {
     if (then == Activation::relu) y_ = save_output(y);
   }
   void apply(Gradients& grads) override {
-    const Tensor grad = autograd::gradient_before_relu(grads, y_, *this);
     const bool wants_bias = grads.inputs() > 2 && grads.wants(2);
+    const auto [grad, grad_bias] = before_relu(grads, wants_bias);
     if (autograd::creates_graph()) {
       if (grads.wants(1))
         grads.set(1,
                   autograd::conv_gradient_of_w(x_.get(*this), grad, w_shape_, params_, w_format_));
       if (wants_bias) grads.set(2, sum(grad, {0, 2, 3}));
     } else if (grads.wants(1)) {
-      const auto gradients = [grad, x = x_.get(*this), shape = w_shape_, wants_bias,
-                              params = params_, format = w_format_] {
-        return raw::conv2d_backward_weights(x, grad, shape, wants_bias, params, format);
+      const auto gradients = [grad, grad_bias, x = x_.get(*this), shape = w_shape_,
+                              sums = wants_bias && !grad_bias.defined(), params = params_,
+                              format = w_format_] {
+        auto both = raw::conv2d_backward_weights(x, grad, shape, sums, params, format);
+        if (grad_bias.defined()) both.second = grad_bias;
+        return both;
       };
       if (wants_bias) {
         DeferredGradients::set_both(grads, *this, 1, gradients);
@@ -62,7 +66,7 @@ class ConvNode final : public DifferentiableNode {
         DeferredGradients::set(grads, *this, 1, [gradients] { return gradients().first; });
       }
     } else if (wants_bias) {
-      grads.set(2, raw::sum(grad, {0, 2, 3}));
+      grads.set(2, grad_bias.defined() ? grad_bias : raw::sum(grad, {0, 2, 3}));
     }
     if (grads.wants(0)) {
       grads.set(0, autograd::conv_gradient_of_x(grad, w_.get(*this), x_shape_, params_, x_format_));
@@ -75,6 +79,12 @@ class ConvNode final : public DifferentiableNode {
   }
 
  private:
+  /// dL/d(the value before relu), and perhaps dL/dbias, if it is wanted.
+  std::pair<Tensor, Tensor> before_relu(Gradients& grads, bool wants_bias) {
+    if (wants_bias && y_.defined() && !grads.before_relu() && !autograd::creates_graph())
+      return raw::conv2d_relu_backward(grads.take(), y_.get(*this));
+    return {autograd::gradient_before_relu(grads, y_, *this), Tensor()};
+  }
   static const char* name_of(bool transposed, Activation then) {
     if (then == Activation::relu) return transposed ? "conv_transpose2d_relu" : "conv2d_relu";
     return transposed ? "conv_transpose2d" : "conv2d";
@@ -90,6 +100,17 @@ class ConvNode final : public DifferentiableNode {
   SavedTensor x_, w_, y_;
 };
 
+/// x, or a copy in channels last if w has them: cuDNN would make it for the forward pass, and for
+/// w's gradient again.
+Tensor beside(const Tensor& w, const Tensor& x) {
+  if (!x.defined() || !x.device().is_cuda() || !recording(w) || x.dim() != 4 ||
+      x.is_channels_last() || autograd::format_of(w) == MemoryFormat::nchw)
+    return x;
+  const Tensor copy = raw::contiguous(x, MemoryFormat::nhwc);
+  autograd::record_copy("contiguous", copy, x);
+  return copy;
+}
+
 }  // namespace
 
 Tensor conv2d(const Tensor& x, const Tensor& w, const Tensor& bias, const Conv2dParams& params,
@@ -98,8 +119,9 @@ Tensor conv2d(const Tensor& x, const Tensor& w, const Tensor& bias, const Conv2d
   constexpr auto policy = CastPolicy::lower_precision;
   if (autocasts(policy, x, w, bias)) [[unlikely]]
     return conv2d(autocast(policy, x), autocast(policy, w), autocast(policy, bias), params, then);
-  Tensor y = raw::conv2d(x, w, bias, params, then);
-  return recording(x, w, bias) ? record<ConvNode>(y, x, w, bias, params, then, y) : y;
+  const Tensor read = beside(w, x);
+  Tensor y = raw::conv2d(read, w, bias, params, then);
+  return recording(read, w, bias) ? record<ConvNode>(y, read, w, bias, params, then, y) : y;
 }
 
 Tensor conv_transpose2d(const Tensor& x, const Tensor& w, const Tensor& bias, Conv2dParams params,

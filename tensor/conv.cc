@@ -162,6 +162,27 @@ Tensor conv2d_backward_data(const Tensor& grad_y, const Tensor& w, const Shape& 
   return grad_x;
 }
 
+std::pair<Tensor, Tensor> conv2d_relu_backward(Tensor&& grad_y, const Tensor& y) {
+  const char* op = "conv2d_relu_backward";
+  check_same_kind(op, "gradient", grad_y, "y", y);
+  check_gradient(op, grad_y, y.shape());
+  const Conv2dKernels& kernels = backend(y.device()).kernels.conv;
+  if (!kernels.relu_backward || !(is_nchw(grad_y) || is_nhwc(grad_y))) {
+    return {unary_backward(UnaryOp::relu, std::move(grad_y), y), Tensor()};
+  }
+  const Span span("op", op);
+  const MemoryFormat format = format_of(y);
+  const bool in_place = is_alone(grad_y) && is_format(grad_y.view_of(), format);
+  Tensor before = in_place ? grad_y : allocate(y.shape(), format, y.dtype(), y.device());
+  Tensor grad_bias = allocate({y.shape()[1]}, y.dtype(), y.device());
+  const ReluBackwardArgs args{image_view(grad_y), image_view(y), image_view(before),
+                              grad_bias.view_of()};
+  const Workspace workspace(y.device(), kernels.relu_backward_workspace_bytes(args));
+  kernel(y.device(), &KernelTable::conv, &Conv2dKernels::relu_backward, op, y.dtype())(
+      current_stream(y.device()), args, workspace.data());
+  return {std::move(before), std::move(grad_bias)};
+}
+
 std::pair<Tensor, Tensor> conv2d_backward_weights(const Tensor& x, const Tensor& grad_y,
                                                   const Shape& w_shape, bool with_bias,
                                                   const Conv2dParams& params,

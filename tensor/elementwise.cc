@@ -89,10 +89,8 @@ Tensor unary_backward(UnaryOp op, const Tensor& grad_y, const Tensor& saved, Una
 Tensor unary_backward(UnaryOp op, Tensor&& grad_y, const Tensor& saved, UnaryParams params) {
   check_defined(info(op).name, "the gradient", grad_y);
   if (info(op).saves != Saves::nothing) check_defined(info(op).name, "the saved tensor", saved);
-  const bool alone = grad_y.impl()->use_count() == 1 && grad_y.storage()->use_count() == 1 &&
-                     grad_y.storage()->owned();
   const Tensor& like = saved.defined() ? saved : grad_y;
-  if (!alone || grad_y.dtype() != like.dtype() || !is_floating(like.dtype()) ||
+  if (!is_alone(grad_y) || grad_y.dtype() != like.dtype() || !is_floating(like.dtype()) ||
       grad_y.device() != like.device() || !equal_and_dense(grad_y, like)) {
     return unary_backward(op, static_cast<const Tensor&>(grad_y), saved, params);
   }

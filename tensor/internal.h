@@ -71,6 +71,10 @@ inline MemoryFormat format_of(const Tensor& x) {
   return is_nchw(x) ? MemoryFormat::nchw : MemoryFormat::nhwc;
 }
 
+/// Whether nothing else can see what is written to x.
+inline bool is_alone(const Tensor& x) {
+  return x.impl()->use_count() == 1 && x.storage()->use_count() == 1 && x.storage()->owned();
+}
 /// Whether the memory of two tensors may overlap in a byte.
 bool overlap(const Tensor& a, const Tensor& b);
 /// x, or a copy of it if writing y would change x: if they share memory, but not element by

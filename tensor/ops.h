@@ -344,6 +344,10 @@ Tensor conv2d(const Tensor& x, const Tensor& w, const Tensor& bias, const Conv2d
 /// dL/dx, in the layout x_format if the kernel can. Pass the layout of x.
 Tensor conv2d_backward_data(const Tensor& grad_y, const Tensor& w, const Shape& x_shape,
                             const Conv2dParams& params, MemoryFormat x_format = MemoryFormat::nchw);
+/// {dL/d(y before the relu), dL/dbias, its sums} of y, a conv2d with relu; in grad_y's memory if no
+/// other handle shares it. The second is undefined where the kernel of a relu leaves it to
+/// conv2d_backward_weights.
+std::pair<Tensor, Tensor> conv2d_relu_backward(Tensor&& grad_y, const Tensor& y);
 /// {dL/dw, dL/dbias}; dL/dw is laid out as w_format, dL/dbias is undefined without with_bias.
 std::pair<Tensor, Tensor> conv2d_backward_weights(const Tensor& x, const Tensor& grad_y,
                                                   const Shape& w_shape, bool with_bias,

@@ -785,7 +785,8 @@ const std::set<std::string>& not_recorded() {
       "unary binary compare reduce "
       // parts of rules
       "unary_backward binary_backward sum_to embedding_backward conv2d_backward_data "
-      "conv2d_backward_weights linear_relu linear_backward_weights max_pool2d_backward "
+      "conv2d_backward_weights conv2d_relu_backward linear_relu linear_backward_weights "
+      "max_pool2d_backward "
       "avg_pool2d_backward batch_norm_backward "
       "layer_norm_backward group_norm_backward cross_entropy_backward softmax_backward "
       "scaled_dot_product_attention_backward mse_loss_backward length_of scaled_deviation "

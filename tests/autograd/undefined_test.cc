@@ -199,6 +199,8 @@ std::vector<Case> cases() {
   BOTH(conv2d, "x", u, image, {}, {})
   BOTH(conv2d, "w", image, u, {}, {})
   RAW_AS(conv2d_backward_data, "conv2d", "gradient", u, image, {1, 2, 4, 4}, {})
+  RAW_AS(conv2d_relu_backward, "conv2d_relu_backward", "gradient", Tensor(), image)
+  RAW_AS(conv2d_relu_backward, "conv2d_relu_backward", "y", Tensor(image), u)
   RAW_AS(conv2d_backward_weights, "conv2d", "x", u, image, {1, 2, 4, 4}, false, {})
   BOTH(max_pool2d, "x", u, pool)
   BOTH(adaptive_max_pool2d, "x", u, {1, 1})

@@ -1,4 +1,5 @@
-// The relu after a convolution on emulated GPUs: cuDNN computes it with the bias.
+// The bias and the relu after a convolution on emulated GPUs: cuDNN computes both, or one kernel,
+// and one kernel their gradients.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -48,7 +49,7 @@ class ConvRelu : public ::testing::Test {
   const Scoped<bool> timed{&ThreadState::benchmark, true};
 };
 
-// If the fastest plan adds the bias, it does the relu, too; else both come after it.
+// If the fastest plan adds the bias, it does the relu, too; else both come after it, as one.
 TEST_F(ConvRelu, IsOneCallWithTheBias) {
   int fused = 0;
   for (const std::int64_t channels : {8, 12, 16, 20, 24, 28, 32, 36}) {
@@ -57,11 +58,13 @@ TEST_F(ConvRelu, IsOneCallWithTheBias) {
     EXPECT_EQ(values(conv2d(x, weight, b, {}, Activation::relu)),
               values(relu(conv2d(x, weight, b, {}))));
     const long after_bias = kernels(x, weight, b, Activation::none);
-    EXPECT_EQ(kernels(x, weight, b, Activation::relu), 2 * after_bias);
+    EXPECT_EQ(kernels(x, weight, b, Activation::relu), after_bias);
     fused += after_bias == 0;
-    EXPECT_EQ(kernels(x, weight, {}, Activation::relu), 1) << "nothing joins it without a bias";
+    EXPECT_EQ(kernels(x, weight, {}, Activation::relu),
+              1 + kernels(x, weight, {}, Activation::none))
+        << "nothing joins it without a bias";
     const Scoped fixed(&ThreadState::deterministic, true);
-    EXPECT_EQ(kernels(x, weight, b, Activation::relu), 2) << "the fixed rule";
+    EXPECT_EQ(kernels(x, weight, b, Activation::relu), 1) << "the fixed rule";
   }
   EXPECT_GT(fused, 0);
 }
@@ -74,6 +77,66 @@ TEST_F(ConvRelu, LeavesANaN) {
     EXPECT_EQ(std::isnan(y[i]), i / 49 % 16 == 3) << i;
     EXPECT_FALSE(y[i] < 0);
   }
+}
+
+/// The gradients of x, w and bias, and how many kernels beside cuDNN's calls a backward launched.
+struct Backward {
+  std::vector<std::vector<float>> gradients;
+  long kernels;
+};
+
+class ConvReluBackward : public ConvRelu {
+ protected:
+  Backward backward(bool fused, const Tensor& grad, const Tensor& image,
+                    bool of_image = true) const {
+    const Scoped fixed(&ThreadState::deterministic, true);
+    Backward result;
+    for (int i = 0; i < 2; ++i) {  // the first one makes the plans
+      const Tensor leaves[] = {image.detach().set_requires_grad(of_image),
+                               w.detach().set_requires_grad(), bias.detach().set_requires_grad()};
+      const auto& [a, b, c] = leaves;
+      const Tensor y = fused ? conv2d(a, b, c, {}, Activation::relu) : relu(conv2d(a, b, c));
+      taken();
+      y.backward(grad);
+      result.kernels = taken()["kernels"]["calls"];
+      result.gradients.clear();
+      for (const Tensor& leaf : leaves) {
+        if (leaf.requires_grad()) result.gradients.push_back(values(leaf.grad()));
+      }
+    }
+    return result;
+  }
+  const Tensor grad = on_gpu({2, 16, 7, 7}, 3);
+};
+
+// From both layouts. The sums of 98 numbers below 1 may be rounded in another order.
+TEST_F(ConvReluBackward, IsOneKernelWithTheSums) {
+  for (const Tensor& g : {grad, raw::contiguous(grad)}) {
+    const Backward fused = backward(true, g, x), separate = backward(false, g, x);
+    EXPECT_EQ(fused.kernels, 1);
+    EXPECT_EQ(separate.kernels, 2) << "relu and the sums";
+    EXPECT_EQ(fused.gradients[0], separate.gradients[0]);
+    EXPECT_EQ(fused.gradients[1], separate.gradients[1]);
+    for (std::size_t k = 0; k < 16; ++k) {
+      EXPECT_NEAR(fused.gradients[2][k], separate.gradients[2][k], 1e-5) << k;
+    }
+  }
+}
+
+// Beside a weight in channels last, for the forward pass and for the weight's gradient.
+TEST_F(ConvReluBackward, ARowMajorImageIsConvertedOnce) {
+  const Tensor row_major = raw::contiguous(x);
+  const Backward from_rows = backward(true, grad, row_major, false);
+  const Backward from_pixels = backward(true, grad, x, false);
+  EXPECT_EQ(from_rows.kernels, from_pixels.kernels);
+  EXPECT_EQ(from_rows.gradients, from_pixels.gradients);
+}
+
+// The gradient of the caller stays.
+TEST_F(ConvReluBackward, LeavesTheGradientItWasGiven) {
+  const std::vector<float> before = values(grad);
+  backward(true, grad, x);
+  EXPECT_EQ(values(grad), before);
 }
 
 }  // namespace

@@ -13,7 +13,9 @@ struct Encoder : nn::Module<Encoder> {
   nn::Conv2d conv2 = child("conv2", nn::Conv2d(8, 64, 3));
   nn::Linear fc = child("fc", nn::Linear(64 * 24 * 24, 32));
 
-  Tensor forward(const Tensor& x) { return fc(relu(conv2(relu(conv1(x)))).flatten(1)); }
+  Tensor forward(const Tensor& x) {
+    return fc(conv2(conv1(x, nn::then_relu()), nn::then_relu()).flatten(1));
+  }
 };
 
 /// code [N,32] -> image [N,1,28,28] in (0,1)
@@ -23,7 +25,7 @@ struct Decoder : nn::Module<Decoder> {
   nn::ConvTranspose2d conv1 = child("conv1", nn::ConvTranspose2d(8, 1, 3));
 
   Tensor forward(const Tensor& z) {
-    return sigmoid(conv1(relu(conv2(relu(fc(z).reshape({-1, 64, 24, 24}))))));
+    return sigmoid(conv1(conv2(relu(fc(z).reshape({-1, 64, 24, 24})), nn::then_relu())));
   }
 };
 

@@ -40,6 +40,15 @@ class BenchEmulated : public ::testing::Test {
   testing::TempFolder folder_;
 };
 
+// 11 convolutions and 6 products; the autoencoder's source differs from its PyTorch twin by no more
+// than then_relu.
+TEST_F(BenchEmulated, TheAutoencodersStepHas35Nodes) {
+  const json all = rows("--work autoencoder --precision f32");
+  ASSERT_EQ(all.size(), 2u) << log();
+  EXPECT_EQ(all[1]["captured"], true);
+  EXPECT_EQ(all[1]["replayed"], 35) << all[1]["groups"];
+}
+
 TEST_F(BenchEmulated, MlpInEachPrecision) {
   const json all = rows("--work mlp --precision f32 --precision tf32 --precision bf16");
   ASSERT_EQ(all.size(), 6u) << log();

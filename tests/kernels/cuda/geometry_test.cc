@@ -340,18 +340,18 @@ TEST(ReducePlan, LongReductionsAreSplit) {
   EXPECT_EQ(plan.workspace_bytes(), static_cast<std::size_t>(plan.splits) * 8);
 
   // Each block of outputs has a counter.
-  int most = 0;
+  std::int64_t most = 0;
   for (std::int64_t outputs = 1; outputs < 1 << 20; outputs += outputs / 8 + 1) {
     for (const bool inner : {true, false}) {
       const ReducePlan wide =
           inner ? plan_reduce(view({outputs, 1 << 16}, {1 << 16, 1}), view({outputs, 1}, {1, 1}))
                 : plan_reduce(view({1 << 16, outputs}, {outputs, 1}), view({1, outputs}, {1, 1}));
       const std::int64_t blocks = (outputs + wide.groups - 1) / wide.groups;
-      EXPECT_TRUE(wide.splits == 1 || blocks <= kMaxSplitBlocks) << outputs;
-      most = std::max(most, wide.splits);
+      if (wide.splits > 1) most = std::max(most, blocks);
     }
   }
-  EXPECT_EQ(most, 256);
+  EXPECT_LE(most, kMaxSplitBlocks);
+  EXPECT_GT(most, kMaxSplitBlocks / 2);
 }
 
 TEST(ReducePlan, EmptyAndGiant) {

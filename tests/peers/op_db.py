@@ -273,12 +273,12 @@ def report(judge, show, out):
         print(f"{name:44}" + "".join(f"{counts[c]:11}" for c in COLUMNS), file=out)
 
 
-def in_place(op):
-    """The operation's method that writes to x, as an operation that leaves x alone."""
+def in_place(op, method):
+    """The method that writes to x, as an operation that leaves x alone."""
     def call(x, *args, **options):
         if not isinstance(x, torch.Tensor):
             raise TypeError("a number cannot be written to")
-        return op.inplace_variant(x.clone(), *args, **options)
+        return getattr(torch.Tensor, method)(x.clone(), *args, **options)
     one = copy.copy(op)
     one.op = call
     return one
@@ -303,7 +303,7 @@ def operations(pattern):
     from torch.testing._internal.common_methods_invocations import op_db
     named = {op.name + ("/" + op.variant_test_name if op.variant_test_name else ""): op for op in op_db}
     for name, of in mapping.IN_PLACE.items():
-        one = in_place(named[of])
+        one = in_place(named[of], name)
         named[name] = with_numbers(one) if name in mapping.OF_NUMBERS else one
     unknown = set(mapping.MAPPINGS) - set(named)
     if unknown:

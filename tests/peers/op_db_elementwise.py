@@ -150,6 +150,7 @@ maps("masked_select")(lambda c, x, mask: c("masked_select", x, mask))
 for _name in ("neg", "abs", "sign", "square", "sqrt", "rsqrt", "reciprocal", "exp", "log", "log1p", "expm1", "erf",
               "tan", "sin", "cos", "tanh", "sigmoid", "floor", "ceil", "round", "trunc"):
     maps_in_place(_name, elementwise=True)(lambda c, x, call=_name + "_": c(call, x))
+maps_in_place("nn.functional.relu", elementwise=True)(lambda c, x, inplace=False: c("relu_", x))
 
 
 def written(name):

@@ -37,7 +37,7 @@ def maps_in_place(*names, elementwise=False, numbers=False):
     """A mapping of the methods with a "_" after the name, which write to a copy of their first operand."""
     def keep(function):
         for name in names:
-            method = name.split("/")[0] + "_"
+            method = name.split("/")[0].split(".")[-1] + "_"
             IN_PLACE[method] = name
             if numbers:
                 OF_NUMBERS.add(method)

@@ -18,7 +18,7 @@ FOLDERS = {
     'kernels/cpu/loops': ['copy', 'lanes', 'table', 'tiles', 'vector_bytes', 'vector_math',
                           'winograd'],
     'kernels/cuda': ['access', 'backend', 'block_fold', 'capability', 'check', 'copy', 'cudnn_attention',
-                     'cudnn_graph', 'device_wide', 'families', 'gpus', 'handles', 'index_check',
+                     'cudnn_graph', 'device_wide', 'families', 'gpus', 'handles', 'image_packs', 'index_check',
                      'index_math', 'launch', 'launch_size', 'libraries', 'library', 'linked', 'philox',
                      'recording', 'runtime', 'slot_table', 'timing'],
 }

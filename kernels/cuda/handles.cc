@@ -133,10 +133,11 @@ namespace {
 struct ScratchMemory {
   std::mutex mutex;      // locked by the Scratch that uses `data`
   void* data = nullptr;  // kScratchBytes, then the counters
-  unsigned* counters() const {
-    return reinterpret_cast<unsigned*>(static_cast<char*>(data) + kScratchBytes);
-  }
 };
+
+unsigned* counters_in(void* data) {
+  return reinterpret_cast<unsigned*>(static_cast<char*>(data) + kScratchBytes);
+}
 
 constexpr std::size_t kCounterBytes = kBlockCounters * sizeof(unsigned);
 
@@ -186,8 +187,13 @@ void make(ScratchMemory& memory, const Stream& stream) {
   void* const made = cuda_runtime().allocate(stream.device.index, kBytes);
   WEFT_CHECK(made, OutOfMemory, "scratch", "no ", kBytes, " bytes left on ",
              to_string(stream.device));
+  try {
+    zero(counters_in(made));
+  } catch (...) {
+    cuda_runtime().free(stream.device.index, made, kBytes);
+    throw;
+  }
   memory.data = made;
-  zero(memory.counters());
 }
 
 }  // namespace
@@ -203,7 +209,7 @@ unsigned* block_counters(const Stream& stream) {
   ScratchMemory& memory = ScratchMemories::instance().of(stream);
   const std::lock_guard lock(memory.mutex);
   make(memory, stream);
-  return memory.counters();
+  return counters_in(memory.data);
 }
 
 }  // namespace weft::cuda

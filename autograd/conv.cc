@@ -52,21 +52,8 @@ class ConvNode final : public DifferentiableNode {
         grads.set(1,
                   autograd::conv_gradient_of_w(x_.get(*this), grad, w_shape_, params_, w_format_));
       if (wants_bias) grads.set(2, sum(grad, {0, 2, 3}));
-    } else if (grads.wants(1)) {
-      const auto gradients = [grad, grad_bias, x = x_.get(*this), shape = w_shape_,
-                              sums = wants_bias && !grad_bias.defined(), params = params_,
-                              format = w_format_] {
-        auto both = raw::conv2d_backward_weights(x, grad, shape, sums, params, format);
-        if (grad_bias.defined()) both.second = grad_bias;
-        return both;
-      };
-      if (wants_bias) {
-        DeferredGradients::set_both(grads, *this, 1, gradients);
-      } else {
-        DeferredGradients::set(grads, *this, 1, [gradients] { return gradients().first; });
-      }
-    } else if (wants_bias) {
-      grads.set(2, grad_bias.defined() ? grad_bias : raw::sum(grad, {0, 2, 3}));
+    } else {
+      set_parameters(grads, grad, grad_bias, wants_bias);
     }
     if (grads.wants(0)) {
       grads.set(0, autograd::conv_gradient_of_x(grad, w_.get(*this), x_shape_, params_, x_format_));
@@ -84,6 +71,27 @@ class ConvNode final : public DifferentiableNode {
     if (wants_bias && y_.defined() && !grads.before_relu() && !autograd::creates_graph())
       return raw::conv2d_relu_backward(grads.take(), y_.get(*this));
     return {autograd::gradient_before_relu(grads, y_, *this), Tensor()};
+  }
+  void set_parameters(Gradients& grads, const Tensor& grad, const Tensor& grad_bias,
+                      bool wants_bias) const {
+    const auto puts_off = [&](int input) { return DeferredGradients::puts_off(*this, input); };
+    const bool both = wants_bias && grads.wants(1) && puts_off(1) == puts_off(2);
+    if (grads.wants(1)) {
+      const auto gradients = [grad, grad_bias, x = x_.get(*this), shape = w_shape_,
+                              sums = both && !grad_bias.defined(), params = params_,
+                              format = w_format_] {
+        auto made = raw::conv2d_backward_weights(x, grad, shape, sums, params, format);
+        if (!sums) made.second = grad_bias;
+        return made;
+      };
+      if (both) return DeferredGradients::set_both(grads, *this, 1, gradients);
+      DeferredGradients::set(grads, *this, 1, [gradients] { return gradients().first; });
+    }
+    if (wants_bias) {
+      DeferredGradients::set(grads, *this, 2, [grad, grad_bias] {
+        return grad_bias.defined() ? grad_bias : raw::sum(grad, {0, 2, 3});
+      });
+    }
   }
   static const char* name_of(bool transposed, Activation then) {
     if (then == Activation::relu) return transposed ? "conv_transpose2d_relu" : "conv2d_relu";

@@ -27,9 +27,9 @@ namespace weft::autograd {
 /// The work that the rules of matmul, linear and convolutions have deferred. It holds what this
 /// work needs: the input of each layer and the gradient of its output. The gradients are equal, bit
 /// for bit, to those of a backward that defers nothing, unless a weight is used more than once in
-/// it, or on CUDA a linear layer's weight is deferred and its bias is not, or the reverse: then the
-/// contributions are added in another order. The hooks of such a leaf run in the
-/// backward, before its gradient is there; run() calls no hooks.
+/// it, or the weight of a convolution, or on CUDA of a linear layer, is deferred and its bias is
+/// not, or the reverse: then the contributions are added in another order. The hooks of such a leaf
+/// run in the backward, before its gradient is there; run() calls no hooks.
 class DeferredGradients {
  public:
   using Leaves = std::unordered_set<const TensorImpl*>;

@@ -113,24 +113,43 @@ TEST(DeferredGradients, OthersAreNotPutOff) {
 
 // A weight and its bias get their gradients together only if both come at the same time.
 TEST(DeferredGradients, OfAWeightWithoutThatOfItsBias) {
-  const Layer& layer = layers()[0];
-  for (const std::size_t later : {0, 1}) {
-    const Leaves expected(layer), got(layer);
-    layer.forward(expected.x, expected.w).sum().backward();
-    DeferredGradients of_one;
-    {
-      const auto one = DeferredGradients::leaves({{got.w[later]}});
-      const DeferredGradients::Scope putting_off(of_one, one);
-      layer.forward(got.x, got.w).sum().backward();
-    }
-    EXPECT_EQ(of_one.size(), 1u);
-    EXPECT_FALSE(got.w[later].grad().defined());
-    EXPECT_TRUE(got.w[1 - later].grad().defined());
-    of_one.run();
-    for (std::size_t i = 0; i < 2; ++i) {
-      EXPECT_EQ(values_of(got.w[i].grad()), values_of(expected.w[i].grad()));
+  for (const std::size_t which : {0, 3}) {
+    const Layer& layer = layers()[which];
+    for (const std::size_t later : {0, 1}) {
+      const Leaves expected(layer), got(layer);
+      layer.forward(expected.x, expected.w).sum().backward();
+      DeferredGradients of_one;
+      {
+        const auto one = DeferredGradients::leaves({{got.w[later]}});
+        const DeferredGradients::Scope putting_off(of_one, one);
+        layer.forward(got.x, got.w).sum().backward();
+      }
+      EXPECT_EQ(of_one.size(), 1u);
+      EXPECT_FALSE(got.w[later].grad().defined());
+      EXPECT_TRUE(got.w[1 - later].grad().defined());
+      of_one.run();
+      for (std::size_t i = 0; i < 2; ++i) {
+        EXPECT_EQ(values_of(got.w[i].grad()), values_of(expected.w[i].grad())) << layer.name;
+      }
     }
   }
+}
+
+// A bias that an operation has made is no leaf, so its gradient is due at once.
+TEST(DeferredGradients, OfAWeightBesideAComputedBias) {
+  const Layer& layer = layers()[3];
+  const Leaves leaves(layer);
+  DeferredGradients of_weight;
+  {
+    const auto weight = DeferredGradients::leaves({{leaves.w[0]}});
+    const DeferredGradients::Scope putting_off(of_weight, weight);
+    layer.forward(leaves.x, {leaves.w[0], leaves.w[1] * 2}).sum().backward();
+  }
+  // 2 for each of 2 images of 4x4 pixels.
+  EXPECT_EQ(values_of(leaves.w[1].grad()), std::vector<double>(4, 64));
+  EXPECT_FALSE(leaves.w[0].grad().defined());
+  of_weight.run();
+  EXPECT_TRUE(leaves.w[0].grad().defined());
 }
 
 }  // namespace

@@ -1,11 +1,13 @@
 // Attention as graphs of cuDNN's backend API, each of which it runs as fused kernels. It recognises
 // a graph by its operations, so they are those by which its frontend composes attention
 // (https://github.com/NVIDIA/cudnn-frontend, node/scaled_dot_product_flash_attention.h). The
-// operations SDPA_FWD and SDPA_BWD of 9.19 do not do: one knows no causal, the other is refused.
+// operations SDPA_FWD and SDPA_BWD of 9.19 cannot be used: one knows no causal, and cuDNN refuses
+// the other.
 #include "weft/kernels/cuda/cudnn_attention.h"
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstdlib>
 #include <initializer_list>
 #include <limits>
@@ -27,7 +29,7 @@
 namespace weft::cuda {
 namespace {
 
-constexpr std::int64_t kMostWidth = 128;
+constexpr std::int64_t kMostWidth = 128, kWidths = 16;
 
 // What a plan calls its tensors. kWithinPlan: the first of those that only the plan sees.
 enum Id : std::int64_t {
@@ -239,9 +241,9 @@ bool fits(const View& x) {
   const auto divides = [](std::int64_t elements) {
     return elements > 0 && elements * std::int64_t(size_of(DType::bf16)) % kCudnnAlignment == 0;
   };
-  return x.dtype == DType::bf16 && x.numel() > 0 && is_aligned(x) && with_all.strides[3] == 1 &&
-         x.shape[3] <= kMostWidth && divides(x.shape[3]) && divides(with_all.strides[0]) &&
-         divides(with_all.strides[1]) && divides(with_all.strides[2]);
+  return x.dtype == DType::bf16 && x.numel() > 0 && with_all.strides[3] == 1 &&
+         divides(with_all.strides[0]) && divides(with_all.strides[1]) &&
+         divides(with_all.strides[2]);
 }
 
 /// Where the tensors of a plan are.
@@ -281,6 +283,7 @@ std::size_t rounded_up(std::size_t bytes) { return (bytes + 255) / 256 * 256; }
 struct CudnnAttention {
   std::optional<AttentionPlan> made;  // none: cuDNN has no plan
   std::string text;
+  mutable std::atomic<bool> refused = false;  // cuDNN has, to run it
 };
 
 using Cache = PlanCache<CudnnAttention, 18>;
@@ -303,10 +306,18 @@ std::unique_ptr<CudnnAttention> made_for(const AttentionArgs& args, AttentionPas
   // Loading the kernels of a plan allocates memory.
   const AllowWhileRecording allow;
   auto made = std::make_unique<CudnnAttention>();
-  made->made = AttentionPlan::make(args, pass, {.handle = cudnn_handle(device)});
   made->text = detail::concat("attention ", pass == AttentionPass::forward ? "" : "backward ",
                               args.q.shape, " ", args.k.shape, " on cuda:", device);
-  if (!made->made) log_warning(made->text + ": cuDNN has no plan");
+  try {
+    made->made = AttentionPlan::make(args, pass, {.handle = cudnn_handle(device)});
+  } catch (const Error& error) {
+    log_warning(detail::concat(made->text, ": ", error.what()));
+  }
+  if (!made->made) {
+    log_warning(made->text + ": cuDNN has no plan");
+  } else if (thread_state().log_perf) {
+    log_info(detail::concat("perf: ", made->text, ": by cuDNN"));
+  }
   return made;
 }
 
@@ -319,7 +330,7 @@ PlanRef<CudnnAttention> plan_of(const AttentionArgs& args, AttentionPass pass) {
   static auto* const cache = new Cache;
   const int device = device_of(args.q.data);
   auto plan = cache->get(key_of(args, pass, device), [&] { return made_for(args, pass, device); });
-  return plan->made ? std::move(plan) : PlanRef<CudnnAttention>();
+  return plan->made && !plan->refused ? std::move(plan) : PlanRef<CudnnAttention>();
 }
 
 // --- The kernels ---------------------------------------------------------------------------------
@@ -338,14 +349,19 @@ bool has_run(cudnnStatus_t status, const CudnnAttention& plan, const Stream& str
   if (CUDNN_STATUS_CATEGORY(status) != CUDNN_STATUS_NOT_SUPPORTED) {
     throw_status(status, "cudnnBackendExecute(...)", __FILE__, __LINE__);
   }
+  plan.refused = true;
   log_warning(plan.text + ": cuDNN refuses to run its own plan");
   return false;
+}
+
+bool all_aligned(std::initializer_list<const View*> views) {
+  return std::ranges::all_of(views, [](const View* view) { return *view && is_aligned(*view); });
 }
 
 bool run_forward(const Stream& stream, const AttentionArgs& args, const View& y,
                  const View& log_sums, void* workspace) {
   const auto plan = plan_of(args, AttentionPass::forward);
-  if (!plan || !is_aligned(y) || !is_aligned(log_sums)) return false;
+  if (!plan || !all_aligned({&args.q, &args.k, &args.v, &y, &log_sums})) return false;
   use_device(stream.device.index);
   return has_run(plan->made->forward(cudnn_handle(stream), args, y, log_sums, workspace), *plan,
                  stream);
@@ -354,11 +370,9 @@ bool run_forward(const Stream& stream, const AttentionArgs& args, const View& y,
 bool run_backward(const Stream& stream, const AttentionArgs& args, const AttentionGradArgs& grads,
                   void* workspace) {
   const auto plan = plan_of(args, AttentionPass::backward);
-  if (!plan) return false;
-  for (const View* view :
-       {&grads.y, &grads.log_sums, &grads.grad_y, &grads.grad_q, &grads.grad_k, &grads.grad_v}) {
-    if (!*view || !is_aligned(*view)) return false;
-  }
+  if (!plan || !all_aligned({&args.q, &args.k, &args.v, &grads.y, &grads.log_sums, &grads.grad_y,
+                             &grads.grad_q, &grads.grad_k, &grads.grad_v}))
+    return false;
   use_device(stream.device.index);
   return has_run(plan->made->backward(cudnn_handle(stream), args, grads, workspace), *plan, stream);
 }
@@ -388,7 +402,10 @@ void backward(const Stream& stream, const AttentionArgs& args, const AttentionGr
 }  // namespace
 
 bool fits_cudnn(const AttentionArgs& args) {
-  return !args.mask && !args.kept && fits(args.q) && fits(args.k) && fits(args.v);
+  const std::int64_t width = args.q.shape[3];
+  const bool one_weight = args.q.shape[2] == 1 && args.k.shape[2] == 1;
+  return !args.mask && !args.kept && width <= kMostWidth && width % kWidths == 0 &&
+         args.v.shape[3] == width && !one_weight && fits(args.q) && fits(args.k) && fits(args.v);
 }
 
 std::optional<AttentionPlan> AttentionPlan::make(const AttentionArgs& args, AttentionPass pass,
@@ -454,7 +471,12 @@ AttentionKernels with_cudnn_attention(const AttentionKernels& given) {
 
 AttentionKernels chosen_attention(const AttentionKernels& given) {
   const char* const asked = std::getenv("WEFT_CUDNN_ATTENTION");
-  return asked && std::string_view(asked) == "1" ? with_cudnn_attention(given) : given;
+  if (!asked || std::string_view(asked) != "1") return given;
+  if (cudnnGetVersion() < kOldestCudnn) {
+    log_warning(detail::concat("WEFT_CUDNN_ATTENTION: got cuDNN ", cudnnGetVersion(), ", expected ",
+                               kOldestCudnn, " or newer; weft's own kernels run"));
+  }
+  return with_cudnn_attention(given);
 }
 
 }  // namespace weft::cuda

@@ -16,9 +16,9 @@ inline constexpr std::size_t kOldestCudnn = 91600;
 
 enum class AttentionPass { forward, backward };
 
-/// Whether the problem has the form that cuDNN is asked about: bf16; E and Ev multiples of 8, at
-/// most 128; no mask but causal, no dropout; no size 0; addresses and strides that kCudnnAlignment
-/// divides.
+/// Whether the problem has the form that cuDNN is asked about: bf16; E = Ev, a multiple of 16, at
+/// most 128; no mask but causal, no dropout; no size 0, and more than one query or key (its
+/// frontend refuses the backward of a single weight); strides that kCudnnAlignment divides.
 bool fits_cudnn(const AttentionArgs& args);
 
 /// cuDNN's first choice for a pass of a problem that fits.
@@ -45,9 +45,10 @@ class AttentionPlan {
   std::size_t sums_ = 0, library_ = 0;
 };
 
-/// Whether cuDNN would run the pass on the GPU that holds q: it fits, cuDNN is kOldestCudnn or
-/// newer and has a plan, and not `deterministic`, since backward adds to the gradient of q in any
-/// order.
+/// Whether cuDNN would run the pass on the GPU that holds q, where all addresses are such that
+/// kCudnnAlignment divides them: the problem fits, cuDNN is kOldestCudnn or newer and has a plan
+/// that it has not refused to run, and not `deterministic`, since backward adds to the gradient of
+/// q in any order.
 bool cudnn_takes(const AttentionArgs& args, AttentionPass pass);
 
 /// Kernels that give what cuDNN takes to cuDNN, and all else to `own`. To be called once.

@@ -46,7 +46,7 @@ void draw_without_replacement(std::span<const T> weights, Generator& generator,
     const T exponential = element_cast<T>(-std::log1p(-uniform(generator)));
     const A weight = element_cast<A>(weights[i]);
     const T key = element_cast<T>(weight / element_cast<A>(exponential));
-    keys[i] = weight > 0 ? element_cast<A>(key) : A(0);
+    keys[i] = weight > 0 ? element_cast<A>(key) : A(-1);  // a key may underflow to 0
   }
   std::vector<std::int64_t> order(keys.size());
   std::iota(order.begin(), order.end(), 0);
@@ -65,14 +65,15 @@ void check_row(const char* op, std::span<const T> row, std::int64_t num_samples,
   std::int64_t possible = 0;
   for (const T element : row) {
     const auto p = static_cast<double>(element_cast<accumulate_t<T>>(element));
-    WEFT_CHECK(p >= 0 && std::isfinite(p), InvalidArgument, op, "a probability is ", p,
+    WEFT_CHECK(p >= 0 && std::isfinite(p), InvalidArgument, op, "probabilities: got ", p,
                ", expected 0 or more, and finite");
     possible += p > 0;
   }
-  WEFT_CHECK(possible > 0, InvalidArgument, op, "none of the ", row.size(),
-             " probabilities of a row is above 0");
-  WEFT_CHECK(replacement || num_samples <= possible, InvalidArgument, op, num_samples,
-             " samples without replacement of the ", possible, " above 0");
+  WEFT_CHECK(possible > 0, InvalidArgument, op, "probabilities: got none of ", row.size(),
+             " above 0 in a row, expected one");
+  WEFT_CHECK(replacement || num_samples <= possible, InvalidArgument, op, "num_samples: got ",
+             num_samples, ", expected at most ", possible,
+             " without replacement, as many as are above 0");
 }
 
 }  // namespace
@@ -99,6 +100,8 @@ Tensor multinomial(const Tensor& probabilities, std::int64_t num_samples, bool r
              ", expected [count] or [rows,count]");
   WEFT_CHECK(num_samples >= 1, InvalidArgument, op, "num_samples: got ", num_samples,
              ", expected 1 or more");
+  WEFT_CHECK(replacement || num_samples <= shape.back(), InvalidArgument, op, "num_samples: got ",
+             num_samples, ", expected at most ", shape.back(), " without replacement");
   const Span span("op", op);
   const Device device = probabilities.device();
   graph::check_not_capturing(op, "the host waits for the probabilities");

@@ -95,15 +95,22 @@ TEST_P(RandomTest, MultinomialUsesTheDevicesGeneratorAndRefusesWhatHasNoProbabil
   };
   const double infinity = std::numeric_limits<double>::infinity();
   refuses(p, 0, "[multinomial] num_samples: got 0, expected 1 or more");
-  refuses(p, 3, "[multinomial] 3 samples without replacement of the 2 above 0");
-  refuses(make({1, -1}, {2}), 1, "a probability is -1, expected 0 or more, and finite");
-  refuses(make({1, std::nan("")}, {2}), 1, "a probability is ");
-  refuses(make({1, infinity}, {2}), 1, "a probability is inf");
-  refuses(make({1, 1, 0, 0}, {2, 2}), 1, "none of the 2 probabilities of a row is above 0");
-  refuses(zeros({0}), 1, "none of the 0 probabilities");
+  refuses(p, 3, "[multinomial] num_samples: got 3, expected at most 2 without replacement");
+  refuses(make({1, -1}, {2}), 1,
+          "[multinomial] probabilities: got -1, expected 0 or more, and finite");
+  refuses(make({1, std::nan("")}, {2}), 1, "probabilities: got ");
+  refuses(make({1, infinity}, {2}), 1, "probabilities: got inf");
+  refuses(make({1, 1, 0, 0}, {2, 2}), 1, "probabilities: got none of 2 above 0 in a row");
+  refuses(zeros({0}), 1, "num_samples: got 1, expected at most 0");
   EXPECT_WEFT_ERROR(multinomial(ones({2}, DType::i64), 1), Dtype, "[multinomial]");
   EXPECT_WEFT_ERROR(multinomial(ones({1, 1, 2}), 1), Shape,
                     "[multinomial] probabilities: got [1,1,2], expected [count] or [rows,count]");
+}
+
+// 1e-45 over a number above 2 is 0 in f32.
+TEST_P(RandomTest, MultinomialNeverDrawsWhatHasNoProbability) {
+  const Tensor p = from_vector(std::vector<float>{0, 1e-45F}, {2}, device());
+  for (int i = 0; i < 100; ++i) EXPECT_EQ(values_of(multinomial(p, 1))[0], 1);
 }
 
 TEST_P(RandomTest, ASeedRepeats) {

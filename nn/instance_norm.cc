@@ -29,6 +29,7 @@ InstanceNorm2d::InstanceNorm2d(std::int64_t channels, const InstanceNormOptions&
 }
 
 void InstanceNorm2d::update_running(const Tensor& x) const {
+  if (momentum_ == 0 || x.numel() == 0) return;
   const std::int64_t n = x.shape(2) * x.shape(3);
   WEFT_CHECK(n > 1, Shape, "InstanceNorm2d", "input: got ", x.shape(),
              ", expected more than one pixel an image for the running variance");

@@ -104,6 +104,8 @@ TEST(Images, InstanceNormTracksStatisticsAsPyTorch) {
                                             "num_batches_tracked"}));
   norm.train();
   EXPECT_WEFT_ERROR(norm(zeros({2, 8, 1, 1}, DType::f64)), Shape, "more than one pixel an image");
+  norm(zeros({0, 8, 2, 2}, DType::f64));  // no image, so nothing to average
+  EXPECT_EQ(values_of(norm.running_mean), mean);
   EXPECT_EQ(nn::InstanceNorm2d(3, {.momentum = {}, .track_running_stats = true}).to_string(),
             "InstanceNorm2d(3, eps=1e-05, momentum=None, affine=False, track_running_stats=True)\n"
             "0 parameters");

@@ -129,6 +129,11 @@ class PutNode final : public DifferentiableNode {
   SavedTensor index_;
 };
 
+// An empty index takes nothing from the source, which then may have any shape.
+Tensor used(const Tensor& source, const Tensor& index) {
+  return index.numel() > 0 ? source : Tensor();
+}
+
 }  // namespace
 
 Tensor autograd::put_back(const Tensor& g, std::int64_t dim, const Tensor& index,
@@ -138,7 +143,7 @@ Tensor autograd::put_back(const Tensor& g, std::int64_t dim, const Tensor& index
 
 void autograd::record_scatter(const char* name, const Tensor& y, const Tensor& x, std::int64_t dim,
                               const Tensor& index, const Tensor& source) {
-  record<PutNode>(y, name, true, kElements, x, dim, index, source);
+  record<PutNode>(y, name, true, kElements, x, dim, index, used(source, index));
 }
 
 Tensor index_add(const Tensor& x, std::int64_t dim, const Tensor& index, const Tensor& source) {
@@ -150,7 +155,7 @@ Tensor index_add(const Tensor& x, std::int64_t dim, const Tensor& index, const T
 Tensor scatter_add(const Tensor& x, std::int64_t dim, const Tensor& index, const Tensor& source) {
   const Tensor y = raw::scatter_add(x, dim, index, source);
   if (!recording(x, source, index)) return y;
-  return record<PutNode>(y, "scatter_add", false, kElements, x, dim, index, source);
+  return record<PutNode>(y, "scatter_add", false, kElements, x, dim, index, used(source, index));
 }
 
 Tensor scatter(const Tensor& x, std::int64_t dim, const Tensor& index, const Tensor& source) {

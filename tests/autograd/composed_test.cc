@@ -779,6 +779,15 @@ TEST_P(ComposedTest, Einsum) {
 }
 
 // The CPU's numbers are the same as PyTorch's.
+TEST(ComposedTest, AnEmptyIndexTakesNothingFromASource) {
+  const Tensor x = ones({2, 2}).set_requires_grad(), source = ones({2, 3}).set_requires_grad();
+  for (const auto put : {scatter_add, static_cast<decltype(&scatter_add)>(scatter)}) {
+    put(x, 1, zeros({2, 0}, DType::i64), source).sum().backward();
+    EXPECT_FALSE(source.grad().defined());
+  }
+  EXPECT_EQ(values_of(x.grad()), std::vector<double>(4, 2));
+}
+
 TEST(ComposedRandomTest, OfASeed) {
   Generator generator(3);
   EXPECT_EQ(values_of(randint(0, 10, {5}, DType::i64, &generator)), goldens["randint_4"]);

@@ -405,7 +405,7 @@ Tensor pad(const Tensor& x, const std::vector<std::int64_t>& pads, std::string_v
   for (std::int64_t& n : added) n = std::max<std::int64_t>(n, 0);
   for (std::int64_t& n : taken) n = std::min<std::int64_t>(n, 0);
   const bool takes = std::ranges::any_of(taken, [](std::int64_t n) { return n < 0; });
-  // As in PyTorch: what is taken away is not there for the other end, but for a mirror it is.
+  // As in PyTorch: "circular" copies from what is left, the others from all of x.
   const bool first = mode == "circular";
   Tensor y = takes && first ? pad(x, taken) : x;
   for (int i = 0; i < x.dim(); ++i) {

@@ -35,7 +35,7 @@ std::string spread_warning(const Side& side) {
   constexpr double kWide = 0.25;
   const Quartiles q = quartiles(side.ms);
   const double spread = (q.high - q.low) / q.median;
-  if (spread < kWide) return {};
+  if (!(q.median > 0 && spread >= kWide)) return {};
   return detail::concat("the machine is loaded: half of the times of ", side.label,
                         " are spread over ", std::lround(100 * spread),
                         " % of their median. Trust the ratio, not the times");

@@ -165,7 +165,7 @@ class Rows {
         [](T p, T q) { return sort_key(p, false) <=> sort_key(q, false); });
     return order != 0 ? order < 0 : a < b;
   }
-  /// Not of a row with a NaN.
+  /// False if one of them has a NaN.
   bool equal(std::int64_t a, std::int64_t b) const {
     return std::ranges::equal(row(a), row(b), [](T x, T y) {
       return element_cast<accumulate_t<T>>(x) == element_cast<accumulate_t<T>>(y);

@@ -10,8 +10,8 @@ namespace {
 constexpr int kFewLanes = 32;
 // From this length on a whole block computes one output.
 constexpr std::int64_t kLongReduction = 1024;
-// The least number of elements per lane for cutting the range: below it a second launch costs more
-// than it gains.
+// The least number of elements per lane for cutting the range: below it adding up
+// the parts costs more than it gains.
 constexpr std::int64_t kPerLane = 16;
 // The number of blocks that fill the largest GPU (some 140 SMs x 8 blocks) about twice.
 constexpr std::int64_t kFullGrid = 2 * kMaxSplitBlocks;

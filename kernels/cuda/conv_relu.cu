@@ -1,6 +1,7 @@
 // The bias and the relu of a convolution, and their gradients. A kernel each: relu_backward_kernel
 // reads grad_y and y and writes `before` and what each block has of the sums, which the last block
-// of a channel adds up.
+// of a channel adds up. The sums are f64 throughout, as those of reduce.cu: the bias's gradient
+// must not tell whether a relu was part of the convolution or a layer of another stage.
 #include "weft/kernels/cuda/conv_relu.h"
 
 #include "weft/kernels/cuda/elementwise.cuh"
@@ -76,7 +77,7 @@ __global__ void __launch_bounds__(kBlock, kSumming)
   for (int k = 0; k < Own; ++k) sums[k][thread] = 0;
   Part part(packs, blockIdx.x);
   while (part.left > 0) {
-    C piece[Own] = {};
+    double piece[Own] = {};
     part.for_packs<2, Own == 1>(
         packs, min(part.left, kPiece * Own / W), [&]<int U>(const std::int64_t(&at)[U]) {
           Loaded<T, W, U> grad(of.grad_y, at);
@@ -148,16 +149,14 @@ __global__ void __launch_bounds__(kBlock)
 #pragma unroll
     for (int k = 0; k < kSteps; ++k) tile[place.lane + k * kRows][place.group] = grad[k];
     __syncthreads();
-    C piece = 0;
 #pragma unroll
     for (int k = 0; k < kSteps; ++k) {
       if (!has(k)) continue;
       const C g = static_cast<C>(tile[place.group][place.lane + k * kRows]);
       const C before = functor::Relu{}.bwd(g, static_cast<C>(y[k]));
       of.before[at(k)] = static_cast<T>(before);
-      piece += before;
+      sum += before;
     }
-    sum += piece;
     __syncthreads();
   }
   sum = fold_lanes<Sum>(sum, sums, place, kRows, kEdge);

@@ -6,13 +6,12 @@
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 
-#include <fstream>
-#include <sstream>
 #include <string>
 
 #include "weft/core/runtime/thread_state.h"
 #include "weft/kernels/cuda/families.h"
 #include "weft/tests/every_case.h"
+#include "weft/tests/kernels/cuda/absent_gpu.h"
 
 namespace weft::cuda {
 namespace {
@@ -38,16 +37,7 @@ class CudnnAttention : public ::testing::TestWithParam<const char*> {
     const std::string nvrtc = "libnvrtc.so." + std::to_string(CUDART_VERSION / 1000);
     if (!dlopen(nvrtc.c_str(), RTLD_LAZY)) GTEST_SKIP() << dlerror();
     ASSERT_TRUE(dlopen("tests/kernels/cuda/libcuda.so.1", RTLD_NOW)) << dlerror();
-    std::ostringstream text;
-    text
-        << std::ifstream(std::string("tests/kernels/cuda/devices/") + GetParam() + ".json").rdbuf();
-    const std::string json = text.str();
-    ASSERT_FALSE(json.empty());
-    properties_.emplace(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR);
-    properties_
-        ->set(CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, CUDNN_TYPE_CHAR,
-              static_cast<std::int64_t>(json.size()), json.data())
-        .finalize();
+    properties_ = absent_gpu(GetParam());
 #endif
   }
 

@@ -4,13 +4,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <fstream>
-#include <sstream>
 #include <string>
 #include <vector>
 
 #include "weft/kernels/cuda/conv_graph.h"
 #include "weft/tests/core/expect_error.h"
+#include "weft/tests/kernels/cuda/absent_gpu.h"
 
 namespace weft::cuda {
 namespace {
@@ -95,16 +94,7 @@ class Deviceless : public ::testing::TestWithParam<const char*> {
     GTEST_SKIP() << "the emulated cuDNN knows no other GPUs";
 #else
     if (!cudnn_library().error().empty()) GTEST_SKIP() << cudnn_library().error();
-    std::ostringstream text;
-    text
-        << std::ifstream(std::string("tests/kernels/cuda/devices/") + GetParam() + ".json").rdbuf();
-    const std::string json = text.str();
-    ASSERT_FALSE(json.empty());
-    properties_.emplace(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR);
-    properties_
-        ->set(CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, CUDNN_TYPE_CHAR,
-              static_cast<std::int64_t>(json.size()), json.data())
-        .finalize();
+    properties_ = absent_gpu(GetParam());
 #endif
   }
 

@@ -6,16 +6,15 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
-#include <fstream>
 #include <optional>
 #include <random>
-#include <sstream>
 #include <string>
 #include <vector>
 
 #include "weft/core/runtime/runtime.h"
 #include "weft/kernels/cuda/conv_graph.h"
 #include "weft/kernels/cuda/handles.h"
+#include "weft/tests/kernels/cuda/absent_gpu.h"
 
 namespace weft::cuda {
 namespace {
@@ -83,15 +82,7 @@ class RandomConvolutions : public ::testing::Test {
       device_.handle = cudnn_handle(0);
       return;
     }
-    std::ostringstream text;
-    text << std::ifstream("tests/kernels/cuda/devices/h100.json").rdbuf();
-    const std::string json = text.str();
-    ASSERT_FALSE(json.empty());
-    properties_.emplace(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR);
-    properties_
-        ->set(CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, CUDNN_TYPE_CHAR,
-              static_cast<std::int64_t>(json.size()), json.data())
-        .finalize();
+    properties_ = absent_gpu("h100");
     device_.properties = &*properties_;
   }
 

@@ -4,7 +4,7 @@
 
 #include "weft/autograd/graph.h"
 #include "weft/kernels/conv.h"
-#include "weft/kernels/elementwise_list.h"
+#include "weft/kernels/elementwise.h"
 #include "weft/tensor/tensor.h"
 
 namespace weft::autograd {

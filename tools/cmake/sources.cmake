@@ -298,6 +298,7 @@ weft_sources(""
   train/step.cc
   train/tensorboard.cc)
 weft_sources("-O3"
+  kernels/cpu/activation.cc
   kernels/cpu/candidates.cc
   kernels/cpu/conv/conv.cc
   kernels/cpu/conv/depthwise.cc

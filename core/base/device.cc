@@ -50,11 +50,19 @@ std::ostream& operator<<(std::ostream& out, Device device) {
   return out << (device.is_cpu() ? "cpu:" : "cuda:") << device.index;
 }
 
+// Clouds hide which processor it is behind one name for several: its family and model tell.
 const std::string& cpu_model() {
   static const std::string& model = *new std::string([] {
     std::ifstream info("/proc/cpuinfo");
+    std::string family, number;
     for (std::string line; std::getline(info, line);) {
-      if (line.starts_with("model name")) return line.substr(line.find(':') + 2);
+      const std::string key = line.substr(0, line.find_first_of("\t:"));
+      const auto at = line.find(": ");
+      const std::string value = at == std::string::npos ? "" : line.substr(at + 2);
+      if (key == "cpu family") family = value;
+      if (key == "model") number = value;
+      if (key != "model name") continue;
+      return family.empty() ? value : value + " (family " + family + ", model " + number + ")";
     }
     return std::string("unknown");
   }());

@@ -32,59 +32,76 @@ void for_binary(BinaryOp op, F&& f) {
   }
 }
 
-/// Calls f.operator()<T>() for the dtypes that have the operation; throws Unsupported for the
-/// others.
-template <bool integers, class F>
-void for_dtype(std::bool_constant<integers>, const char* op, const Stream& stream, DType dtype,
-               F&& f) {
-  if constexpr (integers)
-    dispatch_all(dtype, f);
-  else
-    for_floating(op, stream, dtype, f);
+// One element, in f64 or i64. The loops below look its functor up each time: a loop for each
+// functor and dtype would take much longer to compile.
+template <class V>
+V forward(UnaryOp op, UnaryParams params, V x) {
+  V y{};
+  for_unary(op, params, [&](auto functor, const char*, auto integers) {
+    if constexpr (integers || std::floating_point<V>) y = functor.fwd(x);
+  });
+  return y;
+}
+double backward(UnaryOp op, UnaryParams params, double grad_y, double saved) {
+  double grad = 0;
+  for_unary(op, params,
+            [&](auto functor, const char*, auto) { grad = functor.bwd(grad_y, saved); });
+  return grad;
+}
+template <class V>
+V forward(BinaryOp op, V a, V b) {
+  V y{};
+  for_binary(op, [&](auto functor, const char*, auto integers) {
+    if constexpr (integers || std::floating_point<V>) y = functor.fwd(a, b);
+  });
+  return y;
+}
+double backward(BinaryOp op, bool of_b, double grad_y, double a, double b) {
+  double grad = 0;
+  for_binary(op, [&](auto functor, const char*, auto) {
+    grad = of_b ? functor.bwd_b(grad_y, a, b) : functor.bwd_a(grad_y, a, b);
+  });
+  return grad;
 }
 
 void unary(const Stream& stream, UnaryOp op, UnaryParams params, const View& x_view,
            const View& y_view) {
-  for_unary(op, params, [&](auto functor, const char* name, auto integers) {
-    for_dtype(integers, name, stream, y_view.dtype, [&]<class T>() {
-      const Elements<T> x(x_view), y(y_view);
-      for_each_position(y_view.shape, [&](const Dims& at) { y.set(functor.fwd(x(at)), at); });
-    });
+  for_unary(op, params, [&](auto, const char* name, auto integers) {
+    if (!integers) require_floating(name, stream, y_view.dtype);
+  });
+  dispatch_all(y_view.dtype, [&]<class T>() {
+    const Elements<T> x(x_view), y(y_view);
+    for_each_position(y_view.shape, [&](const Dims& at) { y.set(forward(op, params, x(at)), at); });
   });
 }
 
 void unary_backward(const Stream& stream, UnaryOp op, UnaryParams params, const View& grad_y_view,
                     const View& saved_view, const View& grad_x_view) {
-  for_unary(op, params, [&](auto functor, const char* name, auto) {
-    for_floating(name, stream, grad_x_view.dtype, [&]<class T>() {
-      const Elements<T> grad_y(grad_y_view), saved(saved_view), grad_x(grad_x_view);
-      for_each_position(grad_x_view.shape, [&](const Dims& at) {
-        grad_x.set(functor.bwd(grad_y(at), saved ? saved(at) : 0), at);
-      });
+  for_floating("unary_backward", stream, grad_x_view.dtype, [&]<class T>() {
+    const Elements<T> grad_y(grad_y_view), saved(saved_view), grad_x(grad_x_view);
+    for_each_position(grad_x_view.shape, [&](const Dims& at) {
+      grad_x.set(backward(op, params, grad_y(at), saved ? saved(at) : 0), at);
     });
   });
 }
 
 void binary(const Stream& stream, BinaryOp op, const View& a_view, const View& b_view,
             const View& y_view) {
-  for_binary(op, [&](auto functor, const char* name, auto integers) {
-    for_dtype(integers, name, stream, y_view.dtype, [&]<class T>() {
-      const Elements<T> a(a_view), b(b_view), y(y_view);
-      for_each_position(y_view.shape,
-                        [&](const Dims& at) { y.set(functor.fwd(a(at), b(at)), at); });
-    });
+  for_binary(op, [&](auto, const char* name, auto integers) {
+    if (!integers) require_floating(name, stream, y_view.dtype);
+  });
+  dispatch_all(y_view.dtype, [&]<class T>() {
+    const Elements<T> a(a_view), b(b_view), y(y_view);
+    for_each_position(y_view.shape, [&](const Dims& at) { y.set(forward(op, a(at), b(at)), at); });
   });
 }
 
 void binary_backward(const Stream& stream, BinaryOp op, bool of_b, const View& grad_y_view,
                      const View& a_view, const View& b_view, const View& grad_view) {
-  for_binary(op, [&](auto functor, const char* name, auto) {
-    for_floating(name, stream, grad_view.dtype, [&]<class T>() {
-      const Elements<T> grad_y(grad_y_view), a(a_view), b(b_view), grad(grad_view);
-      for_each_position(grad_view.shape, [&](const Dims& at) {
-        const double g = grad_y(at), of_a = a ? a(at) : 0, other = b ? b(at) : 0;
-        grad.set(of_b ? functor.bwd_b(g, of_a, other) : functor.bwd_a(g, of_a, other), at);
-      });
+  for_floating("binary_backward", stream, grad_view.dtype, [&]<class T>() {
+    const Elements<T> grad_y(grad_y_view), a(a_view), b(b_view), grad(grad_view);
+    for_each_position(grad_view.shape, [&](const Dims& at) {
+      grad.set(backward(op, of_b, grad_y(at), a ? a(at) : 0, b ? b(at) : 0), at);
     });
   });
 }

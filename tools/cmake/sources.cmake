@@ -357,6 +357,7 @@ weft_sources("-ffp-contract=off;-fno-math-errno;-fno-trapping-math;-mprefer-vect
 weft_sources("-fwrapv"
   kernels/reference/attention.cc
   kernels/reference/conv.cc
+  kernels/reference/conv_relu.cc
   kernels/reference/elementwise.cc
   kernels/reference/indexing.cc
   kernels/reference/loss.cc

@@ -77,19 +77,19 @@ class ConvNode final : public DifferentiableNode {
     const auto puts_off = [&](int input) { return DeferredGradients::puts_off(*this, input); };
     const bool both = wants_bias && grads.wants(1) && puts_off(1) == puts_off(2);
     if (grads.wants(1)) {
-      const auto gradients = [grad, grad_bias, x = x_.get(*this), shape = w_shape_,
-                              sums = both && !grad_bias.defined(), params = params_,
-                              format = w_format_] {
+      auto gradients = [grad, bias = both ? grad_bias : Tensor(), x = x_.get(*this),
+                        shape = w_shape_, sums = both && !grad_bias.defined(), params = params_,
+                        format = w_format_]() mutable {
         auto made = raw::conv2d_backward_weights(x, grad, shape, sums, params, format);
-        if (!sums) made.second = grad_bias;
+        if (!sums) made.second = std::move(bias);
         return made;
       };
-      if (both) return DeferredGradients::set_both(grads, *this, 1, gradients);
-      DeferredGradients::set(grads, *this, 1, [gradients] { return gradients().first; });
+      if (both) return DeferredGradients::set_both(grads, *this, 1, std::move(gradients));
+      DeferredGradients::set(grads, *this, 1, [gradients]() mutable { return gradients().first; });
     }
     if (wants_bias) {
-      DeferredGradients::set(grads, *this, 2, [grad, grad_bias] {
-        return grad_bias.defined() ? grad_bias : raw::sum(grad, {0, 2, 3});
+      DeferredGradients::set(grads, *this, 2, [grad, bias = grad_bias]() mutable {
+        return bias.defined() ? std::move(bias) : raw::sum(grad, {0, 2, 3});
       });
     }
   }

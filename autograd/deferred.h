@@ -68,12 +68,15 @@ class DeferredGradients {
     return edge.is_leaf() && current->second->contains(static_cast<TensorImpl*>(edge.target()));
   }
 
-  /// For rules: calls gradient() now, or in run(), and makes the result the gradient of `input`.
+  /// For rules: calls gradient() now, or in run(), and makes the result the gradient of `input`. It
+  /// is called once: what it moves out of its captures a leaf without a gradient takes uncopied.
   template <class F>
   static void set(Gradients& grads, const Node& node, int input, F gradient) {
     if (!puts_off(node, input)) return grads.set(input, gradient());
     current_->first->work_.push_back(
-        [leaf = leaf_of(node, input), gradient = std::move(gradient)] { add(leaf, gradient()); });
+        [leaf = leaf_of(node, input), gradient = std::move(gradient)]() mutable {
+          add(leaf, gradient());
+        });
   }
   /// The same for `input` and the next one, of which puts_off() says the same. gradients() returns
   /// both as a pair.
@@ -86,12 +89,12 @@ class DeferredGradients {
       grads.set(next, std::move(second));
       return;
     }
-    current_->first->work_.push_back(
-        [a = leaf_of(node, input), b = leaf_of(node, next), gradients = std::move(gradients)] {
-          auto [first, second] = gradients();
-          add(a, std::move(first));
-          add(b, std::move(second));
-        });
+    current_->first->work_.push_back([a = leaf_of(node, input), b = leaf_of(node, next),
+                                      gradients = std::move(gradients)]() mutable {
+      auto [first, second] = gradients();
+      add(a, std::move(first));
+      add(b, std::move(second));
+    });
   }
 
  private:

@@ -115,6 +115,59 @@ __device__ inline bool comes_last(unsigned* counter, unsigned blocks) {
   return last;
 }
 
+/// What the blocks that share outputs have found.
+template <class A>
+struct Shares {
+  A* values;             // [outputs][blocks]
+  unsigned* done;        // block_counters
+  std::int64_t outputs;  // of the grid
+  int of_strip = 1;      // outputs of a strip, a power of two
+  unsigned blocks = 1;   // of a strip, at most most_sharers()
+};
+
+/// Folds what the blocks of `strip` have found, of which this is number `block`. The thread with
+/// i >= 0 has the block's value of the strip's output i. The last block to come calls store(i,
+/// result), in one thread for each output; it is told by `true`. The order is that of the blocks'
+/// numbers. All threads of the block must call it.
+template <class Fold, class A, class Store>
+__device__ bool fold_blocks(const Shares<A>& of, unsigned strip, unsigned block, int i, A value,
+                            A nothing, const Store& store) {
+  __shared__ A shared[kBlock / kWarp];
+  const std::int64_t first = std::int64_t{strip} * of.of_strip;
+  const bool has = i >= 0 && first + i < of.outputs;
+  if (of.blocks == 1) {
+    if (has) store(i, value);
+    return true;
+  }
+  if (has) of.values[(first + i) * of.blocks + block] = value;
+  const Teams teams(of.blocks, of.of_strip);
+  const Place place(teams.lanes, of.of_strip, true);
+  const bool exists = first + place.group < of.outputs;
+  A* const values = of.values + (first + place.group) * of.blocks;
+  const auto fold = [&](A* from, unsigned count, unsigned step) {
+    A sum = nothing;
+    if (exists) {
+#pragma unroll 4
+      for (auto k = static_cast<unsigned>(place.lane); k < count; k += teams.lanes) {
+        sum = Fold::fold(sum, from[k * step]);
+      }
+    }
+    return fold_lanes<Fold>(sum, shared, place, teams.lanes, of.of_strip);
+  };
+  unsigned* const done = of.done + strip * teams.counters();
+  const unsigned team = block / teams.size, begin = team * teams.size;
+  const unsigned members = min(teams.size, of.blocks - begin);
+  if (!comes_last(done + team, members)) return false;
+  value = fold(values + begin, members, 1);
+  if (teams.count > 1) {
+    if (exists && place.lane == 0) values[begin] = value;
+    if (!comes_last(done + teams.count, teams.count)) return false;
+    value = fold(values, teams.count, teams.size);
+  }
+  if (exists && place.lane == 0) store(place.group, value);
+  return true;
+}
+
 /// The block's sum of one value per thread, in every thread.
 template <class A>
 __device__ A block_sum(A value, A* shared) {

@@ -21,49 +21,23 @@ struct AddThenRelu {
   }
 };
 
-/// The sums over the blocks of a strip of channels.
-template <class T>
-struct ChannelSums {
-  std::int64_t channels;
-  int of_block;  // how many a block has, a power of two
-  unsigned chunks;
-  double* partial;  // [channels][chunks]
-  unsigned* done;   // [strips], the blocks that have left theirs (comes_last)
-  T* to;            // [channels]
-
-  /// Thread i of a block has its sum of channel i of the strip. All threads must call it.
-  __device__ void add_up(double sum, unsigned strip, unsigned chunk, double* shared) const {
-    const std::int64_t first = std::int64_t{strip} * of_block, mine = first + threadIdx.x;
-    const bool exists = static_cast<int>(threadIdx.x) < of_block && mine < channels;
-    if (chunks == 1) {
-      if (exists) store(mine, sum);
-      return;
-    }
-    if (exists) partial[mine * chunks + chunk] = sum;
-    if (!comes_last(done + strip, chunks)) return;
-    const int lanes = kBlock / of_block;
-    const Place place(lanes, of_block, true);
-    const std::int64_t c = first + place.group;
-    double total = 0;
-    for (unsigned k = place.lane; c < channels && k < chunks; k += lanes) {
-      total += partial[c * chunks + k];
-    }
-    total = fold_lanes<Sum>(total, shared, place, lanes, of_block);
-    if (c < channels && place.lane == 0) store(c, total);
-  }
-
- private:
-  __device__ void store(std::int64_t c, double sum) const {
-    to[c] = static_cast<T>(static_cast<accumulate_t<T>>(sum));
-  }
-};
-
 template <class T>
 struct Gradient {
   const T* grad_y;
   const T* y;
   T* before;
-  ChannelSums<T> sums;
+  T* bias;
+  Shares<double> sums;
+
+  /// Thread i of a block has its sum of channel i of the strip. All threads must call it.
+  __device__ void add_up(double sum, unsigned strip, unsigned chunk) const {
+    const int i = static_cast<int>(threadIdx.x);
+    T* const to = bias + std::int64_t{strip} * sums.of_strip;
+    fold_blocks<Sum>(sums, strip, chunk, i < sums.of_strip ? i : -1, sum, 0.0,
+                     [&](int channel, double total) {
+                       to[channel] = static_cast<T>(static_cast<accumulate_t<T>>(total));
+                     });
+  }
 };
 
 template <class T, int W, int Own>
@@ -96,8 +70,7 @@ __global__ void __launch_bounds__(kBlock, kSumming)
 #pragma unroll
     for (int k = 0; k < Own; ++k) sums[k][thread] += piece[k];
   }
-  const double sum = channel_sum<Own>(packs, sums);
-  of.sums.add_up(sum, part.strip, part.chunk, sums[0]);
+  of.add_up(channel_sum<Own>(packs, sums), part.strip, part.chunk);
 }
 
 // The side of a tile.
@@ -160,31 +133,19 @@ __global__ void __launch_bounds__(kBlock)
     __syncthreads();
   }
   sum = fold_lanes<Sum>(sum, sums, place, kRows, kEdge);
-  of.sums.add_up(sum, strip, chunk, sums);
+  of.add_up(sum, strip, chunk);
 }
 
 // At least so many packs, or tiles, for a thread: the autoencoder's images fill a GPU with them.
 constexpr int kLeastPacks = 4;
 // What a large GPU runs at a time.
 constexpr std::int64_t kMostBlocks = 128 * kSumming;
-// A block's groups read this many bytes side by side. More groups would be more sums for the last
-// block of a strip.
-constexpr std::int64_t kLine = 128;
-
-Packs packs_of_gradient(const View& y, std::int64_t width) {
-  const auto bytes = width * static_cast<std::int64_t>(size_of(y.dtype));
-  const auto groups = static_cast<int>(std::min<std::int64_t>(kLine / bytes, kMostGroups));
-  Packs packs = packs_of(y, width, groups, kLeastPacks);
-  if (packs.strips > kBlockCounters) packs.chunks = 1;
-  return packs;
-}
-
 Tiles tiles_of(const View& y) {
   const std::int64_t channels = y.shape[1], area = y.shape[2] * y.shape[3];
   const std::int64_t of_image = (area + kEdge - 1) / kEdge, count = y.shape[0] * of_image;
   const auto strips = static_cast<unsigned>((channels + kEdge - 1) / kEdge);
-  std::int64_t most = std::max<std::int64_t>(kMostBlocks / strips, 1);
-  if (strips > kBlockCounters) most = 1;
+  const std::int64_t most =
+      std::min(std::max<std::int64_t>(kMostBlocks / strips, 1), most_sharers(strips, kEdge));
   const std::int64_t chunks = std::clamp<std::int64_t>(count / kLeastPacks, 1, most);
   return {channels, area, of_image, count, strips, static_cast<unsigned>(chunks)};
 }
@@ -197,17 +158,17 @@ bool by_tiles(const ReluBackwardArgs& args) {
 template <class T>
 void run_by_tiles(const Stream& stream, Gradient<T> of, const View& y) {
   const Tiles tiles = tiles_of(y);
-  of.sums.of_block = kEdge;
-  of.sums.chunks = tiles.chunks;
+  of.sums.of_strip = kEdge;
+  of.sums.blocks = tiles.chunks;
   launch("relu_backward", stream, relu_backward_tiles_kernel<T>, tiles.strips * tiles.chunks,
          kBlock, tiles, of);
 }
 
 template <class T, int W, int Own>
 void run(const Stream& stream, Gradient<T> of, const View& y) {
-  const Packs packs = packs_of_gradient(y, W);
-  of.sums.of_block = packs.block_groups * Own;
-  of.sums.chunks = packs.chunks;
+  const Packs packs = packs_of(y, W, kLeastPacks);
+  of.sums.of_strip = packs.block_groups * Own;
+  of.sums.blocks = packs.chunks;
   launch("relu_backward", stream, relu_backward_kernel<T, W, Own>, packs.strips * packs.chunks,
          kBlock, packs, of);
 }
@@ -226,7 +187,9 @@ void add_bias(const Stream& stream, const View& y, const View& bias, Activation 
 
 std::size_t relu_backward_workspace_bytes(const ReluBackwardArgs& args) {
   if (args.y.numel() == 0) return 0;
-  const auto packed = [&](std::int64_t width) { return packs_of_gradient(args.y, width).chunks; };
+  const auto packed = [&](std::int64_t width) {
+    return packs_of(args.y, width, kLeastPacks).chunks;
+  };
   const unsigned chunks =
       by_tiles(args) ? tiles_of(args.y).chunks : std::max(packed(1), packed(widest(args.y)));
   return static_cast<std::size_t>(args.y.shape[1]) * chunks * sizeof(double);
@@ -241,11 +204,12 @@ void relu_backward(const Stream& stream, const ReluBackwardArgs& args, void* wor
     grad_y = args.before;
   }
   for_floating("relu_backward", stream, args.y.dtype, [&]<class T>() {
-    const Gradient<T> of{grad_y.as<T>(),
-                         args.y.as<T>(),
-                         args.before.as<T>(),
-                         {args.y.shape[1], 0, 0, static_cast<double*>(workspace),
-                          block_counters(stream), args.bias.as<T>()}};
+    const Gradient<T> of{
+        grad_y.as<T>(),
+        args.y.as<T>(),
+        args.before.as<T>(),
+        args.bias.as<T>(),
+        {static_cast<double*>(workspace), block_counters(stream), args.y.shape[1]}};
     if (tiles) return run_by_tiles<T>(stream, of, args.y);
     with_widths<T>(args.y, {&grad_y, &args.before},
                    [&]<int W, int Own>() { run<T, W, Own>(stream, of, args.y); });

@@ -5,6 +5,7 @@
 #include <mutex>
 
 #include "weft/kernels/cuda/check.h"
+#include "weft/kernels/cuda/launch_size.h"
 
 namespace weft::cuda {
 
@@ -40,7 +41,6 @@ class Scratch {
 /// kBlockCounters zeros in device memory, one array per stream, kept as the scratch memory is. A
 /// kernel counts its blocks there and leaves zeros behind (comes_last), so the stream's next kernel
 /// may do the same. Throws OutOfMemory.
-inline constexpr unsigned kBlockCounters = 1024;
 unsigned* block_counters(const Stream& stream);
 
 }  // namespace weft::cuda

@@ -49,23 +49,30 @@ struct Packs {
 
 inline bool is_nhwc(const View& x) { return x.shape[1] > 1 && x.strides[1] == 1; }
 
-/// A thread has at least `least` packs, or the images are one chunk.
-inline Packs packs_of(const View& x, std::int64_t width, int most_groups = kMostGroups,
-                      int least = 16) {
+/// A thread has at least `least` packs, or the images are one chunk. The groups of a block are what
+/// it reads side by side, a line of 128 bytes: with more, the last block of a strip would have more
+/// to fold.
+inline Packs packs_of(const View& x, std::int64_t width, int least = 16) {
   const std::int64_t channels = x.shape[1], area = x.shape[2] * x.shape[3];
   const std::int64_t pixels = x.shape[0] * area;
   Packs p{channels, channels, pixels / width, area, area / width, channels * area, width};
+  std::int64_t block_channels = 1;
   if (is_nhwc(x)) {
     p = {channels, channels / width, pixels, width, pixels, 0, channels};
-    while (p.block_groups < std::min<std::int64_t>(p.groups, most_groups)) p.block_groups *= 2;
+    const auto line = 128 / (width * static_cast<std::int64_t>(size_of(x.dtype)));
+    const std::int64_t most = std::min({p.groups, line, std::int64_t{kMostGroups}});
+    while (p.block_groups < most) p.block_groups *= 2;
     p.lanes = kBlock / p.block_groups;
+    block_channels = p.block_groups * width;
   }
   p.strips = static_cast<unsigned>((p.groups + p.block_groups - 1) / p.block_groups);
   // No more blocks than a large GPU runs at a time, unless a thread would have more than a thousand
   // elements of a channel.
   const std::int64_t most = std::max<std::int64_t>(
       {128 * kSumming / p.strips, pixels / (1024 * std::int64_t{p.lanes}), 1});
-  p.chunks = static_cast<unsigned>(std::clamp<std::int64_t>(p.count / (least * p.lanes), 1, most));
+  p.chunks = static_cast<unsigned>(std::clamp<std::int64_t>(
+      p.count / (least * p.lanes), 1,
+      std::min(most, most_sharers(p.strips, static_cast<int>(block_channels)))));
   p.positions = p.lanes % p.inner;
   p.step = p.lanes / p.inner * p.outer_step + p.positions * p.inner_step;
   p.wrap = p.outer_step - p.inner * p.inner_step;

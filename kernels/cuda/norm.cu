@@ -1,21 +1,20 @@
 // Batch norm. In training, forward passes over the memory of the images twice: moments_kernel reads
 // x; normalize_kernel reads x and the addend and writes y. So does backward: products_kernel reads
 // grad_y, x and, for an activation after an addition, y, and writes grad_addend; gradient_kernel
-// reads grad_addend, or the same again, and x, and writes grad_x. In between, a small kernel adds
-// up what the blocks have found, a warp for each channel.
+// reads grad_addend, or the same again, and x, and writes grad_x. What the blocks of the first pass
+// have found of a channel the last of them adds up.
 //
 // A thread sums in the type of computing, image_packs.cuh the rest.
 #include <algorithm>
 
 #include "weft/kernels/cuda/families.h"
+#include "weft/kernels/cuda/handles.h"
 #include "weft/kernels/cuda/image_packs.cuh"
 #include "weft/kernels/cuda/launch.h"
 #include "weft/kernels/functors.h"
 
 namespace weft::cuda {
 namespace {
-
-constexpr int kWarps = kBlock / kWarp;
 
 /// Sets N numbers of each channel of the block, by of_channel(c, numbers).
 template <class C, int Own, int N, class F>
@@ -32,12 +31,22 @@ __device__ void set_constants(C (&constants)[N][Own][kMostGroups], const Packs& 
   __syncthreads();
 }
 
-/// Writes what the block has found of its channels.
+/// What the blocks have found of each channel.
 template <int Own>
-__device__ void store_partial(const Packs& packs, const Part& part, Pair sum, Pair* partial) {
-  const std::int64_t i = threadIdx.x, channels = packs.block_groups * Own;
-  const std::int64_t c = part.strip * channels + i;
-  if (i < channels && c < packs.channels) partial[c * packs.chunks + part.chunk] = sum;
+Shares<Pair> shares_of(const Stream& stream, const Packs& packs, void* workspace) {
+  return {static_cast<Pair*>(workspace), block_counters(stream), packs.channels,
+          packs.block_groups * Own, packs.chunks};
+}
+
+/// Thread i of the block has its sum of channel i. The last block of a channel calls store(channel,
+/// i, total); it is told by `true`.
+template <class F>
+__device__ bool add_up(const Packs& packs, const Shares<Pair>& shares, Pair sum, const F& store) {
+  const Part part(packs, found_again(blockIdx.x));
+  const int i = static_cast<int>(threadIdx.x);
+  const std::int64_t first = std::int64_t{part.strip} * shares.of_strip;
+  return fold_blocks<AddPairs>(shares, part.strip, part.chunk, i < shares.of_strip ? i : -1, sum,
+                               Pair{}, [&](int k, Pair total) { store(first + k, k, total); });
 }
 
 std::size_t batch_norm_workspace_bytes(const View& x) {
@@ -45,114 +54,125 @@ std::size_t batch_norm_workspace_bytes(const View& x) {
   return static_cast<std::size_t>(x.shape[1]) * chunks * sizeof(Pair);
 }
 
-unsigned blocks_of_channels(const Packs& packs) {
-  return static_cast<unsigned>((packs.channels + kWarps - 1) / kWarps);
-}
-
-/// The sum over the chunks of channel c, which a warp has. All threads of the warp call it.
-__device__ Pair total(const Pair* partial, std::int64_t c, const Packs& packs, Place place) {
-  Pair sum{};
-  for (unsigned k = place.lane; c < packs.channels && k < packs.chunks; k += kWarp) {
-    sum = AddPairs::fold(sum, partial[c * packs.chunks + k]);
-  }
-  return fold_warp<AddPairs>(sum, kWarp);
-}
-
 // --- Forward -------------------------------------------------------------------------------------
-
-/// For each channel the sums of x - shift and of its square, where shift is the channel's first
-/// element. In each piece a thread takes off a number near its mean so far instead, at first its
-/// own first element: an unusual one costs digits in that piece alone.
-template <class T, int W, int Own>
-__global__ void __launch_bounds__(kBlock, kSumming)
-    moments_kernel(const __grid_constant__ Packs packs, const T* x, accumulate_t<T>* shifts,
-                   std::int64_t* num_batches, Pair* partial) {
-  using C = accumulate_t<T>;
-  __shared__ double sums[Own][kBlock], squares[Own][kBlock];
-  __shared__ C common[1][Own][kMostGroups];
-  if (num_batches && blockIdx.x == 0 && threadIdx.x == 0) ++*num_batches;
-  const int thread = static_cast<int>(threadIdx.x);
-  Part part(packs, blockIdx.x);
-  set_constants(common, packs, part, [&](std::int64_t c, C* to) {
-    to[0] = static_cast<C>(x[c / Own * packs.group_step + c % Own]);
-    if (part.chunk == 0) shifts[c] = to[0];
-  });
-  const std::int64_t begin[1] = {part.left > 0 ? part.origin : 0};
-  Elements<T, W> shift = Loaded<T, W, 1>(x, begin).packs[0];
-#pragma unroll
-  for (int k = 0; k < Own; ++k) sums[k][thread] = squares[k][thread] = 0;
-  C seen = 0;
-  while (part.left > 0) {
-    const int here = min(part.left, kPiece * Own / W);
-    C a[Own] = {}, b[Own] = {};
-    part.for_packs<4, Own == 1>(packs, here, [&]<int U>(const std::int64_t(&at)[U]) {
-      const Loaded<T, W, U> in(x, at);
-#pragma unroll
-      for (int k = 0; k < W; ++k) {
-#pragma unroll
-        for (int u = 0; u < U; ++u) {
-          const C d = in.packs[u].get(k) - shift.get(k % Own);
-          a[k % Own] += d;
-          b[k % Own] += d * d;
-        }
-      }
-    });
-    const double n = here * (W / Own);
-    seen += static_cast<C>(n);
-    const C share = C(1) / seen;
-#pragma unroll
-    for (int k = 0; k < Own; ++k) {
-      const C origin = common[0][k][part.place.group];
-      const double d = static_cast<double>(shift.get(k)) - static_cast<double>(origin);
-      const double sum = a[k];
-      squares[k][thread] += b[k] + d * (2 * sum + n * d);
-      sums[k][thread] += sum + n * d;
-      shift.set(k, origin + static_cast<C>(sums[k][thread]) * share);
-    }
-  }
-  Pair total;
-  total.a = channel_sum<Own>(packs, sums);
-  total.b = channel_sum<Own>(packs, squares);
-  store_partial<Own>(packs, Part(packs, found_again(blockIdx.x)), total, partial);
-}
 
 template <class C>
 struct Statistics {
+  BatchNormParams params;
+  double n;
   C* running_mean;
   C* running_var;
-  const std::int64_t* num_batches;
-  C* mean;  // in training, the shifts at first
+  std::int64_t* num_batches;
+  C* mean;
   C* invstd;
-};
 
-template <class C>
-__global__ void __launch_bounds__(kBlock)
-    statistics_kernel(const __grid_constant__ Packs packs, double n, const BatchNormParams params,
-                      const Statistics<C> to, const Pair* partial) {
-  const Place place(kWarp, kWarps, true);
-  const std::int64_t c = std::int64_t{blockIdx.x} * kWarps + place.group;
-  const Pair sum = params.training ? total(partial, c, packs, place) : Pair{};
-  if (c >= packs.channels || place.lane > 0) return;
-  double mean, var;
-  if (params.training) {
+  __device__ void set(std::int64_t c, double center, double var) const {
+    mean[c] = static_cast<C>(center);
+    invstd[c] = static_cast<C>(1 / sqrt(var + params.eps));
+  }
+  /// sum: of x - shift and its square.
+  __device__ void set_batch(std::int64_t c, C shift, Pair sum) const {
     const double squares = not_negative(sum.b - sum.a * sum.a / n);
-    mean = static_cast<double>(to.mean[c]) + sum.a / n;
-    var = squares / n;
+    const double center = static_cast<double>(shift) + sum.a / n;
     const double momentum =
-        params.cumulative ? 1 / static_cast<double>(*to.num_batches) : params.momentum;
+        params.cumulative ? 1 / static_cast<double>(*num_batches + 1) : params.momentum;
     const auto follow = [&](C* running, double batch) {
       if (!running) return;
       running[c] =
           static_cast<C>((1 - momentum) * static_cast<double>(running[c]) + momentum * batch);
     };
-    follow(to.running_mean, mean);
-    follow(to.running_var, squares / (n - 1));
-  } else {
-    mean = to.running_mean ? static_cast<double>(to.running_mean[c]) : 0;
-    var = to.running_var ? static_cast<double>(to.running_var[c]) : 1;
+    follow(running_mean, center);
+    follow(running_var, squares / (n - 1));
+    set(c, center, squares / n);
   }
-  to.mean[c] = static_cast<C>(mean);
-  to.invstd[c] = static_cast<C>(1 / sqrt(var + params.eps));
+};
+
+// Numbers near 1e20 have squares beyond f32.
+constexpr double kSmall = 0x1p-140;
+
+/// For each channel the sums of x - shift and of its square, where shift is the channel's first
+/// element, and the statistics. In each piece a thread takes off a number near its mean so far
+/// instead, at first its own first element: an unusual one costs digits in that piece alone. A
+/// thread that finds squares too large sums those channels a second time, scaled.
+template <class T, int W, int Own>
+__global__ void __launch_bounds__(kBlock, kSumming)
+    moments_kernel(const __grid_constant__ Packs packs, const T* x,
+                   const __grid_constant__ Statistics<accumulate_t<T>> to,
+                   const __grid_constant__ Shares<Pair> shares) {
+  using C = accumulate_t<T>;
+  __shared__ double sums[Own][kBlock], squares[Own][kBlock];
+  __shared__ C common[1][Own][kMostGroups];
+  const int thread = static_cast<int>(threadIdx.x);
+  Part part(packs, blockIdx.x);
+  set_constants(common, packs, part, [&](std::int64_t c, C* first) {
+    first[0] = static_cast<C>(x[c / Own * packs.group_step + c % Own]);
+  });
+  C scale = 1;
+  for (unsigned channels = (1u << Own) - 1; channels != 0;) {
+    const std::int64_t begin[1] = {part.left > 0 ? part.origin : 0};
+    Elements<T, W> shift = Loaded<T, W, 1>(x, begin).packs[0];
+#pragma unroll
+    for (int k = 0; k < Own; ++k) {
+      if (channels >> k & 1) sums[k][thread] = squares[k][thread] = 0;
+    }
+    C seen = 0;
+    while (part.left > 0) {
+      const int here = min(part.left, kPiece * Own / W);
+      C a[Own] = {}, b[Own] = {};
+      part.for_packs<4, Own == 1>(packs, here, [&]<int U>(const std::int64_t(&at)[U]) {
+        const Loaded<T, W, U> in(x, at);
+#pragma unroll
+        for (int k = 0; k < W; ++k) {
+#pragma unroll
+          for (int u = 0; u < U; ++u) {
+            const C d = in.packs[u].get(k) - shift.get(k % Own);
+            a[k % Own] += d;
+            b[k % Own] += d * scale * d;
+          }
+        }
+      });
+      const double n = here * (W / Own), whole = scale < 1 ? 1 / kSmall : 1;
+      seen += static_cast<C>(n);
+      const C share = C(1) / seen;
+#pragma unroll
+      for (int k = 0; k < Own; ++k) {
+        if (!(channels >> k & 1)) continue;
+        const C origin = common[0][k][part.place.group];
+        const double d = static_cast<double>(shift.get(k)) - static_cast<double>(origin);
+        const double sum = a[k];
+        squares[k][thread] += b[k] * whole + d * (2 * sum + n * d);
+        sums[k][thread] += sum + n * d;
+        shift.set(k, origin + static_cast<C>(sums[k][thread]) * share);
+      }
+    }
+    channels = 0;
+    if (scale < 1) break;
+#pragma unroll
+    for (int k = 0; k < Own; ++k) channels |= isfinite(squares[k][thread]) ? 0u : 1u << k;
+    scale = static_cast<C>(kSmall);
+    if (channels) part = Part(packs, found_again(blockIdx.x));
+  }
+  Pair found;
+  found.a = channel_sum<Own>(packs, sums);
+  found.b = channel_sum<Own>(packs, squares);
+  const bool last = add_up(packs, shares, found, [&](std::int64_t c, int i, Pair sum) {
+    to.set_batch(c, common[0][i % Own][i / Own], sum);
+  });
+  // All channels have read the number before it changes.
+  if (last && to.num_batches && comes_last(shares.done + kBlockCounters - 1, packs.strips) &&
+      thread == 0)
+    ++*to.num_batches;
+}
+
+/// The statistics for evaluation.
+template <class C>
+__global__ void __launch_bounds__(kBlock)
+    running_kernel(std::int64_t channels, const Statistics<C> to) {
+  for (std::int64_t c = std::int64_t{blockIdx.x} * kBlock + threadIdx.x; c < channels;
+       c += std::int64_t{gridDim.x} * kBlock) {
+    to.set(c, to.running_mean ? static_cast<double>(to.running_mean[c]) : 0,
+           to.running_var ? static_cast<double>(to.running_var[c]) : 1);
+  }
 }
 
 /// relu or leaky_relu, as functor::Relu and functor::LeakyRelu, or nothing, which has the slope 1.
@@ -224,11 +244,15 @@ __global__ void __launch_bounds__(kBlock, kMapping)
 void batch_norm(const Stream& stream, const BatchNormParams& params, const BatchNormArgs& args,
                 void* workspace) {
   const char* const op = "batch_norm";
-  auto* const partial = static_cast<Pair*>(workspace);
   for_floating(op, stream, args.x.dtype, [&]<class T>() {
     using C = accumulate_t<T>;
-    const Statistics<C> statistics{args.running_mean.as<C>(), args.running_var.as<C>(),
-                                   args.num_batches.as<std::int64_t>(), args.mean.as<C>(),
+    const std::int64_t channels = args.x.shape[1];
+    const Statistics<C> statistics{params,
+                                   static_cast<double>(args.x.numel() / channels),
+                                   args.running_mean.as<C>(),
+                                   args.running_var.as<C>(),
+                                   args.num_batches.as<std::int64_t>(),
+                                   args.mean.as<C>(),
                                    args.invstd.as<C>()};
     const Affine<C> by{statistics.mean, statistics.invstd, args.weight.as<C>(), args.bias.as<C>()};
     with_widths<T>(args.x, {&args.y, &args.addend}, [&]<int W, int Own>() {
@@ -236,10 +260,10 @@ void batch_norm(const Stream& stream, const BatchNormParams& params, const Batch
       const unsigned blocks = packs.strips * packs.chunks;
       if (params.training) {
         launch(op, stream, moments_kernel<T, W, Own>, blocks, kBlock, packs, args.x.as<T>(),
-               statistics.mean, args.num_batches.as<std::int64_t>(), partial);
+               statistics, shares_of<Own>(stream, packs, workspace));
+      } else {
+        launch(op, stream, running_kernel<C>, grid_blocks(channels), kBlock, channels, statistics);
       }
-      launch(op, stream, statistics_kernel<C>, blocks_of_channels(packs), kBlock, packs,
-             static_cast<double>(args.x.numel() / packs.channels), params, statistics, partial);
       const auto normalize =
           args.addend ? normalize_kernel<T, W, Own, true> : normalize_kernel<T, W, Own, false>;
       launch(op, stream, normalize, blocks, kBlock, packs, args.x.as<T>(), args.addend.as<T>(),
@@ -273,14 +297,41 @@ struct Gradient {
     reload();
     return bits;
   }
+  /// The packs of grad_y after f(k, grad, d, constant) for each element: of the thread's channel k
+  /// its gradient before the activation, x less the mean, and the constants, which begin with mean,
+  /// scale and offset.
+  template <int W, int Own, bool has_y, int U, int N, class F>
+  __device__ Loaded<T, W, U> mapped(const std::int64_t (&at)[U],
+                                    const C (&constants)[N][Own][kMostGroups], int group,
+                                    const F& f) const {
+    std::uint32_t passes = 0;
+    if (has_y) passes = find_passes<W>(at);
+    Loaded<T, W, U> g(grad_y, at);
+    const Loaded<T, W, U> in(x, at);
+#pragma unroll
+    for (int k = 0; k < W; ++k) {
+      const auto constant = [&](int i) { return constants[i][k % Own][group]; };
+#pragma unroll
+      for (int u = 0; u < U; ++u) {
+        const C value = in.packs[u].get(k);
+        const bool pass =
+            has_y ? passes >> (u * W + k) & 1
+                  : act.passes(normalised<T>(value, constant(0), constant(1), constant(2)));
+        const C grad = before(g.packs[u].get(k), pass);
+        g.packs[u].set(k, f(k % Own, grad, value - constant(0), constant));
+      }
+    }
+    return g;
+  }
 };
 
 /// For each channel the sums of g and g (x - mean), where g is the gradient before the activation,
-/// which is also that of the addend.
+/// which is also that of the addend. The totals are left in each channel's first share.
 template <class T, int W, int Own, bool has_y>
 __global__ void __launch_bounds__(kBlock, kSumming)
     products_kernel(const __grid_constant__ Packs packs, const Gradient<T> of, T* grad_addend,
-                    Pair* partial) {
+                    accumulate_t<T>* grad_weight, accumulate_t<T>* grad_bias,
+                    const __grid_constant__ Shares<Pair> shares) {
   using C = accumulate_t<T>;
   __shared__ double parts[Own][kBlock];
   __shared__ C constants[3][Own][kMostGroups];
@@ -290,25 +341,12 @@ __global__ void __launch_bounds__(kBlock, kSumming)
   });
   C sum[Own] = {}, product[Own] = {};
   part.for_packs<2, Own == 1>(packs, part.left, [&]<int U>(const std::int64_t(&at)[U]) {
-    std::uint32_t passes = 0;
-    if (has_y) passes = of.template find_passes<W>(at);
-    Loaded<T, W, U> g(of.grad_y, at);
-    const Loaded<T, W, U> x(of.x, at);
-#pragma unroll
-    for (int k = 0; k < W; ++k) {
-      const auto constant = [&](int i) { return constants[i][k % Own][part.place.group]; };
-#pragma unroll
-      for (int u = 0; u < U; ++u) {
-        const C value = x.packs[u].get(k);
-        const bool pass =
-            has_y ? passes >> (u * W + k) & 1
-                  : of.act.passes(normalised<T>(value, constant(0), constant(1), constant(2)));
-        const C grad = of.before(g.packs[u].get(k), pass);
-        if (has_y) g.packs[u].set(k, grad);
-        sum[k % Own] += grad;
-        product[k % Own] += grad * (value - constant(0));
-      }
-    }
+    const auto g = of.template mapped<W, Own, has_y>(at, constants, part.place.group,
+                                                     [&](int k, C grad, C d, const auto&) {
+                                                       sum[k] += grad;
+                                                       product[k] += grad * d;
+                                                       return grad;
+                                                     });
     if (has_y && grad_addend) g.store(grad_addend, at);
   });
   Pair of_block;
@@ -318,21 +356,13 @@ __global__ void __launch_bounds__(kBlock, kSumming)
 #pragma unroll
   for (int k = 0; k < Own; ++k) parts[k][threadIdx.x] = product[k];
   of_block.b = channel_sum<Own>(packs, parts);
-  store_partial<Own>(packs, Part(packs, found_again(blockIdx.x)), of_block, partial);
-}
-
-/// Writes the totals to each channel's first chunk.
-template <class C>
-__global__ void __launch_bounds__(kBlock)
-    totals_kernel(const __grid_constant__ Packs packs, const C* invstd, C* grad_weight,
-                  C* grad_bias, Pair* partial) {
-  const Place place(kWarp, kWarps, true);
-  const std::int64_t c = std::int64_t{blockIdx.x} * kWarps + place.group;
-  const Pair sum = total(partial, c, packs, place);
-  if (c >= packs.channels || place.lane > 0) return;
-  partial[c * packs.chunks] = sum;
-  if (grad_bias) grad_bias[c] = static_cast<C>(sum.a);
-  if (grad_weight) grad_weight[c] = static_cast<C>(sum.b * static_cast<double>(invstd[c]));
+  add_up(packs, shares, of_block, [&](std::int64_t c, int, Pair total) {
+    shares.values[c * packs.chunks] = total;
+    if (grad_bias) grad_bias[c] = static_cast<C>(total.a);
+    if (grad_weight) {
+      grad_weight[c] = static_cast<C>(total.b * static_cast<double>(of.by.invstd[c]));
+    }
+  });
 }
 
 /// In training, grad_x = scale (g - (average + d slope)); in evaluation there are no totals.
@@ -347,27 +377,16 @@ __global__ void __launch_bounds__(kBlock, kMapping)
     to[0] = of.by.mean[c], to[1] = of.by.scale(c), to[2] = of.by.offset(c);
     const Pair sum = totals ? totals[c * packs.chunks] : Pair{};
     to[3] = static_cast<C>(sum.a / n);
-    to[4] = of.by.invstd[c] * of.by.invstd[c] * static_cast<C>(sum.b / n);
+    const double invstd = of.by.invstd[c];  // its square may be too small for f32
+    to[4] = static_cast<C>(invstd * invstd * (sum.b / n));
   });
   part.for_packs<2, Own == 1>(packs, part.left, [&]<int U>(const std::int64_t(&at)[U]) {
-    std::uint32_t passes = 0;
-    if (has_y) passes = of.template find_passes<W>(at);
-    Loaded<T, W, U> g(of.grad_y, at);
-    const Loaded<T, W, U> x(of.x, at);
-#pragma unroll
-    for (int k = 0; k < W; ++k) {
-      const auto constant = [&](int i) { return constants[i][k % Own][part.place.group]; };
-#pragma unroll
-      for (int u = 0; u < U; ++u) {
-        const C value = x.packs[u].get(k);
-        const bool pass =
-            has_y ? passes >> (u * W + k) & 1
-                  : of.act.passes(normalised<T>(value, constant(0), constant(1), constant(2)));
-        C grad = of.before(g.packs[u].get(k), pass);
-        if (totals) grad -= constant(3) + (value - constant(0)) * constant(4);
-        g.packs[u].set(k, constant(1) * grad);
-      }
-    }
+    const auto g = of.template mapped<W, Own, has_y>(at, constants, part.place.group,
+                                                     [&](int, C grad, C d, const auto& constant) {
+                                                       if (totals)
+                                                         grad -= constant(3) + d * constant(4);
+                                                       return constant(1) * grad;
+                                                     });
     g.store(grad_x, at);
   });
 }
@@ -375,7 +394,6 @@ __global__ void __launch_bounds__(kBlock, kMapping)
 void batch_norm_backward(const Stream& stream, const BatchNormParams& params,
                          const BatchNormGradArgs& args, void* workspace) {
   const char* const op = "batch_norm_backward";
-  auto* const partial = static_cast<Pair*>(workspace);
   for_floating(op, stream, args.x.dtype, [&]<class T>() {
     using C = accumulate_t<T>;
     Gradient<T> of{args.grad_y.as<T>(),
@@ -389,9 +407,8 @@ void batch_norm_backward(const Stream& stream, const BatchNormParams& params,
       if (params.training || args.grad_weight || args.grad_bias || args.grad_addend) {
         launch(op, stream,
                of.y ? products_kernel<T, W, Own, true> : products_kernel<T, W, Own, false>, blocks,
-               kBlock, packs, of, args.grad_addend.as<T>(), partial);
-        launch(op, stream, totals_kernel<C>, blocks_of_channels(packs), kBlock, packs, of.by.invstd,
-               args.grad_weight.as<C>(), args.grad_bias.as<C>(), partial);
+               kBlock, packs, of, args.grad_addend.as<T>(), args.grad_weight.as<C>(),
+               args.grad_bias.as<C>(), shares_of<Own>(stream, packs, workspace));
       }
       if (!args.grad_x) return;
       if (args.grad_addend) {  // has the gradient before the activation
@@ -400,7 +417,7 @@ void batch_norm_backward(const Stream& stream, const BatchNormParams& params,
       launch(op, stream,
              of.y ? gradient_kernel<T, W, Own, true> : gradient_kernel<T, W, Own, false>, blocks,
              kBlock, packs, of, static_cast<double>(args.x.numel() / packs.channels),
-             params.training ? partial : nullptr, args.grad_x.as<T>());
+             params.training ? static_cast<const Pair*>(workspace) : nullptr, args.grad_x.as<T>());
     };
     with_widths<T>(args.x, {&args.grad_y, &args.y, &args.grad_x, &args.grad_addend}, run);
   });

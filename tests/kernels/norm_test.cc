@@ -165,8 +165,13 @@ class Norm : public TargetTest {
     Buffer y(device(), dtype, shape, strides), mean(device(), computed(dtype), part),
         invstd(device(), computed(dtype), part);
     const DeviceBytes workspace(device(), kernels().norm.batch_norm_workspace_bytes(x.view()));
+    const bool cumulative = dtype == DType::bf16;  // 1 / 4 in the fourth batch
     kernels().norm.batch_norm(
-        stream, {.eps = eps, .training = training, .momentum = 0.25},
+        stream,
+        {.eps = eps,
+         .training = training,
+         .momentum = cumulative ? 0 : 0.25,
+         .cumulative = cumulative},
         {x.view(), weight.view(), bias.view(), running_mean.view(), running_var.view(),
          batches.view(), y.view(), mean.view(), invstd.view()},
         workspace.data());
@@ -572,9 +577,63 @@ TEST_P(Norm, AMeanFarFromZero) {
   }
 }
 
+// Beside a channel of ordinary numbers, whose squares must not be scaled as the others'.
+TEST_P(Norm, SquaresBeyondF32) {
+  for (const Shape& shape : {Shape{4, 8, 40, 40}, Shape{3, 5, 7, 9}}) {
+    const Shape part{shape[1]};
+    const std::int64_t area = shape[2] * shape[3];
+    for (const DType dtype : {DType::f32, DType::bf16}) {
+      for (const MemoryFormat format : {MemoryFormat::nchw, MemoryFormat::nhwc}) {
+        SCOPED_TRACE(weft::to_string(shape) + std::string(to_string(dtype)));
+        Values v = some(dtype, DType::f32, numel(shape), shape[1], -3, 3);
+        for (std::size_t i = 0; i < v.x.size(); ++i) {
+          const auto c = static_cast<std::int64_t>(i) / area % shape[1];
+          if (c % 3 == 1) v.x[i] = rounded(dtype, v.x[i] * 1e20);
+        }
+        const Expected want = reference(channels_of(shape), v, 1e-5);
+        const Strides strides = format_strides(shape, format);
+        const Buffer x(device(), dtype, shape, strides, v.x),
+            grad_y(device(), dtype, shape, strides, v.grad_y),
+            weight(device(), DType::f32, part, v.weight), bias(device(), DType::f32, part, v.bias);
+        Buffer y(device(), dtype, shape, strides), grad_x(device(), dtype, shape, strides);
+        Buffer mean(device(), DType::f32, part), invstd(device(), DType::f32, part),
+            grad_weight(device(), DType::f32, part), grad_bias(device(), DType::f32, part);
+        const DeviceBytes workspace(device(), kernels().norm.batch_norm_workspace_bytes(x.view()));
+        kernels().norm.batch_norm(stream, {},
+                                  {x.view(),
+                                   weight.view(),
+                                   bias.view(),
+                                   {},
+                                   {},
+                                   {},
+                                   y.view(),
+                                   mean.view(),
+                                   invstd.view()},
+                                  workspace.data());
+        kernels().norm.batch_norm_backward(
+            stream, {},
+            {grad_y.view(), x.view(), weight.view(), mean.view(), invstd.view(), grad_x.view(),
+             grad_weight.view(), grad_bias.view()},
+            workspace.data());
+        const double count = terms(dtype, v.x.size());
+        expect_within("invstd", DType::f32, invstd.values(), want.invstd, want.invstd, count);
+        expect_within("y", dtype, y.values(), want.y, want.y_size, count);
+        // The factor of x - mean is below the range of f32, with 17 bits: 2^7 roundings.
+        expect_within("grad_x", dtype, grad_x.values(), want.grad_x, want.grad_x_size,
+                      3 * count + 128);
+        expect_within("grad_weight", DType::f32, grad_weight.values(), want.grad_weight,
+                      want.grad_weight_size, 3 * count);
+        expect_within("grad_bias", DType::f32, grad_bias.values(), want.grad_bias,
+                      want.grad_bias_size, count);
+      }
+    }
+  }
+}
+
 TEST_P(Norm, LayerNorm) {
-  for (const Shape& shape : {Shape{1, 1, 1}, Shape{3, 1, 1}, Shape{1, 7, 1}, Shape{5, 16, 1},
-                             Shape{33, 67, 1}, Shape{4, 3000, 1}, Shape{900, 130, 1}}) {
+  for (const Shape& shape :
+       {Shape{1, 1, 1}, Shape{3, 1, 1}, Shape{1, 7, 1}, Shape{5, 16, 1}, Shape{33, 67, 1},
+        Shape{4, 3000, 1}, Shape{900, 130, 1}, Shape{9000, 3, 1}}) {
     for (const DType dtype : kFloating) check_group_norm(shape, 1, dtype, -3, 3);
   }
 }
@@ -583,9 +642,9 @@ TEST_P(Norm, LayerNorm) {
 // than what one warp processes, and in as many elements as several chunks have.
 TEST_P(Norm, GroupNorm) {
   const std::pair<Shape, std::int64_t> cases[] = {
-      {{1, 1, 2}, 1},    {{3, 4, 1}, 2},       {{2, 6, 1}, 6},   {{5, 6, 4}, 3},
-      {{2, 5, 37}, 5},   {{3, 12, 67}, 1},     {{2, 8, 300}, 2}, {{300, 34, 1}, 2},
-      {{1, 3, 5000}, 3}, {{9, 16, 3 * 61}, 4}, {{70, 64, 16}, 8}};
+      {{1, 1, 2}, 1},    {{3, 4, 1}, 2},       {{2, 6, 1}, 6},    {{5, 6, 4}, 3},
+      {{2, 5, 37}, 5},   {{3, 12, 67}, 1},     {{2, 8, 300}, 2},  {{300, 34, 1}, 2},
+      {{1, 3, 5000}, 3}, {{9, 16, 3 * 61}, 4}, {{70, 64, 16}, 8}, {{4, 2, 2100}, 2}};
   for (const auto& [shape, groups] : cases) {
     for (const DType dtype : kFloating) check_group_norm(shape, groups, dtype, -3, 3);
   }

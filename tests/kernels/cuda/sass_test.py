@@ -77,6 +77,12 @@ def loops_of(lines):
     return [[[line for line in lines[a:b + 1] if not line.endswith(":")] for a, b in some] for some in (loops, inner)]
 
 
+def adds_blocks(body):
+    """Whether a loop adds what the blocks have found: only numbers of f64, which it reads one by one."""
+    loads = [line for line in body if line.startswith("LDG")]
+    return all(".64" in line.split()[0] for line in loads) and not any(re.match(r"(FADD|FMUL|FFMA)", line) for line in body)
+
+
 def faults(dtype, body):
     """What a loop over packs does that it should not."""
     count = lambda pattern: sum(bool(re.match(pattern, line)) for line in body)
@@ -127,7 +133,8 @@ def main():
         if not kernel or kernel[1] not in MOST_REGISTERS or kernel[3] == "1":
             continue
         seen += 1
-        loops, inner = ([body for body in bodies if any(line.startswith("LDG") for line in body)]
+        loops, inner = ([body for body in bodies
+                         if any(line.startswith("LDG") for line in body) and not adds_blocks(body)]
                         for bodies in loops_of(mangled[name]))
         loads = [sum(line.startswith("LDG") for line in body) for body in loops]
         problems = {fault for body in inner for fault in faults(kernel[2], body)}

@@ -53,8 +53,6 @@ struct Truth {
   }
 };
 
-static_assert(kMaxSplitBlocks <= kBlockCounters);
-
 struct ReduceArgs {
   void* x;
   void* y;
@@ -64,9 +62,10 @@ struct ReduceArgs {
   std::int64_t outputs, count, per_split;
   int lanes, groups;
   bool lanes_inner;
+  int of_strip;    // outputs that blocks in y share
   double divisor;  // for floating results: the count for a mean, else 1
-  void* partial;   // [gridDim.y][outputs], what the blocks found, if there are several in y
-  unsigned* done;  // [gridDim.x] how many of them have (comes_last)
+  void* partial;   // [outputs][gridDim.y], what the blocks found, if there are several in y
+  unsigned* done;
 };
 
 /// Folds elements begin, begin + step, ... below end of the reduced range.
@@ -91,14 +90,16 @@ __device__ A fold_range(const Load& x, std::int64_t base, const Offsets<1>& redu
 
 /// Calls store(output, offsets, value) for each output: the fold of what
 /// gather(output, offsets, begin, end) returns in each lane of its group, which is for elements
-/// begin, begin + lanes, ... below end. An idle lane has `nothing`. Of the blocks that share an
-/// output, in y, the last one stores it; then a block has no more outputs than it has groups.
+/// begin, begin + lanes, ... below end. An idle lane has `nothing`. Blocks in y share outputs; then
+/// a block has no more outputs than it has groups.
 template <class Fold, class A, class Gather, class Store>
 __device__ void fold_outputs(const ReduceArgs& args, A* shared, A nothing, Gather&& gather,
                              Store&& store) {
   const Place place(args.lanes, args.groups, args.lanes_inner);
   const std::int64_t begin = blockIdx.y * args.per_split;
   const std::int64_t end = min(begin + args.per_split, args.count);
+  const Shares<A> shares{static_cast<A*>(args.partial), args.done, args.outputs, args.of_strip,
+                         gridDim.y};
   // All threads of a block need the same number of iterations for fold_lanes.
   for (std::int64_t first = std::int64_t{blockIdx.x} * args.groups; first < args.outputs;
        first += std::int64_t{gridDim.x} * args.groups) {
@@ -111,23 +112,14 @@ __device__ void fold_outputs(const ReduceArgs& args, A* shared, A nothing, Gathe
       value = gather(output, at, begin + place.lane, end);
     }
     value = fold_lanes<Fold>(value, shared, place, args.lanes, args.groups);
-    if (exists && place.lane == 0) {
-      if (args.partial) {
-        static_cast<A*>(args.partial)[blockIdx.y * args.outputs + output] = value;
-      } else {
-        store(output, at, value);
-      }
+    const bool stores = exists && place.lane == 0;
+    if (!args.partial) {
+      if (stores) store(output, at, value);
+      continue;
     }
+    fold_blocks<Fold>(shares, blockIdx.x, blockIdx.y, stores ? place.group : -1, value, nothing,
+                      [&](int i, A all) { store(first + i, args.kept.at_any(first + i), all); });
   }
-  if (!args.partial || !comes_last(args.done + blockIdx.x, gridDim.y)) return;
-  const std::int64_t output = std::int64_t{blockIdx.x} * args.groups + place.group;
-  const bool exists = output < args.outputs;
-  A value = nothing;
-  for (unsigned part = place.lane; exists && part < gridDim.y; part += args.lanes) {
-    value = Fold::fold(value, static_cast<const A*>(args.partial)[part * args.outputs + output]);
-  }
-  value = fold_lanes<Fold>(value, shared, place, args.lanes, args.groups);
-  if (exists && place.lane == 0) store(output, args.kept.at_any(output), value);
 }
 
 template <class Load, class Op, class A>
@@ -163,6 +155,7 @@ ReduceArgs make_args(const Stream& stream, const ReducePlan& plan, const View& x
   args.lanes = plan.lanes;
   args.groups = plan.groups;
   args.lanes_inner = plan.lanes_inner;
+  args.of_strip = plan.of_strip();
   if (plan.splits > 1) {
     args.partial = workspace;
     args.done = block_counters(stream);

@@ -14,7 +14,7 @@ constexpr std::int64_t kLongReduction = 1024;
 // the parts costs more than it gains.
 constexpr std::int64_t kPerLane = 16;
 // The number of blocks that fill the largest GPU (some 140 SMs x 8 blocks) about twice.
-constexpr std::int64_t kFullGrid = 2 * kMaxSplitBlocks;
+constexpr std::int64_t kFullGrid = 2048;
 constexpr std::int64_t kMaxSplits = 1024;
 
 }  // namespace
@@ -45,10 +45,12 @@ ReducePlan plan_reduce(const View& x, const View& y) {
   }
   plan.groups = kBlock / plan.lanes;
 
-  const std::int64_t blocks = plan.outputs / plan.groups + (plan.outputs % plan.groups != 0);
+  const std::int64_t blocks =
+      std::max<std::int64_t>(plan.outputs / plan.groups + (plan.outputs % plan.groups != 0), 1);
   const std::int64_t useful = plan.count / (plan.lanes * kPerLane);
-  const std::int64_t wanted = kFullGrid / std::max<std::int64_t>(blocks, 1);
-  plan.splits = static_cast<int>(std::clamp<std::int64_t>(std::min(useful, wanted), 1, kMaxSplits));
+  const std::int64_t wanted = kFullGrid / blocks;
+  const std::int64_t most = std::min(kMaxSplits, most_sharers(blocks, plan.of_strip()));
+  plan.splits = static_cast<int>(std::clamp<std::int64_t>(std::min(useful, wanted), 1, most));
   return plan;
 }
 

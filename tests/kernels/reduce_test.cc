@@ -52,6 +52,7 @@ const std::vector<Case>& cases() {
       {{16, 8, 26, 26}, {0, 2, 3}},
       {{300, 300}, {0}},
       {{40, 7, 300}, {1}},
+      {{8400, 17}, {0}},       // on CUDA, teams of blocks
       {{700, 49}, {1}},        // a mean over small images
       {{9, 300, 49}, {0, 2}},  // short runs of neighbouring outputs
       {{3, 5, 60, 70}, {1, 3}},

@@ -339,7 +339,7 @@ TEST(ReducePlan, LongReductionsAreSplit) {
   EXPECT_GT(plan.splits, 1);
   EXPECT_EQ(plan.workspace_bytes(), static_cast<std::size_t>(plan.splits) * 8);
 
-  // Each block of outputs has a counter.
+  // There are counters enough.
   std::int64_t most = 0;
   for (std::int64_t outputs = 1; outputs < 1 << 20; outputs += outputs / 8 + 1) {
     for (const bool inner : {true, false}) {
@@ -347,11 +347,13 @@ TEST(ReducePlan, LongReductionsAreSplit) {
           inner ? plan_reduce(view({outputs, 1 << 16}, {1 << 16, 1}), view({outputs, 1}, {1, 1}))
                 : plan_reduce(view({1 << 16, outputs}, {outputs, 1}), view({1, outputs}, {1, 1}));
       const std::int64_t blocks = (outputs + wide.groups - 1) / wide.groups;
-      if (wide.splits > 1) most = std::max(most, blocks);
+      if (wide.splits == 1) continue;
+      const Teams teams(static_cast<unsigned>(wide.splits), wide.of_strip());
+      most = std::max(most, blocks * teams.counters());
     }
   }
-  EXPECT_LE(most, kMaxSplitBlocks);
-  EXPECT_GT(most, kMaxSplitBlocks / 2);
+  EXPECT_LT(most, kBlockCounters);
+  EXPECT_GT(most, kBlockCounters / 2);
 }
 
 TEST(ReducePlan, EmptyAndGiant) {
@@ -364,6 +366,25 @@ TEST(ReducePlan, EmptyAndGiant) {
   EXPECT_EQ(giant.count, 3 * kTwo31);
   EXPECT_FALSE(Offsets<1>(giant.reduced).small);
   EXPECT_GE(giant.per_split() * giant.splits, giant.count);
+}
+
+// The counters of all strips leave one for the grid, and a thread has few values to fold.
+TEST(Teams, HaveFewMembersAndCountersEnough) {
+  for (int outputs = 1; outputs <= kBlock; outputs *= 2) {
+    for (std::int64_t strips = 1; strips < 3 * kBlockCounters; strips += strips / 4 + 1) {
+      const std::int64_t most = most_sharers(strips, outputs);
+      ASSERT_GE(most, 1);
+      const Teams teams(static_cast<unsigned>(most), outputs);
+      ASSERT_TRUE(most == 1 || strips * teams.counters() < kBlockCounters);
+      EXPECT_EQ(teams.lanes * outputs, kBlock);
+      EXPECT_EQ(teams.size, static_cast<unsigned>(kAtOnce * teams.lanes));
+    }
+    // As many blocks as a large GPU runs at a time.
+    const Teams many(640, outputs);
+    EXPECT_GE(many.count * many.size, 640u);
+    EXPECT_LT((many.count - 1) * many.size, 640u);
+    EXPECT_TRUE(outputs > 64 || many.count <= static_cast<unsigned>(kAtOnce * many.lanes));
+  }
 }
 
 TEST(SlotTable, EveryElementBelongsToOneChunk) {

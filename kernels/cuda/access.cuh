@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "weft/core/base/dtype.h"
+#include "weft/kernels/cuda/families.h"
 
 namespace weft::cuda {
 
@@ -131,5 +132,15 @@ struct AnyFloat {
     }
   }
 };
+
+/// Calls f.operator()<Access>() with the access to a dtype's elements. Without `integers` it throws
+/// Unsupported, for `op`, for dtypes that are not floating.
+template <bool integers, class F>
+void for_access(const char* op, const Stream& stream, DType dtype, const F& f) {
+  if constexpr (integers) {
+    if (!is_floating(dtype)) return f.template operator()<AnyInt>();
+  }
+  for_floating(op, stream, dtype, [&]<class T>() { f.template operator()<Typed<T>>(); });
+}
 
 }  // namespace weft::cuda

@@ -36,18 +36,8 @@ struct AddScaled {
 template <class Functor, bool integers>
 void forward(const char* name, const Stream& stream, const View& a, const View& b, const View& y) {
   const Forward<Functor> f;
-  switch (y.dtype) {
-    case DType::f32: return map<Typed<float>, Typed<float>, Typed<float>>(name, stream, f, y, a, b);
-    case DType::f64:
-      return map<Typed<double>, Typed<double>, Typed<double>>(name, stream, f, y, a, b);
-    case DType::bf16: return map<Typed<bf16>, Typed<bf16>, Typed<bf16>>(name, stream, f, y, a, b);
-    default:
-      if constexpr (integers) {
-        map<AnyInt, AnyInt, AnyInt>(name, stream, f, y, a, b);
-      } else {
-        throw_unsupported(name, stream.device, y.dtype);
-      }
-  }
+  for_access<integers>(name, stream, y.dtype,
+                       [&]<class A>() { map<A, A, A>(name, stream, f, y, a, b); });
 }
 
 template <class Functor, bool of_b>

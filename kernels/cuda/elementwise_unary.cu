@@ -32,17 +32,7 @@ template <class Functor, bool integers>
 void forward(const char* name, const Stream& stream, const Functor& functor, const View& x,
              const View& y) {
   const Forward<Functor> f{functor};
-  switch (y.dtype) {
-    case DType::f32: return map<Typed<float>, Typed<float>>(name, stream, f, y, x);
-    case DType::f64: return map<Typed<double>, Typed<double>>(name, stream, f, y, x);
-    case DType::bf16: return map<Typed<bf16>, Typed<bf16>>(name, stream, f, y, x);
-    default:
-      if constexpr (integers) {
-        map<AnyInt, AnyInt>(name, stream, f, y, x);
-      } else {
-        throw_unsupported(name, stream.device, y.dtype);
-      }
-  }
+  for_access<integers>(name, stream, y.dtype, [&]<class A>() { map<A, A>(name, stream, f, y, x); });
 }
 
 template <class Functor>

@@ -75,9 +75,6 @@ __device__ A fold_lanes(A value, A* shared, Place place, int lanes, int groups) 
   return result;
 }
 
-/// How many threads work on a row of n elements: a warp, or the whole block for a long row.
-inline int lanes_of_row(std::int64_t n) { return n > 1024 ? kBlock : 32; }
-
 struct Sum {
   template <class A>
   __device__ static A identity() {

@@ -22,10 +22,6 @@ void copy_all(const Stream&, std::span<const CopyPair> pairs);
 void fill(const Stream&, double value, const View& y);
 void arange(const Stream&, double start, double step, const View& y);
 
-void check_bounds(const Stream&, const IndexBounds&, const View& index);
-
-void softmax(const Stream&, SoftmaxOp, const View& x, const View& y);
-
 std::size_t reduce_workspace_bytes(ReduceOp, const View& x, const View& y);
 void reduce(const Stream&, ReduceOp, const View& x, const View& y, void* workspace);
 

@@ -163,15 +163,9 @@ void put(const char* name, const Stream& stream, const View& x, int dim, const V
 
 void add(const char* name, const Stream& stream, const View& x, int dim, const View& index,
          const Strides& index_strides, const View& y) {
-  const auto run = [&]<class Elements>() {
+  for_access<true>(name, stream, y.dtype, [&]<class Elements>() {
     put<Plus, Elements>(name, stream, x, dim, index, index_strides, y);
-  };
-  switch (y.dtype) {
-    case DType::f32: return run.operator()<Typed<float>>();
-    case DType::f64: return run.operator()<Typed<double>>();
-    case DType::bf16: return run.operator()<Typed<bf16>>();
-    default: return run.operator()<AnyInt>();
-  }
+  });
 }
 
 /// An element of y is `one` if its class (the offset in the third view) equals the index. Else all
@@ -279,8 +273,6 @@ void one_hot(const Stream& stream, const View& index, const View& y) {
   });
 }
 
-}  // namespace
-
 void check_bounds(const Stream& stream, const IndexBounds& bounds, const View& index) {
   if (index.numel() == 0) return;
   // In row-major order, which index_space would change: the error names the position by it.
@@ -291,6 +283,8 @@ void check_bounds(const Stream& stream, const IndexBounds& bounds, const View& i
   launch("check_bounds", stream, check_bounds_kernel, 1, kBoundsBlock, index.as<std::int64_t>(),
          Offsets<1>(space), queued_check(stream, bounds, index.shape));
 }
+
+}  // namespace
 
 IndexingKernels indexing_kernels() {
   return {.check_bounds = check_bounds,

@@ -1,215 +1,218 @@
-// Cross entropy and mean squared error, each in one pass over its operands once the logarithms of
-// the probabilities are there. Sums are in double, in an order fixed by the shapes.
+// Cross entropy and mean squared error, each in a kernel forward and one
+// backward. Cross entropy reads the logits twice and writes the logarithms of
+// the probabilities. Sums are in double, in an order fixed by the shapes.
 #include <algorithm>
 #include <cmath>
 
 #include "weft/kernels/cuda/access.cuh"
-#include "weft/kernels/cuda/block_fold.cuh"
 #include "weft/kernels/cuda/elementwise.cuh"
 #include "weft/kernels/cuda/families.h"
 #include "weft/kernels/cuda/handles.h"
 #include "weft/kernels/cuda/index_check.cuh"
+#include "weft/kernels/cuda/rows.cuh"
 
 namespace weft::cuda {
 namespace {
 
-struct RowArgs {
-  std::int64_t rows, classes;
-  int lanes, groups;
-  std::int64_t ignore_index;
-  double smoothing;
-};
-
-RowArgs row_args(const CrossEntropyParams& params, const View& logits) {
-  const int lanes = lanes_of_row(logits.shape[1]);
-  return {logits.shape[0], logits.shape[1],     lanes,
-          kBlock / lanes,  params.ignore_index, params.label_smoothing};
-}
-
-/// (1-e) nll + e/C sum_c(-log_probs) of one row, NaN if the target is not a class. All lanes of the
-/// row's group must call it.
-template <class T>
-__device__ double row_loss(const RowArgs& args, const T* log_probs, std::int64_t row, bool counts,
-                           std::int64_t target, double* shared, Place place) {
-  using C = accumulate_t<T>;
-  const T* const p = log_probs + row * args.classes;
-  double smooth = 0;
-  if (args.smoothing > 0) {  // the same for all threads
-    if (counts) {
-      for (std::int64_t c = place.lane; c < args.classes; c += args.lanes) {
-        smooth -= static_cast<double>(static_cast<C>(p[c]));
-      }
-    }
-    smooth = fold_lanes<Sum>(smooth, shared, place, args.lanes, args.groups);
-  }
-  if (!counts) return 0;
-  if (!in_range(target, args.classes)) return NAN;
-  const double nll = -static_cast<double>(static_cast<C>(p[target]));
-  return (1 - args.smoothing) * nll + args.smoothing / static_cast<double>(args.classes) * smooth;
-}
-
 /// Where the blocks of a grid add up a loss.
-template <class T>
-struct Total {
-  Pair* partial;     // a sum and a count for each block of a grid with more than one
-  unsigned* blocks;  // those that have left them there (comes_last)
+template <class T> struct Total {
+  Shares<Pair> shares; // a sum and a count
   bool mean;
-  T* total;       // the sum, or the sum over the count; null: not wanted
-  double* count;  // null: not wanted
+  T *total;      // the sum, or the sum over the count; null: not wanted
+  double *count; // null: not wanted
 };
 
-/// All threads of the block must call it, each with its sum and count. Returns the block's, or the
-/// grid's in the last block.
-template <class T>
-__device__ Pair add_up(const Total<T>& to, Pair sum) {
-  __shared__ Pair shared[kBlock];
-  const Place place(kBlock, 1, true);
-  sum = fold_lanes<AddPairs>(sum, shared, place, kBlock, 1);
-  if (gridDim.x > 1) {
-    if (threadIdx.x == 0) to.partial[blockIdx.x] = sum;
-    if (!comes_last(to.blocks, gridDim.x)) return sum;
-    sum = {};
-    for (unsigned i = threadIdx.x; i < gridDim.x; i += kBlock) {
-      sum = AddPairs::fold(sum, to.partial[i]);
-    }
-    sum = fold_lanes<AddPairs>(sum, shared, place, kBlock, 1);
+/// All threads of the block must call it, each with its sum and count.
+/// store(all) is called in one thread; its block is told by `true`.
+template <class T, class Store>
+__device__ bool add_up(const Total<T> &to, Pair sum, const Store &store) {
+  __shared__ Pair shared[kBlock / kWarp];
+  sum = fold_lanes<AddPairs>(sum, shared, Place(kBlock, 1, true), kBlock, 1);
+  return fold_blocks<AddPairs>(
+      to.shares, 0, blockIdx.x, threadIdx.x == 0 ? 0 : -1, sum, Pair{},
+      [&](int, Pair all) {
+        if (to.count)
+          *to.count = all.b;
+        if (to.total)
+          *to.total = static_cast<T>(
+              static_cast<accumulate_t<T>>(to.mean ? all.a / all.b : all.a));
+        store(all);
+      });
+}
+
+constexpr unsigned kMostBlocks = 1024;
+
+std::size_t partial_bytes(unsigned blocks) {
+  return blocks == 1 ? 0 : blocks * sizeof(Pair);
+}
+
+Shares<Pair> shares_of(const Stream &stream, void *workspace, unsigned blocks) {
+  return {static_cast<Pair *>(workspace), block_counters(stream), 1, 1, blocks};
+}
+
+struct Targets {
+  const std::int64_t *data;
+  std::int64_t stride, classes, ignored;
+  double smoothing;
+  __device__ std::int64_t of(std::int64_t row) const {
+    return data[row * stride];
   }
-  if (threadIdx.x != 0) return sum;
-  if (to.count) *to.count = sum.b;
-  if (to.total)
-    *to.total = static_cast<T>(static_cast<accumulate_t<T>>(to.mean ? sum.a / sum.b : sum.a));
-  return sum;
-}
+  __device__ bool is_class(std::int64_t target) const {
+    return in_range(target, classes);
+  }
+};
 
-// A block takes its items so many times before there is a second block: to wait for the last one
-// costs as much, where an item is not a row that is long enough for a block of its own.
-constexpr std::int64_t kInTurn = 8;
-constexpr std::int64_t kMostBlocks = 1024;
-
-unsigned loss_blocks(std::int64_t items, std::int64_t at_once) {
-  return static_cast<unsigned>(std::min<std::int64_t>(
-      grid_blocks(items, at_once == 1 ? 1 : kInTurn * at_once), kMostBlocks));
-}
-
-std::size_t partial_bytes(unsigned blocks) { return blocks == 1 ? 0 : blocks * sizeof(Pair); }
-
-/// With the log-probabilities in memory, a row is one load, or one pass over log_probs with
-/// smoothing. losses: one per row, or null. check: of the targets, if one block does all rows.
+/// The loss of a row is (1-e) nll + e/C sum_c(-log_probs), NaN if its target is
+/// not a class. losses: one per row, or null.
 template <class T>
 __global__ void __launch_bounds__(kBlock)
-    cross_entropy_kernel(RowArgs args, const T* log_probs, const std::int64_t* target,
-                         std::int64_t target_stride, T* losses, std::int64_t loss_stride,
-                         Total<T> to, IndexCheck check) {
+    cross_entropy_kernel(const Rows rows, const T *logits, T *log_probs,
+                         const Targets targets, T *losses,
+                         std::int64_t loss_stride, const Total<T> to,
+                         const IndexCheck check) {
   using C = accumulate_t<T>;
-  __shared__ double shared[kBlock];
-  const Place place(args.lanes, args.groups, true);
+  const Place place = rows.place();
   Pair sum{};
-  for (std::int64_t first = std::int64_t{blockIdx.x} * args.groups; first < args.rows;
-       first += std::int64_t{gridDim.x} * args.groups) {
-    const std::int64_t row = first + place.group;
-    const bool exists = row < args.rows;
-    const std::int64_t t = exists ? target[row * target_stride] : args.ignore_index;
-    const bool counts = t != args.ignore_index;
-    const double loss = row_loss(args, log_probs, row, counts, t, shared, place);
-    if (place.lane == 0 && exists) {
-      if (losses) losses[row * loss_stride] = static_cast<T>(static_cast<C>(loss));
-      sum = AddPairs::fold(sum, {loss, counts ? 1.0 : 0.0});  // integers far below 2^53
+  rows.for_each(place, [&](std::int64_t row, bool exists) {
+    const T *const x = logits + row * rows.n;
+    const C shift = exponentials(rows, x, exists, place).shift();
+    const auto log_prob = [&](std::int64_t c) {
+      return static_cast<T>(static_cast<C>(x[c]) - shift);
+    };
+    double smooth = 0;
+    rows.for_lane(place, exists, [&](std::int64_t c) {
+      const T p = log_prob(c);
+      log_probs[row * rows.n + c] = p;
+      if (targets.smoothing > 0)
+        smooth -= static_cast<double>(static_cast<C>(p));
+    });
+    if (targets.smoothing > 0)
+      smooth = rows.fold<Sum>(smooth, place); // all threads alike
+    if (!exists || place.lane != 0)
+      return;
+    const std::int64_t t = targets.of(row);
+    const bool counts = t != targets.ignored;
+    double loss = 0;
+    if (counts && targets.is_class(t)) {
+      const double share = targets.smoothing / static_cast<double>(rows.n);
+      loss = (1 - targets.smoothing) *
+                 -static_cast<double>(static_cast<C>(log_prob(t))) +
+             share * smooth;
+    } else if (counts) {
+      loss = NAN;
     }
-  }
-  sum = add_up(to, sum);
-  if (!check.result) return;
-  if (isnan(sum.a)) {  // the same for all threads
-    check.report<kBlock>([&](std::int64_t row) { return target[row * target_stride]; });
+    if (losses)
+      losses[row * loss_stride] = static_cast<T>(static_cast<C>(loss));
+    sum = AddPairs::fold(sum,
+                         {loss, counts ? 1.0 : 0.0}); // integers far below 2^53
+  });
+  __shared__ bool good;
+  if (!add_up(to, sum, [&](Pair all) { good = !isnan(all.a); }))
+    return;
+  __syncthreads();
+  if (!good) {
+    check.report<kBlock>([&](std::int64_t row) { return targets.of(row); });
   } else if (threadIdx.x == 0) {
     check.report_good();
   }
 }
 
-/// grad = scale (softmax - (1-e) [c == target] - e/C), scale = dL/dloss of the row (/ count).
+/// grad = scale (softmax - (1-e) [c == target] - e/C), scale = dL/dloss of the
+/// row (/ count).
 template <class T>
 __global__ void __launch_bounds__(kBlock)
-    cross_entropy_backward_kernel(RowArgs args, const T* grad_loss, std::int64_t grad_stride,
-                                  const double* count, const T* log_probs,
-                                  const std::int64_t* target, std::int64_t target_stride,
-                                  T* grad_logits) {
+    cross_entropy_backward_kernel(const Rows rows, const T *grad_loss,
+                                  std::int64_t grad_stride, const double *count,
+                                  const T *log_probs, const Targets targets,
+                                  T *grad_logits) {
   using C = accumulate_t<T>;
-  const Place place(args.lanes, args.groups, true);
-  const C uniform = static_cast<C>(args.smoothing / static_cast<double>(args.classes));
-  const C on_target = static_cast<C>(1 - args.smoothing);
-  for (std::int64_t row = std::int64_t{blockIdx.x} * args.groups + place.group; row < args.rows;
-       row += std::int64_t{gridDim.x} * args.groups) {
-    const std::int64_t t = target[row * target_stride];
+  const Place place = rows.place();
+  const C uniform =
+      static_cast<C>(targets.smoothing / static_cast<double>(rows.n));
+  const C on_target = static_cast<C>(1 - targets.smoothing);
+  rows.for_each(place, [&](std::int64_t row, bool exists) {
+    if (!exists)
+      return;
+    const std::int64_t t = targets.of(row);
     C scale = 0;
-    if (t != args.ignore_index) {
-      scale = in_range(t, args.classes) ? static_cast<C>(grad_loss[row * grad_stride]) : NAN;
-      if (count) scale /= static_cast<C>(*count);
+    if (t != targets.ignored) {
+      scale = targets.is_class(t) ? static_cast<C>(grad_loss[row * grad_stride])
+                                  : NAN;
+      if (count)
+        scale /= static_cast<C>(*count);
     }
-    const std::int64_t at = row * args.classes;
-    for (std::int64_t c = place.lane; c < args.classes; c += args.lanes) {
+    const std::int64_t at = row * rows.n;
+    rows.for_lane(place, true, [&](std::int64_t c) {
       const C softmax = std::exp(static_cast<C>(log_probs[at + c]));
       const C wanted = uniform + (c == t ? on_target : C(0));
       // The gradient of an ignored row is 0 even if its softmax is NaN.
-      grad_logits[at + c] =
-          static_cast<T>(t == args.ignore_index ? C(0) : scale * (softmax - wanted));
-    }
-  }
+      grad_logits[at + c] = static_cast<T>(
+          t == targets.ignored ? C(0) : scale * (softmax - wanted));
+    });
+  });
 }
 
-/// Without smoothing a row is one load: one thread per row.
-RowArgs loss_args(const CrossEntropyParams& params, const View& logits) {
-  RowArgs args = row_args(params, logits);
-  if (args.smoothing == 0) {
-    args.lanes = 1;
-    args.groups = kBlock;
-  }
-  return args;
+Rows rows_of(const View &logits) { return {logits.shape[0], logits.shape[1]}; }
+
+Targets targets_of(const CrossEntropyParams &params, const View &target,
+                   const View &logits) {
+  return {target.as<std::int64_t>(), target.strides[0], logits.shape[1],
+          params.ignore_index, params.label_smoothing};
 }
 
-std::size_t cross_entropy_workspace_bytes(const CrossEntropyParams& params, const View& logits) {
-  return partial_bytes(loss_blocks(logits.shape[0], loss_args(params, logits).groups));
+unsigned cross_entropy_blocks(const View &logits) {
+  return std::min(rows_of(logits).blocks(), kMostBlocks);
 }
 
-void cross_entropy(const Stream& stream, const CrossEntropyParams& params, const View& logits,
-                   const View& target, const View& log_probs, const View& loss, const View& count,
-                   void* workspace) {
-  const RowArgs args = loss_args(params, logits);
-  const unsigned blocks = loss_blocks(args.rows, args.groups);
+std::size_t cross_entropy_workspace_bytes(const CrossEntropyParams &,
+                                          const View &logits) {
+  return partial_bytes(cross_entropy_blocks(logits));
+}
+
+void cross_entropy(const Stream &stream, const CrossEntropyParams &params,
+                   const View &logits, const View &target,
+                   const View &log_probs, const View &loss, const View &count,
+                   void *workspace) {
+  const unsigned blocks = cross_entropy_blocks(logits);
   const bool per_row = params.reduction == Reduction::none;
   for_floating("cross_entropy", stream, logits.dtype, [&]<class T>() {
-    if (args.rows > 0 && args.classes > 0) {
-      softmax(stream, SoftmaxOp::log_softmax, logits, log_probs);
-    }
-    const Total<T> to{static_cast<Pair*>(workspace), block_counters(stream),
-                      params.reduction == Reduction::mean, per_row ? nullptr : loss.as<T>(),
-                      count.as<double>()};
-    const IndexBounds classes{"cross_entropy", args.classes, "target", args.ignore_index};
-    const bool alone = blocks == 1 && args.rows > 0;
-    if (!alone) check_bounds(stream, classes, target);
+    const Total<T> to{shares_of(stream, workspace, blocks),
+                      params.reduction == Reduction::mean,
+                      per_row ? nullptr : loss.as<T>(), count.as<double>()};
+    const IndexBounds classes{"cross_entropy", logits.shape[1], "target",
+                              params.ignore_index};
     // Also launched without rows: then the count is 0 and the mean NaN.
-    launch("cross_entropy", stream, cross_entropy_kernel<T>, blocks, kBlock, args,
-           log_probs.as<T>(), target.as<std::int64_t>(), target.strides[0],
-           per_row ? loss.as<T>() : nullptr, per_row ? loss.strides[0] : 0, to,
-           alone ? queued_check(stream, classes, target.shape) : IndexCheck());
+    launch("cross_entropy", stream, cross_entropy_kernel<T>, blocks, kBlock,
+           rows_of(logits), logits.as<T>(), log_probs.as<T>(),
+           targets_of(params, target, logits), per_row ? loss.as<T>() : nullptr,
+           per_row ? loss.strides[0] : 0, to,
+           queued_check(stream, classes, target.shape));
   });
 }
 
-void cross_entropy_backward(const Stream& stream, const CrossEntropyParams& params,
-                            const View& grad_loss, const View& log_probs, const View& target,
-                            const View& count, const View& grad_logits) {
-  if (grad_logits.numel() == 0) return;
-  const RowArgs args = row_args(params, log_probs);
-  for_floating("cross_entropy_backward", stream, log_probs.dtype, [&]<class T>() {
-    launch("cross_entropy_backward", stream, cross_entropy_backward_kernel<T>,
-           grid_blocks(args.rows, args.groups), kBlock, args, grad_loss.as<T>(),
-           params.reduction == Reduction::none ? grad_loss.strides[0] : 0,
-           params.reduction == Reduction::mean ? count.as<double>() : nullptr, log_probs.as<T>(),
-           target.as<std::int64_t>(), target.strides[0], grad_logits.as<T>());
-  });
+void cross_entropy_backward(const Stream &stream,
+                            const CrossEntropyParams &params,
+                            const View &grad_loss, const View &log_probs,
+                            const View &target, const View &count,
+                            const View &grad_logits) {
+  if (grad_logits.numel() == 0)
+    return;
+  const Rows rows = rows_of(log_probs);
+  for_floating(
+      "cross_entropy_backward", stream, log_probs.dtype, [&]<class T>() {
+        launch(
+            "cross_entropy_backward", stream, cross_entropy_backward_kernel<T>,
+            rows.blocks(), kBlock, rows, grad_loss.as<T>(),
+            params.reduction == Reduction::none ? grad_loss.strides[0] : 0,
+            params.reduction == Reduction::mean ? count.as<double>() : nullptr,
+            log_probs.as<T>(), targets_of(params, target, log_probs),
+            grad_logits.as<T>());
+      });
 }
 
 template <class T>
 __global__ void __launch_bounds__(kBlock)
-    mse_kernel(std::int64_t n, const T* x, const T* target, Total<T> to) {
+    mse_kernel(std::int64_t n, const T *x, const T *target, Total<T> to) {
   using C = accumulate_t<T>;
   const std::int64_t first = std::int64_t{blockIdx.x} * kBlock + threadIdx.x;
   Pair sum{0, first == 0 ? static_cast<double>(n) : 0};
@@ -217,46 +220,55 @@ __global__ void __launch_bounds__(kBlock)
     const double difference = static_cast<C>(x[i]) - static_cast<C>(target[i]);
     sum.a += difference * difference;
   }
-  add_up(to, sum);
+  add_up(to, sum, [](Pair) {});
 }
 
-std::size_t mse_workspace_bytes(const View& x) {
-  return partial_bytes(loss_blocks(x.numel(), kBlock));
+// To wait for the last block costs as much as to take so many elements in turn.
+unsigned mse_blocks(const View &x) {
+  return std::min(grid_blocks(x.numel(), 8 * kBlock), kMostBlocks);
 }
 
-void mse(const Stream& stream, Reduction reduction, const View& x, const View& target,
-         const View& loss, void* workspace) {
+std::size_t mse_workspace_bytes(const View &x) {
+  return partial_bytes(mse_blocks(x));
+}
+
+void mse(const Stream &stream, Reduction reduction, const View &x,
+         const View &target, const View &loss, void *workspace) {
   const std::int64_t n = x.numel();
-  const unsigned blocks = loss_blocks(n, kBlock);
+  const unsigned blocks = mse_blocks(x);
   for_floating("mse", stream, x.dtype, [&]<class T>() {
-    const Total<T> to{static_cast<Pair*>(workspace), block_counters(stream),
+    const Total<T> to{shares_of(stream, workspace, blocks),
                       reduction == Reduction::mean, loss.as<T>(), nullptr};
-    launch("mse", stream, mse_kernel<T>, blocks, kBlock, n, x.as<T>(), target.as<T>(), to);
+    launch("mse", stream, mse_kernel<T>, blocks, kBlock, n, x.as<T>(),
+           target.as<T>(), to);
   });
 }
 
-template <class T>
-struct MseGradient {
+template <class T> struct MseGradient {
   using C = accumulate_t<T>;
-  const T* grad_loss;
+  const T *grad_loss;
   C scale;
   __device__ C operator()(C x, C target) const {
     return (x - target) * (static_cast<C>(*grad_loss) * scale);
   }
 };
 
-void mse_backward(const Stream& stream, Reduction reduction, const View& grad_loss, const View& x,
-                  const View& target, const View& grad_x) {
-  const double scale = reduction == Reduction::mean
-                           ? 2 / static_cast<double>(std::max<std::int64_t>(x.numel(), 1))
-                           : 2;
+void mse_backward(const Stream &stream, Reduction reduction,
+                  const View &grad_loss, const View &x, const View &target,
+                  const View &grad_x) {
+  const double scale =
+      reduction == Reduction::mean
+          ? 2 / static_cast<double>(std::max<std::int64_t>(x.numel(), 1))
+          : 2;
   for_floating("mse_backward", stream, x.dtype, [&]<class T>() {
-    const MseGradient<T> f{grad_loss.as<T>(), static_cast<accumulate_t<T>>(scale)};
-    map<Typed<T>, Typed<T>, Typed<T>>("mse_backward", stream, f, grad_x, x, target);
+    const MseGradient<T> f{grad_loss.as<T>(),
+                           static_cast<accumulate_t<T>>(scale)};
+    map<Typed<T>, Typed<T>, Typed<T>>("mse_backward", stream, f, grad_x, x,
+                                      target);
   });
 }
 
-}  // namespace
+} // namespace
 
 LossKernels loss_kernels() {
   return {.cross_entropy = cross_entropy,
@@ -267,4 +279,4 @@ LossKernels loss_kernels() {
           .mse_backward = mse_backward};
 }
 
-}  // namespace weft::cuda
+} // namespace weft::cuda

@@ -7,6 +7,7 @@
 #include "weft/kernels/cuda/families.h"
 #include "weft/kernels/cuda/handles.h"
 #include "weft/kernels/cuda/launch.h"
+#include "weft/kernels/cuda/runtime.h"
 #include "weft/kernels/cuda/slot_table.h"
 
 namespace weft::cuda {
@@ -227,13 +228,14 @@ __global__ void __launch_bounds__(kBlock)
 
 // Fixed, so that the order of the sum depends only on the slots; some four blocks per SM of the
 // largest GPU. Each block uses one double of the stream's scratch memory.
-constexpr int kSquareBlocks = 512;
+constexpr unsigned kSquareBlocks = 512;
 static_assert(kSquareBlocks * sizeof(double) <= kScratchBytes);
 
-/// partial[block] (+)= the block's sum of the table's squares.
+/// *out (+)= the sum of the table's squares.
 template <class T>
 __global__ void __launch_bounds__(kBlock)
-    squares_kernel(const __grid_constant__ SlotTable table, bool add, double* partial) {
+    squares_kernel(const __grid_constant__ SlotTable table, bool add, const Shares<double> shares,
+                   double* out) {
   using C = accumulate_t<T>;
   __shared__ double shared[kBlock];
   double sum = 0;
@@ -243,16 +245,8 @@ __global__ void __launch_bounds__(kBlock)
     sum += g * g;
   });
   sum = block_sum(sum, shared);
-  if (threadIdx.x == 0) partial[blockIdx.x] = add ? partial[blockIdx.x] + sum : sum;
-}
-
-__global__ void __launch_bounds__(kBlock)
-    squares_total_kernel(const double* partial, int count, double* out) {
-  __shared__ double shared[kBlock];
-  double sum = 0;
-  for (int i = static_cast<int>(threadIdx.x); i < count; i += kBlock) sum += partial[i];
-  sum = block_sum(sum, shared);
-  if (threadIdx.x == 0) *out = sum;
+  fold_blocks<Sum>(shares, 0, blockIdx.x, threadIdx.x == 0 ? 0 : -1, sum, 0.0,
+                   [&](int, double all) { *out = add ? *out + all : all; });
 }
 
 /// Queues kernel_of<T>() for the slots' elements T, table by table.
@@ -304,18 +298,18 @@ void clamp_grads(const Stream& stream, DType dtype, double most, std::span<const
 
 void sum_of_squares(const Stream& stream, DType dtype, std::span<const OptimSlot> slots,
                     double* out) {
+  unsigned* const done = block_counters(stream);  // Scratch locks them
   const Scratch scratch(stream);
-  auto* const partial = static_cast<double*>(scratch.data());
-  bool add = false;  // false for the first table: its blocks overwrite results of an earlier call
+  const Shares<double> shares{static_cast<double*>(scratch.data()), done, 1, 1, kSquareBlocks};
+  bool add = false;
   for_floating("sum_of_squares", stream, dtype, [&]<class T>() {
     for_each_table(slots, [&](const SlotTable& table) {
-      launch("sum_of_squares", stream, squares_kernel<T>, kSquareBlocks, kBlock, table, add,
-             partial);
+      launch("sum_of_squares", stream, squares_kernel<T>, kSquareBlocks, kBlock, table, add, shares,
+             out);
       add = true;
     });
   });
-  launch("sum_of_squares", stream, squares_total_kernel, 1, kBlock, partial,
-         add ? kSquareBlocks : 0, out);
+  if (!add) cuda_runtime().fill_zero(out, sizeof *out, stream);
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "weft/autograd/deferred.h"
 #include "weft/core/runtime/allocator.h"
 #include "weft/core/runtime/capture.h"
 #include "weft/core/runtime/thread_state.h"
@@ -210,7 +211,7 @@ TEST_F(Counts, BatchNormPassesOverItsImagesTwice) {
         grad_y, x, weight, r.mean, r.invstd, true, {.addend = added.defined()},
         {.negative_slope = 0, .bias = bias, .y = added.defined() ? r.y : Tensor()});
     const nlohmann::json counts = taken();
-    EXPECT_EQ(counts["kernels"]["calls"], 6);
+    EXPECT_EQ(counts["kernels"]["calls"], 4);
     const nlohmann::json& kernels = counts["kernels"];
     return (kernels["read"].get<double>() + kernels["written"].get<double>()) / elements;
   };
@@ -242,6 +243,44 @@ TEST_F(Counts, ReductionsAndLossesAreOneLaunch) {
   expect_pass(node_of([&] { raw::sum(x, {0, 2, 3}); }), 1);
   expect_pass(node_of([&] { raw::argmax(raw::reshape(x, {1, -1}), 1); }), 1);
   expect_pass(node_of([&] { raw::mse_loss(x, y, Reduction::mean); }), 2);
+  // With the logarithms of the probabilities and the check of the targets.
+  const Tensor logits = empty({5000, 1000}), target = empty({5000}, DType::i64);
+  const nlohmann::json node = node_of([&] { raw::cross_entropy(logits, target, {}); });
+  EXPECT_NEAR(node["read"].get<double>(), 4 * logits.numel(), 100'000);
+  EXPECT_NEAR(node["written"].get<double>(), 4 * logits.numel(), 100'000);
+}
+
+// One for the gradient of x, one for those of weight and bias.
+TEST_F(Counts, TheBackwardOfLayerNormIsTwoLaunches) {
+  const Tensor x = empty({20000, 64}), weight = empty({64}), bias = empty({64});
+  const raw::NormResult r = raw::layer_norm(x, {64}, weight, bias, 1e-5);
+  taken();
+  raw::layer_norm_backward(x, x, {64}, weight, r.mean, r.invstd);
+  EXPECT_EQ(taken()["nodes"].size(), 2u);
+}
+
+// The kernel of the relu's gradient makes it, and the leaf takes it when its turn comes.
+TEST_F(Counts, ADeferredGradientOfABiasIsNotCopied) {
+  const Tensor x = empty({8, 4, 16, 16});
+  const Tensor w = empty({8, 4, 3, 3}).set_requires_grad(), bias = empty({8}).set_requires_grad();
+  const auto nodes_later = [&](const std::vector<Tensor>& deferred) {
+    autograd::zero_grad(w);
+    autograd::zero_grad(bias);
+    const Tensor y = conv2d(x, w, bias, {}, Activation::relu);
+    autograd::DeferredGradients later;
+    const auto leaves = autograd::DeferredGradients::leaves(deferred);
+    {
+      const autograd::DeferredGradients::Scope putting_off(later, leaves);
+      y.backward(empty(y.shape()));
+    }
+    taken();
+    later.run();
+    EXPECT_TRUE(bias.grad().defined());
+    return taken()["nodes"].size();
+  };
+  const auto of_w = nodes_later({w});
+  EXPECT_EQ(nodes_later({w, bias}), of_w);
+  EXPECT_EQ(nodes_later({bias}), 0u);
 }
 
 // Reads the gradient and the result, writes the gradient before the relu, whatever the layout is.

@@ -204,15 +204,22 @@ std::unique_ptr<RecordedWork> Capture::record(const std::function<void()>& body)
   const StreamScope stream(stream_);
   device_runtime.begin_recording(stream_);
   try {
-    const Scoped scope(&ThreadState::capture, this);
-    const Scoped pools(&ThreadState::pools, static_cast<const PoolChoice*>(this));
-    body();
+    {
+      const Scoped scope(&ThreadState::capture, this);
+      const Scoped pools(&ThreadState::pools, static_cast<const PoolChoice*>(this));
+      body();
+    }
+    mode_ = Mode::comparing;
+    return device_runtime.end_recording(stream_);
+  } catch (const Error& error) {
+    device_runtime.abandon_recording(stream_);
+    // A library's own error does not say which operation called it.
+    throw error.with_context(
+        detail::concat(op_, " of a captured step (--no-graph: weft's programs run it as it is)"));
   } catch (...) {
     device_runtime.abandon_recording(stream_);
     throw;
   }
-  mode_ = Mode::comparing;
-  return device_runtime.end_recording(stream_);
 }
 
 void Capture::advance() {

@@ -37,8 +37,9 @@ class Step {
   ~Step();
 
   /// Throws Unsupported, naming the operation, for work that cannot be captured (below), and
-  /// InvalidArgument for a replay that would differ from the capture. If the capture fails, nothing
-  /// has run on the device, but the body's host code has run.
+  /// InvalidArgument for a replay that would differ from the capture. A library that fails in a
+  /// capture throws what it throws elsewhere; the end of the text names the operation. If the
+  /// capture fails, nothing has run on the device, but the body's host code has run.
   void replay();
   void operator()() { replay(); }
 

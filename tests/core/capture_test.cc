@@ -237,6 +237,19 @@ TEST_F(CaptureTest, AnErrorAbandonsTheRecording) {
   EXPECT_EQ(taken().back(), "launch on default stream");
 }
 
+// A library that refuses what a stream that records forbids; the next call may be what finds it.
+TEST_F(CaptureTest, AnErrorNamesTheOperationAndHowToDoWithout) {
+  bool fail = false;
+  graph::Step step = graph::capture(device_, [&] {
+    if (graph::Capture* capture = thread_state().capture) capture->on_op("matmul", device_);
+    if (fail) WEFT_THROW(Library, "cublas", "cublasLtMatmul(..) failed");
+  });
+  step();
+  fail = true;
+  EXPECT_WEFT_ERROR(step(), Library, "[cublas] cublasLtMatmul(..) failed");
+  EXPECT_WEFT_ERROR(step(), Library, "in matmul of a captured step (--no-graph");
+}
+
 TEST_F(CaptureTest, MemoryComesFromThePool) {
   release_cached_memory(device_);
   const std::size_t before = cuda().held;

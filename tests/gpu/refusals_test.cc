@@ -1,4 +1,5 @@
 // A cuDNN that makes plans but refuses to run them.
+#include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -92,6 +93,24 @@ TEST_F(Refusals, OfAllPlans) {
                     "cuDNN runs none of its plans for forward: big [1,60,6,6]");
   weft_emulated_refuse_engine(-1);
   expect_right(convolve(60, kDevice), 60);  // begins anew
+}
+
+// A library may do what a stream that records forbids. Nobody needs to have noticed it there.
+TEST(CaptureRefusals, NameTheOperationAndHowToDoWithout) {
+  const Device device(DeviceType::cuda, 0);
+  const Tensor x = ones({4, 4}, {DType::f32, device});
+  const auto step_with = [&](bool before) {
+    return graph::capture(device, [&x, before] {
+      const bool forbidden = thread_state().capture != nullptr;
+      if (forbidden && before) cudaDeviceSynchronize();
+      raw::matmul(x, x);
+      if (forbidden && !before) cudaDeviceSynchronize();
+    });
+  };
+  graph::Step inside = step_with(true), after = step_with(false);
+  inside(), after();
+  EXPECT_WEFT_ERROR(inside(), Library, "in matmul of a captured step (--no-graph: weft's programs");
+  EXPECT_WEFT_ERROR(after(), Cuda, "in matmul of a captured step (--no-graph: weft's programs");
 }
 
 }  // namespace

@@ -103,12 +103,23 @@ BadIndex* IndexReports::expect(Runtime& host, const IndexBounds& bounds, const S
   return place;
 }
 
+void IndexReports::forget(const BadIndex* place) {
+  const auto found = std::ranges::find(
+      queued_, place,
+      [](const QueuedCheck& check) -> const BadIndex* { return check.found.get(); });
+  if (found == queued_.end()) return;
+  Count(found->found->count).store(0, std::memory_order_relaxed);  // may be used again at once
+  queued_.erase(found);
+}
+
 std::shared_ptr<RecordedChecks> IndexReports::take_recorded() {
-  return std::make_shared<RecordedChecks>(std::exchange(recorded_, {}));
+  auto taken = std::make_shared<RecordedChecks>();
+  taken->checks = std::exchange(recorded_, {});
+  return taken;
 }
 
 void IndexReports::launched(const std::shared_ptr<RecordedChecks>& checks) {
-  if (checks->empty() || std::ranges::find(launched_, checks) != launched_.end()) return;
+  if (checks->checks.empty() || std::ranges::find(launched_, checks) != launched_.end()) return;
   launched_.push_back(checks);
 }
 
@@ -128,16 +139,17 @@ void IndexReports::collect() {
 void IndexReports::report() {
   if (own_waits_ > 0 || empty()) return;
   collect();
-  for (const auto& checks : launched_) {
-    for (const QueuedCheck& check : *checks) {
+  std::erase_if(launched_, [this](const auto& launched) {
+    const bool over = launched->over.load(std::memory_order_acquire);  // before what it has found
+    for (const QueuedCheck& check : launched->checks) {
       const Count place(check.found->count);
       const std::int64_t count = place.load(std::memory_order_acquire);
       note(check, count);
       // From here on a replay may write again.
       if (count > 0) place.store(0, std::memory_order_release);
     }
-  }
-  std::erase_if(launched_, [](const auto& checks) { return checks.use_count() == 1; });
+    return over;
+  });
   if (!first_) return;
   const Found found = *std::exchange(first_, std::nullopt);
   const Scoped path(&ThreadState::path, found.path);

@@ -2,6 +2,7 @@
 // waits for the device.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -51,7 +52,11 @@ struct QueuedCheck {
 };
 /// The checks in recorded work, which a replay does again. The device writes only what is bad, and
 /// only where the host has read what it wrote before.
-using RecordedChecks = std::vector<QueuedCheck>;
+struct RecordedChecks {
+  std::vector<QueuedCheck> checks;
+  /// Set when the work is gone and its last replay done. Several threads may have replayed it.
+  std::atomic<bool> over = false;
+};
 
 /// The checks of one thread.
 class IndexReports {
@@ -59,6 +64,8 @@ class IndexReports {
   /// Where a check that the caller queues next, or records, has to write. `host`: gives page-locked
   /// memory, which devices must reach at its own address. Throws OutOfMemory.
   BadIndex* expect(Runtime& host, const IndexBounds& bounds, const Shape& shape, bool recorded);
+  /// Takes back a check that was to be queued, and will not be.
+  void forget(const BadIndex* place);
   /// The checks recorded since the last call.
   std::shared_ptr<RecordedChecks> take_recorded();
   /// Must be called after work with these checks was launched.
@@ -81,7 +88,7 @@ class IndexReports {
   void note(const QueuedCheck& check, std::int64_t count);
 
   std::vector<QueuedCheck> queued_;
-  RecordedChecks recorded_;
+  std::vector<QueuedCheck> recorded_;
   std::vector<std::shared_ptr<RecordedChecks>> launched_;
   std::optional<Found> first_;
   int own_waits_ = 0;  // that are under way

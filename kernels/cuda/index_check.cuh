@@ -80,4 +80,16 @@ inline IndexCheck queued_check(const Stream& stream, const IndexBounds& bounds,
           index_reports(true)->expect(cuda_runtime(), bounds, index, recorded)};
 }
 
+/// Calls f(check), which launches the kernel that does the check on `stream`.
+template <class F>
+void launch_check(const Stream& stream, const IndexBounds& bounds, const Shape& index, const F& f) {
+  const IndexCheck check = queued_check(stream, bounds, index);
+  try {
+    f(check);
+  } catch (...) {
+    index_reports(true)->forget(check.result);
+    throw;
+  }
+}
+
 }  // namespace weft::cuda

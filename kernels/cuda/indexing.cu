@@ -280,8 +280,10 @@ void check_bounds(const Stream& stream, const IndexBounds& bounds, const View& i
   for (int d = index.shape.size() - 1; d >= 0; --d) {
     space.add_outer(index.shape[d], {index.strides[d]});
   }
-  launch("check_bounds", stream, check_bounds_kernel, 1, kBoundsBlock, index.as<std::int64_t>(),
-         Offsets<1>(space), queued_check(stream, bounds, index.shape));
+  launch_check(stream, bounds, index.shape, [&](const IndexCheck& check) {
+    launch("check_bounds", stream, check_bounds_kernel, 1, kBoundsBlock, index.as<std::int64_t>(),
+           Offsets<1>(space), check);
+  });
 }
 
 }  // namespace

@@ -28,6 +28,7 @@ class CudaRecordedWork final : public RecordedWork {
     } catch (const Error&) {
       // The driver is broken or gone, and the graph with it.
     }
+    checks_->over = true;
   }
 
   void launch(const Stream& stream) override {

@@ -4,13 +4,17 @@
 #include <cmath>
 #include <cstdint>
 #include <functional>
+#include <future>
 #include <limits>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "weft/core/runtime/index_reports.h"
 #include "weft/core/runtime/worker.h"
 #include "weft/tests/core/expect_error.h"
+#include "weft/tests/data/numbers.h"
 #include "weft/tests/tensor/tensor_util.h"
 #include "weft/weft.h"
 
@@ -282,6 +286,40 @@ TEST(BadIndex, OfManyCalls) {
   EXPECT_WEFT_ERROR(runtime(kCuda).synchronize_device(0), InvalidArgument,
                     "[index_select] index 5 at position [0] is out of range [0, 3)");
   EXPECT_EQ(raw::index_select(x, 0, good).item<float>(), 3);
+}
+
+// Two threads may have replayed it.
+TEST(BadIndex, ChecksOfAStepThatIsGoneAreForgotten) {
+  const Tensor x = numbers({3}, kCuda), index = on(kCuda, {0});
+  std::optional<graph::Step> step = graph::capture(kCuda, [&] { raw::index_select(x, 0, index); });
+  for (int i = 0; i < 3; ++i) step->replay();
+  std::promise<void> replayed, gone;
+  std::thread other([&] {
+    step->replay();
+    replayed.set_value();
+    gone.get_future().wait();
+    EXPECT_FALSE(index_reports()->empty());
+    runtime(kCuda).synchronize_device(0);
+    EXPECT_TRUE(index_reports()->empty());
+  });
+  replayed.get_future().wait();
+  step.reset();
+  gone.set_value();
+  other.join();
+  runtime(kCuda).synchronize_device(0);
+  EXPECT_TRUE(index_reports()->empty());
+}
+
+// launch_check() does so when the driver refuses the launch.
+TEST(BadIndex, ACheckThatIsNotLaunchedIsForgotten) {
+  runtime(kCuda).synchronize_device(0);
+  ASSERT_TRUE(index_reports(true)->empty());
+  IndexReports& mine = *index_reports();
+  const BadIndex* const place =
+      mine.expect(runtime(kCuda), {.op = "test", .bound = 3}, {1}, /*recorded=*/false);
+  EXPECT_FALSE(mine.empty());
+  mine.forget(place);
+  EXPECT_TRUE(mine.empty());
 }
 
 // Waits for which the program has not asked leave the report to the next one.

@@ -12,6 +12,7 @@
 #include "weft/core/runtime/capture.h"
 #include "weft/core/runtime/copy_stream.h"
 #include "weft/core/runtime/cores.h"
+#include "weft/core/runtime/index_reports.h"
 #include "weft/core/runtime/thread_local.h"
 #include "weft/core/runtime/thread_name.h"
 #include "weft/core/runtime/thread_state.h"
@@ -243,7 +244,10 @@ void LoaderCore::fetch(std::int64_t batch, GeneratorSet& generators) {
   Span span("loader", "fetch");
   span.set_arg("batch", batch);
   const int slot = slot_of(batch);
-  if (staged()) copied_[static_cast<std::size_t>(slot)]->synchronize();
+  if (staged()) {
+    const OwnWait own;
+    copied_[static_cast<std::size_t>(slot)]->synchronize();
+  }
   generators.manual_seed(base_seed_ + static_cast<std::uint64_t>(batch));
   fetch_(context_, slot, indices_of(batch));
 }

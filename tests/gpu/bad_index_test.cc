@@ -356,6 +356,15 @@ TEST_F(BadIndexAndOwnWaits, TheEndOfAnExternalStream) {
 }
 
 // The first span waits, to know when the device's clock began.
+TEST_F(BadIndexAndOwnWaits, ALoadersCopies) {
+  data::DataLoader loader(testing::Numbers{60}, {.batch_size = 4, .device = kCuda});
+  int batches = 0;
+  for ([[maybe_unused]] const auto& batch : loader) {
+    if (++batches == 3) read_outside();
+  }
+  EXPECT_EQ(batches, 15);
+}
+
 TEST_F(BadIndexAndOwnWaits, TheFirstSpanOfATrace) {
   read_outside();
   Tracer tracer({.device_time = true});

@@ -27,6 +27,21 @@ AttentionArgs args_of(std::int64_t a, std::int64_t b, std::int64_t l, std::int64
   return args;
 }
 
+#ifndef WEFT_EMULATED_CUDA
+/// Why cuDNN cannot be expected to compile for a GPU here; empty: it can.
+std::string why_no_nvrtc() {
+  const std::string name = "libnvrtc.so." + std::to_string(CUDART_VERSION / 1000);
+  void* const library = dlopen(name.c_str(), RTLD_LAZY);
+  if (!library) return dlerror();
+  auto* const version_of = reinterpret_cast<int (*)(int*, int*)>(dlsym(library, "nvrtcVersion"));
+  int major = 0, minor = 0;
+  if (!version_of || version_of(&major, &minor) != 0) return name + " does not tell its version";
+  if (1000 * major + 10 * minor >= CUDART_VERSION) return {};
+  return detail::concat(name, " is version ", major, '.', minor, ", older than the toolkit's, ",
+                        CUDART_VERSION / 1000, '.', CUDART_VERSION % 1000 / 10);
+}
+#endif
+
 class CudnnAttention : public ::testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
@@ -34,8 +49,8 @@ class CudnnAttention : public ::testing::TestWithParam<const char*> {
     GTEST_SKIP() << "the emulated cuDNN knows no attention";
 #else
     if (!cudnn_library().error().empty()) GTEST_SKIP() << cudnn_library().error();
-    const std::string nvrtc = "libnvrtc.so." + std::to_string(CUDART_VERSION / 1000);
-    if (!dlopen(nvrtc.c_str(), RTLD_LAZY)) GTEST_SKIP() << dlerror();
+    const std::string problem = why_no_nvrtc();
+    if (!problem.empty()) GTEST_SKIP() << problem;
     ASSERT_TRUE(dlopen("tests/kernels/cuda/libcuda.so.1", RTLD_NOW)) << dlerror();
     properties_ = absent_gpu(GetParam());
 #endif

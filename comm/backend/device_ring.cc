@@ -1,8 +1,11 @@
 #include "weft/comm/backend/device_ring.h"
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
+#include <thread>
 #include <utility>
 
 #include "weft/comm/backend/reduce.h"
@@ -18,6 +21,9 @@ constexpr char kName[] = "nccl-ring";
 // A message and the launch of an addition cost some microseconds whatever their size, so they are
 // larger than on the host; the scratch memory is as large.
 constexpr std::size_t kDeviceChunkBytes = std::size_t{16} << 20;
+// A stream has room for some 1000 launches, and who finds it full waits in the driver, beyond any
+// deadline. So no more than twice as many messages are queued, with their additions.
+constexpr int kMessagesBetweenEvents = 64;
 
 View flat(void* data, std::int64_t count, DType dtype) {
   const Shape shape{count};
@@ -99,6 +105,7 @@ class DeviceRing final : public DeviceBackend {
  public:
   DeviceRing(std::unique_ptr<DeviceBackend> connections, const Stream& stream)
       : DeviceBackend(connections->rank(), connections->size()),
+        stream_(stream),
         arithmetic_(stream),
         connections_(std::move(connections)) {}
 
@@ -110,11 +117,28 @@ class DeviceRing final : public DeviceBackend {
 
   void exchange(std::span<const Outgoing> out, std::span<const Incoming> in,
                 const Deadline& deadline) override {
+    if (++since_event_ == kMessagesBetweenEvents) pass_event(deadline);
     connections_->exchange(out, in, deadline);
     traffic_ = connections_->traffic();
   }
 
  private:
+  /// Waits for the last event, and records it anew.
+  void pass_event(const Deadline& deadline) {
+    while (event_ && !event_->done()) {
+      connections_->check();
+      WEFT_CHECK(!deadline.passed(), Timeout, kName, "the messages before the last ",
+                 kMessagesBetweenEvents, " are not through on ", to_string(stream_.device));
+      std::this_thread::sleep_for(std::chrono::microseconds(20));
+    }
+    if (!event_) event_ = runtime(stream_.device).new_event(stream_.device.index);
+    event_->record(stream_);
+    since_event_ = 0;
+  }
+
+  const Stream stream_;
+  std::unique_ptr<Event> event_;  // after a message, one in every kMessagesBetweenEvents
+  int since_event_ = 0;
   DeviceArithmetic arithmetic_;
   const std::unique_ptr<DeviceBackend> connections_;  // ends before the memory that it works on
 };

@@ -102,6 +102,7 @@ class NcclBackend final : public DeviceBackend {
 
   void check() override {
     check_aborted();
+    check_others_();
     ncclResult_t result = ncclSuccess;
     check_result(ncclCommGetAsyncError(comm_, &result), "ncclCommGetAsyncError");
     check_result(result, "a collective");

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <chrono>
@@ -9,11 +10,15 @@
 #include <cstdlib>
 #include <functional>
 #include <future>
+#include <memory>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "weft/comm/backend/device_ring.h"
+#include "weft/core/runtime/allocator.h"
 #include "weft/tests/comm/ranks.h"
 #include "weft/tests/core/expect_error.h"
 #include "weft/tests/io/files.h"
@@ -250,6 +255,51 @@ TEST(NcclRingChunks, LargePartsGoInSeveralMessages) {
     // A half as two, the second of one number or of none; the other half as one; the barrier's.
     EXPECT_EQ(group.traffic().messages_sent - before, 4);
   });
+}
+
+/// Its messages are the numbers from 1 on, which the stream copies into page-locked memory.
+class CountedMessages final : public comm::DeviceBackend {
+ public:
+  CountedMessages(const Tensor& numbers, const Stream& stream, std::int64_t* through)
+      : DeviceBackend(0, 2), numbers_(numbers), stream_(stream), through_(through) {}
+
+  const char* name() const override { return "counted"; }
+  void check() override { ++checks; }
+  void abort() noexcept override {}
+  void exchange(std::span<const comm::Outgoing>, std::span<const comm::Incoming>,
+                const comm::Deadline&) override {
+    runtime(stream_.device)
+        .copy(through_, Device(), static_cast<std::int64_t*>(numbers_.raw_data()) + queued++,
+              stream_.device, sizeof(std::int64_t), stream_);
+    most_waiting = std::max(most_waiting, queued - *through_);
+  }
+
+  std::int64_t queued = 0, most_waiting = 0, checks = 0;
+
+ private:
+  const Tensor numbers_;
+  const Stream stream_;
+  std::int64_t* const through_;
+};
+
+// A full queue would hold up the host in the driver.
+TEST(NcclRingQueue, HasAtMost128MessagesThatWait) {
+  const Device device = gpu_of(0);
+  const auto memory = Storage::allocate_pinned(sizeof(std::int64_t));
+  auto* const through = static_cast<std::int64_t*>(memory->data());
+  *through = 0;
+  const Stream stream = runtime(device).new_stream(0);
+  const Tensor numbers = arange(1, 1001, {DType::i64, device});
+  runtime(device).synchronize_device(0);
+  auto made = std::make_unique<CountedMessages>(numbers, stream, through);
+  const CountedMessages& messages = *made;
+  const auto ring = comm::device_ring(std::move(made), stream);
+  for (int i = 0; i < 1000; ++i) ring->exchange({}, {}, comm::testing::patience());
+  EXPECT_EQ(messages.queued, 1000);
+  EXPECT_LE(messages.most_waiting, 128);
+  EXPECT_GT(messages.checks, 0) << "whether another rank has failed";
+  runtime(device).synchronize(stream);
+  EXPECT_EQ(*through, 1000);
 }
 
 /// The weights after some steps of a DistributedDataParallel over the group.

@@ -27,9 +27,11 @@ constexpr char kName[] = "ring";
 // connected, but on a loaded machine it may be interrupted just then.
 constexpr milliseconds kTimeToSpeak{200};
 constexpr std::size_t kMostGuests = 256;
-// How long a higher rank's own connection may still be on its way when it has closed the lower
-// rank's: packets of two connections may overtake each other.
+// How long the connection of a higher rank that is gone may still be on its way: packets of two
+// connections may overtake each other.
 constexpr milliseconds kOnItsWay{1000};
+// An answer: the connection that the answering rank has made itself counts.
+constexpr std::uint64_t kMineCounts = ~std::uint64_t{0};
 // After an error of the system, until connections are accepted again.
 constexpr milliseconds kPause{100};
 
@@ -49,17 +51,18 @@ void enlarge_buffers(const Socket& socket) {
 }  // namespace
 
 struct RingConnections::Guest {
-  explicit Guest(Socket s) : socket(std::move(s)) {}
+  Guest(Socket s, milliseconds silence) : socket(std::move(s)), leaves_at(silence) {}
 
   Socket socket;
-  Deadline speaks_by{kTimeToSpeak};
+  Deadline speaks_by{kTimeToSpeak}, leaves_at;
   Hello hello = {};
   std::size_t have = 0;
 };
 
-RingConnections::RingConnections(std::string local_addr, int rank, int size)
+RingConnections::RingConnections(std::string local_addr, int rank, int size, milliseconds silence)
     : local_addr_(std::move(local_addr)),
       rank_(rank),
+      silence_(silence),
       most_guests_(kMostGuests),
       peers_(static_cast<std::size_t>(size)) {}
 
@@ -96,6 +99,7 @@ void RingConnections::meet(Store& store, const Deadline& deadline) {
   accept_neighbours(deadline);
   if (complete()) {
     listening_ = Socket();
+    guests_.clear();
     return;
   }
   for (int r = 0; r < size(); ++r) {
@@ -124,12 +128,6 @@ std::vector<int> RingConnections::neighbours() const {
   return {std::min(before, after), std::max(before, after)};
 }
 
-bool RingConnections::met() {
-  const std::lock_guard lock(mutex_);
-  return complete();
-}
-
-// Under the lock.
 bool RingConnections::complete() const {
   return std::ranges::count_if(peers_, [](const Peer& p) { return p.socket.valid(); }) ==
          size() - 1;
@@ -170,7 +168,7 @@ void RingConnections::connect_down(int rank, const Deadline& deadline) {
     if (peers_[rank].socket.valid()) return;
     connecting_to_ = rank;
   }
-  // Closes that rank's own connection only when it can find this one.
+  // That rank's own connection is answered, or closed, only when it can find this one.
   struct Connecting {
     RingConnections& of;
     ~Connecting() {
@@ -181,23 +179,41 @@ void RingConnections::connect_down(int rank, const Deadline& deadline) {
   } const connecting{*this};
   Socket socket = open(rank, deadline);
   const std::lock_guard lock(mutex_);
-  take(rank, std::move(socket));
+  take(rank, std::move(socket), /*by_this_rank=*/true);
+  if (unanswered_.valid()) answer(unanswered_, kMineCounts);
 }
 
 // To a higher rank.
 void RingConnections::connect_up(int rank, const Deadline& deadline) {
   try {
-    return take_answered(rank, open(rank, deadline), deadline);
+    if (take_answered(rank, open(rank, deadline), deadline)) return;
   } catch (const Error& error) {
     if (error.code() != ErrorCode::PeerFailed) throw;
-    // It has connected to this rank itself, or it has left.
+    // It has left, and may have connected to this rank itself before.
     std::unique_lock lock(mutex_);
     changed_.wait_for(lock, kOnItsWay, [&] { return peers_[rank].socket.valid() || ended_; });
     if (!peers_[rank].socket.valid()) throw;
+    return;
   }
+  await(rank, deadline);
 }
 
-void RingConnections::take_answered(int rank, Socket socket, const Deadline& deadline) {
+// Waits until the thread has accepted the connection of a higher rank.
+void RingConnections::await(int rank, const Deadline& deadline) {
+  const auto over = [&] { return peers_[rank].socket.valid() || ended_; };
+  std::unique_lock lock(mutex_);
+  while (!changed_.wait_for(lock, deadline.left(), over)) {
+    lock.unlock();
+    WEFT_CHECK(!deadline.passed(), Timeout, kName, "the connection of ", name_of(rank),
+               " has not come yet");
+    lock.lock();
+  }
+  WEFT_CHECK(peers_[rank].socket.valid(), PeerFailed, kName, name_of(rank),
+             " is not needed any more");
+}
+
+// False if the rank's own connection counts.
+bool RingConnections::take_answered(int rank, Socket socket, const Deadline& deadline) {
   const auto wait_on = [&](int descriptor) {
     const std::lock_guard lock(mutex_);
     waits_for_answer_ = descriptor;
@@ -212,21 +228,30 @@ void RingConnections::take_answered(int rank, Socket socket, const Deadline& dea
     wait_on(-1);
     throw;
   }
+  if (answer.group == group_ && answer.rank == kMineCounts) return false;
   WEFT_CHECK(answer.group == group_ && answer.rank == static_cast<std::uint64_t>(rank), Comm, kName,
              "what listens on ", peers_[rank].address, " is not ", name_of(rank));
   const std::lock_guard lock(mutex_);
-  take(rank, std::move(socket));
+  take(rank, std::move(socket), /*by_this_rank=*/true);
+  return true;
+}
+
+// To the Hello of a lower rank. A rank that does not read has no answer.
+bool RingConnections::answer(const Socket& socket, std::uint64_t with) const {
+  const Hello answer{group_, with};
+  return ::send(socket.fd(), &answer, sizeof answer, MSG_DONTWAIT | MSG_NOSIGNAL) ==
+         static_cast<ssize_t>(sizeof answer);
 }
 
 // Under the lock.
-void RingConnections::take(int rank, Socket socket) {
+void RingConnections::take(int rank, Socket socket, bool by_this_rank) {
   Peer& peer = peers_[rank];
   if (peer.socket.valid()) return;
   enlarge_buffers(socket);
   if (ended_) socket.shut_down();
   peer.socket = std::move(socket);
+  peer.by_this_rank = by_this_rank;
   changed_.notify_all();
-  if (complete()) listening_.shut_down();  // wakes the thread, which is no longer needed
 }
 
 // --- Accepting -----------------------------------------------------------------------------------
@@ -251,15 +276,15 @@ void RingConnections::accept_neighbours(const Deadline& deadline) {
 void RingConnections::serve() {
   leave_thread_unbound();
   set_thread_name("ring accept");
-  const auto over = [&] {
+  const auto ended = [&] {
     const std::lock_guard lock(mutex_);
-    return ended_ || complete();
+    return ended_;
   };
-  while (!over()) {
+  while (!ended()) {
     try {
       receive(Deadline(std::chrono::hours(1)), {});
-    } catch (const Error&) {  // of the system, for example no descriptor is left; or it is over
-      if (!over()) std::this_thread::sleep_for(kPause);
+    } catch (const Error&) {  // of the system, for example no descriptor is left; or it has ended
+      if (!ended()) std::this_thread::sleep_for(kPause);
     }
   }
   guests_.clear();
@@ -273,14 +298,18 @@ void RingConnections::receive(const Deadline& deadline, const std::vector<int>& 
   std::vector<pollfd> waits(1, {room ? listening_.fd() : -1, POLLIN, 0});  // -1: ignored
   for (const int r : watched) waits.push_back({peers_[r].socket.fd(), POLLRDHUP, 0});
   for (const Guest& guest : guests_) waits.push_back({guest.socket.fd(), POLLIN, 0});
-  const auto left = room ? deadline.left() : guests_.front().speaks_by.left(deadline.left());
+  auto left = deadline.left();
+  if (!guests_.empty()) {
+    const Guest& oldest = guests_.front();
+    left = (room ? oldest.leaves_at : oldest.speaks_by).left(left);
+  }
   ::poll(waits.data(), waits.size(), static_cast<int>(left.count()));
   for (std::size_t i = 0; i < watched.size(); ++i) {
     WEFT_CHECK(waits[1 + i].revents == 0, PeerFailed, kName, name_of(watched[i]),
                " closed its connection");
   }
-  std::erase_if(guests_, [&](Guest& guest) { return hear(guest); });
-  if (waits[0].revents != 0 && !met()) admit();
+  std::erase_if(guests_, [&](Guest& guest) { return hear(guest) || guest.leaves_at.passed(); });
+  if (waits[0].revents != 0) admit();
 }
 
 // Reads from the guest. Returns whether to remove it: it is gone, or its Hello is complete.
@@ -300,17 +329,18 @@ void RingConnections::settle(const Hello& hello, Socket socket) {
   if (hello.group != group_ || hello.rank >= peers_.size()) return;
   const int r = static_cast<int>(hello.rank);
   const std::lock_guard lock(mutex_);
-  if (r == rank_ || peers_[r].socket.valid()) return;
+  if (r == rank_) return;
+  if (peers_[r].socket.valid()) {
+    if (r < rank_ && peers_[r].by_this_rank) answer(socket, kMineCounts);
+    return;
+  }
   if (r == connecting_to_) {
     unanswered_ = std::move(socket);
     return;
   }
-  const Hello answer{group_, static_cast<std::uint64_t>(rank_)};
-  if (r < rank_ && ::send(socket.fd(), &answer, sizeof answer, MSG_DONTWAIT | MSG_NOSIGNAL) !=
-                       static_cast<ssize_t>(sizeof answer)) {
-    return;
+  if (r > rank_ || answer(socket, static_cast<std::uint64_t>(rank_))) {
+    take(r, std::move(socket), /*by_this_rank=*/false);
   }
-  take(r, std::move(socket));
 }
 
 // Accepts the next connection. If there are as many guests as there may be, the oldest has to go.
@@ -319,7 +349,7 @@ void RingConnections::admit() {
   if (guests_.size() >= most_guests_) guests_.erase(guests_.begin());
   try {
     if (auto socket = accept_from(listening_, Deadline(milliseconds(0)))) {
-      guests_.emplace_back(std::move(*socket));
+      guests_.emplace_back(std::move(*socket), silence_);
     }
   } catch (const Error&) {
     if (guests_.empty()) throw;

@@ -1,6 +1,7 @@
 // The connections of one rank of the ring backend. Private to comm/.
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -27,12 +28,15 @@ namespace weft::comm {
 ///     lower one need not be asked, since its system accepts for it.
 ///   - That of the lower rank counts when the higher rank has answered its Hello. A thread of the
 ///     higher rank does so, because the rank itself may wait for a third one, which waits for the
-///     lower one. It does not answer while the rank connects to the lower one itself; the lower one
-///     then takes that connection.
-/// So a connection waits for no call of the other rank, and a rank that is gone is noticed.
+///     lower one. If the rank connects to the lower one itself, it answers when it has done so,
+///     that its own connection counts.
+/// So a connection waits for no call of the other rank, and a rank that closes one without an
+/// answer is gone.
 class RingConnections {
  public:
-  RingConnections(std::string local_addr, int rank, int size);
+  /// `silence`: how long a connection may be kept whose Hello does not come.
+  RingConnections(std::string local_addr, int rank, int size,
+                  std::chrono::milliseconds silence = std::chrono::minutes(1));
   ~RingConnections();
   RingConnections(const RingConnections&) = delete;
   RingConnections& operator=(const RingConnections&) = delete;
@@ -49,7 +53,7 @@ class RingConnections {
   // The first message of a connection, and the answer to it.
   struct Hello {
     std::uint64_t group;  // a random number that the ranks of a group share
-    std::uint64_t rank;
+    std::uint64_t rank;   // or kMineCounts
   };
   // A connection whose Hello has not arrived completely.
   struct Guest;
@@ -57,19 +61,21 @@ class RingConnections {
   struct Peer {
     std::string address = {};
     Socket socket = {};
+    bool by_this_rank = false;  // which has made the connection
   };
 
   int size() const { return static_cast<int>(peers_.size()); }
   std::vector<int> neighbours() const;  // in rising order
-  bool met();                           // no longer listens: every rank is connected
   bool complete() const;
   void read_address(Store& store, int rank, const Deadline& deadline);
 
   Socket open(int rank, const Deadline& deadline);
   void connect_down(int rank, const Deadline& deadline);
   void connect_up(int rank, const Deadline& deadline);
-  void take_answered(int rank, Socket socket, const Deadline& deadline);
-  void take(int rank, Socket socket);
+  bool take_answered(int rank, Socket socket, const Deadline& deadline);
+  void await(int rank, const Deadline& deadline);
+  bool answer(const Socket& socket, std::uint64_t with) const;
+  void take(int rank, Socket socket, bool by_this_rank);
 
   void accept_neighbours(const Deadline& deadline);
   void serve();
@@ -80,6 +86,7 @@ class RingConnections {
 
   const std::string local_addr_;
   const int rank_;
+  const std::chrono::milliseconds silence_;
   std::uint64_t group_ = 0;
 
   // Used by the thread, and before it starts by meet().

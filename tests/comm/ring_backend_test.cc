@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "weft/comm/backend/ring_connections.h"
 #include "weft/comm/store/socket.h"
 #include "weft/tests/comm/ranks.h"
 #include "weft/tests/core/expect_error.h"
@@ -343,6 +344,90 @@ TEST(RingConnections, ARankThatSendsNothingIsNamed) {
   }
 }
 
+// An answer: the connection of the rank that answers counts.
+constexpr std::uint64_t kMineCounts = ~std::uint64_t{0};
+
+void say(const Socket& socket, const Hello& hello) {
+  send_all(socket, std::as_bytes(std::span(&hello, 1)), patience(), "a rank");
+}
+Hello heard(const Socket& socket) {
+  Hello hello{};
+  recv_all(socket, std::as_writable_bytes(std::span(&hello, 1)), patience(), "a rank");
+  return hello;
+}
+Socket accepted(const Socket& listening) {
+  for (;;) {
+    if (auto socket = accept_from(listening, patience())) return std::move(*socket);
+  }
+}
+
+// Ranks 2 and 0 of four need each other; the test's sockets are all but one of the ranks.
+class TwoThatNeedEachOther : public ::testing::Test {
+ protected:
+  std::future<std::unique_ptr<Backend>> start(int rank) {
+    return std::async(std::launch::async, [this, rank] {
+      return ring_backend("127.0.0.1")(store_, rank, 4, patience());
+    });
+  }
+  void listen_as(int rank) {
+    store_->set("addr/" + std::to_string(rank), "127.0.0.1:" + std::to_string(port_of(listening_)));
+  }
+  Socket connect_as(std::uint64_t rank, int to) {
+    Socket socket = connect_to("127.0.0.1", port_in(*store_, to), patience());
+    say(socket, {group(), rank});
+    return socket;
+  }
+  std::uint64_t group() { return std::stoull(store_->get("group")); }
+
+  const std::shared_ptr<MemoryStore> store_ = std::make_shared<MemoryStore>();
+  const Socket listening_ = listen_on("127.0.0.1", 0);
+};
+
+// However long the connection of a higher rank takes that is alive.
+TEST_F(TwoThatNeedEachOther, TheLowerOneWaitsForTheConnectionOfWhichItWasTold) {
+  for (const int r : {1, 2, 3}) listen_as(r);
+  auto rank0 = start(0);
+  const Socket rank1 = connect_as(1, 0), rank3 = connect_as(3, 0);
+  const auto backend = rank0.get();
+  auto received = std::async(std::launch::async, [&] { return receive(*backend, 2); });
+  {
+    const Socket refused = accepted(listening_);
+    EXPECT_EQ(heard(refused).rank, 0U);
+    say(refused, {group(), kMineCounts});
+  }
+  std::this_thread::sleep_for(milliseconds(1500));
+  const Socket rank2 = connect_as(2, 0);
+  std::uint64_t message[] = {0x77656674, 8, 5};  // the header, little-endian, and a number
+  send_all(rank2, std::as_bytes(std::span(message)), patience(), "rank 0");
+  EXPECT_EQ(received.get(), 5);
+}
+
+TEST_F(TwoThatNeedEachOther, TheHigherOneTellsTheLowerOneThatItsConnectionCounts) {
+  for (const int r : {0, 1}) listen_as(r);
+  auto rank2 = start(2);
+  const Socket rank1 = accepted(listening_);
+  EXPECT_EQ(heard(rank1).rank, 2U);
+  const Socket rank3 = connect_as(3, 2);
+  const auto backend = rank2.get();
+  send(*backend, 0, 5);
+  const Socket late = connect_as(0, 2);
+  EXPECT_EQ(heard(late).rank, kMineCounts);
+  std::byte more[1];
+  EXPECT_WEFT_ERROR(recv_all(late, more, patience(), "rank 2"), PeerFailed, "");
+}
+
+TEST_F(TwoThatNeedEachOther, StrangersWhoSayNothingAreClosed) {
+  RingConnections rank0("127.0.0.1", 0, 4, milliseconds(100));
+  auto meeting =
+      std::async(std::launch::async, [&] { EXPECT_THROW(rank0.meet(*store_, patience()), Error); });
+  const Socket stranger = connect_to("127.0.0.1", port_in(*store_, 0), patience());
+  std::byte answer[1];
+  EXPECT_WEFT_ERROR(recv_all(stranger, answer, Deadline(milliseconds(5000)), "rank 0"), PeerFailed,
+                    "");
+  rank0.shut_down();
+  meeting.get();
+}
+
 // Rank 0 of four; the others are the test's sockets. Rank 1 has sent nothing either.
 TEST(RingConnections, ARankThatCannotBeConnectedToIsNamedWithTheReason) {
   for (const bool listens : {true, false}) {
@@ -400,7 +485,7 @@ TEST(RingConnections, StrangersAreNoRanksLaterEither) {
        {Hello{group + 1, 0}, Hello{group, 1}, Hello{group, 2}, Hello{group, 9}}) {
     const Socket stranger = connect_to("127.0.0.1", port_in(*store, 2), patience());
     send_all(stranger, std::as_bytes(std::span(&hello, 1)), patience(), "rank 2");
-    std::byte answer[1];
+    std::byte answer[sizeof(Hello) + 1];  // rank 1 would be told that there is another connection
     EXPECT_WEFT_ERROR(recv_all(stranger, answer, patience(), "rank 2"), PeerFailed, "");
   }
   send(*backends[0], 2, 9);

@@ -193,6 +193,66 @@ TEST_F(Counts, ProductsOfHeadsAreOneCallWhateverTheBatch) {
   EXPECT_EQ(taken()["cublaslt"]["calls"], 5);
 }
 
+/// Of a training step: the products, and the copies just before those over batch and heads.
+struct Products {
+  long calls = 0, copies = 0;
+  friend bool operator==(const Products&, const Products&) = default;
+  friend void PrintTo(const Products& p, std::ostream* out) {
+    *out << p.calls << " calls, " << p.copies << " copies";
+  }
+};
+
+constexpr std::int64_t kLength = 10, kHeads = 4;
+
+/// Of an attention that gives its weights, so that weft's own kernel does not do it.
+Products products_of_attention(std::int64_t batch, bool batch_first,
+                               const nn::AttentionCall& call) {
+  constexpr std::int64_t kWidth = 24;
+  nn::MultiheadAttention attention(kWidth, kHeads, {.batch_first = batch_first});
+  attention.to(kDevice);
+  const Shape shape = batch_first ? Shape{batch, kLength, kWidth} : Shape{kLength, batch, kWidth};
+  const Tensor x = zeros(shape, kDevice).set_requires_grad();
+  nlohmann::json counts;
+  for (int step = 0; step < 2; ++step) {  // the first makes the plans
+    runtime(kDevice).synchronize_device(0);
+    static_cast<void>(weft_emulated_take_counts());
+    const auto [y, weights] = attention(x, x, x, call);
+    (sum(y) + sum(weights)).backward();
+    runtime(kDevice).synchronize_device(0);
+    counts = nlohmann::json::parse(weft_emulated_take_counts());
+  }
+  Products products{.calls = counts["cublaslt"]["calls"]};
+  long copies = 0;
+  for (const nlohmann::json& node : counts["nodes"]) {
+    const auto name = node["name"].get<std::string>();
+    if (name.ends_with(" times")) products.copies += copies;
+    copies = name.find("Identity") != std::string::npos ? copies + 1 : 0;
+  }
+  return products;
+}
+
+TEST_F(Counts, ProductsOfAttentionAreAsManyForEachBatch) {
+  for (const bool batch_first : {true, false}) {
+    for (const std::int64_t batch : {8, 32}) {
+      const auto zero = [](const Shape& shape, DType dtype) {
+        return zeros(shape, {dtype, kDevice});
+      };
+      const nn::AttentionCall calls[] = {
+          {},
+          {.attn_mask = zero({kLength, kLength}, DType::f32)},
+          {.attn_mask = zero({batch * kHeads, kLength, kLength}, DType::f32)},
+          {.key_padding_mask = zero({batch, kLength}, DType::boolean)},
+      };
+      for (const nn::AttentionCall& call : calls) {
+        // Two products of heads forward, four backward. Their gradient's heads lie between batch
+        // and time where the batch comes first, and so do always those of keys and values.
+        EXPECT_EQ(products_of_attention(batch, batch_first, call),
+                  (Products{.calls = 12, .copies = batch_first ? 6 : 4}));
+      }
+    }
+  }
+}
+
 // Forward reads x twice and writes y, backward reads grad_y and x twice and writes grad_x. With an
 // addition before the activation forward also reads the addend; backward reads y and writes the
 // gradient before the activation, which the second pass reads in place of grad_y.

@@ -15,6 +15,7 @@
 #include "weft/comm/backend/reduce.h"
 #include "weft/comm/group/process_group.h"
 #include "weft/comm/init.h"
+#include "weft/comm/mesh.h"
 #include "weft/core/base/error.h"
 #include "weft/core/base/version.h"
 #include "weft/core/runtime/allocator.h"

@@ -31,21 +31,10 @@ struct PipelineRanks {
     const auto n = static_cast<int>(count);
     WEFT_CHECK(n >= 1 && all->size() % n == 0, InvalidArgument, "pipeline", all->size(),
                " ranks cannot be ", n, " pipelines of the same length; choose another --replicas");
-    const int length = all->size() / n;
-    replica = all->rank() / length;
-    pipeline = all;
-    if (n == 1) return;
-    const auto mine_of = [&](int groups, int size, int first_step, int step) {
-      std::shared_ptr<comm::ProcessGroup> mine;
-      for (int g = 0; g < groups; ++g) {
-        std::vector<int> ranks;
-        for (int i = 0; i < size; ++i) ranks.push_back(g * first_step + i * step);
-        if (auto group = all->subgroup(ranks)) mine = std::move(group);
-      }
-      return mine;
-    };
-    pipeline = mine_of(n, length, length, 1);
-    replicas = mine_of(length, n, 1, length);
+    const comm::Mesh mesh(all, {{"dp", n}, {"pp", all->size() / n}});
+    replica = mesh.coordinate("dp");
+    pipeline = mesh["pp"];
+    if (n > 1) replicas = mesh["dp"];
   }
 
   int count() const { return world->size() / pipeline->size(); }  ///< number of pipelines
@@ -61,7 +50,7 @@ struct PipelineRanks {
   train::TestFigures bytes_sent(const parallel::Pipeline& pipe) const {
     std::int64_t bytes = world->traffic().bytes_sent + pipe.traffic().bytes_sent;
     if (pipeline != world) bytes += pipeline->traffic().bytes_sent;
-    if (replicas) bytes += replicas->traffic().bytes_sent;
+    if (replicas && replicas != world) bytes += replicas->traffic().bytes_sent;
     return {{"bytes_sent", static_cast<double>(bytes)}};
   }
 

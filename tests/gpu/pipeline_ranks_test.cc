@@ -89,15 +89,14 @@ TEST_P(PipelineRanks, ReplicasAverageTheirGradients) {
   nn::cross_entropy(alone(whole.x), whole.label).backward();
   in_groups(GetParam(), 4, [&](ProcessGroup& world) {
     const int rank = world.rank();
-    const auto first = world.subgroup({0, 1}), second = world.subgroup({2, 3});
-    const auto heads = world.subgroup({0, 2}), tails = world.subgroup({1, 3});
-    const LabelledBatch own = whole.shard(rank / 2, 2);
+    const comm::Mesh mesh(shared(world), {{"dp", 2}, {"pp", 2}});
+    const LabelledBatch own = whole.shard(mesh.coordinate("dp"), 2);
     nn::Sequential model = net(DType::f64);
     parallel::Pipeline pipe(stages_of(model, 2), {.devices = {gpu_of(rank)},
                                                   .chunks = 3,
                                                   .schedule = "1f1b",
-                                                  .group = rank < 2 ? first : second,
-                                                  .replicas = rank % 2 == 0 ? heads : tails});
+                                                  .group = mesh["pp"],
+                                                  .replicas = mesh["dp"]});
     pipe.step({own.x}, {own.label}, loss_of);
     std::size_t index = 0;
     for (std::size_t s = 0; s < pipe.stages().size(); ++s) {

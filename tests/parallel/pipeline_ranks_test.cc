@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "weft/autograd/autograd.h"
+#include "weft/comm/mesh.h"
 #include "weft/nn/batch_norm.h"
 #include "weft/nn/dropout.h"
 #include "weft/optim/adam.h"
@@ -148,9 +149,8 @@ TEST_P(PipelineRanks, ReplicasAverageTheirGradients) {
   nn::cross_entropy(alone(whole.x), whole.label).backward();
   in_groups(GetParam(), 4, [&](comm::ProcessGroup& world) {
     const int rank = world.rank();
-    const auto first = world.subgroup({0, 1}), second = world.subgroup({2, 3});
-    const auto heads = world.subgroup({0, 2}), tails = world.subgroup({1, 3});
-    const LabelledBatch own = whole.shard(rank / 2, 2);
+    const comm::Mesh mesh(shared(world), {{"dp", 2}, {"pp", 2}});
+    const LabelledBatch own = whole.shard(mesh.coordinate("dp"), 2);
     for (const std::string& schedule : schedule_names()) {
       for (const int chunks : {2, 4}) {
         SCOPED_TRACE(schedule);
@@ -159,11 +159,9 @@ TEST_P(PipelineRanks, ReplicasAverageTheirGradients) {
         for (const Tensor& p : model.parameters()) {
           if (rank >= 2) raw::mul_(p, 0.5);
         }
-        Pipeline pipe(in_stages(model, schedule == "interleaved" ? 4 : 2),
-                      {.chunks = chunks,
-                       .schedule = schedule,
-                       .group = rank < 2 ? first : second,
-                       .replicas = rank % 2 == 0 ? heads : tails});
+        Pipeline pipe(
+            in_stages(model, schedule == "interleaved" ? 4 : 2),
+            {.chunks = chunks, .schedule = schedule, .group = mesh["pp"], .replicas = mesh["dp"]});
         for (int step = 0; step < 2; ++step) {
           for (const Tensor& p : model.parameters()) autograd::zero_grad(p);
           pipe.step({own.x}, {own.label}, loss_of);

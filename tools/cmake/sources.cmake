@@ -77,6 +77,7 @@ weft_sources(""
   comm/group/progress.cc
   comm/group/work.cc
   comm/init.cc
+  comm/mesh.cc
   comm/place.cc
   comm/run_ranks.cc
   comm/store/failure.cc
@@ -469,6 +470,7 @@ set(WEFT_HEADERS
   comm/group/process_group.h
   comm/group/work.h
   comm/init.h
+  comm/mesh.h
   comm/store/deadline.h
   comm/store/store.h
   core/base/compiler.h

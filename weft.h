@@ -95,6 +95,7 @@
 #include "weft/optim/sequential_lr.h"
 #include "weft/optim/sgd.h"
 #include "weft/parallel/balance.h"
+#include "weft/parallel/collectives.h"
 #include "weft/parallel/data_parallel.h"
 #include "weft/parallel/deferred_batch_norm.h"
 #include "weft/parallel/distributed_data_parallel.h"

@@ -245,6 +245,7 @@ struct Twice : autograd::Function<Twice> {
   parallel::Pipeline pipe({model, model});
   data::DistributedSampler sampler(1, {.num_replicas = group->size(), .rank = group->rank()});
   const comm::Mesh mesh(group, {{"dp", 2}, {"tp", 2}});
+  const parallel::Collectives tp(mesh["tp"]);
   const parallel::Horovod hvd(group);
   parallel::DistributedOptimizer sgd(hvd, optim::SGD(model.parameters(), {.lr = 0.1}),
                                      model.named_parameters());

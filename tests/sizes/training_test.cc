@@ -14,6 +14,7 @@
 #include "weft/optim/sgd.h"
 #include "weft/parallel/balance.h"
 #include "weft/parallel/coalesced.h"
+#include "weft/parallel/collectives.h"
 #include "weft/parallel/data_parallel.h"
 #include "weft/parallel/deferred_batch_norm.h"
 #include "weft/parallel/distributed_optimizer.h"
@@ -198,6 +199,22 @@ WEFT_SIZES(
          GIVES(alone([&](comm::ProcessGroup& group) {
            const Tensor tensors[] = {ramp({2}), ramp({3})};
            parallel::broadcast_coalesced(group, tensors, s[0], s[1]);
+         }))},
+        {"parallel::Collectives::broadcast(root)",
+         {{0}},
+         GIVES(alone([&](comm::ProcessGroup& group) {
+           parallel::Collectives(group.duplicate()).broadcast(leaf({2}), s[0]).sum().backward();
+         }))},
+        {"parallel::Collectives::split_to(dim)", {{0}}, GIVES(alone([&](comm::ProcessGroup& group) {
+           parallel::Collectives(group.duplicate()).split_to(leaf({2, 3}), s[0]).sum().backward();
+         }))},
+        {"parallel::Collectives::gather_from(dim)",
+         {{0}},
+         GIVES(alone([&](comm::ProcessGroup& group) {
+           parallel::Collectives(group.duplicate())
+               .gather_from(leaf({2, 3}), s[0])
+               .sum()
+               .backward();
          }))},
         {"parallel::DataParallelOptions{dim}",
          {{0}},

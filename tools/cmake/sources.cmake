@@ -226,6 +226,7 @@ weft_sources(""
   optim/sgd.cc
   parallel/balance.cc
   parallel/coalesced.cc
+  parallel/collectives.cc
   parallel/comm_hooks.cc
   parallel/data_parallel.cc
   parallel/deferred_batch_norm.cc
@@ -591,6 +592,7 @@ set(WEFT_HEADERS
   optim/sgd.h
   parallel/balance.h
   parallel/coalesced.h
+  parallel/collectives.h
   parallel/comm_hooks.h
   parallel/data_parallel.h
   parallel/deferred_batch_norm.h

@@ -1,0 +1,99 @@
+// Collective operations on the tape: forward exchanges tensors between the ranks, and backward
+// their gradients.
+//
+//   const parallel::Collectives ranks(mesh["tp"]);
+//   Tensor y = ranks.all_reduce(x);
+//   (y * y).sum().backward();   // x.grad() is that of the sum of the ranks' losses
+//
+// A gradient needs a meaning: of what is it the derivative? The operations have one of two, and a
+// model that mixes them must know at each tensor which one holds.
+//
+// Summed: each rank has a loss L_r of its own, and gradients are those of L = sum_r L_r. Every
+// tensor is a variable of its own on each rank, and each rule is the adjoint of its operation: what
+// forward copies to several ranks, backward sums.
+//
+//   forward                              backward
+//   all_reduce      y = sum_s x_s        all_reduce       gx = sum_s gy_s
+//   all_gather      y[s] = x_s           reduce_scatter   gx = sum_s gy_s[r]
+//   reduce_scatter  y = sum_s x_s[r]     all_gather       gx[s] = gy_s
+//   all_to_all      y[s] = x_s[r]        all_to_all       gx[s] = gy_s[r]
+//   broadcast       y = x_root           reduce           gx_root = sum_s gy_s, else 0
+//   send, recv      y = x of the sender  recv, send       gx of the sender = gy
+//
+// These are the rules of torch/distributed/nn/functional.py, and for send and recv of ChainerMN's
+// chainermn.functions.send, recv.
+//
+// Replicated: some tensors are the same on every rank, and count once, as does the loss, which all
+// ranks compute. Between two such tensors each rank may compute a part. These are the functions of
+// Megatron-LM's core/tensor_parallel/mappings.py (f and g in Shoeybi et al., "Megatron-LM", 2019):
+//
+//   copy_to      y_r = x, the same             all_reduce     gx = sum_s gy_s      (f)
+//   reduce_from  y = sum_s x_s, the same       nothing        gx_r = gy            (g)
+//   split_to     y_r = part r of x, the same   all_gather     gx = all gy_s
+//   gather_from  y = all x_s, the same         nothing        gx_r = part r of gy
+//
+// With summed rules in their place gradients would be n times too large: the loss would count once
+// for each rank.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "weft/comm/group/process_group.h"
+#include "weft/tensor/tensor.h"
+
+namespace weft::parallel {
+
+/// The ranks of a group, for operations on the tape; a handle. All ranks call the same operations
+/// in the same order, also in backward: so all of them need the gradient of an operation's input,
+/// or none. Before tensors move, each operation of forward and backward compares its number, dtype,
+/// shape and module path between the ranks: if they differ, as after a call that one rank has left
+/// out, all ranks throw Comm, naming two of them; a rank that calls nothing more lets the others
+/// run into Timeout. This costs a message of 256 bytes to each rank.
+///
+/// Nothing else may use the group at the same time, such as the buckets of
+/// DistributedDataParallel: give group->duplicate() or a subgroup of a Mesh. From one thread at a
+/// time. Results are new tensors, but copy_to's
+/// is x. Without second derivatives. Throws what ProcessGroup throws.
+class Collectives {
+ public:
+  /// Throws InvalidArgument for null.
+  explicit Collectives(std::shared_ptr<comm::ProcessGroup> group);
+
+  int rank() const;
+  int size() const;
+
+  // --- Summed ------------------------------------------------------------------------------------
+
+  Tensor all_reduce(const Tensor& x) const;
+  /// x [...] -> [n, ...]
+  Tensor all_gather(const Tensor& x) const;
+  /// x [n, ...] -> [...]. Throws Shape for another first dimension, as all_to_all.
+  Tensor reduce_scatter(const Tensor& x) const;
+  /// x [n, ...] -> [n, ...]
+  Tensor all_to_all(const Tensor& x) const;
+  /// Of the other ranks' x only shape and dtype count, and whether it requires a gradient.
+  Tensor broadcast(const Tensor& x, int root) const;
+  /// Returns a scalar 0 through which backward comes to wait for the gradient of x: add it to the
+  /// loss. Messages of two ranks are numbered, and their dtypes, shapes and steps compared.
+  Tensor send(const Tensor& x, int to) const;
+  /// Returns a tensor of the shape and dtype of `like`, which must require a gradient if the
+  /// sender's x does, and gets none.
+  Tensor recv(const Tensor& like, int from) const;
+
+  // --- Replicated --------------------------------------------------------------------------------
+
+  Tensor copy_to(const Tensor& x) const;
+  Tensor reduce_from(const Tensor& x) const;
+  /// x [..., n k, ...] -> [..., k, ...] along `dim`. Throws Shape if n does not divide it.
+  Tensor split_to(const Tensor& x, std::int64_t dim) const;
+  /// x [..., k, ...] -> [..., n k, ...] along `dim`.
+  Tensor gather_from(const Tensor& x, std::int64_t dim) const;
+
+  struct State;
+
+ private:
+  std::shared_ptr<State> state_;
+};
+
+}  // namespace weft::parallel

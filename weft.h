@@ -106,6 +106,7 @@
 #include "weft/parallel/schedule.h"
 #include "weft/parallel/simulate.h"
 #include "weft/parallel/sync_batch_norm.h"
+#include "weft/parallel/zero.h"
 #include "weft/tensor/creation.h"
 #include "weft/tensor/dlpack.h"
 #include "weft/tensor/elementwise.h"

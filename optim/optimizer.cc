@@ -74,7 +74,7 @@ void Optimizer::add_group(std::span<const Tensor> params, double lr,
                " has gaps in memory");
     WEFT_CHECK(known.insert(p.impl()).second, InvalidArgument, "optimizer", "parameter ", i, " ",
                p.shape(), " is given twice");
-    group.slots.push_back({p, 0, {}});
+    group.slots.push_back({.param = p, .buffers = {}});
   }
   groups_.push_back(std::move(group));
 }
@@ -104,7 +104,7 @@ void Optimizer::prepare() {
     for (Slot& slot : group.slots) {
       ++index;
       const Tensor& grad = slot.param.grad();
-      if (!grad.defined()) continue;
+      if (!slot.kept || !grad.defined()) continue;
       const Device device = slot.param.device();
       WEFT_CHECK(grad.device() == device, Device, "optimizer", "parameter ", index, " ",
                  slot.param.shape(), " is on ", device, ", its gradient on ", grad.device(),
@@ -145,7 +145,7 @@ void Optimizer::update_part(Part& part) {
     }
     for (Slot& slot : groups_[g].slots) {
       const Tensor& grad = slot.param.grad();
-      if (!grad.defined() || !(slot.param.device() == device)) continue;
+      if (!slot.kept || !grad.defined() || !(slot.param.device() == device)) continue;
       const Tensor aligned = aligned_grad(slot.param, grad);
       if (!aligned.same(grad)) part.regrouped.push_back(aligned);
       const std::int64_t next = slot.step + 1;
@@ -254,6 +254,22 @@ std::vector<Tensor> Optimizer::parameters() const {
   return result;
 }
 
+std::vector<Tensor> Optimizer::parameters(std::size_t group) const {
+  std::vector<Tensor> result;
+  for (const Slot& s : group_at(group).slots) result.push_back(s.param);
+  return result;
+}
+
+void Optimizer::keep_only(const std::vector<bool>& kept) {
+  auto is_kept = kept.begin();
+  for (Group& g : groups_) {
+    for (Slot& slot : g.slots) {
+      slot.kept = *is_kept++;
+      if (!slot.kept) slot = {.param = slot.param, .buffers = {}, .kept = false};
+    }
+  }
+}
+
 NamedTensors Optimizer::state_dict() const {
   NamedTensors state;
   std::size_t index = 0;
@@ -344,6 +360,7 @@ void Optimizer::load_state_dict(const NamedTensors& state) {
     if (momentum.defined()) groups_[g].momentum = momentum.item<double>();
     unknown_momentum |= groups_[g].momentum_set && !momentum.defined();
     for (Slot& slot : groups_[g].slots) {
+      if (!slot.kept) value->clear();
       slot.step = value->empty() ? 0 : (*value)[0].item<std::int64_t>();
       slot.buffers.clear();
       for (std::size_t b = 0; b + 1 < value->size(); ++b) {

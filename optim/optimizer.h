@@ -61,25 +61,27 @@ class Optimizer {
   void set_momentum(std::size_t group, double momentum);
   /// The parameters of all groups, in order.
   std::vector<Tensor> parameters() const;
+  std::vector<Tensor> parameters(std::size_t group) const;
 
   /// Copies of the state. Of each group what schedulers set (f64): "group.0.lr",
   /// "group.0.initial_lr" if it has had a scheduler, "group.0.momentum" if there is one. Of each
   /// parameter, numbered over all groups, "state.7.step" (i64) and its buffers by PyTorch's names
   /// ("state.7.exp_avg"); a parameter that was never updated has no entry. The other options are
   /// not in it: make the optimiser with the same ones.
-  NamedTensors state_dict() const;
+  virtual NamedTensors state_dict() const;
   /// Restores what state_dict() returned. Throws InvalidArgument for names or shapes of other
   /// parameters or of another optimiser and for a step outside [0, 2^53], listing them, and for a
   /// momentum that set_momentum() refuses, before anything is changed. A state without momentum,
   /// from a version without this entry, is accepted and leaves the momentum unchanged; if
   /// set_momentum() was called here, as by OneCycleLR, a warning is logged.
-  void load_state_dict(const NamedTensors& state);
+  virtual void load_state_dict(const NamedTensors& state);
 
  protected:
   struct Slot {
     Tensor param;
     std::int64_t step = 0;        // updates so far
     std::vector<Tensor> buffers;  // in the order of buffer_names_; made at the first step
+    bool kept = true;             // false: another rank updates it
   };
   struct Group {
     std::vector<Slot> slots;
@@ -104,6 +106,10 @@ class Optimizer {
   void add_group(std::span<const Tensor> params, double lr, std::optional<double> momentum = {});
   /// Throws InvalidArgument for a value that set_momentum() must refuse.
   virtual void check_momentum(double momentum) const;
+
+  /// From now on step() updates only the parameters whose number over all groups is in `kept`, and
+  /// only they have a state; ranks that share the work keep different ones.
+  void keep_only(const std::vector<bool>& kept);
 
   /// Call this when a value or an address that update() passes to the kernel has changed. A
   /// captured step holds the old one, so its replay is refused from then on.

@@ -37,9 +37,18 @@ Coalesced::Coalesced(std::vector<Tensor> tensors) : tensors_(std::move(tensors))
 
 void Coalesced::broadcast(comm::ProcessGroup& group, int root) {
   if (tensors_.empty()) return;
+  start(group, root).wait();
+  finish(group, root);
+}
+
+comm::Work Coalesced::start(comm::ProcessGroup& group, int root) {
   const bool is_root = group.rank() == root;
   for (std::size_t i = 0; is_root && i < parts_.size(); ++i) raw::copy_(parts_[i], tensors_[i]);
-  group.broadcast(memory_, root).wait();
+  return group.broadcast(memory_, root);
+}
+
+void Coalesced::finish(const comm::ProcessGroup& group, int root) {
+  const bool is_root = group.rank() == root;
   for (std::size_t i = 0; !is_root && i < parts_.size(); ++i) raw::copy_(tensors_[i], parts_[i]);
 }
 

@@ -21,6 +21,11 @@ class Coalesced {
   /// Copies root's values into the tensors of all ranks. Returns when that is done.
   void broadcast(comm::ProcessGroup& group, int root);
 
+  /// The two parts of broadcast(). Between them the message is under way, and the tensors do not
+  /// change; wait for the Work before finish().
+  comm::Work start(comm::ProcessGroup& group, int root);
+  void finish(const comm::ProcessGroup& group, int root);
+
  private:
   std::vector<Tensor> tensors_;
   Tensor memory_;              // bytes

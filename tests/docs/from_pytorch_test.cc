@@ -246,6 +246,7 @@ struct Twice : autograd::Function<Twice> {
   data::DistributedSampler sampler(1, {.num_replicas = group->size(), .rank = group->rank()});
   const comm::Mesh mesh(group, {{"dp", 2}, {"tp", 2}});
   const parallel::Collectives tp(mesh["tp"]);
+  parallel::ZeroRedundancyOptimizer adam(optim::Adam(model.parameters()), group);
   const parallel::Horovod hvd(group);
   parallel::DistributedOptimizer sgd(hvd, optim::SGD(model.parameters(), {.lr = 0.1}),
                                      model.named_parameters());

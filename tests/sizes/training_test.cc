@@ -51,6 +51,7 @@ Result run(Scheduler&& scheduler, Size last_epoch) {
 WEFT_SIZES(
     Optimizers,
     {
+        {"optim::Optimizer::parameters(group)", {{0}}, RUNS(sgd().parameters(s[0]))},
         {"optim::Optimizer::lr(group)", {{0}}, RUNS(sgd().lr(s[0]))},
         {"optim::Optimizer::set_lr(group)", {{0}}, RUNS(sgd().set_lr(s[0], 0.1))},
         {"optim::Optimizer::initial_lr(group)",

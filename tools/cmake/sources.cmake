@@ -254,6 +254,7 @@ weft_sources(""
   parallel/sync_batch_norm.cc
   parallel/tensor_layout.cc
   parallel/unused_parameters.cc
+  parallel/zero.cc
   tensor/attention.cc
   tensor/compare.cc
   tensor/conv.cc
@@ -612,6 +613,7 @@ set(WEFT_HEADERS
   parallel/sync_batch_norm.h
   parallel/tensor_layout.h
   parallel/unused_parameters.h
+  parallel/zero.h
   tensor/creation.h
   tensor/dlpack.h
   tensor/elementwise.h

@@ -1,0 +1,158 @@
+#include "weft/parallel/zero.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <numeric>
+#include <string>
+
+#include "weft/core/base/error.h"
+#include "weft/core/runtime/capture.h"
+#include "weft/core/trace/trace.h"
+#include "weft/parallel/named_state.h"
+#include "weft/parallel/same_model.h"
+
+namespace weft::parallel {
+namespace {
+
+constexpr const char* kOp = "zero";
+constexpr int kNobody = -1;
+// A smaller parameter shares a message with others: by itself it would cost mostly latency. The
+// copy that this needs is small, too.
+constexpr std::int64_t kSmallBytes = std::int64_t{1} << 16;
+
+std::int64_t bytes_of(const Tensor& x) {
+  return x.numel() * static_cast<std::int64_t>(size_of(x.dtype()));
+}
+
+// What all ranks must have in common, in lines for check_same_lines().
+std::string lines_of(const optim::Optimizer& optimizer) {
+  std::string text;
+  for (std::size_t g = 0; g < optimizer.group_count(); ++g) {
+    text += detail::concat("group ", g, " of lr ", optimizer.lr(g), ", momentum ",
+                           optimizer.momentum(g), '\n');
+    for (const Tensor& p : optimizer.parameters(g)) {
+      text += detail::concat("parameter ", p.dtype(), ' ', p.shape(), " of strides ", p.strides(),
+                             p.requires_grad() ? ", trained\n" : ", not trained\n");
+    }
+  }
+  return text;
+}
+
+}  // namespace
+
+std::vector<std::vector<int>> deal_out(std::span<const std::vector<std::int64_t>> bytes_of_groups,
+                                       int ranks) {
+  std::vector<std::int64_t> sums(static_cast<std::size_t>(ranks));
+  std::vector<std::vector<int>> owners;
+  for (const std::vector<std::int64_t>& bytes : bytes_of_groups) {
+    std::vector<std::size_t> order(bytes.size());
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    std::ranges::stable_sort(order, std::greater(), [&](std::size_t i) { return bytes[i]; });
+    std::vector<int>& owner = owners.emplace_back(bytes.size());
+    for (const std::size_t i : order) {
+      const auto least = std::ranges::min_element(sums);
+      *least += bytes[i];
+      owner[i] = static_cast<int>(least - sums.begin());
+    }
+  }
+  return owners;
+}
+
+ZeroPartition::ZeroPartition(const optim::Optimizer& optimizer,
+                             std::shared_ptr<comm::ProcessGroup> group)
+    : group_(std::move(group)),
+      states_(group_ ? group_->duplicate() : nullptr),
+      parameters_(optimizer.parameters()) {
+  WEFT_CHECK(group_, InvalidArgument, kOp, "there is no process group");
+  check_same_lines(*group_, kOp, lines_of(optimizer), "has another optimiser",
+                   "Make the same optimiser, of the same parameters with the same ones frozen, on "
+                   "every rank");
+  std::vector<std::vector<std::int64_t>> bytes;
+  for (std::size_t g = 0; g < optimizer.group_count(); ++g) {
+    bytes.emplace_back();
+    for (const Tensor& p : optimizer.parameters(g)) {
+      bytes.back().push_back(p.requires_grad() ? bytes_of(p) : 0);
+    }
+  }
+  for (const std::vector<int>& of_group : deal_out(bytes, group_->size())) {
+    for (const int owner : of_group) {
+      owners_.push_back(parameters_[owners_.size()].requires_grad() ? owner : kNobody);
+    }
+  }
+  make_messages();
+}
+
+void ZeroPartition::make_messages() {
+  struct Few {
+    int owner;
+    std::vector<Tensor> parameters;
+  };
+  std::vector<Few> small;
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    const Tensor& p = parameters_[i];
+    const int owner = owners_[i];
+    if (owner == kNobody) continue;
+    if (bytes_of(p) >= kSmallBytes) {
+      large_.emplace_back(owner, p);
+      continue;
+    }
+    auto few = std::ranges::find_if(small, [&](const Few& f) {
+      return f.owner == owner && f.parameters[0].device() == p.device();
+    });
+    if (few == small.end()) few = small.insert(few, {owner, {}});
+    few->parameters.push_back(p);
+  }
+  for (Few& few : small) small_.emplace_back(few.owner, std::move(few.parameters));
+}
+
+std::vector<bool> ZeroPartition::kept() const {
+  std::vector<bool> kept;
+  for (const int owner : owners_) kept.push_back(owner == group_->rank());
+  return kept;
+}
+
+void ZeroPartition::check_frozen() const {
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    WEFT_CHECK(owners_[i] != kNobody || !parameters_[i].requires_grad(), InvalidArgument, kOp,
+               "parameter ", i, ' ', parameters_[i].shape(),
+               " requires a gradient, and did not when the optimiser was made, so no rank updates "
+               "it: make the optimiser again");
+  }
+}
+
+void ZeroPartition::step(const std::function<void()>& update) {
+  graph::check_not_capturing(kOp, "a replay would not send the parameters");
+  try {
+    check_frozen();
+    update();
+  } catch (...) {
+    group_->abort();
+    throw;
+  }
+  broadcast();
+}
+
+void ZeroPartition::broadcast() {
+  const Span span(kOp, "send updated parameters");
+  const comm::ProcessGroup::Tag tag("updated parameters");
+  std::vector<comm::Work> under_way;
+  for (const auto& [owner, p] : large_) under_way.push_back(group_->broadcast(p, owner));
+  for (auto& [owner, few] : small_) under_way.push_back(few.start(*group_, owner));
+  for (const comm::Work& work : under_way) work.wait();
+  for (auto& [owner, few] : small_) few.finish(*group_, owner);
+}
+
+optim::NamedTensors ZeroPartition::all_gather(const optim::NamedTensors& own) const {
+  return within("state_dict() of a ZeroRedundancyOptimizer, which all ranks must call", [&] {
+    optim::NamedTensors whole, part;
+    for (const auto& entry : own) {  // the groups' rates are on every rank
+      (entry.first.starts_with("state.") ? part : whole).push_back(entry);
+    }
+    for (int rank = 0; rank < states_->size(); ++rank) {
+      for (auto& entry : broadcast_named(*states_, part, rank)) whole.push_back(std::move(entry));
+    }
+    return whole;
+  });
+}
+
+}  // namespace weft::parallel

@@ -2,13 +2,16 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <initializer_list>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "weft/core/runtime/allocator.h"
 #include "weft/core/runtime/phase.h"
 #include "weft/train/interrupt.h"
 #include "weft/train/metrics.h"
@@ -117,6 +120,25 @@ inline train::TestFigures costs(const train::Ranks& ranks,
 inline train::TestFigures costs(const train::Ranks& ranks, const comm::ProcessGroup& group,
                                 const parallel::ReducerStats& stats) {
   return costs(ranks, {group.traffic()}, {stats});
+}
+
+/// For metrics.json: the most bytes that each rank's device has held so far of parameters and of
+/// the optimiser's state, "optimizer_bytes_rank_0". All ranks call it together.
+inline train::TestFigures memory(const train::Ranks& ranks, Device device) {
+  const auto most = memory_stats(device).most_by_owner;
+  const auto bytes = [&](MemoryOwner owner) {
+    return std::to_string(most[static_cast<std::size_t>(owner)]);
+  };
+  train::TestFigures figures;
+  for (const auto& [name, owner] : {std::pair("parameters_bytes_rank_", MemoryOwner::parameters),
+                                    std::pair("optimizer_bytes_rank_", MemoryOwner::optimizer)}) {
+    std::vector<std::string> all = {bytes(owner)};
+    if (ranks.size > 1) all = ranks.gather(all[0]);
+    for (std::size_t rank = 0; rank < all.size(); ++rank) {
+      figures.emplace_back(name + std::to_string(rank), std::stod(all[rank]));
+    }
+  }
+  return figures;
 }
 
 }  // namespace weft::examples

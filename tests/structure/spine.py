@@ -14,9 +14,11 @@ import json
 import os
 import sys
 
-# For all walks together.
+# For all walks together, but those of APART.
 MOST_LINES = 9999
 MOST_FILES = 64
+# A walk of an engine that a reader may leave out: the lines of the files that it alone opens.
+APART = {'zero_step': 450}
 
 
 class Walk:
@@ -65,14 +67,19 @@ def mistakes(root):
     """Prints the counts of each walk; what is over the budget."""
     walks = read(root)
     seen = {}
+    found = []
     for name, walk in walks.items():
         if not name:
             continue
         sizes = {path: lines_of(root, path) for path in walk.paths}
         new = {path: lines for path, lines in sizes.items() if path not in seen}
-        seen.update(new)
         print(f'{name}: {sum(sizes.values())} lines in {len(sizes)} files, of them new: '
               f'{sum(new.values())} in {len(new)}')
+        if name not in APART:
+            seen.update(new)
+        elif sum(new.values()) > APART[name]:
+            found.append(f'docs/spine.txt: {name} opens {sum(new.values())} lines more, at most '
+                         f'{APART[name]}')
     lines, files = sum(seen.values()), len(seen)
     print(f'together: {lines} lines in {files} files (at most {MOST_LINES} in {MOST_FILES})')
     excused = {os.path.relpath(path, root) for walk in walks.values() for place, _ in walk.excused
@@ -80,9 +87,9 @@ def mistakes(root):
     print(f'not to be read, though functions of them run: '
           f'{sum(lines_of(root, path) for path in excused)} lines in {len(excused)} files')
     if lines > MOST_LINES or files > MOST_FILES:
-        return [f'docs/spine.txt: {lines} lines in {files} files, at most {MOST_LINES} in '
-                f'{MOST_FILES}: a walk that has become longer needs another one to become shorter']
-    return []
+        found += [f'docs/spine.txt: {lines} lines in {files} files, at most {MOST_LINES} in '
+                  f'{MOST_FILES}: a walk that has become longer needs another one to become shorter']
+    return found
 
 
 def ran(coverage):

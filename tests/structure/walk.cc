@@ -1,5 +1,5 @@
 // Runs the code that a walk of docs/spine.txt follows: `walk relu`, `walk conv2d` ... in a world of
-// one; the walks of DistributedDataParallel and of the group as two ranks of weftrun.
+// one; the walks of the group, of DistributedDataParallel and of ZeRO as two ranks of weftrun.
 #include <cstdio>
 #include <string_view>
 
@@ -45,6 +45,15 @@ void ddp_step() {
   ddp(ones({4, 4})).backward(ones({4, 2}));
 }
 
+void zero_step() {
+  nn::Sequential model = two_layers();
+  const auto group = comm::init_process_group({.backend = "ring"});
+  parallel::DistributedDataParallel ddp(model, group);
+  parallel::ZeroRedundancyOptimizer sgd(optim::SGD(model.parameters()), group);
+  ddp(ones({4, 4})).backward(ones({4, 2}));
+  sgd.step();
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -61,6 +70,8 @@ int main(int argc, char** argv) {
     meet();
   else if (walk == "ddp_step")
     ddp_step();
+  else if (walk == "zero_step")
+    zero_step();
   else
     return std::fprintf(stderr, "walk: no walk \"%s\"\n", argc == 2 ? argv[1] : ""), 2;
 }

@@ -102,8 +102,8 @@ inline void report_bad_indices() {
   if (IndexReports* const mine = index_reports()) mine->report();
 }
 
-/// While one lives, waits of this thread do not report: for those for which nobody asked, such as
-/// in a destructor. The next one that somebody asks for reports.
+/// While one lives, this thread's waits throw nothing: for waits that weft makes by itself, such as
+/// in a destructor. What they find is thrown by the next wait that the caller asks for.
 class OwnWait {
  public:
   OwnWait() : reports_(index_reports()) {

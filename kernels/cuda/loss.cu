@@ -15,66 +15,57 @@ namespace weft::cuda {
 namespace {
 
 /// Where the blocks of a grid add up a loss.
-template <class T> struct Total {
-  Shares<Pair> shares; // a sum and a count
+template <class T>
+struct Total {
+  Shares<Pair> shares;  // a sum and a count
   bool mean;
-  T *total;      // the sum, or the sum over the count; null: not wanted
-  double *count; // null: not wanted
+  T* total;       // the sum, or the sum over the count; null: not wanted
+  double* count;  // null: not wanted
 };
 
 /// All threads of the block must call it, each with its sum and count.
 /// store(all) is called in one thread; its block is told by `true`.
 template <class T, class Store>
-__device__ bool add_up(const Total<T> &to, Pair sum, const Store &store) {
+__device__ bool add_up(const Total<T>& to, Pair sum, const Store& store) {
   __shared__ Pair shared[kBlock / kWarp];
   sum = fold_lanes<AddPairs>(sum, shared, Place(kBlock, 1, true), kBlock, 1);
   return fold_blocks<AddPairs>(
-      to.shares, 0, blockIdx.x, threadIdx.x == 0 ? 0 : -1, sum, Pair{},
-      [&](int, Pair all) {
-        if (to.count)
-          *to.count = all.b;
+      to.shares, 0, blockIdx.x, threadIdx.x == 0 ? 0 : -1, sum, Pair{}, [&](int, Pair all) {
+        if (to.count) *to.count = all.b;
         if (to.total)
-          *to.total = static_cast<T>(
-              static_cast<accumulate_t<T>>(to.mean ? all.a / all.b : all.a));
+          *to.total = static_cast<T>(static_cast<accumulate_t<T>>(to.mean ? all.a / all.b : all.a));
         store(all);
       });
 }
 
 constexpr unsigned kMostBlocks = 1024;
 
-std::size_t partial_bytes(unsigned blocks) {
-  return blocks == 1 ? 0 : blocks * sizeof(Pair);
-}
+std::size_t partial_bytes(unsigned blocks) { return blocks == 1 ? 0 : blocks * sizeof(Pair); }
 
-Shares<Pair> shares_of(const Stream &stream, void *workspace, unsigned blocks) {
-  return {static_cast<Pair *>(workspace), block_counters(stream), 1, 1, blocks};
+Shares<Pair> shares_of(const Stream& stream, void* workspace, unsigned blocks) {
+  return {static_cast<Pair*>(workspace), block_counters(stream), 1, 1, blocks};
 }
 
 struct Targets {
-  const std::int64_t *data;
+  const std::int64_t* data;
   std::int64_t stride, classes, ignored;
   double smoothing;
-  __device__ std::int64_t of(std::int64_t row) const {
-    return data[row * stride];
-  }
-  __device__ bool is_class(std::int64_t target) const {
-    return in_range(target, classes);
-  }
+  __device__ std::int64_t of(std::int64_t row) const { return data[row * stride]; }
+  __device__ bool is_class(std::int64_t target) const { return in_range(target, classes); }
 };
 
 /// The loss of a row is (1-e) nll + e/C sum_c(-log_probs), NaN if its target is
 /// not a class. losses: one per row, or null.
 template <class T>
 __global__ void __launch_bounds__(kBlock)
-    cross_entropy_kernel(const Rows rows, const T *logits, T *log_probs,
-                         const Targets targets, T *losses,
-                         std::int64_t loss_stride, const Total<T> to,
+    cross_entropy_kernel(const Rows rows, const T* logits, T* log_probs, const Targets targets,
+                         T* losses, std::int64_t loss_stride, const Total<T> to,
                          const IndexCheck check) {
   using C = accumulate_t<T>;
   const Place place = rows.place();
   Pair sum{};
   rows.for_each(place, [&](std::int64_t row, bool exists) {
-    const T *const x = logits + row * rows.n;
+    const T* const x = logits + row * rows.n;
     const C shift = exponentials(rows, x, exists, place).shift();
     const auto log_prob = [&](std::int64_t c) {
       return static_cast<T>(static_cast<C>(x[c]) - shift);
@@ -83,32 +74,25 @@ __global__ void __launch_bounds__(kBlock)
     rows.for_lane(place, exists, [&](std::int64_t c) {
       const T p = log_prob(c);
       log_probs[row * rows.n + c] = p;
-      if (targets.smoothing > 0)
-        smooth -= static_cast<double>(static_cast<C>(p));
+      if (targets.smoothing > 0) smooth -= static_cast<double>(static_cast<C>(p));
     });
-    if (targets.smoothing > 0)
-      smooth = rows.fold<Sum>(smooth, place); // all threads alike
-    if (!exists || place.lane != 0)
-      return;
+    if (targets.smoothing > 0) smooth = rows.fold<Sum>(smooth, place);  // all threads alike
+    if (!exists || place.lane != 0) return;
     const std::int64_t t = targets.of(row);
     const bool counts = t != targets.ignored;
     double loss = 0;
     if (counts && targets.is_class(t)) {
       const double share = targets.smoothing / static_cast<double>(rows.n);
-      loss = (1 - targets.smoothing) *
-                 -static_cast<double>(static_cast<C>(log_prob(t))) +
+      loss = (1 - targets.smoothing) * -static_cast<double>(static_cast<C>(log_prob(t))) +
              share * smooth;
     } else if (counts) {
       loss = NAN;
     }
-    if (losses)
-      losses[row * loss_stride] = static_cast<T>(static_cast<C>(loss));
-    sum = AddPairs::fold(sum,
-                         {loss, counts ? 1.0 : 0.0}); // integers far below 2^53
+    if (losses) losses[row * loss_stride] = static_cast<T>(static_cast<C>(loss));
+    sum = AddPairs::fold(sum, {loss, counts ? 1.0 : 0.0});  // integers far below 2^53
   });
   __shared__ bool good;
-  if (!add_up(to, sum, [&](Pair all) { good = !isnan(all.a); }))
-    return;
+  if (!add_up(to, sum, [&](Pair all) { good = !isnan(all.a); })) return;
   __syncthreads();
   if (!good) {
     check.report<kBlock>([&](std::int64_t row) { return targets.of(row); });
@@ -121,98 +105,81 @@ __global__ void __launch_bounds__(kBlock)
 /// row (/ count).
 template <class T>
 __global__ void __launch_bounds__(kBlock)
-    cross_entropy_backward_kernel(const Rows rows, const T *grad_loss,
-                                  std::int64_t grad_stride, const double *count,
-                                  const T *log_probs, const Targets targets,
-                                  T *grad_logits) {
+    cross_entropy_backward_kernel(const Rows rows, const T* grad_loss, std::int64_t grad_stride,
+                                  const double* count, const T* log_probs, const Targets targets,
+                                  T* grad_logits) {
   using C = accumulate_t<T>;
   const Place place = rows.place();
-  const C uniform =
-      static_cast<C>(targets.smoothing / static_cast<double>(rows.n));
+  const C uniform = static_cast<C>(targets.smoothing / static_cast<double>(rows.n));
   const C on_target = static_cast<C>(1 - targets.smoothing);
   rows.for_each(place, [&](std::int64_t row, bool exists) {
-    if (!exists)
-      return;
+    if (!exists) return;
     const std::int64_t t = targets.of(row);
     C scale = 0;
     if (t != targets.ignored) {
-      scale = targets.is_class(t) ? static_cast<C>(grad_loss[row * grad_stride])
-                                  : NAN;
-      if (count)
-        scale /= static_cast<C>(*count);
+      scale = targets.is_class(t) ? static_cast<C>(grad_loss[row * grad_stride]) : NAN;
+      if (count) scale /= static_cast<C>(*count);
     }
     const std::int64_t at = row * rows.n;
     rows.for_lane(place, true, [&](std::int64_t c) {
       const C softmax = std::exp(static_cast<C>(log_probs[at + c]));
       const C wanted = uniform + (c == t ? on_target : C(0));
       // The gradient of an ignored row is 0 even if its softmax is NaN.
-      grad_logits[at + c] = static_cast<T>(
-          t == targets.ignored ? C(0) : scale * (softmax - wanted));
+      grad_logits[at + c] =
+          static_cast<T>(t == targets.ignored ? C(0) : scale * (softmax - wanted));
     });
   });
 }
 
-Rows rows_of(const View &logits) { return {logits.shape[0], logits.shape[1]}; }
+Rows rows_of(const View& logits) { return {logits.shape[0], logits.shape[1]}; }
 
-Targets targets_of(const CrossEntropyParams &params, const View &target,
-                   const View &logits) {
-  return {target.as<std::int64_t>(), target.strides[0], logits.shape[1],
-          params.ignore_index, params.label_smoothing};
+Targets targets_of(const CrossEntropyParams& params, const View& target, const View& logits) {
+  return {target.as<std::int64_t>(), target.strides[0], logits.shape[1], params.ignore_index,
+          params.label_smoothing};
 }
 
-unsigned cross_entropy_blocks(const View &logits) {
+unsigned cross_entropy_blocks(const View& logits) {
   return std::min(rows_of(logits).blocks(), kMostBlocks);
 }
 
-std::size_t cross_entropy_workspace_bytes(const CrossEntropyParams &,
-                                          const View &logits) {
+std::size_t cross_entropy_workspace_bytes(const CrossEntropyParams&, const View& logits) {
   return partial_bytes(cross_entropy_blocks(logits));
 }
 
-void cross_entropy(const Stream &stream, const CrossEntropyParams &params,
-                   const View &logits, const View &target,
-                   const View &log_probs, const View &loss, const View &count,
-                   void *workspace) {
+void cross_entropy(const Stream& stream, const CrossEntropyParams& params, const View& logits,
+                   const View& target, const View& log_probs, const View& loss, const View& count,
+                   void* workspace) {
   const unsigned blocks = cross_entropy_blocks(logits);
   const bool per_row = params.reduction == Reduction::none;
   for_floating("cross_entropy", stream, logits.dtype, [&]<class T>() {
-    const Total<T> to{shares_of(stream, workspace, blocks),
-                      params.reduction == Reduction::mean,
+    const Total<T> to{shares_of(stream, workspace, blocks), params.reduction == Reduction::mean,
                       per_row ? nullptr : loss.as<T>(), count.as<double>()};
-    const IndexBounds classes{"cross_entropy", logits.shape[1], "target",
-                              params.ignore_index};
+    const IndexBounds classes{"cross_entropy", logits.shape[1], "target", params.ignore_index};
     // Also launched without rows: then the count is 0 and the mean NaN.
-    launch("cross_entropy", stream, cross_entropy_kernel<T>, blocks, kBlock,
-           rows_of(logits), logits.as<T>(), log_probs.as<T>(),
-           targets_of(params, target, logits), per_row ? loss.as<T>() : nullptr,
-           per_row ? loss.strides[0] : 0, to,
+    launch("cross_entropy", stream, cross_entropy_kernel<T>, blocks, kBlock, rows_of(logits),
+           logits.as<T>(), log_probs.as<T>(), targets_of(params, target, logits),
+           per_row ? loss.as<T>() : nullptr, per_row ? loss.strides[0] : 0, to,
            queued_check(stream, classes, target.shape));
   });
 }
 
-void cross_entropy_backward(const Stream &stream,
-                            const CrossEntropyParams &params,
-                            const View &grad_loss, const View &log_probs,
-                            const View &target, const View &count,
-                            const View &grad_logits) {
-  if (grad_logits.numel() == 0)
-    return;
+void cross_entropy_backward(const Stream& stream, const CrossEntropyParams& params,
+                            const View& grad_loss, const View& log_probs, const View& target,
+                            const View& count, const View& grad_logits) {
+  if (grad_logits.numel() == 0) return;
   const Rows rows = rows_of(log_probs);
-  for_floating(
-      "cross_entropy_backward", stream, log_probs.dtype, [&]<class T>() {
-        launch(
-            "cross_entropy_backward", stream, cross_entropy_backward_kernel<T>,
-            rows.blocks(), kBlock, rows, grad_loss.as<T>(),
-            params.reduction == Reduction::none ? grad_loss.strides[0] : 0,
-            params.reduction == Reduction::mean ? count.as<double>() : nullptr,
-            log_probs.as<T>(), targets_of(params, target, log_probs),
-            grad_logits.as<T>());
-      });
+  for_floating("cross_entropy_backward", stream, log_probs.dtype, [&]<class T>() {
+    launch("cross_entropy_backward", stream, cross_entropy_backward_kernel<T>, rows.blocks(),
+           kBlock, rows, grad_loss.as<T>(),
+           params.reduction == Reduction::none ? grad_loss.strides[0] : 0,
+           params.reduction == Reduction::mean ? count.as<double>() : nullptr, log_probs.as<T>(),
+           targets_of(params, target, log_probs), grad_logits.as<T>());
+  });
 }
 
 template <class T>
 __global__ void __launch_bounds__(kBlock)
-    mse_kernel(std::int64_t n, const T *x, const T *target, Total<T> to) {
+    mse_kernel(std::int64_t n, const T* x, const T* target, Total<T> to) {
   using C = accumulate_t<T>;
   const std::int64_t first = std::int64_t{blockIdx.x} * kBlock + threadIdx.x;
   Pair sum{0, first == 0 ? static_cast<double>(n) : 0};
@@ -224,51 +191,45 @@ __global__ void __launch_bounds__(kBlock)
 }
 
 // To wait for the last block costs as much as to take so many elements in turn.
-unsigned mse_blocks(const View &x) {
+unsigned mse_blocks(const View& x) {
   return std::min(grid_blocks(x.numel(), 8 * kBlock), kMostBlocks);
 }
 
-std::size_t mse_workspace_bytes(const View &x) {
-  return partial_bytes(mse_blocks(x));
-}
+std::size_t mse_workspace_bytes(const View& x) { return partial_bytes(mse_blocks(x)); }
 
-void mse(const Stream &stream, Reduction reduction, const View &x,
-         const View &target, const View &loss, void *workspace) {
+void mse(const Stream& stream, Reduction reduction, const View& x, const View& target,
+         const View& loss, void* workspace) {
   const std::int64_t n = x.numel();
   const unsigned blocks = mse_blocks(x);
   for_floating("mse", stream, x.dtype, [&]<class T>() {
-    const Total<T> to{shares_of(stream, workspace, blocks),
-                      reduction == Reduction::mean, loss.as<T>(), nullptr};
-    launch("mse", stream, mse_kernel<T>, blocks, kBlock, n, x.as<T>(),
-           target.as<T>(), to);
+    const Total<T> to{shares_of(stream, workspace, blocks), reduction == Reduction::mean,
+                      loss.as<T>(), nullptr};
+    launch("mse", stream, mse_kernel<T>, blocks, kBlock, n, x.as<T>(), target.as<T>(), to);
   });
 }
 
-template <class T> struct MseGradient {
+template <class T>
+struct MseGradient {
   using C = accumulate_t<T>;
-  const T *grad_loss;
+  const T* grad_loss;
   C scale;
   __device__ C operator()(C x, C target) const {
     return (x - target) * (static_cast<C>(*grad_loss) * scale);
   }
 };
 
-void mse_backward(const Stream &stream, Reduction reduction,
-                  const View &grad_loss, const View &x, const View &target,
-                  const View &grad_x) {
-  const double scale =
-      reduction == Reduction::mean
-          ? 2 / static_cast<double>(std::max<std::int64_t>(x.numel(), 1))
-          : 2;
+void mse_backward(const Stream& stream, Reduction reduction, const View& grad_loss, const View& x,
+                  const View& target, const View& grad_x) {
+  const double scale = reduction == Reduction::mean
+                           ? 2 / static_cast<double>(std::max<std::int64_t>(x.numel(), 1))
+                           : 2;
   for_floating("mse_backward", stream, x.dtype, [&]<class T>() {
-    const MseGradient<T> f{grad_loss.as<T>(),
-                           static_cast<accumulate_t<T>>(scale)};
-    map<Typed<T>, Typed<T>, Typed<T>>("mse_backward", stream, f, grad_x, x,
-                                      target);
+    const MseGradient<T> f{grad_loss.as<T>(), static_cast<accumulate_t<T>>(scale)};
+    map<Typed<T>, Typed<T>, Typed<T>>("mse_backward", stream, f, grad_x, x, target);
   });
 }
 
-} // namespace
+}  // namespace
 
 LossKernels loss_kernels() {
   return {.cross_entropy = cross_entropy,
@@ -279,4 +240,4 @@ LossKernels loss_kernels() {
           .mse_backward = mse_backward};
 }
 
-} // namespace weft::cuda
+}  // namespace weft::cuda

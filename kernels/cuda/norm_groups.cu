@@ -14,44 +14,43 @@
 namespace weft::cuda {
 namespace {
 
-template <class T> __device__ double number(T value) {
+template <class T>
+__device__ double number(T value) {
   return static_cast<double>(static_cast<accumulate_t<T>>(value));
 }
 
 template <class T>
-__device__ double value_or(const T *values, std::int64_t i, double otherwise) {
+__device__ double value_or(const T* values, std::int64_t i, double otherwise) {
   return values ? number(values[i]) : otherwise;
 }
 
-template <class T> __device__ T stored(double value) {
+template <class T>
+__device__ T stored(double value) {
   return static_cast<T>(static_cast<accumulate_t<T>>(value));
 }
 
 /// The [N,C,S] of group norm as rows of n elements that share a mean.
 struct GroupRows : Rows {
   std::int64_t per_image, channels,
-      spatial; // rows of an image; channels of a row; their elements
-  GroupRows(const View &x, std::int64_t in_groups)
+      spatial;  // rows of an image; channels of a row; their elements
+  GroupRows(const View& x, std::int64_t in_groups)
       : Rows(x.shape[0] * in_groups, x.shape[1] / in_groups * x.shape[2]),
-        per_image(in_groups), channels(x.shape[1] / in_groups),
+        per_image(in_groups),
+        channels(x.shape[1] / in_groups),
         spatial(x.shape[2]) {}
   __device__ std::int64_t first_channel(std::int64_t row) const {
     return per_image == 1 ? 0 : row % per_image * channels;
   }
   /// The channel of element i of a row, counted from the row's first one.
   __device__ std::int64_t channel(std::int64_t i) const {
-    if (spatial == 1)
-      return i;
-    if (n <= 0x7fffffff)
-      return static_cast<std::uint32_t>(i) /
-             static_cast<std::uint32_t>(spatial);
+    if (spatial == 1) return i;
+    if (n <= 0x7fffffff) return static_cast<std::uint32_t>(i) / static_cast<std::uint32_t>(spatial);
     return i / spatial;
   }
   /// Of channel c's position p; positions count from image to image.
   __device__ std::int64_t offset(std::int64_t c, std::int64_t p) const {
     const std::int64_t all = per_image * channels;
-    if (spatial == 1)
-      return p * all + c;
+    if (spatial == 1) return p * all + c;
     return (p / spatial * all + c) * spatial + p % spatial;
   }
   /// The row of channel c's position p.
@@ -63,9 +62,8 @@ struct GroupRows : Rows {
 
 template <class T>
 __global__ void __launch_bounds__(kBlock)
-    group_norm_kernel(const GroupRows rows, double eps, const T *x,
-                      const T *weight, const T *bias, T *y,
-                      accumulate_t<T> *mean, accumulate_t<T> *invstd) {
+    group_norm_kernel(const GroupRows rows, double eps, const T* x, const T* weight, const T* bias,
+                      T* y, accumulate_t<T>* mean, accumulate_t<T>* invstd) {
   using C = accumulate_t<T>;
   const Place place = rows.place();
   rows.for_each(place, [&](std::int64_t row, bool exists) {
@@ -77,8 +75,7 @@ __global__ void __launch_bounds__(kBlock)
       sum = AddPairs::fold(sum, {d, d * d});
     });
     sum = rows.fold<AddPairs>(sum, place);
-    if (!exists)
-      return;
+    if (!exists) return;
     const auto count = static_cast<double>(rows.n);
     const C center = static_cast<C>(shift + sum.a / count);
     const double var = not_negative(sum.b - sum.a * sum.a / count) / count;
@@ -92,17 +89,16 @@ __global__ void __launch_bounds__(kBlock)
       const std::int64_t c = first_channel + rows.channel(i);
       const C normal = (static_cast<C>(x[from + i]) - center) * scale;
       const C factor = weight ? static_cast<C>(weight[c]) : C(1);
-      y[from + i] = static_cast<T>(normal * factor +
-                                   (bias ? static_cast<C>(bias[c]) : C(0)));
+      y[from + i] = static_cast<T>(normal * factor + (bias ? static_cast<C>(bias[c]) : C(0)));
     });
   });
 }
 
 template <class T>
 __global__ void __launch_bounds__(kBlock)
-    group_norm_gradient_kernel(const GroupRows rows, const T *grad, const T *x,
-                               const T *weight, const accumulate_t<T> *mean,
-                               const accumulate_t<T> *invstd, T *grad_x) {
+    group_norm_gradient_kernel(const GroupRows rows, const T* grad, const T* x, const T* weight,
+                               const accumulate_t<T>* mean, const accumulate_t<T>* invstd,
+                               T* grad_x) {
   using C = accumulate_t<T>;
   const Place place = rows.place();
   rows.for_each(place, [&](std::int64_t row, bool exists) {
@@ -117,21 +113,18 @@ __global__ void __launch_bounds__(kBlock)
       sum = AddPairs::fold(sum, {value, value * d});
     });
     sum = rows.fold<AddPairs>(sum, place);
-    if (!exists)
-      return;
+    if (!exists) return;
     const auto count = static_cast<double>(rows.n);
     const C scale = invstd[row];
     const C average = static_cast<C>(sum.a / count);
-    const double invstd_of_row = scale; // its square may be too small for f32
-    const C slope =
-        static_cast<C>(invstd_of_row * invstd_of_row * (sum.b / count));
+    const double invstd_of_row = scale;  // its square may be too small for f32
+    const C slope = static_cast<C>(invstd_of_row * invstd_of_row * (sum.b / count));
     rows.for_lane(place, exists, [&](std::int64_t i) {
       const std::int64_t c = first_channel + rows.channel(i);
       const C factor = weight ? static_cast<C>(weight[c]) : C(1);
       const C d = static_cast<C>(x[from + i]) - center;
       grad_x[from + i] =
-          static_cast<T>(scale * (static_cast<C>(grad[from + i]) * factor -
-                                  average - d * slope));
+          static_cast<T>(scale * (static_cast<C>(grad[from + i]) * factor - average - d * slope));
     });
   });
 }
@@ -140,110 +133,97 @@ __global__ void __launch_bounds__(kBlock)
 /// (p / S) C S + p % S + c S.
 struct Channels {
   std::int64_t count, n;
-  std::int64_t chunks; // of a channel
+  std::int64_t chunks;  // of a channel
   // How a block divides its threads: neighbours read neighbouring elements.
   bool lanes_inner;
   int lanes, groups;
-  std::int64_t strips; // of `groups` channels
+  std::int64_t strips;  // of `groups` channels
 
-  explicit Channels(const View &x)
-      : count(x.shape[1]), n(x.shape[0] * x.shape[2]),
-        lanes_inner(x.shape[2] > 1), lanes(lanes_inner ? kBlock : 8),
-        groups(kBlock / lanes), strips((count + groups - 1) / groups) {
+  explicit Channels(const View& x)
+      : count(x.shape[1]),
+        n(x.shape[0] * x.shape[2]),
+        lanes_inner(x.shape[2] > 1),
+        lanes(lanes_inner ? kBlock : 8),
+        groups(kBlock / lanes),
+        strips((count + groups - 1) / groups) {
     // A few thousand elements per chunk, and at most as many chunks as fill a
     // large GPU.
     constexpr std::int64_t kPerChunk = 4096, kMaxChunks = 256;
-    chunks = std::clamp<std::int64_t>(
-        n / kPerChunk, 1, std::min(kMaxChunks, most_sharers(strips, groups)));
+    chunks = std::clamp<std::int64_t>(n / kPerChunk, 1,
+                                      std::min(kMaxChunks, most_sharers(strips, groups)));
   }
 };
 
 /// The sums of grad and grad (x - mean) invstd over each channel.
 template <class T>
 __global__ void __launch_bounds__(kBlock)
-    affine_gradient_kernel(const __grid_constant__ Channels channels,
-                           const GroupRows rows, const T *grad, const T *x,
-                           const accumulate_t<T> *mean,
-                           const accumulate_t<T> *invstd, T *grad_weight,
-                           T *grad_bias,
+    affine_gradient_kernel(const __grid_constant__ Channels channels, const GroupRows rows,
+                           const T* grad, const T* x, const accumulate_t<T>* mean,
+                           const accumulate_t<T>* invstd, T* grad_weight, T* grad_bias,
                            const __grid_constant__ Shares<Pair> shares) {
   __shared__ Pair shared[kBlock];
   const Place place(channels.lanes, channels.groups, channels.lanes_inner);
   // All threads of a block need the same number of rounds for fold_lanes.
   for (std::int64_t unit = blockIdx.x; unit < channels.strips * channels.chunks;
        unit += gridDim.x) {
-    const std::int64_t strip = unit % channels.strips,
-                       chunk = unit / channels.strips;
+    const std::int64_t strip = unit % channels.strips, chunk = unit / channels.strips;
     const std::int64_t first = strip * channels.groups, c = first + place.group;
     const bool exists = c < channels.count;
     Pair sum{};
     if (exists) {
       const std::int64_t end = channels.n * (chunk + 1) / channels.chunks;
-      for (std::int64_t p = channels.n * chunk / channels.chunks + place.lane;
-           p < end; p += channels.lanes) {
+      for (std::int64_t p = channels.n * chunk / channels.chunks + place.lane; p < end;
+           p += channels.lanes) {
         const std::int64_t at = rows.offset(c, p), row = rows.row_of(c, p);
         const double value = number(grad[at]);
         const double d = number(x[at]) - static_cast<double>(mean[row]);
-        sum = AddPairs::fold(
-            sum, {value, value * d * static_cast<double>(invstd[row])});
+        sum = AddPairs::fold(sum, {value, value * d * static_cast<double>(invstd[row])});
       }
     }
-    sum = fold_lanes<AddPairs>(sum, shared, place, channels.lanes,
-                               channels.groups);
-    fold_blocks<AddPairs>(shares, static_cast<unsigned>(strip),
-                          static_cast<unsigned>(chunk),
-                          place.lane == 0 ? place.group : -1, sum, Pair{},
-                          [&](int i, Pair total) {
-                            if (grad_bias)
-                              grad_bias[first + i] = stored<T>(total.a);
-                            if (grad_weight)
-                              grad_weight[first + i] = stored<T>(total.b);
+    sum = fold_lanes<AddPairs>(sum, shared, place, channels.lanes, channels.groups);
+    fold_blocks<AddPairs>(shares, static_cast<unsigned>(strip), static_cast<unsigned>(chunk),
+                          place.lane == 0 ? place.group : -1, sum, Pair{}, [&](int i, Pair total) {
+                            if (grad_bias) grad_bias[first + i] = stored<T>(total.a);
+                            if (grad_weight) grad_weight[first + i] = stored<T>(total.b);
                           });
   }
 }
 
-} // namespace
+}  // namespace
 
-void group_norm(const Stream &stream, const GroupNormArgs &args) {
+void group_norm(const Stream& stream, const GroupNormArgs& args) {
   const GroupRows rows(args.x, args.groups);
   for_floating("group_norm", stream, args.x.dtype, [&]<class T>() {
     using C = accumulate_t<T>;
-    launch("group_norm", stream, group_norm_kernel<T>, rows.blocks(), kBlock,
-           rows, args.eps, args.x.as<T>(), args.weight.as<T>(),
-           args.bias.as<T>(), args.y.as<T>(), args.mean.as<C>(),
-           args.invstd.as<C>());
+    launch("group_norm", stream, group_norm_kernel<T>, rows.blocks(), kBlock, rows, args.eps,
+           args.x.as<T>(), args.weight.as<T>(), args.bias.as<T>(), args.y.as<T>(),
+           args.mean.as<C>(), args.invstd.as<C>());
   });
 }
 
-std::size_t group_norm_backward_workspace_bytes(const View &x) {
+std::size_t group_norm_backward_workspace_bytes(const View& x) {
   const Channels channels(x);
-  return static_cast<std::size_t>(channels.count * channels.chunks) *
-         sizeof(Pair);
+  return static_cast<std::size_t>(channels.count * channels.chunks) * sizeof(Pair);
 }
 
-void group_norm_backward(const Stream &stream, const GroupNormGradArgs &args,
-                         void *workspace) {
+void group_norm_backward(const Stream& stream, const GroupNormGradArgs& args, void* workspace) {
   const GroupRows rows(args.x, args.groups);
   for_floating("group_norm_backward", stream, args.x.dtype, [&]<class T>() {
     using C = accumulate_t<T>;
     if (args.grad_x) {
-      launch("group_norm_backward", stream, group_norm_gradient_kernel<T>,
-             rows.blocks(), kBlock, rows, args.grad_y.as<T>(), args.x.as<T>(),
-             args.weight.as<T>(), args.mean.as<C>(), args.invstd.as<C>(),
-             args.grad_x.as<T>());
+      launch("group_norm_backward", stream, group_norm_gradient_kernel<T>, rows.blocks(), kBlock,
+             rows, args.grad_y.as<T>(), args.x.as<T>(), args.weight.as<T>(), args.mean.as<C>(),
+             args.invstd.as<C>(), args.grad_x.as<T>());
     }
-    if (!args.grad_weight && !args.grad_bias)
-      return;
+    if (!args.grad_weight && !args.grad_bias) return;
     const Channels channels(args.x);
-    const Shares<Pair> shares{
-        static_cast<Pair *>(workspace), block_counters(stream), channels.count,
-        channels.groups, static_cast<unsigned>(channels.chunks)};
+    const Shares<Pair> shares{static_cast<Pair*>(workspace), block_counters(stream), channels.count,
+                              channels.groups, static_cast<unsigned>(channels.chunks)};
     launch("group_norm_backward", stream, affine_gradient_kernel<T>,
-           grid_blocks(channels.strips * channels.chunks, 1), kBlock, channels,
-           rows, args.grad_y.as<T>(), args.x.as<T>(), args.mean.as<C>(),
-           args.invstd.as<C>(), args.grad_weight.as<T>(),
-           args.grad_bias.as<T>(), shares);
+           grid_blocks(channels.strips * channels.chunks, 1), kBlock, channels, rows,
+           args.grad_y.as<T>(), args.x.as<T>(), args.mean.as<C>(), args.invstd.as<C>(),
+           args.grad_weight.as<T>(), args.grad_bias.as<T>(), shares);
   });
 }
 
-} // namespace weft::cuda
+}  // namespace weft::cuda

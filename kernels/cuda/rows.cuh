@@ -15,14 +15,14 @@ struct Rows {
   std::int64_t count, n;
   int lanes, groups;
   Rows(std::int64_t rows, std::int64_t length)
-      : count(rows), n(length), lanes(length > 1024 ? kBlock : kWarp),
-        groups(kBlock / lanes) {}
+      : count(rows), n(length), lanes(length > 1024 ? kBlock : kWarp), groups(kBlock / lanes) {}
 
   unsigned blocks() const { return grid_blocks(count, groups); }
   __device__ Place place() const { return {lanes, groups, true}; }
   /// Calls f(row, exists) the same number of times in all threads of a block,
   /// which folds need.
-  template <class F> __device__ void for_each(Place place, const F &f) const {
+  template <class F>
+  __device__ void for_each(Place place, const F& f) const {
     for (std::int64_t first = std::int64_t{blockIdx.x} * groups; first < count;
          first += std::int64_t{gridDim.x} * groups) {
       f(first + place.group, first + place.group < count);
@@ -31,29 +31,30 @@ struct Rows {
   /// Calls f(i) for a lane's elements of a row; four loads are under way at a
   /// time.
   template <class F>
-  __device__ void for_lane(Place place, bool exists, const F &f) const {
-    if (!exists)
-      return;
+  __device__ void for_lane(Place place, bool exists, const F& f) const {
+    if (!exists) return;
 #pragma unroll 4
-    for (std::int64_t i = place.lane; i < n; i += lanes)
-      f(i);
+    for (std::int64_t i = place.lane; i < n; i += lanes) f(i);
   }
   /// The fold of what the lanes of a row have, in each of them. All threads
   /// must call it.
-  template <class Fold, class A> __device__ A fold(A value, Place place) const {
+  template <class Fold, class A>
+  __device__ A fold(A value, Place place) const {
     __shared__ A shared[kBlock / kWarp];
     return fold_lanes<Fold>(value, shared, place, lanes, groups);
   }
 };
 
 struct Largest {
-  template <class A> __device__ static A fold(A a, A b) {
-    return functor::Maximum{}.fwd(a, b); // a NaN wins
+  template <class A>
+  __device__ static A fold(A a, A b) {
+    return functor::Maximum{}.fwd(a, b);  // a NaN wins
   }
 };
 
 /// The largest element of a row, and the sum of exp(x - largest).
-template <class C> struct Exponentials {
+template <class C>
+struct Exponentials {
   C most;
   double sum;
   /// log_softmax = x - shift()
@@ -62,19 +63,17 @@ template <class C> struct Exponentials {
 
 /// All threads must call it; those without a row get what means nothing.
 template <class T>
-__device__ Exponentials<accumulate_t<T>>
-exponentials(const Rows &rows, const T *x, bool exists, Place place) {
+__device__ Exponentials<accumulate_t<T>> exponentials(const Rows& rows, const T* x, bool exists,
+                                                      Place place) {
   using C = accumulate_t<T>;
   C most = -static_cast<C>(INFINITY);
-  rows.for_lane(place, exists, [&](std::int64_t c) {
-    most = Largest::fold(most, static_cast<C>(x[c]));
-  });
+  rows.for_lane(place, exists,
+                [&](std::int64_t c) { most = Largest::fold(most, static_cast<C>(x[c])); });
   most = rows.fold<Largest>(most, place);
   double sum = 0;
-  rows.for_lane(place, exists, [&](std::int64_t c) {
-    sum += std::exp(static_cast<C>(x[c]) - most);
-  });
+  rows.for_lane(place, exists,
+                [&](std::int64_t c) { sum += std::exp(static_cast<C>(x[c]) - most); });
   return {most, rows.fold<Sum>(sum, place)};
 }
 
-} // namespace weft::cuda
+}  // namespace weft::cuda

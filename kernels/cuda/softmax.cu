@@ -8,14 +8,13 @@ namespace weft::cuda {
 namespace {
 
 template <class T, bool log>
-__global__ void __launch_bounds__(kBlock)
-    softmax_kernel(const Rows rows, const T *in, T *out) {
+__global__ void __launch_bounds__(kBlock) softmax_kernel(const Rows rows, const T* in, T* out) {
   using C = accumulate_t<T>;
   const Place place = rows.place();
   rows.for_each(place, [&](std::int64_t row, bool exists) {
-    const T *const x = in + row * rows.n;
+    const T* const x = in + row * rows.n;
     const Exponentials<C> of = exponentials(rows, x, exists, place);
-    T *const y = out + row * rows.n;
+    T* const y = out + row * rows.n;
     const C shift = of.shift();
     const C factor = static_cast<C>(1 / of.sum);
     rows.for_lane(place, exists, [&](std::int64_t c) {
@@ -27,8 +26,7 @@ __global__ void __launch_bounds__(kBlock)
 
 template <class T, bool log>
 __global__ void __launch_bounds__(kBlock)
-    softmax_backward_kernel(const Rows rows, const T *grad_out, const T *out,
-                            T *grad_in) {
+    softmax_backward_kernel(const Rows rows, const T* grad_out, const T* out, T* grad_in) {
   using C = accumulate_t<T>;
   const Place place = rows.place();
   rows.for_each(place, [&](std::int64_t row, bool exists) {
@@ -40,40 +38,34 @@ __global__ void __launch_bounds__(kBlock)
     });
     const C total = static_cast<C>(rows.fold<Sum>(sum, place));
     rows.for_lane(place, exists, [&](std::int64_t c) {
-      const C g = static_cast<C>(grad_out[at + c]),
-              y = static_cast<C>(out[at + c]);
-      grad_in[at + c] =
-          static_cast<T>(log ? g - std::exp(y) * total : y * (g - total));
+      const C g = static_cast<C>(grad_out[at + c]), y = static_cast<C>(out[at + c]);
+      grad_in[at + c] = static_cast<T>(log ? g - std::exp(y) * total : y * (g - total));
     });
   });
 }
 
-void forward(const Stream &stream, SoftmaxOp op, const View &x, const View &y) {
+void forward(const Stream& stream, SoftmaxOp op, const View& x, const View& y) {
   const Rows rows(x.shape[0], x.shape[1]);
   for_floating("softmax", stream, x.dtype, [&]<class T>() {
-    const auto kernel = op == SoftmaxOp::softmax ? softmax_kernel<T, false>
-                                                 : softmax_kernel<T, true>;
-    launch("softmax", stream, kernel, rows.blocks(), kBlock, rows, x.as<T>(),
-           y.as<T>());
+    const auto kernel =
+        op == SoftmaxOp::softmax ? softmax_kernel<T, false> : softmax_kernel<T, true>;
+    launch("softmax", stream, kernel, rows.blocks(), kBlock, rows, x.as<T>(), y.as<T>());
   });
 }
 
-void backward(const Stream &stream, SoftmaxOp op, const View &grad_y,
-              const View &y, const View &grad_x) {
+void backward(const Stream& stream, SoftmaxOp op, const View& grad_y, const View& y,
+              const View& grad_x) {
   const Rows rows(y.shape[0], y.shape[1]);
   for_floating("softmax_backward", stream, y.dtype, [&]<class T>() {
-    const auto kernel = op == SoftmaxOp::softmax
-                            ? softmax_backward_kernel<T, false>
-                            : softmax_backward_kernel<T, true>;
-    launch("softmax_backward", stream, kernel, rows.blocks(), kBlock, rows,
-           grad_y.as<T>(), y.as<T>(), grad_x.as<T>());
+    const auto kernel = op == SoftmaxOp::softmax ? softmax_backward_kernel<T, false>
+                                                 : softmax_backward_kernel<T, true>;
+    launch("softmax_backward", stream, kernel, rows.blocks(), kBlock, rows, grad_y.as<T>(),
+           y.as<T>(), grad_x.as<T>());
   });
 }
 
-} // namespace
+}  // namespace
 
-SoftmaxKernels softmax_kernels() {
-  return {.forward = forward, .backward = backward};
-}
+SoftmaxKernels softmax_kernels() { return {.forward = forward, .backward = backward}; }
 
-} // namespace weft::cuda
+}  // namespace weft::cuda

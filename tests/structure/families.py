@@ -19,8 +19,8 @@ FOLDERS = {
                           'winograd'],
     'kernels/cuda': ['access', 'backend', 'block_fold', 'capability', 'check', 'copy', 'cudnn_attention',
                      'cudnn_graph', 'device_wide', 'families', 'gpus', 'handles', 'image_packs', 'index_check',
-                     'index_math', 'launch', 'launch_size', 'libraries', 'library', 'linked', 'philox', 'rows',
-                     'recording', 'runtime', 'slot_table', 'timing'],
+                     'index_math', 'launch', 'launch_size', 'libraries', 'library', 'linked', 'philox',
+                     'recording', 'rows', 'runtime', 'slot_table', 'timing'],
 }
 # Folders of kernels/cpu that are no family's.
 SHARED_FOLDERS = ['dnnl', 'loops']

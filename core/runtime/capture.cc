@@ -214,6 +214,7 @@ std::unique_ptr<RecordedWork> Capture::record(const std::function<void()>& body)
   } catch (const Error& error) {
     device_runtime.abandon_recording(stream_);
     // A library's own error does not say which operation called it.
+    if (error.code() != ErrorCode::Cuda && error.code() != ErrorCode::Library) throw;
     throw error.with_context(
         detail::concat(op_, " of a captured step (--no-graph: weft's programs run it as it is)"));
   } catch (...) {

@@ -108,8 +108,7 @@ void IndexReports::forget(const BadIndex* place) {
       queued_, place,
       [](const QueuedCheck& check) -> const BadIndex* { return check.found.get(); });
   if (found == queued_.end()) return;
-  Count(found->found->count).store(0, std::memory_order_relaxed);  // may be used again at once
-  queued_.erase(found);
+  queued_.erase(found);  // used again when the device has written, should it do so after all
 }
 
 std::shared_ptr<RecordedChecks> IndexReports::take_recorded() {
@@ -123,15 +122,15 @@ void IndexReports::launched(const std::shared_ptr<RecordedChecks>& checks) {
   launched_.push_back(checks);
 }
 
-void IndexReports::note(const QueuedCheck& check, std::int64_t count) {
+void IndexReports::note(const QueuedCheck& check, std::int64_t count, std::int64_t value) {
   if (count <= 0 || first_) return;
-  first_ = Found{check.bounds, check.shape, check.path, count, check.found->value};
+  first_ = Found{check.bounds, check.shape, check.path, count, value};
 }
 
 void IndexReports::collect() {
   std::erase_if(queued_, [this](const QueuedCheck& check) {
     const std::int64_t count = Count(check.found->count).load(std::memory_order_acquire);
-    note(check, count);
+    note(check, count, check.found->value);
     return count != BadIndex::kUnknown;
   });
 }
@@ -143,10 +142,13 @@ void IndexReports::report() {
     const bool over = launched->over.load(std::memory_order_acquire);  // before what it has found
     for (const QueuedCheck& check : launched->checks) {
       const Count place(check.found->count);
-      const std::int64_t count = place.load(std::memory_order_acquire);
-      note(check, count);
-      // From here on a replay may write again.
-      if (count > 0) place.store(0, std::memory_order_release);
+      std::int64_t count = place.load(std::memory_order_acquire);
+      if (count <= 0) continue;
+      const std::int64_t value = check.found->value;
+      // From then on a replay may write again. Another thread may report this one.
+      if (place.compare_exchange_strong(count, 0, std::memory_order_acq_rel)) {
+        note(check, count, value);
+      }
     }
     return over;
   });

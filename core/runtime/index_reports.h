@@ -85,7 +85,7 @@ class IndexReports {
     std::int64_t count, value;
   };
   void collect();
-  void note(const QueuedCheck& check, std::int64_t count);
+  void note(const QueuedCheck& check, std::int64_t count, std::int64_t value);
 
   std::vector<QueuedCheck> queued_;
   std::vector<QueuedCheck> recorded_;
@@ -102,8 +102,8 @@ inline void report_bad_indices() {
   if (IndexReports* const mine = index_reports()) mine->report();
 }
 
-/// While one lives, this thread's waits throw nothing: for waits that weft makes by itself, such as
-/// in a destructor. What they find is thrown by the next wait that the caller asks for.
+/// While one lives, this thread's waits report no bad index: for waits that weft makes by itself,
+/// such as in a destructor. The next wait that the caller asks for reports it.
 class OwnWait {
  public:
   OwnWait() : reports_(index_reports()) {

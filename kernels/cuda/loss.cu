@@ -1,6 +1,6 @@
-// Cross entropy and mean squared error, each in a kernel forward and one
-// backward. Cross entropy reads the logits twice and writes the logarithms of
-// the probabilities. Sums are in double, in an order fixed by the shapes.
+// Cross entropy and mean squared error, each in a kernel forward and one backward. Cross entropy
+// passes over the logits three times, for the maximum, the sum of exp, and the logarithms of the
+// probabilities, which it writes. Sums are in double, in an order fixed by the shapes.
 #include <algorithm>
 #include <cmath>
 
@@ -23,8 +23,8 @@ struct Total {
   double* count;  // null: not wanted
 };
 
-/// All threads of the block must call it, each with its sum and count.
-/// store(all) is called in one thread; its block is told by `true`.
+/// All threads of the block must call it, each with its sum and count. One thread of the grid calls
+/// store(all); in its block all threads get true.
 template <class T, class Store>
 __device__ bool add_up(const Total<T>& to, Pair sum, const Store& store) {
   __shared__ Pair shared[kBlock / kWarp];
@@ -54,8 +54,8 @@ struct Targets {
   __device__ bool is_class(std::int64_t target) const { return in_range(target, classes); }
 };
 
-/// The loss of a row is (1-e) nll + e/C sum_c(-log_probs), NaN if its target is
-/// not a class. losses: one per row, or null.
+/// The loss of a row is (1-e) nll + e/C sum_c(-log_probs), NaN if its target is not a class.
+/// losses: one per row, or null.
 template <class T>
 __global__ void __launch_bounds__(kBlock)
     cross_entropy_kernel(const Rows rows, const T* logits, T* log_probs, const Targets targets,
@@ -101,8 +101,7 @@ __global__ void __launch_bounds__(kBlock)
   }
 }
 
-/// grad = scale (softmax - (1-e) [c == target] - e/C), scale = dL/dloss of the
-/// row (/ count).
+/// grad = scale (softmax - (1-e) [c == target] - e/C), scale = dL/dloss of the row (/ count).
 template <class T>
 __global__ void __launch_bounds__(kBlock)
     cross_entropy_backward_kernel(const Rows rows, const T* grad_loss, std::int64_t grad_stride,
@@ -156,10 +155,11 @@ void cross_entropy(const Stream& stream, const CrossEntropyParams& params, const
                       per_row ? nullptr : loss.as<T>(), count.as<double>()};
     const IndexBounds classes{"cross_entropy", logits.shape[1], "target", params.ignore_index};
     // Also launched without rows: then the count is 0 and the mean NaN.
-    launch("cross_entropy", stream, cross_entropy_kernel<T>, blocks, kBlock, rows_of(logits),
-           logits.as<T>(), log_probs.as<T>(), targets_of(params, target, logits),
-           per_row ? loss.as<T>() : nullptr, per_row ? loss.strides[0] : 0, to,
-           queued_check(stream, classes, target.shape));
+    launch_check(stream, classes, target.shape, [&](const IndexCheck& check) {
+      launch("cross_entropy", stream, cross_entropy_kernel<T>, blocks, kBlock, rows_of(logits),
+             logits.as<T>(), log_probs.as<T>(), targets_of(params, target, logits),
+             per_row ? loss.as<T>() : nullptr, per_row ? loss.strides[0] : 0, to, check);
+    });
   });
 }
 
@@ -190,7 +190,7 @@ __global__ void __launch_bounds__(kBlock)
   add_up(to, sum, [](Pair) {});
 }
 
-// To wait for the last block costs as much as to take so many elements in turn.
+// A thread takes 8 elements before there is a second block: waiting for the last one costs as much.
 unsigned mse_blocks(const View& x) {
   return std::min(grid_blocks(x.numel(), 8 * kBlock), kMostBlocks);
 }

@@ -250,6 +250,23 @@ TEST_F(CaptureTest, AnErrorNamesTheOperationAndHowToDoWithout) {
   EXPECT_WEFT_ERROR(step(), Library, "in matmul of a captured step (--no-graph");
 }
 
+// The program would make it without a graph, too, and it may be of a later operation.
+TEST_F(CaptureTest, AMistakeOfTheProgramStaysAsItIs) {
+  bool fail = false;
+  graph::Step step = graph::capture(device_, [&] {
+    if (graph::Capture* capture = thread_state().capture) capture->on_op("matmul", device_);
+    if (fail) WEFT_THROW(Shape, "add", "got [2] and [3]");
+  });
+  step();
+  fail = true;
+  try {
+    step();
+    ADD_FAILURE() << "no error";
+  } catch (const Error& error) {
+    EXPECT_STREQ(error.what(), "[add] got [2] and [3]");
+  }
+}
+
 TEST_F(CaptureTest, MemoryComesFromThePool) {
   release_cached_memory(device_);
   const std::size_t before = cuda().held;

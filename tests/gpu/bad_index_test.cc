@@ -268,7 +268,7 @@ TEST(BadIndex, IsNoIgnoredTarget) {
                     "[cross_entropy] target -100 at position [1] is out of range [0, 3)");
 }
 
-// Rows for which cross entropy takes several blocks, where a check of its own looks at the targets.
+// Rows for which cross entropy takes several blocks, of which the last one looks at the targets.
 TEST(BadIndex, OfManyTargets) {
   Index targets(5000, 2);
   targets[4321] = 3;

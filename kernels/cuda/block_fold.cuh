@@ -124,8 +124,8 @@ struct Shares {
 
 /// Folds what the blocks of `strip` have found, of which this is number `block`. The thread with
 /// i >= 0 has the block's value of the strip's output i. The last block to come calls store(i,
-/// result), in one thread for each output; it is told by `true`. The order is that of the blocks'
-/// numbers. All threads of the block must call it.
+/// result), in one thread for each output; all its threads get true. The order is fixed by the
+/// blocks' numbers. All threads of the block must call it.
 template <class Fold, class A, class Store>
 __device__ bool fold_blocks(const Shares<A>& of, unsigned strip, unsigned block, int i, A value,
                             A nothing, const Store& store) {

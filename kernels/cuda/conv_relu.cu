@@ -140,6 +140,7 @@ __global__ void __launch_bounds__(kBlock)
 constexpr int kLeastPacks = 4;
 // What a large GPU runs at a time.
 constexpr std::int64_t kMostBlocks = 128 * kSumming;
+
 Tiles tiles_of(const View& y) {
   const std::int64_t channels = y.shape[1], area = y.shape[2] * y.shape[3];
   const std::int64_t of_image = (area + kEdge - 1) / kEdge, count = y.shape[0] * of_image;

@@ -67,7 +67,7 @@ inline Packs packs_of(const View& x, std::int64_t width, int least = 16) {
   }
   p.strips = static_cast<unsigned>((p.groups + p.block_groups - 1) / p.block_groups);
   // No more blocks than a large GPU runs at a time, unless a thread would have more than a thousand
-  // elements of a channel.
+  // elements of a channel; fewer if there are not counters enough.
   const std::int64_t most = std::max<std::int64_t>(
       {128 * kSumming / p.strips, pixels / (1024 * std::int64_t{p.lanes}), 1});
   p.chunks = static_cast<unsigned>(std::clamp<std::int64_t>(

@@ -15,7 +15,7 @@ inline constexpr int kBlock = 256;
 // partial wave cheap. Larger inputs need several rounds of grid-stride loops.
 inline constexpr std::int64_t kMaxBlocks = 16384;
 
-// How many blocks of a stream's kernel may count themselves (handles.h: block_counters).
+// How many counters of blocks a stream has (handles.h: block_counters).
 inline constexpr unsigned kBlockCounters = 1024;
 
 /// The number of blocks for `items`, if a block takes `per_block` of them in one round of its

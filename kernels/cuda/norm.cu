@@ -1,8 +1,8 @@
 // Batch norm. In training, forward passes over the memory of the images twice: moments_kernel reads
 // x; normalize_kernel reads x and the addend and writes y. So does backward: products_kernel reads
 // grad_y, x and, for an activation after an addition, y, and writes grad_addend; gradient_kernel
-// reads grad_addend, or the same again, and x, and writes grad_x. What the blocks of the first pass
-// have found of a channel the last of them adds up.
+// reads grad_addend, or the same again, and x, and writes grad_x. The last block of the first
+// pass adds up what the blocks have found.
 //
 // A thread sums in the type of computing, image_packs.cuh the rest.
 #include <algorithm>
@@ -39,7 +39,7 @@ Shares<Pair> shares_of(const Stream& stream, const Packs& packs, void* workspace
 }
 
 /// Thread i of the block has its sum of channel i. The last block of a channel calls store(channel,
-/// i, total); it is told by `true`.
+/// i, total); all its threads get true.
 template <class F>
 __device__ bool add_up(const Packs& packs, const Shares<Pair>& shares, Pair sum, const F& store) {
   const Part part(packs, found_again(blockIdx.x));

@@ -1,8 +1,7 @@
-// Group norm, and layer norm as a case of it. Sums are in double, in an order
-// fixed by the shapes. Forward reads x twice and writes y. Backward reads
-// grad_y and x twice and writes grad_x, and reads them once more for the
-// gradients of weight and bias: blocks add up chunks of a channel, the last one
-// the chunks.
+// Group norm, and layer norm as a case of it. Sums are in double, in an order fixed by the shapes.
+// Forward reads x twice and writes y. Backward reads grad_y and x twice and writes grad_x, and
+// reads them once more for the gradients of weight and bias: blocks add up chunks of a channel, the
+// last one the chunks.
 #include <algorithm>
 
 #include "weft/kernels/cuda/access.cuh"
@@ -31,8 +30,8 @@ __device__ T stored(double value) {
 
 /// The [N,C,S] of group norm as rows of n elements that share a mean.
 struct GroupRows : Rows {
-  std::int64_t per_image, channels,
-      spatial;  // rows of an image; channels of a row; their elements
+  // Rows of an image, channels of a row, elements of a channel.
+  std::int64_t per_image, channels, spatial;
   GroupRows(const View& x, std::int64_t in_groups)
       : Rows(x.shape[0] * in_groups, x.shape[1] / in_groups * x.shape[2]),
         per_image(in_groups),
@@ -129,8 +128,8 @@ __global__ void __launch_bounds__(kBlock)
   });
 }
 
-/// The n elements of each channel of x [N,C,S]: element p of channel c is at
-/// (p / S) C S + p % S + c S.
+/// The n elements of each channel of x [N,C,S]: element p of channel c is at (p / S) C S + p % S +
+/// c S.
 struct Channels {
   std::int64_t count, n;
   std::int64_t chunks;  // of a channel
@@ -146,8 +145,7 @@ struct Channels {
         lanes(lanes_inner ? kBlock : 8),
         groups(kBlock / lanes),
         strips((count + groups - 1) / groups) {
-    // A few thousand elements per chunk, and at most as many chunks as fill a
-    // large GPU.
+    // A few thousand elements per chunk, and at most as many chunks as fill a large GPU.
     constexpr std::int64_t kPerChunk = 4096, kMaxChunks = 256;
     chunks = std::clamp<std::int64_t>(n / kPerChunk, 1,
                                       std::min(kMaxChunks, most_sharers(strips, groups)));

@@ -1,6 +1,6 @@
-// Reductions, in one pass over x. What several blocks find for an output the last one folds.
-// Sums, products and means of floating dtypes are in double: loads are the bottleneck, and so there
-// is only one rounding error, which does not grow with the length.
+// Reductions, in one pass over x. If several blocks share an output, the last one folds their
+// results. Sums, products and means of floating dtypes are in double: loads are the bottleneck, and
+// so there is only one rounding error, which does not grow with the length.
 #include <cmath>
 
 #include "weft/kernels/cuda/access.cuh"

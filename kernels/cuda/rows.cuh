@@ -9,8 +9,8 @@
 
 namespace weft::cuda {
 
-/// `count` rows of n elements. A block has `groups` rows at a time, with
-/// `lanes` threads each: a warp, or the whole block for a long row.
+/// `count` rows of n elements. A block has `groups` rows at a time, with `lanes` threads each: a
+/// warp, or the whole block for a long row.
 struct Rows {
   std::int64_t count, n;
   int lanes, groups;
@@ -19,8 +19,7 @@ struct Rows {
 
   unsigned blocks() const { return grid_blocks(count, groups); }
   __device__ Place place() const { return {lanes, groups, true}; }
-  /// Calls f(row, exists) the same number of times in all threads of a block,
-  /// which folds need.
+  /// Calls f(row, exists) the same number of times in all threads of a block, which folds need.
   template <class F>
   __device__ void for_each(Place place, const F& f) const {
     for (std::int64_t first = std::int64_t{blockIdx.x} * groups; first < count;
@@ -28,16 +27,15 @@ struct Rows {
       f(first + place.group, first + place.group < count);
     }
   }
-  /// Calls f(i) for a lane's elements of a row; four loads are under way at a
-  /// time.
+  /// Calls f(i) for a lane's elements of a row. Where f only reads, four loads are under way at
+  /// once.
   template <class F>
   __device__ void for_lane(Place place, bool exists, const F& f) const {
     if (!exists) return;
 #pragma unroll 4
     for (std::int64_t i = place.lane; i < n; i += lanes) f(i);
   }
-  /// The fold of what the lanes of a row have, in each of them. All threads
-  /// must call it.
+  /// The fold of what the lanes of a row have, in each of them. All threads must call it.
   template <class Fold, class A>
   __device__ A fold(A value, Place place) const {
     __shared__ A shared[kBlock / kWarp];
@@ -61,7 +59,7 @@ struct Exponentials {
   __device__ C shift() const { return most + static_cast<C>(std::log(sum)); }
 };
 
-/// All threads must call it; those without a row get what means nothing.
+/// All threads must call it; the result means nothing in those without a row.
 template <class T>
 __device__ Exponentials<accumulate_t<T>> exponentials(const Rows& rows, const T* x, bool exists,
                                                       Place place) {

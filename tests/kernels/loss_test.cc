@@ -100,6 +100,8 @@ TEST_P(Loss, CrossEntropy) {
                                                                             {3, 3000},
                                                                             {20, 1100},
                                                                             {300, 1000},
+                                                                            {1100, 1100},
+                                                                            {9000, 3},
                                                                             {5000, 10}}) {
           check_cross_entropy(dtype, {.label_smoothing = smoothing, .reduction = reduction}, rows,
                               classes);

@@ -644,7 +644,8 @@ TEST_P(Norm, GroupNorm) {
   const std::pair<Shape, std::int64_t> cases[] = {
       {{1, 1, 2}, 1},    {{3, 4, 1}, 2},       {{2, 6, 1}, 6},    {{5, 6, 4}, 3},
       {{2, 5, 37}, 5},   {{3, 12, 67}, 1},     {{2, 8, 300}, 2},  {{300, 34, 1}, 2},
-      {{1, 3, 5000}, 3}, {{9, 16, 3 * 61}, 4}, {{70, 64, 16}, 8}, {{4, 2, 2100}, 2}};
+      {{1, 3, 5000}, 3}, {{9, 16, 3 * 61}, 4}, {{70, 64, 16}, 8}, {{4, 2, 2100}, 2},
+      {{1, 16400, 2}, 1}};
   for (const auto& [shape, groups] : cases) {
     for (const DType dtype : kFloating) check_group_norm(shape, groups, dtype, -3, 3);
   }

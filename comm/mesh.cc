@@ -53,8 +53,9 @@ void Mesh::check() const {
                ", needs at least 1");
     left = left % size == 0 ? left / size : 0;
   }
-  WEFT_CHECK(left == 1 && !axes_.empty(), InvalidArgument, kOp, mine, " does not have place for ",
-             group_->size(), group_->size() == 1 ? " rank" : " ranks",
+  WEFT_CHECK(!axes_.empty(), InvalidArgument, kOp, "got no axis, expected at least one");
+  WEFT_CHECK(left == 1, InvalidArgument, kOp, mine, " does not have place for ", group_->size(),
+             group_->size() == 1 ? " rank" : " ranks",
              ": the product of the sizes must be their number");
 }
 

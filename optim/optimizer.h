@@ -74,7 +74,7 @@ class Optimizer {
   /// momentum that set_momentum() refuses, before anything is changed. A state without momentum,
   /// from a version without this entry, is accepted and leaves the momentum unchanged; if
   /// set_momentum() was called here, as by OneCycleLR, a warning is logged.
-  virtual void load_state_dict(const NamedTensors& state);
+  void load_state_dict(const NamedTensors& state);
 
  protected:
   struct Slot {
@@ -107,7 +107,7 @@ class Optimizer {
   /// Throws InvalidArgument for a value that set_momentum() must refuse.
   virtual void check_momentum(double momentum) const;
 
-  /// From now on step() updates only the parameters whose number over all groups is in `kept`, and
+  /// From now on step() updates only the parameters with kept[i], numbered over all groups, and
   /// only they have a state; ranks that share the work keep different ones.
   void keep_only(const std::vector<bool>& kept);
 

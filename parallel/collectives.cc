@@ -3,6 +3,7 @@
 #include <any>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -51,11 +52,20 @@ Tensor owned(const Tensor& x) {
 
 struct Collectives::State {
   std::shared_ptr<comm::ProcessGroup> group;
+  std::optional<Device> device = {};  // of all tensors
   std::int64_t calls = 0;
   std::map<int, std::int64_t> sent = {}, received = {};  // by the other rank
 
   int rank() const { return group->rank(); }
   int size() const { return group->size(); }
+
+  // The devices of a tape run its backward side by side: then the ranks might not agree on the
+  // order of operations on several.
+  void check_device(const Tensor& x) {
+    if (!device) device = x.device();
+    WEFT_CHECK(x.device() == *device, Unsupported, kOp, "got a tensor on ", x.device(),
+               " after one on ", *device, "; one Collectives serves tensors of one device");
+  }
 
   // Throws Comm on all ranks if `what` is not the same on all of them.
   void compare(const std::string& what) {
@@ -114,21 +124,20 @@ struct Collectives::State {
     group->broadcast(y, static_cast<int>(root)).wait();
     return y;
   }
-  // Undefined on the other ranks.
+  // 0 on the other ranks: what comes before must run its backward there, too.
   Tensor sum_at_root(const Tensor& x, std::int64_t root) {
     const Tensor y = owned(x);
     group->reduce(y, static_cast<int>(root)).wait();
-    return rank() == root ? y : Tensor();
+    return rank() == root ? y : zeros(x.shape(), {x.dtype(), x.device()});
   }
   Tensor own_part(const Tensor& x, std::int64_t dim) {
-    const std::int64_t whole = x.shape(normalize_dim(dim, x.dim(), kOp));
+    const std::int64_t whole = x.shape(dim);
     WEFT_CHECK(whole % size() == 0, Shape, kOp, "dimension ", dim, " of ", x.shape(),
                " does not divide into ", size(), " parts, one for each rank");
     const std::int64_t part = whole / size();
     return owned(raw::narrow(x, dim, rank() * part, part));
   }
   Tensor all_parts(const Tensor& x, std::int64_t dim) {
-    normalize_dim(dim, x.dim(), kOp);
     const Tensor all = gathered(x, dim);
     std::vector<Tensor> parts;
     for (int r = 0; r < size(); ++r) parts.push_back(raw::select(all, 0, r));
@@ -152,16 +161,25 @@ struct Rule {
   const char* name;
   Step there, back;
   bool there_exchanges = true, back_exchanges = true;
+  const char* argument = nullptr;  // what it is
 };
 constexpr Rule kAllReduce = {"all_reduce", &State::reduced, &State::reduced};
 constexpr Rule kAllGather = {"all_gather", &State::gathered, &State::part_of_sum};
 constexpr Rule kReduceScatter = {"reduce_scatter", &State::part_of_sum, &State::gathered};
 constexpr Rule kAllToAll = {"all_to_all", &State::exchanged, &State::exchanged};
-constexpr Rule kBroadcast = {"broadcast", &State::from_root, &State::sum_at_root};
+constexpr Rule kBroadcast = {"broadcast", &State::from_root, &State::sum_at_root, true, true,
+                             "root"};
 constexpr Rule kCopyTo = {"copy_to", &State::same, &State::reduced, false, true};
 constexpr Rule kReduceFrom = {"reduce_from", &State::reduced, &State::same, true, false};
-constexpr Rule kSplitTo = {"split_to", &State::own_part, &State::all_parts, false, true};
-constexpr Rule kGatherFrom = {"gather_from", &State::all_parts, &State::own_part, true, false};
+constexpr Rule kSplitTo = {"split_to", &State::own_part, &State::all_parts, false, true, "dim"};
+constexpr Rule kGatherFrom = {"gather_from", &State::all_parts, &State::own_part, true, false,
+                              "dim"};
+
+// "broadcast with root 1"
+std::string name_of(const Rule& rule, std::int64_t argument) {
+  return rule.argument ? detail::concat(rule.name, " with ", rule.argument, ' ', argument)
+                       : rule.name;
+}
 
 struct Collective : autograd::Function<Collective> {
   static constexpr bool nests_backward = false;
@@ -175,15 +193,18 @@ struct Collective : autograd::Function<Collective> {
   static Tensor forward(autograd::Context& ctx, const Tensor& x, const Call& call) {
     const auto& [rule, ranks, argument] = call;
     ctx.data = call;
+    ranks->check_device(x);
     if (rule->there_exchanges) {
-      ranks->compare(detail::concat(rule->name, " of ", text_of(x), differentiated(ctx)));
+      ranks->compare(
+          detail::concat(name_of(*rule, argument), " of ", text_of(x), differentiated(ctx)));
     }
     return ((*ranks).*rule->there)(x, argument);
   }
   static std::vector<Tensor> backward(autograd::Context& ctx, std::span<const Tensor> grads) {
     const auto& [rule, ranks, argument] = std::any_cast<const Call&>(ctx.data);
     if (rule->back_exchanges) {
-      ranks->compare(detail::concat("backward of ", rule->name, ", ", text_of(grads[0])));
+      ranks->compare(
+          detail::concat("backward of ", name_of(*rule, argument), ", ", text_of(grads[0])));
     }
     return {((*ranks).*rule->back)(grads[0], argument)};
   }
@@ -208,6 +229,7 @@ struct Send : autograd::Function<Send> {
   static constexpr bool nests_backward = false;
 
   static Tensor forward(autograd::Context& ctx, const Tensor& x, Message m) {
+    m.ranks->check_device(x);
     m.text = message_of(ctx, x, ++m.ranks->sent[m.peer]);
     m.shape = x.shape();
     m.ranks->announce(m.text, m.peer);
@@ -228,6 +250,7 @@ struct Recv : autograd::Function<Recv> {
   static constexpr bool nests_backward = false;
 
   static Tensor forward(autograd::Context& ctx, const Tensor& like, Message m) {
+    m.ranks->check_device(like);
     m.text = message_of(ctx, like, ++m.ranks->received[m.peer]);
     m.ranks->expect(m.text, m.peer);
     const Tensor y = empty(like.shape(), {like.dtype(), like.device()});
@@ -276,10 +299,12 @@ Tensor Collectives::reduce_from(const Tensor& x) const {
   return Collective::apply(x, Collective::Call{&kReduceFrom, state_});
 }
 Tensor Collectives::split_to(const Tensor& x, std::int64_t dim) const {
-  return Collective::apply(x, Collective::Call{&kSplitTo, state_, dim});
+  return Collective::apply(x,
+                           Collective::Call{&kSplitTo, state_, normalize_dim(dim, x.dim(), kOp)});
 }
 Tensor Collectives::gather_from(const Tensor& x, std::int64_t dim) const {
-  return Collective::apply(x, Collective::Call{&kGatherFrom, state_, dim});
+  return Collective::apply(
+      x, Collective::Call{&kGatherFrom, state_, normalize_dim(dim, x.dim(), kOp)});
 }
 Tensor Collectives::send(const Tensor& x, int to) const {
   return Send::apply(x, Message{state_, to});

@@ -46,15 +46,17 @@ namespace weft::parallel {
 
 /// The ranks of a group, for operations on the tape; a handle. All ranks call the same operations
 /// in the same order, also in backward: so all of them need the gradient of an operation's input,
-/// or none. Before tensors move, each operation of forward and backward compares its number, dtype,
-/// shape and module path between the ranks: if they differ, as after a call that one rank has left
-/// out, all ranks throw Comm, naming two of them; a rank that calls nothing more lets the others
-/// run into Timeout. This costs a message of 256 bytes to each rank.
+/// or none. Before tensors move, an operation compares its number, root or dimension, dtype, shape
+/// and module path between the ranks: if they differ, as after a call that one rank has left out,
+/// all ranks throw Comm, naming two of them; a rank that calls nothing more lets the others run
+/// into Timeout. This costs a message of 256 bytes to each rank, in forward and in backward; where
+/// one of them sends nothing ("nothing" above; copy_to and split_to forward), it compares nothing.
 ///
 /// Nothing else may use the group at the same time, such as the buckets of
-/// DistributedDataParallel: give group->duplicate() or a subgroup of a Mesh. From one thread at a
-/// time. Results are new tensors, but copy_to's
-/// is x. Without second derivatives. Throws what ProcessGroup throws.
+/// DistributedDataParallel: give group->duplicate(), also of a subgroup of a Mesh, which may be the
+/// whole group. From one thread at a time; the tensors, and what is computed from them, on one
+/// device: throws Unsupported for a tensor on another one than the first. Results are new tensors,
+/// but copy_to's is x. Without second derivatives. Throws what ProcessGroup throws.
 class Collectives {
  public:
   /// Throws InvalidArgument for null.
@@ -74,8 +76,9 @@ class Collectives {
   Tensor all_to_all(const Tensor& x) const;
   /// Of the other ranks' x only shape and dtype count, and whether it requires a gradient.
   Tensor broadcast(const Tensor& x, int root) const;
-  /// Returns a scalar 0 through which backward comes to wait for the gradient of x: add it to the
-  /// loss. Messages of two ranks are numbered, and their dtypes, shapes and steps compared.
+  /// Waits until the other rank receives. Returns a scalar 0 through which backward comes to wait
+  /// for the gradient of x: add it to the loss. Messages of two ranks are numbered, and their
+  /// dtypes, shapes and steps compared.
   Tensor send(const Tensor& x, int to) const;
   /// Returns a tensor of the shape and dtype of `like`, which must require a gradient if the
   /// sender's x does, and gets none.

@@ -61,10 +61,9 @@ void Horovod::broadcast_parameters(const optim::NamedTensors& tensors, int root_
 }
 
 void Horovod::broadcast_optimizer_state(optim::Optimizer& optimizer, int root_rank) const {
-  const bool is_root = rank() == root_rank;
-  const optim::NamedTensors state =
-      broadcast_named(*group_, is_root ? optimizer.state_dict() : optim::NamedTensors(), root_rank);
-  if (!is_root) optimizer.load_state_dict(state);
+  // Of every rank: a ZeroRedundancyOptimizer collects its state on all of them.
+  const optim::NamedTensors state = broadcast_named(*group_, optimizer.state_dict(), root_rank);
+  if (rank() != root_rank) optimizer.load_state_dict(state);
 }
 
 Horovod horovod_init(const comm::InitOptions& init, HorovodOptions options) {

@@ -107,7 +107,10 @@ void ZeroPartition::make_messages() {
 
 std::vector<bool> ZeroPartition::kept() const {
   std::vector<bool> kept;
-  for (const int owner : owners_) kept.push_back(owner == group_->rank());
+  // A frozen one may have a state, of a checkpoint of before it was frozen.
+  for (const int owner : owners_) {
+    kept.push_back((owner == kNobody ? 0 : owner) == group_->rank());
+  }
   return kept;
 }
 
@@ -116,11 +119,12 @@ void ZeroPartition::check_frozen() const {
     WEFT_CHECK(owners_[i] != kNobody || !parameters_[i].requires_grad(), InvalidArgument, kOp,
                "parameter ", i, ' ', parameters_[i].shape(),
                " requires a gradient, and did not when the optimiser was made, so no rank updates "
-               "it: make the optimiser again");
+               "it. This ends the group: make a new one, and the optimiser again");
   }
 }
 
 void ZeroPartition::step(const std::function<void()>& update) {
+  if (group_->size() == 1) return update();
   graph::check_not_capturing(kOp, "a replay would not send the parameters");
   try {
     check_frozen();

@@ -77,15 +77,16 @@ class ZeroPartition {
 /// PyTorch's ZeroRedundancyOptimizer, with these differences:
 ///  - state_dict() collects the state by itself, on all ranks: there is no
 ///  consolidate_state_dict();
-///  - parameters that are frozen when it is made are neither dealt out nor sent. step() throws
-///    InvalidArgument if one requires a gradient later: make the optimiser again;
+///  - parameters that are frozen when it is made are neither dealt out nor sent; a state that was
+///    loaded for them stays on rank 0. step() throws InvalidArgument, and ends the group, if one
+///    requires a gradient later: make the optimiser again;
 ///  - there is no overlap_with_ddp, no parameters_as_bucket_view and no add_param_group().
 ///
 /// Gradients must be the same on all ranks, as under DistributedDataParallel: a parameter is
 /// updated with the gradient of its owner, and keeps its value if it has none there.
 /// clip_grad_norm() then needs nothing of the other ranks. All ranks must call step() and
 /// state_dict() in the same order. An optimiser that has a state keeps this rank's part of it.
-/// Unsupported in graph::capture.
+/// Several ranks: Unsupported in graph::capture.
 template <std::derived_from<optim::Optimizer> O>
 class ZeroRedundancyOptimizer : public O {
  public:

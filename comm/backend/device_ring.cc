@@ -21,8 +21,8 @@ constexpr char kName[] = "nccl-ring";
 // A message and the launch of an addition cost some microseconds whatever their size, so they are
 // larger than on the host; the scratch memory is as large.
 constexpr std::size_t kDeviceChunkBytes = std::size_t{16} << 20;
-// A stream has room for some 1000 launches, and who finds it full waits in the driver, beyond any
-// deadline. So no more than twice as many messages are queued, with their additions.
+// A stream has room for some 1000 launches, and a host that finds it full waits in the driver,
+// beyond any deadline. So no more than twice as many messages are queued, with their additions.
 constexpr int kMessagesBetweenEvents = 64;
 
 View flat(void* data, std::int64_t count, DType dtype) {
@@ -117,7 +117,7 @@ class DeviceRing final : public DeviceBackend {
 
   void exchange(std::span<const Outgoing> out, std::span<const Incoming> in,
                 const Deadline& deadline) override {
-    if (++since_event_ == kMessagesBetweenEvents) pass_event(deadline);
+    if (++since_event_ >= kMessagesBetweenEvents) pass_event(deadline);
     connections_->exchange(out, in, deadline);
     traffic_ = connections_->traffic();
   }

@@ -100,7 +100,7 @@ RANKS_TEST(MeshTest, MistakesAreFoundOnEveryRank, 4) {
   EXPECT_WEFT_ERROR(make({{"dp", 3}}), InvalidArgument, "dp 3 does not have place for 4 ranks");
   EXPECT_WEFT_ERROR(make({{"dp", 1 << 30}, {"tp", 1 << 30}, {"pp", 16}}), InvalidArgument,
                     "does not have place for 4 ranks");
-  EXPECT_WEFT_ERROR(make({}), InvalidArgument, "no axis does not have place for 4 ranks");
+  EXPECT_WEFT_ERROR(make({}), InvalidArgument, "got no axis, expected at least one");
   EXPECT_WEFT_ERROR(make({{"dp", 2}, {"dp", 2}}), InvalidArgument,
                     "dp 2 x dp 2: each axis needs a name of its own, got \"dp\" twice");
   EXPECT_WEFT_ERROR(make({{"", 4}}), InvalidArgument,

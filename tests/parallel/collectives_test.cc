@@ -63,7 +63,8 @@ void check(Meaning meaning, const Shape& (*shape_of)(int n), const Loss& loss) {
           numbers(same ? 1 : 1 + static_cast<std::uint64_t>(group.rank()), shape_of(n));
       x.set_requires_grad();
       loss(ranks, x).backward();
-      const Tensor grad = x.grad().defined() ? x.grad() : zeros_like(x);
+      ASSERT_TRUE(x.grad().defined());
+      const Tensor grad = x.grad();
       for (int r = 0; r < (same ? 1 : n); ++r) {
         const bool moves = same || r == group.rank();
         for (std::int64_t i = 0; i < x.numel(); ++i) {
@@ -117,6 +118,10 @@ TEST(CollectivesGradient, OfTheSumOfTheLosses) {
   for (const int root : {0, 1}) {
     summed(any, [&](const Collectives& ranks, const Tensor& x) {
       return ranks.broadcast(x, root % ranks.size());
+    });
+    // The other ranks run the backward of what comes before, too.
+    summed(any, [&](const Collectives& ranks, const Tensor& x) {
+      return ranks.broadcast(ranks.all_reduce(x), root % ranks.size());
     });
   }
   // Several in one graph, and one whose result is used twice.
@@ -236,6 +241,27 @@ TEST(CollectivesErrorTest, ARankThatLeavesACallOutIsNamed) {
       [](const Collectives& ranks, int rank) {
         ranks.all_reduce(leaf().set_requires_grad(rank == 0));
       });
+}
+
+TEST(CollectivesErrorTest, RootsAndDimensionsAreCompared) {
+  expect_comm(
+      "broadcast with root 0 of f32 [2], rank 1 at call 1: broadcast with root 1 of f32 [2]",
+      [](const Collectives& ranks, int rank) { ranks.broadcast(ones({2}), rank); });
+  expect_comm("gather_from with dim 0 of f32 [2,2], rank 1 at call 2: gather_from with dim 1",
+              [](const Collectives& ranks, int rank) {
+                ranks.gather_from(ones({2, 2}), rank == 0 ? 1 : -1);  // the same one
+                ranks.gather_from(ones({2, 2}), rank);
+              });
+}
+
+TEST(CollectivesErrorTest, ATensorOnAnotherDeviceIsRefused) {
+  set_host_devices(2);
+  comm::run_ranks(2, [](comm::ProcessGroup& group) {
+    const Collectives ranks = of(group);
+    ranks.all_reduce(ones({2}));
+    EXPECT_WEFT_ERROR(ranks.copy_to(ones({2}, {DType::f32, Device("cpu:1")})), Unsupported,
+                      "[collectives] got a tensor on cpu:1 after one on cpu:0");
+  });
 }
 
 TEST(CollectivesErrorTest, ALossThatOneRankDoesNotUseIsFoundInBackward) {

@@ -21,6 +21,7 @@
 #include "weft/optim/rmsprop.h"
 #include "weft/optim/sgd.h"
 #include "weft/parallel/distributed_data_parallel.h"
+#include "weft/parallel/horovod.h"
 #include "weft/tests/comm/ranks.h"
 #include "weft/tests/core/expect_error.h"
 #include "weft/tests/parallel/nets.h"
@@ -410,7 +411,42 @@ TEST(ZeroErrorTest, ARankThatEndsBetweenStepsEndsTheOthers) {
                     Io, "the disk is full");
 }
 
-RANKS_TEST(ZeroErrorTest, AStepIsNotCaptured, 1) {
+// As of a layer that was trained before, and is frozen now.
+RANKS_TEST(ZeroOddTest, AStateOfAFrozenParameterIsKept, 2) {
+  const Tensor frozen = full({4}, 1.0).set_requires_grad(true), trained = parameter(2);
+  optim::Adam plain({frozen, trained});
+  give_gradients({frozen, trained}, 1);
+  plain.step();
+  frozen.set_requires_grad(false);
+  frozen.set_grad(Tensor());
+  ZeroRedundancyOptimizer zero(optim::Adam({frozen, trained}), group);
+  zero.load_state_dict(plain.state_dict());
+  expect_same(zero.state_dict(), plain.state_dict());
+  zero.step();
+  plain.step();
+  expect_same(zero.state_dict(), plain.state_dict());
+}
+
+RANKS_TEST(ZeroOddTest, HorovodSendsItsState, 2) {
+  const Tensor a = parameter(1), b = parameter(2);
+  ZeroRedundancyOptimizer zero(optim::Adam({a, b}), group);
+  give_gradients({a, b}, 1);
+  zero.step();
+  const auto state = zero.state_dict();
+  Horovod(group).broadcast_optimizer_state(zero, 1);
+  expect_same(zero.state_dict(), state);
+}
+
+RANKS_TEST(ZeroOddTest, AStepOfOneRankIsCaptured, 1) {
+  const Tensor p = parameter(1);
+  ZeroRedundancyOptimizer zero(optim::SGD({p}), group);
+  give_gradients({p}, 1);
+  auto captured = graph::capture([&] { zero.step(); });
+  captured();
+  captured();
+}
+
+RANKS_TEST(ZeroErrorTest, AStepOfSeveralRanksIsNotCaptured, 2) {
   const Tensor p = parameter(1);
   ZeroRedundancyOptimizer zero(optim::SGD({p}), group);
   give_gradients({p}, 1);

@@ -85,9 +85,7 @@ class ConvNode final : public DifferentiableNode {
         return made;
       };
       if (both) return DeferredGradients::set_both(grads, *this, 1, std::move(gradients));
-      DeferredGradients::set(grads, *this, 1, [gradients = std::move(gradients)]() mutable {
-        return gradients().first;
-      });
+      DeferredGradients::set(grads, *this, 1, [gradients]() mutable { return gradients().first; });
     }
     if (wants_bias) {
       DeferredGradients::set(grads, *this, 2, [grad, bias = grad_bias]() mutable {

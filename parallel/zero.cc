@@ -47,7 +47,9 @@ std::vector<std::vector<int>> deal_out(std::span<const std::vector<std::int64_t>
   for (const std::vector<std::int64_t>& bytes : bytes_of_groups) {
     std::vector<std::size_t> order(bytes.size());
     std::iota(order.begin(), order.end(), std::size_t{0});
-    std::ranges::stable_sort(order, std::greater(), [&](std::size_t i) { return bytes[i]; });
+    std::ranges::sort(order, [&](std::size_t a, std::size_t b) {
+      return bytes[a] != bytes[b] ? bytes[a] > bytes[b] : a < b;
+    });
     std::vector<int>& owner = owners.emplace_back(bytes.size());
     for (const std::size_t i : order) {
       const auto least = std::ranges::min_element(sums);

@@ -81,7 +81,7 @@ ZeroPartition::ZeroPartition(const optim::Optimizer& optimizer,
       owners_.push_back(parameters_[owners_.size()].requires_grad() ? owner : kNobody);
     }
   }
-  make_messages();
+  if (group_->size() > 1) make_messages();
 }
 
 void ZeroPartition::make_messages() {

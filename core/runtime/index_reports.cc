@@ -108,7 +108,7 @@ void IndexReports::forget(const BadIndex* place) {
       queued_, place,
       [](const QueuedCheck& check) -> const BadIndex* { return check.found.get(); });
   if (found == queued_.end()) return;
-  queued_.erase(found);  // used again when the device has written, should it do so after all
+  queued_.erase(found);  // the place is used again only when a device has written to it
 }
 
 std::shared_ptr<RecordedChecks> IndexReports::take_recorded() {

@@ -1,5 +1,4 @@
-// Softmax and its logarithm. Sums are in double, in an order fixed by the
-// shapes.
+// Softmax and its logarithm. Sums are in double, in an order fixed by the shapes.
 #include "weft/kernels/cuda/families.h"
 #include "weft/kernels/cuda/launch.h"
 #include "weft/kernels/cuda/rows.cuh"

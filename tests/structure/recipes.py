@@ -9,6 +9,7 @@ TEXT is in one line of the file. What is behind <!-- code: NAME --> tests/docs/B
 Without a HEADING all recipes are applied together; then the commands of their ```sh blocks run,
 which build what they test. ./weft test --soak does so.
 """
+import concurrent.futures
 import os
 import re
 import shutil
@@ -84,6 +85,33 @@ def mistakes(root):
     if not patches:
         found.append('no recipe was found')
     return found + patched(root, patches)[1]
+
+
+def compile_errors(root):
+    """The first error of each C++ source that the recipes make or change, all of them applied."""
+    files, wrong = patched(root, [patch for recipe in recipes(root) for patch in recipe[1]])
+    if wrong:
+        return wrong
+    with tempfile.TemporaryDirectory() as folder:
+        os.makedirs(f'{folder}/as_found')
+        os.symlink(root, f'{folder}/as_found/weft')
+        for file, text in files.items():
+            path = f'{folder}/patched/weft/{file}'
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            with open(path, 'w', encoding='utf-8') as out:
+                out.write(text)
+
+        def error(file):
+            done = subprocess.run(
+                ['g++', '-std=c++20', '-fopenmp', '-fsyntax-only', '-DWEFT_SIMD=baseline',
+                 f'-I{folder}/patched', f'-I{folder}/as_found', f'{folder}/patched/weft/{file}'],
+                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+            lines = [line for line in done.stdout.splitlines() if 'error' in line]
+            return f'{file}: {(lines or [done.stdout])[0]}' if done.returncode else None
+
+        sources = [file for file in files if file.endswith('.cc')]
+        with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+            return list(filter(None, pool.map(error, sources)))
 
 
 def main():

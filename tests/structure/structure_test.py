@@ -26,6 +26,7 @@ def main():
              'SumsOnCudaHaveAFixedOrder': fixed_order.mistakes(root),
              'FilesOfAFamilyLieWhereTheDocsSay': families.mistakes(root),
              'RecipesOfTheDocsFitTheSources': recipes.mistakes(root),
+             'RecipesOfTheDocsCompile': recipes.compile_errors(root),
              'CellsOfTablesAreShort': tables.long_cells(root),
              'TablesOfChangesShowWhatDiffShows': tables.diffs(root)}
     if header_lines.version() == '12':

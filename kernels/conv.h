@@ -60,8 +60,7 @@ struct Conv2dKernels {
   /// kept; with thread_state().deterministic, a fixed one is used.
   PlanRef<Conv2dPlan> (*plan)(const Conv2dArgs& args);
   void (*run)(const Stream&, const Conv2dPlan&, const Conv2dArgs& args, void* workspace);
-  /// One pass over memory. Null, both, where two passes are as fast. The sums run in f64, on CUDA
-  /// below f64 in f32 for up to 64 values.
+  /// One pass over memory. Null, both, where two passes are as fast. The sums run in f64.
   std::size_t (*relu_backward_workspace_bytes)(const ReluBackwardArgs&) = nullptr;
   void (*relu_backward)(const Stream&, const ReluBackwardArgs&, void* workspace) = nullptr;
 };

@@ -103,6 +103,10 @@ void Optimizer::prepare() {
   for (Group& group : groups_) {
     for (Slot& slot : group.slots) {
       ++index;
+      WEFT_CHECK(!slot.param.storage()->released(), InvalidArgument, "optimizer", "parameter ",
+                 index, " ", slot.param.shape(),
+                 " was cut (parallel::fully_shard) after this optimiser was made; make the "
+                 "optimiser of model.parameters() afterwards");
       const Tensor& grad = slot.param.grad();
       if (!slot.kept || !grad.defined()) continue;
       const Device device = slot.param.device();

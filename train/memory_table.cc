@@ -22,6 +22,8 @@ constexpr std::array<const char*, kMemoryOwners> kWhy = {
     "the outputs of all devices are gathered there",
     "the whole batches are there",
     "batches are taken from it there",
+    "parameters are gathered there",
+    "messages lie there",
 };
 
 std::string readable(std::int64_t bytes) { return readable_bytes(static_cast<std::size_t>(bytes)); }
@@ -45,6 +47,8 @@ std::string memory_table(std::span<const Device> devices, bool model_in_parts) {
   row("memory", text(""), [&](std::size_t i) { return to_string(devices[i]); });
   row("", text("at its peak"), text("at most"));
   for (std::size_t owner = 0; owner < kMemoryOwners; ++owner) {
+    const auto unused = [&](const MemoryStats& of) { return of.most_by_owner[owner] == 0; };
+    if (std::ranges::all_of(stats, unused)) continue;
     row(
         to_string(static_cast<MemoryOwner>(owner)),
         [&](std::size_t i) { return readable(stats[i].peak_by_owner[owner]); },

@@ -383,6 +383,8 @@ Tensor ProcessGroup::empty(const Shape& shape, DType dtype) {
                 .memory = memory},
                {})
       .wait();
+  Storage& storage = *memory->storage;  // from the group's thread, perhaps the backend's own
+  storage.owned() ? storage.set_owner(thread_state().memory_owner) : storage.charge();
   return as_strided(memory->storage, dtype, shape, contiguous_strides(shape), 0);
 }
 

@@ -81,9 +81,9 @@ class ProcessGroup {
   /// Done when all ranks have called it.
   [[nodiscard]] Work barrier();
 
-  /// A CPU tensor for values that are reduced again and again. If the backend can reduce in place
-  /// in memory of its own (shm), the tensor is in such memory, else in ordinary memory. All ranks
-  /// call it with the same shape and dtype, and it waits for them. The values are undefined.
+  /// A CPU tensor, not initialised, for values that are reduced again and again: in memory of the
+  /// backend if it can reduce in place there (shm). It counts as any tensor's does. All ranks call
+  /// it with the same shape and dtype, and it waits for them.
   Tensor empty(const Shape& shape, DType dtype = DType::f32);
 
   /// Waits until all ranks have called it. If some do not, rank 0 finds out which ones, and the

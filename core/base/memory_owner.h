@@ -10,7 +10,8 @@ namespace weft {
 /// What a storage is for: ThreadState::memory_owner when it was allocated. `activations` is the
 /// default: results of operations, workspaces. `gradients` are those of activations, too.
 /// `gathered` is for results of parallel::gather, `batches` for what a loader hands out, `data_set`
-/// for what it takes them from.
+/// for what it takes them from; `whole_parameters` is for those that parallel::fully_shard has
+/// gathered for a module's step, `communication` for the messages that it sends and receives.
 enum class MemoryOwner : std::uint8_t {
   activations,
   parameters,
@@ -18,9 +19,11 @@ enum class MemoryOwner : std::uint8_t {
   optimizer,
   gathered,
   batches,
-  data_set
+  data_set,
+  whole_parameters,
+  communication
 };
-inline constexpr int kMemoryOwners = 7;
+inline constexpr int kMemoryOwners = 9;
 
 /// "parameters", "gathered outputs" ...
 const char* to_string(MemoryOwner owner);

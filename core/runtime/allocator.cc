@@ -311,6 +311,32 @@ class DeviceAllocator {
     add_to(owner, block->charged);
   }
 
+  /// Counts memory that did not come from here.
+  void charge(std::size_t bytes, MemoryOwner owner) {
+    std::lock_guard lock(mutex_);
+    if (limit_ != 0 && in_use_ + bytes > limit_) {
+      throw_out_of_memory(bytes, "raise the limit or use a smaller batch");
+    }
+    if (limit_ != 0 && held_ + bytes > limit_) release_cached_locked();
+    held_ += bytes;
+    in_use_ += bytes;
+    add_to(owner, bytes);
+    if (in_use_ > peak_) note_peak();
+  }
+
+  void move(std::size_t bytes, MemoryOwner from, MemoryOwner to) {
+    std::lock_guard lock(mutex_);
+    take_from(from, bytes);
+    add_to(to, bytes);
+  }
+
+  void refund(std::size_t bytes, MemoryOwner owner) noexcept {
+    std::lock_guard lock(mutex_);
+    held_ -= bytes;
+    in_use_ -= bytes;
+    take_from(owner, bytes);
+  }
+
   void release_cached() {
     std::lock_guard lock(mutex_);
     release_cached_locked();
@@ -725,7 +751,7 @@ std::string readable_bytes(std::size_t bytes) {
 const char* to_string(MemoryOwner owner) {
   constexpr const char* names[kMemoryOwners] = {"activations", "parameters",       "gradients",
                                                 "optimizer",   "gathered outputs", "batches",
-                                                "data set"};
+                                                "data set",    "whole parameters", "communication"};
   return names[static_cast<std::size_t>(owner)];
 }
 
@@ -769,17 +795,36 @@ bool MemoryPool::owns(const Storage& storage) const {
 }
 
 intrusive_ptr<Storage> Storage::allocate(Device device, std::size_t bytes) {
-  DeviceAllocator& from = allocator(device);
   intrusive_ptr<Storage> storage(new Storage(device, empty_storage, bytes));
-  if (bytes > 0) {
-    const PoolChoice* const pools = thread_state().pools;
-    const MemoryPool* const pool = pools ? pools->pool_for(device) : nullptr;
-    storage->block_ =
-        from.allocate(bytes, current_stream(device).handle, pool ? pool->lists_ : nullptr);
-    storage->data_ = from.lend(*storage->block_, bytes);
-  }
+  storage->take_block();
   return storage;
 }
+
+void Storage::take_block() {
+  DeviceAllocator& from = allocator(device_);
+  if (bytes_ == 0) return;
+  const PoolChoice* const pools = thread_state().pools;
+  const MemoryPool* const pool = pools ? pools->pool_for(device_) : nullptr;
+  block_ = from.allocate(bytes_, current_stream(device_).handle, pool ? pool->lists_ : nullptr);
+  data_ = from.lend(*block_, bytes_);
+}
+
+void Storage::release(const char* why) {
+  graph::check_not_capturing("release", "a replay would find other memory");
+  if (bytes_ == 0 || released_) return;
+  WEFT_CHECK(block_ && !pinned_, InvalidArgument, "release",
+             "this memory does not come from the cache of ", device_);
+  block_->home->owner->free(std::exchange(block_, nullptr));
+  released_ = why;
+}
+
+void Storage::restore() {
+  if (!released_) return;
+  take_block();
+  released_ = nullptr;
+}
+
+void Storage::throw_released() const { WEFT_THROW(InvalidArgument, "memory", released_); }
 
 intrusive_ptr<Storage> Storage::borrow(Device device, void* data, std::size_t bytes,
                                        void (*release)(void*), void* context) {
@@ -805,11 +850,22 @@ intrusive_ptr<Storage> Storage::allocate_pinned(std::size_t bytes) {
 
 Storage::~Storage() {
   if (block_) block_->home->owner->free(block_);
+  if (charged_to_) allocator(device_).refund(bytes_, *charged_to_);
   if (release_) release_(release_context_);
+}
+
+void Storage::charge() {
+  WEFT_CHECK(!block_ && !charged_to_, InvalidArgument, "charge", "this memory counts already");
+  const MemoryOwner owner = thread_state().memory_owner;
+  allocator(device_).charge(bytes_, owner);
+  charged_to_ = owner;
 }
 
 void Storage::set_owner(MemoryOwner owner) {
   if (block_) block_->home->owner->set_owner(block_, owner);
+  if (!charged_to_) return;
+  allocator(device_).move(bytes_, *charged_to_, owner);
+  charged_to_ = owner;
 }
 
 void Storage::record_stream(const Stream& stream) {

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "weft/core/base/device.h"
@@ -136,19 +137,36 @@ class Storage final : public RefCounted, public Pooled {
     release_ = release;
     release_context_ = context;
   }
+  /// Counts borrowed memory as allocate() counts its own: for the device, the thread's MemoryOwner
+  /// and the limit. Throws OutOfMemory.
+  void charge();
   /// Host memory from which a CUDA device can copy without blocking, cached like device memory;
   /// without CUDA normal memory of cpu:0.
   static intrusive_ptr<Storage> allocate_pinned(std::size_t bytes);
   ~Storage() override;
 
-  void* data() const { return data_; }
+  /// Gives the memory back until restore(): for values that can be had again, such as a parameter
+  /// whose parts lie on other ranks. data() then throws InvalidArgument with `why`, which must live
+  /// that long. Memory of 0 bytes stays. Throws InvalidArgument for memory with another owner, and
+  /// Unsupported inside graph::capture.
+  void release(const char* why);
+  bool released() const { return released_ != nullptr; }
+  /// Allocates as allocate() for the same size. The values are undefined; the version stays.
+  void restore();
+
+  void* data() const {
+    if (released_) [[unlikely]]
+      throw_released();
+    return data_;
+  }
   std::size_t bytes() const { return bytes_; }
   Device device() const { return device_; }
   bool pinned() const { return pinned_; }
   /// False for memory with another owner (borrow), and if empty.
   bool owned() const { return block_ != nullptr; }
 
-  /// From now on the memory counts for this owner (MemoryStats). Does nothing for borrowed memory.
+  /// From now on the memory counts for this owner (MemoryStats). Does nothing for borrowed memory
+  /// that does not count.
   void set_owner(MemoryOwner owner);
 
   /// Counts in-place writes; autograd compares it to catch a changed saved tensor.
@@ -175,6 +193,8 @@ class Storage final : public RefCounted, public Pooled {
  private:
   friend class MemoryPool;
   void prepare_write();
+  void take_block();
+  [[noreturn]] void throw_released() const;
   Storage(Device device, void* data, std::size_t bytes)
       : data_(data), bytes_(bytes), device_(device) {}
 
@@ -189,6 +209,8 @@ class Storage final : public RefCounted, public Pooled {
   detail::Block* block_ = nullptr;  // of the allocator; null if empty or borrowed
   void (*release_)(void*) = nullptr;
   void* release_context_ = nullptr;
+  const char* released_ = nullptr;         // why, while it is
+  std::optional<MemoryOwner> charged_to_;  // of borrowed memory that counts
 };
 
 }  // namespace weft

@@ -7,7 +7,8 @@ from tools.trace import read_counters
 # As MemoryOwner's names, from below.
 OWNERS = {"data set": Color(0, 0, 72), "batches": Color(45, 50, 66), "parameters": Color(150, 35, 60),
           "optimizer": Color(285, 38, 68), "gradients": Color(215, 55, 42),
-          "activations": Color(210, 60, 78), "gathered outputs": Color(330, 45, 65)}
+          "activations": Color(210, 60, 78), "gathered outputs": Color(330, 45, 65),
+          "whole parameters": Color(25, 60, 70), "communication": Color(180, 45, 55)}
 MOST_DEVICES = 4
 MIB = 2 ** 20
 

@@ -130,6 +130,14 @@ class ShmBackend final : public Backend {
   void all_reduce(const Buffer& x, ReduceOp op, const Deadline& deadline) override {
     state_.run([&] { reduce_for_all(x, op, deadline); });
   }
+  void reduce_scatter(const Buffer& x, const Buffer& y, ReduceOp op,
+                      const Deadline& deadline) override {
+    // Of very many ranks, each one's staging area has no room for a piece for each other one.
+    if (layout_.staging < index(size()) * kLine) {
+      return Backend::reduce_scatter(x, y, op, deadline);
+    }
+    state_.run([&] { reduce_for_owners(x, y, op, deadline); });
+  }
   void broadcast(const Buffer& x, int root, const Deadline& deadline) override {
     state_.run([&] { show_to_all(x, root, deadline); });
   }
@@ -164,7 +172,8 @@ class ShmBackend final : public Backend {
   void wait(const Lacking& lacking, const What& what, const Deadline& deadline);
   void reach_next_stage(const Deadline& deadline);
   void reduce_for_all(const Buffer& x, ReduceOp op, const Deadline& deadline);
-  bool agree(const Call& call, const Deadline& deadline);
+  void reduce_for_owners(const Buffer& x, const Buffer& y, ReduceOp op, const Deadline& deadline);
+  bool agree(const char* name, const Call& call, const Deadline& deadline);
   Call call_of(const Buffer& x, ReduceOp op) const;
   template <class NumbersOf>
   void reduce_part(const Buffer& x, ReduceOp op, const NumbersOf& numbers_of);
@@ -261,7 +270,7 @@ Call ShmBackend::call_of(const Buffer& x, ReduceOp op) const {
 
 /// Waits for all ranks and checks that they reduce the same: else Comm, on all of them. Returns
 /// whether all have their numbers at the same place of one block.
-bool ShmBackend::agree(const Call& call, const Deadline& deadline) {
+bool ShmBackend::agree(const char* name, const Call& call, const Deadline& deadline) {
   const std::size_t slot = stage_ % 2;
   desk(rank()).calls[slot] = call;
   reach_next_stage(deadline);
@@ -270,8 +279,8 @@ bool ShmBackend::agree(const Call& call, const Deadline& deadline) {
   for (int peer = 1; peer < size(); ++peer) {
     const Call& other = desk(peer).calls[slot];
     WEFT_CHECK(other.count == first.count && other.dtype == first.dtype && other.op == first.op,
-               Comm, kName, "all_reduce: rank 0 has ", first.count, ' ', to_string(first.dtype),
-               " (", to_string(first.op), "), rank ", peer, " has ", other.count, ' ',
+               Comm, kName, name, ": rank 0 has ", first.count, ' ', to_string(first.dtype), " (",
+               to_string(first.op), "), rank ", peer, " has ", other.count, ' ',
                to_string(other.dtype), " (", to_string(other.op), ')');
     direct = direct && other.block == first.block && other.offset == first.offset;
   }
@@ -300,7 +309,7 @@ void ShmBackend::reduce_part(const Buffer& x, ReduceOp op, const NumbersOf& numb
 
 void ShmBackend::reduce_for_all(const Buffer& x, ReduceOp op, const Deadline& deadline) {
   const Call call = call_of(x, op);
-  const bool direct = agree(call, deadline);
+  const bool direct = agree("all_reduce", call, deadline);
   fault_point();
   const auto moved = static_cast<std::int64_t>(x.bytes()) * 2 * (size() - 1) / size();
   traffic_.bytes_sent += moved;
@@ -339,6 +348,31 @@ void ShmBackend::reduce_staged(const Buffer& x, ReduceOp op, const Deadline& dea
     reach_next_stage(deadline);
     std::memcpy(own, shown.data, bytes);
   });
+}
+
+// Adds up in the order of the ranks, as all_reduce does.
+void ShmBackend::reduce_for_owners(const Buffer& x, const Buffer& y, ReduceOp op,
+                                   const Deadline& deadline) {
+  agree("reduce_scatter", {-1, 0, x.count, x.dtype, op}, deadline);
+  fault_point();
+  const std::size_t most = layout_.staging / index(size()) / kLine * kLine;
+  for (std::size_t offset = 0; offset < y.bytes(); offset += most, half_ = 1 - half_) {
+    const std::size_t bytes = std::min(most, y.bytes() - offset);
+    for (int r = 0; r < size(); ++r) {
+      std::memcpy(staging(rank(), half_) + index(r) * bytes,
+                  static_cast<std::byte*>(x.data) + index(r) * y.bytes() + offset, bytes);
+    }
+    reach_next_stage(deadline);
+    const auto shown = [&](int r) { return staging(r, half_) + index(rank()) * bytes; };
+    const Buffer sum{static_cast<std::byte*>(y.data) + offset,
+                     static_cast<std::int64_t>(bytes / size_of(x.dtype)), x.dtype};
+    std::memcpy(sum.data, shown(0), bytes);
+    for (int r = 1; r < size(); ++r) reduce_into(sum, shown(r), op);
+    finish_reduce(sum, op, size());
+  }
+  const auto moved = static_cast<std::int64_t>(y.bytes()) * (size() - 1);
+  traffic_.bytes_sent += moved;
+  traffic_.bytes_received += moved;
 }
 
 // --- Operations in which many ranks read the same memory -----------------------------------------

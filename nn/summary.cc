@@ -114,11 +114,15 @@ struct SummaryScope::Impl {
 SummaryScope::SummaryScope(const ModuleBase& model) : impl_(std::make_unique<Impl>(model)) {}
 SummaryScope::~SummaryScope() = default;
 
-Tensor SummaryScope::input(const Shape& shape) const {
+Tensor SummaryScope::input(const Shape& shape, std::optional<DType> dtype) const {
+  TensorOptions options;
   for (const Tensor& p : impl_->model.parameters()) {
-    if (is_floating(p.dtype())) return zeros(shape, {p.dtype(), p.device()});
+    if (!is_floating(p.dtype())) continue;
+    options = {p.dtype(), p.device()};
+    break;
   }
-  return zeros(shape);
+  if (dtype) options.dtype = *dtype;
+  return zeros(shape, options);
 }
 
 Summary SummaryScope::result(const Tensor& input) const {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -52,8 +53,8 @@ class SummaryScope {
   SummaryScope(const SummaryScope&) = delete;
   SummaryScope& operator=(const SummaryScope&) = delete;
 
-  /// Zeros on the model's device and with its dtype.
-  Tensor input(const Shape& shape) const;
+  /// Zeros on the model's device, with its dtype unless one is given.
+  Tensor input(const Shape& shape, std::optional<DType> dtype) const;
   Summary result(const Tensor& input) const;
 
  private:
@@ -65,19 +66,19 @@ class SummaryScope {
 
 /// Runs one forward with zeros of this shape in evaluation mode, and lists the calls of modules.
 /// The zeros have the device and dtype of the model's first floating parameter (without one: the
-/// thread's device, f32). The model stays as it was: modes, statistics, gradients, and the state of
-/// the random generator.
-/// A MAC is one multiplication with its addition in any convolution or matrix product. Biases,
-/// normalisation and element-wise work do not count, as in fvcore's FlopCountAnalysis
-/// (fvcore/nn/jit_handles.py: conv_flop_count, linear_flop_jit). So Linear has N in out, Conv2d N
-/// Ho Wo out in/groups kh kw, ConvTranspose2d N H W in out/groups kh kw with the H and W of its
-/// input. As in torchinfo, a module that is called again has a row for each call, with its MACs in
-/// each row and its parameters in the first one only. A parameter of two modules counts in the one
-/// called first. Throws what forward throws.
+/// thread's device, f32); another `dtype` is for models that read numbers of words. The model stays
+/// as it was: modes, statistics, gradients, and the state of the random generator. A MAC is one
+/// multiplication with its addition in any convolution or matrix product. Biases, normalisation and
+/// element-wise work do not count, as in fvcore's FlopCountAnalysis (fvcore/nn/jit_handles.py:
+/// conv_flop_count, linear_flop_jit). So Linear has N in out, Conv2d N Ho Wo out in/groups kh kw,
+/// ConvTranspose2d N H W in out/groups kh kw with the H and W of its input. As in torchinfo, a
+/// module that is called again has a row for each call, with its MACs in each row and its
+/// parameters in the first one only. A parameter of two modules counts in the one called first.
+/// Throws what forward throws.
 template <class M>
-Summary summary(M&& model, const Shape& shape) {
+Summary summary(M&& model, const Shape& shape, std::optional<DType> dtype = {}) {
   const detail::SummaryScope scope(model);
-  const Tensor x = scope.input(shape);
+  const Tensor x = scope.input(shape, dtype);
   model(x);
   return scope.result(x);
 }

@@ -3,6 +3,7 @@
 
 #include <cstdio>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -29,11 +30,13 @@ int run(int argc, const char* const* argv, Options defaults,
         const std::function<void(const Options&)>& body, const std::vector<Flag>& flags = {});
 
 /// Prints the model's to_string() or, with --summary, the table of nn::summary for an input of this
-/// shape. Returns true for --summary: the program should then end. Only the first rank prints.
+/// shape and dtype. Returns true for --summary: the program should then end. Only the first rank
+/// prints.
 template <class Model>
-bool show_model(const Options& options, Model& model, const Shape& shape) {
+bool show_model(const Options& options, Model& model, const Shape& shape,
+                std::optional<DType> dtype = {}) {
   const std::string text =
-      options.summary ? nn::summary(model, shape).to_string() : model.to_string() + "\n";
+      options.summary ? nn::summary(model, shape, dtype).to_string() : model.to_string() + "\n";
   if (thread_state().rank == 0) std::fputs(text.c_str(), stdout);
   return options.summary;
 }

@@ -109,6 +109,14 @@ struct Twice : nn::Module<Twice> {
   Tensor forward(const Tensor& x) { return tied(fc(matmul(fc(x), scale))); }
 };
 
+TEST(Summary, OfAModelThatReadsNumbersOfWords) {
+  nn::Sequential net{nn::Embedding(5, 4), nn::Linear(4, 5)};
+  EXPECT_WEFT_ERROR(nn::summary(net, {1, 3}), Dtype, "expected i64 or i32");
+  const nn::Summary summary = nn::summary(net, {1, 3}, DType::i64);
+  EXPECT_EQ(summary.dtype, DType::i64);
+  EXPECT_EQ(summary.macs, 3 * 4 * 5);
+}
+
 TEST(Summary, ParametersCountOnceAndMacsInEachCall) {
   Twice model;
   const nn::Summary summary = nn::summary(model, {3, 4});

@@ -170,6 +170,20 @@ TEST(ShmBackend, CallsThatDoNotFitAreNamedOnAllRanks) {
   });
 }
 
+TEST(ShmBackend, GathersAndReduceScattersThatDoNotFitAreNamed) {
+  as_ranks(shm_backend(), 2, [&](Backend& backend) {
+    Numbers own(DType::f32, 10 + backend.rank()), all(DType::f32, 30);
+    EXPECT_WEFT_ERROR(backend.all_gather(own.buffer(), all.buffer(), patience()), Comm,
+                      "all_gather: rank 0 has 10 f32 (sum), rank 1 has 11 f32");
+  });
+  as_ranks(shm_backend(), 2, [&](Backend& backend) {
+    const DType dtype = backend.rank() == 1 ? DType::f64 : DType::f32;
+    Numbers all(dtype, 20), own(dtype, 10);
+    EXPECT_WEFT_ERROR(backend.reduce_scatter(all.buffer(), own.buffer(), ReduceOp::sum, patience()),
+                      Comm, "reduce_scatter: rank 0 has 20 f32 (sum), rank 1 has 20 f64");
+  });
+}
+
 std::size_t mappings() {
   std::ifstream file("/proc/self/maps");
   std::size_t count = 0;

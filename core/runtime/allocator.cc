@@ -314,7 +314,7 @@ class DeviceAllocator {
   /// Counts memory that did not come from here.
   void charge(std::size_t bytes, MemoryOwner owner) {
     std::lock_guard lock(mutex_);
-    if (limit_ != 0 && in_use_ + bytes > limit_) {
+    if (limit_ != 0 && in_use_ + unused_of_pools(nullptr) + bytes > limit_) {
       throw_out_of_memory(bytes, "raise the limit or use a smaller batch");
     }
     if (limit_ != 0 && held_ + bytes > limit_) release_cached_locked();

@@ -241,6 +241,30 @@ TEST_P(EveryOperation, MemoryOfTheBackendIsThatOfATensor) {
   });
 }
 
+// The ranks share an account: two tensors of 4000 bytes, perhaps in blocks of 512.
+TEST(ProcessGroupTest, MemoryOfTheBackendCountsForItsOwner) {
+  const auto in_use = [] {
+    return memory_stats(Device()).in_use_by_owner[static_cast<std::size_t>(MemoryOwner::gradients)];
+  };
+  for (const char* const backend : {"threads", "ring", "shm", "gloo"}) {
+    if (!testing::missing_backend(backend).empty()) continue;
+    in_groups(backend, 2, [&](ProcessGroup& group) {
+      const std::int64_t before = in_use();
+      group.barrier().wait();
+      {
+        const Scoped owner(&ThreadState::memory_owner, MemoryOwner::gradients);
+        const Tensor x = group.empty({1000});
+        group.barrier().wait();
+        EXPECT_GE(in_use() - before, 2 * 4000) << backend;
+        EXPECT_LE(in_use() - before, 2 * 4096) << backend;
+        group.barrier().wait();
+      }
+      group.barrier().wait();
+      EXPECT_EQ(in_use(), before) << backend;
+    });
+  }
+}
+
 TEST_P(EveryOperation, ObjectsOfAnyLengthTravel) {
   const auto& [backend, n] = GetParam();
   in_groups(backend, n, [](ProcessGroup& group) {

@@ -397,6 +397,64 @@ TEST_F(AllocatorTest, BorrowedMemoryIsReleasedByItsOwner) {
   Storage::borrow(kHost, bytes, sizeof bytes);
 }
 
+TEST_F(AllocatorTest, BorrowedMemoryMayCount) {
+  char bytes[3000];
+  const std::int64_t limit = in_use() + 4000;
+  set_memory_limit(kHost, limit);
+  const auto gradients = [] {
+    return memory_stats(kHost).in_use_by_owner[static_cast<std::size_t>(MemoryOwner::gradients)];
+  };
+  {
+    const Ptr a = Storage::borrow(kHost, bytes, sizeof bytes);
+    a->charge();
+    EXPECT_EQ(in_use(), 3000);
+    EXPECT_EQ(gradients(), 0);
+    a->set_owner(MemoryOwner::gradients);
+    EXPECT_EQ(gradients(), 3000);
+    EXPECT_EQ(in_use(), 3000);
+    EXPECT_WEFT_ERROR(a->charge(), InvalidArgument, "counts already");
+    const Ptr b = Storage::borrow(kHost, bytes, sizeof bytes);
+    EXPECT_WEFT_ERROR(b->charge(), OutOfMemory, "limit");
+    EXPECT_WEFT_ERROR(Storage::allocate(kHost, 2000), OutOfMemory, "limit");
+    EXPECT_WEFT_ERROR(Storage::allocate(kHost, 64)->charge(), InvalidArgument, "counts already");
+  }
+  EXPECT_EQ(in_use(), 0);
+  EXPECT_EQ(gradients(), 0);
+  set_memory_limit(kHost, 0);
+}
+
+TEST_F(AllocatorTest, MemoryIsGivenBackAndComesAgain) {
+  const Ptr a = Storage::allocate(kHost, 1000);
+  const std::int64_t whole = in_use();
+  a->bump_version();
+  a->release("it is elsewhere");
+  EXPECT_TRUE(a->released());
+  EXPECT_EQ(in_use(), whole - 1024);
+  EXPECT_EQ(a->bytes(), 1000u);
+  EXPECT_WEFT_ERROR(a->data(), InvalidArgument, "it is elsewhere");
+  a->release("again");
+  EXPECT_WEFT_ERROR(a->data(), InvalidArgument, "it is elsewhere");
+  {
+    const FailAllocation fail(kHost, 1);
+    EXPECT_WEFT_ERROR(a->restore(), OutOfMemory, "refused by a test");
+    EXPECT_TRUE(a->released());
+  }
+  a->restore();
+  a->restore();
+  EXPECT_EQ(in_use(), whole);
+  EXPECT_EQ(a->version(), 1u);
+  std::memset(a->data(), 1, 1000);
+
+  const Ptr empty = Storage::allocate(kHost, 0);
+  empty->release("never");
+  EXPECT_FALSE(empty->released());
+  EXPECT_NE(empty->data(), nullptr);
+  char bytes[16];
+  EXPECT_WEFT_ERROR(Storage::borrow(kHost, bytes, sizeof bytes)->release("mine"), InvalidArgument,
+                    "does not come from the cache");
+  a->release("at the end");
+}
+
 TEST_F(AllocatorTest, StreamsDoNotShareFreeBlocks) {
   const Stream other = cuda().new_stream(0);
   Ptr a = Storage::allocate(kCuda, 4096);

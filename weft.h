@@ -100,6 +100,7 @@
 #include "weft/parallel/deferred_batch_norm.h"
 #include "weft/parallel/distributed_data_parallel.h"
 #include "weft/parallel/distributed_optimizer.h"
+#include "weft/parallel/fully_shard.h"
 #include "weft/parallel/horovod.h"
 #include "weft/parallel/pipeline.h"
 #include "weft/parallel/scatter_gather.h"

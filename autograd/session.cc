@@ -2,6 +2,7 @@
 
 #include "weft/autograd/autograd.h"
 #include "weft/autograd/discovery.h"
+#include "weft/autograd/nesting_rule.h"
 #include "weft/core/base/error.h"
 
 namespace weft::autograd {
@@ -10,6 +11,8 @@ constinit ThreadLocal<Session::Current> Session::current_;
 
 NestingRule::NestingRule(Session& session)
     : session_(session), outer_(std::exchange(Session::current_->rule, this)) {}
+
+const void* nesting_rule() { return NestingRule::current(); }
 
 NestingRule::~NestingRule() {
   Session::current_->rule = outer_;

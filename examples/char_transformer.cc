@@ -1,14 +1,10 @@
 // Trains a small transformer to continue a text, character by character. `./weft run
 // char_transformer --help` lists the options.
-#include "weft/examples/char_transformer.h"
-
 #include <algorithm>
-#include <cmath>
-#include <cstdlib>
 
-#include "weft/core/base/error.h"
 #include "weft/core/runtime/file.h"
 #include "weft/examples/text.h"
+#include "weft/examples/transformer_program.h"
 #include "weft/train/train.h"
 #include "weft/weft.h"
 
@@ -40,12 +36,6 @@ std::string write_on(examples::CharTransformer& model, const examples::Text& tex
   return result;
 }
 
-/// The folder with weft's own docs, if `./weft run` has set it.
-std::string docs_folder() {
-  const char* const root = std::getenv("WEFT_ROOT");
-  return root ? std::string(root) + "/docs" : "docs";
-}
-
 void char_transformer(const train::Options& options, examples::TransformerOptions net,
                       const std::string& start, std::int64_t sample, double temperature) {
   const examples::Text text(examples::read_text(options.data));
@@ -55,19 +45,13 @@ void char_transformer(const train::Options& options, examples::TransformerOption
   const std::string begin =
       start.empty() ? std::string(1, text.character(text.numbers()[0])) : start;
   for (const char c : begin) text.number(c);  // throws here, before the training
-  const std::span<const std::int64_t> all(text.numbers());
-  const std::size_t tested = all.size() / 10;
-  const examples::Windows windows(all.first(all.size() - tested), net.context);
-  WEFT_CHECK(static_cast<std::int64_t>(tested) > net.context, InvalidArgument, "char_transformer",
-             "the last tenth of the text is for the test, and has to be longer than --context ",
-             net.context, ": the text has ", all.size(), " characters, and needs ",
-             10 * (net.context + 1));
-  const examples::Windows test_windows(all.last(tested), net.context);
-  if (train::show_model(options, model, {1, net.context})) return;
-  std::printf("%zu characters, %lld different ones; the last %zu are for the test\n", all.size(),
-              static_cast<long long>(net.characters), tested);
+  const examples::TextParts parts = examples::split(text, net.context);
+  if (train::show_model(options, model, {1, net.context}, DType::i64)) return;
+  std::printf("%zu characters, %lld different ones; the last %zu are for the test\n",
+              text.numbers().size(), static_cast<long long>(net.characters),
+              text.numbers().size() / 10);
   optim::AdamW adam(model.parameters(), {.lr = options.lr});
-  data::DataLoader loader(windows, options.loader());
+  data::DataLoader loader(parts.train, options.loader());
   train::Step step(options, [&](const Tensor& x, const Tensor& y) {
     adam.zero_grad();
     const Tensor loss = examples::next_character_loss(model, x, y);
@@ -87,14 +71,7 @@ void char_transformer(const train::Options& options, examples::TransformerOption
   step.reset();  // frees memory for the test
   const NoGrad no_grad;
   model.eval();
-  auto test =
-      train::test_loader(test_windows, options, {.batch_size = 100, .device = options.device});
-  double nats = 0;
-  for (auto& [x, y] : test) {
-    train::throw_if_interrupted();
-    nats += examples::next_character_loss(model, x, y).item<double>() * x.shape(0);
-  }
-  const double bits = nats / test.dataset().size() / std::log(2.0);
+  const double bits = examples::bits_per_character(model, parts.test, options);
   const std::string written = write_on(model, text, begin, sample, temperature, net.context);
   std::printf("%s\n", written.c_str());
   write_file_atomically(recorder.path("sample.txt"), written + "\n");
@@ -106,6 +83,12 @@ int main(int argc, char** argv) {
   std::string start;
   std::int64_t sample = 300;
   double temperature = 0.8;
+  std::vector<train::Flag> flags = examples::transformer_flags(net);
+  flags.insert(
+      flags.end(),
+      {{"--start", &start, "what the sample begins with; empty: the first character of the text"},
+       {"--sample", &sample, "characters that it writes at the end"},
+       {"--temperature", &temperature, "of the sample: below 1 surer, above 1 wilder"}});
   return train::run(
       argc, argv,
       {.example = "char_transformer",
@@ -113,16 +96,10 @@ int main(int argc, char** argv) {
        .unit = "pieces",
        .epochs = 10,
        .lr = 3e-3,
-       .data = docs_folder(),
+       .data = examples::docs_folder(),
        .data_help = "a text, or a folder of *.md and *.txt"},
       [&](const train::Options& options) {
         char_transformer(options, net, start, sample, temperature);
       },
-      {{"--context", &net.context, "characters it looks back at"},
-       {"--width", &net.width, "numbers for each character, a multiple of --heads"},
-       {"--heads", &net.heads, "of each layer's attention"},
-       {"--layers", &net.layers, "blocks of attention and a perceptron"},
-       {"--start", &start, "what the sample begins with; empty: the first character of the text"},
-       {"--sample", &sample, "characters that it writes at the end"},
-       {"--temperature", &temperature, "of the sample: below 1 surer, above 1 wilder"}});
+      flags);
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 
 #include "weft/weft.h"
 
@@ -13,6 +14,8 @@ struct TransformerOptions {
   std::int64_t width = 64;      ///< numbers per character in every layer
   std::int64_t heads = 4;
   std::int64_t layers = 2;
+  /// Called with each block as soon as it is made.
+  std::function<void(nn::ModuleBase& block)> made = {};
 };
 
 /// A table with values U(-0.1, 0.1), which are the same bits here and in PyTorch; normal values
@@ -57,7 +60,10 @@ class CharTransformer : public nn::Module<CharTransformer> {
         norm(child("norm", nn::LayerNorm(o.width))),
         head(child("head", nn::Linear(o.width, o.characters))),
         blocks(child("blocks", nn::ModuleList<TransformerBlock>())) {
-    for (std::int64_t i = 0; i < o.layers; ++i) blocks.append(TransformerBlock(o));
+    for (std::int64_t i = 0; i < o.layers; ++i) {
+      blocks.append(TransformerBlock(o));
+      if (o.made) o.made(blocks[static_cast<std::size_t>(i)]);
+    }
   }
 
   Tensor forward(const Tensor& text) {
@@ -74,8 +80,10 @@ class CharTransformer : public nn::Module<CharTransformer> {
   nn::ModuleList<TransformerBlock> blocks;
 };
 
-/// The mean cross-entropy over all characters of a batch.
-inline Tensor next_character_loss(CharTransformer& model, const Tensor& x, const Tensor& y) {
+/// The mean cross-entropy over all characters of a batch. `model`: a CharTransformer, or what calls
+/// it, such as DistributedDataParallel.
+template <class Model>
+Tensor next_character_loss(Model& model, const Tensor& x, const Tensor& y) {
   const Tensor logits = model(x);
   return nn::cross_entropy(logits.reshape({-1, logits.shape(2)}), y.reshape({-1}));
 }

@@ -122,20 +122,19 @@ inline train::TestFigures costs(const train::Ranks& ranks, const comm::ProcessGr
   return costs(ranks, {group.traffic()}, {stats});
 }
 
-/// For metrics.json: the most bytes that each rank's device has held so far of parameters and of
-/// the optimiser's state, "optimizer_bytes_rank_0". All ranks call it together.
+/// For metrics.json: the most bytes that each rank's device has held so far, for each use that had
+/// some (MemoryOwner): "optimizer_bytes_rank_0". All ranks call it together.
 inline train::TestFigures memory(const train::Ranks& ranks, Device device) {
-  const auto most = memory_stats(device).most_by_owner;
-  const auto bytes = [&](MemoryOwner owner) {
-    return std::to_string(most[static_cast<std::size_t>(owner)]);
-  };
   train::TestFigures figures;
-  for (const auto& [name, owner] : {std::pair("parameters_bytes_rank_", MemoryOwner::parameters),
-                                    std::pair("optimizer_bytes_rank_", MemoryOwner::optimizer)}) {
-    std::vector<std::string> all = {bytes(owner)};
+  for (int i = 0; i < kMemoryOwners; ++i) {
+    const auto owner = static_cast<std::size_t>(i);
+    std::vector<std::string> all = {std::to_string(memory_stats(device).most_by_owner[owner])};
     if (ranks.size > 1) all = ranks.gather(all[0]);
+    std::string name = to_string(static_cast<MemoryOwner>(i));
+    std::ranges::replace(name, ' ', '_');
     for (std::size_t rank = 0; rank < all.size(); ++rank) {
-      figures.emplace_back(name + std::to_string(rank), std::stod(all[rank]));
+      if (all[rank] == "0") continue;
+      figures.emplace_back(name + "_bytes_rank_" + std::to_string(rank), std::stod(all[rank]));
     }
   }
   return figures;

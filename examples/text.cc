@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -74,6 +75,21 @@ std::pair<Tensor, Tensor> Windows::get_batch(std::span<const std::int64_t> indic
   }
   const Shape shape{std::ssize(indices), context_};
   return {from_vector(x, shape), from_vector(y, shape)};
+}
+
+TextParts split(const Text& text, std::int64_t context) {
+  const std::span<const std::int64_t> all(text.numbers());
+  const std::size_t tested = all.size() / 10;
+  const Windows train(all.first(all.size() - tested), context);
+  WEFT_CHECK(static_cast<std::int64_t>(tested) > context, InvalidArgument, "char_transformer",
+             "the last tenth of the text is for the test, and has to be longer than --context ",
+             context, ": the text has ", all.size(), " characters, and needs ", 10 * (context + 1));
+  return {train, Windows(all.last(tested), context)};
+}
+
+std::string docs_folder() {
+  const char* const root = std::getenv("WEFT_ROOT");
+  return root ? std::string(root) + "/docs" : "docs";
 }
 
 }  // namespace weft::examples

@@ -46,4 +46,14 @@ class Windows {
   std::int64_t context_, step_, size_;
 };
 
+/// What a transformer learns from, and is tested with: the last tenth of the text.
+struct TextParts {
+  Windows train, test;
+};
+/// Throws InvalidArgument if the last tenth is no longer than `context`.
+TextParts split(const Text& text, std::int64_t context);
+
+/// The folder with weft's own docs, if `./weft run` has set it.
+std::string docs_folder();
+
 }  // namespace weft::examples

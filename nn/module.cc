@@ -71,6 +71,7 @@ struct CloneScope::Impl {
 
 CloneScope::CloneScope(const std::shared_ptr<ModuleNode>& root, std::optional<Device> device)
     : impl_(std::make_unique<Impl>()) {
+  check_not_cut("clone", *root);
   const Scoped owner(&ThreadState::memory_owner, MemoryOwner::parameters);
   impl_->device = device;
   impl_->copy(root, "");
@@ -245,7 +246,9 @@ std::vector<Tensor> ModuleBase::parameters() const {
 
 std::int64_t ModuleBase::parameter_count() const {
   std::int64_t count = 0;
-  for (const auto& [name, tensor] : named_parameters()) count += tensor.numel();
+  for_each_tensor(node(), [&](const ModuleNode::Entry& e) {
+    if (!e.is_buffer) count += ModuleNode::whole_numel(e);
+  });
   return count;
 }
 
@@ -256,6 +259,7 @@ void ModuleBase::train(bool training) {
 }
 
 void ModuleBase::to(Device device) {
+  detail::check_not_cut("to", node());
   const Scoped owner(&ThreadState::memory_owner, MemoryOwner::parameters);
   for_each_tensor(node(), [&](ModuleNode::Entry& e) {
     const Tensor grad = e.is_buffer ? Tensor() : e.tensor.grad();
@@ -265,6 +269,7 @@ void ModuleBase::to(Device device) {
 }
 
 void ModuleBase::to(DType dtype) {
+  detail::check_not_cut("to", node());
   WEFT_CHECK(is_floating(dtype), Dtype, "to", "a module's weights would be lost as ", dtype,
              ": expected a floating dtype");
   const Scoped owner(&ThreadState::memory_owner, MemoryOwner::parameters);

@@ -11,6 +11,10 @@
 
 #include "weft/nn/module.h"
 
+namespace weft::nn {
+struct Shard;
+}
+
 namespace weft::nn::detail {
 
 struct ModuleNode {
@@ -21,6 +25,7 @@ struct ModuleNode {
     // The weight of a convolution of images: row-major on the CPU, channels last on a GPU, where
     // the libraries are fastest with it.
     bool is_image_weight = false;
+    std::shared_ptr<const Shard> shard = nullptr;  // if `tensor` is a part of a parameter
   };
 
   struct Child {
@@ -69,10 +74,15 @@ struct ModuleNode {
   std::int64_t own_parameter_count() const {
     std::int64_t count = 0;
     for (const Entry& e : tensors)
-      if (!e.is_buffer) count += e.tensor.numel();
+      if (!e.is_buffer) count += whole_numel(e);
     return count;
   }
+  /// Also of a parameter that is cut the number of all its elements.
+  static std::int64_t whole_numel(const Entry& entry);
 };
+
+/// Throws Unsupported if a parameter of the module is cut into parts. `op`: what it then cannot do.
+void check_not_cut(const char* op, const ModuleNode& node);
 
 /// Gives the tensor another value of any shape, dtype or device. Its handles, its role as a leaf
 /// and its hooks stay.

@@ -8,6 +8,7 @@
 #include "weft/autograd/autograd.h"
 #include "weft/core/runtime/rng.h"
 #include "weft/nn/evaluation.h"
+#include "weft/nn/module_node.h"
 #include "weft/nn/repr.h"
 #include "weft/tensor/creation.h"
 
@@ -24,14 +25,18 @@ class Recording {
       if (x.defined()) call.inputs.push_back(x.storage().get());
     }
     SummaryRow row{.path = module_path(), .type = module.type_name()};
-    const NamedTensors own = module.named_parameters(/*recurse=*/false);
-    row.recursive = !own.empty();
-    for (const auto& [name, p] : own) {
-      if (!seen_.insert(p.impl()).second) continue;
-      row.recursive = false;
-      row.parameters += p.numel();
-      if (p.requires_grad()) row.trainable += p.numel();
-    }
+    bool any = false, fresh = false;
+    const auto count = [&](const std::string&, const detail::ModuleNode::Entry& entry) {
+      if (entry.is_buffer) return;
+      any = true;
+      if (!seen_.insert(entry.tensor.impl()).second) return;
+      fresh = true;
+      const std::int64_t numel = detail::ModuleNode::whole_numel(entry);
+      row.parameters += numel;
+      if (entry.tensor.requires_grad()) row.trainable += numel;
+    };
+    detail::ModuleNode::of(module).visit("", count, /*recurse=*/false);
+    row.recursive = any && !fresh;
     rows.push_back(std::move(row));
     calls_.push_back(std::move(call));
   }
@@ -127,11 +132,14 @@ Tensor SummaryScope::input(const Shape& shape, std::optional<DType> dtype) const
 
 Summary SummaryScope::result(const Tensor& input) const {
   Summary result{.input = input.shape(), .dtype = input.dtype(), .rows = impl_->recording.rows};
-  for (const Tensor& p : impl_->model.parameters()) {
-    result.parameters += p.numel();
-    result.parameter_bytes += p.numel() * size_of(p.dtype());
-    if (p.requires_grad()) result.trainable += p.numel();
-  }
+  std::unordered_set<const TensorImpl*> seen;
+  ModuleNode::of(impl_->model).visit("", [&](const std::string&, const ModuleNode::Entry& entry) {
+    if (entry.is_buffer || !seen.insert(entry.tensor.impl()).second) return;
+    const std::int64_t numel = ModuleNode::whole_numel(entry);
+    result.parameters += numel;
+    result.parameter_bytes += numel * static_cast<std::int64_t>(size_of(entry.tensor.dtype()));
+    if (entry.tensor.requires_grad()) result.trainable += numel;
+  });
   for (const SummaryRow& row : result.rows) {
     result.macs += row.macs;
     result.activation_bytes += row.activation_bytes;

@@ -8,6 +8,7 @@
 #include "weft/core/runtime/thread_state.h"
 #include "weft/io/state_dict.h"
 #include "weft/kernels/plan/choice_cache.h"
+#include "weft/nn/shard.h"
 #include "weft/nn/wrapper_prefix.h"
 
 namespace weft::train {
@@ -16,6 +17,11 @@ namespace {
 constexpr const char* kOp = "recorder";
 
 }  // namespace
+
+void check_whole(const nn::ModuleBase& model) {
+  WEFT_CHECK(nn::shards_of(model).empty(), InvalidArgument, kOp, model.type_name(),
+             " is cut into parts, one on each rank: save and resume what fully_shard has returned");
+}
 
 // The file to resume from, if any. For "latest", rank 0 decides for all ranks whether it exists.
 std::optional<std::string> Checkpoints::find() const {

@@ -28,6 +28,27 @@ concept Engine = requires(const T& engine, T& other) {
   other.load_engine_state(engine.engine_state());
 };
 
+/// Averages of a model's weights, or what stands for them.
+template <class Part>
+concept Averages = std::is_same_v<Part, nn::ExponentialMovingAverage> ||
+                   std::is_same_v<typename Part::StandsFor, nn::ExponentialMovingAverage>;
+
+/// Whether the part's state is of this rank's parts of the model's parameters, where a whole one is
+/// needed: that of an optimiser, for a model that parallel::fully_shard has returned.
+template <class Model, class Part>
+concept OfPartsOnly = (requires(Part& part) { part.set_lr(0.1); } ||
+                       std::derived_from<Part, nn::ExponentialMovingAverage>) &&
+                      requires(const Model& model, Part& part) { model.state_of(part); };
+
+/// Throws InvalidArgument for a module that fully_shard has cut: its state is that of one rank.
+void check_whole(const nn::ModuleBase& model);
+template <class Model, class... Parts>
+void check_states(const Model& model) {
+  static_assert((!OfPartsOnly<Model, Parts> && ...),
+                "pass sharded.state_of(optimizer) in place of the optimiser");
+  if constexpr (std::derived_from<Model, nn::ModuleBase>) check_whole(model);
+}
+
 /// Puts the states of a program's parts into checkpoints and back. Decides which files these are,
 /// and what each rank stores for itself. All ranks make the same calls; rank 0 writes.
 class Checkpoints {
@@ -45,6 +66,7 @@ class Checkpoints {
   /// checkpoint. Throws as Recorder::resume().
   template <class TakeUp, class Model, class Loader, class... Parts>
   void resume(const TakeUp& take_up, Model& model, Loader& loader, Parts&... parts) const {
+    check_states<Model, Parts...>(model);
     const std::optional<std::string> path = find();
     if (!path) return begin(model, parts...);
     const Checkpoint checkpoint = load_checkpoint(*path, options_.map_location);
@@ -73,6 +95,7 @@ class Checkpoints {
   template <class Model, class Loader, class... Parts>
   void save(Checkpoint books, std::optional<std::int64_t> kept_epoch, const Model& model,
             const Loader& loader, const Parts&... parts) const {
+    check_states<Model, Parts...>(model);
     add_states(books, {loader.state(), default_generators().state()});
     const BusyScope alone("save");
     books.model = model.state_dict();
@@ -100,8 +123,7 @@ class Checkpoints {
     within(options_.weights, [&] { model.load_state_dict(initial_weights(model.state_dict())); });
     // Averages of weights began with those that the model had before.
     [[maybe_unused]] const auto copy = [&](auto& one) {
-      if constexpr (std::is_same_v<std::remove_cvref_t<decltype(one)>,
-                                   nn::ExponentialMovingAverage>) {
+      if constexpr (Averages<std::remove_cvref_t<decltype(one)>>) {
         one.load_state_dict(model.state_dict());
       }
     };

@@ -117,9 +117,11 @@ class Recorder {
   /// Writes OUT/model.safetensors, loss.svg and metrics.json, and prints their paths.
   template <class Model>
   void finish(const Model& model) {
+    check_states<Model>(model);
+    const io::NamedTensors values = model.state_dict();  // may need all ranks: fully_shard.h
     if (ranks_.rank == 0) {
       const BusyScope alone("save");
-      io::save_safetensors(path("model.safetensors"), model.state_dict(), {{"format", "pt"}});
+      io::save_safetensors(path("model.safetensors"), values, {{"format", "pt"}});
     }
     finish();
   }
@@ -154,7 +156,9 @@ class Recorder {
   template <class Part>
   void note_optimizer() {
     if (!optimizer_.empty()) return;
-    if constexpr (requires { typename Part::StandsFor; }) {
+    if constexpr (Averages<Part>) {
+      return;
+    } else if constexpr (requires { typename Part::StandsFor; }) {
       optimizer_ = detail::type_name<typename Part::StandsFor>();
     } else if constexpr (requires(Part& part) { part.set_lr(0.1); }) {
       optimizer_ = detail::type_name<Part>();

@@ -247,6 +247,11 @@ struct Twice : autograd::Function<Twice> {
   const comm::Mesh mesh(group, {{"dp", 2}, {"tp", 2}});
   const parallel::Collectives tp(mesh["tp"]);
   parallel::ZeroRedundancyOptimizer adam(optim::Adam(model.parameters()), group);
+  const parallel::FullySharded sharded = parallel::fully_shard(nn::Linear(1, 1), group);
+  const auto no_sync = sharded.no_sync();
+  sharded.unshard();
+  sharded.clip_grad_norm(1);
+  sharded.state_of(adam).state_dict();
   const parallel::Horovod hvd(group);
   parallel::DistributedOptimizer sgd(hvd, optim::SGD(model.parameters(), {.lr = 0.1}),
                                      model.named_parameters());

@@ -251,23 +251,30 @@ double relative_difference(const Tensor& a, const Tensor& b) {
 class Ddp : public ::testing::TestWithParam<const char*> {};
 INSTANTIATE_TEST_SUITE_P(OnGpus, Ddp, ::testing::Values("threads", "shm", "nccl", "nccl-ring"));
 
+constexpr int kSteps = 6, kShard = 4;
+
+// The weights after each step of one process, in f32, with the shards of two ranks.
+std::vector<std::vector<Tensor>> weights_of_one_process(const Net& net) {
+  std::vector<std::vector<Tensor>> weights;
+  nn::Sequential one = testing::seeded(3, net.make);
+  one.to(gpu_of(0));
+  optim::SGD sgd(one.parameters(), {.lr = 0.1, .momentum = 0.9});
+  for (int step = 0; step < kSteps; ++step) {
+    const LabelledBatch all = batch(step, net.batch_of(2 * kShard), DType::f32);
+    testing::backward_of_shards(one, on(gpu_of(0), all), 2);
+    sgd.step();
+    auto& of_step = weights.emplace_back();
+    for (const Tensor& p : one.parameters()) of_step.push_back(raw::to(p, Device()));
+  }
+  return weights;
+}
+
 // (a) f32, two ranks, each on its own GPU, bit for bit.
 TEST_P(Ddp, TwoRanksAreOneProcessBitForBit) {
-  constexpr int kSteps = 6, kShard = 4;
   const Scoped deterministic(&ThreadState::deterministic, true);
   for (const Net& net : kNets) {
     SCOPED_TRACE(net.name);
-    std::vector<std::vector<Tensor>> expected;  // per step
-    nn::Sequential one = testing::seeded(3, net.make);
-    one.to(gpu_of(0));
-    optim::SGD sgd(one.parameters(), {.lr = 0.1, .momentum = 0.9});
-    for (int step = 0; step < kSteps; ++step) {
-      const LabelledBatch all = batch(step, net.batch_of(2 * kShard), DType::f32);
-      testing::backward_of_shards(one, on(gpu_of(0), all), 2);
-      sgd.step();
-      auto& weights = expected.emplace_back();
-      for (const Tensor& p : one.parameters()) weights.push_back(raw::to(p, Device()));
-    }
+    const std::vector<std::vector<Tensor>> expected = weights_of_one_process(net);
     in_groups(GetParam(), 2, [&](ProcessGroup& group) {
       const Device device = gpu_of(group.rank());
       nn::Sequential model = testing::seeded(3 + group.rank(), net.make);
@@ -283,6 +290,37 @@ TEST_P(Ddp, TwoRanksAreOneProcessBitForBit) {
         const std::vector<Tensor> weights = model.parameters();
         for (std::size_t i = 0; i < weights.size(); ++i) {
           EXPECT_TRUE(same_bits(weights[i], expected[step][i])) << "step " << step << ", " << i;
+        }
+      }
+    });
+  }
+}
+
+// The same with parameters that are cut, each layer by itself.
+TEST_P(Ddp, FullyShardedIsOneProcessBitForBit) {
+  const Scoped deterministic(&ThreadState::deterministic, true);
+  for (const Net& net : kNets) {
+    SCOPED_TRACE(net.name);
+    const std::vector<std::vector<Tensor>> expected = weights_of_one_process(net);
+    in_groups(GetParam(), 2, [&](ProcessGroup& group) {
+      const Device device = gpu_of(group.rank());
+      nn::Sequential model = testing::seeded(3 + group.rank(), net.make);
+      model.to(device);
+      model.apply([&](nn::ModuleBase& m) {
+        if (!m.name().empty() && !m.parameters().empty()) parallel::fully_shard(m, group);
+      });
+      const parallel::FullySharded sharded = parallel::fully_shard(model, group);
+      optim::SGD sgd(model.parameters(), {.lr = 0.1, .momentum = 0.9});
+      for (int step = 0; step < kSteps; ++step) {
+        const LabelledBatch part =
+            on(device, batch(step, net.batch_of(2 * kShard), DType::f32).shard(group.rank(), 2));
+        sgd.zero_grad();
+        nn::cross_entropy(model(part.x), part.label).backward();
+        EXPECT_GT(sharded.clip_grad_norm(1e6).item<double>(), 0);
+        sgd.step();
+        const nn::NamedTensors weights = sharded.state_dict();
+        for (std::size_t i = 0; i < weights.size(); ++i) {
+          EXPECT_TRUE(same_bits(weights[i].second, expected[step][i])) << step << ", " << i;
         }
       }
     });

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "weft/parallel/distributed_data_parallel.h"
+#include "weft/parallel/fully_shard.h"
 #include "weft/parallel/sync_batch_norm.h"
 #include "weft/tests/comm/ranks.h"
 #include "weft/tests/io/files.h"
@@ -146,6 +147,81 @@ TEST_P(Proofs, RanksAreOneProcessWithTheWholeBatch) {
     });
     RecordProperty("largest_difference_" + std::to_string(n),
                    ::testing::PrintToString(std::ranges::max(largest)));
+  }
+}
+
+// --- The same with parameters that are cut: a unit for each layer, or one for all --------------
+
+template <class Model>
+FullySharded cut(Model& model, comm::ProcessGroup& group, bool layers) {
+  if (layers) {
+    model.apply([&](nn::ModuleBase& m) {
+      if (!m.name().empty() && !m.named_parameters(/*recurse=*/false).empty()) {
+        fully_shard(m, group);
+      }
+    });
+  }
+  return fully_shard(model, group);
+}
+
+// (a) f32, bit for bit what DistributedDataParallel computes. Of more than two ranks, only shm adds
+// up the shares of a number in the same order in both.
+TEST_P(Proofs, FullyShardedIsDdpBitForBit) {
+  const Scoped deterministic(&ThreadState::deterministic, true);
+  const Scoped threads(&ThreadState::num_threads, 1);
+  with_model(model(), [&](const auto& make, const Shape& sample) {
+    for (const int n : backend() == "shm" ? std::vector{2, 3, 4} : std::vector{2}) {
+      in_groups(backend(), n, [&](comm::ProcessGroup& group) {
+        const auto made = [&] {
+          auto model = seeded(3 + group.rank(), [&] { return make(testing::batch_norm); });
+          model.eval();
+          return model;
+        };
+        auto model = made(), plain = made();
+        const FullySharded sharded = cut(model, group, n != 3);
+        DistributedDataParallel ddp(plain, group);
+        const auto optimizer = optimizer_of(model), plain_optimizer = optimizer_of(plain);
+        for (int step = 0; step < 20; ++step) {
+          const auto data = batch(step, batch_of(2 * n, sample), DType::f32).shard(group.rank(), n);
+          optimizer->zero_grad();
+          loss_of(model, data).backward();
+          optimizer->step();
+          plain_optimizer->zero_grad();
+          loss_of(ddp, data).backward();
+          plain_optimizer->step();
+        }
+        const nn::NamedTensors got = sharded.state_dict(), expected = plain.state_dict();
+        ASSERT_EQ(got.size(), expected.size());
+        for (std::size_t i = 0; i < got.size(); ++i) {
+          EXPECT_TRUE(same_bits(got[i].second, expected[i].second))
+              << got[i].first << " of " << n << " ranks";
+        }
+      });
+    }
+  });
+}
+
+// (b) f64, compared with the whole batch.
+TEST_P(Proofs, FullyShardedIsOneProcessWithTheWholeBatch) {
+  const nn::NamedTensors expected = trained_by_one(model());
+  const double most = model() == "resnet" ? 1e-8 : 1e-9;
+  for (int n = 1; n <= 4; ++n) {
+    with_model(model(), [&](const auto& make, const Shape& sample) {
+      in_groups(backend(), n, [&](comm::ProcessGroup& group) {
+        const std::shared_ptr<comm::ProcessGroup> own = group.duplicate();
+        const auto norm = [&](std::int64_t channels) { return SyncBatchNorm2d(channels, own); };
+        auto model = seeded(3 + group.rank(), [&] { return make(norm); });
+        model.to(DType::f64);
+        const FullySharded sharded = cut(model, group, n % 2 == 0);
+        train(model, model, sample, group.rank(), n);
+        const nn::NamedTensors got = sharded.state_dict();
+        ASSERT_EQ(got.size(), expected.size());
+        for (std::size_t i = 0; i < got.size(); ++i) {
+          EXPECT_LE(relative_difference(got[i].second, expected[i].second), most)
+              << got[i].first << " of " << n << " ranks";
+        }
+      });
+    });
   }
 }
 

@@ -54,6 +54,14 @@ void zero_step() {
   sgd.step();
 }
 
+void fsdp_step() {
+  nn::Sequential model = two_layers();
+  parallel::fully_shard(model, comm::init_process_group({.backend = "ring"}));
+  optim::SGD sgd(model.parameters());
+  model(ones({4, 4})).backward(ones({4, 2}));
+  sgd.step();
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -72,6 +80,8 @@ int main(int argc, char** argv) {
     ddp_step();
   else if (walk == "zero_step")
     zero_step();
+  else if (walk == "fsdp_step")
+    fsdp_step();
   else
     return std::fprintf(stderr, "walk: no walk \"%s\"\n", argc == 2 ? argv[1] : ""), 2;
 }

@@ -202,6 +202,7 @@ weft_sources(""
   nn/pooling.cc
   nn/recurrent.cc
   nn/repr.cc
+  nn/shard.cc
   nn/summary.cc
   nn/transformer.cc
   nn/unfold.cc
@@ -230,6 +231,7 @@ weft_sources(""
   parallel/comm_hooks.cc
   parallel/data_parallel.cc
   parallel/deferred_batch_norm.cc
+  parallel/fully_shard.cc
   parallel/gradient_buckets.cc
   parallel/gradient_exchange.cc
   parallel/horovod.cc
@@ -249,6 +251,8 @@ weft_sources(""
   parallel/schedule_communication.cc
   parallel/schedule_text.cc
   parallel/schedules.cc
+  parallel/shard_unit.cc
+  parallel/sharded_state.cc
   parallel/simulate.cc
   parallel/stage_links.cc
   parallel/sync_batch_norm.cc
@@ -599,6 +603,7 @@ set(WEFT_HEADERS
   parallel/deferred_batch_norm.h
   parallel/distributed_data_parallel.h
   parallel/distributed_optimizer.h
+  parallel/fully_shard.h
   parallel/gradient_buckets.h
   parallel/gradient_exchange.h
   parallel/horovod.h
@@ -609,6 +614,7 @@ set(WEFT_HEADERS
   parallel/reducer.h
   parallel/scatter_gather.h
   parallel/schedule.h
+  parallel/sharded_state.h
   parallel/simulate.h
   parallel/sync_batch_norm.h
   parallel/tensor_layout.h

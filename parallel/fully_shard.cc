@@ -1,0 +1,622 @@
+#include "weft/parallel/fully_shard.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <mutex>
+#include <set>
+#include <span>
+#include <sstream>
+#include <utility>
+
+#include "weft/autograd/autograd.h"
+#include "weft/autograd/checkpoint.h"
+#include "weft/autograd/graph.h"
+#include "weft/autograd/nesting_rule.h"
+#include "weft/core/base/error.h"
+#include "weft/core/runtime/capture.h"
+#include "weft/core/trace/trace.h"
+#include "weft/nn/repr.h"
+#include "weft/optim/optimizer.h"
+#include "weft/parallel/coalesced.h"
+#include "weft/parallel/same_model.h"
+#include "weft/parallel/shard_unit.h"
+#include "weft/tensor/creation.h"
+#include "weft/tensor/elementwise.h"
+#include "weft/tensor/ops.h"
+
+namespace weft::parallel {
+namespace {
+
+constexpr const char* kOp = "fully_shard";
+
+// Storage::release keeps a pointer: the memory of a parameter may outlive its unit.
+const char* text_that_stays(const std::string& text) {
+  static std::mutex mutex;
+  static std::set<std::string>& texts = *new std::set<std::string>;
+  const std::lock_guard lock(mutex);
+  return texts.insert(text).first->c_str();
+}
+
+std::shared_ptr<FullySharded::Unit> unit_of(const nn::Shard& shard) {
+  return std::static_pointer_cast<FullySharded::Unit>(shard.unit.lock());
+}
+
+std::string lines_of(const nn::ModuleBase& module) {
+  std::string text;
+  for (const auto& [name, x] : nn::uncut_parameters(module)) {
+    text += detail::concat("parameter ", name, ' ', x.dtype(), ' ', x.shape(), " of strides ",
+                           x.strides(), x.requires_grad() ? ", trained\n" : ", not trained\n");
+  }
+  for (const auto& [name, x] : module.named_buffers()) {
+    text += detail::concat("buffer ", name, ' ', x.dtype(), ' ', x.shape(), '\n');
+  }
+  return text;
+}
+
+Device device_of(const std::vector<Tensor>& parts) {
+  return parts.empty() ? Device() : parts[0].device();
+}
+
+std::vector<Tensor> buffers_of(const nn::ModuleBase& module) {
+  std::vector<Tensor> buffers;
+  for (const auto& [name, x] : module.named_buffers()) buffers.push_back(x);
+  return buffers;
+}
+
+}  // namespace
+
+struct FullySharded::Unit {
+  ~Unit();
+
+  std::string name;  // the module's path from the outermost one, once that is known
+  std::shared_ptr<comm::ProcessGroup> group;
+  bool reshard = true;      // after forward
+  bool reshard_set = true;  // by the user
+  std::unique_ptr<ShardUnit> memory;
+  // A leaf on which the parameters of each forward depend. When a backward has finished its
+  // gradient, it has finished theirs, also those of checkpoints and of several forwards.
+  Tensor token;
+  std::shared_ptr<Engine> engine;
+  bool unsharded = false;  // by the user, who may use its parameters elsewhere
+  bool ready = false;      // its gradients may be reduced
+  bool reduced = false;    // those of checkpoints were
+};
+
+// Units in the order of a step, which the next step is expected to repeat.
+struct Order {
+  std::vector<FullySharded::Unit*> units;
+  std::size_t position = 0;
+
+  /// Returns the unit that followed this one in the step before, or null.
+  FullySharded::Unit* after(FullySharded::Unit& unit) {
+    if (position == units.size() || units[position] != &unit) {
+      units.resize(position);
+      units.push_back(&unit);
+    }
+    ++position;
+    return position < units.size() ? units[position] : nullptr;
+  }
+};
+
+// What the units within one outermost module have in common.
+struct FullySharded::Engine {
+  explicit Engine(const std::shared_ptr<Unit>& root_unit)
+      : gathers(root_unit->group->duplicate()),
+        reductions(root_unit->group->duplicate()),
+        root(root_unit.get()) {}
+
+  void begin_forward();
+  void end_forward();
+  void gather_for_forward(Unit& unit);
+  void before_backward(Unit& unit);
+  void on_recomputed_gradients(Unit& unit);
+  void on_gradients(Unit& unit);
+  void end_backward(const std::exception_ptr& error);
+  void drop_posted();
+  void update_order();
+  // The module of the unit is gone, but not those beside it.
+  void forget(Unit* unit) {
+    for (std::vector<Unit*>* const list :
+         {&all, &order, &arrived, &forwards.units, &backwards.units}) {
+      std::erase(*list, unit);
+    }
+    forwards.position = backwards.position = 0;
+    if (posted == unit) posted = nullptr;
+  }
+
+  // Of their own, so that one does not wait for the other.
+  const std::shared_ptr<comm::ProcessGroup> gathers, reductions;
+  Unit* const root;
+  std::vector<Unit*> all;
+  Order forwards, backwards;
+  bool in_forward = false;   // of the root
+  std::vector<Unit*> order;  // of reductions, those that are trained
+  bool ordered = false;      // as in the first backward of rank 0
+  Unit* posted = nullptr;    // whose gather was started before it was needed
+  std::vector<Unit*> arrived;
+  std::size_t next = 0;            // to be reduced
+  Unit* under_way = nullptr;       // being reduced
+  std::vector<Coalesced> buffers;  // one, or none
+  bool sync = true;
+  bool in_backward = false, reducing = false;
+
+ private:
+  void begin_backward();
+  void gather(Unit& unit, Unit* next);
+  void start_reduction(Unit& unit);
+  void find_order();
+  void reduce_ready();
+  void finish_reduction();
+  void release_all();
+  void reset();
+};
+
+FullySharded::Unit::~Unit() {
+  if (engine) engine->forget(this);
+}
+
+namespace {
+
+using Unit = FullySharded::Unit;
+using Engine = FullySharded::Engine;
+
+// In the order of the tree, `unit` first.
+std::vector<std::shared_ptr<Unit>> units_within(const nn::ModuleBase& module,
+                                                const std::shared_ptr<Unit>& unit) {
+  std::vector<std::shared_ptr<Unit>> units = {unit};
+  for (const auto& [name, shard] : nn::shards_of(module)) {
+    const auto other = unit_of(*shard);
+    if (std::ranges::find(units, other) == units.end()) units.push_back(other);
+  }
+  return units;
+}
+
+// Throws if the parameters of the module belong to a unit already that is not within it.
+void check_order(const nn::ModuleBase& module) {
+  if (!nn::uncut_parameters(module).empty()) return;
+  const nn::NamedShards shards = nn::shards_of(module);
+  for (const auto& [name, shard] : shards) {
+    const auto unit = unit_of(*shard);
+    bool same = true;  // as this module
+    for (const ShardUnit::Piece& piece : unit->memory->pieces()) {
+      const auto within =
+          std::ranges::find_if(shards, [&](const auto& s) { return s.second == piece.shard; });
+      WEFT_CHECK(within != shards.end(), InvalidArgument, kOp, module.name(), " belongs to ",
+                 unit->name, ", which was cut before: cut inner modules first");
+      same = same && within->first == piece.name;
+    }
+    WEFT_CHECK(!same, InvalidArgument, kOp, unit->name, " was cut before");
+  }
+}
+
+// For the outermost module that is called.
+void make_engine(const nn::ModuleBase& module, const std::shared_ptr<Unit>& unit) {
+  const auto units = units_within(module, unit);
+  // A module whose parameters all belong to units within it, which have one engine.
+  const bool empty = unit->memory->pieces().empty();
+  const std::shared_ptr<Engine> known = units.size() > 1 ? units[1]->engine : nullptr;
+  if (empty && known && std::all_of(units.begin() + 1, units.end(), [&](const auto& other) {
+        return other->engine == known;
+      })) {
+    unit->engine = known;
+    return;
+  }
+  const ShardUnit::Piece* any = nullptr;
+  for (const auto& other : units) {
+    WEFT_CHECK(!other->engine, InvalidArgument, kOp, other->name, ", which is part of ", unit->name,
+               ", was called before it: call the outermost module first");
+    for (const ShardUnit::Piece& piece : other->memory->pieces()) {
+      if (!any) any = &piece;
+      WEFT_CHECK(piece.shard->part.device() == any->shard->part.device(), Unsupported, kOp,
+                 piece.name, " of ", other->name, " is on ", piece.shard->part.device(), ", ",
+                 any->name, " on ", any->shard->part.device(),
+                 "; all units of a model must be on one device");
+    }
+  }
+  const auto engine = std::make_shared<Engine>(unit);
+  // Only from here on are the paths of the modules known.
+  for (const auto& [name, shard] : nn::shards_of(module)) {
+    const auto other = unit_of(*shard);
+    if (other == unit) continue;
+    for (const ShardUnit::Piece& piece : other->memory->pieces()) {
+      if (piece.shard == shard && name.ends_with('.' + piece.name)) {
+        other->name = name.substr(0, name.size() - piece.name.size() - 1);
+      }
+    }
+  }
+  if (!unit->reshard_set) unit->reshard = false;
+  for (const auto& other : units) {
+    other->memory->set_number(static_cast<int>(engine->all.size()));
+    other->engine = engine;
+    engine->all.push_back(other.get());
+  }
+  if (auto buffers = buffers_of(module); !buffers.empty()) {
+    engine->buffers.emplace_back(std::move(buffers));
+  }
+}
+
+// Makes the whole parameters of a unit depend on its token, and takes their gradients.
+class UnshardNode final : public autograd::Node {
+ public:
+  UnshardNode(const std::shared_ptr<Unit>& unit, std::vector<std::size_t> trained)
+      : Node("unshard", static_cast<int>(trained.size())),
+        unit_(unit),
+        trained_(std::move(trained)),
+        recomputed_in_(autograd::recomputing() ? autograd::nesting_rule() : nullptr) {
+    add_input(unit->token);
+  }
+
+  void apply(autograd::Gradients& grads) override {
+    const auto unit = unit_.lock();
+    WEFT_CHECK(unit, InvalidArgument, kOp, "the module of this tape is gone");
+    for (std::size_t k = 0; k < trained_.size(); ++k) {
+      Tensor grad = grads.take(static_cast<int>(k));
+      if (grad.defined() && grads.accumulates()) {
+        unit->memory->add_gradient(trained_[k], std::move(grad));
+      }
+    }
+    grads.set(0, zeros({}, {unit->token.dtype(), unit->token.device()}));
+    // The token waits for all checkpoints of the backward. But this call of the module is done,
+    // unless this is a backward within that of its checkpoint.
+    if (!recomputed_in_ || recomputed_in_ != autograd::nesting_rule()) return;
+    recomputed_in_ = nullptr;
+    if (grads.accumulates()) unit->engine->on_recomputed_gradients(*unit);
+  }
+
+ private:
+  // The whole parameters, which the unit owns, own this node.
+  const std::weak_ptr<Unit> unit_;
+  const std::vector<std::size_t> trained_;
+  const void* recomputed_in_;  // the checkpoint's rule in progress, once
+};
+
+void record(const std::shared_ptr<Unit>& unit) {
+  std::vector<std::size_t> trained;
+  const auto& pieces = unit->memory->pieces();
+  for (std::size_t i = 0; i < pieces.size(); ++i) {
+    if (pieces[i].shard->part.requires_grad()) {
+      trained.push_back(i);
+    } else if (autograd::Meta* meta = autograd::meta_of(pieces[i].shard->whole)) {
+      meta->requires_grad.store(false, std::memory_order_release);
+      meta->producer.reset();  // it was trained before
+    }
+  }
+  if (trained.empty()) return;
+  const auto node = make_intrusive<UnshardNode>(unit, trained);
+  for (std::size_t k = 0; k < trained.size(); ++k) {
+    autograd::attach(pieces[trained[k]].shard->whole, node, static_cast<int>(k));
+  }
+}
+
+void before_forward(const nn::ModuleBase& module, const std::shared_ptr<Unit>& unit) {
+  graph::check_not_capturing(kOp, "a replay would not gather parameters");
+  if (!unit->engine) make_engine(module, unit);
+  Engine& engine = *unit->engine;
+  const bool recorded = thread_state().grad_enabled;
+  if (unit.get() == engine.root && !engine.in_backward && !autograd::recomputing()) {
+    engine.begin_forward();
+    if (recorded && module.is_training() && engine.sync) {
+      for (Coalesced& buffers : engine.buffers) buffers.broadcast(*engine.gathers, 0);
+    }
+  }
+  if (unit->memory->pieces().empty()) return;
+  engine.gather_for_forward(*unit);
+  if (recorded) record(unit);
+}
+
+void after_forward(const std::shared_ptr<Unit>& unit, std::span<const Tensor> results) {
+  Engine& engine = *unit->engine;
+  const bool recorded = thread_state().grad_enabled;
+  const auto is_own = [&](const Tensor& y) {  // its node, which would own the unit, is the unit's
+    return std::ranges::any_of(unit->memory->pieces(), [&](const ShardUnit::Piece& piece) {
+      return y.same(piece.shard->whole);
+    });
+  };
+  for (const Tensor& y : results) {
+    if (!recorded || !y.defined() || !y.requires_grad() || y.is_leaf() || is_own(y)) continue;
+    autograd::add_grad_hook(y, [unit](const Tensor&) {
+      unit->engine->before_backward(*unit);
+      return Tensor();
+    });
+  }
+  // Its backward comes at once.
+  if (recorded && (engine.in_backward || autograd::recomputing())) return;
+  if (unit->reshard || !recorded) unit->memory->release();
+  if (unit.get() == engine.root) engine.end_forward();
+}
+
+}  // namespace
+
+FullySharded fully_shard(const nn::ModuleBase& module, std::shared_ptr<comm::ProcessGroup> group,
+                         const FullyShardOptions& options) {
+  WEFT_CHECK(group, InvalidArgument, kOp, "there is no process group");
+  const auto& reshards = options.reshard_after_forward;
+  const std::string how =
+      detail::concat(module.type_name(), ' ', module.name(), ", reshard_after_forward ",
+                     reshards ? std::to_string(*reshards) : "unset", '\n');
+  check_same_lines(*group, kOp, how + lines_of(module), "cuts another module",
+                   "Build the same model, with the same options and the same parameters frozen, on "
+                   "every rank, and cut its modules in the same order");
+  check_order(module);
+  const nn::NamedTensors parameters = nn::uncut_parameters(module);
+  ShardUnit::check(parameters);
+  std::vector<Tensor> values = buffers_of(module);
+  for (const auto& [name, x] : parameters) values.push_back(x);
+  broadcast_coalesced(*group, values, 0);
+
+  const auto unit = std::make_shared<Unit>();
+  unit->name = module.name().empty() ? module.type_name() : module.name();
+  unit->group = group;
+  unit->reshard = options.reshard_after_forward.value_or(true);
+  unit->reshard_set = options.reshard_after_forward.has_value();
+  unit->memory = std::make_unique<ShardUnit>(
+      module, group->rank(), group->size(), unit,
+      text_that_stays(detail::concat("this is a parameter of ", module.type_name(),
+                                     module.name().empty() ? "" : " ", module.name(),
+                                     " that fully_shard has cut: it is whole only "
+                                     "while the module is called, with module(x), and in its "
+                                     "backward; FullySharded::unshard() "
+                                     "gathers it")));
+  const auto& pieces = unit->memory->pieces();
+  if (!pieces.empty()) {
+    const Tensor& any = pieces[0].shard->part;
+    unit->token = zeros({}, {any.dtype(), any.device()});
+    unit->token.set_requires_grad();
+    autograd::add_final_leaf_hook(unit->token, [weak = std::weak_ptr(unit)](const Tensor&) {
+      if (const auto alive = weak.lock()) alive->engine->on_gradients(*alive);
+    });
+  }
+  nn::ModuleBase handle(module);
+  handle.register_forward_pre_hook(
+      [unit](nn::ModuleBase& m, std::span<Tensor>) { before_forward(m, unit); }, true);
+  handle.register_forward_hook(
+      [unit](nn::ModuleBase&, std::span<Tensor> results) { after_forward(unit, results); });
+  return FullySharded(module, unit);
+}
+
+FullySharded fully_shard(const nn::ModuleBase& module, comm::ProcessGroup& group,
+                         const FullyShardOptions& options) {
+  return fully_shard(module, std::shared_ptr<comm::ProcessGroup>(std::shared_ptr<void>(), &group),
+                     options);
+}
+
+// --- Engine --------------------------------------------------------------------------------------
+
+// Posts the gather of the unit that comes next, so that it arrives while this one computes.
+void FullySharded::Engine::gather(Unit& unit, Unit* next) {
+  const auto start = [&](Unit& one) {
+    const comm::ProcessGroup::Tag tag(one.name);
+    one.memory->start_gather(*gathers);
+  };
+  if (posted == &unit) {
+    posted = nullptr;
+  } else if (next) {
+    drop_posted();  // the step goes another way than the one before
+  }
+  start(unit);
+  {
+    const Span span(kOp, "wait for parameters");
+    unit.memory->finish_gather();
+  }
+  if (!next || posted || next->memory->gathered()) return;
+  start(*next);
+  posted = next;
+}
+
+// Before its parameters are written.
+void FullySharded::Engine::drop_posted() {
+  if (Unit* const unit = std::exchange(posted, nullptr)) unit->memory->drop_gather();
+}
+
+void FullySharded::Engine::begin_forward() {
+  drop_posted();
+  forwards.position = 0;
+  in_forward = true;
+}
+
+void FullySharded::Engine::end_forward() {
+  drop_posted();
+  in_forward = false;
+}
+
+void FullySharded::Engine::gather_for_forward(Unit& unit) {
+  // The order of calls within the root is learnt, not that of other calls and of checkpoints.
+  gather(unit, in_backward || !in_forward ? nullptr : forwards.after(unit));
+}
+
+void FullySharded::Engine::begin_backward() {
+  if (std::exchange(in_backward, true)) return;
+  in_forward = false;
+  backwards.position = 0;
+  update_order();
+  autograd::at_backward_end([this](const std::exception_ptr& error) { end_backward(error); });
+}
+
+void FullySharded::Engine::before_backward(Unit& unit) {
+  WEFT_CHECK(!thread_state().create_graph, Unsupported, kOp,
+             "a second derivative, create_graph, of a module that is cut");
+  begin_backward();
+  if (unit.memory->pieces().empty()) return;
+  Unit* const next = backwards.after(unit);
+  if (!unit.memory->gathered()) gather(unit, next);
+}
+
+void FullySharded::Engine::on_recomputed_gradients(Unit& unit) {
+  if (!unit.unsharded) unit.memory->release();
+  if (!sync) return;
+  begin_backward();
+  reducing = unit.reduced = true;
+  start_reduction(unit);
+}
+
+void FullySharded::Engine::on_gradients(Unit& unit) {
+  begin_backward();
+  unit.memory->release();
+  if (!sync) return;
+  WEFT_CHECK(!unit.ready, InvalidArgument, kOp, unit.name,
+             " has got a gradient after its gradients were reduced in this backward");
+  reducing = unit.ready = true;
+  if (!ordered) arrived.push_back(&unit);
+  reduce_ready();
+}
+
+// In the same order on all ranks. One at a time, so that there is one message.
+void FullySharded::Engine::reduce_ready() {
+  for (; next < order.size() && order[next]->ready; ++next) {
+    const Unit& unit = *order[next];
+    if (!unit.reduced || unit.memory->has_gradients()) start_reduction(*order[next]);
+  }
+}
+
+void FullySharded::Engine::start_reduction(Unit& unit) {
+  finish_reduction();
+  const Span span(kOp, "reduce-scatter");
+  const comm::ProcessGroup::Tag tag(unit.name);
+  unit.memory->start_reduction(*reductions);
+  under_way = &unit;
+}
+
+void FullySharded::Engine::finish_reduction() {
+  if (Unit* const unit = std::exchange(under_way, nullptr)) unit->memory->finish_reduction();
+}
+
+void FullySharded::Engine::end_backward(const std::exception_ptr& error) {
+  in_backward = false;
+  const auto give_up = [&] {  // else the other ranks wait forever
+    if (reductions->size() > 1) {
+      gathers->abort();
+      reductions->abort();
+    }
+    reset();
+  };
+  if (error) return give_up();
+  if (!reducing) return release_all();
+  std::vector<std::string> missing;
+  try {
+    for (Unit* const unit : order) {
+      if (!unit->ready) missing.push_back(unit->name);
+      unit->ready = true;
+    }
+    reduce_ready();
+    finish_reduction();
+    if (!ordered) find_order();
+  } catch (...) {
+    give_up();
+    throw;
+  }
+  reset();
+  WEFT_CHECK(missing.empty(), InvalidArgument, kOp, "rank ", reductions->rank(),
+             ": the parameters of ", missing.size(), " of ", order.size(),
+             " units got no gradient in this backward: ", nn::detail::first_few(missing),
+             ". The other ranks took zeros for them. What forward or the loss does not use, freeze "
+             "before it is cut");
+}
+
+// At first, and after parameters were frozen or unfrozen: backward comes to the modules in about
+// the reverse order of the tree, and last to what is left of the root.
+void FullySharded::Engine::update_order() {
+  const auto trained = [](const Unit* unit) { return unit->memory->trained(); };
+  if (std::ranges::count_if(all, trained) == std::ssize(order) &&
+      std::ranges::all_of(order, trained)) {
+    return;
+  }
+  order.assign(all.rbegin(), all.rend());
+  std::erase_if(order, [&](const Unit* unit) { return !trained(unit); });
+  ordered = false;
+}
+
+// Rank 0's: the order in which its backward has come to the units.
+void FullySharded::Engine::find_order() {
+  ordered = true;
+  std::string text;
+  for (Unit* const unit : std::exchange(arrived, {})) {
+    text += std::to_string(std::ranges::find(order, unit) - order.begin()) + ' ';
+  }
+  std::istringstream words(reductions->broadcast_object(text, 0));
+  std::vector<Unit*> found;
+  for (std::size_t i; words >> i;) {
+    if (i < order.size()) found.push_back(order[i]);
+  }
+  if (found.size() == order.size()) order = std::move(found);
+}
+
+void FullySharded::Engine::release_all() {
+  drop_posted();
+  for (Unit* const unit : all) {
+    unit->unsharded = false;
+    unit->memory->release();
+  }
+}
+
+void FullySharded::Engine::reset() {
+  release_all();
+  for (Unit* const unit : all) {
+    unit->ready = unit->reduced = false;
+    unit->memory->drop_gradients();
+  }
+  arrived.clear();
+  next = 0;
+  under_way = nullptr;
+  reducing = false;
+}
+
+// --- The handle ----------------------------------------------------------------------------------
+
+FullySharded::Engine& FullySharded::engine() const {
+  if (!unit_->engine) make_engine(module_, unit_);
+  return *unit_->engine;
+}
+
+std::vector<std::string> FullySharded::units() const {
+  std::vector<std::string> names;
+  engine().update_order();
+  for (const Unit* const unit : engine().order) names.push_back(unit->name);
+  return names;
+}
+
+FullySharded::NoSync FullySharded::no_sync() const { return NoSync(engine().sync); }
+
+void FullySharded::unshard() const {
+  engine().end_forward();
+  for (const auto& unit : units_within(module_, unit_)) {
+    unit->unsharded = true;
+    unit->memory->start_gather(*engine().gathers);
+    unit->memory->finish_gather();
+    if (thread_state().grad_enabled) record(unit);
+  }
+}
+
+void FullySharded::reshard() const {
+  for (const auto& unit : units_within(module_, unit_)) {
+    unit->unsharded = false;
+    unit->memory->release();
+  }
+}
+
+comm::Traffic FullySharded::traffic() const {
+  comm::Traffic traffic = engine().gathers->traffic();
+  return traffic += engine().reductions->traffic();
+}
+
+comm::ProcessGroup& FullySharded::group() const { return *engine().gathers; }
+
+nn::NamedTensors FullySharded::state_dict() const { return whole_state(group(), module_); }
+void FullySharded::load_state_dict(const nn::NamedTensors& values) const {
+  engine().end_forward();
+  load_whole_state(module_, values);
+}
+
+Tensor FullySharded::clip_grad_norm(double max_norm) const {
+  WEFT_CHECK(max_norm >= 0, InvalidArgument, "clip_grad_norm", "max_norm is ", max_norm,
+             ", needs 0 or more");
+  const std::vector<Tensor> parts = module_.parameters();
+  const Tensor norm = optim::total_grad_norm(parts);
+  // Of a rank without any row the norm is on the CPU.
+  const Tensor squares = raw::to(raw::mul(norm, norm), device_of(parts));
+  engine().reductions->all_reduce(squares).wait();
+  const Tensor total = raw::to(raw::sqrt(squares), norm.device());
+  optim::clip_grads_with_norm(parts, max_norm, total);
+  return total;
+}
+
+}  // namespace weft::parallel

@@ -1,0 +1,166 @@
+// fully_shard: each rank keeps a part of each parameter, of its gradient and of the optimiser's
+// state, and has whole parameters only while a module computes (FSDP; ZeRO, stage 3).
+//
+//   for (nn::ModuleBase block : blocks) parallel::fully_shard(block, group);
+//   const auto sharded = parallel::fully_shard(model, group);  // what is left, and the blocks
+//   optim::Adam adam(model.parameters(), {.lr = 1e-3});        // the parts
+//   ...
+//   adam.zero_grad();
+//   nn::cross_entropy(model(x), label).backward();  // parts of the ranks' mean gradients
+//   adam.step();
+//
+// The parameters of a module, less those of modules within it that were cut before, are a unit. In
+// a step of blocks a, b and c:
+//
+//   forward    [gather a] a [gather b] b [gather c] c
+//                           free a       free b       free c
+//   backward   [gather c] c' [gather b] b' [gather a] a'
+//                            free c; reduce-scatter c's gradients  ...
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "weft/comm/group/process_group.h"
+#include "weft/nn/module.h"
+#include "weft/parallel/sharded_state.h"
+
+namespace weft::parallel {
+
+struct FullyShardOptions {
+  /// Whether a unit's parameters are freed between its forward and its backward. Unset: true, but
+  /// false for the outermost module, whose backward comes first.
+  std::optional<bool> reshard_after_forward = {};
+};
+
+/// A module that is cut, and the units within it; a handle.
+class FullySharded {
+ public:
+  // All ranks call these functions.
+
+  /// The module paths of the units whose parameters are trained, in the order in which their
+  /// gradients are reduced.
+  std::vector<std::string> units() const;
+
+  /// While it lives, backwards only add to whole gradients, which stay on each rank, also if
+  /// zero_grad() is called. The first backward after its end reduces the sum. It must not outlive
+  /// the module.
+  class [[nodiscard]] NoSync;
+  NoSync no_sync() const;
+
+  /// Gathers the parameters of the unit and those within it. A loss may use them: those of units
+  /// that are called before it, if this is called after them. The end of backward frees them.
+  void unshard() const;
+  void reshard() const;
+
+  /// Parameters and buffers by name, as one process has them, in host memory, on every rank.
+  nn::NamedTensors state_dict() const;
+  /// Takes such values, on any number of ranks. Throws as load_whole_state() (sharded_state.h).
+  void load_state_dict(const nn::NamedTensors& values) const;
+
+  /// An optimiser of the parts, or an ExponentialMovingAverage, for checkpoints: its state_dict()
+  /// is the state of one process, on every rank, and load_state_dict() takes such a state, on any
+  /// number of ranks.
+  ///   auto state = sharded.state_of(adam);
+  ///   recorder.save(sharded, loader, state);
+  /// The optimiser must outlive it.
+  template <class Part>
+  class StateOf;
+  template <class Part>
+  StateOf<Part> state_of(Part& part) const {
+    return StateOf<Part>(*this, part);
+  }
+
+  /// What this rank has sent and received: gathers, reductions, buffers, states, norms.
+  comm::Traffic traffic() const;
+
+  /// Scales the gradients so that the norm of all ranks' is at most max_norm, as
+  /// optim::clip_grad_norm; returns the norm before.
+  Tensor clip_grad_norm(double max_norm) const;
+
+  struct Engine;
+  struct Unit;
+
+ private:
+  friend FullySharded fully_shard(const nn::ModuleBase&, std::shared_ptr<comm::ProcessGroup>,
+                                  const FullyShardOptions&);
+  FullySharded(const nn::ModuleBase& module, std::shared_ptr<Unit> unit)
+      : module_(module), unit_(std::move(unit)) {}
+  Engine& engine() const;
+  comm::ProcessGroup& group() const;  // for gathers
+
+  nn::ModuleBase module_;
+  std::shared_ptr<Unit> unit_;
+};
+
+template <class Part>
+class FullySharded::StateOf {
+ public:
+  using StandsFor = Part;  ///< the class that metrics.json names
+  StateOf(const FullySharded& sharded, Part& part) : sharded_(sharded), part_(part) {}
+
+  nn::NamedTensors state_dict() const {
+    return whole_state(sharded_.group(), sharded_.module_, part_);
+  }
+  void load_state_dict(const nn::NamedTensors& state) {
+    load_whole_state(sharded_.module_, part_, state);
+  }
+
+ private:
+  const FullySharded sharded_;
+  Part& part_;
+};
+
+class [[nodiscard]] FullySharded::NoSync {
+ public:
+  explicit NoSync(bool& sync) : sync_(sync), before_(std::exchange(sync, false)) {}
+  ~NoSync() { sync_ = before_; }
+  NoSync(const NoSync&) = delete;
+  NoSync& operator=(const NoSync&) = delete;
+
+ private:
+  bool& sync_;
+  const bool before_;
+};
+
+/// Cuts the parameters of `module` along dimension 0: it lists this rank's parts, which are leaves,
+/// and its forward uses whole parameters, which are gathered by hooks. As PyTorch's
+/// torch.distributed.fsdp.fully_shard. All ranks call it, for the same modules in the same order:
+/// inner modules first, also as soon as each is made, and the outermost one before any is called,
+/// which then is called first. Values are those of rank 0, as are those of buffers, which stay
+/// whole on every rank and are copied before each forward in training.
+///
+/// All ranks must call the same modules, and start the same backwards, in the same order, also in
+/// evaluations; from one thread at a time, and no backward within a forward. If they do not, they
+/// get Comm (on CUDA the numbers may be wrong) or Timeout. But a backward may leave units out: it
+/// throws InvalidArgument and names them, and the other ranks take zeros for them, if those units
+/// keep their parameters between forward and backward and nothing is checkpointed.
+///
+/// A unit's parameters and gradients are freed when backward is done with them. That is known at
+/// once, or for calls in a checkpoint at its end; but calls beside checkpoints, and beside
+/// autograd::Function without nests_backward = false, wait for the last of those, and several
+/// forwards of a unit for the last one. Units whose parameters are all frozen keep them to the end
+/// of backward.
+///
+/// Move and convert the module before, and make optimisers afterwards: clone(), replicate() and
+/// to() of a module that is cut throw Unsupported, as do captured steps and backward with
+/// create_graph. state_dict() of the module, and of its optimiser, has this rank's parts;
+/// optim::clip_grad_norm() would clip each rank by its own: use those of FullySharded. The member
+/// `weight` of a layer is there while the layer computes, else reading it throws InvalidArgument;
+/// its gradient is that of the part in named_parameters(), and what is written to it is lost.
+/// forward must return its tensors as such or in structures that tensor/tree.h can walk: what is
+/// hidden in others has no backward in a unit that frees its parameters.
+///
+/// Throws InvalidArgument on every rank if one has another module or other options, for a module
+/// that is cut already, for a parameter without dimensions, without memory of its own, or of
+/// another module that is cut, and for parameters of one unit of several dtypes or devices.
+FullySharded fully_shard(const nn::ModuleBase& module, std::shared_ptr<comm::ProcessGroup> group,
+                         const FullyShardOptions& options = {});
+/// `group` must outlive the module.
+FullySharded fully_shard(const nn::ModuleBase& module, comm::ProcessGroup& group,
+                         const FullyShardOptions& options = {});
+
+}  // namespace weft::parallel

@@ -1,0 +1,275 @@
+#include "weft/parallel/shard_unit.h"
+
+#include <algorithm>
+#include <numeric>
+#include <set>
+#include <utility>
+
+#include "weft/core/base/error.h"
+#include "weft/core/runtime/allocator.h"
+#include "weft/core/runtime/thread_state.h"
+#include "weft/tensor/creation.h"
+#include "weft/tensor/elementwise.h"
+#include "weft/tensor/ops.h"
+
+namespace weft::parallel {
+namespace {
+
+constexpr const char* kOp = "fully_shard";
+
+std::int64_t elements_of_row(const Tensor& x) {
+  std::int64_t elements = 1;
+  for (int i = 1; i < x.dim(); ++i) elements *= x.shape()[i];
+  return elements;
+}
+
+// Dense strides of rows of x: dimension 0 is outermost, the others in the order that they have.
+Strides strides_of_rows(const Tensor& x) {
+  std::vector<int> order(static_cast<std::size_t>(x.dim() - 1));
+  std::iota(order.begin(), order.end(), 1);
+  std::ranges::sort(order, [&](int a, int b) {
+    return x.strides()[a] != x.strides()[b] ? x.strides()[a] < x.strides()[b] : a > b;
+  });
+  Strides strides = x.strides();
+  std::int64_t step = 1;
+  for (const int i : order) {
+    strides[i] = step;
+    step *= x.shape()[i];
+  }
+  strides[0] = step;
+  return strides;
+}
+
+// The same elements with a version of their own: writing does not count as a change of x.
+Tensor unversioned(const Tensor& x) {
+  return as_strided(Storage::borrow(x.device(), x.storage()->data(), x.storage()->bytes()),
+                    x.dtype(), x.shape(), x.strides(), x.offset());
+}
+
+}  // namespace
+
+void ShardUnit::check(const nn::NamedTensors& parameters) {
+  std::set<const Storage*> memories;
+  for (const auto& [name, x] : parameters) {
+    const Tensor& first = parameters[0].second;
+    WEFT_CHECK(x.dim() > 0, InvalidArgument, kOp, name,
+               " has no dimension along which it could be cut: make it [1]");
+    WEFT_CHECK(x.dtype() == first.dtype() && x.device() == first.device(), InvalidArgument, kOp,
+               name, " is ", x.dtype(), " on ", x.device(), ", ", parameters[0].first, " is ",
+               first.dtype(), " on ", first.device(),
+               "; the parameters of one unit must have one dtype and one device");
+    WEFT_CHECK(x.is_leaf() && !x.storage()->released(), InvalidArgument, kOp, name,
+               " is shared with a module that has been cut: cut the module that contains both");
+    WEFT_CHECK(memories.insert(x.storage().get()).second && x.is_dense() &&
+                   (x.numel() == 0 || x.storage()->owned()),
+               InvalidArgument, kOp, name,
+               " has no memory of its own: it shares it with another parameter or library");
+  }
+}
+
+ShardUnit::ShardUnit(const nn::ModuleBase& module, int rank, int size, std::shared_ptr<void> owner,
+                     const char* why)
+    : size_(size), why_(why) {
+  const nn::NamedTensors parameters = nn::uncut_parameters(module);
+  std::int64_t length = 0;
+  for (const auto& [name, x] : parameters) {
+    const std::int64_t rows = (x.shape()[0] + size - 1) / size;
+    pieces_.push_back({name, nullptr, length, rows, strides_of_rows(x)});
+    length += rows * elements_of_row(x);
+  }
+  if (parameters.empty()) return;
+  const Tensor& any = parameters[0].second;
+  {
+    const Scoped memory(&ThreadState::memory_owner, MemoryOwner::parameters);
+    chunk_ = zeros({length + kTail}, {any.dtype(), any.device()});
+  }
+  for (std::size_t i = 0; i < pieces_.size(); ++i) {
+    Piece& piece = pieces_[i];
+    const Tensor& whole = parameters[i].second;
+    const std::int64_t first = std::min(rank * piece.rows, whole.shape()[0]);
+    const std::int64_t rows = std::min(piece.rows, whole.shape()[0] - first);
+    Shape shape = whole.shape();
+    shape[0] = rows;
+    const Tensor part =
+        as_strided(chunk_.storage(), chunk_.dtype(), shape, piece.strides, piece.offset);
+    raw::copy_(part, raw::narrow(whole, 0, first, rows));
+    const bool trained = whole.requires_grad();
+    part.set_requires_grad(trained);
+    whole.set_grad({});
+    whole.set_requires_grad(false);
+    whole.storage()->release(why);
+    piece.shard = std::make_shared<const nn::Shard>(nn::Shard{whole, part, first, owner});
+    nn::put_in_place(module, piece.shard);
+  }
+  version_ = chunk_.storage()->version();
+}
+
+void ShardUnit::set_number(int number) {
+  // Exact in bf16.
+  number_ = {static_cast<double>(number % 128 + 1), static_cast<double>(number / 128 % 128 + 1)};
+  if (pieces_.empty()) return;
+  const std::uint32_t before = chunk_.storage()->version();
+  for (std::int64_t i = 0; i < kTail; ++i) {
+    raw::fill_(raw::narrow(chunk_, 0, chunk_.numel() - kTail + i, 1),
+               number_[static_cast<std::size_t>(i)]);
+  }
+  if (version_ == before) version_ = chunk_.storage()->version();  // no parameter has changed
+}
+
+void ShardUnit::check_numbers(const Tensor& numbers) const {
+  if (!numbers.device().is_cpu()) return;
+  const std::vector<double> all = numbers.to_vector<double>();
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    WEFT_CHECK(all[i] == number_[i % number_.size()], Comm, kOp,
+               "the ranks are at different modules; each of them must call the same modules and "
+               "backwards in the same order, evaluations included");
+  }
+}
+
+bool ShardUnit::trained() const {
+  return std::ranges::any_of(pieces_,
+                             [](const Piece& piece) { return piece.shard->part.requires_grad(); });
+}
+
+Tensor ShardUnit::rows_at(const Tensor& memory, std::int64_t start, std::int64_t rows,
+                          const Piece& piece) {
+  Shape shape = piece.shard->whole.shape();
+  shape[0] = rows;
+  return as_strided(memory.storage(), memory.dtype(), shape, piece.strides, start);
+}
+
+template <class F>
+void ShardUnit::for_each_part(const Piece& piece, const F& f) const {
+  const std::int64_t all = piece.shard->whole.shape()[0];
+  for (int r = 0; r < size_; ++r) {
+    const std::int64_t first = r * piece.rows;
+    if (first < all) f(r, first, std::min(piece.rows, all - first));
+  }
+}
+
+// --- Parameters ----------------------------------------------------------------------------------
+
+void ShardUnit::start_gather(comm::ProcessGroup& group) {
+  if (pieces_.empty() || gathering_) return;
+  const Scoped memory(&ThreadState::memory_owner, MemoryOwner::communication);
+  const Tensor all = empty({size_, chunk_.numel()}, {chunk_.dtype(), chunk_.device()});
+  gathering_ = {all, chunk_, group.all_gather(all, chunk_)};
+  started_version_ = chunk_.storage()->version();
+}
+
+void ShardUnit::finish_gather() {
+  if (!gathering_) return;
+  const Message message = *std::exchange(gathering_, std::nullopt);
+  message.work.wait();
+  const std::int64_t length = chunk_.numel();
+  check_numbers(as_strided(message.all.storage(), chunk_.dtype(), {size_, kTail}, {length, 1},
+                           length - kTail));
+  const bool changed = version_ != started_version_;
+  version_ = started_version_;
+  const Scoped memory(&ThreadState::memory_owner, MemoryOwner::whole_parameters);
+  for (const Piece& piece : pieces_) {
+    const Tensor& whole = piece.shard->whole;
+    whole.storage()->restore();
+    // What was saved for a backward has the version of before, and has its values again.
+    if (changed) whole.storage()->bump_version();
+    const Tensor written = unversioned(whole);
+    for_each_part(piece, [&](int r, std::int64_t first, std::int64_t rows) {
+      raw::copy_(raw::narrow(written, 0, first, rows),
+                 rows_at(message.all, r * length + piece.offset, rows, piece));
+    });
+  }
+  // It may have been started in another stream.
+  message.all.storage()->record_stream(current_stream(chunk_.device()));
+  gathered_ = true;
+}
+
+void ShardUnit::drop_gather() {
+  if (!gathering_) return;
+  const Message message = *std::exchange(gathering_, std::nullopt);
+  try {
+    message.work.wait();
+  } catch (const Error&) {
+    // The group has ended, and says why in the next call.
+  }
+}
+
+void ShardUnit::release() {
+  drop_gather();
+  for (const Piece& piece : pieces_) piece.shard->whole.storage()->release(why_);
+  gathered_ = false;
+}
+
+// --- Gradients -----------------------------------------------------------------------------------
+
+void ShardUnit::add_gradient(std::size_t i, Tensor gradient) {
+  Tensor& sum = pieces_[i].gradient;
+  const Scoped memory(&ThreadState::memory_owner, MemoryOwner::gradients);
+  // Others may still read both.
+  sum = sum.defined() ? raw::add(sum, gradient) : std::move(gradient);
+  sum.storage()->set_owner(MemoryOwner::gradients);
+}
+
+bool ShardUnit::has_gradients() const {
+  return std::ranges::any_of(pieces_, [](const Piece& piece) { return piece.gradient.defined(); });
+}
+
+void ShardUnit::start_reduction(comm::ProcessGroup& group) {
+  std::int64_t length = 0;
+  for (const Piece& piece : pieces_) {
+    if (!piece.shard->part.requires_grad()) continue;
+    length += piece.rows * elements_of_row(piece.shard->whole);
+  }
+  // Each rank has a place for its number, so that sums change none.
+  length += size_ * kTail;
+  const TensorOptions options(chunk_.dtype(), chunk_.device());
+  {
+    const Scoped memory(&ThreadState::memory_owner, MemoryOwner::communication);
+    reduction_.all = zeros({size_, length}, options);
+  }
+  std::int64_t offset = 0;
+  for (Piece& piece : pieces_) {
+    if (!piece.shard->part.requires_grad()) continue;
+    if (const Tensor whole = std::exchange(piece.gradient, {}); whole.defined()) {
+      whole.storage()->record_stream(current_stream(whole.device()));
+      for_each_part(piece, [&](int r, std::int64_t first, std::int64_t rows) {
+        raw::copy_(rows_at(reduction_.all, r * length + offset, rows, piece),
+                   raw::narrow(whole, 0, first, rows));
+      });
+    }
+    offset += piece.rows * elements_of_row(piece.shard->whole);
+  }
+  // Before the sum, as DistributedDataParallel does.
+  if (size_ > 1) raw::mul_(reduction_.all, 1.0 / size_);
+  for (std::int64_t i = 0; i < kTail; ++i) {
+    const std::int64_t place = length + (group.rank() - size_) * kTail + i;
+    raw::fill_(raw::select(reduction_.all, 1, place), number_[static_cast<std::size_t>(i)]);
+  }
+  const Scoped memory(&ThreadState::memory_owner, MemoryOwner::gradients);
+  reduction_.own = empty({length}, options);
+  reduction_.work = group.reduce_scatter(reduction_.own, reduction_.all);
+}
+
+void ShardUnit::finish_reduction() {
+  const Message done = std::exchange(reduction_, {});
+  done.work.wait();
+  check_numbers(raw::narrow(done.own, 0, done.own.numel() - size_ * kTail, size_ * kTail));
+  std::int64_t offset = 0;
+  for (const Piece& piece : pieces_) {
+    const Tensor& part = piece.shard->part;
+    if (!part.requires_grad()) continue;
+    const Tensor gradient = rows_at(done.own, offset, part.shape()[0], piece);
+    if (const Tensor before = part.grad(); before.defined()) {
+      raw::add_scaled_(before, 1, gradient);
+    } else {
+      part.set_grad(gradient);
+    }
+    offset += piece.rows * elements_of_row(piece.shard->whole);
+  }
+}
+
+void ShardUnit::drop_gradients() {
+  for (Piece& piece : pieces_) piece.gradient = {};
+  reduction_ = {};
+}
+
+}  // namespace weft::parallel

@@ -1,0 +1,105 @@
+// ShardUnit: the parameters of a module that are gathered together before they are used, and whose
+// gradients are summed and dealt out together.
+//
+// Each parameter is cut along dimension 0 into n chunks of ceil(rows / n) rows; the last ones may
+// be shorter or empty, and are padded. A rank keeps its chunks of all parameters side by side, so
+// that they are one message. With a weight of 3 rows, a bias of 2 and two ranks:
+//
+//   rank 0    | w0 w1 | b0 | # |        all-gather      | w0 w1 | b0 | # | w2 -- | b1 | # |
+//   rank 1    | w2 -- | b1 | # |
+//
+// # is the unit's number. By it all ranks find out that one has gathered or reduced another unit,
+// before a number is used; on CUDA, where looking would mean waiting, they do not look.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "weft/comm/group/process_group.h"
+#include "weft/nn/shard.h"
+
+namespace weft::parallel {
+
+class ShardUnit {
+ public:
+  struct Piece {
+    std::string name;  // within the module
+    std::shared_ptr<const nn::Shard> shard;
+    std::int64_t offset;   // of the chunk, in elements
+    std::int64_t rows;     // of a whole chunk
+    Strides strides;       // of rows in a chunk
+    Tensor gradient = {};  // of the whole parameter, until it is reduced
+  };
+
+  /// Throws InvalidArgument for parameters that cannot be cut: without dimensions, of several
+  /// dtypes or devices, and those that share memory.
+  static void check(const nn::NamedTensors& parameters);
+
+  /// Cuts what has not been cut of the module, which must be the same on all ranks: it then lists
+  /// this rank's parts. The memory of the whole is given back with `why` (Storage::release).
+  ShardUnit(const nn::ModuleBase& module, int rank, int size, std::shared_ptr<void> owner,
+            const char* why);
+
+  /// Which of the units that ranks may confuse it is.
+  void set_number(int number);
+
+  const std::vector<Piece>& pieces() const { return pieces_; }
+  /// Whether one of them requires a gradient.
+  bool trained() const;
+  bool gathered() const { return gathered_; }
+
+  /// Starts to gather the parameters, if that was not done. All ranks call it.
+  void start_gather(comm::ProcessGroup& group);
+  /// Waits for it; then they are there. If they were there still, they have new values. Throws Comm
+  /// on all ranks if one has gathered another unit.
+  void finish_gather();
+  /// Waits for what start_gather() has started, and forgets it: from then on parts may be written.
+  void drop_gather();
+  /// Gives their memory back, and drops the gather.
+  void release();
+
+  /// Adds to the gradient of the i-th parameter.
+  void add_gradient(std::size_t i, Tensor gradient);
+  bool has_gradients() const;
+  /// Starts to sum the gradients of all ranks, divided by their number. Those that are not there
+  /// count as zeros.
+  void start_reduction(comm::ProcessGroup& group);
+  /// Waits for it, and adds the result to the gradients of this rank's parts. Throws as
+  /// finish_gather().
+  void finish_reduction();
+  void drop_gradients();
+
+ private:
+  struct Message {
+    Tensor all, own;
+    comm::Work work;
+  };
+  // Rows of a parameter that begin at an element of `memory`, as a chunk has them.
+  static Tensor rows_at(const Tensor& memory, std::int64_t start, std::int64_t rows,
+                        const Piece& piece);
+  // Calls f(rank, first row, number of rows) for each part that has rows.
+  template <class F>
+  void for_each_part(const Piece& piece, const F& f) const;
+  // `numbers`: kTail of each rank
+  void check_numbers(const Tensor& numbers) const;
+
+  static constexpr std::int64_t kTail = 2;  // elements, in which any dtype has room for the number
+
+  const int size_;
+  const char* const why_;
+  std::array<double, kTail> number_ = {};
+  std::vector<Piece> pieces_;
+  Tensor chunk_;  // this rank's
+  bool gathered_ = false;
+  // Of chunk_ when it was gathered last, and when the gather was started that is under way.
+  std::uint32_t version_ = 0, started_version_ = 0;
+  std::optional<Message> gathering_;
+  Message reduction_;
+};
+
+}  // namespace weft::parallel

@@ -1,0 +1,93 @@
+// char_transformer_fsdp, launched like by a user, and with another number of ranks.
+#include <fstream>
+#include <string>
+
+#include "weft/tests/examples/launched.h"
+
+namespace weft {
+namespace {
+
+class FsdpRun : public testing::LaunchedTest {
+ protected:
+  FsdpRun() : LaunchedTest("launch/weftrun --nproc-per-node 2") {
+    // 517 characters for the training are 128 pieces of 8, whole batches for all ranks.
+    std::string text;
+    for (int i = 0; text.size() < 574; ++i) text += "abc defgh " + std::to_string(i * i);
+    std::ofstream(folder.path("data/text.txt")) << text.substr(0, 574);
+  }
+
+  static constexpr const char* kNet = "--context 8 --width 16 --heads 2 --layers 2 --seed 7 ";
+  static std::string in_f64(int epochs) {
+    return kNet + std::string("--dtype f64 --no-shuffle --epochs ") + std::to_string(epochs) + ' ';
+  }
+  double bytes(const std::string& out, const std::string& owner, int rank) const {
+    return metrics(out)[owner + "_bytes_rank_" + std::to_string(rank)].get<double>();
+  }
+};
+
+TEST_F(FsdpRun, EachStrategyOfTwoRanksIsOneProcessWithTheWholeBatch) {
+  succeed("one", false, "char_transformer", in_f64(2) + "--batch-size 16 --sample 1");
+  for (const std::string strategy : {"fsdp", "zero2", "ddp"}) {
+    succeed(strategy, true, "char_transformer_fsdp",
+            in_f64(2) + "--batch-size 8 --strategy " + strategy);
+    expect_same_run("one", strategy);
+    EXPECT_NEAR(metrics(strategy)["test"]["bits_per_character"].get<double>(),
+                metrics("one")["test"]["bits_per_character"].get<double>(), 1e-9);
+  }
+  succeed("alone", false, "char_transformer_fsdp", in_f64(2) + "--batch-size 16");
+  expect_same_run("one", "alone");
+  const auto sent = [&](const char* out) { return metrics(out)["bytes_sent"].get<double>(); };
+  EXPECT_GT(sent("ddp"), 0);
+  EXPECT_GT(sent("fsdp"), 1.2 * sent("zero2"));  // the blocks' gathers before backward
+  // Half of the moments, and parameters that are whole for a while.
+  for (int rank = 0; rank < 2; ++rank) {
+    EXPECT_NEAR(bytes("fsdp", "optimizer", rank), bytes("ddp", "optimizer", rank) / 2,
+                0.1 * bytes("ddp", "optimizer", rank));
+    EXPECT_LT(bytes("fsdp", "whole_parameters", rank), bytes("zero2", "whole_parameters", rank));
+    EXPECT_FALSE(metrics("ddp").contains("whole_parameters_bytes_rank_0"));
+  }
+}
+
+TEST_F(FsdpRun, ListsItsModules) {
+  succeed("x", true, "char_transformer_fsdp", kNet + std::string("--summary"));
+  EXPECT_HAS(log(), "TransformerBlock");
+  succeed("x", false, "char_transformer", kNet + std::string("--summary"));
+  EXPECT_HAS(log(), "TransformerBlock");
+}
+
+TEST_F(FsdpRun, StoppedAndResumedIsTheSameRun) {
+  expect_resumes(true, "char_transformer_fsdp", kNet + std::string("--batch-size 8 --epochs 2"), 9,
+                 "--seed 5");
+}
+
+TEST_F(FsdpRun, ACheckpointGoesOnWithAnotherNumberOfRanks) {
+  succeed("whole", false, "char_transformer_fsdp", in_f64(3) + "--batch-size 8");
+  succeed("part", true, "char_transformer_fsdp", in_f64(1) + "--batch-size 4");
+  succeed("part", false, "char_transformer_fsdp", in_f64(2) + "--batch-size 8 --resume latest");
+  succeed("part", true, "char_transformer_fsdp", in_f64(3) + "--batch-size 4 --resume latest");
+  expect_same_run("whole", "part");
+}
+
+TEST_F(FsdpRun, ARankThatIsKilledEndsTheOther) {
+  setenv("WEFT_FAULT", "kill:rank=1:step=3", 1);
+  EXPECT_EQ(
+      run("killed", true, "char_transformer_fsdp", kNet + std::string("--batch-size 8 --epochs 1")),
+      137)
+      << log();
+  unsetenv("WEFT_FAULT");
+  EXPECT_HAS(log(), "rank 1 failed first");
+}
+
+// Parameters, gradients and moments of all blocks do not fit; those of a half, and two whole blocks
+// do.
+TEST_F(FsdpRun, TrainsWhatDoesNotFitWithDdp) {
+  const std::string options =
+      "--device cpu --context 8 --width 64 --heads 2 --layers 8 --batch-size 1 --limit-steps 5 "
+      "--host-device-memory 5MiB --strategy ";
+  succeed("fits", true, "char_transformer_fsdp", options + "fsdp");
+  EXPECT_EQ(run("ddp", true, "char_transformer_fsdp", options + "ddp"), 1);
+  EXPECT_HAS(log(), "OutOfMemory");
+}
+
+}  // namespace
+}  // namespace weft

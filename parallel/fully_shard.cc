@@ -82,24 +82,24 @@ struct FullySharded::Unit {
   bool reduced = false;    // those of checkpoints were
 };
 
-// Units in the order of a step, which the next step is expected to repeat.
-struct Order {
-  std::vector<FullySharded::Unit*> units;
-  std::size_t position = 0;
-
-  /// Returns the unit that followed this one in the step before, or null.
-  FullySharded::Unit* after(FullySharded::Unit& unit) {
-    if (position == units.size() || units[position] != &unit) {
-      units.resize(position);
-      units.push_back(&unit);
-    }
-    ++position;
-    return position < units.size() ? units[position] : nullptr;
-  }
-};
-
 // What the units within one outermost module have in common.
 struct FullySharded::Engine {
+  // Units in the order of a step, which the next step is expected to repeat.
+  struct Order {
+    std::vector<Unit*> units;
+    std::size_t position = 0;
+
+    /// Returns the unit that followed this one in the step before, or null.
+    Unit* after(Unit& unit) {
+      if (position == units.size() || units[position] != &unit) {
+        units.resize(position);
+        units.push_back(&unit);
+      }
+      ++position;
+      return position < units.size() ? units[position] : nullptr;
+    }
+  };
+
   explicit Engine(const std::shared_ptr<Unit>& root_unit)
       : gathers(root_unit->group->duplicate()),
         reductions(root_unit->group->duplicate()),

@@ -1,0 +1,180 @@
+// fully_shard: what it refuses, and mistakes that it names.
+#include <gtest/gtest.h>
+
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "weft/optim/sgd.h"
+#include "weft/parallel/distributed_data_parallel.h"
+#include "weft/tests/comm/ranks.h"
+#include "weft/tests/core/expect_error.h"
+#include "weft/tests/parallel/sharded_nets.h"
+
+namespace weft::parallel {
+namespace {
+
+using testing::batch;
+using testing::loss_of;
+
+TEST_F(FullyShardTest, RefusesWhatItCannotDo) {
+  comm::run_ranks(2, [&](comm::ProcessGroup& group) {
+    nn::Sequential model = net();
+    nn::Linear alone(4, 4);
+    nn::Linear handle = alone;
+    optim::SGD before(alone.parameters(), {.lr = 0.1});
+    fully_shard(alone, group);
+    EXPECT_WEFT_ERROR(before.step(), InvalidArgument,
+                      "parameter 0 [4,4] was cut (parallel::fully_shard) after this optimiser");
+    cut(model, group);
+    EXPECT_WEFT_ERROR(nn::clone(model), Unsupported, "[clone] Linear's weight is cut into parts");
+    EXPECT_WEFT_ERROR(nn::replicate(model, Device(DeviceType::cpu, 0)), Unsupported,
+                      "cut into parts");
+    EXPECT_WEFT_ERROR(model.to(DType::f64), Unsupported, "[to] Linear's weight is cut into parts");
+    EXPECT_WEFT_ERROR(model.to(Device()), Unsupported, "do this before the module is cut");
+    EXPECT_WEFT_ERROR(handle.weight.sum(), InvalidArgument,
+                      "this is a parameter of Linear that fully_shard has cut");
+    EXPECT_WEFT_ERROR(handle.forward(zeros({1, 4})), InvalidArgument, "module(x)");
+
+    struct Scalar : nn::Module<Scalar> {
+      nn::Parameter scale = parameter("scale", scalar(1));
+    };
+    EXPECT_WEFT_ERROR(fully_shard(Scalar(), group), InvalidArgument,
+                      "scale has no dimension along which it could be cut");
+    nn::Linear half(2, 2);
+    half.to(DType::bf16);
+    EXPECT_WEFT_ERROR(fully_shard(nn::Sequential{nn::Linear(2, 2), half}, group), InvalidArgument,
+                      "1.weight is bf16 on cpu:0, 0.weight is f32 on cpu:0");
+    struct Tied : nn::Module<Tied> {
+      nn::Linear a = child("a", nn::Linear(4, 4));
+      nn::Parameter b = parameter("b", a.weight);
+    } tied;
+    fully_shard(tied.a, group);
+    EXPECT_WEFT_ERROR(fully_shard(tied, group), InvalidArgument,
+                      "b is shared with a module that has been cut");
+    EXPECT_WEFT_ERROR(
+        fully_shard(nn::Linear(2 + group.rank(), 2), group), InvalidArgument,
+        "rank 1 cuts another module than rank 0: it has \"parameter weight f32 [2,3]");
+    EXPECT_WEFT_ERROR(fully_shard(nn::Linear(2, 2), nullptr), InvalidArgument, "no process group");
+  });
+}
+
+/// Returns what its first layer makes, too.
+struct Parts : nn::Module<Parts> {
+  nn::Linear a = child("a", nn::Linear(4, 4));
+  nn::Linear b = child("b", nn::Linear(4, 4));
+  std::pair<Tensor, Tensor> forward(const Tensor& x) {
+    const Tensor half = a(x);
+    return {half, b(half)};
+  }
+};
+
+TEST_F(FullyShardTest, AUnitThatOneBackwardDoesNotReachIsNamed) {
+  comm::run_ranks(2, [&](comm::ProcessGroup& group) {
+    Parts model = testing::seeded(3, [] { return Parts(); });
+    for (nn::ModuleBase part : {nn::ModuleBase(model.a), nn::ModuleBase(model.b)}) {
+      fully_shard(part, group, {.reshard_after_forward = false});
+    }
+    const FullySharded sharded = fully_shard(model, group);
+    for (int i = 0; i < 2; ++i) {
+      model.zero_grad();
+      const auto [half, whole] = model(full({2, 4}, 1.0));
+      if (group.rank() == 1) {
+        EXPECT_WEFT_ERROR(
+            half.sum().backward(), InvalidArgument,
+            "rank 1: the parameters of 1 of 2 units got no gradient in this backward: "
+            "b. The other ranks took zeros for them");
+      } else {
+        whole.sum().backward();
+      }
+      // A half of rank 0's.
+      EXPECT_EQ(model.b.bias.grad().defined(), false);
+      EXPECT_EQ(model.named_parameters()[3].second.grad().to_vector<float>(),
+                (std::vector<float>{1, 1}));
+    }
+  });
+}
+
+// Rank 0 gathers b for its backward, and rank 1 a, of the same size.
+TEST_F(FullyShardTest, RanksAtDifferentModulesGetComm) {
+  EXPECT_WEFT_ERROR(comm::run_ranks(2,
+                                    [&](comm::ProcessGroup& group) {
+                                      Parts model = testing::seeded(3, [] { return Parts(); });
+                                      fully_shard(model.a, group);
+                                      fully_shard(model.b, group);
+                                      fully_shard(model, group);
+                                      const auto [half, whole] = model(full({2, 4}, 1.0));
+                                      EXPECT_WEFT_ERROR(
+                                          (group.rank() == 1 ? half : whole).sum().backward(), Comm,
+                                          "the ranks are at different modules");
+                                      model(full({2, 4}, 1.0));
+                                    }),
+                    Comm, "this group has ended");
+}
+
+TEST_F(FullyShardTest, RefusesAnotherEngineAroundItAndAWrongOrder) {
+  comm::run_ranks(2, [&](comm::ProcessGroup& group) {
+    nn::Sequential model = net();
+    cut(model, group);
+    EXPECT_WEFT_ERROR(DistributedDataParallel(model, group), InvalidArgument,
+                      "averages its gradients by itself");
+    EXPECT_WEFT_ERROR(fully_shard(model, group), InvalidArgument, "Sequential was cut before");
+    nn::Sequential whole = net();
+    fully_shard(whole, group);
+    whole.apply([&](nn::ModuleBase& m) {
+      if (m.name() == "2") {
+        EXPECT_WEFT_ERROR(fully_shard(m, group), InvalidArgument,
+                          "2 belongs to Sequential, which was cut before: cut inner modules first");
+      }
+    });
+    EXPECT_WEFT_ERROR(
+        fully_shard(nn::Linear(2, 2), group, {.reshard_after_forward = group.rank() == 0}),
+        InvalidArgument, "reshard_after_forward 0");
+    Parts early;
+    fully_shard(early.a, group);
+    early.a(full({2, 4}, 1.0));
+    const FullySharded late = fully_shard(early, group);
+    EXPECT_WEFT_ERROR(early(full({2, 4}, 1.0)), InvalidArgument,
+                      "which is part of Parts, was called before it");
+  });
+}
+
+TEST_F(FullyShardTest, SecondDerivativesAreRefused) {
+  comm::run_ranks(2, [&](comm::ProcessGroup& group) {
+    nn::Sequential model = net();
+    cut(model, group);
+    const Tensor loss = model(full({2, 6}, 1.0)).square().sum();
+    EXPECT_WEFT_ERROR(loss.backward({}, true, /*create_graph=*/true), Unsupported,
+                      "create_graph, of a module that is cut");
+  });
+}
+
+TEST_F(FullyShardTest, TheTapeOutlivesTheModule) {
+  comm::run_ranks(2, [&](comm::ProcessGroup& group) {
+    Tensor loss;
+    {
+      nn::Sequential model = testing::seeded(3, net);
+      cut(model, group);
+      loss = loss_of(model, batch(group.rank(), {4, 6}, DType::f32));
+    }
+    loss.backward();  // the units live as long as the tape
+  });
+}
+
+TEST_F(FullyShardTest, OneProcessGoesOnAfterAnError) {
+  comm::run_ranks(1, [&](comm::ProcessGroup& group) {
+    nn::Sequential model = testing::seeded(3, net);
+    cut(model, group);
+    const auto data = batch(0, {4, 6}, DType::f32);
+    const Tensor y = model(data.x);
+    autograd::add_grad_hook(y, [](const Tensor&) -> Tensor { throw std::runtime_error("mine"); });
+    EXPECT_THROW(y.sum().backward(), std::exception);
+    EXPECT_FALSE(model.parameters()[0].grad().defined());
+    loss_of(model, data).backward();
+    EXPECT_TRUE(model.parameters()[0].grad().defined());
+  });
+}
+
+}  // namespace
+}  // namespace weft::parallel

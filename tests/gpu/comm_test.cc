@@ -269,6 +269,14 @@ std::vector<std::vector<Tensor>> weights_of_one_process(const Net& net) {
   return weights;
 }
 
+// Forward and backward of one of the two shards, on the rank's GPU.
+template <class Called>
+void backward_of_rank(const Net& net, int rank, int step, Called& model) {
+  const LabelledBatch all = batch(step, net.batch_of(2 * kShard), DType::f32);
+  const LabelledBatch part = on(gpu_of(rank), all.shard(rank, 2));
+  nn::cross_entropy(model(part.x), part.label).backward();
+}
+
 // (a) f32, two ranks, each on its own GPU, bit for bit.
 TEST_P(Ddp, TwoRanksAreOneProcessBitForBit) {
   const Scoped deterministic(&ThreadState::deterministic, true);
@@ -276,16 +284,13 @@ TEST_P(Ddp, TwoRanksAreOneProcessBitForBit) {
     SCOPED_TRACE(net.name);
     const std::vector<std::vector<Tensor>> expected = weights_of_one_process(net);
     in_groups(GetParam(), 2, [&](ProcessGroup& group) {
-      const Device device = gpu_of(group.rank());
       nn::Sequential model = testing::seeded(3 + group.rank(), net.make);
-      model.to(device);
+      model.to(gpu_of(group.rank()));
       parallel::DistributedDataParallel ddp(model, group, {.bucket_cap_mb = 1e-4});
       optim::SGD sgd(model.parameters(), {.lr = 0.1, .momentum = 0.9});
       for (int step = 0; step < kSteps; ++step) {
-        const LabelledBatch part =
-            on(device, batch(step, net.batch_of(2 * kShard), DType::f32).shard(group.rank(), 2));
         sgd.zero_grad();
-        nn::cross_entropy(ddp(part.x), part.label).backward();
+        backward_of_rank(net, group.rank(), step, ddp);
         sgd.step();
         const std::vector<Tensor> weights = model.parameters();
         for (std::size_t i = 0; i < weights.size(); ++i) {
@@ -303,19 +308,16 @@ TEST_P(Ddp, FullyShardedIsOneProcessBitForBit) {
     SCOPED_TRACE(net.name);
     const std::vector<std::vector<Tensor>> expected = weights_of_one_process(net);
     in_groups(GetParam(), 2, [&](ProcessGroup& group) {
-      const Device device = gpu_of(group.rank());
       nn::Sequential model = testing::seeded(3 + group.rank(), net.make);
-      model.to(device);
+      model.to(gpu_of(group.rank()));
       model.apply([&](nn::ModuleBase& m) {
         if (!m.name().empty() && !m.parameters().empty()) parallel::fully_shard(m, group);
       });
       const parallel::FullySharded sharded = parallel::fully_shard(model, group);
       optim::SGD sgd(model.parameters(), {.lr = 0.1, .momentum = 0.9});
       for (int step = 0; step < kSteps; ++step) {
-        const LabelledBatch part =
-            on(device, batch(step, net.batch_of(2 * kShard), DType::f32).shard(group.rank(), 2));
         sgd.zero_grad();
-        nn::cross_entropy(model(part.x), part.label).backward();
+        backward_of_rank(net, group.rank(), step, model);
         EXPECT_GT(sharded.clip_grad_norm(1e6).item<double>(), 0);
         sgd.step();
         const nn::NamedTensors weights = sharded.state_dict();

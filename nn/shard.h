@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -14,8 +13,10 @@
 namespace weft::nn {
 
 struct Shard {
-  Tensor whole;  ///< what forward uses; named_parameters() and state_dict() do not list it
-  Tensor part;   ///< rows of it from first_row on, a leaf; they list this one
+  /// [rows, ...], what forward uses; named_parameters() and state_dict() do not list it.
+  Tensor whole;
+  /// [this rank's rows, ...], those from first_row on, a leaf; they list this one.
+  Tensor part;
   std::int64_t first_row = 0;
   std::weak_ptr<void> unit;  ///< the engine's own, the same for parameters that go together
 };

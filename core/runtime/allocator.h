@@ -133,8 +133,8 @@ class Storage final : public RefCounted, public Pooled {
   static intrusive_ptr<Storage> borrow(Device device, void* data, std::size_t bytes,
                                        void (*release)(void*) = nullptr, void* context = nullptr);
   /// Sets what borrow() takes as `release`, once nothing can fail any more.
-  void set_release(void (*release)(void*), void* context) {
-    release_ = release;
+  void set_release(void (*function)(void*), void* context) {
+    release_ = function;
     release_context_ = context;
   }
   /// Counts borrowed memory as allocate() counts its own: for the device, the thread's MemoryOwner

@@ -1,4 +1,5 @@
 // Writes what the programs of docs/embedding.md read: weights and a picture.
+#include <cstdint>
 #include <vector>
 
 #include "weft/weft.h"
@@ -17,8 +18,7 @@ int main() {
   io::save_safetensors("net.safetensors", {{"fc.weight", tensor({1, 0, 0, 2}).reshape({2, 2})},
                                            {"fc.bias", zeros({2})}});
 
-  io::Image red{.width = 80, .height = 100};
-  red.pixels.resize(3 * 80 * 100);
+  io::Image red{.width = 80, .height = 100, .pixels = std::vector<std::uint8_t>(3 * 80 * 100)};
   for (std::size_t i = 0; i < red.pixels.size(); i += 3) red.pixels[i] = 255;
   io::write_png("red.png", red);
 }

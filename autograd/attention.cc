@@ -112,8 +112,9 @@ AttentionResult composed(const Tensor& q, const Tensor& k, const Tensor& v,
 
 AttentionResult composed(const Tensor& q, const Tensor& k, const Tensor& v,
                          const AttentionOptions& options) {
-  return composed(q, k, v, options,
-                  [&](const Tensor& weights) { return dropout(weights, options.dropout_p); });
+  return composed(q, k, v, options, [&](const Tensor& weights) {
+    return dropout(weights, options.dropout_p, true, options.dropout_part);
+  });
 }
 
 class AttentionNode final : public DifferentiableNode {
@@ -191,9 +192,9 @@ Tensor with_leading(const Tensor& x, const Shape& lead) {
 Shape leading(std::span<const std::int64_t> shape) { return Dims(shape.first(shape.size() - 2)); }
 
 // The weights that dropout keeps, by the draws of dropout(weights, p).
-Tensor draw_kept(const Shape& scores, double p, Device device) {
+Tensor draw_kept(const Shape& scores, double p, const DrawnPart& part, Device device) {
   const Tensor kept = empty(scores, {DType::boolean, device});
-  raw::bernoulli_(kept, 1 - p);
+  raw::bernoulli_(kept, 1 - p, part);
   return kept;
 }
 
@@ -208,7 +209,7 @@ AttentionResult fused(const Tensor& q, const Tensor& k, const Tensor& v,
   raw::AttentionInputs in{q, k, v, options.attn_mask};
   in.causal = options.is_causal;
   in.scale = scale_of(q, options);
-  if (p > 0) in.kept = draw_kept(scores, p, q.device());
+  if (p > 0) in.kept = draw_kept(scores, p, options.dropout_part, q.device());
   if (p > 0 && p < 1) in.keep_scale = 1 / (1 - p);
   if (!recording(q, k, v)) return {raw::scaled_dot_product_attention(in).y, {}};
   const Shape lead = broadcast_shapes(leading(scores), leading(v.shape()), kAttention);

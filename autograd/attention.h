@@ -4,6 +4,7 @@
 #include <optional>
 #include <tuple>
 
+#include "weft/autograd/dropout.h"
 #include "weft/tensor/tensor.h"
 
 namespace weft {
@@ -14,6 +15,7 @@ struct AttentionOptions {
   Tensor attn_mask{};
   /// Dropout of the weights. It has no training flag: pass 0 in evaluation.
   double dropout_p = 0;
+  DrawnPart dropout_part = {};  ///< which part of the weights these are
   /// Query i attends to keys 0 to i. Together with attn_mask it throws InvalidArgument.
   bool is_causal = false;
   std::optional<double> scale{};  ///< 1 / sqrt(E) by default, 1 if E is 0

@@ -1,5 +1,6 @@
 #include "weft/nn/attention.h"
 
+#include <any>
 #include <limits>
 
 #include "weft/autograd/ops.h"
@@ -42,18 +43,19 @@ MultiheadAttention::MultiheadAttention(std::int64_t embed_dim, std::int64_t head
                     empty({checked_mul(3, checked_features(embed_dim, heads), kOp), embed_dim}))),
       in_proj_bias(options.bias ? parameter("in_proj_bias", zeros({3 * embed_dim})) : Parameter()),
       out_proj(child("out_proj", Linear(embed_dim, embed_dim, options.bias))),
-      heads_(heads),
+      head_size_(embed_dim / heads),
       dropout_(options.dropout),
       batch_first_(options.batch_first) {
   WEFT_CHECK(dropout_ >= 0 && dropout_ <= 1, InvalidArgument, kOp, "dropout: got ", dropout_,
              ", expected 0 to 1");
+  shared_state() = AttentionHeads{heads};
   init::xavier_uniform_(in_proj_weight);
   if (options.bias) init::zeros_(out_proj.bias);
 }
 
-// [N,L,E] or [L,N,E] -> [N,heads,L,E/heads]
+// [N,L,heads * size] or [L,N,heads * size] -> [N,heads,L,size]
 Tensor MultiheadAttention::split_heads(const Tensor& x) const {
-  const Tensor heads = x.unflatten(-1, {heads_, x.shape(-1) / heads_});
+  const Tensor heads = x.unflatten(-1, {x.shape(-1) / head_size_, head_size_});
   return heads.permute(batch_first_ ? Dims{0, 2, 1, 3} : Dims{1, 2, 0, 3});
 }
 
@@ -99,19 +101,31 @@ AttentionResult MultiheadAttention::forward(const Tensor& query, const Tensor& k
   }
   const std::int64_t batch = query.shape(batch_dim), length = query.shape(length_dim);
   const std::int64_t keys = key.shape(length_dim);
+  const std::int64_t heads = in_proj_weight.shape(0) / 3 / head_size_;
   WEFT_CHECK(key.shape(batch_dim) == batch && value.shape() == key.shape(), Shape, kOp, "query ",
              query.shape(), ", key ", key.shape(), " and value ", value.shape(),
              " need one batch, key and value one length");
 
   AttentionOptions options{.dropout_p = is_training() ? dropout_ : 0};
+  const auto& here = std::any_cast<const AttentionHeads&>(shared_state());
+  options.dropout_part = here.part;
+  for (const Tensor& of : {call.attn_mask, call.key_padding_mask}) {
+    WEFT_CHECK(here.part.count == 1 || !of.defined() || !of.requires_grad(), Unsupported, kOp,
+               "a mask cannot have a gradient where a rank has some of the heads");
+    WEFT_CHECK(!here.exchange || !of.defined(), Unsupported, kOp,
+               "after context_parallel an attention takes no mask but is_causal");
+  }
+  WEFT_CHECK(!here.exchange || !call.need_weights, Unsupported, kOp,
+             "after context_parallel an attention returns no weights: call it with "
+             ".need_weights = false");
   Tensor& mask = options.attn_mask;
   const auto add_mask = [&mask](const Tensor& more) { mask = mask.defined() ? mask + more : more; };
   if (call.attn_mask.defined()) {
     const bool of_all = call.attn_mask.dim() == 2;
     add_mask(of_all
                  ? added("attn_mask", call.attn_mask, {length, keys}, {1, 1, length, keys}, query)
-                 : added("attn_mask", call.attn_mask, {batch * heads_, length, keys},
-                         {batch, heads_, length, keys}, query));
+                 : added("attn_mask", call.attn_mask, {batch * heads, length, keys},
+                         {batch, heads, length, keys}, query));
   }
   if (call.key_padding_mask.defined()) {
     add_mask(added("key_padding_mask", call.key_padding_mask, {batch, keys}, {batch, 1, 1, keys},
@@ -125,7 +139,10 @@ AttentionResult MultiheadAttention::forward(const Tensor& query, const Tensor& k
   }
 
   auto [q, k, v] = project(query, key, value);
-  q = split_heads(q), k = split_heads(k), v = split_heads(v);
+  for (Tensor* const x : {&q, &k, &v}) {
+    *x = split_heads(*x);
+    if (here.exchange) *x = here.exchange(*x, true);
+  }
   AttentionResult result;
   if (call.need_weights) {
     result = attention_with_weights(q, k, v, options);
@@ -133,6 +150,7 @@ AttentionResult MultiheadAttention::forward(const Tensor& query, const Tensor& k
   } else {
     result.output = scaled_dot_product_attention(q, k, v, options);
   }
+  if (here.exchange) result.output = here.exchange(result.output, false);
   result.output = out_proj(join_heads(result.output));
   return result;
 }

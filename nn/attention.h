@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <functional>
 
 #include "weft/autograd/attention.h"
 #include "weft/nn/linear.h"
@@ -28,6 +29,15 @@ struct AttentionCall {
   bool average_attn_weights = true;  ///< over the heads
 };
 
+/// The heads of a MultiheadAttention, and which of them it computes.
+struct AttentionHeads {
+  std::int64_t all = 1;
+  DrawnPart part = {.dim = -3};
+  /// Of ranks that have parts of the sequences: from all heads [N,heads,l,size] of this rank's
+  /// elements to some heads of all elements, before attending, and the reverse after it.
+  std::function<Tensor(const Tensor& heads, bool before)> exchange = {};
+};
+
 /// y = concat(head_1, ..) out_proj. Each head is scaled_dot_product_attention of its part of the
 /// projected query [L,N,E], key [S,N,E] and value [S,N,E]; y is [L,N,E]. With batch_first N comes
 /// first; without a batch there is no N. N: batch; L, S: lengths; E: embed_dim, a multiple of
@@ -45,6 +55,9 @@ struct AttentionCall {
 /// in_proj_weight, a Linear's for out_proj.weight, 0 for the biases. Throws InvalidArgument for a
 /// number of heads that does not divide embed_dim and for a dropout outside [0, 1], Shape, and
 /// Dtype for a mask that is neither bool nor floating.
+///
+/// With projections of fewer heads in the place of in_proj_weight and in_proj_bias it computes
+/// those heads; shared_state(), an AttentionHeads, says which.
 class MultiheadAttention : public Module<MultiheadAttention> {
  public:
   MultiheadAttention(std::int64_t embed_dim, std::int64_t heads,
@@ -72,7 +85,7 @@ class MultiheadAttention : public Module<MultiheadAttention> {
   Tensor join_heads(const Tensor& heads) const;
   std::array<Tensor, 3> project(const Tensor& query, const Tensor& key, const Tensor& value) const;
 
-  std::int64_t heads_;
+  std::int64_t head_size_;
   double dropout_;
   bool batch_first_;
 };

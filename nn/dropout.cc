@@ -1,5 +1,7 @@
 #include "weft/nn/dropout.h"
 
+#include <any>
+
 #include "weft/core/base/error.h"
 
 namespace weft::nn {
@@ -14,6 +16,11 @@ std::string describe(const char* op, double p) {
 }  // namespace
 
 Dropout::Dropout(double p) : p_(p) { set_description(describe("Dropout", p)); }
+
+Tensor Dropout::forward(const Tensor& x) const {
+  const auto* const part = std::any_cast<DrawnPart>(&shared_state());
+  return dropout(x, p_, is_training(), part ? *part : DrawnPart());
+}
 
 Dropout2d::Dropout2d(double p) : p_(p) { set_description(describe("Dropout2d", p)); }
 

@@ -289,6 +289,21 @@ void ModuleBase::zero_grad() {
   for_each_parameter(node(), [](const Tensor& t) { autograd::zero_grad(t); });
 }
 
+NamedModules ModuleBase::named_modules() const {
+  NamedModules result;
+  std::unordered_set<const ModuleNode*> seen;
+  const std::function<void(const ModuleBase&, const std::string&)> add =
+      [&](const ModuleBase& module, const std::string& path) {
+        if (!seen.insert(module.node_.get()).second) return;
+        result.emplace_back(path, module);
+        for (const ModuleNode::Child& child : module.node().children) {
+          add({child.node, child.name}, path.empty() ? *child.name : path + '.' + *child.name);
+        }
+      };
+  add(*this, "");
+  return result;
+}
+
 void ModuleBase::apply(const std::function<void(ModuleBase&)>& f) {
   check_not_moved_from();
   WEFT_CHECK(f, InvalidArgument, "apply", "the function is empty");

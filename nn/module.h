@@ -63,6 +63,7 @@ struct LoadResult {
 
 class Follower;
 class ModuleBase;
+using NamedModules = std::vector<std::pair<std::string, ModuleBase>>;
 
 namespace detail {
 struct ModuleNode;
@@ -123,6 +124,8 @@ class ModuleBase {
   /// Clears the gradients of all parameters.
   void zero_grad();
 
+  /// This module, as "", and each one below it once, parents first; names are joined by dots.
+  NamedModules named_modules() const;
   /// Calls f for this module and every module below it, children first, as PyTorch's apply: once
   /// for a child that its parent registered under two names. Throws InvalidArgument for an empty f.
   void apply(const std::function<void(ModuleBase&)>& f);
@@ -231,10 +234,6 @@ class CloneScope {
 
 /// Whether the calling thread is inside nn::clone.
 bool cloning();
-
-}  // namespace detail
-
-namespace detail {
 
 template <class Self, class... Args>
 concept HasForward =

@@ -4,6 +4,8 @@
 
 #include "weft/core/base/error.h"
 #include "weft/nn/module_node.h"
+#include "weft/tensor/creation.h"
+#include "weft/tensor/ops.h"
 
 namespace weft::nn {
 
@@ -12,14 +14,21 @@ using detail::ModuleNode;
 void detail::check_not_cut(const char* op, const ModuleNode& node) {
   for (const ModuleNode::Entry& entry : node.tensors) {
     WEFT_CHECK(!entry.shard, Unsupported, op, node.type_name, "'s ", entry.name,
-               " is cut into parts, one on each rank (parallel::fully_shard); do this before the "
-               "module is cut");
+               " is cut into parts, one on each rank (parallel::fully_shard, parallelize); do this "
+               "before the module is cut");
   }
   for (const ModuleNode::Child& child : node.children) check_not_cut(op, *child.node);
 }
 
 std::int64_t ModuleNode::whole_numel(const Entry& entry) {
-  return entry.shard ? entry.shard->whole.numel() : entry.tensor.numel();
+  return entry.shard ? numel(entry.shard->cut.whole) : entry.tensor.numel();
+}
+
+void keep_part(const Tensor& parameter, const Cut& cut) {
+  const Tensor part = empty(cut.part_shape(), {parameter.dtype(), parameter.device()});
+  raw::copy_(part, cut.part_of(parameter));
+  parameter.set_grad({});
+  detail::set_data(parameter, part);
 }
 
 NamedTensors uncut_parameters(const ModuleBase& module) {
@@ -35,7 +44,7 @@ NamedTensors uncut_parameters(const ModuleBase& module) {
 
 void put_in_place(const ModuleBase& module, std::shared_ptr<const Shard> shard) {
   ModuleNode::of(module).visit("", [&](const std::string&, ModuleNode::Entry& entry) {
-    if (!entry.tensor.same(shard->whole)) return;
+    if (!entry.tensor.same(shard->used)) return;
     entry.tensor = shard->part;
     entry.shard = shard;
   });

@@ -53,10 +53,6 @@ std::string lines_of(const nn::ModuleBase& module) {
   return text;
 }
 
-Device device_of(const std::vector<Tensor>& parts) {
-  return parts.empty() ? Device() : parts[0].device();
-}
-
 std::vector<Tensor> buffers_of(const nn::ModuleBase& module) {
   std::vector<Tensor> buffers;
   for (const auto& [name, x] : module.named_buffers()) buffers.push_back(x);
@@ -173,6 +169,10 @@ std::vector<std::shared_ptr<Unit>> units_within(const nn::ModuleBase& module,
 
 // Throws if the parameters of the module belong to a unit already that is not within it.
 void check_order(const nn::ModuleBase& module) {
+  for (const auto& [name, shard] : nn::shards_of(module)) {
+    WEFT_CHECK(unit_of(*shard), InvalidArgument, kOp, module.type_name(), ' ', module.name(), "'s ",
+               name, " was cut by parallelize");
+  }
   if (!nn::uncut_parameters(module).empty()) return;
   const nn::NamedShards shards = nn::shards_of(module);
   for (const auto& [name, shard] : shards) {
@@ -276,7 +276,7 @@ void record(const std::shared_ptr<Unit>& unit) {
   for (std::size_t i = 0; i < pieces.size(); ++i) {
     if (pieces[i].shard->part.requires_grad()) {
       trained.push_back(i);
-    } else if (autograd::Meta* meta = autograd::meta_of(pieces[i].shard->whole)) {
+    } else if (autograd::Meta* meta = autograd::meta_of(pieces[i].shard->used)) {
       meta->requires_grad.store(false, std::memory_order_release);
       meta->producer.reset();  // it was trained before
     }
@@ -284,7 +284,7 @@ void record(const std::shared_ptr<Unit>& unit) {
   if (trained.empty()) return;
   const auto node = make_intrusive<UnshardNode>(unit, trained);
   for (std::size_t k = 0; k < trained.size(); ++k) {
-    autograd::attach(pieces[trained[k]].shard->whole, node, static_cast<int>(k));
+    autograd::attach(pieces[trained[k]].shard->used, node, static_cast<int>(k));
   }
 }
 
@@ -309,7 +309,7 @@ void after_forward(const std::shared_ptr<Unit>& unit, std::span<const Tensor> re
   const bool recorded = thread_state().grad_enabled;
   const auto is_own = [&](const Tensor& y) {  // its node, which would own the unit, is the unit's
     return std::ranges::any_of(unit->memory->pieces(), [&](const ShardUnit::Piece& piece) {
-      return y.same(piece.shard->whole);
+      return y.same(piece.shard->used);
     });
   };
   for (const Tensor& y : results) {
@@ -598,25 +598,18 @@ comm::Traffic FullySharded::traffic() const {
   return traffic += engine().reductions->traffic();
 }
 
-comm::ProcessGroup& FullySharded::group() const { return *engine().gathers; }
+const std::shared_ptr<comm::ProcessGroup>& FullySharded::gathers() const {
+  return engine().gathers;
+}
 
-nn::NamedTensors FullySharded::state_dict() const { return whole_state(group(), module_); }
+nn::NamedTensors FullySharded::state_dict() const { return whole_state(*gathers(), module_); }
 void FullySharded::load_state_dict(const nn::NamedTensors& values) const {
   engine().end_forward();
   load_whole_state(module_, values);
 }
 
 Tensor FullySharded::clip_grad_norm(double max_norm) const {
-  WEFT_CHECK(max_norm >= 0, InvalidArgument, "clip_grad_norm", "max_norm is ", max_norm,
-             ", needs 0 or more");
-  const std::vector<Tensor> parts = module_.parameters();
-  const Tensor norm = optim::total_grad_norm(parts);
-  // Of a rank without any row the norm is on the CPU.
-  const Tensor squares = raw::to(raw::mul(norm, norm), device_of(parts));
-  engine().reductions->all_reduce(squares).wait();
-  const Tensor total = raw::to(raw::sqrt(squares), norm.device());
-  optim::clip_grads_with_norm(parts, max_norm, total);
-  return total;
+  return parallel::clip_grad_norm(*engine().reductions, module_, max_norm);
 }
 
 }  // namespace weft::parallel

@@ -61,17 +61,12 @@ class FullySharded {
   /// Takes such values, on any number of ranks. Throws as load_whole_state() (sharded_state.h).
   void load_state_dict(const nn::NamedTensors& values) const;
 
-  /// An optimiser of the parts, or an ExponentialMovingAverage, for checkpoints: its state_dict()
-  /// is the state of one process, on every rank, and load_state_dict() takes such a state, on any
-  /// number of ranks.
+  /// The whole state of an optimiser of the parts, or of averages (sharded_state.h):
   ///   auto state = sharded.state_of(adam);
   ///   recorder.save(sharded, loader, state);
-  /// The optimiser must outlive it.
-  template <class Part>
-  class StateOf;
   template <class Part>
   StateOf<Part> state_of(Part& part) const {
-    return StateOf<Part>(*this, part);
+    return {gathers(), module_, part};
   }
 
   /// What this rank has sent and received: gathers, reductions, buffers, states, norms.
@@ -90,28 +85,10 @@ class FullySharded {
   FullySharded(const nn::ModuleBase& module, std::shared_ptr<Unit> unit)
       : module_(module), unit_(std::move(unit)) {}
   Engine& engine() const;
-  comm::ProcessGroup& group() const;  // for gathers
+  const std::shared_ptr<comm::ProcessGroup>& gathers() const;
 
   nn::ModuleBase module_;
   std::shared_ptr<Unit> unit_;
-};
-
-template <class Part>
-class FullySharded::StateOf {
- public:
-  using StandsFor = Part;  ///< the class that metrics.json names
-  StateOf(const FullySharded& sharded, Part& part) : sharded_(sharded), part_(part) {}
-
-  nn::NamedTensors state_dict() const {
-    return whole_state(sharded_.group(), sharded_.module_, part_);
-  }
-  void load_state_dict(const nn::NamedTensors& state) {
-    load_whole_state(sharded_.module_, part_, state);
-  }
-
- private:
-  const FullySharded sharded_;
-  Part& part_;
 };
 
 class [[nodiscard]] FullySharded::NoSync {

@@ -86,19 +86,16 @@ ShardUnit::ShardUnit(const nn::ModuleBase& module, int rank, int size, std::shar
   for (std::size_t i = 0; i < pieces_.size(); ++i) {
     Piece& piece = pieces_[i];
     const Tensor& whole = parameters[i].second;
-    const std::int64_t first = std::min(rank * piece.rows, whole.shape()[0]);
-    const std::int64_t rows = std::min(piece.rows, whole.shape()[0] - first);
-    Shape shape = whole.shape();
-    shape[0] = rows;
+    const nn::Cut cut{.whole = whole.shape(), .rank = rank, .size = size};
     const Tensor part =
-        as_strided(chunk_.storage(), chunk_.dtype(), shape, piece.strides, piece.offset);
-    raw::copy_(part, raw::narrow(whole, 0, first, rows));
+        as_strided(chunk_.storage(), chunk_.dtype(), cut.part_shape(), piece.strides, piece.offset);
+    raw::copy_(part, cut.part_of(whole));
     const bool trained = whole.requires_grad();
     part.set_requires_grad(trained);
     whole.set_grad({});
     whole.set_requires_grad(false);
     whole.storage()->release(why);
-    piece.shard = std::make_shared<const nn::Shard>(nn::Shard{whole, part, first, owner});
+    piece.shard = std::make_shared<const nn::Shard>(nn::Shard{whole, part, cut, owner});
     nn::put_in_place(module, piece.shard);
   }
   version_ = chunk_.storage()->version();
@@ -133,14 +130,14 @@ bool ShardUnit::trained() const {
 
 Tensor ShardUnit::rows_at(const Tensor& memory, std::int64_t start, std::int64_t rows,
                           const Piece& piece) {
-  Shape shape = piece.shard->whole.shape();
+  Shape shape = piece.shard->used.shape();
   shape[0] = rows;
   return as_strided(memory.storage(), memory.dtype(), shape, piece.strides, start);
 }
 
 template <class F>
 void ShardUnit::for_each_part(const Piece& piece, const F& f) const {
-  const std::int64_t all = piece.shard->whole.shape()[0];
+  const std::int64_t all = piece.shard->used.shape()[0];
   for (int r = 0; r < size_; ++r) {
     const std::int64_t first = r * piece.rows;
     if (first < all) f(r, first, std::min(piece.rows, all - first));
@@ -168,7 +165,7 @@ void ShardUnit::finish_gather() {
   version_ = started_version_;
   const Scoped memory(&ThreadState::memory_owner, MemoryOwner::whole_parameters);
   for (const Piece& piece : pieces_) {
-    const Tensor& whole = piece.shard->whole;
+    const Tensor& whole = piece.shard->used;
     whole.storage()->restore();
     // What was saved for a backward has the version of before, and has its values again.
     if (changed) whole.storage()->bump_version();
@@ -195,7 +192,7 @@ void ShardUnit::drop_gather() {
 
 void ShardUnit::release() {
   drop_gather();
-  for (const Piece& piece : pieces_) piece.shard->whole.storage()->release(why_);
+  for (const Piece& piece : pieces_) piece.shard->used.storage()->release(why_);
   gathered_ = false;
 }
 
@@ -217,7 +214,7 @@ void ShardUnit::start_reduction(comm::ProcessGroup& group) {
   std::int64_t length = 0;
   for (const Piece& piece : pieces_) {
     if (!piece.shard->part.requires_grad()) continue;
-    length += piece.rows * elements_of_row(piece.shard->whole);
+    length += piece.rows * elements_of_row(piece.shard->used);
   }
   // Each rank has a place for its number, so that sums change none.
   length += size_ * kTail;
@@ -236,7 +233,7 @@ void ShardUnit::start_reduction(comm::ProcessGroup& group) {
                    raw::narrow(whole, 0, first, rows));
       });
     }
-    offset += piece.rows * elements_of_row(piece.shard->whole);
+    offset += piece.rows * elements_of_row(piece.shard->used);
   }
   // Before the sum, as DistributedDataParallel does.
   if (size_ > 1) raw::mul_(reduction_.all, 1.0 / size_);
@@ -263,7 +260,7 @@ void ShardUnit::finish_reduction() {
     } else {
       part.set_grad(gradient);
     }
-    offset += piece.rows * elements_of_row(piece.shard->whole);
+    offset += piece.rows * elements_of_row(piece.shard->used);
   }
 }
 

@@ -15,41 +15,52 @@
 #include "weft/nn/repr.h"
 #include "weft/nn/shard.h"
 #include "weft/tensor/creation.h"
+#include "weft/tensor/elementwise.h"
 #include "weft/tensor/ops.h"
 
 namespace weft::parallel {
 namespace {
 
-// A row-major copy on the host, outside of the account of cpu:0: the state of a whole model need
-// not fit on a device.
-Tensor host_copy(const Tensor& x) {
-  const auto count = static_cast<std::size_t>(x.numel()) * size_of(x.dtype());
+// Row-major, on the host, outside of the account of cpu:0: the state of a whole model need not fit
+// on a device.
+Tensor host_memory(const Shape& shape, DType dtype) {
+  const auto count = static_cast<std::size_t>(numel(shape)) * size_of(dtype);
   const auto bytes = std::make_shared<std::vector<std::uint8_t>>(count);
   const Tensor memory = borrow(std::span(*bytes), {std::ssize(*bytes)}, {1}, [bytes] {});
-  const Tensor y =
-      as_strided(memory.storage(), x.dtype(), x.shape(), contiguous_strides(x.shape()), 0);
+  return as_strided(memory.storage(), dtype, shape, contiguous_strides(shape), 0);
+}
+Tensor host_copy(const Tensor& x) {
+  const Tensor y = host_memory(x.shape(), x.dtype());
   raw::copy_(y, x);
   return y;
 }
 
-// The whole of which each rank has the rows that the shard has of its parameter.
-Tensor whole_of(comm::ProcessGroup& group, const nn::Shard& shard, const Tensor& rows) {
-  const std::int64_t all = shard.whole.shape()[0];
-  Shape chunk = rows.shape();
-  chunk[0] = (all + group.size() - 1) / group.size();
-  const TensorOptions options(rows.dtype(), rows.device());
+// The whole of which each rank has such a part as the shard is of its parameter.
+Tensor whole_of(comm::ProcessGroup& group, const nn::Cut& cut, const Tensor& part) {
+  if (cut.dim < 0) return host_copy(part);
+  const std::int64_t most = cut.rows_of(0).count, block = cut.whole[cut.dim] / cut.blocks;
+  const TensorOptions options(part.dtype(), part.device());
   const Scoped memory(&ThreadState::memory_owner, MemoryOwner::communication);
-  const Tensor own = zeros(chunk, options);  // equally long on all ranks
-  raw::copy_(raw::narrow(own, 0, 0, rows.shape()[0]), rows);
-  Shape chunks = chunk;
-  chunks.insert(0, group.size());
-  const Tensor gathered = empty(chunks, options);
+  Shape padded = cut.whole;  // equally long on all ranks
+  padded[cut.dim] = cut.blocks * most;
+  const Tensor own = zeros(padded, options);
+  const std::int64_t have = part.shape(cut.dim) / cut.blocks;
+  for (std::int64_t b = 0; b < cut.blocks; ++b) {
+    raw::copy_(raw::narrow(own, cut.dim, b * most, have),
+               raw::narrow(part, cut.dim, b * have, have));
+  }
+  padded.insert(0, group.size());
+  const Tensor gathered = empty(padded, options);
   group.all_gather(gathered, own).wait();
-  return host_copy(raw::narrow(raw::flatten(gathered, 0, 1), 0, 0, all));
-}
-
-Tensor rows_of(const nn::Shard& shard, const Tensor& whole) {
-  return raw::narrow(whole, 0, shard.first_row, shard.part.shape()[0]);
+  const Tensor from = host_copy(gathered), whole = host_memory(cut.whole, part.dtype());
+  for (int r = 0; r < group.size(); ++r) {
+    const auto [first, count] = cut.rows_of(r);
+    for (std::int64_t b = 0; b < cut.blocks; ++b) {
+      raw::copy_(raw::narrow(whole, cut.dim, b * block + first, count),
+                 raw::narrow(raw::select(from, 0, r), cut.dim, b * most, count));
+    }
+  }
+  return whole;
 }
 
 // Of "state.3.exp_avg", the shard of the optimiser's parameter 3; null if that is not cut.
@@ -85,7 +96,7 @@ nn::NamedTensors gathered(comm::ProcessGroup& group, nn::NamedTensors state,
     const auto shard = shards.find(name);
     // Others are numbers, such as an optimiser's steps.
     if (shard != shards.end() && x.shape() == shard->second->part.shape()) {
-      x = whole_of(group, *shard->second, x);
+      x = whole_of(group, shard->second->cut, x);
     }
   }
   return state;
@@ -95,8 +106,8 @@ nn::NamedTensors gathered(comm::ProcessGroup& group, nn::NamedTensors state,
 nn::NamedTensors own_rows(nn::NamedTensors state, const ShardOfName& shards) {
   for (auto& [name, x] : state) {
     const auto shard = shards.find(name);
-    if (shard != shards.end() && x.shape() == shard->second->whole.shape()) {
-      x = rows_of(*shard->second, x);
+    if (shard != shards.end() && x.shape() == shard->second->cut.whole) {
+      x = shard->second->cut.part_of(x);
     }
   }
   return state;
@@ -109,7 +120,7 @@ nn::NamedTensors whole_state(comm::ProcessGroup& group, const nn::ModuleBase& mo
   std::map<std::string, Tensor> by_name;
   for (const auto& [name, shard] : nn::shards_of(module)) {
     Tensor& whole = gathered[shard.get()];  // of tied parameters once
-    if (!whole.defined()) whole = whole_of(group, *shard, shard->part);
+    if (!whole.defined()) whole = whole_of(group, shard->cut, shard->part);
     by_name[name] = whole;
   }
   nn::NamedTensors state = module.state_dict();
@@ -124,16 +135,19 @@ void load_whole_state(const nn::ModuleBase& module, const nn::NamedTensors& valu
   const std::map<std::string, Tensor> given(values.begin(), values.end());
   const nn::NamedShards shards = nn::shards_of(module);
   std::map<std::string, Tensor> own;
-  for (const auto& [name, x] : module.state_dict()) own.emplace(name, x);
-  for (const auto& [name, shard] : shards) own[name] = shard->whole;
+  std::map<std::string, Shape> shapes;
+  for (const auto& [name, x] : module.state_dict()) {
+    own.emplace(name, x);
+    shapes.emplace(name, x.shape());
+  }
+  for (const auto& [name, shard] : shards) shapes[name] = shard->cut.whole;
   std::vector<std::string> wrong;
-  for (const auto& [name, x] : own) {
+  for (const auto& [name, shape] : shapes) {
     const auto value = given.find(name);
     if (value == given.end()) {
       wrong.push_back(name + " is missing");
-    } else if (!(value->second.shape() == x.shape())) {
-      wrong.push_back(
-          detail::concat(name, " is ", value->second.shape(), ", expected ", x.shape()));
+    } else if (!(value->second.shape() == shape)) {
+      wrong.push_back(detail::concat(name, " is ", value->second.shape(), ", expected ", shape));
     }
   }
   for (const auto& [name, x] : given) {
@@ -144,7 +158,7 @@ void load_whole_state(const nn::ModuleBase& module, const nn::NamedTensors& valu
              "these values are of another model than ", module.type_name(), ": ",
              nn::detail::first_few(wrong));
   for (const auto& [name, shard] : shards) {
-    raw::copy_(shard->part, rows_of(*shard, given.at(name)));
+    raw::copy_(shard->part, shard->cut.part_of(given.at(name)));
     own.erase(name);
   }
   for (const auto& [name, buffer] : own) raw::copy_(buffer, given.at(name));
@@ -169,6 +183,31 @@ void load_whole_state(const nn::ModuleBase& module, nn::ExponentialMovingAverage
                       const nn::NamedTensors& state) {
   const nn::NamedShards shards = nn::shards_of(module);
   averages.load_state_dict(own_rows(state, shards_by_name(shards)));
+}
+
+Tensor clip_grad_norm(comm::ProcessGroup& group, const nn::ModuleBase& module, double max_norm) {
+  WEFT_CHECK(max_norm >= 0, InvalidArgument, "clip_grad_norm", "max_norm is ", max_norm,
+             ", needs 0 or more");
+  std::vector<Tensor> cut, uncut;
+  const std::vector<Tensor> parameters = module.parameters();
+  const nn::NamedShards shards = nn::shards_of(module);
+  for (const Tensor& x : parameters) {
+    const bool is_cut = std::ranges::any_of(shards, [&](const auto& named) {
+      return named.second->part.same(x) && named.second->cut.dim >= 0;
+    });
+    (is_cut ? cut : uncut).push_back(x);
+  }
+  const auto square = [](const std::vector<Tensor>& parts) {
+    const Tensor norm = optim::total_grad_norm(parts);
+    return raw::mul(norm, norm);
+  };
+  // On the device of the parameters, where the norm is not if this rank has no gradient.
+  const Tensor total = raw::to(square(cut), parameters.empty() ? Device() : parameters[0].device());
+  group.all_reduce(total).wait();
+  raw::add_scaled_(total, 1, raw::to(square(uncut), total.device()));
+  const Tensor norm = raw::sqrt(total);
+  optim::clip_grads_with_norm(parameters, max_norm, norm);
+  return norm;
 }
 
 }  // namespace weft::parallel

@@ -1,6 +1,9 @@
-// The state of a module that fully_shard has cut, and of its optimiser, as one process has it: to
-// save it, and to go on with any number of ranks.
+// The state of a module that fully_shard or parallelize has cut, and of its optimiser, as one
+// process has it: to save it, and to go on with any number of ranks.
 #pragma once
+
+#include <memory>
+#include <utility>
 
 #include "weft/comm/group/process_group.h"
 #include "weft/nn/ema.h"
@@ -25,5 +28,29 @@ void load_whole_state(const nn::ModuleBase& module, optim::Optimizer& optimizer,
                       const nn::NamedTensors& state);
 void load_whole_state(const nn::ModuleBase& module, nn::ExponentialMovingAverage& averages,
                       const nn::NamedTensors& state);
+
+/// An optimiser of the parts, or an ExponentialMovingAverage, for checkpoints: its state_dict() is
+/// the state of one process, on every rank, and load_state_dict() takes such a state, on any number
+/// of ranks. The optimiser must outlive it.
+template <class Part>
+class StateOf {
+ public:
+  using StandsFor = Part;  ///< the class that metrics.json names
+  StateOf(std::shared_ptr<comm::ProcessGroup> group, const nn::ModuleBase& module, Part& part)
+      : group_(std::move(group)), module_(module), part_(part) {}
+
+  nn::NamedTensors state_dict() const { return whole_state(*group_, module_, part_); }
+  void load_state_dict(const nn::NamedTensors& state) { load_whole_state(module_, part_, state); }
+
+ private:
+  std::shared_ptr<comm::ProcessGroup> group_;
+  nn::ModuleBase module_;
+  Part& part_;
+};
+
+/// Scales the gradients so that the norm of all ranks' is at most max_norm, as
+/// optim::clip_grad_norm; returns the norm before. What each rank has all of counts once. All ranks
+/// call it. Throws InvalidArgument for a negative max_norm.
+Tensor clip_grad_norm(comm::ProcessGroup& group, const nn::ModuleBase& module, double max_norm);
 
 }  // namespace weft::parallel

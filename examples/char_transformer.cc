@@ -52,9 +52,12 @@ void char_transformer(const train::Options& options, examples::TransformerOption
               text.numbers().size() / 10);
   optim::AdamW adam(model.parameters(), {.lr = options.lr});
   data::DataLoader loader(parts.train, options.loader());
+  const auto loss_of = [&](const Tensor& x, const Tensor& y) {
+    return examples::next_character_loss(model, x, y);
+  };
   train::Step step(options, [&](const Tensor& x, const Tensor& y) {
     adam.zero_grad();
-    const Tensor loss = examples::next_character_loss(model, x, y);
+    const Tensor loss = loss_of(x, y);
     loss.backward();
     adam.step();
     return loss;
@@ -71,7 +74,7 @@ void char_transformer(const train::Options& options, examples::TransformerOption
   step.reset();  // frees memory for the test
   const NoGrad no_grad;
   model.eval();
-  const double bits = examples::bits_per_character(model, parts.test, options);
+  const double bits = examples::bits_per_character(loss_of, parts.test, options);
   const std::string written = write_on(model, text, begin, sample, temperature, net.context);
   std::printf("%s\n", written.c_str());
   write_file_atomically(recorder.path("sample.txt"), written + "\n");

@@ -1,6 +1,5 @@
 // Trains the transformer by several processes, each of which keeps a part of every parameter:
 // `./weft launch --nproc-per-node 2 char_transformer_fsdp`. With another --strategy it keeps more.
-#include <functional>
 #include <optional>
 #include <string>
 
@@ -17,41 +16,6 @@ struct Flags {
   examples::TransformerOptions net;
   std::string backend = "auto", strategy = "fsdp";
 };
-
-/// `saved` and `state`: model and optimiser as one process has them. `traffic`: so far.
-template <class Model, class Saved, class State, class... Engine>
-void train_and_test(const train::Options& options, const train::Ranks& ranks,
-                    const examples::TextParts& text, examples::CharTransformer& net, Model& model,
-                    Saved& saved, optim::AdamW& adam, const std::function<comm::Traffic()>& traffic,
-                    State& state, Engine&... engine) {
-  const auto sampler = examples::distributed_sampler(text.train.size(), options, ranks);
-  data::DataLoader loader(text.train, options.loader(sampler));
-  train::Step step(options, [&](const Tensor& x, const Tensor& y) {
-    adam.zero_grad();
-    const Tensor loss = examples::next_character_loss(model, x, y);
-    loss.backward();
-    adam.step();
-    return loss;
-  });
-
-  train::Recorder recorder(options, ranks);
-  recorder.resume(saved, loader, state, engine...);
-  while (recorder.next_epoch()) {
-    sampler->set_epoch(recorder.epoch());
-    for (auto& [x, y] : recorder.batches(loader)) recorder.step(step(x, y));
-    recorder.save(saved, loader, state, engine...);
-  }
-  if (recorder.interrupted()) return;
-  recorder.note({{"bytes_sent", static_cast<double>(traffic().bytes_sent)}});
-  recorder.note(examples::memory(ranks, options.device));
-
-  const NoGrad no_grad;
-  net.eval();
-  // All ranks take all batches: each has a part of the parameters of every call. Larger ones than
-  // those of the training might not fit.
-  recorder.finish(saved, "bits_per_character",
-                  examples::bits_per_character(net, text.test, options, options.batch_size, ranks));
-}
 
 void char_transformer(const train::Options& options, Flags flags) {
   const auto group = comm::init_process_group({.backend = flags.backend});
@@ -77,14 +41,23 @@ void char_transformer(const train::Options& options, Flags flags) {
   if (train::show_model(options, net, {1, flags.net.context}, DType::i64)) return;
 
   optim::AdamW adam(net.parameters(), {.lr = options.lr});
+  const auto sampler = examples::distributed_sampler(parts.train.size(), options, ranks);
   if (ddp) {
     parallel::DistributedDataParallel model(net, group);
+    const auto loss_of = [&](const Tensor& x, const Tensor& y) {
+      return examples::next_character_loss(model, x, y);
+    };
     const auto traffic = [&] { return group->traffic(); };
-    return train_and_test(options, ranks, parts, net, model, net, adam, traffic, adam, model);
+    return examples::train_on_ranks(options, ranks, sampler, parts, net, loss_of, net, adam,
+                                    traffic, adam, model);
   }
+  const auto loss_of = [&](const Tensor& x, const Tensor& y) {
+    return examples::next_character_loss(net, x, y);
+  };
   auto state = sharded->state_of(adam);
   const auto traffic = [&] { return sharded->traffic(); };
-  train_and_test(options, ranks, parts, net, net, *sharded, adam, traffic, state);
+  examples::train_on_ranks(options, ranks, sampler, parts, net, loss_of, *sharded, adam, traffic,
+                           state);
 }
 
 int main(int argc, char** argv) {

@@ -2,9 +2,12 @@
 #pragma once
 
 #include <cmath>
+#include <functional>
+#include <memory>
 #include <vector>
 
 #include "weft/examples/char_transformer.h"
+#include "weft/examples/ranks.h"
 #include "weft/examples/text.h"
 #include "weft/train/train.h"
 
@@ -17,19 +20,56 @@ inline std::vector<train::Flag> transformer_flags(TransformerOptions& net) {
           {"--layers", &net.layers, "blocks of attention and a perceptron"}};
 }
 
-/// The mean cross-entropy over all characters of `pieces`, in bits.
-inline double bits_per_character(CharTransformer& model, const Windows& pieces,
-                                 const train::Options& options, std::int64_t batch_size = 100,
-                                 const train::Ranks& ranks = {}) {
+/// The mean cross-entropy over all characters of `pieces`, in bits. loss_of(x, y): of a batch.
+template <class LossOf>
+double bits_per_character(const LossOf& loss_of, const Windows& pieces,
+                          const train::Options& options, std::int64_t batch_size = 100,
+                          const train::Ranks& ranks = {}) {
   auto test =
       train::test_loader(pieces, options, {.batch_size = batch_size, .device = options.device});
   double nats = 0;
   for (auto& [x, y] : test) {
     // A signal to one rank ends all of them before the same batch.
     if (ranks.sum({train::interrupted() ? 1.0 : 0.0})[0] > 0) throw train::Interrupted();
-    nats += next_character_loss(model, x, y).template item<double>() * x.shape(0);
+    nats += loss_of(x, y).template item<double>() * x.shape(0);
   }
   return nats / test.dataset().size() / std::log(2.0);
+}
+
+/// Trains `net` with a sampler's pieces and tests it. loss_of(x, y): of a batch. `saved` and
+/// `state`: model and optimiser as one process has them. `traffic`: so far.
+template <class LossOf, class Saved, class State, class... Engine>
+void train_on_ranks(const train::Options& options, const train::Ranks& ranks,
+                    const std::shared_ptr<data::DistributedSampler>& sampler, const TextParts& text,
+                    CharTransformer& net, const LossOf& loss_of, Saved& saved, optim::AdamW& adam,
+                    const std::function<comm::Traffic()>& traffic, State& state,
+                    Engine&... engine) {
+  data::DataLoader loader(text.train, options.loader(sampler));
+  train::Step step(options, [&](const Tensor& x, const Tensor& y) {
+    adam.zero_grad();
+    const Tensor loss = loss_of(x, y);
+    loss.backward();
+    adam.step();
+    return loss;
+  });
+
+  train::Recorder recorder(options, ranks);
+  recorder.resume(saved, loader, state, engine...);
+  while (recorder.next_epoch()) {
+    sampler->set_epoch(recorder.epoch());
+    for (auto& [x, y] : recorder.batches(loader)) recorder.step(step(x, y));
+    recorder.save(saved, loader, state, engine...);
+  }
+  if (recorder.interrupted()) return;
+  recorder.note({{"bytes_sent", static_cast<double>(traffic().bytes_sent)}});
+  recorder.note(memory(ranks, options.device));
+
+  const NoGrad no_grad;
+  net.eval();
+  // All ranks take all batches: each has a part of the parameters of every call. Larger ones than
+  // those of the training might not fit.
+  recorder.finish(saved, "bits_per_character",
+                  bits_per_character(loss_of, text.test, options, options.batch_size, ranks));
 }
 
 }  // namespace weft::examples

@@ -306,6 +306,13 @@ Tensor Collectives::gather_from(const Tensor& x, std::int64_t dim) const {
   return Collective::apply(
       x, Collective::Call{&kGatherFrom, state_, normalize_dim(dim, x.dim(), kOp)});
 }
+Tensor Collectives::max_of(const Tensor& x) const {
+  state_->check_device(x);
+  state_->compare("max_of of " + text_of(x));
+  const Tensor y = owned(x);
+  state_->group->all_reduce(y, comm::ReduceOp::max).wait();
+  return y;
+}
 Tensor Collectives::send(const Tensor& x, int to) const {
   return Send::apply(x, Message{state_, to});
 }

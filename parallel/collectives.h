@@ -92,6 +92,8 @@ class Collectives {
   Tensor split_to(const Tensor& x, std::int64_t dim) const;
   /// x [..., k, ...] -> [..., n k, ...] along `dim`.
   Tensor gather_from(const Tensor& x, std::int64_t dim) const;
+  /// The largest of the ranks' values, element by element, without a gradient.
+  Tensor max_of(const Tensor& x) const;
 
   struct State;
 

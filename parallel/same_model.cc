@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "weft/core/base/error.h"
+#include "weft/core/runtime/rng.h"
 #include "weft/nn/shard.h"
 
 namespace weft::parallel {
@@ -59,12 +60,21 @@ void check_same_lines(comm::ProcessGroup& group, const char* op, const std::stri
 
 void check_same_model(comm::ProcessGroup& group, const nn::ModuleBase& module,
                       const std::string& options) {
-  WEFT_CHECK(nn::shards_of(module).empty(), InvalidArgument, "ddp", module.type_name(),
-             " is cut into parts, one on each rank (fully_shard), which averages its gradients by "
-             "itself: call the module without DistributedDataParallel around it");
+  for (const auto& [name, shard] : nn::shards_of(module)) {
+    WEFT_CHECK(
+        shard->unit.expired(), InvalidArgument, "ddp", module.type_name(),
+        " is cut into parts, one on each rank (fully_shard), which averages its gradients by "
+        "itself: call the module without DistributedDataParallel around it");
+  }
   check_same_lines(group, "ddp", options + "\n" + lines_of_model(module), "wraps another model",
                    "Build the same model, with the same options and the same parameters frozen, on "
                    "every rank");
+}
+
+void share_generator(comm::ProcessGroup& group, const nn::ModuleBase& module) {
+  const std::vector<Tensor> parameters = module.parameters();
+  Generator& draws = default_generator(parameters.empty() ? Device() : parameters[0].device());
+  draws.set_state(group.broadcast_object(draws.state(), 0));
 }
 
 }  // namespace weft::parallel

@@ -24,4 +24,8 @@ std::string lines_of_model(const nn::ModuleBase& module, bool with_strides = tru
 void check_same_model(comm::ProcessGroup& group, const nn::ModuleBase& module,
                       const std::string& options);
 
+/// Gives this rank's generator for the module's device the state that rank 0's has. All ranks call
+/// it.
+void share_generator(comm::ProcessGroup& group, const nn::ModuleBase& module);
+
 }  // namespace weft::parallel

@@ -248,6 +248,16 @@ struct Twice : autograd::Function<Twice> {
   const parallel::Collectives tp(mesh["tp"]);
   parallel::ZeroRedundancyOptimizer adam(optim::Adam(model.parameters()), group);
   const parallel::FullySharded sharded = parallel::fully_shard(nn::Linear(1, 1), group);
+  const parallel::Parallelized halves = parallel::parallelize(model, *mesh["tp"],
+                                                              {{"0", parallel::ColwiseParallel{}},
+                                                               {"1", parallel::RowwiseParallel{}},
+                                                               {"2", parallel::SequenceParallel{}},
+                                                               {"3", parallel::HeadParallel{}},
+                                                               {"4", parallel::VocabParallel{}},
+                                                               {"5", parallel::DropoutParallel{}}});
+  parallel::context_parallel(model, *mesh["tp"]);
+  parallel::part_of_sequence(zeros({2, 2}), *mesh["tp"], 1);
+  parallel::cross_entropy(halves.ranks(), zeros({1, 1}), zeros({1}, DType::i64), 2);
   const auto no_sync = sharded.no_sync();
   sharded.unshard();
   sharded.clip_grad_norm(1);

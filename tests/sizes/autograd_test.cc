@@ -231,6 +231,9 @@ WEFT_SIZES(
 
 WEFT_SIZES(Composed,
            {
+               {"DrawnPart{dim, index}",
+                {{1}, {0}},
+                GIVES(dropout(leaf({2, 3}), 0.5, true, {.dim = s[0], .index = s[1], .count = 2}))},
                {"max_of_dim(dim)", {{1}}, GIVES(max_of_dim(leaf({2, 3}), s[0]))},
                {"min_of_dim(dim)", {{1}}, GIVES(min_of_dim(leaf({2, 3}), s[0]))},
                {"max(dim)", {{1}}, GIVES(max(leaf({2, 3}), s[0].value))},

@@ -3,7 +3,10 @@
 
 #include "weft/comm/group/process_group.h"
 #include "weft/nn/activation.h"
+#include "weft/nn/attention.h"
 #include "weft/nn/batch_norm.h"
+#include "weft/nn/dropout.h"
+#include "weft/nn/layer_norm.h"
 #include "weft/nn/linear.h"
 #include "weft/nn/sequential.h"
 #include "weft/optim/adam.h"
@@ -15,6 +18,7 @@
 #include "weft/parallel/balance.h"
 #include "weft/parallel/coalesced.h"
 #include "weft/parallel/collectives.h"
+#include "weft/parallel/context_parallel.h"
 #include "weft/parallel/data_parallel.h"
 #include "weft/parallel/deferred_batch_norm.h"
 #include "weft/parallel/distributed_optimizer.h"
@@ -25,6 +29,8 @@
 #include "weft/parallel/schedule.h"
 #include "weft/parallel/simulate.h"
 #include "weft/parallel/sync_batch_norm.h"
+#include "weft/parallel/tensor_parallel.h"
+#include "weft/parallel/vocab_loss.h"
 #include "weft/tensor/creation.h"
 #include "weft/tests/sizes/sizes.h"
 
@@ -275,6 +281,49 @@ WEFT_SIZES(
          GIVES(alone([&](comm::ProcessGroup& group) {
            optim::SGD optimizer = sgd();
            parallel::Horovod(group).broadcast_optimizer_state(optimizer, s[0]);
+         }))},
+        {"parallel::Shard{dim}", {{1}}, GIVES(alone([&](comm::ProcessGroup& group) {
+           nn::Linear layer(2, 3);
+           parallel::parallelize(layer, group,
+                                 {{"", parallel::ColwiseParallel{.input = parallel::Shard{s[0]}}}});
+           layer(ramp({4, 2}));
+           nn::Linear sums(2, 3);
+           parallel::parallelize(
+               sums, group,
+               {{"", parallel::RowwiseParallel{parallel::Replicate{}, parallel::Shard{s[0]}}}});
+           sums(ramp({4, 5, 2}));
+         }))},
+        {"parallel::SequenceParallel{sequence_dim}",
+         {{0}},
+         GIVES(alone([&](comm::ProcessGroup& group) {
+           nn::Sequential layer{nn::LayerNorm(2), nn::Dropout(0.5)};
+           parallel::parallelize(layer, group, {{"", parallel::SequenceParallel{s[0]}}});
+           layer(ramp({4, 2}));
+         }))},
+        {"parallel::DropoutParallel{dim}", {{0}}, GIVES(alone([&](comm::ProcessGroup& group) {
+           nn::Dropout layer(0.5);
+           parallel::parallelize(layer, group, {{"", parallel::DropoutParallel{s[0]}}});
+           layer(ramp({4, 2}));
+         }))},
+        {"parallel::context_parallel(sequence_dim)",
+         {{1}},
+         GIVES(alone([&](comm::ProcessGroup& group) {
+           nn::Sequential model{nn::MultiheadAttention(2, 1), nn::Dropout(0.5)};
+           parallel::context_parallel(model, group, s[0]);
+           model(ramp({3, 4, 2}));
+         }))},
+        {"parallel::part_of_sequence(dim)", {{1}}, GIVES(alone([&](comm::ProcessGroup& group) {
+           parallel::part_of_sequence(ramp({2, 3}), group, s[0]);
+         }))},
+        {"parallel::cross_entropy(classes)", {{3}}, GIVES(alone([&](comm::ProcessGroup& group) {
+           parallel::cross_entropy(parallel::Collectives(group.duplicate()), ramp({2, 3}),
+                                   zeros({2}, DType::i64), s[0]);
+         }))},
+        {"parallel::VocabCrossEntropyOptions{ignore_index}",
+         {{-100}},
+         GIVES(alone([&](comm::ProcessGroup& group) {
+           parallel::cross_entropy(parallel::Collectives(group.duplicate()), ramp({2, 3}),
+                                   zeros({2}, DType::i64), 3, {.ignore_index = s[0]});
          }))},
         {"parallel::PipelineOptions{chunks}",
          {{2}},

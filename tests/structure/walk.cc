@@ -1,5 +1,5 @@
 // Runs the code that a walk of docs/spine.txt follows: `walk relu`, `walk conv2d` ... in a world of
-// one; the walks of the group, of DistributedDataParallel and of ZeRO as two ranks of weftrun.
+// one; the walks of the group, of DistributedDataParallel and of sharding as two ranks of weftrun.
 #include <cstdio>
 #include <string_view>
 
@@ -54,6 +54,13 @@ void zero_step() {
   sgd.step();
 }
 
+void tp_step() {
+  nn::Sequential model = two_layers();
+  parallel::parallelize(model, *comm::init_process_group({.backend = "ring"}),
+                        {{"0", parallel::ColwiseParallel{}}, {"1", parallel::RowwiseParallel{}}});
+  model(ones({4, 4})).backward(ones({4, 2}));
+}
+
 void fsdp_step() {
   nn::Sequential model = two_layers();
   parallel::fully_shard(model, comm::init_process_group({.backend = "ring"}));
@@ -80,6 +87,8 @@ int main(int argc, char** argv) {
     ddp_step();
   else if (walk == "zero_step")
     zero_step();
+  else if (walk == "tp_step")
+    tp_step();
   else if (walk == "fsdp_step")
     fsdp_step();
   else

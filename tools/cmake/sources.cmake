@@ -181,6 +181,7 @@ weft_sources(""
   nn/attention.cc
   nn/batch_norm.cc
   nn/conv.cc
+  nn/cut.cc
   nn/dropout.cc
   nn/ema.cc
   nn/embedding.cc
@@ -229,6 +230,7 @@ weft_sources(""
   parallel/coalesced.cc
   parallel/collectives.cc
   parallel/comm_hooks.cc
+  parallel/context_parallel.cc
   parallel/data_parallel.cc
   parallel/deferred_batch_norm.cc
   parallel/fully_shard.cc
@@ -236,6 +238,8 @@ weft_sources(""
   parallel/gradient_exchange.cc
   parallel/horovod.cc
   parallel/join.cc
+  parallel/layer_exchange.cc
+  parallel/layer_plan.cc
   parallel/named_collectives.cc
   parallel/named_state.cc
   parallel/pipeline.cc
@@ -257,7 +261,9 @@ weft_sources(""
   parallel/stage_links.cc
   parallel/sync_batch_norm.cc
   parallel/tensor_layout.cc
+  parallel/tensor_parallel.cc
   parallel/unused_parameters.cc
+  parallel/vocab_loss.cc
   parallel/zero.cc
   tensor/attention.cc
   tensor/compare.cc
@@ -599,6 +605,7 @@ set(WEFT_HEADERS
   parallel/coalesced.h
   parallel/collectives.h
   parallel/comm_hooks.h
+  parallel/context_parallel.h
   parallel/data_parallel.h
   parallel/deferred_batch_norm.h
   parallel/distributed_data_parallel.h
@@ -609,6 +616,7 @@ set(WEFT_HEADERS
   parallel/horovod.h
   parallel/join.h
   parallel/named_collectives.h
+  parallel/parallel_styles.h
   parallel/pipeline.h
   parallel/pipeline_options.h
   parallel/reducer.h
@@ -618,7 +626,9 @@ set(WEFT_HEADERS
   parallel/simulate.h
   parallel/sync_batch_norm.h
   parallel/tensor_layout.h
+  parallel/tensor_parallel.h
   parallel/unused_parameters.h
+  parallel/vocab_loss.h
   parallel/zero.h
   tensor/creation.h
   tensor/dlpack.h

@@ -1,0 +1,113 @@
+// parallelize: each rank keeps a part of the weights of some layers and computes with it (tensor
+// parallelism).
+//
+//   const auto tp = parallel::parallelize(model, *mesh["tp"], {
+//       {"blocks.*.attention", parallel::HeadParallel{}},
+//       {"blocks.*.mlp.0", parallel::ColwiseParallel{}},
+//       {"blocks.*.mlp.2", parallel::RowwiseParallel{}}});
+//   optim::Adam adam(model.parameters(), {.lr = 1e-3});  // the parts, and what is not cut
+//
+// Two products after each other need one sum over the ranks. The first one is cut by its outputs,
+// the second by its inputs; what lies between, if it works element by element, computes with parts:
+//
+//   rank 0   x -> first half of W1  -> gelu -> first half of W2  --+
+//                                                                  +-- sum, + bias -> y
+//   rank 1   x -> second half of W1 -> gelu -> second half of W2 --+
+//
+// All ranks have the same x and y. Forward sends one all-reduce, backward one, of x's gradient
+// (Shoeybi et al., "Megatron-LM", arXiv 1909.08053). With sequence parallelism each rank has, where
+// x and y are, a part of the sequence only: an all-gather of x and a reduce-scatter of y stand in
+// the place of the sum, and the layers between such blocks compute with parts, too (Korthikanti et
+// al., "Reducing Activation Recomputation in Large Transformer Models", arXiv 2205.05198).
+#pragma once
+
+#include <memory>
+#include <utility>
+
+#include "weft/comm/group/process_group.h"
+#include "weft/nn/module.h"
+#include "weft/parallel/collectives.h"
+#include "weft/parallel/parallel_styles.h"
+#include "weft/parallel/sharded_state.h"
+
+namespace weft::parallel {
+
+class LayerExchange;
+
+/// A module that is cut; a handle.
+class Parallelized {
+ public:
+  /// For operations of all ranks beside the layers of the plan, such as cross_entropy.
+  const Collectives& ranks() const;
+
+  // All ranks call these functions.
+
+  /// Parameters and buffers by name, as one process has them, in host memory, on every rank.
+  nn::NamedTensors state_dict() const;
+  /// Takes such values. Throws as load_whole_state() (sharded_state.h).
+  void load_state_dict(const nn::NamedTensors& values) const;
+  /// The whole state of an optimiser of the parts, or of averages (sharded_state.h):
+  ///   auto state = tp.state_of(adam);
+  ///   recorder.save(tp, loader, state);
+  template <class Part>
+  StateOf<Part> state_of(Part& part) const {
+    return {group(), module_, part};
+  }
+  /// Scales the gradients so that the norm of the whole ones is at most max_norm, as
+  /// optim::clip_grad_norm; returns the norm before. What is not cut counts once.
+  Tensor clip_grad_norm(double max_norm) const;
+
+  /// What this rank has sent and received for the module.
+  comm::Traffic traffic() const;
+
+ private:
+  friend Parallelized parallelize(const nn::ModuleBase&, comm::ProcessGroup&, const ParallelPlan&);
+  Parallelized(const nn::ModuleBase& module, std::shared_ptr<LayerExchange> exchange)
+      : module_(module), exchange_(std::move(exchange)) {}
+  const std::shared_ptr<comm::ProcessGroup>& group() const;
+
+  nn::ModuleBase module_;
+  std::shared_ptr<LayerExchange> exchange_;
+};
+
+/// Cuts the weights of the modules that the plan names, as torch.distributed.tensor.parallel's
+/// parallelize_module. All ranks of the group call it, for the same module with the same plan. The
+/// parts are those of rank 0's values, which all ranks take first, as they take its buffers, and
+/// the state of its generator for the module's device: what draws must draw the same on all ranks.
+/// Who seeds generators afterwards does it for that device, as
+/// default_generator(device).manual_seed(): manual_seed() gives GPUs of different numbers different
+/// seeds.
+///
+/// All ranks then call the same modules in the same order with the same whole tensors: give them
+/// the same batches. They get the same results, losses and
+/// gradients, those of one process but for the order in which sums are taken. Modules that the plan
+/// does not name compute on every rank. Those between ColwiseParallel and RowwiseParallel see
+/// parts: they must work element by element. A Dropout there must be in the plan, as
+/// DropoutParallel or in SequenceParallel: by itself it draws the same mask on all ranks, as the
+/// function dropout() does.
+///
+/// Mistakes that would give numbers all the same are looked for where that costs little. In the
+/// first call of a layer of the plan, without a tape and with one, the ranks compare its first
+/// argument: it must be the same tensor where the plan says Replicate; where the plan says Shard,
+/// not the whole one that the layer before has given. In the first backward in which they are not
+/// 0, they compare the gradients of what each of them has all of: they differ if a module that is
+/// not in the plan computes with a part. Hooks on gradients that were added before are seen, later
+/// ones not. Both throw InvalidArgument on every rank, naming the layer or the parameter.
+///
+/// Make optimisers, averages and engines afterwards. DistributedDataParallel over the ranks of
+/// another axis of the mesh takes the parts as the parameters that they are; fully_shard refuses
+/// them. Move and convert the module before: clone(), replicate() and to() throw Unsupported. Its
+/// state_dict() has this rank's parts: use that of Parallelized. Only calls of modules, as
+/// module(x), exchange tensors: module.forward(x), or a function of a member's weight, computes
+/// with parts.
+///
+/// Throws InvalidArgument on every rank if one has another module or another plan; for a path that
+/// names no module, for a module that two paths name or that lies within one that is named, for a
+/// style that is not for the module's type and a layout that the style does not have; for outputs,
+/// inputs or heads whose number the number of ranks does not divide, for a module that is cut
+/// already, for a parameter that another module uses in another way, and for an Embedding with a
+/// padding_idx. Calls throw Shape if a dimension does not divide.
+Parallelized parallelize(const nn::ModuleBase& module, comm::ProcessGroup& group,
+                         const ParallelPlan& plan);
+
+}  // namespace weft::parallel

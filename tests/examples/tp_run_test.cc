@@ -1,0 +1,87 @@
+// char_transformer_tp, launched like by a user, and with another number of ranks.
+#include <fstream>
+#include <string>
+
+#include "weft/tests/examples/launched.h"
+
+namespace weft {
+namespace {
+
+class TpRun : public testing::LaunchedTest {
+ protected:
+  explicit TpRun(const std::string& ranks = "2")
+      : LaunchedTest("launch/weftrun --nproc-per-node " + ranks) {
+    // 517 characters for the training are 128 pieces of 8, whole batches for all ranks. Of 19
+    // different ones one rank has 10 and the other 9.
+    std::string text;
+    for (int i = 0; text.size() < 574; ++i) text += "abc defgh " + std::to_string(i * i);
+    std::ofstream(folder.path("data/text.txt")) << text.substr(0, 574);
+  }
+
+  static constexpr const char* kNet = "--context 8 --width 16 --heads 2 --layers 2 --seed 7 ";
+  static std::string in_f64(int epochs) {
+    return kNet + std::string("--dtype f64 --no-shuffle --epochs ") + std::to_string(epochs) + ' ';
+  }
+};
+
+TEST_F(TpRun, EachWayIsOneProcess) {
+  succeed("one", false, "char_transformer", in_f64(2) + "--batch-size 16 --sample 1");
+  const auto expect_same = [&](const std::string& out) {
+    expect_same_run("one", out);
+    EXPECT_NEAR(metrics(out)["test"]["bits_per_character"].get<double>(),
+                metrics("one")["test"]["bits_per_character"].get<double>(), 1e-9);
+  };
+  succeed("alone", false, "char_transformer_tp", in_f64(2) + "--batch-size 16");
+  expect_same("alone");
+  succeed("tp", true, "char_transformer_tp", in_f64(2) + "--batch-size 16");
+  expect_same("tp");
+  succeed("sequence", true, "char_transformer_tp",
+          in_f64(2) + "--batch-size 16 --sequence-parallel");
+  expect_same("sequence");
+  succeed("dp", true, "char_transformer_tp", in_f64(2) + "--batch-size 8 --tp 1");
+  expect_same("dp");
+  const auto bytes = [&](const char* out, const char* owner) {
+    return metrics(out)[owner + std::string("_bytes_rank_1")].get<double>();
+  };
+  EXPECT_NEAR(bytes("tp", "optimizer"), bytes("dp", "optimizer") / 2,
+              0.1 * bytes("dp", "optimizer"));
+  EXPECT_GT(metrics("tp")["bytes_sent"].get<double>(), 0);
+}
+
+class TpRunOfFour : public TpRun {
+ protected:
+  TpRunOfFour() : TpRun("4") {}
+};
+
+TEST_F(TpRunOfFour, InTwoGroups) {
+  succeed("one", false, "char_transformer", in_f64(1) + "--batch-size 16 --sample 1");
+  succeed("two", true, "char_transformer_tp",
+          in_f64(1) + "--batch-size 8 --tp 2 --sequence-parallel");
+  expect_same_run("one", "two");
+}
+
+TEST_F(TpRun, StoppedAndResumedIsTheSameRun) {
+  expect_resumes(true, "char_transformer_tp", kNet + std::string("--batch-size 8 --epochs 2"), 9,
+                 "--seed 5");
+}
+
+TEST_F(TpRun, ACheckpointGoesOnWithAnotherNumberOfRanks) {
+  succeed("whole", false, "char_transformer_tp", in_f64(3) + "--batch-size 8");
+  succeed("part", true, "char_transformer_tp", in_f64(1) + "--batch-size 8");
+  succeed("part", false, "char_transformer_tp", in_f64(2) + "--batch-size 8 --resume latest");
+  succeed("part", true, "char_transformer_tp",
+          in_f64(3) + "--batch-size 8 --sequence-parallel --resume latest");
+  expect_same_run("whole", "part");
+}
+
+TEST_F(TpRun, SaysWhatDoesNotFit) {
+  EXPECT_NE(run("x", true, "char_transformer_tp", kNet + std::string("--tp 3")), 0);
+  EXPECT_HAS(log(), "--tp 3 does not divide 2 ranks");
+  EXPECT_NE(run("x", true, "char_transformer_tp", "--context 8 --width 15 --heads 3"), 0);
+  EXPECT_HAS(log(), "blocks.0.attention has 3 heads, which do not divide by 2 ranks");
+  succeed("x", true, "char_transformer_tp", kNet + std::string("--summary"));
+  EXPECT_HAS(log(), "TransformerBlock");
+}
+
+}  // namespace
+}  // namespace weft

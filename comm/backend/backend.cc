@@ -4,14 +4,13 @@
 
 #include "weft/comm/backend/collectives.h"
 #include "weft/comm/backend/reduce.h"
+#include "weft/core/runtime/phase.h"
 
 namespace weft::comm {
 namespace {
 
 // Below this size the number of messages costs more than their bytes, so few steps are better.
-constexpr std::size_t kSmallBytes = std::size_t{64} << 10;
-
-bool small(std::size_t bytes) { return bytes <= kSmallBytes; }
+bool small(std::size_t bytes) { return bytes <= std::size_t{64} << 10; }
 
 }  // namespace
 
@@ -51,11 +50,13 @@ void Backend::reduce(const Buffer& x, ReduceOp op, int root, const Deadline& dea
 }
 
 void Backend::all_gather(const Buffer& x, const Buffer& y, const Deadline& deadline) {
+  fault_point();
   (small(y.bytes()) ? direct_all_gather : ring_all_gather)(*this, x, y, deadline);
 }
 
 void Backend::reduce_scatter(const Buffer& x, const Buffer& y, ReduceOp op,
                              const Deadline& deadline) {
+  fault_point();
   ring_reduce_scatter(*this, x, y, op, deadline);
 }
 

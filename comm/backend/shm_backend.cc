@@ -395,6 +395,7 @@ void ShmBackend::show_to_all(const Buffer& x, int root, const Deadline& deadline
 
 void ShmBackend::collect(const Buffer& x, const Buffer& y, const Deadline& deadline) {
   agree("all_gather", {-1, 0, x.count, x.dtype, ReduceOp::sum}, deadline);
+  fault_point();
   for_each_piece(x.bytes(), [&](std::size_t offset, std::size_t bytes) {
     std::memcpy(staging(rank(), half_), static_cast<std::byte*>(x.data) + offset, bytes);
     reach_next_stage(deadline);

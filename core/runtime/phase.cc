@@ -110,7 +110,8 @@ struct BusyRanks {
 [[noreturn]] void refuse(std::string_view text) {
   WEFT_THROW(InvalidArgument, kOp, kFaultVariable, " is '", text,
              "', expected KIND:rank=R[:step=N][:phase=PHASE] with KIND kill, stop, raise or exit "
-             "and PHASE rendezvous, connect, forward, allreduce or save, as in kill:rank=1:step=5; "
+             "and PHASE rendezvous, connect, forward, allreduce, allgather, reducescatter or save, "
+             "as in kill:rank=1:step=5; "
              "unset it for a run without a fault");
 }
 
@@ -216,8 +217,15 @@ const char* busy_with(int rank) {
 Fault Fault::parse(std::string_view text) {
   constexpr std::array<std::pair<std::string_view, Kind>, 4> kinds = {
       {{"kill", Kind::kill}, {"stop", Kind::stop}, {"raise", Kind::raise}, {"exit", Kind::exit}}};
-  constexpr std::array<std::string_view, 5> phases = {"rendezvous", "connect", "forward",
-                                                      "allreduce", "save"};
+  // And what PhaseScope calls them.
+  constexpr std::array<std::pair<std::string_view, std::string_view>, 7> phases = {
+      {{"rendezvous", "rendezvous"},
+       {"connect", "connect"},
+       {"forward", "forward"},
+       {"allreduce", "all_reduce"},
+       {"allgather", "all_gather"},
+       {"reducescatter", "reduce_scatter"},
+       {"save", "save"}}};
   std::string_view rest = text;
   const auto* const kind =
       std::ranges::find(kinds, take_word(rest), [](auto& k) { return k.first; });
@@ -231,8 +239,9 @@ Fault Fault::parse(std::string_view text) {
     if (name == "rank" && fault.rank < 0) right = read_count(value, fault.rank);
     if (name == "step" && fault.step < 0) right = read_count(value, fault.step);
     if (name == "phase" && fault.phase.empty()) {
-      fault.phase = value == "allreduce" ? "all_reduce" : value;
-      right = std::ranges::find(phases, value) != phases.end();
+      const auto* const phase = std::ranges::find(phases, value, [](auto& p) { return p.first; });
+      right = phase != phases.end();
+      if (right) fault.phase = phase->second;
     }
     if (!right) refuse(text);
   }

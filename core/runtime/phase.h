@@ -123,6 +123,7 @@ struct Fault {
 ///            connect     all ranks of a group have come and connect: some wait for this one
 ///            forward     at the beginning of a train::Step
 ///            allreduce   in the middle of an all-reduce: some of it has been sent
+///            allgather, reducescatter   in such an operation: the others wait for this rank
 ///            save        in the middle of saving: the file is written, but under another name
 ///            any of these phases if not given
 /// A run that its launcher has restarted (TORCHELASTIC_RESTART_COUNT) does not fail again. Throws

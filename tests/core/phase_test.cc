@@ -187,6 +187,8 @@ TEST(Fault, IsRead) {
   EXPECT_EQ(least.phase, "");
   EXPECT_EQ(Fault::parse("raise:phase=rendezvous:rank=1").phase, "rendezvous");
   EXPECT_EQ(Fault::parse("raise:phase=connect:rank=1").phase, "connect");
+  EXPECT_EQ(Fault::parse("kill:rank=1:phase=allgather").phase, "all_gather");
+  EXPECT_EQ(Fault::parse("kill:rank=1:phase=reducescatter").phase, "reduce_scatter");
 }
 
 TEST(Fault, AnythingElseIsRefused) {

@@ -8,6 +8,8 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <map>
 #include <memory>
 #include <ostream>
@@ -30,7 +32,16 @@ using testing::Weftrun;
 
 constexpr const char* kTimeout = "10";  // in seconds: ranks may start slowly on a loaded machine
 const std::vector<std::string> kKinds = {"kill", "raise", "exit", "stop"};
-const std::vector<std::string> kPhases = {"rendezvous", "connect", "forward", "allreduce", "save"};
+const std::vector<std::string> kPhases = {"rendezvous", "connect",       "forward", "allreduce",
+                                          "allgather",  "reducescatter", "save"};
+
+/// What an operation is called in errors; empty for other phases.
+std::string operation_of(const std::string& phase) {
+  return phase == "allreduce"       ? "all_reduce"
+         : phase == "allgather"     ? "all_gather"
+         : phase == "reducescatter" ? "reduce_scatter"
+                                    : "";
+}
 const std::vector<std::string> kBackends = {"shm", "gloo", "ring"};
 
 int repeats() {
@@ -69,12 +80,13 @@ Table& table() {
   return table;
 }
 
-/// mlp_ddp on a few images, as ranks of one weftrun.
+/// mlp_ddp on a few images, or char_transformer_fsdp on a short text, as ranks of one weftrun.
 class Training {
  public:
   struct Given {
     int ranks = 2;
     std::string backend = "ring";
+    std::string program = "mlp_ddp";
     std::string options = "--epochs 3";
     /// Shell commands before the rank starts; $RANK is set.
     std::string before = "";
@@ -83,13 +95,18 @@ class Training {
   };
 
   explicit Training(const Given& given) : ranks_(given.ranks), backend_(given.backend) {
-    testing::write_mnist(folder_.path("data"), 40, 12);
+    if (given.program == "mlp_ddp") {
+      testing::write_mnist(folder_.path("data"), 40, 12);
+    } else {
+      std::filesystem::create_directories(folder_.path("data"));
+      std::ofstream text(folder_.path("data/text.txt"));
+      for (int i = 0; i < 40; ++i) text << "abc defgh " << i * i;
+    }
     std::vector<std::string> arguments = {"-np", std::to_string(given.ranks), "--report",
                                           "DIR/report.json"};
     arguments.insert(arguments.end(), given.launcher.begin(), given.launcher.end());
-    const std::string program = given.before +
-                                "exec examples/mlp_ddp --device cpu --deterministic --workers 0 "
-                                "--batch-size 4 --data " +
+    const std::string program = given.before + "exec examples/" + given.program +
+                                " --device cpu --deterministic --workers 0 --batch-size 4 --data " +
                                 folder_.path("data") + " --out $DIR/out --backend " +
                                 given.backend + ' ' + given.options + " $MORE";
     arguments.insert(arguments.end(), {"sh", "-c", program});
@@ -176,8 +193,12 @@ std::unique_ptr<Training> with_fault(const std::string& kind, const std::string&
                                      const std::string& backend, int repeat) {
   std::string fault =
       "WEFT_FAULT=" + kind + ":rank=" + std::to_string(failing_rank_of(repeat)) + ":phase=" + phase;
-  if (phase == "forward" || phase == "allreduce") fault += ":step=2";
+  if (phase == "forward" || !operation_of(phase).empty()) fault += ":step=2";
   Training::Given given{.ranks = ranks_of(repeat), .backend = backend, .variables = {fault}};
+  if (phase == "allgather" || phase == "reducescatter") {
+    given.program = "char_transformer_fsdp";
+    given.options = "--context 8 --width 8 --heads 2 --epochs 3";
+  }
   if (kind == "stop") {
     given.variables.push_back(std::string("WEFT_TIMEOUT=") + kTimeout);
   } else if (!soak()) {
@@ -204,8 +225,13 @@ std::string expected_text(const std::string& kind, const std::string& phase, int
   if (kind == "kill") text += R"(killed by signal 9 \(SIGKILL\) in )";
   if (kind == "exit") text += "exit status 3 in ";
   if (kind == "raise") text += R"(\[)";
-  if (phase == "allreduce") return text + (kind == "raise" ? "all_reduce" : "backward during all_");
-  return text + phase;
+  const std::string operation = operation_of(phase);
+  if (operation.empty()) return text + phase;
+  if (kind == "raise") return text + operation;
+  if (phase == "allreduce") return text + "backward during all_";
+  // Its gathers and its reductions are under way at the same time, and the page names one of them,
+  // or none if that has just ended.
+  return text + "(forward|backward)";
 }
 
 struct Cell {
@@ -241,7 +267,9 @@ std::string box_of(const Cell& cell, int failed) {
   if (cell.kind != "stop") return "[+]-- " + rank + " failed first -";
   return "[+]-- " + rank + " did not respond -+\n.*\n[|] " + rank +
          R"( did not respond \(stopped\) in )" +
-         (cell.phase == "allreduce" ? "backward during all_reduce .* at step 2" : cell.phase);
+         (cell.phase == "allreduce"          ? "backward during all_reduce .* at step 2"
+          : operation_of(cell.phase).empty() ? cell.phase
+                                             : "(forward|backward).* at step 2");
 }
 
 void check(const Cell& cell, int repeat, Training& training) {

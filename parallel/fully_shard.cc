@@ -65,7 +65,7 @@ struct FullySharded::Unit {
   ~Unit();
 
   std::string name;  // the module's path from the outermost one, once that is known
-  std::shared_ptr<comm::ProcessGroup> group;
+  std::shared_ptr<comm::ProcessGroup> group, replicas;
   bool reshard = true;      // after forward
   bool reshard_set = true;  // by the user
   std::unique_ptr<ShardUnit> memory;
@@ -99,6 +99,7 @@ struct FullySharded::Engine {
   explicit Engine(const std::shared_ptr<Unit>& root_unit)
       : gathers(root_unit->group->duplicate()),
         reductions(root_unit->group->duplicate()),
+        replicas(root_unit->replicas ? root_unit->replicas->duplicate() : nullptr),
         root(root_unit.get()) {}
 
   void begin_forward();
@@ -121,7 +122,7 @@ struct FullySharded::Engine {
   }
 
   // Of their own, so that one does not wait for the other.
-  const std::shared_ptr<comm::ProcessGroup> gathers, reductions;
+  const std::shared_ptr<comm::ProcessGroup> gathers, reductions, replicas;
   Unit* const root;
   std::vector<Unit*> all;
   Order forwards, backwards;
@@ -296,7 +297,10 @@ void before_forward(const nn::ModuleBase& module, const std::shared_ptr<Unit>& u
   if (unit.get() == engine.root && !engine.in_backward && !autograd::recomputing()) {
     engine.begin_forward();
     if (recorded && module.is_training() && engine.sync) {
-      for (Coalesced& buffers : engine.buffers) buffers.broadcast(*engine.gathers, 0);
+      for (Coalesced& buffers : engine.buffers) {
+        buffers.broadcast(*engine.gathers, 0);
+        if (engine.replicas) buffers.broadcast(*engine.replicas, 0);
+      }
     }
   }
   if (unit->memory->pieces().empty()) return;
@@ -333,20 +337,26 @@ FullySharded fully_shard(const nn::ModuleBase& module, std::shared_ptr<comm::Pro
   const auto& reshards = options.reshard_after_forward;
   const std::string how =
       detail::concat(module.type_name(), ' ', module.name(), ", reshard_after_forward ",
-                     reshards ? std::to_string(*reshards) : "unset", '\n');
-  check_same_lines(*group, kOp, how + lines_of(module), "cuts another module",
-                   "Build the same model, with the same options and the same parameters frozen, on "
-                   "every rank, and cut its modules in the same order");
+                     reshards ? std::to_string(*reshards) : "unset", ", replicas ",
+                     options.replicas ? options.replicas->size() : 1, '\n');
+  std::vector<comm::ProcessGroup*> groups = {group.get()};
+  if (options.replicas) groups.push_back(options.replicas.get());
+  for (comm::ProcessGroup* const ranks : groups) {
+    check_same_lines(*ranks, kOp, how + lines_of(module), "cuts another module",
+                     "Build the same model, with the same options and the same parameters frozen, "
+                     "on every rank, and cut its modules in the same order");
+  }
   check_order(module);
   const nn::NamedTensors parameters = nn::uncut_parameters(module);
   ShardUnit::check(parameters);
   std::vector<Tensor> values = buffers_of(module);
   for (const auto& [name, x] : parameters) values.push_back(x);
-  broadcast_coalesced(*group, values, 0);
+  for (comm::ProcessGroup* const ranks : groups) broadcast_coalesced(*ranks, values, 0);
 
   const auto unit = std::make_shared<Unit>();
   unit->name = module.name().empty() ? module.type_name() : module.name();
   unit->group = group;
+  unit->replicas = options.replicas;
   unit->reshard = options.reshard_after_forward.value_or(true);
   unit->reshard_set = options.reshard_after_forward.has_value();
   unit->memory = std::make_unique<ShardUnit>(
@@ -477,15 +487,15 @@ void FullySharded::Engine::start_reduction(Unit& unit) {
 }
 
 void FullySharded::Engine::finish_reduction() {
-  if (Unit* const unit = std::exchange(under_way, nullptr)) unit->memory->finish_reduction();
+  if (Unit* const unit = std::exchange(under_way, nullptr))
+    unit->memory->finish_reduction(replicas.get());
 }
 
 void FullySharded::Engine::end_backward(const std::exception_ptr& error) {
   in_backward = false;
   const auto give_up = [&] {  // else the other ranks wait forever
-    if (reductions->size() > 1) {
-      gathers->abort();
-      reductions->abort();
+    for (const auto& ranks : {gathers, reductions, replicas}) {
+      if (ranks && ranks->size() > 1) ranks->abort();
     }
     reset();
   };
@@ -532,7 +542,9 @@ void FullySharded::Engine::find_order() {
   for (Unit* const unit : std::exchange(arrived, {})) {
     text += std::to_string(std::ranges::find(order, unit) - order.begin()) + ' ';
   }
-  std::istringstream words(reductions->broadcast_object(text, 0));
+  text = reductions->broadcast_object(text, 0);
+  if (replicas) text = replicas->broadcast_object(text, 0);
+  std::istringstream words(text);
   std::vector<Unit*> found;
   for (std::size_t i; words >> i;) {
     if (i < order.size()) found.push_back(order[i]);
@@ -595,7 +607,8 @@ void FullySharded::reshard() const {
 
 comm::Traffic FullySharded::traffic() const {
   comm::Traffic traffic = engine().gathers->traffic();
-  return traffic += engine().reductions->traffic();
+  traffic += engine().reductions->traffic();
+  return engine().replicas ? traffic += engine().replicas->traffic() : traffic;
 }
 
 const std::shared_ptr<comm::ProcessGroup>& FullySharded::gathers() const {

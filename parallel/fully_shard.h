@@ -34,6 +34,10 @@ struct FullyShardOptions {
   /// Whether a unit's parameters are freed between its forward and its backward. Unset: true, but
   /// false for the outermost module, whose backward comes first.
   std::optional<bool> reshard_after_forward = {};
+  /// Ranks that keep the same parts, an axis of a mesh: {{"replica", 2}, {"shard", 4}} with
+  /// mesh["shard"] as the group and mesh["replica"] here (HSDP). Parts of gradients are averaged
+  /// over them, too; parameters and states are gathered within the group.
+  std::shared_ptr<comm::ProcessGroup> replicas = {};
 };
 
 /// A module that is cut, and the units within it; a handle.

@@ -246,10 +246,19 @@ void ShardUnit::start_reduction(comm::ProcessGroup& group) {
   reduction_.work = group.reduce_scatter(reduction_.own, reduction_.all);
 }
 
-void ShardUnit::finish_reduction() {
+void ShardUnit::finish_reduction(comm::ProcessGroup* replicas) {
   const Message done = std::exchange(reduction_, {});
   done.work.wait();
-  check_numbers(raw::narrow(done.own, 0, done.own.numel() - size_ * kTail, size_ * kTail));
+  const std::int64_t length = done.own.numel() - size_ * kTail;
+  check_numbers(raw::narrow(done.own, 0, length, size_ * kTail));
+  if (const int n = replicas ? replicas->size() : 1; n > 1) {
+    const Tensor numbers = empty({n * kTail}, {chunk_.dtype(), chunk_.device()});
+    replicas->all_gather(numbers.view({n, kTail}), raw::narrow(done.own, 0, length, kTail)).wait();
+    check_numbers(numbers);
+    const Tensor gradients = raw::narrow(done.own, 0, 0, length);
+    raw::mul_(gradients, 1.0 / n);
+    replicas->all_reduce(gradients).wait();
+  }
   std::int64_t offset = 0;
   for (const Piece& piece : pieces_) {
     const Tensor& part = piece.shard->part;

@@ -69,9 +69,9 @@ class ShardUnit {
   /// Starts to sum the gradients of all ranks, divided by their number. Those that are not there
   /// count as zeros.
   void start_reduction(comm::ProcessGroup& group);
-  /// Waits for it, and adds the result to the gradients of this rank's parts. Throws as
-  /// finish_gather().
-  void finish_reduction();
+  /// Waits for it, takes the mean over the replicas if there are some, and adds the result to the
+  /// gradients of this rank's parts. Throws as finish_gather().
+  void finish_reduction(comm::ProcessGroup* replicas);
   void drop_gradients();
 
  private:

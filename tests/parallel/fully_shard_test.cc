@@ -11,6 +11,7 @@
 
 #include "weft/autograd/autocast.h"
 #include "weft/autograd/checkpoint.h"
+#include "weft/comm/mesh.h"
 #include "weft/nn/batch_norm.h"
 #include "weft/nn/summary.h"
 #include "weft/optim/adam.h"
@@ -74,6 +75,71 @@ TEST_F(FullyShardTest, TwentyStepsAreThoseOfDdpBitForBit) {
       }
     });
   }
+}
+
+// Replicas x ranks that share a model: the mean is over all of them.
+TEST_F(FullyShardTest, ReplicasAreOneProcessWithTheWholeBatch) {
+  for (const auto& [replicas, shards] : {std::pair(2, 2), {2, 1}, {1, 2}, {3, 1}, {2, 3}}) {
+    SCOPED_TRACE(::testing::Message() << replicas << ' ' << shards);
+    const int n = replicas * shards;
+    comm::run_ranks(n, [&, replicas = replicas, shards = shards](comm::ProcessGroup& group) {
+      const comm::Mesh mesh(std::shared_ptr<comm::ProcessGroup>(std::shared_ptr<void>(), &group),
+                            {{"replica", replicas}, {"shard", shards}});
+      const auto make = [] { return converted(net(), DType::f64); };
+      nn::Sequential model = testing::seeded(3 + static_cast<std::uint64_t>(group.rank()), make);
+      nn::Sequential plain = testing::seeded(3, make);
+      const FullyShardOptions options{.replicas = mesh["replica"]};
+      model.apply([&](nn::ModuleBase& m) {
+        if (m.name() == "0" || m.name() == "2") fully_shard(m, mesh["shard"], options);
+      });
+      const FullySharded sharded = fully_shard(model, mesh["shard"], options);
+      optim::Adam adam(model.parameters(), {.lr = 0.01});
+      optim::Adam plain_adam(plain.parameters(), {.lr = 0.01});
+      for (int i = 0; i < 20; ++i) {
+        const auto data = batch(i, {12, 6}, DType::f64);
+        step(model, adam, data.shard(group.rank(), n));
+        step(plain, plain_adam, data);
+      }
+      expect_near(sharded.state_dict(), plain.state_dict(), 1e-9);
+      loss_of(model, batch(9, {12, 6}, DType::f64).shard(group.rank(), n)).backward();
+      loss_of(plain, batch(9, {12, 6}, DType::f64)).backward();
+      const double norm = optim::clip_grad_norm(plain.parameters(), 1).item<double>();
+      EXPECT_NEAR(sharded.clip_grad_norm(1).item<double>(), norm, 1e-9);
+      EXPECT_EQ(sharded.traffic().bytes_sent > 0, n > 1);
+    });
+  }
+}
+
+// Replicas with other buffers take rank 0's; other replicas than those of rank 0 are refused.
+TEST_F(FullyShardTest, ReplicasHaveTheSameBuffers) {
+  comm::run_ranks(4, [](comm::ProcessGroup& group) {
+    const comm::Mesh mesh(std::shared_ptr<comm::ProcessGroup>(std::shared_ptr<void>(), &group),
+                          {{"replica", 2}, {"shard", 2}});
+    nn::Sequential model{nn::Linear(6, 4), nn::BatchNorm1d(4), nn::Linear(4, 3)};
+    fully_shard(model, mesh["shard"], {.replicas = mesh["replica"]});
+    const auto means = [&] {
+      std::string text;
+      for (const auto& [name, x] : model.named_buffers()) text += weft::to_string(x.sum());
+      return group.all_gather_object(text);
+    };
+    for (int i = 0; i < 2; ++i) {
+      loss_of(model, batch(i, {8, 6}, DType::f32).shard(group.rank(), 4)).backward();
+    }
+    const NoGrad no_grad;
+    model.eval();
+    std::vector<std::string> all = means();
+    EXPECT_NE(all[0], all[3]);  // each has counted its own batch
+    model.train();
+    const EnableGrad grad;
+    model(zeros({2, 6}));  // begins with rank 0's, and counts the same batch
+    all = means();
+    for (const std::string& one : all) EXPECT_EQ(one, all[0]);
+    nn::Linear other(2, 2);
+    EXPECT_WEFT_ERROR(fully_shard(other, mesh["shard"],
+                                  {.reshard_after_forward = mesh.coordinate("replica") == 0,
+                                   .replicas = mesh["replica"]}),
+                      InvalidArgument, "rank 1 cuts another module than rank 0");
+  });
 }
 
 TEST_F(FullyShardTest, IsOneProcessWithTheWholeBatch) {

@@ -8,7 +8,7 @@
 namespace weft::nn {
 
 Cut::Rows Cut::rows_of(int of) const {
-  const std::int64_t all = whole[dim] / blocks, most = (all + size - 1) / size;
+  const std::int64_t all = whole[dim] / blocks, most = all / size + (all % size != 0);
   const std::int64_t first = std::min(of * most, all);
   return {first, std::min(most, all - first)};
 }

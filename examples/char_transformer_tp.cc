@@ -45,7 +45,7 @@ parallel::ParallelPlan plan_of(bool sequence) {
 
 void char_transformer(const train::Options& options, Flags flags) {
   const auto group = comm::init_process_group({.backend = flags.backend});
-  const std::int64_t tp_size = flags.tp > 0 ? flags.tp : group->size();
+  const std::int64_t tp_size = flags.tp == 0 ? group->size() : flags.tp;
   WEFT_CHECK(group->size() % tp_size == 0, InvalidArgument, "char_transformer_tp", "--tp ", tp_size,
              " does not divide ", group->size(), " ranks");
   const comm::Mesh mesh(group, {{"dp", group->size() / static_cast<int>(tp_size)},
@@ -93,7 +93,7 @@ int main(int argc, char** argv) {
   Flags flags;
   std::vector<train::Flag> all = examples::transformer_flags(flags.net);
   all.push_back(examples::backend_flag(flags.backend));
-  all.push_back({"--tp", &flags.tp, "ranks that share each layer; 0: all"});
+  all.push_back({"--tp", &flags.tp, "ranks that share each layer; without: all"});
   all.push_back({"--sequence-parallel", &flags.sequence,
                  "cuts along the text what lies between attention and perceptron"});
   return train::run(

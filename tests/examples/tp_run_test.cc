@@ -77,6 +77,8 @@ TEST_F(TpRun, ACheckpointGoesOnWithAnotherNumberOfRanks) {
 TEST_F(TpRun, SaysWhatDoesNotFit) {
   EXPECT_NE(run("x", true, "char_transformer_tp", kNet + std::string("--tp 3")), 0);
   EXPECT_HAS(log(), "--tp 3 does not divide 2 ranks");
+  EXPECT_NE(run("x", true, "char_transformer_tp", kNet + std::string("--tp -1")), 0);
+  EXPECT_HAS(log(), "--tp: '-1' is no whole number from 1 to");
   EXPECT_NE(run("x", true, "char_transformer_tp", "--context 8 --width 15 --heads 3"), 0);
   EXPECT_HAS(log(), "blocks.0.attention has 3 heads, which do not divide by 2 ranks");
   succeed("x", true, "char_transformer_tp", kNet + std::string("--summary"));

@@ -2,9 +2,9 @@
 // parallelism).
 //
 //   const auto tp = parallel::parallelize(model, *mesh["tp"], {
-//       {"blocks.*.attention", parallel::HeadParallel{}},
-//       {"blocks.*.mlp.0", parallel::ColwiseParallel{}},
-//       {"blocks.*.mlp.2", parallel::RowwiseParallel{}}});
+//       {"attention", parallel::HeadParallel{}},
+//       {"mlp.0", parallel::ColwiseParallel{}},
+//       {"mlp.2", parallel::RowwiseParallel{}}});
 //   optim::Adam adam(model.parameters(), {.lr = 1e-3});  // the parts, and what is not cut
 //
 // Two products after each other need one sum over the ranks. The first one is cut by its outputs,

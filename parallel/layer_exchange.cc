@@ -78,9 +78,8 @@ Tensor LayerExchange::sum(const std::string& name, const Tensor& y, const Layout
   const int n = group->size();
   WEFT_CHECK(dim < y.dim() - 1 && y.shape(dim) % n == 0, Shape, kOp, name, "'s result ", y.shape(),
              " cannot be ", to_string(layout),
-             ": expected another dimension than the last one, "
-             "which divides into ",
-             n, " parts, one for each rank");
+             ": expected another dimension than the last one, which divides into ", n,
+             " parts, one for each rank");
   return ranks.reduce_scatter(parts_first(y, dim, n));
 }
 
@@ -329,7 +328,9 @@ void LayerExchange::compare_gradients() {
   const std::vector<Fingerprint> all = gathered(own);
   // Some gradients are 0 but for rounding, such as that of a bias before a batch norm.
   double largest = 0;
-  for (const Fingerprint& one : all) largest = std::max(largest, one[0]);
+  for (const Fingerprint& one : all) {
+    if (std::isfinite(one[0])) largest = std::max(largest, one[0]);
+  }
   for (std::size_t i = 0; i < watched_.size(); ++i) {
     const Fingerprint& roots = all[i];
     for (std::size_t k = i; k < all.size(); k += watched_.size()) {
@@ -341,7 +342,7 @@ void LayerExchange::compare_gradients() {
           "the model computes with. Name it in the plan, for example with SequenceParallel, or "
           "cut what it computes with by ranks().split_to()");
     }
-    watched_[i].done = watched_[i].done || roots[0] > 0;
+    watched_[i].done = watched_[i].done || (roots[0] > 0 && std::isfinite(roots[0]));
   }
 }
 

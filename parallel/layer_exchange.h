@@ -25,7 +25,7 @@ class LayerExchange : public std::enable_shared_from_this<LayerExchange> {
 
   /// Registers the hooks of a layer whose parameters have been cut.
   void attach(const PartLayer& layer);
-  /// Compares the gradients of a parameter that every rank has all of, until one is not 0.
+  /// Compares the ranks' gradients of a parameter that is not cut, until one is finite and not 0.
   void watch(const std::string& name, const Tensor& parameter);
   /// At the beginning of a forward of the whole module.
   void begin() { last_.reset(); }

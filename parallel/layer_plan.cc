@@ -108,9 +108,7 @@ struct MakeLayers {
   Tensor weight() const {
     const Tensor x = own_parameter(module, "weight");
     WEFT_CHECK(x.defined() && x.dim() == 2, InvalidArgument, kOp, style,
-               " needs a weight of two "
-               "dimensions, which ",
-               name, " has not");
+               " needs a weight of two dimensions, and ", name, " has none");
     return x;
   }
 
@@ -214,8 +212,9 @@ void check_shared(const nn::NamedModules& modules, const std::vector<PartLayer>&
           first = &layer, cut = &how;
         }
       }
-      WEFT_CHECK(!first || here, InvalidArgument, kOp, path, "'s ", name, " is a parameter of ",
-                 first->name, ", too: the plan must name both, with the same style");
+      WEFT_CHECK(!first || here, InvalidArgument, kOp, path.empty() ? module.type_name() : path,
+                 "'s ", name, " is a parameter of ", first->name,
+                 ", too: the plan must name both, with the same style");
     }
   }
 }

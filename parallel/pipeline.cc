@@ -23,22 +23,6 @@ namespace {
 
 constexpr const char* kOp = "pipeline";
 
-// Puts a forward on the tape; its backward rule runs the backwards of the schedule.
-struct Apply : autograd::Function<Apply> {
-  static TensorList forward(autograd::Context& ctx, const TensorList& /*inputs*/,
-                            const Tensor& /*records*/,
-                            const std::shared_ptr<PipelineBatch>& batch) {
-    ctx.data = batch;
-    return batch->forward();
-  }
-  static TensorList backward(autograd::Context& ctx, std::span<const Tensor> grads) {
-    TensorList of_inputs =
-        std::any_cast<const std::shared_ptr<PipelineBatch>&>(ctx.data)->backward(grads);
-    of_inputs.emplace_back();
-    return of_inputs;
-  }
-};
-
 }  // namespace
 
 Pipeline::Pipeline(std::vector<nn::AnyModule> stages, PipelineOptions options)
@@ -57,16 +41,9 @@ Pipeline::Pipeline(std::vector<nn::AnyModule> stages, PipelineOptions options)
   if (state.options.replicas) replicas_ = std::make_shared<PipelineReplicas>(state);
 }
 
-// Calls f(). On an error it aborts the groups, so that the other ranks do not wait.
-template <class F>
-auto Pipeline::or_abort(const F& f) const {
-  try {
-    return f();
-  } catch (...) {
-    if (ranks_) ranks_->abort();
-    if (replicas_) replicas_->abort();
-    throw;
-  }
+void Pipeline::abort() const {
+  if (ranks_) ranks_->abort();
+  if (replicas_) replicas_->abort();
 }
 
 Tensor Pipeline::clip_grad_norm(double max_norm) {
@@ -122,35 +99,6 @@ void Pipeline::try_stages(std::span<const Tensor> inputs, std::int64_t rows) con
   } else {
     state_->try_stages(inputs, rows);
   }
-}
-
-TensorList Pipeline::operator()(std::span<const Tensor> inputs) {
-  const bool records = thread_state().grad_enabled;
-  WEFT_CHECK(!records || !(ranks_ || replicas_), Unsupported, kOp,
-             "among several ranks a batch with gradients goes by step(), with its loss; without "
-             "them call it in the scope of a NoGrad");
-  const auto begin = [&] {
-    const std::int64_t rows = rows_of("input", inputs, {});
-    try_stages(inputs, rows);
-    return std::make_shared<PipelineBatch>(state_, inputs, rows);
-  };
-  if (!records) {
-    return or_abort([&] {
-      const auto batch = begin();
-      return ranks_ ? ranks_->forward(*batch) : batch->forward();
-    });
-  }
-  const auto batch = begin();
-  // Parameters inside may need gradients even if no input does.
-  const Tensor leaf = zeros({0}, {DType::f32, devices().back()}).set_requires_grad();
-  return Apply::apply(TensorList(inputs.begin(), inputs.end()), leaf, batch);
-}
-
-Tensor Pipeline::operator()(const Tensor& x) {
-  TensorList outputs = (*this)({&x, 1});
-  WEFT_CHECK(outputs.size() == 1, InvalidArgument, kOp, "the last stage gave ", outputs.size(),
-             " tensors, expected one: call it with a list");
-  return std::move(outputs[0]);
 }
 
 void Pipeline::all_gather() {

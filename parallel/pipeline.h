@@ -137,8 +137,17 @@ class Pipeline {
   optim::NamedTensors all_gather_state(const optim::Optimizer& optimizer) const;
 
  private:
+  /// Calls f(). On an error it aborts the groups, so that the other ranks do not wait.
   template <class F>
-  auto or_abort(const F& f) const;
+  auto or_abort(const F& f) const {
+    try {
+      return f();
+    } catch (...) {
+      abort();
+      throw;
+    }
+  }
+  void abort() const;
   void try_stages(std::span<const Tensor> inputs, std::int64_t rows) const;
 
   std::shared_ptr<PipelineState> state_;  // a result on the tape holds it, too

@@ -43,13 +43,13 @@ TensorList handed_over(std::span<const Tensor> outputs, Device device, bool all)
   return inputs;
 }
 
+}  // namespace
+
 Tensor sum_of(const TensorList& parts) {
   Tensor sum = raw::clone(parts[0]);
   for (std::size_t i = 1; i < parts.size(); ++i) raw::add_scaled_(sum, 1, parts[i]);
   return sum;
 }
-
-}  // namespace
 
 const char* name_of(Kind kind) {
   switch (kind) {
@@ -96,74 +96,6 @@ Tensor PipelineBatch::step(std::span<const Tensor> targets, const PipelineLoss& 
   loss_ = &loss;
   run([](Kind) { return true; });
   return losses_[0].defined() ? sum_of(losses_) : Tensor();
-}
-
-TensorList PipelineBatch::forward() {
-  run([](Kind kind) {
-    return kind == Kind::forward || kind == Kind::send_activation ||
-           kind == Kind::receive_activation;
-  });
-  return joined_outputs();
-}
-
-TensorList PipelineBatch::joined_outputs() {
-  TensorList whole;
-  const std::size_t count = cells_.back()[0]->outputs.size();
-  for (std::size_t i = 0; i < count; ++i) {
-    TensorList parts;
-    std::vector<std::int64_t>& rows = output_rows_.emplace_back();
-    for (const auto& cell : cells_.back()) {
-      const Tensor& part = cell->outputs[i];
-      WEFT_CHECK(part.defined(), InvalidArgument, kOp, "result ", i,
-                 " of the last stage is undefined; a batch is put together of tensors");
-      parts.push_back(raw::alias(part));
-      rows.push_back(part.dim() == 0 ? -1 : part.shape(0));
-    }
-    whole.push_back(parts[0].dim() == 0 ? raw::stack(parts, 0) : raw::cat(parts, 0));
-  }
-  for (const auto& cell : cells_.back()) {
-    if (cell->recomputed) cell->outputs.clear();
-  }
-  return whole;
-}
-
-TensorList PipelineBatch::backward(std::span<const Tensor> grads) {
-  WEFT_CHECK(!std::exchange(used_, true), InvalidArgument, kOp,
-             "an earlier backward freed what the stages had kept; run the forward again");
-  for (std::size_t i = 0; i < grads.size(); ++i) {
-    std::int64_t begin = 0;
-    for (std::size_t m = 0; m < sizes_.size(); ++m) {
-      const std::int64_t rows = output_rows_[i][m];
-      TensorList& own = cells_.back()[m]->grads;
-      if (!grads[i].defined()) {
-        own.emplace_back();
-      } else if (rows < 0) {
-        own.push_back(raw::select(grads[i], 0, static_cast<std::int64_t>(m)));
-      } else {
-        own.push_back(raw::narrow(grads[i], 0, begin, rows));
-      }
-      begin += std::max<std::int64_t>(rows, 0);
-    }
-  }
-  run([](Kind kind) { return kind != Kind::forward; });
-  TensorList whole;
-  for (std::size_t i = 0; i < inputs_.size(); ++i) {
-    TensorList parts;
-    for (const TensorList& of_part : input_grads_) parts.push_back(of_part[i]);
-    if (std::ranges::none_of(parts, &Tensor::defined)) {
-      whole.emplace_back();
-      continue;
-    }
-    for (std::size_t m = 0; m < parts.size(); ++m) {  // a micro-batch may not have used this input
-      if (parts[m].defined()) continue;
-      Shape shape = inputs_[i].shape();
-      if (!shape.empty()) shape[0] = sizes_[m];
-      parts[m] = zeros(shape, {inputs_[i].dtype(), state_->device(0)});
-    }
-    whole.push_back(
-        raw::to(inputs_[i].dim() == 0 ? sum_of(parts) : raw::cat(parts, 0), inputs_[i].device()));
-  }
-  return whole;
 }
 
 std::int64_t PipelineBatch::first_row(int micro_batch) const {

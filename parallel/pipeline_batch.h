@@ -27,6 +27,8 @@ namespace weft::parallel {
 /// "backward_input"
 const char* name_of(Action::Kind kind);
 
+Tensor sum_of(const std::vector<Tensor>& parts);
+
 /// One batch, through the stages and back.
 class PipelineBatch {
  public:

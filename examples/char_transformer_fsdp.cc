@@ -48,16 +48,17 @@ void char_transformer(const train::Options& options, Flags flags) {
       return examples::next_character_loss(model, x, y);
     };
     const auto traffic = [&] { return group->traffic(); };
-    return examples::train_on_ranks(options, ranks, sampler, parts, net, loss_of, net, adam,
-                                    traffic, adam, model);
+    return examples::train_on_ranks(options, ranks, sampler, parts, net,
+                                    examples::by_backward(loss_of), loss_of, net, adam, traffic,
+                                    adam, model);
   }
   const auto loss_of = [&](const Tensor& x, const Tensor& y) {
     return examples::next_character_loss(net, x, y);
   };
   auto state = sharded->state_of(adam);
   const auto traffic = [&] { return sharded->traffic(); };
-  examples::train_on_ranks(options, ranks, sampler, parts, net, loss_of, *sharded, adam, traffic,
-                           state);
+  examples::train_on_ranks(options, ranks, sampler, parts, net, examples::by_backward(loss_of),
+                           loss_of, *sharded, adam, traffic, state);
 }
 
 int main(int argc, char** argv) {

@@ -22,27 +22,6 @@ struct Flags {
   bool sequence = false;
 };
 
-/// With `sequence`, what lies between attention and perceptron is cut along the text.
-parallel::ParallelPlan plan_of(bool sequence) {
-  using namespace parallel;
-  if (!sequence) {
-    return {{"characters", VocabParallel{}},
-            {"blocks.*.attention", HeadParallel{}},
-            {"blocks.*.mlp.0", ColwiseParallel{}},
-            {"blocks.*.mlp.2", RowwiseParallel{}},
-            {"head", VocabParallel{}}};
-  }
-  const Layout part = Shard{1};  // of [N,L,width]
-  return {{"characters", VocabParallel{.output = part}},
-          {"positions", VocabParallel{.output = Shard{0}}},  // [L,width]
-          {"blocks.*.norm*", SequenceParallel{}},
-          {"blocks.*.attention", HeadParallel{.input = part, .output = part}},
-          {"blocks.*.mlp.0", ColwiseParallel{.input = part}},
-          {"blocks.*.mlp.2", RowwiseParallel{.output = part}},
-          {"norm", SequenceParallel{}},
-          {"head", VocabParallel{.input = part}}};
-}
-
 void char_transformer(const train::Options& options, Flags flags) {
   const auto group = comm::init_process_group({.backend = flags.backend});
   const std::int64_t tp_size = flags.tp == 0 ? group->size() : flags.tp;
@@ -56,7 +35,7 @@ void char_transformer(const train::Options& options, Flags flags) {
   flags.net.characters = text.characters();
   examples::CharTransformer net(flags.net);
   net.to(options.device, options.dtype);
-  const auto tp = parallel::parallelize(net, *mesh["tp"], plan_of(flags.sequence));
+  const auto tp = parallel::parallelize(net, *mesh["tp"], examples::tensor_plan(flags.sequence));
   if (train::show_model(options, net, {1, flags.net.context}, DType::i64)) return;
   optim::AdamW adam(net.parameters(), {.lr = options.lr});
 
@@ -81,12 +60,15 @@ void char_transformer(const train::Options& options, Flags flags) {
     return sum;
   };
   if (mesh.size("dp") == 1) {
-    return examples::train_on_ranks(options, ranks, sampler, parts, net, loss_by(net), tp, adam,
-                                    traffic, state);
+    const auto loss_of = loss_by(net);
+    return examples::train_on_ranks(options, ranks, sampler, parts, net,
+                                    examples::by_backward(loss_of), loss_of, tp, adam, traffic,
+                                    state);
   }
   parallel::DistributedDataParallel ddp(net, *mesh["dp"]);
-  examples::train_on_ranks(options, ranks, sampler, parts, net, loss_by(ddp), tp, adam, traffic,
-                           state, ddp);
+  const auto loss_of = loss_by(ddp);
+  examples::train_on_ranks(options, ranks, sampler, parts, net, examples::by_backward(loss_of),
+                           loss_of, tp, adam, traffic, state, ddp);
 }
 
 int main(int argc, char** argv) {

@@ -36,19 +36,51 @@ double bits_per_character(const LossOf& loss_of, const Windows& pieces,
   return nats / test.dataset().size() / std::log(2.0);
 }
 
-/// Trains `net` with a sampler's pieces and tests it. loss_of(x, y): of a batch. `saved` and
-/// `state`: model and optimiser as one process has them. `traffic`: so far.
-template <class LossOf, class Saved, class State, class... Engine>
+/// Where tensor parallelism cuts a CharTransformer; with `sequence` also, along the text, what lies
+/// between attention and perceptron.
+inline parallel::ParallelPlan tensor_plan(bool sequence) {
+  using namespace parallel;
+  if (!sequence) {
+    return {{"characters", VocabParallel{}},
+            {"blocks.*.attention", HeadParallel{}},
+            {"blocks.*.mlp.0", ColwiseParallel{}},
+            {"blocks.*.mlp.2", RowwiseParallel{}},
+            {"head", VocabParallel{}}};
+  }
+  const Layout part = Shard{1};  // of [N,L,width]
+  return {{"characters", VocabParallel{.output = part}},
+          {"positions", VocabParallel{.output = Shard{0}}},  // [L,width]
+          {"blocks.*.norm*", SequenceParallel{}},
+          {"blocks.*.attention", HeadParallel{.input = part, .output = part}},
+          {"blocks.*.mlp.0", ColwiseParallel{.input = part}},
+          {"blocks.*.mlp.2", RowwiseParallel{.output = part}},
+          {"norm", SequenceParallel{}},
+          {"head", VocabParallel{.input = part}}};
+}
+
+/// gradients_of(x, y) for train_on_ranks(): a backward of the loss.
+template <class LossOf>
+auto by_backward(const LossOf& loss_of) {
+  return [&loss_of](const Tensor& x, const Tensor& y) {
+    const Tensor loss = loss_of(x, y);
+    loss.backward();
+    return loss;
+  };
+}
+
+/// Trains `net` with a sampler's pieces and tests it. gradients_of(x, y) computes the gradients of
+/// a batch and returns its loss, loss_of(x, y) only the loss. `saved` and `state`: model and
+/// optimiser as one process has them. `traffic`: so far.
+template <class Net, class GradientsOf, class LossOf, class Saved, class State, class... Engine>
 void train_on_ranks(const train::Options& options, const train::Ranks& ranks,
                     const std::shared_ptr<data::DistributedSampler>& sampler, const TextParts& text,
-                    CharTransformer& net, const LossOf& loss_of, Saved& saved, optim::AdamW& adam,
-                    const std::function<comm::Traffic()>& traffic, State& state,
+                    Net& net, const GradientsOf& gradients_of, const LossOf& loss_of, Saved& saved,
+                    optim::AdamW& adam, const std::function<comm::Traffic()>& traffic, State& state,
                     Engine&... engine) {
   data::DataLoader loader(text.train, options.loader(sampler));
   train::Step step(options, [&](const Tensor& x, const Tensor& y) {
     adam.zero_grad();
-    const Tensor loss = loss_of(x, y);
-    loss.backward();
+    const Tensor loss = gradients_of(x, y);
     adam.step();
     return loss;
   });

@@ -1,19 +1,18 @@
 #include "weft/parallel/pipeline.h"
 
 #include <algorithm>
-#include <any>
 #include <set>
 #include <utility>
 
-#include "weft/autograd/function.h"
 #include "weft/core/base/error.h"
 #include "weft/core/runtime/thread_state.h"
 #include "weft/core/trace/trace.h"
+#include "weft/nn/sequential.h"
+#include "weft/nn/shard.h"
 #include "weft/parallel/pipeline_batch.h"
 #include "weft/parallel/pipeline_ranks.h"
 #include "weft/parallel/pipeline_replicas.h"
 #include "weft/parallel/pipeline_state.h"
-#include "weft/tensor/creation.h"
 
 namespace weft::parallel {
 
@@ -26,10 +25,19 @@ constexpr const char* kOp = "pipeline";
 }  // namespace
 
 Pipeline::Pipeline(std::vector<nn::AnyModule> stages, PipelineOptions options)
-    : state_(std::make_shared<PipelineState>()) {
+    : state_(new PipelineState{.stages = std::move(stages), .options = std::move(options)}) {
+  start();
+}
+Pipeline::Pipeline(std::size_t stages, const StageFactory& factory, PipelineOptions options)
+    : state_(new PipelineState{.stages = {stages, nn::Sequential()},
+                               .factory = factory,
+                               .options = std::move(options)}) {
+  WEFT_CHECK(factory, InvalidArgument, kOp, "the factory is empty");
+  start();
+}
+
+void Pipeline::start() {
   PipelineState& state = *state_;
-  state.stages = std::move(stages);
-  state.options = std::move(options);
   WEFT_CHECK(!state.stages.empty(), InvalidArgument, kOp, "needs at least one stage");
   WEFT_CHECK(state.options.chunks >= 1, InvalidArgument, kOp, "chunks: got ", state.options.chunks,
              ", expected at least 1");
@@ -46,18 +54,26 @@ void Pipeline::abort() const {
   if (replicas_) replicas_->abort();
 }
 
-Tensor Pipeline::clip_grad_norm(double max_norm) {
+Tensor Pipeline::clip_grad_norm(double max_norm, const Tensor& norm_here) {
   WEFT_CHECK(max_norm >= 0, InvalidArgument, kOp, "max_norm must not be negative, got ", max_norm);
-  TensorList here;
-  std::set<const TensorImpl*> seen;
-  for (std::size_t s = 0; s < state_->stages.size(); ++s) {
-    if (!is_here(s)) continue;
-    for (const Tensor& p : state_->stages[s].parameters()) {
-      if (seen.insert(p.impl()).second) here.push_back(p);
+  return or_abort([&] {
+    TensorList here;
+    std::set<const TensorImpl*> seen;
+    for (std::size_t s = 0; s < state_->stages.size(); ++s) {
+      if (!is_here(s)) continue;
+      WEFT_CHECK(norm_here.defined() || nn::shards_of(state_->stages[s]).empty(), Unsupported, kOp,
+                 "stage ", s,
+                 " is cut, so this rank has a part of its gradients: give the norm of "
+                 "all parts, by total_grad_norm()");
+      for (const Tensor& p : state_->stages[s].parameters()) {
+        if (seen.insert(p.impl()).second) here.push_back(p);
+      }
     }
-  }
-  if (!ranks_) return optim::clip_grad_norm(here, max_norm);
-  return or_abort([&] { return ranks_->clip_grad_norm(here, max_norm); });
+    Tensor norm = norm_here.defined() ? norm_here : optim::total_grad_norm(here);
+    if (ranks_) norm = ranks_->norm_of_all(norm);
+    optim::clip_grads_with_norm(here, max_norm, norm);
+    return norm;
+  });
 }
 
 bool Pipeline::is_training() const { return state_->stages[0].is_training(); }
@@ -109,6 +125,11 @@ optim::NamedTensors Pipeline::all_gather_state(const optim::Optimizer& optimizer
   const optim::NamedTensors own = optimizer.state_dict();
   if (!ranks_) return own;
   return or_abort([&] { return ranks_->all_gather_state(own, optimizer.parameters()); });
+}
+
+optim::NamedTensors Pipeline::all_gather_named(const optim::NamedTensors& own) const {
+  if (!ranks_) return own;
+  return or_abort([&] { return ranks_->all_gather_named(own); });
 }
 
 }  // namespace weft::parallel

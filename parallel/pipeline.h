@@ -21,6 +21,7 @@
 // Each device's actions and their order are data (schedule.h), made by name or read from a file.
 #pragma once
 
+#include <cstddef>
 #include <memory>
 #include <span>
 #include <vector>
@@ -81,6 +82,10 @@ class Pipeline {
   /// With a group an error of one rank is thrown on all ranks; a rank with another pipeline is such
   /// an error.
   explicit Pipeline(std::vector<nn::AnyModule> stages, PipelineOptions options = {});
+  /// Calls the factory for each stage that this process runs, first to last; stages() has empty
+  /// ones in the places of the others. So a model may be larger than a rank's memory. Ranks do not
+  /// compare such stages, and save and load their own (all_gather_named()).
+  Pipeline(std::size_t stages, const StageFactory& factory, PipelineOptions options = {});
 
   /// Runs one batch forward and backward by the schedule. Returns the loss of the whole batch,
   /// detached, on the last stage's device, or with a group on each rank's. Each stage keeps its
@@ -103,8 +108,10 @@ class Pipeline {
 
   /// After step(): optim::clip_grad_norm() of the gradients of all stages, also those of other
   /// ranks. Returns the norm before scaling; with a group all ranks call it and get the same. A
-  /// parameter of two stages counts once. Throws InvalidArgument for a max_norm below 0.
-  Tensor clip_grad_norm(double max_norm);
+  /// parameter of two stages counts once. `norm_here`: of this rank's stages, if they are cut, as
+  /// total_grad_norm() (sharded_state.h) gives it; without it they are Unsupported. Throws
+  /// InvalidArgument for a max_norm below 0.
+  Tensor clip_grad_norm(double max_norm, const Tensor& norm_here = {});
 
   /// The training mode of all stages, as a module's.
   bool is_training() const;
@@ -135,6 +142,9 @@ class Pipeline {
   /// the parameters of its stages. The optimisers must have been made with the same list of
   /// parameters. All ranks call it.
   optim::NamedTensors all_gather_state(const optim::Optimizer& optimizer) const;
+  /// What all ranks have of a state, each of its own stages, on every rank: in host memory, first
+  /// rank first. All ranks call it. Throws InvalidArgument for a name that two of them give.
+  optim::NamedTensors all_gather_named(const optim::NamedTensors& own) const;
 
  private:
   /// Calls f(). On an error it aborts the groups, so that the other ranks do not wait.
@@ -148,6 +158,7 @@ class Pipeline {
     }
   }
   void abort() const;
+  void start();
   void try_stages(std::span<const Tensor> inputs, std::int64_t rows) const;
 
   std::shared_ptr<PipelineState> state_;  // a result on the tape holds it, too

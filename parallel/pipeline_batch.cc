@@ -85,7 +85,8 @@ PipelineBatch::PipelineBatch(std::shared_ptr<PipelineState> state, std::span<con
   bool needs = std::ranges::any_of(
       inputs_, [](const Tensor& x) { return x.defined() && x.requires_grad(); });
   for (const nn::AnyModule& stage : stages_) {
-    needs = needs || std::ranges::any_of(stage.parameters(), &Tensor::requires_grad);
+    needs = needs || !state_->has(static_cast<int>(needs_grad_.size())) ||
+            std::ranges::any_of(stage.parameters(), &Tensor::requires_grad);
     needs_grad_.push_back(needs);
   }
 }

@@ -1,6 +1,7 @@
 // How a pipeline is made, and the loss of a batch in it.
 #pragma once
 
+#include <cstddef>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -10,10 +11,14 @@
 
 #include "weft/comm/group/process_group.h"
 #include "weft/core/base/device.h"
+#include "weft/nn/any_module.h"
 #include "weft/parallel/schedule.h"
 #include "weft/tensor/tensor.h"
 
 namespace weft::parallel {
+
+/// Makes a stage, on its device. It may cut it, by parallelize() or fully_shard().
+using StageFactory = std::function<nn::AnyModule(std::size_t stage)>;
 
 struct PipelineOptions {
   /// The devices of the schedule's lists of actions; empty: the first ones of the kind that the

@@ -47,6 +47,7 @@ void PipelineRanks::place_stages() {
              " ranks, the schedule is for ", lists, ": one for each of its lists of actions");
   WEFT_CHECK(devices.size() <= 1, Device, kOp, "got ", devices.size(),
              " devices; with a group each rank gives its own one, or none");
+  state_->make_stages();
   check_stages();
   Device here;
   for (int s = 0; s < std::ssize(state_->stages); ++s) {  // its first stage has priority
@@ -89,7 +90,11 @@ void PipelineRanks::check_alike(const std::exception_ptr& mistake) {
                               ", the loss is a ", state_->options.mean_loss ? "mean" : "sum", '\n',
                               to_string(state_->plans.begin()->second->schedule));
   // A rank moves only its own stages to its GPU, where weights of convolutions get other strides.
-  for (const nn::AnyModule& stage : state_->stages) text += lines_of_model(stage, false);
+  // What a factory makes is on one rank only.
+  text += state_->factory ? "each rank makes its stages\n" : "each rank has all stages\n";
+  if (!state_->factory) {
+    for (const nn::AnyModule& stage : state_->stages) text += lines_of_model(stage, false);
+  }
   check_same_lines(group_, kOp, text, "runs another pipeline",
                    "Give the same stages, chunks, checkpoint mode and schedule on every rank");
 }
@@ -168,16 +173,14 @@ TensorList PipelineRanks::forward(PipelineBatch& batch) {
   return whole;
 }
 
-Tensor PipelineRanks::clip_grad_norm(std::span<const Tensor> own, double max_norm) {
-  const Tensor norm_here = optim::total_grad_norm(own);
+Tensor PipelineRanks::norm_of_all(const Tensor& norm_here) const {
   const Tensor squares = raw::to(raw::mul(norm_here, norm_here), state_->device(0));
   group_.all_reduce(squares).wait();
-  const Tensor norm = raw::sqrt(squares);
-  optim::clip_grads_with_norm(own, max_norm, norm);
-  return norm;
+  return raw::sqrt(squares);
 }
 
 void PipelineRanks::all_gather() {
+  check_whole("all_gather");
   for (int s = 0; s < std::ssize(state_->stages); ++s) {
     nn::AnyModule& stage = state_->stages[static_cast<std::size_t>(s)];
     const auto values = broadcast_named(group_, stage.state_dict(), state_->owner(s));
@@ -187,6 +190,7 @@ void PipelineRanks::all_gather() {
 
 optim::NamedTensors PipelineRanks::all_gather_state(const optim::NamedTensors& own,
                                                     std::span<const Tensor> parameters) {
+  check_whole("all_gather_state");
   std::map<const TensorImpl*, int> owner_of;  // parameters of no stage are rank 0's
   for (std::size_t s = 0; s < state_->stages.size(); ++s) {
     for (const Tensor& p : state_->stages[s].parameters()) {
@@ -199,16 +203,30 @@ optim::NamedTensors PipelineRanks::all_gather_state(const optim::NamedTensors& o
     const auto found = owner_of.find(parameters[std::stoul(name.substr(kPrefix.size()))].impl());
     return found == owner_of.end() ? 0 : found->second;
   };
+  optim::NamedTensors here;
+  std::ranges::copy_if(own, std::back_inserter(here),
+                       [&](const auto& named) { return owner(named.first) == group_.rank(); });
+  return all_gather_named(here);
+}
+
+optim::NamedTensors PipelineRanks::all_gather_named(const optim::NamedTensors& own) {
   optim::NamedTensors whole;
+  std::map<std::string, int> rank_of;
   for (int rank = 0; rank < group_.size(); ++rank) {
-    optim::NamedTensors of_rank;
-    std::ranges::copy_if(own, std::back_inserter(of_rank),
-                         [&](const auto& named) { return owner(named.first) == rank; });
-    for (auto& named : broadcast_named(group_, std::move(of_rank), rank)) {
+    for (auto& named : broadcast_named(group_, own, rank)) {
+      const auto [first, is_new] = rank_of.emplace(named.first, rank);
+      WEFT_CHECK(is_new, InvalidArgument, kOp, "ranks ", first->second, " and ", rank,
+                 " both give ", named.first);
       whole.push_back(std::move(named));
     }
   }
   return whole;
+}
+
+void PipelineRanks::check_whole(const char* what) const {
+  WEFT_CHECK(!state_->factory, Unsupported, kOp, what,
+             ": each rank has made only its own stages; put their states together by "
+             "all_gather_named()");
 }
 
 void PipelineRanks::abort() noexcept {

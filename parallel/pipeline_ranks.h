@@ -30,21 +30,22 @@ class PipelineRanks {
   /// As PipelineBatch::step() and forward(); all ranks get the results.
   Tensor step(PipelineBatch& batch, std::span<const Tensor> targets, const PipelineLoss& loss);
   std::vector<Tensor> forward(PipelineBatch& batch);
-  /// optim::clip_grad_norm() with the norm of the gradients of all ranks. `own`: this rank's
-  /// parameters.
-  Tensor clip_grad_norm(std::span<const Tensor> own, double max_norm);
+  /// The norm of the gradients of all ranks from that of this one's.
+  Tensor norm_of_all(const Tensor& norm_here) const;
 
   /// As in Pipeline.
   comm::Traffic traffic() const { return links_->traffic(); }
   void all_gather();
   optim::NamedTensors all_gather_state(const optim::NamedTensors& own,
                                        std::span<const Tensor> parameters);
+  optim::NamedTensors all_gather_named(const optim::NamedTensors& own);
   /// Ends all operations for which other ranks may wait.
   void abort() noexcept;
 
  private:
   void place_stages();
   void check_stages() const;
+  void check_whole(const char* what) const;
   void check_alike(const std::exception_ptr& mistake);
   void connect();
 

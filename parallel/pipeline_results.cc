@@ -1,5 +1,5 @@
-// The results of a pipeline's last stage for a whole batch: the way without a loss. With a tape their
-// backward runs the rest of the schedule.
+// The results of a pipeline's last stage for a whole batch: the way without a loss. With a tape
+// their backward runs the rest of the schedule.
 #include <algorithm>
 #include <any>
 #include <utility>

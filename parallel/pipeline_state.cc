@@ -4,6 +4,7 @@
 
 #include "weft/core/base/error.h"
 #include "weft/core/runtime/runtime.h"
+#include "weft/nn/shard.h"
 #include "weft/nn/summary.h"
 #include "weft/parallel/scatter_gather.h"
 #include "weft/tensor/ops.h"
@@ -72,6 +73,7 @@ int PipelineState::find_owners() {
 
 void PipelineState::place_stages() {
   const int lists = find_owners();
+  make_stages();
   if (options.devices.empty()) {
     const std::vector<Tensor> parameters = stages[0].parameters();
     const DeviceType type = parameters.empty() ? DeviceType::cpu : parameters[0].device().type;
@@ -88,7 +90,22 @@ void PipelineState::place_stages() {
 void PipelineState::move_stages() {
   for (const Device device : devices) runtime(device);  // throws if it does not exist
   for (int s = 0; s < std::ssize(stages); ++s) {
-    if (is_here(s)) stages[static_cast<std::size_t>(s)].to(device(s));
+    if (!is_here(s)) continue;
+    nn::AnyModule& stage = stages[static_cast<std::size_t>(s)];
+    const nn::NamedShards shards = nn::shards_of(stage);
+    if (shards.empty()) {
+      stage.to(device(s));
+      continue;
+    }
+    const auto& [name, shard] = shards[0];
+    WEFT_CHECK(shard->part.device() == device(s), Device, kOp, name, " of stage ", s, " is on ",
+               shard->part.device(), " and cut, so it cannot be moved to ", device(s));
+  }
+}
+
+void PipelineState::make_stages() {
+  for (std::size_t s = 0; factory && s < stages.size(); ++s) {
+    if (is_here(static_cast<int>(s))) stages[s] = factory(s);
   }
 }
 

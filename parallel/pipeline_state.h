@@ -28,16 +28,20 @@ struct PipelinePlan {
 
 struct PipelineState {
   std::vector<nn::AnyModule> stages;
-  PipelineOptions options;
-  std::optional<int> own_list;  // the list of actions that this process runs, if it runs only one
-  std::vector<int> owners;      // of the stages, by the number of their list
-  std::vector<Device> devices;  // of the stages; of other processes' stages any
-  std::map<int, std::unique_ptr<const PipelinePlan>> plans;  // by number of micro-batches
-  Timeline timeline;
-  std::vector<std::pair<Shape, DType>> tried;  // shapes as for one row
+  StageFactory factory = {};  // none: all stages are there
+  PipelineOptions options = {};
+  std::optional<int> own_list =
+      {};                        // the list of actions that this process runs, if it runs only one
+  std::vector<int> owners = {};  // of the stages, by the number of their list
+  std::vector<Device> devices = {};  // of the stages; of other processes' stages any
+  std::map<int, std::unique_ptr<const PipelinePlan>> plans = {};  // by number of micro-batches
+  Timeline timeline = {};
+  std::vector<std::pair<Shape, DType>> tried = {};  // shapes as for one row
 
   bool is_here(int stage) const { return !own_list || owner(stage) == *own_list; }
   int owner(int stage) const { return owners[static_cast<std::size_t>(stage)]; }
+  /// Whether this process has that stage.
+  bool has(int stage) const { return !factory || is_here(stage); }
   Device device(int stage) const { return devices[static_cast<std::size_t>(stage)]; }
 
   const PipelinePlan& plan(int micro_batches);
@@ -46,6 +50,8 @@ struct PipelineState {
   /// Finds the list of each stage; returns how many lists there are.
   int find_owners();
   void place_stages();
+  /// Calls the factory, if there is one, for this process's stages.
+  void make_stages();
   /// Moves this process's stages to their devices. Throws Device when one does not exist.
   void move_stages();
   /// Sends a micro-batch through the stages, without effects, if the inputs have other shapes or

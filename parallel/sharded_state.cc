@@ -185,9 +185,7 @@ void load_whole_state(const nn::ModuleBase& module, nn::ExponentialMovingAverage
   averages.load_state_dict(own_rows(state, shards_by_name(shards)));
 }
 
-Tensor clip_grad_norm(comm::ProcessGroup& group, const nn::ModuleBase& module, double max_norm) {
-  WEFT_CHECK(max_norm >= 0, InvalidArgument, "clip_grad_norm", "max_norm is ", max_norm,
-             ", needs 0 or more");
+Tensor total_grad_norm(comm::ProcessGroup& group, const nn::ModuleBase& module) {
   std::vector<Tensor> cut, uncut;
   const std::vector<Tensor> parameters = module.parameters();
   const nn::NamedShards shards = nn::shards_of(module);
@@ -205,8 +203,14 @@ Tensor clip_grad_norm(comm::ProcessGroup& group, const nn::ModuleBase& module, d
   const Tensor total = raw::to(square(cut), parameters.empty() ? Device() : parameters[0].device());
   group.all_reduce(total).wait();
   raw::add_scaled_(total, 1, raw::to(square(uncut), total.device()));
-  const Tensor norm = raw::sqrt(total);
-  optim::clip_grads_with_norm(parameters, max_norm, norm);
+  return raw::sqrt(total);
+}
+
+Tensor clip_grad_norm(comm::ProcessGroup& group, const nn::ModuleBase& module, double max_norm) {
+  WEFT_CHECK(max_norm >= 0, InvalidArgument, "clip_grad_norm", "max_norm is ", max_norm,
+             ", needs 0 or more");
+  const Tensor norm = total_grad_norm(group, module);
+  optim::clip_grads_with_norm(module.parameters(), max_norm, norm);
   return norm;
 }
 

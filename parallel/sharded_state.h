@@ -48,6 +48,10 @@ class StateOf {
   Part& part_;
 };
 
+/// The norm of all ranks' gradients of the module: what each rank has all of counts once. All ranks
+/// call it.
+Tensor total_grad_norm(comm::ProcessGroup& group, const nn::ModuleBase& module);
+
 /// Scales the gradients so that the norm of all ranks' is at most max_norm, as
 /// optim::clip_grad_norm; returns the norm before. What each rank has all of counts once. All ranks
 /// call it. Throws InvalidArgument for a negative max_norm.

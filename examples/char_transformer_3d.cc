@@ -1,0 +1,131 @@
+// Trains the transformer by data, pipeline and tensor parallelism at once:
+// `./weft launch --nproc-per-node 8 char_transformer_3d`. Of 8 ranks two share each layer, two such
+// pairs are the stages of a pipeline, and two pipelines share the batch.
+#include <algorithm>
+#include <cstdint>
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "weft/examples/pipeline.h"
+#include "weft/examples/ranks.h"
+#include "weft/examples/text.h"
+#include "weft/examples/transformer_program.h"
+#include "weft/examples/transformer_stages.h"
+#include "weft/train/train.h"
+#include "weft/weft.h"
+
+using namespace weft;
+
+struct Flags {
+  examples::TransformerOptions net;
+  examples::PipelineFlags pipeline;
+  std::string backend = "auto";
+  std::int64_t pp = 0, tp = 0;
+  bool sequence = false;
+};
+
+comm::Mesh mesh_of(const std::shared_ptr<comm::ProcessGroup>& group, const Flags& flags) {
+  const auto two_of = [](std::int64_t ranks) { return ranks % 2 == 0 ? 2 : 1; };
+  const std::int64_t ranks = group->size(), tp = flags.tp > 0 ? flags.tp : two_of(ranks),
+                     pp = flags.pp > 0 ? flags.pp : two_of(ranks / tp);
+  WEFT_CHECK(ranks % tp == 0 && ranks / tp % pp == 0, InvalidArgument, "char_transformer_3d",
+             "pipelines of ", pp, " times ", tp, " ranks, --pp and --tp, do not divide ", ranks,
+             " ranks");
+  return {group,
+          {{"dp", static_cast<int>(ranks / tp / pp)},
+           {"pp", static_cast<int>(pp)},
+           {"tp", static_cast<int>(tp)}}};
+}
+
+void char_transformer(const train::Options& options, Flags flags) {
+  const auto group = comm::init_process_group({.backend = flags.backend});
+  const comm::Mesh mesh = mesh_of(group, flags);
+  const examples::Text text(examples::read_text(options.data));
+  const examples::TextParts parts = examples::split(text, flags.net.context);
+  flags.net.characters = text.characters();
+  if (options.summary) {
+    examples::CharTransformer whole(flags.net);
+    train::show_model(options, whole, {1, flags.net.context}, DType::i64);
+    return;
+  }
+  if (group->rank() == 0) std::printf("%s", to_string(mesh).c_str());
+
+  parallel::PipelineOptions how = examples::pipeline_options(flags.pipeline);
+  how.devices = {options.device};
+  how.group = mesh["pp"];
+  if (mesh.size("dp") > 1) how.replicas = mesh["dp"];
+  const auto count = static_cast<std::int64_t>(
+      examples::stage_count(how, static_cast<std::size_t>(mesh.size("pp"))));
+  WEFT_CHECK(count <= flags.net.layers, InvalidArgument, "char_transformer_3d", count,
+             " stages need as many blocks, got --layers ", flags.net.layers);
+  const std::vector<std::string> names = examples::parameter_names(flags.net);
+
+  const std::string drawn = default_generators().state();
+  std::vector<examples::TransformerLayers> own;  // of this rank's stages
+  std::vector<parallel::Parallelized> cut;
+  const auto make_stage = [&](std::size_t stage) {
+    const auto s = static_cast<std::int64_t>(stage);
+    default_generators().set_state(drawn);  // each stage draws all layers
+    own.emplace_back(flags.net, s * flags.net.layers / count, (s + 1) * flags.net.layers / count);
+    own.back().to(options.device, options.dtype);
+    cut.push_back(parallel::parallelize(
+        own.back(), *mesh["tp"],
+        examples::plan_for(own.back(), examples::tensor_plan(flags.sequence))));
+    return nn::AnyModule(own.back());
+  };
+  parallel::Pipeline pipe(static_cast<std::size_t>(count), make_stage, how);
+  examples::WholeTransformer whole{examples::TransformerLayers(own), mesh["tp"], pipe, names};
+  optim::AdamW adam(whole.own.parameters(), {.lr = options.lr});
+  examples::WholeTransformerAdam state(whole, adam);
+
+  train::Ranks ranks = examples::ranks(group);
+  ranks.batches = mesh.size("dp");
+  const auto sampler = std::make_shared<data::DistributedSampler>(
+      parts.train.size(), data::DistributedSamplerOptions{.num_replicas = mesh.size("dp"),
+                                                          .rank = mesh.coordinate("dp"),
+                                                          .shuffle = options.shuffle});
+  const auto cross_entropy = [&](const Tensor& logits, const Tensor& y) {
+    return parallel::cross_entropy(cut[0].ranks(), logits.flatten(0, 1), y.flatten(),
+                                   text.characters());
+  };
+  const auto gradients_of = [&](const Tensor& x, const Tensor& y) {
+    return pipe.step({x}, {y},
+                     [&](auto logits, auto target) { return cross_entropy(logits[0], target[0]); });
+  };
+  const auto loss_of = [&](const Tensor& x, const Tensor& y) { return cross_entropy(pipe(x), y); };
+  const auto traffic = [&] {
+    comm::Traffic sum = pipe.traffic();
+    for (const parallel::Parallelized& stage : cut) sum += stage.traffic();
+    for (const char* axis : {"dp", "pp"}) {
+      if (mesh[axis] != group) sum += mesh[axis]->traffic();
+    }
+    return sum += group->traffic();
+  };
+  examples::train_on_ranks(options, ranks, sampler, parts, pipe, gradients_of, loss_of, whole, adam,
+                           traffic, state);
+}
+
+int main(int argc, char** argv) {
+  Flags flags;
+  std::vector<train::Flag> all = examples::transformer_flags(flags.net);
+  for (const train::Flag& flag : examples::schedule_flags(flags.pipeline)) all.push_back(flag);
+  all.push_back(examples::backend_flag(flags.backend));
+  all.push_back({"--pp", &flags.pp, "ranks of a pipeline; without: 2, if that divides the ranks"});
+  all.push_back({"--tp", &flags.tp, "ranks that share each layer; without: 2, likewise"});
+  all.push_back({"--sequence-parallel", &flags.sequence,
+                 "cuts along the text what lies between attention and perceptron"});
+  return train::run(
+      argc, argv,
+      {.example = "char_transformer_3d",
+       .description = "Trains a small transformer with data, pipeline and tensor parallelism, see "
+                      "./weft launch.",
+       .unit = "pieces",
+       .local_rank = examples::local_rank,
+       .epochs = 10,
+       .lr = 3e-3,
+       .data = examples::docs_folder(),
+       .data_help = "a text, or a folder of *.md and *.txt"},
+      [&](const train::Options& options) { char_transformer(options, flags); }, all);
+}

@@ -1,0 +1,77 @@
+// char_transformer_3d, launched like by a user, and checkpoints of it in one process.
+#include <cstdint>
+#include <fstream>
+#include <string>
+
+#include "weft/tests/examples/launched.h"
+
+namespace weft {
+namespace {
+
+class ThreeAxesRun : public testing::LaunchedTest {
+ protected:
+  ThreeAxesRun() : LaunchedTest("launch/weftrun --nproc-per-node 8") {
+    // 517 characters for the training are 128 pieces of 8, whole batches for all ranks. Of 19
+    // different ones one rank has 10 and the other 9.
+    std::string text;
+    for (int i = 0; text.size() < 574; ++i) text += "abc defgh " + std::to_string(i * i);
+    std::ofstream(folder.path("data/text.txt")) << text.substr(0, 574);
+  }
+
+  static std::string in_f64(int epochs, int batch) {
+    return "--context 8 --width 16 --heads 2 --layers 4 --seed 7 --dtype f64 --no-shuffle "
+           "--epochs " +
+           std::to_string(epochs) + " --batch-size " + std::to_string(batch) + ' ';
+  }
+};
+
+TEST_F(ThreeAxesRun, IsOneProcess) {
+  succeed("one", false, "char_transformer", in_f64(2, 16) + "--sample 1");
+  const auto expect_same = [&](const std::string& out, const std::string& options) {
+    succeed(out, true, "char_transformer_3d", in_f64(2, 8) + "--chunks 4 " + options);
+    expect_same_run("one", out);
+    EXPECT_NEAR(metrics(out)["test"]["bits_per_character"].get<double>(),
+                metrics("one")["test"]["bits_per_character"].get<double>(), 1e-9);
+  };
+  expect_same("gpipe", "");
+  EXPECT_HAS(log(), "dp 1  pp 1     6     7");
+  expect_same("interleaved", "--schedule interleaved --sequence-parallel");
+  expect_same("zb-h1", "--schedule zb-h1 --checkpoint never");
+
+  // A rank has a quarter of the layers' moments, and all of the norms' and of the table of
+  // positions. A third more is also for the rounding of small allocations.
+  std::int64_t all = 0;
+  for (const auto& [name, x] : io::load_safetensors(folder.path("one/model.safetensors")).tensors) {
+    all += 2 * x.numel() * 8;
+  }
+  for (int rank = 0; rank < 8; ++rank) {
+    const auto name = "optimizer_bytes_rank_" + std::to_string(rank);
+    const auto moments = metrics("gpipe")[name].get<std::int64_t>();
+    EXPECT_LT(moments, all / 4 * 4 / 3) << rank;
+    EXPECT_GT(moments, all / 8) << rank;
+  }
+}
+
+TEST_F(ThreeAxesRun, ACheckpointGoesOnInOneProcessAndBack) {
+  succeed("whole", false, "char_transformer_3d", in_f64(3, 8));
+  succeed("part", false, "char_transformer_3d", in_f64(1, 8));
+  const std::string shared = "--pp 4 --tp 2 --resume latest ";  // a batch, by all ranks
+  succeed("part", true, "char_transformer_3d", in_f64(2, 8) + shared);
+  succeed("part", false, "char_transformer_3d", in_f64(3, 8) + "--resume latest");
+  expect_same_run("whole", "part");
+}
+
+TEST_F(ThreeAxesRun, SaysWhatDoesNotFit) {
+  EXPECT_NE(run("x", true, "char_transformer_3d", in_f64(1, 8) + "--tp 3"), 0);
+  EXPECT_HAS(log(), "do not divide 8 ranks");
+  EXPECT_NE(run("x", true, "char_transformer_3d", in_f64(1, 8) + "--pp 4 --schedule interleaved"),
+            0);
+  EXPECT_HAS(log(), "8 stages need as many blocks, got --layers 4");
+  EXPECT_NE(run("x", true, "char_transformer_3d", in_f64(1, 8) + "--pp -1"), 0);
+  EXPECT_HAS(log(), "--pp: '-1' is no whole number from 1 to");
+  succeed("x", false, "char_transformer_3d", in_f64(1, 8) + "--summary");
+  EXPECT_HAS(log(), "TransformerBlock");
+}
+
+}  // namespace
+}  // namespace weft

@@ -1,6 +1,7 @@
 // char_transformer_3d, launched like by a user, and checkpoints of it in one process.
 #include <cstdint>
 #include <fstream>
+#include <map>
 #include <string>
 
 #include "weft/tests/examples/launched.h"
@@ -59,6 +60,24 @@ TEST_F(ThreeAxesRun, ACheckpointGoesOnInOneProcessAndBack) {
   succeed("part", true, "char_transformer_3d", in_f64(2, 8) + shared);
   succeed("part", false, "char_transformer_3d", in_f64(3, 8) + "--resume latest");
   expect_same_run("whole", "part");
+
+  // The file is the plain program's, but for its name.
+  succeed("plain", false, "char_transformer", in_f64(3, 8) + "--sample 1");
+  const auto tensors = [&](const std::string& out) {
+    const auto file = io::load_safetensors(folder.path(out + "/checkpoint.safetensors"));
+    return std::map<std::string, Tensor>(file.tensors.begin(), file.tensors.end());
+  };
+  const auto plain = tensors("plain");
+  int moments = 0;
+  for (const auto& [name, x] : tensors("part")) {
+    ASSERT_TRUE(plain.contains(name)) << name;
+    if (!name.ends_with("exp_avg")) continue;
+    ++moments;
+    const auto values = x.to_vector<double>(), expected = plain.at(name).to_vector<double>();
+    ASSERT_EQ(values.size(), expected.size()) << name;
+    for (std::size_t i = 0; i < values.size(); ++i) EXPECT_NEAR(values[i], expected[i], 1e-9);
+  }
+  EXPECT_GT(moments, 10);
 }
 
 TEST_F(ThreeAxesRun, SaysWhatDoesNotFit) {

@@ -8,6 +8,7 @@ import sys
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 from tools import command
 from tools.timeline import figure
+from tools.timeline.cut_model import cut_model_figure, is_cut
 from tools.timeline.data_parallel import data_parallel_figure
 from tools.timeline.ddp import ddp_figure
 from tools.timeline.memory import with_memory
@@ -29,6 +30,8 @@ def trace_figure(path, step):
         return data_parallel_figure(spans, step)
     if has_parts(spans):
         return model_parallel_figure(spans, step)
+    if is_cut(spans):
+        return cut_model_figure(spans, step)
     raise command.Error(f"[timeline] {path} has no spans of a Pipeline, of DataParallel, of "
                         "DistributedDataParallel, of a DistributedOptimizer or of a model in parts")
 

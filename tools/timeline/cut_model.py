@@ -81,7 +81,7 @@ class _Step:
                 when, last = max((rank.messages[kind][i].begin, k)
                                  for k, rank in enumerate(self.ranks))
             when = min(max(when, span.begin), span.end)
-            of = re.sub(r"^.*?(?=[^.]*(\.[0-9]+)?$)", "", span.module)
+            of = re.search(r"[^.]*(\.[0-9]+)?$", span.module)[0]
             what = f"{kind} {span.module}, {span.bytes} bytes"
             if when > span.begin and last != r:
                 bars.append(self.bar(span, WAITING, f"for rank {last}",
@@ -90,25 +90,22 @@ class _Step:
         return bars
 
 
-def _steps(spans):
+def cut_model_steps(spans):
+    """Those in which several ranks send while they compute."""
     found = collections.defaultdict(lambda: collections.defaultdict(list))
     for span in spans:
         if span.step >= 0:
             found[span.step][span.rank].append(span)
     most = max(map(len, found.values()), default=0)
+    steps = []
     for number in sorted(found):
         ranks = [_Rank(found[number][rank]) for rank in sorted(found[number])]
         if len(ranks) == most > 1 and all(rank.is_whole() for rank in ranks):
-            yield _Step(number, ranks)
+            steps.append(_Step(number, ranks))
+    return steps
 
 
-def is_cut(spans):
-    """Whether there is a step of several ranks that send while they compute."""
-    return any(True for _ in _steps(spans))
-
-
-def cut_model_figure(spans, wanted):
-    steps = list(_steps(spans))
+def cut_model_figure(steps, wanted):
     step = steps[choose_step([(step.number, step.length) for step in steps], wanted)]
     kinds = [kind for kind in MESSAGES if any(rank.messages[kind] for rank in step.ranks)]
     rows, facts = [], []

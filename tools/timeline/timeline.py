@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Draws a step of a pipeline, of a model in parts, of DataParallel, of DDP or of a Horovod program
-from its trace: `./weft timeline trace.json -o out.html`."""
+"""Draws a step of a pipeline, of a model in parts, of DataParallel, of DDP, of a Horovod program, of
+FSDP or of tensor parallelism from its trace: `./weft timeline trace.json -o out.html`."""
 import argparse
 import pathlib
 import sys
@@ -8,7 +8,7 @@ import sys
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 from tools import command
 from tools.timeline import figure
-from tools.timeline.cut_model import cut_model_figure, is_cut
+from tools.timeline.cut_model import cut_model_figure, cut_model_steps
 from tools.timeline.data_parallel import data_parallel_figure
 from tools.timeline.ddp import ddp_figure
 from tools.timeline.memory import with_memory
@@ -30,10 +30,11 @@ def trace_figure(path, step):
         return data_parallel_figure(spans, step)
     if has_parts(spans):
         return model_parallel_figure(spans, step)
-    if is_cut(spans):
-        return cut_model_figure(spans, step)
+    if steps := cut_model_steps(spans):
+        return cut_model_figure(steps, step)
     raise command.Error(f"[timeline] {path} has no spans of a Pipeline, of DataParallel, of "
-                        "DistributedDataParallel, of a DistributedOptimizer or of a model in parts")
+                        "DistributedDataParallel, of a DistributedOptimizer, of a model in parts "
+                        "or of one that ranks have cut")
 
 
 def main():
@@ -41,8 +42,8 @@ def main():
         prog="timeline", formatter_class=argparse.RawDescriptionHelpFormatter,
         description="Draws when the devices of a step did what, from the trace of a run.",
         epilog="A pipeline's step is drawn as its schedule predicts it and as it was measured; of a\n"
-               "model in parts, DataParallel, DistributedDataParallel and Horovod's programs is\n"
-               "shown who waits.\n"
+               "model in parts, DataParallel, DistributedDataParallel, Horovod's programs and of a\n"
+               "model that ranks have cut, by fully_shard or parallelize, is shown who waits.\n"
                "Exit status: 0, or 2 for wrong usage or a file that cannot be read or written.")
     parser.add_argument("trace", metavar="TRACE", nargs="?", help="what a program's --trace wrote")
     parser.add_argument("--step", type=command.step_number, default=-1,

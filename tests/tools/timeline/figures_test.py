@@ -404,6 +404,39 @@ class Figures(ToolTest):
             "bucket 1 of backward 1, 800 bytes, ready at 29.0 ms: waiting for rank 1",
             "bucket 1 of backward 1, 800 bytes, ready at 29.0 ms: reducing"])
 
+    def test_of_a_cut_model_messages_and_waits_are_shown(self):
+        self.trace.add_cut_model(0, 1)
+        self.trace.add_cut_model(1, 101)
+        said, picture = self.figure("--step", "1")
+        self.assertEqual(said, [
+            "Step 1 of a model that 2 ranks have cut",
+            "Rank 0: all_gather 1.00 ms and 2.00 ms waiting for a rank, reduce_scatter 2.00 ms; its "
+            "computing waits 7.00 ms, 17.5 %.",
+            "Rank 1: all_gather 1.00 ms, reduce_scatter 2.00 ms and 2.00 ms waiting for a rank; its "
+            "computing waits 5.00 ms, 12.5 %."])
+        names = ["rank 0", "all_gather", "reduce_scatter", "rank 1", "all_gather", "reduce_scatter"]
+        self.assertEqual([text for text in picture.texts if text in names][-6:], names)
+        self.assertEqual(picture.texts.count("1 messages"), 4)
+        row, (waiting, gathering) = picture.rows[1], picture.bars[1]
+        self.assertAlmostEqual(waiting.x, row.x, delta=0.02)
+        self.assertEqual(waiting.hover, "all_gather Net.blocks.0, 400 bytes: waiting for rank 1\n"
+                                        "begins at 0.000 ms, takes 2.00 ms")
+        self.assertEqual(gathering.hover, "all_gather Net.blocks.0, 400 bytes\n"
+                                          "begins at 2.00 ms, takes 1.00 ms")
+        self.assertEqual([bar.hover.splitlines()[0] for bar in picture.bars[3]], [
+            "forward", "backward, between its operations", "an operation of backward: linear",
+            "wait for parameters", "reduce-scatter", "optimizer"])
+
+    def test_a_step_of_a_cut_model_needs_all_ranks(self):
+        self.trace.add_cut_model(0, 0)
+        self.trace.add_cut_model(1, 100)
+        self.trace.events = [event for event in self.trace.events
+                             if event["pid"] == 0 or event["args"]["step"] == 0]
+        said, _ = self.figure()
+        self.assertEqual(said[0], "Step 0 of a model that 2 ranks have cut")
+        self.refuse("timeline: error: [timeline] the trace has no whole step 1; its first is 0, its "
+                    "last 0\n", "--step", "1")
+
     def test_long_lines_are_broken_and_not_cut(self):
         fact = " ".join(f"word{n}" for n in range(100))
         shown = one_bar([fact])

@@ -130,7 +130,8 @@ class TimelineCommand(ToolTest):
         path = self.write("t.json", '{"traceEvents":[]}')
         self.check_refusal([path], f"timeline: error: [timeline] {path} has no spans of a "
                                    "Pipeline, of DataParallel, of DistributedDataParallel, of a "
-                                   "DistributedOptimizer or of a model in parts\n")
+                                   "DistributedOptimizer, of a model in parts or of one that ranks have "
+                                   "cut\n")
 
     def test_whatever_is_wrong_in_a_trace_it_is_said(self):
         def says(text, expected):

@@ -123,5 +123,23 @@ class Trace:
                 span("optim", "step", at + 16, at + 20)
             span("comm", "all_reduce", 10, 16, 2, module="gradients 0", bytes=400)
 
+    def add_cut_model(self, step, begin):
+        """As two ranks tell of a step of 40 ms with fully_shard. Rank 1 asks for the parameters 2 ms
+        later, and rank 0 for the sums."""
+        for rank in 0, 1:
+            def span(category, name, start, end, thread=0, **args):
+                self.add(category, name, begin + start, begin + end, thread,
+                         {**args, "step": step}, rank)
+            span("comm", "all_gather", -1, -.5, 2, module="", bytes=8)  # of the loader
+            span("fully_shard", "wait for parameters", 2 * rank, 3)
+            span("comm", "all_gather", 2 * rank, 3, 2, module="Net.blocks.0", bytes=400)
+            span("forward", "Linear", 3, 9)
+            span("forward", "Net", 0, 10)
+            span("backward", "linear", 12, 20)
+            span("fully_shard", "reduce-scatter", 20, 24)
+            span("comm", "reduce_scatter", 22 - 2 * rank, 24, 3, module="blocks.0", bytes=408)
+            span("phase", "backward", 10, 30)
+            span("optim", "step", 30, 40)
+
     def text(self):
         return json.dumps({"traceEvents": self.events})

@@ -22,6 +22,11 @@ std::string lines_of_model(const nn::ModuleBase& module, bool with_strides) {
   };
   add("parameter", module.named_parameters());
   add("buffer", module.named_buffers());
+  for (const auto& [name, shard] : nn::shards_of(module)) {
+    const nn::Cut& cut = shard->cut;
+    if (cut.dim >= 0)
+      text += detail::concat("part ", cut.rank, " of ", cut.size, " of ", name, '\n');
+  }
   return text;
 }
 

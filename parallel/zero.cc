@@ -4,12 +4,15 @@
 #include <cstddef>
 #include <numeric>
 #include <string>
+#include <utility>
 
 #include "weft/core/base/error.h"
 #include "weft/core/runtime/capture.h"
 #include "weft/core/trace/trace.h"
 #include "weft/parallel/named_state.h"
 #include "weft/parallel/same_model.h"
+#include "weft/tensor/creation.h"
+#include "weft/tensor/ops.h"
 
 namespace weft::parallel {
 namespace {
@@ -125,11 +128,33 @@ void ZeroPartition::check_frozen() const {
   }
 }
 
+// Else ranks with other values would get each other's without a word. In the first step: what gives
+// all ranks the same values may have been made after the optimiser.
+void ZeroPartition::check_equal() {
+  if (std::exchange(compared_, true)) return;
+  std::string text;
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    const Tensor& p = parameters_[i];
+    const std::int64_t step = std::max<std::int64_t>(p.numel() / 3, 1);
+    const Shape few = {std::min<std::int64_t>(p.numel(), 3)};
+    const Tensor some = as_strided(p.storage(), p.dtype(), few, {step}, p.offset());
+    text += detail::concat("parameter ", i, ' ', p.shape(), " with");
+    for (const double value : raw::to(some, DType::f64).to_vector<double>())
+      text += detail::concat(' ', value);
+    text += '\n';
+  }
+  check_same_lines(
+      *group_, kOp, text, "has other values",
+      "Give all ranks the same ones, as DistributedDataParallel does; for a model that "
+      "ranks have cut, use the ranks that have the same parts");
+}
+
 void ZeroPartition::step(const std::function<void()>& update) {
   if (group_->size() == 1) return update();
   graph::check_not_capturing(kOp, "a replay would not send the parameters");
   try {
     check_frozen();
+    check_equal();
     update();
   } catch (...) {
     group_->abort();

@@ -59,6 +59,7 @@ class ZeroPartition {
 
  private:
   void check_frozen() const;
+  void check_equal();
   void make_messages();
   void broadcast();
 
@@ -67,6 +68,7 @@ class ZeroPartition {
   const std::shared_ptr<comm::ProcessGroup> states_;
   const std::vector<Tensor> parameters_;
   std::vector<int> owners_;
+  bool compared_ = false;
   std::vector<std::pair<int, Tensor>> large_;     // with their owners
   std::vector<std::pair<int, Coalesced>> small_;  // of one owner and device
 };
@@ -82,9 +84,11 @@ class ZeroPartition {
 ///    requires a gradient later: make the optimiser again;
 ///  - there is no overlap_with_ddp, no parameters_as_bucket_view and no add_param_group().
 ///
-/// Gradients must be the same on all ranks, as under DistributedDataParallel: a parameter is
-/// updated with the gradient of its owner, and keeps its value if it has none there.
-/// clip_grad_norm() then needs nothing of the other ranks. All ranks must call step() and
+/// Values and gradients must be the same on all ranks, as under DistributedDataParallel: a
+/// parameter is updated with the gradient of its owner, and keeps its value if it has none there.
+/// The first step compares some elements of each parameter, and throws InvalidArgument on every
+/// rank if they differ: as for parts of a model that parallelize or fully_shard has cut over this
+/// group. clip_grad_norm() then needs nothing of the other ranks. All ranks must call step() and
 /// state_dict() in the same order. An optimiser that has a state keeps this rank's part of it.
 /// Several ranks: Unsupported in graph::capture.
 template <std::derived_from<optim::Optimizer> O>

@@ -14,8 +14,11 @@
 #include "weft/nn/dropout.h"
 #include "weft/nn/embedding.h"
 #include "weft/nn/layer_norm.h"
+#include "weft/optim/adam.h"
+#include "weft/parallel/distributed_data_parallel.h"
 #include "weft/parallel/fully_shard.h"
 #include "weft/parallel/tensor_parallel.h"
+#include "weft/parallel/zero.h"
 #include "weft/tensor/creation.h"
 #include "weft/tests/comm/ranks.h"
 #include "weft/tests/core/expect_error.h"
@@ -296,6 +299,21 @@ TEST(TensorParallelErrorsTest, WeightsOfAttention) {
                       "a mask cannot have a gradient");
     EXPECT_WEFT_ERROR(attention(x, {.attn_mask = zeros({8, 3, 3})}), Shape,
                       "attn_mask: got [8,3,3], expected [4,3,3]");
+  });
+}
+
+// They would give all ranks the parts of one, and average gradients of different parts.
+TEST(TensorParallelErrorsTest, EnginesThatTakeThePartsForCopies) {
+  comm::run_ranks(2, [](comm::ProcessGroup& group) {
+    const auto cut = [&] {
+      nn::Linear model = testing::seeded(1, [] { return nn::Linear(4, 6); });
+      parallelize(model, group, {{"", ColwiseParallel{.output = Replicate{}}}});
+      return model;
+    };
+    EXPECT_WEFT_ERROR(DistributedDataParallel(cut(), group), InvalidArgument,
+                      "it has \"part 1 of 2 of weight\", rank 0 has \"part 0 of 2 of weight\"");
+    ZeroRedundancyOptimizer adam(optim::Adam(cut().parameters(), {.lr = 0.1}), group);
+    EXPECT_WEFT_ERROR(adam.step(), InvalidArgument, "use the ranks that have the same parts");
   });
 }
 

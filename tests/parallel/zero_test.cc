@@ -358,6 +358,14 @@ TEST(ZeroErrorTest, RanksWithDifferentOptimisersHearOfItAtOnce) {
   });
 }
 
+// As parts of a model that was cut over the same ranks.
+RANKS_TEST(ZeroErrorTest, OtherValuesAreNoticedInTheFirstStep, 2) {
+  nn::Sequential model{nn::Linear(3, 4), nn::Linear(4, 2), nn::PReLU()};
+  raw::fill_(model.parameters()[3], 0.5 + group.rank());
+  ZeroRedundancyOptimizer sgd(optim::SGD(model.parameters(), {.lr = 0.1}), group);
+  EXPECT_WEFT_ERROR(sgd.step(), InvalidArgument, "rank 1 has other values than rank 0");
+}
+
 TEST(ZeroErrorTest, ARankThatDoesNotCollectTheStateIsNamed) {
   std::latch done(1);
   comm::run_ranks(

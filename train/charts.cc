@@ -16,7 +16,8 @@ using detail::concat;
 constexpr const char* kInk = "#33333c";
 constexpr const char* kFaint = "#6e6e78";
 constexpr const char* kGrid = "#e8e8ec";
-constexpr std::array<const char*, 4> kCurves = {"#1f5ab4", "#d66014", "#288c46", "#963c96"};
+constexpr std::array<const char*, 6> kCurves = {"#1f5ab4", "#d66014", "#288c46",
+                                                "#963c96", "#b8232f", "#1498a8"};
 
 constexpr int kWidth = 720, kHeight = 420;
 constexpr int kLeft = 72, kRight = 24, kTop = 66, kBottom = 58;

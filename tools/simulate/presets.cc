@@ -21,7 +21,8 @@ const std::string kLatencies =
     "src/graph/tuning.cc (hwLat and baseLat, Ring/Simple)";
 
 const std::vector<std::string> kH100 = {
-    "H100 SXM: 494.7 TFLOP/s in TF32 without sparsity, 3.35 TB/s, NVLink 900 GB/s both ways: "
+    "H100 SXM: 494.7 TFLOP/s in TF32 without sparsity, 80 GB, 3.35 TB/s, NVLink 900 GB/s both "
+    "ways: "
     "NVIDIA "
     "H100 datasheet",
     "NVLink, of 450 GB/s one way 370 are left: github.com/NVIDIA/nccl-tests issue 212, a "
@@ -43,6 +44,7 @@ Cluster h100(const std::string& name, const std::string& what) {
           .flops = kOfFlops * 494.7e12,
           .bytes_per_second = kOfMemory * 3.35e12,
           .launch = kLaunch,
+          .memory = 80e9,
           .per_node = 8,
           .inside = {kInside, 370e9},
           .between = {kBetween, 47e9},
@@ -63,6 +65,7 @@ std::vector<Cluster> make() {
       .flops = kOfFlops * 156e12,
       .bytes_per_second = kOfMemory * 2.039e12,
       .launch = kLaunch,
+      .memory = 80e9,
       .per_node = 8,
       .inside = {kInside, 235e9},
       .between = {kBetween, 23e9},

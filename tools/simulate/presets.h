@@ -16,6 +16,7 @@ struct Cluster {
   double flops = 0;             ///< per second, in matrix products and convolutions
   double bytes_per_second = 0;  ///< of its memory
   double launch = 0;            ///< in seconds; the least time of a layer
+  double memory = 0;            ///< bytes
   // Links. A latency is the one of a single step of an all-reduce.
   int per_node = 8;
   Link inside;      ///< from one device of a node to the next

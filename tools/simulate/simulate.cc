@@ -1,12 +1,13 @@
 // Predicts the step time of each way of using several devices, compares with runs, and models
 // larger machines: `./weft simulate --predict F.json`, `--check F.json RUN`, `--scaling -o
-// OUT.svg`.
+// OUT.svg`, `--sharding -o OUT.svg`.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
 #include <ctime>
 #include <exception>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "weft/benchmarks/sides.h"
@@ -22,6 +23,7 @@
 #include "weft/tools/simulate/presets.h"
 #include "weft/tools/simulate/programs.h"
 #include "weft/tools/simulate/scaling.h"
+#include "weft/tools/simulate/sharding.h"
 #include "weft/tools/usage.h"
 #include "weft/train/environment.h"
 
@@ -38,6 +40,9 @@ struct Request {
   bool scaling = false;
   std::string preset = "h100", out, json;
   std::int64_t local_batch = 64, global_batch = 8192;
+  bool sharding = false;
+  TransformerSize transformer;
+  std::int64_t rows = 4;
 };
 
 nlohmann::json about() {
@@ -130,6 +135,36 @@ int scaling(const Request& request) {
   return 0;
 }
 
+int sharding(const Request& request) {
+  for (const std::string& file : {request.out, request.json}) bench::make_folder_of(file);
+  const Cluster& cluster = find_preset(request.preset);
+  const TransformerSize& model = request.transformer;
+  const std::vector<ShardedStep> steps = sharded_steps(model, request.rows, cluster);
+  std::printf("%s\n%s, model: %s, from\n", to_text(model, request.rows, cluster, steps).c_str(),
+              cluster.name.c_str(), cluster.what.c_str());
+  for (const std::string& source : cluster.sources) std::printf("  %s\n", source.c_str());
+  if (!request.json.empty()) {
+    const auto tokens = static_cast<double>(request.rows * model.context);
+    const nlohmann::json all = {{"kind", "model, nothing measured"},
+                                {"layers", model.layers},
+                                {"width", model.width},
+                                {"context", model.context},
+                                {"vocabulary", model.vocabulary},
+                                {"rows", request.rows},
+                                {"preset", cluster.name},
+                                {"what", cluster.what},
+                                {"sources", cluster.sources},
+                                {"steps", to_json(steps, tokens)}};
+    write_file_atomically(request.json, bench::to_text(all));
+    std::printf("%s\n", request.json.c_str());
+  }
+  if (!request.out.empty()) {
+    write_file_atomically(request.out, picture(model, request.rows, cluster, steps));
+    std::printf("%s\n", request.out.c_str());
+  }
+  return 0;
+}
+
 int misuse(const std::string& text) {
   std::fprintf(stderr, "simulate: %s\nTry --help.\n", text.c_str());
   return 2;
@@ -187,10 +222,28 @@ int main(int argc, char** argv) {
           ->disable_flag_override()
           ->excludes(predicts)
           ->excludes(checks);
-  app.add_option("--preset", request.preset, "which machine")
+  CLI::Option* const shards =
+      app.add_flag("--sharding", request.sharding,
+                   "a model of a transformer on other machines, by DDP, ZeRO, FSDP and tensor "
+                   "parallelism: time and memory")
+          ->disable_flag_override()
+          ->excludes(predicts)
+          ->excludes(checks)
+          ->excludes(scales);
+  for (const auto& [name, value, help] :
+       {std::tuple("--layers", &request.transformer.layers, "blocks of the transformer"),
+        {"--width", &request.transformer.width, "numbers of a token"},
+        {"--context", &request.transformer.context, "tokens of a row"},
+        {"--vocabulary", &request.transformer.vocabulary, "different tokens"},
+        {"--rows", &request.rows, "rows of each device"}}) {
+    app.add_option(name, *value, help)
+        ->check(CLI::Range(1, 1 << 20))
+        ->capture_default_str()
+        ->needs(shards);
+  }
+  app.add_option("--preset", request.preset, "which machine, of --scaling and --sharding")
       ->check(CLI::IsMember(preset_names()))
-      ->capture_default_str()
-      ->needs(scales);
+      ->capture_default_str();
   app.add_option("--local-batch", request.local_batch, "rows of each device, weak scaling")
       ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str()
@@ -199,8 +252,8 @@ int main(int argc, char** argv) {
       ->check(CLI::Range(1, 1 << 24))
       ->capture_default_str()
       ->needs(scales);
-  app.add_option("-o,--out", request.out, "draw it here (.svg)")->needs(scales);
-  app.add_option("--json", request.json, "write the table here")->needs(scales);
+  app.add_option("-o,--out", request.out, "draw it here (.svg)");
+  app.add_option("--json", request.json, "write the table here");
   app.footer(
       "Exit status: 0; 1 when --check finds a prediction off by more than 15 %, or none that is "
       "of\n"
@@ -216,10 +269,16 @@ int main(int argc, char** argv) {
       if (!request.out.empty() && !request.out.ends_with(".svg")) {
         return misuse("got -o " + request.out + ", expected a name that ends in .svg");
       }
-      if (!request.predict.empty()) return predict(request);
       if (request.scaling) return scaling(request);
+      if (request.sharding) return sharding(request);
+      for (const char* name : {"--preset", "--out", "--json"}) {
+        if (app.count(name) > 0) {
+          return misuse(std::string(name) + " goes with --scaling or --sharding");
+        }
+      }
+      if (!request.predict.empty()) return predict(request);
       if (request.check.empty()) {
-        return misuse("expected --predict FILE, --check FILE RUN, or --scaling");
+        return misuse("expected --predict FILE, --check FILE RUN, --scaling or --sharding");
       }
       if (request.run.empty()) return misuse("--check FILE needs a RUN to compare with");
       return check(request);

@@ -84,8 +84,20 @@ TEST_F(SimulateCommand, ScalesAsAModel) {
   EXPECT_EQ(json::parse(testing::read_file(table))["kind"], "model, nothing measured");
 }
 
+TEST_F(SimulateCommand, DividesATransformerAsAModel) {
+  const std::string picture = folder.path("out.svg"), table = folder.path("table.json");
+  ASSERT_EQ(
+      run("--sharding --preset h100-node --layers 2 --width 64 -o " + picture + " --json " + table),
+      0)
+      << log();
+  EXPECT_HAS(log(), "2 blocks of width 64, on h100-node, weak scaling, 4 rows of 1024 tokens");
+  EXPECT_HAS(log(), "model        8 TP + FSDP");
+  EXPECT_HAS(testing::read_file(picture), ">MODEL, not measured: memory</text>");
+  EXPECT_EQ(json::parse(testing::read_file(table))["steps"].size(), 6U * 4);
+}
+
 TEST_F(SimulateCommand, WrongUsageIsTwoAndSaysWhatIsRight) {
-  refuses("", "expected --predict FILE, --check FILE RUN, or --scaling");
+  refuses("", "expected --predict FILE, --check FILE RUN, --scaling or --sharding");
   refuses("--predict", "--predict");
   refuses("--check F.json", "--check FILE needs a RUN");
   refuses("F.json", "unexpected argument 'F.json'; a RUN goes with --check");
@@ -108,12 +120,17 @@ TEST_F(SimulateCommand, WrongUsageIsTwoAndSaysWhatIsRight) {
   refuses("--scaling -o out.jpg", "ends in .svg");
   refuses("--scaling --program mlp -o /proc/no/out.svg", "/proc/no");
   refuses("--local-batch 3", "--local-batch");
+  refuses("--sharding --scaling", "--sharding");
+  refuses("--sharding --layers 0", "--layers");
+  refuses("--layers 3", "--sharding");
+  refuses("--preset h100", "--preset goes with --scaling or --sharding");
+  refuses("--predict F -o out.svg", "--out goes with --scaling or --sharding");
   EXPECT_EQ(run("--help"), 0);
   EXPECT_HAS(log(), "--predict");
 }
 
 TEST_F(SimulateCommand, OutputThatIsLostIsTwo) {
-  expect_loss_is_told({"--scaling --program mlp", "--help"});
+  expect_loss_is_told({"--scaling --program mlp", "--sharding", "--help"});
 }
 
 }  // namespace

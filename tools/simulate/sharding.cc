@@ -1,0 +1,224 @@
+#include "weft/tools/simulate/sharding.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <utility>
+
+#include "weft/core/base/error.h"
+#include "weft/tools/simulate/scaling.h"
+#include "weft/train/charts.h"
+
+namespace weft::simulator {
+namespace {
+
+using weft::detail::concat;
+
+constexpr double kNumber = 4;  // bytes
+// A block keeps 17 numbers a token and column for its backward: Korthikanti et al. 2022 (arXiv
+// 2205.05198, table 2) count 34 bytes in 16 bits, besides those of attention's scores, which
+// attention by blocks does not keep.
+constexpr double kKept = 17;
+// Kernels of a block, forward.
+constexpr double kKernels = 12;
+// Adam reads w, g and both moments, and writes all but g.
+constexpr double kPasses = 7;
+
+double all_reduce(double bytes, int n, const Cluster& cluster) {
+  double least = all_reduce_link(AllReduce::ring, n, cluster).seconds(bytes);
+  for (const AllReduce algorithm : kAllReduces) {
+    least = std::min(least, all_reduce_link(algorithm, n, cluster).seconds(bytes));
+  }
+  return n == 1 ? 0 : least;
+}
+// An all-gather or a reduce-scatter.
+double half_all_reduce(double bytes, int n, const Cluster& cluster) {
+  const auto half = [&](AllReduce algorithm) {
+    return all_reduce_link(algorithm, n, cluster).seconds(bytes) / 2;
+  };
+  return n == 1 ? 0 : std::min(half(AllReduce::ring), half(AllReduce::hierarchical));
+}
+
+// One device of each node: they share no link but the node's ports.
+Cluster one_of_each_node(Cluster cluster) {
+  cluster.between.bytes_per_second *= static_cast<double>(cluster.ports) / cluster.per_node;
+  cluster.per_node = cluster.ports = 1;
+  return cluster;
+}
+
+}  // namespace
+
+double TransformerSize::block_parameters() const {
+  const auto w = static_cast<double>(width);
+  return 12 * w * w + 13 * w;
+}
+double TransformerSize::root_parameters() const {
+  const auto w = static_cast<double>(width), tokens = static_cast<double>(vocabulary);
+  return tokens * w + static_cast<double>(context) * w + 2 * w + tokens * w + tokens;
+}
+double TransformerSize::parameters() const {
+  return static_cast<double>(layers) * block_parameters() + root_parameters();
+}
+
+const char* to_string(Sharding way) {
+  switch (way) {
+    case Sharding::ddp: return "DDP";
+    case Sharding::zero1: return "ZeRO-1";
+    case Sharding::zero2: return "ZeRO-2";
+    case Sharding::fsdp: return "FSDP";
+    case Sharding::tp_ddp: return "TP + DDP";
+    default: return "TP + FSDP";
+  }
+}
+
+ShardedStep sharded_step(const TransformerSize& model, std::int64_t rows, int devices, Sharding way,
+                         const Cluster& cluster) {
+  WEFT_CHECK(std::min({model.layers, model.width, model.context, model.vocabulary, rows,
+                       std::int64_t{devices}}) >= 1,
+             InvalidArgument, "simulate", "a transformer of ", model.layers, " layers, width ",
+             model.width, ", context ", model.context, ", ", model.vocabulary, " tokens, ", rows,
+             " rows, ", devices, " devices: expected 1 or more of each");
+  const bool tensor = way == Sharding::tp_ddp || way == Sharding::tp_fsdp;
+  const bool cut = way == Sharding::fsdp || way == Sharding::tp_fsdp;
+  const int tp = tensor ? std::min(devices, cluster.per_node) : 1, dp = devices / tp;
+  const Cluster ranks = tensor ? one_of_each_node(cluster) : cluster;
+  const auto width = static_cast<double>(model.width), layers = static_cast<double>(model.layers);
+  // Of a group of tensor parallel devices each has all rows, and an n-th of every layer.
+  const double tokens = static_cast<double>(rows * model.context) * tp;
+  const double block = model.block_parameters() * kNumber / tp;
+  const double root = model.root_parameters() * kNumber / tp, all = layers * block + root;
+  const double activation = tokens * width * kNumber;  // whole, between two blocks
+
+  const auto seconds = [&](double macs, double bytes, double kernels) {
+    return std::max(
+        {2 * macs / cluster.flops, bytes / cluster.bytes_per_second, kernels * cluster.launch});
+  };
+  const double scores = tokens * static_cast<double>(model.context) * width;
+  const double block_forward = seconds((tokens * 12 * width * width + 2 * scores) / tp,
+                                       block + 2 * kKept * activation / tp, kKernels);
+  const double head =
+      seconds(tokens * width * static_cast<double>(model.vocabulary) / tp,
+              root + tokens * static_cast<double>(model.vocabulary) * kNumber / tp, 2);
+
+  ShardedStep step{.way = way, .devices = devices};
+  step.compute = 3 * (layers * block_forward + head);
+  // Two sums before and two after a block's products, or gathers and scatters of the same bytes,
+  // and as many backward.
+  if (tp > 1) step.exposed += layers * 4 * all_reduce(activation, tp, cluster);
+  const double n = dp;
+  if (cut) {
+    const double message = half_all_reduce(block, dp, ranks);
+    step.exposed += layers * (std::max(0.0, message - block_forward) +
+                              std::max(0.0, 2 * message - 2 * block_forward));
+    step.exposed += 2 * half_all_reduce(root, dp, ranks);
+  } else {
+    // The blocks' gradients one after the other; the last ones are those of the first block.
+    double done = 2 * head;
+    for (std::int64_t i = 0; i < model.layers; ++i) {
+      const double ready = 2 * head + static_cast<double>(i + 1) * 2 * block_forward;
+      done = std::max(done, ready) + all_reduce(block, dp, ranks);
+    }
+    done += all_reduce(root, dp, ranks);
+    step.exposed += dp == 1 ? 0 : done - 2 * (head + layers * block_forward);
+    if (way == Sharding::zero1) step.exposed += half_all_reduce(all, dp, ranks);
+  }
+  const bool whole_update = way == Sharding::ddp || way == Sharding::tp_ddp;
+  const double updated = whole_update ? all : all / n;
+  step.optimizer = cluster.launch + kPasses * updated / cluster.bytes_per_second;
+
+  step.parameters = way == Sharding::zero2 || cut ? all / n : all;
+  step.gathered = way == Sharding::zero2 ? all : cut ? root + 2 * block : 0;
+  if (dp == 1) step.gathered = 0;
+  const bool whole_gradients = whole_update || way == Sharding::zero1;
+  step.gradients = whole_gradients || dp == 1 ? all : all / n + std::max(block, root);
+  step.moments = 2 * updated;
+  step.activations =
+      (layers * kKept * activation + 2 * tokens * static_cast<double>(model.vocabulary) * kNumber) /
+      tp;
+  return step;
+}
+
+std::vector<ShardedStep> sharded_steps(const TransformerSize& model, std::int64_t rows,
+                                       const Cluster& cluster) {
+  std::vector<ShardedStep> steps;
+  for (int n = 1; n <= cluster.most_devices; n *= 2) {
+    for (const Sharding way : kShardings) {
+      steps.push_back(sharded_step(model, rows, n, way, cluster));
+    }
+  }
+  return steps;
+}
+
+std::string to_text(const TransformerSize& model, std::int64_t rows, const Cluster& cluster,
+                    const std::vector<ShardedStep>& steps) {
+  char line[200];
+  std::snprintf(line, sizeof line, "%.3g", model.parameters() / 1e9);
+  std::string text =
+      concat("MODEL, nothing measured: a transformer of ", line, "e9 parameters in f32, ",
+             model.layers, " blocks of width ", model.width, ", on ", cluster.name,
+             ", weak scaling, ", rows, " rows of ", model.context, " tokens on each device\n");
+  std::snprintf(line, sizeof line, "%-6s %7s %-9s %10s %10s %10s %12s %9s %9s %9s %11s %8s\n", "",
+                "devices", "way", "compute ms", "exposed ms", "step ms", "tokens/s each",
+                "params GB", "grads GB", "moments GB", "activate GB", "all GB");
+  text += line;
+  for (const ShardedStep& step : steps) {
+    if (step.devices == 1 && step.way != Sharding::ddp) continue;  // all are the same
+    std::snprintf(line, sizeof line,
+                  "%-6s %7d %-9s %10.1f %10.1f %10.1f %12.0f %9.2f %9.2f %10.2f %11.2f %8.2f%s\n",
+                  "model", step.devices, step.devices == 1 ? "none" : to_string(step.way),
+                  step.compute * 1e3, step.exposed * 1e3, step.seconds() * 1e3,
+                  static_cast<double>(rows * model.context) / step.seconds(),
+                  (step.parameters + step.gathered) / 1e9, step.gradients / 1e9, step.moments / 1e9,
+                  step.activations / 1e9, step.bytes() / 1e9,
+                  step.bytes() > cluster.memory ? "  does not fit" : "");
+    text += line;
+  }
+  return text;
+}
+
+nlohmann::json to_json(const std::vector<ShardedStep>& steps, double tokens) {
+  nlohmann::json rows = nlohmann::json::array();
+  for (const ShardedStep& step : steps) {
+    rows.push_back({{"kind", "model"},
+                    {"devices", step.devices},
+                    {"way", to_string(step.way)},
+                    {"compute_ms", step.compute * 1e3},
+                    {"exposed_ms", step.exposed * 1e3},
+                    {"optimizer_ms", step.optimizer * 1e3},
+                    {"step_ms", step.seconds() * 1e3},
+                    {"tokens_per_second_each", tokens / step.seconds()},
+                    {"parameters_bytes", step.parameters},
+                    {"whole_parameters_bytes", step.gathered},
+                    {"gradients_bytes", step.gradients},
+                    {"optimizer_bytes", step.moments},
+                    {"activations_bytes", step.activations}});
+  }
+  return rows;
+}
+
+std::string picture(const TransformerSize& model, std::int64_t rows, const Cluster& cluster,
+                    const std::vector<ShardedStep>& steps) {
+  const double tokens = static_cast<double>(rows * model.context);
+  train::LogLogChart speed{
+      concat("MODEL, not measured: ", model.layers, " blocks of width ", model.width,
+             ", weak scaling"),
+      concat("devices (", cluster.name, "), ", rows, " rows of ", model.context, " tokens on each"),
+      "thousand tokens/s of each device",
+      {}};
+  train::LogLogChart memory{"MODEL, not measured: memory",
+                            speed.x_name,
+                            concat("GB of each device, which has ", cluster.memory / 1e9),
+                            {}};
+  for (const Sharding way : kShardings) {
+    train::PointCurve fast{to_string(way), {}}, large = fast;
+    for (const ShardedStep& step : steps) {
+      if (step.way != way) continue;
+      fast.points.emplace_back(step.devices, tokens / step.seconds() / 1e3);
+      large.points.emplace_back(step.devices, step.bytes() / 1e9);
+    }
+    speed.curves.push_back(std::move(fast));
+    memory.curves.push_back(std::move(large));
+  }
+  return train::log_log_picture(std::vector{speed, memory});
+}
+
+}  // namespace weft::simulator

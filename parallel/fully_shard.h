@@ -26,6 +26,7 @@
 
 #include "weft/comm/group/process_group.h"
 #include "weft/nn/module.h"
+#include "weft/parallel/mixed_precision.h"
 #include "weft/parallel/sharded_state.h"
 
 namespace weft::parallel {
@@ -38,6 +39,7 @@ struct FullyShardOptions {
   /// mesh["shard"] as the group and mesh["replica"] here (HSDP). Parts of gradients are averaged
   /// over them, too; parameters and states are gathered within the group.
   std::shared_ptr<comm::ProcessGroup> replicas = {};
+  MixedPrecisionPolicy mp_policy = {};
 };
 
 /// A module that is cut, and the units within it; a handle.

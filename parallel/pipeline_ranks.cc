@@ -58,6 +58,7 @@ void PipelineRanks::place_stages() {
   if (!devices.empty()) here = devices[0];
   state_->devices.assign(state_->stages.size(), here);
   state_->move_stages();
+  shards_ = std::make_unique<PipelineShards>(*state_);
 }
 
 // Each rank would have only a part of the gradient of a parameter that stages on two ranks share.
@@ -140,7 +141,13 @@ void PipelineRanks::try_stages(std::span<const Tensor> inputs, std::int64_t rows
 Tensor PipelineRanks::step(PipelineBatch& batch, std::span<const Tensor> targets,
                            const PipelineLoss& loss) {
   PipelineExchange exchange(batch, *state_, *links_);
-  Tensor total = batch.step(targets, loss);
+  Tensor total;
+  {
+    const PipelineShards::Whole whole(*shards_);
+    exchange.after_action = [&](int stage) { whole.collect(stage); };
+    total = batch.step(targets, loss);
+    whole.reduce();
+  }
   const int last = static_cast<int>(std::ssize(state_->stages)) - 1, root = state_->owner(last);
   const bool is_here = state_->is_here(last);
   if (!loss_dtype_) {  // later losses have the same dtype: no need to wait
@@ -156,6 +163,7 @@ Tensor PipelineRanks::step(PipelineBatch& batch, std::span<const Tensor> targets
 
 TensorList PipelineRanks::forward(PipelineBatch& batch) {
   PipelineExchange exchange(batch, *state_, *links_);
+  const PipelineShards::Whole parameters(*shards_);
   const int last = static_cast<int>(std::ssize(state_->stages)) - 1;
   optim::NamedTensors named;
   for (Tensor& y : batch.forward()) {
@@ -169,15 +177,24 @@ TensorList PipelineRanks::forward(PipelineBatch& batch) {
 }
 
 Tensor PipelineRanks::clip_grad_norm(std::span<const Tensor> own, double max_norm) {
-  const Tensor norm_here = optim::total_grad_norm(own);
-  const Tensor squares = raw::to(raw::mul(norm_here, norm_here), state_->device(0));
+  const Tensor squares = raw::to(shards_->squared_grad_norm(own), state_->device(0));
   group_.all_reduce(squares).wait();
   const Tensor norm = raw::sqrt(squares);
   optim::clip_grads_with_norm(own, max_norm, norm);
   return norm;
 }
 
+void PipelineRanks::check_whole() const {
+  const auto cut = group_.all_gather_object(shards_->empty() ? "" : "cut");
+  for (std::size_t r = 0; r < cut.size(); ++r) {
+    WEFT_CHECK(cut[r].empty(), Unsupported, kOp, "the stages of rank ", r,
+               " are cut into parts: the handles of fully_shard and parallelize have state_dict() "
+               "and state_of()");
+  }
+}
+
 void PipelineRanks::all_gather() {
+  check_whole();
   for (int s = 0; s < std::ssize(state_->stages); ++s) {
     nn::AnyModule& stage = state_->stages[static_cast<std::size_t>(s)];
     const auto values = broadcast_named(group_, stage.state_dict(), state_->owner(s));
@@ -187,6 +204,7 @@ void PipelineRanks::all_gather() {
 
 optim::NamedTensors PipelineRanks::all_gather_state(const optim::NamedTensors& own,
                                                     std::span<const Tensor> parameters) {
+  check_whole();
   std::map<const TensorImpl*, int> owner_of;  // parameters of no stage are rank 0's
   for (std::size_t s = 0; s < state_->stages.size(); ++s) {
     for (const Tensor& p : state_->stages[s].parameters()) {
@@ -213,6 +231,7 @@ optim::NamedTensors PipelineRanks::all_gather_state(const optim::NamedTensors& o
 
 void PipelineRanks::abort() noexcept {
   links_->abort();
+  shards_->abort();
   group_.abort();
 }
 

@@ -12,6 +12,7 @@
 #include "weft/optim/optimizer.h"
 #include "weft/parallel/pipeline_batch.h"
 #include "weft/parallel/pipeline_options.h"
+#include "weft/parallel/pipeline_shards.h"
 #include "weft/parallel/pipeline_state.h"
 #include "weft/parallel/stage_links.h"
 #include "weft/tensor/tensor.h"
@@ -47,10 +48,12 @@ class PipelineRanks {
   void check_stages() const;
   void check_alike(const std::exception_ptr& mistake);
   void connect();
+  void check_whole() const;
 
   const std::shared_ptr<PipelineState> state_;
   comm::ProcessGroup& group_;
   std::unique_ptr<StageLinks> links_;
+  std::unique_ptr<const PipelineShards> shards_;
   bool tried_ = false;
   std::optional<DType> loss_dtype_;  // of the first loss of the last stage's rank
 };

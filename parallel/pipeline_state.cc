@@ -4,6 +4,7 @@
 
 #include "weft/core/base/error.h"
 #include "weft/core/runtime/runtime.h"
+#include "weft/nn/shard.h"
 #include "weft/nn/summary.h"
 #include "weft/parallel/scatter_gather.h"
 #include "weft/tensor/ops.h"
@@ -88,7 +89,12 @@ void PipelineState::place_stages() {
 void PipelineState::move_stages() {
   for (const Device device : devices) runtime(device);  // throws if it does not exist
   for (int s = 0; s < std::ssize(stages); ++s) {
-    if (is_here(s)) stages[static_cast<std::size_t>(s)].to(device(s));
+    if (!is_here(s)) continue;
+    nn::AnyModule& stage = stages[static_cast<std::size_t>(s)];
+    const bool cut = !nn::shards_of(stage).empty();
+    WEFT_CHECK(!cut || options.group, Unsupported, kOp, "stage ", s,
+               " is cut into parts (fully_shard, parallelize): give each stage a rank of a group");
+    if (!cut || stage.parameters()[0].device() != device(s)) stage.to(device(s));
   }
 }
 

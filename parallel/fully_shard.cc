@@ -14,13 +14,10 @@
 #include "weft/core/runtime/capture.h"
 #include "weft/core/trace/trace.h"
 #include "weft/nn/repr.h"
-#include "weft/optim/optimizer.h"
 #include "weft/parallel/same_model.h"
 #include "weft/parallel/shard_checks.h"
 #include "weft/parallel/shard_engine.h"
 #include "weft/tensor/creation.h"
-#include "weft/tensor/elementwise.h"
-#include "weft/tensor/ops.h"
 
 namespace weft::parallel {
 namespace {
@@ -39,24 +36,6 @@ std::vector<std::shared_ptr<Unit>> units_within(const nn::ModuleBase& module,
     if (other && std::ranges::find(units, other) == units.end()) units.push_back(other);
   }
   return units;
-}
-
-// Throws if the parameters of the module belong to a unit already that is not within it.
-void check_order(const nn::ModuleBase& module) {
-  if (!nn::uncut_parameters(module).empty()) return;
-  const nn::NamedShards shards = nn::shards_of(module);
-  for (const auto& [name, shard] : shards) {
-    const auto unit = unit_of(*shard);
-    bool same = true;  // as this module
-    for (const ShardUnit::Piece& piece : unit->memory->pieces()) {
-      const auto within =
-          std::ranges::find_if(shards, [&](const auto& s) { return s.second == piece.shard; });
-      WEFT_CHECK(within != shards.end(), InvalidArgument, kOp, module.name(), " belongs to ",
-                 unit->name, ", which was cut before: cut inner modules first");
-      same = same && within->first == piece.name;
-    }
-    WEFT_CHECK(!same, InvalidArgument, kOp, unit->name, " was cut before");
-  }
 }
 
 // For the outermost module that is called.

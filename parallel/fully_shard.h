@@ -39,7 +39,7 @@ struct FullyShardOptions {
   /// mesh["shard"] as the group and mesh["replica"] here (HSDP). Parts of gradients are averaged
   /// over them, too; parameters and states are gathered within the group.
   std::shared_ptr<comm::ProcessGroup> replicas = {};
-  MixedPrecisionPolicy mp_policy = {};
+  MixedPrecisionPolicy mp_policy = {};  ///< in which dtypes the unit computes and sends
 };
 
 /// A module that is cut, and the units within it; a handle.
@@ -114,7 +114,10 @@ class [[nodiscard]] FullySharded::NoSync {
 /// torch.distributed.fsdp.fully_shard. All ranks call it, for the same modules in the same order:
 /// inner modules first, also as soon as each is made, and the outermost one before any is called,
 /// which then is called first. Values are those of rank 0, as are those of buffers, which stay
-/// whole on every rank and are copied before each forward in training.
+/// whole on every rank and are copied before each forward in training. What parallelize has cut
+/// before, over another axis of the mesh, is cut again; states and norms are of the whole. A stage
+/// of a parallel::Pipeline over ranks is cut whole, over another axis than the pipeline's: it is
+/// gathered once a batch, and its gradients are reduced once.
 ///
 /// All ranks must call the same modules, and start the same backwards, in the same order, also in
 /// evaluations; from one thread at a time, and no backward within a forward. If they do not, they

@@ -1,11 +1,13 @@
 #include "weft/parallel/shard_checks.h"
 
+#include <algorithm>
 #include <mutex>
 #include <set>
 
 #include "weft/core/base/error.h"
 #include "weft/core/runtime/allocator.h"
 #include "weft/nn/shard.h"
+#include "weft/parallel/shard_engine.h"
 
 namespace weft::parallel {
 
@@ -35,6 +37,23 @@ std::vector<Tensor> buffers_of(const nn::ModuleBase& module) {
   std::vector<Tensor> buffers;
   for (const auto& [name, x] : module.named_buffers()) buffers.push_back(x);
   return buffers;
+}
+
+void check_order(const nn::ModuleBase& module) {
+  if (!nn::uncut_parameters(module).empty()) return;
+  const nn::NamedShards shards = nn::shards_of(module);
+  for (const auto& [name, shard] : shards) {
+    const auto unit = unit_of(*shard);
+    bool same = true;  // as this module
+    for (const ShardUnit::Piece& piece : unit->memory->pieces()) {
+      const auto within =
+          std::ranges::find_if(shards, [&](const auto& s) { return s.second == piece.shard; });
+      WEFT_CHECK(within != shards.end(), InvalidArgument, kOp, module.name(), " belongs to ",
+                 unit->name, ", which was cut before: cut inner modules first");
+      same = same && within->first == piece.name;
+    }
+    WEFT_CHECK(!same, InvalidArgument, kOp, unit->name, " was cut before");
+  }
 }
 
 void check_can_be_cut(const nn::NamedTensors& parameters) {

@@ -24,8 +24,8 @@ namespace {
 
 constexpr const char* kOp = "fully_shard";
 
-using Unit = FullySharded::Unit;
-using Engine = FullySharded::Engine;
+using Unit = FsdpUnit;
+using Engine = FsdpEngine;
 
 // In the order of the tree, `unit` first.
 std::vector<std::shared_ptr<Unit>> units_within(const nn::ModuleBase& module,
@@ -240,12 +240,12 @@ FullySharded fully_shard(const nn::ModuleBase& module, comm::ProcessGroup& group
 
 // --- Engine --------------------------------------------------------------------------------------
 
-FullySharded::Unit::~Unit() {
+FsdpUnit::~FsdpUnit() {
   if (engine) engine->forget(this);
 }
 
 // Posts the gather of the unit that comes next, so that it arrives while this one computes.
-void FullySharded::Engine::gather(Unit& unit, Unit* next) {
+void FsdpEngine::gather(Unit& unit, Unit* next) {
   const auto start = [&](Unit& one) {
     const comm::ProcessGroup::Tag tag(one.name);
     one.memory->start_gather(*gathers);
@@ -266,34 +266,34 @@ void FullySharded::Engine::gather(Unit& unit, Unit* next) {
 }
 
 // Before its parameters are written.
-void FullySharded::Engine::drop_posted() {
+void FsdpEngine::drop_posted() {
   if (Unit* const unit = std::exchange(posted, nullptr)) unit->memory->drop_gather();
 }
 
-void FullySharded::Engine::begin_forward() {
+void FsdpEngine::begin_forward() {
   drop_posted();
   forwards.position = 0;
   in_forward = true;
 }
 
-void FullySharded::Engine::broadcast_buffers() {
+void FsdpEngine::broadcast_buffers() {
   for (Coalesced& one : buffers) {
     one.broadcast(*gathers, 0);
     if (replicas) one.broadcast(*replicas, 0);
   }
 }
 
-void FullySharded::Engine::end_forward() {
+void FsdpEngine::end_forward() {
   drop_posted();
   in_forward = false;
 }
 
-void FullySharded::Engine::gather_for_forward(Unit& unit) {
+void FsdpEngine::gather_for_forward(Unit& unit) {
   // The order of calls within the root is learnt, not that of other calls and of checkpoints.
   gather(unit, in_backward || !in_forward ? nullptr : forwards.after(unit));
 }
 
-void FullySharded::Engine::begin_backward() {
+void FsdpEngine::begin_backward() {
   if (std::exchange(in_backward, true)) return;
   in_forward = false;
   backwards.position = 0;
@@ -301,7 +301,7 @@ void FullySharded::Engine::begin_backward() {
   autograd::at_backward_end([this](const std::exception_ptr& error) { end_backward(error); });
 }
 
-void FullySharded::Engine::before_backward(Unit& unit) {
+void FsdpEngine::before_backward(Unit& unit) {
   WEFT_CHECK(!thread_state().create_graph, Unsupported, kOp,
              "a second derivative, create_graph, of a module that is cut");
   begin_backward();
@@ -310,7 +310,7 @@ void FullySharded::Engine::before_backward(Unit& unit) {
   if (!unit.memory->gathered()) gather(unit, next);
 }
 
-void FullySharded::Engine::on_recomputed_gradients(Unit& unit) {
+void FsdpEngine::on_recomputed_gradients(Unit& unit) {
   if (!unit.unsharded) unit.memory->release();
   if (!sync) return;
   begin_backward();
@@ -318,7 +318,7 @@ void FullySharded::Engine::on_recomputed_gradients(Unit& unit) {
   start_reduction(unit);
 }
 
-void FullySharded::Engine::on_gradients(Unit& unit) {
+void FsdpEngine::on_gradients(Unit& unit) {
   begin_backward();
   unit.memory->release();
   if (!sync) return;
@@ -330,14 +330,14 @@ void FullySharded::Engine::on_gradients(Unit& unit) {
 }
 
 // In the same order on all ranks. One at a time, so that there is one message.
-void FullySharded::Engine::reduce_ready() {
+void FsdpEngine::reduce_ready() {
   for (; next < order.size() && order[next]->ready; ++next) {
     const Unit& unit = *order[next];
     if (!unit.reduced || unit.memory->has_gradients()) start_reduction(*order[next]);
   }
 }
 
-void FullySharded::Engine::start_reduction(Unit& unit) {
+void FsdpEngine::start_reduction(Unit& unit) {
   finish_reduction();
   const Span span(kOp, "reduce-scatter");
   const comm::ProcessGroup::Tag tag(unit.name);
@@ -345,17 +345,14 @@ void FullySharded::Engine::start_reduction(Unit& unit) {
   under_way = &unit;
 }
 
-void FullySharded::Engine::finish_reduction() {
+void FsdpEngine::finish_reduction() {
   if (Unit* const unit = std::exchange(under_way, nullptr))
     unit->memory->finish_reduction(replicas.get());
 }
 
-void FullySharded::Engine::end_backward(const std::exception_ptr& error) {
+void FsdpEngine::end_backward(const std::exception_ptr& error) {
   in_backward = false;
-  const auto give_up = [&] {
-    abort();
-    reset();
-  };
+  const auto give_up = [&] { abort(), reset(); };
   if (error) return give_up();
   if (!reducing) return release_all();
   std::vector<std::string> missing;
@@ -379,7 +376,7 @@ void FullySharded::Engine::end_backward(const std::exception_ptr& error) {
              "before it is cut");
 }
 
-void FullySharded::Engine::abort() const {
+void FsdpEngine::abort() const {
   for (const auto& ranks : {gathers, reductions, replicas}) {
     if (ranks && ranks->size() > 1) ranks->abort();
   }
@@ -387,7 +384,7 @@ void FullySharded::Engine::abort() const {
 
 // At first, and after parameters were frozen or unfrozen: backward comes to the modules in about
 // the reverse order of the tree, and last to what is left of the root.
-void FullySharded::Engine::update_order() {
+void FsdpEngine::update_order() {
   const auto trained = [](const Unit* unit) { return unit->memory->trained(); };
   if (std::ranges::count_if(all, trained) == std::ssize(order) &&
       std::ranges::all_of(order, trained)) {
@@ -399,7 +396,7 @@ void FullySharded::Engine::update_order() {
 }
 
 // Rank 0's: the order in which its backward has come to the units.
-void FullySharded::Engine::find_order() {
+void FsdpEngine::find_order() {
   ordered = true;
   std::string text;
   for (Unit* const unit : std::exchange(arrived, {})) {
@@ -415,7 +412,7 @@ void FullySharded::Engine::find_order() {
   if (found.size() == order.size()) order = std::move(found);
 }
 
-void FullySharded::Engine::release_all() {
+void FsdpEngine::release_all() {
   drop_posted();
   for (Unit* const unit : all) {
     unit->unsharded = false;
@@ -423,7 +420,7 @@ void FullySharded::Engine::release_all() {
   }
 }
 
-void FullySharded::Engine::reset() {
+void FsdpEngine::reset() {
   release_all();
   for (Unit* const unit : all) {
     unit->ready = unit->reduced = false;
@@ -437,7 +434,7 @@ void FullySharded::Engine::reset() {
 
 // --- The handle ----------------------------------------------------------------------------------
 
-FullySharded::Engine& FullySharded::engine() const {
+FsdpEngine& FullySharded::engine() const {
   if (!unit_->engine) make_engine(module_, unit_);
   return *unit_->engine;
 }

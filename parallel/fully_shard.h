@@ -31,6 +31,9 @@
 
 namespace weft::parallel {
 
+struct FsdpEngine;
+struct FsdpUnit;
+
 struct FullyShardOptions {
   /// Whether a unit's parameters are freed between its forward and its backward. Unset: true, but
   /// false for the outermost module, whose backward comes first.
@@ -82,19 +85,16 @@ class FullySharded {
   /// optim::clip_grad_norm; returns the norm before.
   Tensor clip_grad_norm(double max_norm) const;
 
-  struct Engine;
-  struct Unit;
-
  private:
   friend FullySharded fully_shard(const nn::ModuleBase&, std::shared_ptr<comm::ProcessGroup>,
                                   const FullyShardOptions&);
-  FullySharded(const nn::ModuleBase& module, std::shared_ptr<Unit> unit)
+  FullySharded(const nn::ModuleBase& module, std::shared_ptr<FsdpUnit> unit)
       : module_(module), unit_(std::move(unit)) {}
-  Engine& engine() const;
+  FsdpEngine& engine() const;
   const std::shared_ptr<comm::ProcessGroup>& gathers() const;
 
   nn::ModuleBase module_;
-  std::shared_ptr<Unit> unit_;
+  std::shared_ptr<FsdpUnit> unit_;
 };
 
 class [[nodiscard]] FullySharded::NoSync {

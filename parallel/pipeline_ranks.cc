@@ -143,7 +143,7 @@ Tensor PipelineRanks::step(PipelineBatch& batch, std::span<const Tensor> targets
   PipelineExchange exchange(batch, *state_, *links_);
   Tensor total;
   {
-    const PipelineShards::Whole whole(*shards_);
+    PipelineShards::Whole whole(*shards_);
     exchange.after_action = [&](int stage) { whole.collect(stage); };
     total = batch.step(targets, loss);
     whole.reduce();

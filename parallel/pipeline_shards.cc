@@ -8,11 +8,9 @@
 #include "weft/autograd/autograd.h"
 #include "weft/autograd/graph.h"
 #include "weft/core/base/error.h"
-#include "weft/core/runtime/thread_state.h"
 #include "weft/core/trace/trace.h"
 #include "weft/nn/shard.h"
 #include "weft/optim/optimizer.h"
-#include "weft/parallel/shard_engine.h"
 #include "weft/parallel/sharded_state.h"
 #include "weft/tensor/elementwise.h"
 #include "weft/tensor/ops.h"
@@ -21,8 +19,8 @@ namespace weft::parallel {
 
 namespace {
 
-using Unit = FullySharded::Unit;
-using Engine = FullySharded::Engine;
+using Unit = FsdpUnit;
+using Engine = FsdpEngine;
 
 constexpr const char* kOp = "pipeline";
 
@@ -147,7 +145,7 @@ PipelineShards::Whole::~Whole() {
     for (const auto& unit : stage.units) {
       if (!unit->engine || !unit->engine->kept) continue;
       give_back(*unit);
-      unit->memory->drop_gradients();
+      if (unfinished_) unit->memory->drop_gradients();
     }
   }
   for (Engine* const engine : engines_) engine->kept = false;
@@ -165,16 +163,17 @@ void PipelineShards::Whole::collect(int of) const {
   }
 }
 
-void PipelineShards::Whole::reduce() const {
+void PipelineShards::Whole::reduce() {
   for (const Stage& stage : shards_.stages_ | std::views::reverse) {
     for (const auto& unit : stage.units | std::views::reverse) {
       if (!unit->engine || !unit->engine->kept) continue;
       take_gradients(*unit);
       give_back(*unit);
-      if (unit->memory->trained()) unit->engine->start_reduction(*unit);
+      if (unit->engine->sync && unit->memory->trained()) unit->engine->start_reduction(*unit);
     }
   }
   for (Engine* const engine : engines_) engine->finish_reduction();
+  unfinished_ = false;
 }
 
 }  // namespace weft::parallel

@@ -9,9 +9,11 @@
 #include <span>
 #include <vector>
 
+#include "weft/comm/group/process_group.h"
+#include "weft/core/runtime/thread_state.h"
 #include "weft/nn/any_module.h"
-#include "weft/parallel/fully_shard.h"
 #include "weft/parallel/pipeline_state.h"
+#include "weft/parallel/shard_engine.h"
 
 namespace weft::parallel {
 
@@ -31,7 +33,7 @@ class PipelineShards {
   void abort() const noexcept;
 
  private:
-  using Units = std::vector<std::shared_ptr<FullySharded::Unit>>;
+  using Units = std::vector<std::shared_ptr<FsdpUnit>>;
   struct Stage {
     int number;
     nn::AnyModule module;
@@ -54,12 +56,14 @@ class PipelineShards::Whole {
   /// After an action of the stage: adds gradients up in the dtype in which they are reduced, where
   /// that is another one than that of the leaves.
   void collect(int stage) const;
-  /// Leaves the means of the ranks' gradients. Parameters without one count as zeros.
-  void reduce() const;
+  /// Leaves the means of the ranks' gradients. Parameters without one count as zeros. Under
+  /// FullySharded::NoSync the sums stay on each rank.
+  void reduce();
 
  private:
   const PipelineShards& shards_;
-  std::vector<FullySharded::Engine*> engines_;
+  std::vector<FsdpEngine*> engines_;
+  bool unfinished_ = thread_state().grad_enabled;
 };
 
 }  // namespace weft::parallel

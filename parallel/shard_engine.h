@@ -1,5 +1,5 @@
 // The units of a module that fully_shard has cut, and what they have in common. Private to
-// parallel/.
+// parallel/; fully_shard.cc has the functions.
 #pragma once
 
 #include <algorithm>
@@ -12,13 +12,15 @@
 #include "weft/comm/group/process_group.h"
 #include "weft/nn/shard.h"
 #include "weft/parallel/coalesced.h"
-#include "weft/parallel/fully_shard.h"
+#include "weft/parallel/mixed_precision.h"
 #include "weft/parallel/shard_unit.h"
 
 namespace weft::parallel {
 
-struct FullySharded::Unit {
-  ~Unit();
+struct FsdpEngine;
+
+struct FsdpUnit {
+  ~FsdpUnit();
 
   std::string name;  // the module's path from the outermost one, once that is known
   std::shared_ptr<comm::ProcessGroup> group, replicas;
@@ -29,14 +31,16 @@ struct FullySharded::Unit {
   // A leaf on which the parameters of each forward depend. When a backward has finished its
   // gradient, it has finished theirs, also those of checkpoints and of several forwards.
   Tensor token;
-  std::shared_ptr<Engine> engine;
+  std::shared_ptr<FsdpEngine> engine;
   bool unsharded = false;  // by the user, who may use its parameters elsewhere
   bool ready = false;      // its gradients may be reduced
   bool reduced = false;    // those of checkpoints were
 };
 
 // What the units within one outermost module have in common.
-struct FullySharded::Engine {
+struct FsdpEngine {
+  using Unit = FsdpUnit;
+
   // Units in the order of a step, which the next step is expected to repeat.
   struct Order {
     std::vector<Unit*> units;
@@ -53,7 +57,7 @@ struct FullySharded::Engine {
     }
   };
 
-  explicit Engine(const std::shared_ptr<Unit>& root_unit)
+  explicit FsdpEngine(const std::shared_ptr<Unit>& root_unit)
       : gathers(root_unit->group->duplicate()),
         reductions(root_unit->group->duplicate()),
         replicas(root_unit->replicas ? root_unit->replicas->duplicate() : nullptr),
@@ -110,8 +114,8 @@ struct FullySharded::Engine {
 };
 
 /// Null for a shard of parallelize.
-inline std::shared_ptr<FullySharded::Unit> unit_of(const nn::Shard& shard) {
-  return std::static_pointer_cast<FullySharded::Unit>(shard.unit.lock());
+inline std::shared_ptr<FsdpUnit> unit_of(const nn::Shard& shard) {
+  return std::static_pointer_cast<FsdpUnit>(shard.unit.lock());
 }
 
 }  // namespace weft::parallel

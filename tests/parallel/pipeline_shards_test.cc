@@ -16,6 +16,7 @@
 #include "weft/nn/batch_norm.h"
 #include "weft/nn/shard.h"
 #include "weft/optim/adam.h"
+#include "weft/optim/sgd.h"
 #include "weft/parallel/pipeline.h"
 #include "weft/parallel/pipeline_shards.h"
 #include "weft/parallel/tensor_parallel.h"
@@ -200,7 +201,7 @@ TEST_F(PipelineShardsTest, GradientsOfCutWeightsArePutOff) {
       const NoGrad no_grad;
       stage(x);
     }
-    const PipelineShards::Whole whole(shards);
+    PipelineShards::Whole whole(shards);
     autograd::DeferredGradients later;
     const auto weights = autograd::DeferredGradients::leaves(nn::used_parameters(stage));
     {
@@ -213,6 +214,42 @@ TEST_F(PipelineShardsTest, GradientsOfCutWeightsArePutOff) {
     whole.reduce();
     for (const Tensor& part : stage.parameters()) EXPECT_TRUE(part.grad().defined());
   });
+}
+
+TEST_F(PipelineShardsTest, NoSyncAddsUpOnEachRank) {
+  for (const MixedPrecisionPolicy& policy :
+       {MixedPrecisionPolicy(), MixedPrecisionPolicy{.reduce_dtype = DType::f32}}) {
+    comm::run_ranks(4, [&](comm::ProcessGroup& group) {
+      const comm::Mesh mesh(shared(group), {{"dp", 2}, {"pp", 2}});
+      std::vector<nn::Sequential> plain = stages_of(), cut = stages_of();
+      const std::vector<nn::AnyModule> stages = joined(cut, 2), of_plain = joined(plain, 2);
+      const auto here = static_cast<std::size_t>(mesh["pp"]->rank());
+      const FullySharded sharded = cut_stage(stages[here], mesh["dp"], {.mp_policy = policy});
+      Pipeline pipe(stages, {.chunks = 3, .schedule = "zb-h1", .group = mesh["pp"]});
+      optim::SGD sgd(stages[here].parameters(), {.lr = 0.1});
+      optim::SGD plain_sgd(parameters_of(plain), {.lr = 0.1});
+      const auto step = [&](int i) {
+        const auto data = batch(i, {12, 6}, DType::f64);
+        const auto part = data.shard(mesh.coordinate("dp"), 2);
+        pipe.step({part.x}, {part.label}, loss_of);
+        Tensor y = data.x;
+        for (nn::Sequential& stage : plain) y = stage(y);
+        nn::cross_entropy(y, data.label).backward();
+      };
+      {
+        const auto no_sync = sharded.no_sync();
+        step(0);
+        EXPECT_FALSE(stages[here].parameters()[0].grad().defined());
+        const NoGrad no_grad;
+        pipe(batch(1, {12, 6}, DType::f64).x);
+      }
+      step(1);
+      sgd.step();
+      plain_sgd.step();
+      expect_near(sharded.state_dict(), of_plain[here].state_dict(),
+                  policy.reduce_dtype ? 1e-7 : 1e-12);  // sums of gradients in f32
+    });
+  }
 }
 
 /// Bytes that a step of one rank sends in the group of its units.

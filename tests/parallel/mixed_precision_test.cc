@@ -114,7 +114,13 @@ TEST_F(MixedPrecisionTest, TiedAndFrozenParameters) {
         return nn::Sequential{nn::Sequential{tied, nn::Tanh(), tied},
                               nn::Sequential{frozen, nn::Tanh()}, nn::Linear(6, 3)};
       },
-      cut_net, kPolicy);
+      [](nn::Sequential& model, comm::ProcessGroup& group, const FullyShardOptions& options) {
+        for (auto& [path, module] : model.named_modules()) {
+          if (path == "0" || path == "1") fully_shard(module, group, options);
+        }
+        return fully_shard(model, group, options);
+      },
+      kPolicy);
 }
 
 /// A block that is checkpointed, and one that is not.

@@ -214,17 +214,7 @@ TEST_F(FullyShardTensorTest, AStateGoesOnInOneProcessAndBack) {
   expect(on_mesh(1, 4, true, 6, there), third);
 }
 
-TEST_F(FullyShardTensorTest, RefusesRanksWithOtherParts) {
-  comm::run_ranks(2, [](comm::ProcessGroup& group) {
-    Net net = small_net();
-    const Parallelized layers = parallelize(net, group, plan_of(false));
-    EXPECT_WEFT_ERROR(fully_shard(net, group), InvalidArgument,
-                      "rank 1 cuts another module than rank 0");
-    Net other = small_net();
-    fully_shard(other, group);
-    EXPECT_WEFT_ERROR(parallelize(other, group, plan_of(false)), InvalidArgument,
-                      "and cut by fully_shard afterwards");
-  });
+TEST_F(FullyShardTensorTest, TheHandleOfTheLayersRefusesWholeStates) {
   comm::run_ranks(2, [](comm::ProcessGroup& group) {
     Cut cut(group, 2, 1, false);
     optim::Adam adam(cut.net.parameters());

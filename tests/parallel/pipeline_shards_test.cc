@@ -103,30 +103,36 @@ struct Case {
   int dp, pp;
   bool all_stages = false;  // each rank cuts also the stages that it does not run
   bool checkpoints = false;
+  int replicas = 1;  // of parts
 };
 
 // Losses and weights of one process with the whole batch. Sums are taken in other orders: 1e-9 is
 // the bound that is asked for.
 void expect_one_process(const Case& c, const FullyShardOptions& options = {}) {
-  SCOPED_TRACE(::testing::Message() << c.schedule << ' ' << to_string(c.mode) << ' ' << c.dp << 'x'
-                                    << c.pp << ' ' << c.all_stages << ' ' << c.checkpoints);
-  comm::run_ranks(c.dp * c.pp, [&](comm::ProcessGroup& group) {
-    const comm::Mesh mesh(shared(group), {{"dp", c.dp}, {"pp", c.pp}});
-    const auto dp = mesh["dp"], pp = mesh["pp"];
+  SCOPED_TRACE(::testing::Message()
+               << c.schedule << ' ' << to_string(c.mode) << ' ' << c.dp << 'x' << c.pp << ' '
+               << c.all_stages << ' ' << c.checkpoints << ' ' << c.replicas);
+  const int n = c.replicas * c.dp;
+  comm::run_ranks(n * c.pp, [&](comm::ProcessGroup& group) {
+    const comm::Mesh mesh(shared(group), {{"replica", c.replicas}, {"dp", c.dp}, {"pp", c.pp}});
+    const auto dp = mesh["dp"], pp = mesh["pp"], all = mesh[{"replica", "dp"}];
+    FullyShardOptions with = options;
+    if (c.replicas > 1) with.replicas = mesh["replica"];
     std::vector<nn::Sequential> plain = stages_of(), cut = stages_of(c.checkpoints);
     const std::size_t count = c.schedule == "interleaved" ? 4 : static_cast<std::size_t>(c.pp);
     const std::vector<nn::AnyModule> stages = joined(cut, count);
     std::vector<std::optional<FullySharded>> sharded(count);
     for (std::size_t s = 0; s < count; ++s) {
       if (c.all_stages || static_cast<int>(s) % c.pp == pp->rank()) {
-        sharded[s] = cut_stage(stages[s], dp, options);
+        sharded[s] = cut_stage(stages[s], dp, with);
       }
     }
     Pipeline pipe(stages, {.chunks = 3, .checkpoint = c.mode, .schedule = c.schedule, .group = pp});
-    std::vector<Tensor> own;
+    std::vector<Tensor> own, used;
     for (std::size_t s = 0; s < count; ++s) {
       if (!pipe.is_here(s)) continue;
       for (const Tensor& x : stages[s].parameters()) own.push_back(x);
+      for (const Tensor& x : nn::used_parameters(stages[s])) used.push_back(x);
     }
     optim::Adam adam(own, {.lr = 0.01}), plain_adam(parameters_of(plain), {.lr = 0.01});
     const auto forward = [&](Tensor x) {
@@ -135,10 +141,10 @@ void expect_one_process(const Case& c, const FullyShardOptions& options = {}) {
     };
     for (int i = 0; i < 10; ++i) {
       const auto data = batch(i, {12, 6}, DType::f64);
-      const auto part = data.shard(mesh.coordinate("dp"), c.dp);
+      const auto part = data.shard(all->rank(), n);
       adam.zero_grad();
-      Tensor loss = pipe.step({part.x}, {part.label}, loss_of) * (1.0 / c.dp);
-      dp->all_reduce(loss).wait();
+      Tensor loss = pipe.step({part.x}, {part.label}, loss_of) * (1.0 / n);
+      all->all_reduce(loss).wait();
       plain_adam.zero_grad();
       const Tensor expected = nn::cross_entropy(forward(data.x), data.label);
       expected.backward();
@@ -147,9 +153,14 @@ void expect_one_process(const Case& c, const FullyShardOptions& options = {}) {
       EXPECT_NEAR(pipe.clip_grad_norm(0.5).item<double>(), norm, 1e-9);
       adam.step();
       plain_adam.step();
-      if (i % 3 != 0) continue;
-      const NoGrad no_grad;  // an evaluation between steps
-      EXPECT_LE(testing::relative_difference(pipe(part.x), forward(part.x)), 1e-9);
+      if (i % 3 == 0) {
+        const NoGrad no_grad;  // an evaluation between steps
+        EXPECT_LE(testing::relative_difference(pipe(part.x), forward(part.x)), 1e-9);
+      }
+      for (const Tensor& x : used) {
+        EXPECT_TRUE(x.storage()->released());
+        EXPECT_FALSE(x.grad().defined());
+      }
     }
     const std::vector<nn::AnyModule> of_plain = joined(plain, count);
     for (std::size_t s = 0; s < count; ++s) {
@@ -171,6 +182,12 @@ TEST_F(PipelineShardsTest, TrainAsOneProcessOnOtherMeshes) {
   for (const auto& [dp, pp] : {std::pair(1, 2), {2, 1}, {3, 2}, {1, 4}}) {
     expect_one_process({"zb-h1", Recompute::never, dp, pp});
     expect_one_process({"1f1b", Recompute::except_last, dp, pp, true});
+  }
+}
+
+TEST_F(PipelineShardsTest, ReplicasOfParts) {
+  for (const auto& [replicas, dp] : {std::pair(2, 2), {2, 1}}) {
+    expect_one_process({"1f1b", Recompute::never, dp, 2, false, false, replicas});
   }
 }
 
@@ -406,6 +423,34 @@ TEST_F(PipelineShardsTest, StagesOfPartsOfLayers) {
       });
     }
   }
+}
+
+// The others do not wait: those of its pipeline, and those that share its stage.
+TEST_F(PipelineShardsTest, ARankThatFailsEndsTheBatchOfAll) {
+  std::atomic<int> errors = 0;
+  EXPECT_THROW(
+      comm::run_ranks(4,
+                      [&](comm::ProcessGroup& group) {
+                        const comm::Mesh mesh(shared(group), {{"dp", 2}, {"pp", 2}});
+                        const std::vector<nn::AnyModule> stages = joined(stages_of(), 2);
+                        cut_stage(stages[static_cast<std::size_t>(mesh["pp"]->rank())], mesh["dp"]);
+                        Pipeline pipe(stages, {.chunks = 2, .group = mesh["pp"]});
+                        const auto data = batch(0, {8, 6}, DType::f64);
+                        pipe.step({data.x}, {data.label}, loss_of);
+                        const auto fails = [&](std::span<const Tensor> y,
+                                               std::span<const Tensor> target) {
+                          WEFT_CHECK(mesh.coordinate("dp") == 0, InvalidArgument, "test", "mine");
+                          return loss_of(y, target);
+                        };
+                        try {
+                          pipe.step({data.x}, {data.label}, fails);
+                        } catch (const Error&) {
+                          ++errors;
+                          throw;
+                        }
+                      }),
+      Error);
+  EXPECT_EQ(errors, 4);
 }
 
 TEST_F(PipelineShardsTest, MistakesAreNamed) {

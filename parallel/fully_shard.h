@@ -136,9 +136,10 @@ class [[nodiscard]] FullySharded::NoSync {
 /// create_graph. state_dict() of the module, and of its optimiser, has this rank's parts;
 /// optim::clip_grad_norm() would clip each rank by its own: use those of FullySharded. The member
 /// `weight` of a layer is there while the layer computes, else reading it throws InvalidArgument;
-/// its gradient is that of the part in named_parameters(), and what is written to it is lost.
-/// forward must return its tensors as such or in structures that tensor/tree.h can walk: what is
-/// hidden in others has no backward in a unit that frees its parameters.
+/// its gradient is that of the part in named_parameters(), and what is written to it is lost. Hooks
+/// on its gradient that were added before get the whole one, of this rank. forward must return its
+/// tensors as such or in structures that tensor/tree.h can walk: what is hidden in others has no
+/// backward in a unit that frees its parameters.
 ///
 /// Throws InvalidArgument on every rank if one has another module or other options, for a module
 /// that is cut already, for a parameter without dimensions, without memory of its own, or of

@@ -85,7 +85,9 @@ void expect_by_hand(const Make& make, const Cut& cut_it, const MixedPrecisionPol
     for (const Tensor& part : model.parameters()) {
       EXPECT_EQ(part.dtype(), DType::f32);
       EXPECT_EQ(part.grad().defined(), part.requires_grad());
-      if (part.requires_grad()) EXPECT_EQ(part.grad().dtype(), DType::f32);
+      if (part.requires_grad()) {
+        EXPECT_EQ(part.grad().dtype(), DType::f32);
+      }
     }
   });
 }

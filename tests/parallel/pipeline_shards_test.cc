@@ -319,7 +319,9 @@ TEST_F(PipelineShardsTest, BuffersAreThoseOfRank0) {
     if (mesh.coordinate("dp") == 1) raw::fill_(mean, 100);
     const auto data = batch(0, {16, 6}, DType::f32);  // the same on all ranks
     pipe.step({data.x}, {data.label}, loss_of);
-    if (mesh.coordinate("pp") == 0) EXPECT_LT(raw::norm(mean).item<double>(), 10);
+    if (mesh.coordinate("pp") == 0) {
+      EXPECT_LT(raw::norm(mean).item<double>(), 10);
+    }
   });
 }
 

@@ -11,8 +11,8 @@
 namespace weft::parallel {
 
 /// As torch.distributed.fsdp.MixedPrecisionPolicy. The parts, which the optimiser updates, keep
-/// their dtype, and so do their gradients, and buffers. fully_shard throws Dtype for a dtype that is
-/// not floating.
+/// their dtype, and so do their gradients, and buffers. fully_shard throws Dtype if one is not
+/// floating.
 struct MixedPrecisionPolicy {
   /// Of the whole parameters: they are gathered in it, and the module computes in it. Unset: that
   /// of the parts.

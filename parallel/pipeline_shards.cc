@@ -47,8 +47,10 @@ void take_gradients(const Unit& unit) {
 
 void give_back(const Unit& unit) {
   for (const ShardUnit::Piece& piece : unit.memory->pieces()) {
-    piece.shard->used.set_grad({});
-    piece.shard->used.set_requires_grad(false);
+    const Tensor& whole = piece.shard->used;
+    if (!whole.is_leaf()) continue;  // in an evaluation, after a call without the pipeline
+    whole.set_grad({});
+    whole.set_requires_grad(false);
   }
   unit.memory->release();
 }

@@ -31,8 +31,9 @@ void keep_part(const Tensor& parameter, const Cut& cut) {
   detail::set_data(parameter, part);
 }
 
-void convert(const Tensor& parameter, DType dtype) {
-  detail::set_data(parameter, raw::to(parameter, dtype));
+void convert_used(const Shard& shard, DType dtype) {
+  detail::set_data(shard.used, raw::to(shard.used, dtype));
+  if (shard.of) convert_used(*shard.of, dtype);  // other memory for a bias after a sum
 }
 
 NamedTensors uncut_parameters(const ModuleBase& module) {

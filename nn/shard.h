@@ -41,7 +41,7 @@ std::shared_ptr<const Shard> put_in_place(const ModuleBase& module, Shard shard)
 NamedShards shards_of(const ModuleBase& module);
 /// Leaves of a parameter this rank's part. Its handles, its role as a leaf and its hooks stay.
 void keep_part(const Tensor& parameter, const Cut& cut);
-/// Converts a parameter that is not trained. Its handles stay.
-void convert(const Tensor& parameter, DType dtype);
+/// Converts what forward uses. Its handles stay.
+void convert_used(const Shard& shard, DType dtype);
 
 }  // namespace weft::nn

@@ -40,7 +40,6 @@ struct FsdpUnit {
 // What the units within one outermost module have in common.
 struct FsdpEngine {
   using Unit = FsdpUnit;
-
   // Units in the order of a step, which the next step is expected to repeat.
   struct Order {
     std::vector<Unit*> units;

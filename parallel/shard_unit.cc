@@ -77,9 +77,9 @@ ShardUnit::ShardUnit(const nn::ModuleBase& module, int rank, int size,
     part.set_requires_grad(trained);
     whole.set_grad({});
     whole.set_requires_grad(false);
-    nn::convert(whole, whole_dtype_);
-    whole.storage()->release(why);
     piece.shard = nn::put_in_place(module, {whole, part, cut, owner});
+    nn::convert_used(*piece.shard, whole_dtype_);
+    whole.storage()->release(why);
   }
   version_ = chunk_.storage()->version();
 }

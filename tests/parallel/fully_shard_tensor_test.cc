@@ -9,6 +9,7 @@
 #include "weft/comm/mesh.h"
 #include "weft/nn/ema.h"
 #include "weft/optim/adam.h"
+#include "weft/optim/sgd.h"
 #include "weft/parallel/fully_shard.h"
 #include "weft/tests/comm/ranks.h"
 #include "weft/tests/core/expect_error.h"
@@ -33,14 +34,15 @@ Net small_net(double p = 0) {
 
 /// A net whose layers the ranks of "tp" share, and whose parts those of "dp" have cut.
 struct Cut {
-  Cut(comm::ProcessGroup& group, int dp, int tp, bool sequence, double p = 0)
+  Cut(comm::ProcessGroup& group, int dp, int tp, bool sequence, double p = 0,
+      const FullyShardOptions& options = {})
       : mesh(std::shared_ptr<comm::ProcessGroup>(std::shared_ptr<void>(), &group),
              {{"dp", dp}, {"tp", tp}}),
         net(small_net(p)),
         layers(parallelize(net, *mesh["tp"], plan_of(sequence))),
         sharded([&] {
-          for (testing::Block& block : net.blocks) fully_shard(block, mesh["dp"]);
-          return fully_shard(net, mesh["dp"]);
+          for (testing::Block& block : net.blocks) fully_shard(block, mesh["dp"], options);
+          return fully_shard(net, mesh["dp"], options);
         }()) {}
 
   /// This rank's rows.
@@ -122,6 +124,48 @@ TEST_F(FullyShardTensorTest, DropoutIsThatOfOneProcess) {
         EXPECT_NEAR(loss.item<double>(), expected, 1e-9);
       }
       expect_near(cut.sharded.state_dict(), plain.state_dict(), 1e-9);
+    });
+  }
+}
+
+TEST_F(FullyShardTensorTest, NoSyncAddsUpOnEachRank) {
+  for (const bool sequence : {false, true}) {
+    comm::run_ranks(4, [&](comm::ProcessGroup& group) {
+      Net plain = small_net();
+      Cut cut(group, 2, 2, sequence, 0, {.reshard_after_forward = sequence});
+      optim::SGD sgd(cut.net.parameters(), {.lr = 0.1}), plain_sgd(plain.parameters(), {.lr = 0.1});
+      for (int i = 0; i < 2; ++i) loss_of_all(plain, text(i)).backward();
+      {
+        const auto no_sync = cut.sharded.no_sync();
+        loss_of_part(cut.net, cut.layers, cut.own(text(0))).backward();
+      }
+      loss_of_part(cut.net, cut.layers, cut.own(text(1))).backward();
+      sgd.step();
+      plain_sgd.step();
+      expect_near(cut.sharded.state_dict(), plain.state_dict(), 1e-12);
+    });
+  }
+}
+
+// Layers exchange rounded tensors. One rank of "dp": what parallelize does with rounded weights.
+TEST_F(FullyShardTensorTest, MixedPrecisionIsThatOfRoundedLayers) {
+  for (const bool sequence : {false, true}) {
+    comm::run_ranks(2, [&](comm::ProcessGroup& group) {
+      Net half = small_net();
+      half.to(DType::bf16);
+      const Parallelized layers = parallelize(half, group, plan_of(sequence));
+      Cut cut(group, 1, 2, sequence, 0,
+              {.mp_policy = {.param_dtype = DType::bf16, .reduce_dtype = DType::f32}});
+      const Tensor loss = loss_of_part(cut.net, cut.layers, text(0));
+      const Tensor expected = loss_of_part(half, layers, text(0));
+      EXPECT_TRUE(testing::same_bits(loss, expected));
+      loss.backward();
+      expected.backward();
+      const auto got = cut.net.named_parameters(), rounded = half.named_parameters();
+      for (std::size_t i = 0; i < got.size(); ++i) {
+        const Tensor gradient = raw::to(rounded[i].second.grad(), DType::f64);
+        EXPECT_TRUE(testing::same_bits(got[i].second.grad(), gradient)) << got[i].first;
+      }
     });
   }
 }

@@ -21,7 +21,7 @@ void detail::check_not_cut(const char* op, const ModuleNode& node) {
 }
 
 std::int64_t ModuleNode::whole_numel(const Entry& entry) {
-  return entry.shard ? numel(entry.shard->cut.whole) : entry.tensor.numel();
+  return entry.shard ? numel(entry.shard->whole()) : entry.tensor.numel();
 }
 
 void keep_part(const Tensor& parameter, const Cut& cut) {
@@ -31,23 +31,40 @@ void keep_part(const Tensor& parameter, const Cut& cut) {
   detail::set_data(parameter, part);
 }
 
+void convert_used(const Shard& shard, DType dtype) {
+  detail::set_data(shard.used, raw::to(shard.used, dtype));
+  if (shard.of) convert_used(*shard.of, dtype);  // other memory for a bias after a sum
+}
+
 NamedTensors uncut_parameters(const ModuleBase& module) {
   NamedTensors result;
   std::unordered_set<const TensorImpl*> seen;
   ModuleNode::of(module).visit("", [&](const std::string& name, ModuleNode::Entry& entry) {
-    if (!entry.is_buffer && !entry.shard && seen.insert(entry.tensor.impl()).second) {
+    const bool cut = entry.shard && !entry.shard->group;
+    if (!entry.is_buffer && !cut && seen.insert(entry.tensor.impl()).second) {
       result.emplace_back(name, entry.tensor);
     }
   });
   return result;
 }
 
-void put_in_place(const ModuleBase& module, std::shared_ptr<const Shard> shard) {
+std::vector<Tensor> used_parameters(const ModuleBase& module) {
+  std::vector<Tensor> result;
   ModuleNode::of(module).visit("", [&](const std::string&, ModuleNode::Entry& entry) {
-    if (!entry.tensor.same(shard->used)) return;
-    entry.tensor = shard->part;
-    entry.shard = shard;
+    if (!entry.is_buffer) result.push_back(entry.shard ? entry.shard->used : entry.tensor);
   });
+  return result;
+}
+
+std::shared_ptr<const Shard> put_in_place(const ModuleBase& module, Shard shard) {
+  const auto made = std::make_shared<Shard>(std::move(shard));
+  ModuleNode::of(module).visit("", [&](const std::string&, ModuleNode::Entry& entry) {
+    if (!entry.tensor.same(made->used)) return;
+    made->of = entry.shard;
+    entry.tensor = made->part;
+    entry.shard = made;
+  });
+  return made;
 }
 
 NamedShards shards_of(const ModuleBase& module) {

@@ -17,19 +17,31 @@ struct Shard {
   Tensor used;  ///< by forward; named_parameters() and state_dict() do not list it
   Tensor part;  ///< a leaf; they list this one
   Cut cut;
-  std::weak_ptr<void> unit;  ///< of fully_shard: the same for parameters that go together
+  std::weak_ptr<void> unit = {};     ///< of fully_shard: the same for parameters that go together
+  std::shared_ptr<void> group = {};  ///< of parallelize: the comm::ProcessGroup of the ranks
+  /// If fully_shard has cut what parallelize had cut before: that shard. `cut` is that of its part.
+  std::shared_ptr<const Shard> of = {};
+
+  /// The shape of the parameter before it was cut.
+  const Shape& whole() const { return of ? of->cut.whole : cut.whole; }
+  /// This rank's part of such a tensor.
+  Tensor part_of(const Tensor& x) const { return cut.part_of(of ? of->cut.part_of(x) : x); }
 };
 using NamedShards = std::vector<std::pair<std::string, std::shared_ptr<const Shard>>>;
 
-/// The module's parameters that have not been cut, each once, under its first name.
+/// The module's parameters that fully_shard has not cut, each once, under its first name.
 NamedTensors uncut_parameters(const ModuleBase& module);
+/// The parameters as forward uses them, whole where fully_shard has cut them.
+std::vector<Tensor> used_parameters(const ModuleBase& module);
 /// Lists shard.part wherever the module lists shard.used. From now on clone(), replicate() and
 /// to() throw Unsupported for this module, and for those that contain it. parameter_count() and
-/// to_string() count the whole ones.
-void put_in_place(const ModuleBase& module, std::shared_ptr<const Shard> shard);
+/// to_string() count the whole ones. Sets shard.of, and returns the shard.
+std::shared_ptr<const Shard> put_in_place(const ModuleBase& module, Shard shard);
 /// Those of the module, under each of their names.
 NamedShards shards_of(const ModuleBase& module);
 /// Leaves of a parameter this rank's part. Its handles, its role as a leaf and its hooks stay.
 void keep_part(const Tensor& parameter, const Cut& cut);
+/// Converts what forward uses. Its handles stay.
+void convert_used(const Shard& shard, DType dtype);
 
 }  // namespace weft::nn

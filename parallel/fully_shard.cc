@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <mutex>
-#include <set>
 #include <span>
 #include <sstream>
 #include <utility>
@@ -16,146 +14,18 @@
 #include "weft/core/runtime/capture.h"
 #include "weft/core/trace/trace.h"
 #include "weft/nn/repr.h"
-#include "weft/optim/optimizer.h"
-#include "weft/parallel/coalesced.h"
 #include "weft/parallel/same_model.h"
-#include "weft/parallel/shard_unit.h"
+#include "weft/parallel/shard_checks.h"
+#include "weft/parallel/shard_engine.h"
 #include "weft/tensor/creation.h"
-#include "weft/tensor/elementwise.h"
-#include "weft/tensor/ops.h"
 
 namespace weft::parallel {
 namespace {
 
 constexpr const char* kOp = "fully_shard";
 
-// Storage::release keeps a pointer: the memory of a parameter may outlive its unit.
-const char* text_that_stays(const std::string& text) {
-  static std::mutex mutex;
-  static std::set<std::string>& texts = *new std::set<std::string>;
-  const std::lock_guard lock(mutex);
-  return texts.insert(text).first->c_str();
-}
-
-std::shared_ptr<FullySharded::Unit> unit_of(const nn::Shard& shard) {
-  return std::static_pointer_cast<FullySharded::Unit>(shard.unit.lock());
-}
-
-std::string lines_of(const nn::ModuleBase& module) {
-  std::string text;
-  for (const auto& [name, x] : nn::uncut_parameters(module)) {
-    text += detail::concat("parameter ", name, ' ', x.dtype(), ' ', x.shape(), " of strides ",
-                           x.strides(), x.requires_grad() ? ", trained\n" : ", not trained\n");
-  }
-  for (const auto& [name, x] : module.named_buffers()) {
-    text += detail::concat("buffer ", name, ' ', x.dtype(), ' ', x.shape(), '\n');
-  }
-  return text;
-}
-
-std::vector<Tensor> buffers_of(const nn::ModuleBase& module) {
-  std::vector<Tensor> buffers;
-  for (const auto& [name, x] : module.named_buffers()) buffers.push_back(x);
-  return buffers;
-}
-
-}  // namespace
-
-struct FullySharded::Unit {
-  ~Unit();
-
-  std::string name;  // the module's path from the outermost one, once that is known
-  std::shared_ptr<comm::ProcessGroup> group, replicas;
-  bool reshard = true;      // after forward
-  bool reshard_set = true;  // by the user
-  std::unique_ptr<ShardUnit> memory;
-  // A leaf on which the parameters of each forward depend. When a backward has finished its
-  // gradient, it has finished theirs, also those of checkpoints and of several forwards.
-  Tensor token;
-  std::shared_ptr<Engine> engine;
-  bool unsharded = false;  // by the user, who may use its parameters elsewhere
-  bool ready = false;      // its gradients may be reduced
-  bool reduced = false;    // those of checkpoints were
-};
-
-// What the units within one outermost module have in common.
-struct FullySharded::Engine {
-  // Units in the order of a step, which the next step is expected to repeat.
-  struct Order {
-    std::vector<Unit*> units;
-    std::size_t position = 0;
-
-    /// Returns the unit that followed this one in the step before, or null.
-    Unit* after(Unit& unit) {
-      if (position == units.size() || units[position] != &unit) {
-        units.resize(position);
-        units.push_back(&unit);
-      }
-      ++position;
-      return position < units.size() ? units[position] : nullptr;
-    }
-  };
-
-  explicit Engine(const std::shared_ptr<Unit>& root_unit)
-      : gathers(root_unit->group->duplicate()),
-        reductions(root_unit->group->duplicate()),
-        replicas(root_unit->replicas ? root_unit->replicas->duplicate() : nullptr),
-        root(root_unit.get()) {}
-
-  void begin_forward();
-  void end_forward();
-  void gather_for_forward(Unit& unit);
-  void before_backward(Unit& unit);
-  void on_recomputed_gradients(Unit& unit);
-  void on_gradients(Unit& unit);
-  void end_backward(const std::exception_ptr& error);
-  void drop_posted();
-  void update_order();
-  // The module of the unit is gone, but not those beside it.
-  void forget(Unit* unit) {
-    for (std::vector<Unit*>* const list :
-         {&all, &order, &arrived, &forwards.units, &backwards.units}) {
-      std::erase(*list, unit);
-    }
-    forwards.position = backwards.position = 0;
-    if (posted == unit) posted = nullptr;
-  }
-
-  // Of their own, so that one does not wait for the other.
-  const std::shared_ptr<comm::ProcessGroup> gathers, reductions, replicas;
-  Unit* const root;
-  std::vector<Unit*> all;
-  Order forwards, backwards;
-  bool in_forward = false;   // of the root
-  std::vector<Unit*> order;  // of reductions, those that are trained
-  bool ordered = false;      // as in the first backward of rank 0
-  Unit* posted = nullptr;    // whose gather was started before it was needed
-  std::vector<Unit*> arrived;
-  std::size_t next = 0;            // to be reduced
-  Unit* under_way = nullptr;       // being reduced
-  std::vector<Coalesced> buffers;  // one, or none
-  bool sync = true;
-  bool in_backward = false, reducing = false;
-
- private:
-  void begin_backward();
-  void gather(Unit& unit, Unit* next);
-  void start_reduction(Unit& unit);
-  void find_order();
-  void reduce_ready();
-  void finish_reduction();
-  void release_all();
-  void reset();
-};
-
-FullySharded::Unit::~Unit() {
-  if (engine) engine->forget(this);
-}
-
-namespace {
-
-using Unit = FullySharded::Unit;
-using Engine = FullySharded::Engine;
+using Unit = FsdpUnit;
+using Engine = FsdpEngine;
 
 // In the order of the tree, `unit` first.
 std::vector<std::shared_ptr<Unit>> units_within(const nn::ModuleBase& module,
@@ -163,31 +33,9 @@ std::vector<std::shared_ptr<Unit>> units_within(const nn::ModuleBase& module,
   std::vector<std::shared_ptr<Unit>> units = {unit};
   for (const auto& [name, shard] : nn::shards_of(module)) {
     const auto other = unit_of(*shard);
-    if (std::ranges::find(units, other) == units.end()) units.push_back(other);
+    if (other && std::ranges::find(units, other) == units.end()) units.push_back(other);
   }
   return units;
-}
-
-// Throws if the parameters of the module belong to a unit already that is not within it.
-void check_order(const nn::ModuleBase& module) {
-  for (const auto& [name, shard] : nn::shards_of(module)) {
-    WEFT_CHECK(unit_of(*shard), InvalidArgument, kOp, module.type_name(), ' ', module.name(), "'s ",
-               name, " was cut by parallelize");
-  }
-  if (!nn::uncut_parameters(module).empty()) return;
-  const nn::NamedShards shards = nn::shards_of(module);
-  for (const auto& [name, shard] : shards) {
-    const auto unit = unit_of(*shard);
-    bool same = true;  // as this module
-    for (const ShardUnit::Piece& piece : unit->memory->pieces()) {
-      const auto within =
-          std::ranges::find_if(shards, [&](const auto& s) { return s.second == piece.shard; });
-      WEFT_CHECK(within != shards.end(), InvalidArgument, kOp, module.name(), " belongs to ",
-                 unit->name, ", which was cut before: cut inner modules first");
-      same = same && within->first == piece.name;
-    }
-    WEFT_CHECK(!same, InvalidArgument, kOp, unit->name, " was cut before");
-  }
 }
 
 // For the outermost module that is called.
@@ -252,9 +100,12 @@ class UnshardNode final : public autograd::Node {
     WEFT_CHECK(unit, InvalidArgument, kOp, "the module of this tape is gone");
     for (std::size_t k = 0; k < trained_.size(); ++k) {
       Tensor grad = grads.take(static_cast<int>(k));
-      if (grad.defined() && grads.accumulates()) {
-        unit->memory->add_gradient(trained_[k], std::move(grad));
-      }
+      if (!grad.defined() || !grads.accumulates()) continue;
+      // Hooks of the leaf that it was, as those of parallelize.
+      const Tensor& whole = unit->memory->pieces()[trained_[k]].shard->used;
+      autograd::OutputHooks* hooks = autograd::ensure_leaf_state(whole).grad_hooks.get();
+      if (hooks) autograd::run_grad_hooks(*hooks, {&grad, 1});
+      unit->memory->add_gradient(trained_[k], std::move(grad));
     }
     grads.set(0, zeros({}, {unit->token.dtype(), unit->token.device()}));
     // The token waits for all checkpoints of the backward. But this call of the module is done,
@@ -289,27 +140,28 @@ void record(const std::shared_ptr<Unit>& unit) {
   }
 }
 
-void before_forward(const nn::ModuleBase& module, const std::shared_ptr<Unit>& unit) {
+void before_forward(const nn::ModuleBase& module, const std::shared_ptr<Unit>& unit,
+                    std::span<Tensor> args) {
   graph::check_not_capturing(kOp, "a replay would not gather parameters");
   if (!unit->engine) make_engine(module, unit);
   Engine& engine = *unit->engine;
+  const MixedPrecisionPolicy& policy = unit->policy;
+  if (policy.param_dtype && policy.cast_forward_inputs) cast_floating(args, *policy.param_dtype);
+  if (engine.kept) return;
   const bool recorded = thread_state().grad_enabled;
   if (unit.get() == engine.root && !engine.in_backward && !autograd::recomputing()) {
     engine.begin_forward();
-    if (recorded && module.is_training() && engine.sync) {
-      for (Coalesced& buffers : engine.buffers) {
-        buffers.broadcast(*engine.gathers, 0);
-        if (engine.replicas) buffers.broadcast(*engine.replicas, 0);
-      }
-    }
+    if (recorded && module.is_training() && engine.sync) engine.broadcast_buffers();
   }
   if (unit->memory->pieces().empty()) return;
   engine.gather_for_forward(*unit);
   if (recorded) record(unit);
 }
 
-void after_forward(const std::shared_ptr<Unit>& unit, std::span<const Tensor> results) {
+void after_forward(const std::shared_ptr<Unit>& unit, std::span<Tensor> results) {
   Engine& engine = *unit->engine;
+  if (unit->policy.output_dtype) cast_floating(results, *unit->policy.output_dtype);
+  if (engine.kept) return;
   const bool recorded = thread_state().grad_enabled;
   const auto is_own = [&](const Tensor& y) {  // its node, which would own the unit, is the unit's
     return std::ranges::any_of(unit->memory->pieces(), [&](const ShardUnit::Piece& piece) {
@@ -335,20 +187,21 @@ FullySharded fully_shard(const nn::ModuleBase& module, std::shared_ptr<comm::Pro
                          const FullyShardOptions& options) {
   WEFT_CHECK(group, InvalidArgument, kOp, "there is no process group");
   const auto& reshards = options.reshard_after_forward;
-  const std::string how =
-      detail::concat(module.type_name(), ' ', module.name(), ", reshard_after_forward ",
-                     reshards ? std::to_string(*reshards) : "unset", ", replicas ",
-                     options.replicas ? options.replicas->size() : 1, '\n');
+  const std::string how = detail::concat(
+      module.type_name(), ' ', module.name(), ", reshard_after_forward ",
+      reshards ? std::to_string(*reshards) : "unset", ", replicas ",
+      options.replicas ? options.replicas->size() : 1, ", ", to_string(options.mp_policy), '\n');
   std::vector<comm::ProcessGroup*> groups = {group.get()};
   if (options.replicas) groups.push_back(options.replicas.get());
   for (comm::ProcessGroup* const ranks : groups) {
-    check_same_lines(*ranks, kOp, how + lines_of(module), "cuts another module",
+    check_same_lines(*ranks, kOp, how + lines_of_uncut(module), "cuts another module",
                      "Build the same model, with the same options and the same parameters frozen, "
                      "on every rank, and cut its modules in the same order");
   }
+  check(options.mp_policy);
   check_order(module);
   const nn::NamedTensors parameters = nn::uncut_parameters(module);
-  ShardUnit::check(parameters);
+  check_can_be_cut(parameters);
   std::vector<Tensor> values = buffers_of(module);
   for (const auto& [name, x] : parameters) values.push_back(x);
   for (comm::ProcessGroup* const ranks : groups) broadcast_coalesced(*ranks, values, 0);
@@ -359,14 +212,9 @@ FullySharded fully_shard(const nn::ModuleBase& module, std::shared_ptr<comm::Pro
   unit->replicas = options.replicas;
   unit->reshard = options.reshard_after_forward.value_or(true);
   unit->reshard_set = options.reshard_after_forward.has_value();
-  unit->memory = std::make_unique<ShardUnit>(
-      module, group->rank(), group->size(), unit,
-      text_that_stays(detail::concat("this is a parameter of ", module.type_name(),
-                                     module.name().empty() ? "" : " ", module.name(),
-                                     " that fully_shard has cut: it is whole only "
-                                     "while the module is called, with module(x), and in its "
-                                     "backward; FullySharded::unshard() "
-                                     "gathers it")));
+  unit->policy = options.mp_policy;
+  unit->memory = std::make_unique<ShardUnit>(module, group->rank(), group->size(),
+                                             options.mp_policy, unit, why_released(module));
   const auto& pieces = unit->memory->pieces();
   if (!pieces.empty()) {
     const Tensor& any = pieces[0].shard->part;
@@ -378,7 +226,7 @@ FullySharded fully_shard(const nn::ModuleBase& module, std::shared_ptr<comm::Pro
   }
   nn::ModuleBase handle(module);
   handle.register_forward_pre_hook(
-      [unit](nn::ModuleBase& m, std::span<Tensor>) { before_forward(m, unit); }, true);
+      [unit](nn::ModuleBase& m, std::span<Tensor> args) { before_forward(m, unit, args); }, true);
   handle.register_forward_hook(
       [unit](nn::ModuleBase&, std::span<Tensor> results) { after_forward(unit, results); });
   return FullySharded(module, unit);
@@ -392,8 +240,12 @@ FullySharded fully_shard(const nn::ModuleBase& module, comm::ProcessGroup& group
 
 // --- Engine --------------------------------------------------------------------------------------
 
+FsdpUnit::~FsdpUnit() {
+  if (engine) engine->forget(this);
+}
+
 // Posts the gather of the unit that comes next, so that it arrives while this one computes.
-void FullySharded::Engine::gather(Unit& unit, Unit* next) {
+void FsdpEngine::gather(Unit& unit, Unit* next) {
   const auto start = [&](Unit& one) {
     const comm::ProcessGroup::Tag tag(one.name);
     one.memory->start_gather(*gathers);
@@ -414,27 +266,34 @@ void FullySharded::Engine::gather(Unit& unit, Unit* next) {
 }
 
 // Before its parameters are written.
-void FullySharded::Engine::drop_posted() {
+void FsdpEngine::drop_posted() {
   if (Unit* const unit = std::exchange(posted, nullptr)) unit->memory->drop_gather();
 }
 
-void FullySharded::Engine::begin_forward() {
+void FsdpEngine::begin_forward() {
   drop_posted();
   forwards.position = 0;
   in_forward = true;
 }
 
-void FullySharded::Engine::end_forward() {
+void FsdpEngine::broadcast_buffers() {
+  for (Coalesced& one : buffers) {
+    one.broadcast(*gathers, 0);
+    if (replicas) one.broadcast(*replicas, 0);
+  }
+}
+
+void FsdpEngine::end_forward() {
   drop_posted();
   in_forward = false;
 }
 
-void FullySharded::Engine::gather_for_forward(Unit& unit) {
+void FsdpEngine::gather_for_forward(Unit& unit) {
   // The order of calls within the root is learnt, not that of other calls and of checkpoints.
   gather(unit, in_backward || !in_forward ? nullptr : forwards.after(unit));
 }
 
-void FullySharded::Engine::begin_backward() {
+void FsdpEngine::begin_backward() {
   if (std::exchange(in_backward, true)) return;
   in_forward = false;
   backwards.position = 0;
@@ -442,7 +301,7 @@ void FullySharded::Engine::begin_backward() {
   autograd::at_backward_end([this](const std::exception_ptr& error) { end_backward(error); });
 }
 
-void FullySharded::Engine::before_backward(Unit& unit) {
+void FsdpEngine::before_backward(Unit& unit) {
   WEFT_CHECK(!thread_state().create_graph, Unsupported, kOp,
              "a second derivative, create_graph, of a module that is cut");
   begin_backward();
@@ -451,7 +310,7 @@ void FullySharded::Engine::before_backward(Unit& unit) {
   if (!unit.memory->gathered()) gather(unit, next);
 }
 
-void FullySharded::Engine::on_recomputed_gradients(Unit& unit) {
+void FsdpEngine::on_recomputed_gradients(Unit& unit) {
   if (!unit.unsharded) unit.memory->release();
   if (!sync) return;
   begin_backward();
@@ -459,7 +318,7 @@ void FullySharded::Engine::on_recomputed_gradients(Unit& unit) {
   start_reduction(unit);
 }
 
-void FullySharded::Engine::on_gradients(Unit& unit) {
+void FsdpEngine::on_gradients(Unit& unit) {
   begin_backward();
   unit.memory->release();
   if (!sync) return;
@@ -471,14 +330,14 @@ void FullySharded::Engine::on_gradients(Unit& unit) {
 }
 
 // In the same order on all ranks. One at a time, so that there is one message.
-void FullySharded::Engine::reduce_ready() {
+void FsdpEngine::reduce_ready() {
   for (; next < order.size() && order[next]->ready; ++next) {
     const Unit& unit = *order[next];
     if (!unit.reduced || unit.memory->has_gradients()) start_reduction(*order[next]);
   }
 }
 
-void FullySharded::Engine::start_reduction(Unit& unit) {
+void FsdpEngine::start_reduction(Unit& unit) {
   finish_reduction();
   const Span span(kOp, "reduce-scatter");
   const comm::ProcessGroup::Tag tag(unit.name);
@@ -486,19 +345,14 @@ void FullySharded::Engine::start_reduction(Unit& unit) {
   under_way = &unit;
 }
 
-void FullySharded::Engine::finish_reduction() {
+void FsdpEngine::finish_reduction() {
   if (Unit* const unit = std::exchange(under_way, nullptr))
     unit->memory->finish_reduction(replicas.get());
 }
 
-void FullySharded::Engine::end_backward(const std::exception_ptr& error) {
+void FsdpEngine::end_backward(const std::exception_ptr& error) {
   in_backward = false;
-  const auto give_up = [&] {  // else the other ranks wait forever
-    for (const auto& ranks : {gathers, reductions, replicas}) {
-      if (ranks && ranks->size() > 1) ranks->abort();
-    }
-    reset();
-  };
+  const auto give_up = [&] { abort(), reset(); };
   if (error) return give_up();
   if (!reducing) return release_all();
   std::vector<std::string> missing;
@@ -522,9 +376,15 @@ void FullySharded::Engine::end_backward(const std::exception_ptr& error) {
              "before it is cut");
 }
 
+void FsdpEngine::abort() const {
+  for (const auto& ranks : {gathers, reductions, replicas}) {
+    if (ranks && ranks->size() > 1) ranks->abort();
+  }
+}
+
 // At first, and after parameters were frozen or unfrozen: backward comes to the modules in about
 // the reverse order of the tree, and last to what is left of the root.
-void FullySharded::Engine::update_order() {
+void FsdpEngine::update_order() {
   const auto trained = [](const Unit* unit) { return unit->memory->trained(); };
   if (std::ranges::count_if(all, trained) == std::ssize(order) &&
       std::ranges::all_of(order, trained)) {
@@ -536,7 +396,7 @@ void FullySharded::Engine::update_order() {
 }
 
 // Rank 0's: the order in which its backward has come to the units.
-void FullySharded::Engine::find_order() {
+void FsdpEngine::find_order() {
   ordered = true;
   std::string text;
   for (Unit* const unit : std::exchange(arrived, {})) {
@@ -552,7 +412,7 @@ void FullySharded::Engine::find_order() {
   if (found.size() == order.size()) order = std::move(found);
 }
 
-void FullySharded::Engine::release_all() {
+void FsdpEngine::release_all() {
   drop_posted();
   for (Unit* const unit : all) {
     unit->unsharded = false;
@@ -560,7 +420,7 @@ void FullySharded::Engine::release_all() {
   }
 }
 
-void FullySharded::Engine::reset() {
+void FsdpEngine::reset() {
   release_all();
   for (Unit* const unit : all) {
     unit->ready = unit->reduced = false;
@@ -574,7 +434,7 @@ void FullySharded::Engine::reset() {
 
 // --- The handle ----------------------------------------------------------------------------------
 
-FullySharded::Engine& FullySharded::engine() const {
+FsdpEngine& FullySharded::engine() const {
   if (!unit_->engine) make_engine(module_, unit_);
   return *unit_->engine;
 }

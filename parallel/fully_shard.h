@@ -26,9 +26,13 @@
 
 #include "weft/comm/group/process_group.h"
 #include "weft/nn/module.h"
+#include "weft/parallel/mixed_precision.h"
 #include "weft/parallel/sharded_state.h"
 
 namespace weft::parallel {
+
+struct FsdpEngine;
+struct FsdpUnit;
 
 struct FullyShardOptions {
   /// Whether a unit's parameters are freed between its forward and its backward. Unset: true, but
@@ -38,6 +42,7 @@ struct FullyShardOptions {
   /// mesh["shard"] as the group and mesh["replica"] here (HSDP). Parts of gradients are averaged
   /// over them, too; parameters and states are gathered within the group.
   std::shared_ptr<comm::ProcessGroup> replicas = {};
+  MixedPrecisionPolicy mp_policy = {};  ///< in which dtypes the unit computes and sends
 };
 
 /// A module that is cut, and the units within it; a handle.
@@ -80,19 +85,16 @@ class FullySharded {
   /// optim::clip_grad_norm; returns the norm before.
   Tensor clip_grad_norm(double max_norm) const;
 
-  struct Engine;
-  struct Unit;
-
  private:
   friend FullySharded fully_shard(const nn::ModuleBase&, std::shared_ptr<comm::ProcessGroup>,
                                   const FullyShardOptions&);
-  FullySharded(const nn::ModuleBase& module, std::shared_ptr<Unit> unit)
+  FullySharded(const nn::ModuleBase& module, std::shared_ptr<FsdpUnit> unit)
       : module_(module), unit_(std::move(unit)) {}
-  Engine& engine() const;
+  FsdpEngine& engine() const;
   const std::shared_ptr<comm::ProcessGroup>& gathers() const;
 
   nn::ModuleBase module_;
-  std::shared_ptr<Unit> unit_;
+  std::shared_ptr<FsdpUnit> unit_;
 };
 
 class [[nodiscard]] FullySharded::NoSync {
@@ -112,7 +114,10 @@ class [[nodiscard]] FullySharded::NoSync {
 /// torch.distributed.fsdp.fully_shard. All ranks call it, for the same modules in the same order:
 /// inner modules first, also as soon as each is made, and the outermost one before any is called,
 /// which then is called first. Values are those of rank 0, as are those of buffers, which stay
-/// whole on every rank and are copied before each forward in training.
+/// whole on every rank and are copied before each forward in training. What parallelize has cut
+/// before, over another axis of the mesh, is cut again; states and norms are of the whole. A stage
+/// of a parallel::Pipeline over ranks is cut whole, over another axis than the pipeline's: it is
+/// gathered once a batch, and its gradients are reduced once.
 ///
 /// All ranks must call the same modules, and start the same backwards, in the same order, also in
 /// evaluations; from one thread at a time, and no backward within a forward. If they do not, they
@@ -131,9 +136,10 @@ class [[nodiscard]] FullySharded::NoSync {
 /// create_graph. state_dict() of the module, and of its optimiser, has this rank's parts;
 /// optim::clip_grad_norm() would clip each rank by its own: use those of FullySharded. The member
 /// `weight` of a layer is there while the layer computes, else reading it throws InvalidArgument;
-/// its gradient is that of the part in named_parameters(), and what is written to it is lost.
-/// forward must return its tensors as such or in structures that tensor/tree.h can walk: what is
-/// hidden in others has no backward in a unit that frees its parameters.
+/// its gradient is that of the part in named_parameters(), and what is written to it is lost. Hooks
+/// on its gradient that were added before get the whole one, of this rank. forward must return its
+/// tensors as such or in structures that tensor/tree.h can walk: what is hidden in others has no
+/// backward in a unit that frees its parameters.
 ///
 /// Throws InvalidArgument on every rank if one has another module or other options, for a module
 /// that is cut already, for a parameter without dimensions, without memory of its own, or of

@@ -8,7 +8,6 @@
 #include "weft/core/runtime/thread_state.h"
 #include "weft/core/trace/trace.h"
 #include "weft/nn/sequential.h"
-#include "weft/nn/shard.h"
 #include "weft/parallel/pipeline_batch.h"
 #include "weft/parallel/pipeline_ranks.h"
 #include "weft/parallel/pipeline_replicas.h"
@@ -54,26 +53,18 @@ void Pipeline::abort() const {
   if (replicas_) replicas_->abort();
 }
 
-Tensor Pipeline::clip_grad_norm(double max_norm, const Tensor& norm_here) {
+Tensor Pipeline::clip_grad_norm(double max_norm) {
   WEFT_CHECK(max_norm >= 0, InvalidArgument, kOp, "max_norm must not be negative, got ", max_norm);
-  return or_abort([&] {
-    TensorList here;
-    std::set<const TensorImpl*> seen;
-    for (std::size_t s = 0; s < state_->stages.size(); ++s) {
-      if (!is_here(s)) continue;
-      WEFT_CHECK(norm_here.defined() || nn::shards_of(state_->stages[s]).empty(), Unsupported, kOp,
-                 "stage ", s,
-                 " is cut, so this rank has a part of its gradients: give the norm of "
-                 "all parts, by total_grad_norm()");
-      for (const Tensor& p : state_->stages[s].parameters()) {
-        if (seen.insert(p.impl()).second) here.push_back(p);
-      }
+  TensorList here;
+  std::set<const TensorImpl*> seen;
+  for (std::size_t s = 0; s < state_->stages.size(); ++s) {
+    if (!is_here(s)) continue;
+    for (const Tensor& p : state_->stages[s].parameters()) {
+      if (seen.insert(p.impl()).second) here.push_back(p);
     }
-    Tensor norm = norm_here.defined() ? norm_here : optim::total_grad_norm(here);
-    if (ranks_) norm = ranks_->norm_of_all(norm);
-    optim::clip_grads_with_norm(here, max_norm, norm);
-    return norm;
-  });
+  }
+  if (!ranks_) return optim::clip_grad_norm(here, max_norm);
+  return or_abort([&] { return ranks_->clip_grad_norm(here, max_norm); });
 }
 
 bool Pipeline::is_training() const { return state_->stages[0].is_training(); }

@@ -108,10 +108,8 @@ class Pipeline {
 
   /// After step(): optim::clip_grad_norm() of the gradients of all stages, also those of other
   /// ranks. Returns the norm before scaling; with a group all ranks call it and get the same. A
-  /// parameter of two stages counts once. `norm_here`: of this rank's stages, if they are cut, as
-  /// total_grad_norm() (sharded_state.h) gives it; without it they are Unsupported. Throws
-  /// InvalidArgument for a max_norm below 0.
-  Tensor clip_grad_norm(double max_norm, const Tensor& norm_here = {});
+  /// parameter of two stages counts once. Throws InvalidArgument for a max_norm below 0.
+  Tensor clip_grad_norm(double max_norm);
 
   /// The training mode of all stages, as a module's.
   bool is_training() const;

@@ -10,6 +10,7 @@
 #include "weft/core/base/error.h"
 #include "weft/core/runtime/worker.h"
 #include "weft/core/trace/trace.h"
+#include "weft/nn/shard.h"
 #include "weft/tensor/creation.h"
 #include "weft/tensor/ops.h"
 
@@ -79,12 +80,10 @@ PipelineBatch::PipelineBatch(std::shared_ptr<PipelineState> state, std::span<con
   }
   losses_.resize(sizes_.size());
   for (const Device device : state_->devices) turns_[device];
-  for (const nn::AnyModule& stage : stages_) {
-    weights_.push_back(autograd::DeferredGradients::leaves(stage.parameters()));
-  }
   bool needs = std::ranges::any_of(
       inputs_, [](const Tensor& x) { return x.defined() && x.requires_grad(); });
   for (const nn::AnyModule& stage : stages_) {
+    weights_.push_back(autograd::DeferredGradients::leaves(nn::used_parameters(stage)));
     needs = needs || !state_->has(static_cast<int>(needs_grad_.size())) ||
             std::ranges::any_of(stage.parameters(), &Tensor::requires_grad);
     needs_grad_.push_back(needs);

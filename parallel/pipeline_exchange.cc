@@ -69,7 +69,9 @@ double PipelineExchange::perform(const Action& action) {
   take_arrival(action);
   // Counts as busy: the other ranks' receives wait for the result.
   const BusyScope busy(name_of(action.kind));
-  return batch_.perform(action);
+  const double begin = batch_.perform(action);
+  if (after_action) after_action(action.stage);
+  return begin;
 }
 
 void PipelineExchange::send(const Action& action) {

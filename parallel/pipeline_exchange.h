@@ -2,6 +2,7 @@
 #pragma once
 
 #include <exception>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <tuple>
@@ -21,6 +22,8 @@ class PipelineExchange final : public PipelineBatch::Exchange {
 
   void run(PipelineBatch::Wanted wanted) override;
   double perform(const Action& action) override;
+
+  std::function<void(int stage)> after_action;  ///< of the batch's own kinds, if there is one
 
  private:
   StageLinks::Sends sends_to_here(PipelineBatch::Wanted wanted) const;

@@ -59,6 +59,7 @@ void PipelineRanks::place_stages() {
   if (!devices.empty()) here = devices[0];
   state_->devices.assign(state_->stages.size(), here);
   state_->move_stages();
+  shards_ = std::make_unique<PipelineShards>(*state_);
 }
 
 // Each rank would have only a part of the gradient of a parameter that stages on two ranks share.
@@ -145,7 +146,13 @@ void PipelineRanks::try_stages(std::span<const Tensor> inputs, std::int64_t rows
 Tensor PipelineRanks::step(PipelineBatch& batch, std::span<const Tensor> targets,
                            const PipelineLoss& loss) {
   PipelineExchange exchange(batch, *state_, *links_);
-  Tensor total = batch.step(targets, loss);
+  Tensor total;
+  {
+    PipelineShards::Whole whole(*shards_);
+    exchange.after_action = [&](int stage) { whole.collect(stage); };
+    total = batch.step(targets, loss);
+    whole.reduce();
+  }
   const int last = static_cast<int>(std::ssize(state_->stages)) - 1, root = state_->owner(last);
   const bool is_here = state_->is_here(last);
   if (!loss_dtype_) {  // later losses have the same dtype: no need to wait
@@ -161,6 +168,7 @@ Tensor PipelineRanks::step(PipelineBatch& batch, std::span<const Tensor> targets
 
 TensorList PipelineRanks::forward(PipelineBatch& batch) {
   PipelineExchange exchange(batch, *state_, *links_);
+  const PipelineShards::Whole parameters(*shards_);
   const int last = static_cast<int>(std::ssize(state_->stages)) - 1;
   optim::NamedTensors named;
   for (Tensor& y : batch.forward()) {
@@ -173,10 +181,24 @@ TensorList PipelineRanks::forward(PipelineBatch& batch) {
   return whole;
 }
 
-Tensor PipelineRanks::norm_of_all(const Tensor& norm_here) const {
-  const Tensor squares = raw::to(raw::mul(norm_here, norm_here), state_->device(0));
+Tensor PipelineRanks::clip_grad_norm(std::span<const Tensor> own, double max_norm) {
+  const Tensor squares = raw::to(shards_->squared_grad_norm(own), state_->device(0));
   group_.all_reduce(squares).wait();
-  return raw::sqrt(squares);
+  const Tensor norm = raw::sqrt(squares);
+  optim::clip_grads_with_norm(own, max_norm, norm);
+  return norm;
+}
+
+void PipelineRanks::check_whole(const char* what) const {
+  WEFT_CHECK(!state_->factory, Unsupported, kOp, what,
+             ": each rank has made only its own stages; put their states together by "
+             "all_gather_named()");
+  const auto cut = group_.all_gather_object(shards_->empty() ? "" : "cut");
+  for (std::size_t r = 0; r < cut.size(); ++r) {
+    WEFT_CHECK(cut[r].empty(), Unsupported, kOp, "the stages of rank ", r,
+               " are cut into parts: the handles of fully_shard and parallelize have state_dict() "
+               "and state_of()");
+  }
 }
 
 void PipelineRanks::all_gather() {
@@ -223,14 +245,9 @@ optim::NamedTensors PipelineRanks::all_gather_named(const optim::NamedTensors& o
   return whole;
 }
 
-void PipelineRanks::check_whole(const char* what) const {
-  WEFT_CHECK(!state_->factory, Unsupported, kOp, what,
-             ": each rank has made only its own stages; put their states together by "
-             "all_gather_named()");
-}
-
 void PipelineRanks::abort() noexcept {
   links_->abort();
+  shards_->abort();
   group_.abort();
 }
 

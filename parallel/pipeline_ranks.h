@@ -12,6 +12,7 @@
 #include "weft/optim/optimizer.h"
 #include "weft/parallel/pipeline_batch.h"
 #include "weft/parallel/pipeline_options.h"
+#include "weft/parallel/pipeline_shards.h"
 #include "weft/parallel/pipeline_state.h"
 #include "weft/parallel/stage_links.h"
 #include "weft/tensor/tensor.h"
@@ -30,8 +31,9 @@ class PipelineRanks {
   /// As PipelineBatch::step() and forward(); all ranks get the results.
   Tensor step(PipelineBatch& batch, std::span<const Tensor> targets, const PipelineLoss& loss);
   std::vector<Tensor> forward(PipelineBatch& batch);
-  /// The norm of the gradients of all ranks from that of this one's.
-  Tensor norm_of_all(const Tensor& norm_here) const;
+  /// optim::clip_grad_norm() with the norm of the gradients of all ranks. `own`: this rank's
+  /// parameters.
+  Tensor clip_grad_norm(std::span<const Tensor> own, double max_norm);
 
   /// As in Pipeline.
   comm::Traffic traffic() const { return links_->traffic(); }
@@ -52,6 +54,7 @@ class PipelineRanks {
   const std::shared_ptr<PipelineState> state_;
   comm::ProcessGroup& group_;
   std::unique_ptr<StageLinks> links_;
+  std::unique_ptr<const PipelineShards> shards_;
   bool tried_ = false;
   std::optional<DType> loss_dtype_;  // of the first loss of the last stage's rank
 };

@@ -92,14 +92,10 @@ void PipelineState::move_stages() {
   for (int s = 0; s < std::ssize(stages); ++s) {
     if (!is_here(s)) continue;
     nn::AnyModule& stage = stages[static_cast<std::size_t>(s)];
-    const nn::NamedShards shards = nn::shards_of(stage);
-    if (shards.empty()) {
-      stage.to(device(s));
-      continue;
-    }
-    const auto& [name, shard] = shards[0];
-    WEFT_CHECK(shard->part.device() == device(s), Device, kOp, name, " of stage ", s, " is on ",
-               shard->part.device(), " and cut, so it cannot be moved to ", device(s));
+    const bool cut = !nn::shards_of(stage).empty();
+    WEFT_CHECK(!cut || options.group, Unsupported, kOp, "stage ", s,
+               " is cut into parts (fully_shard, parallelize): give each stage a rank of a group");
+    if (!cut || stage.parameters()[0].device() != device(s)) stage.to(device(s));
   }
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <map>
 #include <sstream>
 #include <vector>
 
@@ -13,21 +14,28 @@ namespace weft::parallel {
 
 std::string lines_of_model(const nn::ModuleBase& module, bool with_strides) {
   std::string text;
+  std::map<std::string, Shape> whole;
+  std::string parts;
+  for (const auto& [name, shard] : nn::shards_of(module)) {
+    const nn::Cut& cut = shard->cut;
+    if (!with_strides) {
+      whole[name] = shard->whole();
+    } else if (cut.dim >= 0) {
+      parts += detail::concat("part ", cut.rank, " of ", cut.size, " of ", name, '\n');
+    }
+  }
   const auto add = [&](const char* kind, const nn::NamedTensors& tensors) {
     for (const auto& [name, x] : tensors) {
-      text += detail::concat(kind, " ", name, " ", x.dtype(), " ", x.shape());
+      const auto cut = whole.find(name);
+      const Shape& shape = cut == whole.end() ? x.shape() : cut->second;
+      text += detail::concat(kind, " ", name, " ", x.dtype(), " ", shape);
       if (with_strides) text += detail::concat(" of strides ", x.strides());
       text += x.requires_grad() ? ", trained\n" : ", not trained\n";
     }
   };
   add("parameter", module.named_parameters());
   add("buffer", module.named_buffers());
-  for (const auto& [name, shard] : nn::shards_of(module)) {
-    const nn::Cut& cut = shard->cut;
-    if (cut.dim >= 0)
-      text += detail::concat("part ", cut.rank, " of ", cut.size, " of ", name, '\n');
-  }
-  return text;
+  return text + parts;
 }
 
 namespace {

@@ -16,7 +16,7 @@ void check_same_lines(comm::ProcessGroup& group, const char* op, const std::stri
 
 /// For check_same_lines(): name, shape, dtype, strides and whether it is trained of each parameter
 /// and buffer, a line each, and which part of a parameter this rank has. Ranks that exchange no
-/// tensors of the module may differ in the strides.
+/// tensors of the module may differ in the strides, and in how it is cut.
 std::string lines_of_model(const nn::ModuleBase& module, bool with_strides = true);
 
 /// Compares with rank 0: options (any text, on one line), then name, shape, dtype, strides and

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <numeric>
-#include <set>
 #include <utility>
 
 #include "weft/core/base/error.h"
@@ -48,26 +47,8 @@ Tensor unversioned(const Tensor& x) {
 
 }  // namespace
 
-void ShardUnit::check(const nn::NamedTensors& parameters) {
-  std::set<const Storage*> memories;
-  for (const auto& [name, x] : parameters) {
-    const Tensor& first = parameters[0].second;
-    WEFT_CHECK(x.dim() > 0, InvalidArgument, kOp, name,
-               " has no dimension along which it could be cut: make it [1]");
-    WEFT_CHECK(x.dtype() == first.dtype() && x.device() == first.device(), InvalidArgument, kOp,
-               name, " is ", x.dtype(), " on ", x.device(), ", ", parameters[0].first, " is ",
-               first.dtype(), " on ", first.device(),
-               "; the parameters of one unit must have one dtype and one device");
-    WEFT_CHECK(x.is_leaf() && !x.storage()->released(), InvalidArgument, kOp, name,
-               " is shared with a module that has been cut: cut the module that contains both");
-    WEFT_CHECK(memories.insert(x.storage().get()).second && x.is_dense() &&
-                   (x.numel() == 0 || x.storage()->owned()),
-               InvalidArgument, kOp, name,
-               " has no memory of its own: it shares it with another parameter or library");
-  }
-}
-
-ShardUnit::ShardUnit(const nn::ModuleBase& module, int rank, int size, std::shared_ptr<void> owner,
+ShardUnit::ShardUnit(const nn::ModuleBase& module, int rank, int size,
+                     const MixedPrecisionPolicy& policy, std::shared_ptr<void> owner,
                      const char* why)
     : size_(size), why_(why) {
   const nn::NamedTensors parameters = nn::uncut_parameters(module);
@@ -79,6 +60,8 @@ ShardUnit::ShardUnit(const nn::ModuleBase& module, int rank, int size, std::shar
   }
   if (parameters.empty()) return;
   const Tensor& any = parameters[0].second;
+  whole_dtype_ = policy.param_dtype.value_or(any.dtype());
+  sum_dtype_ = policy.reduce_dtype.value_or(whole_dtype_);
   {
     const Scoped memory(&ThreadState::memory_owner, MemoryOwner::parameters);
     chunk_ = zeros({length + kTail}, {any.dtype(), any.device()});
@@ -94,9 +77,9 @@ ShardUnit::ShardUnit(const nn::ModuleBase& module, int rank, int size, std::shar
     part.set_requires_grad(trained);
     whole.set_grad({});
     whole.set_requires_grad(false);
+    piece.shard = nn::put_in_place(module, {whole, part, cut, owner});
+    nn::convert_used(*piece.shard, whole_dtype_);
     whole.storage()->release(why);
-    piece.shard = std::make_shared<const nn::Shard>(nn::Shard{whole, part, cut, owner});
-    nn::put_in_place(module, piece.shard);
   }
   version_ = chunk_.storage()->version();
 }
@@ -149,8 +132,9 @@ void ShardUnit::for_each_part(const Piece& piece, const F& f) const {
 void ShardUnit::start_gather(comm::ProcessGroup& group) {
   if (pieces_.empty() || gathering_) return;
   const Scoped memory(&ThreadState::memory_owner, MemoryOwner::communication);
-  const Tensor all = empty({size_, chunk_.numel()}, {chunk_.dtype(), chunk_.device()});
-  gathering_ = {all, chunk_, group.all_gather(all, chunk_)};
+  const Tensor own = raw::to(chunk_, whole_dtype_);
+  const Tensor all = empty({size_, own.numel()}, {own.dtype(), own.device()});
+  gathering_ = {all, own, group.all_gather(all, own)};
   started_version_ = chunk_.storage()->version();
 }
 
@@ -159,8 +143,8 @@ void ShardUnit::finish_gather() {
   const Message message = *std::exchange(gathering_, std::nullopt);
   message.work.wait();
   const std::int64_t length = chunk_.numel();
-  check_numbers(as_strided(message.all.storage(), chunk_.dtype(), {size_, kTail}, {length, 1},
-                           length - kTail));
+  check_numbers(
+      as_strided(message.all.storage(), whole_dtype_, {size_, kTail}, {length, 1}, length - kTail));
   const bool changed = version_ != started_version_;
   version_ = started_version_;
   const Scoped memory(&ThreadState::memory_owner, MemoryOwner::whole_parameters);
@@ -202,7 +186,8 @@ void ShardUnit::add_gradient(std::size_t i, Tensor gradient) {
   Tensor& sum = pieces_[i].gradient;
   const Scoped memory(&ThreadState::memory_owner, MemoryOwner::gradients);
   // Others may still read both.
-  sum = sum.defined() ? raw::add(sum, gradient) : std::move(gradient);
+  sum = sum.defined() ? raw::add(raw::to(sum, sum_dtype_), raw::to(gradient, sum_dtype_))
+                      : std::move(gradient);
   sum.storage()->set_owner(MemoryOwner::gradients);
 }
 
@@ -218,7 +203,7 @@ void ShardUnit::start_reduction(comm::ProcessGroup& group) {
   }
   // Each rank has a place for its number, so that sums change none.
   length += size_ * kTail;
-  const TensorOptions options(chunk_.dtype(), chunk_.device());
+  const TensorOptions options(sum_dtype_, chunk_.device());
   {
     const Scoped memory(&ThreadState::memory_owner, MemoryOwner::communication);
     reduction_.all = zeros({size_, length}, options);
@@ -252,18 +237,20 @@ void ShardUnit::finish_reduction(comm::ProcessGroup* replicas) {
   const std::int64_t length = done.own.numel() - size_ * kTail;
   check_numbers(raw::narrow(done.own, 0, length, size_ * kTail));
   if (const int n = replicas ? replicas->size() : 1; n > 1) {
-    const Tensor numbers = empty({n * kTail}, {chunk_.dtype(), chunk_.device()});
+    const Tensor numbers = empty({n * kTail}, {sum_dtype_, chunk_.device()});
     replicas->all_gather(numbers.view({n, kTail}), raw::narrow(done.own, 0, length, kTail)).wait();
     check_numbers(numbers);
     const Tensor gradients = raw::narrow(done.own, 0, 0, length);
     raw::mul_(gradients, 1.0 / n);
     replicas->all_reduce(gradients).wait();
   }
+  const Scoped memory(&ThreadState::memory_owner, MemoryOwner::gradients);
+  const Tensor sums = raw::to(done.own, chunk_.dtype());
   std::int64_t offset = 0;
   for (const Piece& piece : pieces_) {
     const Tensor& part = piece.shard->part;
     if (!part.requires_grad()) continue;
-    const Tensor gradient = rows_at(done.own, offset, part.shape()[0], piece);
+    const Tensor gradient = rows_at(sums, offset, part.shape()[0], piece);
     if (const Tensor before = part.grad(); before.defined()) {
       raw::add_scaled_(before, 1, gradient);
     } else {

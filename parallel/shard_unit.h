@@ -22,6 +22,7 @@
 
 #include "weft/comm/group/process_group.h"
 #include "weft/nn/shard.h"
+#include "weft/parallel/mixed_precision.h"
 
 namespace weft::parallel {
 
@@ -36,19 +37,18 @@ class ShardUnit {
     Tensor gradient = {};  // of the whole parameter, until it is reduced
   };
 
-  /// Throws InvalidArgument for parameters that cannot be cut: without dimensions, of several
-  /// dtypes or devices, and those that share memory.
-  static void check(const nn::NamedTensors& parameters);
-
   /// Cuts what has not been cut of the module, which must be the same on all ranks: it then lists
   /// this rank's parts. The memory of the whole is given back with `why` (Storage::release).
-  ShardUnit(const nn::ModuleBase& module, int rank, int size, std::shared_ptr<void> owner,
-            const char* why);
+  ShardUnit(const nn::ModuleBase& module, int rank, int size, const MixedPrecisionPolicy& policy,
+            std::shared_ptr<void> owner, const char* why);
 
   /// Which of the units that ranks may confuse it is.
   void set_number(int number);
 
   const std::vector<Piece>& pieces() const { return pieces_; }
+  /// Of the whole parameters, and of sums of gradients.
+  DType whole_dtype() const { return whole_dtype_; }
+  DType sum_dtype() const { return sum_dtype_; }
   /// Whether one of them requires a gradient.
   bool trained() const;
   bool gathered() const { return gathered_; }
@@ -95,6 +95,7 @@ class ShardUnit {
   std::array<double, kTail> number_ = {};
   std::vector<Piece> pieces_;
   Tensor chunk_;  // this rank's
+  DType whole_dtype_ = {}, sum_dtype_ = {};
   bool gathered_ = false;
   // Of chunk_ when it was gathered last, and when the gather was started that is under way.
   std::uint32_t version_ = 0, started_version_ = 0;

@@ -1,6 +1,6 @@
 #include "weft/parallel/sharded_state.h"
 
-#include <algorithm>
+#include <array>
 #include <cstdint>
 #include <cstdlib>
 #include <map>
@@ -35,7 +35,7 @@ Tensor host_copy(const Tensor& x) {
   return y;
 }
 
-// The whole of which each rank has such a part as the shard is of its parameter.
+// The whole of which each rank has such a part.
 Tensor whole_of(comm::ProcessGroup& group, const nn::Cut& cut, const Tensor& part) {
   if (cut.dim < 0) return host_copy(part);
   const std::int64_t most = cut.rows_of(0).count, block = cut.whole[cut.dim] / cut.blocks;
@@ -61,6 +61,20 @@ Tensor whole_of(comm::ProcessGroup& group, const nn::Cut& cut, const Tensor& par
     }
   }
   return whole;
+}
+
+void check_is_last(const comm::ProcessGroup& group, const nn::Shard& shard) {
+  WEFT_CHECK(!shard.of || shard.of->group.get() != &group, InvalidArgument, "parallelize",
+             "fully_shard has cut the parts of this module: use the handle that it has returned");
+}
+
+// The whole of which this rank has such a part as the shard is of its parameter.
+Tensor whole_of(comm::ProcessGroup& group, const nn::Shard& shard, const Tensor& part) {
+  check_is_last(group, shard);
+  const Tensor whole = whole_of(group, shard.cut, part);
+  if (!shard.of) return whole;
+  auto& ranks = *static_cast<comm::ProcessGroup*>(shard.of->group.get());
+  return whole_of(ranks, shard.of->cut, raw::to(whole, part.device()));
 }
 
 // Of "state.3.exp_avg", the shard of the optimiser's parameter 3; null if that is not cut.
@@ -96,7 +110,7 @@ nn::NamedTensors gathered(comm::ProcessGroup& group, nn::NamedTensors state,
     const auto shard = shards.find(name);
     // Others are numbers, such as an optimiser's steps.
     if (shard != shards.end() && x.shape() == shard->second->part.shape()) {
-      x = whole_of(group, shard->second->cut, x);
+      x = whole_of(group, *shard->second, x);
     }
   }
   return state;
@@ -106,8 +120,8 @@ nn::NamedTensors gathered(comm::ProcessGroup& group, nn::NamedTensors state,
 nn::NamedTensors own_rows(nn::NamedTensors state, const ShardOfName& shards) {
   for (auto& [name, x] : state) {
     const auto shard = shards.find(name);
-    if (shard != shards.end() && x.shape() == shard->second->cut.whole) {
-      x = shard->second->cut.part_of(x);
+    if (shard != shards.end() && x.shape() == shard->second->whole()) {
+      x = shard->second->part_of(x);
     }
   }
   return state;
@@ -120,7 +134,7 @@ nn::NamedTensors whole_state(comm::ProcessGroup& group, const nn::ModuleBase& mo
   std::map<std::string, Tensor> by_name;
   for (const auto& [name, shard] : nn::shards_of(module)) {
     Tensor& whole = gathered[shard.get()];  // of tied parameters once
-    if (!whole.defined()) whole = whole_of(group, shard->cut, shard->part);
+    if (!whole.defined()) whole = whole_of(group, *shard, shard->part);
     by_name[name] = whole;
   }
   nn::NamedTensors state = module.state_dict();
@@ -140,7 +154,7 @@ void load_whole_state(const nn::ModuleBase& module, const nn::NamedTensors& valu
     own.emplace(name, x);
     shapes.emplace(name, x.shape());
   }
-  for (const auto& [name, shard] : shards) shapes[name] = shard->cut.whole;
+  for (const auto& [name, shard] : shards) shapes[name] = shard->whole();
   std::vector<std::string> wrong;
   for (const auto& [name, shape] : shapes) {
     const auto value = given.find(name);
@@ -158,7 +172,7 @@ void load_whole_state(const nn::ModuleBase& module, const nn::NamedTensors& valu
              "these values are of another model than ", module.type_name(), ": ",
              nn::detail::first_few(wrong));
   for (const auto& [name, shard] : shards) {
-    raw::copy_(shard->part, shard->cut.part_of(given.at(name)));
+    raw::copy_(shard->part, shard->part_of(given.at(name)));
     own.erase(name);
   }
   for (const auto& [name, buffer] : own) raw::copy_(buffer, given.at(name));
@@ -185,31 +199,47 @@ void load_whole_state(const nn::ModuleBase& module, nn::ExponentialMovingAverage
   averages.load_state_dict(own_rows(state, shards_by_name(shards)));
 }
 
-Tensor total_grad_norm(comm::ProcessGroup& group, const nn::ModuleBase& module) {
-  std::vector<Tensor> cut, uncut;
+Tensor squared_grad_norm(comm::ProcessGroup& group, const nn::ModuleBase& module) {
+  // By whether fully_shard has cut them, and parallelize.
+  std::array<std::array<std::vector<Tensor>, 2>, 2> lists;
+  comm::ProcessGroup* tensor_ranks = nullptr;
   const std::vector<Tensor> parameters = module.parameters();
   const nn::NamedShards shards = nn::shards_of(module);
   for (const Tensor& x : parameters) {
-    const bool is_cut = std::ranges::any_of(shards, [&](const auto& named) {
-      return named.second->part.same(x) && named.second->cut.dim >= 0;
-    });
-    (is_cut ? cut : uncut).push_back(x);
+    bool rows = false, computed = false;
+    for (const auto& [name, shard] : shards) {
+      if (!shard->part.same(x)) continue;
+      check_is_last(group, *shard);
+      rows = !shard->group;
+      const nn::Shard& by_layer = rows && shard->of ? *shard->of : *shard;
+      computed = by_layer.group && by_layer.cut.dim >= 0;
+      if (computed) tensor_ranks = static_cast<comm::ProcessGroup*>(by_layer.group.get());
+      break;
+    }
+    lists[rows][computed].push_back(x);
   }
-  const auto square = [](const std::vector<Tensor>& parts) {
+  const Device device = parameters.empty() ? Device() : parameters[0].device();
+  const auto square = [&](const std::vector<Tensor>& parts) {
     const Tensor norm = optim::total_grad_norm(parts);
-    return raw::mul(norm, norm);
+    // On the device of the parameters, where it is not if this rank has no gradient.
+    return raw::to(raw::mul(norm, norm), device);
   };
-  // On the device of the parameters, where the norm is not if this rank has no gradient.
-  const Tensor total = raw::to(square(cut), parameters.empty() ? Device() : parameters[0].device());
-  group.all_reduce(total).wait();
-  raw::add_scaled_(total, 1, raw::to(square(uncut), total.device()));
-  return raw::sqrt(total);
+  const auto sum = [&](bool computed) {
+    const Tensor total = square(lists[1][computed]);
+    if (!lists[1][computed].empty()) group.all_reduce(total).wait();
+    raw::add_scaled_(total, 1, square(lists[0][computed]));
+    return total;
+  };
+  const Tensor whole = sum(false), parts = sum(true);
+  if (tensor_ranks) tensor_ranks->all_reduce(parts).wait();
+  raw::add_scaled_(whole, 1, parts);
+  return whole;
 }
 
 Tensor clip_grad_norm(comm::ProcessGroup& group, const nn::ModuleBase& module, double max_norm) {
   WEFT_CHECK(max_norm >= 0, InvalidArgument, "clip_grad_norm", "max_norm is ", max_norm,
              ", needs 0 or more");
-  const Tensor norm = total_grad_norm(group, module);
+  const Tensor norm = raw::sqrt(squared_grad_norm(group, module));
   optim::clip_grads_with_norm(module.parameters(), max_norm, norm);
   return norm;
 }

@@ -13,6 +13,8 @@
 namespace weft::parallel {
 
 /// module.state_dict() with whole parameters, in host memory, on every rank. All ranks call it.
+/// `group`: of the cut that was made last; what parallelize has cut before knows its ranks. Throws
+/// InvalidArgument for parallelize's group if fully_shard has cut the parts since.
 nn::NamedTensors whole_state(comm::ProcessGroup& group, const nn::ModuleBase& module);
 /// Takes such values: each rank its rows. Throws InvalidArgument, before anything is changed, for a
 /// name given twice, missing and unknown names, and other shapes.
@@ -48,13 +50,11 @@ class StateOf {
   Part& part_;
 };
 
-/// The norm of all ranks' gradients of the module: what each rank has all of counts once. All ranks
-/// call it.
-Tensor total_grad_norm(comm::ProcessGroup& group, const nn::ModuleBase& module);
-
 /// Scales the gradients so that the norm of all ranks' is at most max_norm, as
 /// optim::clip_grad_norm; returns the norm before. What each rank has all of counts once. All ranks
-/// call it. Throws InvalidArgument for a negative max_norm.
+/// call it. Throws InvalidArgument for a negative max_norm, and as whole_state().
 Tensor clip_grad_norm(comm::ProcessGroup& group, const nn::ModuleBase& module, double max_norm);
+/// The square of the norm of all ranks' gradients: one f64 number on the parameters' device.
+Tensor squared_grad_norm(comm::ProcessGroup& group, const nn::ModuleBase& module);
 
 }  // namespace weft::parallel

@@ -20,7 +20,7 @@ namespace {
 constexpr const char* kOp = "parallelize";
 
 void cut_parameter(const nn::ModuleBase& module, const PartLayer& layer, const Tensor& used,
-                   const nn::Cut& cut) {
+                   const nn::Cut& cut, const std::shared_ptr<void>& group) {
   const Scoped owner(&ThreadState::memory_owner, MemoryOwner::parameters);
   Tensor part = used;
   if (cut.dim >= 0) {
@@ -34,7 +34,7 @@ void cut_parameter(const nn::ModuleBase& module, const PartLayer& layer, const T
     used.set_requires_grad(false);
     raw::zero_(used);
   }
-  nn::put_in_place(module, std::make_shared<const nn::Shard>(nn::Shard{used, part, cut, {}}));
+  nn::put_in_place(module, {.used = used, .part = part, .cut = cut, .group = group});
 }
 
 }  // namespace
@@ -49,8 +49,8 @@ Parallelized parallelize(const nn::ModuleBase& module, comm::ProcessGroup& group
       "Build the same model, with the same parameters frozen, and give the same plan on every "
       "rank");
   WEFT_CHECK(before.empty(), InvalidArgument, kOp, before[0].first, " of ", module.type_name(),
-             " is cut already: give one plan for all of a model; fully_shard cannot be combined "
-             "with it yet");
+             " is cut already: give one plan for all of a model, and cut by fully_shard "
+             "afterwards");
   const std::vector<PartLayer> layers = layers_of(module, plan, group.rank(), group.size());
 
   std::vector<Tensor> values = module.parameters();
@@ -66,7 +66,7 @@ Parallelized parallelize(const nn::ModuleBase& module, comm::ProcessGroup& group
       const nn::NamedShards shards = nn::shards_of(module);
       const bool done = std::ranges::any_of(  // it is another layer's, too
           shards, [&, x = parameter](const auto& one) { return one.second->used.same(x); });
-      if (!done) cut_parameter(module, layer, parameter, cut);
+      if (!done) cut_parameter(module, layer, parameter, cut, exchange->group);
     }
     exchange->attach(layer);
   }

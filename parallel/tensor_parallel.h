@@ -95,11 +95,11 @@ class Parallelized {
 /// ones not. Both throw InvalidArgument on every rank, naming the layer or the parameter.
 ///
 /// Make optimisers, averages and engines afterwards. DistributedDataParallel over the ranks of
-/// another axis of the mesh takes the parts as the parameters that they are; fully_shard refuses
-/// them. Move and convert the module before: clone(), replicate() and to() throw Unsupported. Its
-/// state_dict() has this rank's parts: use that of Parallelized. Only calls of modules, as
-/// module(x), exchange tensors: module.forward(x), or a function of a member's weight, computes
-/// with parts.
+/// another axis of the mesh takes the parts as the parameters that they are; fully_shard over such
+/// ranks cuts them again, and then its handle has the states and the norm. Move and convert the
+/// module before: clone(), replicate() and to() throw Unsupported. Its state_dict() has this rank's
+/// parts: use that of Parallelized. Only calls of modules, as module(x), exchange tensors:
+/// module.forward(x), or a function of a member's weight, computes with parts.
 ///
 /// Throws InvalidArgument on every rank if one has another module or another plan; for a path that
 /// names no module, for a module that two paths name or that lies within one that is named, for a

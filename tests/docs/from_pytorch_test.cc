@@ -247,7 +247,8 @@ struct Twice : autograd::Function<Twice> {
   const comm::Mesh mesh(group, {{"dp", 2}, {"tp", 2}});
   const parallel::Collectives tp(mesh["tp"]);
   parallel::ZeroRedundancyOptimizer adam(optim::Adam(model.parameters()), group);
-  const parallel::FullySharded sharded = parallel::fully_shard(nn::Linear(1, 1), group);
+  const parallel::FullySharded sharded = parallel::fully_shard(
+      nn::Linear(1, 1), group, {.mp_policy = parallel::MixedPrecisionPolicy{}});
   const parallel::Parallelized halves = parallel::parallelize(model, *mesh["tp"],
                                                               {{"0", parallel::ColwiseParallel{}},
                                                                {"1", parallel::RowwiseParallel{}},

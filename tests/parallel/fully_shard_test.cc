@@ -17,6 +17,7 @@
 #include "weft/optim/adam.h"
 #include "weft/optim/sgd.h"
 #include "weft/parallel/distributed_data_parallel.h"
+#include "weft/tensor/elementwise.h"
 #include "weft/tests/comm/ranks.h"
 #include "weft/tests/core/expect_error.h"
 #include "weft/tests/parallel/sharded_nets.h"
@@ -316,6 +317,24 @@ TEST_F(FullyShardTest, ManyUnitsInBf16OnSevenRanks) {
     }
     EXPECT_EQ(sharded.units().size(), 150u);
   });
+}
+
+TEST_F(FullyShardTest, HooksFromBeforeTheCutGetWholeGradients) {
+  expect_gradients_of_one_process(
+      [] {
+        nn::Sequential model = net();
+        for (const Tensor& x : model.parameters()) {
+          autograd::add_grad_hook(x, [shape = x.shape()](const Tensor& gradient) {
+            EXPECT_EQ(gradient.shape(), shape);
+            return raw::mul(gradient, 2.0);
+          });
+        }
+        return model;
+      },
+      cut_net,
+      [](nn::Sequential& model, const testing::LabelledBatch& data, const FullySharded*) {
+        loss_of(model, data).backward();
+      });
 }
 
 TEST_F(FullyShardTest, TwoBackwardsOverOneTape) {

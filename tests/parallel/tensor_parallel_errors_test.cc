@@ -123,7 +123,8 @@ TEST(TensorParallelErrorsTest, ModulesThatAreCut) {
     parallelize(net, group, {{"fc1", ColwiseParallel{}}, {"fc2", RowwiseParallel{}}});
     EXPECT_WEFT_ERROR(parallelize(net, group, {{"attention", HeadParallel{}}}), InvalidArgument,
                       "fc1.weight of Net is cut already: give one plan");
-    EXPECT_WEFT_ERROR(fully_shard(net, group), InvalidArgument, "was cut by parallelize");
+    EXPECT_WEFT_ERROR(fully_shard(net, group), InvalidArgument,
+                      "rank 1 cuts another module than rank 0: it has \"part 1 of fc1.weight\"");
     EXPECT_WEFT_ERROR(nn::clone(net), Unsupported, "fully_shard, parallelize");
     EXPECT_WEFT_ERROR(net.to(DType::f64), Unsupported, "fully_shard, parallelize");
     Net normed;

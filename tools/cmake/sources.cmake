@@ -240,6 +240,7 @@ weft_sources(""
   parallel/join.cc
   parallel/layer_exchange.cc
   parallel/layer_plan.cc
+  parallel/mixed_precision.cc
   parallel/named_collectives.cc
   parallel/named_state.cc
   parallel/pipeline.cc
@@ -247,6 +248,7 @@ weft_sources(""
   parallel/pipeline_exchange.cc
   parallel/pipeline_ranks.cc
   parallel/pipeline_replicas.cc
+  parallel/pipeline_shards.cc
   parallel/pipeline_state.cc
   parallel/reducer.cc
   parallel/same_model.cc
@@ -255,6 +257,7 @@ weft_sources(""
   parallel/schedule_communication.cc
   parallel/schedule_text.cc
   parallel/schedules.cc
+  parallel/shard_checks.cc
   parallel/shard_unit.cc
   parallel/sharded_state.cc
   parallel/simulate.cc
@@ -615,6 +618,7 @@ set(WEFT_HEADERS
   parallel/gradient_exchange.h
   parallel/horovod.h
   parallel/join.h
+  parallel/mixed_precision.h
   parallel/named_collectives.h
   parallel/parallel_styles.h
   parallel/pipeline.h

@@ -1,0 +1,181 @@
+#include "weft/parallel/pipeline_shards.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <ranges>
+#include <utility>
+
+#include "weft/autograd/autograd.h"
+#include "weft/autograd/graph.h"
+#include "weft/core/base/error.h"
+#include "weft/core/trace/trace.h"
+#include "weft/nn/shard.h"
+#include "weft/optim/optimizer.h"
+#include "weft/parallel/sharded_state.h"
+#include "weft/tensor/elementwise.h"
+#include "weft/tensor/ops.h"
+
+namespace weft::parallel {
+
+namespace {
+
+using Unit = FsdpUnit;
+using Engine = FsdpEngine;
+
+constexpr const char* kOp = "pipeline";
+
+void make_leaves(const Unit& unit) {
+  for (const ShardUnit::Piece& piece : unit.memory->pieces()) {
+    const Tensor& whole = piece.shard->used;
+    if (autograd::Meta* const meta = autograd::meta_of(whole)) {
+      meta->producer.reset();
+      meta->output = 0;
+    }
+    whole.set_requires_grad(piece.shard->part.requires_grad());
+  }
+}
+
+void take_gradients(const Unit& unit) {
+  for (std::size_t i = 0; i < unit.memory->pieces().size(); ++i) {
+    const Tensor& whole = unit.memory->pieces()[i].shard->used;
+    if (const Tensor gradient = whole.grad(); gradient.defined()) {
+      whole.set_grad({});
+      unit.memory->add_gradient(i, gradient);
+    }
+  }
+}
+
+void give_back(const Unit& unit) {
+  for (const ShardUnit::Piece& piece : unit.memory->pieces()) {
+    const Tensor& whole = piece.shard->used;
+    if (!whole.is_leaf()) continue;  // in an evaluation, after a call without the pipeline
+    whole.set_grad({});
+    whole.set_requires_grad(false);
+  }
+  unit.memory->release();
+}
+
+}  // namespace
+
+PipelineShards::PipelineShards(const PipelineState& state) {
+  for (int s = 0; s < std::ssize(state.stages); ++s) {
+    if (!state.is_here(s)) continue;
+    const nn::AnyModule& module = state.stages[static_cast<std::size_t>(s)];
+    const nn::NamedShards shards = nn::shards_of(module);
+    if (shards.empty()) continue;
+    Units units;
+    for (const auto& [name, shard] : shards) {
+      const auto unit = unit_of(*shard);
+      if (!unit || std::ranges::find(units, unit) != units.end()) continue;
+      WEFT_CHECK(units.empty() || units[0]->group == unit->group, InvalidArgument, kOp, unit->name,
+                 " and ", units[0]->name, " of stage ", s,
+                 " are cut over different groups: give fully_shard the same one");
+      units.push_back(unit);
+    }
+    if (!units.empty()) {
+      for (const auto& [name, x] : nn::uncut_parameters(module)) {
+        WEFT_CHECK(!x.requires_grad(), InvalidArgument, kOp, "parameter ", name, " of stage ", s,
+                   " is in no unit of fully_shard, so its gradient would not be averaged: cut the "
+                   "whole stage");
+      }
+    }
+    stages_.push_back({s, module, std::move(units)});
+  }
+}
+
+comm::ProcessGroup& PipelineShards::group_of(const Stage& stage) {
+  if (stage.units.empty()) {
+    const auto& group = nn::shards_of(stage.module)[0].second->group;
+    return *static_cast<comm::ProcessGroup*>(group.get());
+  }
+  const std::shared_ptr<Engine>& engine = stage.units[0]->engine;
+  return engine ? *engine->reductions : *stage.units[0]->group;
+}
+
+Tensor PipelineShards::squared_grad_norm(std::span<const Tensor> own) const {
+  const auto square = [](const Tensor& norm) { return raw::mul(norm, norm); };
+  std::vector<Tensor> rest(own.begin(), own.end());
+  std::vector<Tensor> squares;
+  for (const Stage& stage : stages_) {
+    for (const Tensor& x : stage.module.parameters()) {
+      std::erase_if(rest, [&](const Tensor& y) { return y.same(x); });
+    }
+    squares.push_back(parallel::squared_grad_norm(group_of(stage), stage.module));
+  }
+  Tensor total = square(optim::total_grad_norm(rest));
+  for (const Tensor& more : squares) total = raw::add(raw::to(total, more.device()), more);
+  return total;
+}
+
+void PipelineShards::abort() const noexcept {
+  for (const Stage& stage : stages_) {
+    for (const auto& unit : stage.units) {
+      if (unit->engine) unit->engine->abort();
+    }
+  }
+}
+
+PipelineShards::Whole::Whole(const PipelineShards& shards) : shards_(shards) {
+  std::vector<Unit*> units;
+  for (const Stage& stage : shards_.stages_) {
+    for (const auto& unit : stage.units) {
+      Engine* const engine = unit->engine.get();
+      if (!engine) continue;  // it was not tried, and works as it does without a pipeline
+      units.push_back(unit.get());
+      if (std::ranges::find(engines_, engine) != engines_.end()) continue;
+      engines_.push_back(engine);
+      engine->end_forward();
+      if (thread_state().grad_enabled && stage.module.is_training()) engine->broadcast_buffers();
+    }
+  }
+  const Span span("fully_shard", "wait for parameters");
+  const auto start = [](Unit& unit) {
+    const comm::ProcessGroup::Tag tag(unit.name);
+    unit.memory->start_gather(*unit.engine->gathers);
+  };
+  for (std::size_t i = 0; i < units.size(); ++i) {  // the next one arrives meanwhile
+    if (i == 0) start(*units[0]);
+    if (i + 1 < units.size()) start(*units[i + 1]);
+    units[i]->memory->finish_gather();
+    if (thread_state().grad_enabled) make_leaves(*units[i]);
+  }
+  for (Engine* const engine : engines_) engine->kept = true;
+}
+
+PipelineShards::Whole::~Whole() {
+  for (const Stage& stage : shards_.stages_) {
+    for (const auto& unit : stage.units) {
+      if (!unit->engine || !unit->engine->kept) continue;
+      give_back(*unit);
+      if (unfinished_) unit->memory->drop_gradients();
+    }
+  }
+  for (Engine* const engine : engines_) engine->kept = false;
+}
+
+void PipelineShards::Whole::collect(int of) const {
+  for (const Stage& stage : shards_.stages_) {
+    if (stage.number != of) continue;
+    for (const auto& unit : stage.units) {
+      const ShardUnit& memory = *unit->memory;
+      if (unit->engine && unit->engine->kept && memory.sum_dtype() != memory.whole_dtype()) {
+        take_gradients(*unit);
+      }
+    }
+  }
+}
+
+void PipelineShards::Whole::reduce() {
+  for (const Stage& stage : shards_.stages_ | std::views::reverse) {
+    for (const auto& unit : stage.units | std::views::reverse) {
+      if (!unit->engine || !unit->engine->kept) continue;
+      take_gradients(*unit);
+      give_back(*unit);
+      if (unit->engine->sync && unit->memory->trained()) unit->engine->start_reduction(*unit);
+    }
+  }
+  for (Engine* const engine : engines_) engine->finish_reduction();
+  unfinished_ = false;
+}
+
+}  // namespace weft::parallel

@@ -1,0 +1,90 @@
+#include "weft/parallel/shard_checks.h"
+
+#include <algorithm>
+#include <mutex>
+#include <set>
+
+#include "weft/core/base/error.h"
+#include "weft/core/runtime/allocator.h"
+#include "weft/nn/shard.h"
+#include "weft/parallel/shard_engine.h"
+
+namespace weft::parallel {
+
+namespace {
+
+constexpr const char* kOp = "fully_shard";
+
+}  // namespace
+
+std::string lines_of_uncut(const nn::ModuleBase& module) {
+  std::string text;
+  for (const auto& [name, x] : nn::uncut_parameters(module)) {
+    text += detail::concat("parameter ", name, ' ', x.dtype(), ' ', x.shape(), " of strides ",
+                           x.strides(), x.requires_grad() ? ", trained\n" : ", not trained\n");
+  }
+  // Ranks with other parts of the same shape must not take each other's values.
+  for (const auto& [name, shard] : nn::shards_of(module)) {
+    if (shard->group) text += detail::concat("part ", shard->cut.rank, " of ", name, '\n');
+  }
+  for (const auto& [name, x] : module.named_buffers()) {
+    text += detail::concat("buffer ", name, ' ', x.dtype(), ' ', x.shape(), '\n');
+  }
+  return text;
+}
+
+std::vector<Tensor> buffers_of(const nn::ModuleBase& module) {
+  std::vector<Tensor> buffers;
+  for (const auto& [name, x] : module.named_buffers()) buffers.push_back(x);
+  return buffers;
+}
+
+void check_order(const nn::ModuleBase& module) {
+  if (!nn::uncut_parameters(module).empty()) return;
+  const nn::NamedShards shards = nn::shards_of(module);
+  for (const auto& [name, shard] : shards) {
+    const auto unit = unit_of(*shard);
+    bool same = true;  // as this module
+    for (const ShardUnit::Piece& piece : unit->memory->pieces()) {
+      const auto within =
+          std::ranges::find_if(shards, [&](const auto& s) { return s.second == piece.shard; });
+      WEFT_CHECK(within != shards.end(), InvalidArgument, kOp, module.name(), " belongs to ",
+                 unit->name, ", which was cut before: cut inner modules first");
+      same = same && within->first == piece.name;
+    }
+    WEFT_CHECK(!same, InvalidArgument, kOp, unit->name, " was cut before");
+  }
+}
+
+void check_can_be_cut(const nn::NamedTensors& parameters) {
+  std::set<const Storage*> memories;
+  for (const auto& [name, x] : parameters) {
+    const Tensor& first = parameters[0].second;
+    WEFT_CHECK(x.dim() > 0, InvalidArgument, kOp, name,
+               " has no dimension along which it could be cut: make it [1]");
+    WEFT_CHECK(x.dtype() == first.dtype() && x.device() == first.device(), InvalidArgument, kOp,
+               name, " is ", x.dtype(), " on ", x.device(), ", ", parameters[0].first, " is ",
+               first.dtype(), " on ", first.device(),
+               "; the parameters of one unit must have one dtype and one device");
+    WEFT_CHECK(x.is_leaf() && !x.storage()->released(), InvalidArgument, kOp, name,
+               " is shared with a module that has been cut: cut the module that contains both");
+    WEFT_CHECK(memories.insert(x.storage().get()).second && x.is_dense() &&
+                   (x.numel() == 0 || x.storage()->owned()),
+               InvalidArgument, kOp, name,
+               " has no memory of its own: it shares it with another parameter or library");
+  }
+}
+
+const char* why_released(const nn::ModuleBase& module) {
+  static std::mutex mutex;
+  static std::set<std::string>& texts = *new std::set<std::string>;
+  const std::string text = detail::concat(
+      "this is a parameter of ", module.type_name(), module.name().empty() ? "" : " ",
+      module.name(),
+      " that fully_shard has cut: it is whole only while the module is called, with module(x), and "
+      "in its backward; FullySharded::unshard() gathers it");
+  const std::lock_guard lock(mutex);
+  return texts.insert(text).first->c_str();
+}
+
+}  // namespace weft::parallel

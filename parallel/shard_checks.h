@@ -1,0 +1,23 @@
+// What fully_shard looks at before it cuts a module. Private to parallel/.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "weft/nn/module.h"
+
+namespace weft::parallel {
+
+/// Parameters and buffers, a line each, for ranks that compare them.
+std::string lines_of_uncut(const nn::ModuleBase& module);
+std::vector<Tensor> buffers_of(const nn::ModuleBase& module);
+/// Throws InvalidArgument if the parameters of the module belong to a unit that is not within it.
+void check_order(const nn::ModuleBase& module);
+/// Throws InvalidArgument for parameters that cannot be cut: without dimensions, of several dtypes
+/// or devices, and those that share memory.
+void check_can_be_cut(const nn::NamedTensors& parameters);
+/// Why a parameter of the module cannot be read, in memory that is never freed: Storage::release
+/// keeps a pointer, and the memory of a parameter may outlive its unit.
+const char* why_released(const nn::ModuleBase& module);
+
+}  // namespace weft::parallel

@@ -1,0 +1,503 @@
+// Pipelines whose stages fully_shard and parallelize have cut: ranks of a mesh train as one
+// process.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "weft/autograd/checkpoint.h"
+#include "weft/autograd/deferred.h"
+#include "weft/comm/mesh.h"
+#include "weft/nn/batch_norm.h"
+#include "weft/nn/shard.h"
+#include "weft/optim/adam.h"
+#include "weft/optim/sgd.h"
+#include "weft/parallel/pipeline.h"
+#include "weft/parallel/pipeline_shards.h"
+#include "weft/parallel/tensor_parallel.h"
+#include "weft/tests/comm/ranks.h"
+#include "weft/tests/core/expect_error.h"
+#include "weft/tests/parallel/sharded_nets.h"
+#include "weft/tests/parallel/tensor_nets.h"
+
+namespace weft::parallel {
+namespace {
+
+using testing::batch;
+
+class PipelineShardsTest : public FullyShardTest {};
+
+/// A unit within a stage, checkpointed or not.
+struct Block : nn::Module<Block> {
+  explicit Block(bool with_checkpoint = false) : checkpoints(with_checkpoint) {}
+  Tensor forward(const Tensor& x) {
+    const auto body = [this](const Tensor& y) { return out(tanh(in(y))); };
+    return x + (checkpoints ? autograd::checkpoint(body, x) : body(x));
+  }
+  nn::Linear in = child("in", nn::Linear(6, 8));
+  nn::Linear out = child("out", nn::Linear(8, 6));
+  bool checkpoints;
+};
+
+/// Four stages, of which some have units within them. x [N,6] -> logits [N,3].
+std::vector<nn::Sequential> stages_of(bool checkpoints = false) {
+  std::vector<nn::Sequential> stages = testing::seeded(5, [&] {
+    nn::Linear tied(6, 6);
+    return std::vector<nn::Sequential>{
+        {nn::Linear(6, 6), Block(checkpoints), nn::Tanh()},
+        {tied, nn::Tanh(), tied, Block()},
+        {Block(checkpoints)},
+        {Block(), nn::Linear(6, 3)},
+    };
+  });
+  for (nn::Sequential& stage : stages) stage.to(DType::f64);
+  return stages;
+}
+
+Tensor loss_of(std::span<const Tensor> y, std::span<const Tensor> target) {
+  return nn::cross_entropy(y[0], target[0]);
+}
+
+/// Cuts blocks, and then the stage.
+FullySharded cut_stage(const nn::ModuleBase& stage, const std::shared_ptr<comm::ProcessGroup>& dp,
+                       const FullyShardOptions& options = {}) {
+  for (auto& [path, module] : stage.named_modules()) {
+    if (module.type_name() == "Block") fully_shard(module, dp, options);
+  }
+  return fully_shard(stage, dp, options);
+}
+
+std::vector<Tensor> parameters_of(const std::vector<nn::Sequential>& stages) {
+  std::vector<Tensor> all;
+  for (const nn::Sequential& stage : stages) {
+    for (const Tensor& x : stage.parameters()) all.push_back(x);
+  }
+  return all;
+}
+
+std::shared_ptr<comm::ProcessGroup> shared(comm::ProcessGroup& group) {
+  return {std::shared_ptr<void>(), &group};
+}
+
+/// The stages of one process, joined to make `count` stages.
+std::vector<nn::AnyModule> joined(const std::vector<nn::Sequential>& stages, std::size_t count) {
+  if (count == stages.size()) return {stages.begin(), stages.end()};
+  std::vector<nn::AnyModule> result;
+  const std::size_t each = stages.size() / count;
+  for (std::size_t s = 0; s < count; ++s) {
+    nn::Sequential both;
+    for (std::size_t i = 0; i < each; ++i) both.append(stages[s * each + i]);
+    result.push_back(both);
+  }
+  return result;
+}
+
+struct Case {
+  std::string schedule;
+  Recompute mode;
+  int dp, pp;
+  bool all_stages = false;  // each rank cuts also the stages that it does not run
+  bool checkpoints = false;
+  int replicas = 1;  // of parts
+};
+
+// Losses and weights of one process with the whole batch. Sums are taken in other orders: 1e-9 is
+// the bound that is asked for.
+void expect_one_process(const Case& c, const FullyShardOptions& options = {}) {
+  SCOPED_TRACE(::testing::Message()
+               << c.schedule << ' ' << to_string(c.mode) << ' ' << c.dp << 'x' << c.pp << ' '
+               << c.all_stages << ' ' << c.checkpoints << ' ' << c.replicas);
+  const int n = c.replicas * c.dp;
+  comm::run_ranks(n * c.pp, [&](comm::ProcessGroup& group) {
+    const comm::Mesh mesh(shared(group), {{"replica", c.replicas}, {"dp", c.dp}, {"pp", c.pp}});
+    const auto dp = mesh["dp"], pp = mesh["pp"], all = mesh[{"replica", "dp"}];
+    FullyShardOptions with = options;
+    if (c.replicas > 1) with.replicas = mesh["replica"];
+    std::vector<nn::Sequential> plain = stages_of(), cut = stages_of(c.checkpoints);
+    const std::size_t count = c.schedule == "interleaved" ? 4 : static_cast<std::size_t>(c.pp);
+    const std::vector<nn::AnyModule> stages = joined(cut, count);
+    std::vector<std::optional<FullySharded>> sharded(count);
+    for (std::size_t s = 0; s < count; ++s) {
+      if (c.all_stages || static_cast<int>(s) % c.pp == pp->rank()) {
+        sharded[s] = cut_stage(stages[s], dp, with);
+      }
+    }
+    Pipeline pipe(stages, {.chunks = 3, .checkpoint = c.mode, .schedule = c.schedule, .group = pp});
+    std::vector<Tensor> own, used;
+    for (std::size_t s = 0; s < count; ++s) {
+      if (!pipe.is_here(s)) continue;
+      for (const Tensor& x : stages[s].parameters()) own.push_back(x);
+      for (const Tensor& x : nn::used_parameters(stages[s])) used.push_back(x);
+    }
+    optim::Adam adam(own, {.lr = 0.01}), plain_adam(parameters_of(plain), {.lr = 0.01});
+    const auto forward = [&](Tensor x) {
+      for (nn::Sequential& stage : plain) x = stage(x);
+      return x;
+    };
+    for (int i = 0; i < 10; ++i) {
+      const auto data = batch(i, {12, 6}, DType::f64);
+      const auto part = data.shard(all->rank(), n);
+      adam.zero_grad();
+      Tensor loss = pipe.step({part.x}, {part.label}, loss_of) * (1.0 / n);
+      all->all_reduce(loss).wait();
+      plain_adam.zero_grad();
+      const Tensor expected = nn::cross_entropy(forward(data.x), data.label);
+      expected.backward();
+      EXPECT_NEAR(loss.item<double>(), expected.item<double>(), 1e-9);
+      const double norm = optim::clip_grad_norm(parameters_of(plain), 0.5).item<double>();
+      EXPECT_NEAR(pipe.clip_grad_norm(0.5).item<double>(), norm, 1e-9);
+      adam.step();
+      plain_adam.step();
+      if (i % 3 == 0) {
+        const NoGrad no_grad;  // an evaluation between steps
+        EXPECT_LE(testing::relative_difference(pipe(part.x), forward(part.x)), 1e-9);
+      }
+      for (const Tensor& x : used) {
+        EXPECT_TRUE(x.storage()->released());
+        EXPECT_FALSE(x.grad().defined());
+      }
+    }
+    const std::vector<nn::AnyModule> of_plain = joined(plain, count);
+    for (std::size_t s = 0; s < count; ++s) {
+      if (pipe.is_here(s)) expect_near(sharded[s]->state_dict(), of_plain[s].state_dict(), 1e-9);
+    }
+    EXPECT_WEFT_ERROR(pipe.all_gather(), Unsupported, "the stages of rank 0 are cut into parts");
+  });
+}
+
+TEST_F(PipelineShardsTest, TrainAsOneProcess) {
+  for (const std::string schedule : {"gpipe", "1f1b", "zb-h1", "interleaved"}) {
+    for (const Recompute mode : {Recompute::never, Recompute::always}) {
+      expect_one_process({schedule, mode, 2, 2});
+    }
+  }
+}
+
+TEST_F(PipelineShardsTest, TrainAsOneProcessOnOtherMeshes) {
+  for (const auto& [dp, pp] : {std::pair(1, 2), {2, 1}, {3, 2}, {1, 4}}) {
+    expect_one_process({"zb-h1", Recompute::never, dp, pp});
+    expect_one_process({"1f1b", Recompute::except_last, dp, pp, true});
+  }
+}
+
+TEST_F(PipelineShardsTest, ReplicasOfParts) {
+  for (const auto& [replicas, dp] : {std::pair(2, 2), {2, 1}}) {
+    expect_one_process({"1f1b", Recompute::never, dp, 2, false, false, replicas});
+  }
+}
+
+TEST_F(PipelineShardsTest, WhetherAUnitKeepsItsParametersDoesNotMatter) {
+  for (const bool reshard : {false, true}) {
+    expect_one_process({"1f1b", Recompute::never, 2, 2}, {.reshard_after_forward = reshard});
+  }
+}
+
+TEST_F(PipelineShardsTest, CheckpointsWithinStages) {
+  for (const std::string schedule : {"1f1b", "zb-h1"}) {
+    for (const Recompute mode : {Recompute::never, Recompute::always}) {
+      expect_one_process({schedule, mode, 2, 2, false, true});
+    }
+  }
+}
+
+// zb-h1 puts the gradients of cut weights off, too: in a W, not in an I. They are those of a call
+// without a pipeline, before and after which a stage may be called, too.
+TEST_F(PipelineShardsTest, GradientsOfCutWeightsArePutOff) {
+  comm::run_ranks(1, [](comm::ProcessGroup& group) {
+    PipelineState state;
+    state.stages = joined(stages_of(), 1);
+    nn::AnyModule& stage = state.stages[0];
+    cut_stage(stage, shared(group));
+    const PipelineShards shards(state);
+    const std::vector<Tensor> x = {batch(0, {4, 6}, DType::f64).x};
+    const auto gradients = [&](bool in_pipeline) {
+      stage.zero_grad();
+      if (in_pipeline) {
+        PipelineShards::Whole whole(shards);
+        autograd::DeferredGradients later;
+        const auto weights = autograd::DeferredGradients::leaves(nn::used_parameters(stage));
+        {
+          const autograd::DeferredGradients::Scope putting_off(later, weights);
+          stage(x)[0].square().sum().backward();
+        }
+        EXPECT_EQ(later.size(), 12u);  // of the layers; one is there twice
+        for (const Tensor& used : nn::used_parameters(stage)) EXPECT_FALSE(used.grad().defined());
+        later.run();
+        whole.reduce();
+      } else {
+        stage(x)[0].square().sum().backward();
+      }
+      nn::NamedTensors result;
+      for (const auto& [name, part] : stage.named_parameters()) {
+        result.emplace_back(name, part.grad().clone());
+      }
+      return result;
+    };
+    const nn::NamedTensors expected = gradients(false);
+    {
+      const NoGrad no_grad;
+      const PipelineShards::Whole evaluation(shards);
+      stage(x);
+    }
+    expect_near(gradients(true), expected, 1e-12);
+    expect_near(gradients(false), expected, 1e-12);
+  });
+}
+
+TEST_F(PipelineShardsTest, NoSyncAddsUpOnEachRank) {
+  for (const MixedPrecisionPolicy& policy :
+       {MixedPrecisionPolicy(), MixedPrecisionPolicy{.reduce_dtype = DType::f32}}) {
+    comm::run_ranks(4, [&](comm::ProcessGroup& group) {
+      const comm::Mesh mesh(shared(group), {{"dp", 2}, {"pp", 2}});
+      std::vector<nn::Sequential> plain = stages_of(), cut = stages_of();
+      const std::vector<nn::AnyModule> stages = joined(cut, 2), of_plain = joined(plain, 2);
+      const auto here = static_cast<std::size_t>(mesh["pp"]->rank());
+      const FullySharded sharded = cut_stage(stages[here], mesh["dp"], {.mp_policy = policy});
+      Pipeline pipe(stages, {.chunks = 3, .schedule = "zb-h1", .group = mesh["pp"]});
+      optim::SGD sgd(stages[here].parameters(), {.lr = 0.1});
+      optim::SGD plain_sgd(parameters_of(plain), {.lr = 0.1});
+      const auto step = [&](int i) {
+        const auto data = batch(i, {12, 6}, DType::f64);
+        const auto part = data.shard(mesh.coordinate("dp"), 2);
+        pipe.step({part.x}, {part.label}, loss_of);
+        Tensor y = data.x;
+        for (nn::Sequential& stage : plain) y = stage(y);
+        nn::cross_entropy(y, data.label).backward();
+      };
+      {
+        const auto no_sync = sharded.no_sync();
+        step(0);
+        EXPECT_FALSE(stages[here].parameters()[0].grad().defined());
+        const NoGrad no_grad;
+        pipe(batch(1, {12, 6}, DType::f64).x);
+      }
+      step(1);
+      sgd.step();
+      plain_sgd.step();
+      expect_near(sharded.state_dict(), of_plain[here].state_dict(),
+                  policy.reduce_dtype ? 1e-7 : 1e-12);  // sums of gradients in f32
+    });
+  }
+}
+
+/// Bytes that a step of one rank sends in the group of its units.
+std::int64_t bytes_of_a_step(int chunks, const std::string& schedule) {
+  std::atomic<std::int64_t> sent = 0;
+  comm::run_ranks(4, [&](comm::ProcessGroup& group) {
+    const comm::Mesh mesh(shared(group), {{"dp", 2}, {"pp", 2}});
+    std::vector<nn::Sequential> layers = stages_of();
+    const std::vector<nn::AnyModule> stages = joined(layers, 2);
+    const FullySharded sharded =
+        cut_stage(stages[static_cast<std::size_t>(mesh["pp"]->rank())], mesh["dp"]);
+    Pipeline pipe(stages, {.chunks = chunks, .schedule = schedule, .group = mesh["pp"]});
+    const auto data = batch(0, {8, 6}, DType::f64);
+    const auto step = [&] { pipe.step({data.x}, {data.label}, loss_of); };
+    step();
+    const std::int64_t before = sharded.traffic().bytes_sent;
+    step();
+    sent += sharded.traffic().bytes_sent - before;
+  });
+  return sent;
+}
+
+// One gather and one reduce-scatter of each unit, of (n - 1) / n of its bytes and the units'
+// numbers.
+TEST_F(PipelineShardsTest, AStepSendsTheSameForAnyNumberOfMicroBatches) {
+  std::int64_t numbers = 0;
+  for (const nn::Sequential& stage : stages_of()) numbers += stage.parameter_count();
+  // 3 rows of a bias for 2 ranks are padded; 6 units; in a gather 2 numbers, in a reduction 2 for
+  // each rank. All by 2 ranks of each stage to one other.
+  const std::int64_t padding = 1 * 6 + 1, units = 6;
+  const std::int64_t expected = 8 * (2 * (numbers + padding) + units * (2 * 2 + 2 * 4));
+  for (const std::string schedule : {"gpipe", "1f1b", "zb-h1"}) {
+    for (const int chunks : {1, 2, 8}) {
+      EXPECT_EQ(bytes_of_a_step(chunks, schedule), expected) << schedule << ' ' << chunks;
+    }
+  }
+}
+
+TEST_F(PipelineShardsTest, BuffersAreThoseOfRank0) {
+  comm::run_ranks(4, [](comm::ProcessGroup& group) {
+    const comm::Mesh mesh(shared(group), {{"dp", 2}, {"pp", 2}});
+    const std::vector<nn::AnyModule> stages = testing::seeded(5, [] {
+      return std::vector<nn::AnyModule>{
+          nn::Sequential{nn::Linear(6, 4), nn::BatchNorm1d(4), nn::Tanh()},
+          nn::Sequential{nn::Linear(4, 3)}};
+    });
+    fully_shard(stages[static_cast<std::size_t>(mesh["pp"]->rank())], mesh["dp"]);
+    Pipeline pipe(stages, {.chunks = 2, .group = mesh["pp"]});
+    const Tensor mean = stages[0].named_buffers()[0].second;
+    if (mesh.coordinate("dp") == 1) raw::fill_(mean, 100);
+    const auto data = batch(0, {16, 6}, DType::f32);  // the same on all ranks
+    pipe.step({data.x}, {data.label}, loss_of);
+    if (mesh.coordinate("pp") == 0) {
+      EXPECT_LT(raw::norm(mean).item<double>(), 10);
+    }
+  });
+}
+
+// Gradients of bf16 are added up in f32, as two numbers are in any order.
+TEST_F(PipelineShardsTest, MicroBatchesAddUpInTheDtypeOfTheReduction) {
+  for (const std::string schedule : {"gpipe", "zb-h1"}) {
+    comm::run_ranks(1, [&](comm::ProcessGroup& group) {
+      nn::Sequential model = testing::seeded(3, net), half = testing::seeded(3, net);
+      half.to(DType::bf16);
+      const FullySharded sharded = cut(
+          model, group, {.mp_policy = {.param_dtype = DType::bf16, .reduce_dtype = DType::f32}});
+      Pipeline pipe({model}, {.chunks = 2, .schedule = schedule, .group = shared(group)});
+      const auto data = batch(0, {12, 6}, DType::f32);
+      pipe.step({data.x}, {data.label}, loss_of);
+      std::vector<Tensor> sums;
+      for (int m = 0; m < 2; ++m) {
+        const auto part = data.shard(m, 2);
+        half.zero_grad();
+        (nn::cross_entropy(half(raw::to(part.x, DType::bf16)), part.label) * 0.5).backward();
+        std::size_t k = 0;
+        for (const Tensor& x : half.parameters()) {
+          const Tensor gradient = raw::to(x.grad(), DType::f32);
+          if (m == 0) {
+            sums.push_back(gradient);
+          } else {
+            raw::add_scaled_(sums[k++], 1, gradient);
+          }
+        }
+      }
+      const std::vector<Tensor> parts = model.parameters();
+      for (std::size_t k = 0; k < sums.size(); ++k) {
+        EXPECT_TRUE(testing::same_bits(parts[k].grad(), sums[k])) << k;
+      }
+    });
+  }
+}
+
+// dp x pp x tp: fully_shard cuts what parallelize has cut; or nothing, where dp is 1.
+TEST_F(PipelineShardsTest, StagesOfPartsOfLayers) {
+  using Layers = testing::Block;
+  const auto make = [] {
+    return testing::seeded(3, [] {
+      std::vector<Layers> blocks = {Layers(0), Layers(0)};
+      for (Layers& block : blocks) block.to(DType::f64);
+      return blocks;
+    });
+  };
+  const auto loss = [](std::span<const Tensor> y, std::span<const Tensor> target) {
+    return nn::mse_loss(y[0], target[0]);
+  };
+  for (const bool sequence : {false, true}) {
+    for (const auto& [dp, schedule] : {std::pair(2, "zb-h1"), {1, "1f1b"}}) {
+      SCOPED_TRACE(::testing::Message() << sequence << ' ' << dp);
+      comm::run_ranks(4 * dp, [&, dp = dp, schedule = schedule](comm::ProcessGroup& group) {
+        const comm::Mesh mesh(shared(group), {{"dp", dp}, {"pp", 2}, {"tp", 2}});
+        std::vector<Layers> plain = make(), cut = make();
+        const Layout layout = sequence ? Layout(Shard{1}) : Layout(Replicate{});
+        ParallelPlan plan = {{"attention", HeadParallel{layout, layout}},
+                             {"fc1", ColwiseParallel{.input = layout}},
+                             {"fc2", RowwiseParallel{.output = layout}}};
+        if (sequence) plan.push_back({"norm*", SequenceParallel{}});
+        Layers& own = cut[static_cast<std::size_t>(mesh["pp"]->rank())];
+        const Parallelized layers = parallelize(own, *mesh["tp"], plan);
+        std::optional<FullySharded> sharded;
+        if (dp > 1) sharded = fully_shard(own, mesh["dp"]);
+        Pipeline pipe({cut[0], cut[1]}, {.chunks = 2, .schedule = schedule, .group = mesh["pp"]});
+        optim::Adam adam(own.parameters(), {.lr = 0.01});
+        std::vector<Tensor> all;
+        for (const Layers& block : plain) {
+          for (const Tensor& x : block.parameters()) all.push_back(x);
+        }
+        optim::Adam plain_adam(all, {.lr = 0.01});
+        for (int i = 0; i < 4; ++i) {
+          const Shape shape = {4, testing::kLength, testing::kWidth};
+          const Tensor x = batch(i, shape, DType::f64).x, y = batch(i + 50, shape, DType::f64).x;
+          const auto part = [&](const Tensor& of) {
+            const Tensor rows = of.chunk(dp)[static_cast<std::size_t>(mesh.coordinate("dp"))];
+            const auto t = static_cast<std::size_t>(mesh.coordinate("tp"));
+            return sequence ? rows.chunk(2, 1)[t] : rows;
+          };
+          adam.zero_grad();
+          Tensor mean = pipe.step({part(x)}, {part(y)}, loss);
+          plain_adam.zero_grad();
+          const Tensor expected = nn::mse_loss(plain[1](plain[0](x)), y);
+          expected.backward();
+          // With parts of sequences each rank has a part of the mean loss, and gradients of it.
+          if (sequence) {
+            for (const Tensor& p : own.parameters()) raw::mul_(p.grad(), 0.5);
+          }
+          mean = mean * (1.0 / (dp * (sequence ? 2 : 1)));
+          mesh["dp"]->all_reduce(mean).wait();
+          if (sequence) mesh["tp"]->all_reduce(mean).wait();
+          EXPECT_NEAR(mean.item<double>(), expected.item<double>(), 1e-9);
+          EXPECT_NEAR(pipe.clip_grad_norm(0.1).item<double>(),
+                      optim::clip_grad_norm(all, 0.1).item<double>(), 1e-9);
+          adam.step();
+          plain_adam.step();
+        }
+        const auto state = sharded ? sharded->state_dict() : layers.state_dict();
+        expect_near(state, plain[static_cast<std::size_t>(mesh["pp"]->rank())].state_dict(), 1e-9);
+      });
+    }
+  }
+}
+
+// The others do not wait: those of its pipeline, and those that share its stage.
+TEST_F(PipelineShardsTest, ARankThatFailsEndsTheBatchOfAll) {
+  std::atomic<int> errors = 0;
+  EXPECT_THROW(
+      comm::run_ranks(4,
+                      [&](comm::ProcessGroup& group) {
+                        const comm::Mesh mesh(shared(group), {{"dp", 2}, {"pp", 2}});
+                        const std::vector<nn::AnyModule> stages = joined(stages_of(), 2);
+                        cut_stage(stages[static_cast<std::size_t>(mesh["pp"]->rank())], mesh["dp"]);
+                        Pipeline pipe(stages, {.chunks = 2, .group = mesh["pp"]});
+                        const auto data = batch(0, {8, 6}, DType::f64);
+                        pipe.step({data.x}, {data.label}, loss_of);
+                        const auto fails = [&](std::span<const Tensor> y,
+                                               std::span<const Tensor> target) {
+                          WEFT_CHECK(mesh.coordinate("dp") == 0, InvalidArgument, "test", "mine");
+                          return loss_of(y, target);
+                        };
+                        try {
+                          pipe.step({data.x}, {data.label}, fails);
+                        } catch (const Error&) {
+                          ++errors;
+                          throw;
+                        }
+                      }),
+      Error);
+  EXPECT_EQ(errors, 4);
+}
+
+TEST_F(PipelineShardsTest, MistakesAreNamed) {
+  comm::run_ranks(4, [](comm::ProcessGroup& group) {
+    const comm::Mesh mesh(shared(group), {{"dp", 2}, {"pp", 2}});
+    const auto here = static_cast<std::size_t>(mesh["pp"]->rank());
+    const auto dp = mesh["dp"];
+    {
+      const std::vector<nn::AnyModule> stages = joined(stages_of(), 2);
+      if (here == 1) {
+        for (auto& [path, module] : stages[1].named_modules()) {
+          if (module.type_name() == "Block") fully_shard(module, dp);
+        }
+      }
+      EXPECT_WEFT_ERROR(Pipeline(stages, {.group = mesh["pp"]}), InvalidArgument,
+                        "1.1.weight of stage 1 is in no unit of fully_shard");
+    }
+    {
+      const std::vector<nn::AnyModule> stages = joined(stages_of(), 2);
+      cut_stage(stages[here], dp);
+      EXPECT_WEFT_ERROR(Pipeline(stages, {.group = mesh["pp"], .replicas = dp}), InvalidArgument,
+                        "averages its gradients by itself");
+    }
+    const std::vector<nn::AnyModule> stages = joined(stages_of(), 2);
+    cut_stage(stages[0], dp);
+    EXPECT_WEFT_ERROR(Pipeline(stages, {.devices = {Device(), Device()}}), Unsupported,
+                      "stage 0 is cut into parts");
+  });
+}
+
+}  // namespace
+}  // namespace weft::parallel

@@ -1,6 +1,7 @@
 // Trains the transformer by data, pipeline and tensor parallelism at once:
 // `./weft launch --nproc-per-node 8 char_transformer_3d`. Of 8 ranks two share each layer, two such
-// pairs are the stages of a pipeline, and two pipelines share the batch.
+// pairs are the stages of a pipeline, and two pipelines share the batch. With --fsdp these two keep
+// half of every parameter, too.
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
@@ -23,7 +24,7 @@ struct Flags {
   examples::PipelineFlags pipeline;
   std::string backend = "auto";
   std::int64_t pp = 0, tp = 0;
-  bool sequence = false;
+  bool sequence = false, fsdp = false;
 };
 
 comm::Mesh mesh_of(const std::shared_ptr<comm::ProcessGroup>& group, const Flags& flags) {
@@ -55,7 +56,7 @@ void char_transformer(const train::Options& options, Flags flags) {
   parallel::PipelineOptions how = examples::pipeline_options(flags.pipeline);
   how.devices = {options.device};
   how.group = mesh["pp"];
-  if (mesh.size("dp") > 1) how.replicas = mesh["dp"];
+  if (mesh.size("dp") > 1 && !flags.fsdp) how.replicas = mesh["dp"];
   const auto count = static_cast<std::int64_t>(
       examples::stage_count(how, static_cast<std::size_t>(mesh.size("pp"))));
   WEFT_CHECK(count <= flags.net.layers, InvalidArgument, "char_transformer_3d", count,
@@ -65,6 +66,7 @@ void char_transformer(const train::Options& options, Flags flags) {
   const std::string drawn = default_generators().state();
   std::vector<examples::TransformerLayers> own;  // of this rank's stages
   std::vector<parallel::Parallelized> cut;
+  std::vector<parallel::FullySharded> sharded;
   const auto make_stage = [&](std::size_t stage) {
     const auto s = static_cast<std::int64_t>(stage);
     default_generators().set_state(drawn);  // each stage draws all layers
@@ -73,10 +75,17 @@ void char_transformer(const train::Options& options, Flags flags) {
     cut.push_back(parallel::parallelize(
         own.back(), *mesh["tp"],
         examples::plan_for(own.back(), examples::tensor_plan(flags.sequence))));
+    if (flags.fsdp) {
+      for (const auto& [number, block] : own.back().blocks->list) {
+        sharded.push_back(parallel::fully_shard(block, mesh["dp"]));
+      }
+      sharded.push_back(parallel::fully_shard(own.back(), mesh["dp"]));
+    }
     return nn::AnyModule(own.back());
   };
   parallel::Pipeline pipe(static_cast<std::size_t>(count), make_stage, how);
-  examples::WholeTransformer whole{examples::TransformerLayers(own), mesh["tp"], pipe, names};
+  examples::WholeTransformer whole{examples::TransformerLayers(own), mesh[flags.fsdp ? "dp" : "tp"],
+                                   pipe, names};
   optim::AdamW adam(whole.own.parameters(), {.lr = options.lr});
   examples::WholeTransformerAdam state(whole, adam);
 
@@ -98,6 +107,7 @@ void char_transformer(const train::Options& options, Flags flags) {
   const auto traffic = [&] {
     comm::Traffic sum = pipe.traffic();
     for (const parallel::Parallelized& stage : cut) sum += stage.traffic();
+    for (const parallel::FullySharded& unit : sharded) sum += unit.traffic();
     for (const char* axis : {"dp", "pp"}) {
       if (mesh[axis] != group) sum += mesh[axis]->traffic();
     }
@@ -116,6 +126,7 @@ int main(int argc, char** argv) {
   all.push_back({"--tp", &flags.tp, "ranks that share each layer; without: 2, likewise"});
   all.push_back({"--sequence-parallel", &flags.sequence,
                  "cuts along the text what lies between attention and perceptron"});
+  all.push_back({"--fsdp", &flags.fsdp, "pipelines that share the batch keep parts of parameters"});
   return train::run(
       argc, argv,
       {.example = "char_transformer_3d",

@@ -103,15 +103,15 @@ inline parallel::ParallelPlan plan_for(const TransformerLayers& layers,
 }
 
 /// The model and the optimiser as one process has them, for checkpoints: put together of the parts
-/// that ranks of `tp` have of a layer, and of the layers that ranks of the pipeline have.
+/// that ranks have of a layer, and of the layers that ranks of the pipeline have.
 struct WholeTransformer {
   TransformerLayers own;
-  std::shared_ptr<comm::ProcessGroup> tp;
+  std::shared_ptr<comm::ProcessGroup> parts;  ///< of the cut that was made last
   const parallel::Pipeline& pipe;
   std::vector<std::string> names;  ///< of all parameters, in CharTransformer's order
 
   io::NamedTensors state_dict() const {
-    const auto all = pipe.all_gather_named(parallel::whole_state(*tp, own));
+    const auto all = pipe.all_gather_named(parallel::whole_state(*parts, own));
     const std::map<std::string, Tensor> by_name(all.begin(), all.end());
     io::NamedTensors whole;
     for (const std::string& name : names) whole.emplace_back(name, by_name.at(name));
@@ -131,7 +131,7 @@ class WholeTransformerAdam {
  public:
   using StandsFor = optim::AdamW;
   WholeTransformerAdam(const WholeTransformer& model, optim::AdamW& adam)
-      : model_(model), adam_(model.tp, model.own, adam) {
+      : model_(model), adam_(model.parts, model.own, adam) {
     for (const auto& [name, x] : model.own.named_parameters()) {
       numbers_.push_back(std::ranges::find(model.names, name) - model.names.begin());
     }

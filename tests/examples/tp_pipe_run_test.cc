@@ -38,6 +38,7 @@ TEST_F(ThreeAxesRun, IsOneProcess) {
   EXPECT_HAS(log(), "dp 1  pp 1     6     7");
   expect_same("interleaved", "--schedule interleaved --sequence-parallel");
   expect_same("zb-h1", "--schedule zb-h1 --checkpoint never");
+  expect_same("fsdp", "--schedule 1f1b --fsdp");
 
   // A rank has a quarter of the layers' moments, and all of the norms' and of the table of
   // positions. A third more is also for the rounding of small allocations.
@@ -50,6 +51,8 @@ TEST_F(ThreeAxesRun, IsOneProcess) {
     const auto moments = metrics("gpipe")[name].get<std::int64_t>();
     EXPECT_LT(moments, all / 4 * 4 / 3) << rank;
     EXPECT_GT(moments, all / 8) << rank;
+    const auto with_fsdp = metrics("fsdp")[name].get<std::int64_t>();
+    EXPECT_LT(with_fsdp, moments * 2 / 3) << rank;  // a half, and padding
   }
 }
 

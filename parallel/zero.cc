@@ -134,6 +134,7 @@ void ZeroPartition::check_equal() {
   if (std::exchange(compared_, true)) return;
   std::string text;
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    if (owners_[i] == kNobody) continue;  // it is not sent
     const Tensor& p = parameters_[i];
     const std::int64_t step = std::max<std::int64_t>(p.numel() / 3, 1);
     const Shape few = {std::min<std::int64_t>(p.numel(), 3)};
@@ -146,7 +147,7 @@ void ZeroPartition::check_equal() {
   check_same_lines(
       *group_, kOp, text, "has other values",
       "Give all ranks the same ones, as DistributedDataParallel does; for a model that "
-      "ranks have cut, use the ranks that have the same parts");
+      "ranks have cut, use the ranks that have the same parts. This ends the group");
 }
 
 void ZeroPartition::step(const std::function<void()>& update) {

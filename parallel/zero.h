@@ -86,11 +86,11 @@ class ZeroPartition {
 ///
 /// Values and gradients must be the same on all ranks, as under DistributedDataParallel: a
 /// parameter is updated with the gradient of its owner, and keeps its value if it has none there.
-/// The first step compares some elements of each parameter, and throws InvalidArgument on every
-/// rank if they differ: as for parts of a model that parallelize or fully_shard has cut over this
-/// group. clip_grad_norm() then needs nothing of the other ranks. All ranks must call step() and
-/// state_dict() in the same order. An optimiser that has a state keeps this rank's part of it.
-/// Several ranks: Unsupported in graph::capture.
+/// The first step compares some elements of each parameter, to 6 digits, and throws InvalidArgument
+/// on every rank, and ends the group, if they differ: as for parts of a model that parallelize or
+/// fully_shard has cut over this group. clip_grad_norm() then needs nothing of the other ranks. All
+/// ranks must call step() and state_dict() in the same order. An optimiser that has a state keeps
+/// this rank's part of it. Several ranks: Unsupported in graph::capture.
 template <std::derived_from<optim::Optimizer> O>
 class ZeroRedundancyOptimizer : public O {
  public:

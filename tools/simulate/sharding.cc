@@ -14,28 +14,35 @@ namespace {
 using weft::detail::concat;
 
 constexpr double kNumber = 4;  // bytes
-// A block keeps 17 numbers a token and column for its backward: Korthikanti et al. 2022 (arXiv
-// 2205.05198, table 2) count 34 bytes in 16 bits, besides those of attention's scores, which
-// attention by blocks does not keep.
-constexpr double kKept = 17;
+// A block keeps this many numbers a token and column for its backward: Korthikanti et al. 2022
+// (arXiv 2205.05198, table 2) count 34 bytes in 16 bits, 2 of them dropout's masks, which are not
+// here, besides those of attention's scores, which attention by blocks does not keep. Two are the
+// inputs of attention and perceptron: tensor parallelism gathers them, and the tape keeps them so.
+constexpr double kKept = 16, kKeptWhole = 2;
 // Kernels of a block, forward.
 constexpr double kKernels = 12;
 // Adam reads w, g and both moments, and writes all but g.
 constexpr double kPasses = 7;
 
 double all_reduce(double bytes, int n, const Cluster& cluster) {
+  if (n == 1) return 0;
   double least = all_reduce_link(AllReduce::ring, n, cluster).seconds(bytes);
   for (const AllReduce algorithm : kAllReduces) {
     least = std::min(least, all_reduce_link(algorithm, n, cluster).seconds(bytes));
   }
-  return n == 1 ? 0 : least;
+  return least;
 }
-// An all-gather or a reduce-scatter.
+// An all-gather or a reduce-scatter: a ring between the nodes, of each device with those of its
+// place in the other nodes, and rings within them. There is no tree for it: every device ends with
+// something else, or begins with it.
 double half_all_reduce(double bytes, int n, const Cluster& cluster) {
-  const auto half = [&](AllReduce algorithm) {
-    return all_reduce_link(algorithm, n, cluster).seconds(bytes) / 2;
-  };
-  return n == 1 ? 0 : std::min(half(AllReduce::ring), half(AllReduce::hierarchical));
+  if (n == 1) return 0;
+  const int local = std::min(n, cluster.per_node);
+  const int nodes = (n + cluster.per_node - 1) / cluster.per_node;
+  const auto part = [](int count) { return (count - 1.0) / count; };
+  return cluster.base + (local - 1) * cluster.inside.latency +
+         (nodes - 1) * cluster.between.latency + part(local) * cluster.inside.transfer(bytes) +
+         part(nodes) * cluster.between.transfer(bytes) / cluster.ports;
 }
 
 // One device of each node: they share no link but the node's ports.
@@ -80,6 +87,8 @@ ShardedStep sharded_step(const TransformerSize& model, std::int64_t rows, int de
   const bool tensor = way == Sharding::tp_ddp || way == Sharding::tp_fsdp;
   const bool cut = way == Sharding::fsdp || way == Sharding::tp_fsdp;
   const int tp = tensor ? std::min(devices, cluster.per_node) : 1, dp = devices / tp;
+  WEFT_CHECK(dp * tp == devices, InvalidArgument, "simulate", devices,
+             " devices: expected nodes of ", cluster.per_node);
   const Cluster ranks = tensor ? one_of_each_node(cluster) : cluster;
   const auto width = static_cast<double>(model.width), layers = static_cast<double>(model.layers);
   // Of a group of tensor parallel devices each has all rows, and an n-th of every layer.
@@ -93,32 +102,37 @@ ShardedStep sharded_step(const TransformerSize& model, std::int64_t rows, int de
         {2 * macs / cluster.flops, bytes / cluster.bytes_per_second, kernels * cluster.launch});
   };
   const double scores = tokens * static_cast<double>(model.context) * width;
+  const double kept = (kKept - kKeptWhole) / tp + (tp > 1 ? kKeptWhole : kKeptWhole / tp);
   const double block_forward = seconds((tokens * 12 * width * width + 2 * scores) / tp,
-                                       block + 2 * kKept * activation / tp, kKernels);
+                                       block + 2 * kept * activation, kKernels);
+  const double logits = tokens * static_cast<double>(model.vocabulary) * kNumber / tp;
   const double head =
-      seconds(tokens * width * static_cast<double>(model.vocabulary) / tp,
-              root + tokens * static_cast<double>(model.vocabulary) * kNumber / tp, 2);
+      seconds(tokens * width * static_cast<double>(model.vocabulary) / tp, root + logits, 2);
 
   ShardedStep step{.way = way, .devices = devices};
   step.compute = 3 * (layers * block_forward + head);
-  // Two sums before and two after a block's products, or gathers and scatters of the same bytes,
-  // and as many backward.
-  if (tp > 1) step.exposed += layers * 4 * all_reduce(activation, tp, cluster);
-  const double n = dp;
-  if (cut) {
-    const double message = half_all_reduce(block, dp, ranks);
-    step.exposed += layers * (std::max(0.0, message - block_forward) +
-                              std::max(0.0, 2 * message - 2 * block_forward));
-    step.exposed += 2 * half_all_reduce(root, dp, ranks);
+  // A sum after attention and one after the perceptron, and as many backward; one of the table's
+  // rows, one before the head. Or gathers and scatters of the same bytes.
+  if (tp > 1) step.exposed += (layers * 4 + 2) * all_reduce(activation, tp, cluster);
+  const double n = dp, message = half_all_reduce(block, dp, ranks);
+  const double rest = half_all_reduce(root, dp, ranks);
+  const double backward = 2 * block_forward;
+  if (cut || way == Sharding::zero2) {
+    // In turn: a block's messages run while its neighbours compute. The first gather and the last
+    // reduce-scatter have none beside them, as the root's.
+    step.exposed += message + (layers - 1) * std::max(0.0, message - block_forward);
+    const double behind = cut ? 2 * message : message;  // with FSDP also the next block's gather
+    step.exposed += (layers - 1) * std::max(0.0, behind - backward) + message + 2 * rest;
+    if (cut) step.exposed += std::max(0.0, message - 2 * head);  // the last block's second gather
   } else {
     // The blocks' gradients one after the other; the last ones are those of the first block.
     double done = 2 * head;
     for (std::int64_t i = 0; i < model.layers; ++i) {
-      const double ready = 2 * head + static_cast<double>(i + 1) * 2 * block_forward;
+      const double ready = 2 * head + static_cast<double>(i + 1) * backward;
       done = std::max(done, ready) + all_reduce(block, dp, ranks);
     }
     done += all_reduce(root, dp, ranks);
-    step.exposed += dp == 1 ? 0 : done - 2 * (head + layers * block_forward);
+    step.exposed += dp == 1 ? 0 : done - 2 * head - layers * backward;
     if (way == Sharding::zero1) step.exposed += half_all_reduce(all, dp, ranks);
   }
   const bool whole_update = way == Sharding::ddp || way == Sharding::tp_ddp;
@@ -131,9 +145,7 @@ ShardedStep sharded_step(const TransformerSize& model, std::int64_t rows, int de
   const bool whole_gradients = whole_update || way == Sharding::zero1;
   step.gradients = whole_gradients || dp == 1 ? all : all / n + std::max(block, root);
   step.moments = 2 * updated;
-  step.activations =
-      (layers * kKept * activation + 2 * tokens * static_cast<double>(model.vocabulary) * kNumber) /
-      tp;
+  step.activations = layers * kept * activation + 2 * logits;
   return step;
 }
 
@@ -156,20 +168,21 @@ std::string to_text(const TransformerSize& model, std::int64_t rows, const Clust
       concat("MODEL, nothing measured: a transformer of ", line, "e9 parameters in f32, ",
              model.layers, " blocks of width ", model.width, ", on ", cluster.name,
              ", weak scaling, ", rows, " rows of ", model.context, " tokens on each device\n");
-  std::snprintf(line, sizeof line, "%-6s %7s %-9s %10s %10s %10s %12s %9s %9s %9s %11s %8s\n", "",
-                "devices", "way", "compute ms", "exposed ms", "step ms", "tokens/s each",
-                "params GB", "grads GB", "moments GB", "activate GB", "all GB");
+  std::snprintf(line, sizeof line, "%-6s %7s %-9s %10s %10s %9s %10s %13s %9s %9s %9s %11s %8s\n",
+                "", "devices", "way", "compute ms", "exposed ms", "update ms", "step ms",
+                "tokens/s each", "params GB", "grads GB", "moments GB", "activate GB", "all GB");
   text += line;
   for (const ShardedStep& step : steps) {
     if (step.devices == 1 && step.way != Sharding::ddp) continue;  // all are the same
-    std::snprintf(line, sizeof line,
-                  "%-6s %7d %-9s %10.1f %10.1f %10.1f %12.0f %9.2f %9.2f %10.2f %11.2f %8.2f%s\n",
-                  "model", step.devices, step.devices == 1 ? "none" : to_string(step.way),
-                  step.compute * 1e3, step.exposed * 1e3, step.seconds() * 1e3,
-                  static_cast<double>(rows * model.context) / step.seconds(),
-                  (step.parameters + step.gathered) / 1e9, step.gradients / 1e9, step.moments / 1e9,
-                  step.activations / 1e9, step.bytes() / 1e9,
-                  step.bytes() > cluster.memory ? "  does not fit" : "");
+    std::snprintf(
+        line, sizeof line,
+        "%-6s %7d %-9s %10.1f %10.1f %9.1f %10.1f %13.0f %9.2f %9.2f %10.2f %11.2f %8.2f%s\n",
+        "model", step.devices, step.devices == 1 ? "none" : to_string(step.way), step.compute * 1e3,
+        step.exposed * 1e3, step.optimizer * 1e3, step.seconds() * 1e3,
+        static_cast<double>(rows * model.context) / step.seconds(),
+        (step.parameters + step.gathered) / 1e9, step.gradients / 1e9, step.moments / 1e9,
+        step.activations / 1e9, step.bytes() / 1e9,
+        step.bytes() > cluster.memory ? "  does not fit" : "");
     text += line;
   }
   return text;

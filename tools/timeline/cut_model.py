@@ -12,7 +12,7 @@ GATHER = Color(45, 70, 48)
 MESSAGES = {"all_gather": GATHER, "reduce_scatter": REDUCTION, "all_reduce": Color(175, 45, 38),
             "all_to_all": Color(330, 45, 50)}
 LEGEND = [Key("forward", FORWARD), Key("backward", BACKWARD), Key("its operations", OPERATION),
-          Key("waiting for parameters or sums", EXPOSED), Key("optimizer", OPTIMIZER)]
+          Key("waiting for a message", EXPOSED), Key("optimizer", OPTIMIZER)]
 
 
 class _Rank:
@@ -21,7 +21,7 @@ class _Rank:
         self.forwards = _outermost(span for span in spans if span.category == "forward")
         self.backwards = self.of("phase", "backward")
         self.optimizers = self.of("optim", "step")
-        # Their i-th messages of a kind belong together.
+        # Their i-th messages of a kind belong together, if all ranks name them alike.
         self.messages = {kind: self.of("comm", kind) for kind in MESSAGES}
 
     def of(self, category, name):
@@ -50,7 +50,9 @@ class _Step:
         for rank in ranks:  # what belongs to the loading of data is left out
             for kind, spans in rank.messages.items():
                 rank.messages[kind] = [span for span in spans if span.begin >= self.begin]
-        self.alike = {kind: len({len(rank.messages[kind]) for rank in ranks}) == 1
+        def names(rank, kind):
+            return [span.module for span in rank.messages[kind]]
+        self.alike = {kind: all(names(rank, kind) == names(ranks[0], kind) for rank in ranks)
                       for kind in MESSAGES}
 
     def bar(self, span, color, text, what, begin=None, end=None):
@@ -69,8 +71,14 @@ class _Step:
                        for span in rank.optimizers]
 
     def waiting(self, rank):
-        return [self.bar(span, EXPOSED, "", span.name) for span in rank.spans
-                if span.category == "fully_shard" and span.begin >= self.begin]
+        """What the computing thread waits for. The layers of parallelize wait for each message."""
+        spans = [span for span in rank.spans
+                 if span.category == "fully_shard" and span.begin >= self.begin]
+        if not spans:
+            return [self.bar(span, EXPOSED, "", f"waiting for {kind} {span.module}")
+                    for kind, messages in rank.messages.items() for span in messages]
+        return [self.bar(span, EXPOSED, "", span.name) for span in spans
+                if span.name.startswith("wait")]
 
     def sending(self, r, kind):
         """A message is not complete before the last rank has begun with it."""

@@ -411,9 +411,9 @@ class Figures(ToolTest):
         self.assertEqual(said, [
             "Step 1 of a model that 2 ranks have cut",
             "Rank 0: all_gather 1.00 ms and 2.00 ms waiting for a rank, reduce_scatter 2.00 ms; its "
-            "computing waits 7.00 ms, 17.5 %.",
+            "computing waits 4.00 ms, 10.0 %.",
             "Rank 1: all_gather 1.00 ms, reduce_scatter 2.00 ms and 2.00 ms waiting for a rank; its "
-            "computing waits 5.00 ms, 12.5 %."])
+            "computing waits 2.00 ms, 5.0 %."])
         names = ["rank 0", "all_gather", "reduce_scatter", "rank 1", "all_gather", "reduce_scatter"]
         self.assertEqual([text for text in picture.texts if text in names][-6:], names)
         self.assertEqual(picture.texts.count("1 messages"), 4)
@@ -425,7 +425,24 @@ class Figures(ToolTest):
                                           "begins at 2.00 ms, takes 1.00 ms")
         self.assertEqual([bar.hover.splitlines()[0] for bar in picture.bars[3]], [
             "forward", "backward, between its operations", "an operation of backward: linear",
-            "wait for parameters", "reduce-scatter", "optimizer"])
+            "wait for parameters", "wait for sums", "optimizer"])
+
+    def test_layers_that_are_cut_wait_for_each_message(self):
+        self.trace.add_tensor_parallel(0, 0)
+        said, picture = self.figure()
+        self.assertEqual(said[1:], [
+            "Rank 0: all_reduce 2.00 ms; its computing waits 2.00 ms, 10.0 %.",
+            "Rank 1: all_reduce 1.00 ms; its computing waits 1.00 ms, 5.0 %."])
+        self.assertEqual(picture.bars[0][2].hover,
+                         "waiting for all_reduce mlp.2\nbegins at 2.00 ms, takes 2.00 ms")
+
+    def test_messages_of_other_groups_are_not_compared(self):
+        self.trace.add_cut_model(0, 0)
+        for event in self.trace.events:
+            if event["pid"] == 1 and event["name"] == "all_gather":
+                event["args"]["module"] = "another"
+        said, _ = self.figure()
+        self.assertIn("Rank 0: all_gather 3.00 ms, reduce_scatter", said[1])
 
     def test_a_step_of_a_cut_model_needs_all_ranks(self):
         self.trace.add_cut_model(0, 0)

@@ -136,10 +136,22 @@ class Trace:
             span("forward", "Linear", 3, 9)
             span("forward", "Net", 0, 10)
             span("backward", "linear", 12, 20)
-            span("fully_shard", "reduce-scatter", 20, 24)
+            span("fully_shard", "reduce-scatter", 20 - 2 * rank, 22 - 2 * rank)  # puts it together
             span("comm", "reduce_scatter", 22 - 2 * rank, 24, 3, module="blocks.0", bytes=408)
+            span("fully_shard", "wait for sums", 23, 24)
             span("phase", "backward", 10, 30)
             span("optim", "step", 30, 40)
+
+    def add_tensor_parallel(self, step, begin):
+        """As two ranks tell of a step of 20 ms with parallelize."""
+        for rank in 0, 1:
+            def span(category, name, start, end, thread=0, **args):
+                self.add(category, name, begin + start, begin + end, thread,
+                         {**args, "step": step}, rank)
+            span("comm", "all_reduce", 2, 4 - rank, 2, module="mlp.2", bytes=400)
+            span("forward", "Net", 0, 5)
+            span("phase", "backward", 5, 15)
+            span("optim", "step", 15, 20)
 
     def text(self):
         return json.dumps({"traceEvents": self.events})

@@ -253,6 +253,7 @@ weft_sources(""
   parallel/scatter_gather.cc
   parallel/schedule_check.cc
   parallel/schedule_communication.cc
+  parallel/schedule_names.cc
   parallel/schedule_text.cc
   parallel/schedules.cc
   parallel/shard_unit.cc
@@ -263,6 +264,7 @@ weft_sources(""
   parallel/tensor_layout.cc
   parallel/tensor_parallel.cc
   parallel/unused_parameters.cc
+  parallel/v_schedules.cc
   parallel/vocab_loss.cc
   parallel/zero.cc
   tensor/attention.cc

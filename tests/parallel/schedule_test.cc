@@ -363,7 +363,7 @@ TEST(ScheduleTest, NamesAreOfferedWhenOneIsWrong) {
   for (const std::string name : {"interleaved", "zb-v", "dualpipev"}) {
     EXPECT_EQ(stages_per_device(name), 2);
   }
-  EXPECT_WEFT_ERROR(stages_per_device("zbv"), InvalidArgument, "did you mean zb-v?");
+  EXPECT_WEFT_ERROR(stages_per_device("dualpipe"), InvalidArgument, "did you mean dualpipev?");
   for (const Recompute mode : kModes) EXPECT_EQ(parse_recompute(to_string(mode)), mode);
   EXPECT_STREQ(to_string(Recompute::except_last), "except_last");
   EXPECT_WEFT_ERROR(parse_recompute("except-last"), InvalidArgument,

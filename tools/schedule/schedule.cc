@@ -151,9 +151,10 @@ int main(int argc, char** argv) {
   app.add_option("--micro-batches", request.micro_batches, "of a batch")
       ->check(CLI::Range(1, kMostMicroBatches))
       ->needs(name);
-  app.add_option("--devices", request.devices,
-                 "of interleaved, stage s on device s % devices; else one per stage, or per two of "
-                 "zb-v and dualpipev, the first with the last, and so on")
+  app.add_option(
+         "--devices", request.devices,
+         "of interleaved, stage s on device s % devices; else one per stage, or per two for "
+         "zb-v and dualpipev")
       ->check(CLI::Range(1, kMostStages))
       ->needs(name);
   app.add_option("--checkpoint", request.checkpoint,

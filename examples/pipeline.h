@@ -83,11 +83,10 @@ inline std::vector<std::int64_t> micro_batches(const PipelineFlags& flags,
   return parallel::part_sizes(batch_size, static_cast<std::size_t>(chunks));
 }
 
-/// The number of stages for `devices` devices or ranks: one each, or two for the interleaved
-/// schedule.
+/// The number of stages for `devices` devices or ranks: as many each as the schedule asks for.
 inline std::size_t stage_count(const parallel::PipelineOptions& options, std::size_t devices) {
   if (options.actions) return static_cast<std::size_t>(options.actions->stages);
-  return devices * (options.schedule == "interleaved" ? 2 : 1);
+  return devices * static_cast<std::size_t>(parallel::stages_per_device(options.schedule));
 }
 
 /// A pipeline of the layers, in stages on these devices.

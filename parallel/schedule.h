@@ -106,11 +106,31 @@ Schedule interleaved_one_f_one_b(int devices, int stages_per_device, int micro_b
 /// in stage s all but p - s of them are past I and wait for W.
 Schedule zero_bubble_h1(int stages, int micro_batches, Recompute recompute = Recompute::never);
 
-/// "gpipe", "1f1b", "interleaved", "zb-h1"
+/// ZB-V (Qi et al. 2023, arXiv 2401.10241, 6; V-ZB in arXiv 2405.15362): of p devices, device d has
+/// the stages d and 2 p - 1 - d, so that the model goes down the devices and up again, a V.
+/// Backwards are I and W, as in PyTorch's ScheduleZBVZeroBubble. With at least 2 p - 1
+/// micro-batches, and F, I and W of the same time for every stage, no device waits between its
+/// first and its last action, and each keeps 2 p micro-batches of a stage.
+Schedule zero_bubble_v(int devices, int micro_batches, Recompute recompute = Recompute::never);
+
+/// DualPipeV, as in PyTorch's ScheduleDualPipeV: DualPipe (DeepSeek-AI 2024, arXiv 2412.19437) cut
+/// in half (Sea AI Lab 2025, huggingface.co/blog/ufotalent/cut-in-half). Stages as in
+/// zero_bubble_v; most backwards are whole. The pairs of F and B that DualPipe runs at once are
+/// here an F and then a B. With equal times device d waits (p - 1 - d) F between its first and last
+/// action; each keeps 2 p + 1 micro-batches of a stage. Throws InvalidArgument for fewer than 2 p
+/// micro-batches.
+Schedule dual_pipe_v(int devices, int micro_batches, Recompute recompute = Recompute::never);
+
+/// "gpipe", "1f1b", "interleaved", "zb-h1", "zb-v", "dualpipev"
 const std::vector<std::string>& schedule_names();
 
-/// Makes a schedule by name. `devices`: 0 means one per stage. Only "interleaved" accepts another
-/// number, which must divide `stages`. Throws InvalidArgument.
+/// How many stages a device has in the schedule of that name: 1 or 2; "interleaved" also takes
+/// other numbers. Throws InvalidArgument for a name that is not known.
+int stages_per_device(const std::string& name);
+
+/// Makes a schedule by name. `devices`: 0 means one per stage, or per two for "zb-v" and
+/// "dualpipev". Only "interleaved" accepts another number, which must divide `stages`. Throws
+/// InvalidArgument.
 Schedule make_schedule(const std::string& name, int stages, int micro_batches,
                        Recompute recompute = Recompute::never, int devices = 0);
 

@@ -1,36 +1,17 @@
-// The schedules that weft knows by name.
+// The schedules whose stages go round the devices once or several times.
 #include <algorithm>
 #include <cstdint>
-#include <iterator>
-#include <utility>
 
 #include "weft/core/base/error.h"
-#include "weft/core/base/nearest.h"
-#include "weft/parallel/schedule.h"
+#include "weft/parallel/schedule_parts.h"
 
 namespace weft::parallel {
-namespace {
 
 using Kind = Action::Kind;
 
-constexpr std::pair<Recompute, const char*> kRecompute[] = {
-    {Recompute::never, "never"},
-    {Recompute::except_last, "except_last"},
-    {Recompute::always, "always"},
-};
-
-std::string did_you_mean(const std::string& word, const std::vector<std::string>& known) {
-  const std::string near = nearest(word, known);
-  return near.empty() ? std::string() : "; did you mean " + near + "?";
-}
-
-// "never, except_last or always"
-std::string one_of(const std::vector<std::string>& words) {
-  std::string text = words[0];
-  for (std::size_t i = 1; i < words.size(); ++i) {
-    text += (i + 1 < words.size() ? ", " : " or ") + words[i];
-  }
-  return text;
+void check_devices(const char* name, int devices) {
+  WEFT_CHECK(1 <= devices && devices <= kMostStages, InvalidArgument, "schedule", name, ": got ",
+             devices, " devices, expected 1 to ", kMostStages);
 }
 
 Schedule sized(const char* name, int stages, int micro_batches, int devices) {
@@ -49,7 +30,6 @@ Schedule sized(const char* name, int stages, int micro_batches, int devices) {
           .devices = std::vector<std::vector<Action>>(devices)};
 }
 
-// Adds B, or another `kind`, after an R if recomputation is wanted.
 void add_backward(std::vector<Action>& list, Kind kind, int stage, int micro_batch,
                   int micro_batches, Recompute recompute) {
   const bool last = micro_batch + 1 == micro_batches;
@@ -58,6 +38,8 @@ void add_backward(std::vector<Action>& list, Kind kind, int stage, int micro_bat
   }
   list.push_back({kind, stage, micro_batch});
 }
+
+namespace {
 
 // Emits `total` forwards and backwards in 1F1B's order.
 template <class Forward, class Backward>
@@ -115,18 +97,6 @@ Schedule interleaved(const char* name, int devices, int per_device, int micro_ba
 
 }  // namespace
 
-const char* to_string(Recompute mode) { return kRecompute[static_cast<int>(mode)].second; }
-
-Recompute parse_recompute(std::string_view word) {
-  std::vector<std::string> known;
-  for (const auto& [mode, name] : kRecompute) {
-    if (word == name) return mode;
-    known.push_back(name);
-  }
-  WEFT_THROW(InvalidArgument, "schedule", "got '", word, "' as what to recompute, expected ",
-             one_of(known), did_you_mean(std::string(word), known));
-}
-
 Schedule gpipe(int stages, int micro_batches, Recompute recompute) {
   Schedule schedule = sized("gpipe", stages, micro_batches, stages);
   for (int s = 0; s < stages; ++s) {
@@ -145,8 +115,7 @@ Schedule one_f_one_b(int stages, int micro_batches, Recompute recompute) {
 
 Schedule interleaved_one_f_one_b(int devices, int stages_per_device, int micro_batches,
                                  Recompute recompute) {
-  WEFT_CHECK(1 <= devices && devices <= kMostStages, InvalidArgument, "schedule",
-             "interleaved: got ", devices, " devices, expected 1 to ", kMostStages);
+  check_devices("interleaved", devices);
   WEFT_CHECK(1 <= stages_per_device && stages_per_device <= kMostStages, InvalidArgument,
              "schedule", "interleaved: got ", stages_per_device,
              " stages per device, expected 1 to ", kMostStages);
@@ -168,41 +137,6 @@ Schedule zero_bubble_h1(int stages, int micro_batches, Recompute recompute) {
     }
   }
   return schedule;
-}
-
-// By name. Of those without a function, the number of devices is asked for, too.
-constexpr std::pair<const char*, Schedule (*)(int, int, Recompute)> kSchedules[] = {
-    {"gpipe", gpipe},
-    {"1f1b", one_f_one_b},
-    {"interleaved", nullptr},
-    {"zb-h1", zero_bubble_h1},
-};
-
-const std::vector<std::string>& schedule_names() {
-  static const auto& names = *[] {
-    auto* list = new std::vector<std::string>;
-    for (const auto& [name, generate] : kSchedules) list->push_back(name);
-    return list;
-  }();
-  return names;
-}
-
-Schedule make_schedule(const std::string& name, int stages, int micro_batches, Recompute recompute,
-                       int devices) {
-  const auto* found = std::ranges::find(kSchedules, name, [](auto& s) { return s.first; });
-  WEFT_CHECK(found != std::end(kSchedules), InvalidArgument, "schedule", "got '", name,
-             "', expected ", one_of(schedule_names()), did_you_mean(name, schedule_names()));
-  if (found->second == nullptr) {
-    WEFT_CHECK(devices > 0 && stages % devices == 0, InvalidArgument, "schedule",
-               "interleaved: got ", stages, " stages on ", devices,
-               " devices, expected a number of devices that divides the stages");
-    return interleaved_one_f_one_b(devices, stages / devices, micro_batches, recompute);
-  }
-  WEFT_CHECK(devices == 0 || devices == stages, InvalidArgument, "schedule", name, ": got ", stages,
-             " stages on ", devices,
-             " devices, expected one stage per device; leave the number of devices out, or take "
-             "interleaved");
-  return found->second(stages, micro_batches, recompute);
 }
 
 }  // namespace weft::parallel

@@ -159,7 +159,7 @@ class CommandsOfThePages(ToolTest):
         self.assertEqual(self.check("docs/faults.md", "WEFT_FAULT="), 1)
 
     def test_schedules_are_printed_as_in_the_page(self):
-        self.assertEqual(self.check("docs/pipeline.md", "./weft schedule "), 2)
+        self.assertEqual(self.check("docs/pipeline.md", "./weft schedule "), 3)
 
 
 if __name__ == "__main__":

@@ -243,6 +243,10 @@ struct Twice : autograd::Function<Twice> {
   parallel::DistributedDataParallel ddp(model, group);
   parallel::DataParallel dp(model);
   parallel::Pipeline pipe({model, model});
+  const std::vector<parallel::Schedule> schedules = {
+      parallel::gpipe(2, 2), parallel::one_f_one_b(2, 2),
+      parallel::interleaved_one_f_one_b(2, 2, 2), parallel::zero_bubble_v(2, 2),
+      parallel::dual_pipe_v(2, 4)};
   data::DistributedSampler sampler(1, {.num_replicas = group->size(), .rank = group->rank()});
   const comm::Mesh mesh(group, {{"dp", 2}, {"tp", 2}});
   const parallel::Collectives tp(mesh["tp"]);

@@ -43,7 +43,8 @@ TEST_F(DevicesRun, PipelinesAreOneDevice) {
   succeed("one", false, "autoencoder", options);
   for (const std::string how :
        {"gpipe --checkpoint always", "1f1b --checkpoint except_last", "zb-h1 --checkpoint never",
-        "interleaved --checkpoint never --chunks 4"}) {
+        "interleaved --checkpoint never --chunks 4", "zb-v --checkpoint always",
+        "dualpipev --checkpoint never"}) {
     succeed("pipe", false, "autoencoder_pipe",
             options + "--host-devices 2 --chunks 8 --schedule " + how);
     SCOPED_TRACE(how);

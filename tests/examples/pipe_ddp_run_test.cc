@@ -25,7 +25,8 @@ TEST_F(PipeDdpRun, TwoRanksAreOneProcess) {
   for (const std::string pipeline :
        {"--schedule gpipe --checkpoint always --chunks 3 --backend shm",
         "--schedule 1f1b --checkpoint never --chunks 8 --backend gloo",
-        "--schedule zb-h1 --chunks 2 --backend ring", "--schedule interleaved --chunks 3"}) {
+        "--schedule zb-h1 --chunks 2 --backend ring", "--schedule interleaved --chunks 3",
+        "--schedule zb-v --chunks 3", "--schedule dualpipev --chunks 4"}) {
     succeed("two", true, "autoencoder_pipe_ddp", options + pipeline);
     expect_same("one", "two");
     EXPECT_HAS(log(), "batch 8 per 2 ranks, 8 in all: 2 ranks by");

@@ -53,7 +53,7 @@ TEST_P(PipelineRanks, GradientsAreThoseOfOneProcessBitForBit) {
   for (const std::string& schedule : parallel::schedule_names()) {
     for (const auto mode : {parallel::Recompute::never, parallel::Recompute::always}) {
       SCOPED_TRACE(schedule + ", " + parallel::to_string(mode));
-      const int stages = schedule == "interleaved" ? 4 : 2;
+      const int stages = 2 * parallel::stages_per_device(schedule);
       const parallel::PipelineOptions options{
           .chunks = 4, .checkpoint = mode, .schedule = schedule};
       nn::Sequential alone = net(DType::f32);

@@ -93,8 +93,9 @@ class PipelineProofs : public testing::DevicesTest {
       for (const Recompute mode : {Recompute::never, Recompute::except_last, Recompute::always}) {
         for (int devices = 2; devices <= count(); ++devices) {
           for (int chunks = 1; chunks <= 8; ++chunks) {
-            const bool interleaved = schedule == "interleaved";
-            f({schedule, mode, devices, devices * (interleaved ? 2 : 1), chunks});
+            const auto parts = part_sizes(kRows, static_cast<std::size_t>(chunks)).size();
+            if (schedule == "dualpipev" && static_cast<int>(parts) < 2 * devices) continue;
+            f({schedule, mode, devices, devices * stages_per_device(schedule), chunks});
           }
         }
       }
@@ -230,7 +231,7 @@ TEST_P(PipelineProofs, DelaysChangeNothing) {
       const nn::Sequential a = part(6, 8, 0), b = part(8, 8, 1), c = part(8, 8, 2),
                            d = part(8, 3, 3);
       std::vector<nn::AnyModule> stages = {a, b, c, d};
-      if (schedule != "interleaved") stages = {nn::Sequential{a, b}, nn::Sequential{c, d}};
+      if (stages_per_device(schedule) == 1) stages = {nn::Sequential{a, b}, nn::Sequential{c, d}};
       Pipeline pipe(stages, {.devices = devices(2),
                              .chunks = 4,
                              .checkpoint = Recompute::except_last,

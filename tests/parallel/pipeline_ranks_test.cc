@@ -15,6 +15,7 @@
 #include "weft/optim/sgd.h"
 #include "weft/parallel/balance.h"
 #include "weft/parallel/pipeline.h"
+#include "weft/parallel/scatter_gather.h"
 #include "weft/tests/comm/ranks.h"
 #include "weft/tests/core/expect_error.h"
 #include "weft/tests/every_case.h"
@@ -74,7 +75,7 @@ struct Case {
   std::string schedule;
   Recompute mode;
   int ranks, chunks;
-  int stages() const { return schedule == "interleaved" ? 2 * ranks : ranks; }
+  int stages() const { return ranks * stages_per_device(schedule); }
   std::string text() const {
     return schedule + ", " + to_string(mode) + ", " + std::to_string(ranks) + " ranks, " +
            std::to_string(chunks) + " chunks";
@@ -100,6 +101,8 @@ void for_each_case(int ranks, const std::function<void(const Case&)>& f) {
     ++turn;
     for (int chunks = 1; chunks <= 8; ++chunks) {
       const Recompute own = modes[static_cast<std::size_t>(turn + chunks) % modes.size()];
+      const auto parts = part_sizes(kRows, static_cast<std::size_t>(chunks)).size();
+      if (schedule == "dualpipev" && static_cast<int>(parts) < 2 * ranks) continue;
       for (const Recompute mode : modes) {
         if (mode == own || testing::every_case()) f({schedule, mode, ranks, chunks});
       }
@@ -153,6 +156,7 @@ TEST_P(PipelineRanks, ReplicasAverageTheirGradients) {
     const LabelledBatch own = whole.shard(mesh.coordinate("dp"), 2);
     for (const std::string& schedule : schedule_names()) {
       for (const int chunks : {2, 4}) {
+        if (schedule == "dualpipev" && chunks < 4) continue;  // two for each rank
         SCOPED_TRACE(schedule);
         nn::Sequential model = net(DType::f64);
         // The second pipeline must get the parameters of the first.
@@ -160,7 +164,7 @@ TEST_P(PipelineRanks, ReplicasAverageTheirGradients) {
           if (rank >= 2) raw::mul_(p, 0.5);
         }
         Pipeline pipe(
-            in_stages(model, schedule == "interleaved" ? 4 : 2),
+            in_stages(model, 2 * stages_per_device(schedule)),
             {.chunks = chunks, .schedule = schedule, .group = mesh["pp"], .replicas = mesh["dp"]});
         for (int step = 0; step < 2; ++step) {
           for (const Tensor& p : model.parameters()) autograd::zero_grad(p);
@@ -170,6 +174,37 @@ TEST_P(PipelineRanks, ReplicasAverageTheirGradients) {
       }
     }
   });
+}
+
+// Rank 0 has the first and the last stage, which may share a weight; one rank alone has both.
+TEST_P(PipelineRanks, InAVTheFirstAndTheLastStageMayShareAWeight) {
+  const LabelledBatch whole = batch(0, {kRows, 6}, DType::f64);
+  const auto layers = [] {
+    nn::Sequential made = seeded(5, [] {
+      const nn::Linear tied(6, 6);
+      return nn::Sequential{tied, nn::Tanh(), nn::Linear(6, 6), nn::Linear(6, 6), nn::Tanh(), tied};
+    });
+    made.to(DType::f64);
+    return made;
+  };
+  const nn::Sequential alone = layers();
+  nn::cross_entropy(alone(whole.x), whole.label).backward();
+  for (int ranks = 1; ranks <= 2; ++ranks) {
+    in_groups(GetParam(), ranks, [&](comm::ProcessGroup& group) {
+      for (const std::string schedule : {"zb-v", "dualpipev"}) {
+        SCOPED_TRACE(schedule);
+        Pipeline pipe(in_stages(layers(), 2 * ranks),
+                      {.chunks = 7, .schedule = schedule, .group = shared(group)});
+        pipe.step({whole.x}, {whole.label}, loss_of);
+        Gradients expected;
+        for (const nn::AnyModule& stage : in_stages(alone, 2 * ranks)) {
+          for (const Tensor& p : stage.parameters()) expected.push_back(p);
+        }
+        expect_gradients(pipe, expected, 1e-12);
+        EXPECT_EQ(pipe.is_here(pipe.stages().size() - 1), group.rank() == 0);
+      }
+    });
+  }
 }
 
 // (b) for 100 steps with an optimiser, whose state is collected as one process has it.

@@ -42,6 +42,9 @@ class PipelineTest : public testing::DevicesTest {
   static std::vector<nn::AnyModule> halves(const nn::Sequential& whole) {
     return {whole.slice(0, 3), whole.slice(3, 5)};
   }
+  static std::vector<nn::AnyModule> quarters(const nn::Sequential& whole) {
+    return {whole.slice(0, 1), whole.slice(1, 3), whole.slice(3, 4), whole.slice(4, 5)};
+  }
   static testing::LabelledBatch rows(std::int64_t n, DType dtype = DType::f32) {
     return batch(0, {n, 6}, dtype);
   }
@@ -73,15 +76,17 @@ TEST_P(PipelineTest, ForwardAndBackwardAreTheModels) {
   const Tensor expected = alone(data.x);
   nn::cross_entropy(expected, data.label).backward();
   for (const std::string& name : schedule_names()) {
-    if (name == "interleaved") continue;     // two stages on two devices are 1F1B
+    if (name == "interleaved") continue;  // two stages on two devices are 1F1B
+    const bool in_a_v = name == "zb-v" || name == "dualpipev";
     for (const int chunks : {1, 2, 3, 8}) {  // 7 rows: micro-batches of 7, 4+3, 3+3+1, 1 each
+      if (name == "dualpipev" && chunks < 8) continue;  // needs two for each device
       for (const Recompute mode : {Recompute::never, Recompute::except_last, Recompute::always}) {
         nn::Sequential model = net();
         Pipeline pipe(
-            halves(model),
+            in_a_v ? quarters(model) : halves(model),
             {.devices = devices(2), .chunks = chunks, .checkpoint = mode, .schedule = name});
         const Tensor y = pipe(data.x);
-        EXPECT_EQ(y.device(), devices(2)[1]);
+        EXPECT_EQ(y.device(), devices(2)[in_a_v ? 0 : 1]);
         EXPECT_LT(testing::relative_difference(home(y), expected), 1e-6);
         nn::cross_entropy(y, data.label.to(y.device())).backward();
         std::vector<Tensor> by_tape;
@@ -193,7 +198,7 @@ TEST_P(PipelineTest, ASteadyStepTakesNoFreshMemory) {
                               nn::Linear(128, 128), nn::Tanh(), nn::Linear(128, 3)};
       });
       std::vector<nn::AnyModule> stages = {model.slice(0, 4), model.slice(4, 7)};
-      if (schedule == "interleaved") {
+      if (stages_per_device(schedule) == 2) {
         stages = {model.slice(0, 2), model.slice(2, 4), model.slice(4, 6), model.slice(6, 7)};
       }
       Pipeline pipe(stages,
@@ -461,6 +466,11 @@ TEST_P(PipelineTest, SaysWhatIsWrong) {
   EXPECT_WEFT_ERROR(Pipeline({}), InvalidArgument, "at least one stage");
   EXPECT_WEFT_ERROR(Pipeline(halves(model), {.devices = {two[0]}}), Device,
                     "got 1 devices, the schedule is for 2");
+  EXPECT_WEFT_ERROR(Pipeline(quarters(model), {.devices = {two[0]}, .schedule = "zb-v"}), Device,
+                    "got 1 devices, the schedule is for 2");
+  EXPECT_WEFT_ERROR(
+      Pipeline(quarters(model), {.devices = two, .chunks = 3, .schedule = "dualpipev"}),
+      InvalidArgument, "got 3 micro-batches on 2 devices, expected at least 4");
   EXPECT_WEFT_ERROR(Pipeline(halves(model), {.devices = {two[0], Device(GetParam(), 63)}}), Device,
                     "no such device");
   EXPECT_WEFT_ERROR(Pipeline(halves(model), {.devices = two, .chunks = 0}), InvalidArgument,

@@ -3,8 +3,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdint>
+#include <cstdio>
+#include <fstream>
 #include <limits>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -22,10 +26,11 @@ using Ints = std::vector<int>;
 
 constexpr Recompute kModes[] = {Recompute::never, Recompute::except_last, Recompute::always};
 
-// The schedules of all generators for one size; `interleaved` on p devices.
+// The schedules of all generators for p devices.
 std::vector<Schedule> schedules(int p, int m, Recompute recompute) {
   std::vector<Schedule> all = {gpipe(p, m, recompute), one_f_one_b(p, m, recompute),
-                               zero_bubble_h1(p, m, recompute)};
+                               zero_bubble_h1(p, m, recompute), zero_bubble_v(p, m, recompute)};
+  if (m >= 2 * p) all.push_back(dual_pipe_v(p, m, recompute));
   for (const int per_device : {1, 2, 3}) {
     all.push_back(interleaved_one_f_one_b(p, per_device, m, recompute));
   }
@@ -125,6 +130,66 @@ TEST(ScheduleTest, ZeroBubbleH1) {
             "2: <F2.0 F2.0 I2.0 >B2.0 <F2.1 F2.1 I2.1 >B2.1 W2.0 W2.1\n");
 }
 
+// The last device has two neighbouring stages: nothing is sent between them.
+TEST(ScheduleTest, ZeroBubbleV) {
+  EXPECT_EQ(to_string(zero_bubble_v(2, 3)),
+            "weft schedule zb-v stages 4 micro-batches 3\n"
+            "0: F0.0 F0.1 F0.2 F3.0 I3.0 W3.0 F3.1 I3.1 W3.1 I0.0 W0.0 F3.2 I3.2 W3.2 I0.1 W0.1 "
+            "I0.2 W0.2\n"
+            "1: F1.0 F2.0 F1.1 F2.1 I2.0 W2.0 F1.2 I1.0 W1.0 F2.2 I2.1 W2.1 I1.1 I2.2 I1.2 W1.1 "
+            "W2.2 W1.2\n");
+  EXPECT_EQ(to_string(with_communication(make_schedule("zb-v", 4, 1))),
+            "weft schedule zb-v stages 4 micro-batches 1\n"
+            "0: F0.0 >F0.0 <F3.0 F3.0 I3.0 >B3.0 W3.0 <B0.0 I0.0 W0.0\n"
+            "1: <F1.0 F1.0 F2.0 >F2.0 <B2.0 I2.0 W2.0 I1.0 >B1.0 W1.0\n");
+}
+
+TEST(ScheduleTest, DualPipeV) {
+  EXPECT_EQ(to_string(dual_pipe_v(2, 4)),
+            "weft schedule dualpipev stages 4 micro-batches 4\n"
+            "0: F0.0 F0.1 F0.2 F3.0 I3.0 W3.0 F3.1 F0.3 B3.1 F3.2 B0.0 B3.2 F3.3 B0.1 B3.3 I0.2 "
+            "W0.2 I0.3 W0.3\n"
+            "1: F1.0 F2.0 F1.1 F2.1 F1.2 B2.0 F2.2 B1.0 F1.3 B2.1 F2.3 B1.1 B2.2 B1.2 I2.3 I1.3 "
+            "W2.3 W1.3\n");
+  EXPECT_EQ(make_schedule("dualpipev", 2, 2), dual_pipe_v(1, 2));
+  EXPECT_EQ(to_string(dual_pipe_v(1, 2, Recompute::except_last)),
+            "weft schedule dualpipev stages 2 micro-batches 2\n"
+            "0: F0.0 F1.0 F0.1 R1.0 B1.0 F1.1 R0.0 B0.0 B1.1 I0.1 W0.1\n");
+}
+
+// FNV-1a, as write_schedule_goldens.py has it.
+std::string hash_of(const std::string& text) {
+  std::uint64_t value = 0xcbf29ce484222325;
+  for (const char c : text) value = (value ^ static_cast<unsigned char>(c)) * 0x100000001b3;
+  char digits[17];
+  std::snprintf(digits, sizeof digits, "%016llx", static_cast<unsigned long long>(value));
+  return digits;
+}
+
+TEST(ScheduleTest, SchedulesInAVArePyTorchs) {
+  const auto goldens = nlohmann::json::parse(std::ifstream("tests/parallel/schedule_goldens.json"));
+  for (const std::string text : goldens["whole"]) {
+    const Schedule theirs = parse_schedule(text);
+    EXPECT_EQ(to_string(make_schedule(theirs.name, theirs.stages, theirs.micro_batches)), text);
+  }
+  for (const auto& [name, hashes] : goldens["hashes"].items()) {
+    ASSERT_EQ(hashes.size(), 8U);
+    for (int p = 1; p <= 8; ++p) {
+      ASSERT_EQ(hashes[p - 1].size(), 4U * p);
+      for (int m = 1; m <= 4 * p; ++m) {
+        SCOPED_TRACE(name + ", " + std::to_string(p) + " devices, " + std::to_string(m));
+        const auto make = [&] { return to_string(make_schedule(name, 2 * p, m)); };
+        const auto& theirs = hashes[p - 1][m - 1];
+        if (theirs.is_null()) {
+          EXPECT_WEFT_ERROR(make(), InvalidArgument, "expected at least " + std::to_string(2 * p));
+        } else {
+          EXPECT_EQ(hash_of(make()), theirs.get<std::string>()) << make();
+        }
+      }
+    }
+  }
+}
+
 // Torchgpipe's modes, in the last stage too. The gradient is received before R, so that it can
 // travel meanwhile.
 TEST(ScheduleTest, RecomputesBeforeTheBackward) {
@@ -156,7 +221,10 @@ TEST(ScheduleTest, EveryScheduleIsValidAndReadsBack) {
             ScheduleCheck checked;
             ASSERT_NO_THROW(checked = check(*schedule)) << text;
             EXPECT_EQ(checked.order.size(), actions) << text;
-            for (int s = 0; s < plain.stages; ++s) EXPECT_EQ(checked.device_of_stage[s], s % p);
+            const bool in_a_v = plain.name == "zb-v" || plain.name == "dualpipev";
+            for (int s = 0; s < plain.stages; ++s) {
+              EXPECT_EQ(checked.device_of_stage[s], in_a_v ? std::min(s, 2 * p - 1 - s) : s % p);
+            }
           }
         }
       }
@@ -219,6 +287,13 @@ TEST(ScheduleTest, KeepsTheActivationsThatTheorySays) {
 
       EXPECT_EQ(check(zero_bubble_h1(p, m)).peak_activations, Ints(p, std::min(p, m)));
 
+      const Ints of_v = check(zero_bubble_v(p, m)).peak_device_activations;
+      EXPECT_EQ(of_v[p - 1], std::min(2 * p, 2 * m));
+      if (m >= 2 * p - 1) EXPECT_EQ(of_v, Ints(p, 2 * p));
+      if (m >= 2 * p) {
+        EXPECT_EQ(check(dual_pipe_v(p, m)).peak_device_activations, Ints(p, 2 * p + 1));
+      }
+
       for (const int v : {2, 3}) {
         const int rounds = std::max(1, m / p);
         const int first_round = (m + rounds - 1) / rounds;
@@ -241,6 +316,17 @@ TEST(ScheduleTest, SizesAreLimited) {
   EXPECT_WEFT_ERROR(gpipe(4096, 65536), InvalidArgument, "could need more than 1000000 actions");
   EXPECT_WEFT_ERROR(interleaved_one_f_one_b(-1, 2, 4), InvalidArgument, "got -1 devices");
   EXPECT_WEFT_ERROR(interleaved_one_f_one_b(2, 0, 4), InvalidArgument, "got 0 stages per device");
+  EXPECT_WEFT_ERROR(zero_bubble_v(0, 1), InvalidArgument,
+                    "zb-v: got 0 devices, expected 1 to 4096");
+  EXPECT_WEFT_ERROR(zero_bubble_v(std::numeric_limits<int>::max(), 1), InvalidArgument,
+                    "zb-v: got ");
+  EXPECT_WEFT_ERROR(zero_bubble_v(2049, 1), InvalidArgument, "zb-v: got 4098 stages");
+  EXPECT_WEFT_ERROR(zero_bubble_v(2048, 65536), InvalidArgument, "could need more than 1000000");
+  EXPECT_WEFT_ERROR(dual_pipe_v(2, 0), InvalidArgument, "dualpipev: got 0 micro-batches");
+  EXPECT_WEFT_ERROR(
+      dual_pipe_v(2, 3), InvalidArgument,
+      "dualpipev: got 3 micro-batches on 2 devices, expected at least 4, two for each "
+      "device; zb-v takes fewer");
   Schedule schedule = gpipe(1, 1);
   for (const int wrong : {0, -1, 4097, std::numeric_limits<int>::max()}) {
     schedule.stages = wrong;
@@ -254,10 +340,7 @@ TEST(ScheduleTest, SizesAreLimited) {
 
 TEST(ScheduleTest, NamesAreOfferedWhenOneIsWrong) {
   const std::vector<std::string> names{
-      "gpipe",
-      "1f1b",
-      "interleaved",
-      "zb-h1",
+      "gpipe", "1f1b", "interleaved", "zb-h1", "zb-v", "dualpipev",
   };
   EXPECT_EQ(schedule_names(), names);
   EXPECT_WEFT_ERROR(make_schedule("gpip", 2, 2), InvalidArgument,
@@ -271,6 +354,16 @@ TEST(ScheduleTest, NamesAreOfferedWhenOneIsWrong) {
   EXPECT_WEFT_ERROR(make_schedule("1f1b", 4, 4, Recompute::never, 2), InvalidArgument,
                     "1f1b: got 4 stages on 2 devices, expected one stage per device");
   EXPECT_EQ(make_schedule("1f1b", 4, 4, Recompute::never, 4), one_f_one_b(4, 4));
+  EXPECT_EQ(make_schedule("zb-v", 4, 4, Recompute::never, 2), zero_bubble_v(2, 4));
+  EXPECT_WEFT_ERROR(make_schedule("zb-v", 4, 4, Recompute::never, 4), InvalidArgument,
+                    "zb-v: got 4 stages on 4 devices, expected two stages per device");
+  EXPECT_WEFT_ERROR(make_schedule("dualpipev", 5, 10), InvalidArgument,
+                    "dualpipev: got 5 stages, expected an even number: two per device");
+  EXPECT_EQ(stages_per_device("zb-h1"), 1);
+  for (const std::string name : {"interleaved", "zb-v", "dualpipev"}) {
+    EXPECT_EQ(stages_per_device(name), 2);
+  }
+  EXPECT_WEFT_ERROR(stages_per_device("dualpipe"), InvalidArgument, "did you mean dualpipev?");
   for (const Recompute mode : kModes) EXPECT_EQ(parse_recompute(to_string(mode)), mode);
   EXPECT_STREQ(to_string(Recompute::except_last), "except_last");
   EXPECT_WEFT_ERROR(parse_recompute("except-last"), InvalidArgument,
@@ -474,7 +567,8 @@ TEST(ScheduleTest, NoMutantSlipsThrough) {
   std::vector<Schedule> schedules;
   for (const Schedule& plain :
        {gpipe(2, 3, Recompute::except_last), one_f_one_b(3, 3), zero_bubble_h1(3, 3),
-        zero_bubble_h1(2, 2, Recompute::always), interleaved_one_f_one_b(2, 2, 2)}) {
+        zero_bubble_h1(2, 2, Recompute::always), interleaved_one_f_one_b(2, 2, 2),
+        zero_bubble_v(2, 2), dual_pipe_v(1, 3)}) {
     schedules.push_back(plain);
     schedules.push_back(with_communication(plain));
   }

@@ -22,6 +22,8 @@ std::vector<Schedule> schedules(int p, int m) {
     all.push_back(gpipe(p, m, recompute));
     all.push_back(one_f_one_b(p, m, recompute));
     all.push_back(zero_bubble_h1(p, m, recompute));
+    all.push_back(zero_bubble_v(p, m, recompute));
+    if (m >= 2 * p) all.push_back(dual_pipe_v(p, m, recompute));
     for (const int per_device : {1, 2, 3}) {
       all.push_back(interleaved_one_f_one_b(p, per_device, m, recompute));
     }
@@ -81,6 +83,32 @@ TEST(SimulateTest, InterleavingDividesTheBubble) {
             simulate(interleaved_one_f_one_b(p, v, m), equal_costs(p * v, 1, 1, 1));
         EXPECT_EQ(timeline.end, 3 * (m * v + p - 1))
             << p << " devices, " << v << " stages each, " << m << " micro-batches";
+      }
+    }
+  }
+}
+
+// A V, with F = I = W: until the common end each device idles (p - 1) F in all. With ZB-V it does
+// so before its first and after its last action, with DualPipeV device d idles (p - 1 - d) F
+// between.
+TEST(SimulateTest, AVIdlesAtItsEndsAlone) {
+  constexpr double kF = 3;
+  for (int p = 1; p <= 8; ++p) {
+    for (int m = 2 * p; m <= 4 * p; ++m) {
+      for (const Schedule& schedule : {zero_bubble_v(p, m), dual_pipe_v(p, m)}) {
+        SCOPED_TRACE(to_string(schedule));
+        const Timeline timeline = simulate(schedule, equal_costs(2 * p, kF, kF, kF));
+        EXPECT_EQ(timeline.end, (6 * m + p - 1) * kF);
+        EXPECT_EQ(timeline.busy, std::vector<double>(p, 6 * m * kF));
+        std::vector<double> first(p, timeline.end), last(p, 0);
+        for (const auto& [action, d, begin, end] : timeline.actions) {
+          first[d] = std::min(first[d], begin);
+          last[d] = std::max(last[d], end);
+        }
+        for (int d = 0; d < p; ++d) {
+          EXPECT_EQ(last[d] - first[d] - timeline.busy[d],
+                    schedule.name == "zb-v" ? 0 : (p - 1 - d) * kF);
+        }
       }
     }
   }

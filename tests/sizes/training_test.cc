@@ -385,6 +385,12 @@ WEFT_SIZES(
         {"parallel::zero_bubble_h1(stages, micro_batches)",
          {{2}, {3}},
          [](const Sizes& s) { return use(parallel::zero_bubble_h1(s[0], s[1])); }},
+        {"parallel::zero_bubble_v(devices, micro_batches)",
+         {{2}, {3}},
+         [](const Sizes& s) { return use(parallel::zero_bubble_v(s[0], s[1])); }},
+        {"parallel::dual_pipe_v(devices, micro_batches)",
+         {{2}, {4}},
+         [](const Sizes& s) { return use(parallel::dual_pipe_v(s[0], s[1])); }},
         {"parallel::make_schedule(stages, micro_batches, devices)",
          {{4}, {3}, {2}},
          [](const Sizes& s) {

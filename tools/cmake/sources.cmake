@@ -255,6 +255,7 @@ weft_sources(""
   parallel/scatter_gather.cc
   parallel/schedule_check.cc
   parallel/schedule_communication.cc
+  parallel/schedule_names.cc
   parallel/schedule_text.cc
   parallel/schedules.cc
   parallel/shard_checks.cc
@@ -266,6 +267,7 @@ weft_sources(""
   parallel/tensor_layout.cc
   parallel/tensor_parallel.cc
   parallel/unused_parameters.cc
+  parallel/v_schedules.cc
   parallel/vocab_loss.cc
   parallel/zero.cc
   tensor/attention.cc

@@ -62,12 +62,13 @@ std::string as_comments(const std::string& text) {
 json known_as(const Schedule& schedule) {
   const int devices = static_cast<int>(schedule.devices.size());
   for (const std::string& name : schedule_names()) {
-    const bool interleaved = name == "interleaved";
-    if (interleaved ? schedule.stages % devices != 0 : schedule.stages != devices) continue;
     for (const auto recompute : {Recompute::never, Recompute::except_last, Recompute::always}) {
-      const Schedule made = make_schedule(name, schedule.stages, schedule.micro_batches, recompute,
-                                          interleaved ? devices : 0);
-      if (made.devices == schedule.devices) return name + ", checkpoint " + to_string(recompute);
+      try {
+        const Schedule made =
+            make_schedule(name, schedule.stages, schedule.micro_batches, recompute, devices);
+        if (made.devices == schedule.devices) return name + ", checkpoint " + to_string(recompute);
+      } catch (const Error&) {  // not for such sizes
+      }
     }
   }
   return nullptr;
@@ -142,15 +143,18 @@ int main(int argc, char** argv) {
   CLI::App app("Prints and draws a pipeline schedule, or checks one.", "schedule");
   app.allow_extras();
   Request request;
-  CLI::Option* name = app.add_option("NAME", request.name, "gpipe, 1f1b, interleaved or zb-h1");
+  CLI::Option* name =
+      app.add_option("NAME", request.name, "gpipe, 1f1b, interleaved, zb-h1, zb-v or dualpipev");
   app.add_option("--stages", request.stages, "of the model")
       ->check(CLI::Range(1, kMostStages))
       ->needs(name);
   app.add_option("--micro-batches", request.micro_batches, "of a batch")
       ->check(CLI::Range(1, kMostMicroBatches))
       ->needs(name);
-  app.add_option("--devices", request.devices,
-                 "of interleaved, stage s on device s % devices; else one per stage")
+  app.add_option(
+         "--devices", request.devices,
+         "of interleaved, stage s on device s % devices; else one per stage, or per two for "
+         "zb-v and dualpipev")
       ->check(CLI::Range(1, kMostStages))
       ->needs(name);
   app.add_option("--checkpoint", request.checkpoint,

@@ -300,7 +300,7 @@ Prediction pipeline(const Costs& costs, std::int64_t batch, const std::string& s
   const double rows = static_cast<double>(batch) / micro_batches;
   const std::vector<std::size_t> ends = ends_of(costs, rows, costs.devices);
   const parallel::Schedule actions =
-      parallel::make_schedule(schedule, costs.devices, micro_batches, checkpoint);
+      parallel::make_schedule(schedule, costs.devices, micro_batches, checkpoint, costs.devices);
   const std::vector<int> kept = parallel::check(actions).peak_activations;
   // Average over the micro-batches of a step, while all devices compute.
   const auto slowdown = [&](const Curve& further) {

@@ -14,11 +14,12 @@ from tools.timeline.figure import Bar, Figure, Key, Panel, Row, milliseconds, pe
 from tools.timeline.pipeline import KIND_OF, KINDS, color_of
 
 FORWARD = .010  # seconds that the forward of one device's part of the model takes
+TWO_STAGES = ("interleaved", "zb-v", "dualpipev")  # on each device
 
 
 def _ask(name, options):
     """What tools/schedule says of the schedule on options.stages devices."""
-    per_device = 2 if name == "interleaved" else 1
+    per_device = 2 if name in TWO_STAGES else 1
     arguments = [name, "--stages", str(per_device * options.stages), "--micro-batches",
                  str(options.micro_batches), "--checkpoint", options.checkpoint, "--json", "--costs",
                  "costs"]
@@ -53,8 +54,8 @@ def compared(options):
     facts = ["Equal stages; the forward of a device's part of the model takes "
              f"{milliseconds(FORWARD)}, its gradients of the inputs and those of the weights as long "
              "each."]
-    if "interleaved" in options.names:
-        facts.append("interleaved has two stages on each device, each half as long.")
+    facts += [f"{name} has two stages on each device, each half as long." for name in TWO_STAGES
+              if name in options.names]
     used = {KIND_OF[timed["action"][0]] for _, answer, _ in answers for timed in answer["actions"]}
     legend = [Key(kind, color_of(kind, 0), kind == "recompute") for kind in KINDS if kind in used]
     legend.append(Key("a colour and number per micro-batch", color_of("forward", 1)))
@@ -69,7 +70,8 @@ def main():
                     "and the activations that they keep.",
         epilog="Exit status: 0, or 2 for wrong usage or a file that cannot be written.",
         formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", metavar="NAME", nargs="+", help="gpipe, 1f1b, interleaved or zb-h1")
+    parser.add_argument("names", metavar="NAME", nargs="+",
+                        help="gpipe, 1f1b, interleaved, zb-h1, zb-v or dualpipev")
     parser.add_argument("--stages", type=int, required=True, help="and devices, one for each")
     parser.add_argument("--micro-batches", type=int, required=True, help="of a batch")
     parser.add_argument("--checkpoint", default="never", help="never, except_last or always")

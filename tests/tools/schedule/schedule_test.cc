@@ -91,7 +91,8 @@ TEST_F(ScheduleCommand, PrintsAsJsonWhenActionsRun) {
   const std::string file = folder.path("schedule");
   for (const std::string schedule :
        {"1f1b --stages 3", "zb-h1 --stages 3", "1f1b --checkpoint except_last --stages 3",
-        "interleaved --devices 2 --stages 4", "gpipe --checkpoint always --stages 2"}) {
+        "interleaved --devices 2 --stages 4", "gpipe --checkpoint always --stages 2",
+        "zb-v --stages 4", "dualpipev --checkpoint except_last --stages 4"}) {
     EXPECT_EQ(run(schedule + " --micro-batches 4 --json -o " + file), 0) << log();
     const std::string made = log();
     EXPECT_EQ(run("--check " + file + " --json"), 0);
@@ -151,6 +152,8 @@ TEST_F(ScheduleCommand, WrongUsageIsTwoAndSaysWhatIsRight) {
           "never, except_last or always");
   refuses("interleaved --stages 4 --micro-batches 2", "needs --devices, too");
   refuses("interleaved --stages 3 --devices 2 --micro-batches 2", "divides the stages");
+  refuses("zb-v --stages 3 --micro-batches 2", "expected an even number: two per device");
+  refuses("dualpipev --stages 4 --micro-batches 3", "expected at least 4, two for each device");
   refuses("--check F --stages 2", "--stages");
   refuses("gpipe --stages 2 --micro-batches 2 --costs F", "--json");
   refuses("--check F gpipe --stages 2 --micro-batches 2", "--check");

@@ -169,6 +169,8 @@ TEST(CostModel, FewRowsAreFewMicroBatches) {
   EXPECT_DOUBLE_EQ(two.seconds(), many.seconds());
   EXPECT_WEFT_ERROR(pipeline(round_costs(), 2, "gpipe", Recompute::never, 0), InvalidArgument,
                     "chunks: got 0");
+  EXPECT_WEFT_ERROR(pipeline(round_costs(), 2, "zb-v", Recompute::never, 2), InvalidArgument,
+                    "expected two stages per device");
   EXPECT_WEFT_ERROR(one_device(round_costs(), 0), InvalidArgument, "batch: got 0");
 }
 

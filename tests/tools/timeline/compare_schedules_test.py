@@ -12,10 +12,11 @@ class CompareSchedules(ToolTest):
 
     def test_times_and_memory_are_those_of_the_formulas(self):
         out = self.path("out.svg")
-        said = self.check_run("gpipe", "1f1b", "interleaved", "zb-h1", "--stages", "4",
-                              "--micro-batches", "8", "-o", out).splitlines()
+        said = self.check_run("gpipe", "1f1b", "interleaved", "zb-h1", "zb-v", "dualpipev",
+                              "--stages", "4", "--micro-batches", "8", "-o", out).splitlines()
         # With p = 4 and m = 8: GPipe and 1F1B (m + p - 1) (F + B), interleaved with v = 2 stages
-        # on a device (v m + p - 1) (F + B) / v, ZB-H1 m (F + B) + (p - 1) (F + I - W).
+        # on a device (v m + p - 1) (F + B) / v, ZB-H1 m (F + B) + (p - 1) (F + I - W), ZB-V and
+        # DualPipeV m (F + B) + (p - 1) F / 2.
         self.assertEqual(said, [
             "8 micro-batches on 4 devices",
             "gpipe: 330.0 ms, bubble 27.3 %, a device keeps the activations of at most 8 micro-batches",
@@ -23,12 +24,16 @@ class CompareSchedules(ToolTest):
             "interleaved: 285.0 ms, bubble 15.8 %, a device keeps the activations of at most 5.5 "
             "micro-batches",
             "zb-h1: 270.0 ms, bubble 11.1 %, a device keeps the activations of at most 4 micro-batches",
+            "zb-v: 255.0 ms, bubble 5.9 %, a device keeps the activations of at most 4 micro-batches",
+            "dualpipev: 255.0 ms, bubble 5.9 %, a device keeps the activations of at most 4.5 "
+            "micro-batches",
             out])
         picture = Picture(out)
-        self.assertEqual(len(picture.rows), 4 * 4)
-        # Forwards and backwards; twice as many stages; backwards in two parts.
-        self.assertEqual([sum(map(len, picture.bars[i:i + 4])) for i in range(0, 16, 4)],
-                         [64, 64, 128, 96])
+        self.assertEqual(len(picture.rows), 6 * 4)
+        # Forwards and backwards; twice as many stages; backwards in two parts; both; on device d
+        # only 7 - d backwards in two parts.
+        self.assertEqual([sum(map(len, picture.bars[i:i + 4])) for i in range(0, 24, 4)],
+                         [64, 64, 128, 96, 192, 128 + 7 + 6 + 5 + 4])
         for title in said[1:-1]:
             self.assertIn(title, picture.texts)
 

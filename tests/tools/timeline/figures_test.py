@@ -161,6 +161,23 @@ class Figures(ToolTest):
         self.assertEqual(said[3], "GPipe and 1F1B with equal stages: bubble (p-1)/(vm+p-1) = 9.1 % "
                                   "for p = 2 devices, m = 5 micro-batches, v = 2 stages on each.")
 
+    def test_stages_may_stand_in_a_v(self):
+        for schedule in "zb-v", "dualpipev":
+            self.trace = Trace()
+            timeline = simulate(schedule + " --stages 4 --micro-batches 5", [.01] * 4, [.01] * 4,
+                                [.01] * 4)
+            for step in range(3):
+                self.trace.add_pipeline(step, timeline, 0)
+            said, picture = self.figure()
+            self.assertEqual(said[1], f"Schedule: {schedule}, checkpoint never.")
+            # 30 actions of 10 ms on each device, and (p - 1) of them idle.
+            self.assertIn("times the predicted 310.0 ms; bubble 3.2 % measured, 3.2 % predicted",
+                          said[2])
+            for d in range(2):
+                predicted, measured = picture.bars[d], picture.bars[2 + d]
+                self.assertEqual([(bar.x, bar.width, bar.hover) for bar in predicted],
+                                 [(bar.x, bar.width, bar.hover) for bar in measured])
+
     def test_fewer_micro_batches_than_devices_have_no_formula(self):
         self.trace.add_pipeline(0, simulate("interleaved --stages 4 --devices 2 --micro-batches 1",
                                             [.01] * 4, [.02] * 4), 0)

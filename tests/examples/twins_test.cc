@@ -59,7 +59,11 @@ class TwinsTest : public ::testing::Test {
   // The same with two ranks, started by the program itself or by weftrun.
   json run_ranks(const std::string& program, const std::string& arguments) const {
     json weft = run(program + " --backend gloo", arguments, "weft");
-    for (const char* key : {"bytes_sent", "allreduce_ms", "wait_ms", "exposed_ms"}) weft.erase(key);
+    for (const std::string& key : keys(weft)) {  // which the twins do not count
+      const bool cost = key == "bytes_sent" || key == "allreduce_ms" || key == "wait_ms" ||
+                        key == "exposed_ms" || key.find("_bytes_rank_") != std::string::npos;
+      if (cost) weft.erase(key);
+    }
     return weft;
   }
   json run_twin_ranks(const std::string& example, const std::string& arguments) const {
@@ -68,6 +72,15 @@ class TwinsTest : public ::testing::Test {
                    "examples/pytorch/" +
                    example + ".py",
                arguments, "twin");
+  }
+
+  // For 20 steps of a small transformer.
+  std::string transformer_arguments() const {
+    std::string text;
+    for (int i = 0; i < 3000; ++i) text += static_cast<char>(97 + (i * i + i / 7) % 23);
+    std::ofstream(folder.path("text.txt")) << text;
+    return "--dtype f64 --context 12 --width 16 --limit-steps 20 --data " +
+           folder.path("text.txt") + ' ';
   }
 
   testing::TempFolder folder;
@@ -187,17 +200,27 @@ TEST_F(TwinsTest, CnnTrainsAlike) {
 }
 
 TEST_F(TwinsTest, CharTransformerTrainsAlike) {
-  std::string text;
-  for (int i = 0; i < 3000; ++i) text += static_cast<char>(97 + (i * i + i / 7) % 23);
-  std::ofstream(folder.path("text.txt")) << text;
-  const std::string arguments =
-      "--dtype f64 --context 12 --width 16 --batch-size 8 --limit-steps 20 --start a --sample 9 "
-      "--data " +
-      folder.path("text.txt");
+  const std::string arguments = transformer_arguments() + "--batch-size 8 --start a --sample 9";
   expect_same_metrics(run_weft("char_transformer", arguments),
                       run_twin("char_transformer", arguments), 1e-9);
   expect_same_weights(folder.path("weft/model.safetensors"), folder.path("twin/model.safetensors"),
                       1e-9);
+}
+
+TEST_F(TwinsTest, TheTransformersRanksTrainAlike) {
+  const std::string weftrun = "launch/weftrun --nproc-per-node 2 examples/";
+  for (const auto& [example, options] :
+       {std::pair("char_transformer_fsdp", "--batch-size 4"),
+        {"char_transformer_fsdp", "--batch-size 4 --no-shuffle --strategy zero2"},
+        {"char_transformer_tp", "--batch-size 8"},
+        {"char_transformer_tp", "--batch-size 8 --no-shuffle --sequence-parallel"}}) {
+    SCOPED_TRACE(example + std::string(" ") + options);
+    const std::string arguments = transformer_arguments() + options;
+    expect_same_metrics(run_ranks(weftrun + example, arguments), run_twin_ranks(example, arguments),
+                        1e-9);
+    expect_same_weights(folder.path("weft/model.safetensors"),
+                        folder.path("twin/model.safetensors"), 1e-9);
+  }
 }
 
 TEST_F(TwinsTest, RanksTrainAlike) {

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "weft/comm/mesh.h"
+#include "weft/examples/char_transformer.h"
 #include "weft/parallel/fully_shard.h"
 #include "weft/parallel/tensor_parallel.h"
 #include "weft/parallel/vocab_loss.h"
@@ -100,7 +101,7 @@ struct Texts : nn::Module<Texts> {
     const Tensor x = words(text);
     return head(norm2(x + fc2(gelu(fc1(norm1(x))))));
   }
-  nn::Embedding words = child("words", nn::Embedding(7, 12));
+  nn::Embedding words = child("words", examples::table(7, 12));
   nn::LayerNorm norm1 = child("norm1", nn::LayerNorm(12));
   nn::Linear fc1 = child("fc1", nn::Linear(12, 18));
   nn::Linear fc2 = child("fc2", nn::Linear(18, 12));

@@ -86,6 +86,7 @@ class Texts(nn.Module):
     def __init__(self):
         super().__init__()
         self.words = nn.Embedding(7, 12)
+        nn.init.uniform_(self.words.weight, -0.1, 0.1)  # normal numbers differ in the last bits
         self.norm1 = nn.LayerNorm(12)
         self.fc1 = nn.Linear(12, 18)
         self.fc2 = nn.Linear(18, 12)

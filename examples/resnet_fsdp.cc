@@ -68,7 +68,8 @@ void train_on_ranks(const train::Options& options, const Flags& flags,
   data::DataLoader loader(sets.train, options.loader(sampler));
   auto test = train::test_loader(
       sets.test, options,
-      {.batch_size = options.batch_size, .workers = options.workers, .device = options.device});
+      {.batch_size = options.batch_size, .workers = options.workers, .device = options.device},
+      ranks);
   train::Step step(options, [&](const Tensor& x, const Tensor& label) {
     sgd.zero_grad();
     const Tensor loss = nn::cross_entropy(model(x), label);

@@ -107,13 +107,13 @@ TEST_F(FsdpRun, EachStrategyOfTheResNetTakesTheVerySteps) {
   succeed("one", false, "resnet", fixed + "--batch-size 8");
   succeed("two", true, "resnet_fsdp", fixed + "--batch-size 4");
   expect_same_run("one", "two");
+  EXPECT_EQ(metrics("two")["test"], metrics("one")["test"]);
 }
 
 TEST_F(FsdpRun, TheResNetIsStoppedAndResumed) {
   expect_resumes(true, "resnet_fsdp",
-                 "--data fake --image-size 8 --batch-size 128 --epochs 2 --schedule cosine", 6,
+                 "--data fake --image-size 8 --batch-size 8 --schedule cosine --limit-steps 5", 3,
                  "--seed 5");
-  EXPECT_GT(metrics("whole")["test"]["top5"].get<double>(), 0.5);  // some of 10 classes by chance
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 // Steps of DistributedDataParallel: two ranks compared with one process that has both cores and
-// with PyTorch's, with and without overlap. Each side has its own processes, which sleep while
-// another side runs a block of steps.
+// with PyTorch's, with and without overlap, and with fully_shard. Each side has its own processes,
+// which sleep while another side runs a block of steps.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
@@ -38,7 +38,7 @@ struct Options {
   std::string peer;
   std::string peer_script = "benchmarks/ddp_peer.py";
   std::string backend = "auto";
-  std::vector<std::string> parts = {"throughput", "overlap"};
+  std::vector<std::string> parts = {"throughput", "overlap", "sharding"};
   std::vector<std::int64_t> batches = {16, kCheckedBatch, 64};
   std::int64_t resnet_batch = 2;
   int pairs = 31;
@@ -50,10 +50,11 @@ struct Options {
 // --- A rank --------------------------------------------------------------------------------------
 
 /// Answers
-///   {"cmd": "prepare", "work": W, "batch": B, "tiny": T, "backend": K, "bucket_cap_mb": C or null,
-///    "overlap": O}           -> "bucket_bytes"; one rank alone: nothing, and no DDP around the
-///    model
-///   {"cmd": "run", "steps": N}  -> the "ms" of all of them, and "exposed_ms" of each
+///   {"cmd": "prepare", "work": W, "batch": B, "tiny": T, "backend": K, "strategy": S,
+///    "bucket_cap_mb": C or null, "overlap": O}
+///                               -> "backend", and of DDP "bucket_bytes"; one rank alone: nothing,
+///                                  and the plain model
+///   {"cmd": "run", "steps": N}  -> the "ms" of all of them, and of DDP "exposed_ms" of each
 /// A rank alone has the threads of kRanks.
 class Rank {
  public:
@@ -74,13 +75,14 @@ class Rank {
          .rank = rank,
          .world_size = ranks,
          .backend = request["backend"]});
-    DdpWorkOptions options{.overlap = request["overlap"]};
+    RankWorkOptions options{.strategy = request["strategy"], .overlap = request["overlap"]};
     if (!request["bucket_cap_mb"].is_null()) options.bucket_cap_mb = request["bucket_cap_mb"];
-    auto work = make_ddp_work(spec, group, options);
-    for (int i = 0; i < 2; ++i) work->step();  // the first one rebuilds the buckets
-    ddp_ = work.get();
-    work_ = std::move(work);
-    return {{"bucket_bytes", ddp_->stats().bucket_bytes}, {"backend", group->backend()}};
+    work_ = make_rank_work(spec, group, options);
+    for (int i = 0; i < 2; ++i) work_->step();  // the first one rebuilds the buckets
+    ddp_ = dynamic_cast<const DdpWork*>(work_.get());
+    json answer = {{"backend", group->backend()}};
+    if (ddp_) answer["bucket_bytes"] = ddp_->stats().bucket_bytes;
+    return answer;
   }
 
   json run(const json& request) {
@@ -93,12 +95,14 @@ class Rank {
         if (ddp_) step = ddp_->stats().exposed_ms - before;
       }
     });
-    return {{"ms", ms}, {"exposed_ms", exposed}};
+    json answer = {{"ms", ms}};
+    if (ddp_) answer["exposed_ms"] = exposed;
+    return answer;
   }
 
  private:
   std::unique_ptr<Work> work_;
-  const DdpWork* ddp_ = nullptr;  // the same, if there are several ranks
+  const DdpWork* ddp_ = nullptr;  // the same, if it is one
 };
 
 void serve_rank() {
@@ -143,13 +147,14 @@ struct Team {
 
 std::unique_ptr<Team> weft_team(const Options& options, int ranks, const std::string& work,
                                 std::int64_t batch, const json& bucket_cap_mb = {},
-                                bool overlap = true) {
+                                bool overlap = true, const std::string& strategy = "ddp") {
   return std::make_unique<Team>(ranks, std::vector<std::string>{"/proc/self/exe", "--serve"},
                                 json{{"cmd", "prepare"},
                                      {"work", work},
                                      {"batch", batch},
                                      {"tiny", options.tiny},
                                      {"backend", options.backend},
+                                     {"strategy", strategy},
                                      {"bucket_cap_mb", bucket_cap_mb},
                                      {"overlap", overlap}});
 }
@@ -265,6 +270,26 @@ json overlap(const Options& options, const std::string& work, std::int64_t batch
   return row;
 }
 
+// --- Sharding ------------------------------------------------------------------------------------
+
+json sharding(const Options& options, const std::string& work) {
+  const WorkSpec spec = spec_of(work, options.tiny ? 2 : find_work(work).images[0], options);
+  const std::int64_t batch = spec.images[0];
+  const int block = std::max(1, spec.block / 2);
+  json row = {{"work", work}, {"local_batch", batch}};
+  std::printf("\n%s, local batch %lld: times, and how many times that of DDP\n", work.c_str(),
+              static_cast<long long>(batch));
+  std::vector<std::unique_ptr<Team>> teams;
+  std::vector<Side> sides;
+  for (const char* strategy : {"ddp", "zero2", "fsdp"}) {
+    teams.push_back(weft_team(options, kRanks, work, batch, {}, true, strategy));
+    sides.push_back(side_of(strategy, strategy, *teams.back(), block));
+  }
+  row["backend"] = teams[0]->answer["backend"];
+  measure(std::move(sides), options, row);
+  return row;
+}
+
 int run(const Options& options) {
   if (options.check) require_checkable(options);
   make_folder_of(options.out);
@@ -291,6 +316,11 @@ int run(const Options& options) {
     }
     keep("overlap", overlap(options, "resnet50", options.resnet_batch, {}));
   }
+  if (std::ranges::count(options.parts, "sharding")) {
+    for (const char* work : {"mlp", "autoencoder", "transformer"}) {
+      keep("sharding", sharding(options, work));
+    }
+  }
   std::printf("written to %s\n", options.out.c_str());
   return options.check && !check(result);
 }
@@ -307,8 +337,10 @@ int main(int argc, char** argv) {
   app.add_option("--backend", options.backend)
       ->check(CLI::IsMember(std::vector<std::string>{"auto", "shm", "gloo", "ring"}))
       ->capture_default_str();
-  app.add_option("--part", options.parts,
-                 "throughput: beside one process and PyTorch; overlap: what it hides")
+  app.add_option(
+         "--part", options.parts,
+         "throughput: beside one process and PyTorch; overlap: what it hides; sharding: DDP "
+         "beside fully_shard")
       ->check(CLI::IsMember(options.parts))
       ->capture_default_str();
   app.add_option("--batch-size", options.batches, "of a rank, for the autoencoder")

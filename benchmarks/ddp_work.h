@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <optional>
+#include <string>
 
 #include "weft/benchmarks/work.h"
 #include "weft/comm/group/process_group.h"
@@ -15,17 +16,20 @@ class DdpWork : public Work {
   virtual const parallel::ReducerStats& stats() const = 0;
 };
 
-struct DdpWorkOptions {
-  std::optional<double> bucket_cap_mb = {};
-  /// false: buckets are divided as they fill, but reduced only after backward.
+struct RankWorkOptions {
+  /// ddp, or what each rank has a part of: zero2 (gradients and the optimiser's state) or fsdp
+  /// (parameters, too).
+  std::string strategy = "ddp";
+  std::optional<double> bucket_cap_mb = {};  ///< of ddp
+  /// false: ddp's buckets are divided as they fill, but reduced only after backward.
   bool overlap = true;
 };
 
-/// One rank's steps of the autoencoder or a ResNet; spec.images is the batch of one rank. All ranks
-/// call it. The batches are the same on all ranks, since their content does not affect the time.
-/// Throws InvalidArgument for another model.
-std::unique_ptr<DdpWork> make_ddp_work(const WorkSpec& spec,
-                                       std::shared_ptr<comm::ProcessGroup> group,
-                                       const DdpWorkOptions& options);
+/// One rank's steps of the autoencoder, the MLP, the transformer or a ResNet, a DdpWork for ddp;
+/// spec.images is the batch of one rank. All ranks call it. The batches are the same on all ranks,
+/// since their content does not affect the time. Throws InvalidArgument for another model.
+std::unique_ptr<Work> make_rank_work(const WorkSpec& spec,
+                                     const std::shared_ptr<comm::ProcessGroup>& group,
+                                     const RankWorkOptions& options);
 
 }  // namespace weft::bench

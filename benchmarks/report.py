@@ -157,6 +157,13 @@ def ddp(result):
                          ms(row["after_ms"]["median"]), spread(row["after_ratio"]), ms(row["overlap_exposed_ms"]["median"]),
                          ms(row["after_exposed_ms"]["median"])))
         text += table(*rows)
+    if "sharding" in result:
+        rows = [("", "DDP", "ZeRO-2", "times as long", "FSDP", "times as long")]
+        for row in result["sharding"]:
+            name = f"{NAMES[row['work']].split(',')[0]}, local batch {row['local_batch']}"
+            rows.append((name, ms(row["ddp_ms"]["median"]), *(cell for strategy in ("zero2", "fsdp") for cell in (
+                ms(row[strategy + "_ms"]["median"]), spread(row[strategy + "_ratio"])))))
+        text += table(*rows)
     return text
 
 

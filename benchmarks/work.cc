@@ -96,12 +96,12 @@ class ClassifierWork final : public Work {
   train::Step<Tensor(const Tensor&, const Tensor&)> step_;
 };
 
-/// Texts of characters that follow a formula, and the characters after each.
 class TransformerWork final : public Work {
  public:
   TransformerWork(const WorkSpec& spec, const WorkOptions& options)
       : model_({.characters = spec.classes, .context = spec.images[1]}),
         train_(spec.train),
+        data_(texts(spec)),
         step_(step_options(options), [=, this](const Tensor& x, const Tensor& y) {
           const autograd::Autocast scope = autocast(options);
           if (!train_) return model_(x);
@@ -111,15 +111,6 @@ class TransformerWork final : public Work {
           adam_.step();
           return loss;
         }) {
-    const std::int64_t size = numel(spec.images);
-    for (std::int64_t b = 0; b < spec.count; ++b) {
-      const auto text = [&](std::int64_t first) {
-        std::vector<std::int64_t> characters(static_cast<std::size_t>(size));
-        for (auto& character : characters) character = first++ * 7919 % spec.classes;
-        return from_vector(characters, spec.images);
-      };
-      data_.emplace_back(text(b * size), text(b * size + 1));
-    }
     if (!train_) model_.eval();
   }
   void step() override {
@@ -218,6 +209,20 @@ Batches batches(const Shape& shape, std::int64_t classes, std::int64_t count) {
     std::vector<std::int64_t> label(static_cast<std::size_t>(shape[0]));
     for (auto& l : label) l = sample++ * 7 % classes;
     result.emplace_back(from_vector(x, shape), from_vector(label, {shape[0]}));
+  }
+  return result;
+}
+
+Batches texts(const WorkSpec& spec) {
+  Batches result;
+  const std::int64_t size = numel(spec.images);
+  for (std::int64_t b = 0; b < spec.count; ++b) {
+    const auto text = [&](std::int64_t first) {
+      std::vector<std::int64_t> characters(static_cast<std::size_t>(size));
+      for (auto& character : characters) character = first++ * 7919 % spec.classes;
+      return from_vector(characters, spec.images);
+    };
+    result.emplace_back(text(b * size), text(b * size + 1));
   }
   return result;
 }

@@ -46,6 +46,9 @@ nlohmann::json to_json(const WorkSpec& spec);
 std::vector<std::pair<Tensor, Tensor>> batches(const Shape& shape, std::int64_t classes,
                                                std::int64_t count);
 
+/// The transformer's: texts of characters that follow a formula, and the characters after each.
+std::vector<std::pair<Tensor, Tensor>> texts(const WorkSpec& spec);
+
 /// One training step of a model, repeatable.
 class Work {
  public:

@@ -65,11 +65,7 @@ int main(int argc, char** argv) {
   Flags flags;
   std::vector<train::Flag> all = examples::transformer_flags(flags.net);
   all.push_back(examples::backend_flag(flags.backend));
-  all.push_back({"--strategy",
-                 &flags.strategy,
-                 "what each rank keeps a part of; fsdp: parameters, gradients and the optimiser's "
-                 "state; zero2: the last two; ddp: nothing",
-                 {"fsdp", "zero2", "ddp"}});
+  all.push_back(examples::strategy_flag(flags.strategy));
   return train::run(
       argc, argv,
       {.example = "char_transformer_fsdp",

@@ -30,6 +30,15 @@ inline train::Flag backend_flag(std::string& backend) {
           {"auto", "shm", "gloo", "ring", "nccl", "nccl-ring"}};
 }
 
+/// --strategy
+inline train::Flag strategy_flag(std::string& strategy) {
+  return {"--strategy",
+          &strategy,
+          "what each rank keeps a part of; fsdp: parameters, gradients and the optimiser's state; "
+          "zero2: the last two; ddp: nothing",
+          {"fsdp", "zero2", "ddp"}};
+}
+
 /// What the programs with DistributedDataParallel can be told about it.
 struct DdpFlags {
   std::string backend = "auto";

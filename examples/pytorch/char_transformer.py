@@ -1,9 +1,11 @@
 """Trains a small transformer to write on a text, character by character."""
 import math
 import os
+from types import SimpleNamespace
 
 import numpy as np
 import torch
+import torch.distributed as dist
 from torch import nn
 from torch.nn import functional as F
 from torch.utils.data import DataLoader
@@ -90,13 +92,64 @@ def write_on(model, alphabet, start, count, temperature, context, device):
     return bytes(alphabet[numbers]).decode(errors="replace")
 
 
-def main(options):
+def read_parts(options):
+    """The bytes that occur, and windows of their numbers for training and test."""
     alphabet, numbers = np.unique(read_text(options.data), return_inverse=True)
     numbers = numbers.astype(np.int64)
     tested = len(numbers) // 10
     train, test = Windows(numbers[:-tested], options.context), Windows(numbers[-tested:], options.context)
+    return alphabet, train, test
+
+
+def make_model(alphabet, options):
     model = CharTransformer(len(alphabet), options.context, options.width, options.heads, options.layers)
-    model = model.to(options.device, options.dtype)
+    return model.to(options.device, options.dtype)
+
+
+def bits_per_character(loss_of, test, batch_size, device):
+    nats = 0.0
+    with torch.no_grad():
+        for x, y in DataLoader(test, batch_size=batch_size):
+            nats += loss_of(x.to(device), y.to(device)).item() * len(x)
+    return nats / len(test) / math.log(2)
+
+
+def train_on_ranks(options, model, loss_of, sampler, train, test, packed=lambda state: state):
+    """Trains a model of which each rank has parts. packed(state) has the names of CharTransformer."""
+    if dist.get_rank() == 0:
+        print(model)
+    adam = torch.optim.AdamW(model.parameters(), lr=options.lr, foreach=False)
+    saved = common.whole(model, adam)
+    loader = DataLoader(train,
+                        batch_size=options.batch_size,
+                        sampler=sampler,
+                        num_workers=options.workers,
+                        pin_memory=options.device.type == "cuda")
+
+    recorder = common.Recorder(options)
+    recorder.resume(*saved)
+    for epoch in recorder.epochs():
+        sampler.set_epoch(epoch)
+        for x, y in recorder.batches(loader):
+            adam.zero_grad()
+            loss = loss_of(x.to(options.device, non_blocking=True), y.to(options.device, non_blocking=True))
+            loss.backward()
+            adam.step()
+            recorder.step(loss)
+        recorder.save(*saved)
+    if recorder.interrupted:
+        raise SystemExit(130)
+
+    model.eval()  # all ranks take all batches: each has a part of every call
+    test = common.test_part(test, options, options.batch_size, divided=False)
+    bits = bits_per_character(loss_of, test, options.batch_size, options.device)
+    recorder.finish(SimpleNamespace(state_dict=lambda: packed(saved[0].state_dict())), "bits_per_character", bits)
+    dist.destroy_process_group()
+
+
+def main(options):
+    alphabet, train, test = read_parts(options)
+    model = make_model(alphabet, options)
     print(model)
     adam = torch.optim.AdamW(model.parameters(), lr=options.lr)
     loader = DataLoader(train,
@@ -105,6 +158,9 @@ def main(options):
                         num_workers=options.workers,
                         pin_memory=options.device.type == "cuda")
 
+    def loss_of(x, y):
+        return next_character_loss(model, x, y)
+
     recorder = common.Recorder(options)
     recorder.resume(model, adam)
     for epoch in recorder.epochs():
@@ -112,7 +168,7 @@ def main(options):
             x = x.to(options.device, non_blocking=True)
             y = y.to(options.device, non_blocking=True)
             adam.zero_grad()
-            loss = next_character_loss(model, x, y)
+            loss = loss_of(x, y)
             loss.backward()
             adam.step()
             recorder.step(loss)
@@ -121,25 +177,23 @@ def main(options):
         raise SystemExit(130)
 
     model.eval()
-    nats = 0.0
+    bits = bits_per_character(loss_of, common.test_part(test, options, 100), 100, options.device)
     with torch.no_grad():
-        test = common.test_part(test, options, 100)
-        for x, y in DataLoader(test, batch_size=100):
-            x, y = x.to(options.device), y.to(options.device)
-            nats += next_character_loss(model, x, y).item() * len(x)
-        start = options.start or chr(alphabet[numbers[0]])
+        start = options.start or chr(alphabet[train.text[0]])
         print(write_on(model, alphabet, start, options.sample, options.temperature, options.context, options.device))
-    recorder.finish(model, "bits_per_character", nats / len(test) / math.log(2))
+    recorder.finish(model, "bits_per_character", bits)
 
+
+number = common.whole_number(1)
+DEFAULTS = {"epochs": 10, "lr": 3e-3, "data": os.path.join(os.path.dirname(__file__), "../../docs")}
+OPTIONS = {"--context": {"type": number, "default": 64, "help": "characters it looks back at"},
+           "--width": {"type": number, "default": 64, "help": "numbers for each character"},
+           "--heads": {"type": number, "default": 4, "help": "of each layer's attention"},
+           "--layers": {"type": number, "default": 2, "help": "blocks of attention and a perceptron"}}
 
 if __name__ == "__main__":
-    number = common.whole_number(1)
-    common.run(main, "char_transformer", __doc__, epochs=10, lr=3e-3,
-               data=os.path.join(os.path.dirname(__file__), "../../docs"),
-               options={"--context": {"type": number, "default": 64, "help": "characters it looks back at"},
-                        "--width": {"type": number, "default": 64, "help": "numbers for each character"},
-                        "--heads": {"type": number, "default": 4, "help": "of each layer's attention"},
-                        "--layers": {"type": number, "default": 2, "help": "blocks of attention and a perceptron"},
-                        "--start": {"default": "", "help": "what the sample begins with; empty: the text's first character"},
-                        "--sample": {"type": number, "default": 300, "help": "characters that it writes at the end"},
-                        "--temperature": {"type": common.positive, "default": 0.8, "help": "of the sample"}})
+    start = {"default": "", "help": "what the sample begins with; empty: the text's first character"}
+    sample = {"type": number, "default": 300, "help": "characters that it writes at the end"}
+    temperature = {"type": common.positive, "default": 0.8, "help": "of the sample"}
+    common.run(main, "char_transformer", __doc__, **DEFAULTS,
+               options=OPTIONS | {"--start": start, "--sample": sample, "--temperature": temperature})

@@ -9,6 +9,7 @@ import signal
 import statistics
 import sys
 import time
+from types import SimpleNamespace
 
 import numpy as np
 import torch
@@ -196,11 +197,11 @@ def ranks():
     return (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
 
 
-def test_part(test_set, options, batch_size):
-    """The first --limit-steps batches of a test set for each rank, or all of it."""
+def test_part(test_set, options, batch_size, divided=True):
+    """The first --limit-steps batches of a test set for each rank, or for all ranks alike, or all of it."""
     size = len(test_set)
-    part = min(size, options.limit_steps * ranks()[1] * batch_size) if options.limit_steps > 0 else size
-    return Subset(test_set, range(part))
+    batches = options.limit_steps * (ranks()[1] if divided else 1)
+    return Subset(test_set, range(min(size, batches * batch_size) if options.limit_steps > 0 else size))
 
 
 def own_batches(loader):
@@ -216,6 +217,18 @@ def total(value, device):
     total = torch.as_tensor(value, dtype=torch.float64, device=device)
     dist.all_reduce(total)
     return total if torch.is_tensor(value) else total.item()
+
+
+def whole(model, optimizer):
+    """A model and its optimizer whose parameters the ranks have in parts, as one process has them, for a Recorder."""
+    from torch.distributed.checkpoint import state_dict as dcp
+    options = dcp.StateDictOptions(full_state_dict=True)
+    return (SimpleNamespace(state_dict=lambda: dcp.get_model_state_dict(model, options=options),
+                            load_state_dict=lambda state: dcp.set_model_state_dict(model, state, options=options)),
+            SimpleNamespace(name=type(optimizer).__name__,
+                            state_dict=lambda: dcp.get_optimizer_state_dict(model, optimizer, options=options),
+                            load_state_dict=lambda state: dcp.set_optimizer_state_dict(model, optimizer, state,
+                                                                                       options=options)))
 
 
 def cpu_model():
@@ -251,7 +264,7 @@ class Recorder:
 
     def resume(self, model, *parts):
         """Goes on from --resume, if it was given. parts: optimizers and schedulers, as in save()."""
-        self.optimizer = type(parts[0]).__name__
+        self.optimizer = getattr(parts[0], "name", type(parts[0]).__name__)
         if not self.options.resume:
             return
         checkpoint = torch.load(self.options.resume, map_location="cpu", weights_only=True)
@@ -265,10 +278,10 @@ class Recorder:
 
     def save(self, model, *parts):
         self._fetch_losses()
-        if self.rank > 0:
-            return
         checkpoint = {"model": model.state_dict(), "parts": [part.state_dict() for part in parts],
                       "generator": torch.get_rng_state(), "books": self.books}
+        if self.rank > 0:
+            return
         torch.save(checkpoint, self.path("checkpoint.tmp"))
         os.replace(self.path("checkpoint.tmp"), self.path("checkpoint.pt"))
 
@@ -333,13 +346,14 @@ class Recorder:
         if test_name:
             self.test(test_name, test_value)
         self._fetch_losses()
+        state = model.state_dict()
         if self.rank > 0:
             return
         options, curves = self.options, {"": self.books["losses"]}
         if self.books["more_losses"]:
             curves = {self.books["names"][0]: curves[""], **self.books["more_losses"]}
         losses = {name: [loss if math.isfinite(loss) else None for loss in curve] for name, curve in curves.items()}
-        save_file(model.state_dict(), self.path("model.safetensors"), {"format": "pt"})
+        save_file(state, self.path("model.safetensors"), {"format": "pt"})
         epochs = self.books["epochs"][:]
         if self.books["position"]:  # the limit of steps ended the epoch early
             epochs.append(self._epoch_metrics() | ({"test": self.figures} if self.figures else {}))

@@ -86,6 +86,19 @@ TEST_F(BenchDdp, ShowsWhatOverlapHides) {
   EXPECT_EQ(rows[3].at("work"), "resnet50");
 }
 
+TEST_F(BenchDdp, ComparesStrategies) {
+  ASSERT_EQ(bench("--tiny --part sharding --pairs 2"), 0) << log();
+  const json rows = result().at("sharding");
+  ASSERT_EQ(rows.size(), 3U);
+  for (const json& row : rows) {
+    for (const char* name : {"ddp_ms", "zero2_ms", "zero2_ratio", "fsdp_ms", "fsdp_ratio"}) {
+      expect_interval(row.at(name));
+    }
+    EXPECT_EQ(row.at("backend"), "shm");
+  }
+  EXPECT_EQ(rows[2].at("work"), "transformer");
+}
+
 TEST_F(BenchDdp, CheckFailsWhereAFigureIsMissed) {
   EXPECT_EQ(bench("--check --tiny --part throughput --batch-size 32 --pairs 1" + peer("1e-9")), 1);
   EXPECT_NE(log().find("check: throughput beside one process "), std::string::npos) << log();

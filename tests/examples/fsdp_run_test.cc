@@ -1,4 +1,4 @@
-// char_transformer_fsdp, launched like by a user, and with another number of ranks.
+// char_transformer_fsdp and resnet_fsdp, launched like by a user, and with other numbers of ranks.
 #include <fstream>
 #include <string>
 
@@ -87,6 +87,33 @@ TEST_F(FsdpRun, TrainsWhatDoesNotFitWithDdp) {
   succeed("fits", true, "char_transformer_fsdp", options + "fsdp");
   EXPECT_EQ(run("ddp", true, "char_transformer_fsdp", options + "ddp"), 1);
   EXPECT_HAS(log(), "OutOfMemory");
+}
+
+// In f32, with batch norms of each rank's batch; in f64 and with fixed ones also one process.
+TEST_F(FsdpRun, EachStrategyOfTheResNetTakesTheVerySteps) {
+  const std::string options = "--data fake --image-size 8 --seed 7 --backend shm --limit-steps 3 ";
+  for (const std::string strategy : {"ddp", "fsdp", "zero2"}) {
+    succeed(strategy, true, "resnet_fsdp", options + "--batch-size 8 --strategy " + strategy);
+    expect_same_bits("ddp", strategy);
+    EXPECT_EQ(metrics(strategy)["test"], metrics("ddp")["test"]);
+  }
+  EXPECT_NEAR(bytes("fsdp", "optimizer", 1), bytes("ddp", "optimizer", 1) / 2,
+              0.1 * bytes("ddp", "optimizer", 1));
+  EXPECT_LT(bytes("fsdp", "whole_parameters", 1), bytes("zero2", "whole_parameters", 1));
+
+  const std::string fixed =
+      "--data fake --image-size 8 --limit-steps 3 --dtype f64 --no-shuffle --lr 0.1 --freeze "
+      "all-but-fc ";
+  succeed("one", false, "resnet", fixed + "--batch-size 8");
+  succeed("two", true, "resnet_fsdp", fixed + "--batch-size 4");
+  expect_same_run("one", "two");
+  EXPECT_EQ(metrics("two")["test"], metrics("one")["test"]);
+}
+
+TEST_F(FsdpRun, TheResNetIsStoppedAndResumed) {
+  expect_resumes(true, "resnet_fsdp",
+                 "--data fake --image-size 8 --batch-size 8 --schedule cosine --limit-steps 5", 3,
+                 "--seed 5");
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "weft/io/safetensors.h"
 #include "weft/tensor/tensor.h"
@@ -46,7 +47,7 @@ class TwinsTest : public ::testing::Test {
     return json::parse(testing::read_file(folder.path(out + "/metrics.json")), nullptr, false);
   }
   json run_weft(const std::string& example, const std::string& arguments) const {
-    return run("examples/" + example, arguments, "weft");
+    return run_own("examples/" + example, arguments);
   }
   json run_twin(const std::string& example, const std::string& arguments,
                 const std::string& out = "twin") const {
@@ -58,9 +59,7 @@ class TwinsTest : public ::testing::Test {
 
   // The same with two ranks, started by the program itself or by weftrun.
   json run_ranks(const std::string& program, const std::string& arguments) const {
-    json weft = run(program + " --backend gloo", arguments, "weft");
-    for (const char* key : {"bytes_sent", "allreduce_ms", "wait_ms", "exposed_ms"}) weft.erase(key);
-    return weft;
+    return run_own(program + " --backend gloo", arguments);
   }
   json run_twin_ranks(const std::string& example, const std::string& arguments) const {
     return run(python_ +
@@ -70,9 +69,29 @@ class TwinsTest : public ::testing::Test {
                arguments, "twin");
   }
 
+  // For 20 steps of a small transformer.
+  std::string transformer_arguments() const {
+    std::string text;
+    for (int i = 0; i < 3000; ++i) text += static_cast<char>(97 + (i * i + i / 7) % 23);
+    std::ofstream(folder.path("text.txt")) << text;
+    return "--dtype f64 --context 12 --width 16 --limit-steps 20 --data " +
+           folder.path("text.txt") + ' ';
+  }
+
   testing::TempFolder folder;
 
  private:
+  // A program of weft; without the figures that the twins do not have.
+  json run_own(const std::string& program, const std::string& arguments) const {
+    json metrics = run(program, arguments, "weft");
+    for (const std::string& key : keys(metrics)) {
+      const std::set<std::string> more = {"flags",        "graph",   "bytes_sent",
+                                          "allreduce_ms", "wait_ms", "exposed_ms"};
+      if (more.contains(key) || key.find("_bytes_rank_") != std::string::npos) metrics.erase(key);
+    }
+    return metrics;
+  }
+
   std::string python_;
 };
 
@@ -187,17 +206,27 @@ TEST_F(TwinsTest, CnnTrainsAlike) {
 }
 
 TEST_F(TwinsTest, CharTransformerTrainsAlike) {
-  std::string text;
-  for (int i = 0; i < 3000; ++i) text += static_cast<char>(97 + (i * i + i / 7) % 23);
-  std::ofstream(folder.path("text.txt")) << text;
-  const std::string arguments =
-      "--dtype f64 --context 12 --width 16 --batch-size 8 --limit-steps 20 --start a --sample 9 "
-      "--data " +
-      folder.path("text.txt");
+  const std::string arguments = transformer_arguments() + "--batch-size 8 --start a --sample 9";
   expect_same_metrics(run_weft("char_transformer", arguments),
                       run_twin("char_transformer", arguments), 1e-9);
   expect_same_weights(folder.path("weft/model.safetensors"), folder.path("twin/model.safetensors"),
                       1e-9);
+}
+
+TEST_F(TwinsTest, TheTransformersRanksTrainAlike) {
+  const std::string weftrun = "launch/weftrun --nproc-per-node 2 examples/";
+  for (const auto& [example, options] :
+       {std::pair("char_transformer_fsdp", "--batch-size 4"),
+        {"char_transformer_fsdp", "--batch-size 4 --no-shuffle --strategy zero2"},
+        {"char_transformer_tp", "--batch-size 8"},
+        {"char_transformer_tp", "--batch-size 8 --no-shuffle --sequence-parallel"}}) {
+    SCOPED_TRACE(example + std::string(" ") + options);
+    const std::string arguments = transformer_arguments() + options;
+    expect_same_metrics(run_ranks(weftrun + example, arguments), run_twin_ranks(example, arguments),
+                        1e-9);
+    expect_same_weights(folder.path("weft/model.safetensors"),
+                        folder.path("twin/model.safetensors"), 1e-9);
+  }
 }
 
 TEST_F(TwinsTest, RanksTrainAlike) {

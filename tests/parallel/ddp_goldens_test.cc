@@ -2,13 +2,13 @@
 // same runs, models and batches.
 #include <gtest/gtest.h>
 
-#include <cmath>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "weft/parallel/distributed_data_parallel.h"
+#include "weft/tests/parallel/golden_values.h"
 #include "weft/tests/parallel/models.h"
 
 namespace weft::parallel {
@@ -21,8 +21,6 @@ using testing::LabelledBatch;
 using testing::loss_of;
 
 constexpr std::int64_t kRows = 4;  // in each rank's batch
-// Sums in another order: an error of 1e-16 of a value, which some steps multiply.
-constexpr double kTolerance = 1e-10;
 
 const json& goldens() {
   static const json all = json::parse(std::ifstream("tests/parallel/ddp_goldens.json"));
@@ -159,26 +157,8 @@ TEST_P(DdpGoldens, EachRankIsPyTorchs) {
     const Outcome got = train(golden["run"], group);
     const json& expected = ranks.at(static_cast<std::size_t>(group.rank()));
     SCOPED_TRACE("rank " + std::to_string(group.rank()));
-    const auto losses = expected["losses"].get<std::vector<double>>();
-    ASSERT_EQ(got.losses.size(), losses.size());
-    for (std::size_t i = 0; i < losses.size(); ++i) {
-      EXPECT_NEAR(got.losses[i], losses[i], kTolerance * losses[i]) << "loss " << i;
-    }
-    ASSERT_EQ(got.state.size(), expected["state"].size());
-    for (std::size_t i = 0; i < got.state.size(); ++i) {
-      const json& value = expected["state"][i];
-      const auto& [name, x] = got.state[i];
-      EXPECT_EQ(name, value[0].get<std::string>());
-      double squares = 0, along_cosine = 0;
-      const std::vector<double> numbers = raw::to(x, DType::f64).to_vector<double>();
-      for (std::size_t k = 0; k < numbers.size(); ++k) {
-        squares += numbers[k] * numbers[k];
-        along_cosine += numbers[k] * std::cos(static_cast<double>(k));
-      }
-      const double norm = value[1];
-      EXPECT_NEAR(std::sqrt(squares), norm, kTolerance * norm) << name;
-      EXPECT_NEAR(along_cosine, value[2].get<double>(), kTolerance * norm) << name;
-    }
+    testing::expect_golden_losses(got.losses, expected["losses"]);
+    testing::expect_golden_values(got.state, expected["state"]);
   });
 }
 

@@ -1,6 +1,7 @@
 // parallelize: plans, models and calls that it refuses, on every rank.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstdint>
 #include <limits>
 #include <string>
@@ -156,9 +157,17 @@ TEST(TensorParallelErrorsTest, GradientsThatAreNotCompared) {
     EXPECT_NO_THROW(backward(0));
     EXPECT_NO_THROW(backward(std::numeric_limits<double>::quiet_NaN()));
     net.zero_grad();
+    // Of one row and one result, so that no two infinite numbers are added.
+    constexpr double infinity = std::numeric_limits<double>::infinity();
+    (net(x.narrow(0, 0, 1)).select(1, 0).square().sum() * infinity).backward();
+    EXPECT_TRUE(std::isinf(net.norm.weight.grad().norm().item<double>()));
+    net.zero_grad();
     for (int i = 0; i < 2; ++i) {  // an error does not end the comparisons
       EXPECT_WEFT_ERROR(backward(1), InvalidArgument, "the gradient of norm.weight is another one");
     }
+    // Nor does an infinite gradient of another parameter hide it.
+    const Tensor loss = net(x).square().sum() + (net.norm.bias * infinity).sum();
+    EXPECT_WEFT_ERROR(loss.backward(), InvalidArgument, "the gradient of norm.weight is another");
   });
 }
 

@@ -40,12 +40,17 @@ void Pipeline::start() {
   WEFT_CHECK(!state.stages.empty(), InvalidArgument, kOp, "needs at least one stage");
   WEFT_CHECK(state.options.chunks >= 1, InvalidArgument, kOp, "chunks: got ", state.options.chunks,
              ", expected at least 1");
-  if (state.options.group) {
-    ranks_ = std::make_shared<PipelineRanks>(state_);
-  } else {
-    state.place_stages();
+  try {
+    if (state.options.group) {
+      ranks_ = std::make_shared<PipelineRanks>(state_);
+    } else {
+      state.place_stages();
+    }
+    if (state.options.replicas) replicas_ = std::make_shared<PipelineReplicas>(state);
+  } catch (...) {  // the ranks of other pipelines would wait
+    if (state.options.replicas) state.options.replicas->abort();
+    throw;
   }
-  if (state.options.replicas) replicas_ = std::make_shared<PipelineReplicas>(state);
 }
 
 void Pipeline::abort() const {

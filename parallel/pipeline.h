@@ -63,12 +63,12 @@ struct PipelineState;
 /// may be run. From one thread at a time. Unsupported in graph::capture.
 ///
 /// With a group its ranks make the pipeline together, and make the same calls together. Each rank
-/// passes all stages, the same ones, and runs its own on the calling thread; the stages of the
-/// other ranks keep their devices and their values (all_gather()). Activations and gradients are
-/// sent as soon as they are ready and received in the background, so a stage must not change in
-/// place what it has returned. A rank that fails in a batch ends the group: the others get
-/// PeerFailed or Comm, and the pipeline cannot be used afterwards. A parameter that several stages
-/// share must be on one rank.
+/// passes all stages, the same ones, or a factory, and runs its own on the calling thread; the
+/// stages of the other ranks keep their devices and their values (all_gather()). Activations and
+/// gradients are sent as soon as they are ready and received in the background, so a stage must not
+/// change in place what it has returned. A rank that fails in a batch ends the group: the others
+/// get PeerFailed or Comm, and the pipeline cannot be used afterwards. A parameter that several
+/// stages share must be on one rank.
 ///
 /// With replicas, rank 0's parameters and buffers are first copied to all replicas, and its buffers
 /// again before each step; only step() averages gradients. A parameter without a gradient counts as
@@ -84,7 +84,10 @@ class Pipeline {
   explicit Pipeline(std::vector<nn::AnyModule> stages, PipelineOptions options = {});
   /// Calls the factory for each stage that this process runs, first to last; stages() has empty
   /// ones in the places of the others. So a model may be larger than a rank's memory. Ranks do not
-  /// compare such stages, and save and load their own (all_gather_named()).
+  /// compare such stages, nor find a parameter that stages of two ranks should share; each saves
+  /// and loads its own (all_gather_named()). The device of a rank whose stages have no parameters
+  /// is that of the options. Throws as above, and what the factory throws: then replicas get Comm,
+  /// and other groups that the factory uses are the caller's to abort.
   Pipeline(std::size_t stages, const StageFactory& factory, PipelineOptions options = {});
 
   /// Runs one batch forward and backward by the schedule. Returns the loss of the whole batch,
@@ -134,14 +137,16 @@ class Pipeline {
   comm::Traffic traffic() const;
 
   /// With a group: copies each stage's parameters and buffers from the rank that runs it to all
-  /// ranks, to save or to test the whole model. All ranks call it.
+  /// ranks, to save or to test the whole model. All ranks call it. This and the next one throw
+  /// Unsupported for stages by a factory and for stages that are cut.
   void all_gather();
   /// optimizer.state_dict(). With a group it is put together from the states that each rank has for
   /// the parameters of its stages. The optimisers must have been made with the same list of
   /// parameters. All ranks call it.
   optim::NamedTensors all_gather_state(const optim::Optimizer& optimizer) const;
-  /// What all ranks have of a state, each of its own stages, on every rank: in host memory, first
-  /// rank first. All ranks call it. Throws InvalidArgument for a name that two of them give.
+  /// What all ranks have of a state, each of its own stages, on every rank, first rank first: in
+  /// host memory, or within one process as it is. All ranks call it. Throws InvalidArgument for a
+  /// name that is given twice, and ends the group.
   optim::NamedTensors all_gather_named(const optim::NamedTensors& own) const;
 
  private:

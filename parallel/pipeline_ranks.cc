@@ -81,7 +81,9 @@ void PipelineRanks::check_alike(const std::exception_ptr& mistake) {
     if (mistake) std::rethrow_exception(mistake);
   } catch (const std::exception& error) {
     text = error.what();
+  } catch (...) {  // a factory is the user's
   }
+  if (mistake && text.empty()) text = "failed";
   const std::vector<std::string> mistakes = group_.all_gather_object(text);
   if (mistake) std::rethrow_exception(mistake);
   for (std::size_t r = 0; r < mistakes.size(); ++r) {

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "weft/autograd/checkpoint.h"
-#include "weft/nn/attention.h"
 #include "weft/nn/ema.h"
 #include "weft/optim/adam.h"
 #include "weft/optim/sgd.h"

@@ -16,7 +16,8 @@ std::string lines_of_model(const nn::ModuleBase& module, bool with_strides) {
   std::string text;
   std::map<std::string, Shape> whole;
   if (!with_strides) {
-    for (const auto& [name, shard] : nn::shards_of(module)) whole[name] = shard->whole();
+    for (const auto& [name, shard] : nn::shards_of(module))
+      whole[name] = shard->cut.parameter_shape();
   }
   const auto add = [&](const char* kind, const nn::NamedTensors& tensors) {
     for (const auto& [name, x] : tensors) {

@@ -19,7 +19,8 @@ Shape Cut::part_shape() const {
   return shape;
 }
 
-Tensor Cut::part_of(const Tensor& x) const {
+Tensor Cut::part_of(const Tensor& parameter) const {
+  const Tensor x = of ? of->part_of(parameter) : parameter;
   if (dim < 0) return x;
   const auto [first, count] = rows_of(rank);
   if (blocks == 1) return raw::narrow(x, dim, first, count);

@@ -21,7 +21,7 @@ void detail::check_not_cut(const char* op, const ModuleNode& node) {
 }
 
 std::int64_t ModuleNode::whole_numel(const Entry& entry) {
-  return entry.shard ? numel(entry.shard->whole()) : entry.tensor.numel();
+  return entry.shard ? numel(entry.shard->cut.parameter_shape()) : entry.tensor.numel();
 }
 
 void keep_part(const Tensor& parameter, const Cut& cut) {
@@ -61,6 +61,7 @@ std::shared_ptr<const Shard> put_in_place(const ModuleBase& module, Shard shard)
   ModuleNode::of(module).visit("", [&](const std::string&, ModuleNode::Entry& entry) {
     if (!entry.tensor.same(made->used)) return;
     made->of = entry.shard;
+    if (entry.shard) made->cut.of = std::make_shared<const Cut>(entry.shard->cut);
     entry.tensor = made->part;
     entry.shard = made;
   });

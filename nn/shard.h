@@ -19,13 +19,8 @@ struct Shard {
   Cut cut;
   std::weak_ptr<void> unit = {};     ///< of fully_shard: the same for parameters that go together
   std::shared_ptr<void> group = {};  ///< of parallelize: the comm::ProcessGroup of the ranks
-  /// If fully_shard has cut what parallelize had cut before: that shard. `cut` is that of its part.
+  /// If fully_shard has cut what parallelize had cut before: that shard. cut.of is its cut.
   std::shared_ptr<const Shard> of = {};
-
-  /// The shape of the parameter before it was cut.
-  const Shape& whole() const { return of ? of->cut.whole : cut.whole; }
-  /// This rank's part of such a tensor.
-  Tensor part_of(const Tensor& x) const { return cut.part_of(of ? of->cut.part_of(x) : x); }
 };
 using NamedShards = std::vector<std::pair<std::string, std::shared_ptr<const Shard>>>;
 
@@ -35,7 +30,7 @@ NamedTensors uncut_parameters(const ModuleBase& module);
 std::vector<Tensor> used_parameters(const ModuleBase& module);
 /// Lists shard.part wherever the module lists shard.used. From now on clone(), replicate() and
 /// to() throw Unsupported for this module, and for those that contain it. parameter_count() and
-/// to_string() count the whole ones. Sets shard.of, and returns the shard.
+/// to_string() count the whole ones. Sets .of, and returns the shard.
 std::shared_ptr<const Shard> put_in_place(const ModuleBase& module, Shard shard);
 /// Those of the module, under each of their names.
 NamedShards shards_of(const ModuleBase& module);

@@ -19,7 +19,7 @@ std::string lines_of_model(const nn::ModuleBase& module, bool with_strides) {
   for (const auto& [name, shard] : nn::shards_of(module)) {
     const nn::Cut& cut = shard->cut;
     if (!with_strides) {
-      whole[name] = shard->whole();
+      whole[name] = cut.parameter_shape();
     } else if (cut.dim >= 0) {
       parts += detail::concat("part ", cut.rank, " of ", cut.size, " of ", name, '\n');
     }

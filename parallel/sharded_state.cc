@@ -120,8 +120,8 @@ nn::NamedTensors gathered(comm::ProcessGroup& group, nn::NamedTensors state,
 nn::NamedTensors own_rows(nn::NamedTensors state, const ShardOfName& shards) {
   for (auto& [name, x] : state) {
     const auto shard = shards.find(name);
-    if (shard != shards.end() && x.shape() == shard->second->whole()) {
-      x = shard->second->part_of(x);
+    if (shard != shards.end() && x.shape() == shard->second->cut.parameter_shape()) {
+      x = shard->second->cut.part_of(x);
     }
   }
   return state;
@@ -154,7 +154,7 @@ void load_whole_state(const nn::ModuleBase& module, const nn::NamedTensors& valu
     own.emplace(name, x);
     shapes.emplace(name, x.shape());
   }
-  for (const auto& [name, shard] : shards) shapes[name] = shard->whole();
+  for (const auto& [name, shard] : shards) shapes[name] = shard->cut.parameter_shape();
   std::vector<std::string> wrong;
   for (const auto& [name, shape] : shapes) {
     const auto value = given.find(name);
@@ -172,7 +172,7 @@ void load_whole_state(const nn::ModuleBase& module, const nn::NamedTensors& valu
              "these values are of another model than ", module.type_name(), ": ",
              nn::detail::first_few(wrong));
   for (const auto& [name, shard] : shards) {
-    raw::copy_(shard->part, shard->part_of(given.at(name)));
+    raw::copy_(shard->part, shard->cut.part_of(given.at(name)));
     own.erase(name);
   }
   for (const auto& [name, buffer] : own) raw::copy_(buffer, given.at(name));

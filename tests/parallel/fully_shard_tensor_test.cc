@@ -79,8 +79,9 @@ double step(Net& net, optim::Optimizer& optimizer, const std::pair<Tensor, Tenso
 // Sums are taken in other orders: 1e-9 is the bound that is asked for, rounding gives some 1e-14.
 TEST_F(FullyShardTensorTest, TrainsAsOneProcess) {
   for (const bool sequence : {false, true}) {
-    for (const bool checkpointed : {false, true}) {
-      for (const auto& [dp, tp] : {std::pair(2, 2), {1, 2}, {2, 1}, {2, 4}}) {
+    for (const auto& [dp, tp] : {std::pair(2, 2), {1, 2}, {2, 1}, {2, 4}}) {
+      for (const bool checkpointed : {false, true}) {
+        if (checkpointed && tp * dp != 4) continue;
         SCOPED_TRACE(::testing::Message()
                      << dp << ' ' << tp << ' ' << sequence << ' ' << checkpointed);
         comm::run_ranks(dp * tp, [&, dp = dp, tp = tp](comm::ProcessGroup& group) {

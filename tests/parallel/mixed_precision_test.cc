@@ -3,12 +3,13 @@
 
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "weft/autograd/checkpoint.h"
-#include "weft/nn/attention.h"
+#include "weft/comm/mesh.h"
 #include "weft/nn/ema.h"
 #include "weft/optim/adam.h"
 #include "weft/optim/sgd.h"
@@ -106,6 +107,16 @@ TEST_F(MixedPrecisionTest, IsDoneByHandBitForBit) {
     return cut(model, group, options);
   };
   expect_by_hand(net, kept, kPolicy);
+  const auto replicas = [](nn::Sequential& model, comm::ProcessGroup& group,
+                           FullyShardOptions options) {
+    const comm::Mesh mesh({std::shared_ptr<void>(), &group}, {{"replica", 2}, {"shard", 1}});
+    options.replicas = mesh["replica"];
+    for (auto& [path, module] : model.named_modules()) {
+      if (path == "0") fully_shard(module, mesh["shard"], options);
+    }
+    return fully_shard(model, mesh["shard"], options);
+  };
+  expect_by_hand(net, replicas, kPolicy);
 }
 
 TEST_F(MixedPrecisionTest, TiedAndFrozenParameters) {

@@ -492,6 +492,16 @@ TEST_F(PipelineShardsTest, MistakesAreNamed) {
       EXPECT_WEFT_ERROR(Pipeline(stages, {.group = mesh["pp"], .replicas = dp}), InvalidArgument,
                         "averages its gradients by itself");
     }
+    {
+      const std::vector<nn::AnyModule> stages = joined(stages_of(), 2);
+      const auto other = dp->duplicate();
+      for (auto& [path, module] : stages[here].named_modules()) {
+        if (module.type_name() == "Block") fully_shard(module, other);
+      }
+      fully_shard(stages[here], dp);
+      EXPECT_WEFT_ERROR(Pipeline(stages, {.group = mesh["pp"]}), InvalidArgument,
+                        "are cut over different groups");
+    }
     const std::vector<nn::AnyModule> stages = joined(stages_of(), 2);
     cut_stage(stages[0], dp);
     EXPECT_WEFT_ERROR(Pipeline(stages, {.devices = {Device(), Device()}}), Unsupported,

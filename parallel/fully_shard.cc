@@ -620,6 +620,10 @@ void FullySharded::load_state_dict(const nn::NamedTensors& values) const {
   engine().end_forward();
   load_whole_state(module_, values);
 }
+void FullySharded::load_parts(const nn::SavedState& saved) const {
+  engine().end_forward();
+  parallel::load_parts(module_, saved);
+}
 
 Tensor FullySharded::clip_grad_norm(double max_norm) const {
   return parallel::clip_grad_norm(*engine().reductions, module_, max_norm);

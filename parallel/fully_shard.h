@@ -64,6 +64,9 @@ class FullySharded {
   nn::NamedTensors state_dict() const;
   /// Takes such values, on any number of ranks. Throws as load_whole_state() (sharded_state.h).
   void load_state_dict(const nn::NamedTensors& values) const;
+  /// The same, of this rank alone and without gathering.
+  nn::StateParts parts() const { return state_parts(module_); }
+  void load_parts(const nn::SavedState& saved) const;
 
   /// The whole state of an optimiser of the parts, or of averages (sharded_state.h):
   ///   auto state = sharded.state_of(adam);

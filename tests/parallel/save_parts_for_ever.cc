@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "weft/core/runtime/thread_state.h"
+#include "weft/autograd/autograd.h"
 #include "weft/data/dataloader.h"
 #include "weft/nn/ema.h"
 #include "weft/nn/linear.h"

@@ -162,14 +162,13 @@ void load_parts(const nn::ModuleBase& module, const nn::SavedState& saved) {
   for (const auto& [name, dtype, shape] : saved.entries) given[name] = shape;
   std::vector<std::string> wrong;
   std::map<std::string, nn::StatePart> own;
-  for (const nn::StatePart& part : state_parts(module)) {
-    own.emplace(part.name, part);
-    const auto value = given.find(part.name);
+  for (const nn::StatePart& part : state_parts(module)) own.emplace(part.name, part);
+  for (const auto& [name, part] : own) {
+    const auto value = given.find(name);
     if (value == given.end()) {
-      wrong.push_back(part.name + " is missing");
+      wrong.push_back(name + " is missing");
     } else if (!(value->second == part.cut.whole)) {
-      wrong.push_back(
-          detail::concat(part.name, " is ", value->second, ", expected ", part.cut.whole));
+      wrong.push_back(detail::concat(name, " is ", value->second, ", expected ", part.cut.whole));
     }
   }
   for (const auto& [name, shape] : given) {

@@ -163,7 +163,8 @@ TEST_F(ShardedCheckpointTest, ARunGoesOnInAnyLayout) {
                                   {1, Layout::fsdp}}) {
     SCOPED_TRACE(steps);
     last = train(n, layout, options(++steps));
-    if (layout != Layout::plain) EXPECT_EQ(files(), files_of(std::to_string(steps)));
+    if (layout == Layout::plain) continue;
+    EXPECT_EQ(files(), files_of(std::to_string(steps)));
   }
   expect_close(last, whole);
 }

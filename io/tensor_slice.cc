@@ -484,7 +484,11 @@ struct SliceReader::Impl {
 
 SliceReader::SliceReader(const std::vector<std::string>& paths) : impl_(std::make_unique<Impl>()) {
   for (const std::string& path : paths) {
-    path.ends_with(".index.json") ? impl_->open_index(path) : impl_->open(path);
+    if (path.ends_with(".index.json")) {
+      impl_->open_index(path);
+    } else {
+      impl_->open(path);
+    }
   }
 }
 SliceReader::SliceReader(SliceReader&&) noexcept = default;

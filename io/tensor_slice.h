@@ -1,7 +1,8 @@
 // Slices of tensors: several processes write safetensors files together, each the values that it
 // has, and read of such files only what they need.
 //
-//   const io::SliceWriter writer("out/model-10", slices, rank, gather(io::describe(slices)));
+//   const auto all = gather(io::describe(slices));
+//   const io::SliceWriter writer("out/model-10", slices, rank, all, {}, 5'000'000'000);
 //   if (rank == 0) writer.make_files();       // out/model-10-00001-of-00001.safetensors
 //   gather("");                               // the files are there
 //   const auto sums = gather(writer.write());
@@ -49,8 +50,8 @@ class SliceWriter {
   /// has two dtypes or shapes, for boxes that lie outside, overlap, or do not fill their tensor;
   /// it names the tensor and the ranks.
   SliceWriter(std::string stem, std::vector<TensorSlice> slices, int rank,
-              const std::vector<std::string>& described, const Metadata& metadata = {},
-              std::uint64_t most_bytes = 5'000'000'000);
+              const std::vector<std::string>& described, const Metadata& metadata,
+              std::uint64_t most_bytes);
 
   /// Makes the files, in full size, and replaces old ones. Throws Io.
   void make_files() const;

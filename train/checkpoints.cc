@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <limits>
 #include <set>
 #include <string_view>
 #include <system_error>
@@ -21,6 +22,7 @@ namespace {
 
 constexpr const char* kOp = "recorder";
 constexpr const char* kIndex = "model.safetensors.index.json";
+constexpr std::uint64_t kMostBytes = 5'000'000'000;  // in a file, as Hugging Face's
 
 // Whether write_parts() gives such names: "model-20-00001-of-00001.safetensors". Model hubs give
 // others, without a step.
@@ -147,47 +149,55 @@ void Checkpoints::add_part(Checkpoint& books, nn::StateParts& of_parts, nn::Stat
   books.parts.emplace_back();
 }
 
-std::string Checkpoints::write_parts(Checkpoint& books, const nn::StateParts& of_model,
-                                     const nn::StateParts& of_parts) const {
-  const auto gather = [&](const std::string& text) {
-    return ranks_.size == 1 ? std::vector{text} : ranks_.gather(text);
+// A step's number, or with one more behind it. Files that are there are never written to: a
+// checkpoint may need them.
+std::string Checkpoints::new_tag(std::size_t step) const {
+  const auto taken = [&](const std::string& tag) {
+    const std::filesystem::directory_iterator files(options_.out);
+    return std::ranges::any_of(files, [&](const auto& file) {
+      const std::string name = file.path().filename();
+      return name.starts_with("model-" + tag + '-') || name.starts_with("optimizer-" + tag + '-');
+    });
   };
-  // Files that are there are never written to: a checkpoint may need them.
-  const auto new_tag = [&] {
-    const auto taken = [&](const std::string& tag) {
-      const std::filesystem::directory_iterator files(options_.out);
-      return std::ranges::any_of(files, [&](const auto& file) {
-        const std::string name = file.path().filename();
-        return name.starts_with("model-" + tag + '-') || name.starts_with("optimizer-" + tag + '-');
-      });
-    };
-    const std::string step = std::to_string(books.losses.size());
-    std::string tag = step;
-    for (int i = 2; taken(tag); ++i) tag = detail::concat(step, '.', i);
-    return tag;
-  };
-  const std::string tag = gather(ranks_.rank == 0 ? new_tag() : "")[0];
-  const auto writer = [&](const char* what, const nn::StateParts& parts) {
-    std::vector<io::TensorSlice> slices = slices_of(parts);
-    const std::vector<std::string> all = gather(io::describe(slices));
-    return io::SliceWriter(output_.path(what + tag), std::move(slices), ranks_.rank, all,
-                           {{"format", "pt"}});
-  };
-  const io::SliceWriter model = writer("model-", of_model), parts = writer("optimizer-", of_parts);
-  if (ranks_.rank == 0) {
-    model.make_files();
-    parts.make_files();
-  }
+  std::string tag = std::to_string(step);
+  for (int i = 2; taken(tag); ++i) tag = detail::concat(step, '.', i);
+  return tag;
+}
+
+std::vector<std::string> Checkpoints::gather(const std::string& text) const {
+  return ranks_.size == 1 ? std::vector{text} : ranks_.gather(text);
+}
+
+io::SliceWriter Checkpoints::write_together(const std::string& name, const nn::StateParts& parts,
+                                            std::uint64_t most_bytes) const {
+  std::vector<io::TensorSlice> slices = slices_of(parts);
+  const std::vector<std::string> all = gather(io::describe(slices));
+  io::SliceWriter writer(output_.path(name), std::move(slices), ranks_.rank, all,
+                         {{"format", "pt"}}, most_bytes);
+  if (ranks_.rank == 0) writer.make_files();
   gather("");  // now the files are there
   fault_point();
-  const auto of_ranks = gather(model.write()), parts_of_ranks = gather(parts.write());
-  if (ranks_.rank == 0) {
-    model.finish(of_ranks);
-    parts.finish(parts_of_ranks);
-  }
+  const std::vector<std::string> written = gather(writer.write());
+  if (ranks_.rank == 0) writer.finish(written);
+  return writer;
+}
+
+std::string Checkpoints::write_parts(Checkpoint& books, const nn::StateParts& of_model,
+                                     const nn::StateParts& of_parts) const {
+  const std::string tag = gather(ranks_.rank == 0 ? new_tag(books.losses.size()) : "")[0];
+  const io::SliceWriter model = write_together("model-" + tag, of_model, kMostBytes),
+                        parts = write_together("optimizer-" + tag, of_parts, kMostBytes);
   books.model_files = model.files();
   books.part_files = parts.files();
   return model.index();
+}
+
+void Checkpoints::write_model(std::size_t step, const nn::StateParts& parts) const {
+  const std::string tag = gather(ranks_.rank == 0 ? new_tag(step) : "")[0];
+  const io::SliceWriter model =
+      write_together("model-" + tag, parts, std::numeric_limits<std::uint64_t>::max());
+  if (ranks_.rank != 0) return;
+  std::filesystem::rename(output_.path(model.files()[0]), output_.path("model.safetensors"));
 }
 
 void Checkpoints::write(const Checkpoint& books, const std::string& index,

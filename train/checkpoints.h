@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 #include <type_traits>
+#include <vector>
 
 #include "weft/core/base/error.h"
 #include "weft/core/runtime/phase.h"
@@ -145,6 +146,9 @@ class Checkpoints {
     write(books, index, kept_epoch);
   }
 
+  /// Writes OUT/model.safetensors, each rank its parts. All ranks call it.
+  void write_model(std::size_t step, const nn::StateParts& parts) const;
+
  private:
   // The state of one rank.
   struct RankState {
@@ -171,6 +175,11 @@ class Checkpoints {
                      std::size_t engines) const;
   RankState own_state(const std::string& path, const Checkpoint& checkpoint) const;
   void add_states(Checkpoint& checkpoint, const RankState& own) const;
+  std::string new_tag(std::size_t step) const;
+  std::vector<std::string> gather(const std::string& text) const;
+  /// Writes OUT/NAME-00001-of-00001.safetensors ... All ranks call it.
+  io::SliceWriter write_together(const std::string& name, const nn::StateParts& parts,
+                                 std::uint64_t most_bytes) const;
   /// Makes room in `books` for a part whose tensors are in files of their own.
   static void add_part(Checkpoint& books, nn::StateParts& of_parts, nn::StateParts part);
   /// Writes the files beside the checkpoint, and their names into `books`; returns the index. All

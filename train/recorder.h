@@ -120,10 +120,14 @@ class Recorder {
   template <class Model>
   void finish(const Model& model) {
     check_states<Model>(model);
-    const io::NamedTensors values = model.state_dict();  // may need all ranks: fully_shard.h
-    if (ranks_.rank == 0) {
+    if constexpr (InParts<Model>) {
+      checkpoints_.write_model(static_cast<std::size_t>(steps()), model.parts());
+    } else {
+      const io::NamedTensors values = model.state_dict();  // may need all ranks
       const BusyScope alone("save");
-      io::save_safetensors(path("model.safetensors"), values, {{"format", "pt"}});
+      if (ranks_.rank == 0) {
+        io::save_safetensors(path("model.safetensors"), values, {{"format", "pt"}});
+      }
     }
     finish();
   }

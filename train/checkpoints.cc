@@ -22,6 +22,7 @@ namespace {
 
 constexpr const char* kOp = "recorder";
 constexpr const char* kIndex = "model.safetensors.index.json";
+constexpr const char* kSamples = "samples_per_step";
 constexpr std::uint64_t kMostBytes = 5'000'000'000;  // in a file, as Hugging Face's
 
 // Whether write_parts() gives such names: "model-20-00001-of-00001.safetensors". Model hubs give
@@ -119,19 +120,32 @@ Checkpoints::RankState Checkpoints::own_state(const std::string& path,
   const bool is_other = example != notes.end() && example->second != options_.example;
   if (saved == ranks_.size && !is_other) return own;
   const std::string by = is_other ? example->second + " with " : "";
-  WEFT_CHECK(checkpoint_count(path, notes, "epoch_complete") != 0, InvalidArgument, "checkpoint",
-             path, ": saved by a run of ", by, saved, " ranks within an epoch, this run has ",
-             ranks_.size, "; resume with ", is_other ? example->second : std::to_string(saved),
-             ", or from the end of an epoch");
+  own.of_other_ranks = checkpoint_count(path, notes, "epoch_complete") == 0;
+  if (own.of_other_ranks) {
+    const std::int64_t samples =
+        notes.contains(kSamples) ? checkpoint_count(path, notes, kSamples) : 0;
+    WEFT_CHECK(samples == samples_per_step(), InvalidArgument, "checkpoint", path,
+               ": saved by a run of ", by, saved, " ranks within an epoch, this run has ",
+               ranks_.size, "; resume with ", is_other ? example->second : std::to_string(saved),
+               ", with as many samples in a step of all ranks (", samples, "), or from the end of ",
+               "an epoch");
+    own.loader = checkpoint.loader;
+  } else {
+    own.loader.clear();
+  }
   log_warning(detail::concat(path, ": saved by a run of ", by, saved, " ranks, this run has ",
                              ranks_.size, ": from here on its random numbers are others"));
-  own.loader.clear();
   return own;
+}
+
+std::int64_t Checkpoints::samples_per_step() const {
+  return options_.batch_size * ranks_.batches_per_step();
 }
 
 void Checkpoints::add_states(Checkpoint& checkpoint, const RankState& own) const {
   checkpoint.loader = own.loader;
   checkpoint.generator = own.generator;
+  checkpoint.notes[kSamples] = std::to_string(samples_per_step());
   if (ranks_.size == 1) return;
   checkpoint.notes["ranks"] = std::to_string(ranks_.size);
   const auto loaders = ranks_.gather(own.loader), generators = ranks_.gather(own.generator);

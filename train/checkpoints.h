@@ -110,7 +110,11 @@ class Checkpoints {
         }
       };
       (load(parts), ...);
-      if (!own.loader.empty()) loader.set_state(own.loader);
+      if (own.of_other_ranks) {
+        loader.set_state_of_other_ranks(own.loader);
+      } else if (!own.loader.empty()) {
+        loader.set_state(own.loader);
+      }
       default_generators().set_state(own.generator);
       take_up(*path, books);
     });
@@ -153,6 +157,7 @@ class Checkpoints {
   // The state of one rank.
   struct RankState {
     std::string loader, generator;  // an empty loader: from the beginning
+    bool of_other_ranks = false;    // the loader's state
   };
 
   /// Loads the weights that options.weights names, if it names some.
@@ -174,6 +179,7 @@ class Checkpoints {
   void check_program(const std::string& path, const Checkpoint& checkpoint, std::size_t parts,
                      std::size_t engines) const;
   RankState own_state(const std::string& path, const Checkpoint& checkpoint) const;
+  std::int64_t samples_per_step() const;
   void add_states(Checkpoint& checkpoint, const RankState& own) const;
   std::string new_tag(std::size_t step) const;
   std::vector<std::string> gather(const std::string& text) const;

@@ -56,8 +56,8 @@ class Recorder {
   /// model's, listing names and shapes; then nothing has changed. Throws Io for a file that is
   /// damaged or lacks an entry, and on a rank that does not find the latest checkpoint of rank 0. A
   /// run with another number of ranks, or of another program of options.family, can be continued
-  /// between epochs, with other random numbers and a warning; within an epoch it throws
-  /// InvalidArgument.
+  /// between epochs, and within one if a step of all ranks has as many samples as before, with
+  /// other random numbers and a warning; else it throws InvalidArgument.
   ///
   /// parts: those of save(), in the same order: optimisers and learning rate schedulers; averages
   /// of weights; and the engine of several ranks, whose state an older file lacks (a warning then

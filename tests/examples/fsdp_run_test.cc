@@ -68,6 +68,19 @@ TEST_F(FsdpRun, ACheckpointGoesOnWithAnotherNumberOfRanks) {
   expect_same_run("whole", "part");
 }
 
+// In the middle of epochs, in the order of a shuffled one.
+TEST_F(FsdpRun, AnotherNumberOfRanksGoesOnWithinAnEpoch) {
+  const std::string net = kNet + std::string("--dtype f64 --epochs 2 ");
+  succeed("whole", false, "char_transformer_fsdp", net + "--batch-size 16");
+  succeed("part", true, "char_transformer_fsdp", net + "--batch-size 8 --limit-steps 3");
+  succeed("part", false, "char_transformer_fsdp",
+          net + "--batch-size 16 --limit-steps 13 --resume latest");
+  EXPECT_NE(run("part", true, "char_transformer_fsdp", net + "--batch-size 4 --resume latest"), 0);
+  EXPECT_HAS(log(), "with as many samples in a step of all ranks (16)");
+  succeed("part", true, "char_transformer_fsdp", net + "--batch-size 8 --resume latest");
+  expect_same_run("whole", "part");
+}
+
 TEST_F(FsdpRun, ProgramsGoOnFromEachOthersCheckpoints) {
   succeed("whole", false, "char_transformer", in_f64(4) + "--batch-size 16 --sample 1");
   succeed("part", true, "char_transformer_fsdp", in_f64(1) + "--batch-size 8");

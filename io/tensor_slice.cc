@@ -236,9 +236,6 @@ struct SliceWriter::File {
   std::uint64_t header_bytes = 0, data_bytes = 0;
 
   std::uint64_t data_begin() const { return detail::kLengthBytes + header_bytes; }
-  const TensorEntry& entry(const std::string& name) const {
-    return *std::ranges::find(tensors, name, &TensorEntry::name);
-  }
   /// The header with these checksums, block by block, of all tensors.
   std::string header(const Metadata& metadata, const Crcs& crcs) const {
     detail::Header header{tensors, metadata};

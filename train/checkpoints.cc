@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <filesystem>
 #include <limits>
+#include <regex>
 #include <set>
-#include <string_view>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -27,19 +27,9 @@ constexpr std::uint64_t kMostBytes = 5'000'000'000;  // in a file, as Hugging Fa
 
 // Whether write_parts() gives such names: "model-20-00001-of-00001.safetensors". Model hubs give
 // others, without a step.
-bool is_beside(std::string_view name) {
-  constexpr std::string_view kEnd = "-00000-of-00000.safetensors";
-  for (const std::string_view start : {"model-", "optimizer-"}) {
-    if (!name.starts_with(start) || name.size() <= start.size() + kEnd.size()) continue;
-    const std::size_t end = name.size() - kEnd.size();
-    return std::ranges::equal(name.substr(end), kEnd,
-                              [](char c, char wanted) {
-                                return c == wanted || (wanted == '0' && c >= '0' && c <= '9');
-                              }) &&
-           name.substr(start.size(), end - start.size()).find_first_not_of("0123456789.") ==
-               std::string_view::npos;
-  }
-  return false;
+bool is_beside(const std::string& name) {
+  static const std::regex all("(model|optimizer)-[0-9.]+-[0-9]{5}-of-[0-9]{5}\\.safetensors");
+  return std::regex_match(name, all);
 }
 
 }  // namespace

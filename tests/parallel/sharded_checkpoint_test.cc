@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "weft/comm/mesh.h"
-#include "weft/core/runtime/rng.h"
 #include "weft/data/dataloader.h"
 #include "weft/io/state_dict.h"
 #include "weft/nn/ema.h"
@@ -70,7 +69,7 @@ class ShardedCheckpointTest : public FullyShardTest {
             "checkpoint.safetensors"};
   }
 
-  /// Calls f(net, handle, engine's options) with a model in that layout.
+  /// Calls f(net, handle, loss_of) with a model in that layout; loss_of(i): of the i-th step.
   template <class F>
   static void with_layout(comm::ProcessGroup& group, Layout layout, std::uint64_t seed,
                           const F& f) {
@@ -285,7 +284,6 @@ TEST_F(ShardedCheckpointTest, FilesThatNoCheckpointNamesAreIgnoredAndGo) {
 }
 
 TEST_F(ShardedCheckpointTest, RanksThatShareNoFolderAreAnError) {
-  std::vector<std::string> errors(2);
   EXPECT_WEFT_ERROR(comm::run_ranks(2,
                                     [&](comm::ProcessGroup& group) {
                                       nn::Sequential model = net();

@@ -125,13 +125,14 @@ TEST_F(FsdpRun, ARankThatIsKilledEndsTheOther) {
 }
 
 // Parameters, gradients and moments of all blocks do not fit; those of a half, and two whole blocks
-// do.
+// do, also when they are saved and loaded.
 TEST_F(FsdpRun, TrainsWhatDoesNotFitWithDdp) {
   const std::string options =
-      "--device cpu --context 8 --width 64 --heads 2 --layers 8 --batch-size 1 --limit-steps 5 "
-      "--host-device-memory 5MiB --strategy ";
-  succeed("fits", true, "char_transformer_fsdp", options + "fsdp");
-  EXPECT_EQ(run("ddp", true, "char_transformer_fsdp", options + "ddp"), 1);
+      "--device cpu --context 8 --width 64 --heads 2 --layers 8 --batch-size 1 "
+      "--host-device-memory 5MiB --limit-steps ";
+  succeed("fits", true, "char_transformer_fsdp", options + "5");
+  succeed("fits", true, "char_transformer_fsdp", options + "8 --resume latest");
+  EXPECT_EQ(run("ddp", true, "char_transformer_fsdp", options + "5 --strategy ddp"), 1);
   EXPECT_HAS(log(), "OutOfMemory");
 }
 

@@ -74,7 +74,11 @@ class DataLoader {
   /// drawing from the generator (restoring the generator's state is up to the caller). The number
   /// of workers may differ. Throws InvalidArgument while an epoch is running, for text that state()
   /// did not write, and for another size of the data set, another batch size or another `shuffle`.
-  void set_state(const std::string& state) { whole().core.set_state(state); }
+  void set_state(const std::string& state) { whole().core.set_state(state, true); }
+  /// The same from a rank of a run with another number of ranks, whose batches had as many samples
+  /// together: this loader goes on after as many batches, which of data::DistributedSampler's order
+  /// are the same samples. So batch size, `shuffle` and this rank's samples may be others.
+  void set_state_of_other_ranks(const std::string& state) { whole().core.set_state(state, false); }
 
  private:
   // A batch that is being made. On CUDA `host` is pinned memory and the user gets `device`.

@@ -55,8 +55,7 @@ std::string DistributedSampler::draw_seed(Generator&) const {
 }
 
 void DistributedSampler::order(const std::string& text, std::vector<std::int64_t>& order) const {
-  const std::uint64_t seed = seed_number(text);
-  last_seed_ = seed;
+  if (options_.shuffle) last_seed_ = seed_number(text);
   const std::int64_t ranks = options_.num_replicas, all = total(), count = size();
   // Without padding the first ranks have one sample more.
   const std::int64_t first =
@@ -65,7 +64,7 @@ void DistributedSampler::order(const std::string& text, std::vector<std::int64_t
           : options_.rank;
   const std::int64_t step = options_.contiguous ? 1 : ranks;
   std::vector<std::int64_t> permutation;
-  if (options_.shuffle) permutation = Generator(seed).randperm(size_);
+  if (options_.shuffle) permutation = Generator(seed_number(text)).randperm(size_);
   resize_order(order, count);
   for (std::int64_t i = 0; i < count; ++i) {
     const std::int64_t place = (first + i * step) % size_;

@@ -344,7 +344,7 @@ std::string LoaderCore::state() const {
   return out.str();
 }
 
-void LoaderCore::set_state(const std::string& text) {
+void LoaderCore::set_state(const std::string& text, bool of_same_share) {
   WEFT_CHECK(!active_, InvalidArgument, kOp, "set_state while an epoch is running");
   std::istringstream in(text);
   in.imbue(std::locale::classic());
@@ -358,6 +358,11 @@ void LoaderCore::set_state(const std::string& text) {
   if (in.get() == ' ') std::getline(in, sampler_seed);
   WEFT_CHECK(parsed && (running || sampler_seed.empty()) && in.eof(), InvalidArgument, kOp,
              "not a loader's state: \"", text.substr(0, 80), '"');
+  if (!of_same_share) {
+    order_size = sampler_->size();
+    batch_size = options_.batch_size;
+    shuffle = options_.shuffle;
+  }
   WEFT_CHECK(dataset_size == dataset_size_ && order_size == sampler_->size(), InvalidArgument, kOp,
              "the state is of a data set of ", dataset_size, " (", order_size,
              " per epoch), this one has ", dataset_size_, " (", sampler_->size(), ')');

@@ -64,7 +64,7 @@ class LoaderCore {
   void shut_down() noexcept;
 
   std::string state() const;
-  void set_state(const std::string& text);
+  void set_state(const std::string& text, bool of_same_share);
 
   // Staging, from the thread that calls next().
   bool staged() const { return options_.device.is_cuda() && !options_.device_resident; }

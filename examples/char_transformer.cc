@@ -95,6 +95,7 @@ int main(int argc, char** argv) {
   return train::run(
       argc, argv,
       {.example = "char_transformer",
+       .family = "char_transformer",
        .description = "Trains a small transformer to write on a text, character by character.",
        .unit = "pieces",
        .epochs = 10,

@@ -69,6 +69,7 @@ int main(int argc, char** argv) {
   return train::run(
       argc, argv,
       {.example = "char_transformer_fsdp",
+       .family = "char_transformer",
        .description =
            "Trains a small transformer with fully sharded parameters, see ./weft launch.",
        .unit = "pieces",

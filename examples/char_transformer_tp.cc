@@ -81,6 +81,7 @@ int main(int argc, char** argv) {
   return train::run(
       argc, argv,
       {.example = "char_transformer_tp",
+       .family = "char_transformer",
        .description = "Trains a small transformer with tensor parallelism, see ./weft launch.",
        .unit = "pieces",
        .local_rank = examples::local_rank,

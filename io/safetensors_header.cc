@@ -339,6 +339,14 @@ std::string json_string(std::string_view text) {
 
 }  // namespace
 
+void check_name(const std::string& name) {
+  WEFT_CHECK(name != "__metadata__", InvalidArgument, kSafetensors,
+             "a tensor cannot be called __metadata__");
+  WEFT_CHECK(name.size() <= kMaxNameBytes, InvalidArgument, kSafetensors, "a name has ",
+             name.size(), " bytes, over ", kMaxNameBytes);
+  json_string(name);
+}
+
 std::string format_crc(std::uint32_t crc) {
   std::string text(8, '0');
   for (int i = 7; i >= 0; --i, crc >>= 4) text[i] = "0123456789abcdef"[crc & 15];

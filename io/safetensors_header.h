@@ -46,6 +46,9 @@ Header parse_header(std::string_view text, std::uint64_t data_bytes, const std::
 /// text that is not UTF-8.
 std::string format_header(const Header& header);
 
+/// Throws InvalidArgument for a tensor's name that is reserved, too long or not UTF-8.
+void check_name(const std::string& name);
+
 /// Eight lower-case hexadecimal digits.
 std::string format_crc(std::uint32_t crc);
 

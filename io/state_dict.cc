@@ -14,8 +14,10 @@
 #include "weft/io/safetensors.h"
 #include "weft/io/shown.h"
 #include "weft/io/source.h"
+#include "weft/io/tensor_slice.h"
 #include "weft/io/unpickler.h"
 #include "weft/io/zip.h"
+#include "weft/tensor/creation.h"
 
 namespace weft::io {
 namespace {
@@ -174,9 +176,22 @@ NamedTensors from_pickle(const std::string& path, const std::string& key,
   return tensors;
 }
 
+NamedTensors from_index(const std::string& path, const StateDictOptions& options) {
+  const SliceReader files({path});
+  NamedTensors tensors;
+  for (const std::string& name : files.names()) {
+    const Tensor x = empty(files.shape(name), {files.dtype(name), options.device});
+    files.read({name, x.shape(), Shape::filled(x.dim(), 0), x});
+    tensors.emplace_back(name, x);
+  }
+  return tensors;
+}
+
 NamedTensors from_safetensors(const std::string& path, const std::string& key,
                               const StateDictOptions& options) {
-  NamedTensors tensors = load_safetensors(path, {.device = options.device}).tensors;
+  NamedTensors tensors = path.ends_with(".index.json")
+                             ? from_index(path, options)
+                             : load_safetensors(path, {.device = options.device}).tensors;
   if (key.empty()) return tensors;
   const std::string prefix = key + '.';
   std::erase_if(tensors, [&](const auto& item) { return !item.first.starts_with(prefix); });

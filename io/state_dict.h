@@ -17,6 +17,7 @@ struct StateDictOptions {
 ///   load_state_dict("checkpoint.pt:state_dict")           torch.save({"state_dict": ..., ...})
 ///   load_state_dict("checkpoint.pt:ema:model")            torch.save({"ema": {"model": ...}, ...})
 ///   load_state_dict("checkpoint.safetensors:model")       the tensors "model.NAME", as NAME
+/// FILE may be an index of safetensors files, whose name ends with ".index.json".
 /// Names stay as they are; nn::strip_wrappers() removes what PyTorch's wrappers put before them.
 ///
 /// Throws as load_safetensors() and load_pickle(). InvalidArgument for a file that holds something

@@ -475,10 +475,9 @@ const std::shared_ptr<comm::ProcessGroup>& FullySharded::gathers() const {
   return engine().gathers;
 }
 
-nn::NamedTensors FullySharded::state_dict() const { return whole_state(*gathers(), module_); }
-void FullySharded::load_state_dict(const nn::NamedTensors& values) const {
+const nn::ModuleBase& FullySharded::between_steps() const {
   engine().end_forward();
-  load_whole_state(module_, values);
+  return module_;
 }
 
 Tensor FullySharded::clip_grad_norm(double max_norm) const {

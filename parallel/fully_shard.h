@@ -66,9 +66,12 @@ class FullySharded {
   void reshard() const;
 
   /// Parameters and buffers by name, as one process has them, in host memory, on every rank.
-  nn::NamedTensors state_dict() const;
+  nn::NamedTensors state_dict() const { return whole_state(*gathers(), module_); }
   /// Takes such values, on any number of ranks. Throws as load_whole_state() (sharded_state.h).
-  void load_state_dict(const nn::NamedTensors& values) const;
+  void load_state_dict(const nn::NamedTensors& x) const { load_whole_state(between_steps(), x); }
+  /// The same, of this rank alone and without gathering.
+  nn::StateParts parts() const { return state_parts(module_); }
+  void load_parts(const nn::SavedState& x) const { parallel::load_parts(between_steps(), x); }
 
   /// The whole state of an optimiser of the parts, or of averages (sharded_state.h):
   ///   auto state = sharded.state_of(adam);
@@ -91,6 +94,7 @@ class FullySharded {
   FullySharded(const nn::ModuleBase& module, std::shared_ptr<FsdpUnit> unit)
       : module_(module), unit_(std::move(unit)) {}
   FsdpEngine& engine() const;
+  const nn::ModuleBase& between_steps() const;
   const std::shared_ptr<comm::ProcessGroup>& gathers() const;
 
   nn::ModuleBase module_;

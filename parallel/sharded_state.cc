@@ -1,8 +1,10 @@
 #include "weft/parallel/sharded_state.h"
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <cstdlib>
+#include <functional>
 #include <map>
 #include <memory>
 #include <span>
@@ -77,54 +79,77 @@ Tensor whole_of(comm::ProcessGroup& group, const nn::Shard& shard, const Tensor&
   return whole_of(ranks, shard.of->cut, raw::to(whole, part.device()));
 }
 
-// Of "state.3.exp_avg", the shard of the optimiser's parameter 3; null if that is not cut.
-using ShardOfName = std::map<std::string, const nn::Shard*>;
-ShardOfName shards_of_entries(const nn::ModuleBase& module, const optim::Optimizer& optimizer,
-                              const nn::NamedTensors& state) {
-  constexpr std::string_view kPrefix = "state.";
-  const nn::NamedShards shards = nn::shards_of(module);
-  const std::vector<Tensor> parameters = optimizer.parameters();
-  ShardOfName result;
-  for (const auto& [name, x] : state) {
-    if (!name.starts_with(kPrefix)) continue;
+nn::Cut uncut(const Shape& shape) { return {.whole = shape, .dim = -1}; }
+
+// The shard to which an entry of a state belongs; null if it is of none.
+using ShardOfEntry = std::function<const nn::Shard*(const std::string& name)>;
+
+// "state.3.exp_avg" belongs to the shard that is the optimiser's parameter 3.
+ShardOfEntry shard_of(const nn::ModuleBase& module, const optim::Optimizer& optimizer) {
+  return [shards = nn::shards_of(module),
+          parameters = optimizer.parameters()](const std::string& name) -> const nn::Shard* {
+    constexpr std::string_view kPrefix = "state.";
+    if (!name.starts_with(kPrefix)) return nullptr;
     const auto number = static_cast<std::size_t>(std::atoll(name.c_str() + kPrefix.size()));
-    if (number >= parameters.size()) continue;
-    for (const auto& [of_module, shard] : shards) {
-      if (shard->part.same(parameters[number])) result[name] = shard.get();
-    }
-  }
-  return result;
+    if (number >= parameters.size()) return nullptr;
+    const auto found = std::ranges::find_if(
+        shards, [&](const auto& one) { return one.second->part.same(parameters[number]); });
+    return found == shards.end() ? nullptr : found->second.get();
+  };
 }
 
 // Averages have the names of the module's parameters.
-ShardOfName shards_by_name(const nn::NamedShards& shards) {
-  ShardOfName result;
-  for (const auto& [name, shard] : shards) result[name] = shard.get();
-  return result;
+ShardOfEntry shard_of(const nn::ModuleBase& module) {
+  const nn::NamedShards shards = nn::shards_of(module);
+  return [by_name = std::map(shards.begin(), shards.end())](const std::string& name) {
+    const auto found = by_name.find(name);
+    return found == by_name.end() ? nullptr : found->second.get();
+  };
 }
 
-// The tensors that have the shape of a part, whole.
-nn::NamedTensors gathered(comm::ProcessGroup& group, nn::NamedTensors state,
-                          const ShardOfName& shards) {
-  for (auto& [name, x] : state) {
-    const auto shard = shards.find(name);
+nn::StateParts parts_of(const nn::NamedTensors& state, const ShardOfEntry& shard_of_entry) {
+  nn::StateParts parts;
+  for (const auto& [name, x] : state) {
+    const nn::Shard* const shard = shard_of_entry(name);
     // Others are numbers, such as an optimiser's steps.
-    if (shard != shards.end() && x.shape() == shard->second->part.shape()) {
-      x = whole_of(group, *shard->second, x);
-    }
+    const bool is_part = shard && x.shape() == shard->part.shape();
+    parts.push_back({name, x, is_part ? shard->cut : uncut(x.shape())});
+  }
+  return parts;
+}
+
+// The tensors that are parts, whole.
+nn::NamedTensors gathered(comm::ProcessGroup& group, nn::NamedTensors state,
+                          const ShardOfEntry& shard_of_entry) {
+  for (auto& [name, x] : state) {
+    const nn::Shard* const shard = shard_of_entry(name);
+    if (shard && x.shape() == shard->part.shape()) x = whole_of(group, *shard, x);
   }
   return state;
 }
 
-// The reverse.
-nn::NamedTensors own_rows(nn::NamedTensors state, const ShardOfName& shards) {
-  for (auto& [name, x] : state) {
-    const auto shard = shards.find(name);
-    if (shard != shards.end() && x.shape() == shard->second->cut.parameter_shape()) {
-      x = shard->second->cut.part_of(x);
-    }
+// The reverse: this rank's parts.
+nn::NamedTensors own_parts(const nn::SavedState& saved, const ShardOfEntry& shard_of_entry) {
+  nn::NamedTensors state;
+  for (const auto& [name, dtype, shape] : saved.entries) {
+    const nn::Shard* const shard = shard_of_entry(name);
+    const bool is_cut = shard && shape == shard->cut.parameter_shape();
+    const nn::Cut cut = is_cut ? shard->cut : uncut(shape);
+    state.emplace_back(name, host_memory(cut.part_shape(), dtype));
+    saved.read(name, cut, state.back().second);
   }
   return state;
+}
+
+// A state in memory. `values` must outlive it.
+nn::SavedState saved_of(const nn::NamedTensors& values) {
+  nn::SavedState saved;
+  for (const auto& [name, x] : values) saved.entries.push_back({name, x.dtype(), x.shape()});
+  saved.read = [by_name = std::map(values.begin(), values.end())](
+                   const std::string& name, const nn::Cut& cut, const Tensor& part) {
+    raw::copy_(part, cut.part_of(by_name.at(name)));
+  };
+  return saved;
 }
 
 }  // namespace
@@ -145,58 +170,69 @@ nn::NamedTensors whole_state(comm::ProcessGroup& group, const nn::ModuleBase& mo
   return state;
 }
 
-void load_whole_state(const nn::ModuleBase& module, const nn::NamedTensors& values) {
-  const std::map<std::string, Tensor> given(values.begin(), values.end());
-  const nn::NamedShards shards = nn::shards_of(module);
-  std::map<std::string, Tensor> own;
-  std::map<std::string, Shape> shapes;
-  for (const auto& [name, x] : module.state_dict()) {
-    own.emplace(name, x);
-    shapes.emplace(name, x.shape());
-  }
-  for (const auto& [name, shard] : shards) shapes[name] = shard->cut.parameter_shape();
+nn::StateParts state_parts(const nn::ModuleBase& module) {
+  return parts_of(module.state_dict(), shard_of(module));
+}
+
+void load_parts(const nn::ModuleBase& module, const nn::SavedState& saved) {
+  std::map<std::string, Shape> given;
+  for (const auto& [name, dtype, shape] : saved.entries) given[name] = shape;
   std::vector<std::string> wrong;
-  for (const auto& [name, shape] : shapes) {
+  std::map<std::string, nn::StatePart> own;
+  for (const nn::StatePart& part : state_parts(module)) own.emplace(part.name, part);
+  for (const auto& [name, part] : own) {
     const auto value = given.find(name);
     if (value == given.end()) {
       wrong.push_back(name + " is missing");
-    } else if (!(value->second.shape() == shape)) {
-      wrong.push_back(detail::concat(name, " is ", value->second.shape(), ", expected ", shape));
+    } else if (const Shape& whole = part.cut.parameter_shape(); !(value->second == whole)) {
+      wrong.push_back(detail::concat(name, " is ", value->second, ", expected ", whole));
     }
   }
-  for (const auto& [name, x] : given) {
+  for (const auto& [name, shape] : given) {
     if (!own.contains(name)) wrong.push_back(name + " is unknown");
   }
-  if (given.size() != values.size()) wrong.push_back("a name is given twice");
+  if (given.size() != saved.entries.size()) wrong.push_back("a name is given twice");
   WEFT_CHECK(wrong.empty(), InvalidArgument, "load_state_dict",
              "these values are of another model than ", module.type_name(), ": ",
              nn::detail::first_few(wrong));
-  for (const auto& [name, shard] : shards) {
-    raw::copy_(shard->part, shard->cut.part_of(given.at(name)));
-    own.erase(name);
-  }
-  for (const auto& [name, buffer] : own) raw::copy_(buffer, given.at(name));
+  for (const auto& [name, part] : own) saved.read(name, part.cut, part.tensor);
+}
+
+void load_whole_state(const nn::ModuleBase& module, const nn::NamedTensors& values) {
+  load_parts(module, saved_of(values));
 }
 
 nn::NamedTensors whole_state(comm::ProcessGroup& group, const nn::ModuleBase& module,
                              const optim::Optimizer& optimizer) {
-  const nn::NamedTensors state = optimizer.state_dict();
-  return gathered(group, state, shards_of_entries(module, optimizer, state));
+  return gathered(group, optimizer.state_dict(), shard_of(module, optimizer));
 }
-nn::NamedTensors whole_state(comm::ProcessGroup& group, const nn::ModuleBase& module,
-                             const nn::ExponentialMovingAverage& averages) {
-  const nn::NamedShards shards = nn::shards_of(module);
-  return gathered(group, averages.state_dict(), shards_by_name(shards));
+nn::StateParts state_parts(const nn::ModuleBase& module, const optim::Optimizer& optimizer) {
+  return parts_of(optimizer.state_dict(), shard_of(module, optimizer));
 }
-
+void load_parts(const nn::ModuleBase& module, optim::Optimizer& optimizer,
+                const nn::SavedState& saved) {
+  optimizer.load_state_dict(own_parts(saved, shard_of(module, optimizer)));
+}
 void load_whole_state(const nn::ModuleBase& module, optim::Optimizer& optimizer,
                       const nn::NamedTensors& state) {
-  optimizer.load_state_dict(own_rows(state, shards_of_entries(module, optimizer, state)));
+  load_parts(module, optimizer, saved_of(state));
+}
+
+nn::NamedTensors whole_state(comm::ProcessGroup& group, const nn::ModuleBase& module,
+                             const nn::ExponentialMovingAverage& averages) {
+  return gathered(group, averages.state_dict(), shard_of(module));
+}
+nn::StateParts state_parts(const nn::ModuleBase& module,
+                           const nn::ExponentialMovingAverage& averages) {
+  return parts_of(averages.state_dict(), shard_of(module));
+}
+void load_parts(const nn::ModuleBase& module, nn::ExponentialMovingAverage& averages,
+                const nn::SavedState& saved) {
+  averages.load_state_dict(own_parts(saved, shard_of(module)));
 }
 void load_whole_state(const nn::ModuleBase& module, nn::ExponentialMovingAverage& averages,
                       const nn::NamedTensors& state) {
-  const nn::NamedShards shards = nn::shards_of(module);
-  averages.load_state_dict(own_rows(state, shards_by_name(shards)));
+  load_parts(module, averages, saved_of(state));
 }
 
 Tensor squared_grad_norm(comm::ProcessGroup& group, const nn::ModuleBase& module) {

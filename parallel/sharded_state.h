@@ -8,6 +8,7 @@
 #include "weft/comm/group/process_group.h"
 #include "weft/nn/ema.h"
 #include "weft/nn/module.h"
+#include "weft/nn/state_parts.h"
 #include "weft/optim/optimizer.h"
 
 namespace weft::parallel {
@@ -16,12 +17,22 @@ namespace weft::parallel {
 /// `group`: of the cut that was made last; what parallelize has cut before knows its ranks. Throws
 /// InvalidArgument for parallelize's group if fully_shard has cut the parts since.
 nn::NamedTensors whole_state(comm::ProcessGroup& group, const nn::ModuleBase& module);
-/// Takes such values: each rank its rows. Throws InvalidArgument, before anything is changed, for a
-/// name given twice, missing and unknown names, and other shapes.
+/// The same without an exchange: this rank's parts, in the module's own memory.
+nn::StateParts state_parts(const nn::ModuleBase& module);
+/// Takes whole values: each rank its part, and reads no others. Throws InvalidArgument, before
+/// anything is changed, for a name given twice, missing and unknown names, and other shapes.
+void load_parts(const nn::ModuleBase& module, const nn::SavedState& saved);
 void load_whole_state(const nn::ModuleBase& module, const nn::NamedTensors& values);
 
 /// The same for an optimiser of the module's parameters, and for averages of them. Loading throws
 /// as their load_state_dict().
+nn::StateParts state_parts(const nn::ModuleBase& module, const optim::Optimizer& optimizer);
+nn::StateParts state_parts(const nn::ModuleBase& module,
+                           const nn::ExponentialMovingAverage& averages);
+void load_parts(const nn::ModuleBase& module, optim::Optimizer& optimizer,
+                const nn::SavedState& saved);
+void load_parts(const nn::ModuleBase& module, nn::ExponentialMovingAverage& averages,
+                const nn::SavedState& saved);
 nn::NamedTensors whole_state(comm::ProcessGroup& group, const nn::ModuleBase& module,
                              const optim::Optimizer& optimizer);
 nn::NamedTensors whole_state(comm::ProcessGroup& group, const nn::ModuleBase& module,
@@ -33,7 +44,7 @@ void load_whole_state(const nn::ModuleBase& module, nn::ExponentialMovingAverage
 
 /// An optimiser of the parts, or an ExponentialMovingAverage, for checkpoints: its state_dict() is
 /// the state of one process, on every rank, and load_state_dict() takes such a state, on any number
-/// of ranks. The optimiser must outlive it.
+/// of ranks; parts() and load_parts() do it without gathering. The optimiser must outlive it.
 template <class Part>
 class StateOf {
  public:
@@ -43,6 +54,8 @@ class StateOf {
 
   nn::NamedTensors state_dict() const { return whole_state(*group_, module_, part_); }
   void load_state_dict(const nn::NamedTensors& state) { load_whole_state(module_, part_, state); }
+  nn::StateParts parts() const { return state_parts(module_, part_); }
+  void load_parts(const nn::SavedState& saved) { parallel::load_parts(module_, part_, saved); }
 
  private:
   std::shared_ptr<comm::ProcessGroup> group_;

@@ -46,6 +46,9 @@ class Parallelized {
   nn::NamedTensors state_dict() const;
   /// Takes such values. Throws as load_whole_state() (sharded_state.h).
   void load_state_dict(const nn::NamedTensors& values) const;
+  /// The same, of this rank alone and without gathering.
+  nn::StateParts parts() const { return state_parts(module_); }
+  void load_parts(const nn::SavedState& saved) const { parallel::load_parts(module_, saved); }
   /// The whole state of an optimiser of the parts, or of averages (sharded_state.h):
   ///   auto state = tp.state_of(adam);
   ///   recorder.save(tp, loader, state);

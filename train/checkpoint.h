@@ -1,12 +1,16 @@
 // Checkpoints: everything that a training run needs to continue exactly where it was, in one
-// safetensors file.
+// safetensors file, or for models that are cut into parts, with files beside it.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "weft/io/safetensors.h"
+#include "weft/io/tensor_slice.h"
+#include "weft/nn/state_parts.h"
 
 namespace weft::train {
 
@@ -29,14 +33,45 @@ struct Checkpoint {
   std::vector<double> losses;
   std::vector<NamedLosses> more_losses;
   io::Metadata notes;  ///< the program's own entries, any keys
+  /// Names of files in the same folder (io/tensor_slice.h) that hold the model's tensors, under the
+  /// names of the model, and tensors "part0.NAME" ...; empty: all is in this file.
+  std::vector<std::string> model_files = {}, part_files = {};
 };
 
-/// Replaces `path` in one step (core/runtime/file.h). Throws Io.
+/// Replaces `path` in one step (core/runtime/file.h), when the files beside it are there. Throws
+/// Io.
 void save_checkpoint(const std::string& path, const Checkpoint& checkpoint);
 
 /// Throws Io for a file that is damaged or lacks an entry, InvalidArgument for a safetensors file
 /// that is not a checkpoint.
 Checkpoint load_checkpoint(const std::string& path, Device device = {});
+
+/// A checkpoint whose model and parts are read when they are asked for, and as far as they are.
+class CheckpointReader {
+ public:
+  /// Throws as load_checkpoint(). The rest is on `device`.
+  explicit CheckpointReader(const std::string& path, Device device = {});
+
+  /// Without the tensors of model and parts.
+  const Checkpoint& books() const { return books_; }
+  nn::SavedState model() const;
+  nn::SavedState part(std::size_t number) const;
+  /// All values of one of these, on the device.
+  io::NamedTensors whole(const nn::SavedState& saved) const;
+  /// Bytes of tensors so far.
+  std::uint64_t bytes_read() const;
+
+ private:
+  Device device_;
+  Checkpoint books_;
+  std::shared_ptr<const io::SliceReader> file_, model_, parts_;  // the last two may be the first
+};
+
+/// The boxes of which the parts consist, which are views of them.
+std::vector<io::TensorSlice> slices_of(const nn::StateParts& parts);
+
+/// The names of the files that the checkpoint needs beside it. Reads only its header.
+std::vector<std::string> files_beside(const std::string& path);
 
 /// The value of `key` in `entries`, which are the notes or the metadata of the checkpoint `path`.
 /// Throws Io if it is missing.

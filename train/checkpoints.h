@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 #include <type_traits>
+#include <vector>
 
 #include "weft/core/base/error.h"
 #include "weft/core/runtime/phase.h"
@@ -26,6 +27,14 @@ template <class T>
 concept Engine = requires(const T& engine, T& other) {
   { engine.engine_state() } -> std::convertible_to<io::NamedTensors>;
   other.load_engine_state(engine.engine_state());
+};
+
+/// A model that is cut into parts, or an optimiser of these: parallel::fully_shard and parallelize
+/// make such. Each rank saves and loads its parts.
+template <class T>
+concept InParts = requires(T& one, const nn::SavedState& saved) {
+  { one.parts() } -> std::convertible_to<nn::StateParts>;
+  one.load_parts(saved);
 };
 
 /// Averages of a model's weights, or what stands for them.
@@ -50,7 +59,16 @@ void check_states(const Model& model) {
 }
 
 /// Puts the states of a program's parts into checkpoints and back. Decides which files these are,
-/// and what each rank stores for itself. All ranks make the same calls; rank 0 writes.
+/// and what each rank stores for itself. All ranks make the same calls; rank 0 writes, and all of
+/// them what they have of a model that is cut into parts. For the 20th step:
+///
+///   OUT/model-20-00001-of-00001.safetensors       the model's tensors, by their names
+///   OUT/optimizer-20-00001-of-00001.safetensors   "part0.state.3.exp_avg" ...
+///   OUT/model.safetensors.index.json              which of the model's tensors is in which file
+///   OUT/checkpoint.safetensors                    the rest, and the names of the files that count
+///
+/// The last one is replaced when the others are on the disk; then those go that no checkpoint in
+/// OUT names.
 class Checkpoints {
  public:
   /// All three must outlive this.
@@ -69,24 +87,36 @@ class Checkpoints {
     check_states<Model, Parts...>(model);
     const std::optional<std::string> path = find();
     if (!path) return begin(model, parts...);
-    const Checkpoint checkpoint = load_checkpoint(*path, options_.map_location);
-    check_program(*path, checkpoint, (std::size_t{0} + ... + !Engine<Parts>),
+    const CheckpointReader file(*path, options_.map_location);
+    const Checkpoint& books = file.books();
+    check_program(*path, books, (std::size_t{0} + ... + !Engine<Parts>),
                   (std::size_t{0} + ... + Engine<Parts>));
-    const RankState own = own_state(*path, checkpoint);
+    const RankState own = own_state(*path, books);
     within(*path, [&] {
-      model.load_state_dict(checkpoint.model);
+      const auto load_saved = [&](auto& one, const nn::SavedState& saved) {
+        if constexpr (InParts<std::remove_cvref_t<decltype(one)>>) {
+          one.load_parts(saved);
+        } else {
+          one.load_state_dict(file.whole(saved));
+        }
+      };
+      load_saved(model, file.model());
       std::size_t part = 0, engine = 0;
       [[maybe_unused]] const auto load = [&](auto& one) {
         if constexpr (!Engine<std::remove_cvref_t<decltype(one)>>) {
-          one.load_state_dict(checkpoint.parts[part++]);
-        } else if (!checkpoint.engines.empty()) {
-          one.load_engine_state(checkpoint.engines[engine++]);
+          load_saved(one, file.part(part++));
+        } else if (!books.engines.empty()) {
+          one.load_engine_state(books.engines[engine++]);
         }
       };
       (load(parts), ...);
-      if (!own.loader.empty()) loader.set_state(own.loader);
+      if (own.of_other_ranks) {
+        loader.set_state_of_other_ranks(own.loader);
+      } else if (!own.loader.empty()) {
+        loader.set_state(own.loader);
+      }
       default_generators().set_state(own.generator);
-      take_up(*path, checkpoint);
+      take_up(*path, books);
     });
   }
 
@@ -96,24 +126,38 @@ class Checkpoints {
   void save(Checkpoint books, std::optional<std::int64_t> kept_epoch, const Model& model,
             const Loader& loader, const Parts&... parts) const {
     check_states<Model, Parts...>(model);
+    static_assert(InParts<Model> || (!InParts<Parts> && ...), "pass the model that is cut");
     add_states(books, {loader.state(), default_generators().state()});
     const BusyScope alone("save");
-    books.model = model.state_dict();
+    nn::StateParts of_model, of_parts;
+    if constexpr (InParts<Model>) {
+      of_model = model.parts();
+    } else {
+      books.model = model.state_dict();
+    }
     [[maybe_unused]] const auto add = [&](const auto& one) {
       if constexpr (Engine<std::remove_cvref_t<decltype(one)>>) {
         books.engines.push_back(one.engine_state());
+      } else if constexpr (InParts<std::remove_cvref_t<decltype(one)>>) {
+        add_part(books, of_parts, one.parts());
       } else {
         books.parts.push_back(one.state_dict());
       }
     };
     (add(parts), ...);
-    write(books, kept_epoch);
+    std::string index;
+    if constexpr (InParts<Model>) index = write_parts(books, of_model, of_parts);
+    write(books, index, kept_epoch);
   }
+
+  /// Writes OUT/model.safetensors, each rank its parts. All ranks call it.
+  void write_model(std::size_t step, const nn::StateParts& parts) const;
 
  private:
   // The state of one rank.
   struct RankState {
     std::string loader, generator;  // an empty loader: from the beginning
+    bool of_other_ranks = false;    // the loader's state
   };
 
   /// Loads the weights that options.weights names, if it names some.
@@ -135,8 +179,22 @@ class Checkpoints {
   void check_program(const std::string& path, const Checkpoint& checkpoint, std::size_t parts,
                      std::size_t engines) const;
   RankState own_state(const std::string& path, const Checkpoint& checkpoint) const;
+  std::int64_t samples_per_step() const;
   void add_states(Checkpoint& checkpoint, const RankState& own) const;
-  void write(const Checkpoint& checkpoint, std::optional<std::int64_t> kept_epoch) const;
+  std::string new_tag(std::size_t step) const;
+  std::vector<std::string> gather(const std::string& text) const;
+  /// Writes OUT/NAME-00001-of-00001.safetensors ... All ranks call it.
+  io::SliceWriter write_together(const std::string& name, const nn::StateParts& parts,
+                                 std::uint64_t most_bytes) const;
+  /// Makes room in `books` for a part whose tensors are in files of their own.
+  static void add_part(Checkpoint& books, nn::StateParts& of_parts, nn::StateParts part);
+  /// Writes the files beside the checkpoint, and their names into `books`; returns the index. All
+  /// ranks call it.
+  std::string write_parts(Checkpoint& books, const nn::StateParts& of_model,
+                          const nn::StateParts& of_parts) const;
+  void write(const Checkpoint& books, const std::string& index,
+             std::optional<std::int64_t> kept_epoch) const;
+  void remove_unused() const;
 
   const Options& options_;
   const Ranks& ranks_;

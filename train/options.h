@@ -26,7 +26,9 @@ struct Findings {
 };
 
 struct Options {
-  std::string example = {};      ///< the program's name, set by the program
+  std::string example = {};  ///< the program's name, set by the program
+  /// Also: what programs have in common that go on from each other's checkpoints; empty: none do.
+  std::string family = {};
   std::string description = {};  ///< one line for --help
   std::string unit = "images";   ///< what a batch holds, for --help and progress
   Device device = Device();      ///< filled in: CUDA if there is a GPU

@@ -113,6 +113,7 @@ Checkpoint Recorder::books() {
                       {"epoch_ms", std::to_string(std::llround(epoch_seconds() * 1000))},
                       {"epochs", epochs_to_text(figures_.epochs())}};
   if (!losses.name.empty()) checkpoint.notes["loss_name"] = losses.name;
+  if (!options_.family.empty()) checkpoint.notes["family"] = options_.family;
   return checkpoint;
 }
 

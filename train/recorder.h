@@ -55,8 +55,9 @@ class Recorder {
   /// that options.weights names. Throws InvalidArgument for another program's file, and for another
   /// model's, listing names and shapes; then nothing has changed. Throws Io for a file that is
   /// damaged or lacks an entry, and on a rank that does not find the latest checkpoint of rank 0. A
-  /// run with another number of ranks can be continued between epochs, with other random numbers
-  /// and a warning; within an epoch it throws InvalidArgument.
+  /// run with another number of ranks, or of another program of options.family, can be continued
+  /// between epochs, and within one if a step of all ranks has as many samples as before, with
+  /// other random numbers and a warning; else it throws InvalidArgument.
   ///
   /// parts: those of save(), in the same order: optimisers and learning rate schedulers; averages
   /// of weights; and the engine of several ranks, whose state an older file lacks (a warning then
@@ -93,7 +94,8 @@ class Recorder {
   /// Throws InvalidArgument without losses, and for other names than in earlier steps.
   void step(std::initializer_list<NamedLoss> losses);
 
-  /// Writes OUT/checkpoint.safetensors; with options.keep_checkpoints also, at the end of an epoch,
+  /// Writes OUT/checkpoint.safetensors, and files beside it for a model that is cut into parts
+  /// (checkpoints.h); with options.keep_checkpoints also, at the end of an epoch,
   /// OUT/checkpoint-epoch-N.safetensors (a hard link to it where the file system has them).
   template <class Model, class Loader, class... Parts>
   void save(const Model& model, const Loader& loader, const Parts&... parts) {
@@ -118,10 +120,14 @@ class Recorder {
   template <class Model>
   void finish(const Model& model) {
     check_states<Model>(model);
-    const io::NamedTensors values = model.state_dict();  // may need all ranks: fully_shard.h
-    if (ranks_.rank == 0) {
+    if constexpr (InParts<Model>) {
+      checkpoints_.write_model(static_cast<std::size_t>(steps()), model.parts());
+    } else {
+      const io::NamedTensors values = model.state_dict();  // may need all ranks
       const BusyScope alone("save");
-      io::save_safetensors(path("model.safetensors"), values, {{"format", "pt"}});
+      if (ranks_.rank == 0) {
+        io::save_safetensors(path("model.safetensors"), values, {{"format", "pt"}});
+      }
     }
     finish();
   }

@@ -68,6 +68,52 @@ TEST_F(FsdpRun, ACheckpointGoesOnWithAnotherNumberOfRanks) {
   expect_same_run("whole", "part");
 }
 
+// In the middle of epochs, in the order of a shuffled one.
+TEST_F(FsdpRun, AnotherNumberOfRanksGoesOnWithinAnEpoch) {
+  const std::string net = kNet + std::string("--dtype f64 --epochs 2 ");
+  succeed("whole", false, "char_transformer_fsdp", net + "--batch-size 16");
+  succeed("part", true, "char_transformer_fsdp", net + "--batch-size 8 --limit-steps 3");
+  succeed("part", false, "char_transformer_fsdp",
+          net + "--batch-size 16 --limit-steps 13 --resume latest");
+  EXPECT_NE(run("part", true, "char_transformer_fsdp", net + "--batch-size 4 --resume latest"), 0);
+  EXPECT_HAS(log(), "with as many samples in a step of all ranks (16)");
+  succeed("part", true, "char_transformer_fsdp", net + "--batch-size 8 --resume latest");
+  expect_same_run("whole", "part");
+}
+
+TEST_F(FsdpRun, ProgramsGoOnFromEachOthersCheckpoints) {
+  succeed("whole", false, "char_transformer", in_f64(4) + "--batch-size 16 --sample 1");
+  succeed("part", true, "char_transformer_fsdp", in_f64(1) + "--batch-size 8");
+  succeed("part", true, "char_transformer_tp", in_f64(2) + "--batch-size 16 --resume latest");
+  succeed("part", false, "char_transformer",
+          in_f64(3) + "--batch-size 16 --sample 1 --resume latest");
+  succeed("part", true, "char_transformer_fsdp", in_f64(4) + "--batch-size 8 --resume latest");
+  expect_same_run("whole", "part");
+  EXPECT_NE(run("part", false, "mlp", "--resume latest"), 0);
+  EXPECT_HAS(log(), "it is of the program char_transformer_fsdp, this is mlp");
+}
+
+// Each time the second save, which the others have begun.
+TEST_F(FsdpRun, ARankThatIsKilledInASaveLeavesTheOneBefore) {
+  const std::string options = kNet + std::string("--batch-size 8 --epochs 2");
+  succeed("whole", true, "char_transformer_fsdp", options);
+  for (const std::string rank : {"0", "1"}) {
+    const std::string out = "killed" + rank;
+    setenv("WEFT_FAULT", ("kill:rank=" + rank + ":step=16:phase=save").c_str(), 1);
+    EXPECT_EQ(run(out, true, "char_transformer_fsdp", options), 137) << log();
+    unsetenv("WEFT_FAULT");
+    const std::string end = "-00001-of-00001.safetensors";
+    const auto is_there = [&](const std::string& name) {
+      return std::filesystem::exists(folder.path(out + '/' + name + end));
+    };
+    EXPECT_TRUE(is_there("model-8") && is_there("model-16")) << "killed before or after the save";
+    succeed(out, true, "char_transformer_fsdp", options + " --resume latest");
+    expect_same_bits(out, "whole");
+    EXPECT_FALSE(is_there("model-8") || is_there("model-16") || is_there("optimizer-16"));
+    EXPECT_TRUE(is_there("model-16.2") && is_there("optimizer-16.2"));
+  }
+}
+
 TEST_F(FsdpRun, ARankThatIsKilledEndsTheOther) {
   setenv("WEFT_FAULT", "kill:rank=1:step=3", 1);
   EXPECT_EQ(
@@ -79,13 +125,14 @@ TEST_F(FsdpRun, ARankThatIsKilledEndsTheOther) {
 }
 
 // Parameters, gradients and moments of all blocks do not fit; those of a half, and two whole blocks
-// do.
+// do, also when they are saved and loaded.
 TEST_F(FsdpRun, TrainsWhatDoesNotFitWithDdp) {
   const std::string options =
-      "--device cpu --context 8 --width 64 --heads 2 --layers 8 --batch-size 1 --limit-steps 5 "
-      "--host-device-memory 5MiB --strategy ";
-  succeed("fits", true, "char_transformer_fsdp", options + "fsdp");
-  EXPECT_EQ(run("ddp", true, "char_transformer_fsdp", options + "ddp"), 1);
+      "--device cpu --context 8 --width 64 --heads 2 --layers 8 --batch-size 1 "
+      "--host-device-memory 5MiB --limit-steps ";
+  succeed("fits", true, "char_transformer_fsdp", options + "5");
+  succeed("fits", true, "char_transformer_fsdp", options + "8 --resume latest");
+  EXPECT_EQ(run("ddp", true, "char_transformer_fsdp", options + "5 --strategy ddp"), 1);
   EXPECT_HAS(log(), "OutOfMemory");
 }
 

@@ -1,8 +1,10 @@
 // Python's safetensors package and PyTorch read what weft wrote, and weft reads what they wrote.
+#include <algorithm>
 #include <cstdlib>
 
 #include "weft/io/pickle.h"
 #include "weft/io/safetensors.h"
+#include "weft/io/tensor_slice.h"
 #include "weft/tensor/creation.h"
 #include "weft/tensor/ops.h"
 #include "weft/tests/io/files.h"
@@ -35,6 +37,54 @@ TEST(SafetensorsPeer, PythonReadsWeftsFilesAndBack) {
       EXPECT_EQ(value.shape(), expected.shape()) << name;
       EXPECT_EQ(value.to_vector<double>(), expected.to_vector<double>()) << name;
     }
+  }
+}
+
+// Written by three ranks, in several files.
+TEST(SafetensorsPeer, PythonReadsFilesThatRanksWrote) {
+  const char* given = std::getenv("WEFT_PEER");
+  if (given == nullptr) GTEST_SKIP() << "set WEFT_PEER to a Python with torch and safetensors";
+  testing::TempFolder folder;
+  const NamedTensors tensors = {{"rows", rand({300, 7})},
+                                {"columns", rand({6, 500}, DType::f64)},
+                                {"bf16", raw::to(rand({9}), DType::bf16)},
+                                {"scalar", scalar(2)}};
+  const auto slices = [&](int rank) {
+    std::vector<TensorSlice> own;
+    for (const auto& [name, x] : tensors) {
+      const int dim = name == "columns" ? 1 : 0;
+      Shape at = Shape::filled(x.dim(), 0);
+      Tensor part = x;
+      if (x.dim() > 0) {
+        const std::int64_t most = (x.shape(dim) + 2) / 3;
+        at[dim] = rank * most;
+        part = raw::narrow(x, dim, at[dim], std::min(most, x.shape(dim) - at[dim]));
+      }
+      own.push_back({name, x.shape(), at, part});
+    }
+    return own;
+  };
+  const std::vector<std::string> described = {describe(slices(0)), describe(slices(1)),
+                                              describe(slices(2))};
+  std::vector<SliceWriter> writers;
+  for (int rank = 0; rank < 3; ++rank) {
+    writers.emplace_back(folder.path("model-1"), slices(rank), rank, described,
+                         Metadata{{"format", "pt"}}, 10'000);
+  }
+  writers[0].make_files();
+  writers[0].finish({writers[0].write(), writers[1].write(), writers[2].write()});
+  const std::string index = folder.path("model.safetensors.index.json"),
+                    back = folder.path("back.safetensors");
+  testing::write_file(index, writers[0].index());
+  ASSERT_EQ(writers[0].files().size(), 3U);
+  ASSERT_EQ(std::system((given + (" tests/io/read_slices.py " + index + " " + back)).c_str()), 0);
+  const SliceReader read({back});
+  ASSERT_EQ(read.names().size(), tensors.size());
+  for (const auto& [name, expected] : tensors) {
+    const Tensor value = zeros(expected.shape(), read.dtype(name));
+    read.read({name, expected.shape(), Shape::filled(expected.dim(), 0), value});
+    EXPECT_EQ(value.dtype(), expected.dtype()) << name;
+    EXPECT_EQ(value.to_vector<double>(), expected.to_vector<double>()) << name;
   }
 }
 

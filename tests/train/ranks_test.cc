@@ -349,7 +349,9 @@ TEST_F(RanksTest, AnotherNumberOfRanksGoesOnBetweenEpochs) {
   EXPECT_HAS(end, "saved by a run of 2 ranks, this run has 3: from here on its random numbers");
   first.limit_steps = 2;
   const std::string middle = resume(first, 1);
-  EXPECT_HAS(middle, "by a run of 2 ranks within an epoch, this run has 1; resume with 2, or");
+  EXPECT_HAS(middle,
+             "by a run of 2 ranks within an epoch, this run has 1; resume with 2, with as many "
+             "samples in a step of all ranks (8), or from the end");
 }
 
 struct Labelled {

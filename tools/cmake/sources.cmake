@@ -157,6 +157,7 @@ weft_sources(""
   io/save_pickle.cc
   io/source.cc
   io/state_dict.cc
+  io/tensor_slice.cc
   io/unpickler.cc
   io/zip.cc
   kernels/backend.cc
@@ -204,6 +205,7 @@ weft_sources(""
   nn/recurrent.cc
   nn/repr.cc
   nn/shard.cc
+  nn/state_parts.cc
   nn/summary.cc
   nn/transformer.cc
   nn/unfold.cc
@@ -547,6 +549,7 @@ set(WEFT_HEADERS
   io/read_image.h
   io/safetensors.h
   io/state_dict.h
+  io/tensor_slice.h
   kernels/activation.h
   kernels/conv.h
   kernels/elementwise.h
@@ -566,6 +569,7 @@ set(WEFT_HEADERS
   nn/batch_norm.h
   nn/conv.h
   nn/conv_padding.h
+  nn/cut.h
   nn/dropout.h
   nn/ema.h
   nn/embedding.h
@@ -591,6 +595,7 @@ set(WEFT_HEADERS
   nn/pooling.h
   nn/recurrent.h
   nn/sequential.h
+  nn/state_parts.h
   nn/summary.h
   nn/then.h
   nn/transformer.h

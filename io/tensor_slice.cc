@@ -1,0 +1,541 @@
+#include "weft/io/tensor_slice.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <zlib.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cerrno>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <span>
+#include <system_error>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "weft/core/base/error.h"
+#include "weft/core/trace/trace.h"
+#include "weft/io/file_reader.h"
+#include "weft/io/half.h"
+#include "weft/io/safetensors_source.h"
+#include "weft/io/shown.h"
+#include "weft/tensor/creation.h"
+#include "weft/tensor/ops.h"
+
+namespace weft::io {
+namespace {
+
+using detail::kBlockBytes;
+using detail::kSafetensors;
+using detail::shown;
+using detail::TensorEntry;
+
+static_assert(std::endian::native == std::endian::little, "safetensors data is little-endian");
+
+/// A file that several processes may have open.
+class OpenedForWriting {
+ public:
+  OpenedForWriting(std::string path, int flags) : path_(std::move(path)) {
+    fd_ = ::open(path_.c_str(), O_WRONLY | O_CLOEXEC | O_NOFOLLOW | flags, 0666);
+    check(fd_ >= 0 ? 0 : errno, "open");
+  }
+  ~OpenedForWriting() { ::close(fd_); }
+  OpenedForWriting(const OpenedForWriting&) = delete;
+  OpenedForWriting& operator=(const OpenedForWriting&) = delete;
+
+  std::uint64_t size() const {
+    struct stat info{};
+    check(::fstat(fd_, &info) == 0 ? 0 : errno, "examine");
+    return static_cast<std::uint64_t>(info.st_size);
+  }
+  void allocate(std::uint64_t bytes) const {
+    int error = 0;
+    while ((error = ::posix_fallocate(fd_, 0, static_cast<off_t>(bytes))) == EINTR) {
+    }
+    check(error, "reserve the bytes of");
+  }
+  void write(std::uint64_t at, std::span<const std::byte> bytes) const {
+    while (!bytes.empty()) {
+      const ssize_t n = ::pwrite(fd_, bytes.data(), bytes.size(), static_cast<off_t>(at));
+      if (n < 0 && errno == EINTR) continue;
+      check(n > 0 ? 0 : n < 0 ? errno : ENOSPC, "write");
+      at += static_cast<std::uint64_t>(n);
+      bytes = bytes.subspan(static_cast<std::size_t>(n));
+    }
+  }
+  void flush() const {
+    while (::fsync(fd_) != 0) {
+      if (errno != EINTR) check(errno, "flush");
+    }
+  }
+
+ private:
+  void check(int error, const char* action) const {
+    WEFT_CHECK(error == 0, Io, kSafetensors, "cannot ", action, ' ', path_, ": ",
+               std::generic_category().message(error));
+  }
+
+  std::string path_;
+  int fd_ = -1;
+};
+
+/// Calls f(byte of the whole, byte of the box, bytes) for each range of bytes that a box has, in
+/// order. Both are row-major.
+template <class F>
+void each_range(const Shape& whole, const Shape& offsets, const Shape& box, std::uint64_t element,
+                const F& f) {
+  if (numel(box) == 0) return;
+  int outer = whole.size();  // dimensions before those that one range spans
+  std::uint64_t bytes = element;
+  while (outer > 0) {
+    --outer;
+    bytes *= static_cast<std::uint64_t>(box[outer]);
+    if (box[outer] != whole[outer]) break;
+  }
+  Shape at = Shape::filled(outer, 0);
+  for (std::uint64_t done = 0;; done += bytes) {
+    std::uint64_t first = 0;
+    for (int d = 0; d < whole.size(); ++d) {
+      first = first * static_cast<std::uint64_t>(whole[d]) +
+              static_cast<std::uint64_t>(offsets[d] + (d < outer ? at[d] : 0));
+    }
+    f(first * element, done, bytes);
+    int d = outer - 1;
+    while (d >= 0 && ++at[d] == box[d]) at[d--] = 0;
+    if (d < 0) return;
+  }
+}
+
+std::span<const std::byte> bytes_of(const Tensor& x) {
+  return {static_cast<const std::byte*>(x.raw_data()), x.numel() * size_of(x.dtype())};
+}
+
+/// Which part of a tensor a rank has.
+struct Box {
+  Shape offsets, sizes;
+  int rank = 0;
+  friend bool operator==(const Box& a, const Box& b) {
+    return a.offsets == b.offsets && a.sizes == b.sizes;
+  }
+};
+std::string to_string(const Box& box) {
+  return weft::detail::concat(box.sizes, " at ", box.offsets, " of rank ", box.rank);
+}
+bool overlap(const Box& a, const Box& b) {
+  for (int d = 0; d < a.sizes.size(); ++d) {
+    if (a.offsets[d] + a.sizes[d] <= b.offsets[d] || b.offsets[d] + b.sizes[d] <= a.offsets[d]) {
+      return false;
+    }
+  }
+  return true;
+}
+bool inside(const Shape& whole, const Shape& offsets, const Shape& sizes) {
+  if (offsets.size() != whole.size() || sizes.size() != whole.size()) return false;
+  for (int d = 0; d < whole.size(); ++d) {
+    if (offsets[d] < 0 || sizes[d] > whole[d] || offsets[d] > whole[d] - sizes[d]) return false;
+  }
+  return true;
+}
+
+/// A tensor as the ranks describe it.
+struct Described {
+  std::string name;
+  DType dtype = DType::f32;
+  Shape whole;
+  int rank = 0;            // the first that has some of it
+  std::vector<Box> boxes;  // each once, none empty
+};
+
+Shape shape_of(const nlohmann::json& sizes) {
+  return Shape(std::span<const std::int64_t>(sizes.get<std::vector<std::int64_t>>()));
+}
+nlohmann::json json_of(const Shape& shape) {
+  return std::vector<std::int64_t>(shape.begin(), shape.end());
+}
+
+/// Throws InvalidArgument unless the boxes fill the tensor.
+void check_filled(const Described& x) {
+  std::int64_t filled = 0;
+  for (std::size_t i = 0; i < x.boxes.size(); ++i) {
+    filled += numel(x.boxes[i].sizes);
+    for (std::size_t k = 0; k < i; ++k) {
+      WEFT_CHECK(!overlap(x.boxes[k], x.boxes[i]), InvalidArgument, kSafetensors, "tensor ",
+                 shown(x.name), ": slices overlap: ", to_string(x.boxes[k]), " and ",
+                 to_string(x.boxes[i]));
+    }
+  }
+  WEFT_CHECK(filled == numel(x.whole), InvalidArgument, kSafetensors, "tensor ", shown(x.name), ' ',
+             x.whole, ": the slices of all ranks have ", filled, " of its ", numel(x.whole),
+             " elements");
+}
+
+std::vector<Described> merged(const std::vector<std::string>& described) {
+  std::vector<Described> all;
+  std::unordered_map<std::string, std::size_t> numbers;
+  for (std::size_t r = 0; r < described.size(); ++r) {
+    const int rank = static_cast<int>(r);
+    for (const nlohmann::json& slice : nlohmann::json::parse(described[r])) {
+      const auto name = slice[0].get<std::string>();
+      const auto dtype = static_cast<DType>(slice[1].get<int>());
+      const Shape whole = shape_of(slice[2]);
+      const auto [at, is_new] = numbers.try_emplace(name, all.size());
+      if (is_new) all.push_back({name, dtype, whole, rank, {}});
+      Described& x = all[at->second];
+      WEFT_CHECK(x.dtype == dtype && x.whole == whole, InvalidArgument, kSafetensors, "tensor ",
+                 shown(name), " is ", x.dtype, ' ', x.whole, " on rank ", x.rank, " and ", dtype,
+                 ' ', whole, " on rank ", rank);
+      const Box box{shape_of(slice[3]), shape_of(slice[4]), rank};
+      WEFT_CHECK(inside(whole, box.offsets, box.sizes), InvalidArgument, kSafetensors, "tensor ",
+                 shown(name), ' ', whole, ": a slice lies outside: ", to_string(box));
+      if (numel(box.sizes) > 0 && std::ranges::find(x.boxes, box) == x.boxes.end()) {
+        x.boxes.push_back(box);
+      }
+    }
+  }
+  for (const Described& x : all) check_filled(x);
+  return all;
+}
+
+// A CRC without its first and last complement is linear, and zeros before the bytes do not change
+// it: so those of the ranges of a block, each moved to its place, add up (as bits) to that of all.
+std::uint32_t linear_crc(std::span<const std::byte> bytes, std::uint64_t zeros_behind) {
+  const std::uint32_t crc = ~detail::crc_of(bytes, ~std::uint32_t{0});
+  return static_cast<std::uint32_t>(crc32_combine(crc, 0, static_cast<z_off_t>(zeros_behind)));
+}
+std::uint32_t crc_of_zeros(std::uint64_t count) {
+  static constexpr std::array<std::byte, 4096> kZeros = {};
+  std::uint32_t crc = 0;
+  for (std::uint64_t done = 0; done < count; done += kZeros.size()) {
+    crc = detail::crc_of(std::span(kZeros).first(std::min(kZeros.size(), count - done)), crc);
+  }
+  return crc;
+}
+
+using Crcs = std::vector<std::uint32_t>;  // of the blocks of a tensor
+std::size_t block_count(const TensorEntry& entry) {
+  return (entry.end - entry.begin + kBlockBytes - 1) / kBlockBytes;
+}
+void add_crcs(Crcs& crcs, std::uint64_t all, std::uint64_t at, std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    const std::uint64_t block = at / kBlockBytes, end = std::min((block + 1) * kBlockBytes, all);
+    const std::uint64_t count = std::min<std::uint64_t>(bytes.size(), end - at);
+    crcs[block] ^= linear_crc(bytes.first(count), end - at - count);
+    at += count;
+    bytes = bytes.subspan(count);
+  }
+}
+
+}  // namespace
+
+struct SliceWriter::File {
+  std::vector<TensorEntry> tensors;  // sorted by offset
+  std::uint64_t header_bytes = 0, data_bytes = 0;
+
+  std::uint64_t data_begin() const { return detail::kLengthBytes + header_bytes; }
+  /// The header with these checksums, block by block, of all tensors.
+  std::string header(const Metadata& metadata, const Crcs& crcs) const {
+    detail::Header header{tensors, metadata};
+    std::size_t next = 0;
+    for (const TensorEntry& entry : tensors) {
+      std::string& text = header.metadata[detail::crc_key(detail::kBlockCrcs, entry.name)];
+      for (std::size_t b = block_count(entry); b > 0; --b) text += detail::format_crc(crcs[next++]);
+    }
+    return format_header(header);
+  }
+  std::size_t blocks() const {
+    std::size_t count = 0;
+    for (const TensorEntry& entry : tensors) count += block_count(entry);
+    return count;
+  }
+};
+
+std::string describe(const std::vector<TensorSlice>& slices) {
+  nlohmann::json all = nlohmann::json::array();
+  for (const TensorSlice& slice : slices) {
+    WEFT_CHECK(slice.tensor.defined(), InvalidArgument, kSafetensors, "tensor ", shown(slice.name),
+               " is undefined");
+    detail::check_name(slice.name);
+    all.push_back({slice.name, static_cast<int>(slice.tensor.dtype()), json_of(slice.whole),
+                   json_of(slice.offsets), json_of(slice.tensor.shape())});
+  }
+  return all.dump();
+}
+
+SliceWriter::SliceWriter(std::string stem, std::vector<TensorSlice> slices, int rank,
+                         const std::vector<std::string>& described, const Metadata& metadata,
+                         std::uint64_t most_bytes)
+    : stem_(std::move(stem)), metadata_(metadata) {
+  const std::vector<Described> all = merged(described);
+  WEFT_CHECK(all.size() <= detail::kMaxTensors, InvalidArgument, kSafetensors, "more than ",
+             detail::kMaxTensors, " tensors");
+  std::vector<File> files(1);
+  std::unordered_map<std::string, std::pair<const Described*, std::size_t>> places;
+  for (const Described& x : all) {
+    const auto bytes = static_cast<std::uint64_t>(numel(x.whole)) * size_of(x.dtype);
+    if (!files.back().tensors.empty() && files.back().data_bytes + bytes > most_bytes) {
+      files.emplace_back();
+    }
+    files.back().tensors.push_back({x.name, x.dtype, false, x.whole, 0, bytes});
+    files.back().data_bytes += bytes;
+    places[x.name] = {&x, files.size() - 1};
+  }
+  for (File& file : files) {
+    std::vector<TensorEntry> sorted;
+    std::uint64_t at = 0;
+    for (const std::size_t bytes : {8, 4, 2, 1}) {  // so all are aligned
+      for (TensorEntry& entry : file.tensors) {
+        if (size_of(entry.dtype) != bytes) continue;
+        entry.begin = at;
+        at = entry.end += at;
+        sorted.push_back(std::move(entry));
+      }
+    }
+    file.tensors = std::move(sorted);
+    file.header_bytes = file.header(metadata_, Crcs(file.blocks())).size();
+    WEFT_CHECK(file.header_bytes <= detail::kMaxHeaderBytes, InvalidArgument, kSafetensors, stem_,
+               ": names and metadata need a header of ", file.header_bytes,
+               " bytes, over the format's limit of ", detail::kMaxHeaderBytes);
+    files_.push_back(std::make_shared<const File>(std::move(file)));
+  }
+  std::unordered_set<const Box*> taken;
+  for (TensorSlice& slice : slices) {
+    const auto& [tensor, file] = places.at(slice.name);
+    const auto box =
+        std::ranges::find(tensor->boxes, Box{slice.offsets, slice.tensor.shape(), rank});
+    if (box == tensor->boxes.end() || box->rank != rank || !taken.insert(&*box).second) continue;
+    own_.emplace_back(std::move(slice), file);
+  }
+}
+
+std::string SliceWriter::ending(std::size_t file) const {
+  std::array<char, 64> text{};
+  std::snprintf(text.data(), text.size(), "-%05zu-of-%05zu.safetensors", file + 1, files_.size());
+  return text.data();
+}
+
+void SliceWriter::make_files() const {
+  for (std::size_t k = 0; k < files_.size(); ++k) {
+    // Not an old file anew: a killed run's last process may still write to it.
+    const std::string path = stem_ + ending(k);
+    ::unlink(path.c_str());
+    const OpenedForWriting file(path, O_CREAT | O_EXCL);
+    file.allocate(files_[k]->data_begin() + files_[k]->data_bytes);
+    file.flush();
+  }
+}
+
+std::string SliceWriter::write() const {
+  const Span span("io", "write_slices");
+  std::string text;
+  for (std::size_t k = 0; k < files_.size(); ++k) {
+    const File& file = *files_[k];
+    std::vector<Crcs> crcs;  // by tensor
+    for (const TensorEntry& entry : file.tensors) crcs.emplace_back(block_count(entry));
+    std::optional<OpenedForWriting> out;
+    for (const auto& [slice, of_file] : own_) {
+      if (of_file != k) continue;
+      if (!out) {
+        out.emplace(stem_ + ending(k), 0);
+        WEFT_CHECK(out->size() == file.data_begin() + file.data_bytes, Io, kSafetensors, stem_,
+                   ending(k), ": has ", out->size(), " bytes, expected ",
+                   file.data_begin() + file.data_bytes,
+                   ": this is not the file that another rank has made");
+      }
+      const auto entry = std::ranges::find(file.tensors, slice.name, &TensorEntry::name);
+      Crcs& sums = crcs[static_cast<std::size_t>(entry - file.tensors.begin())];
+      const Tensor host = raw::contiguous(
+          slice.tensor.device().is_cpu() ? slice.tensor : raw::to(slice.tensor, Device()));
+      each_range(slice.whole, slice.offsets, host.shape(), size_of(host.dtype()),
+                 [&](std::uint64_t at, std::uint64_t of_box, std::uint64_t bytes) {
+                   const auto range = bytes_of(host).subspan(of_box, bytes);
+                   out->write(file.data_begin() + entry->begin + at, range);
+                   add_crcs(sums, entry->end - entry->begin, at, range);
+                 });
+    }
+    if (out) out->flush();
+    for (const Crcs& sums : crcs) {
+      for (const std::uint32_t crc : sums) text += detail::format_crc(crc);
+    }
+  }
+  return text;
+}
+
+void SliceWriter::finish(const std::vector<std::string>& written) const {
+  std::size_t at = 0;  // in the texts
+  for (std::size_t k = 0; k < files_.size(); ++k) {
+    const File& file = *files_[k];
+    Crcs crcs;
+    for (const TensorEntry& entry : file.tensors) {
+      const std::uint64_t all = entry.end - entry.begin;
+      for (std::size_t b = 0; b < block_count(entry); ++b, at += 8) {
+        std::uint32_t crc = crc_of_zeros(std::min(kBlockBytes, all - b * kBlockBytes));
+        for (const std::string& of_rank : written) {
+          WEFT_CHECK(of_rank.size() >= at + 8, Internal, kSafetensors, "a rank wrote other files");
+          crc ^= static_cast<std::uint32_t>(std::stoul(of_rank.substr(at, 8), nullptr, 16));
+        }
+        crcs.push_back(crc);
+      }
+    }
+    const std::string header = file.header(metadata_, crcs);
+    const std::uint64_t length = header.size();
+    const OpenedForWriting out(stem_ + ending(k), 0);
+    out.write(detail::kLengthBytes, std::as_bytes(std::span(header)));
+    out.write(0, std::as_bytes(std::span(&length, 1)));
+    out.flush();
+  }
+}
+
+std::vector<std::string> SliceWriter::files() const {
+  std::vector<std::string> result;
+  for (std::size_t k = 0; k < files_.size(); ++k) {
+    result.push_back(stem_.substr(stem_.rfind('/') + 1) + ending(k));
+  }
+  return result;
+}
+
+std::string SliceWriter::index() const {
+  nlohmann::ordered_json index;
+  std::map<std::string, std::string> places;
+  std::uint64_t bytes = 0;
+  const std::vector<std::string> names = files();
+  for (std::size_t k = 0; k < files_.size(); ++k) {
+    bytes += files_[k]->data_bytes;
+    for (const TensorEntry& entry : files_[k]->tensors) places[entry.name] = names[k];
+  }
+  index["metadata"]["total_size"] = bytes;
+  index["weight_map"] = places;
+  return index.dump(2) + '\n';
+}
+
+std::map<std::string, std::string> read_index(const std::string& path) {
+  const detail::FileSource source(path, kSafetensors);
+  WEFT_CHECK(source.size() <= detail::kMaxHeaderBytes, Io, kSafetensors, path,
+             ": too large for an index");
+  std::string text(source.size(), '\0');
+  source.read(0, std::as_writable_bytes(std::span(text)));
+  const nlohmann::json index = nlohmann::json::parse(text, nullptr, false);
+  WEFT_CHECK(index.is_object() && index.contains("weight_map") && index["weight_map"].is_object(),
+             Io, kSafetensors, path, ": not an index: it has no weight_map");
+  std::map<std::string, std::string> places;
+  for (const auto& [name, file] : index["weight_map"].items()) {
+    WEFT_CHECK(file.is_string() && !file.get_ref<const std::string&>().empty() &&
+                   file.get_ref<const std::string&>().find('/') == std::string::npos,
+               Io, kSafetensors, path, ": ", shown(name), " is in ", shown(file.dump()),
+               ", which is no name of a file beside the index");
+    places[name] = path.substr(0, path.rfind('/') + 1) + file.get<std::string>();
+  }
+  return places;
+}
+
+struct SliceReader::Impl {
+  struct File {
+    std::string path;
+    detail::FileSource source;
+    detail::OpenedSafetensors opened;
+
+    explicit File(const std::string& at)
+        : path(at), source(at, kSafetensors), opened(open_safetensors(source, at)) {}
+  };
+  struct Place {
+    const File* file;
+    const TensorEntry* entry;
+  };
+
+  std::vector<std::unique_ptr<const File>> files;
+  std::vector<std::string> names;  // in the order of the files
+  std::unordered_map<std::string, Place> places;
+  std::uint64_t bytes_read = 0;
+
+  const Place& place(const std::string& name) const {
+    const auto found = places.find(name);
+    WEFT_CHECK(found != places.end(), InvalidArgument, kSafetensors, files.at(0)->path,
+               ": no tensor ", shown(name));
+    return found->second;
+  }
+  void open(const std::string& path) {
+    const File& file = *files.emplace_back(std::make_unique<const File>(path));
+    for (const TensorEntry& entry : file.opened.header.tensors) {
+      const auto [at, is_new] = places.try_emplace(entry.name, Place{&file, &entry});
+      WEFT_CHECK(is_new, Io, kSafetensors, "tensor ", shown(entry.name), " is in ",
+                 at->second.file->path, " and in ", path);
+      names.push_back(entry.name);
+    }
+  }
+  void open_index(const std::string& path) {
+    const std::map<std::string, std::string> index = read_index(path);
+    std::unordered_set<std::string> opened;
+    for (const auto& [name, file] : index) {
+      if (opened.insert(file).second) open(file);
+    }
+    for (const auto& [name, file] : index) {
+      const auto found = places.find(name);
+      WEFT_CHECK(found != places.end() && found->second.file->path == file, Io, kSafetensors, path,
+                 ": says that ", shown(name), " is in ", file, ", which has no such tensor");
+    }
+  }
+};
+
+SliceReader::SliceReader(const std::vector<std::string>& paths) : impl_(std::make_unique<Impl>()) {
+  for (const std::string& path : paths) {
+    if (path.ends_with(".index.json")) {
+      impl_->open_index(path);
+    } else {
+      impl_->open(path);
+    }
+  }
+}
+SliceReader::SliceReader(SliceReader&&) noexcept = default;
+SliceReader::~SliceReader() = default;
+
+std::vector<std::string> SliceReader::names() const { return impl_->names; }
+bool SliceReader::has(const std::string& name) const { return impl_->places.contains(name); }
+const Shape& SliceReader::shape(const std::string& name) const {
+  return impl_->place(name).entry->shape;
+}
+DType SliceReader::dtype(const std::string& name) const { return impl_->place(name).entry->dtype; }
+std::uint64_t SliceReader::bytes_read() const { return impl_->bytes_read; }
+
+Metadata SliceReader::metadata() const {
+  Metadata all;
+  for (const auto& file : impl_->files) {
+    for (const auto& item : file->opened.header.metadata) {
+      if (!detail::is_checksum(item.first)) all.insert(item);
+    }
+  }
+  return all;
+}
+
+void SliceReader::read(const TensorSlice& slice) const {
+  const auto& [file, entry] = impl_->place(slice.name);
+  const Shape& box = slice.tensor.shape();
+  WEFT_CHECK(entry->shape == slice.whole, InvalidArgument, kSafetensors, file->path, ": tensor ",
+             shown(slice.name), " is ", entry->shape, ", expected ", slice.whole);
+  WEFT_CHECK(inside(slice.whole, slice.offsets, box), InvalidArgument, kSafetensors, "tensor ",
+             shown(slice.name), ' ', slice.whole, ": a slice lies outside: ", box, " at ",
+             slice.offsets);
+  const std::size_t element = detail::stored_size(*entry);
+  std::vector<std::byte> bytes(static_cast<std::size_t>(numel(box)) * element);
+  each_range(slice.whole, slice.offsets, box, element,
+             [&](std::uint64_t at, std::uint64_t of_box, std::uint64_t count) {
+               const auto range = std::span(bytes).subspan(of_box, count);
+               file->source.read(file->opened.data_begin + entry->begin + at, range);
+               detail::check_bytes(*entry, at, range, file->opened.header.metadata, file->path);
+             });
+  impl_->bytes_read += bytes.size();
+  if (entry->half) {
+    std::vector<std::byte> floats(2 * bytes.size());
+    detail::from_halves(bytes, floats.data());
+    bytes.swap(floats);
+  }
+  // Outside of the account of a device, which may have no room for more.
+  const std::span memory(reinterpret_cast<std::uint8_t*>(bytes.data()), bytes.size());
+  const Tensor values = borrow(memory, {std::ssize(memory)});
+  raw::copy_(slice.tensor,
+             as_strided(values.storage(), entry->dtype, box, contiguous_strides(box), 0));
+}
+
+}  // namespace weft::io

@@ -1,0 +1,320 @@
+// Checkpoints that ranks write and read in parts, whatever the ranks before had of the model.
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "weft/comm/mesh.h"
+#include "weft/data/dataloader.h"
+#include "weft/io/state_dict.h"
+#include "weft/nn/ema.h"
+#include "weft/optim/adam.h"
+#include "weft/optim/lr_scheduler.h"
+#include "weft/tests/core/expect_error.h"
+#include "weft/tests/io/files.h"
+#include "weft/tests/parallel/sharded_nets.h"
+#include "weft/tests/parallel/tensor_nets.h"
+#include "weft/tests/train/small_data.h"
+#include "weft/train/recorder.h"
+
+namespace weft::parallel {
+namespace {
+
+using testing::Net;
+
+enum class Layout { plain, fsdp, hsdp, tp, sequence };
+
+// Each epoch is one step, of the same text on all ranks.
+class ShardedCheckpointTest : public FullyShardTest {
+ protected:
+  ShardedCheckpointTest() { ::testing::internal::CaptureStderr(); }
+  ~ShardedCheckpointTest() override { ::testing::internal::GetCapturedStderr(); }
+
+  train::Options options(int steps) const {
+    train::Options o;
+    o.example = "parts";
+    o.out = folder.path("out");
+    o.batch_size = 4;
+    o.epochs = steps;
+    o.resume = "latest";
+    return o;
+  }
+  static train::Ranks ranks_of(comm::ProcessGroup& group) {
+    return {.rank = group.rank(),
+            .size = group.size(),
+            .backend = group.backend(),
+            .gather = [&](const std::string& text) { return group.all_gather_object(text); }};
+  }
+
+  struct Whole {
+    nn::NamedTensors model, adam, averages;
+  };
+
+  /// What is in the folder; of numbered files only the name without the end.
+  std::set<std::string> files() const {
+    std::set<std::string> names;
+    for (const auto& file : std::filesystem::directory_iterator(folder.path("out"))) {
+      const std::string name = file.path().filename();
+      names.insert(name.substr(0, name.find("-00001-of-00001.safetensors")));
+    }
+    return names;
+  }
+  static std::set<std::string> files_of(const std::string& step) {
+    return {"model-" + step, "optimizer-" + step, "model.safetensors.index.json",
+            "checkpoint.safetensors"};
+  }
+
+  /// Calls f(net, handle, loss_of) with a model in that layout; loss_of(i): of the i-th step.
+  template <class F>
+  static void with_layout(comm::ProcessGroup& group, Layout layout, std::uint64_t seed,
+                          const F& f) {
+    Net net = testing::seeded(seed, [] { return Net(0); });
+    const auto plain_loss = [&](int i) { return testing::loss_of_all(net, testing::text(i)); };
+    if (layout == Layout::plain) return f(net, net, plain_loss);
+    if (layout == Layout::tp || layout == Layout::sequence) {
+      Parallelized tp = parallelize(net, group, testing::plan_of(layout == Layout::sequence));
+      return f(net, tp, [&](int i) { return testing::loss_of_part(net, tp, testing::text(i)); });
+    }
+    FullyShardOptions how;
+    std::shared_ptr<comm::ProcessGroup> shards = group.duplicate();
+    if (layout == Layout::hsdp) {
+      const comm::Mesh mesh(shards, {{"replica", 2}, {"shard", group.size() / 2}});
+      shards = mesh["shard"];
+      how.replicas = mesh["replica"];
+    }
+    for (testing::Block& block : net.blocks) fully_shard(block, shards, how);
+    FullySharded sharded = fully_shard(net, shards, how);
+    f(net, sharded, plain_loss);
+  }
+  template <class Handle, class Part>
+  static decltype(auto) state_of(const Handle& handle, Part& part) {
+    if constexpr (requires { handle.state_of(part); }) {
+      return handle.state_of(part);
+    } else {
+      return (part);
+    }
+  }
+
+  /// Resumes the latest checkpoint and trains up to `o.epochs` steps, saving after each.
+  Whole train(int n, Layout layout, const train::Options& o) const {
+    Whole result;
+    comm::run_ranks(n, [&](comm::ProcessGroup& group) {
+      // What is loaded must not be what the model has already.
+      with_layout(group, layout, o.resume.empty() ? 3 : 4, [&](Net& net, auto& handle, auto loss) {
+        optim::Adam adam(net.parameters(), {.lr = 0.01});
+        nn::ExponentialMovingAverage ema(net, 0.9);
+        optim::StepLR schedule(adam, {.step_size = 2});
+        auto&& state = state_of(handle, adam);
+        auto&& averages = state_of(handle, ema);
+        data::DataLoader loader(testing::Numbers{4}, {.batch_size = 4});
+        train::Recorder recorder(o, ranks_of(group));
+        recorder.resume(handle, loader, state, averages, schedule);
+        while (recorder.next_epoch()) {
+          for (auto& batch : recorder.batches(loader)) {
+            (void)batch;
+            adam.zero_grad();
+            const Tensor value = loss(static_cast<int>(recorder.steps()));
+            value.backward();
+            adam.step();
+            ema.update();
+            schedule.step();
+            recorder.step(value);
+          }
+          recorder.save(handle, loader, state, averages, schedule);
+        }
+        recorder.losses();
+        const Whole now{handle.state_dict(), state.state_dict(), averages.state_dict()};
+        if (group.rank() == 0) result = now;
+      });
+    });
+    return result;
+  }
+  static void expect_close(const Whole& got, const Whole& wanted) {
+    expect_near(got.model, wanted.model, 1e-9);
+    expect_near(got.adam, wanted.adam, 1e-9);
+    expect_near(got.averages, wanted.averages, 1e-9);
+  }
+
+  testing::TempFolder folder;
+};
+
+TEST_F(ShardedCheckpointTest, ARunGoesOnInAnyLayout) {
+  train::Options o = options(7);
+  o.resume = "";
+  o.out = folder.path("whole");
+  const Whole whole = train(1, Layout::plain, o);
+  o = options(1);
+  o.resume = "";
+  train(3, Layout::fsdp, o);
+  EXPECT_EQ(files(), files_of("1"));
+  int steps = 1;
+  Whole last;
+  for (const auto& [n, layout] : {std::pair{2, Layout::tp},
+                                  {4, Layout::hsdp},
+                                  {1, Layout::plain},
+                                  {4, Layout::sequence},
+                                  {2, Layout::fsdp},
+                                  {1, Layout::fsdp}}) {
+    SCOPED_TRACE(steps);
+    last = train(n, layout, options(++steps));
+    if (layout == Layout::plain) continue;
+    EXPECT_EQ(files(), files_of(std::to_string(steps)));
+  }
+  expect_close(last, whole);
+}
+
+std::uint64_t bytes_of(const nn::StateParts& parts) {
+  std::uint64_t bytes = 0;
+  for (const nn::StatePart& part : parts) {
+    bytes += static_cast<std::uint64_t>(part.tensor.numel()) * size_of(part.tensor.dtype());
+  }
+  return bytes;
+}
+
+TEST_F(ShardedCheckpointTest, ARankReadsOnlyItsParts) {
+  train::Options o = options(1);
+  o.resume = "";
+  train(2, Layout::tp, o);
+  const std::string path = folder.path("out/checkpoint.safetensors");
+  const train::Checkpoint all = train::load_checkpoint(path);
+  // As one process of an earlier version has saved it.
+  train::Checkpoint old = all;
+  old.model_files.clear();
+  old.part_files.clear();
+  const std::string old_path = folder.path("old.safetensors");
+  train::save_checkpoint(old_path, old);
+  for (const auto& [n, layout] :
+       {std::pair{3, Layout::fsdp}, {4, Layout::hsdp}, {4, Layout::tp}, {2, Layout::sequence}}) {
+    comm::run_ranks(n, [&, layout = layout](comm::ProcessGroup& group) {
+      with_layout(group, layout, 5, [&](Net& net, auto& handle, auto) {
+        if constexpr (!std::is_same_v<decltype(handle), Net&>) {
+          for (const std::string& file : {path, old_path}) {
+            optim::Adam adam(net.parameters(), {.lr = 0.01});
+            auto state = handle.state_of(adam);
+            const train::CheckpointReader reader(file);
+            const std::uint64_t before = reader.bytes_read();
+            handle.load_parts(reader.model());
+            state.load_parts(reader.part(0));
+            const std::uint64_t own = bytes_of(handle.parts()) + bytes_of(state.parts());
+            EXPECT_EQ(reader.bytes_read() - before, own);
+            expect_same(handle.state_dict(), all.model);
+            std::uint64_t whole = 0;
+            for (const auto& [name, x] : all.model) whole += 3 * 8 * std::uint64_t(x.numel());
+            EXPECT_LT(own, whole * 2 / 3);
+          }
+        }
+      });
+    });
+  }
+}
+
+TEST_F(ShardedCheckpointTest, NothingIsGathered) {
+  for (const bool is_cut : {true, false}) {
+    comm::run_ranks(2, [&](comm::ProcessGroup& group) {
+      nn::Sequential model = {nn::Linear(256, 256), nn::Linear(256, 256)};
+      const auto shards = group.duplicate();
+      std::vector<Parallelized> tp;
+      std::vector<FullySharded> sharded;
+      if (is_cut)
+        tp.push_back(
+            parallelize(model, *shards, {{"0", ColwiseParallel{}}, {"1", RowwiseParallel{}}}));
+      if (!is_cut) sharded.push_back(fully_shard(model, shards));
+      optim::Adam adam(model.parameters(), {.lr = 0.01});
+      train::Recorder recorder(options(1), ranks_of(group));
+      data::DataLoader loader(testing::Numbers{4}, {.batch_size = 4});
+      const auto save = [&](const auto& handle) {
+        auto state = handle.state_of(adam);
+        const std::int64_t before = group.traffic().bytes_sent,
+                           of_engine = shards->traffic().bytes_sent;
+        recorder.save(handle, loader, state);
+        const std::int64_t sent = group.traffic().bytes_sent - before;
+        EXPECT_EQ(shards->traffic().bytes_sent, of_engine);
+        EXPECT_LT(sent, 16'000);  // the model has 526,336 bytes
+        EXPECT_GT(sent, 100);
+      };
+      is_cut ? save(tp[0]) : save(sharded[0]);
+    });
+  }
+}
+
+TEST_F(ShardedCheckpointTest, FilesThatNoCheckpointNamesAreIgnoredAndGo) {
+  train::Options o = options(2);
+  o.resume = "";
+  o.keep_checkpoints = true;
+  train(2, Layout::fsdp, o);
+  std::set<std::string> expected = files_of("2");
+  expected.merge(std::set<std::string>{"model-1", "optimizer-1", "checkpoint-epoch-0.safetensors",
+                                       "checkpoint-epoch-1.safetensors"});
+  EXPECT_EQ(files(), expected);
+
+  // What killed runs leave, and what is not the recorder's.
+  const std::string end = "-00001-of-00001.safetensors";
+  for (const std::string& name : {"model-3" + end, "optimizer-3.2" + end}) {
+    testing::write_file(folder.path("out/" + name), "torn");
+  }
+  for (const std::string& name : {"model" + end, "model-abc" + end, std::string("model-3.txt")}) {
+    testing::write_file(folder.path("out/" + name), "other");
+    expected.insert(name.substr(0, name.find(end)));
+  }
+  train(2, Layout::tp, options(2));  // has done all steps, so nothing is written
+  EXPECT_TRUE(files().contains("model-3"));
+  o = options(3);
+  train(2, Layout::tp, o);
+  for (const char* gone : {"model-2", "optimizer-2"}) {
+    EXPECT_TRUE(files().contains(gone)) << "of epoch 1";
+  }
+  expected.merge(std::set<std::string>{"model-3.2", "optimizer-3.2"});
+  EXPECT_FALSE(files().contains("model-3")) << "not written over, since a process may have it open";
+  expected = files();
+  EXPECT_TRUE(expected.contains("model") && expected.contains("model-abc"));
+
+  // A kept checkpoint can be resumed, and the model alone be loaded by its index.
+  o = options(3);
+  o.resume = folder.path("out/checkpoint-epoch-0.safetensors");
+  o.out = folder.path("again");
+  const Whole again = train(3, Layout::fsdp, o);
+  expect_close(again, train(1, Layout::plain, options(3)));
+  expect_near(io::load_state_dict(folder.path("out/model.safetensors.index.json")), again.model,
+              1e-9);
+}
+
+TEST_F(ShardedCheckpointTest, RanksThatShareNoFolderAreAnError) {
+  EXPECT_WEFT_ERROR(comm::run_ranks(2,
+                                    [&](comm::ProcessGroup& group) {
+                                      nn::Sequential model = net();
+                                      const FullySharded sharded = cut(model, group);
+                                      train::Options o = options(1);
+                                      if (group.rank() == 1) o.out = folder.path("elsewhere");
+                                      train::Recorder recorder(o, ranks_of(group));
+                                      data::DataLoader loader(testing::Numbers{4},
+                                                              {.batch_size = 4});
+                                      recorder.save(sharded, loader);
+                                    }),
+                    Io, "elsewhere/model-0-00001-of-00001.safetensors: No such file");
+  EXPECT_FALSE(files().contains("checkpoint.safetensors"));
+}
+
+TEST_F(ShardedCheckpointTest, AnotherModelIsRefused) {
+  comm::run_ranks(2, [&](comm::ProcessGroup& group) {
+    nn::Sequential model = testing::seeded(3, net),
+                   other = {nn::Linear(6, 8), nn::ReLU(), nn::Linear(8, 4)};
+    const FullySharded sharded = cut(model, group), others = fully_shard(other, group);
+    data::DataLoader loader(testing::Numbers{4}, {.batch_size = 4});
+    train::Recorder(options(1), ranks_of(group)).save(sharded, loader);
+    const nn::NamedTensors before = others.state_dict();
+    train::Recorder recorder(options(1), ranks_of(group));
+    FullySharded target = others;
+    EXPECT_WEFT_ERROR(recorder.resume(target, loader), InvalidArgument,
+                      "2.bias is [5], expected [4], 2.weight is [5,8], expected [4,8], 4.bias is "
+                      "unknown, 4.weight is unknown");
+    expect_same(others.state_dict(), before);
+  });
+}
+
+}  // namespace
+}  // namespace weft::parallel

@@ -61,7 +61,6 @@ void char_transformer(const train::Options& options, Flags flags) {
       examples::stage_count(how, static_cast<std::size_t>(mesh.size("pp"))));
   WEFT_CHECK(count <= flags.net.layers, InvalidArgument, "char_transformer_3d", count,
              " stages need as many blocks, got --layers ", flags.net.layers);
-  const std::vector<std::string> names = examples::parameter_names(flags.net);
 
   const std::string drawn = default_generators().state();
   std::vector<examples::TransformerLayers> own;  // of this rank's stages
@@ -84,10 +83,11 @@ void char_transformer(const train::Options& options, Flags flags) {
     return nn::AnyModule(own.back());
   };
   parallel::Pipeline pipe(static_cast<std::size_t>(count), make_stage, how);
-  examples::WholeTransformer whole{examples::TransformerLayers(own), mesh[flags.fsdp ? "dp" : "tp"],
-                                   pipe, names};
-  optim::AdamW adam(whole.own.parameters(), {.lr = options.lr});
-  examples::WholeTransformerAdam state(whole, adam);
+  const examples::OwnTransformer saved{examples::TransformerLayers(own),
+                                       examples::parameter_names(flags.net),
+                                       mesh[flags.fsdp ? "dp" : "tp"], pipe};
+  optim::AdamW adam(saved.layers.parameters(), {.lr = options.lr});
+  examples::OwnAdam state(saved, adam);
 
   train::Ranks ranks = examples::ranks(group);
   ranks.batches = mesh.size("dp");
@@ -108,19 +108,22 @@ void char_transformer(const train::Options& options, Flags flags) {
     comm::Traffic sum = pipe.traffic();
     for (const parallel::Parallelized& stage : cut) sum += stage.traffic();
     for (const parallel::FullySharded& unit : sharded) sum += unit.traffic();
-    for (const char* axis : {"dp", "pp"}) {
+    for (const auto& [axis, size] : mesh.axes()) {
       if (mesh[axis] != group) sum += mesh[axis]->traffic();
     }
     return sum += group->traffic();
   };
-  examples::train_on_ranks(options, ranks, sampler, parts, pipe, gradients_of, loss_of, whole, adam,
+  examples::train_on_ranks(options, ranks, sampler, parts, pipe, gradients_of, loss_of, saved, adam,
                            traffic, state);
 }
 
 int main(int argc, char** argv) {
   Flags flags;
   std::vector<train::Flag> all = examples::transformer_flags(flags.net);
-  for (const train::Flag& flag : examples::schedule_flags(flags.pipeline)) all.push_back(flag);
+  for (const train::Flag& flag : examples::schedule_flags(flags.pipeline)) {
+    // A schedule has a fixed number of micro-batches, the last batch of an epoch may have fewer.
+    if (flag.name != "--schedule-file") all.push_back(flag);
+  }
   all.push_back(examples::backend_flag(flags.backend));
   all.push_back({"--pp", &flags.pp, "ranks of a pipeline; without: 2, if that divides the ranks"});
   all.push_back({"--tp", &flags.tp, "ranks that share each layer; without: 2, likewise"});
@@ -130,6 +133,7 @@ int main(int argc, char** argv) {
   return train::run(
       argc, argv,
       {.example = "char_transformer_3d",
+       .family = "char_transformer",
        .description = "Trains a small transformer with data, pipeline and tensor parallelism, see "
                       "./weft launch.",
        .unit = "pieces",

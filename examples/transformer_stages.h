@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -102,67 +103,84 @@ inline parallel::ParallelPlan plan_for(const TransformerLayers& layers,
   return plan;
 }
 
-/// The model and the optimiser as one process has them, for checkpoints: put together of the parts
-/// that ranks have of a layer, and of the layers that ranks of the pipeline have.
-struct WholeTransformer {
-  TransformerLayers own;
-  std::shared_ptr<comm::ProcessGroup> parts;  ///< of the cut that was made last
+/// This rank's part of the model, for checkpoints: with the names and places of one process.
+struct OwnTransformer {
+  TransformerLayers layers;
+  std::vector<std::string> names;             ///< of all parameters, in CharTransformer's order
+  std::shared_ptr<comm::ProcessGroup> ranks;  ///< of the cut that was made last
   const parallel::Pipeline& pipe;
-  std::vector<std::string> names;  ///< of all parameters, in CharTransformer's order
 
-  io::NamedTensors state_dict() const {
-    const auto all = pipe.all_gather_named(parallel::whole_state(*parts, own));
-    const std::map<std::string, Tensor> by_name(all.begin(), all.end());
-    io::NamedTensors whole;
-    for (const std::string& name : names) whole.emplace_back(name, by_name.at(name));
-    return whole;
+  nn::StateParts parts() const { return parallel::state_parts(layers); }
+  void load_parts(const nn::SavedState& saved) const {
+    nn::SavedState own = {own_of(saved.entries, &nn::SavedState::Entry::name), saved.read};
+    parallel::load_parts(layers, own);
   }
-  void load_state_dict(const io::NamedTensors& values) const {
-    io::NamedTensors here;
-    for (const auto& [name, x] : own.state_dict()) {
-      const auto given = std::ranges::find(values, name, [](auto& named) { return named.first; });
-      if (given != values.end()) here.push_back(*given);
+  /// The whole model on every rank: for --weights.
+  nn::NamedTensors state_dict() const {
+    return pipe.all_gather_named(parallel::whole_state(*ranks, layers));
+  }
+  void load_state_dict(const nn::NamedTensors& values) const {
+    parallel::load_whole_state(layers, own_of(values, &nn::NamedTensors::value_type::first));
+  }
+
+ private:
+  // Of one thing for each parameter of the whole model. All ranks find the same mistakes.
+  template <class List, class Name>
+  List own_of(const List& all, Name name_of) const {
+    std::set<std::string> given;
+    for (const auto& one : all) given.insert(one.*name_of);
+    WEFT_CHECK(given == std::set<std::string>(names.begin(), names.end()), InvalidArgument,
+               "char_transformer_3d", "these values are of another model, with ", given.size(),
+               " parameters in place of ", names.size());
+    List own;
+    for (const auto& [name, x] : layers.named_parameters()) {
+      own.push_back(*std::ranges::find(all, name, name_of));
     }
-    parallel::load_whole_state(own, here);
+    return own;
   }
 };
 
-class WholeTransformerAdam {
+/// The same of its optimiser, which numbers the parameters of this rank; in a checkpoint all are
+/// numbered.
+class OwnAdam {
  public:
   using StandsFor = optim::AdamW;
-  WholeTransformerAdam(const WholeTransformer& model, optim::AdamW& adam)
-      : model_(model), adam_(model.parts, model.own, adam) {
-    for (const auto& [name, x] : model.own.named_parameters()) {
+  OwnAdam(const OwnTransformer& model, optim::AdamW& adam) : layers_(model.layers), adam_(adam) {
+    for (const auto& [name, x] : layers_.named_parameters()) {
       numbers_.push_back(std::ranges::find(model.names, name) - model.names.begin());
     }
   }
 
-  // An optimiser numbers its parameters: here those of this rank, in a checkpoint those of all.
-  io::NamedTensors state_dict() const {
-    io::NamedTensors own;
-    for (const auto& [name, x] : adam_.state_dict()) {
-      const auto [number, rest] = taken_apart(name);
-      if (number >= 0) {
-        own.emplace_back("state." + std::to_string(numbers_[number]) + rest, x);
-      } else if (model_.own.characters) {  // the rates, from the first stage
-        own.emplace_back(name, x);
-      }
+  nn::StateParts parts() const {
+    nn::StateParts parts = parallel::state_parts(layers_, adam_);
+    for (nn::StatePart& part : parts) {
+      const auto [number, rest] = taken_apart(part.name);
+      if (number >= 0) part.name = entry(numbers_[static_cast<std::size_t>(number)], rest);
     }
-    return model_.pipe.all_gather_named(own);
+    return parts;
   }
-  void load_state_dict(const io::NamedTensors& state) {
-    io::NamedTensors own;
-    for (const auto& [name, x] : state) {
+  void load_parts(const nn::SavedState& saved) {
+    nn::SavedState own;
+    std::map<std::string, std::string> name_of;  // in the checkpoint
+    for (nn::SavedState::Entry each : saved.entries) {
+      const std::string name = each.name;
       const auto [number, rest] = taken_apart(name);
       const auto here = std::ranges::find(numbers_, number);
-      if (number < 0) own.emplace_back(name, x);
-      if (number < 0 || here == numbers_.end()) continue;
-      own.emplace_back("state." + std::to_string(here - numbers_.begin()) + rest, x);
+      if (number >= 0 && here == numbers_.end()) continue;
+      if (number >= 0) each.name = entry(here - numbers_.begin(), rest);
+      name_of[each.name] = name;
+      own.entries.push_back(std::move(each));
     }
-    adam_.load_state_dict(own);
+    own.read = [&](const std::string& name, const nn::Cut& cut, const Tensor& part) {
+      saved.read(name_of.at(name), cut, part);
+    };
+    parallel::load_parts(layers_, adam_, own);
   }
 
  private:
+  static std::string entry(std::int64_t number, const std::string& rest) {
+    return "state." + std::to_string(number) + rest;
+  }
   // "state.3.exp_avg" is {3, ".exp_avg"}, another name {-1, ""}.
   static std::pair<std::int64_t, std::string> taken_apart(const std::string& name) {
     const std::string prefix = "state.";
@@ -171,8 +189,8 @@ class WholeTransformerAdam {
     return {std::stoll(name.substr(prefix.size())), name.substr(dot)};
   }
 
-  const WholeTransformer& model_;
-  parallel::StateOf<optim::AdamW> adam_;
+  TransformerLayers layers_;
+  optim::AdamW& adam_;
   std::vector<std::int64_t> numbers_;  // in the whole model, of this rank's parameters
 };
 

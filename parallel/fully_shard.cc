@@ -346,8 +346,9 @@ void FsdpEngine::start_reduction(Unit& unit) {
 }
 
 void FsdpEngine::finish_reduction() {
-  if (Unit* const unit = std::exchange(under_way, nullptr))
-    unit->memory->finish_reduction(replicas.get());
+  Unit* const unit = std::exchange(under_way, nullptr);
+  const Span span(kOp, "wait for sums");
+  if (unit) unit->memory->finish_reduction(replicas.get());
 }
 
 void FsdpEngine::end_backward(const std::exception_ptr& error) {

@@ -115,6 +115,20 @@ TEST(ShardedStep, GathersOfManyNodesTakeLonger) {
   EXPECT_GT(exposed(4096), 10 * exposed(512));
 }
 
+// What docs/simulate.md says of the default.
+TEST(ShardedStep, SaysOfTheDefaultWhatThePageSays) {
+  const auto step = [](Sharding way, int n) {
+    return sharded_step({}, 4, n, way, find_preset("h100"));
+  };
+  for (const int n : {64, 1024}) {
+    EXPECT_LT(step(Sharding::fsdp, n).bytes(), step(Sharding::ddp, n).bytes() / 2);
+    EXPECT_LT(step(Sharding::fsdp, n).seconds(), step(Sharding::ddp, n).seconds());
+  }
+  EXPECT_GT(step(Sharding::fsdp, 2048).seconds(), step(Sharding::ddp, 2048).seconds());
+  EXPECT_NEAR(step(Sharding::tp_ddp, 8).seconds() / step(Sharding::ddp, 1).seconds(), 1.6, 0.05);
+  EXPECT_GT(step(Sharding::tp_fsdp, 64).bytes(), step(Sharding::fsdp, 64).bytes());
+}
+
 TEST(ShardedStep, RefusesSizesBelowOne) {
   EXPECT_WEFT_ERROR(sharded_step(kSmall, 1, 3, Sharding::tp_ddp, idle_cluster()), InvalidArgument,
                     "3 devices: expected nodes of 2");
@@ -140,7 +154,7 @@ TEST(ShardedSteps, EveryLineSaysThatItIsAModelAndWhatDoesNotFit) {
     EXPECT_TRUE(line.starts_with("      ") || line.starts_with("model ")) << line;
     ++lines;
     too_large += line.ends_with("does not fit");
-    if (line.find("4096 TP + FSDP") != std::string::npos) {
+    if (line.find("4096 FSDP") != std::string::npos) {
       EXPECT_FALSE(line.ends_with("does not fit")) << line;
     }
   }

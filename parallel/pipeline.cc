@@ -47,8 +47,8 @@ void Pipeline::start() {
       state.place_stages();
     }
     if (state.options.replicas) replicas_ = std::make_shared<PipelineReplicas>(state);
-  } catch (...) {  // the ranks of other pipelines would wait
-    if (state.options.replicas) state.options.replicas->abort();
+  } catch (...) {  // a factory may fail in one pipeline only: the other ones would wait
+    if (state.factory && state.options.replicas) state.options.replicas->abort();
     throw;
   }
 }

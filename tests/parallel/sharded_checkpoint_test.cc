@@ -27,7 +27,7 @@ namespace {
 
 using testing::Net;
 
-enum class Layout { plain, fsdp, hsdp, tp, sequence };
+enum class Layout { plain, fsdp, hsdp, tp, sequence, fsdp_of_tp };
 
 // Each epoch is one step, of the same text on all ranks.
 class ShardedCheckpointTest : public FullyShardTest {
@@ -82,6 +82,14 @@ class ShardedCheckpointTest : public FullyShardTest {
     }
     FullyShardOptions how;
     std::shared_ptr<comm::ProcessGroup> shards = group.duplicate();
+    if (layout == Layout::fsdp_of_tp) {
+      const comm::Mesh mesh(shards, {{"dp", group.size() / 2}, {"tp", 2}});
+      const Parallelized tp = parallelize(net, *mesh["tp"], testing::plan_of(true));
+      for (testing::Block& block : net.blocks) fully_shard(block, mesh["dp"]);
+      FullySharded sharded = fully_shard(net, mesh["dp"]);
+      return f(net, sharded,
+               [&](int i) { return testing::loss_of_part(net, tp, testing::text(i)); });
+    }
     if (layout == Layout::hsdp) {
       const comm::Mesh mesh(shards, {{"replica", 2}, {"shard", group.size() / 2}});
       shards = mesh["shard"];
@@ -144,7 +152,7 @@ class ShardedCheckpointTest : public FullyShardTest {
 };
 
 TEST_F(ShardedCheckpointTest, ARunGoesOnInAnyLayout) {
-  train::Options o = options(7);
+  train::Options o = options(8);
   o.resume = "";
   o.out = folder.path("whole");
   const Whole whole = train(1, Layout::plain, o);
@@ -157,6 +165,7 @@ TEST_F(ShardedCheckpointTest, ARunGoesOnInAnyLayout) {
   for (const auto& [n, layout] : {std::pair{2, Layout::tp},
                                   {4, Layout::hsdp},
                                   {1, Layout::plain},
+                                  {4, Layout::fsdp_of_tp},
                                   {4, Layout::sequence},
                                   {2, Layout::fsdp},
                                   {1, Layout::fsdp}}) {
@@ -188,8 +197,11 @@ TEST_F(ShardedCheckpointTest, ARankReadsOnlyItsParts) {
   old.part_files.clear();
   const std::string old_path = folder.path("old.safetensors");
   train::save_checkpoint(old_path, old);
-  for (const auto& [n, layout] :
-       {std::pair{3, Layout::fsdp}, {4, Layout::hsdp}, {4, Layout::tp}, {2, Layout::sequence}}) {
+  for (const auto& [n, layout] : {std::pair{3, Layout::fsdp},
+                                  {4, Layout::hsdp},
+                                  {4, Layout::tp},
+                                  {2, Layout::sequence},
+                                  {4, Layout::fsdp_of_tp}}) {
     comm::run_ranks(n, [&, layout = layout](comm::ProcessGroup& group) {
       with_layout(group, layout, 5, [&](Net& net, auto& handle, auto) {
         if constexpr (!std::is_same_v<decltype(handle), Net&>) {

@@ -28,10 +28,13 @@ Pipeline::Pipeline(std::vector<nn::AnyModule> stages, PipelineOptions options)
   start();
 }
 Pipeline::Pipeline(std::size_t stages, const StageFactory& factory, PipelineOptions options)
-    : state_(new PipelineState{.stages = {stages, nn::Sequential()},
-                               .factory = factory,
-                               .options = std::move(options)}) {
+    : state_(new PipelineState{
+          .stages = {std::min<std::size_t>(stages, kMostStages + 1), nn::Sequential()},
+          .factory = factory,
+          .options = std::move(options)}) {
   WEFT_CHECK(factory, InvalidArgument, kOp, "the factory is empty");
+  WEFT_CHECK(stages <= kMostStages, InvalidArgument, kOp, "got ", stages, " stages, expected 1 to ",
+             kMostStages);
   start();
 }
 

@@ -65,6 +65,10 @@ PipelineShards::PipelineShards(const PipelineState& state) {
     if (shards.empty()) continue;
     Units units;
     for (const auto& [name, shard] : shards) {
+      for (const nn::Shard* cut = shard.get(); cut; cut = cut->of.get()) {
+        if (!cut->group) continue;
+        layer_groups_.insert(std::static_pointer_cast<comm::ProcessGroup>(cut->group));
+      }
       const auto unit = unit_of(*shard);
       if (!unit || std::ranges::find(units, unit) != units.end()) continue;
       WEFT_CHECK(units.empty() || units[0]->group == unit->group, InvalidArgument, kOp, unit->name,
@@ -113,6 +117,7 @@ void PipelineShards::abort() const noexcept {
       if (unit->engine) unit->engine->abort();
     }
   }
+  for (const auto& group : layer_groups_) group->abort();
 }
 
 PipelineShards::Whole::Whole(const PipelineShards& shards) : shards_(shards) {

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <memory>
+#include <set>
 #include <span>
 #include <vector>
 
@@ -43,6 +44,7 @@ class PipelineShards {
   static comm::ProcessGroup& group_of(const Stage& stage);
 
   std::vector<Stage> stages_;
+  std::set<std::shared_ptr<comm::ProcessGroup>> layer_groups_;  // of parallelize
 };
 
 class PipelineShards::Whole {

@@ -70,6 +70,8 @@ PipelineShards::PipelineShards(const PipelineState& state) {
         layer_groups_.insert(std::static_pointer_cast<comm::ProcessGroup>(cut->group));
       }
       const auto unit = unit_of(*shard);
+      WEFT_CHECK(unit || shard->group, InvalidArgument, kOp, name, " of stage ", s,
+                 " was cut together with a module that is gone: keep that module");
       if (!unit || std::ranges::find(units, unit) != units.end()) continue;
       WEFT_CHECK(units.empty() || units[0]->group == unit->group, InvalidArgument, kOp, unit->name,
                  " and ", units[0]->name, " of stage ", s,

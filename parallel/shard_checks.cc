@@ -40,8 +40,12 @@ std::vector<Tensor> buffers_of(const nn::ModuleBase& module) {
 }
 
 void check_order(const nn::ModuleBase& module) {
-  if (!nn::uncut_parameters(module).empty()) return;
   const nn::NamedShards shards = nn::shards_of(module);
+  for (const auto& [name, shard] : shards) {
+    WEFT_CHECK(shard->group || unit_of(*shard), InvalidArgument, kOp, name,
+               " was cut together with a module that is gone: keep that module");
+  }
+  if (!nn::uncut_parameters(module).empty()) return;
   for (const auto& [name, shard] : shards) {
     const auto unit = unit_of(*shard);
     bool same = true;  // as this module

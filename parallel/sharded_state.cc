@@ -16,6 +16,7 @@
 #include "weft/core/runtime/thread_state.h"
 #include "weft/nn/repr.h"
 #include "weft/nn/shard.h"
+#include "weft/parallel/shard_engine.h"
 #include "weft/tensor/creation.h"
 #include "weft/tensor/elementwise.h"
 #include "weft/tensor/ops.h"
@@ -66,8 +67,12 @@ Tensor whole_of(comm::ProcessGroup& group, const nn::Cut& cut, const Tensor& par
 }
 
 void check_is_last(const comm::ProcessGroup& group, const nn::Shard& shard) {
-  WEFT_CHECK(!shard.of || shard.of->group.get() != &group, InvalidArgument, "parallelize",
-             "fully_shard has cut the parts of this module: use the handle that it has returned");
+  const auto unit = unit_of(shard);
+  if (!unit || unit->group.get() == &group) return;
+  const FsdpEngine* const engine = unit->engine.get();
+  WEFT_CHECK(engine && (engine->gathers.get() == &group || engine->reductions.get() == &group),
+             InvalidArgument, "parallelize", unit->name,
+             ": fully_shard has cut the parts of this module: use the handle that it has returned");
 }
 
 // The whole of which this rank has such a part as the shard is of its parameter.

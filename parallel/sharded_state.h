@@ -15,7 +15,7 @@ namespace weft::parallel {
 
 /// module.state_dict() with whole parameters, in host memory, on every rank. All ranks call it.
 /// `group`: of the cut that was made last; what parallelize has cut before knows its ranks. Throws
-/// InvalidArgument for parallelize's group if fully_shard has cut the parts since.
+/// InvalidArgument for another group than fully_shard's if that has cut some of the module.
 nn::NamedTensors whole_state(comm::ProcessGroup& group, const nn::ModuleBase& module);
 /// The same without an exchange: this rank's parts, in the module's own memory.
 nn::StateParts state_parts(const nn::ModuleBase& module);

@@ -50,18 +50,7 @@ void make_engine(const nn::ModuleBase& module, const std::shared_ptr<Unit>& unit
     unit->engine = known;
     return;
   }
-  const ShardUnit::Piece* any = nullptr;
-  for (const auto& other : units) {
-    WEFT_CHECK(!other->engine, InvalidArgument, kOp, other->name, ", which is part of ", unit->name,
-               ", was called before it: call the outermost module first");
-    for (const ShardUnit::Piece& piece : other->memory->pieces()) {
-      if (!any) any = &piece;
-      WEFT_CHECK(piece.shard->part.device() == any->shard->part.device(), Unsupported, kOp,
-                 piece.name, " of ", other->name, " is on ", piece.shard->part.device(), ", ",
-                 any->name, " on ", any->shard->part.device(),
-                 "; all units of a model must be on one device");
-    }
-  }
+  check_together(units);
   const auto engine = std::make_shared<Engine>(unit);
   // Only from here on are the paths of the modules known.
   for (const auto& [name, shard] : nn::shards_of(module)) {

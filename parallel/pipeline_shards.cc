@@ -73,9 +73,10 @@ PipelineShards::PipelineShards(const PipelineState& state) {
       WEFT_CHECK(unit || shard->group, InvalidArgument, kOp, name, " of stage ", s,
                  " was cut together with a module that is gone: keep that module");
       if (!unit || std::ranges::find(units, unit) != units.end()) continue;
-      WEFT_CHECK(units.empty() || units[0]->group == unit->group, InvalidArgument, kOp, unit->name,
-                 " and ", units[0]->name, " of stage ", s,
-                 " are cut over different groups: give fully_shard the same one");
+      WEFT_CHECK(
+          units.empty() || (units[0]->group == unit->group && units[0]->replicas == unit->replicas),
+          InvalidArgument, kOp, unit->name, " and ", units[0]->name, " of stage ", s,
+          " are cut over different groups or replicas: give fully_shard the same ones");
       units.push_back(unit);
     }
     if (!units.empty()) {

@@ -79,6 +79,26 @@ void check_can_be_cut(const nn::NamedTensors& parameters) {
   }
 }
 
+void check_together(const std::vector<std::shared_ptr<FsdpUnit>>& units) {
+  const FsdpUnit& root = *units[0];
+  const ShardUnit::Piece* any = nullptr;
+  for (const auto& unit : units) {
+    WEFT_CHECK(!unit->engine, InvalidArgument, kOp, unit->name, ", which is part of ", root.name,
+               ", was called before it: call the outermost module first");
+    for (const ShardUnit::Piece& piece : unit->memory->pieces()) {
+      if (!any) any = &piece;
+      WEFT_CHECK(piece.shard->part.device() == any->shard->part.device(), Unsupported, kOp,
+                 piece.name, " of ", unit->name, " is on ", piece.shard->part.device(), ", ",
+                 any->name, " on ", any->shard->part.device(),
+                 "; all units of a model must be on one device");
+      WEFT_CHECK(unit->group == root.group && unit->replicas == root.replicas, InvalidArgument, kOp,
+                 unit->name, " and ", root.name, ", of which it is part, are cut over different ",
+                 unit->group == root.group ? "replicas" : "groups",
+                 ": give fully_shard the same ones");
+    }
+  }
+}
+
 const char* why_released(const nn::ModuleBase& module) {
   static std::mutex mutex;
   static std::set<std::string>& texts = *new std::set<std::string>;

@@ -79,14 +79,21 @@ PipelineShards::PipelineShards(const PipelineState& state) {
           " are cut over different groups or replicas: give fully_shard the same ones");
       units.push_back(unit);
     }
-    if (!units.empty()) {
-      for (const auto& [name, x] : nn::uncut_parameters(module)) {
-        WEFT_CHECK(!x.requires_grad(), InvalidArgument, kOp, "parameter ", name, " of stage ", s,
-                   " is in no unit of fully_shard, so its gradient would not be averaged: cut the "
-                   "whole stage");
-      }
-    }
+    WEFT_CHECK(units.empty() || !state.options.replicas, InvalidArgument, kOp, "stage ", s,
+               " is cut by fully_shard, which averages its gradients by itself: leave out "
+               "options.replicas");
     stages_.push_back({s, module, std::move(units)});
+    check_averaged(stages_.back());
+  }
+}
+
+void PipelineShards::check_averaged(const Stage& stage) {
+  if (stage.units.empty()) return;
+  for (const auto& [name, x] : nn::uncut_parameters(stage.module)) {
+    WEFT_CHECK(!x.requires_grad(), InvalidArgument, kOp, "parameter ", name, " of stage ",
+               stage.number,
+               " is in no unit of fully_shard, so its gradient would not be averaged: cut the "
+               "whole stage");
   }
 }
 

@@ -40,6 +40,8 @@ class PipelineShards {
     nn::AnyModule module;
     Units units;  // none if only parallelize has cut it
   };
+  // Throws InvalidArgument for a parameter that trains and is in no unit.
+  static void check_averaged(const Stage& stage);
   // Over which it was cut last.
   static comm::ProcessGroup& group_of(const Stage& stage);
 

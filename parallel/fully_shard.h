@@ -81,7 +81,8 @@ class FullySharded {
     return {gathers(), module_, part};
   }
 
-  /// What this rank has sent and received: gathers, reductions, buffers, states, norms.
+  /// What this rank has sent and received for the outermost module: gathers, reductions, buffers,
+  /// states, norms.
   comm::Traffic traffic() const;
 
   /// Scales the gradients so that the norm of all ranks' is at most max_norm, as

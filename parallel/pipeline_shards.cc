@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <map>
 #include <ranges>
 #include <utility>
 
@@ -58,6 +59,7 @@ void give_back(const Unit& unit) {
 }  // namespace
 
 PipelineShards::PipelineShards(const PipelineState& state) {
+  std::map<const TensorImpl*, const nn::Shard*> shard_of;
   for (int s = 0; s < std::ssize(state.stages); ++s) {
     if (!state.is_here(s)) continue;
     const nn::AnyModule& module = state.stages[static_cast<std::size_t>(s)];
@@ -69,6 +71,10 @@ PipelineShards::PipelineShards(const PipelineState& state) {
         if (!cut->group) continue;
         layer_groups_.insert(std::static_pointer_cast<comm::ProcessGroup>(cut->group));
       }
+      const auto [first, is_new] = shard_of.emplace(shard->used.impl(), shard.get());
+      WEFT_CHECK(is_new || first->second == shard.get(), InvalidArgument, kOp, "parameter ", name,
+                 " of stage ", s, " is shared with another stage, and parallelize has cut both: ",
+                 "put both uses into one stage");
       const auto unit = unit_of(*shard);
       WEFT_CHECK(unit || shard->group, InvalidArgument, kOp, name, " of stage ", s,
                  " was cut together with a module that is gone: keep that module");
@@ -111,10 +117,11 @@ Tensor PipelineShards::squared_grad_norm(std::span<const Tensor> own) const {
   std::vector<Tensor> rest(own.begin(), own.end());
   std::vector<Tensor> squares;
   for (const Stage& stage : stages_) {
+    std::vector<Tensor> of_stage;  // those of no stage before it
     for (const Tensor& x : stage.module.parameters()) {
-      std::erase_if(rest, [&](const Tensor& y) { return y.same(x); });
+      if (std::erase_if(rest, [&](const Tensor& y) { return y.same(x); })) of_stage.push_back(x);
     }
-    squares.push_back(parallel::squared_grad_norm(group_of(stage), stage.module));
+    squares.push_back(parallel::squared_grad_norm(group_of(stage), stage.module, of_stage));
   }
   Tensor total = square(optim::total_grad_norm(rest));
   for (const Tensor& more : squares) total = raw::add(raw::to(total, more.device()), more);

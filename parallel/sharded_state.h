@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include "weft/comm/group/process_group.h"
 #include "weft/nn/ema.h"
@@ -67,7 +68,9 @@ class StateOf {
 /// optim::clip_grad_norm; returns the norm before. What each rank has all of counts once. All ranks
 /// call it. Throws InvalidArgument for a negative max_norm, and as whole_state().
 Tensor clip_grad_norm(comm::ProcessGroup& group, const nn::ModuleBase& module, double max_norm);
-/// The square of the norm of all ranks' gradients: one f64 number on the parameters' device.
-Tensor squared_grad_norm(comm::ProcessGroup& group, const nn::ModuleBase& module);
+/// The square of the norm of all ranks' gradients of some parameters of the module: one f64 number
+/// on their device.
+Tensor squared_grad_norm(comm::ProcessGroup& group, const nn::ModuleBase& module,
+                         const std::vector<Tensor>& parameters);
 
 }  // namespace weft::parallel

@@ -73,8 +73,9 @@ PipelineShards::PipelineShards(const PipelineState& state) {
       }
       const auto [first, is_new] = shard_of.emplace(shard->used.impl(), shard.get());
       WEFT_CHECK(is_new || first->second == shard.get(), InvalidArgument, kOp, "parameter ", name,
-                 " of stage ", s, " is shared with another stage, and parallelize has cut both: ",
-                 "put both uses into one stage");
+                 " of stage ", s,
+                 " is shared with another stage, and parallelize has cut both: put "
+                 "both uses into one stage");
       const auto unit = unit_of(*shard);
       WEFT_CHECK(unit || shard->group, InvalidArgument, kOp, name, " of stage ", s,
                  " was cut together with a module that is gone: keep that module");
@@ -83,6 +84,12 @@ PipelineShards::PipelineShards(const PipelineState& state) {
           units.empty() || (units[0]->group == unit->group && units[0]->replicas == unit->replicas),
           InvalidArgument, kOp, unit->name, " and ", units[0]->name, " of stage ", s,
           " are cut over different groups or replicas: give fully_shard the same ones");
+      for (const ShardUnit::Piece& piece : unit->memory->pieces()) {
+        const auto is_it = [&](const auto& one) { return one.second == piece.shard; };
+        WEFT_CHECK(std::ranges::any_of(shards, is_it), InvalidArgument, kOp, "stage ", s,
+                   " has only a part of ", unit->name,
+                   ", a unit of fully_shard: cut the stage, not the module that contains it");
+      }
       units.push_back(unit);
     }
     WEFT_CHECK(units.empty() || !state.options.replicas, InvalidArgument, kOp, "stage ", s,
@@ -142,6 +149,9 @@ PipelineShards::Whole::Whole(const PipelineShards& shards) : shards_(shards) {
   for (const Stage& stage : shards_.stages_) {
     for (const auto& unit : stage.units) {
       Engine* const engine = unit->engine.get();
+      WEFT_CHECK(engine == stage.units[0]->engine.get(), InvalidArgument, kOp, unit->name, " and ",
+                 stage.units[0]->name, " of stage ", stage.number,
+                 " have no module around them that is cut, too: cut the stage itself");
       if (!engine) continue;  // it was not tried, and works as it does without a pipeline
       units.push_back(unit.get());
       if (std::ranges::find(engines_, engine) != engines_.end()) continue;

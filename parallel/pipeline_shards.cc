@@ -144,7 +144,7 @@ void PipelineShards::abort() const noexcept {
   for (const auto& group : layer_groups_) group->abort();
 }
 
-PipelineShards::Whole::Whole(const PipelineShards& shards) : shards_(shards) {
+PipelineShards::Whole::Whole(const PipelineShards& shards) : Whole(&shards) {
   std::vector<Unit*> units;
   for (const Stage& stage : shards_.stages_) {
     for (const auto& unit : stage.units) {
@@ -156,6 +156,7 @@ PipelineShards::Whole::Whole(const PipelineShards& shards) : shards_(shards) {
       units.push_back(unit.get());
       if (std::ranges::find(engines_, engine) != engines_.end()) continue;
       engines_.push_back(engine);
+      engine->kept = true;
       engine->end_forward();
       if (thread_state().grad_enabled && stage.module.is_training()) engine->broadcast_buffers();
     }
@@ -171,7 +172,6 @@ PipelineShards::Whole::Whole(const PipelineShards& shards) : shards_(shards) {
     units[i]->memory->finish_gather();
     if (thread_state().grad_enabled) make_leaves(*units[i]);
   }
-  for (Engine* const engine : engines_) engine->kept = true;
 }
 
 PipelineShards::Whole::~Whole() {
@@ -182,7 +182,10 @@ PipelineShards::Whole::~Whole() {
       if (unfinished_) unit->memory->drop_gradients();
     }
   }
-  for (Engine* const engine : engines_) engine->kept = false;
+  for (Engine* const engine : engines_) {
+    engine->kept = false;
+    engine->under_way = nullptr;  // not null after an error only
+  }
 }
 
 void PipelineShards::Whole::collect(int of) const {

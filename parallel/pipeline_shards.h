@@ -65,6 +65,9 @@ class PipelineShards::Whole {
   void reduce();
 
  private:
+  // Gathers nothing yet. From here on ~Whole() gives back.
+  explicit Whole(const PipelineShards* shards) : shards_(*shards) {}
+
   const PipelineShards& shards_;
   std::vector<FsdpEngine*> engines_;
   bool unfinished_ = thread_state().grad_enabled;

@@ -147,6 +147,7 @@ void PipelineShards::abort() const noexcept {
 PipelineShards::Whole::Whole(const PipelineShards& shards) : Whole(&shards) {
   std::vector<Unit*> units;
   for (const Stage& stage : shards_.stages_) {
+    if (unfinished_) check_averaged(stage);  // it may have been frozen before
     for (const auto& unit : stage.units) {
       Engine* const engine = unit->engine.get();
       WEFT_CHECK(engine == stage.units[0]->engine.get(), InvalidArgument, kOp, unit->name, " and ",

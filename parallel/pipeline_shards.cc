@@ -159,7 +159,7 @@ PipelineShards::Whole::Whole(const PipelineShards& shards) : Whole(&shards) {
       engines_.push_back(engine);
       engine->kept = true;
       engine->end_forward();
-      if (thread_state().grad_enabled && stage.module.is_training()) engine->broadcast_buffers();
+      if (unfinished_ && stage.module.is_training() && engine->sync) engine->broadcast_buffers();
     }
   }
   const Span span("fully_shard", "wait for parameters");
@@ -171,7 +171,7 @@ PipelineShards::Whole::Whole(const PipelineShards& shards) : Whole(&shards) {
     if (i == 0) start(*units[0]);
     if (i + 1 < units.size()) start(*units[i + 1]);
     units[i]->memory->finish_gather();
-    if (thread_state().grad_enabled) make_leaves(*units[i]);
+    if (unfinished_) make_leaves(*units[i]);
   }
 }
 

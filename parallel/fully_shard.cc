@@ -336,8 +336,9 @@ void FsdpEngine::start_reduction(Unit& unit) {
 
 void FsdpEngine::finish_reduction() {
   Unit* const unit = std::exchange(under_way, nullptr);
+  if (!unit) return;
   const Span span(kOp, "wait for sums");
-  if (unit) unit->memory->finish_reduction(replicas.get());
+  unit->memory->finish_reduction(replicas.get());
 }
 
 void FsdpEngine::end_backward(const std::exception_ptr& error) {

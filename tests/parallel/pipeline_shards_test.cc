@@ -527,7 +527,7 @@ TEST_F(PipelineShardsTest, ARankThatFailsEndsTheBatchOfAll) {
           } catch (const Error&) {
             ++errors;
           }
-          const comm::Deadline deadline(std::chrono::seconds(15));
+          const comm::Deadline deadline(std::chrono::seconds(30));
           while (errors < n && !deadline.passed()) {
             std::this_thread::sleep_for(std::chrono::milliseconds(1));
           }

@@ -76,7 +76,7 @@ void char_transformer(const train::Options& options, Flags flags) {
         examples::plan_for(own.back(), examples::tensor_plan(flags.sequence))));
     if (flags.fsdp) {
       for (const auto& [number, block] : own.back().blocks->list) {
-        sharded.push_back(parallel::fully_shard(block, mesh["dp"]));
+        parallel::fully_shard(block, mesh["dp"]);
       }
       sharded.push_back(parallel::fully_shard(own.back(), mesh["dp"]));
     }

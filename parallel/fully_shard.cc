@@ -50,18 +50,7 @@ void make_engine(const nn::ModuleBase& module, const std::shared_ptr<Unit>& unit
     unit->engine = known;
     return;
   }
-  const ShardUnit::Piece* any = nullptr;
-  for (const auto& other : units) {
-    WEFT_CHECK(!other->engine, InvalidArgument, kOp, other->name, ", which is part of ", unit->name,
-               ", was called before it: call the outermost module first");
-    for (const ShardUnit::Piece& piece : other->memory->pieces()) {
-      if (!any) any = &piece;
-      WEFT_CHECK(piece.shard->part.device() == any->shard->part.device(), Unsupported, kOp,
-                 piece.name, " of ", other->name, " is on ", piece.shard->part.device(), ", ",
-                 any->name, " on ", any->shard->part.device(),
-                 "; all units of a model must be on one device");
-    }
-  }
+  check_together(units);
   const auto engine = std::make_shared<Engine>(unit);
   // Only from here on are the paths of the modules known.
   for (const auto& [name, shard] : nn::shards_of(module)) {
@@ -347,8 +336,9 @@ void FsdpEngine::start_reduction(Unit& unit) {
 
 void FsdpEngine::finish_reduction() {
   Unit* const unit = std::exchange(under_way, nullptr);
+  if (!unit) return;
   const Span span(kOp, "wait for sums");
-  if (unit) unit->memory->finish_reduction(replicas.get());
+  unit->memory->finish_reduction(replicas.get());
 }
 
 void FsdpEngine::end_backward(const std::exception_ptr& error) {

@@ -81,7 +81,8 @@ class FullySharded {
     return {gathers(), module_, part};
   }
 
-  /// What this rank has sent and received: gathers, reductions, buffers, states, norms.
+  /// What this rank has sent and received for the outermost module: gathers, reductions, buffers,
+  /// states, norms.
   comm::Traffic traffic() const;
 
   /// Scales the gradients so that the norm of all ranks' is at most max_norm, as
@@ -141,13 +142,15 @@ class [[nodiscard]] FullySharded::NoSync {
 /// optim::clip_grad_norm() would clip each rank by its own: use those of FullySharded. The member
 /// `weight` of a layer is there while the layer computes, else reading it throws InvalidArgument;
 /// its gradient is that of the part in named_parameters(), and what is written to it is lost. Hooks
-/// on its gradient that were added before get the whole one, of this rank. forward must return its
-/// tensors as such or in structures that tensor/tree.h can walk: what is hidden in others has no
-/// backward in a unit that frees its parameters.
+/// on its gradient that were added before get the whole one, of this rank, once for each call of
+/// the unit; hooks on the gradient of a part never run. forward must return its tensors as such or
+/// in structures that tensor/tree.h can walk: what is hidden in others has no backward in a unit
+/// that frees its parameters.
 ///
 /// Throws InvalidArgument on every rank if one has another module or other options, for a module
 /// that is cut already, for a parameter without dimensions, without memory of its own, or of
-/// another module that is cut, and for parameters of one unit of several dtypes or devices.
+/// another module that is cut, and for parameters of one unit of several dtypes or devices. The
+/// first call throws it for units of one model with different groups or replicas.
 FullySharded fully_shard(const nn::ModuleBase& module, std::shared_ptr<comm::ProcessGroup> group,
                          const FullyShardOptions& options = {});
 /// `group` must outlive the module.

@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "weft/autograd/autograd.h"
+#include "weft/autograd/graph.h"
 #include "weft/autograd/ops.h"
 #include "weft/core/base/error.h"
 #include "weft/core/runtime/worker.h"
@@ -42,6 +43,12 @@ TensorList handed_over(std::span<const Tensor> outputs, Device device, bool all)
     inputs.push_back(x);
   }
   return inputs;
+}
+
+// Hooks on the gradient of a leaf run in the backward.
+bool has_hooks(const Tensor& leaf) {
+  const autograd::Meta* const meta = autograd::meta_of(leaf);
+  return meta && meta->leaf && meta->leaf->grad_hooks.get();
 }
 
 }  // namespace
@@ -83,7 +90,9 @@ PipelineBatch::PipelineBatch(std::shared_ptr<PipelineState> state, std::span<con
   bool needs = std::ranges::any_of(
       inputs_, [](const Tensor& x) { return x.defined() && x.requires_grad(); });
   for (const nn::AnyModule& stage : stages_) {
-    weights_.push_back(autograd::DeferredGradients::leaves(nn::used_parameters(stage)));
+    std::vector<Tensor> weights = nn::used_parameters(stage);
+    std::erase_if(weights, has_hooks);  // their gradients are not put off
+    weights_.push_back(autograd::DeferredGradients::leaves(weights));
     needs = needs || !state_->has(static_cast<int>(needs_grad_.size())) ||
             std::ranges::any_of(stage.parameters(), &Tensor::requires_grad);
     needs_grad_.push_back(needs);

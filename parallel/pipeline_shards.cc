@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <map>
 #include <ranges>
 #include <utility>
 
@@ -58,6 +59,7 @@ void give_back(const Unit& unit) {
 }  // namespace
 
 PipelineShards::PipelineShards(const PipelineState& state) {
+  std::map<const TensorImpl*, const nn::Shard*> shard_of;
   for (int s = 0; s < std::ssize(state.stages); ++s) {
     if (!state.is_here(s)) continue;
     const nn::AnyModule& module = state.stages[static_cast<std::size_t>(s)];
@@ -65,21 +67,46 @@ PipelineShards::PipelineShards(const PipelineState& state) {
     if (shards.empty()) continue;
     Units units;
     for (const auto& [name, shard] : shards) {
+      for (const nn::Shard* cut = shard.get(); cut; cut = cut->of.get()) {
+        if (!cut->group) continue;
+        layer_groups_.insert(std::static_pointer_cast<comm::ProcessGroup>(cut->group));
+      }
+      const auto [first, is_new] = shard_of.emplace(shard->used.impl(), shard.get());
+      WEFT_CHECK(is_new || first->second == shard.get(), InvalidArgument, kOp, "parameter ", name,
+                 " of stage ", s,
+                 " is shared with another stage, and parallelize has cut both: put "
+                 "both uses into one stage");
       const auto unit = unit_of(*shard);
+      WEFT_CHECK(unit || shard->group, InvalidArgument, kOp, name, " of stage ", s,
+                 " was cut together with a module that is gone: keep that module");
       if (!unit || std::ranges::find(units, unit) != units.end()) continue;
-      WEFT_CHECK(units.empty() || units[0]->group == unit->group, InvalidArgument, kOp, unit->name,
-                 " and ", units[0]->name, " of stage ", s,
-                 " are cut over different groups: give fully_shard the same one");
+      WEFT_CHECK(
+          units.empty() || (units[0]->group == unit->group && units[0]->replicas == unit->replicas),
+          InvalidArgument, kOp, unit->name, " and ", units[0]->name, " of stage ", s,
+          " are cut over different groups or replicas: give fully_shard the same ones");
+      for (const ShardUnit::Piece& piece : unit->memory->pieces()) {
+        const auto is_it = [&](const auto& one) { return one.second == piece.shard; };
+        WEFT_CHECK(std::ranges::any_of(shards, is_it), InvalidArgument, kOp, "stage ", s,
+                   " has only a part of ", unit->name,
+                   ", a unit of fully_shard: cut the stage, not the module that contains it");
+      }
       units.push_back(unit);
     }
-    if (!units.empty()) {
-      for (const auto& [name, x] : nn::uncut_parameters(module)) {
-        WEFT_CHECK(!x.requires_grad(), InvalidArgument, kOp, "parameter ", name, " of stage ", s,
-                   " is in no unit of fully_shard, so its gradient would not be averaged: cut the "
-                   "whole stage");
-      }
-    }
+    WEFT_CHECK(units.empty() || !state.options.replicas, InvalidArgument, kOp, "stage ", s,
+               " is cut by fully_shard, which averages its gradients by itself: leave out "
+               "options.replicas");
     stages_.push_back({s, module, std::move(units)});
+    check_averaged(stages_.back());
+  }
+}
+
+void PipelineShards::check_averaged(const Stage& stage) {
+  if (stage.units.empty()) return;
+  for (const auto& [name, x] : nn::uncut_parameters(stage.module)) {
+    WEFT_CHECK(!x.requires_grad(), InvalidArgument, kOp, "parameter ", name, " of stage ",
+               stage.number,
+               " is in no unit of fully_shard, so its gradient would not be averaged: cut the "
+               "whole stage");
   }
 }
 
@@ -97,10 +124,11 @@ Tensor PipelineShards::squared_grad_norm(std::span<const Tensor> own) const {
   std::vector<Tensor> rest(own.begin(), own.end());
   std::vector<Tensor> squares;
   for (const Stage& stage : stages_) {
+    std::vector<Tensor> of_stage;  // those of no stage before it
     for (const Tensor& x : stage.module.parameters()) {
-      std::erase_if(rest, [&](const Tensor& y) { return y.same(x); });
+      if (std::erase_if(rest, [&](const Tensor& y) { return y.same(x); })) of_stage.push_back(x);
     }
-    squares.push_back(parallel::squared_grad_norm(group_of(stage), stage.module));
+    squares.push_back(parallel::squared_grad_norm(group_of(stage), stage.module, of_stage));
   }
   Tensor total = square(optim::total_grad_norm(rest));
   for (const Tensor& more : squares) total = raw::add(raw::to(total, more.device()), more);
@@ -113,19 +141,25 @@ void PipelineShards::abort() const noexcept {
       if (unit->engine) unit->engine->abort();
     }
   }
+  for (const auto& group : layer_groups_) group->abort();
 }
 
-PipelineShards::Whole::Whole(const PipelineShards& shards) : shards_(shards) {
+PipelineShards::Whole::Whole(const PipelineShards& shards) : Whole(&shards) {
   std::vector<Unit*> units;
   for (const Stage& stage : shards_.stages_) {
+    if (unfinished_) check_averaged(stage);  // it may have been frozen before
     for (const auto& unit : stage.units) {
       Engine* const engine = unit->engine.get();
+      WEFT_CHECK(engine == stage.units[0]->engine.get(), InvalidArgument, kOp, unit->name, " and ",
+                 stage.units[0]->name, " of stage ", stage.number,
+                 " have no module around them that is cut, too: cut the stage itself");
       if (!engine) continue;  // it was not tried, and works as it does without a pipeline
       units.push_back(unit.get());
       if (std::ranges::find(engines_, engine) != engines_.end()) continue;
       engines_.push_back(engine);
+      engine->kept = true;
       engine->end_forward();
-      if (thread_state().grad_enabled && stage.module.is_training()) engine->broadcast_buffers();
+      if (unfinished_ && stage.module.is_training() && engine->sync) engine->broadcast_buffers();
     }
   }
   const Span span("fully_shard", "wait for parameters");
@@ -137,9 +171,8 @@ PipelineShards::Whole::Whole(const PipelineShards& shards) : shards_(shards) {
     if (i == 0) start(*units[0]);
     if (i + 1 < units.size()) start(*units[i + 1]);
     units[i]->memory->finish_gather();
-    if (thread_state().grad_enabled) make_leaves(*units[i]);
+    if (unfinished_) make_leaves(*units[i]);
   }
-  for (Engine* const engine : engines_) engine->kept = true;
 }
 
 PipelineShards::Whole::~Whole() {
@@ -150,7 +183,10 @@ PipelineShards::Whole::~Whole() {
       if (unfinished_) unit->memory->drop_gradients();
     }
   }
-  for (Engine* const engine : engines_) engine->kept = false;
+  for (Engine* const engine : engines_) {
+    engine->kept = false;
+    engine->under_way = nullptr;  // not null after an error only
+  }
 }
 
 void PipelineShards::Whole::collect(int of) const {

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <memory>
+#include <set>
 #include <span>
 #include <vector>
 
@@ -39,10 +40,13 @@ class PipelineShards {
     nn::AnyModule module;
     Units units;  // none if only parallelize has cut it
   };
+  // Throws InvalidArgument for a parameter that trains and is in no unit.
+  static void check_averaged(const Stage& stage);
   // Over which it was cut last.
   static comm::ProcessGroup& group_of(const Stage& stage);
 
   std::vector<Stage> stages_;
+  std::set<std::shared_ptr<comm::ProcessGroup>> layer_groups_;  // of parallelize
 };
 
 class PipelineShards::Whole {
@@ -61,6 +65,9 @@ class PipelineShards::Whole {
   void reduce();
 
  private:
+  // Gathers nothing yet. From here on ~Whole() gives back.
+  explicit Whole(const PipelineShards* shards) : shards_(*shards) {}
+
   const PipelineShards& shards_;
   std::vector<FsdpEngine*> engines_;
   bool unfinished_ = thread_state().grad_enabled;

@@ -75,7 +75,7 @@ void check_same_model(comm::ProcessGroup& group, const nn::ModuleBase& module,
                       const std::string& options) {
   for (const auto& [name, shard] : nn::shards_of(module)) {
     WEFT_CHECK(
-        shard->unit.expired(), InvalidArgument, "ddp", module.type_name(),
+        shard->group, InvalidArgument, "ddp", module.type_name(),
         " is cut into parts, one on each rank (fully_shard), which averages its gradients by "
         "itself: call the module without DistributedDataParallel around it");
   }

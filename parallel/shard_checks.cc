@@ -40,8 +40,12 @@ std::vector<Tensor> buffers_of(const nn::ModuleBase& module) {
 }
 
 void check_order(const nn::ModuleBase& module) {
-  if (!nn::uncut_parameters(module).empty()) return;
   const nn::NamedShards shards = nn::shards_of(module);
+  for (const auto& [name, shard] : shards) {
+    WEFT_CHECK(shard->group || unit_of(*shard), InvalidArgument, kOp, name,
+               " was cut together with a module that is gone: keep that module");
+  }
+  if (!nn::uncut_parameters(module).empty()) return;
   for (const auto& [name, shard] : shards) {
     const auto unit = unit_of(*shard);
     bool same = true;  // as this module
@@ -72,6 +76,26 @@ void check_can_be_cut(const nn::NamedTensors& parameters) {
                    (x.numel() == 0 || x.storage()->owned()),
                InvalidArgument, kOp, name,
                " has no memory of its own: it shares it with another parameter or library");
+  }
+}
+
+void check_together(const std::vector<std::shared_ptr<FsdpUnit>>& units) {
+  const FsdpUnit& root = *units[0];
+  const ShardUnit::Piece* any = nullptr;
+  for (const auto& unit : units) {
+    WEFT_CHECK(!unit->engine, InvalidArgument, kOp, unit->name, ", which is part of ", root.name,
+               ", was called before it: call the outermost module first");
+    for (const ShardUnit::Piece& piece : unit->memory->pieces()) {
+      if (!any) any = &piece;
+      WEFT_CHECK(piece.shard->part.device() == any->shard->part.device(), Unsupported, kOp,
+                 piece.name, " of ", unit->name, " is on ", piece.shard->part.device(), ", ",
+                 any->name, " on ", any->shard->part.device(),
+                 "; all units of a model must be on one device");
+      WEFT_CHECK(unit->group == root.group && unit->replicas == root.replicas, InvalidArgument, kOp,
+                 unit->name, " and ", root.name, ", of which it is part, are cut over different ",
+                 unit->group == root.group ? "replicas" : "groups",
+                 ": give fully_shard the same ones");
+    }
   }
 }
 

@@ -1,6 +1,7 @@
 // What fully_shard looks at before it cuts a module. Private to parallel/.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -8,14 +9,20 @@
 
 namespace weft::parallel {
 
+struct FsdpUnit;
+
 /// Parameters and buffers, a line each, for ranks that compare them.
 std::string lines_of_uncut(const nn::ModuleBase& module);
 std::vector<Tensor> buffers_of(const nn::ModuleBase& module);
-/// Throws InvalidArgument if the parameters of the module belong to a unit that is not within it.
+/// Throws InvalidArgument if the parameters of the module belong to a unit that is not within it, or
+/// is gone.
 void check_order(const nn::ModuleBase& module);
 /// Throws InvalidArgument for parameters that cannot be cut: without dimensions, of several dtypes
 /// or devices, and those that share memory.
 void check_can_be_cut(const nn::NamedTensors& parameters);
+/// Throws for units that cannot be those of one model, the outermost one first: InvalidArgument if
+/// one was called before, or is cut over another group, Unsupported if one is on another device.
+void check_together(const std::vector<std::shared_ptr<FsdpUnit>>& units);
 /// Why a parameter of the module cannot be read, in memory that is never freed: Storage::release
 /// keeps a pointer, and the memory of a parameter may outlive its unit.
 const char* why_released(const nn::ModuleBase& module);

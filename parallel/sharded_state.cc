@@ -16,6 +16,7 @@
 #include "weft/core/runtime/thread_state.h"
 #include "weft/nn/repr.h"
 #include "weft/nn/shard.h"
+#include "weft/parallel/shard_engine.h"
 #include "weft/tensor/creation.h"
 #include "weft/tensor/elementwise.h"
 #include "weft/tensor/ops.h"
@@ -66,8 +67,12 @@ Tensor whole_of(comm::ProcessGroup& group, const nn::Cut& cut, const Tensor& par
 }
 
 void check_is_last(const comm::ProcessGroup& group, const nn::Shard& shard) {
-  WEFT_CHECK(!shard.of || shard.of->group.get() != &group, InvalidArgument, "parallelize",
-             "fully_shard has cut the parts of this module: use the handle that it has returned");
+  const auto unit = unit_of(shard);
+  if (!unit || unit->group.get() == &group) return;
+  const FsdpEngine* const engine = unit->engine.get();
+  WEFT_CHECK(engine && (engine->gathers.get() == &group || engine->reductions.get() == &group),
+             InvalidArgument, "parallelize", unit->name,
+             ": fully_shard has cut the parts of this module: use the handle that it has returned");
 }
 
 // The whole of which this rank has such a part as the shard is of its parameter.
@@ -235,11 +240,11 @@ void load_whole_state(const nn::ModuleBase& module, nn::ExponentialMovingAverage
   load_parts(module, averages, saved_of(state));
 }
 
-Tensor squared_grad_norm(comm::ProcessGroup& group, const nn::ModuleBase& module) {
+Tensor squared_grad_norm(comm::ProcessGroup& group, const nn::ModuleBase& module,
+                         const std::vector<Tensor>& parameters) {
   // By whether fully_shard has cut them, and parallelize.
   std::array<std::array<std::vector<Tensor>, 2>, 2> lists;
   comm::ProcessGroup* tensor_ranks = nullptr;
-  const std::vector<Tensor> parameters = module.parameters();
   const nn::NamedShards shards = nn::shards_of(module);
   for (const Tensor& x : parameters) {
     bool rows = false, computed = false;
@@ -275,8 +280,9 @@ Tensor squared_grad_norm(comm::ProcessGroup& group, const nn::ModuleBase& module
 Tensor clip_grad_norm(comm::ProcessGroup& group, const nn::ModuleBase& module, double max_norm) {
   WEFT_CHECK(max_norm >= 0, InvalidArgument, "clip_grad_norm", "max_norm is ", max_norm,
              ", needs 0 or more");
-  const Tensor norm = raw::sqrt(squared_grad_norm(group, module));
-  optim::clip_grads_with_norm(module.parameters(), max_norm, norm);
+  const std::vector<Tensor> parameters = module.parameters();
+  const Tensor norm = raw::sqrt(squared_grad_norm(group, module, parameters));
+  optim::clip_grads_with_norm(parameters, max_norm, norm);
   return norm;
 }
 

@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include "weft/comm/group/process_group.h"
 #include "weft/nn/ema.h"
@@ -15,7 +16,7 @@ namespace weft::parallel {
 
 /// module.state_dict() with whole parameters, in host memory, on every rank. All ranks call it.
 /// `group`: of the cut that was made last; what parallelize has cut before knows its ranks. Throws
-/// InvalidArgument for parallelize's group if fully_shard has cut the parts since.
+/// InvalidArgument for another group than fully_shard's if that has cut some of the module.
 nn::NamedTensors whole_state(comm::ProcessGroup& group, const nn::ModuleBase& module);
 /// The same without an exchange: this rank's parts, in the module's own memory.
 nn::StateParts state_parts(const nn::ModuleBase& module);
@@ -67,7 +68,9 @@ class StateOf {
 /// optim::clip_grad_norm; returns the norm before. What each rank has all of counts once. All ranks
 /// call it. Throws InvalidArgument for a negative max_norm, and as whole_state().
 Tensor clip_grad_norm(comm::ProcessGroup& group, const nn::ModuleBase& module, double max_norm);
-/// The square of the norm of all ranks' gradients: one f64 number on the parameters' device.
-Tensor squared_grad_norm(comm::ProcessGroup& group, const nn::ModuleBase& module);
+/// The square of the norm of all ranks' gradients of some parameters of the module: one f64 number
+/// on their device.
+Tensor squared_grad_norm(comm::ProcessGroup& group, const nn::ModuleBase& module,
+                         const std::vector<Tensor>& parameters);
 
 }  // namespace weft::parallel

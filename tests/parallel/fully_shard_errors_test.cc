@@ -1,11 +1,13 @@
 // fully_shard: what it refuses, and mistakes that it names.
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "weft/comm/mesh.h"
 #include "weft/optim/sgd.h"
 #include "weft/parallel/distributed_data_parallel.h"
 #include "weft/tests/comm/ranks.h"
@@ -137,6 +139,35 @@ TEST_F(FullyShardTest, RefusesAnotherEngineAroundItAndAWrongOrder) {
     const FullySharded late = fully_shard(early, group);
     EXPECT_WEFT_ERROR(early(full({2, 4}, 1.0)), InvalidArgument,
                       "which is part of Parts, was called before it");
+  });
+}
+
+TEST_F(FullyShardTest, UnitsOfOneModelAreCutOverTheSameRanks) {
+  comm::run_ranks(2, [&](comm::ProcessGroup& group) {
+    const comm::Mesh mesh({std::shared_ptr<void>(), &group}, {{"replica", 2}, {"shard", 1}});
+    const auto call = [&](const std::shared_ptr<comm::ProcessGroup>& of_a,
+                          const FullyShardOptions& options) {
+      Parts model;
+      fully_shard(model.a, of_a, options);
+      fully_shard(model, mesh["shard"]);
+      model(full({2, 4}, 1.0));
+    };
+    EXPECT_WEFT_ERROR(call(mesh["replica"], {}), InvalidArgument,
+                      "a and Parts, of which it is part, are cut over different groups");
+    EXPECT_WEFT_ERROR(call(mesh["shard"], {.replicas = mesh["replica"]}), InvalidArgument,
+                      "a and Parts, of which it is part, are cut over different replicas");
+    call(mesh["shard"], {});
+  });
+}
+
+TEST_F(FullyShardTest, AUnitThatIsGoneIsNamed) {
+  comm::run_ranks(2, [&](comm::ProcessGroup& group) {
+    nn::Linear kept(4, 4);
+    fully_shard(nn::Sequential{kept, nn::Linear(4, 4)}, group);
+    EXPECT_WEFT_ERROR(fully_shard(kept, group), InvalidArgument,
+                      "weight was cut together with a module that is gone");
+    EXPECT_WEFT_ERROR(DistributedDataParallel(kept, group), InvalidArgument,
+                      "averages its gradients by itself");
   });
 }
 

@@ -8,6 +8,7 @@
 
 #include "weft/comm/mesh.h"
 #include "weft/nn/ema.h"
+#include "weft/nn/shard.h"
 #include "weft/optim/adam.h"
 #include "weft/optim/sgd.h"
 #include "weft/parallel/fully_shard.h"
@@ -148,24 +149,32 @@ TEST_F(FullyShardTensorTest, NoSyncAddsUpOnEachRank) {
   }
 }
 
-// Layers exchange rounded tensors. One rank of "dp": what parallelize does with rounded weights.
+// Layers exchange rounded tensors: what parallelize does with rounded weights, and the mean in f32.
 TEST_F(FullyShardTensorTest, MixedPrecisionIsThatOfRoundedLayers) {
-  for (const bool sequence : {false, true}) {
-    comm::run_ranks(2, [&](comm::ProcessGroup& group) {
+  for (const auto& [dp, sequence] : {std::pair(1, false), {1, true}, {2, false}, {2, true}}) {
+    comm::run_ranks(2 * dp, [&, dp = dp, sequence = sequence](comm::ProcessGroup& group) {
       Net half = small_net();
       half.to(DType::bf16);
-      const Parallelized layers = parallelize(half, group, plan_of(sequence));
-      Cut cut(group, 1, 2, sequence, 0,
+      Cut cut(group, dp, 2, sequence, 0,
               {.mp_policy = {.param_dtype = DType::bf16, .reduce_dtype = DType::f32}});
-      const Tensor loss = loss_of_part(cut.net, cut.layers, text(0));
-      const Tensor expected = loss_of_part(half, layers, text(0));
+      const Parallelized layers = parallelize(half, *cut.mesh["tp"], plan_of(sequence));
+      const Tensor loss = loss_of_part(cut.net, cut.layers, cut.own(text(0)));
+      const Tensor expected = loss_of_part(half, layers, cut.own(text(0)));
       EXPECT_TRUE(testing::same_bits(loss, expected));
       loss.backward();
       expected.backward();
-      const auto got = cut.net.named_parameters(), rounded = half.named_parameters();
-      for (std::size_t i = 0; i < got.size(); ++i) {
-        const Tensor gradient = raw::to(rounded[i].second.grad(), DType::f64);
-        EXPECT_TRUE(testing::same_bits(got[i].second.grad(), gradient)) << got[i].first;
+      const auto rounded = half.named_parameters();
+      const nn::NamedShards shards = nn::shards_of(cut.net);
+      ASSERT_EQ(shards.size(), rounded.size());
+      for (std::size_t i = 0; i < shards.size(); ++i) {
+        const auto& [name, shard] = shards[i];
+        const Tensor mean = raw::to(rounded[i].second.grad(), DType::f32);
+        raw::mul_(mean, 1.0 / dp);
+        cut.mesh["dp"]->all_reduce(mean).wait();
+        nn::Cut rows = shard->cut;  // of what parallelize has left
+        rows.of = nullptr;
+        EXPECT_TRUE(testing::same_bits(shard->part.grad(), raw::to(rows.part_of(mean), DType::f64)))
+            << name;
       }
     });
   }
@@ -268,6 +277,19 @@ TEST_F(FullyShardTensorTest, TheHandleOfTheLayersRefusesWholeStates) {
     cut.step(adam, text(0));
     EXPECT_WEFT_ERROR(cut.layers.state_of(adam).state_dict(), InvalidArgument,
                       "fully_shard has cut the parts of this module");
+  });
+}
+
+TEST_F(FullyShardTensorTest, TheHandleOfTheLayersRefusesWhatIsCutBesideThem) {
+  comm::run_ranks(4, [](comm::ProcessGroup& group) {
+    const comm::Mesh mesh({std::shared_ptr<void>(), &group}, {{"dp", 2}, {"tp", 2}});
+    Net net = small_net();
+    ParallelPlan plan = plan_of(false);
+    plan.pop_back();  // the head
+    const Parallelized layers = parallelize(net, *mesh["tp"], plan);
+    fully_shard(net.head, mesh["dp"]);
+    EXPECT_WEFT_ERROR(layers.state_dict(), InvalidArgument, "head: fully_shard has cut");
+    EXPECT_WEFT_ERROR(layers.clip_grad_norm(1), InvalidArgument, "head: fully_shard has cut");
   });
 }
 

@@ -3,10 +3,12 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -249,6 +251,48 @@ TEST_F(PipelineShardsTest, GradientsOfCutWeightsArePutOff) {
   });
 }
 
+// A hook needs the gradient, so that of its weight is not put off.
+TEST_F(PipelineShardsTest, HooksOnWeightsRunInAnySchedule) {
+  comm::run_ranks(1, [](comm::ProcessGroup& group) {
+    const auto gradients = [&](const std::string& schedule, bool is_cut, double factor) {
+      const nn::AnyModule stage = joined(stages_of(), 1)[0];
+      autograd::add_grad_hook(stage.parameters()[0], [=](const Tensor& g) { return g * factor; });
+      if (is_cut) cut_stage(stage, shared(group));
+      Pipeline pipe({stage}, {.chunks = 2, .schedule = schedule, .group = group.duplicate()});
+      const auto data = batch(0, {4, 6}, DType::f64);
+      pipe.step({data.x}, {data.label}, loss_of);
+      nn::NamedTensors result;
+      for (const auto& [name, x] : stage.named_parameters()) result.emplace_back(name, x.grad());
+      return result;
+    };
+    nn::NamedTensors expected = gradients("1f1b", false, 1);
+    expected[0].second = expected[0].second * 2;
+    for (const std::string schedule : {"1f1b", "zb-h1"}) {
+      for (const bool is_cut : {false, true}) {
+        expect_near(gradients(schedule, is_cut, 2), expected, 1e-12);
+      }
+    }
+  });
+}
+
+// The norm of layers' weights, and of a norm's that are those of two stages.
+TEST_F(PipelineShardsTest, ParametersOfTwoStagesCountOnceInTheNorm) {
+  comm::run_ranks(2, [](comm::ProcessGroup& group) {
+    const nn::LayerNorm tied(6);
+    PipelineState state;
+    std::vector<Tensor> own = tied.parameters();
+    for (int s = 0; s < 2; ++s) {
+      const nn::Linear layer(6, 6);
+      const nn::Sequential stage = {tied, layer};
+      parallelize(stage, group, {{"1", ColwiseParallel{}}});
+      for (const Tensor& x : layer.parameters()) own.push_back(x);
+      state.stages.push_back(stage);
+    }
+    for (const Tensor& x : own) x.set_grad(full(x.shape(), 1));
+    EXPECT_NEAR(PipelineShards(state).squared_grad_norm(own).item<double>(), 12 + 2 * 42, 1e-9);
+  });
+}
+
 TEST_F(PipelineShardsTest, NoSyncAddsUpOnEachRank) {
   for (const MixedPrecisionPolicy& policy :
        {MixedPrecisionPolicy(), MixedPrecisionPolicy{.reduce_dtype = DType::f32}}) {
@@ -329,11 +373,19 @@ TEST_F(PipelineShardsTest, BuffersAreThoseOfRank0) {
           nn::Sequential{nn::Linear(6, 4), nn::BatchNorm1d(4), nn::Tanh()},
           nn::Sequential{nn::Linear(4, 3)}};
     });
-    fully_shard(stages[static_cast<std::size_t>(mesh["pp"]->rank())], mesh["dp"]);
+    const FullySharded sharded =
+        fully_shard(stages[static_cast<std::size_t>(mesh["pp"]->rank())], mesh["dp"]);
     Pipeline pipe(stages, {.chunks = 2, .group = mesh["pp"]});
     const Tensor mean = stages[0].named_buffers()[0].second;
     if (mesh.coordinate("dp") == 1) raw::fill_(mean, 100);
     const auto data = batch(0, {16, 6}, DType::f32);  // the same on all ranks
+    {
+      const auto no_sync = sharded.no_sync();
+      pipe.step({data.x}, {data.label}, loss_of);
+    }
+    if (mesh.coordinate("pp") == 0 && mesh.coordinate("dp") == 1) {
+      EXPECT_GT(raw::norm(mean).item<double>(), 10);
+    }
     pipe.step({data.x}, {data.label}, loss_of);
     if (mesh.coordinate("pp") == 0) {
       EXPECT_LT(raw::norm(mean).item<double>(), 10);
@@ -343,14 +395,15 @@ TEST_F(PipelineShardsTest, BuffersAreThoseOfRank0) {
 
 // Gradients of bf16 are added up in f32, as two numbers are in any order.
 TEST_F(PipelineShardsTest, MicroBatchesAddUpInTheDtypeOfTheReduction) {
-  for (const std::string schedule : {"gpipe", "zb-h1"}) {
-    comm::run_ranks(1, [&](comm::ProcessGroup& group) {
+  for (const auto& [schedule, n] : {std::pair("gpipe", 1), {"zb-h1", 1}, {"zb-h1", 2}}) {
+    comm::run_ranks(n, [&, schedule = schedule, n = n](comm::ProcessGroup& group) {
       nn::Sequential model = testing::seeded(3, net), half = testing::seeded(3, net);
       half.to(DType::bf16);
       const FullySharded sharded = cut(
           model, group, {.mp_policy = {.param_dtype = DType::bf16, .reduce_dtype = DType::f32}});
-      Pipeline pipe({model}, {.chunks = 2, .schedule = schedule, .group = shared(group)});
-      const auto data = batch(0, {12, 6}, DType::f32);
+      const comm::Mesh mesh(shared(group), {{"dp", n}, {"pp", 1}});
+      Pipeline pipe({model}, {.chunks = 2, .schedule = schedule, .group = mesh["pp"]});
+      const auto data = batch(group.rank(), {12, 6}, DType::f32);
       pipe.step({data.x}, {data.label}, loss_of);
       std::vector<Tensor> sums;
       for (int m = 0; m < 2; ++m) {
@@ -367,9 +420,12 @@ TEST_F(PipelineShardsTest, MicroBatchesAddUpInTheDtypeOfTheReduction) {
           }
         }
       }
-      const std::vector<Tensor> parts = model.parameters();
+      const nn::NamedShards parts = nn::shards_of(model);
       for (std::size_t k = 0; k < sums.size(); ++k) {
-        EXPECT_TRUE(testing::same_bits(parts[k].grad(), sums[k])) << k;
+        raw::mul_(sums[k], 1.0 / n);
+        group.all_reduce(sums[k]).wait();
+        const nn::Shard& shard = *parts[k].second;
+        EXPECT_TRUE(testing::same_bits(shard.part.grad(), shard.cut.part_of(sums[k]))) << k;
       }
     });
   }
@@ -443,32 +499,69 @@ TEST_F(PipelineShardsTest, StagesOfPartsOfLayers) {
   }
 }
 
-// The others do not wait: those of its pipeline, and those that share its stage.
+// The others do not wait: those of its pipeline, and those that share its stage. All stay until
+// each has an error of its own: the end of a rank's groups would be one, too.
 TEST_F(PipelineShardsTest, ARankThatFailsEndsTheBatchOfAll) {
-  std::atomic<int> errors = 0;
-  EXPECT_THROW(
-      comm::run_ranks(4,
-                      [&](comm::ProcessGroup& group) {
-                        const comm::Mesh mesh(shared(group), {{"dp", 2}, {"pp", 2}});
-                        const std::vector<nn::AnyModule> stages = joined(stages_of(), 2);
-                        cut_stage(stages[static_cast<std::size_t>(mesh["pp"]->rank())], mesh["dp"]);
-                        Pipeline pipe(stages, {.chunks = 2, .group = mesh["pp"]});
-                        const auto data = batch(0, {8, 6}, DType::f64);
-                        pipe.step({data.x}, {data.label}, loss_of);
-                        const auto fails = [&](std::span<const Tensor> y,
-                                               std::span<const Tensor> target) {
-                          WEFT_CHECK(mesh.coordinate("dp") == 0, InvalidArgument, "test", "mine");
-                          return loss_of(y, target);
-                        };
-                        try {
-                          pipe.step({data.x}, {data.label}, fails);
-                        } catch (const Error&) {
-                          ++errors;
-                          throw;
-                        }
-                      }),
-      Error);
-  EXPECT_EQ(errors, 4);
+  for (const int tp : {1, 2}) {
+    const int n = 4 * tp;
+    std::atomic<int> errors = 0;
+    comm::run_ranks(
+        n,
+        [&](comm::ProcessGroup& group) {
+          const comm::Mesh mesh(shared(group), {{"dp", 2}, {"pp", 2}, {"tp", tp}});
+          std::vector<testing::Block> blocks = {testing::Block(0), testing::Block(0)};
+          testing::Block& own = blocks[static_cast<std::size_t>(mesh["pp"]->rank())];
+          parallelize(own, *mesh["tp"], {{"fc1", ColwiseParallel{}}, {"fc2", RowwiseParallel{}}});
+          fully_shard(own, mesh["dp"]);
+          Pipeline pipe({blocks[0], blocks[1]}, {.chunks = 2, .group = mesh["pp"]});
+          const Tensor x = batch(0, {4, testing::kLength, testing::kWidth}, DType::f32).x;
+          bool fails = false;
+          const auto loss = [&](std::span<const Tensor> y, std::span<const Tensor> target) {
+            WEFT_CHECK(!fails, InvalidArgument, "test", "mine");
+            return nn::mse_loss(y[0], target[0]);
+          };
+          pipe.step({x}, {x}, loss);
+          fails = mesh.coordinate("dp") == 0 && mesh.coordinate("tp") == 0;
+          try {
+            pipe.step({x}, {x}, loss);
+          } catch (const Error&) {
+            ++errors;
+          }
+          const comm::Deadline deadline(std::chrono::seconds(30));
+          while (errors < n && !deadline.passed()) {
+            std::this_thread::sleep_for(std::chrono::milliseconds(1));
+          }
+          EXPECT_EQ(errors, n);
+        },
+        {.timeout = std::chrono::seconds(60)});
+  }
+}
+
+// After an error nothing stays gathered, and the modules may be called as before.
+TEST_F(PipelineShardsTest, WhatCannotBeGatheredLeavesNothing) {
+  comm::run_ranks(1, [](comm::ProcessGroup& group) {
+    PipelineState state;
+    state.stages = joined(stages_of(), 4);
+    nn::AnyModule &first = state.stages[0], &last = state.stages[3];
+    cut_stage(first, shared(group));
+    for (auto& [path, module] : last.named_modules()) {
+      if (module.type_name() == "Block") fully_shard(module, shared(group));
+    }
+    const Tensor rest = nn::uncut_parameters(last)[0].second;
+    for (const auto& [name, x] : nn::uncut_parameters(last)) x.set_requires_grad(false);
+    const PipelineShards shards(state);
+    const std::vector<Tensor> x = {batch(0, {4, 6}, DType::f64).x};
+    last(x);
+    const auto backward = [&] { first(x)[0].square().sum().backward(); };
+    backward();
+    rest.set_requires_grad();
+    EXPECT_WEFT_ERROR(PipelineShards::Whole{shards}, InvalidArgument,
+                      "1.weight of stage 3 is in no unit of fully_shard");
+    EXPECT_TRUE(nn::used_parameters(first)[0].storage()->released());
+    first.zero_grad();
+    backward();
+    for (const Tensor& part : first.parameters()) EXPECT_TRUE(part.grad().defined());
+  });
 }
 
 TEST_F(PipelineShardsTest, MistakesAreNamed) {
@@ -488,9 +581,11 @@ TEST_F(PipelineShardsTest, MistakesAreNamed) {
     }
     {
       const std::vector<nn::AnyModule> stages = joined(stages_of(), 2);
-      cut_stage(stages[here], dp);
-      EXPECT_WEFT_ERROR(Pipeline(stages, {.group = mesh["pp"], .replicas = dp}), InvalidArgument,
-                        "averages its gradients by itself");
+      if (here == 1) cut_stage(stages[1], dp);
+      const auto replicas = dp->duplicate();  // an error ends it
+      EXPECT_WEFT_ERROR(Pipeline(stages, {.group = mesh["pp"], .replicas = replicas}),
+                        InvalidArgument,
+                        "stage 1 is cut by fully_shard, which averages its gradients by itself");
     }
     {
       const std::vector<nn::AnyModule> stages = joined(stages_of(), 2);
@@ -501,6 +596,29 @@ TEST_F(PipelineShardsTest, MistakesAreNamed) {
       fully_shard(stages[here], dp);
       EXPECT_WEFT_ERROR(Pipeline(stages, {.group = mesh["pp"]}), InvalidArgument,
                         "are cut over different groups");
+    }
+    {
+      std::vector<nn::Sequential> stages = {{nn::Linear(6, 6)}, {nn::Linear(6, 3)}};
+      {
+        const nn::Sequential both = {stages[0], stages[1]};
+        fully_shard(both, dp);
+        EXPECT_WEFT_ERROR(Pipeline({stages[0], stages[1]}, {.group = mesh["pp"]}), InvalidArgument,
+                          "has only a part of Sequential, a unit of fully_shard");
+      }
+      EXPECT_WEFT_ERROR(Pipeline({stages[0], stages[1]}, {.group = mesh["pp"]}), InvalidArgument,
+                        "was cut together with a module that is gone");
+    }
+    {
+      nn::Sequential a = {Block(), Block()}, b = {Block(), Block()};
+      for (nn::ModuleBase stage : {nn::ModuleBase(a), nn::ModuleBase(b)}) {
+        for (auto& [path, module] : stage.named_modules()) {
+          if (module.type_name() == "Block") fully_shard(module, dp);
+        }
+      }
+      Pipeline pipe({a, b}, {.group = mesh["pp"]->duplicate()});
+      const auto data = batch(0, {4, 6}, DType::f32);
+      EXPECT_WEFT_ERROR(pipe.step({data.x}, {data.label}, loss_of), InvalidArgument,
+                        "have no module around them that is cut, too: cut the stage itself");
     }
     const std::vector<nn::AnyModule> stages = joined(stages_of(), 2);
     cut_stage(stages[0], dp);

@@ -101,25 +101,29 @@ TEST_F(PipelineStagesTest, OfPartsTrainAsOneProcess) {
     std::string schedule;
     Recompute recompute;
     bool sequence;
+    bool fsdp = false;  // in place of replicas
   };
-  for (const auto& [schedule, recompute, sequence] :
+  for (const auto& [schedule, recompute, sequence, fsdp] :
        {Case{"gpipe", Recompute::except_last, false}, Case{"1f1b", Recompute::never, true},
         Case{"zb-h1", Recompute::never, true}, Case{"zb-h1", Recompute::always, false},
-        Case{"interleaved", Recompute::always, true}}) {
+        Case{"zb-h1", Recompute::never, true, true}, Case{"interleaved", Recompute::always, true},
+        Case{"interleaved", Recompute::never, false, true}}) {
     SCOPED_TRACE(::testing::Message()
-                 << schedule << ' ' << to_string(recompute) << ' ' << sequence);
-    comm::run_ranks(8, [&, schedule = schedule, recompute = recompute,
-                        sequence = sequence](comm::ProcessGroup& group) {
+                 << schedule << ' ' << to_string(recompute) << ' ' << sequence << ' ' << fsdp);
+    comm::run_ranks(8, [&, schedule = schedule, recompute = recompute, sequence = sequence,
+                        fsdp = fsdp](comm::ProcessGroup& group) {
       const comm::Mesh mesh(shared(group), {{"dp", 2}, {"pp", 2}, {"tp", 2}});
       Net plain = testing::seeded(3, [] { return Net(0); });
       const int count = schedule == "interleaved" ? 4 : 2;
       std::vector<Stage> own;
       std::vector<Parallelized> tp;
+      std::vector<FullySharded> sharded;
       const auto make_stage = [&](std::size_t stage) {
         const int s = static_cast<int>(stage);
         const Net net = testing::seeded(3, [] { return Net(0); });
         own.emplace_back(net, s * kPieces / count, (s + 1) * kPieces / count);
         tp.push_back(parallelize(own.back(), *mesh["tp"], plan_for(own.back(), sequence)));
+        if (fsdp) sharded.push_back(fully_shard(own.back(), mesh["dp"]));
         return nn::AnyModule(own.back());
       };
       Pipeline pipe(static_cast<std::size_t>(count), make_stage,
@@ -127,7 +131,7 @@ TEST_F(PipelineStagesTest, OfPartsTrainAsOneProcess) {
                      .checkpoint = recompute,
                      .schedule = schedule,
                      .group = mesh["pp"],
-                     .replicas = mesh["dp"]});
+                     .replicas = fsdp ? nullptr : mesh["dp"]});
       ASSERT_EQ(std::ssize(own), count / 2);
       std::vector<Tensor> parameters;
       for (const Stage& stage : own) {
@@ -156,8 +160,9 @@ TEST_F(PipelineStagesTest, OfPartsTrainAsOneProcess) {
         sgd.step();
       }
       nn::NamedTensors here;
-      for (const Parallelized& part : tp) {
-        for (auto& named : part.state_dict()) here.push_back(std::move(named));
+      for (std::size_t s = 0; s < tp.size(); ++s) {
+        auto state = fsdp ? sharded[s].state_dict() : tp[s].state_dict();
+        for (auto& named : state) here.push_back(std::move(named));
       }
       nn::NamedTensors whole = with_names_of_net(pipe.all_gather_named(here));
       nn::NamedTensors state = plain.state_dict();

@@ -35,7 +35,8 @@ using detail::kSafetensors;
 using detail::shown;
 using detail::TensorEntry;
 
-// Instead of the header's length, in a file that is not finished: with a random number added.
+// Instead of the header's length, in a file that is not finished: with a random number below 2^48
+// added.
 constexpr std::uint64_t kUnfinished = std::uint64_t{1} << 62;
 
 static_assert(std::endian::native == std::endian::little, "safetensors data is little-endian");
@@ -443,7 +444,7 @@ bool is_of_slice_writer(const std::string& path) try {
   if (source.size() < detail::kLengthBytes) return source.size() == 0;
   std::uint64_t begin = 0;
   source.read(0, std::as_writable_bytes(std::span(&begin, 1)));
-  if (begin == 0 || begin >= kUnfinished) return true;
+  if (begin == 0 || begin >> 48 == kUnfinished >> 48) return true;
   const Metadata metadata = open_safetensors(source, path).header.metadata;
   return metadata.contains(std::string(detail::kHeaderCrc)) &&
          std::ranges::none_of(metadata, [](const auto& item) {

@@ -14,8 +14,8 @@ struct FsdpUnit;
 /// Parameters and buffers, a line each, for ranks that compare them.
 std::string lines_of_uncut(const nn::ModuleBase& module);
 std::vector<Tensor> buffers_of(const nn::ModuleBase& module);
-/// Throws InvalidArgument if the parameters of the module belong to a unit that is not within it, or
-/// is gone.
+/// Throws InvalidArgument if the parameters of the module belong to a unit that is not within it,
+/// or is gone.
 void check_order(const nn::ModuleBase& module);
 /// Throws InvalidArgument for parameters that cannot be cut: without dimensions, of several dtypes
 /// or devices, and those that share memory.

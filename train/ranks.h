@@ -20,7 +20,8 @@ struct Ranks {
   std::string backend = {};  ///< its name in metrics.json
   /// Returns all ranks' texts, by rank. All ranks call it at the same points.
   std::function<std::vector<std::string>(const std::string& text)> gather = {};
-  int batches = 0;  ///< in one step of all ranks; 0: one per rank
+  /// In one step of all ranks; 0: one per rank. Ranks that share one are neighbours.
+  int batches = 0;
 
   /// The batches in a step of all ranks together.
   int batches_per_step() const { return batches > 0 ? batches : size; }

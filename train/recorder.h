@@ -55,9 +55,10 @@ class Recorder {
   /// that options.weights names. Throws InvalidArgument for another program's file, and for another
   /// model's, listing names and shapes; then nothing has changed. Throws Io for a file that is
   /// damaged or lacks an entry, and on a rank that does not find the latest checkpoint of rank 0. A
-  /// run with another number of ranks, or of another program of options.family, can be continued
-  /// between epochs, and within one if a step of all ranks has as many samples as before, with
-  /// other random numbers and a warning; else it throws InvalidArgument.
+  /// run with another number of ranks, or of batches in a step of them, or of another program of
+  /// options.family, can be continued between epochs, and within one if a step of all ranks has as
+  /// many samples as before, with other random numbers and a warning; else it throws
+  /// InvalidArgument. Throws Io on all ranks if they do not read the same checkpoint.
   ///
   /// parts: those of save(), in the same order: optimisers and learning rate schedulers; averages
   /// of weights; and the engine of several ranks, whose state an older file lacks (a warning then
@@ -96,7 +97,8 @@ class Recorder {
 
   /// Writes OUT/checkpoint.safetensors, and files beside it for a model that is cut into parts
   /// (checkpoints.h); with options.keep_checkpoints also, at the end of an epoch,
-  /// OUT/checkpoint-epoch-N.safetensors (a hard link to it where the file system has them).
+  /// OUT/checkpoint-epoch-N.safetensors (a hard link to it where the file system has them). For a
+  /// cut model it throws Io on all ranks if one of them fails, and while another run writes to OUT.
   template <class Model, class Loader, class... Parts>
   void save(const Model& model, const Loader& loader, const Parts&... parts) {
     const Scoped step(&ThreadState::step, steps());

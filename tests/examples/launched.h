@@ -88,8 +88,12 @@ class LaunchedTest : public ::testing::Test {
   }
   /// The largest difference between the final weights of two runs.
   double largest_difference(const std::string& a, const std::string& b) const {
-    const auto x = io::load_safetensors(folder.path(a + "/model.safetensors")).tensors;
-    const auto y = io::load_safetensors(folder.path(b + "/model.safetensors")).tensors;
+    const auto load = [&](const std::string& out) {
+      auto tensors = io::load_safetensors(folder.path(out + "/model.safetensors")).tensors;
+      std::ranges::sort(tensors, {}, &io::NamedTensors::value_type::first);
+      return tensors;
+    };
+    const auto x = load(a), y = load(b);
     EXPECT_EQ(x.size(), y.size());
     double largest = 0;
     for (std::size_t i = 0; i < x.size(); ++i) {

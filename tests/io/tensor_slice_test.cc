@@ -345,6 +345,7 @@ TEST_F(TensorSlices, AnIndexNamesFilesBesideIt) {
   };
   const std::string file = "model-7-00001-of-00001.safetensors";
   expect_refused("", "not an index");
+  expect_refused(std::string((16 << 20) + 1, ' '), "too many for an index");
   expect_refused("[]", "not an index");
   expect_refused(R"({"weight_map": 1})", "not an index");
   expect_refused(R"({"weight_map": {"x": 1}})", "no name of a file beside the index");

@@ -365,6 +365,19 @@ TEST_F(ShardedCheckpointTest, RanksThatShareNoFolderAreAnError) {
   EXPECT_FALSE(files().contains("checkpoint.safetensors"));
 }
 
+TEST_F(ShardedCheckpointTest, WhatRankZeroCannotFinishFailsOnAll) {
+  std::filesystem::create_directories(folder.path("out/checkpoint.safetensors"));
+  std::filesystem::create_directories(folder.path("out/model.safetensors/x"));
+  comm::run_ranks(2, [&](comm::ProcessGroup& group) {
+    nn::Sequential model = testing::seeded(3, net);
+    const FullySharded sharded = cut(model, group);
+    train::Recorder recorder(options(1), ranks_of(group));
+    data::DataLoader loader(testing::Numbers{4}, {.batch_size = 4});
+    EXPECT_WEFT_ERROR(recorder.save(sharded, loader), Io, "it exists and is no regular file");
+    EXPECT_WEFT_ERROR(recorder.finish(sharded), Io, "to model.safetensors: Is a directory");
+  });
+}
+
 TEST_F(ShardedCheckpointTest, AnotherModelIsRefused) {
   comm::run_ranks(2, [&](comm::ProcessGroup& group) {
     nn::Sequential model = testing::seeded(3, net),

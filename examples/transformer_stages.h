@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <charconv>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -185,8 +186,11 @@ class OwnAdam {
   static std::pair<std::int64_t, std::string> taken_apart(const std::string& name) {
     const std::string prefix = "state.";
     if (!name.starts_with(prefix)) return {-1, ""};
-    const std::size_t dot = name.find('.', prefix.size());
-    return {std::stoll(name.substr(prefix.size())), name.substr(dot)};
+    std::int64_t number = -1;
+    const char* const end = name.data() + name.size();
+    const char* const rest = std::from_chars(name.data() + prefix.size(), end, number).ptr;
+    if (rest == end || *rest != '.') return {-1, ""};
+    return {number, std::string(rest, end)};
   }
 
   TransformerLayers layers_;

@@ -315,9 +315,11 @@ void check_header_crc(std::string_view text, const Metadata& metadata, const std
   const auto stored = metadata.find(std::string(kHeaderCrc));
   if (stored == metadata.end()) {
     // Only checksums of tensors: the header's own one is damaged.
-    const auto first = metadata.lower_bound(std::string(kTensorCrc));
-    WEFT_CHECK(first == metadata.end() || !first->first.starts_with(kTensorCrc), Io, kSafetensors,
-               name, ": checksum of the header is missing");
+    for (const std::string_view kind : {kTensorCrc, kBlockCrcs}) {
+      const auto first = metadata.lower_bound(std::string(kind));
+      WEFT_CHECK(first == metadata.end() || !first->first.starts_with(kind), Io, kSafetensors, name,
+                 ": checksum of the header is missing");
+    }
     return;
   }
   const std::size_t at = find_header_crc(text);
@@ -342,8 +344,9 @@ std::string json_string(std::string_view text) {
 void check_name(const std::string& name) {
   WEFT_CHECK(name != "__metadata__", InvalidArgument, kSafetensors,
              "a tensor cannot be called __metadata__");
-  WEFT_CHECK(name.size() <= kMaxNameBytes, InvalidArgument, kSafetensors, "a name has ",
-             name.size(), " bytes, over ", kMaxNameBytes);
+  const std::size_t most = kMaxNameBytes - kBlockCrcs.size();  // its checksums need a name, too
+  WEFT_CHECK(name.size() <= most, InvalidArgument, kSafetensors, "a name has ", name.size(),
+             " bytes, over ", most);
   json_string(name);
 }
 

@@ -11,9 +11,7 @@
 namespace weft::io::detail {
 
 inline constexpr std::uint64_t kLengthBytes = 8;
-/// A tensor's checksums by blocks of so many bytes: one text of as many times eight digits.
-inline constexpr std::string_view kBlockCrcs = "weft.crc32_mib.";
-inline constexpr std::uint64_t kBlockBytes = std::uint64_t{1} << 20;
+inline constexpr std::uint64_t kBlockBytes = std::uint64_t{1} << 20;  // of kBlockCrcs
 
 struct OpenedSafetensors {
   Header header;

@@ -12,6 +12,7 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <random>
 #include <span>
 #include <system_error>
 #include <unordered_map>
@@ -34,29 +35,41 @@ using detail::kSafetensors;
 using detail::shown;
 using detail::TensorEntry;
 
+// Instead of the header's length, in a file that is not finished: with a random number below 2^48
+// added.
+constexpr std::uint64_t kUnfinished = std::uint64_t{1} << 62;
+
 static_assert(std::endian::native == std::endian::little, "safetensors data is little-endian");
 
 /// A file that several processes may have open.
 class OpenedForWriting {
  public:
   OpenedForWriting(std::string path, int flags) : path_(std::move(path)) {
-    fd_ = ::open(path_.c_str(), O_WRONLY | O_CLOEXEC | O_NOFOLLOW | flags, 0666);
-    check(fd_ >= 0 ? 0 : errno, "open");
+    while ((fd_ = ::open(path_.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | flags, 0666)) < 0) {
+      if (errno != EINTR) check(errno, "open");
+    }
   }
   ~OpenedForWriting() { ::close(fd_); }
   OpenedForWriting(const OpenedForWriting&) = delete;
   OpenedForWriting& operator=(const OpenedForWriting&) = delete;
 
-  std::uint64_t size() const {
+  void check_is(const std::string& made, std::uint64_t bytes) const {
     struct stat info{};
     check(::fstat(fd_, &info) == 0 ? 0 : errno, "examine");
-    return static_cast<std::uint64_t>(info.st_size);
+    const auto size = static_cast<std::uint64_t>(info.st_size);
+    std::uint64_t mark = 0;
+    check(size < sizeof mark || ::pread(fd_, &mark, sizeof mark, 0) >= 0 ? 0 : errno, "read");
+    WEFT_CHECK(size == bytes && std::to_string(mark) == made, Io, kSafetensors, path_, ": has ",
+               size, " bytes and the mark ", mark, ", expected ", bytes, " and ", made,
+               ": this is not the file that another rank has made");
   }
   void allocate(std::uint64_t bytes) const {
-    int error = 0;
-    while ((error = ::posix_fallocate(fd_, 0, static_cast<off_t>(bytes))) == EINTR) {
+    const auto size = static_cast<off_t>(bytes);
+    while (::fallocate(fd_, 0, 0, size) != 0) {
+      // Not every file system reserves; posix_fallocate() would write to every block there.
+      if (errno == EOPNOTSUPP) return check(::ftruncate(fd_, size) == 0 ? 0 : errno, "extend");
+      if (errno != EINTR) check(errno, "reserve the bytes of");
     }
-    check(error, "reserve the bytes of");
   }
   void write(std::uint64_t at, std::span<const std::byte> bytes) const {
     while (!bytes.empty()) {
@@ -197,6 +210,7 @@ std::vector<Described> merged(const std::vector<std::string>& described) {
     }
   }
   for (const Described& x : all) check_filled(x);
+  std::ranges::sort(all, {}, &Described::name);
   return all;
 }
 
@@ -215,15 +229,17 @@ std::uint32_t crc_of_zeros(std::uint64_t count) {
   return crc;
 }
 
-using Crcs = std::vector<std::uint32_t>;  // of the blocks of a tensor
+using Crcs = std::vector<std::uint32_t>;  // of blocks, one after the other
 std::size_t block_count(const TensorEntry& entry) {
   return (entry.end - entry.begin + kBlockBytes - 1) / kBlockBytes;
 }
-void add_crcs(Crcs& crcs, std::uint64_t all, std::uint64_t at, std::span<const std::byte> bytes) {
+/// To those of a tensor's blocks, of which the first has this number.
+void add_crcs(std::map<std::uint64_t, std::uint32_t>& crcs, std::uint64_t first, std::uint64_t all,
+              std::uint64_t at, std::span<const std::byte> bytes) {
   while (!bytes.empty()) {
     const std::uint64_t block = at / kBlockBytes, end = std::min((block + 1) * kBlockBytes, all);
     const std::uint64_t count = std::min<std::uint64_t>(bytes.size(), end - at);
-    crcs[block] ^= linear_crc(bytes.first(count), end - at - count);
+    crcs[first + block] ^= linear_crc(bytes.first(count), end - at - count);
     at += count;
     bytes = bytes.subspan(count);
   }
@@ -273,7 +289,6 @@ SliceWriter::SliceWriter(std::string stem, std::vector<TensorSlice> slices, int 
   WEFT_CHECK(all.size() <= detail::kMaxTensors, InvalidArgument, kSafetensors, "more than ",
              detail::kMaxTensors, " tensors");
   std::vector<File> files(1);
-  std::unordered_map<std::string, std::pair<const Described*, std::size_t>> places;
   for (const Described& x : all) {
     const auto bytes = static_cast<std::uint64_t>(numel(x.whole)) * size_of(x.dtype);
     if (!files.back().tensors.empty() && files.back().data_bytes + bytes > most_bytes) {
@@ -281,8 +296,9 @@ SliceWriter::SliceWriter(std::string stem, std::vector<TensorSlice> slices, int 
     }
     files.back().tensors.push_back({x.name, x.dtype, false, x.whole, 0, bytes});
     files.back().data_bytes += bytes;
-    places[x.name] = {&x, files.size() - 1};
   }
+  std::unordered_map<std::string, Place> places;
+  std::size_t blocks = 0;
   for (File& file : files) {
     std::vector<TensorEntry> sorted;
     std::uint64_t at = 0;
@@ -291,6 +307,8 @@ SliceWriter::SliceWriter(std::string stem, std::vector<TensorSlice> slices, int 
         if (size_of(entry.dtype) != bytes) continue;
         entry.begin = at;
         at = entry.end += at;
+        places[entry.name] = {files_.size(), sorted.size(), blocks};
+        blocks += block_count(entry);
         sorted.push_back(std::move(entry));
       }
     }
@@ -303,11 +321,12 @@ SliceWriter::SliceWriter(std::string stem, std::vector<TensorSlice> slices, int 
   }
   std::unordered_set<const Box*> taken;
   for (TensorSlice& slice : slices) {
-    const auto& [tensor, file] = places.at(slice.name);
+    const auto tensor = std::ranges::lower_bound(all, slice.name, {}, &Described::name);
     const auto box =
         std::ranges::find(tensor->boxes, Box{slice.offsets, slice.tensor.shape(), rank});
     if (box == tensor->boxes.end() || box->rank != rank || !taken.insert(&*box).second) continue;
-    own_.emplace_back(std::move(slice), file);
+    const Place place = places.at(slice.name);
+    own_.emplace_back(std::move(slice), place);
   }
 }
 
@@ -317,72 +336,81 @@ std::string SliceWriter::ending(std::size_t file) const {
   return text.data();
 }
 
-void SliceWriter::make_files() const {
-  for (std::size_t k = 0; k < files_.size(); ++k) {
-    // Not an old file anew: a killed run's last process may still write to it.
-    const std::string path = stem_ + ending(k);
-    ::unlink(path.c_str());
-    const OpenedForWriting file(path, O_CREAT | O_EXCL);
-    file.allocate(files_[k]->data_begin() + files_[k]->data_bytes);
-    file.flush();
+std::string SliceWriter::make_files() const {
+  const std::uint64_t mark = kUnfinished + (std::uint64_t{std::random_device()()} << 16);
+  std::vector<std::string> paths;
+  try {
+    for (std::size_t k = 0; k < files_.size(); ++k) {
+      // Not an old file anew: a killed run's last process may still write to it.
+      const std::string path = paths.emplace_back(stem_ + ending(k));
+      ::unlink(path.c_str());
+      const OpenedForWriting file(path, O_CREAT | O_EXCL);
+      file.allocate(files_[k]->data_begin() + files_[k]->data_bytes);
+      file.write(0, std::as_bytes(std::span(&mark, 1)));
+      file.flush();
+    }
+  } catch (const Error&) {
+    for (const std::string& path : paths) ::unlink(path.c_str());
+    throw;
   }
+  return std::to_string(mark);
 }
 
-std::string SliceWriter::write() const {
+std::string SliceWriter::write(const std::string& made) const {
   const Span span("io", "write_slices");
-  std::string text;
+  std::map<std::uint64_t, std::uint32_t> crcs;  // by block
   for (std::size_t k = 0; k < files_.size(); ++k) {
     const File& file = *files_[k];
-    std::vector<Crcs> crcs;  // by tensor
-    for (const TensorEntry& entry : file.tensors) crcs.emplace_back(block_count(entry));
     std::optional<OpenedForWriting> out;
-    for (const auto& [slice, of_file] : own_) {
-      if (of_file != k) continue;
+    for (const auto& [slice, place] : own_) {
+      if (place.file != k) continue;
       if (!out) {
         out.emplace(stem_ + ending(k), 0);
-        WEFT_CHECK(out->size() == file.data_begin() + file.data_bytes, Io, kSafetensors, stem_,
-                   ending(k), ": has ", out->size(), " bytes, expected ",
-                   file.data_begin() + file.data_bytes,
-                   ": this is not the file that another rank has made");
+        out->check_is(made, file.data_begin() + file.data_bytes);
       }
-      const auto entry = std::ranges::find(file.tensors, slice.name, &TensorEntry::name);
-      Crcs& sums = crcs[static_cast<std::size_t>(entry - file.tensors.begin())];
+      const TensorEntry& entry = file.tensors[place.entry];
+      const std::size_t first = place.first_block;
       const Tensor host = raw::contiguous(
           slice.tensor.device().is_cpu() ? slice.tensor : raw::to(slice.tensor, Device()));
       each_range(slice.whole, slice.offsets, host.shape(), size_of(host.dtype()),
                  [&](std::uint64_t at, std::uint64_t of_box, std::uint64_t bytes) {
                    const auto range = bytes_of(host).subspan(of_box, bytes);
-                   out->write(file.data_begin() + entry->begin + at, range);
-                   add_crcs(sums, entry->end - entry->begin, at, range);
+                   out->write(file.data_begin() + entry.begin + at, range);
+                   add_crcs(crcs, first, entry.end - entry.begin, at, range);
                  });
     }
     if (out) out->flush();
-    for (const Crcs& sums : crcs) {
-      for (const std::uint32_t crc : sums) text += detail::format_crc(crc);
-    }
+  }
+  std::string text;
+  for (const auto& [block, crc] : crcs) {
+    text += detail::format_crc(static_cast<std::uint32_t>(block)) + detail::format_crc(crc);
   }
   return text;
 }
 
-void SliceWriter::finish(const std::vector<std::string>& written) const {
-  std::size_t at = 0;  // in the texts
+void SliceWriter::finish(const std::string& made, const std::vector<std::string>& written) const {
+  std::map<std::uint64_t, std::uint32_t> sums;
+  for (const std::string& of_rank : written) {
+    const auto number = [&](std::size_t at) {
+      return static_cast<std::uint32_t>(std::stoul(of_rank.substr(at, 8), nullptr, 16));
+    };
+    for (std::size_t at = 0; at < of_rank.size(); at += 16) sums[number(at)] ^= number(at + 8);
+  }
+  std::uint64_t block = 0;
   for (std::size_t k = 0; k < files_.size(); ++k) {
     const File& file = *files_[k];
     Crcs crcs;
     for (const TensorEntry& entry : file.tensors) {
       const std::uint64_t all = entry.end - entry.begin;
-      for (std::size_t b = 0; b < block_count(entry); ++b, at += 8) {
-        std::uint32_t crc = crc_of_zeros(std::min(kBlockBytes, all - b * kBlockBytes));
-        for (const std::string& of_rank : written) {
-          WEFT_CHECK(of_rank.size() >= at + 8, Internal, kSafetensors, "a rank wrote other files");
-          crc ^= static_cast<std::uint32_t>(std::stoul(of_rank.substr(at, 8), nullptr, 16));
-        }
-        crcs.push_back(crc);
+      for (std::size_t b = 0; b < block_count(entry); ++b) {
+        const std::uint64_t bytes = std::min(kBlockBytes, all - b * kBlockBytes);
+        crcs.push_back(crc_of_zeros(bytes) ^ sums[block++]);
       }
     }
     const std::string header = file.header(metadata_, crcs);
     const std::uint64_t length = header.size();
     const OpenedForWriting out(stem_ + ending(k), 0);
+    out.check_is(made, file.data_begin() + file.data_bytes);
     out.write(detail::kLengthBytes, std::as_bytes(std::span(header)));
     out.write(0, std::as_bytes(std::span(&length, 1)));
     out.flush();
@@ -411,10 +439,26 @@ std::string SliceWriter::index() const {
   return index.dump(2) + '\n';
 }
 
+bool is_of_slice_writer(const std::string& path) try {
+  const detail::FileSource source(path, kSafetensors);
+  if (source.size() < detail::kLengthBytes) return source.size() == 0;
+  std::uint64_t begin = 0;
+  source.read(0, std::as_writable_bytes(std::span(&begin, 1)));
+  if (begin == 0 || begin >> 48 == kUnfinished >> 48) return true;
+  const Metadata metadata = open_safetensors(source, path).header.metadata;
+  return metadata.contains(std::string(detail::kHeaderCrc)) &&
+         std::ranges::none_of(metadata, [](const auto& item) {
+           return item.first.starts_with(detail::kTensorCrc);  // of save_safetensors()
+         });
+} catch (const Error&) {
+  return false;
+}
+
 std::map<std::string, std::string> read_index(const std::string& path) {
   const detail::FileSource source(path, kSafetensors);
-  WEFT_CHECK(source.size() <= detail::kMaxHeaderBytes, Io, kSafetensors, path,
-             ": too large for an index");
+  constexpr std::uint64_t kMost = std::uint64_t{16} << 20;
+  WEFT_CHECK(source.size() <= kMost, Io, kSafetensors, path, ": ", source.size(),
+             " bytes are too many for an index, over ", kMost);
   std::string text(source.size(), '\0');
   source.read(0, std::as_writable_bytes(std::span(text)));
   const nlohmann::json index = nlohmann::json::parse(text, nullptr, false);
@@ -507,6 +551,16 @@ Metadata SliceReader::metadata() const {
     }
   }
   return all;
+}
+
+std::string SliceReader::checksums() const {
+  std::string text;
+  for (const auto& file : impl_->files) {
+    const Metadata& metadata = file->opened.header.metadata;
+    const auto crc = metadata.find(std::string(detail::kHeaderCrc));
+    if (crc != metadata.end()) text += crc->second + ' ';
+  }
+  return text;
 }
 
 void SliceReader::read(const TensorSlice& slice) const {

@@ -3,11 +3,11 @@
 //
 //   const auto all = gather(io::describe(slices));
 //   const io::SliceWriter writer("out/model-10", slices, rank, all, {}, 5'000'000'000);
-//   if (rank == 0) writer.make_files();       // out/model-10-00001-of-00001.safetensors
-//   gather("");                               // the files are there
-//   const auto sums = gather(writer.write());
+//   // out/model-10-00001-of-00001.safetensors
+//   const auto made = gather(rank == 0 ? writer.make_files() : "")[0];
+//   const auto sums = gather(writer.write(made));
 //   if (rank == 0) {
-//     writer.finish(sums);
+//     writer.finish(made, sums);
 //     write_file_atomically("out/model.safetensors.index.json", writer.index());
 //   }
 #pragma once
@@ -53,14 +53,15 @@ class SliceWriter {
               const std::vector<std::string>& described, const Metadata& metadata,
               std::uint64_t most_bytes);
 
-  /// Makes the files, in full size, and replaces old ones. Throws Io.
-  void make_files() const;
-  /// Writes this process's values to files that are there, and flushes them to the disk. Returns
-  /// what finish() must know of them. Throws Io, also if this process does not see the files.
-  std::string write() const;
+  /// Makes the files, in full size, and replaces old ones. Returns by what the others know them.
+  /// Throws Io, and then leaves none.
+  std::string make_files() const;
+  /// Writes this process's values to the files `made`, and flushes them to the disk. Returns what
+  /// finish() must know of them. Throws Io, also if this process does not see the files.
+  std::string write(const std::string& made) const;
   /// Writes the headers, without which nothing can be loaded; `written`: by rank. With checksums of
   /// blocks of 1 MiB, of which load_safetensors() and SliceReader verify those that they read.
-  void finish(const std::vector<std::string>& written) const;
+  void finish(const std::string& made, const std::vector<std::string>& written) const;
 
   /// The names of the files, without folder.
   std::vector<std::string> files() const;
@@ -70,13 +71,21 @@ class SliceWriter {
   struct File;
 
  private:
+  struct Place {
+    std::size_t file = 0, entry = 0;
+    std::size_t first_block = 0;  // of 1 MiB, of those of all tensors
+  };
+
   std::string ending(std::size_t file) const;
 
   std::string stem_;
-  std::vector<std::pair<TensorSlice, std::size_t>> own_;  // to be written, with their file
+  std::vector<std::pair<TensorSlice, Place>> own_;  // to be written
   Metadata metadata_;
   std::vector<std::shared_ptr<const File>> files_;
 };
+
+/// Whether a SliceWriter has made the file, finished or not. False if it cannot be read.
+bool is_of_slice_writer(const std::string& path);
 
 /// The names in an index of such files, each with its file's path, in the index's folder. Throws Io
 /// for what is no such index.
@@ -100,6 +109,8 @@ class SliceReader {
   DType dtype(const std::string& name) const;  ///< in memory: f32 for F16
   /// Of all files together, without checksums.
   Metadata metadata() const;
+  /// Those of the headers, of files that have such.
+  std::string checksums() const;
 
   /// Copies values into slice.tensor, whose device and dtype may be others. Reads no other bytes.
   /// Throws InvalidArgument for another shape of the whole, and for a box outside of it; Io as

@@ -28,10 +28,13 @@ Pipeline::Pipeline(std::vector<nn::AnyModule> stages, PipelineOptions options)
   start();
 }
 Pipeline::Pipeline(std::size_t stages, const StageFactory& factory, PipelineOptions options)
-    : state_(new PipelineState{.stages = {stages, nn::Sequential()},
-                               .factory = factory,
-                               .options = std::move(options)}) {
+    : state_(new PipelineState{
+          .stages = {std::min<std::size_t>(stages, kMostStages + 1), nn::Sequential()},
+          .factory = factory,
+          .options = std::move(options)}) {
   WEFT_CHECK(factory, InvalidArgument, kOp, "the factory is empty");
+  WEFT_CHECK(stages <= kMostStages, InvalidArgument, kOp, "got ", stages, " stages, expected 1 to ",
+             kMostStages);
   start();
 }
 
@@ -47,8 +50,8 @@ void Pipeline::start() {
       state.place_stages();
     }
     if (state.options.replicas) replicas_ = std::make_shared<PipelineReplicas>(state);
-  } catch (...) {  // the ranks of other pipelines would wait
-    if (state.options.replicas) state.options.replicas->abort();
+  } catch (...) {  // a factory may fail in one pipeline only: the other ones would wait
+    if (state.factory && state.options.replicas) state.options.replicas->abort();
     throw;
   }
 }

@@ -22,6 +22,7 @@ constexpr const char* kLosses = "losses";
 constexpr std::string_view kMoreLosses = "losses.";
 constexpr const char* kFormat = "weft.checkpoint";
 constexpr const char* kVersion = "1";
+constexpr const char* kVersionWithFiles = "2";  // which earlier programs cannot read
 constexpr const char* kGenerator = "generator";
 constexpr const char* kLoader = "loader";
 constexpr const char* kParts = "parts";
@@ -127,6 +128,7 @@ void save_checkpoint(const std::string& path, const Checkpoint& checkpoint) {
                            {kParts, std::to_string(checkpoint.parts.size())},
                            {kEngines, std::to_string(checkpoint.engines.size())}};
   if (!checkpoint.model_files.empty()) {
+    metadata[kFormat] = kVersionWithFiles;
     metadata[kModelFiles] = joined(checkpoint.model_files);
     metadata[kPartFiles] = joined(checkpoint.part_files);
   }
@@ -145,8 +147,9 @@ CheckpointReader::CheckpointReader(const std::string& path, Device device) : dev
              ": not a checkpoint (its metadata has no ", kFormat,
              "); a model alone can be loaded, but not resumed from: --weights begins a run from "
              "its state dict");
-  WEFT_CHECK(version->second == kVersion, InvalidArgument, kOp, path, ": checkpoint of version ",
-             version->second, ", this program knows version ", kVersion);
+  WEFT_CHECK(version->second == kVersion || version->second == kVersionWithFiles, InvalidArgument,
+             kOp, path, ": checkpoint of version ", version->second, ", this program knows ",
+             kVersion, " and ", kVersionWithFiles);
   books_.generator = checkpoint_entry(path, metadata, kGenerator);
   books_.loader = checkpoint_entry(path, metadata, kLoader);
   books_.parts.resize(parse_count(path, "parts", checkpoint_entry(path, metadata, kParts)));
@@ -213,6 +216,10 @@ io::NamedTensors CheckpointReader::whole(const nn::SavedState& saved) const {
   return tensors;
 }
 
+std::string CheckpointReader::fingerprint() const {
+  return detail::concat(books_.losses.size(), " steps, ", file_->checksums(), model_->checksums(),
+                        parts_->checksums());
+}
 std::uint64_t CheckpointReader::bytes_read() const {
   std::uint64_t bytes = file_->bytes_read();
   if (model_ != file_) bytes += model_->bytes_read();

@@ -58,6 +58,8 @@ class CheckpointReader {
   nn::SavedState part(std::size_t number) const;
   /// All values of one of these, on the device.
   io::NamedTensors whole(const nn::SavedState& saved) const;
+  /// The same for all ranks that read the same checkpoint: its steps and its headers' checksums.
+  std::string fingerprint() const;
   /// Bytes of tensors so far.
   std::uint64_t bytes_read() const;
 

@@ -1,10 +1,13 @@
 #include "weft/train/checkpoints.h"
 
 #include <algorithm>
+#include <exception>
 #include <filesystem>
+#include <iterator>
 #include <limits>
 #include <regex>
 #include <set>
+#include <sstream>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -23,6 +26,7 @@ namespace {
 constexpr const char* kOp = "recorder";
 constexpr const char* kIndex = "model.safetensors.index.json";
 constexpr const char* kSamples = "samples_per_step";
+constexpr const char* kBatches = "batches_per_step";
 constexpr std::uint64_t kMostBytes = 5'000'000'000;  // in a file, as Hugging Face's
 
 // Whether write_parts() gives such names: "model-20-00001-of-00001.safetensors". Model hubs give
@@ -30,6 +34,30 @@ constexpr std::uint64_t kMostBytes = 5'000'000'000;  // in a file, as Hugging Fa
 bool is_beside(const std::string& name) {
   static const std::regex all("(model|optimizer)-[0-9.]+-[0-9]{5}-of-[0-9]{5}\\.safetensors");
   return std::regex_match(name, all);
+}
+
+std::vector<std::string> names_in(const std::string& folder) {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (std::filesystem::directory_iterator file(folder, error), end; !error && file != end;
+       file.increment(error)) {
+    names.push_back(file->path().filename());
+  }
+  WEFT_CHECK(!error, Io, kOp, folder, ": cannot list it: ", error.message());
+  return names;
+}
+
+// How many samples a rank draws in an epoch, in the text of LoaderCore::state().
+std::string order_size(const std::string& loader) {
+  std::istringstream in(loader);
+  std::string format, dataset, order;
+  in >> format >> dataset >> order;
+  return order;
+}
+
+std::string shown_ranks(std::int64_t ranks, std::int64_t batches) {
+  return detail::concat(
+      ranks, batches == ranks ? "" : detail::concat(" (batches in a step: ", batches, ')'));
 }
 
 }  // namespace
@@ -49,13 +77,37 @@ std::optional<std::string> Checkpoints::find() const {
     log_info(detail::concat(path, ": not there yet; from the beginning"));
     return std::nullopt;
   }
-  WEFT_CHECK(here, Io, kOp, path, ": rank ", ranks_.rank, " does not find it, rank 0 ",
-             "does; --out must be a folder that all ranks see");
+  gather_of([&] {
+    WEFT_CHECK(here, Io, kOp, path, ": rank ", ranks_.rank, " does not find it, rank 0 ",
+               "does; --out must be a folder that all ranks see");
+    return "";
+  });
   return path;
+}
+
+CheckpointReader Checkpoints::open(const std::string& path) const {
+  std::optional<CheckpointReader> file;
+  const std::vector<std::string> all =
+      gather_of([&] { return file.emplace(path, options_.map_location).fingerprint(); });
+  for (std::size_t r = 1; r < all.size(); ++r) {
+    WEFT_CHECK(all[r] == all[0], Io, kOp, path, ": rank ", r, " reads another checkpoint (", all[r],
+               ") than rank 0 (", all[0], "); all ranks must see the same files");
+  }
+  return std::move(*file);
 }
 
 /// The tensors of options.weights, under the names of the model.
 io::NamedTensors Checkpoints::initial_weights(const io::NamedTensors& own) const {
+  const std::string file = options_.weights.substr(0, options_.weights.rfind(":model"));
+  if (std::error_code error; file.ends_with(".safetensors") &&
+                             std::filesystem::is_regular_file(file, error) &&
+                             !io::is_pickle_file(file)) {
+    const std::vector<std::string> beside = files_beside(file);
+    WEFT_CHECK(beside.empty(), InvalidArgument, "checkpoint", file, ": its model is in ", beside[0],
+               ", beside it; --weights ",
+               (std::filesystem::path(file).parent_path() / kIndex).string(),
+               " begins with the weights of the latest checkpoint");
+  }
   io::NamedTensors values = nn::strip_wrappers(
       io::load_state_dict(options_.weights, {.device = options_.map_location}), own);
   const auto has = [&](const std::string& name) {
@@ -96,35 +148,51 @@ void Checkpoints::check_program(const std::string& path, const Checkpoint& check
       "those of an undisturbed run in their last bits"));
 }
 
-Checkpoints::RankState Checkpoints::own_state(const std::string& path,
-                                              const Checkpoint& checkpoint) const {
+Checkpoints::RankState Checkpoints::own_state(const std::string& path, const Checkpoint& checkpoint,
+                                              const std::string& loader) const {
   const auto& notes = checkpoint.notes;
-  const std::int64_t saved = notes.contains("ranks") ? checkpoint_count(path, notes, "ranks") : 1;
-  const auto of_rank = [&](const char* what, const std::string& of_first) {
-    return ranks_.rank == 0 || ranks_.rank >= saved
-               ? of_first
-               : checkpoint_entry(path, notes, detail::concat("rank", ranks_.rank, '.', what));
+  const auto count = [&](const char* key, std::int64_t otherwise) {
+    return notes.contains(key) ? checkpoint_count(path, notes, key) : otherwise;
   };
-  RankState own{of_rank("loader", checkpoint.loader), of_rank("generator", checkpoint.generator)};
+  const std::int64_t saved = count("ranks", 1), now = ranks_.batches_per_step();
+  // Older files do not say how many batches a step had; the loader's share of the data does.
+  const bool is_same_share =
+      saved == ranks_.size && order_size(checkpoint.loader) == order_size(loader);
+  const std::int64_t batches = count(kBatches, is_same_share ? now : saved);
+  const auto of_rank = [&](std::int64_t rank, const char* what, const std::string& of_first) {
+    return rank == 0 || rank >= saved
+               ? of_first
+               : checkpoint_entry(path, notes, detail::concat("rank", rank, '.', what));
+  };
   const auto example = notes.find("example");
   const bool is_other = example != notes.end() && example->second != options_.example;
-  if (saved == ranks_.size && !is_other) return own;
-  const std::string by = is_other ? example->second + " with " : "";
-  own.of_other_ranks = checkpoint_count(path, notes, "epoch_complete") == 0;
-  if (own.of_other_ranks) {
-    const std::int64_t samples =
-        notes.contains(kSamples) ? checkpoint_count(path, notes, kSamples) : 0;
-    WEFT_CHECK(samples == samples_per_step(), InvalidArgument, "checkpoint", path,
-               ": saved by a run of ", by, saved, " ranks within an epoch, this run has ",
-               ranks_.size, "; resume with ", is_other ? example->second : std::to_string(saved),
-               ", with as many samples in a step of all ranks (", samples, "), or from the end of ",
-               "an epoch");
-    own.loader = checkpoint.loader;
-  } else {
-    own.loader.clear();
+  if (saved == ranks_.size && batches == now && !is_other) {
+    return {of_rank(ranks_.rank, "loader", checkpoint.loader),
+            of_rank(ranks_.rank, "generator", checkpoint.generator)};
   }
-  log_warning(detail::concat(path, ": saved by a run of ", by, saved, " ranks, this run has ",
-                             ranks_.size, ": from here on its random numbers are others"));
+  // Ranks that share a batch are neighbours, and draw the same.
+  const auto sharing = [](std::int64_t ranks, std::int64_t of_all) {
+    return std::max<std::int64_t>(1, ranks / std::max<std::int64_t>(1, of_all));
+  };
+  const std::int64_t source = ranks_.rank / sharing(ranks_.size, now) * sharing(saved, batches);
+  RankState own{"", of_rank(source, "generator", checkpoint.generator)};
+  own.of_other_ranks = checkpoint_count(path, notes, "epoch_complete") == 0;
+  const std::string by = is_other ? example->second + " with " : "",
+                    before = shown_ranks(saved, batches), here = shown_ranks(ranks_.size, now);
+  if (own.of_other_ranks) {
+    const std::int64_t samples = count(kSamples, 0);
+    const std::string as_many =
+        samples > 0
+            ? detail::concat(", with as many samples in a step of all ranks (", samples, "),")
+            : "";
+    WEFT_CHECK(samples == samples_per_step(), InvalidArgument, "checkpoint", path,
+               ": saved by a run of ", by, before, " ranks within an epoch, this run has ", here,
+               "; resume with ", is_other ? example->second : before, as_many,
+               " or from the end of an epoch");
+    own.loader = checkpoint.loader;
+  }
+  log_warning(detail::concat(path, ": saved by a run of ", by, before, " ranks, this run has ",
+                             here, ": from here on its random numbers are others"));
   return own;
 }
 
@@ -136,6 +204,7 @@ void Checkpoints::add_states(Checkpoint& checkpoint, const RankState& own) const
   checkpoint.loader = own.loader;
   checkpoint.generator = own.generator;
   checkpoint.notes[kSamples] = std::to_string(samples_per_step());
+  checkpoint.notes[kBatches] = std::to_string(ranks_.batches_per_step());
   if (ranks_.size == 1) return;
   checkpoint.notes["ranks"] = std::to_string(ranks_.size);
   const auto loaders = ranks_.gather(own.loader), generators = ranks_.gather(own.generator);
@@ -153,23 +222,47 @@ void Checkpoints::add_part(Checkpoint& books, nn::StateParts& of_parts, nn::Stat
   books.parts.emplace_back();
 }
 
-// A step's number, or with one more behind it. Files that are there are never written to: a
-// checkpoint may need them.
+// A step's number, or with one more behind it; rank 0 chooses. Files that are there are never
+// written to: a checkpoint may need them.
 std::string Checkpoints::new_tag(std::size_t step) const {
-  const auto taken = [&](const std::string& tag) {
-    const std::filesystem::directory_iterator files(options_.out);
-    return std::ranges::any_of(files, [&](const auto& file) {
-      const std::string name = file.path().filename();
-      return name.starts_with("model-" + tag + '-') || name.starts_with("optimizer-" + tag + '-');
-    });
-  };
-  std::string tag = std::to_string(step);
-  for (int i = 2; taken(tag); ++i) tag = detail::concat(step, '.', i);
-  return tag;
+  return gather_of([&]() -> std::string {
+    if (ranks_.rank != 0) return "";
+    WEFT_CHECK(output_.is_alone(), Io, kOp, options_.out, ": another run is writing here, and ",
+               "each would remove files of the other; choose another folder with --out");
+    remove_unused(true);  // what a failed save has left may be what fills the disk
+    const std::vector<std::string> names = names_in(options_.out);
+    const auto taken = [&](const std::string& tag) {
+      return std::ranges::any_of(names, [&](const std::string& name) {
+        return name.starts_with("model-" + tag + '-') || name.starts_with("optimizer-" + tag + '-');
+      });
+    };
+    std::string tag = std::to_string(step);
+    for (int i = 2; taken(tag); ++i) tag = detail::concat(step, '.', i);
+    return tag;
+  })[0];
 }
 
 std::vector<std::string> Checkpoints::gather(const std::string& text) const {
   return ranks_.size == 1 ? std::vector{text} : ranks_.gather(text);
+}
+
+std::vector<std::string> Checkpoints::gather_of(const std::function<std::string()>& f) const {
+  if (ranks_.size == 1) return {f()};
+  std::exception_ptr own;
+  std::string text;
+  try {
+    text = "=" + f();
+  } catch (const std::exception& error) {
+    own = std::current_exception();
+    text = std::string("!") + error.what();
+  }
+  std::vector<std::string> all = ranks_.gather(text);
+  if (own) std::rethrow_exception(own);
+  for (std::size_t r = 0; r < all.size(); ++r) {
+    WEFT_CHECK(all[r].starts_with('='), Io, kOp, "rank ", r, ": ", all[r].substr(1));
+    all[r].erase(0, 1);
+  }
+  return all;
 }
 
 io::SliceWriter Checkpoints::write_together(const std::string& name, const nn::StateParts& parts,
@@ -178,17 +271,20 @@ io::SliceWriter Checkpoints::write_together(const std::string& name, const nn::S
   const std::vector<std::string> all = gather(io::describe(slices));
   io::SliceWriter writer(output_.path(name), std::move(slices), ranks_.rank, all,
                          {{"format", "pt"}}, most_bytes);
-  if (ranks_.rank == 0) writer.make_files();
-  gather("");  // now the files are there
+  const std::string made =
+      gather_of([&] { return ranks_.rank == 0 ? writer.make_files() : ""; })[0];
   fault_point();
-  const std::vector<std::string> written = gather(writer.write());
-  if (ranks_.rank == 0) writer.finish(written);
+  const std::vector<std::string> written = gather_of([&] { return writer.write(made); });
+  gather_of([&] {
+    if (ranks_.rank == 0) writer.finish(made, written);
+    return "";
+  });
   return writer;
 }
 
 std::string Checkpoints::write_parts(Checkpoint& books, const nn::StateParts& of_model,
                                      const nn::StateParts& of_parts) const {
-  const std::string tag = gather(ranks_.rank == 0 ? new_tag(books.losses.size()) : "")[0];
+  const std::string tag = new_tag(books.losses.size());
   const io::SliceWriter model = write_together("model-" + tag, of_model, kMostBytes),
                         parts = write_together("optimizer-" + tag, of_parts, kMostBytes);
   books.model_files = model.files();
@@ -197,16 +293,36 @@ std::string Checkpoints::write_parts(Checkpoint& books, const nn::StateParts& of
 }
 
 void Checkpoints::write_model(std::size_t step, const nn::StateParts& parts) const {
-  const std::string tag = gather(ranks_.rank == 0 ? new_tag(step) : "")[0];
+  const BusyScope alone("save");
   const io::SliceWriter model =
-      write_together("model-" + tag, parts, std::numeric_limits<std::uint64_t>::max());
-  if (ranks_.rank != 0) return;
-  std::filesystem::rename(output_.path(model.files()[0]), output_.path("model.safetensors"));
+      write_together("model-" + new_tag(step), parts, std::numeric_limits<std::uint64_t>::max());
+  gather_of([&] {
+    if (ranks_.rank != 0) return "";
+    // Those of the run's end, as metrics.json, then flush the folder with the name.
+    const std::string made = output_.path(model.files()[0]);
+    std::error_code error;
+    std::filesystem::rename(made, output_.path("model.safetensors"), error);
+    WEFT_CHECK(!error, Io, kOp, "cannot rename ", made, " to model.safetensors: ", error.message());
+    return "";
+  });
 }
 
 void Checkpoints::write(const Checkpoint& books, const std::string& index,
                         std::optional<std::int64_t> kept_epoch) const {
-  if (ranks_.rank != 0) return fault_point();
+  const auto of_rank = [&] {
+    ranks_.rank == 0 ? commit(books, index, kept_epoch) : fault_point();
+    return "";
+  };
+  // Of a cut model each rank has written, and none goes on before it counts.
+  if (books.model_files.empty()) {
+    of_rank();
+  } else {
+    gather_of(of_rank);
+  }
+}
+
+void Checkpoints::commit(const Checkpoint& books, const std::string& index,
+                         std::optional<std::int64_t> kept_epoch) const {
   const std::string last = latest();
   // Saves the kernel choices before the checkpoint, so that a killed run need not time them again.
   if (ChoiceCache* const choices = thread_state().choices) choices->save();
@@ -221,32 +337,43 @@ void Checkpoints::write(const Checkpoint& books, const std::string& index,
     std::filesystem::create_hard_link(last, kept, error);
     if (error) save_checkpoint(kept, books);
   }
-  remove_unused();
+  remove_unused(!books.model_files.empty());
 }
 
-// Those of earlier checkpoints, and what a killed run has left.
-void Checkpoints::remove_unused() const {
-  std::set<std::string> unused, checkpoints;
-  for (const auto& file : std::filesystem::directory_iterator(options_.out)) {
-    const std::string name = file.path().filename();
-    if (is_beside(name)) unused.insert(name);
-    if (name.starts_with("checkpoint") && name.ends_with(".safetensors")) checkpoints.insert(name);
-  }
-  if (unused.empty()) return;
+// Those of earlier checkpoints, and what a killed run has left. A failure loses nothing.
+void Checkpoints::remove_unused(bool is_cut) const {
+  std::set<std::string> unused;
   try {
-    for (const std::string& name : checkpoints) {
+    const std::vector<std::string> names = names_in(options_.out);
+    std::ranges::copy_if(names, std::inserter(unused, unused.end()), is_beside);
+    if (unused.empty()) return;
+    for (const std::string& name : names) {
+      if (!name.starts_with("checkpoint") || !name.ends_with(".safetensors")) continue;
       for (const std::string& used : files_beside(output_.path(name))) unused.erase(used);
     }
-    if (const std::string index = output_.path(kIndex); std::filesystem::exists(index)) {
-      for (const auto& [name, path] : io::read_index(index)) {
-        unused.erase(std::filesystem::path(path).filename());
+    if (std::ranges::find(names, kIndex) != names.end()) {
+      std::set<std::string> indexed;
+      for (const auto& [name, path] : io::read_index(output_.path(kIndex))) {
+        indexed.insert(std::filesystem::path(path).filename());
+      }
+      if (!is_cut && std::ranges::all_of(indexed, is_beside)) {
+        std::error_code error;
+        std::filesystem::remove(output_.path(kIndex), error);  // of an earlier model
+      } else {
+        for (const std::string& used : indexed) unused.erase(used);
       }
     }
   } catch (const Error& error) {
     log_warning(detail::concat(error.what(), "; files of earlier checkpoints stay"));
     return;
   }
-  for (const std::string& name : unused) std::filesystem::remove(output_.path(name));
+  for (const std::string& name : unused) {
+    const std::string path = output_.path(name);
+    if (!io::is_of_slice_writer(path)) continue;  // another program's
+    std::error_code error;
+    std::filesystem::remove(path, error);
+    if (error) log_warning(detail::concat(path, ": cannot remove it: ", error.message()));
+  }
 }
 
 }  // namespace weft::train

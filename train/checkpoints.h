@@ -87,11 +87,11 @@ class Checkpoints {
     check_states<Model, Parts...>(model);
     const std::optional<std::string> path = find();
     if (!path) return begin(model, parts...);
-    const CheckpointReader file(*path, options_.map_location);
+    const CheckpointReader file = open(*path);
     const Checkpoint& books = file.books();
     check_program(*path, books, (std::size_t{0} + ... + !Engine<Parts>),
                   (std::size_t{0} + ... + Engine<Parts>));
-    const RankState own = own_state(*path, books);
+    const RankState own = own_state(*path, books, loader.state());
     within(*path, [&] {
       const auto load_saved = [&](auto& one, const nn::SavedState& saved) {
         if constexpr (InParts<std::remove_cvref_t<decltype(one)>>) {
@@ -178,11 +178,16 @@ class Checkpoints {
   io::NamedTensors initial_weights(const io::NamedTensors& own) const;
   void check_program(const std::string& path, const Checkpoint& checkpoint, std::size_t parts,
                      std::size_t engines) const;
-  RankState own_state(const std::string& path, const Checkpoint& checkpoint) const;
+  CheckpointReader open(const std::string& path) const;
+  /// `loader`: the state of this rank's one.
+  RankState own_state(const std::string& path, const Checkpoint& checkpoint,
+                      const std::string& loader) const;
   std::int64_t samples_per_step() const;
   void add_states(Checkpoint& checkpoint, const RankState& own) const;
   std::string new_tag(std::size_t step) const;
   std::vector<std::string> gather(const std::string& text) const;
+  /// What f() returns on each rank. If it throws on one, the others throw Io, which names the rank.
+  std::vector<std::string> gather_of(const std::function<std::string()>& f) const;
   /// Writes OUT/NAME-00001-of-00001.safetensors ... All ranks call it.
   io::SliceWriter write_together(const std::string& name, const nn::StateParts& parts,
                                  std::uint64_t most_bytes) const;
@@ -194,7 +199,10 @@ class Checkpoints {
                           const nn::StateParts& of_parts) const;
   void write(const Checkpoint& books, const std::string& index,
              std::optional<std::int64_t> kept_epoch) const;
-  void remove_unused() const;
+  void commit(const Checkpoint& books, const std::string& index,
+              std::optional<std::int64_t> kept_epoch) const;
+  /// is_cut: the latest checkpoint's model, to which the index then belongs.
+  void remove_unused(bool is_cut) const;
 
   const Options& options_;
   const Ranks& ranks_;

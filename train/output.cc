@@ -35,21 +35,22 @@ Output::Output(const Options& options, const Ranks& ranks) : options_(options), 
   WEFT_CHECK(::access(options_.out.c_str(), W_OK | X_OK) == 0, Io, kOp, options_.out,
              ": cannot write here: ", std::generic_category().message(errno),
              "; choose another folder with --out");
-  lock();
+  // Locks the folder itself, so that no lock file stays. Not every file system has locks.
+  fd_ = ::open(options_.out.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (is_alone()) return;
+  log_warning(detail::concat(options_.out,
+                             ": another run is writing here, and each overwrites the other's "
+                             "files. Choose another folder with --out; ranks of one run give "
+                             "their recorders the Ranks, of which only the first writes"));
 }
 
 Output::~Output() {
   if (fd_ >= 0) ::close(fd_);
 }
 
-// Locks the folder itself, so that no lock file stays. Not every file system has locks.
-void Output::lock() {
-  fd_ = ::open(options_.out.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (fd_ < 0 || ::flock(fd_, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return;
-  log_warning(detail::concat(options_.out,
-                             ": another run is writing here, and each overwrites the other's "
-                             "files. Choose another folder with --out; ranks of one run give "
-                             "their recorders the Ranks, of which only the first writes"));
+// Tries again: the other run may have ended.
+bool Output::is_alone() const {
+  return fd_ < 0 || ::flock(fd_, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK;
 }
 
 std::string Output::path(const std::string& name) const {

@@ -21,6 +21,8 @@ class Output {
 
   /// OUT/name
   std::string path(const std::string& name) const;
+  /// Whether no other run writes to the folder now, as far as rank 0 can know.
+  bool is_alone() const;
   /// Adds the program's own figures to metrics.json.
   void note(const TestFigures& figures);
   /// Writes OUT/metrics.json and OUT/loss.svg, and prints their paths. `run` has the losses, the
@@ -28,8 +30,6 @@ class Output {
   void write(Metrics run) const;
 
  private:
-  void lock();
-
   const Options& options_;
   const Ranks& ranks_;
   TestFigures notes_;

@@ -2,7 +2,10 @@
 // written here one after the other: they only exchange texts.
 #include "weft/io/tensor_slice.h"
 
+#include <sys/resource.h>
+
 #include <algorithm>
+#include <csignal>
 #include <cstdint>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -59,10 +62,10 @@ class TensorSlices : public ::testing::Test {
   std::vector<std::string> save(const Ranks& ranks, const Metadata& metadata = {},
                                 std::uint64_t most_bytes = 5'000'000'000) const {
     const std::vector<SliceWriter> all = writers(ranks, metadata, most_bytes);
-    all[0].make_files();
+    const std::string made = all[0].make_files();
     std::vector<std::string> written;
-    for (const SliceWriter& writer : all) written.push_back(writer.write());
-    all[0].finish(written);
+    for (const SliceWriter& writer : all) written.push_back(writer.write(made));
+    all[0].finish(made, written);
     write_file_atomically(folder.path("model.safetensors.index.json"), all[0].index());
     std::vector<std::string> paths;
     for (const std::string& name : all[0].files()) paths.push_back(folder.path(name));
@@ -233,28 +236,76 @@ TEST_F(TensorSlices, SlicesThatDoNotFitAreFound) {
   EXPECT_WEFT_ERROR(describe({{"x", {4}, {0}, Tensor()}}), InvalidArgument, "undefined");
   EXPECT_WEFT_ERROR(describe({all_of("__metadata__", x)}), InvalidArgument, "cannot be called");
   EXPECT_WEFT_ERROR(describe({all_of("\xff", x)}), InvalidArgument, "not UTF-8");
+  EXPECT_WEFT_ERROR(describe({all_of(std::string(4082, 'x'), x)}), InvalidArgument, "over 4081");
+  expect_read(SliceReader(save({{all_of(std::string(4081, 'x'), x)}})),
+              all_of(std::string(4081, 'x'), x));
 }
 
 TEST_F(TensorSlices, NothingIsLoadedBeforeAllIsWritten) {
   std::vector<std::pair<std::string, Tensor>> whole;
   const std::vector<SliceWriter> all = writers(many(2, whole));
   const std::string path = folder.path(all[0].files()[0]);
-  EXPECT_WEFT_ERROR(all[1].write(), Io, "cannot open " + path + ": No such file");
-  all[0].make_files();
-  EXPECT_WEFT_ERROR(load_safetensors(path), Io, "does not begin with '{'");
-  std::vector<std::string> written = {all[0].write()};
-  EXPECT_WEFT_ERROR(load_safetensors(path), Io, "does not begin with '{'");
-  written.push_back(all[1].write());
-  all[0].finish(written);
+  EXPECT_WEFT_ERROR(all[1].write("1"), Io, "cannot open " + path + ": No such file");
+  EXPECT_FALSE(is_of_slice_writer(path));
+  const std::string made = all[0].make_files();
+  EXPECT_TRUE(is_of_slice_writer(path));
+  EXPECT_WEFT_ERROR(load_safetensors(path), Io, "claims a header of");
+  std::vector<std::string> written = {all[0].write(made)};
+  EXPECT_WEFT_ERROR(load_safetensors(path), Io, "claims a header of");
+  written.push_back(all[1].write(made));
+  all[0].finish(made, written);
   EXPECT_EQ(load_safetensors(path).tensors.size(), whole.size());
+  EXPECT_TRUE(is_of_slice_writer(path));
+  EXPECT_WEFT_ERROR(all[1].write(made), Io, "this is not the file that another rank has made");
+
+  // One of the same name and size, as in another folder.
+  const std::string again = all[0].make_files();
+  EXPECT_NE(again, made);
+  EXPECT_WEFT_ERROR(all[1].write(made), Io, "this is not the file that another rank has made");
+  EXPECT_WEFT_ERROR(all[0].finish(made, written), Io, "this is not the file");
+  written = {all[0].write(again), all[1].write(again)};
+  all[0].finish(again, written);
 
   const std::string bytes = testing::read_file(path);
   for (const std::size_t kept :
        {std::size_t{0}, std::size_t{7}, std::size_t{100}, bytes.size() - 1}) {
     testing::write_file(path, std::string_view(bytes).substr(0, kept));
     EXPECT_WEFT_ERROR(SliceReader({path}), Io, path);
-    EXPECT_WEFT_ERROR(all[1].write(), Io, "this is not the file that another rank has made");
+    EXPECT_WEFT_ERROR(all[1].write(again), Io, "this is not the file that another rank has made");
   }
+}
+
+// The second one is larger than a file may be, and the first has been made.
+TEST_F(TensorSlices, FilesThatCannotBeMadeLeaveNone) {
+  const std::vector<SliceWriter> all =
+      writers({{all_of("a", ones({3})), all_of("b", zeros({100'000}))}}, {}, 100);
+  rlimit before{};
+  ::getrlimit(RLIMIT_FSIZE, &before);
+  rlimit small = before;
+  small.rlim_cur = 100'000;
+  const auto handler = ::signal(SIGXFSZ, SIG_IGN);
+  ::setrlimit(RLIMIT_FSIZE, &small);
+  EXPECT_WEFT_ERROR(all[0].make_files(), Io, "model-7-00002-of-00002.safetensors");
+  ::setrlimit(RLIMIT_FSIZE, &before);
+  ::signal(SIGXFSZ, handler);
+  EXPECT_EQ(folder.files(), 0);
+}
+
+TEST_F(TensorSlices, TheFilesDoNotDependOnWhoSpeaksFirst) {
+  const TensorSlice a = all_of("a", ones({3})), b = all_of("b", zeros({5}));
+  const std::string bytes = testing::read_file(save({{a, b}})[0]);
+  EXPECT_EQ(testing::read_file(save({{b}, {a}})[0]), bytes);
+}
+
+TEST_F(TensorSlices, OnlyOwnFilesAreTakenForSuch) {
+  const std::string path = folder.path("other.safetensors");
+  save_safetensors(path, {{"x", ones({3})}});
+  EXPECT_FALSE(is_of_slice_writer(path));
+  testing::write_file(path, "text and more text");
+  EXPECT_FALSE(is_of_slice_writer(path));
+  testing::write_file(path, "");  // killed before it had its size
+  EXPECT_TRUE(is_of_slice_writer(path));
+  EXPECT_TRUE(is_of_slice_writer(save({{}})[0]));
 }
 
 // A file of 2.5 blocks of 1 MiB and one of a few bytes, written by rows and by columns.
@@ -277,6 +328,10 @@ TEST_F(TensorSlices, DamageIsFoundInWhatIsRead) {
     expect_read(reader, slice("x", x, {512, 0}, {128, 1024}));
     expect_read(reader, all_of("small", arange(0, 9)));
     EXPECT_WEFT_ERROR(load_safetensors(path), Io, "checksum of tensor \"x\"");
+
+    bytes[bytes.find("weft.header_crc32")] ^= 1;
+    testing::write_file(path, bytes);
+    EXPECT_WEFT_ERROR(SliceReader({path}), Io, "checksum of the header is missing");
   }
 }
 

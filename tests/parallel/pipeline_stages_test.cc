@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -277,6 +278,21 @@ TEST_F(PipelineStagesTest, SaysWhatCannotBe) {
              {.group = shared(group)});
   });
   for (const std::string& error : failing) EXPECT_HAS(error, "cannot make this one");
+  // Not an exception of the library's, and in one pipeline of two: the other one does not wait.
+  std::atomic<int> ended = 0;
+  comm::run_ranks(4, [&](comm::ProcessGroup& group) {
+    const comm::Mesh mesh(shared(group), {{"dp", 2}, {"pp", 2}});
+    const auto one_fails = [&](std::size_t s) {
+      if (group.rank() == 1) throw 1;
+      return factory(s);
+    };
+    try {
+      Pipeline(2, one_fails, {.group = mesh["pp"], .replicas = mesh["dp"]});
+    } catch (...) {
+      ++ended;
+    }
+    while (ended < 4) std::this_thread::yield();  // else the end of a group would tell them
+  });
   comm::run_ranks(2, [&](comm::ProcessGroup& group) {
     Pipeline pipe(2, factory, {.group = shared(group)});
     EXPECT_WEFT_ERROR(pipe.all_gather_named({{"same", zeros({1})}}), InvalidArgument,

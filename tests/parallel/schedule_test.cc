@@ -289,7 +289,9 @@ TEST(ScheduleTest, KeepsTheActivationsThatTheorySays) {
 
       const Ints of_v = check(zero_bubble_v(p, m)).peak_device_activations;
       EXPECT_EQ(of_v[p - 1], std::min(2 * p, 2 * m));
-      if (m >= 2 * p - 1) EXPECT_EQ(of_v, Ints(p, 2 * p));
+      if (m >= 2 * p - 1) {
+        EXPECT_EQ(of_v, Ints(p, 2 * p));
+      }
       if (m >= 2 * p) {
         EXPECT_EQ(check(dual_pipe_v(p, m)).peak_device_activations, Ints(p, 2 * p + 1));
       }

@@ -1,6 +1,7 @@
 // Checkpoints that ranks write and read in parts, whatever the ranks before had of the model.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <filesystem>
 #include <memory>
@@ -27,7 +28,7 @@ namespace {
 
 using testing::Net;
 
-enum class Layout { plain, fsdp, hsdp, tp, sequence };
+enum class Layout { plain, fsdp, hsdp, tp, sequence, fsdp_of_tp };
 
 // Each epoch is one step, of the same text on all ranks.
 class ShardedCheckpointTest : public FullyShardTest {
@@ -82,6 +83,14 @@ class ShardedCheckpointTest : public FullyShardTest {
     }
     FullyShardOptions how;
     std::shared_ptr<comm::ProcessGroup> shards = group.duplicate();
+    if (layout == Layout::fsdp_of_tp) {
+      const comm::Mesh mesh(shards, {{"dp", group.size() / 2}, {"tp", 2}});
+      const Parallelized tp = parallelize(net, *mesh["tp"], testing::plan_of(true));
+      for (testing::Block& block : net.blocks) fully_shard(block, mesh["dp"]);
+      FullySharded sharded = fully_shard(net, mesh["dp"]);
+      return f(net, sharded,
+               [&](int i) { return testing::loss_of_part(net, tp, testing::text(i)); });
+    }
     if (layout == Layout::hsdp) {
       const comm::Mesh mesh(shards, {{"replica", 2}, {"shard", group.size() / 2}});
       shards = mesh["shard"];
@@ -144,7 +153,7 @@ class ShardedCheckpointTest : public FullyShardTest {
 };
 
 TEST_F(ShardedCheckpointTest, ARunGoesOnInAnyLayout) {
-  train::Options o = options(7);
+  train::Options o = options(8);
   o.resume = "";
   o.out = folder.path("whole");
   const Whole whole = train(1, Layout::plain, o);
@@ -157,6 +166,7 @@ TEST_F(ShardedCheckpointTest, ARunGoesOnInAnyLayout) {
   for (const auto& [n, layout] : {std::pair{2, Layout::tp},
                                   {4, Layout::hsdp},
                                   {1, Layout::plain},
+                                  {4, Layout::fsdp_of_tp},
                                   {4, Layout::sequence},
                                   {2, Layout::fsdp},
                                   {1, Layout::fsdp}}) {
@@ -168,6 +178,10 @@ TEST_F(ShardedCheckpointTest, ARunGoesOnInAnyLayout) {
   expect_close(last, whole);
 }
 
+nn::NamedTensors by_name(nn::NamedTensors tensors) {
+  std::ranges::sort(tensors, {}, &nn::NamedTensors::value_type::first);
+  return tensors;
+}
 std::uint64_t bytes_of(const nn::StateParts& parts) {
   std::uint64_t bytes = 0;
   for (const nn::StatePart& part : parts) {
@@ -188,8 +202,11 @@ TEST_F(ShardedCheckpointTest, ARankReadsOnlyItsParts) {
   old.part_files.clear();
   const std::string old_path = folder.path("old.safetensors");
   train::save_checkpoint(old_path, old);
-  for (const auto& [n, layout] :
-       {std::pair{3, Layout::fsdp}, {4, Layout::hsdp}, {4, Layout::tp}, {2, Layout::sequence}}) {
+  for (const auto& [n, layout] : {std::pair{3, Layout::fsdp},
+                                  {4, Layout::hsdp},
+                                  {4, Layout::tp},
+                                  {2, Layout::sequence},
+                                  {4, Layout::fsdp_of_tp}}) {
     comm::run_ranks(n, [&, layout = layout](comm::ProcessGroup& group) {
       with_layout(group, layout, 5, [&](Net& net, auto& handle, auto) {
         if constexpr (!std::is_same_v<decltype(handle), Net&>) {
@@ -202,7 +219,7 @@ TEST_F(ShardedCheckpointTest, ARankReadsOnlyItsParts) {
             state.load_parts(reader.part(0));
             const std::uint64_t own = bytes_of(handle.parts()) + bytes_of(state.parts());
             EXPECT_EQ(reader.bytes_read() - before, own);
-            expect_same(handle.state_dict(), all.model);
+            expect_same(by_name(handle.state_dict()), by_name(all.model));
             std::uint64_t whole = 0;
             for (const auto& [name, x] : all.model) whole += 3 * 8 * std::uint64_t(x.numel());
             EXPECT_LT(own, whole * 2 / 3);
@@ -255,9 +272,10 @@ TEST_F(ShardedCheckpointTest, FilesThatNoCheckpointNamesAreIgnoredAndGo) {
   // What killed runs leave, and what is not the recorder's.
   const std::string end = "-00001-of-00001.safetensors";
   for (const std::string& name : {"model-3" + end, "optimizer-3.2" + end}) {
-    testing::write_file(folder.path("out/" + name), "torn");
+    testing::write_file(folder.path("out/" + name), std::string(8, '\0') + "torn");
   }
-  for (const std::string& name : {"model" + end, "model-abc" + end, std::string("model-3.txt")}) {
+  for (const std::string& name :
+       {"model" + end, "model-abc" + end, "model-1.5" + end, std::string("model-3.txt")}) {
     testing::write_file(folder.path("out/" + name), "other");
     expected.insert(name.substr(0, name.find(end)));
   }
@@ -268,10 +286,8 @@ TEST_F(ShardedCheckpointTest, FilesThatNoCheckpointNamesAreIgnoredAndGo) {
   for (const char* gone : {"model-2", "optimizer-2"}) {
     EXPECT_TRUE(files().contains(gone)) << "of epoch 1";
   }
-  expected.merge(std::set<std::string>{"model-3.2", "optimizer-3.2"});
-  EXPECT_FALSE(files().contains("model-3")) << "not written over, since a process may have it open";
-  expected = files();
-  EXPECT_TRUE(expected.contains("model") && expected.contains("model-abc"));
+  expected.merge(std::set<std::string>{"model-3", "optimizer-3"});
+  EXPECT_EQ(files(), expected);
 
   // A kept checkpoint can be resumed, and the model alone be loaded by its index.
   o = options(3);
@@ -279,23 +295,73 @@ TEST_F(ShardedCheckpointTest, FilesThatNoCheckpointNamesAreIgnoredAndGo) {
   o.out = folder.path("again");
   const Whole again = train(3, Layout::fsdp, o);
   expect_close(again, train(1, Layout::plain, options(3)));
-  expect_near(io::load_state_dict(folder.path("out/model.safetensors.index.json")), again.model,
-              1e-9);
+  expect_near(by_name(io::load_state_dict(folder.path("out/model.safetensors.index.json"))),
+              by_name(again.model), 1e-9);
+}
+
+TEST_F(ShardedCheckpointTest, AnIndexGoesWithItsModel) {
+  train::Options o = options(1);
+  o.resume = "";
+  train(2, Layout::fsdp, o);
+  const std::string file = folder.path("out/checkpoint.safetensors");
+  EXPECT_EQ(io::SliceReader({file}).metadata().at("weft.checkpoint"), "2");
+  o.weights = file + ":model";
+  EXPECT_WEFT_ERROR(train(1, Layout::plain, o), InvalidArgument,
+                    "its model is in model-1-00001-of-00001.safetensors, beside it; --weights " +
+                        folder.path("out/model.safetensors.index.json"));
+  train(1, Layout::plain, options(2));
+  EXPECT_EQ(files(), (std::set<std::string>{"checkpoint.safetensors"}));
+
+  // One that a user has put there stays.
+  const std::string index = folder.path("out/model.safetensors.index.json");
+  testing::write_file(index, R"({"weight_map": {"x": "model-00001-of-00001.safetensors"}})");
+  testing::write_file(folder.path("out/model-9-00001-of-00001.safetensors"), "");
+  train(1, Layout::plain, options(3));
+  EXPECT_EQ(files(),
+            (std::set<std::string>{"checkpoint.safetensors", "model.safetensors.index.json"}));
+}
+
+TEST_F(ShardedCheckpointTest, TwoRunsInOneFolderAreRefused) {
+  auto first = std::make_unique<train::Recorder>(options(1));
+  comm::run_ranks(2, [&](comm::ProcessGroup& group) {
+    nn::Sequential model = testing::seeded(3, net);
+    const FullySharded sharded = cut(model, group);
+    data::DataLoader loader(testing::Numbers{4}, {.batch_size = 4});
+    train::Recorder recorder(options(1), ranks_of(group));
+    EXPECT_WEFT_ERROR(recorder.save(sharded, loader), Io,
+                      folder.path("out") + ": another run is writing here");
+    EXPECT_WEFT_ERROR(recorder.finish(sharded), Io, "another run is writing here");
+    group.all_gather_object("");
+    if (group.rank() == 0) first.reset();
+    recorder.save(sharded, loader);  // the other has ended
+    recorder.finish(sharded);
+  });
+  EXPECT_TRUE(files().contains("model.safetensors"));
 }
 
 TEST_F(ShardedCheckpointTest, RanksThatShareNoFolderAreAnError) {
-  EXPECT_WEFT_ERROR(comm::run_ranks(2,
-                                    [&](comm::ProcessGroup& group) {
-                                      nn::Sequential model = net();
-                                      const FullySharded sharded = cut(model, group);
-                                      train::Options o = options(1);
-                                      if (group.rank() == 1) o.out = folder.path("elsewhere");
-                                      train::Recorder recorder(o, ranks_of(group));
-                                      data::DataLoader loader(testing::Numbers{4},
-                                                              {.batch_size = 4});
-                                      recorder.save(sharded, loader);
-                                    }),
-                    Io, "elsewhere/model-0-00001-of-00001.safetensors: No such file");
+  const std::string name = "elsewhere/model-0-00001-of-00001.safetensors";
+  // All throw, and rank 0 names the one whose folder it is.
+  const auto save = [&](const std::string& of_rank_1, const std::string& error) {
+    comm::run_ranks(2, [&](comm::ProcessGroup& group) {
+      nn::Sequential model = testing::seeded(3, net);
+      const FullySharded sharded = cut(model, group);
+      train::Options o = options(1);
+      o.out = folder.path(group.rank() == 0 ? "out" : of_rank_1);
+      train::Recorder recorder(o, ranks_of(group));
+      data::DataLoader loader(testing::Numbers{4}, {.batch_size = 4});
+      if (error.empty()) return recorder.save(sharded, loader);
+      EXPECT_WEFT_ERROR(recorder.save(sharded, loader), Io, error);
+      if (group.rank() == 0) EXPECT_WEFT_ERROR(recorder.save(sharded, loader), Io, "rank 1: ");
+      if (group.rank() == 1) EXPECT_WEFT_ERROR(recorder.save(sharded, loader), Io, error);
+    });
+  };
+  save("elsewhere", name + ": No such file");
+  EXPECT_FALSE(files().contains("checkpoint.safetensors"));
+  // There it has one of the same name and size.
+  save("out", "");
+  std::filesystem::rename(folder.path("out"), folder.path("elsewhere"));
+  save("elsewhere", "this is not the file that another rank has made");
   EXPECT_FALSE(files().contains("checkpoint.safetensors"));
 }
 

@@ -159,6 +159,7 @@ Result alone(const F& f) {
 nn::Sequential layers() { return {nn::Linear(2, 2), nn::ReLU(), nn::Linear(2, 2)}; }
 
 std::vector<nn::AnyModule> stages() { return {nn::Linear(2, 2), nn::Linear(2, 2)}; }
+nn::AnyModule stage_of(std::size_t) { return nn::Linear(2, 2); }
 
 const std::vector<Device> kTwice = {Device(), Device()};
 
@@ -331,6 +332,10 @@ WEFT_SIZES(
            parallel::Pipeline pipe(stages(), {.devices = kTwice, .chunks = s[0]});
            return pipe(ramp({4, 2}));
          }},
+        {"parallel::Pipeline::Pipeline(stages)",
+         {{2}},
+         RUNS(parallel::Pipeline(static_cast<std::size_t>(s[0]), stage_of, {.devices = kTwice})
+                  .stages())},
         {"parallel::Pipeline::is_here(stage)",
          {{1}},
          RUNS(parallel::Pipeline(stages(), {.devices = kTwice}).is_here(s[0]))},

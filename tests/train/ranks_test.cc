@@ -10,15 +10,18 @@
 #include <filesystem>
 #include <functional>
 #include <map>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "weft/comm/group/process_group.h"
 #include "weft/core/runtime/thread_state.h"
 #include "weft/core/trace/trace.h"
 #include "weft/data/dataloader.h"
+#include "weft/data/distributed_sampler.h"
 #include "weft/tensor/creation.h"
 #include "weft/tests/core/collected_log.h"
 #include "weft/tests/core/expect_error.h"
@@ -307,9 +310,9 @@ TEST_F(RanksTest, AllFindTheLatestCheckpointOrNoneGoesOn) {
       errors[static_cast<std::size_t>(ranks.rank)] = error.what();
     }
   });
-  // Between epochs, so 2 ranks may continue where 1 has ended.
-  EXPECT_EQ(errors[0], "");
-  EXPECT_HAS(errors[1], "elsewhere/checkpoint.safetensors: rank 1 does not find it, rank 0");
+  for (const std::string& error : errors) {
+    EXPECT_HAS(error, "elsewhere/checkpoint.safetensors: rank 1 does not find it, rank 0");
+  }
 }
 
 TEST_F(RanksTest, AnotherNumberOfRanksGoesOnBetweenEpochs) {
@@ -352,6 +355,108 @@ TEST_F(RanksTest, AnotherNumberOfRanksGoesOnBetweenEpochs) {
   EXPECT_HAS(middle,
              "by a run of 2 ranks within an epoch, this run has 1; resume with 2, with as many "
              "samples in a step of all ranks (8), or from the end");
+}
+
+// As many ranks, but more or fewer of them share a batch; those that do draw the same.
+TEST_F(RanksTest, AnotherLayoutOfAsManyRanksGoesOn) {
+  const std::string file = folder.path("out/checkpoint.safetensors");
+  using Draws = std::vector<double>;
+  // Draws once more after it has gone on, or throws.
+  const auto train = [&](int batches, std::int64_t steps, bool goes_on) {
+    std::vector<Draws> draws(4);
+    std::string refused;
+    ::testing::internal::CaptureStderr();
+    run(4, [&](const Ranks& of_all) {
+      Ranks ranks = of_all;
+      ranks.batches = batches;
+      Options o = options();
+      o.batch_size = 8 / batches;
+      o.limit_steps = steps;
+      if (goes_on) o.resume = file;
+      const int share = ranks.rank / (4 / batches);
+      manual_seed(static_cast<std::uint64_t>(goes_on ? 9 : share));
+      Recorder recorder(o, ranks);
+      Nothing model;
+      const auto sampler = std::make_shared<data::DistributedSampler>(
+          16, data::DistributedSamplerOptions{.num_replicas = batches, .rank = share});
+      data::DataLoader loader(Numbers{16}, {.batch_size = o.batch_size, .sampler = sampler});
+      try {
+        recorder.resume(model, loader);
+      } catch (const Error& error) {
+        if (ranks.rank == 3) refused = error.what();
+        return;
+      }
+      Draws& own = draws[static_cast<std::size_t>(ranks.rank)];
+      own.push_back(rand({}).item<double>());
+      while (recorder.next_epoch()) {
+        for (auto& x : recorder.batches(loader)) {
+          own.push_back(static_cast<double>(x.numel()));
+          recorder.step(scalar(1));
+        }
+        recorder.save(model, loader);
+        break;
+      }
+    });
+    ::testing::internal::GetCapturedStderr();
+    return std::pair{draws, refused};
+  };
+  for (const std::int64_t steps : {2, 1}) {  // an epoch, or half of it
+    train(2, steps == 2 ? 0 : steps, false);
+    const Checkpoint saved = load_checkpoint(file);
+    std::vector<double> next;  // of both shares
+    for (const std::string& state : {saved.generator, saved.notes.at("rank2.generator")}) {
+      default_generators().set_state(state);
+      next.push_back(rand({}).item<double>());
+    }
+    EXPECT_NE(next[0], next[1]);
+    for (const auto& [batches, numbers] : std::map<int, std::vector<std::size_t>>{
+             {1, {0, 0, 0, 0}}, {2, {0, 0, 1, 1}}, {4, {0, 1, 0, 0}}}) {
+      save_checkpoint(file, saved);
+      const auto [draws, refused] = train(batches, steps + 1, true);
+      ASSERT_EQ(refused, "") << batches;
+      for (std::size_t rank = 0; rank < 4; ++rank) {
+        EXPECT_EQ(draws[rank], (Draws{next[numbers[rank]], 8.0 / batches})) << batches;
+      }
+    }
+    // Older files do not say it.
+    Checkpoint old = saved;
+    old.notes.erase("batches_per_step");
+    old.notes.erase("samples_per_step");
+    save_checkpoint(file, old);
+    EXPECT_EQ(train(2, steps + 1, true).second, "");
+    save_checkpoint(file, old);
+    const std::string refused = train(1, steps + 1, true).second;
+    if (steps == 2) {
+      EXPECT_EQ(refused, "");
+    } else {
+      EXPECT_HAS(refused,
+                 "by a run of 4 ranks within an epoch, this run has 4 (batches in a step: "
+                 "1); resume with 4 or from the end of an epoch");
+    }
+  }
+}
+
+TEST_F(RanksTest, RanksThatReadOtherCheckpointsAreAnError) {
+  for (const std::string out : {"0", "1"}) {
+    Options o = options();
+    o.out = folder.path(out);
+    o.seed = 5;
+    Recorder recorder(o);
+    data::DataLoader loader(Numbers(), {.batch_size = 4});
+    if (out == "1") (void)rand({});
+    recorder.save(Nothing(), loader);
+  }
+  std::atomic<int> refused = 0;
+  run(2, [&](const Ranks& ranks) {
+    Options o = options();
+    o.resume = folder.path(std::to_string(ranks.rank) + "/checkpoint.safetensors");
+    Recorder recorder(o, ranks);
+    Nothing model;
+    data::DataLoader loader(Numbers(), {.batch_size = 4});
+    EXPECT_WEFT_ERROR(recorder.resume(model, loader), Io, "rank 1 reads another checkpoint (0 ");
+    ++refused;
+  });
+  EXPECT_EQ(refused, 2);
 }
 
 struct Labelled {

@@ -250,6 +250,7 @@ weft_sources(""
   parallel/pipeline_exchange.cc
   parallel/pipeline_ranks.cc
   parallel/pipeline_replicas.cc
+  parallel/pipeline_results.cc
   parallel/pipeline_shards.cc
   parallel/pipeline_state.cc
   parallel/reducer.cc

@@ -60,8 +60,7 @@ ShardUnit::ShardUnit(const nn::ModuleBase& module, int rank, int size,
   }
   if (parameters.empty()) return;
   const Tensor& any = parameters[0].second;
-  whole_dtype_ = any.dtype();
-  if (policy.param_dtype && is_floating(whole_dtype_)) whole_dtype_ = *policy.param_dtype;
+  whole_dtype_ = policy.param_dtype.value_or(any.dtype());
   sum_dtype_ = policy.reduce_dtype.value_or(whole_dtype_);
   {
     const Scoped memory(&ThreadState::memory_owner, MemoryOwner::parameters);

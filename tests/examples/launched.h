@@ -88,6 +88,7 @@ class LaunchedTest : public ::testing::Test {
   }
   /// The largest difference between the final weights of two runs.
   double largest_difference(const std::string& a, const std::string& b) const {
+    // Ranks that write parts write them in the order of names.
     const auto load = [&](const std::string& out) {
       auto tensors = io::load_safetensors(folder.path(out + "/model.safetensors")).tensors;
       std::ranges::sort(tensors, {}, &io::NamedTensors::value_type::first);

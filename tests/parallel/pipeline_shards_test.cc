@@ -275,6 +275,12 @@ TEST_F(PipelineShardsTest, HooksOnWeightsRunInAnySchedule) {
   });
 }
 
+struct Linear : nn::Module<Linear> {
+  explicit Linear(const Tensor& x) : weight(parameter("weight", x)) {}
+  Tensor forward(const Tensor& x) const { return linear(x, weight, {}); }
+  nn::Parameter weight;
+};
+
 // The norm of layers' weights, and of a norm's that are those of two stages.
 TEST_F(PipelineShardsTest, ParametersOfTwoStagesCountOnceInTheNorm) {
   comm::run_ranks(2, [](comm::ProcessGroup& group) {
@@ -290,6 +296,16 @@ TEST_F(PipelineShardsTest, ParametersOfTwoStagesCountOnceInTheNorm) {
     }
     for (const Tensor& x : own) x.set_grad(full(x.shape(), 1));
     EXPECT_NEAR(PipelineShards(state).squared_grad_norm(own).item<double>(), 12 + 2 * 42, 1e-9);
+
+    PipelineState cut_twice;
+    const Tensor weight = zeros({8, 6});
+    for (int s = 0; s < 2; ++s) {
+      const nn::Sequential stage = {Linear(weight)};
+      parallelize(stage, group, {{"0", ColwiseParallel{}}});
+      cut_twice.stages.push_back(stage);
+    }
+    EXPECT_WEFT_ERROR(PipelineShards{cut_twice}, InvalidArgument,
+                      "0.weight of stage 1 is shared with another stage");
   });
 }
 

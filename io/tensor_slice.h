@@ -1,26 +1,8 @@
-// Slices of tensors: several processes write safetensors files together, each the values that it
-// has, and read of such files only what they need.
-//
-//   const auto all = gather(io::describe(slices));
-//   const io::SliceWriter writer("out/model-10", slices, rank, all, {}, 5'000'000'000);
-//   // out/model-10-00001-of-00001.safetensors
-//   const auto made = gather(rank == 0 ? writer.make_files() : "")[0];
-//   const auto sums = gather(writer.write(made));
-//   if (rank == 0) {
-//     writer.finish(made, sums);
-//     write_file_atomically("out/model.safetensors.index.json", writer.index());
-//   }
+// TensorSlice: a part of a tensor, as a SliceWriter writes it and a SliceReader reads it.
 #pragma once
 
-#include <cstddef>
-#include <cstdint>
-#include <map>
-#include <memory>
 #include <string>
-#include <utility>
-#include <vector>
 
-#include "weft/io/metadata.h"
 #include "weft/tensor/tensor.h"
 
 namespace weft::io {
@@ -31,97 +13,6 @@ struct TensorSlice {
   Shape whole;    ///< of the named tensor
   Shape offsets;  ///< as many as `whole` has dimensions
   Tensor tensor;  ///< the box's values
-};
-
-/// What the other processes must know of these slices. Throws InvalidArgument for an undefined
-/// tensor, and for names that save_safetensors() refuses.
-std::string describe(const std::vector<TensorSlice>& slices);
-
-/// Writes what the processes have into common files, in which every tensor is whole. Its values are
-/// in the order of the whole tensor, so a box is one range of bytes or several, and each process
-/// writes its own ranges. The files depend on the tensors alone, not on how they are dealt out.
-class SliceWriter {
- public:
-  /// `stem`: the files are STEM-0000k-of-0000N.safetensors; they are filled in order, each up to
-  /// most_bytes of data or with one tensor that is larger. `described`: the texts of all processes,
-  /// by rank. A box that several processes have is written by the first of them.
-  ///
-  /// Throws InvalidArgument, on every process the same and before a file is made: for a tensor that
-  /// has two dtypes or shapes, for boxes that lie outside, overlap, or do not fill their tensor;
-  /// it names the tensor and the ranks.
-  SliceWriter(std::string stem, std::vector<TensorSlice> slices, int rank,
-              const std::vector<std::string>& described, const Metadata& metadata,
-              std::uint64_t most_bytes);
-
-  /// Makes the files, in full size, and replaces old ones. Returns by what the others know them.
-  /// Throws Io, and then leaves none.
-  std::string make_files() const;
-  /// Writes this process's values to the files `made`, and flushes them to the disk. Returns what
-  /// finish() must know of them. Throws Io, also if this process does not see the files.
-  std::string write(const std::string& made) const;
-  /// Writes the headers, without which nothing can be loaded; `written`: by rank. With checksums of
-  /// blocks of 1 MiB, of which load_safetensors() and SliceReader verify those that they read.
-  void finish(const std::string& made, const std::vector<std::string>& written) const;
-
-  /// The names of the files, without folder.
-  std::vector<std::string> files() const;
-  /// The text of Hugging Face's model.safetensors.index.json: which tensor is in which file.
-  std::string index() const;
-
-  struct File;
-
- private:
-  struct Place {
-    std::size_t file = 0, entry = 0;
-    std::size_t first_block = 0;  // of 1 MiB, of those of all tensors
-  };
-
-  std::string ending(std::size_t file) const;
-
-  std::string stem_;
-  std::vector<std::pair<TensorSlice, Place>> own_;  // to be written
-  Metadata metadata_;
-  std::vector<std::shared_ptr<const File>> files_;
-};
-
-/// Whether a SliceWriter has made the file, finished or not. False if it cannot be read.
-bool is_of_slice_writer(const std::string& path);
-
-/// The names in an index of such files, each with its file's path, in the index's folder. Throws Io
-/// for what is no such index.
-std::map<std::string, std::string> read_index(const std::string& path);
-
-/// Reads boxes of tensors from safetensors files, whoever wrote them. Only headers are read at
-/// once.
-class SliceReader {
- public:
-  /// One file or several; or an index, whose name ends with ".index.json", with its files. Throws
-  /// as load_safetensors(), and Io for a name that two files have, or that an index finds in no
-  /// file.
-  explicit SliceReader(const std::vector<std::string>& paths);
-  SliceReader(SliceReader&&) noexcept;
-  ~SliceReader();
-
-  std::vector<std::string> names() const;
-  bool has(const std::string& name) const;
-  /// These throw InvalidArgument for a name that there is not.
-  const Shape& shape(const std::string& name) const;
-  DType dtype(const std::string& name) const;  ///< in memory: f32 for F16
-  /// Of all files together, without checksums.
-  Metadata metadata() const;
-  /// Those of the headers, of files that have such.
-  std::string checksums() const;
-
-  /// Copies values into slice.tensor, whose device and dtype may be others. Reads no other bytes.
-  /// Throws InvalidArgument for another shape of the whole, and for a box outside of it; Io as
-  /// load_safetensors().
-  void read(const TensorSlice& slice) const;
-  /// Bytes of tensors so far.
-  std::uint64_t bytes_read() const;
-
- private:
-  struct Impl;
-  std::unique_ptr<Impl> impl_;
 };
 
 }  // namespace weft::io

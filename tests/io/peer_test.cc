@@ -4,7 +4,8 @@
 
 #include "weft/io/pickle.h"
 #include "weft/io/safetensors.h"
-#include "weft/io/tensor_slice.h"
+#include "weft/io/slice_reader.h"
+#include "weft/io/slice_writer.h"
 #include "weft/tensor/creation.h"
 #include "weft/tensor/ops.h"
 #include "weft/tests/io/files.h"
@@ -71,8 +72,8 @@ TEST(SafetensorsPeer, PythonReadsFilesThatRanksWrote) {
     writers.emplace_back(folder.path("model-1"), slices(rank), rank, described,
                          Metadata{{"format", "pt"}}, 10'000);
   }
-  writers[0].make_files();
-  writers[0].finish({writers[0].write(), writers[1].write(), writers[2].write()});
+  const std::string made = writers[0].make_files();
+  writers[0].finish(made, {writers[0].write(made), writers[1].write(made), writers[2].write(made)});
   const std::string index = folder.path("model.safetensors.index.json"),
                     back = folder.path("back.safetensors");
   testing::write_file(index, writers[0].index());

@@ -1,4 +1,4 @@
-#include "weft/io/tensor_slice.h"
+#include "weft/io/slice_writer.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -10,26 +10,26 @@
 #include <bit>
 #include <cerrno>
 #include <cstdio>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <random>
+#include <ranges>
 #include <span>
 #include <system_error>
 #include <unordered_map>
-#include <unordered_set>
 
 #include "weft/core/base/error.h"
 #include "weft/core/trace/trace.h"
-#include "weft/io/file_reader.h"
-#include "weft/io/half.h"
+#include "weft/io/boxes.h"
 #include "weft/io/safetensors_source.h"
 #include "weft/io/shown.h"
-#include "weft/tensor/creation.h"
 #include "weft/tensor/ops.h"
 
 namespace weft::io {
 namespace {
 
+using detail::Box;
 using detail::kBlockBytes;
 using detail::kSafetensors;
 using detail::shown;
@@ -96,62 +96,8 @@ class OpenedForWriting {
   int fd_ = -1;
 };
 
-/// Calls f(byte of the whole, byte of the box, bytes) for each range of bytes that a box has, in
-/// order. Both are row-major.
-template <class F>
-void each_range(const Shape& whole, const Shape& offsets, const Shape& box, std::uint64_t element,
-                const F& f) {
-  if (numel(box) == 0) return;
-  int outer = whole.size();  // dimensions before those that one range spans
-  std::uint64_t bytes = element;
-  while (outer > 0) {
-    --outer;
-    bytes *= static_cast<std::uint64_t>(box[outer]);
-    if (box[outer] != whole[outer]) break;
-  }
-  Shape at = Shape::filled(outer, 0);
-  for (std::uint64_t done = 0;; done += bytes) {
-    std::uint64_t first = 0;
-    for (int d = 0; d < whole.size(); ++d) {
-      first = first * static_cast<std::uint64_t>(whole[d]) +
-              static_cast<std::uint64_t>(offsets[d] + (d < outer ? at[d] : 0));
-    }
-    f(first * element, done, bytes);
-    int d = outer - 1;
-    while (d >= 0 && ++at[d] == box[d]) at[d--] = 0;
-    if (d < 0) return;
-  }
-}
-
 std::span<const std::byte> bytes_of(const Tensor& x) {
   return {static_cast<const std::byte*>(x.raw_data()), x.numel() * size_of(x.dtype())};
-}
-
-/// Which part of a tensor a rank has.
-struct Box {
-  Shape offsets, sizes;
-  int rank = 0;
-  friend bool operator==(const Box& a, const Box& b) {
-    return a.offsets == b.offsets && a.sizes == b.sizes;
-  }
-};
-std::string to_string(const Box& box) {
-  return weft::detail::concat(box.sizes, " at ", box.offsets, " of rank ", box.rank);
-}
-bool overlap(const Box& a, const Box& b) {
-  for (int d = 0; d < a.sizes.size(); ++d) {
-    if (a.offsets[d] + a.sizes[d] <= b.offsets[d] || b.offsets[d] + b.sizes[d] <= a.offsets[d]) {
-      return false;
-    }
-  }
-  return true;
-}
-bool inside(const Shape& whole, const Shape& offsets, const Shape& sizes) {
-  if (offsets.size() != whole.size() || sizes.size() != whole.size()) return false;
-  for (int d = 0; d < whole.size(); ++d) {
-    if (offsets[d] < 0 || sizes[d] > whole[d] || offsets[d] > whole[d] - sizes[d]) return false;
-  }
-  return true;
 }
 
 /// A tensor as the ranks describe it.
@@ -159,8 +105,8 @@ struct Described {
   std::string name;
   DType dtype = DType::f32;
   Shape whole;
-  int rank = 0;            // the first that has some of it
-  std::vector<Box> boxes;  // each once, none empty
+  int rank = 0;              // the first that has some of it
+  std::map<Box, int> boxes;  // none empty; with the first rank that has it
 };
 
 Shape shape_of(const nlohmann::json& sizes) {
@@ -170,20 +116,22 @@ nlohmann::json json_of(const Shape& shape) {
   return std::vector<std::int64_t>(shape.begin(), shape.end());
 }
 
+std::string of_rank(const Box& box, int rank) {
+  return weft::detail::concat(box.sizes, " at ", box.offsets, " of rank ", rank);
+}
+
 /// Throws InvalidArgument unless the boxes fill the tensor.
 void check_filled(const Described& x) {
-  std::int64_t filled = 0;
-  for (std::size_t i = 0; i < x.boxes.size(); ++i) {
-    filled += numel(x.boxes[i].sizes);
-    for (std::size_t k = 0; k < i; ++k) {
-      WEFT_CHECK(!overlap(x.boxes[k], x.boxes[i]), InvalidArgument, kSafetensors, "tensor ",
-                 shown(x.name), ": slices overlap: ", to_string(x.boxes[k]), " and ",
-                 to_string(x.boxes[i]));
-    }
+  const auto wrong = detail::first_wrong_element(x.whole, std::views::keys(x.boxes));
+  if (!wrong) return;
+  std::vector<std::string> there;
+  for (const auto& [box, rank] : x.boxes) {
+    if (box.has(*wrong)) there.push_back(of_rank(box, rank));
   }
-  WEFT_CHECK(filled == numel(x.whole), InvalidArgument, kSafetensors, "tensor ", shown(x.name), ' ',
-             x.whole, ": the slices of all ranks have ", filled, " of its ", numel(x.whole),
-             " elements");
+  WEFT_CHECK(!there.empty(), InvalidArgument, kSafetensors, "tensor ", shown(x.name), ' ', x.whole,
+             ": no rank has a slice with its element ", *wrong);
+  WEFT_THROW(InvalidArgument, kSafetensors, "tensor ", shown(x.name),
+             ": slices overlap: ", there[0], " and ", there[1]);
 }
 
 std::vector<Described> merged(const std::vector<std::string>& described) {
@@ -201,12 +149,11 @@ std::vector<Described> merged(const std::vector<std::string>& described) {
       WEFT_CHECK(x.dtype == dtype && x.whole == whole, InvalidArgument, kSafetensors, "tensor ",
                  shown(name), " is ", x.dtype, ' ', x.whole, " on rank ", x.rank, " and ", dtype,
                  ' ', whole, " on rank ", rank);
-      const Box box{shape_of(slice[3]), shape_of(slice[4]), rank};
-      WEFT_CHECK(inside(whole, box.offsets, box.sizes), InvalidArgument, kSafetensors, "tensor ",
-                 shown(name), ' ', whole, ": a slice lies outside: ", to_string(box));
-      if (numel(box.sizes) > 0 && std::ranges::find(x.boxes, box) == x.boxes.end()) {
-        x.boxes.push_back(box);
-      }
+      const Box box{shape_of(slice[3]), shape_of(slice[4])};
+      WEFT_CHECK(detail::inside(whole, box.offsets, box.sizes), InvalidArgument, kSafetensors,
+                 "tensor ", shown(name), ' ', whole,
+                 ": a slice lies outside: ", of_rank(box, rank));
+      if (numel(box.sizes) > 0) x.boxes.try_emplace(box, rank);
     }
   }
   for (const Described& x : all) check_filled(x);
@@ -285,7 +232,7 @@ SliceWriter::SliceWriter(std::string stem, std::vector<TensorSlice> slices, int 
                          const std::vector<std::string>& described, const Metadata& metadata,
                          std::uint64_t most_bytes)
     : stem_(std::move(stem)), metadata_(metadata) {
-  const std::vector<Described> all = merged(described);
+  std::vector<Described> all = merged(described);
   WEFT_CHECK(all.size() <= detail::kMaxTensors, InvalidArgument, kSafetensors, "more than ",
              detail::kMaxTensors, " tensors");
   std::vector<File> files(1);
@@ -319,12 +266,11 @@ SliceWriter::SliceWriter(std::string stem, std::vector<TensorSlice> slices, int 
                " bytes, over the format's limit of ", detail::kMaxHeaderBytes);
     files_.push_back(std::make_shared<const File>(std::move(file)));
   }
-  std::unordered_set<const Box*> taken;
   for (TensorSlice& slice : slices) {
-    const auto tensor = std::ranges::lower_bound(all, slice.name, {}, &Described::name);
-    const auto box =
-        std::ranges::find(tensor->boxes, Box{slice.offsets, slice.tensor.shape(), rank});
-    if (box == tensor->boxes.end() || box->rank != rank || !taken.insert(&*box).second) continue;
+    auto& boxes = std::ranges::lower_bound(all, slice.name, {}, &Described::name)->boxes;
+    const auto box = boxes.find({slice.offsets, slice.tensor.shape()});
+    if (box == boxes.end() || box->second != rank) continue;
+    boxes.erase(box);  // of two equal ones it writes one
     const Place place = places.at(slice.name);
     own_.emplace_back(std::move(slice), place);
   }
@@ -372,12 +318,12 @@ std::string SliceWriter::write(const std::string& made) const {
       const std::size_t first = place.first_block;
       const Tensor host = raw::contiguous(
           slice.tensor.device().is_cpu() ? slice.tensor : raw::to(slice.tensor, Device()));
-      each_range(slice.whole, slice.offsets, host.shape(), size_of(host.dtype()),
-                 [&](std::uint64_t at, std::uint64_t of_box, std::uint64_t bytes) {
-                   const auto range = bytes_of(host).subspan(of_box, bytes);
-                   out->write(file.data_begin() + entry.begin + at, range);
-                   add_crcs(crcs, first, entry.end - entry.begin, at, range);
-                 });
+      detail::each_range(slice.whole, slice.offsets, host.shape(), size_of(host.dtype()),
+                         [&](std::uint64_t at, std::uint64_t of_box, std::uint64_t bytes) {
+                           const auto range = bytes_of(host).subspan(of_box, bytes);
+                           out->write(file.data_begin() + entry.begin + at, range);
+                           add_crcs(crcs, first, entry.end - entry.begin, at, range);
+                         });
     }
     if (out) out->flush();
   }
@@ -452,144 +398,6 @@ bool is_of_slice_writer(const std::string& path) try {
          });
 } catch (const Error&) {
   return false;
-}
-
-std::map<std::string, std::string> read_index(const std::string& path) {
-  const detail::FileSource source(path, kSafetensors);
-  constexpr std::uint64_t kMost = std::uint64_t{16} << 20;
-  WEFT_CHECK(source.size() <= kMost, Io, kSafetensors, path, ": ", source.size(),
-             " bytes are too many for an index, over ", kMost);
-  std::string text(source.size(), '\0');
-  source.read(0, std::as_writable_bytes(std::span(text)));
-  const nlohmann::json index = nlohmann::json::parse(text, nullptr, false);
-  WEFT_CHECK(index.is_object() && index.contains("weight_map") && index["weight_map"].is_object(),
-             Io, kSafetensors, path, ": not an index: it has no weight_map");
-  std::map<std::string, std::string> places;
-  for (const auto& [name, file] : index["weight_map"].items()) {
-    WEFT_CHECK(file.is_string() && !file.get_ref<const std::string&>().empty() &&
-                   file.get_ref<const std::string&>().find('/') == std::string::npos,
-               Io, kSafetensors, path, ": ", shown(name), " is in ", shown(file.dump()),
-               ", which is no name of a file beside the index");
-    places[name] = path.substr(0, path.rfind('/') + 1) + file.get<std::string>();
-  }
-  return places;
-}
-
-struct SliceReader::Impl {
-  struct File {
-    std::string path;
-    detail::FileSource source;
-    detail::OpenedSafetensors opened;
-
-    explicit File(const std::string& at)
-        : path(at), source(at, kSafetensors), opened(open_safetensors(source, at)) {}
-  };
-  struct Place {
-    const File* file;
-    const TensorEntry* entry;
-  };
-
-  std::vector<std::unique_ptr<const File>> files;
-  std::vector<std::string> names;  // in the order of the files
-  std::unordered_map<std::string, Place> places;
-  std::uint64_t bytes_read = 0;
-
-  const Place& place(const std::string& name) const {
-    const auto found = places.find(name);
-    WEFT_CHECK(found != places.end(), InvalidArgument, kSafetensors, files.at(0)->path,
-               ": no tensor ", shown(name));
-    return found->second;
-  }
-  void open(const std::string& path) {
-    const File& file = *files.emplace_back(std::make_unique<const File>(path));
-    for (const TensorEntry& entry : file.opened.header.tensors) {
-      const auto [at, is_new] = places.try_emplace(entry.name, Place{&file, &entry});
-      WEFT_CHECK(is_new, Io, kSafetensors, "tensor ", shown(entry.name), " is in ",
-                 at->second.file->path, " and in ", path);
-      names.push_back(entry.name);
-    }
-  }
-  void open_index(const std::string& path) {
-    const std::map<std::string, std::string> index = read_index(path);
-    std::unordered_set<std::string> opened;
-    for (const auto& [name, file] : index) {
-      if (opened.insert(file).second) open(file);
-    }
-    for (const auto& [name, file] : index) {
-      const auto found = places.find(name);
-      WEFT_CHECK(found != places.end() && found->second.file->path == file, Io, kSafetensors, path,
-                 ": says that ", shown(name), " is in ", file, ", which has no such tensor");
-    }
-  }
-};
-
-SliceReader::SliceReader(const std::vector<std::string>& paths) : impl_(std::make_unique<Impl>()) {
-  for (const std::string& path : paths) {
-    if (path.ends_with(".index.json")) {
-      impl_->open_index(path);
-    } else {
-      impl_->open(path);
-    }
-  }
-}
-SliceReader::SliceReader(SliceReader&&) noexcept = default;
-SliceReader::~SliceReader() = default;
-
-std::vector<std::string> SliceReader::names() const { return impl_->names; }
-bool SliceReader::has(const std::string& name) const { return impl_->places.contains(name); }
-const Shape& SliceReader::shape(const std::string& name) const {
-  return impl_->place(name).entry->shape;
-}
-DType SliceReader::dtype(const std::string& name) const { return impl_->place(name).entry->dtype; }
-std::uint64_t SliceReader::bytes_read() const { return impl_->bytes_read; }
-
-Metadata SliceReader::metadata() const {
-  Metadata all;
-  for (const auto& file : impl_->files) {
-    for (const auto& item : file->opened.header.metadata) {
-      if (!detail::is_checksum(item.first)) all.insert(item);
-    }
-  }
-  return all;
-}
-
-std::string SliceReader::checksums() const {
-  std::string text;
-  for (const auto& file : impl_->files) {
-    const Metadata& metadata = file->opened.header.metadata;
-    const auto crc = metadata.find(std::string(detail::kHeaderCrc));
-    if (crc != metadata.end()) text += crc->second + ' ';
-  }
-  return text;
-}
-
-void SliceReader::read(const TensorSlice& slice) const {
-  const auto& [file, entry] = impl_->place(slice.name);
-  const Shape& box = slice.tensor.shape();
-  WEFT_CHECK(entry->shape == slice.whole, InvalidArgument, kSafetensors, file->path, ": tensor ",
-             shown(slice.name), " is ", entry->shape, ", expected ", slice.whole);
-  WEFT_CHECK(inside(slice.whole, slice.offsets, box), InvalidArgument, kSafetensors, "tensor ",
-             shown(slice.name), ' ', slice.whole, ": a slice lies outside: ", box, " at ",
-             slice.offsets);
-  const std::size_t element = detail::stored_size(*entry);
-  std::vector<std::byte> bytes(static_cast<std::size_t>(numel(box)) * element);
-  each_range(slice.whole, slice.offsets, box, element,
-             [&](std::uint64_t at, std::uint64_t of_box, std::uint64_t count) {
-               const auto range = std::span(bytes).subspan(of_box, count);
-               file->source.read(file->opened.data_begin + entry->begin + at, range);
-               detail::check_bytes(*entry, at, range, file->opened.header.metadata, file->path);
-             });
-  impl_->bytes_read += bytes.size();
-  if (entry->half) {
-    std::vector<std::byte> floats(2 * bytes.size());
-    detail::from_halves(bytes, floats.data());
-    bytes.swap(floats);
-  }
-  // Outside of the account of a device, which may have no room for more.
-  const std::span memory(reinterpret_cast<std::uint8_t*>(bytes.data()), bytes.size());
-  const Tensor values = borrow(memory, {std::ssize(memory)});
-  raw::copy_(slice.tensor,
-             as_strided(values.storage(), entry->dtype, box, contiguous_strides(box), 0));
 }
 
 }  // namespace weft::io

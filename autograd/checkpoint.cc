@@ -5,6 +5,7 @@
 #include "weft/autograd/autograd.h"
 #include "weft/autograd/grad.h"
 #include "weft/autograd/session.h"
+#include "weft/autograd/thread_tape.h"
 #include "weft/core/base/error.h"
 #include "weft/core/runtime/rng.h"
 #include "weft/core/trace/trace.h"
@@ -12,6 +13,13 @@
 #include "weft/tensor/ops.h"
 
 namespace weft::autograd {
+
+bool in_first_forward() { return tape_of_thread->in_first_forward; }
+
+CheckpointNode::FirstForward::FirstForward(GeneratorSnapshot& snapshot)
+    : drawing_(snapshot), before_(std::exchange(tape_of_thread->in_first_forward, true)) {}
+
+CheckpointNode::FirstForward::~FirstForward() { tape_of_thread->in_first_forward = before_; }
 
 CheckpointNode::Settings::Settings(const ThreadState& state)
     : deterministic(state.deterministic),

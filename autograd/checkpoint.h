@@ -21,6 +21,8 @@ namespace weft::autograd {
 /// Whether the current forward is the recomputation of a checkpoint. A layer that updates a state
 /// in its forward, like the running statistics of BatchNorm, must not update it then.
 inline bool recomputing() { return thread_state().recomputing; }
+/// Whether it is the first forward of a checkpoint, which is not recorded but will be recomputed.
+bool in_first_forward();
 
 /// The node of a checkpoint. The subclass can call the function again.
 class CheckpointNode : public Node {
@@ -32,6 +34,18 @@ class CheckpointNode : public Node {
   bool recomputed();
 
  protected:
+  /// While the function runs for the first time.
+  class FirstForward {
+   public:
+    explicit FirstForward(GeneratorSnapshot& snapshot);
+    ~FirstForward();
+
+   private:
+    const Scoped<bool> no_grad_{&ThreadState::grad_enabled, false};
+    const RecordGenerators drawing_;
+    const bool before_;
+  };
+
   /// Called before the function runs for the first time: stores the settings of the thread.
   explicit CheckpointNode(std::span<const Tensor> inputs);
   /// Puts the results on the tape.
@@ -82,8 +96,7 @@ class CheckpointOf final : public CheckpointNode {
 
   auto forward(std::span<const Tensor> list, const Inputs&... inputs) {
     auto result = [&] {
-      const Scoped no_grad(&ThreadState::grad_enabled, false);
-      const RecordGenerators drawing(generators_);
+      const FirstForward first(generators_);
       return f_(inputs...);
     }();
     Tensors outputs = take_tensors(result);

@@ -7,6 +7,7 @@
 #include "weft/autograd/autograd.h"
 #include "weft/autograd/elementwise.h"
 #include "weft/autograd/internal.h"
+#include "weft/autograd/root_gradient.h"
 #include "weft/core/base/error.h"
 #include "weft/core/runtime/pool.h"
 #include "weft/core/trace/trace.h"
@@ -14,7 +15,6 @@
 #include "weft/tensor/ops.h"
 
 namespace weft::autograd {
-
 namespace {
 
 // The gradients a rule fills in; on the stack for nearly all nodes.
@@ -63,9 +63,10 @@ void Run::seed(const char* op, std::span<const Tensor> outputs, std::span<const 
              grads.size(), " gradients for ", outputs.size(), " outputs");
   for (std::size_t i = 0; i < outputs.size(); ++i) {
     const Tensor& y = outputs[i];
-    WEFT_CHECK(y.defined() && requires_grad(y), InvalidArgument, op, "output ", i,
-               " does not require a gradient; it depends on no tensor that does, or was computed "
-               "under NoGrad, or in a backward without create_graph");
+    WEFT_CHECK(
+        y.defined() && requires_grad(y), InvalidArgument, op, "output ", i,
+        " does not require a gradient: it was computed under NoGrad, or in a backward without "
+        "create_graph, or only from tensors that are frozen or were detached");
     const Edge edge(y);
     if (found.task_of(edge) == static_cast<std::int32_t>(roots_.size())) {
       roots_.emplace_back(edge.target());
@@ -87,7 +88,7 @@ void Run::seed(const char* op, std::span<const Tensor> outputs, std::span<const 
     } else {
       WEFT_CHECK(y.numel() == 1, InvalidArgument, op, "output ", i, " has shape ", y.shape(),
                  "; without a gradient only one-element outputs can start a backward");
-      grad = ones_like(y);
+      grad = y.device().is_cuda() && !for_grad_ ? shared_one(y) : ones_like(y);
     }
     const Edge edge(y);
     const Task& task = found.tasks[found.task_of(edge)];
@@ -174,7 +175,10 @@ void Run::run_task(std::int32_t index) {
   if (distributed_) distribution->gather(index);
   const std::span<Tensor> gradients(buffers_.data() + task.first_buffer,
                                     task.leaf ? 1 : task.node().outputs());
-  if (OutputHooks* hooks = hooks_of(task)) run_grad_hooks(*hooks, gradients);
+  if (OutputHooks* hooks = hooks_of(task)) {
+    std::ranges::for_each(gradients, make_own);
+    run_grad_hooks(*hooks, gradients);
+  }
   if (task.captured) captures_.keep(index, gradients);
   if (!task.leaf) return run_node(index, gradients);
   if (!for_grad_) run_leaf(task, gradients[0]);

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "weft/autograd/description.h"
+#include "weft/autograd/root_gradient.h"
 #include "weft/core/base/error.h"
 #include "weft/tensor/creation.h"
 #include "weft/tensor/ops.h"
@@ -94,6 +95,7 @@ void FunctionNode::apply(Gradients& grads) {
     const Place& place = output_places_[i];
     of_outputs.push_back(grads.y(i).defined() ? grads.y(i)
                                               : zeros(place.shape, {place.dtype, place.device}));
+    make_own(of_outputs.back());
   }
   Context context(*this, data_, &grads);
   std::vector<Tensor> results = backward_(context, of_outputs);

@@ -94,7 +94,8 @@ void Node::push(Edge edge) {
 void Node::throw_freed() const {
   WEFT_THROW(InvalidArgument, op_,
              "an earlier backward freed what this part of the tape had saved; pass "
-             "retain_graph=true to that backward, or run the forward again");
+             "retain_graph=true to that backward, run the forward again, or detach() before that "
+             "backward what it need not pass through");
 }
 
 void Node::begin_use(bool last) {

@@ -129,9 +129,11 @@ class PutNode final : public DifferentiableNode {
   SavedTensor index_;
 };
 
-// An empty index takes nothing from the source, which then may have any shape.
+// An empty index takes nothing from the source, which then may have any shape; a gradient has the
+// index's.
 Tensor used(const Tensor& source, const Tensor& index) {
-  return index.numel() > 0 ? source : Tensor();
+  const bool is_other = source.defined() && source.shape() != index.shape();
+  return index.numel() == 0 && is_other ? Tensor() : source;
 }
 
 }  // namespace

@@ -15,6 +15,7 @@ struct ThreadTape {
   std::uint64_t last_sequence = 0;
   intrusive_ptr<Node>* release_list = nullptr;  // of the outermost running ~Node
   TapeObserver* observer = nullptr;
+  bool in_first_forward = false;  // of a checkpoint
 };
 extern constinit ThreadLocal<ThreadTape> tape_of_thread;
 

@@ -53,32 +53,44 @@ class DataLoader {
                 "tensors() { return std::tie(x, label); }` (tensor/tree.h)");
 
   /// Throws InvalidArgument for a batch size below 1, workers outside [0, 1024], a prefetch outside
-  /// [1, 1024], and a sampler together with shuffle. With device_resident it also throws
-  /// InvalidArgument for a set with random samples, a set above the limit, and tensors without one
-  /// row per sample.
+  /// [1, 1024], a sampler together with shuffle, and a batch sampler together with what it
+  /// replaces. With device_resident it also throws InvalidArgument for a set with random samples, a
+  /// set above the limit, and tensors without one row per sample.
   explicit DataLoader(Set dataset, DataLoaderOptions options = {})
       : state_(std::make_unique<State>(std::move(dataset), std::move(options))) {}
 
   const Set& dataset() const { return whole().dataset; }
   const DataLoaderOptions& options() const { return whole().core.options(); }
-  /// The number of batches per epoch.
-  std::int64_t size() const { return whole().core.batch_count(); }
+  /// The number of batches per epoch: of the running one, or of that with which begin() goes on; it
+  /// is another if the epoch was dealt out anew.
+  std::int64_t size() const { return whole().core.size(); }
   /// The number of batches handed out in the running epoch, or in one whose loop was left early; 0
   /// between epochs.
   std::int64_t position() const { return whole().core.position(); }
+  /// Of the batch that was handed out last, in a loop that runs; else throws InvalidArgument.
+  std::span<const std::int64_t> indices() const { return whole().core.indices(); }
 
   /// The loader's position as portable text: between epochs, or after some batches of one. An epoch
   /// whose loop was left early counts as running until the next one begins.
+  /// Throws Unsupported with a batch sampler, as do the others.
   std::string state() const { return whole().core.state(); }
   /// The next begin() goes on from that position: the rest of the epoch in the same order, without
   /// drawing from the generator (restoring the generator's state is up to the caller). The number
   /// of workers may differ. Throws InvalidArgument while an epoch is running, for text that state()
   /// did not write, and for another size of the data set, another batch size or another `shuffle`.
-  void set_state(const std::string& state) { whole().core.set_state(state, true); }
-  /// The same from a rank of a run with another number of ranks, whose batches had as many samples
-  /// together: this loader goes on after as many batches, which of data::DistributedSampler's order
-  /// are the same samples. So batch size, `shuffle` and this rank's samples may be others.
-  void set_state_of_other_ranks(const std::string& state) { whole().core.set_state(state, false); }
+  void set_state(const std::string& state) { whole().core.set_state(state); }
+  /// The same from the states of all ranks of a run that had another number of them, or another
+  /// batch size. What they have left of the epoch's order is dealt out anew, by this loader's
+  /// sampler: each sample of the epoch is visited once, but for padding. Draws as rank 0 did.
+  /// samples_per_step: of all those ranks, needed for states of earlier versions; `replicas`: how
+  /// many ranks share the order now; both are compared if they are above 0. The sampler must be of
+  /// the kind of theirs, shuffling or not. Throws InvalidArgument as set_state(), but for another
+  /// batch size or `shuffle`, and if ranks do not share one order in turn, as with
+  /// DistributedSamplerOptions::contiguous or a WeightedRandomSampler for each rank.
+  void set_state_of_other_ranks(const std::vector<std::string>& states,
+                                std::int64_t samples_per_step = 0, std::int64_t replicas = 0) {
+    whole().core.set_state_of_other_ranks(states, samples_per_step, replicas);
+  }
 
  private:
   // A batch that is being made. On CUDA `host` is pinned memory and the user gets `device`.

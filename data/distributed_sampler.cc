@@ -32,14 +32,19 @@ void DistributedSampler::set_epoch(std::int64_t epoch) {
   epoch_ = epoch;
 }
 
-std::int64_t DistributedSampler::total() const {
-  const std::int64_t ranks = options_.num_replicas, rest = size_ % ranks;
-  if (!options_.pad || rest == 0) return size_;
-  return size_ - rest + (options_.drop_last ? 0 : ranks);
+std::int64_t DistributedSampler::total_after(std::int64_t done) const {
+  const std::int64_t left = std::max<std::int64_t>(0, size_ - done);
+  const std::int64_t ranks = options_.num_replicas, rest = left % ranks;
+  if (!options_.pad || rest == 0) return left;
+  return left - rest + (options_.drop_last ? 0 : ranks);
 }
 
-std::int64_t DistributedSampler::size() const {
-  const std::int64_t ranks = options_.num_replicas, all = total();
+std::int64_t DistributedSampler::num_replicas() const {
+  return options_.contiguous && options_.num_replicas > 1 ? 0 : options_.num_replicas;
+}
+
+std::int64_t DistributedSampler::size_after(std::int64_t done) const {
+  const std::int64_t ranks = options_.num_replicas, all = total_after(done);
   return all / ranks + (options_.rank < all % ranks ? 1 : 0);
 }
 
@@ -54,9 +59,11 @@ std::string DistributedSampler::draw_seed(Generator&) const {
   return std::to_string(seed);
 }
 
-void DistributedSampler::order(const std::string& text, std::vector<std::int64_t>& order) const {
+void DistributedSampler::order_after(const std::string& text, std::int64_t done,
+                                     std::vector<std::int64_t>& order) const {
   if (options_.shuffle) last_seed_ = seed_number(text);
-  const std::int64_t ranks = options_.num_replicas, all = total(), count = size();
+  const std::int64_t ranks = options_.num_replicas, all = total_after(done),
+                     count = size_after(done);
   // Without padding the first ranks have one sample more.
   const std::int64_t first =
       options_.contiguous
@@ -67,7 +74,7 @@ void DistributedSampler::order(const std::string& text, std::vector<std::int64_t
   if (options_.shuffle) permutation = Generator(seed_number(text)).randperm(size_);
   resize_order(order, count);
   for (std::int64_t i = 0; i < count; ++i) {
-    const std::int64_t place = (first + i * step) % size_;
+    const std::int64_t place = (done + first + i * step) % size_;
     order[static_cast<std::size_t>(i)] =
         options_.shuffle ? permutation[static_cast<std::size_t>(place)] : place;
   }

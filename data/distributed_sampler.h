@@ -51,15 +51,22 @@ class DistributedSampler final : public Sampler {
   std::int64_t epoch() const { return epoch_; }
 
   /// The number of this rank's samples in an epoch.
-  std::int64_t size() const override;
+  std::int64_t size() const override { return size_after(0); }
   /// Returns seed + epoch. With shuffle it logs a warning, once, when an epoch has the same order
   /// as the one before.
   std::string draw_seed(Generator& generator) const override;
-  void order(const std::string& seed, std::vector<std::int64_t>& order) const override;
+  void order(const std::string& seed, std::vector<std::int64_t>& order) const override {
+    order_after(seed, 0, order);
+  }
+  std::int64_t num_replicas() const override;
+  /// The rest of an epoch is padded, too, with the epoch's first indices.
+  std::int64_t size_after(std::int64_t done) const override;
+  void order_after(const std::string& seed, std::int64_t done,
+                   std::vector<std::int64_t>& order) const override;
 
  private:
-  // The samples of all ranks together, with padding.
-  std::int64_t total() const;
+  // The samples of all ranks together, with padding, after the first `done` of the order.
+  std::int64_t total_after(std::int64_t done) const;
 
   const std::int64_t size_;
   const DistributedSamplerOptions options_;

@@ -25,7 +25,11 @@ namespace {
 constexpr const char* kOp = "dataloader";
 // Larger numbers are mistakes: each worker is a thread, and each prefetched batch needs memory.
 constexpr int kMostWorkers = 1024, kMostPrefetch = 1024;
-constexpr const char* kStateFormat = "weft.dataloader.2";
+constexpr const char* kStateFormat = "weft.dataloader.3";
+constexpr const char* kOldFormat = "weft.dataloader.2";  // without what Place says of samples
+constexpr const char* kAsBefore =
+    "resume with as many ranks and the same batch size, or from the end of an epoch";
+constexpr std::int64_t kMostBatches = std::int64_t{1} << 62;
 
 void check_not_capturing() {
   graph::check_not_capturing(kOp, "a replay does not run it; take the batch before the step");
@@ -191,6 +195,13 @@ LoaderCore::LoaderCore(std::int64_t dataset_size, DataLoaderOptions options, Fet
              "prefetch is ", options_.prefetch, ", needs 1 to ", kMostPrefetch);
   WEFT_CHECK(!(options_.sampler && options_.shuffle), InvalidArgument, kOp,
              "a sampler decides the order; leave shuffle off beside it");
+  WEFT_CHECK(
+      !options_.batch_sampler || options_.batch_sampler->overrules() ||
+          (options_.batch_size == 1 && !options_.shuffle && !options_.sampler &&
+           !options_.drop_last),
+      InvalidArgument, kOp,
+      "a batch sampler decides the batches; leave batch_size, shuffle, sampler and drop_last "
+      "out beside it");
   if (options_.sampler) {
     sampler_ = options_.sampler;
   } else if (options_.shuffle) {
@@ -228,13 +239,29 @@ void LoaderCore::forget_parents_workers() {
   if (workers_ && workers_->process != fork_count()) static_cast<void>(workers_.release());
 }
 
-std::int64_t LoaderCore::batch_count() const {
-  const std::int64_t n = sampler_->size(), b = options_.batch_size;
+std::int64_t LoaderCore::batches_after(std::int64_t samples) const {
+  if (options_.batch_sampler) {
+    return active_ ? std::ssize(ends_) : options_.batch_sampler->size();
+  }
+  const std::int64_t n = sampler_->size_after(samples), b = options_.batch_size;
   return n / b + (!options_.drop_last && n % b != 0 ? 1 : 0);
 }
 
+std::span<const std::int64_t> LoaderCore::indices() const {
+  WEFT_CHECK(active_ && unfinished_ && position_ > first_batch_, InvalidArgument, kOp,
+             "indices() are those of a batch, and no loop over this loader has one");
+  return indices_of(position_ - 1);
+}
+
+std::int64_t LoaderCore::batch_count() const { return first_batch_ + batches_after(first_sample_); }
+
 std::span<const std::int64_t> LoaderCore::indices_of(std::int64_t batch) const {
-  const std::int64_t begin = batch * options_.batch_size;
+  if (options_.batch_sampler) {
+    const auto b = static_cast<std::size_t>(batch);
+    const std::size_t begin = b == 0 ? 0 : ends_[b - 1];
+    return std::span(order_).subspan(begin, ends_[b] - begin);
+  }
+  const std::int64_t begin = (batch - first_batch_) * options_.batch_size;
   const std::int64_t count = std::min(options_.batch_size, std::ssize(order_) - begin);
   return std::span(order_).subspan(static_cast<std::size_t>(begin),
                                    static_cast<std::size_t>(count));
@@ -252,6 +279,17 @@ void LoaderCore::fetch(std::int64_t batch, GeneratorSet& generators) {
   fetch_(context_, slot, indices_of(batch));
 }
 
+void LoaderCore::take_batches() {
+  order_.clear();
+  ends_.clear();
+  for (const auto& batch : options_.batch_sampler->batches(default_generator())) {
+    WEFT_CHECK(!batch.empty(), InvalidArgument, kOp, "batch ", ends_.size(),
+               " of the batch sampler has no indices");
+    order_.insert(order_.end(), batch.begin(), batch.end());
+    ends_.push_back(order_.size());
+  }
+}
+
 void LoaderCore::start_epoch() {
   check_not_capturing();
   WEFT_CHECK(!active_, InvalidArgument, kOp,
@@ -259,12 +297,17 @@ void LoaderCore::start_epoch() {
   if (!std::exchange(resume_, false)) {
     Generator& generator = default_generator();
     base_seed_ = draw_int64(generator);
-    sampler_seed_ = sampler_->draw_seed(generator);
-    position_ = 0;
+    if (!options_.batch_sampler) sampler_seed_ = sampler_->draw_seed(generator);
+    position_ = first_batch_ = first_sample_ = 0;
   }
-  sampler_->order(sampler_seed_, order_);
-  WEFT_CHECK(static_cast<std::int64_t>(order_.size()) == sampler_->size(), InvalidArgument, kOp,
-             "the sampler promised ", sampler_->size(), " indices, gave ", order_.size());
+  if (options_.batch_sampler) {
+    take_batches();
+  } else {
+    sampler_->order_after(sampler_seed_, first_sample_, order_);
+    const std::int64_t promised = sampler_->size_after(first_sample_);
+    WEFT_CHECK(std::ssize(order_) == promised, InvalidArgument, kOp, "the sampler promised ",
+               promised, " indices, gave ", order_.size());
+  }
   const auto outside = std::ranges::find_if(
       order_, [&](std::int64_t index) { return index < 0 || index >= dataset_size_; });
   WEFT_CHECK(outside == order_.end(), InvalidArgument, kOp, "the sampler gave index ", *outside,
@@ -272,7 +315,7 @@ void LoaderCore::start_epoch() {
   if (worker_count() > 0) {
     forget_parents_workers();
     if (!workers_) workers_ = std::make_unique<Workers>(*this);
-    workers_->start(position_, batch_count());
+    workers_->start(position_, options_.batch_sampler ? std::ssize(ends_) : batch_count());
   }
   // Of the last epoch's batches.
   if (staged()) {
@@ -325,6 +368,7 @@ int LoaderCore::next() {
 
 void LoaderCore::stop_epoch() noexcept {
   active_ = false;
+  if (!unfinished_) first_batch_ = first_sample_ = 0;
   forget_parents_workers();
   if (!workers_) return;
   Workers& w = *workers_;
@@ -333,55 +377,134 @@ void LoaderCore::stop_epoch() noexcept {
   w.arrived.wait(lock, [&] { return w.in_work == 0; });
 }
 
+struct LoaderCore::Place {
+  std::int64_t dataset_size = 0, order_size = 0, batch_size = 0;
+  bool shuffle = false, running = false;
+  std::uint64_t base_seed = 0;
+  std::int64_t position = 0, first_batch = 0, first_sample = 0;
+  std::int64_t done = -1;  // samples of the shared order; -1: not known
+  std::string sampler_seed;
+};
+
+// At the end also those that were left out, so that nothing is left.
+std::int64_t LoaderCore::samples_done() const {
+  const std::int64_t replicas = sampler_->num_replicas();
+  if (replicas == 0) return -1;
+  if (position_ >= batch_count()) return std::max(dataset_size_, sampler_->size());
+  return first_sample_ + (position_ - first_batch_) * options_.batch_size * replicas;
+}
+
+void LoaderCore::check_has_state() const {
+  WEFT_CHECK(
+      !options_.batch_sampler, Unsupported, kOp,
+      "a loader with a batch sampler has no state: what its sampler gives next is not known");
+}
+
 std::string LoaderCore::state() const {
+  check_has_state();
   std::ostringstream out;
   out.imbue(std::locale::classic());
   const bool running = unfinished_ || resume_;
   out << kStateFormat << ' ' << dataset_size_ << ' ' << sampler_->size() << ' '
-      << options_.batch_size << ' ' << options_.shuffle << ' ' << running << ' '
-      << (running ? base_seed_ : 0) << ' ' << (running ? position_ : 0);
-  if (running && !sampler_seed_.empty()) out << ' ' << sampler_seed_;
+      << options_.batch_size << ' ' << options_.shuffle << ' ' << running << ' ';
+  if (running) {
+    out << base_seed_ << ' ' << position_ << ' ' << first_batch_ << ' ' << first_sample_ << ' '
+        << samples_done();
+    if (!sampler_seed_.empty()) out << ' ' << sampler_seed_;
+  } else {
+    out << "0 0 0 0 0";
+  }
   return out.str();
 }
 
-void LoaderCore::set_state(const std::string& text, bool of_same_share) {
-  WEFT_CHECK(!active_, InvalidArgument, kOp, "set_state while an epoch is running");
+LoaderCore::Place LoaderCore::read_place(const std::string& text) const {
+  check_has_state();
   std::istringstream in(text);
   in.imbue(std::locale::classic());
-  std::string format, sampler_seed;
-  std::int64_t dataset_size = 0, order_size = 0, batch_size = 0, position = 0;
-  bool shuffle = false, running = false;
-  std::uint64_t base_seed = 0;
-  in >> format >> dataset_size >> order_size >> batch_size >> shuffle >> running >> base_seed >>
-      position;
-  const bool parsed = !in.fail() && format == kStateFormat && position >= 0;
-  if (in.get() == ' ') std::getline(in, sampler_seed);
-  WEFT_CHECK(parsed && (running || sampler_seed.empty()) && in.eof(), InvalidArgument, kOp,
+  std::string format;
+  Place p;
+  in >> format >> p.dataset_size >> p.order_size >> p.batch_size >> p.shuffle >> p.running >>
+      p.base_seed >> p.position;
+  if (format != kOldFormat) in >> p.first_batch >> p.first_sample >> p.done;
+  const bool parsed = !in.fail() && (format == kStateFormat || format == kOldFormat) &&
+                      p.first_batch >= 0 && p.first_batch <= p.position &&
+                      p.position <= kMostBatches && p.first_sample >= 0 && p.done >= -1;
+  if (in.get() == ' ') std::getline(in, p.sampler_seed);
+  WEFT_CHECK(parsed && (p.running || p.sampler_seed.empty()) && in.eof(), InvalidArgument, kOp,
              "not a loader's state: \"", text.substr(0, 80), '"');
-  if (!of_same_share) {
-    order_size = sampler_->size();
-    batch_size = options_.batch_size;
-    shuffle = options_.shuffle;
-  }
-  WEFT_CHECK(dataset_size == dataset_size_ && order_size == sampler_->size(), InvalidArgument, kOp,
-             "the state is of a data set of ", dataset_size, " (", order_size,
+  WEFT_CHECK(p.dataset_size == dataset_size_, InvalidArgument, kOp,
+             "the state is of a data set of ", p.dataset_size, " (", p.order_size,
              " per epoch), this one has ", dataset_size_, " (", sampler_->size(), ')');
-  WEFT_CHECK(batch_size == options_.batch_size, InvalidArgument, kOp, "the state is of batch size ",
-             batch_size, ", this loader's is ", options_.batch_size);
-  WEFT_CHECK(shuffle == options_.shuffle, InvalidArgument, kOp,
-             "the state is of a loader with shuffle ", shuffle ? "on" : "off", ", here it is ",
-             options_.shuffle ? "on" : "off");
-  WEFT_CHECK(position <= batch_count(), InvalidArgument, kOp, "the state is after batch ", position,
-             ", an epoch has ", batch_count());
-  if (running) {
+  return p;
+}
+
+void LoaderCore::set_place(const Place& p) {
+  WEFT_CHECK(!active_, InvalidArgument, kOp, "set_state while an epoch is running");
+  if (p.running) {
     std::vector<std::int64_t> order;
-    sampler_->order(sampler_seed, order);  // throws if it cannot
+    sampler_->order_after(p.sampler_seed, p.first_sample, order);  // throws if it cannot
   }
-  resume_ = running;
+  resume_ = p.running;
   unfinished_ = false;
-  base_seed_ = base_seed;
-  sampler_seed_ = std::move(sampler_seed);
-  position_ = position;
+  base_seed_ = p.base_seed;
+  sampler_seed_ = p.sampler_seed;
+  position_ = p.position;
+  first_batch_ = p.first_batch;
+  first_sample_ = p.first_sample;
+}
+
+void LoaderCore::set_state(const std::string& text) {
+  const Place p = read_place(text);
+  WEFT_CHECK(p.order_size == sampler_->size(), InvalidArgument, kOp,
+             "the state is of a loader with ", p.order_size, " samples per epoch, this one has ",
+             sampler_->size());
+  WEFT_CHECK(p.batch_size == options_.batch_size, InvalidArgument, kOp,
+             "the state is of batch size ", p.batch_size, ", this loader's is ",
+             options_.batch_size);
+  WEFT_CHECK(p.shuffle == options_.shuffle, InvalidArgument, kOp,
+             "the state is of a loader with shuffle ", p.shuffle ? "on" : "off", ", here it is ",
+             options_.shuffle ? "on" : "off");
+  const std::int64_t count = p.first_batch + batches_after(p.first_sample);
+  WEFT_CHECK(p.position <= count, InvalidArgument, kOp, "the state is after batch ", p.position,
+             ", an epoch has ", count);
+  set_place(p);
+}
+
+void LoaderCore::set_state_of_other_ranks(const std::vector<std::string>& texts,
+                                          std::int64_t samples_per_step, std::int64_t replicas) {
+  WEFT_CHECK(!texts.empty(), InvalidArgument, kOp, "the states of no ranks");
+  Place p = read_place(texts[0]);
+  for (std::size_t r = 1; r < texts.size(); ++r) {
+    const Place other = read_place(texts[r]);
+    WEFT_CHECK(other.running == p.running && other.position == p.position &&
+                   (other.done < 0) == (p.done < 0) && other.sampler_seed == p.sampler_seed,
+               InvalidArgument, kOp, "rank ", r,
+               " had another order, or place in it, than rank 0: ",
+               "they cannot be dealt out anew; ", kAsBefore);
+    p.done = std::min(p.done, other.done);  // without padding some are at their end before others
+  }
+  if (p.running) {
+    const std::int64_t all = std::max(dataset_size_, sampler_->size());
+    if (samples_per_step > 0 && 0 <= p.done && p.done < all) {
+      const std::int64_t done = p.done - p.first_sample, steps = p.position - p.first_batch;
+      WEFT_CHECK(done % samples_per_step == 0 && done / samples_per_step == steps, InvalidArgument,
+                 kOp, "after ", steps, " steps of ", samples_per_step, " samples ", done,
+                 " of a common order are done: the ranks did not share one; ", kAsBefore);
+    }
+    WEFT_CHECK(replicas < 1 || sampler_->num_replicas() == replicas, InvalidArgument, kOp,
+               "this loader's sampler shares its order with ", sampler_->num_replicas(),
+               " ranks, the run has ", replicas, "; ", kAsBefore);
+    if (p.done < 0 && samples_per_step > 0 && texts[0].starts_with(kOldFormat)) {
+      p.done = all;
+      if (p.position <= p.done / samples_per_step) p.done = p.position * samples_per_step;
+    }
+    WEFT_CHECK(p.done >= 0 && sampler_->num_replicas() > 0, InvalidArgument, kOp,
+               p.done < 0 ? "the state does" : "this loader's sampler does",
+               " not say which samples of a common order are done; ", kAsBefore);
+    p.first_batch = p.position;
+    p.first_sample = p.done;
+  }
+  set_place(p);
 }
 
 void LoaderCore::record_use(int slot) {

@@ -22,6 +22,9 @@ struct DataLoaderOptions {
   /// The device of the batches. For CUDA they are fetched into pinned memory and copied on a stream
   /// of their own beside the caller's work; its current stream waits for them, the host does not.
   Device device = Device();
+  /// Decides batches of any sizes, in place of batch_size, shuffle, drop_last and sampler. Such a
+  /// loader has no state() to go on from.
+  std::shared_ptr<const BatchSampler> batch_sampler = nullptr;
   int prefetch = 2;  ///< batches ready ahead, per worker, up to 1024
   /// Copy the whole data set to `device` when the loader is made, and gather the batches there,
   /// without workers: the same batches in the same order, each in new memory. The set is read
@@ -44,8 +47,11 @@ class LoaderCore {
 
   const DataLoaderOptions& options() const { return options_; }
   int slot_count() const { return slot_count_; }
-  std::int64_t batch_count() const;
+  std::int64_t size() const { return active_ || resume_ ? batch_count() : batches_after(0); }
+  std::int64_t batch_count() const;  ///< of an epoch that was dealt out as the current one
   std::int64_t position() const { return unfinished_ ? position_ : 0; }
+  /// Those of the batch that next() has returned last. Throws InvalidArgument without one.
+  std::span<const std::int64_t> indices() const;
   /// All indices of the running epoch.
   std::span<const std::int64_t> order() const { return order_; }
   const HostMemory& memory() const { return memory_; }
@@ -64,7 +70,9 @@ class LoaderCore {
   void shut_down() noexcept;
 
   std::string state() const;
-  void set_state(const std::string& text, bool of_same_share);
+  void set_state(const std::string& text);
+  void set_state_of_other_ranks(const std::vector<std::string>& texts,
+                                std::int64_t samples_per_step, std::int64_t replicas);
 
   // Staging, from the thread that calls next().
   bool staged() const { return options_.device.is_cuda() && !options_.device_resident; }
@@ -79,6 +87,13 @@ class LoaderCore {
 
  private:
   struct Workers;
+  struct Place;  // in an epoch, as state() writes it
+  Place read_place(const std::string& text) const;
+  void set_place(const Place& place);
+  std::int64_t batches_after(std::int64_t samples) const;
+  std::int64_t samples_done() const;
+  void take_batches();
+  void check_has_state() const;
   void forget_parents_workers();
   int worker_count() const { return options_.device_resident ? 0 : options_.workers; }
   std::span<const std::int64_t> indices_of(std::int64_t batch) const;
@@ -101,7 +116,10 @@ class LoaderCore {
   std::uint64_t base_seed_ = 0;
   std::string sampler_seed_;
   std::int64_t position_ = 0;  // batches handed out
+  // Where the order was last dealt out: after how many batches, and samples of the shared order.
+  std::int64_t first_batch_ = 0, first_sample_ = 0;
   std::vector<std::int64_t> order_;
+  std::vector<std::size_t> ends_;  // of a batch sampler's batches in it
 
   GeneratorSet own_generators_;  // for fetching without workers
   // Per slot: its host memory has been read; the caller's work has read its device memory.

@@ -1,7 +1,9 @@
 #include "weft/data/sampler.h"
 
+#include <algorithm>
 #include <charconv>
 #include <exception>
+#include <iterator>
 #include <numeric>
 
 #include "weft/core/base/error.h"
@@ -40,6 +42,16 @@ std::int64_t checked(std::int64_t size) {
 }
 
 }  // namespace
+
+std::int64_t Sampler::size_after(std::int64_t done) const {
+  return std::max<std::int64_t>(0, size() - done);
+}
+
+void Sampler::order_after(const std::string& seed, std::int64_t done,
+                          std::vector<std::int64_t>& order) const {
+  this->order(seed, order);
+  order.erase(order.begin(), order.begin() + std::min<std::int64_t>(done, std::ssize(order)));
+}
 
 SequentialSampler::SequentialSampler(std::int64_t size) : size_(checked(size)) {}
 

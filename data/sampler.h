@@ -22,6 +22,17 @@ class Sampler {
   /// Replaces `order` by the epoch's indices. Throws InvalidArgument for text that draw_seed() did
   /// not write, OutOfMemory if there is no memory for the indices.
   virtual void order(const std::string& seed, std::vector<std::int64_t>& order) const = 0;
+
+  // For a run that goes on within an epoch with another number of ranks, or another batch size.
+  // Ranks may share one order: each takes its samples from it, in turn one for each.
+  /// How many ranks share the order of which this sampler gives one rank's samples; 0: not in turn,
+  /// so it cannot be dealt out anew.
+  virtual std::int64_t num_replicas() const { return 1; }
+  /// size() and order() of the rest of an epoch, after the first `done` >= 0 samples of the shared
+  /// order.
+  virtual std::int64_t size_after(std::int64_t done) const;
+  virtual void order_after(const std::string& seed, std::int64_t done,
+                           std::vector<std::int64_t>& order) const;
 };
 
 /// The order 0, 1, 2, ...; draws nothing.
@@ -49,6 +60,21 @@ class RandomSampler final : public Sampler {
 
  private:
   std::int64_t size_;
+};
+
+/// Gives the batches of an epoch, each as the list of its indices, as torch.utils.data.DataLoader's
+/// batch_sampler.
+class BatchSampler {
+ public:
+  virtual ~BatchSampler() = default;
+  /// Number of batches in the next epoch.
+  virtual std::int64_t size() const = 0;
+  /// Called once at the start of an epoch, in place of a sampler's draw_seed() and order(); may
+  /// draw from the generator.
+  virtual std::vector<std::vector<std::int64_t>> batches(Generator& generator) const = 0;
+  /// Whether a loader ignores options beside it that it replaces, and does not refuse them: these
+  /// batches were made with such options.
+  virtual bool overrules() const { return false; }
 };
 
 /// The number that torch.empty((), dtype=torch.int64).random_() draws: 63 bits.

@@ -25,8 +25,10 @@ struct Conv2dParams {
 enum class ConvPass : std::uint8_t { forward, backward_data, backward_weights };
 
 /// x [N,C,H,W], y [N,K,Ho,Wo], w [K,C/groups,R,S] ([C,K/groups,R,S] when transposed), each dense in
-/// nchw or nhwc; bias [K] or empty. One dtype: f32, f64, bf16 (sums in f32). On the CPU the format
-/// of w changes no bit; on CUDA another one may mean another algorithm.
+/// nchw or nhwc; bias [K] or empty. One dtype: f32, f64, bf16. The definition, kernels/reference,
+/// sums in f64; the others may sum in f32 unless the dtype is f64, and do, but for CUDA's sums for
+/// the bias. On the CPU the format of w changes no bit; on CUDA another one may mean another
+/// algorithm.
 ///   Ho = (H + 2 p - d (R-1) - 1) / s + 1,  transposed: Ho = (H-1) s - 2 p + d (R-1) + op + 1
 /// Each pass reads the views left of the arrow and writes those right of it. Some hold gradients:
 ///   forward:          x, w, bias -> y

@@ -10,11 +10,12 @@ namespace weft::nn {
 
 namespace detail {
 
-/// One of the two functions is empty.
+/// All functions but one are empty.
 struct Hook {
-  ForwardPreHook before;
-  ForwardHook after;
-  bool wants_args;
+  ForwardPreHook before = {};
+  ForwardHook after = {};
+  ForwardErrorHook after_error = {};
+  bool wants_args = false;
 };
 
 namespace {
@@ -46,6 +47,17 @@ bool run_hooks(const HookList& hooks, const ModuleBase& handle, std::span<const 
     for (const auto& hook : hooks)
       if (hook->after) hook->after(module, args, results);
   });
+}
+
+void run_error_hooks(const HookList& hooks, const ModuleBase& handle) noexcept {
+  for (const auto& hook : hooks) {
+    if (!hook->after_error) continue;
+    try {
+      ModuleBase module(handle);
+      hook->after_error(module);
+    } catch (...) {
+    }
+  }
 }
 
 bool want_args(const HookList& hooks) {
@@ -81,19 +93,25 @@ HookHandle ModuleBase::add_hook(std::shared_ptr<const Hook> hook, bool prepend) 
 
 HookHandle ModuleBase::register_forward_pre_hook(detail::NewPreHook hook, bool prepend) {
   WEFT_CHECK(hook.call, InvalidArgument, "register_forward_pre_hook", "the function is empty");
-  return add_hook(std::make_shared<const Hook>(Hook{std::move(hook.call), {}, false}), prepend);
+  return add_hook(std::make_shared<const Hook>(Hook{.before = std::move(hook.call)}), prepend);
 }
 
 HookHandle ModuleBase::register_forward_hook(detail::NewHook hook, bool prepend) {
   if (hook.with_args)
-    return add_hook(std::make_shared<const Hook>(Hook{{}, std::move(hook.with_args), true}),
-                    prepend);
+    return add_hook(
+        std::make_shared<const Hook>(Hook{.after = std::move(hook.with_args), .wants_args = true}),
+        prepend);
   WEFT_CHECK(hook.without_args, InvalidArgument, "register_forward_hook", "the function is empty");
   const auto after = [f = std::move(hook.without_args)](ModuleBase& module, std::span<const Tensor>,
                                                         std::span<Tensor> results) {
     f(module, results);
   };
-  return add_hook(std::make_shared<const Hook>(Hook{{}, after, false}), prepend);
+  return add_hook(std::make_shared<const Hook>(Hook{.after = after}), prepend);
+}
+
+HookHandle ModuleBase::register_forward_error_hook(ForwardErrorHook hook) {
+  WEFT_CHECK(hook, InvalidArgument, "register_forward_error_hook", "the function is empty");
+  return add_hook(std::make_shared<const Hook>(Hook{.after_error = std::move(hook)}), false);
 }
 
 bool ModuleBase::has_forward_hooks() const { return node().hooks != nullptr; }

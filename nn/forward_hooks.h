@@ -8,9 +8,10 @@
 //
 // As in PyTorch: hooks run in the order in which they were registered, each sees what the one
 // before has put in place, and all run within the module's path, first those before the forward,
-// then the others; a call that throws calls no more of them. Hooks that are added or removed during
-// a call take effect in the next one. A hook returns nothing: where one of PyTorch returns another
-// value, assign to results[i], or to args[i] before the forward.
+// then the others. A call that throws calls no more of them, but the error hooks, as PyTorch those
+// with always_call. Hooks that are added or removed during a call take effect in the next one. A
+// hook returns nothing: where one of PyTorch returns another value, assign to results[i], or to
+// args[i] before the forward.
 //
 // nn::clone and nn::replicate give the copy the same functions, which are called with the copy's
 // modules and stay when the original's handle removes its own. What a function captures is not
@@ -58,6 +59,9 @@ using ForwardHook = std::function<void(ModuleBase& module, std::span<const Tenso
                                        std::span<Tensor> results)>;
 /// The same without the arguments, which cost memory until the end of the call.
 using ResultHook = std::function<void(ModuleBase& module, std::span<Tensor> results)>;
+/// Runs after a call that throws, also if a hook has thrown, even the first one: it ends what
+/// others have begun. What it throws itself is lost, since the caller gets the first error.
+using ForwardErrorHook = std::function<void(ModuleBase& module)>;
 
 /// Removes a hook. Letting the handle go leaves the hook where it is.
 class HookHandle {
@@ -135,6 +139,7 @@ struct NewHook {
 bool run_pre_hooks(const HookList& hooks, const ModuleBase& handle, std::span<Tensor> args);
 bool run_hooks(const HookList& hooks, const ModuleBase& handle, std::span<const Tensor> args,
                std::span<Tensor> results);
+void run_error_hooks(const HookList& hooks, const ModuleBase& handle) noexcept;
 /// Whether a hook wants the arguments after the forward.
 bool want_args(const HookList& hooks);
 [[noreturn]] void throw_no_place(const ModuleBase& handle, const char* where);
@@ -190,7 +195,7 @@ Result call_before_hooks(const HookList& hooks, const ModuleBase& handle, Self& 
 /// may change that of the module.
 template <class Self, class... Args>
 auto call_with_hooks(std::shared_ptr<const HookList> hooks, const ModuleBase& handle, Self& self,
-                     Args&&... args) -> decltype(self.forward(std::forward<Args>(args)...)) {
+                     Args&&... args) -> decltype(self.forward(std::forward<Args>(args)...)) try {
   using Result = decltype(self.forward(std::forward<Args>(args)...));
   std::vector<Tensor> inputs;
   (for_each_tensor(args, [&](const Tensor& x) { inputs.push_back(x); }), ...);
@@ -211,6 +216,9 @@ auto call_with_hooks(std::shared_ptr<const HookList> hooks, const ModuleBase& ha
         },
         held);
   }
+} catch (...) {
+  run_error_hooks(*hooks, handle);
+  throw;
 }
 
 }  // namespace detail

@@ -134,7 +134,8 @@ class ModuleBase {
   // empty function.
   HookHandle register_forward_pre_hook(detail::NewPreHook hook, bool prepend = false);
   HookHandle register_forward_hook(detail::NewHook hook, bool prepend = false);
-  bool has_forward_hooks() const;  ///< of either kind
+  HookHandle register_forward_error_hook(ForwardErrorHook hook);
+  bool has_forward_hooks() const;  ///< of any kind
 
   /// Data that the module's class keeps for all handles, besides tensors and children; empty if
   /// there is none. A clone starts with a copy.

@@ -4,12 +4,14 @@
 #include <bit>
 #include <unordered_map>
 #include <unordered_set>
+#include <utility>
 
 #include "weft/autograd/autograd.h"
 #include "weft/core/base/error.h"
 #include "weft/core/runtime/capture.h"
 #include "weft/core/runtime/log.h"
 #include "weft/core/runtime/phase.h"
+#include "weft/core/runtime/thread_local.h"
 #include "weft/core/runtime/thread_state.h"
 #include "weft/core/runtime/worker.h"
 #include "weft/core/trace/trace.h"
@@ -21,6 +23,13 @@
 namespace weft::optim {
 
 namespace {
+
+constinit ThreadLocal<UpdateWatch*> thread_watch;
+
+UpdateWatch* current_watch() {
+  UpdateWatch* const* const watch = thread_watch.get();
+  return watch ? *watch : nullptr;
+}
 
 // f64, in which the kernels take the count, is exact for all integers up to this one.
 constexpr double kMostSteps = 0x1p53;
@@ -58,6 +67,10 @@ std::string entry(std::size_t group, const char* name) {
 
 }  // namespace
 
+UpdateWatchScope::UpdateWatchScope(UpdateWatch& watch)
+    : before_(std::exchange(*thread_watch, &watch)) {}
+UpdateWatchScope::~UpdateWatchScope() { *thread_watch = before_; }
+
 void Optimizer::add_group(std::span<const Tensor> params, double lr,
                           std::optional<double> momentum) {
   WEFT_CHECK(!params.empty(), InvalidArgument, "optimizer", "got a group without parameters");
@@ -80,6 +93,8 @@ void Optimizer::add_group(std::span<const Tensor> params, double lr,
 }
 
 void Optimizer::step() {
+  UpdateWatch* const watch = current_watch();
+  if (watch && !watch->before_step(*this)) return;
   Span span("optim", "step");
   const PhaseScope phase("optimizer step");
   if (span.on()) {
@@ -93,6 +108,7 @@ void Optimizer::step() {
     capture->constant("optimizer", "the momentum or the loaded state",
                       [this] { return revision_; });
   }
+  if (watch) watch->after_step(*this);
 }
 
 void Optimizer::prepare() {
@@ -100,6 +116,7 @@ void Optimizer::prepare() {
   for (Part& part : parts_) part.slots = 0;
   const std::size_t buffers = buffer_names_.size();
   int index = -1;
+  bool any_gradient = false;
   for (Group& group : groups_) {
     for (Slot& slot : group.slots) {
       ++index;
@@ -108,6 +125,7 @@ void Optimizer::prepare() {
                  " was cut (parallel::fully_shard) after this optimiser was made; make the "
                  "optimiser of model.parameters() afterwards");
       const Tensor& grad = slot.param.grad();
+      any_gradient = any_gradient || grad.defined();
       if (!slot.kept || !grad.defined()) continue;
       const Device device = slot.param.device();
       WEFT_CHECK(grad.device() == device, Device, "optimizer", "parameter ", index, " ",
@@ -136,6 +154,11 @@ void Optimizer::prepare() {
     }
   }
   std::erase_if(parts_, [](const Part& part) { return part.slots == 0; });
+  if (any_gradient || std::exchange(warned_, true)) return;
+  log_warning(
+      detail::concat("optimizer: step() changes nothing, for none of the ", index + 1,
+                     " parameters has a gradient: no backward has reached them since zero_grad(). "
+                     "Was their forward run under NoGrad, or its result detached?"));
 }
 
 void Optimizer::update_part(Part& part) {
@@ -395,6 +418,7 @@ struct DeviceGrads {
 };
 
 std::vector<DeviceGrads> grads_by_device(const char* op, std::span<const Tensor> params) {
+  if (UpdateWatch* const watch = current_watch()) watch->before_clipping(params);
   std::vector<DeviceGrads> parts;
   for (const Tensor& p : params) {
     const Tensor& grad = p.grad();

@@ -37,7 +37,8 @@ class Optimizer {
   /// With parameters on several devices, each device's worker (core/runtime/worker.h) updates its
   /// own, all at the same time; step() waits for them and throws the first error. Throws Device
   /// when a gradient or the state is on another device than its parameter, and Unsupported for the
-  /// first gradient of a parameter inside graph::capture, if the optimiser keeps buffers.
+  /// first gradient of a parameter inside graph::capture, if the optimiser keeps buffers. The first
+  /// time that no parameter has a gradient, so that nothing changes, gives a warning.
   virtual void step();
   /// Clears the gradients of all parameters (autograd::zero_grad).
   virtual void zero_grad();
@@ -149,6 +150,30 @@ class Optimizer {
   std::vector<Group> groups_;
   std::vector<Part> parts_;
   std::int64_t revision_ = 0;
+  bool warned_ = false;  // of a step without any gradient
+};
+
+/// Sees the updates of a thread, and may skip them: for train/, which records and replays steps.
+class UpdateWatch {
+ public:
+  virtual ~UpdateWatch() = default;
+  /// Before step(); if it returns false, step() does nothing.
+  virtual bool before_step(Optimizer& optimizer) = 0;
+  virtual void after_step(Optimizer& optimizer) = 0;
+  /// Before the functions below read or change the gradients of these parameters.
+  virtual void before_clipping(std::span<const Tensor> params) = 0;
+};
+
+/// While it lives, `watch` sees the updates of the thread that made it.
+class UpdateWatchScope {
+ public:
+  explicit UpdateWatchScope(UpdateWatch& watch);
+  ~UpdateWatchScope();
+  UpdateWatchScope(const UpdateWatchScope&) = delete;
+  UpdateWatchScope& operator=(const UpdateWatchScope&) = delete;
+
+ private:
+  UpdateWatch* const before_;
 };
 
 /// Scales all gradients so that their joint L2 norm is at most max_norm. As in PyTorch the factor

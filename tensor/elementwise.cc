@@ -123,9 +123,7 @@ Tensor binary(BinaryOp op, const Tensor& a, const Tensor& b) {
   if (equal_and_dense(a, b)) [[likely]] {
     Tensor y = allocate(a.shape(), a.strides(), dtype, device);
     const std::int64_t n = y.numel();
-    if (n > 0) {
-      run(current_stream(device), op, flat_view(a, n), flat_view(b, n), flat_view(y, n));
-    }
+    if (n > 0) run(current_stream(device), op, flat_view(a, n), flat_view(b, n), flat_view(y, n));
     return y;
   }
   const Shape shape =

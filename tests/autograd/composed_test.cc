@@ -782,10 +782,15 @@ TEST_P(ComposedTest, Einsum) {
 TEST(ComposedTest, AnEmptyIndexTakesNothingFromASource) {
   const Tensor x = ones({2, 2}).set_requires_grad(), source = ones({2, 3}).set_requires_grad();
   for (const auto put : {scatter_add, static_cast<decltype(&scatter_add)>(scatter)}) {
-    put(x, 1, zeros({2, 0}, DType::i64), source).sum().backward();
+    const Tensor empty = ones({2, 0}).set_requires_grad();
+    for (const Tensor& from : {source, empty}) {
+      put(x, 1, zeros({2, 0}, DType::i64), from).sum().backward();
+    }
     EXPECT_FALSE(source.grad().defined());
+    EXPECT_TRUE(empty.grad().defined());  // as in PyTorch
   }
-  EXPECT_EQ(values_of(x.grad()), std::vector<double>(4, 2));
+  scatter(x, 1, zeros({2, 0}, DType::i64), 3).sum().backward();
+  EXPECT_EQ(values_of(x.grad()), std::vector<double>(4, 5));
 }
 
 TEST(ComposedRandomTest, OfASeed) {

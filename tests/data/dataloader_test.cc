@@ -89,6 +89,97 @@ TEST(DataLoader, TakesASampler) {
       InvalidArgument, "leave shuffle off beside it");
 }
 
+// Gives one batch more in each epoch.
+class GrowingBatches final : public BatchSampler {
+ public:
+  explicit GrowingBatches(Batches batches) : batches_(std::move(batches)) {}
+  std::int64_t size() const override { return std::min<std::int64_t>(next_, std::ssize(batches_)); }
+  Batches batches(Generator&) const override {
+    const std::int64_t count = size();
+    ++next_;
+    return {batches_.begin(), batches_.begin() + count};
+  }
+
+ private:
+  const Batches batches_;
+  mutable std::int64_t next_ = 1;
+};
+
+TEST(DataLoader, TakesABatchSampler) {
+  const Batches all = {{9, 7, 5}, {3}, {3, 3, 0, 1}};
+  for (const int workers : {0, 2}) {
+    for (const bool resident : {false, true}) {
+      SCOPED_TRACE(std::to_string(workers) + (resident ? " resident" : ""));
+      DataLoader loader(Numbers{}, {.workers = workers,
+                                    .batch_sampler = std::make_shared<GrowingBatches>(all),
+                                    .device_resident = resident});
+      for (std::int64_t count = 1; count <= 3; ++count) {
+        EXPECT_EQ(loader.size(), count);
+        Batches batches;
+        for (auto& batch : loader) {
+          EXPECT_EQ(loader.size(), count);
+          batches.push_back(batch.to_vector<std::int64_t>());
+          const auto indices = loader.indices();  // not those of a batch that is fetched ahead
+          EXPECT_EQ(batches.back(), std::vector(indices.begin(), indices.end()));
+        }
+        EXPECT_EQ(batches, Batches(all.begin(), all.begin() + count));
+      }
+      // Left early, the next epoch is a new one.
+      for (auto& batch : loader) {
+        EXPECT_EQ(batch.numel(), 3);
+        break;
+      }
+      EXPECT_EQ(epoch(loader), all);
+      EXPECT_WEFT_ERROR(loader.state(), Unsupported, "a loader with a batch sampler has no state");
+      EXPECT_WEFT_ERROR(loader.set_state("x"), Unsupported, "has no state");
+      EXPECT_WEFT_ERROR(loader.set_state_of_other_ranks({"x"}), Unsupported, "has no state");
+    }
+  }
+  DataLoader none(Numbers{}, {.batch_sampler = std::make_shared<GrowingBatches>(Batches())});
+  EXPECT_EQ(epoch(none), Batches());
+}
+
+TEST(DataLoader, RefusesBadBatchSamplers) {
+  const auto of = [](const Batches& batches) { return std::make_shared<GrowingBatches>(batches); };
+  DataLoader outside(Numbers{9}, {.batch_sampler = of({{9}})});
+  EXPECT_WEFT_ERROR(epoch(outside), InvalidArgument, "gave index 9, the data set has 9");
+  DataLoader empty(Numbers{}, {.batch_sampler = of({{}})});
+  EXPECT_WEFT_ERROR(epoch(empty), InvalidArgument, "batch 0 of the batch sampler has no indices");
+  const auto sampler = std::make_shared<SequentialSampler>(10);
+  for (const DataLoaderOptions& beside :
+       {DataLoaderOptions{.batch_size = 2, .batch_sampler = of({})},
+        DataLoaderOptions{.shuffle = true, .batch_sampler = of({})},
+        DataLoaderOptions{.drop_last = true, .batch_sampler = of({})},
+        DataLoaderOptions{.sampler = sampler, .batch_sampler = of({})}}) {
+    EXPECT_WEFT_ERROR(DataLoader(Numbers{}, beside), InvalidArgument,
+                      "leave batch_size, shuffle, sampler and drop_last out beside it");
+  }
+}
+
+TEST(DataLoader, IndicesAreThoseOfTheBatchHandedOut) {
+  for (const int workers : {0, 3}) {
+    DataLoader loader(Numbers{11}, {.batch_size = 3, .shuffle = true, .workers = workers});
+    for (int e = 0; e < 2; ++e) {
+      for (auto& batch : loader) {
+        const auto indices = loader.indices();
+        EXPECT_EQ(batch.to_vector<std::int64_t>(), std::vector(indices.begin(), indices.end()));
+      }
+    }
+  }
+}
+
+TEST(DataLoader, IndicesOutsideOfALoopAreRefused) {
+  DataLoader loader(Numbers{3}, {.batch_size = 2});
+  const auto refused = [&] {
+    EXPECT_WEFT_ERROR(loader.indices(), InvalidArgument, "no loop over this loader has one");
+  };
+  refused();
+  for ([[maybe_unused]] auto& batch : loader) break;
+  refused();
+  EXPECT_EQ(epoch(loader).size(), 2U);
+  refused();
+}
+
 TEST(DataLoader, RefusesBadOptions) {
   EXPECT_WEFT_ERROR(DataLoader(Numbers{}, {.batch_size = 0}), InvalidArgument,
                     "batch_size is 0, needs at least 1");
@@ -439,12 +530,17 @@ TEST(DataLoader, RefusesAStateThatDoesNotFit) {
   refuses(DataLoader(Numbers{}, {.batch_size = 2}), "with shuffle on, here it is off");
   for (const char* text :
        {"", "x", "weft.dataloader.1 10 10 2 1 0 0 0", "weft.dataloader.2 10 10 2 1 0 0",
+        "weft.dataloader.3 10 10 2 1 0 0 0", "weft.dataloader.3 10 10 2 1 1 0 1 2 0 2 0",
+        "weft.dataloader.3 10 10 2 1 1 0 1 0 -1 2 0", "weft.dataloader.3 10 10 2 1 1 0 1 0 0 -2 0",
+        "weft.dataloader.3 10 10 2 1 1 0 9223372036854775807 0 0 -1 0",
         "weft.dataloader.2 10 10 2 1 0 0 0 0", "weft.dataloader.2 10 10 2 1 1 0 -1 0",
         "weft.dataloader.2 10 10 2 1 1 0 0 0\n", "weft.dataloader.2 10 10 2 1 1 0 0\t0"}) {
     EXPECT_WEFT_ERROR(loader.set_state(text), InvalidArgument, "not a loader's state");
   }
   EXPECT_WEFT_ERROR(loader.set_state("weft.dataloader.2 10 10 2 1 1 0 6 0"), InvalidArgument,
                     "after batch 6, an epoch has 5");
+  EXPECT_WEFT_ERROR(loader.set_state("weft.dataloader.3 10 10 2 1 1 0 6 2 7 9 0"), InvalidArgument,
+                    "after batch 6, an epoch has 4");
   EXPECT_WEFT_ERROR(loader.set_state("weft.dataloader.2 10 10 2 1 1 0 0 x"), InvalidArgument,
                     "[sampler] \"x\" is no seed of an order");
   EXPECT_EQ(loader.state(), state);

@@ -7,7 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "weft/core/runtime/thread_state.h"
 #include "weft/data/dataloader.h"
+#include "weft/data/weighted_random_sampler.h"
 #include "weft/tests/core/collected_log.h"
 #include "weft/tests/core/expect_error.h"
 #include "weft/tests/data/numbers.h"
@@ -143,6 +145,190 @@ TEST(DistributedSampler, ALoaderTakesAnEpochUpAgain) {
     for (const std::int64_t i : batch.x.to_vector<std::int64_t>()) rest.push_back(i);
   }
   EXPECT_EQ(rest, Order(whole.begin() + 3, whole.end()));
+}
+
+// `steps` steps of an epoch, or all that are left, by ranks with batches of this size.
+struct Part {
+  int ranks;
+  std::int64_t batch, steps;
+};
+
+// The samples of the part, in the shared order: that of `samples` in turn, one of each rank. Ranks
+// that go on replace `states` by theirs; after the end of an epoch there are none.
+Order take(std::int64_t size, const DistributedSamplerOptions& shared, const Part& part,
+           std::vector<std::string>& states, bool drop_last = false, bool is_same = false) {
+  std::vector<Orders> batches(static_cast<std::size_t>(part.steps));  // by step and rank
+  std::vector<std::string> left;
+  for (int rank = 0; rank < part.ranks; ++rank) {
+    DistributedSamplerOptions options = shared;
+    options.num_replicas = part.ranks;
+    options.rank = rank;
+    DataLoader loader(weft::testing::Numbers{size},
+                      {.batch_size = part.batch,
+                       .drop_last = drop_last,
+                       .sampler = std::make_shared<DistributedSampler>(size, options)});
+    if (is_same) {
+      loader.set_state(states[static_cast<std::size_t>(rank)]);
+    } else if (!states.empty()) {
+      loader.set_state_of_other_ranks(states);
+    }
+    std::int64_t steps = 0, before = -1;
+    for (auto& batch : loader) {
+      if (before < 0) before = loader.position() - 1;
+      batches[static_cast<std::size_t>(steps)].push_back(batch.x.to_vector<std::int64_t>());
+      if (++steps == part.steps) break;
+    }
+    if (loader.position() > 0) {
+      EXPECT_EQ(loader.position(), before + steps);
+      left.push_back(loader.state());
+    }
+  }
+  states = left;
+  Order all;
+  for (const Orders& step : batches) {
+    for (std::size_t i = 0; !step.empty() && i < step[0].size(); ++i) {
+      for (const Order& of_rank : step) {
+        if (i < of_rank.size()) all.push_back(of_rank[i]);
+      }
+    }
+  }
+  return all;
+}
+
+// However often their number changes, the ranks see the order of the epoch, and then its beginning
+// as padding.
+TEST(DistributedSampler, OtherRanksDealOutTheRestOfAnEpoch) {
+  const std::vector<std::vector<Part>> runs = {{{4, 2, 1}, {2, 3, 1}, {3, 1, 99}},
+                                               {{1, 5, 2}, {8, 1, 99}},
+                                               {{8, 1, 2}, {1, 3, 99}},
+                                               {{2, 4, 1}, {2, 3, 99}},
+                                               {{4, 1, 1}, {4, 2, 1}, {1, 1, 1}, {3, 2, 99}}};
+  for (const std::int64_t size : {40, 23, 8, 3, 1}) {
+    for (const bool shuffle : {true, false}) {
+      const DistributedSamplerOptions shared = {.shuffle = shuffle, .seed = 5};
+      const Order whole = orders(size, shared)[0];
+      for (const std::vector<Part>& run : runs) {
+        Order seen;
+        std::vector<std::string> states;
+        std::int64_t padding = 0;
+        for (const Part& part : run) {
+          const Order more = take(size, shared, part, states);
+          seen.insert(seen.end(), more.begin(), more.end());
+          padding = std::ssize(seen) - size;
+          if (states.empty()) break;
+        }
+        ASSERT_GE(padding, 0) << size;
+        EXPECT_LT(padding, 8) << size;
+        for (std::int64_t i = 0; i < std::ssize(seen); ++i) {
+          EXPECT_EQ(seen[static_cast<std::size_t>(i)], whole[static_cast<std::size_t>(i % size)])
+              << size << " at " << i;
+        }
+      }
+    }
+  }
+}
+
+TEST(DistributedSampler, WhatWasDealtOutAnewIsTakenUpToTheBit) {
+  const DistributedSamplerOptions shared = {.seed = 5};
+  for (const std::int64_t steps : {1, 2, 3}) {
+    std::vector<std::string> states, again;
+    take(23, shared, {4, 1, 2}, states);
+    again = states;
+    const Order whole = take(23, shared, {3, 2, 99}, states);  // 5 samples of each
+    Order parts = take(23, shared, {3, 2, steps}, again);
+    const Order rest = take(23, shared, {3, 2, 99}, again, false, true);
+    parts.insert(parts.end(), rest.begin(), rest.end());
+    EXPECT_EQ(parts, whole) << steps;
+  }
+}
+
+// A run that stops behind the last batch, before its epoch counts as complete.
+TEST(DistributedSampler, NothingIsLeftAfterTheLastBatch) {
+  for (const bool drop_last : {true, false}) {  // 4 or 6 of 22 samples are left out, or none
+    const DistributedSamplerOptions shared = {.drop_last = drop_last};
+    std::vector<std::string> states;
+    take(22, shared, {4, 4, drop_last ? 1 : 2}, states, drop_last);
+    ASSERT_EQ(states.size(), 4U);
+    EXPECT_EQ(take(22, shared, {1, 1, 99}, states, drop_last), Order());
+    EXPECT_TRUE(states.empty());
+  }
+}
+
+// No sample is seen twice; what is left out would not fill a step of the ranks that end the epoch.
+TEST(DistributedSampler, OtherRanksLeaveOutLess) {
+  std::vector<std::string> states;
+  const DistributedSamplerOptions shared = {.drop_last = true};
+  Order seen = take(23, shared, {4, 2, 1}, states, true);
+  const Order more = take(23, shared, {2, 3, 99}, states, true);
+  EXPECT_EQ(more.size(), 12U);
+  seen.insert(seen.end(), more.begin(), more.end());
+  const Order whole = orders(23, {})[0];
+  EXPECT_EQ(seen, Order(whole.begin(), whole.begin() + 20));
+}
+
+TEST(DistributedSampler, StatesOfEarlierVersionsAreDealtOutAnewToo) {
+  for (const std::int64_t position :
+       {std::int64_t{0}, std::int64_t{2}, std::int64_t{3}, std::int64_t{1} << 62}) {
+    std::vector<std::string> states(
+        4, "weft.dataloader.2 23 6 2 0 1 7 " + std::to_string(position) + " 5");
+    DataLoader loader(weft::testing::Numbers{23}, {.batch_size = 5});
+    loader.set_state_of_other_ranks(states, 8);
+    const std::int64_t done = position < 3 ? position * 8 : 23;
+    EXPECT_EQ(loader.size(), position + (23 - done + 4) / 5);
+    Order rest;
+    for (auto& batch : loader) {
+      for (const std::int64_t i : batch.x.to_vector<std::int64_t>()) rest.push_back(i);
+    }
+    Order expected;
+    for (std::int64_t i = done; i < 23; ++i) expected.push_back(i);
+    EXPECT_EQ(rest, expected);
+    EXPECT_EQ(loader.size(), 5) << "the next epoch is whole";
+    EXPECT_WEFT_ERROR(loader.set_state_of_other_ranks(states), InvalidArgument,
+                      "the state does not say which samples of a common order are done; resume "
+                      "with as many ranks and the same batch size, or from the end of an epoch");
+  }
+}
+
+TEST(DistributedSampler, WhatIsNotDealtInTurnIsNotDealtOutAnew) {
+  std::vector<std::string> blocks, turns;
+  const DistributedSamplerOptions contiguous = {.contiguous = true};
+  take(20, contiguous, {2, 3, 1}, blocks);
+  EXPECT_WEFT_ERROR(take(20, {}, {4, 3, 99}, blocks), InvalidArgument, "the state does not say");
+  take(20, contiguous, {2, 3, 99}, blocks, false, true);  // as many go on
+  take(20, {}, {2, 3, 1}, turns);
+  std::vector<std::string> again = turns;
+  EXPECT_WEFT_ERROR(take(20, contiguous, {4, 3, 99}, again), InvalidArgument,
+                    "this loader's sampler does not say");
+  EXPECT_WEFT_ERROR(take(21, {}, {4, 3, 99}, turns), InvalidArgument, "of a data set of 20");
+  // Each rank has drawn an order of its own.
+  std::vector<std::string> own;
+  for (const std::uint64_t seed : {1, 2}) {
+    manual_seed(seed);
+    DataLoader loader(
+        weft::testing::Numbers{20},
+        {.sampler = std::make_shared<WeightedRandomSampler>(std::vector<double>(20, 1.0), 20)});
+    for (auto& batch : loader) {
+      (void)batch;
+      break;
+    }
+    own.push_back(loader.state());
+  }
+  DataLoader loader(weft::testing::Numbers{20}, {.batch_size = 3,
+                                                 .sampler = std::make_shared<WeightedRandomSampler>(
+                                                     std::vector<double>(20, 1.0), 20)});
+  EXPECT_WEFT_ERROR(loader.set_state_of_other_ranks(own), InvalidArgument,
+                    "rank 1 had another order, or place in it, than rank 0");
+  EXPECT_WEFT_ERROR(loader.set_state_of_other_ranks({}), InvalidArgument, "of no ranks");
+  // One order for both is the same for one.
+  own[1] = own[0];
+  EXPECT_WEFT_ERROR(loader.set_state_of_other_ranks(own, 2), InvalidArgument,
+                    "after 1 steps of 2 samples 1 of a common order are done");
+  EXPECT_WEFT_ERROR(loader.set_state_of_other_ranks(own, 1, 2), InvalidArgument,
+                    "shares its order with 1 ranks, the run has 2");
+  loader.set_state_of_other_ranks(own);
+  std::int64_t rest = 0;
+  for (auto& batch : loader) rest += batch.x.numel();
+  EXPECT_EQ(rest, 19);
 }
 
 TEST(DistributedSampler, RefusesWhatCannotBe) {

@@ -113,6 +113,47 @@ TEST(ForwardHooks, RunInPyTorchsOrder) {
   EXPECT_TRUE(net.has_forward_hooks());
 }
 
+// Whatever throws: a hook before the forward, the forward, a hook after it, or an error hook.
+TEST(ForwardHooks, RunAfterAThrow) {
+  struct Throws : nn::Module<Throws> {
+    Tensor forward(const Tensor& x) {
+      if (x.numel() == 2) throw std::runtime_error("forward");
+      return x;
+    }
+  } net;
+  std::vector<std::string> calls;
+  net.register_forward_error_hook([&](nn::ModuleBase& m) {
+    calls.push_back(m.type_name() + " at " + module_path());
+    throw std::runtime_error("lost");
+  });
+  nn::HookHandle second =
+      net.register_forward_error_hook([&](nn::ModuleBase&) { calls.emplace_back("second"); });
+  net.register_forward_pre_hook([](nn::ModuleBase&, std::span<Tensor> args) {
+    if (args[0].numel() == 1) throw std::runtime_error("before");
+  });
+  net.register_forward_hook([](nn::ModuleBase&, std::span<Tensor> results) {
+    if (results[0].numel() == 3) throw std::runtime_error("after");
+  });
+  nn::Sequential outer{net};
+  const char* const names[] = {"before", "forward", "after"};
+  for (int n = 1; n <= 3; ++n) {
+    try {
+      outer(ones({n}));
+      ADD_FAILURE();
+    } catch (const std::runtime_error& error) {
+      EXPECT_STREQ(error.what(), names[n - 1]);
+    }
+    EXPECT_EQ(calls, (std::vector<std::string>{"Throws at 0", "second"}));
+    calls.clear();
+  }
+  net(ones({4}));
+  EXPECT_TRUE(calls.empty());
+  second.remove();
+  EXPECT_THROW(net(ones({1})), std::runtime_error);
+  EXPECT_EQ(calls.size(), 1u);
+  EXPECT_WEFT_ERROR(net.register_forward_error_hook({}), InvalidArgument, "the function is empty");
+}
+
 TEST(ForwardHooks, ReplaceArgumentsWhereverTheyAre) {
   Adder adder;
   const Tensor x = ones({1});

@@ -4,6 +4,10 @@
 #include <cmath>
 #include <functional>
 #include <initializer_list>
+#include <span>
+#include <string>
+#include <thread>
+#include <vector>
 
 #include "weft/autograd/autograd.h"
 #include "weft/autograd/ops.h"
@@ -14,6 +18,7 @@
 #include "weft/optim/sgd.h"
 #include "weft/tensor/creation.h"
 #include "weft/tensor/ops.h"
+#include "weft/tests/core/collected_log.h"
 #include "weft/tests/core/expect_error.h"
 #include "weft/tests/device_param.h"
 #include "weft/tests/goldens.h"
@@ -214,6 +219,24 @@ TEST_P(Optimizers, PassesOverParametersWithoutGradient) {
   EXPECT_NEAR(pair.b.to_vector<double>()[0], before[0] - 1e-3, 1e-9);
 }
 
+TEST_P(Optimizers, AStepWithoutAnyGradientWarnsOnce) {
+  const testing::CollectedLog log;
+  Pair pair;
+  optim::Adam adam(pair.params());
+  pair.set_grads(0);
+  autograd::zero_grad(pair.b);
+  adam.step();
+  EXPECT_EQ(log.text, "");
+  autograd::zero_grad(pair.a);
+  const auto before = pair.a.to_vector<double>();
+  for (int i = 0; i < 3; ++i) adam.step();
+  EXPECT_EQ(pair.a.to_vector<double>(), before);
+  EXPECT_EQ(log.text,
+            "warning: optimizer: step() changes nothing, for none of the 2 parameters has a "
+            "gradient: no backward has reached them since zero_grad(). Was their forward run under "
+            "NoGrad, or its result detached?\n");
+}
+
 TEST_P(Optimizers, GroupsHaveTheirOwnOptions) {
   Pair pair;
   optim::SGD sgd({{{pair.a}, {.lr = 0.1}}, {{pair.b}, {.lr = 0}}});
@@ -370,6 +393,52 @@ TEST_P(Optimizers, RefusesBadArguments) {
     if (!both) unexpected += "   unexpected " + name;
   }
   EXPECT_WEFT_ERROR(sgd.load_state_dict(state), InvalidArgument, unexpected);
+}
+
+class Watch final : public optim::UpdateWatch {
+ public:
+  explicit Watch(bool lets) : lets_(lets) {}
+  bool before_step(optim::Optimizer& optimizer) override {
+    seen.push_back("before " + std::to_string(optimizer.parameters().size()));
+    return lets_;
+  }
+  void after_step(optim::Optimizer&) override { seen.push_back("after"); }
+  void before_clipping(std::span<const Tensor> params) override {
+    seen.push_back("clip " + std::to_string(params.size()));
+  }
+  std::vector<std::string> seen;
+
+ private:
+  const bool lets_;
+};
+
+TEST(UpdateWatch, SeesUpdatesAndSkipsThem) {
+  using Seen = std::vector<std::string>;
+  Pair pair;
+  optim::SGD sgd(pair.params(), {.lr = 0.5});
+  pair.set_grads(0);
+  const auto before = pair.values();
+  Watch lets(true), skips(false);
+  {
+    const optim::UpdateWatchScope outer(lets);
+    {
+      const optim::UpdateWatchScope inner(skips);
+      sgd.step();
+      EXPECT_EQ(pair.values(), before);
+      EXPECT_EQ(skips.seen, (Seen{"before 2"}));
+      optim::clip_grad_value(pair.params(), 1e9);
+      EXPECT_EQ(skips.seen, (Seen{"before 2", "clip 2"}));
+    }
+    EXPECT_EQ(lets.seen, Seen());
+    sgd.step();
+    EXPECT_EQ(lets.seen, (Seen{"before 2", "after"}));
+    EXPECT_NE(pair.values(), before);
+    std::thread([&] { sgd.step(); }).join();  // the watch is of another thread
+    optim::total_grad_norm(std::vector<Tensor>{pair.a});
+    EXPECT_EQ(lets.seen, (Seen{"before 2", "after", "clip 1"}));
+  }
+  sgd.step();
+  EXPECT_EQ(lets.seen.size(), 3U);
 }
 
 }  // namespace

@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <bit>
 #include <cstdio>
+#include <exception>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <utility>
 
 #include "weft/core/base/error.h"
+#include "weft/core/runtime/black_box.h"
 #include "weft/core/runtime/copy_stream.h"
 #include "weft/core/runtime/external_stream.h"
 #include "weft/core/runtime/index_reports.h"
@@ -214,7 +216,10 @@ using detail::StreamLists;
 class DeviceAllocator {
  public:
   DeviceAllocator(Runtime& driver, Device device, bool pinned)
-      : driver_(driver), device_(device), pinned_(pinned) {}
+      : driver_(driver), device_(device), pinned_(pinned) {
+    BlackBox* const box = pinned ? nullptr : own_black_box();  // pinned counts for no device
+    if (box) reported_ = &box->memory(device);
+  }
 
   /// Takes memory from `pool`, or from the stream's blocks.
   Block* allocate(std::size_t bytes, void* stream_handle, StreamLists* pool) {
@@ -393,6 +398,9 @@ class DeviceAllocator {
   void set_limit(std::size_t bytes) {
     std::lock_guard lock(mutex_);
     limit_ = bytes;
+    if (reported_) {
+      reported_->limit.store(static_cast<std::int64_t>(bytes), std::memory_order_relaxed);
+    }
   }
   void set_countdown(std::int64_t k) {
     std::lock_guard lock(mutex_);
@@ -422,7 +430,13 @@ class DeviceAllocator {
     tell_of(owner);
   }
   void tell_of(MemoryOwner owner) noexcept {
-    if (pinned_) return;                                            // counts for no device
+    if (pinned_) return;  // counts for no device
+    // What an exception frees on its way stays there until the next change: when a rank has failed,
+    // one wants to know what it held then.
+    if (reported_ && std::uncaught_exceptions() == 0) {
+      reported_->in_use[static_cast<std::size_t>(owner)].store(in_use_by(owner),
+                                                               std::memory_order_relaxed);
+    }
     const ThreadState* const state = detail::current_thread_state;  // null at the thread's end
     if (state && state->memory) [[unlikely]]
       state->memory->memory_changed(device_, owner, in_use_by(owner));
@@ -666,6 +680,7 @@ class DeviceAllocator {
   Runtime& driver_;
   const Device device_;
   const bool pinned_;
+  BlackBox::Memory* reported_ = nullptr;  // what a launcher sees; null without one
 
   std::mutex mutex_;  // guards everything below and every block
   StreamLists* streams_ = nullptr;

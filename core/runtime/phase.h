@@ -1,16 +1,20 @@
 // The phase a process is in, for example "forward" or "save". The launcher that started it can read
-// the phase, also after the process has ended. And faults on purpose, to test how the other ranks
-// react.
+// the phase, also after the process has ended; and so can weft top, while it runs. And faults
+// on purpose, to test how the other ranks react.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 
 #include "weft/core/base/compiler.h"
 
 namespace weft {
+
+class BlackBox;
 
 /// What a process was doing, as it last reported.
 struct Status {
@@ -22,15 +26,25 @@ struct Status {
   std::string describe() const;
 };
 
-/// Shared memory in which a launcher sees a process's phase. The process inherits the file and
-/// finds the descriptor's number in the variable kVariable. Both processes may end at any time and
-/// leave nothing behind.
+/// Makes a StatusPage, which weft top finds, if this process has none yet: its phase, memory,
+/// operations between ranks and sums are in it from then on. Call it before memory is taken and
+/// before groups of ranks are made: what is there already stays unseen. If the system refuses the
+/// page, it logs a warning, and nothing is shared.
+void share_status();
+
+/// Shared memory in which other programs see a process's phase. A process that a launcher has
+/// started inherits the launcher's file and finds the descriptor's number in the variable
+/// kVariable; others may make one by share_status(). All of them may end at any time and leave
+/// nothing behind.
 class StatusPage {
  public:
   static constexpr const char* kVariable = "WEFT_STATUS_FD";
 
   /// Throws Library.
   StatusPage();
+  /// The page that process `pid` writes. Null if it has none that this process may read, or one of
+  /// another version of weft.
+  static std::unique_ptr<StatusPage> of_process(int pid);
   ~StatusPage();
   StatusPage(const StatusPage&) = delete;
   StatusPage& operator=(const StatusPage&) = delete;
@@ -39,8 +53,13 @@ class StatusPage {
   int fd() const { return fd_; }
   /// At any time, also after the process was killed while it wrote.
   Status read() const;
+  /// Likewise: its last operations and its memory (core/runtime/black_box.h).
+  const BlackBox& black_box() const;
 
  private:
+  friend void share_status();
+  StatusPage(int fd, void* memory) : fd_(fd), memory_(memory) {}
+
   int fd_ = -1;
   void* memory_ = nullptr;
 };
@@ -48,13 +67,13 @@ class StatusPage {
 /// Sets the calling thread's phase until the scope ends:
 ///   const PhaseScope phase("save");
 /// Then the phase before it is restored; but if an exception ends the scope, the launcher still
-/// sees this phase, in which the program failed. Without a launcher it costs some nanoseconds.
+/// sees this phase, in which the program failed. Without a StatusPage it costs some nanoseconds.
 class PhaseScope {
  public:
   /// A phase of the program. `name` is a literal.
   explicit PhaseScope(const char* name) : PhaseScope(name, false) { show(name); }
   /// For a thread that runs an operation between ranks: the launcher sees the text of operation()
-  /// next to the program's phase. It is called only if there is a launcher.
+  /// next to the program's phase. It is called only if there is a StatusPage.
   template <class Operation>
   PhaseScope(const char* name, const Operation& operation) : PhaseScope(name, true) {
     if (seen()) show(operation());
@@ -103,27 +122,28 @@ const char* busy_with(int rank);
 
 /// A fault on purpose, of one rank.
 struct Fault {
-  enum class Kind { kill, stop, raise, exit };
+  enum class Kind { kill, stop, raise, exit, delay };
 
   Kind kind = Kind::kill;
   int rank = 0;
   std::int64_t step = -1;  ///< -1: any
   std::string phase = {};  ///< the name of a PhaseScope; empty: any
+  std::chrono::milliseconds delay{0};
 
   /// Reads "kill:rank=1:step=5:phase=allreduce". Throws InvalidArgument for any other text.
   static Fault parse(std::string_view text);
 };
 
-/// A place where a rank fails if WEFT_FAULT names it. The variable's value:
+/// A place where a rank fails, or is slow, if WEFT_FAULT names it. The variable's value:
 ///   KIND:rank=R[:step=N][:phase=PHASE]
 ///     KIND   kill   as by SIGKILL              stop  as by SIGSTOP
 ///            raise  throws Internal from here  exit  the process ends at once, with status 3
+///            delay=20ms  sleeps here each time, for so many ms or s
 ///     step   thread_state().step; any if not given
 ///     PHASE  rendezvous  before the rank joins the others
 ///            connect     all ranks of a group have come and connect: some wait for this one
 ///            forward     at the beginning of a train::Step
-///            allreduce   in the middle of an all-reduce: some of it has been sent
-///            allgather, reducescatter   in such an operation: the others wait for this rank
+///            allreduce, allgather, reducescatter   in the middle of it: some has been sent
 ///            save        in the middle of saving: the file is written, but under another name
 ///            any of these phases if not given
 /// A run that its launcher has restarted (TORCHELASTIC_RESTART_COUNT) does not fail again. Throws

@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <csignal>
 #include <cstdlib>
 #include <functional>
@@ -14,6 +15,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "weft/core/runtime/black_box.h"
 #include "weft/core/runtime/thread_state.h"
 #include "weft/tests/core/expect_error.h"
 
@@ -74,6 +76,119 @@ TEST(StatusPage, ShowsWhatAKilledProcessWasIn) {
   EXPECT_EQ(seen.operation, "all_reduce 17 (bucket 2)");
   EXPECT_EQ(seen.step, 5);
   EXPECT_EQ(seen.describe(), "backward during all_reduce 17 (bucket 2)");
+}
+
+/// A process that runs `f`, which may look at page_of(), and then waits until this object's end.
+class WaitingProcess {
+ public:
+  explicit WaitingProcess(const std::function<void()>& f) {
+    int ends[2] = {-1, -1};
+    EXPECT_EQ(::pipe(ends), 0);
+    pid = ::fork();
+    if (pid == 0) {
+      f();
+      EXPECT_EQ(::write(ends[1], "r", 1), 1);
+      ::close(ends[1]);
+      for (;;) ::pause();
+    }
+    ::close(ends[1]);
+    char ready = 0;
+    EXPECT_EQ(::read(ends[0], &ready, 1), 1);
+    ::close(ends[0]);
+  }
+  ~WaitingProcess() {
+    ::kill(pid, SIGKILL);
+    ::waitpid(pid, nullptr, 0);
+  }
+  WaitingProcess(const WaitingProcess&) = delete;
+  WaitingProcess& operator=(const WaitingProcess&) = delete;
+
+  pid_t pid = -1;
+};
+
+TEST(StatusPage, IsFoundIfAProcessSharesIt) {
+  const WaitingProcess silent([] {}), shares([] {
+    share_status();
+    share_status();  // changes nothing
+    thread_state().step = 7;
+    static const PhaseScope phase("forward");
+    own_black_box()->sums().samples += 32;
+  });
+  EXPECT_EQ(StatusPage::of_process(silent.pid), nullptr);
+  const auto page = StatusPage::of_process(shares.pid);
+  ASSERT_NE(page, nullptr);
+  EXPECT_EQ(page->read().phase, "forward");
+  EXPECT_EQ(page->read().step, 7);
+  EXPECT_EQ(page->black_box().sums().samples, 32);
+}
+
+// It has the page, too, but what stands there is of the process that shares it.
+TEST(StatusPage, OfAParentIsNotThatOfItsChild) {
+  int ends[2] = {-1, -1};
+  ASSERT_EQ(::pipe(ends), 0);
+  const WaitingProcess shares([&] {
+    share_status();
+    const pid_t child = ::fork();
+    if (child == 0) {
+      for (;;) ::pause();
+    }
+    EXPECT_EQ(::write(ends[1], &child, sizeof child), ssize_t{sizeof child});
+  });
+  pid_t child = -1;
+  ASSERT_EQ(::read(ends[0], &child, sizeof child), ssize_t{sizeof child});
+  EXPECT_NE(StatusPage::of_process(shares.pid), nullptr);
+  EXPECT_EQ(StatusPage::of_process(child), nullptr);
+  ::kill(child, SIGKILL);
+  ::close(ends[0]);
+  ::close(ends[1]);
+}
+
+TEST(StatusPage, OfALauncherIsThatOfItsRank) {
+  const StatusPage page;
+  const WaitingProcess rank([&] {
+    ::setenv(StatusPage::kVariable, std::to_string(page.fd()).c_str(), 1);
+    share_status();  // there is one
+    static const PhaseScope phase("backward");
+  });
+  const auto found = StatusPage::of_process(rank.pid);
+  ASSERT_NE(found, nullptr);
+  EXPECT_EQ(found->read().phase, "backward");
+  EXPECT_EQ(page.read().phase, "backward");
+  EXPECT_EQ(StatusPage::of_process(::getpid()), nullptr);
+}
+
+TEST(StatusPage, OfARankIsNotThatOfAProgramItStarts) {
+  const StatusPage page;
+  const auto take = [&](const char* phase_name) {
+    ::setenv(StatusPage::kVariable, std::to_string(page.fd()).c_str(), 1);
+    share_status();
+    static const PhaseScope phase(phase_name);
+  };
+  const WaitingProcess rank([&] { take("forward"); });
+  const WaitingProcess started([&] { take("evaluation"); });
+  EXPECT_EQ(page.read().phase, "forward");
+  const auto of_rank = StatusPage::of_process(rank.pid);
+  const auto of_started = StatusPage::of_process(started.pid);
+  ASSERT_TRUE(of_rank && of_started);
+  EXPECT_EQ(of_rank->read().phase, "forward");
+  EXPECT_EQ(of_started->read().phase, "evaluation");
+}
+
+TEST(StatusPage, OfARankThatHasEndedIsTakenByTheNext) {
+  const StatusPage page;
+  const auto take = [&](const char* phase_name) {
+    ::setenv(StatusPage::kVariable, std::to_string(page.fd()).c_str(), 1);
+    const PhaseScope phase(phase_name);
+    std::raise(SIGKILL);
+  };
+  wait_status_of([&] { take("forward"); });
+  wait_status_of([&] { take("backward"); });
+  EXPECT_EQ(page.read().phase, "backward");
+}
+
+TEST(StatusPage, OfNoProcessIsNone) {
+  EXPECT_EQ(StatusPage::of_process(-1), nullptr);
+  EXPECT_EQ(StatusPage::of_process(1 << 30), nullptr);
 }
 
 TEST(StatusPage, ShowsTheOuterPhaseWhenTheInnerOneHasEnded) {
@@ -189,14 +304,50 @@ TEST(Fault, IsRead) {
   EXPECT_EQ(Fault::parse("raise:phase=connect:rank=1").phase, "connect");
   EXPECT_EQ(Fault::parse("kill:rank=1:phase=allgather").phase, "all_gather");
   EXPECT_EQ(Fault::parse("kill:rank=1:phase=reducescatter").phase, "reduce_scatter");
+  EXPECT_EQ(Fault::parse("kill:rank=1:phase=allreduce12").phase, "all_reduce#12");
+}
+
+TEST(Fault, MayBeADelay) {
+  const Fault fault = Fault::parse("delay=20ms:rank=1:phase=forward");
+  EXPECT_EQ(fault.kind, Fault::Kind::delay);
+  EXPECT_EQ(fault.delay.count(), 20);
+  EXPECT_EQ(fault.rank, 1);
+  EXPECT_EQ(fault.phase, "forward");
+  EXPECT_EQ(Fault::parse("delay=2s:rank=0").delay.count(), 2000);
+  EXPECT_EQ(Fault::parse("delay=2147483647s:rank=0").delay.count(), 2147483647000);
 }
 
 TEST(Fault, AnythingElseIsRefused) {
-  for (const char* text :
-       {"", "kill", "kill:", "kil:rank=1", "kill:rank=1:", "kill:rank=-1", "kill:rank=",
-        "kill:rank=1x", "kill:rank", "kill:rank=1:rank=1", "kill:rank=1:step=1:step=2",
-        "kill:rank=1:phase=", "kill:rank=1:phase=backward", "kill:rank=1:phase=save:phase=save",
-        "kill:rank=1::step=1", "kill:step=1", " kill:rank=1", "kill:rank=99999999999"}) {
+  for (const char* text : {"",
+                           "kill",
+                           "kill:",
+                           "kil:rank=1",
+                           "kill:rank=1:",
+                           "kill:rank=-1",
+                           "kill:rank=",
+                           "kill:rank=1x",
+                           "kill:rank",
+                           "kill:rank=1:rank=1",
+                           "kill:rank=1:step=1:step=2",
+                           "kill:rank=1:phase=",
+                           "kill:rank=1:phase=backward",
+                           "kill:rank=1:phase=12",
+                           "kill:rank=1:phase=allreduce1x",
+                           "kill:rank=1:phase=save:phase=save",
+                           "kill:rank=1::step=1",
+                           "kill:step=1",
+                           " kill:rank=1",
+                           "kill:rank=99999999999",
+                           "kill=:rank=1",
+                           "kill=1s:rank=1",
+                           "delay:rank=1",
+                           "delay=:rank=1",
+                           "delay=20:rank=1",
+                           "delay=ms:rank=1",
+                           "delay=-1ms:rank=1",
+                           "delay=1us:rank=1",
+                           "delay=2147483648s:rank=1",
+                           "delay=20ms"}) {
     EXPECT_WEFT_ERROR(Fault::parse(text), InvalidArgument,
                       "WEFT_FAULT is '" + std::string(text) + "', expected KIND:rank=R");
   }
@@ -227,6 +378,19 @@ TEST(FaultPoint, EndsTheProcessByTheKindOfFault) {
   EXPECT_EQ(wait_status_with("rise:rank=1"), W_EXITCODE(11, 0));
 }
 
+TEST(FaultPoint, DelaysARankEachTime) {
+  const auto seconds_with = [](const char* fault) {
+    const auto begin = std::chrono::steady_clock::now();
+    EXPECT_EQ(wait_status_with(fault), 0);
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  };
+  EXPECT_GE(seconds_with("delay=60ms:rank=1"), 0.12);  // in both steps
+  EXPECT_GE(seconds_with("delay=120ms:rank=1:step=5:phase=forward"), 0.12);
+  for (const char* fault : {"delay=1000s:rank=0", "delay=1000s:rank=1:phase=save"}) {
+    EXPECT_LT(seconds_with(fault), 1000) << fault;
+  }
+}
+
 TEST(FaultPoint, StrikesTheRankAtTheStepInThePhaseThatAreNamed) {
   for (const char* fault : {"exit:rank=1:step=4", "exit:rank=1:step=5:phase=forward"}) {
     EXPECT_EQ(wait_status_with(fault), W_EXITCODE(3, 0)) << fault;
@@ -242,6 +406,18 @@ TEST(FaultPoint, StrikesTheRankAtTheStepInThePhaseThatAreNamed) {
     }
   });
   EXPECT_EQ(seen.step, 5);
+}
+
+TEST(FaultPoint, MayHaveOthersAndLinksBesideIt) {
+  EXPECT_EQ(wait_status_with("link=0-1:1MB/s"), 0);
+  for (const char* faults : {"link=1-0:1MB/s,raise:rank=1:step=5,link=2-1:1MB/s,exit:rank=1:step=4",
+                             "exit:rank=1,link=1-0:1MB/s"}) {
+    EXPECT_EQ(wait_status_with(faults), W_EXITCODE(3, 0)) << faults;
+  }
+  for (const char* wrong : {"link=0-1:1MB/s,", ",link=0-1:1MB/s", "link=0-1:1MB/s,,exit:rank=1",
+                            "link=0-1:1MB/s,kil:rank=1", "links=0-1:1MB/s"}) {
+    EXPECT_EQ(wait_status_with(wrong), W_EXITCODE(11, 0)) << wrong;
+  }
 }
 
 TEST(FaultPoint, StrikesInTheMiddleOfAnAllReduce) {

@@ -1,6 +1,7 @@
-// Latency and bandwidth of the collectives, reported as by nccl-tests, for each backend and for
-// Gloo's own all-reduces. The ranks are processes that hold all backends at the same time, so that
-// these can take turns; the ranks of the backend "threads" are threads of this process.
+// Latency and bandwidth of the collectives, reported as by nccl-tests, for each backend, for single
+// algorithms of all-reduce, and for Gloo's own. The ranks are processes that hold all backends at
+// the same time, so that these can take turns; the ranks of the backend "threads" are threads of
+// this process.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
@@ -14,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "weft/benchmarks/all_reduce_algorithms.h"
 #include "weft/benchmarks/bandwidth.h"
 #include "weft/benchmarks/collective_call.h"
 #include "weft/benchmarks/own_gloo.h"
@@ -35,6 +37,7 @@ using nlohmann::json;
 constexpr std::int64_t kAutoencoderBytes = 9'622'532;  // of its gradients
 constexpr double kLeastRatio = 2.5;                    // Gloo's best time / that of shm in place
 const std::string kOwnGloo = "Gloo ";                  // prefix of its own algorithms' names
+const std::string kAlgorithm = "algorithm ";           // of those over ring's connections
 const std::string kInPlace = "shm in place";
 const std::string kThreads = "threads";
 
@@ -42,6 +45,7 @@ struct Options {
   int ranks = 2;
   int pairs = 31;
   std::vector<std::string> backends = {"shm", "gloo", "ring", "threads"};
+  std::vector<std::string> algorithms = all_reduce_algorithms();
   std::vector<std::string> collectives{std::begin(kCollectives), std::end(kCollectives)};
   std::vector<std::int64_t> sizes = {64,      1 << 10, 1 << 14,           1 << 18,
                                      1 << 20, 4 << 20, kAutoencoderBytes, 32 << 20};
@@ -49,13 +53,17 @@ struct Options {
   std::string out = "outputs/comm.json";
 };
 
+bool only_all_reduces(const std::string& side) {
+  return side == kInPlace || side.starts_with(kOwnGloo) || side.starts_with(kAlgorithm);
+}
+
 // --- A rank --------------------------------------------------------------------------------------
 
 /// Answers
 ///   {"cmd": "open", "side": S}                   connects the ranks
 ///   {"cmd": "prepare", "collective": C, "bytes": B}
 ///   {"cmd": "time", "side": S, "calls": N}       -> {"us": of one call}
-/// A side is a backend, shm in place, or one of Gloo's own algorithms.
+/// A side is a backend, shm in place, an algorithm, or one of Gloo's own.
 class Rank {
  public:
   json open(const json& request) {
@@ -66,11 +74,16 @@ class Rank {
     if (side.starts_with(kOwnGloo)) {
       own_gloo_[side] = make_own_gloo(side.substr(kOwnGloo.size()), folder, rank, ranks);
     } else {
-      groups_[side] = comm::init_process_group({.init_method = "file://" + folder + "/meeting",
-                                                .rank = rank,
-                                                .world_size = ranks,
-                                                .backend = side == kInPlace ? "shm" : side,
-                                                .group = {.timeout = std::chrono::seconds(60)}});
+      comm::InitOptions options{.init_method = "file://" + folder + "/meeting",
+                                .rank = rank,
+                                .world_size = ranks,
+                                .group = {.timeout = std::chrono::seconds(60)}};
+      if (side.starts_with(kAlgorithm)) {
+        options.make_backend = make_algorithm(side.substr(kAlgorithm.size()));
+      } else {
+        options.backend = side == kInPlace ? "shm" : side;
+      }
+      groups_[side] = comm::init_process_group(options);
     }
     return json::object();
   }
@@ -80,7 +93,7 @@ class Rank {
     const std::int64_t bytes = request["bytes"];
     calls_.clear();
     for (const auto& [side, group] : groups_) {
-      if (side == kInPlace && collective != "all_reduce") continue;
+      if (collective != "all_reduce" && only_all_reduces(side)) continue;
       calls_[side] = make_call(*group, collective, bytes, side == kInPlace);
       barriers_[side] = [group = group] { group->barrier().wait(); };
     }
@@ -122,6 +135,9 @@ std::vector<std::string> sides_of(const Options& options) {
   for (const std::string& backend : options.backends) {
     if (backend == "shm") sides.push_back(kInPlace);
     sides.push_back(backend);
+    if (backend == "ring") {
+      for (const std::string& name : options.algorithms) sides.push_back(kAlgorithm + name);
+    }
     if (backend != "gloo") continue;
     for (const std::string& algorithm : own_gloo_algorithms()) {
       sides.push_back(kOwnGloo + algorithm);
@@ -172,7 +188,7 @@ std::vector<Side> measure(Bench& bench, const std::string& collective, std::int6
   bench.ranks.ask({{"cmd", "prepare"}, {"collective", collective}, {"bytes", bytes}});
   std::vector<Side> sides;
   for (const std::string& side : bench.sides) {
-    if (collective != "all_reduce" && (side == kInPlace || side.starts_with(kOwnGloo))) continue;
+    if (collective != "all_reduce" && only_all_reduces(side)) continue;
     sides.push_back({side, side,
                      [&bench, side, collective, bytes](int calls) {
                        return bench.time(side, collective, bytes, calls);
@@ -245,6 +261,28 @@ json compare_with_gloo(const std::vector<Side>& sides, std::int64_t bytes) {
           {"ratio", to_json(median_interval(ratios(*best, *mine)))}};
 }
 
+/// The times of the algorithms side by side, for who looks for the sizes at which each wins.
+void print_algorithms(const std::map<std::string, std::vector<json>>& rows) {
+  std::vector<std::pair<std::string, const std::vector<json>*>> columns;
+  for (const std::string& name : all_reduce_algorithms()) {
+    if (const auto found = rows.find(kAlgorithm + name); found != rows.end()) {
+      columns.emplace_back(name, &found->second);
+    }
+  }
+  if (columns.size() < 2) return;
+  std::printf("\nall_reduce by algorithm, time (us)\n%12s", "size");
+  for (const auto& [name, column] : columns) std::printf(" %10s", name.c_str());
+  std::printf(" %10s\n", "fastest");
+  for (std::size_t i = 0; i < columns[0].second->size(); ++i) {
+    const auto time = [i](const auto& column) {
+      return (*column.second)[i]["us"]["median"].template get<double>();
+    };
+    std::printf("%12lld", (*columns[0].second)[i]["bytes"].get<long long>());
+    for (const auto& column : columns) std::printf(" %10.1f", time(column));
+    std::printf(" %10s\n", std::ranges::min_element(columns, {}, time)->first.c_str());
+  }
+}
+
 /// Measures all sizes of a collective, into the result.
 void run_collective(Bench& bench, const std::string& collective, json& result) {
   const int ranks = bench.options.ranks;
@@ -271,6 +309,7 @@ void run_collective(Bench& bench, const std::string& collective, json& result) {
       result["fits"].push_back(line);
     }
   }
+  print_algorithms(rows);
   if (comparisons.empty()) return;
   std::printf("\n%s of %s against the fastest of Gloo's own\n", collective.c_str(),
               kInPlace.c_str());
@@ -347,6 +386,9 @@ int main(int argc, char** argv) {
   app.add_option("--ranks", options.ranks)->check(CLI::Range(2, 64))->capture_default_str();
   app.add_option("--backend", options.backends, "with gloo also Gloo's own all-reduces")
       ->check(one_of(options.backends.begin(), options.backends.end()))
+      ->capture_default_str();
+  app.add_option("--algorithm", options.algorithms, "all-reduces over the connections of ring")
+      ->check(one_of(options.algorithms.begin(), options.algorithms.end()))
       ->capture_default_str();
   app.add_option("--collective", options.collectives)
       ->check(one_of(std::begin(kCollectives), std::end(kCollectives)))

@@ -136,6 +136,11 @@ std::shared_ptr<Store> join_by_tcp(const Place& place, const InitOptions& option
 }  // namespace
 
 std::shared_ptr<ProcessGroup> init_process_group(const InitOptions& given) {
+  return meet_in(nullptr, given);
+}
+
+std::shared_ptr<ProcessGroup> meet_in(const std::shared_ptr<Store>& store,
+                                      const InitOptions& given) {
   InitOptions options = given;
   if (const auto timeout = timeout_of_environment()) {
     options.rendezvous_timeout = options.group.timeout = *timeout;
@@ -147,12 +152,13 @@ std::shared_ptr<ProcessGroup> init_process_group(const InitOptions& given) {
   }
   WEFT_CHECK(options.rendezvous_timeout.count() > 0, InvalidArgument, kOp, "rendezvous_timeout is ",
              options.rendezvous_timeout.count(), " ms, needs to be positive");
-  const Place place = place_of(options.init_method, options.rank, options.world_size);
+  const Place place = store ? Place{.rank = options.rank, .size = options.world_size}
+                            : place_of(options.init_method, options.rank, options.world_size);
   const int rank = *place.rank, size = *place.size;
   WEFT_CHECK(size >= 1 && rank >= 0 && rank < size, InvalidArgument, kOp, "rank ", rank, " of ",
              size, ": ranks count from 0 to world_size - 1");
   const NamedBackend backend = choose_backend(options, size);
-  thread_state().rank = rank;
+  if (!store) thread_state().rank = rank;
   const PhaseScope phase("rendezvous");
   fault_point();
   if (size == 1) {
@@ -161,12 +167,11 @@ std::shared_ptr<ProcessGroup> init_process_group(const InitOptions& given) {
   }
   const Deadline deadline(options.rendezvous_timeout);
   const Joining joining{this_member(rank, options.local_addr), size, backend.name};
-  std::shared_ptr<Store> keys;
-  if (place.path.empty()) {
-    keys = join_by_tcp(place, options, joining, deadline);
-  } else {
-    keys = join_in_file(place.path, joining, options.rendezvous_timeout, deadline);
-  }
+  const std::shared_ptr<Store> keys =
+      store ? join(store, joining, deadline)
+      : place.path.empty()
+          ? join_by_tcp(place, options, joining, deadline)
+          : join_in_file(place.path, joining, options.rendezvous_timeout, deadline);
   ProcessGroupOptions group = options.group;
   if (group.cuda == CudaTransport::automatic) group.cuda = cuda_transport(backend.name);
   return std::make_shared<ProcessGroup>(backend.make, keys, rank, size, group);

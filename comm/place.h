@@ -2,10 +2,15 @@
 #pragma once
 
 #include <chrono>
+#include <memory>
 #include <optional>
 #include <string>
 
 namespace weft::comm {
+
+struct InitOptions;
+class ProcessGroup;
+class Store;
 
 /// The address of the meeting, and this process's rank.
 struct Place {
@@ -20,6 +25,12 @@ struct Place {
 /// Rank and size of the result are set, but not checked against each other. Throws InvalidArgument
 /// for an address of another form.
 Place place_of(const std::string& init_method, std::optional<int> rank, std::optional<int> size);
+
+/// As init_process_group() (in init.cc), for some of a run's ranks, which meet in `store`:
+/// options.rank is this one's place among options.world_size, and thread_state().rank stays what it
+/// is.
+std::shared_ptr<ProcessGroup> meet_in(const std::shared_ptr<Store>& store,
+                                      const InitOptions& options);
 
 /// The time of the variable WEFT_TIMEOUT. Throws InvalidArgument for what is no time.
 std::optional<std::chrono::milliseconds> timeout_of_environment();

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "weft/comm/backend/thin_links.h"
 #include "weft/comm/store/deadline.h"
 #include "weft/comm/store/store.h"
 #include "weft/core/base/dtype.h"
@@ -64,7 +65,7 @@ class Arithmetic;
 ///   PeerFailed    a rank is gone: "rank 2 closed its connection"
 ///   Timeout       the deadline passed: "rank 2 has sent 0 of 400 bytes"
 ///   Comm          abort() was called, an earlier call failed, or a rank sends another number of
-///                 bytes than is expected
+///                 bytes than is expected, or has another fingerprint
 /// After an error the backend cannot be used.
 ///
 /// exchange() is the only operation that a backend must have: the collectives are built on it
@@ -92,6 +93,15 @@ class Backend {
   /// then reads the deadline again. Only for backends that would otherwise not read it before the
   /// old deadline.
   virtual void wake() noexcept {}
+  /// Messages are held back as `links` say from now on. The default refuses thin ones: Unsupported.
+  virtual void set_links(const ThinLinks& links) { links.refuse_any(name()); }
+
+  /// A number for what this rank does in the calls to come, 0 at first. Each message carries it, in
+  /// the bytes that go before it anyway, and a rank that finds another number than its own throws
+  /// Comm before it uses the message. NCCL's backend carries none.
+  void set_fingerprint(std::uint64_t fingerprint) { fingerprint_ = fingerprint; }
+  /// The rank whose fingerprint was another one; -1 if there was none.
+  int mismatched() const { return mismatched_; }
 
   /// How the collectives add and copy this backend's numbers; by default in the host's memory.
   virtual Arithmetic& arithmetic();
@@ -118,17 +128,26 @@ class Backend {
   /// Traffic is counted from here on.
   virtual void meet(const Deadline& deadline);
 
-  /// Host memory that all_reduce() works on without copying it. All ranks call it, with the same
-  /// number of bytes. The content is undefined.
+  /// Whether all_reduce() needs no copy of what lies in memory of allocate(). The same on all
+  /// ranks.
+  virtual bool has_memory() const { return false; }
+  /// Host memory, of which the content is undefined. All ranks call it, with the same number of
+  /// bytes.
   virtual intrusive_ptr<Storage> allocate(std::size_t bytes, const Deadline& deadline);
 
   const Traffic& traffic() const { return traffic_; }
 
  protected:
+  std::uint64_t fingerprint() const { return fingerprint_; }
+  /// Throws Comm unless `theirs`, which has come from that rank, is this rank's, too.
+  void compare_fingerprint(int from, std::uint64_t theirs);
+
   Traffic traffic_;
 
  private:
   const int rank_, size_;
+  std::uint64_t fingerprint_ = 0;
+  int mismatched_ = -1;
 };
 
 /// Makes a backend for rank `rank` of `size`. All ranks call it; they find each other in `store` by

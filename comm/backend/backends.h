@@ -49,6 +49,7 @@ class BackendOver : public Backend {
   }
   void abort() noexcept override { connections_->abort(); }
   void wake() noexcept override { connections_->wake(); }
+  void set_links(const ThinLinks& links) override { connections_->set_links(links); }
 
  private:
   const std::unique_ptr<Backend> connections_;

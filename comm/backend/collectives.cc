@@ -111,6 +111,7 @@ void ring_reduce_scatter(Backend& backend, const Buffer& x, const Buffer& y, Red
       const Outgoing out{ring.ahead(1), chunks.of(leaving, i).span()};
       const Incoming in{ring.behind(1), {here.scratch(sum.bytes()), sum.bytes()}};
       backend.exchange({&out, 1}, {&in, 1}, deadline);
+      if (step == 1 && i == 0) fault_point();
       here.reduce_into(sum, in.bytes.data(), op);
     }
   }
@@ -125,6 +126,7 @@ void ring_all_gather(Backend& backend, const Buffer& x, const Buffer& y, const D
     const Outgoing out{ring.ahead(1), part_of(y, ring.behind(step - 1), ring.size).span()};
     const Incoming in{ring.behind(1), part_of(y, ring.behind(step), ring.size).span()};
     backend.exchange({&out, 1}, {&in, 1}, deadline);
+    if (step == 1) fault_point();
   }
 }
 
@@ -140,7 +142,6 @@ void ring_barrier(Backend& backend, const Deadline& deadline) {
 void ring_all_reduce(Backend& backend, const Buffer& x, ReduceOp op, const Deadline& deadline) {
   const Buffer own = part_of(x, backend.rank(), backend.size());
   ring_reduce_scatter(backend, x, own, op, deadline);
-  fault_point();
   ring_all_gather(backend, own, x, deadline);
 }
 
@@ -164,7 +165,6 @@ void chain_reduce(Backend& backend, const Buffer& x, ReduceOp op, int root,
 void direct_all_reduce(Backend& backend, const Buffer& x, ReduceOp op, const Deadline& deadline) {
   const Buffer parts = scratch_for_all(backend, x);
   direct_all_gather(backend, x, parts, deadline);
-  fault_point();
   reduce_in_order(backend, x, parts, op);
 }
 
@@ -206,6 +206,7 @@ void direct_all_gather(Backend& backend, const Buffer& x, const Buffer& y,
   backend.exchange(for_others<Outgoing>(ring, [&](int) { return x; }),
                    for_others<Incoming>(ring, [&](int r) { return equal_part(y, r, ring.size); }),
                    deadline);
+  fault_point();
 }
 
 void direct_gather(Backend& backend, const Buffer& x, const Buffer& y, int root,

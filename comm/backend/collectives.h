@@ -4,9 +4,9 @@
 // All-reduce by a ring, here of 3 ranks with the numbers a, b and c in 3 parts. In each step every
 // rank sends one part to the next rank, which adds its own numbers to it (reduce-scatter):
 //
-//   rank 0   a0  a1  a2        a0     a1     a2+c2        a0+b0+c0
-//   rank 1   b0  b1  b2   ->   b0+a0  b1     b2      ->             a1+b1+c1
-//   rank 2   c0  c1  c2        c0     c1+b1  c2                                a2+b2+c2
+//   rank 0   a0  a1  a2        a0     a1+c1  a2           a0+b0+c0
+//   rank 1   b0  b1  b2   ->   b0     b1     b2+a2   ->             a1+b1+c1
+//   rank 2   c0  c1  c2        c0+b0  c1     c2                                a2+b2+c2
 //
 // After n-1 steps each rank has one part of the sum. The finished parts then go round in the same
 // way, and replace instead of adding (all-gather): n-1 steps more. No rank ever sends more than one

@@ -1,9 +1,9 @@
 // Gloo's connections, threads and buffers under weft's collectives.
 //
-// Each message is announced first: its number of bytes goes to a slot for announcements. The bytes
-// themselves travel on a slot whose number contains the number of bytes. So if the two ranks do not
-// agree on it, no bytes move, and the receiver finds another number announced. (Gloo's own check
-// ends the process.)
+// Each message is announced first: its number of bytes and the rank's fingerprint go to a slot for
+// announcements. The bytes themselves travel on a slot whose number contains the number of bytes.
+// So if the two ranks do not agree on it, no bytes move, and the receiver finds another number
+// announced. (Gloo's own check ends the process.)
 //
 // When a connection breaks, Gloo tells a thread whose receive has not begun, but neither one in the
 // middle of a message nor one that sends: these would wait until their deadline. So a watcher
@@ -225,13 +225,23 @@ struct Channel {
   std::atomic<bool> lost{false};
 };
 
+struct Announcement {
+  std::uint64_t bytes = 0, fingerprint = 0;
+};
+
 // What has been given to Gloo and has not been waited for: a message's announcement, or its bytes.
 struct Pending {
   int rank;
   bool outgoing;
   bool announcement;
-  std::size_t bytes;           // of the message
-  const std::uint64_t* given;  // the number announced
+  std::size_t bytes;  // of the message
+  const Announcement* given;
+};
+
+struct Held {
+  Outgoing message;
+  const Announcement* given;
+  ThinLinks::Clock::time_point passes_link;
 };
 
 class GlooBackend final : public Backend {
@@ -258,6 +268,7 @@ class GlooBackend final : public Backend {
   }
 
   const char* name() const override { return kName; }
+  void set_links(const ThinLinks& links) override { links_ = links; }
 
   void exchange(std::span<const Outgoing> out, std::span<const Incoming> in,
                 const Deadline& deadline) override {
@@ -266,6 +277,7 @@ class GlooBackend final : public Backend {
       const NoSigpipe no_sigpipe;
       try {
         post(out, in);
+        post_held(deadline);
         while (!pending_.empty()) wait_for_one(deadline);
       } catch (...) {
         close();  // nothing may arrive later: the memory belongs to the caller again
@@ -297,20 +309,45 @@ class GlooBackend final : public Backend {
  private:
   void post(std::span<const Outgoing> out, std::span<const Incoming> in) {
     pending_.clear();
-    sizes_.resize(in.size() + out.size());  // not moved until all is done: Gloo has addresses in it
-    std::uint64_t* size = sizes_.data();
-    for (const auto& [from, bytes] : in) post(from, false, bytes, size++);
+    held_.clear();
+    given_.resize(in.size() + out.size());  // not moved until all is done: Gloo has addresses in it
+    Announcement* given = given_.data();
+    for (const auto& [from, bytes] : in) post(from, false, bytes, given++);
     for (const auto& [to, bytes] : out) {
-      *size = bytes.size();
-      post(to, true, bytes, size++);
+      *given = {bytes.size(), fingerprint()};
+      const auto passes_link = links_.passed(to, bytes.size());
+      if (passes_link != ThinLinks::Clock::time_point()) {
+        held_.push_back({{to, bytes}, given++, passes_link});
+      } else {
+        post(to, true, bytes, given++);
+      }
     }
   }
 
-  void post(int rank, bool outgoing, std::span<const std::byte> bytes, const std::uint64_t* size) {
-    start({rank, outgoing, true, bytes.size(), size}, kAnnounceSlot,
-          std::as_bytes(std::span(size, 1)));
+  // What thin links hold back; meanwhile Gloo's thread moves the other messages.
+  void post_held(const Deadline& deadline) {
+    std::ranges::sort(held_, {}, [](const Held& h) { return std::pair(h.passes_link, h.given); });
+    for (const auto& [message, given, passes_link] : held_) {
+      const int to = message.to;
+      while (const auto left = held_for(passes_link)) {
+        if (state_.aborted()) state_.throw_aborted();
+        if (channels_[to].lost) state_.throw_closed(to);
+        if (first_of_lost() != pending_.end()) {
+          wait_for_one(deadline);  // says so, or takes what had come before
+          continue;
+        }
+        if (deadline.passed()) state_.throw_timeout(to, "taken", "0", message.bytes.size());
+        std::this_thread::sleep_for(std::min<std::chrono::nanoseconds>(*left, milliseconds(5)));
+      }
+      post(to, true, message.bytes, given);
+    }
+  }
+
+  void post(int rank, bool outgoing, std::span<const std::byte> bytes, const Announcement* given) {
+    start({rank, outgoing, true, bytes.size(), given}, kAnnounceSlot,
+          std::as_bytes(std::span(given, 1)));
     if (bytes.empty()) return;
-    start({rank, outgoing, false, bytes.size(), size}, slot_of(bytes.size()), bytes);
+    start({rank, outgoing, false, bytes.size(), given}, slot_of(bytes.size()), bytes);
   }
 
   void start(const Pending& pending, std::uint64_t slot, std::span<const std::byte> bytes) {
@@ -332,13 +369,16 @@ class GlooBackend final : public Backend {
     return *(pending.announcement ? channel.announcements : channel.bytes);
   }
 
+  std::vector<Pending>::iterator first_of_lost() {
+    return std::ranges::find_if(
+        pending_, [&](const Pending& pending) { return channels_[pending.rank].lost.load(); });
+  }
+
   // Waits for the first pending transfer, but checks those of lost ranks first. Returns without a
   // result when it has been woken.
   void wait_for_one(const Deadline& of_call) {
     const Deadline deadline = of_call;  // a copy: the other may move while Gloo reports a timeout
-    auto next = std::find_if(pending_.begin(), pending_.end(), [&](const Pending& pending) {
-      return channels_[pending.rank].lost.load();
-    });
+    auto next = first_of_lost();
     const bool lost = next != pending_.end();
     if (!lost) next = pending_.begin();
     const milliseconds left = lost ? milliseconds(0) : deadline.left();
@@ -353,7 +393,10 @@ class GlooBackend final : public Backend {
     }
     if (state_.aborted()) state_.throw_aborted();
     if (!through) return;
-    if (!next->outgoing) state_.check_bytes(next->rank, *next->given, rank(), next->bytes);
+    if (!next->outgoing) {
+      compare_fingerprint(next->rank, next->given->fingerprint);
+      state_.check_bytes(next->rank, next->given->bytes, rank(), next->bytes);
+    }
     pending_.erase(next);
   }
 
@@ -395,7 +438,9 @@ class GlooBackend final : public Backend {
   ExchangeState state_{kName};
   std::vector<Channel> channels_;  // this rank's own is empty
   std::vector<Pending> pending_;
-  std::vector<std::uint64_t> sizes_;
+  std::vector<Announcement> given_;
+  std::vector<Held> held_;
+  ThinLinks links_;
 
   std::mutex mutex_;
   bool stopping_ = false;

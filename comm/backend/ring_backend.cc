@@ -35,15 +35,15 @@ struct Header {
   std::uint32_t magic = 0x77656674;  // "weft"
   std::uint32_t number = 0;          // counts the messages in this direction, to detect lost ones
   std::uint64_t bytes = 0;
+  std::uint64_t fingerprint = 0;
 };
 
 // A message on its way, in either direction.
 struct Message {
-  Message(std::byte* data, std::size_t bytes) : data(data), bytes(bytes) {}
-
-  Header header = {};
   std::byte* data;
   std::size_t bytes;
+  Header header = {};
+  ThinLinks::Clock::time_point passes_link = {};
   std::size_t moved = 0;  // of header and data
 
   bool through() const { return moved == sizeof header + bytes; }
@@ -58,6 +58,7 @@ struct Lane {
   std::uint32_t count = 0;  // of messages since the beginning
 
   bool done() const { return next == messages.size(); }
+  auto held() const { return done() ? std::nullopt : held_for(messages[next].passes_link); }
 };
 
 struct Peer {
@@ -71,6 +72,7 @@ class RingBackend final : public Backend {
       : Backend(rank, size), connections_(std::move(connections)), peers_(size) {}
 
   const char* name() const override { return kName; }
+  void set_links(const ThinLinks& links) override { links_ = links; }
 
   void exchange(std::span<const Outgoing> out, std::span<const Incoming> in,
                 const Deadline& deadline) override {
@@ -101,17 +103,15 @@ class RingBackend final : public Backend {
         lane->next = 0;
       }
     }
-    for (const Outgoing& message : out) {
-      Lane& lane = peers_[message.to].out;
+    for (const auto& [to, bytes] : out) {
+      Lane& lane = peers_[to].out;
       // It is only read: the kernel's interface has one structure for both directions.
-      lane.messages.emplace_back(const_cast<std::byte*>(message.bytes.data()),
-                                 message.bytes.size());
-      lane.messages.back().header.number = lane.count++;
-      lane.messages.back().header.bytes = message.bytes.size();
+      auto* const data = const_cast<std::byte*>(bytes.data());
+      const Header header{
+          .number = lane.count++, .bytes = bytes.size(), .fingerprint = fingerprint()};
+      lane.messages.push_back({data, bytes.size(), header, links_.passed(to, bytes.size())});
     }
-    for (const Incoming& message : in) {
-      peers_[message.from].in.messages.emplace_back(message.bytes.data(), message.bytes.size());
-    }
+    for (const auto& [r, bytes] : in) peers_[r].in.messages.push_back({bytes.data(), bytes.size()});
   }
 
   void connect_all(const Deadline& deadline) {
@@ -130,10 +130,10 @@ class RingBackend final : public Backend {
   // Moves what it can without waiting; returns whether everything is done.
   bool move_all() {
     waits_.clear();
+    held_ = std::chrono::nanoseconds::max();
     for (int r = 0; r < size(); ++r) {
       Peer& peer = peers_[r];
-      short events = 0;
-      if (!move(r, peer.out)) events |= POLLOUT;
+      short events = move(r, peer.out) ? 0 : peer.out.held() ? POLLRDHUP : POLLOUT;
       if (!move(r, peer.in)) events |= POLLIN;
       if (events != 0) waits_.push_back({peer.descriptor, events, 0});
     }
@@ -143,6 +143,10 @@ class RingBackend final : public Backend {
   bool move(int rank, Lane& lane) {
     for (; !lane.done(); ++lane.next) {
       Message& message = lane.messages[lane.next];
+      if (const auto held = held_for(message.passes_link)) {
+        held_ = std::min(held_, *held);
+        return false;
+      }
       while (!message.through()) {
         if (!move_some(rank, lane, message)) return false;
       }
@@ -172,11 +176,12 @@ class RingBackend final : public Backend {
     return true;
   }
 
-  void check(int rank, Lane& lane, const Message& message) {
+  void check(int from, Lane& lane, const Message& message) {
     const Header& header = message.header;
     WEFT_CHECK(header.magic == Header().magic && header.number == lane.count++, Comm, kName,
-               "rank ", rank, " sends something that is no message of this group");
-    state_.check_bytes(rank, header.bytes, this->rank(), message.bytes);
+               "rank ", from, " sends something that is no message of this group");
+    compare_fingerprint(from, header.fingerprint);
+    state_.check_bytes(from, header.bytes, rank(), message.bytes);
   }
 
   [[noreturn]] void fail(int rank, int error) const {
@@ -186,7 +191,9 @@ class RingBackend final : public Backend {
 
   void wait(const Deadline& deadline) {
     if (deadline.passed()) time_out();
-    ::poll(waits_.data(), waits_.size(), static_cast<int>(deadline.left().count()));
+    const int closed = poll_for(waits_, std::min<std::chrono::nanoseconds>(held_, deadline.left()));
+    const auto peer = std::ranges::find(peers_, closed, &Peer::descriptor);
+    if (closed >= 0) fail(static_cast<int>(peer - peers_.begin()), 0);
   }
 
   [[noreturn]] void time_out() const {
@@ -205,6 +212,8 @@ class RingBackend final : public Backend {
   const std::shared_ptr<RingConnections> connections_;
   std::vector<Peer> peers_;  // by rank; this rank's own is not used
   std::vector<pollfd> waits_;
+  ThinLinks links_;
+  std::chrono::nanoseconds held_{0};  // until the next message passes its link
 };
 
 }  // namespace

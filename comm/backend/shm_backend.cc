@@ -18,6 +18,7 @@
 #include <cstring>
 #include <ctime>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -62,7 +63,9 @@ struct alignas(kLine) Desk {
   std::atomic<std::uint32_t> doorbell;
   std::atomic<std::uint32_t> asleep;
   alignas(kLine) std::atomic<std::uint32_t> stage;  // number of stages that it has reached
-  Call calls[2];  // of the last two stages: a slow rank may still read the first
+  // Of the last two stages: a slow rank may still read the first.
+  Call calls[2];
+  std::uint64_t fingerprints[2];
 };
 
 /// From one rank to another. The counters of bytes wrap around.
@@ -113,6 +116,7 @@ class ShmBackend final : public Backend {
         memory_(peers_->share(layout_.bytes(), deadline)) {}
 
   const char* name() const override { return kName; }
+  void set_links(const ThinLinks& links) override { links_ = links; }
 
   void abort() noexcept override {
     state_.abort();
@@ -127,23 +131,32 @@ class ShmBackend final : public Backend {
   void barrier(const Deadline& deadline) override {
     state_.run([&] { reach_next_stage(deadline); });
   }
+  // Memory that all share has no links. If one is to be thin, everything goes in messages.
   void all_reduce(const Buffer& x, ReduceOp op, const Deadline& deadline) override {
+    if (in_messages(deadline)) return Backend::all_reduce(x, op, deadline);
     state_.run([&] { reduce_for_all(x, op, deadline); });
   }
   void reduce_scatter(const Buffer& x, const Buffer& y, ReduceOp op,
                       const Deadline& deadline) override {
     // Of very many ranks, each one's staging area has no room for a piece for each other one.
-    if (layout_.staging < index(size()) * kLine) {
+    if (in_messages(deadline) || layout_.staging < index(size()) * kLine) {
       return Backend::reduce_scatter(x, y, op, deadline);
     }
     state_.run([&] { reduce_for_owners(x, y, op, deadline); });
   }
   void broadcast(const Buffer& x, int root, const Deadline& deadline) override {
+    if (in_messages(deadline)) return Backend::broadcast(x, root, deadline);
     state_.run([&] { show_to_all(x, root, deadline); });
   }
   void all_gather(const Buffer& x, const Buffer& y, const Deadline& deadline) override {
+    if (in_messages(deadline)) return Backend::all_gather(x, y, deadline);
     state_.run([&] { collect(x, y, deadline); });
   }
+  void all_to_all(const Buffer& x, const Buffer& y, const Deadline& deadline) override {
+    barrier(deadline);  // as in_messages()
+    Backend::all_to_all(x, y, deadline);
+  }
+  bool has_memory() const override { return true; }
   intrusive_ptr<Storage> allocate(std::size_t bytes, const Deadline& deadline) override {
     intrusive_ptr<Storage> memory;
     state_.run([&] { memory = share_block(bytes, deadline); });
@@ -151,6 +164,13 @@ class ShmBackend final : public Backend {
   }
 
  private:
+  // Whether a collective goes in messages. Then the ranks meet at their desks first: one that is in
+  // another operation is found there, and not in its messages.
+  bool in_messages(const Deadline& deadline) {
+    if (links_.any()) barrier(deadline);
+    return links_.any();
+  }
+
   Desk& desk(int rank) const { return *at<Desk>(layout_.desk(index(rank))); }
   Channel& channel(int from, int to) const {
     return *at<Channel>(layout_.channel_head(index(from), index(to)));
@@ -196,6 +216,8 @@ class ShmBackend final : public Backend {
   std::size_t half_ = 0;  // of the staging area: the one that nobody reads any more
   std::vector<std::weak_ptr<Block>> blocks_;  // the tensors in a block own it
   ExchangeState state_{kName};
+  ThinLinks links_;
+  std::optional<std::chrono::nanoseconds> held_;  // until the next message passes its link
 };
 
 void futex(std::atomic<std::uint32_t>& word, int operation, std::uint32_t value,
@@ -222,8 +244,9 @@ void ShmBackend::wait(const Lacking& lacking, const What& what, const Deadline& 
     own.asleep.store(1);
     int rank = lacking();
     if (rank >= 0 && !state_.aborted()) {
-      const auto sleep = deadline.left(kLookEvery);
-      const timespec timeout{0, static_cast<long>(sleep.count()) * 1'000'000};
+      auto sleep = std::chrono::nanoseconds(deadline.left(kLookEvery));
+      if (held_) sleep = std::min(sleep, *held_);
+      const timespec timeout{0, static_cast<long>(sleep.count())};
       futex(own.doorbell, FUTEX_WAIT, heard, &timeout);
     }
     own.asleep.store(0);
@@ -239,6 +262,8 @@ void ShmBackend::wait(const Lacking& lacking, const What& what, const Deadline& 
 }
 
 void ShmBackend::reach_next_stage(const Deadline& deadline) {
+  const std::size_t slot = stage_ % 2;
+  desk(rank()).fingerprints[slot] = fingerprint();
   desk(rank()).stage.store(++stage_);
   for (int peer = 0; peer < size(); ++peer) {
     if (peer != rank()) ring(peer);
@@ -251,6 +276,9 @@ void ShmBackend::reach_next_stage(const Deadline& deadline) {
         return -1;
       },
       [] { return "has not come"; }, deadline);
+  for (int peer = 0; peer < size(); ++peer) {
+    compare_fingerprint(peer, desk(peer).fingerprints[slot]);
+  }
 }
 
 // --- all_reduce ----------------------------------------------------------------------------------
@@ -354,7 +382,6 @@ void ShmBackend::reduce_staged(const Buffer& x, ReduceOp op, const Deadline& dea
 void ShmBackend::reduce_for_owners(const Buffer& x, const Buffer& y, ReduceOp op,
                                    const Deadline& deadline) {
   agree("reduce_scatter", {-1, 0, x.count, x.dtype, op}, deadline);
-  fault_point();
   const std::size_t most = layout_.staging / index(size()) / kLine * kLine;
   for (std::size_t offset = 0; offset < y.bytes(); offset += most, half_ = 1 - half_) {
     const std::size_t bytes = std::min(most, y.bytes() - offset);
@@ -363,6 +390,7 @@ void ShmBackend::reduce_for_owners(const Buffer& x, const Buffer& y, ReduceOp op
                   static_cast<std::byte*>(x.data) + index(r) * y.bytes() + offset, bytes);
     }
     reach_next_stage(deadline);
+    if (offset == 0) fault_point();
     const auto shown = [&](int r) { return staging(r, half_) + index(rank()) * bytes; };
     const Buffer sum{static_cast<std::byte*>(y.data) + offset,
                      static_cast<std::int64_t>(bytes / size_of(x.dtype)), x.dtype};
@@ -395,10 +423,10 @@ void ShmBackend::show_to_all(const Buffer& x, int root, const Deadline& deadline
 
 void ShmBackend::collect(const Buffer& x, const Buffer& y, const Deadline& deadline) {
   agree("all_gather", {-1, 0, x.count, x.dtype, ReduceOp::sum}, deadline);
-  fault_point();
   for_each_piece(x.bytes(), [&](std::size_t offset, std::size_t bytes) {
     std::memcpy(staging(rank(), half_), static_cast<std::byte*>(x.data) + offset, bytes);
     reach_next_stage(deadline);
+    if (offset == 0) fault_point();
     for (int r = 0; r < size(); ++r) {
       std::byte* const to = static_cast<std::byte*>(y.data) + index(r) * x.bytes() + offset;
       std::memcpy(to, staging(r, half_), bytes);
@@ -451,26 +479,37 @@ bool ShmBackend::pull(int from, std::span<std::byte> bytes, std::size_t& done) {
 
 void ShmBackend::pass_messages(std::span<const Outgoing> out, std::span<const Incoming> in,
                                const Deadline& deadline) {
-  // A message is sent as its number of bytes, then the bytes.
+  // A message is sent as a header, then its bytes.
+  struct Header {
+    std::uint64_t bytes = 0, fingerprint = 0;
+  };
   struct Progress {
-    std::uint64_t bytes = 0;
-    std::size_t size_done = 0, done = 0;
+    Header header = {};
+    std::size_t header_done = 0, done = 0;
     bool complete = false;
+    ThinLinks::Clock::time_point passes_link = {};
   };
   std::vector<Progress> sent(out.size()), received(in.size());
-  for (std::size_t i = 0; i < out.size(); ++i) sent[i].bytes = out[i].bytes.size();
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    sent[i].header = {out[i].bytes.size(), fingerprint()};
+    sent[i].passes_link = links_.passed(out[i].to, out[i].bytes.size());
+  }
 
   const auto send = [&](std::size_t i) {
     Progress& p = sent[i];
-    return push(out[i].to, std::as_bytes(std::span(&p.bytes, 1)), p.size_done) &&
+    if (const auto held = held_for(p.passes_link)) {
+      held_ = std::min(held_.value_or(*held), *held);
+      return false;
+    }
+    return push(out[i].to, std::as_bytes(std::span(&p.header, 1)), p.header_done) &&
            push(out[i].to, out[i].bytes, p.done);
   };
   const auto receive = [&](std::size_t i) {
     Progress& p = received[i];
-    if (!pull(in[i].from, std::as_writable_bytes(std::span(&p.bytes, 1)), p.size_done)) {
-      return false;
-    }
-    state_.check_bytes(in[i].from, p.bytes, rank(), in[i].bytes.size());
+    const std::span header(&p.header, 1);
+    if (!pull(in[i].from, std::as_writable_bytes(header), p.header_done)) return false;
+    compare_fingerprint(in[i].from, p.header.fingerprint);
+    state_.check_bytes(in[i].from, p.header.bytes, rank(), in[i].bytes.size());
     return pull(in[i].from, in[i].bytes, p.done);
   };
   // Moves messages; returns the rank of the first that is not complete, -1 if all are. Between the
@@ -490,6 +529,7 @@ void ShmBackend::pass_messages(std::span<const Outgoing> out, std::span<const In
   };
   wait(
       [&] {
+        held_ = {};
         const int not_sent = lacking_of(out, [](const Outgoing& m) { return m.to; }, sent, send);
         const int not_received =
             lacking_of(in, [](const Incoming& m) { return m.from; }, received, receive);
@@ -516,6 +556,7 @@ void ShmBackend::pass_messages(std::span<const Outgoing> out, std::span<const In
 // --- Memory --------------------------------------------------------------------------------------
 
 intrusive_ptr<Storage> ShmBackend::share_block(std::size_t bytes, const Deadline& deadline) {
+  reach_next_stage(deadline);  // compares fingerprints: other numbers of bytes may round to this
   const std::size_t each = round_up(std::max<std::size_t>(bytes, 1), kLine);
   auto block = std::make_shared<Block>(Block{peers_->share(each * index(size()), deadline), each});
   {

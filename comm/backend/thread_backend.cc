@@ -5,6 +5,7 @@
 // been copied, so they can stay in its own memory.
 
 #include <algorithm>
+#include <chrono>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -32,8 +33,10 @@ using Lock = std::unique_lock<std::mutex>;
 struct Message {
   int to;
   std::span<const std::byte> bytes;
+  std::uint64_t fingerprint;  // of the sender, then of the receiver if it refused the message
   enum class State { waiting, being_copied, done, refused } state = State::waiting;
   std::size_t expected = 0;  // bytes that the receiver expects, if it refused the message
+  ThinLinks::Clock::time_point passes_link = {};
 };
 
 struct Hub {
@@ -118,6 +121,7 @@ class ThreadBackend final : public Backend {
   ~ThreadBackend() override { leave(); }
 
   const char* name() const override { return kName; }
+  void set_links(const ThinLinks& links) override { links_ = links; }
 
   void exchange(std::span<const Outgoing> out, std::span<const Incoming> in,
                 const Deadline& deadline) override {
@@ -161,20 +165,29 @@ class ThreadBackend final : public Backend {
     }
     for (const Incoming& message : in) coming_[message.from].targets.push_back(message.bytes);
     going_.clear();
-    for (const Outgoing& message : out) going_.push_back({message.to, message.bytes});
+    for (const Outgoing& message : out) {
+      going_.push_back({message.to, message.bytes, fingerprint()});
+      going_.back().passes_link = links_.passed(message.to, message.bytes.size());
+    }
     for (Message& message : going_) {
       hub_->box(rank(), message.to).push_back(&message);
       hub_->ranks[message.to].changed.notify_one();
     }
   }
 
-  // Takes the messages that have come. False if there were none: then the lock was never released.
+  // Takes the messages that have come. False if there were none: then the lock was never released,
+  // and held_ is how long until the next one has passed its link.
   bool take_some(Lock& lock) {
     bool some = false;
+    held_ = std::chrono::hours(1);
     for (int from = 0; from < size(); ++from) {
       Coming& coming = coming_[from];
       std::vector<Message*>& box = hub_->box(from, rank());
       for (; !coming.done() && !box.empty(); ++coming.next) {
+        if (const auto held = held_for(box.front()->passes_link)) {
+          held_ = std::min(held_, *held);
+          break;
+        }
         take(from, box, coming.targets[coming.next], lock);
         some = true;
       }
@@ -186,10 +199,13 @@ class ThreadBackend final : public Backend {
     Message& message = *box.front();
     box.erase(box.begin());
     std::condition_variable& sender = hub_->ranks[from].changed;
-    if (message.bytes.size() != target.size()) {
+    const std::uint64_t theirs = message.fingerprint;
+    if (theirs != fingerprint() || message.bytes.size() != target.size()) {
+      message.fingerprint = fingerprint();
       message.expected = target.size();
       message.state = Message::State::refused;
       sender.notify_one();
+      compare_fingerprint(from, theirs);
       state_.check_bytes(from, message.bytes.size(), rank(), target.size());
     }
     message.state = Message::State::being_copied;
@@ -206,10 +222,11 @@ class ThreadBackend final : public Backend {
                        [](const Coming& coming) { return coming.done(); });
   }
 
-  bool all_taken() const {
+  bool all_taken() {
     bool all = true;
     for (const Message& message : going_) {
       if (message.state == Message::State::refused) {
+        compare_fingerprint(message.to, message.fingerprint);
         state_.check_bytes(rank(), message.bytes.size(), message.to, message.expected);
       }
       all = all && message.state == Message::State::done;
@@ -232,7 +249,8 @@ class ThreadBackend final : public Backend {
       if (hub_->ranks[message.to].gone) state_.throw_closed(message.to);
       if (late) state_.throw_timeout(message.to, "taken", "0", message.bytes.size());
     }
-    hub_->ranks[rank()].changed.wait_until(lock, deadline.at());
+    hub_->ranks[rank()].changed.wait_until(
+        lock, std::min(deadline.at(), ThinLinks::Clock::now() + held_));
   }
 
   // Takes back the messages that nobody has begun to copy, and waits for those that are being
@@ -257,6 +275,8 @@ class ThreadBackend final : public Backend {
   const std::shared_ptr<Hub> hub_;
   std::vector<Coming> coming_;  // by rank
   std::vector<Message> going_;
+  ThinLinks links_;
+  std::chrono::nanoseconds held_{0};
 };
 
 }  // namespace

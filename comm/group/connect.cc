@@ -178,6 +178,7 @@ std::unique_ptr<Backend> connect_members(const BackendMaker& make,
     backend = make(keys, members.rank, members.size(), Deadline(timeout, check));
     // A rank notices by its connections when another one is gone, or has given up for that reason.
     backend->meet(Deadline(timeout));
+    backend->set_links({thin_links(), members.ranks, members.rank});
     return backend;
   } catch (Error& error) {
     // All ranks get this error, so none has to be explained.

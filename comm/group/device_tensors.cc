@@ -12,6 +12,8 @@
 #include <vector>
 
 #include "weft/comm/backend/device_ring.h"
+#include "weft/comm/backend/thin_links.h"
+#include "weft/comm/group/fingerprint.h"
 #include "weft/comm/group/work.h"
 #include "weft/comm/store/member.h"
 #include "weft/core/base/error.h"
@@ -209,6 +211,9 @@ DeviceOperations::Gpu& DeviceOperations::gpu(Device device, Backend& host, const
                "; the other backends carry CUDA tensors through the host's memory");
     return gpu;
   }
+  WEFT_CHECK(thin_links().empty(), Unsupported, "nccl",
+             "cannot make a link thin, as WEFT_FAULT wants; tensors on the CPU have links, or on "
+             "CUDA those that go through the host's memory (CudaTransport::staging)");
   gpu.is_shared = plan.ranks_per_gpu > 1;
   if (gpu.is_shared) {
     prepare_sharing(mine.version, members_, plan.ranks_per_gpu);
@@ -232,7 +237,10 @@ DeviceOperations::Gpu& DeviceOperations::gpu(Device device, Backend& host, const
 void DeviceOperations::run(const Operation& operation, Backend& host, const Deadline& deadline,
                            const std::function<void()>& check) {
   const Device device = operation.part().device();
+  // Ranks may plan for NCCL in different operations, such as a send and a collective.
+  host.set_fingerprint(0);
   Gpu& gpu = this->gpu(device, host, deadline, check);
+  host.set_fingerprint(fingerprint_of(signature_of(operation)));
   const Stream& stream = gpu.stream.get();
   // Kernels of ranks that share a GPU may wait for each other for ever, so one runs at a time.
   if (gpu.is_shared) wait_for(*operation.ready, device, deadline, check);

@@ -1,14 +1,49 @@
-// Finds ranks that call different operations, before any data moves. Private to comm/.
+// Finds ranks that call different operations. Private to comm/.
 #pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
 
 #include "weft/comm/group/operation.h"
 
 namespace weft::comm {
 
+/// What must be the same on all ranks.
+struct Signature {
+  Call call = {};
+  std::int64_t count = -1;  ///< of numbers, or of bytes without a dtype; -1: none
+  std::optional<DType> dtype = {};
+  ReduceOp reduce = ReduceOp::sum;
+  int root = 0, peer = -1;
+};
+Signature signature_of(const Operation& operation);
+
+/// A number for Backend::set_fingerprint(). Of a send or recv it tells only dtype and count, since
+/// its two ranks call different operations; else it tells all of the call but its step and, unless
+/// the call asks for that, its module, since ranks may come from different lines. Never 0.
+std::uint64_t fingerprint_of(const Signature& signature);
+
+/// "operation 3, all_reduce of 10 f32, max (bucket 1) at step 5 in layer3"
+std::string describe(const Signature& signature);
+
+/// What a rank that fails tells another one that was in another operation.
+struct LastCalls {
+  struct One {
+    std::string number;  ///< the fingerprint: places may differ where operations do not
+    std::string text;
+  };
+  LastCalls() = default;
+  LastCalls(const Signature& now, const Signature& before);
+  One now, before;
+};
+std::string to_text(const LastCalls& calls);
+/// The inverse; of an empty text all is empty.
+LastCalls last_calls_in(const std::string& text);
+
 /// All ranks exchange 256 bytes that say what they are about to do. Throws Comm on all of them if
-/// two differ in operation, dtype, count, root, reduction or tag: "operation 3: rank 0 calls
-/// all_reduce of 10 f32 (bucket 1), rank 1 calls broadcast of 10 f32 (weights)". Not for send and
-/// recv.
+/// two differ in what fingerprint_of() tells: "operation 3: rank 0 calls all_reduce of 10 f32
+/// (bucket 1), rank 1 calls broadcast of 10 f32 (weights)". Not for send and recv.
 void check_fingerprints(const Operation& operation, const Members& members, Backend& backend,
                         const Deadline& deadline);
 

@@ -4,23 +4,30 @@
 #include <string_view>
 #include <utility>
 
+#include "weft/comm/backend/thin_links.h"
 #include "weft/core/base/error.h"
 #include "weft/core/runtime/thread_local.h"
 
 namespace weft::comm {
 namespace {
 
-constinit ThreadLocal<std::string> current_tag;
+constinit ThreadLocal<TagText> current_tag;
 
 }  // namespace
 
-std::string& tag_of_thread() { return *current_tag; }
+TagText& tag_of_thread() { return *current_tag; }
 
 Members Members::of_run(int rank, int size) {
   constexpr const char* op = "process_group";
   WEFT_CHECK(size >= 1, InvalidArgument, op, "a group of ", size, " ranks; needs at least 1");
   WEFT_CHECK(rank >= 0 && rank < size, InvalidArgument, op, "rank ", rank, " of ", size,
              "; ranks count from 0 to ", size - 1);
+  for (const ThinLink& link : thin_links()) {
+    // A run of one rank has none; it may be what others are compared with.
+    WEFT_CHECK(size == 1 || std::max(link.a, link.b) < size, InvalidArgument, op,
+               "WEFT_FAULT names the link ", link.a, '-', link.b,
+               ", expected two of the run's ranks, 0 to ", size - 1);
+  }
   Members members{.rank = rank, .me = "rank " + std::to_string(rank)};
   for (int r = 0; r < size; ++r) members.ranks.push_back(r);
   return members;
@@ -67,7 +74,8 @@ void Operation::set_caller() {
   caller.num_threads = 1;
   caller.generators = nullptr;
   caller.multiply_adds = nullptr;
-  call.tag = *current_tag;
+  call.tag = current_tag->text;
+  call.same_module = current_tag->same_module;
   call.step = caller.step;
   call.path = caller.path;
 }

@@ -23,7 +23,8 @@ struct Members {
   /// This rank in messages: "rank 1", in a subgroup "rank 2 (1 of the group of ranks 0, 2)".
   std::string me;
 
-  /// All ranks. Throws InvalidArgument for a rank that does not exist.
+  /// All ranks. Throws InvalidArgument for a rank that does not exist, here or in WEFT_FAULT's
+  /// links.
   static Members of_run(int rank, int size);
   /// The group of the ranks `chosen` of this group; this rank is the `place`-th of them.
   Members some(const std::vector<int>& chosen, int place) const;
@@ -41,11 +42,17 @@ struct Call {
   /// Counts from 1: one count for the group's collectives, one for this rank's sends and receives.
   std::int64_t number = 0;
   std::string tag;
+  bool same_module = false;  ///< ranks in other modules call another operation
   std::int64_t step = -1;
   const PathNode* path = nullptr;  ///< interned
 };
-/// What the calling thread's innermost ProcessGroup::Tag says.
-std::string& tag_of_thread();
+/// What a ProcessGroup::Tag says.
+struct TagText {
+  std::string text;
+  bool same_module = false;
+};
+/// Of the calling thread's innermost tag.
+TagText& tag_of_thread();
 /// "all_reduce 17 (bucket 2)"
 std::string to_string(const Call& call);
 /// " at step 5 in layer3", or as much of it as is known.

@@ -9,11 +9,13 @@
 #include <new>
 #include <system_error>
 #include <utility>
+#include <vector>
 
 #include "weft/comm/group/fingerprint.h"
 #include "weft/comm/group/progress.h"
 #include "weft/comm/group/work.h"
 #include "weft/comm/store/failure.h"
+#include "weft/core/runtime/black_box.h"
 #include "weft/core/runtime/cores.h"
 #include "weft/core/runtime/log.h"
 #include "weft/core/runtime/phase.h"
@@ -26,18 +28,32 @@ namespace {
 
 constexpr const char* kOp = "process_group";
 
-// Runs f() in a span that names the module path and then the operation's tag.
+// Runs f() in a span that names the module path, and then the operation's tag unless the path says
+// already which operation it is.
 template <class F>
 void traced(const Operation& operation, F&& f) {
-  const std::string& tag = operation.call.tag;
+  const Call& call = operation.call;
   std::optional<PathScope> path;
-  if (thread_state().tracer && !tag.empty()) path.emplace(tag.c_str());
-  Span span("comm", operation.call.name);
+  if (thread_state().tracer && !call.tag.empty() && !call.same_module)
+    path.emplace(call.tag.c_str());
+  Span span("comm", call.name);
   if (span.on()) {
     span.set_arg("bytes", static_cast<std::int64_t>(buffer_of(operation.part()).bytes()));
-    span.set_arg("number", operation.call.number);
+    span.set_arg("number", call.number);
   }
   f();
+}
+
+// "ranks 0-3, 8": of a group, in increasing order.
+std::string ranges_of(const std::vector<int>& ranks) {
+  std::string text = "ranks ";
+  for (std::size_t first = 0, last = 0; first < ranks.size(); first = last + 1) {
+    last = first;
+    while (last + 1 < ranks.size() && ranks[last + 1] == ranks[last] + 1) ++last;
+    text += (first > 0 ? ", " : "") + std::to_string(ranks[first]);
+    if (last > first) text += '-' + std::to_string(ranks[last]);
+  }
+  return text;
 }
 
 // Frees the tensors first, so that a thread that waits finds them with one owner less.
@@ -76,7 +92,9 @@ OperationQueue::OperationQueue(Members members, const ProcessGroupOptions& optio
       group_store_(std::move(group_store)),
       run_store_(std::move(run_store)),
       others_(run_store_.get(), members_.number_in_run(members_.rank)),
-      devices_(members_, options_.cuda, group_store_.get()) {
+      devices_(members_, options_.cuda, group_store_.get()),
+      box_(backend_ ? own_black_box() : nullptr) {
+  if (box_) group_ = box_->id_of_group(ranges_of(members_.ranks));
   for (Store* const store : {group_store_.get(), run_store_.get()}) {
     if (store) store->set_timeout(kStoreTimeout);
   }
@@ -106,6 +124,11 @@ OperationQueue::~OperationQueue() {
 Traffic OperationQueue::traffic() const {
   const std::lock_guard lock(mutex_);
   return traffic_;
+}
+
+bool OperationQueue::failed() const {
+  const std::lock_guard lock(mutex_);
+  return failure_ && !aborted_;
 }
 
 void OperationQueue::check_alive(const char* op) const { check_alive(op, std::lock_guard(mutex_)); }
@@ -156,8 +179,10 @@ void OperationQueue::serve() {
     const std::optional<Error> error = run(operation);
     lock.lock();
     running_ = nullptr;
+    const std::int64_t sent_before = traffic_.bytes_sent;
     traffic_ = backend_->traffic();
     traffic_ += devices_.traffic();
+    if (box_) box_->sums().sent += traffic_.bytes_sent - sent_before;
     const bool aborted = failure_ != nullptr;
 
     lock.unlock();
@@ -170,14 +195,44 @@ void OperationQueue::serve() {
   devices_.close();
 }
 
+OperationRecord OperationQueue::record_of(const Operation& operation) {
+  const Call& call = operation.call;
+  OperationRecord record{.number = call.number,
+                         .begin_ns = steady_ns(began_),
+                         .step = call.step,
+                         .name = box_->id_of(call.name),
+                         .group = group_,
+                         // Else it would fill the box's texts with shapes; the module says as much.
+                         .tag = call.same_module ? 0 : box_->id_of(call.tag),
+                         .rank = members_.number_in_run(members_.rank)};
+  if (const Tensor& part = operation.part(); part.defined()) {
+    record.count = part.numel();
+    record.bytes = static_cast<std::int64_t>(buffer_of(part).bytes());
+    record.dtype = static_cast<std::int32_t>(part.dtype());
+  }
+  if (operation.peer >= 0) record.peer = members_.number_in_run(operation.peer);
+  if (call.path) {
+    const auto [module, is_new] = modules_.try_emplace(call.path);
+    if (is_new) module->second = box_->id_of(module_path(call.path));
+    record.module = module->second;
+  }
+  return record;
+}
+
 std::optional<Error> OperationQueue::run(const Operation& operation) {
+  std::optional<Error> error;
+  std::uint64_t record = 0;
   try {
+    if (box_) record = box_->begin(record_of(operation));
     const ThreadStateGuard as_caller(operation.caller);
     const PhaseScope phase(operation.call.name, [&] { return to_string(operation.call); });
     traced(operation, [&] {
+      before_ = std::exchange(now_, signature_of(operation));
       if (options_.check_fingerprints && operation.peer < 0) {
+        backend_->set_fingerprint(0);
         check_fingerprints(operation, members_, *backend_, deadline_);
       }
+      backend_->set_fingerprint(fingerprint_of(now_));
       if (operation.ready) {
         devices_.run(operation, *backend_, deadline_, [this] { check_others(); });
       } else {
@@ -185,9 +240,10 @@ std::optional<Error> OperationQueue::run(const Operation& operation) {
       }
     });
   } catch (...) {
-    return caught_error(kOp);
+    error = caught_error(kOp);
   }
-  return {};
+  if (record != 0) box_->end(record, error.has_value());
+  return error;
 }
 
 // Work on a device does not notice when another rank has failed, but the store may know.
@@ -198,13 +254,14 @@ void OperationQueue::check_others() {
 
 // --- Failures ------------------------------------------------------------------------------------
 
-void OperationQueue::end(const Error& error) {
+void OperationQueue::end(const Error& error, bool by_abort) {
   std::deque<Operation> rest;
   {
     const std::lock_guard lock(mutex_);
     if (failure_) return;
     failure_text_ = error.what();
     failure_ = std::make_exception_ptr(error);
+    aborted_ = by_abort;
     rest.swap(queue_);
   }
   if (backend_) backend_->abort();
@@ -214,15 +271,23 @@ void OperationQueue::end(const Error& error) {
 
 void OperationQueue::abort(const char* why) noexcept {
   try {
-    end(Error(ErrorCode::Comm, kOp, why, __FILE__, __LINE__).with_context(members_.me));
+    end(Error(ErrorCode::Comm, kOp, why, __FILE__, __LINE__).with_context(members_.me), true);
   } catch (const std::bad_alloc&) {
     if (backend_) backend_->abort();  // each of the operations then ends with that
     devices_.abort();
   }
 }
 
+std::string OperationQueue::key_of_call(int rank) const {
+  return "failed in/" + std::to_string(rank);
+}
+
 Error OperationQueue::explain(const Error& error, const Operation& operation) {
   const Call& call = operation.call;
+  // For a rank that has found that it is in another operation.
+  const LastCalls mine(now_, before_);
+  if_told<bool>([&] { return group_store_->set(key_of_call(members_.rank), to_text(mine)), true; });
+  if (backend_->mismatched() >= 0) return explain_mismatch(error, operation, mine);
   std::string absent;
   if (error.code() == ErrorCode::Timeout && operation.peer < 0) {
     absent =
@@ -236,6 +301,37 @@ Error OperationQueue::explain(const Error& error, const Operation& operation) {
   const std::string first = first_failure(error, call, absent);
   return error.with_context(to_string(call) + place_of(call) + " on " + members_.me + absent +
                             (first.empty() ? "" : " (" + first + ')'));
+}
+
+// The end of the backend makes the other rank fail, in this call or its next, and say what it is
+// in.
+Error OperationQueue::explain_mismatch(const Error& error, const Operation& operation,
+                                       const LastCalls& mine) {
+  backend_->abort();
+  const int other = backend_->mismatched();
+  // Other ranks wait for the report below, and no longer than kStoreTimeout.
+  const LastCalls theirs = last_calls_in(if_told<std::string>(
+      [&] { return group_store_->get(key_of_call(other), Deadline(kStoreTimeout / 2)); }));
+  // A root that only sends does not hear that another rank is root, too. The next call does.
+  const bool late = theirs.now.number == mine.now.number;
+  const LastCalls::One &my_call = late ? mine.before : mine.now,
+                       &their_call = late ? theirs.before : theirs.now;
+  const auto calls = [&](int rank, const std::string& what) {
+    return detail::concat("rank ", members_.number_in_run(rank), " calls ", what);
+  };
+  std::string both[] = {calls(members_.rank, my_call.text), calls(other, their_call.text)};
+  if (other < members_.rank) std::swap(both[0], both[1]);
+  const bool known = !their_call.text.empty() && my_call.number != their_call.number;
+  const Error all = known ? Error(ErrorCode::Comm, kOp,
+                                  both[0] + ", " + both[1] +
+                                      "; all ranks must call the same operations in the same order",
+                                  __FILE__, __LINE__)
+                          : error.with_context(mine.now.text + " on " + members_.me);
+  const FailureReport report(*run_store_,
+                             {members_.number_in_run(members_.rank), all.what(),
+                              to_string(operation.call), operation.call.step, false},
+                             false);
+  return all;
 }
 
 // Ends the backend only after the store knows the reason: others may notice only the end.

@@ -11,13 +11,16 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <unordered_map>
 
 #include "weft/comm/group/device_tensors.h"
+#include "weft/comm/group/fingerprint.h"
 #include "weft/comm/group/operation.h"
 #include "weft/comm/group/options.h"
 #include "weft/comm/store/failure.h"
 #include "weft/comm/store/store.h"
 #include "weft/core/base/error.h"
+#include "weft/core/runtime/black_box.h"
 
 namespace weft::comm {
 
@@ -51,6 +54,8 @@ class OperationQueue {
   /// Null in a group of one.
   const Backend* backend() const { return backend_.get(); }
   Traffic traffic() const;
+  /// Whether an error has ended the group that was not abort().
+  bool failed() const;
 
   /// Throws Comm when the group has ended.
   Work submit(Operation operation);
@@ -62,11 +67,14 @@ class OperationQueue {
  private:
   void check_alive(const char* op, const std::lock_guard<std::mutex>& lock) const;
   void serve();
+  OperationRecord record_of(const Operation& operation);
   std::optional<Error> run(const Operation& operation);
   void check_others();
   Error explain(const Error& error, const Operation& operation);
+  Error explain_mismatch(const Error& error, const Operation& operation, const LastCalls& mine);
+  std::string key_of_call(int rank) const;
   std::string first_failure(const Error& error, const Call& call, const std::string& absent);
-  void end(const Error& error);
+  void end(const Error& error, bool by_abort = false);
 
   // What the watch saw when it looked the last time.
   struct Seen {
@@ -93,6 +101,7 @@ class OperationQueue {
   std::int64_t collectives_ = 0, messages_ = 0;  // number of calls
   std::exception_ptr failure_;                   // that ended the group
   std::string failure_text_;
+  bool aborted_ = false;  // by abort()
   Traffic traffic_;
   bool quit_ = false;
 
@@ -102,8 +111,12 @@ class OperationQueue {
   bool warned_ = false;                              // of running_
   Call begun_;                                       // the last collective
 
-  FailureWatch others_;       // used only by thread_
+  Signature now_, before_;    // the last two operations; used only by thread_
+  FailureWatch others_;       // likewise
   DeviceOperations devices_;  // likewise
+  BlackBox* const box_;       // likewise; null: nobody reads it
+  TextId group_ = 0;
+  std::unordered_map<const PathNode*, TextId> modules_;  // their texts in the box
   std::thread thread_, watch_;
 };
 

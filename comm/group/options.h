@@ -27,8 +27,9 @@ struct ProcessGroupOptions {
   std::chrono::milliseconds timeout{120'000};
   /// A rank that waits longer than this logs, once per operation, for which ranks it waits.
   std::chrono::milliseconds slow{10'000};
-  /// Compare operation, dtype, count and tag of all ranks before any data moves; also switched on
-  /// by WEFT_DISTRIBUTED_DEBUG=1.
+  /// Compare operation, dtype, count and tag of all ranks before any data moves, in an exchange of
+  /// its own; also switched on by WEFT_DISTRIBUTED_DEBUG=1. Without it what is sent between CPUs is
+  /// compared on the way, and what NCCL sends is not.
   bool check_fingerprints = false;
   /// Must be the same on all ranks. In one operation either all ranks' tensors are on CUDA devices
   /// or none.

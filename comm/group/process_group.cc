@@ -4,7 +4,7 @@
 #include <atomic>
 #include <cstdlib>
 #include <initializer_list>
-#include <numeric>
+#include <ranges>
 #include <string_view>
 #include <utility>
 
@@ -28,22 +28,14 @@ constexpr const char* kOp = "process_group";
 constexpr std::chrono::milliseconds kLongest{1'000'000'000};
 constexpr std::int64_t kMostObjectBytes = std::int64_t{1} << 30;
 
-bool debug_mode() {
-  const char* const text = std::getenv("WEFT_DISTRIBUTED_DEBUG");
-  return text && std::string_view(text) == "1";
-}
-
-std::shared_ptr<Store> key_space(std::string prefix, const Store& store) {
-  return std::make_shared<PrefixStore>(std::move(prefix), store.duplicate());
-}
-
 ProcessGroupOptions checked(ProcessGroupOptions options) {
   for (const auto& [name, time] :
        {std::pair("timeout", options.timeout), std::pair("slow", options.slow)}) {
     WEFT_CHECK(time.count() >= 1 && time <= kLongest, InvalidArgument, kOp, name, " is ",
                time.count(), " ms; needs 1 to ", kLongest.count());
   }
-  options.check_fingerprints |= debug_mode();
+  const char* const debug = std::getenv("WEFT_DISTRIBUTED_DEBUG");
+  options.check_fingerprints |= debug && std::string_view(debug) == "1";
   return options;
 }
 
@@ -204,9 +196,10 @@ ProcessGroup::ProcessGroup(BackendMaker make, std::shared_ptr<Store> store, int 
     : impl_(std::make_unique<Impl>(std::move(make), store, store, Members::of_run(rank, size),
                                    options)) {}
 
-ProcessGroup::Tag::Tag(std::string_view text)
-    : before_(std::exchange(tag_of_thread(), std::string(text))) {}
-ProcessGroup::Tag::~Tag() { tag_of_thread() = std::move(before_); }
+ProcessGroup::Tag::Tag(std::string_view text, bool same_module)
+    : text_before_(std::exchange(tag_of_thread().text, std::string(text))),
+      same_module_before_(std::exchange(tag_of_thread().same_module, same_module)) {}
+ProcessGroup::Tag::~Tag() { tag_of_thread() = {std::move(text_before_), same_module_before_}; }
 
 ProcessGroup::ProcessGroup(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
@@ -229,6 +222,12 @@ const char* ProcessGroup::backend() const {
 }
 const ProcessGroupOptions& ProcessGroup::options() const { return impl_->queue->options(); }
 const std::shared_ptr<Store>& ProcessGroup::store() const { return impl_->store; }
+const std::shared_ptr<Store>& ProcessGroup::run_store() const { return impl_->run_store; }
+int ProcessGroup::number_in_run(int rank) const {
+  impl_->check_rank("number_in_run", "rank", rank);
+  return impl_->queue->members().number_in_run(rank);
+}
+bool ProcessGroup::failed() const { return impl_->queue->failed(); }
 Traffic ProcessGroup::traffic() const { return impl_->queue->traffic(); }
 void ProcessGroup::abort() noexcept { impl_->queue->abort("the group was aborted"); }
 
@@ -338,29 +337,21 @@ Work ProcessGroup::all_to_all(const Tensor& y, const Tensor& x) {
 Work ProcessGroup::send(const Tensor& x, int to) {
   impl_->check_peer("send", "to", to);
   impl_->check("send", "x", x);
-  return impl_->submit({.call = {.name = "send"},
-                        .run =
-                            [](const Operation& o, Backend& backend, const Deadline& d) {
-                              const Outgoing message{o.peer, buffer_of(o.x).span()};
-                              backend.exchange({&message, 1}, {}, d);
-                            },
-                        .x = x,
-                        .peer = to},
-                       {});
+  const auto run = [](const Operation& o, Backend& backend, const Deadline& d) {
+    const Outgoing message{o.peer, buffer_of(o.x).span()};
+    backend.exchange({&message, 1}, {}, d);
+  };
+  return impl_->submit({.call = {.name = "send"}, .run = run, .x = x, .peer = to}, {});
 }
 
 Work ProcessGroup::recv(const Tensor& x, int from) {
   impl_->check_peer("recv", "from", from);
   impl_->check("recv", "x", x);
-  return impl_->submit({.call = {.name = "recv"},
-                        .run =
-                            [](const Operation& o, Backend& backend, const Deadline& d) {
-                              const Incoming message{o.peer, buffer_of(o.x).span()};
-                              backend.exchange({}, {&message, 1}, d);
-                            },
-                        .x = x,
-                        .peer = from},
-                       {&x});
+  const auto run = [](const Operation& o, Backend& backend, const Deadline& d) {
+    const Incoming message{o.peer, buffer_of(o.x).span()};
+    backend.exchange({}, {&message, 1}, d);
+  };
+  return impl_->submit({.call = {.name = "recv"}, .run = run, .x = x, .peer = from}, {&x});
 }
 
 Work ProcessGroup::barrier() {
@@ -371,7 +362,8 @@ Work ProcessGroup::barrier() {
 }
 
 Tensor ProcessGroup::empty(const Shape& shape, DType dtype) {
-  if (size() == 1) return weft::empty(shape, {dtype, Device()});
+  const Backend* const own = impl_->queue->backend();
+  if (!own || !own->has_memory()) return weft::empty(shape, {dtype, Device()});
   const auto memory = std::make_shared<Operation::Memory>();
   memory->bytes = static_cast<std::size_t>(numel(shape)) * size_of(dtype);
   impl_
@@ -383,7 +375,7 @@ Tensor ProcessGroup::empty(const Shape& shape, DType dtype) {
                 .memory = memory},
                {})
       .wait();
-  Storage& storage = *memory->storage;  // from the group's thread, perhaps the backend's own
+  Storage& storage = *memory->storage;  // from the group's thread
   storage.owned() ? storage.set_owner(thread_state().memory_owner) : storage.charge();
   return as_strided(memory->storage, dtype, shape, contiguous_strides(shape), 0);
 }
@@ -457,21 +449,20 @@ std::shared_ptr<ProcessGroup> ProcessGroup::subgroup(std::vector<int> ranks) {
   for (const int r : ranks) impl_->check_rank("subgroup", "a member", r);
   const auto twice = std::ranges::adjacent_find(ranks);
   WEFT_CHECK(twice == ranks.end(), InvalidArgument, "subgroup", "rank ", *twice, " is given twice");
-  const int number = impl_->subgroups++;
+  const std::string prefix = "group/" + std::to_string(impl_->subgroups++);
   const auto found = std::ranges::find(ranks, rank());
   if (found == ranks.end()) return nullptr;
 
   Members members = impl_->queue->members().some(ranks, static_cast<int>(found - ranks.begin()));
-  const std::shared_ptr<Store> store =
-      impl_->store ? key_space("group/" + std::to_string(number), *impl_->store) : nullptr;
+  std::shared_ptr<Store> store;
+  if (impl_->store) store = std::make_shared<PrefixStore>(prefix, impl_->store->duplicate());
   return std::shared_ptr<ProcessGroup>(new ProcessGroup(
       std::make_unique<Impl>(impl_->make, store, impl_->run_store, std::move(members), options())));
 }
 
 std::shared_ptr<ProcessGroup> ProcessGroup::duplicate() {
-  std::vector<int> all(static_cast<std::size_t>(size()));
-  std::iota(all.begin(), all.end(), 0);
-  return subgroup(std::move(all));
+  const auto all = std::views::iota(0, size());
+  return subgroup({all.begin(), all.end()});
 }
 
 }  // namespace weft::comm

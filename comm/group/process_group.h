@@ -39,8 +39,10 @@ namespace weft::comm {
 ///   PeerFailed   another rank is gone; the text names it and, if known, the rank that failed
 ///                first, why, and in which operation
 ///   Timeout      options().timeout passed; the text names the operation and the missing ranks
-///   Comm         the ranks' operations do not match, or the group was aborted. Only
-///                check_fingerprints finds every mismatch: without it the results may be wrong
+///   Comm         the ranks' operations do not match, or the group was aborted. A rank that finds
+///                a mismatch names both calls, if the other rank tells its own in time; others may
+///                get PeerFailed, with the same text, and Timeout if none of them receives
+///                anything. NCCL finds none without check_fingerprints: the results may be wrong
 /// The first failure ends the group: queued operations fail with it, too.
 class ProcessGroup {
  public:
@@ -59,6 +61,9 @@ class ProcessGroup {
   const char* backend() const;  ///< its name
   const ProcessGroupOptions& options() const;
   const std::shared_ptr<Store>& store() const;
+  /// What subgroups share with the group they come from: its store, and the ranks' numbers there.
+  const std::shared_ptr<Store>& run_store() const;
+  int number_in_run(int rank) const;
 
   /// x on all ranks becomes x of `root`.
   [[nodiscard]] Work broadcast(const Tensor& x, int root);
@@ -82,8 +87,8 @@ class ProcessGroup {
   [[nodiscard]] Work barrier();
 
   /// A CPU tensor, not initialised, for values that are reduced again and again: in memory of the
-  /// backend if it can reduce in place there (shm). It counts as any tensor's does. All ranks call
-  /// it with the same shape and dtype, and it waits for them.
+  /// backend if it can reduce in place there (shm): then it waits for the other ranks. It counts as
+  /// any tensor's does. All ranks call it with the same shape and dtype.
   Tensor empty(const Shape& shape, DType dtype = DType::f32);
 
   /// Waits until all ranks have called it. If some do not, rank 0 finds out which ones, and the
@@ -106,18 +111,22 @@ class ProcessGroup {
   void abort() noexcept;
 
   /// A text in the spans and messages of the operations that this thread starts while the tag
-  /// lives: DDP's "bucket 2".
+  /// lives: DDP's "bucket 2". All ranks must give a collective the same one, and with `same_module`
+  /// call it in modules of the same path.
   class Tag {
    public:
-    explicit Tag(std::string_view text);
+    explicit Tag(std::string_view text, bool same_module = false);
     ~Tag();
     Tag(const Tag&) = delete;
     Tag& operator=(const Tag&) = delete;
 
    private:
-    std::string before_;
+    std::string text_before_;
+    bool same_module_before_;
   };
 
+  /// Whether a failure has ended it; not abort().
+  bool failed() const;
   Traffic traffic() const;
 
   struct Impl;

@@ -57,6 +57,9 @@ TEST(BenchComm, HasARowForEachCollectiveSizeAndSide) {
     if (gloo) expected.insert("gloo");
     if (collective == "all_reduce") {
       expected.insert("shm in place");
+      for (const char* name : {"direct", "ring", "tree", "doubling"}) {
+        expected.insert(std::string("algorithm ") + name);
+      }
       for (const std::string& name : own_gloo_algorithms()) expected.insert("Gloo " + name);
     }
     std::set<std::string> measured;
@@ -82,22 +85,29 @@ TEST(BenchComm, OfThreeRanksAndOneBackend) {
   testing::TempFolder folder;
   const std::string out = folder.path("comm.json");
   ASSERT_EQ(bench(folder,
-                  "--ranks 3 --backend ring --collective all_gather all_reduce --pairs 1 "
-                  "--sizes 4000 --out " +
+                  "--ranks 3 --backend ring --algorithm tree doubling "
+                  "--collective all_gather all_reduce --pairs 1 --sizes 4000 --out " +
                       out),
             0)
       << testing::read_file(folder.path("log"));
   const json rows = json::parse(testing::read_file(out)).at("rows");
-  ASSERT_EQ(rows.size(), 2U);
+  ASSERT_EQ(rows.size(), 4U);
   for (const json& row : rows) expect_columns(row, 3);
   EXPECT_EQ(rows[0].at("bytes"), 3996);  // the largest size that three ranks can divide
   EXPECT_EQ(rows[1].at("count"), 1000);
+  EXPECT_EQ(rows[3].at("side"), "algorithm doubling");
+  const std::string log = testing::read_file(folder.path("log"));
+  EXPECT_NE(log.find("all_reduce by algorithm, time (us)\n"
+                     "        size       tree   doubling    fastest\n"
+                     "        4000 "),
+            log.npos)
+      << log;
 }
 
 TEST(BenchComm, WrongFlagsGetOneLine) {
   testing::TempFolder folder;
   for (const char* flags : {"--ranks 1", "--backend nccl", "--collective sum", "--sizes 1",
-                            "--pairs 0", "all_reduce"}) {
+                            "--pairs 0", "--algorithm gloo", "all_reduce"}) {
     EXPECT_EQ(bench(folder, flags), 2) << flags;
     const std::string log = testing::read_file(folder.path("log"));
     EXPECT_TRUE(log.starts_with("bench: ")) << log;

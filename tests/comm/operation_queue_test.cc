@@ -214,7 +214,8 @@ TEST(OperationQueueTest, TheFirstFailureEndsTheGroup) {
         const Tensor x = ones({11});
         const Work first = group.recv(x, 0), second = group.all_reduce(x);
         queued.set_value();
-        const std::string where = "in recv 1 (halo) at step 5 in layer3 on rank 1";
+        const std::string where =
+            "rank 1 calls operation 1, recv of 11 f32 (halo) at step 5 in layer3;";
         EXPECT_FAILS(first, Comm, where);
         EXPECT_FAILS(second, Comm, where);
         EXPECT_WEFT_ERROR(

@@ -12,7 +12,10 @@
 #include <csignal>
 #include <cstdio>
 #include <memory>
+#include <numeric>
+#include <span>
 #include <string>
+#include <thread>
 #include <tuple>
 #include <vector>
 
@@ -47,7 +50,22 @@ int be_a_rank(const std::vector<std::string>& arguments) {
     for (int round = 0;; ++round) {
       const auto count = static_cast<std::int64_t>(round % 2 ? x.size() : 16);
       backend->all_reduce({x.data(), count, DType::f32}, ReduceOp::max, Deadline(timeout));
+      if (round < 20) continue;
+      if (arguments.size() > 5) {  // from now on a message to rank 0 or 1 takes minutes
+        const ThinLink link{.a = 0, .b = 1, .bytes_per_second = 1000};
+        std::vector<int> ranks(static_cast<std::size_t>(size));
+        std::iota(ranks.begin(), ranks.end(), 0);
+        backend->set_links(ThinLinks(std::span(&link, 1), ranks, rank));
+      }
       if (round == 20) store->set("runs/" + std::to_string(rank), "");
+      if (arguments.size() > 5 && arguments[5] == "one way") {
+        // Rank 0 waits for the link and for the last rank, which is silent; rank 1 for rank 0.
+        if (rank == size - 1) pause();
+        const std::span<std::byte> bytes = std::as_writable_bytes(std::span(x));
+        const Outgoing out{.to = 1, .bytes = bytes.first(bytes.size() / 2)};
+        const Incoming in{.from = rank == 0 ? size - 1 : 0, .bytes = bytes.last(bytes.size() / 2)};
+        backend->exchange(std::span(&out, rank == 0 ? 1 : 0), std::span(&in, 1), Deadline(timeout));
+      }
     }
   } catch (const Error& error) {
     end = std::string(to_string(error.code())) + ": " + error.what();
@@ -123,15 +141,18 @@ class PeerDeath : public ::testing::TestWithParam<std::tuple<const char*, int>> 
     if (!missing.empty()) GTEST_SKIP() << missing;
   }
 
-  // Starts ranks, and returns when they have begun to reduce.
-  std::vector<std::unique_ptr<Process>> start(milliseconds timeout) {
+  // Starts ranks, and returns when they have begun to reduce. `link`: none, or "thin", or "one way"
+  // if it is thin and they then exchange messages instead.
+  std::vector<std::unique_ptr<Process>> start(milliseconds timeout, const std::string& link = {}) {
     const int size = std::get<1>(GetParam());
     server_ = std::make_unique<TcpStoreServer>(TcpStoreServer::Options{});
     std::vector<std::unique_ptr<Process>> ranks;
     for (int r = 0; r < size; ++r) {
-      ranks.push_back(std::make_unique<Process>(std::vector<std::string>{
-          std::get<0>(GetParam()), std::to_string(r), std::to_string(size),
-          std::to_string(server_->port()), std::to_string(timeout.count())}));
+      std::vector<std::string> arguments{std::get<0>(GetParam()), std::to_string(r),
+                                         std::to_string(size), std::to_string(server_->port()),
+                                         std::to_string(timeout.count())};
+      if (!link.empty()) arguments.push_back(link);
+      ranks.push_back(std::make_unique<Process>(arguments));
     }
     for (int r = 0; r < size; ++r) {
       server_->store()->get("runs/" + std::to_string(r), Deadline(seconds(15)));
@@ -144,12 +165,15 @@ class PeerDeath : public ::testing::TestWithParam<std::tuple<const char*, int>> 
 };
 
 TEST_P(PeerDeath, AKilledRankIsNoticedLongBeforeTheTimeout) {
-  for (int round = 0; round < 3; ++round) {
-    const auto ranks = start(seconds(60));
+  for (const std::string link : {"", "", "", "thin", "one way"}) {
+    const auto ranks = start(seconds(60), link);
+    // The others now wait for the link, or soon.
+    if (!link.empty()) std::this_thread::sleep_for(milliseconds(200));
+    const std::size_t dead = link == "one way" ? ranks.size() - 1 : 1;
     const auto killed = Clock::now();
-    ranks[1]->signal(SIGKILL);
+    ranks[dead]->signal(SIGKILL);
     for (std::size_t r = 0; r < ranks.size(); ++r) {
-      if (r == 1) continue;
+      if (r == dead) continue;
       const std::string end = ranks[r]->end(killed + seconds(5));
       EXPECT_EQ(end.rfind("PeerFailed: ", 0), 0u) << end;
       EXPECT_HAS(end, " closed its connection");

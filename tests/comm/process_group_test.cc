@@ -13,6 +13,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <regex>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -602,6 +603,18 @@ TEST_P(SeveralGroups, TwoThreadsUseTwoGroups) {
 
 // --- Checks between ranks ------------------------------------------------------------------------
 
+// Of as many bytes.
+Work reduce_bucket(ProcessGroup& group) {
+  const ProcessGroup::Tag tag("bucket 1");
+  return group.all_reduce(ones({10}));
+}
+Work broadcast_weights(ProcessGroup& group) {
+  const Scoped step(&ThreadState::step, std::int64_t{5});
+  const PathScope module("layer3");
+  const ProcessGroup::Tag tag("weights");
+  return group.broadcast(ones({10}), 0);
+}
+
 void expect_mismatch(const std::function<Work(ProcessGroup&)>& rank_0,
                      const std::function<Work(ProcessGroup&)>& others, const std::string& text) {
   ProcessGroupOptions options = kOptions;
@@ -627,16 +640,7 @@ void expect_mismatch(const std::function<Work(ProcessGroup&)>& rank_0,
 
 TEST(FingerprintTest, NamesWhatTheRanksCall) {
   expect_mismatch(
-      [](ProcessGroup& group) {
-        const ProcessGroup::Tag tag("bucket 1");
-        return group.all_reduce(ones({10}));
-      },
-      [](ProcessGroup& group) {
-        const Scoped step(&ThreadState::step, std::int64_t{5});
-        const PathScope module("layer3");
-        const ProcessGroup::Tag tag("weights");
-        return group.broadcast(ones({10}), 0);
-      },
+      reduce_bucket, broadcast_weights,
       "operation 2: rank 0 calls all_reduce of 10 f32 (bucket 1), rank 1 calls broadcast of 10 f32 "
       "(weights) at step 5 in layer3; all ranks must call the same operations in the same order");
 }
@@ -658,16 +662,155 @@ TEST(FingerprintTest, ComparesAllThatMatters) {
   };
   expect_mismatch(broadcast(0, "a"), broadcast(1, "a"), "broadcast of 2 f32, root 1 (a)");
   expect_mismatch(broadcast(0, "a"), broadcast(0, "b"), "broadcast of 2 f32 (b)");
-  const auto memory = [](std::int64_t count) {
-    return [=](ProcessGroup& group) {
-      static_cast<void>(group.empty({count}));  // waits
-      return Work();
-    };
-  };
-  expect_mismatch(memory(2), memory(3), "rank 0 calls empty of 8 bytes, rank 1 calls empty of 12");
   expect_mismatch(
       broadcast(0, "a"), [](ProcessGroup& group) { return group.barrier(); },
       "rank 1 calls barrier;");
+}
+
+class Mismatch : public ::testing::TestWithParam<std::tuple<std::string, int>> {
+ protected:
+  // Rank 0 does the one thing and the others the other. All of them end with an error, and at least
+  // one says what rank 0 does and what another one does. Nobody waits for the timeout.
+  static void expect(const std::function<Work(ProcessGroup&)>& rank_0,
+                     const std::function<Work(ProcessGroup&)>& others, const std::string& of_0,
+                     const std::string& of_others) {
+    const auto& [backend, n] = GetParam();
+    const std::string missing = testing::missing_backend(backend);
+    if (!missing.empty()) GTEST_SKIP() << missing;
+    std::vector<std::string> failures(n);  // of each rank
+    const auto began = std::chrono::steady_clock::now();
+    in_groups(backend, n, [&](ProcessGroup& group) {
+      group.barrier().wait();
+      try {
+        (group.rank() == 0 ? rank_0(group) : others(group)).wait();
+        // A rank that only sends may be done before another one finds out.
+        group.barrier().wait();
+      } catch (const Error& error) {
+        failures[group.rank()] = error.what();
+        EXPECT_TRUE(error.code() == ErrorCode::Comm || error.code() == ErrorCode::PeerFailed)
+            << error.what();
+      }
+    });
+    // By one thread: libstdc++ fills a cache of the locale without a lock when it reads a pattern.
+    const std::regex both("rank 0 calls operation " + of_0 + ", rank [12] calls operation " +
+                          of_others +
+                          "; all ranks must call the same operations in the same order");
+    int told = 0;
+    for (const std::string& failure : failures) {
+      EXPECT_NE(failure, "");
+      if (std::regex_search(failure, both)) ++told;
+    }
+    EXPECT_GE(told, 1) << of_0 << " and " << of_others;
+    EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(20));
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Ranks, Mismatch,
+                         ::testing::Combine(::testing::Values("threads", "ring", "shm", "gloo"),
+                                            ::testing::Values(2, 3)),
+                         [](const auto& info) {
+                           return std::get<0>(info.param) + std::to_string(std::get<1>(info.param));
+                         });
+
+TEST_P(Mismatch, OfTheOperationIsFoundWhereTheBytesAreAsMany) {
+  expect(reduce_bucket, broadcast_weights, "2, all_reduce of 10 f32 \\(bucket 1\\)",
+         "2, broadcast of 10 f32 \\(weights\\) at step 5 in layer3");
+}
+
+TEST_P(Mismatch, OfWhatBytesMeanIsFound) {
+  const auto reduce = [](const Tensor& x, ReduceOp op, const char* text) {
+    return [=](ProcessGroup& group) {
+      const ProcessGroup::Tag tag(text);
+      return group.all_reduce(x, op);
+    };
+  };
+  const auto f32 = reduce(ones({10}), ReduceOp::sum, "a");
+  const std::string of_0 = "2, all_reduce of 10 f32 \\(a\\)";
+  expect(f32, reduce(ones({10}, DType::i32), ReduceOp::sum, "a"), of_0,
+         "2, all_reduce of 10 i32 \\(a\\)");
+  expect(f32, reduce(ones({10}), ReduceOp::max, "a"), of_0, "2, all_reduce of 10 f32, max \\(a\\)");
+  expect(f32, reduce(ones({10}), ReduceOp::sum, "b"), of_0, "2, all_reduce of 10 f32 \\(b\\)");
+  expect(f32, reduce(ones({5}, DType::f64), ReduceOp::sum, "a"), of_0,
+         "2, all_reduce of 5 f64 \\(a\\)");
+  // Beyond the staging area of shm, and many of the ring's chunks.
+  const std::int64_t many = 3'000'000;
+  expect(reduce(ones({many}), ReduceOp::sum, "a"), reduce(ones({many}), ReduceOp::sum, "b"),
+         "2, all_reduce of 3000000 f32 \\(a\\)", "2, all_reduce of 3000000 f32 \\(b\\)");
+}
+
+// A root that only sends hears of it in its next call, wherever that is made.
+TEST_P(Mismatch, OfTheRootIsFound) {
+  const std::string& backend = std::get<0>(GetParam());
+  if (backend == "threads" || backend == "gloo") {
+    GTEST_SKIP() << "both roots wait for receivers until their timeout, as another test shows";
+  }
+  const auto broadcast = [](int root, const char* next) {
+    return [=](ProcessGroup& group) {
+      group.broadcast(ones({2}), root).wait();
+      const PathScope module(next);
+      return group.barrier();
+    };
+  };
+  expect(broadcast(0, "a"), broadcast(1, "b"), "2, broadcast of 2 f32",
+         "2, broadcast of 2 f32, root 1");
+}
+
+TEST(Mismatches, OfRootsEndWithTimeoutWhereASenderWaitsForItsReceiver) {
+  for (const char* const backend : {"threads", "gloo"}) {
+    if (!testing::missing_backend(backend).empty()) continue;
+    const ProcessGroupOptions options{.timeout = milliseconds(300)};
+    std::atomic<int> late{0};
+    run_ranks(
+        2,
+        [&](ProcessGroup& threads) {
+          ProcessGroup group(testing::maker_of(backend),
+                             std::make_shared<PrefixStore>(backend, threads.store()),
+                             threads.rank(), 2, options);
+          try {
+            group.broadcast(ones({2}), group.rank()).wait();
+            ADD_FAILURE() << backend;
+          } catch (const Error& error) {
+            late += error.code() == ErrorCode::Timeout;
+            EXPECT_TRUE(error.code() == ErrorCode::Timeout || error.code() == ErrorCode::PeerFailed)
+                << error.what();
+          }
+        },
+        kOptions);
+    EXPECT_GE(late, 1) << backend;
+  }
+}
+
+TEST_P(Mismatch, OfTheMemoryIsFound) {
+  if (std::get<0>(GetParam()) != "shm") GTEST_SKIP() << "no memory that the ranks share";
+  const auto memory = [](std::int64_t count) {
+    return [=](ProcessGroup& group) {
+      static_cast<void>(group.empty({count}));  // waits
+      return group.barrier();
+    };
+  };
+  expect(memory(2), memory(3), "2, empty of 8 bytes", "2, empty of 12 bytes");
+}
+
+TEST_P(Mismatch, OfTheNumberOfCallsIsFound) {
+  expect(
+      [](ProcessGroup& group) {
+        group.all_reduce(ones({10})).wait();
+        return group.all_reduce(ones({10}));
+      },
+      [](ProcessGroup& group) {
+        group.all_reduce(ones({10})).wait();
+        return group.barrier();
+      },
+      "3, all_reduce of 10 f32", "3, barrier");
+}
+
+// Where the message lies ready for its receiver, the sender has gone on.
+TEST_P(Mismatch, OfAMessagesDtypeIsFound) {
+  expect([](ProcessGroup& group) { return group.send(ones({4}), 1); },
+         [](ProcessGroup& group) {
+           return group.rank() == 1 ? group.recv(ones({4}, DType::i32), 0) : group.barrier();
+         },
+         "(1, send of 4 f32|2, barrier)", "1, recv of 4 i32");
 }
 
 TEST(FingerprintTest, LetsPassWhatFits) {

@@ -21,7 +21,8 @@ Members members_of(int size) {
 TEST(ProgressTest, CallsAreNamedWithTagStepAndModule) {
   const PathScope layer("layer3");
   const PathScope conv("conv1");
-  const Call call{"all_reduce", 17, "bucket 2", 41, interned_path()};
+  const Call call{
+      .name = "all_reduce", .number = 17, .tag = "bucket 2", .step = 41, .path = interned_path()};
   EXPECT_EQ(to_string(call), "all_reduce 17 (bucket 2)");
   EXPECT_EQ(place_of(call), " at step 41 in layer3.conv1");
   EXPECT_EQ(to_string(Call{"barrier", 1}) + place_of({"barrier", 1}), "barrier 1");
@@ -30,19 +31,19 @@ TEST(ProgressTest, CallsAreNamedWithTagStepAndModule) {
 TEST(ProgressTest, NamesTheRanksThatHaveNotBegun) {
   MemoryStore store;
   const Members members = members_of(4);
-  publish_progress(store, 1, {"all_reduce", 17, "bucket 2", 41});
-  publish_progress(store, 2, {"all_reduce", 16, "bucket 1", 40});
+  publish_progress(store, 1, {.name = "all_reduce", .number = 17, .tag = "bucket 2", .step = 41});
+  publish_progress(store, 2, {.name = "all_reduce", .number = 16, .tag = "bucket 1", .step = 40});
   EXPECT_EQ(absent_ranks(store, members, 17),
             "rank 2, last seen in all_reduce 16 (bucket 1) at step 40, and rank 3, not seen yet");
   EXPECT_EQ(absent_ranks(store, members, 16), "rank 3, not seen yet");
   publish_progress(store, 3, {"broadcast", 18});
-  publish_progress(store, 2, {"all_reduce", 17, "bucket 2", 41});
+  publish_progress(store, 2, {.name = "all_reduce", .number = 17, .tag = "bucket 2", .step = 41});
   EXPECT_EQ(absent_ranks(store, members, 17), "");
 }
 
 TEST(ProgressTest, SaysWhatARankHasBeenBusyWith) {
   MemoryStore store;
-  publish_progress(store, 1, {"all_reduce", 16, "", 40}, "save");
+  publish_progress(store, 1, {.name = "all_reduce", .number = 16, .step = 40}, "save");
   publish_progress(store, 2, {}, "evaluation");
   EXPECT_EQ(absent_ranks(store, members_of(3), 17),
             "rank 1, last seen in save after all_reduce 16 at step 40, and rank 2, last seen in "
@@ -55,7 +56,7 @@ TEST(ProgressTest, NamesARankThatLeft) {
   const Members members{.rank = 0, .ranks = {3, 5, 6}};
   publish_progress(store, 1, {"all_reduce", 16});
   EXPECT_EQ(rank_that_left(store, members, 17), "");
-  publish_leave(store, 2, {"all_reduce", 16, "bucket 1", 40});
+  publish_leave(store, 2, {.name = "all_reduce", .number = 16, .tag = "bucket 1", .step = 40});
   EXPECT_EQ(rank_that_left(store, members, 17),
             "rank 6 left the group after all_reduce 16 (bucket 1) at step 40; all ranks must make "
             "the same calls");

@@ -397,7 +397,7 @@ TEST_F(TwoThatNeedEachOther, TheLowerOneWaitsForTheConnectionOfWhichItWasTold) {
   }
   std::this_thread::sleep_for(milliseconds(1500));
   const Socket rank2 = connect_as(2, 0);
-  std::uint64_t message[] = {0x77656674, 8, 5};  // the header, little-endian, and a number
+  std::uint64_t message[] = {0x77656674, 8, 0, 5};  // the header, little-endian, and a number
   send_all(rank2, std::as_bytes(std::span(message)), patience(), "rank 0");
   EXPECT_EQ(received.get(), 5);
 }

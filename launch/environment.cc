@@ -33,7 +33,8 @@ std::map<std::string, std::string> own_environment() {
 
 std::vector<std::string> rank_environment(const Options& options, const Place& place,
                                           int local_rank, int attempt,
-                                          const std::string& error_file, int status_fd) {
+                                          const std::string& error_file, int status_fd,
+                                          int starts) {
   const auto text = [](int number) { return std::to_string(number); };
   const std::string rank = text(place.first_rank + local_rank);
   std::map<std::string, std::string> variables = own_environment();
@@ -41,6 +42,10 @@ std::vector<std::string> rank_environment(const Options& options, const Place& p
   variables.emplace("PYTHONUNBUFFERED", "1");
   // Set by a torchrun around this one: programs would take its store for rank 0's.
   variables.erase("TORCHELASTIC_USE_AGENT_STORE");
+  variables.erase("WEFT_ELASTIC");
+  starts += place.joins ? 1 : 0;
+  const bool goes_on = options.least_ranks() > 0 && place.world_size > 1;
+  if (goes_on) variables["WEFT_ELASTIC"] = text(starts);
   if (!options.local_addr.empty()) variables["WEFT_LOCAL_ADDR"] = options.local_addr;
   const std::map<std::string, std::string> own = {
       {"RANK", rank},
@@ -54,7 +59,7 @@ std::vector<std::string> rank_environment(const Options& options, const Place& p
       {"ROLE_NAME", options.role},
       {"MASTER_ADDR", options.master_addr},
       {"MASTER_PORT", text(place.master_port)},
-      {"TORCHELASTIC_RESTART_COUNT", text(attempt)},
+      {"TORCHELASTIC_RESTART_COUNT", text(attempt + starts)},
       {"TORCHELASTIC_MAX_RESTARTS", text(options.max_restarts)},
       {"TORCHELASTIC_RUN_ID", options.run_id},
       {"WEFT_STORE", with_port(place.store_host, place.store_port)},

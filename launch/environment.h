@@ -11,6 +11,7 @@ namespace weft::launch {
 /// Of one attempt: the ranks on this node, and the place where all ranks meet.
 struct Place {
   int first_rank = 0, world_size = 1;
+  bool joins = false;           ///< the other nodes have begun without this one
   std::string store_host = {};  ///< of the ranks' store, which a weftrun hosts
   int store_port = 0;
   std::string token = {};
@@ -29,8 +30,12 @@ struct Place {
 ///   WEFT_STORE, WEFT_STORE_TOKEN host:port of the ranks' store, and what it asks of its clients
 ///   WEFT_ERROR_FILE              see ProgramError
 ///   WEFT_STATUS_FD               see StatusPage
+///   WEFT_ELASTIC                 with --min-nproc and --nnodes MIN:MAX: how often this rank was
+///                                started before, and 1 more on a node that joins
+/// `starts`: how often it was started by this weftrun.
 std::vector<std::string> rank_environment(const Options& options, const Place& place,
                                           int local_rank, int attempt,
-                                          const std::string& error_file, int status_fd);
+                                          const std::string& error_file, int status_fd,
+                                          int starts = 0);
 
 }  // namespace weft::launch

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <set>
 #include <span>
@@ -18,7 +19,9 @@
 #include "weft/comm/descriptors.h"
 #include "weft/comm/store/failure.h"
 #include "weft/core/base/error.h"
+#include "weft/core/runtime/black_box.h"
 #include "weft/core/runtime/phase.h"
+#include "weft/launch/failure.h"
 
 namespace weft::launch {
 namespace {
@@ -34,8 +37,10 @@ constexpr milliseconds kGiveUpAfterKill{1000};
 constexpr std::int64_t kFewDescriptors = 24;
 // The interval of checks for processes that have left their groups.
 constexpr milliseconds kLook{20};
-// How long a node whose ranks have ended well waits for the others, as in torchrun.
+// How long a node whose ranks have ended well waits for the others, as in torchrun; and if the
+// others may go on without its ranks.
 constexpr milliseconds kOthersEnd{300'000};
+constexpr std::chrono::hours kOthersTrain{24 * 365};
 
 double seconds_between(Clock::time_point begin, Clock::time_point end) {
   return std::chrono::duration<double>(end - begin).count();
@@ -106,7 +111,10 @@ class Launcher::Attempt {
     streams_.finish();
     AttemptResult result = std::move(result_);
     for (Rank& rank : ranks_) {
-      if (!was_seen(rank.result)) see_lines(rank);
+      if (!was_seen(rank.result)) {
+        see_lines(rank);
+        if (result.failed_at_ns != 0) read_black_box(rank.status->black_box(), rank.result);
+      }
       result.ranks.push_back(std::move(rank.result));
     }
     return result;
@@ -117,7 +125,8 @@ class Launcher::Attempt {
     RankResult result;
     Clock::time_point started;
     std::string error_file;
-    StatusPage status;
+    std::unique_ptr<StatusPage> status;
+    int starts = 0;     ///< before this one
     bool dead = false;  ///< a zombie until collect(), which keeps the group's number
     bool gone = true;   ///< no process of its group is left
   };
@@ -126,12 +135,13 @@ class Launcher::Attempt {
     Rank& rank = ranks_[local_rank];
     rank.result.local_rank = local_rank;
     rank.result.rank = place_.first_rank + local_rank;
+    rank.status = std::make_unique<StatusPage>();
     rank.error_file = detail::concat(launcher_.folder_.path(), "/error_", attempt_, "_",
-                                     rank.result.rank, ".json");
+                                     rank.result.rank, "_", rank.starts, ".json");
     Program program = launcher_.program_;
-    program.environment =
-        rank_environment(options_, place_, local_rank, attempt_, rank.error_file, rank.status.fd());
-    program.inherited = rank.status.fd();
+    program.environment = rank_environment(options_, place_, local_rank, attempt_, rank.error_file,
+                                           rank.status->fd(), rank.starts);
+    program.inherited = rank.status->fd();
     program.signal_mask = launcher_.signals_.mask_before();
     const std::array<Descriptor, 3> its_ends = streams_.connect(local_rank, program);
     rank.started = Clock::now();
@@ -180,8 +190,57 @@ class Launcher::Attempt {
       if (failed_at_ != kNever)
         rank.result.seconds_after_failure = seconds_between(failed_at_, now);
       if (rank.result.wait_status != 0) learn_why(rank);
-      if (rank.result.failed()) see_failure(rank.result, now);
+      if (rank.result.failed() && !goes_on_without(rank)) see_failure(rank.result, now);
     }
+  }
+
+  /// With --min-nproc or --nnodes MIN:MAX, unless the run is about to end, or it is another rank
+  /// that hangs. Starts the rank again if that is allowed, unless its work is done. One that
+  /// follows another's failure is of a program without Elastic, or knows that the run cannot go on.
+  bool goes_on_without(Rank& rank) {
+    const bool all_lost = options_.min_nnodes == 0 && all_dead();
+    const bool ends = terminated_ || terminate_at_ != kNever || all_lost;
+    if (options_.least_ranks() == 0 || ends) return false;
+    const auto [has_finished, group_timed_out] = launcher_.meeting_.membership_of(rank.result.rank);
+    // A Timeout of its own is survived if it is one that the ranks' groups know nothing of.
+    if (rank.result.timed_out() && group_timed_out) return false;
+    const auto ended_well = std::ranges::count_if(
+        ranks_, [](const Rank& r) { return r.dead && r.result.wait_status == 0; });
+    const comm::Failure failure = failure_of(rank.result);
+    if (!launcher_.meeting_.lose(failure, options_.least_ranks() - static_cast<int>(ended_well))) {
+      return false;
+    }
+    launcher_.meeting_.note(failure);  // for programs without Elastic, which end by it
+    const bool follows = rank.result.follows();
+    const bool again =
+        !follows && !has_finished && attempt_ + launcher_.replaced_ < options_.max_restarts;
+    launcher_.say(detail::concat("rank ", rank.result.rank, ": ", describe(rank.result),
+                                 follows ? "" : "; the others go on",
+                                 again ? ", and it is started again" : ""));
+    if (!again) {
+      lost_.push_back(rank.result.local_rank);
+      return true;
+    }
+    ++launcher_.replaced_;
+    ::kill(-rank.result.pid, SIGKILL);
+    collect(rank);
+    const int local_rank = rank.result.local_rank;
+    streams_.end(local_rank);
+    see_lines(rank);
+    read_black_box(rank.status->black_box(), rank.result);
+    result_.replaced.push_back(std::move(rank.result));
+    ++rank.starts;
+    rank.result = {};
+    rank.dead = false;
+    start_rank(local_rank);
+    return true;
+  }
+
+  static comm::Failure failure_of(const RankResult& rank) {
+    return {.rank = rank.rank,
+            .cause = rank.error ? rank.error->message : describe_end(rank.wait_status),
+            .phase = rank.phase,
+            .step = rank.step};
   }
 
   void see_lines(Rank& rank) const {
@@ -189,7 +248,7 @@ class Launcher::Attempt {
   }
 
   static void see_phase(Rank& rank) {
-    const Status last = rank.status.read();
+    const Status last = rank.status->read();
     rank.result.phase = last.describe();
     rank.result.step = last.step;
   }
@@ -204,6 +263,7 @@ class Launcher::Attempt {
   }
 
   void see_failure(const RankResult& rank, Clock::time_point now) {
+    if (result_.failures.empty() && rank.follows()) result_.failures = lost_;
     result_.failures.push_back(rank.local_rank);
     if (failed_at_ == kNever) {
       failed_at_ = now;
@@ -214,11 +274,7 @@ class Launcher::Attempt {
     end_soon(now);
     if (rank.follows() || noted_) return;
     noted_ = true;
-    launcher_.meeting_.note(
-        {.rank = rank.rank,
-         .cause = rank.error ? rank.error->message : describe_end(rank.wait_status),
-         .phase = rank.phase,
-         .step = rank.step});
+    launcher_.meeting_.note(failure_of(rank));
     launcher_.meeting_.tell(end_by(rank));
   }
 
@@ -227,6 +283,7 @@ class Launcher::Attempt {
   void see_survivor(Rank& rank) const {
     see_phase(rank);
     see_lines(rank);
+    read_black_box(rank.status->black_box(), rank.result);  // its memory: it frees that as it ends
     siginfo_t info = {};
     rank.result.stopped = ::waitid(P_PID, static_cast<id_t>(rank.result.pid), &info,
                                    WSTOPPED | WNOHANG | WNOWAIT) == 0 &&
@@ -241,6 +298,7 @@ class Launcher::Attempt {
 
   void see_other_nodes(Clock::time_point now) {
     if (known_end_) return;
+    for (const std::string& line : launcher_.meeting_.news()) launcher_.say(line);
     known_end_ = launcher_.meeting_.end();
     if (!known_end_ || known_end_->status == 0) return;
     result_.other_status = known_end_->status;
@@ -252,7 +310,7 @@ class Launcher::Attempt {
   bool settled(Clock::time_point now) {
     if (options_.nnodes == 1 || known_end_) return true;
     if (settle_by_ == kNever) {
-      settle_by_ = now + kOthersEnd;
+      settle_by_ = now + (options_.min_nnodes > 0 ? kOthersTrain : kOthersEnd);
       const RankResult* failure = earliest_failure();  // any follows one elsewhere
       launcher_.meeting_.tell(failure ? end_by(*failure) : Meeting::End{});
     }
@@ -281,6 +339,7 @@ class Launcher::Attempt {
   }
 
   void end_soon(Clock::time_point now) {
+    if (result_.failed_at_ns == 0) result_.failed_at_ns = steady_ns(now);
     if (terminated_ || terminate_at_ != kNever) return;
     terminate_at_ = now + options_.grace;
     kill_at_ = terminate_at_ + kKillAfterTerminate;
@@ -380,6 +439,7 @@ class Launcher::Attempt {
   std::vector<Rank> ranks_;
   Streams streams_;
   AttemptResult result_;
+  std::vector<int> lost_;  ///< local ranks without which the others go on
   std::optional<Meeting::End> known_end_;
   bool noted_ = false, terminated_ = false, strays_ended_ = false;
   Clock::time_point failed_at_ = kNever, signal_at_ = kNever;

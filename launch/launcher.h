@@ -40,6 +40,8 @@ class Launcher {
   AttemptResult run(int attempt);
   /// The number of ranks in the last attempt, on all nodes.
   int world_size() const { return world_size_; }
+  /// How many ranks were started again while the others went on, in all attempts.
+  int replaced() const { return replaced_; }
 
   /// Writes "weftrun: TEXT" to stderr, after what the ranks have written.
   void say(const std::string& text);
@@ -63,6 +65,7 @@ class Launcher {
   Meeting meeting_;
   LogFolder logs_{options_};
   int world_size_ = 0;
+  int replaced_ = 0;
   bool signalled_ = false;
 };
 

@@ -13,14 +13,18 @@
 #include <chrono>
 #include <cstdlib>
 #include <fstream>
+#include <map>
 #include <mutex>
 #include <optional>
 #include <sstream>
 #include <system_error>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "weft/comm/backend/random_number.h"
+#include "weft/comm/membership.h"
+#include "weft/comm/store/failure.h"
 #include "weft/comm/store/socket.h"
 #include "weft/comm/store/tcp_store.h"
 #include "weft/core/base/error.h"
@@ -41,6 +45,10 @@ constexpr milliseconds kToldWithin{2000}, kLeaveWithin{5000}, kWatchTurn{5000};
 constexpr milliseconds kLostAfter{30'000};
 // A node that waits longer says for which nodes.
 constexpr milliseconds kSilentFor{3000};
+// With --nnodes MIN:MAX: how often nodes say that they live, after how many turns without it one is
+// lost, how long node 0 waits for those that need not come, and a node for its place.
+constexpr milliseconds kBeat{500}, kLastCall{5000}, kPlace{20'000}, kPoll{50};
+constexpr int kLostTurns = 10;
 
 std::string random_token() {
   std::array<unsigned char, 32> bytes;
@@ -100,6 +108,16 @@ decltype(auto) with_token_option(F&& f) {
 struct Meeting::RankStore {
   std::unique_ptr<comm::TcpStoreServer> server;  ///< only on node 0
   Place place;
+  /// By rank: the generation that was the last one when its process was started.
+  std::map<int, int> first_of_process = {};
+
+  /// Sets that for all ranks of a node that joins.
+  void see_generations(int nproc) {
+    comm::Membership list(connect());
+    int last = 0;
+    while (list.ranks(last + 1, Deadline(milliseconds(0)))) ++last;
+    for (int rank = 0; rank < nproc; ++rank) first_of_process[place.first_rank + rank] = last;
+  }
 
   std::unique_ptr<comm::Store> connect() const {
     if (server) return server->store();
@@ -116,6 +134,10 @@ struct Meeting::RankStore {
 ///   N/well      how many nodes' ranks have all ended well
 ///   N/end       status and text, of whoever knows first
 ///   N/left/R    node R has read that
+/// With --nnodes MIN:MAX, where N is 0, and N/ranks/R of a lost node is erased, also:
+///   N/begins/R  what N/ranks/R was at the beginning
+///   N/beat/R    counts as long as the weftrun of node R lives, and has its place
+///   N/well/R    in place of N/well
 struct Meeting::Nodes {
   explicit Nodes(const Options& o, std::string t) : options(o), token(std::move(t)) {
     if (options.node_rank != 0) return;
@@ -131,6 +153,7 @@ struct Meeting::Nodes {
     if (options.node_rank != 0 || !known_end) return;
     const Deadline deadline(kLeaveWithin);
     for (int node = 1; node < options.nnodes; ++node) {
+      if (options.min_nnodes > 0 && !others[static_cast<std::size_t>(node)].there) continue;
       try_to([&] { store->get(key("left/", node), deadline); });
     }
   }
@@ -177,20 +200,37 @@ struct Meeting::Nodes {
   void join(Place& place, const Say& say) {
     const Deadline deadline{milliseconds(300'000)};
     if (!store) connect_to_node_0(deadline, say);
-    // A random number, too: two containers may have the same host name and pid.
-    const std::string self = detail::concat("pid ", ::getpid(), " on ", host_name());
-    const std::string mine = detail::concat(options.nproc, ' ', comm::random_number(), ' ', self);
-    const std::string first = store->set_once(key("ranks/", options.node_rank), mine);
-    WEFT_CHECK(first == mine, InvalidArgument, kOp, "two nodes have --node-rank ",
-               options.node_rank, ": this one (", self, ") and the one that came first (",
-               first.substr(std::min(first.size(), first.find("pid "))),
-               "): give each its own, from 0 to ", options.nnodes - 1);
+    mine = claim(options.min_nnodes > 0 ? Deadline(kPlace) : Deadline(milliseconds(0)), say);
+    if (options.min_nnodes > 0) return;
     place.first_rank = place.world_size = 0;
     for (int node = 0; node < options.nnodes; ++node) {
       const int ranks = ranks_of(node, deadline, say);
       place.world_size += ranks;
       if (node < options.node_rank) place.first_rank += ranks;
     }
+    exchange_ports(place, deadline);
+  }
+
+  /// Takes the place of its number, when that is free.
+  std::string claim(const Deadline& deadline, const Say& say) const {
+    // A random number, too: two containers may have the same host name and pid.
+    const std::string self = detail::concat("pid ", ::getpid(), " on ", host_name());
+    const std::string own = detail::concat(options.nproc, ' ', comm::random_number(), ' ', self);
+    std::string first;
+    for (bool waits = false;; waits = true) {
+      first = store->set_once(key("ranks/", options.node_rank), own);
+      if (first == own || deadline.passed()) break;
+      if (!waits) say("waiting until the weftrun that was this node before is taken for lost");
+      std::this_thread::sleep_for(kPoll);
+    }
+    WEFT_CHECK(first == own, InvalidArgument, kOp, "two nodes have --node-rank ", options.node_rank,
+               ": this one (", self, ") and the one that came first (",
+               first.substr(std::min(first.size(), first.find("pid "))),
+               "): give each its own, from 0 to ", options.nnodes - 1);
+    return own;
+  }
+
+  void exchange_ports(Place& place, const Deadline& deadline) const {
     if (options.node_rank == 0) {
       store->set(key("place"), detail::concat(place.store_port, ' ', place.master_port));
     } else {
@@ -199,24 +239,168 @@ struct Meeting::Nodes {
     }
   }
 
+  // --- With --nnodes MIN:MAX ---
+
+  /// Of another node, as node 0 sees it.
+  struct Other {
+    bool there = false;
+    std::int64_t beat = 0;
+    int silent = 0;  ///< turns
+  };
+
+  /// After join(). All nodes have the same number of ranks, so that each knows its own.
+  void join_some(RankStore& ranks, const Say& say) {
+    const Deadline deadline{milliseconds(300'000)};
+    Place& place = ranks.place;
+    place.first_rank = options.node_rank * options.nproc;
+    place.world_size = options.nnodes * options.nproc;
+    if (options.node_rank == 0) return begin(ranks, deadline, say);
+    exchange_ports(place, deadline);
+    const int expected = std::stoi(store->get(key("ranks/0"), deadline));
+    WEFT_CHECK(expected == options.nproc, InvalidArgument, kOp, "node 0 has ", expected,
+               " ranks, and this one ", options.nproc,
+               ": with --nnodes MIN:MAX give all nodes the same --nproc-per-node");
+    place.joins = store->try_get(key("begins/", options.node_rank)) != mine;
+    if (place.joins) ranks.see_generations(options.nproc);
+  }
+
+  /// On node 0. Those that have not come are lost, until they join.
+  void begin(RankStore& ranks, const Deadline& deadline, const Say& say) {
+    const auto has_come = [&](int node) { return store->try_get(key("ranks/", node)).has_value(); };
+    const auto number = [&] {
+      int sum = 0;
+      for (int node = 0; node < options.nnodes; ++node) sum += has_come(node) ? 1 : 0;
+      return sum;
+    };
+    if (number() < options.nnodes) {
+      say(detail::concat("waiting for ", options.min_nnodes, " to ", options.nnodes, " nodes"));
+    }
+    while (number() < options.min_nnodes) {
+      WEFT_CHECK(!deadline.passed(), Timeout, kOp, "only ", number(), " of ", options.min_nnodes,
+                 " to ", options.nnodes,
+                 " nodes have come: start weftrun on the others, with the "
+                 "same --nnodes and --rdzv-endpoint, and each its own --node-rank");
+      std::this_thread::sleep_for(kPoll);
+    }
+    const Deadline last_call(kLastCall);
+    while (number() < options.nnodes && !last_call.passed()) std::this_thread::sleep_for(kPoll);
+
+    comm::Membership(ranks.connect()).begin(ranks.place.world_size);
+    others.resize(static_cast<std::size_t>(options.nnodes));
+    for (int node = 1; node < options.nnodes; ++node) {
+      Other& other = others[static_cast<std::size_t>(node)];
+      const auto text = store->try_get(key("ranks/", node));
+      other.there = text.has_value();
+      if (text) store->set(key("begins/", node), *text);
+      if (!text) lose(ranks, node, "its node has not come");
+    }
+    exchange_ports(ranks.place, deadline);
+  }
+
+  /// Whether the others go on without that node.
+  bool lose(const RankStore& ranks, int node, const char* cause) const {
+    comm::Membership list(ranks.connect());
+    bool goes_on = true;
+    for (int i = 0; i < options.nproc; ++i) {
+      const comm::Failure failure{.rank = node * options.nproc + i, .cause = cause};
+      goes_on = list.lose(failure, options.least_ranks()) && goes_on;
+    }
+    return goes_on;
+  }
+
+  /// On the other nodes. If this one was silent for too long, its ranks have been lost, and it has
+  /// to end; `found` says so then. Returns whether it goes on.
+  bool say_that_it_lives(comm::Store& at, End& found, const Deadline& lost) const {
+    try {
+      const auto holder = at.try_get(key("ranks/", options.node_rank));
+      if (holder == mine) {
+        at.add(key("beat/", options.node_rank), 1);
+        return true;
+      }
+      found.text = holder ? "another weftrun has taken the place of this node, which was silent"
+                          : "this node was silent, and taken for lost; start it again";
+      return false;
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::Timeout || lost.passed()) throw;
+      return true;
+    }
+  }
+
+  /// Whether the others still count this weftrun in. After a silence it may not know that it is
+  /// lost, and the ranks that it has lost are another one's by now.
+  bool takes_part() const {
+    return options.min_nnodes == 0 || store->try_get(key("ranks/", options.node_rank)) == mine;
+  }
+
+  /// On node 0.
+  void see_others(comm::Store& at, const RankStore& ranks) {
+    const auto is_well = [&](int node) { return at.try_get(key("well/", node)).has_value(); };
+    bool all_well = is_well(0);
+    for (int node = 1; node < options.nnodes; ++node) {
+      Other& other = others[static_cast<std::size_t>(node)];
+      const std::int64_t beat = at.add(key("beat/", node), 0);
+      const bool silent = beat == std::exchange(other.beat, beat);
+      other.silent = silent ? other.silent + 1 : 0;
+      if (!other.there) {
+        // By its entry: a beat without one is the last of a weftrun that is lost.
+        other.there = at.try_get(key("ranks/", node)).has_value();
+        other.silent = 0;
+        if (other.there) tell_user(detail::concat("node ", node, " has come"));
+      } else if (other.silent >= kLostTurns) {
+        other.there = false;
+        const bool goes_on =
+            is_well(node) || lose(ranks, node, "its node is gone, or cannot be reached");
+        at.erase(key("well/", node));  // before its place is free
+        at.erase(key("ranks/", node));
+        const std::string line =
+            detail::concat("node ", node, " is gone, or its machine cannot be reached");
+        tell_user(line + (goes_on ? "; the others go on" : ""));
+        if (!goes_on) at.set_once(key("end"), "1 " + line);
+      }
+      all_well = all_well && (!other.there || is_well(node));
+    }
+    if (all_well) at.set_once(key("end"), "0 ");
+  }
+
+  void tell_user(const std::string& line) {
+    const std::lock_guard lock(mutex);
+    news.push_back(line);
+    wake();
+  }
+
+  void wake() const {
+    const std::uint64_t one = 1;
+    static_cast<void>(!::write(known.get(), &one, sizeof one));
+  }
+
+  // --- The end of an attempt ---
+
   /// Waits in a thread, since an event loop cannot wait for a store.
-  void watch() {
-    known = Descriptor(::eventfd(0, EFD_CLOEXEC));
+  void watch(const RankStore& ranks) {
+    known = Descriptor(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     WEFT_CHECK(known.valid(), Library, kOp, "cannot make an event");
     known_end.reset();
     quit = false;
-    watcher = std::thread([this, own = store->duplicate()] {
+    // Of each call, so that silence is noticed in time.
+    if (options.min_nnodes > 0) store->set_timeout(kToldWithin);
+    watcher = std::thread([this, &ranks, own = store->duplicate()] {
+      if (options.min_nnodes > 0) own->set_timeout(kToldWithin);
       End found{1, "the weftrun of node 0 is gone, or its machine cannot be reached"};
       try_to([&] {
         Deadline lost(kLostAfter);
         while (!read_end(*own, found, lost) && !quit) {
+          if (options.min_nnodes == 0) continue;
+          if (options.node_rank == 0) {
+            see_others(*own, ranks);
+          } else if (!say_that_it_lives(*own, found, lost)) {
+            return;
+          }
         }
         if (options.node_rank != 0) own->set(key("left/", options.node_rank), "");
       });
       std::lock_guard lock(mutex);
       known_end = std::move(found);
-      const std::uint64_t one = 1;
-      static_cast<void>(!::write(known.get(), &one, sizeof one));
+      wake();
     });
   }
 
@@ -224,7 +408,7 @@ struct Meeting::Nodes {
   bool read_end(comm::Store& from, End& found, Deadline& lost) const {
     std::optional<std::string> text;
     try {
-      text = from.wait(key("end"), Deadline(kWatchTurn));
+      text = from.wait(key("end"), Deadline(options.min_nnodes > 0 ? kBeat : kWatchTurn));
       lost = Deadline(kLostAfter);
     } catch (const Error& error) {
       if (error.code() != ErrorCode::Timeout || lost.passed()) throw;
@@ -236,6 +420,10 @@ struct Meeting::Nodes {
   }
 
   void tell(const End& own) {
+    if (!takes_part()) return;
+    if (own.status == 0 && options.min_nnodes > 0) {
+      return store->set(key("well/", options.node_rank), "");
+    }
     if (own.status == 0 && store->add(key("well"), 1) < options.nnodes) return;
     store->set_once(key("end"), detail::concat(own.status, ' ', own.text));
   }
@@ -250,12 +438,15 @@ struct Meeting::Nodes {
   const std::string token;
   std::unique_ptr<comm::TcpStoreServer> server;
   std::unique_ptr<comm::Store> store;
+  std::string mine;  // N/ranks/R of this node
   int attempt = 0;
+  std::vector<Other> others;  // by node
   std::atomic<bool> quit{false};
   std::thread watcher;
   Descriptor known;
   std::mutex mutex;
   std::optional<End> known_end;
+  std::vector<std::string> news;
 };
 
 Meeting::Meeting(const Options& options) : options_(options), token_(token_of(options)) {
@@ -280,19 +471,53 @@ void Meeting::open(int attempt) {
       comm::TcpStoreServer::Options{.host = host, .token = token_});
   ranks_->place.store_port = ranks_->server->port();
   if (options_.master_port == 0) ranks_->place.master_port = free_port(host);
+  if (options_.min_nproc > 0) comm::Membership(ranks_->connect()).begin(options_.nproc);
 }
 
 Place Meeting::join(const Say& say) {
   if (nodes_) nodes_->join(ranks_->place, say);
+  if (options_.min_nnodes > 0) nodes_->join_some(*ranks_, say);
   return ranks_->place;
 }
 
 void Meeting::watch() {
-  if (nodes_) nodes_->watch();
+  if (nodes_) nodes_->watch(*ranks_);
 }
 
 void Meeting::note(const comm::Failure& failure) noexcept {
-  try_to([&] { comm::note_failure(*ranks_->connect(), failure); });
+  try_to([&] {
+    if (!nodes_ || nodes_->takes_part()) comm::note_failure(*ranks_->connect(), failure);
+  });
+}
+
+bool Meeting::lose(const comm::Failure& failure, int least) noexcept {
+  bool goes_on = false;
+  try_to([&] {
+    if (nodes_ && !nodes_->takes_part()) return;
+    comm::Membership list(ranks_->connect());
+    goes_on = list.lose(failure, least);
+    int& generation = ranks_->first_of_process[failure.rank];
+    while (list.ranks(generation + 1, Deadline(milliseconds(0)))) ++generation;
+  });
+  return goes_on;
+}
+
+Meeting::Membership Meeting::membership_of(int rank) noexcept {
+  Membership found;
+  try_to([&] {
+    const Deadline now(milliseconds(0));
+    comm::Membership list(ranks_->connect());
+    bool was_member = false, is_member = false;
+    int generation = ranks_->first_of_process[rank];
+    for (; const auto ranks = list.ranks(generation, now); ++generation) {
+      is_member = std::ranges::binary_search(*ranks, rank);
+      was_member |= is_member;
+    }
+    const auto failure = comm::find_failure(*list.keys(generation - 1), now);
+    found = {.has_finished = was_member && !is_member,
+             .group_timed_out = failure && failure->timed_out};
+  });
+  return found;
 }
 
 void Meeting::tell(const End& end) noexcept {
@@ -300,6 +525,14 @@ void Meeting::tell(const End& end) noexcept {
 }
 
 int Meeting::end_fd() const { return nodes_ ? nodes_->known.get() : -1; }
+
+std::vector<std::string> Meeting::news() {
+  if (!nodes_) return {};
+  std::uint64_t times = 0;
+  static_cast<void>(!::read(nodes_->known.get(), &times, sizeof times));
+  const std::lock_guard lock(nodes_->mutex);
+  return std::exchange(nodes_->news, {});
+}
 
 std::optional<Meeting::End> Meeting::end() const {
   if (!nodes_) return {};

@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "weft/comm/store/failure.h"
 #include "weft/launch/environment.h"
@@ -16,6 +17,9 @@ namespace weft::launch {
 /// With several nodes, node 0 hosts two kinds of stores at --rdzv-endpoint's host: one for the
 /// weftruns at its port, for the whole run, and one per attempt for the ranks, at a free port. With
 /// one node there is only the latter, on loopback, and nothing to agree on.
+///
+/// With --nnodes MIN:MAX each weftrun says twice a second that it lives. Of one that is silent for
+/// 5 seconds node 0 tells the ranks that its ranks have failed. Its place may then be taken again.
 class Meeting {
  public:
   /// How an attempt ended on all nodes together.
@@ -42,10 +46,21 @@ class Meeting {
 
   /// Tells the attempt's ranks, on all nodes, who failed first; does nothing without their store.
   void note(const comm::Failure& failure) noexcept;
+  /// If the run may go on: tells the ranks that one has failed. Whether the others go on without
+  /// it: `least` would have to be left.
+  bool lose(const comm::Failure& failure, int least) noexcept;
+  /// What the ranks' own list says of one whose process has ended, before lose().
+  struct Membership {
+    bool has_finished = false;     ///< it has left by itself: it is not needed any more
+    bool group_timed_out = false;  ///< the present group has waited in vain for a rank
+  };
+  Membership membership_of(int rank) noexcept;
   /// Reports that all ranks of this node have ended well, or that the attempt has failed here.
   void tell(const End& end) noexcept;
-  /// To be polled: readable when the end of the attempt is known; -1: one node.
+  /// To be polled: readable when there are news, or the end of the attempt is known; -1: one node.
   int end_fd() const;
+  /// Lines for the user, of nodes that went and came; each is returned once.
+  std::vector<std::string> news();
   /// The first failure of any node, or that all ended well; nothing if unknown or with one node.
   std::optional<End> end() const;
 
@@ -53,9 +68,9 @@ class Meeting {
   struct Nodes;
   const Options& options_;
   std::string token_;
-  std::unique_ptr<Nodes> nodes_;
   struct RankStore;
   std::unique_ptr<RankStore> ranks_;
+  std::unique_ptr<Nodes> nodes_;  // its thread uses ranks_
 };
 
 }  // namespace weft::launch

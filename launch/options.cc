@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cctype>
 #include <charconv>
+#include <filesystem>
 #include <iostream>
 #include <memory>
 #include <sstream>
@@ -26,7 +27,7 @@ constexpr int kTorchrunPort = 29500, kRendezvousPort = 29400;
 struct Texts {
   std::string nproc = "1", np, hosts, nnodes = "1", node_rank = "0";
   bool standalone = false;
-  std::string endpoint, master_addr, master_port, max_restarts = "0", grace = "3";
+  std::string endpoint, master_addr, master_port, max_restarts = "0", min_nproc, grace = "3";
   std::string redirects, tee, filter;
   std::string ignored;
 };
@@ -80,13 +81,14 @@ int ranks_of_node(const Texts& texts) {
   return nproc;
 }
 
-/// The number of nodes from "2", or from "2:2" as torchrun writes a range.
-int nodes(const std::string& text) {
-  const std::vector<std::string> range = split(text, ':');
-  if (range.size() == 2 && range[0] != range[1]) {
-    refuse("--nnodes", "'" + text + "': the number of nodes is fixed; give one number");
-  }
-  return whole_number("--nnodes", range.empty() ? text : range[0], 1, kMostRanks);
+/// Sets the number of nodes from "2", or from "1:3" as torchrun writes a range.
+void set_nodes(const std::string& text, Options& options) {
+  const std::size_t colon = text.find(':');
+  const std::string least = text.substr(0, colon);
+  const std::string most = colon == std::string::npos ? least : text.substr(colon + 1);
+  const int least_nodes = whole_number("--nnodes", least, 1, kMostRanks);
+  options.nnodes = whole_number("--nnodes", most, least_nodes, kMostRanks);
+  if (least_nodes < options.nnodes) options.min_nnodes = least_nodes;
 }
 
 std::chrono::milliseconds seconds(const std::string& option, const std::string& text) {
@@ -141,16 +143,33 @@ void set_addresses(const Texts& texts, Options& options) {
   if (texts.master_addr.empty()) options.master_addr = options.endpoint_host;
 }
 
+/// Beside the report; that itself may have the name, and then there is no other file.
+void set_failure_file(Options& options) {
+  const std::filesystem::path report = options.report;
+  if (!options.failure.empty() && options.failure == options.report) {
+    refuse("--failure", "'" + options.failure + "' is the --report, too");
+  }
+  if (options.failure.empty() && !report.empty() && report.filename() != "failure.json") {
+    options.failure = std::filesystem::path(report).replace_filename("failure.json");
+  }
+}
+
 void understand(const Texts& texts, Options& options) {
   options.nproc = ranks_of_node(texts);
-  options.nnodes = nodes(texts.nnodes);
+  set_nodes(texts.nnodes, options);
   options.node_rank = whole_number("--node-rank", texts.node_rank, 0, options.nnodes - 1);
   if (texts.standalone && options.nnodes > 1) {
     refuse("--standalone", "is for one node, and --nnodes says " + texts.nnodes);
   }
   set_addresses(texts, options);
   options.max_restarts = whole_number("--max-restarts", texts.max_restarts, 0, 1'000'000);
+  if (!texts.min_nproc.empty()) {
+    options.min_nproc = whole_number("--min-nproc", texts.min_nproc, 1, options.nproc);
+    if (options.nnodes > 1)
+      refuse("--min-nproc", "is for one node, and --nnodes says " + texts.nnodes);
+  }
   options.grace = seconds("--grace", texts.grace);
+  set_failure_file(options);
   options.redirects = streams("--redirects", texts.redirects, options.nproc);
   options.tee = streams("--tee", texts.tee, options.nproc);
   if (!options.log_dir.empty() && texts.redirects.empty() && texts.tee.empty()) options.tee.all = 3;
@@ -219,7 +238,10 @@ void declare(CLI::App& app, Texts& texts, Options& options) {
       ->capture_default_str();
   add("--np", texts.np, "the same, Horovod's -np");
   add("-H,--hosts", texts.hosts, "localhost:N, as Horovod writes it");
-  add("--nnodes", texts.nnodes, "nodes that take part; weftrun is started on each")
+  add("--nnodes", texts.nnodes,
+      "nodes that take part; weftrun is started on each. MIN:MAX, for programs with "
+      "parallel::Elastic: the others go on when a node or a rank fails, while the ranks of MIN "
+      "nodes are left, and a node whose weftrun is started again joins them; node 0 has to stay")
       ->capture_default_str();
   add("--node-rank", texts.node_rank, "which of them this is")->capture_default_str();
   add("--rdzv-endpoint", texts.endpoint,
@@ -232,8 +254,14 @@ void declare(CLI::App& app, Texts& texts, Options& options) {
   add("--local-addr", options.local_addr,
       "this node's address, on which its ranks listen: WEFT_LOCAL_ADDR; 127.0.0.1 if not given");
   add("--max-restarts", texts.max_restarts,
-      "start all ranks anew, with the same command line, after so many failures at most")
+      "start all ranks anew, with the same command line, after so many failures at most; with "
+      "--min-nproc or --nnodes MIN:MAX first those that have failed alone, with the latter only "
+      "these")
       ->capture_default_str();
+  add("--min-nproc,--min-np", texts.min_nproc,
+      "for programs with parallel::Elastic: when a rank fails, the others go on while so many are "
+      "left, and ranks are started again one by one, which counts for --max-restarts; --min-np is "
+      "Horovod's");
   add("--grace", texts.grace,
       "seconds that ranks have to end by themselves after a failure or a signal; then they get "
       "SIGTERM and, 1.5 s later, SIGKILL")
@@ -246,6 +274,9 @@ void declare(CLI::App& app, Texts& texts, Options& options) {
       "the files' folder, one in the temporary folder if not given; alone it means -t 3");
   add("--local-ranks-filter", texts.filter, "show only these local ranks: 0,1");
   add("--report", options.report, "write here as JSON how each rank ended");
+  add("--failure", options.failure,
+      "write here as JSON, if the run fails, what each rank did last, for ./weft failure; "
+      "failure.json beside the --report if not given");
   add("--no-python", options.no_python,
       "run a PROGRAM that ends in .py as it is, and not by python3");
   add("--rdzv-id", options.run_id, "TORCHELASTIC_RUN_ID of the ranks")->capture_default_str();

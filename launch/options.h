@@ -24,6 +24,7 @@ struct Options {
   std::vector<std::string> command;  ///< the program and its arguments
   int nproc = 1;                     ///< ranks on this node
   int nnodes = 1;
+  int min_nnodes = 0;  ///< the others go on while so many nodes' ranks are left; 0: never
   int node_rank = 0;
   /// With several nodes, where they meet: node 0 listens there.
   std::string endpoint_host = {};
@@ -35,13 +36,18 @@ struct Options {
   int master_port = 0;  ///< for the ranks' programs; 0: a free one
   std::string run_id = "none", role = "default";
   int max_restarts = 0;
+  int min_nproc = 0;  ///< the others go on without a failed rank while so many are left; 0: never
   std::chrono::milliseconds grace{3000};  ///< from a failure or a signal to SIGTERM
   bool no_python = false;
   std::string log_dir = {};
   StreamChoice redirects = {}, tee = {};
   std::set<int> local_ranks_filter = {};  ///< empty: all
   std::string report = {};
+  std::string failure = {};                           ///< empty: nowhere
   std::map<std::string, std::string> variables = {};  ///< added to the ranks' environment
+
+  /// How many ranks have to be left when some fail, for the others to go on; 0: all.
+  int least_ranks() const { return min_nnodes > 0 ? min_nnodes * nproc : min_nproc; }
 };
 
 /// Reads the command line, and the variable PET_NAME for each option NAME that is not given.

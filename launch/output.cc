@@ -83,6 +83,7 @@ std::optional<std::string> LineSplitter::finish() {
 LineMerger::LineMerger(int first_rank, std::vector<bool> shown, std::chrono::milliseconds window,
                        Show show)
     : first_rank_(first_rank),
+      shown_(shown),
       open_{shown, shown},
       last_{Lasts(shown.size()), Lasts(shown.size())},
       alone_(shown.size() == 1),
@@ -125,6 +126,11 @@ void LineMerger::add(int local_rank, StandardStream stream, std::string text,
   same->ranks[rank] = true;
   last = same;
   show_due(now);
+}
+
+void LineMerger::begin(int local_rank, StandardStream stream) {
+  const auto rank = static_cast<std::size_t>(local_rank);
+  open_[index(stream)][rank] = shown_[rank];
 }
 
 void LineMerger::end(int local_rank, StandardStream stream) {

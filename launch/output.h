@@ -46,6 +46,8 @@ class LineMerger {
   LineMerger(int first_rank, std::vector<bool> shown, std::chrono::milliseconds window, Show show);
 
   void add(int local_rank, StandardStream stream, std::string text, Clock::time_point now);
+  /// The rank, if its lines come here, is started again, after end().
+  void begin(int local_rank, StandardStream stream);
   /// The rank will print no more on this stream.
   void end(int local_rank, StandardStream stream);
   /// Shows the lines that have waited long enough by `now`.
@@ -69,8 +71,8 @@ class LineMerger {
   int first_rank_;
   std::list<Line> waiting_;  ///< in the order in which they are due
   std::size_t waiting_bytes_ = 0;
-  std::vector<bool> open_[2];  ///< by stream: ranks that may still print
-  Lasts last_[2];              ///< by stream: each rank's last line, if it still waits
+  std::vector<bool> shown_, open_[2];  ///< open_, by stream: ranks that may still print
+  Lasts last_[2];                      ///< by stream: each rank's last line, if it still waits
   bool alone_;
   std::chrono::milliseconds window_;
   Show show_;

@@ -136,7 +136,7 @@ std::string describe_silence(const RankResult& rank) {
                         ")", place_of(rank));
 }
 
-std::string failure_box(const AttemptResult& result) {
+std::string failure_box(const AttemptResult& result, const std::string& more) {
   const RankResult* const first = result.first_failure();
   if (!first) return {};
   const RankResult* const silent = result.unresponsive();
@@ -155,7 +155,7 @@ std::string failure_box(const AttemptResult& result) {
   text += describe(*first) + '\n';
   if (!rank.last_lines.empty()) text += "| its last lines on stderr:\n";
   for (const std::string& line : rank.last_lines) text += "|   " + line + '\n';
-  return text.append("+").append(kBoxWidth - 1, '-');
+  return text.append(more).append("+").append(kBoxWidth - 1, '-');
 }
 
 void write_report(const std::string& path, const AttemptResult& result,
@@ -171,11 +171,13 @@ void write_report(const std::string& path, const AttemptResult& result,
       {"first_failure", nullptr},
       {"other_failure", nullptr},
       {"ranks", nlohmann::ordered_json::array()},
+      {"replaced", nlohmann::ordered_json::array()},
   };
   if (const RankResult* silent = result.unresponsive()) first = silent;
   if (first) json["first_failure"] = first->rank;
   if (!result.other_failure.empty()) json["other_failure"] = result.other_failure;
   for (const RankResult& rank : result.ranks) json["ranks"].push_back(to_json(rank));
+  for (const RankResult& rank : result.replaced) json["replaced"].push_back(to_json(rank));
   write_file_atomically(path, to_text(json));
 }
 

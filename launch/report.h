@@ -3,11 +3,16 @@
 
 #include <sys/types.h>
 
+#include <array>
 #include <cstdint>
 #include <deque>
 #include <optional>
 #include <string>
 #include <vector>
+
+#include "weft/core/base/device.h"
+#include "weft/core/base/memory_owner.h"
+#include "weft/core/runtime/black_box.h"
 
 namespace weft::launch {
 
@@ -25,6 +30,20 @@ std::optional<ProgramError> read_error_file(const std::string& path);
 /// Writes code and message. Throws Io.
 void write_error_file(const std::string& path, const ProgramError& error);
 
+/// An operation between ranks as a rank's black box has it (core/runtime/black_box.h).
+struct LastOperation : BlackBox::Found {
+  std::string name = {}, group = {}, tag = {}, module = {}, phase = {}, dtype = {};
+
+  bool ended() const { return end_ns >= 0; }
+};
+
+/// In bytes.
+struct DeviceMemory {
+  Device device = {};
+  std::int64_t limit = 0;                               ///< 0: none
+  std::array<std::int64_t, kMemoryOwners> in_use = {};  ///< by MemoryOwner
+};
+
 struct RankResult {
   int rank = 0, local_rank = 0;
   pid_t pid = 0;
@@ -40,6 +59,10 @@ struct RankResult {
   std::string phase = {};
   std::int64_t step = -1;
   std::deque<std::string> last_lines = {};  ///< of its stderr, as far as the launcher has seen it
+  /// In the order in which they began; and its memory by device, as it was when another rank
+  /// failed, or this one.
+  std::vector<LastOperation> operations = {};
+  std::vector<DeviceMemory> memory = {};
 
   /// Whether it ended by itself, with another status than 0.
   bool failed() const { return wait_status != 0 && !told_to_end; }
@@ -49,9 +72,12 @@ struct RankResult {
 };
 
 struct AttemptResult {
-  std::vector<RankResult> ranks;  ///< of this node, by rank
-  std::vector<int> failures;      ///< indices into `ranks`, the earliest first
-  int signal = 0;                 ///< the signal that ended the attempt; 0: none
+  std::vector<RankResult> ranks;          ///< of this node, by rank
+  std::vector<RankResult> replaced = {};  ///< processes in whose place others were started
+  std::vector<int> failures;              ///< indices into `ranks`, the earliest first
+  int signal = 0;                         ///< the signal that ended the attempt; 0: none
+  /// Of the first failure or the signal, by the steady clock.
+  std::int64_t failed_at_ns = 0;
   /// A failure of another node that ended the attempt: its status and a text.
   int other_status = 0;
   std::string other_failure = {};
@@ -72,8 +98,9 @@ std::string describe(const RankResult& rank);
 std::string describe_silence(const RankResult& rank);
 
 /// Lines that say who failed first or did not respond, on which host, what others saw of it, and
-/// its last output. The last line has no end. Empty if no rank failed here.
-std::string failure_box(const AttemptResult& result);
+/// its last output, and then `more`, lines with their ends. The last line has no end. Empty if no
+/// rank failed here.
+std::string failure_box(const AttemptResult& result, const std::string& more = {});
 
 /// Writes --report: the last attempt, after `restarts` others. Throws Io.
 void write_report(const std::string& path, const AttemptResult& result,

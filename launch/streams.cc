@@ -28,8 +28,9 @@ int own_fd(StandardStream stream) {
   return stream == StandardStream::out ? STDOUT_FILENO : STDERR_FILENO;
 }
 
-Descriptor open_log(const std::string& path) {
-  Descriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0644));
+Descriptor open_log(const std::string& path, bool again) {
+  const int truncate = again ? 0 : O_TRUNC;
+  Descriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | truncate | O_APPEND | O_CLOEXEC, 0644));
   WEFT_CHECK(file.valid(), Io, "weftrun", "cannot write ", path, ": ",
              std::generic_category().message(errno));
   return file;
@@ -136,6 +137,7 @@ Streams::Streams(const Options& options, int first_rank, int attempt, Screen& sc
 
 std::array<Descriptor, 3> Streams::connect(int local_rank, Program& program) {
   std::array<Descriptor, 3> ends;
+  ranks_[local_rank].last_lines.clear();
   program.in = connect_input(local_rank, ends[0]);
   program.out = connect_output(ranks_[local_rank], StandardStream::out, ends[1]);
   program.err = connect_output(ranks_[local_rank], StandardStream::err, ends[2]);
@@ -159,11 +161,11 @@ int Streams::connect_output(Rank& rank, StandardStream stream, Descriptor& end) 
   Source& source = rank.sources[index(stream)];
   const bool tee = options_.tee.has(rank.local_rank, stream);
   if (tee) {
-    source.log = open_log(logs_.file(attempt_, rank.local_rank, stream));
+    source.log = open_log(logs_.file(attempt_, rank.local_rank, stream), rank.again);
   } else if (options_.redirects.has(rank.local_rank, stream)) {
     const std::string path = logs_.file(attempt_, rank.local_rank, stream);
     if (stream == StandardStream::err) rank.stderr_file = path;
-    end = open_log(path);
+    end = open_log(path, rank.again);
     return end.get();
   } else if (options_.nproc == 1 && is_shown(options_, rank.local_rank)) {
     return own_fd(stream);  // there is nothing to merge
@@ -171,6 +173,7 @@ int Streams::connect_output(Rank& rank, StandardStream stream, Descriptor& end) 
   std::tie(source.fd, end) =
       screen_.is_terminal(stream) ? make_terminal(own_fd(stream)) : make_pipe();
   set_nonblocking(source.fd);
+  merger_.begin(rank.local_rank, stream);
   return end.get();
 }
 
@@ -238,15 +241,23 @@ void Streams::end(Rank& rank, StandardStream stream) {
   source.fd.close();
 }
 
-void Streams::finish() {
-  for (Rank& rank : ranks_) {
-    for (const StandardStream stream : kStreams) {
-      if (!rank.sources[index(stream)].fd.valid()) continue;
-      for (std::size_t i = 0; i < kMostReads && read(rank, stream); ++i) {
-      }
-      end(rank, stream);
+void Streams::drain(Rank& rank) {
+  for (const StandardStream stream : kStreams) {
+    if (!rank.sources[index(stream)].fd.valid()) continue;
+    for (std::size_t i = 0; i < kMostReads && read(rank, stream); ++i) {
     }
+    end(rank, stream);
   }
+}
+
+void Streams::end(int local_rank) {
+  Rank& rank = ranks_[local_rank];
+  drain(rank);
+  rank.again = true;
+}
+
+void Streams::finish() {
+  for (Rank& rank : ranks_) drain(rank);
   merger_.show_all();
 }
 

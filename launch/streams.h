@@ -57,7 +57,8 @@ class Streams {
 
   Streams(const Options& options, int first_rank, int attempt, Screen& screen, LogFolder& logs);
 
-  /// Sets `program`'s streams. The returned descriptors are to be closed after its start.
+  /// Sets `program`'s streams. The returned descriptors are to be closed after its start. For a
+  /// rank that is started again, after end(): its logs go on.
   std::array<Descriptor, 3> connect(int local_rank, Program& program);
 
   /// Appends the descriptors to be polled now, for serve().
@@ -67,10 +68,12 @@ class Streams {
   void show_due(Clock::time_point now) { merger_.show_due(now); }
   std::optional<Clock::time_point> next_due() const { return merger_.next_due(); }
 
+  /// To be called when this rank has ended and is started again, as finish() for it.
+  void end(int local_rank);
   /// To be called when all ranks have ended: shows what is still in the pipes. A process that has
   /// left its group may hold one open.
   void finish();
-  /// The last lines of the rank's stderr, after finish(); none if that is weftrun's own.
+  /// The last lines of the rank's stderr, after end() or finish(); none if that is weftrun's own.
   std::deque<std::string> last_lines(int local_rank) const;
 
  private:
@@ -84,10 +87,12 @@ class Streams {
     Source sources[2];
     std::string stderr_file;  ///< the file, if stderr goes only there
     std::deque<std::string> last_lines;
+    bool again = false;  ///< another process has had it before
   };
 
   int connect_input(int local_rank, Descriptor& end);
   int connect_output(Rank& rank, StandardStream stream, Descriptor& end);
+  void drain(Rank& rank);
   bool read(Rank& rank, StandardStream stream);
   void take_line(Rank& rank, StandardStream stream, std::string line);
   void end(Rank& rank, StandardStream stream);

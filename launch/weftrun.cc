@@ -9,6 +9,7 @@
 
 #include "weft/core/base/error.h"
 #include "weft/core/runtime/file.h"
+#include "weft/launch/failure.h"
 #include "weft/launch/launcher.h"
 #include "weft/launch/options.h"
 #include "weft/launch/report.h"
@@ -31,25 +32,41 @@ void prepare_process() {
 }
 
 int run(const Options& options) {
-  if (!options.report.empty()) const AtomicFile can_be_written(options.report);
+  for (const std::string& path : {options.report, options.failure}) {
+    if (!path.empty()) const AtomicFile can_be_written(path);
+  }
   Launcher launcher(options);
   for (int attempt = 0;; ++attempt) {
     const AttemptResult result = launcher.run(attempt);
     const RankResult* first = result.first_failure();
-    if (result.status() != 0 && result.signal == 0 && attempt < options.max_restarts) {
+    const int restarts = attempt + launcher.replaced();
+    // With --nnodes MIN:MAX each node has counted its own ranks that were started again.
+    const bool may_restart = restarts < options.max_restarts && options.min_nnodes == 0;
+    if (result.status() != 0 && result.signal == 0 && may_restart) {
       const RankResult* silent = result.unresponsive();
       launcher.say(detail::concat(silent ? describe_silence(*silent)
                                   : first
                                       ? detail::concat("rank ", first->rank, ": ", describe(*first))
                                       : result.other_failure,
-                                  "; restart ", attempt + 1, " of ", options.max_restarts));
+                                  "; restart ", restarts + 1, " of ", options.max_restarts));
       continue;
     }
     if (!options.report.empty()) {
       write_report(options.report, result, options.command, launcher.world_size(), attempt);
     }
+    std::string last = last_operations(result);
+    if (result.status() != 0 && !options.failure.empty()) {
+      try {
+        write_failure(options.failure, result, options.command, launcher.world_size());
+        last += "| more is in " + options.failure + ", which ./weft failure draws\n";
+      } catch (const Error& error) {  // a full disk may be why the ranks have failed
+        last += detail::concat("| ", error.what(), '\n');
+      }
+    } else if (!last.empty()) {
+      last += "| --failure FILE keeps all of that, and ./weft failure FILE draws it\n";
+    }
     if (!first && !result.other_failure.empty()) launcher.say(result.other_failure);
-    launcher.say_last(failure_box(result));
+    launcher.say_last(failure_box(result, last));
     if (result.status() == 0) launcher.check_stdout();
     return result.status();
   }

@@ -12,6 +12,7 @@
 #include <fstream>
 #include <map>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <ostream>
 #include <regex>
 #include <string>
@@ -272,6 +273,27 @@ std::string box_of(const Cell& cell, int failed) {
                                              : "(forward|backward).* at step 2");
 }
 
+/// What is wrong with what weftrun says of the ranks' last operations, where rank `failed` failed
+/// in the middle of one: at step 2, and perhaps not in the last that it began, since FSDP has two
+/// groups.
+std::string faults_of_black_boxes(const Weftrun& run, int failed) {
+  std::string wrong;
+  const std::string box = "[|] ranks 0-[1-3]( #[0-9]+)? differ first at ";
+  if (!std::regex_search(run.err(), std::regex(box))) wrong += "no last operations: " + box + '\n';
+  const auto failure = nlohmann::json::parse(run.file("failure.json"));
+  const auto& dead = failure["ranks"][failed];
+  // A rank that throws frees its memory before it ends.
+  if (dead["memory"].empty() &&
+      dead["end"].get<std::string>().find("fault injected") == std::string::npos) {
+    wrong += "no memory\n";
+  }
+  const bool inside = std::ranges::any_of(dead["operations"], [](const auto& operation) {
+    return operation["state"] != "ended" && operation["step"] == 2;
+  });
+  if (!inside) wrong += "no operation at step 2 of the rank that failed is open\n";
+  return wrong;
+}
+
 void check(const Cell& cell, int repeat, Training& training) {
   const int failed = failing_rank_of(repeat);
   const bool stopped = cell.kind == "stop";
@@ -289,6 +311,7 @@ void check(const Cell& cell, int repeat, Training& training) {
   }
   const std::string box = box_of(cell, failed);
   if (!std::regex_search(training.run().err(), std::regex(box))) wrong += "no box: " + box + '\n';
+  if (!operation_of(cell.phase).empty()) wrong += faults_of_black_boxes(training.run(), failed);
   const std::string fault = cell.kind + " in " + cell.phase;
   EXPECT_EQ(wrong, "") << fault << ", " << cell.backend << ", repeat " << repeat << '\n'
                        << training.run().err();
@@ -321,6 +344,47 @@ TEST(StoppedRank, TheOthersEndAtTheTimeout) {
       count * (soak() ? repeats() : 2), 12,
       [&](int i) { return with_fault(cell(i).kind, cell(i).phase, cell(i).backend, repeat(i)); },
       [&](int i, Training& training) { check(cell(i), repeat(i), training); });
+}
+
+TEST(BlackBoxes, SayWhatEachRankDidLast) {
+  Training training({.variables = {"WEFT_FAULT=kill:rank=1:phase=allreduce:step=2"},
+                     .launcher = {"--grace", "60"}});
+  EXPECT_EQ(training.run().finish(), 137);
+  const auto failure = nlohmann::json::parse(training.run().file("failure.json"));
+  const auto& first = failure["first_difference"];
+  EXPECT_EQ(first["group"], "ranks 0-1");
+  EXPECT_EQ(first["why"], "rank 1 has not ended it");
+  for (const auto& rank : failure["ranks"]) {
+    const auto& operations = rank["operations"];
+    ASSERT_FALSE(operations.empty());
+    const auto& last = operations.back();
+    // Rank 0 may have got its sum, and failed in what came next.
+    const bool dead = rank["rank"] == 1;
+    EXPECT_GE(last["number"], first["number"]) << rank;
+    if (dead) {
+      EXPECT_EQ(last["number"], first["number"]);
+      EXPECT_EQ(last["step"], 2);
+      EXPECT_EQ(last["phase"], "backward");
+    }
+    EXPECT_EQ(last["name"], "all_reduce");
+    EXPECT_EQ(last["tag"], "bucket 0");
+    EXPECT_EQ(last["dtype"], "f32");
+    EXPECT_GT(last["count"], 0);
+    EXPECT_EQ(last["bytes"], 4 * last["count"].get<std::int64_t>());
+    EXPECT_TRUE(last["peer"].is_null());
+    EXPECT_EQ(last["state"], dead ? "running" : "failed");
+    double before = operations[0]["begin"];
+    for (const auto& operation : operations) {
+      const double begin = operation["begin"];
+      EXPECT_LE(before, begin);
+      before = begin;
+      if (operation["end"].is_number()) {
+        EXPECT_LE(begin, operation["end"].get<double>());
+      }
+    }
+    EXPECT_GT(rank["memory"][0]["in_use"].value("parameters", 0), 0);
+  }
+  EXPECT_HAS(training.run().err(), "|   rank 1: " + first["call"].get<std::string>());
 }
 
 TEST(FaultInSave, LeavesTheFileAsItWas) {

@@ -46,7 +46,8 @@ TEST(WeftrunOptions, DefaultsAreTorchruns) {
 TEST(WeftrunOptions, EveryOptionArrives) {
   const Options o = options(words(
       "--nproc-per-node 4 --nnodes 2 --node-rank 1 --rdzv-endpoint h:7 --max-restarts 5 "
-      "--log-dir logs -r 1 -t 2 --local-ranks-filter 0,3 --no-python --report r.json "
+      "--log-dir logs -r 1 -t 2 --local-ranks-filter 0,3 --no-python --report r.json --failure "
+      "f.json "
       "--token-file t --role trainer --rdzv-id 9 --grace 0.25 --master-addr m --master-port 77 "
       "--local-addr 10.0.0.1 prog"));
   EXPECT_EQ(o.nproc, 4);
@@ -63,6 +64,7 @@ TEST(WeftrunOptions, EveryOptionArrives) {
   EXPECT_EQ(o.local_ranks_filter, (std::set<int>{0, 3}));
   EXPECT_TRUE(o.no_python);
   EXPECT_EQ(o.report, "r.json");
+  EXPECT_EQ(o.failure, "f.json");
   EXPECT_EQ(o.token_file, "t");
   EXPECT_EQ(o.role, "trainer");
   EXPECT_EQ(o.run_id, "9");
@@ -72,9 +74,22 @@ TEST(WeftrunOptions, EveryOptionArrives) {
   EXPECT_EQ(o.local_addr, "10.0.0.1");
 }
 
+TEST(WeftrunOptions, TheFailureIsBesideTheReport) {
+  EXPECT_EQ(options({"p"}).failure, "");
+  EXPECT_EQ(options({"--report", "r.json", "p"}).failure, "failure.json");
+  EXPECT_EQ(options({"--report", "/a/b/r.json", "p"}).failure, "/a/b/failure.json");
+  EXPECT_EQ(options({"--report", "/a/failure.json", "p"}).failure, "");
+  EXPECT_EQ(options({"--failure", "f", "p"}).failure, "f");
+  const auto same = parse({"--report", "r.json", "--failure", "r.json", "p"});
+  EXPECT_EQ(same.status, 2);
+  EXPECT_HAS(same.err, "'r.json' is the --report, too");
+}
+
 TEST(WeftrunOptions, BothSpellingsAndHorovods) {
   EXPECT_EQ(options({"--nproc_per_node=3", "p"}).nproc, 3);
   EXPECT_EQ(options({"--max_restarts", "2", "p"}).max_restarts, 2);
+  EXPECT_EQ(options({"-np", "3", "--min-nproc", "2", "p"}).min_nproc, 2);
+  EXPECT_EQ(options({"-np", "3", "--min_np", "1", "p"}).min_nproc, 1);
   EXPECT_EQ(options({"--log_dir=a_b", "p"}).log_dir, "a_b");
   EXPECT_EQ(options({"-np", "4", "-H", "localhost:4", "p"}).nproc, 4);
   EXPECT_EQ(options({"-np", "2", "-H", "localhost:4", "p"}).nproc, 2);
@@ -110,6 +125,14 @@ TEST(WeftrunOptions, VariablesStandInForWhatIsNotGiven) {
   ::setenv("PET_NPROC_PER_NODE", "none", 1);
   EXPECT_EQ(parse({"p"}).status, 2);
   for (const char* name : {"PET_NPROC_PER_NODE", "PET_STANDALONE", "PET_LOG_DIR"}) ::unsetenv(name);
+}
+
+TEST(WeftrunOptions, TheNumberOfNodesMayBeARange) {
+  const Options o = options({"--nnodes", "2:4", "--nproc-per-node", "3", "p"});
+  EXPECT_EQ(o.nnodes, 4);
+  EXPECT_EQ(o.min_nnodes, 2);
+  EXPECT_EQ(o.least_ranks(), 6);
+  EXPECT_EQ(options({"--nnodes", "2", "p"}).least_ranks(), 0);
 }
 
 TEST(WeftrunOptions, NodesMeetAtTheEndpointOrTheMaster) {
@@ -155,11 +178,14 @@ TEST(WeftrunOptions, WhatIsWrongIsSaidWithStatus2) {
       {{"--standalone=3", "p"}, "--standalone takes no value"},
       {{"--nproc-per-node", "0", "p"}, "'0' is no whole number from 1 to 4096"},
       {{"--nproc-per-node", "two", "p"}, "'two' is no whole number from 1 to 4096"},
-      {{"--nnodes", "1:4", "p"}, "the number of nodes is fixed"},
+      {{"--nnodes", "4:1", "p"}, "'1' is no whole number from 4 to 4096"},
+      {{"--nnodes", "1:2:3", "p"}, "'2:3' is no whole number from 1 to 4096"},
       {{"--nnodes", "2", "--node-rank", "2", "p"}, "'2' is no whole number from 0 to 1"},
       {{"--nnodes", "2", "--standalone", "p"}, "--standalone: is for one node"},
       {{"--nnodes", "2", "--rdzv-endpoint", ":5", "p"}, "needs a host"},
       {{"--nnodes", "2", "--rdzv-endpoint", "h:x", "p"}, "'x' is no whole number from 1 to 65535"},
+      {{"-np", "2", "--min-nproc", "3", "p"}, "'3' is no whole number from 1 to 2"},
+      {{"--nnodes", "2", "--min-nproc", "1", "p"}, "--min-nproc: is for one node"},
       {{"--master-port", "65536", "p"}, "'65536' is no whole number from 0 to 65535"},
       {{"--grace", "-1", "p"}, "'-1' is no number of seconds"},
       {{"-t", "4", "p"}, "'4' is no whole number from 0 to 3"},
@@ -186,10 +212,10 @@ TEST(WeftrunOptions, HelpNamesEachOption) {
                            "--nnodes 1", "--node-rank 0", "--max-restarts 0", "--grace 3"}) {
     EXPECT_HAS(parsed.out, text);
   }
-  for (const std::string& word :
-       words("-np -H,--hosts --rdzv-endpoint --token-file --standalone --master-addr --master-port "
-             "-r,--redirects -t,--tee --log-dir --local-ranks-filter --report --no-python "
-             "OMP_NUM_THREADS PET_")) {
+  for (const std::string& word : words(
+           "-np -H,--hosts --rdzv-endpoint --token-file --standalone --master-addr --master-port "
+           "-r,--redirects -t,--tee --log-dir --local-ranks-filter --report --failure --no-python "
+           "OMP_NUM_THREADS PET_")) {
     EXPECT_HAS(parsed.out, word);
   }
 }

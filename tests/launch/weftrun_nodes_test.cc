@@ -4,7 +4,9 @@
 #include <chrono>
 #include <thread>
 
+#include "weft/comm/membership.h"
 #include "weft/comm/store/socket.h"
+#include "weft/comm/store/tcp_store.h"
 #include "weft/launch/report.h"
 #include "weft/tests/launch/weftrun.h"
 
@@ -18,7 +20,7 @@ using Words = std::vector<std::string>;
 class WeftrunNodes : public ::testing::Test {
  protected:
   std::unique_ptr<Weftrun> start(int node, Words options, const std::string& script) const {
-    Words words = {"--nnodes",        "2",
+    Words words = {"--nnodes",        nodes,
                    "--node-rank",     std::to_string(node),
                    "--rdzv-endpoint", "127.0.0.1:" + std::to_string(port)};
     words.insert(words.end(), options.begin(), options.end());
@@ -28,6 +30,7 @@ class WeftrunNodes : public ::testing::Test {
     return std::make_unique<Weftrun>(words);
   }
 
+  std::string nodes = "2";
   const int port = comm::port_of(comm::listen_on("127.0.0.1", 0));
 };
 
@@ -158,6 +161,170 @@ TEST_F(WeftrunNodes, OfTwoWithOneNodeRankTheSecondIsRefused) {
                  "): give each its own, from 0 to 1");
   for (const auto* run : {&first, &second}) testing::write_file((*run)->path("go"), "");
   for (const auto* run : {&first, &second}) EXPECT_EQ((*run)->finish(), 0) << (*run)->err();
+}
+
+// --- With --nnodes MIN:MAX -----------------------------------------------------------------------
+
+bool says(const Weftrun& run, const std::string& line) {
+  return becomes_true([&] { return run.err().find(line) != std::string::npos; });
+}
+
+const char* const kUntilGo =
+    "echo $RANK $WORLD_SIZE $WEFT_ELASTIC >$DIR/ready; "
+    "until [ -e $DIR/go ]; do sleep 0.02; done";
+
+TEST_F(WeftrunNodes, ANodeMayBeLostAndTakeItsPlaceAgain) {
+  nodes = "1:2";
+  const auto first = start(0, {}, kUntilGo);
+  {
+    const auto second = start(1, {}, kUntilGo);
+    ASSERT_TRUE(becomes_true([&] { return second->file("ready") == "1 2 0\n"; }));
+    ASSERT_TRUE(becomes_true([&] { return first->file("ready") == "0 2 0\n"; }));
+    second->signal(SIGKILL);
+    EXPECT_EQ(second->finish(), 137);
+  }
+  const auto again = start(1, {}, kUntilGo);  // before it is missed
+  EXPECT_TRUE(says(*first, "node 1 is gone, or its machine cannot be reached; the others go on"));
+  EXPECT_TRUE(says(*first, "weftrun: node 1 has come"));
+  EXPECT_TRUE(becomes_true([&] { return again->file("ready") == "1 2 1\n"; }));
+  EXPECT_HAS(again->err(), "until the weftrun that was this node before is taken for lost");
+  for (const auto* run : {&first, &again}) testing::write_file((*run)->path("go"), "");
+  for (const auto* run : {&first, &again}) EXPECT_EQ((*run)->finish(), 0) << (*run)->err();
+}
+
+TEST_F(WeftrunNodes, ANodeMayComeLater) {
+  nodes = "1:3";
+  const auto first = start(0, {}, kUntilGo);
+  EXPECT_TRUE(says(*first, "weftrun: waiting for 1 to 3 nodes"));
+  ASSERT_TRUE(becomes_true([&] { return first->file("ready") == "0 3 0\n"; }));
+  const auto third = start(2, {}, kUntilGo);
+  EXPECT_TRUE(becomes_true([&] { return third->file("ready") == "2 3 1\n"; }));
+  EXPECT_TRUE(says(*first, "weftrun: node 2 has come"));
+  const auto other = start(1, {"-np", "2"}, "true");
+  EXPECT_EQ(other->finish(), 1);
+  EXPECT_HAS(other->err(), "node 0 has 1 ranks, and this one 2: with --nnodes MIN:MAX give all");
+  for (const auto* run : {&first, &third}) testing::write_file((*run)->path("go"), "");
+  for (const auto* run : {&first, &third}) EXPECT_EQ((*run)->finish(), 0) << (*run)->err();
+}
+
+TEST_F(WeftrunNodes, WithFewerThanTheLeastTheRunEnds) {
+  nodes = "2:3";
+  const auto first = start(0, {"--grace", "0.1"}, kUntilGo);
+  const auto second = start(1, {"--grace", "0.1"}, kUntilGo);
+  for (const auto* run : {&first, &second}) {
+    ASSERT_TRUE(becomes_true([&] { return (*run)->has_file("ready"); }));
+  }
+  second->signal(SIGKILL);
+  EXPECT_EQ(second->finish(), 137);
+  EXPECT_EQ(first->finish(), 1);
+  EXPECT_HAS(first->err(), "node 1 is gone, or its machine cannot be reached\n");
+}
+
+// Its weftrun stays until the others have ended.
+TEST_F(WeftrunNodes, AllRanksOfANodeMayFail) {
+  nodes = "1:2";
+  const auto first = start(0, {}, kUntilGo), second = start(1, {}, "exit 9");
+  EXPECT_TRUE(says(*second, "rank 1: exit status 9; the others go on"));
+  ASSERT_TRUE(becomes_true([&] { return first->has_file("ready"); }));
+  testing::write_file(first->path("go"), "");
+  EXPECT_EQ(first->finish(), 0) << first->err();
+  EXPECT_EQ(second->finish(), 0) << second->err();
+}
+
+// What its ranks had said before is not of the ranks of its second life.
+TEST_F(WeftrunNodes, ANodeWhoseRanksHaveFailedMayBeLostTwice) {
+  nodes = "1:2";
+  const auto first =
+      start(0, {}, "echo $WEFT_STORE >$DIR/store; touch $DIR/ready; " + std::string(kUntilGo));
+  std::unique_ptr<Weftrun> second = start(1, {}, "exit 9");
+  EXPECT_TRUE(says(*second, "rank 1: exit status 9; the others go on"));
+  ASSERT_TRUE(becomes_true([&] { return first->has_file("ready"); }));
+  const std::string place = first->file("store");
+  comm::Membership list(
+      std::make_shared<comm::TcpStore>("127.0.0.1", std::stoi(place.substr(place.find(':') + 1)),
+                                       "", comm::Deadline(testing::kDeadline)));
+  int generation = 1;  // without rank 1, which has failed
+  EXPECT_TRUE(list.ranks(generation, comm::Deadline(testing::kDeadline)));
+  for (int life = 0; life < 2; ++life) {
+    second->signal(SIGKILL);
+    second->finish();
+    const auto lost = [&] {
+      const std::string line = "node 1 is gone, or its machine cannot be reached; the others go on";
+      const std::string text = first->err();
+      const std::size_t found = text.find(line);
+      return life == 0 ? found != std::string::npos : found != text.rfind(line);
+    };
+    EXPECT_TRUE(becomes_true(lost)) << first->err();
+    if (life == 1) break;
+    second = start(1, {}, kUntilGo);
+    ASSERT_TRUE(becomes_true([&] { return second->has_file("ready"); }));
+    while (list.ranks(generation + 1, comm::Deadline(std::chrono::milliseconds(0)))) ++generation;
+  }
+  // Announced before the line that was awaited.
+  EXPECT_TRUE(list.ranks(generation + 1, comm::Deadline(std::chrono::milliseconds(0))));
+  testing::write_file(first->path("go"), "");
+  EXPECT_EQ(first->finish(), 0) << first->err();
+}
+
+/// Until node 0 has missed it.
+void stop_until_lost(const Weftrun& run, const Weftrun& first) {
+  run.signal(SIGSTOP);
+  EXPECT_TRUE(says(first, "node 1 is gone, or its machine cannot be reached; the others go on"));
+}
+
+TEST_F(WeftrunNodes, ASilentNodeThatLivesHasToBeStartedAgain) {
+  nodes = "1:2";
+  const auto first = start(0, {}, kUntilGo), second = start(1, {"--grace", "0.1"}, kUntilGo);
+  for (const auto* run : {&first, &second}) {
+    ASSERT_TRUE(becomes_true([&] { return (*run)->has_file("ready"); }));
+  }
+  stop_until_lost(*second, *first);
+  second->signal(SIGCONT);
+  EXPECT_EQ(second->finish(), 1);
+  EXPECT_HAS(second->err(), "this node was silent, and taken for lost; start it again");
+  EXPECT_EQ(first->err().find("node 1 has come"), std::string::npos) << first->err();
+  const auto again = start(1, {}, kUntilGo);
+  EXPECT_TRUE(becomes_true([&] { return again->file("ready") == "1 2 1\n"; }));
+  EXPECT_TRUE(says(*first, "weftrun: node 1 has come"));
+  for (const auto* run : {&first, &again}) testing::write_file((*run)->path("go"), "");
+  for (const auto* run : {&first, &again}) EXPECT_EQ((*run)->finish(), 0) << (*run)->err();
+}
+
+// Neither a rank of it that fails in the grace time nor a signal ends the run of the others.
+TEST_F(WeftrunNodes, AWeftrunWhosePlaceIsTakenHasNoSay) {
+  for (const bool fails : {true, false}) {
+    SCOPED_TRACE(fails);
+    nodes = "1:2";
+    const auto first = start(0, {}, kUntilGo);
+    const auto second = start(
+        1, {"--grace", "5"}, "touch $DIR/ready; until [ -e $DIR/go ]; do sleep 0.02; done; exit 9");
+    for (const auto* run : {&first, &second}) {
+      ASSERT_TRUE(becomes_true([&] { return (*run)->has_file("ready"); }));
+    }
+    stop_until_lost(*second, *first);
+    const auto again = start(1, {}, kUntilGo);
+    EXPECT_TRUE(says(*first, "weftrun: node 1 has come"));
+    if (fails) testing::write_file(second->path("go"), "");
+    second->signal(SIGCONT);
+    if (!fails) second->signal(SIGINT);
+    EXPECT_NE(second->finish(), 0);
+    if (!fails) {
+      EXPECT_HAS(second->err(), "another weftrun has taken the place of this node");
+    }
+    for (const auto* run : {&first, &again}) testing::write_file((*run)->path("go"), "");
+    for (const auto* run : {&first, &again}) EXPECT_EQ((*run)->finish(), 0) << (*run)->err();
+  }
+}
+
+TEST_F(WeftrunNodes, ASilentNodeZeroIsMissed) {
+  nodes = "1:2";
+  const auto first = start(0, {}, kUntilGo), second = start(1, {"--grace", "0.1"}, kUntilGo);
+  for (const auto* run : {&first, &second}) {
+    ASSERT_TRUE(becomes_true([&] { return (*run)->has_file("ready"); }));
+  }
+  first->signal(SIGSTOP);
+  EXPECT_EQ(second->finish(), 1);
+  EXPECT_HAS(second->err(), "the weftrun of node 0 is gone, or its machine cannot be reached");
 }
 
 TEST_F(WeftrunNodes, KnowEachOtherByTheTokenFile) {

@@ -4,7 +4,9 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <fstream>
 #include <regex>
+#include <set>
 #include <thread>
 
 #include "weft/comm/store/failure.h"
@@ -593,11 +595,140 @@ TEST(WeftrunRestart, NotAfterASignal) {
   EXPECT_EQ(run.file("tries"), "x\nx\n");
 }
 
+// --- Ranks without which the others go on --------------------------------------------------------
+
+TEST(WeftrunElastic, ARankThatFailsIsStartedAgainAlone) {
+  Weftrun run(
+      shell({"-np", "3", "--min-nproc", "2", "--max-restarts", "1", "--report", "DIR/report.json"},
+            "echo $RANK $WEFT_ELASTIC $TORCHELASTIC_RESTART_COUNT >>$DIR/starts; "
+            "[ $RANK = 1 ] && [ $WEFT_ELASTIC = 0 ] && exit 7; "
+            "until [ $(wc -l <$DIR/starts) = 4 ]; do sleep 0.02; done"));
+  EXPECT_EQ(run.finish(), 0) << run.err();
+  std::multiset<std::string> starts;
+  std::istringstream in(run.file("starts"));
+  for (std::string line; std::getline(in, line);) starts.insert(line);
+  EXPECT_EQ(starts, (std::multiset<std::string>{"0 0 0", "1 0 0", "1 1 1", "2 0 0"}));
+  EXPECT_HAS(run.err(), "rank 1: exit status 7; the others go on, and it is started again\n");
+  EXPECT_LACKS(run.err(), "failed first");
+  EXPECT_EQ(run.report()["status"], 0);
+  ASSERT_EQ(run.report()["replaced"].size(), 1U);
+  EXPECT_EQ(run.report()["replaced"][0]["rank"], 1);
+  EXPECT_EQ(run.report()["replaced"][0]["status"], 7);
+}
+
+TEST(WeftrunElastic, WhatAReplacedRankHasWrittenIsKept) {
+  for (const std::string logs : {"--tee", "--redirects"}) {
+    Weftrun run(shell({"-np", "2", "--min-nproc", "1", "--max-restarts", "1", "--log-dir",
+                       "DIR/logs", logs, "3", "--report", "DIR/report.json"},
+                      "[ $RANK = 0 ] && { until [ -f $DIR/go ]; do sleep 0.02; done; exit 0; }; "
+                      "echo start $WEFT_ELASTIC; seq 2000; printf 'half of %s' $WEFT_ELASTIC; "
+                      "[ $WEFT_ELASTIC = 0 ] && exit 7; touch $DIR/go; exit 0"));
+    EXPECT_EQ(run.finish(), 0) << run.err();
+    const auto find = [&](const std::string& name) {
+      for (const auto& entry : std::filesystem::recursive_directory_iterator(run.path("logs")))
+        if (entry.path().string().ends_with(name)) return testing::read_file(entry.path());
+      return std::string();
+    };
+    const std::string log = find("attempt_0/1/stdout.log");
+    EXPECT_HAS(log, "start 0\n");
+    EXPECT_HAS(log, "2000\nhalf of 0start 1\n");
+    EXPECT_HAS(log, "2000\nhalf of 1");
+    if (logs == "--redirects") continue;
+    EXPECT_HAS(run.out(), "[1] half of 0\n[1] start 1\n");
+    EXPECT_HAS(run.out(), "[1] half of 1\n");
+  }
+}
+
+// A program without Elastic: ranks that end because another one has are not started again.
+TEST(WeftrunElastic, ARankThatFollowsIsNotStartedAgain) {
+  Weftrun run(shell({"-np", "3", "--min-nproc", "2", "--max-restarts", "1", "--grace", "0"},
+                    "echo $RANK >>$DIR/starts; "
+                    "[ $RANK = 1 ] && { " +
+                        kAwaitGo +
+                        "echo '{\"code\": \"PeerFailed\", \"message\": \"it is lost\"}' "
+                        ">$WEFT_ERROR_FILE; exit 1; }; "
+                        "until [ -f $DIR/end ]; do sleep 0.02; done"));
+  ASSERT_TRUE(becomes_true([&] { return run.file("starts").size() == 6; }));
+  std::ofstream(run.path("go"));
+  ASSERT_TRUE(becomes_true([&] { return run.err().find("PeerFailed") != std::string::npos; }));
+  std::ofstream(run.path("end"));
+  EXPECT_EQ(run.finish(), 0) << run.err();
+  EXPECT_HAS(run.err(), "rank 1: exit status 1, PeerFailed: it is lost\n");
+  EXPECT_EQ(run.file("starts").size(), 6U);
+}
+
+// Of its own, not of a group: no other rank hangs.
+TEST(WeftrunElastic, ATimeoutOfItsOwnIsSurvived) {
+  Weftrun run(shell({"-np", "2", "--min-nproc", "1"},
+                    "[ $RANK = 0 ] && { " + kAwaitGo +
+                        "exit 0; }; echo '{\"code\": \"Timeout\", \"message\": \"a disk\"}' "
+                        ">$WEFT_ERROR_FILE; exit 1"));
+  ASSERT_TRUE(becomes_true([&] { return run.err().find("a disk") != std::string::npos; }));
+  std::ofstream(run.path("go"));
+  EXPECT_EQ(run.finish(), 0) << run.err();
+  EXPECT_HAS(run.err(), "rank 1: exit status 1, Timeout: a disk; the others go on\n");
+}
+
+// Ranks that were started again alone count as restarts, too.
+TEST(WeftrunElastic, RestartsAreCountedTogether) {
+  Weftrun run(shell({"-np", "2", "--min-nproc", "1", "--max-restarts", "1", "--grace", "0"},
+                    "echo x >>$DIR/starts; [ $RANK = 1 ] && exit 7; "
+                    "until [ $(wc -l <$DIR/starts) = 3 ]; do sleep 0.02; done; exit 8"));
+  EXPECT_EQ(run.finish(), 8) << run.err();
+  EXPECT_EQ(run.file("starts"), "x\nx\nx\n") << run.err();
+}
+
+TEST(WeftrunElastic, WithFewerThanTheLeastTheRunEnds) {
+  Weftrun run(
+      shell({"-np", "3", "--min-nproc", "2", "--grace", "0"},
+            "[ $RANK = 1 ] && exit 7; [ $RANK = 2 ] && { " + kAwaitGo + "exit 8; }; sleep 60"));
+  ASSERT_TRUE(becomes_true([&] {
+    return run.err().find("rank 1: exit status 7; the others go on\n") != std::string::npos;
+  })) << run.err();
+  std::ofstream(run.path("go"));
+  EXPECT_EQ(run.finish(), 8);
+  EXPECT_HAS(run.err(), "rank 2 failed first");
+}
+
 TEST(WeftrunReport, ThatCannotBeWrittenIsAnErrorBeforeTheRun) {
   Weftrun run({"--report", "DIR/no/report.json", "touch", "DIR/ran"});
   EXPECT_EQ(run.finish(), 1);
   EXPECT_HAS(run.err(), "no/report.json");
   EXPECT_FALSE(run.has_file("ran"));
+}
+
+TEST(WeftrunFailure, IsWrittenBesideTheReportOrWhereItSays) {
+  const std::string script = "[ $RANK = 1 ] && exit 3; " + kAwaitGo;
+  for (const std::vector<std::string>& options :
+       {std::vector<std::string>{"--report", "DIR/report.json"},
+        std::vector<std::string>{"--failure", "DIR/failure.json"}}) {
+    std::vector<std::string> arguments = {"-np", "2", "--grace", "0"};
+    arguments.insert(arguments.end(), options.begin(), options.end());
+    Weftrun run(shell(arguments, script));
+    EXPECT_EQ(run.finish(), 3);
+    EXPECT_HAS(run.err(), "| more is in " + run.path("failure.json") + ", which ./weft failure");
+    const auto failure = nlohmann::json::parse(run.file("failure.json"));
+    EXPECT_EQ(failure["first_failure"], 1);
+    EXPECT_TRUE(failure["first_difference"].is_null());
+    EXPECT_EQ(failure["ranks"][1]["end"], "exit status 3");
+    EXPECT_EQ(failure["ranks"][0]["operations"], nlohmann::json::array());
+  }
+}
+
+TEST(WeftrunFailure, IsNotWrittenOtherwise) {
+  Weftrun good({"--report", "DIR/report.json", "true"});
+  EXPECT_EQ(good.finish(), 0);
+  EXPECT_FALSE(good.has_file("failure.json"));
+  Weftrun named({"--report", "DIR/failure.json", "false"});
+  EXPECT_EQ(named.finish(), 1);
+  EXPECT_TRUE(nlohmann::json::parse(named.file("failure.json")).contains("restarts"));
+  Weftrun none({"false"});
+  EXPECT_EQ(none.finish(), 1);
+  EXPECT_LACKS(none.err(), "failure");
+  Weftrun nowhere({"--failure", "DIR/no/failure.json", "touch", "DIR/ran"});
+  EXPECT_EQ(nowhere.finish(), 1);
+  EXPECT_HAS(nowhere.err(), "no/failure.json");
+  EXPECT_FALSE(nowhere.has_file("ran"));
 }
 
 }  // namespace

@@ -19,4 +19,7 @@ using TextPlaces = std::vector<std::vector<TextPlace>>;
 /// As check(), with the places in errors.
 ScheduleCheck check(const Schedule& schedule, const TextPlaces& places);
 
+/// Reads a text and checks it, with the places in errors.
+Schedule load_schedule_text(std::string_view text);
+
 }  // namespace weft::parallel

@@ -5,7 +5,7 @@
 
 #include "weft/core/base/error.h"
 #include "weft/core/base/nearest.h"
-#include "weft/parallel/schedule.h"
+#include "weft/parallel/schedule_parts.h"
 
 namespace weft::parallel {
 namespace {
@@ -15,20 +15,6 @@ constexpr std::pair<Recompute, const char*> kRecompute[] = {
     {Recompute::except_last, "except_last"},
     {Recompute::always, "always"},
 };
-
-std::string did_you_mean(const std::string& word, const std::vector<std::string>& known) {
-  const std::string near = nearest(word, known);
-  return near.empty() ? std::string() : "; did you mean " + near + "?";
-}
-
-// "never, except_last or always"
-std::string one_of(const std::vector<std::string>& words) {
-  std::string text = words[0];
-  for (std::size_t i = 1; i < words.size(); ++i) {
-    text += (i + 1 < words.size() ? ", " : " or ") + words[i];
-  }
-  return text;
-}
 
 struct Named {
   const char* name;
@@ -52,6 +38,19 @@ const Named& find(const std::string& name) {
 }
 
 }  // namespace
+
+std::string did_you_mean(const std::string& word, const std::vector<std::string>& known) {
+  const std::string near = nearest(word, known);
+  return near.empty() ? std::string() : "; did you mean " + near + "?";
+}
+
+std::string one_of(const std::vector<std::string>& words) {
+  std::string text = words[0];
+  for (std::size_t i = 1; i < words.size(); ++i) {
+    text += (i + 1 < words.size() ? ", " : " or ") + words[i];
+  }
+  return text;
+}
 
 const char* to_string(Recompute mode) { return kRecompute[static_cast<int>(mode)].second; }
 

@@ -1,6 +1,8 @@
 // What the makers of schedules share. Private to parallel/.
 #pragma once
 
+#include <cstddef>
+#include <string>
 #include <vector>
 
 #include "weft/parallel/schedule.h"
@@ -16,5 +18,21 @@ Schedule sized(const char* name, int stages, int micro_batches, int devices);
 /// Adds B, or another `kind`, after an R if recomputation is wanted.
 void add_backward(std::vector<Action>& list, Action::Kind kind, int stage, int micro_batch,
                   int micro_batches, Recompute recompute);
+
+/// "never, except_last or always"
+std::string one_of(const std::vector<std::string>& words);
+/// "; did you mean gpipe?", or nothing if none of them is near.
+std::string did_you_mean(const std::string& word, const std::vector<std::string>& known);
+
+/// A letter and a number from `begin` to `end`, in seconds.
+struct DrawnBar {
+  std::size_t row;
+  double begin, end;
+  char letter;
+  int number;
+};
+/// The rows of draw().
+std::string draw_bars(const std::vector<std::string>& labels, const std::vector<DrawnBar>& bars,
+                      double end, double unit, int columns);
 
 }  // namespace weft::parallel

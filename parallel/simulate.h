@@ -16,6 +16,18 @@ struct StageCosts {
   /// From the end of an action until another device can use its result. Neither device is busy
   /// meanwhile, and transfers do not slow each other down.
   double transfer = 0;
+  /// By stage: how long what goes to the next stage, on another device, keeps the link between
+  /// them, behind what went the same way before; and what goes back to it as long. Empty: not at
+  /// all.
+  std::vector<double> link{};
+  /// By device: when it may begin. Empty: at once.
+  std::vector<double> begin{};
+  /// By micro-batch, what it costs in each stage, in place of the three lists in front. Empty:
+  /// those.
+  struct MicroBatch {
+    std::vector<double> forward{}, backward_input{}, backward_weight{};
+  };
+  std::vector<MicroBatch> micro_batches{};
 };
 
 /// The same costs for every stage. Throws InvalidArgument unless there are 1 to kMostStages.
@@ -41,7 +53,7 @@ struct Timeline {
 
 /// Runs each action as soon as its device and the results it needs are ready. Throws
 /// InvalidArgument for a schedule that check() refuses, and for costs that are negative, not
-/// finite, or not one per stage.
+/// finite, or not one per stage or device.
 Timeline simulate(const Schedule& schedule, const StageCosts& costs);
 
 /// A row per device, two characters per `unit` seconds: an action's letter and the last digit of

@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <limits>
+#include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "weft/tests/core/expect_error.h"
@@ -160,6 +162,70 @@ TEST(SimulateTest, ATransferMakesAnotherDeviceWait) {
   EXPECT_EQ(simulate(gpipe(2, 1), equal_costs(2, 0, 0, 0)).bubble(), 0);
 }
 
+// What is sent keeps the link for 10. Down: F0.0 from 1 to 11, F0.1 behind it to 21, where it ends
+// as F1.1 at 22; then B1.1 to 24 and B1.0 to 26; up: from 24 to 34 and to 44, and B0.0 takes 2.
+TEST(SimulateTest, MessagesWaitForThoseBeforeThemOnTheirLink) {
+  StageCosts costs = equal_costs(2, 1, 1, 1);
+  costs.link = {10, 0};
+  EXPECT_EQ(simulate(gpipe(2, 2), costs).end, 46);
+  EXPECT_EQ(simulate(with_communication(gpipe(2, 2)), costs).end, 46);
+  costs.transfer = 1;  // of each way once
+  EXPECT_EQ(simulate(gpipe(2, 2), costs).end, 48);
+  // Stages 1 and 2 of this V are on one device.
+  StageCosts of_v = equal_costs(4, 1, 1, 1);
+  of_v.link = {0, 100, 0, 0};
+  EXPECT_EQ(simulate(zero_bubble_v(2, 4), of_v).end,
+            simulate(zero_bubble_v(2, 4), equal_costs(4, 1, 1, 1)).end);
+}
+
+// Two devices have one link each way, whichever stages use it: in interleaved schedules those of 0
+// and 2, in a V also the gradients of stage 3. Each message keeps it for 10.
+TEST(SimulateTest, StagesOfTheSameDevicesShareALink) {
+  StageCosts costs = equal_costs(4, 1, 1, 1);
+  costs.link = {10, 10, 10, 0};
+  for (const Schedule& schedule :
+       {with_communication(interleaved_one_f_one_b(2, 2, 4)),
+        with_communication(zero_bubble_v(2, 4)), with_communication(dual_pipe_v(2, 4))}) {
+    const std::vector<int> devices = check(schedule).device_of_stage;
+    std::map<std::pair<int, int>, std::vector<double>> arrivals;  // by devices from and to
+    for (const TimedAction& timed : simulate(schedule, costs).actions) {
+      const bool forward = timed.action.kind == Kind::send_activation;
+      if (!forward && timed.action.kind != Kind::send_gradient) continue;
+      const auto to = static_cast<std::size_t>(timed.action.stage + (forward ? 1 : -1));
+      arrivals[{timed.device, devices[to]}].push_back(timed.end);
+    }
+    EXPECT_EQ(arrivals.size(), 2U) << schedule.name;
+    for (auto& [link, times] : arrivals) {
+      std::ranges::sort(times);
+      for (std::size_t i = 1; i < times.size(); ++i) {
+        EXPECT_GE(times[i] - times[i - 1], 10) << schedule.name;
+      }
+    }
+  }
+}
+
+TEST(SimulateTest, ADeviceMayBeginLater) {
+  StageCosts costs = equal_costs(2, 1, 1, 1);
+  costs.begin = {0, 30};
+  const Timeline timeline = simulate(gpipe(2, 1), costs);
+  EXPECT_EQ(timeline.end, 30 + 1 + 2 + 2);
+  EXPECT_EQ(timeline.busy, (std::vector<double>{3, 3}));
+}
+
+// The second micro-batch takes 10 times as long: F0.1 until 11, F1.1 until 21, its backwards 20
+// each until 61; then those of the first one, of 2 each, of which one is behind B0.1.
+TEST(SimulateTest, MicroBatchesMayHaveCostsOfTheirOwn) {
+  StageCosts costs;
+  costs.micro_batches = {{{1, 1}, {1, 1}, {1, 1}}, {{10, 10}, {10, 10}, {10, 10}}};
+  EXPECT_EQ(simulate(gpipe(2, 2), costs).end, 61 + 2);
+  EXPECT_EQ(simulate(gpipe(2, 2), costs).busy, (std::vector<double>{33, 33}));
+  EXPECT_WEFT_ERROR(simulate(gpipe(2, 3), costs), InvalidArgument,
+                    "2 costs of micro-batches, expected 3");
+  costs.micro_batches[1].forward.pop_back();
+  EXPECT_WEFT_ERROR(simulate(gpipe(2, 2), costs), InvalidArgument,
+                    "1 costs of forward for 2 stages");
+}
+
 TEST(SimulateTest, DrawsARowPerDevice) {
   EXPECT_EQ(draw(simulate(one_f_one_b(2, 3, Recompute::except_last), equal_costs(2, 1, 1, 1))),
             "0 F0F1R0 . .B0--F2R1B1-- .B2--\n"
@@ -193,6 +259,14 @@ TEST(SimulateTest, CostsAreOnePerStageAndNotNegative) {
   EXPECT_WEFT_ERROR(
       simulate(schedule, equal_costs(2, 1, 1, 1, std::numeric_limits<double>::infinity())),
       InvalidArgument, "got inf s as a cost of transfer");
+  StageCosts costs = equal_costs(2, 1, 1, 1);
+  costs.link = {1};
+  EXPECT_WEFT_ERROR(simulate(schedule, costs), InvalidArgument, "1 costs of link for 2 stages");
+  costs.link = {1, -1};
+  EXPECT_WEFT_ERROR(simulate(schedule, costs), InvalidArgument, "got -1 s as a cost of link");
+  costs.link = {};
+  costs.begin = {0, 0, 0};
+  EXPECT_WEFT_ERROR(simulate(schedule, costs), InvalidArgument, "3 costs of begin for 2 devices");
   EXPECT_WEFT_ERROR(draw(simulate(schedule, equal_costs(2, 1, 1, 1)), 0), InvalidArgument,
                     "got 0 s as a unit");
   EXPECT_WEFT_ERROR(equal_costs(-1, 1, 1, 1), InvalidArgument, "got -1 stages");

@@ -1,9 +1,11 @@
 // tools/schedule as a user sees it: output and exit status.
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <string>
 
 #include "weft/parallel/schedule.h"
+#include "weft/parallel/step_schedule.h"
 #include "weft/tests/tools/command.h"
 
 namespace weft {
@@ -42,6 +44,27 @@ TEST_F(ScheduleCommand, WritesAFile) {
   EXPECT_EQ(parallel::load_schedule(file),
             parallel::with_communication(
                 parallel::interleaved_one_f_one_b(2, 2, 4, parallel::Recompute::always)));
+}
+
+// What the page does is in page_test.cc.
+TEST_F(ScheduleCommand, WritesAPage) {
+  const std::string page = folder.path("page.html");
+  EXPECT_EQ(run("1f1b --stages 2 --micro-batches 1 --communication -o " + page), 0) << log();
+  const std::string text = testing::read_file(page);
+  EXPECT_EQ(text.find("<!DOCTYPE html>"), 0U);
+  EXPECT_HAS(text,
+             ">weft schedule 1f1b stages 2 micro-batches 1\n"
+             "0: F0.0 >F0.0 &lt;B0.0 B0.0\n1: &lt;F1.0 F1.0 B1.0 >B1.0\n</textarea>");
+  EXPECT_TRUE(text.ends_with("</html>\n"));
+  // It needs nothing but itself.
+  EXPECT_EQ(text.find("http"), text.find("http://www.w3.org/2000/svg"));
+  EXPECT_EQ(text.find("src="), std::string::npos);
+
+  const std::string none = folder.path("none.html");
+  refuses("zb-v --stages 8 --micro-batches 700 -o " + none,
+          "a page of 16800 actions would be slow to edit, at most 5000 are shown; take fewer");
+  refuses("ddp --units 2 --ranks 2 -o " + none, "ddp is a step, and pages are made of pipelines");
+  EXPECT_FALSE(std::filesystem::exists(none));
 }
 
 // Every schedule in the usual sizes.
@@ -139,6 +162,63 @@ TEST_F(ScheduleCommand, TakesTheCostsOfStagesFromAFile) {
   EXPECT_HAS(log(), "nothing cannot be read, or is empty");
 }
 
+TEST_F(ScheduleCommand, PrintsAndChecksAStepOfRanks) {
+  EXPECT_EQ(run("ddp --units 2 --ranks 2"), 0);
+  EXPECT_EQ(log(),
+            "weft step ddp units 2\n"
+            "0: F0 F1 B1 >A1 B0 >A0 <A1 <A0 O\n"
+            "1: F0 F1 B1 >A1 B0 >A0 <A1 <A0 O\n"
+            "# units with whole gradients at once, by rank: 2 2\n"
+            "# with F, O and messages of 1 and B of 2: ends after 8, waiting, by rank: 1 1\n"
+            "# 0 F0F1B1--B0-- .O0\n"
+            "# >  . . . .A1 .A0 .\n"
+            "# 1 F0F1B1--B0-- .O0\n"
+            "# >  . . . .A1 .A0 .\n");
+  EXPECT_EQ(parallel::parse_step(log()), parallel::ddp_step(2, 2));
+  const std::string file = folder.path("step");
+  EXPECT_EQ(run("fsdp --units 3 --ranks 2 -o " + file), 0);
+  EXPECT_EQ(log().find("units whole at once, by rank: 3 3\n"), 0U) << log();
+  EXPECT_EQ(run("--check " + file), 0);
+  EXPECT_EQ(log().find(file + ": complete and free of deadlock: fsdp, 3 units on 2 ranks\n"), 0U)
+      << log();
+  EXPECT_EQ(run("--check " + write("bad", "weft step mine units 1\n0: F0 B0 >A0\n")), 1);
+  EXPECT_HAS(log(), ">A0 (rank 0, action 3; line 2, column 10) is never waited for");
+  EXPECT_EQ(run("--check " + file + " --communication"), 1);
+  EXPECT_HAS(log(), "is a step, which has its messages already");
+}
+
+TEST_F(ScheduleCommand, PrintsAsJsonWhenAStepRuns) {
+  const std::string costs =
+      write("costs", R"({"forward": [1], "backward": [2], "optimizer": 3, "reduce": [4]})");
+  EXPECT_EQ(run("ddp --units 1 --ranks 1 --json --costs " + costs), 0) << log();
+  EXPECT_EQ(log(), R"({"actions":[{"action":"F0","begin":0.0,"end":1.0,"rank":0},)"
+                   R"({"action":"B0","begin":1.0,"end":3.0,"rank":0},)"
+                   R"({"action":">A0","begin":3.0,"end":7.0,"rank":0},)"
+                   R"({"action":"<A0","begin":3.0,"end":7.0,"rank":0},)"
+                   R"({"action":"O","begin":7.0,"end":10.0,"rank":0}],"busy":[6.0],"end":10.0,)"
+                   R"("known_as":"ddp","name":"ddp","units":1,"waiting":[4.0],"whole":[0]})"
+                   "\n");
+  for (const std::string name : {"ddp", "zero1", "zero2", "fsdp", "tp"}) {
+    const std::string file = folder.path(name);
+    EXPECT_EQ(run(name + " --units 3 --ranks 2 --json -o " + file), 0) << log();
+    const std::string made = log();
+    EXPECT_HAS(made, "\"known_as\":\"" + name + '"');
+    EXPECT_EQ(run("--check " + file + " --json"), 0);
+    EXPECT_EQ(log(), made);
+  }
+  EXPECT_EQ(run("--json --check " + write("own", "weft step mine units 1\n0: F0 B0\n")), 0);
+  EXPECT_HAS(log(), "\"known_as\":null");
+  // Of this size fsdp has more actions than a step may have.
+  std::string list = ": ", large = "weft step mine units 4096\n";
+  for (int unit = 0; unit < 4096; ++unit) list += 'F' + std::to_string(unit) + ' ';
+  for (int unit = 4096; unit-- > 0;) list += 'B' + std::to_string(unit) + ' ';
+  for (int rank = 0; rank < 26; ++rank) large += std::to_string(rank) + list + '\n';
+  EXPECT_EQ(run("--json --check " + write("large", large)), 0);
+  EXPECT_HAS(log(), "\"known_as\":null");
+  EXPECT_EQ(run("ddp --units 2 --ranks 1 --json --costs " + costs), 2);
+  EXPECT_HAS(log(), "1 costs of forward, expected 2");
+}
+
 TEST_F(ScheduleCommand, WrongUsageIsTwoAndSaysWhatIsRight) {
   refuses("", "expected a NAME, --stages and --micro-batches, or --check FILE");
   refuses("gpipe --stages 2", "expected a NAME, --stages and --micro-batches");
@@ -155,6 +235,11 @@ TEST_F(ScheduleCommand, WrongUsageIsTwoAndSaysWhatIsRight) {
   refuses("zb-v --stages 3 --micro-batches 2", "expected an even number: two per device");
   refuses("dualpipev --stages 4 --micro-batches 3", "expected at least 4, two for each device");
   refuses("--check F --stages 2", "--stages");
+  refuses("ddp --units 2", "ddp needs --units and --ranks");
+  refuses("ddp --stages 2 --ranks 2", "--stages does not go with ddp, which takes --units and");
+  refuses("gpipe --units 2 --micro-batches 2", "--units does not go with gpipe, which takes --st");
+  refuses("tp --units 1 --ranks 2", "a table and a head");
+  refuses("ddp --units 0 --ranks 2", "not in range");
   refuses("gpipe --stages 2 --micro-batches 2 --costs F", "--json");
   refuses("--check F gpipe --stages 2 --micro-batches 2", "--check");
   refuses("gpipe --stages 2 --micro-batches 2 -o " + folder.path("no/folder"), "no/folder");

@@ -22,23 +22,18 @@ namespace {
 constexpr const char* kOp = "collectives";
 constexpr std::int64_t kTextBytes = 256;  // longer texts are cut off
 
-std::string in_module() {
-  const std::string path = module_path();
-  return path.empty() ? "" : " in " + path;
-}
-
 std::string text_of(const Tensor& x) {
   return weft::to_string(x.dtype()) + (' ' + weft::to_string(x.shape()));
 }
 
-// Texts of kTextBytes each, as a tensor over their memory; the rest of a text is 0.
-std::string texts(int count, const std::string& first = {}) {
-  std::string all = first.substr(0, kTextBytes - 1);
-  all.resize(static_cast<std::size_t>(count * kTextBytes));
+// A text of kTextBytes, and a tensor over its memory; the rest of the text is 0.
+std::string padded(std::string_view text) {
+  std::string all(kTextBytes, '\0');
+  text.copy(all.data(), kTextBytes - 1);
   return all;
 }
-Tensor bytes_of(std::string& texts, const Shape& shape) {
-  return borrow(std::span(reinterpret_cast<std::uint8_t*>(texts.data()), texts.size()), shape);
+Tensor bytes_of(std::string& text) {
+  return borrow(std::span(reinterpret_cast<std::uint8_t*>(text.data()), text.size()), {kTextBytes});
 }
 
 // A row-major copy.
@@ -52,8 +47,7 @@ Tensor owned(const Tensor& x) {
 
 struct Collectives::State {
   std::shared_ptr<comm::ProcessGroup> group;
-  std::optional<Device> device = {};  // of all tensors
-  std::int64_t calls = 0;
+  std::optional<Device> device = {};                     // of all tensors
   std::map<int, std::int64_t> sent = {}, received = {};  // by the other rank
 
   int rank() const { return group->rank(); }
@@ -67,30 +61,17 @@ struct Collectives::State {
                " after one on ", *device, "; one Collectives serves tensors of one device");
   }
 
-  // Throws Comm on all ranks if `what` is not the same on all of them.
-  void compare(const std::string& what) {
-    if (size() == 1) return;
-    std::string mine = texts(1, detail::concat("call ", ++calls, ": ", what, in_module()));
-    std::string all = texts(size());
-    group->all_gather(bytes_of(all, {size(), kTextBytes}), bytes_of(mine, {kTextBytes})).wait();
-    const auto text = [&](int r) { return std::string_view(all.data() + r * kTextBytes); };
-    for (int r = 1; r < size(); ++r) {
-      WEFT_CHECK(text(r) == text(0), Comm, kOp, "rank 0 of the group is at ", text(0), ", rank ", r,
-                 " at ", text(r), "; all ranks must call the same operations in the same order");
-    }
-  }
-
-  // The same for a message from one rank to another.
+  // A message from one rank to another: its fingerprint tells less than that of a collective.
   void announce(const std::string& what, int to) {
-    std::string mine = texts(1, what);
-    group->send(bytes_of(mine, {kTextBytes}), to).wait();
+    std::string mine = padded(what);
+    group->send(bytes_of(mine), to).wait();
   }
   void expect(const std::string& what, int from) {
-    std::string said = texts(1);
-    group->recv(bytes_of(said, {kTextBytes}), from).wait();
+    std::string said = padded("");
+    group->recv(bytes_of(said), from).wait();
     const std::string_view theirs(said.data());
     WEFT_CHECK(theirs == what, Comm, kOp, "rank ", from, " of the group sends ", theirs, ", rank ",
-               rank(), " expects ", what, in_module());
+               rank(), " expects ", what);
   }
 
   // What the rules are made of. `argument`: a root or a dimension.
@@ -119,14 +100,18 @@ struct Collectives::State {
     group->all_to_all(y, raw::contiguous(x)).wait();
     return y;
   }
+  // In a broadcast or reduce not every rank gets a message: two roots would both wait in vain.
+  void hear_all() { group->barrier().wait(); }
   Tensor from_root(const Tensor& x, std::int64_t root) {
     const Tensor y = owned(x);
+    hear_all();
     group->broadcast(y, static_cast<int>(root)).wait();
     return y;
   }
   // 0 on the other ranks: what comes before must run its backward there, too.
   Tensor sum_at_root(const Tensor& x, std::int64_t root) {
     const Tensor y = owned(x);
+    hear_all();
     group->reduce(y, static_cast<int>(root)).wait();
     return rank() == root ? y : zeros(x.shape(), {x.dtype(), x.device()});
   }
@@ -154,26 +139,23 @@ const char* differentiated(const autograd::Context& ctx) {
   return ctx.needs_input_grad(0) ? ", to be differentiated" : "";
 }
 
-// An operation of all ranks: what forward and backward do, and which of them exchange something.
+// An operation of all ranks: what forward and backward do.
 struct Rule {
   using Step = Tensor (State::*)(const Tensor& x, std::int64_t argument);
 
   const char* name;
   Step there, back;
-  bool there_exchanges = true, back_exchanges = true;
   const char* argument = nullptr;  // what it is
 };
 constexpr Rule kAllReduce = {"all_reduce", &State::reduced, &State::reduced};
 constexpr Rule kAllGather = {"all_gather", &State::gathered, &State::part_of_sum};
 constexpr Rule kReduceScatter = {"reduce_scatter", &State::part_of_sum, &State::gathered};
 constexpr Rule kAllToAll = {"all_to_all", &State::exchanged, &State::exchanged};
-constexpr Rule kBroadcast = {"broadcast", &State::from_root, &State::sum_at_root, true, true,
-                             "root"};
-constexpr Rule kCopyTo = {"copy_to", &State::same, &State::reduced, false, true};
-constexpr Rule kReduceFrom = {"reduce_from", &State::reduced, &State::same, true, false};
-constexpr Rule kSplitTo = {"split_to", &State::own_part, &State::all_parts, false, true, "dim"};
-constexpr Rule kGatherFrom = {"gather_from", &State::all_parts, &State::own_part, true, false,
-                              "dim"};
+constexpr Rule kBroadcast = {"broadcast", &State::from_root, &State::sum_at_root, "root"};
+constexpr Rule kCopyTo = {"copy_to", &State::same, &State::reduced};
+constexpr Rule kReduceFrom = {"reduce_from", &State::reduced, &State::same};
+constexpr Rule kSplitTo = {"split_to", &State::own_part, &State::all_parts, "dim"};
+constexpr Rule kGatherFrom = {"gather_from", &State::all_parts, &State::own_part, "dim"};
 
 // "broadcast with root 1"
 std::string name_of(const Rule& rule, std::int64_t argument) {
@@ -194,18 +176,14 @@ struct Collective : autograd::Function<Collective> {
     const auto& [rule, ranks, argument] = call;
     ctx.data = call;
     ranks->check_device(x);
-    if (rule->there_exchanges) {
-      ranks->compare(
-          detail::concat(name_of(*rule, argument), " of ", text_of(x), differentiated(ctx)));
-    }
+    const comm::ProcessGroup::Tag tag(
+        detail::concat(name_of(*rule, argument), " of ", text_of(x), differentiated(ctx)), true);
     return ((*ranks).*rule->there)(x, argument);
   }
   static std::vector<Tensor> backward(autograd::Context& ctx, std::span<const Tensor> grads) {
     const auto& [rule, ranks, argument] = std::any_cast<const Call&>(ctx.data);
-    if (rule->back_exchanges) {
-      ranks->compare(
-          detail::concat("backward of ", name_of(*rule, argument), ", ", text_of(grads[0])));
-    }
+    const comm::ProcessGroup::Tag tag(
+        detail::concat("backward of ", name_of(*rule, argument), ", ", text_of(grads[0])), true);
     return {((*ranks).*rule->back)(grads[0], argument)};
   }
 };
@@ -308,7 +286,7 @@ Tensor Collectives::gather_from(const Tensor& x, std::int64_t dim) const {
 }
 Tensor Collectives::max_of(const Tensor& x) const {
   state_->check_device(x);
-  state_->compare("max_of of " + text_of(x));
+  const comm::ProcessGroup::Tag tag("max_of of " + text_of(x), true);
   const Tensor y = owned(x);
   state_->group->all_reduce(y, comm::ReduceOp::max).wait();
   return y;

@@ -46,11 +46,12 @@ namespace weft::parallel {
 
 /// The ranks of a group, for operations on the tape; a handle. All ranks call the same operations
 /// in the same order, also in backward: so all of them need the gradient of an operation's input,
-/// or none. Before tensors move, an operation compares its number, root or dimension, dtype, shape
-/// and module path between the ranks: if they differ, as after a call that one rank has left out,
-/// all ranks throw Comm, naming two of them; a rank that calls nothing more lets the others run
-/// into Timeout. This costs a message of 256 bytes to each rank, in forward and in backward; where
-/// one of them sends nothing ("nothing" above; copy_to and split_to forward), it compares nothing.
+/// or none. The ranks' calls must agree in number, root or dimension, dtype, shape and module path,
+/// which the group compares (ProcessGroup::Tag): if they differ, as after a call that one rank has
+/// left out, no rank gets a result; they throw Comm or PeerFailed, which names both calls. With
+/// NCCL only check_fingerprints finds that. A rank that calls nothing more lets the others run into
+/// Timeout. What sends nothing ("nothing" above; copy_to and split_to forward) compares nothing.
+/// A send() has a message of 256 bytes before it, a broadcast() a barrier, in backward, too.
 ///
 /// Nothing else may use the group at the same time, such as the buckets of
 /// DistributedDataParallel: give group->duplicate(), also of a subgroup of a Mesh, which may be the
@@ -78,7 +79,10 @@ class Collectives {
   Tensor broadcast(const Tensor& x, int root) const;
   /// Waits until the other rank receives. Returns a scalar 0 through which backward comes to wait
   /// for the gradient of x: add it to the loss. Messages of two ranks are numbered, and their
-  /// dtypes, shapes and steps compared.
+  /// dtypes, shapes and steps compared. Module paths are not: the two ranks are mostly in different
+  /// modules, as the stages of a pipeline. So if a rank leaves a send out, its next one of the same
+  /// shape in this step is taken for it, and only the other's last recv of the step throws, Comm or
+  /// Timeout: before its loss is there.
   Tensor send(const Tensor& x, int to) const;
   /// Returns a tensor of the shape and dtype of `like`, which must require a gradient if the
   /// sender's x does, and gets none.

@@ -26,9 +26,9 @@ namespace weft::parallel {
 /// From now on every nn::MultiheadAttention of the module attends to the whole sequence, of which
 /// each of the n ranks gives a part of equal length, and gets its part of the result. All ranks
 /// call it. An attention sends an n-th of this rank's query, key, value and result to each other
-/// rank, in backward the same, and messages of 256 bytes, by which ranks compare their calls: they
-/// get Comm for parts of unequal length. Calls take is_causal, which counts from the beginning of
-/// the whole sequence; they throw Unsupported for masks, and unless need_weights is false.
+/// rank, in backward the same. They get Comm for parts of unequal length. Calls take is_causal,
+/// which counts from the beginning of the whole sequence; they throw Unsupported for masks, and
+/// unless need_weights is false.
 ///
 /// Each rank has a loss of its own part, and gradients of all that it computes: to be averaged over
 /// the ranks, as DistributedDataParallel around the module does. That is the mean over all elements

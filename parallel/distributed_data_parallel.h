@@ -88,6 +88,7 @@ class DistributedDataParallel {
   DistributedDataParallel(M module, std::shared_ptr<comm::ProcessGroup> group,
                           const DistributedDataParallelOptions& options = {})
       : module_(std::move(module)),
+        broadcasts_buffers_(options.broadcast_buffers),
         reducer_(std::make_unique<Reducer>(module_, std::move(group), options.for_reducer())) {
     if (options.find_unused_parameters || options.static_graph) {
       unused_ = std::make_unique<UnusedParameters>(*reducer_, options.static_graph);
@@ -124,6 +125,7 @@ class DistributedDataParallel {
   }
 
   M& module() { return module_; }
+  bool broadcasts_buffers() const { return broadcasts_buffers_; }
 
   /// auto local = ddp.no_sync();   // until its end
   NoSync no_sync() { return NoSync(*reducer_); }
@@ -159,6 +161,7 @@ class DistributedDataParallel {
 
  private:
   M module_;
+  bool broadcasts_buffers_;
   std::unique_ptr<Reducer> reducer_;
   std::unique_ptr<UnusedParameters> unused_;  // if unused parameters are allowed
 };

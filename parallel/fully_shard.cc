@@ -17,6 +17,7 @@
 #include "weft/parallel/same_model.h"
 #include "weft/parallel/shard_checks.h"
 #include "weft/parallel/shard_engine.h"
+#include "weft/parallel/trace_moment.h"
 #include "weft/tensor/creation.h"
 
 namespace weft::parallel {
@@ -64,7 +65,6 @@ void make_engine(const nn::ModuleBase& module, const std::shared_ptr<Unit>& unit
   }
   if (!unit->reshard_set) unit->reshard = false;
   for (const auto& other : units) {
-    other->memory->set_number(static_cast<int>(engine->all.size()));
     other->engine = engine;
     engine->all.push_back(other.get());
   }
@@ -166,7 +166,7 @@ void after_forward(const std::shared_ptr<Unit>& unit, std::span<Tensor> results)
   }
   // Its backward comes at once.
   if (recorded && (engine.in_backward || autograd::recomputing())) return;
-  if (unit->reshard || !recorded) unit->memory->release();
+  if (unit->reshard || !(recorded || autograd::in_first_forward())) unit->memory->release();
   if (unit.get() == engine.root) engine.end_forward();
 }
 
@@ -180,20 +180,15 @@ FullySharded fully_shard(const nn::ModuleBase& module, std::shared_ptr<comm::Pro
       module.type_name(), ' ', module.name(), ", reshard_after_forward ",
       reshards ? std::to_string(*reshards) : "unset", ", replicas ",
       options.replicas ? options.replicas->size() : 1, ", ", to_string(options.mp_policy), '\n');
-  std::vector<comm::ProcessGroup*> groups = {group.get()};
-  if (options.replicas) groups.push_back(options.replicas.get());
-  for (comm::ProcessGroup* const ranks : groups) {
-    check_same_lines(*ranks, kOp, how + lines_of_uncut(module), "cuts another module",
-                     "Build the same model, with the same options and the same parameters frozen, "
-                     "on every rank, and cut its modules in the same order");
-  }
+  check_same_cut(*group, options.replicas.get(), module, how);
   check(options.mp_policy);
   check_order(module);
   const nn::NamedTensors parameters = nn::uncut_parameters(module);
   check_can_be_cut(parameters);
   std::vector<Tensor> values = buffers_of(module);
   for (const auto& [name, x] : parameters) values.push_back(x);
-  for (comm::ProcessGroup* const ranks : groups) broadcast_coalesced(*ranks, values, 0);
+  broadcast_coalesced(*group, values, 0);
+  if (options.replicas) broadcast_coalesced(*options.replicas, values, 0);
 
   const auto unit = std::make_shared<Unit>();
   unit->name = module.name().empty() ? module.type_name() : module.name();
@@ -204,8 +199,7 @@ FullySharded fully_shard(const nn::ModuleBase& module, std::shared_ptr<comm::Pro
   unit->policy = options.mp_policy;
   unit->memory = std::make_unique<ShardUnit>(module, group->rank(), group->size(),
                                              options.mp_policy, unit, why_released(module));
-  const auto& pieces = unit->memory->pieces();
-  if (!pieces.empty()) {
+  if (const auto& pieces = unit->memory->pieces(); !pieces.empty()) {
     const Tensor& any = pieces[0].shard->part;
     unit->token = zeros({}, {any.dtype(), any.device()});
     unit->token.set_requires_grad();
@@ -218,13 +212,15 @@ FullySharded fully_shard(const nn::ModuleBase& module, std::shared_ptr<comm::Pro
       [unit](nn::ModuleBase& m, std::span<Tensor> args) { before_forward(m, unit, args); }, true);
   handle.register_forward_hook(
       [unit](nn::ModuleBase&, std::span<Tensor> results) { after_forward(unit, results); });
+  handle.register_forward_error_hook([unit](nn::ModuleBase&) {
+    if (unit->engine) unit->engine->on_forward_error(*unit);
+  });
   return FullySharded(module, unit);
 }
 
 FullySharded fully_shard(const nn::ModuleBase& module, comm::ProcessGroup& group,
                          const FullyShardOptions& options) {
-  return fully_shard(module, std::shared_ptr<comm::ProcessGroup>(std::shared_ptr<void>(), &group),
-                     options);
+  return fully_shard(module, {std::shared_ptr<void>(), &group}, options);
 }
 
 // --- Engine --------------------------------------------------------------------------------------
@@ -237,7 +233,9 @@ FsdpUnit::~FsdpUnit() {
 void FsdpEngine::gather(Unit& unit, Unit* next) {
   const auto start = [&](Unit& one) {
     const comm::ProcessGroup::Tag tag(one.name);
-    one.memory->start_gather(*gathers);
+    const std::int64_t bytes = one.memory->start_gather(*gathers);
+    if (bytes == 0) return;
+    trace_moment(kOp, "gather", one.name, {{"bytes", bytes}, {"ahead", &one == next}});
   };
   if (posted == &unit) {
     posted = nullptr;
@@ -277,7 +275,17 @@ void FsdpEngine::end_forward() {
   in_forward = false;
 }
 
+void FsdpEngine::on_forward_error(const Unit& unit) {
+  // Else what is around it gives up, or nothing has begun.
+  const bool outermost = &unit == root ? in_forward : !in_forward && unit.memory->gathered();
+  if (!outermost || in_backward || kept) return;
+  abort();
+  end_forward();
+  release_all();
+}
+
 void FsdpEngine::gather_for_forward(Unit& unit) {
+  if (autograd::recomputing() && unit.memory->up_to_date()) return;  // since the first forward
   // The order of calls within the root is learnt, not that of other calls and of checkpoints.
   gather(unit, in_backward || !in_forward ? nullptr : forwards.after(unit));
 }
@@ -296,7 +304,7 @@ void FsdpEngine::before_backward(Unit& unit) {
   begin_backward();
   if (unit.memory->pieces().empty()) return;
   Unit* const next = backwards.after(unit);
-  if (!unit.memory->gathered()) gather(unit, next);
+  if (!unit.memory->up_to_date()) gather(unit, next);
 }
 
 void FsdpEngine::on_recomputed_gradients(Unit& unit) {
@@ -311,8 +319,6 @@ void FsdpEngine::on_gradients(Unit& unit) {
   begin_backward();
   unit.memory->release();
   if (!sync) return;
-  WEFT_CHECK(!unit.ready, InvalidArgument, kOp, unit.name,
-             " has got a gradient after its gradients were reduced in this backward");
   reducing = unit.ready = true;
   if (!ordered) arrived.push_back(&unit);
   reduce_ready();
@@ -338,6 +344,7 @@ void FsdpEngine::finish_reduction() {
   Unit* const unit = std::exchange(under_way, nullptr);
   if (!unit) return;
   const Span span(kOp, "wait for sums");
+  const comm::ProcessGroup::Tag tag(unit->name);
   unit->memory->finish_reduction(replicas.get());
 }
 
@@ -376,13 +383,10 @@ void FsdpEngine::abort() const {
 // At first, and after parameters were frozen or unfrozen: backward comes to the modules in about
 // the reverse order of the tree, and last to what is left of the root.
 void FsdpEngine::update_order() {
-  const auto trained = [](const Unit* unit) { return unit->memory->trained(); };
-  if (std::ranges::count_if(all, trained) == std::ssize(order) &&
-      std::ranges::all_of(order, trained)) {
-    return;
-  }
-  order.assign(all.rbegin(), all.rend());
-  std::erase_if(order, [&](const Unit* unit) { return !trained(unit); });
+  std::vector<Unit*> trained(all.rbegin(), all.rend());
+  std::erase_if(trained, [](const Unit* unit) { return !unit->memory->trained(); });
+  if (std::ranges::is_permutation(trained, order)) return;
+  order = std::move(trained);
   ordered = false;
 }
 

@@ -48,6 +48,8 @@ struct FullyShardOptions {
 /// A module that is cut, and the units within it; a handle.
 class FullySharded {
  public:
+  nn::ModuleBase module() const { return module_; }
+
   // All ranks call these functions.
 
   /// The module paths of the units whose parameters are trained, in the order in which their
@@ -134,7 +136,8 @@ class [[nodiscard]] FullySharded::NoSync {
 /// once, or for calls in a checkpoint at its end; but calls beside checkpoints, and beside
 /// autograd::Function without nests_backward = false, wait for the last of those, and several
 /// forwards of a unit for the last one. Units whose parameters are all frozen keep them to the end
-/// of backward.
+/// of backward. A forward that throws frees what was gathered, and ends the groups: the other ranks
+/// get PeerFailed. Hooks around the outermost module's that throw leave them to their timeout.
 ///
 /// Move and convert the module before, and make optimisers afterwards: clone(), replicate() and
 /// to() of a module that is cut throw Unsupported, as do captured steps and backward with

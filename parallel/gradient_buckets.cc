@@ -8,6 +8,7 @@
 #include "weft/core/base/shape.h"
 #include "weft/core/runtime/thread_state.h"
 #include "weft/core/trace/trace.h"
+#include "weft/parallel/trace_moment.h"
 #include "weft/tensor/creation.h"
 #include "weft/tensor/ops.h"
 
@@ -202,6 +203,8 @@ const Tensor& GradientBuckets::attach(std::size_t index) {
 void GradientBuckets::make_ready(std::size_t index) {
   Parameter& p = parameters_[index];
   p.ready = true;
+  trace_moment(words_.op, "gradient", p.name,
+               {{"bytes", bytes_of(p.tensor)}, {"parameter", static_cast<std::int64_t>(index)}});
   --buckets_[p.bucket].pending;
   send_full();
 }

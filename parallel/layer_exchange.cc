@@ -242,7 +242,7 @@ LayerExchange::Fingerprint LayerExchange::fingerprint_of(const Tensor& tensor) {
   result[0] = is_floating(x.dtype()) ? x.norm().item<double>() : 0;
   result[1] = some.norm().item<double>();
   for (std::size_t i = 2; i < result.size(); ++i) {
-    const Tensor direction = uniform(some.shape(), -1, 1, DType::f64, &generator);
+    const Tensor direction = uniform(some.shape(), -1, 1, {DType::f64, Device()}, &generator);
     result[i] = (some * direction).sum().item<double>();
   }
   return result;

@@ -75,7 +75,11 @@ Tensor Pipeline::clip_grad_norm(double max_norm) {
   return or_abort([&] { return ranks_->clip_grad_norm(here, max_norm); });
 }
 
-bool Pipeline::is_training() const { return state_->stages[0].is_training(); }
+bool Pipeline::is_training() const {  // of the first stage here: others may be empty
+  std::size_t s = 0;
+  while (!is_here(s)) ++s;
+  return state_->stages[s].is_training();
+}
 void Pipeline::train(bool training) {
   for (nn::AnyModule& stage : state_->stages) stage.train(training);
 }

@@ -31,7 +31,9 @@ constexpr GradientBuckets::Words kWords = {
     .number = "bucket",
     .tag = "bucket ",
     .moved = " after the module was wrapped; move it first and wrap it then",
-    .unfrozen = "the module was wrapped, so it would not be averaged: wrap the module again",
+    .unfrozen =
+        "the module was wrapped, so it would not be averaged: wrap the module again, or "
+        "freeze what is trained by another wrapper before each forward of this one",
 };
 
 std::vector<Coalesced> coalesce_by_device(const nn::NamedTensors& tensors) {
@@ -147,8 +149,24 @@ void Reducer::load_engine_state(const nn::NamedTensors& state) {
 
 // --- Forward -------------------------------------------------------------------------------------
 
+// An update takes gradients of a backward, of which the wrapper hears; else the loss did not depend
+// on what forward had returned.
+void Reducer::check_averaged() {
+  if (warned_ || !module_.is_training()) return;
+  const std::uint32_t version = buckets_.parameters()[0].tensor.storage()->version();
+  if (std::exchange(version_, version) == version) return;
+  const std::int64_t reductions = buckets_.stats().reductions;
+  warned_ = std::exchange(averaged_, reductions) == reductions;
+  if (!warned_) return;
+  log_warning(detail::concat("ddp: rank ", group_->rank(), ": ", module_.type_name(),
+                             " was updated since its last forward, but no backward has averaged "
+                             "its gradients: was that forward run under NoGrad, its result "
+                             "detached, or the backward under no_sync()?"));
+}
+
 void Reducer::before_forward() {
   buckets_.check_unchanged();
+  check_averaged();
   if (!sync_ || !module_.is_training() || !thread_state().grad_enabled || autograd::recomputing()) {
     return;
   }
@@ -266,7 +284,8 @@ const char* Expectations::on_end(const std::vector<std::size_t>& missing) {
              ? nullptr
              : "If forward does not use all of them, or the loss not all outputs, set "
                "find_unused_parameters, or static_graph if they are the same in each step; "
-               "what is never trained, freeze before wrapping";
+               "what is never trained, freeze before wrapping; nets that are trained in turn, as "
+               "in a GAN, wrap one by one";
 }
 
 std::string Reducer::describe(std::size_t index) const {

@@ -11,6 +11,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <exception>
 #include <functional>
 #include <memory>
@@ -71,7 +72,8 @@ class Reducer {
   Reducer(const nn::ModuleBase& module, std::shared_ptr<comm::ProcessGroup> group,
           ReducerOptions options);
 
-  /// Checks that the module is still the one that was wrapped; copies rank 0's buffers.
+  /// Checks that the module is still the one that was wrapped; warns once if it was updated since
+  /// an earlier forward though no backward has averaged; copies rank 0's buffers.
   void before_forward();
 
   /// Whether backwards average, and forwards broadcast buffers; returns what it was.
@@ -110,6 +112,7 @@ class Reducer {
   void broadcast_model(int root);
 
  private:
+  void check_averaged();
   std::vector<std::int64_t> bucket_limits() const;
   void rebuild_buckets(const std::vector<std::size_t>& order);
   Reduction send(const Tensor& memory);
@@ -143,6 +146,10 @@ class Reducer {
   double divisor_ = 1;  // of gradients
   bool reducing_ = false;
   GradientBuckets::Clock::time_point last_arrival_;  // of the reduction in progress
+  // The first parameter's, in the last forward, and the reductions when it changed last.
+  std::optional<std::uint32_t> version_ = {};
+  std::int64_t averaged_ = -1;
+  bool warned_ = false;
 };
 
 /// While it lives, backwards only add to this rank's gradients, and forwards broadcast no buffers.

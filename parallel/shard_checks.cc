@@ -1,12 +1,15 @@
 #include "weft/parallel/shard_checks.h"
 
 #include <algorithm>
+#include <chrono>
 #include <mutex>
+#include <optional>
 #include <set>
 
 #include "weft/core/base/error.h"
 #include "weft/core/runtime/allocator.h"
 #include "weft/nn/shard.h"
+#include "weft/parallel/same_model.h"
 #include "weft/parallel/shard_engine.h"
 
 namespace weft::parallel {
@@ -14,6 +17,46 @@ namespace weft::parallel {
 namespace {
 
 constexpr const char* kOp = "fully_shard";
+// How long a rank with replicas waits until all of them give some, too. Later ones are noticed by
+// the timeout of the group.
+constexpr std::chrono::seconds kPatience{5};
+
+// A rank that gives no replicas sends nothing to those who give it as one of theirs. So each rank
+// that gives some notes it in the store of the run, and looks for the notes of the others before it
+// waits for a message of theirs. One that gives none leaves what it cuts there: if it is the same,
+// that rank, too, should have given some.
+void check_replicas(comm::ProcessGroup& group, comm::ProcessGroup* replicas,
+                    const nn::ModuleBase& module, const std::string& uncut) {
+  comm::ProcessGroup& here = replicas ? *replicas : group;
+  const std::shared_ptr<comm::Store>& store = here.run_store();
+  if (!store) return;  // a run of one rank
+  const auto key = [](int rank, const std::string& what) {
+    return detail::concat("fully_shard/", rank, '/', what);
+  };
+  const int me = here.number_in_run(here.rank());
+  const std::string name = module.type_name() + (module.name().empty() ? "" : ' ' + module.name());
+  const std::string note = name + '\n' + uncut;
+  if (!replicas || replicas->size() == 1) return store->set(key(me, "alone"), note);
+
+  std::string members;
+  for (int r = 0; r < replicas->size(); ++r) {
+    members += detail::concat(replicas->number_in_run(r), ',');
+  }
+  const std::int64_t calls = store->add(key(me, members), 1);
+  const std::string call = detail::concat(members, '/', calls);
+  store->set(key(me, call), note);
+  const comm::Deadline deadline(
+      std::min<std::chrono::milliseconds>(kPatience, here.options().timeout / 2));
+  for (int r = 0; r < replicas->size(); ++r) {
+    const int rank = replicas->number_in_run(r);
+    if (store->wait(key(rank, call), deadline) == note) continue;
+    if (store->try_get(key(rank, "alone")) != note) continue;
+    store->add(key(me, members), -1);  // this call counts as none
+    WEFT_THROW(InvalidArgument, kOp, "rank ", rank, " of the run cuts ", name,
+               " with no replicas, and rank ", me, ", which gives it as one of its own, with ",
+               replicas->size(), ". Give fully_shard the same replicas on every rank");
+  }
+}
 
 }  // namespace
 
@@ -79,6 +122,35 @@ void check_can_be_cut(const nn::NamedTensors& parameters) {
   }
 }
 
+void check_same_cut(comm::ProcessGroup& group, comm::ProcessGroup* replicas,
+                    const nn::ModuleBase& module, const std::string& how) {
+  const auto compare = [](comm::ProcessGroup& ranks, const std::string& lines) {
+    check_same_lines(ranks, kOp, lines, "cuts another module",
+                     "Build the same model, with the same options and the same parameters frozen, "
+                     "on every rank, and cut its modules in the same order");
+  };
+  const std::string uncut = lines_of_uncut(module);
+  std::optional<Error> alone;
+  try {
+    check_replicas(group, replicas, module, uncut);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::InvalidArgument) throw;
+    alone = error;  // the other ranks of the group wait for this one
+  }
+  const std::string lines = (alone ? alone->what() + std::string("\n") : how) + uncut;
+  try {
+    compare(group, lines);
+  } catch (const Error& error) {
+    // The replicas of this rank, whose group may be right, wait for it.
+    if (!alone && replicas && error.code() == ErrorCode::InvalidArgument) {
+      compare(*replicas, error.what() + std::string("\n"));
+    }
+    if (!alone) throw;
+  }
+  if (alone) throw Error(*alone);
+  if (replicas) compare(*replicas, lines);
+}
+
 void check_together(const std::vector<std::shared_ptr<FsdpUnit>>& units) {
   const FsdpUnit& root = *units[0];
   const ShardUnit::Piece* any = nullptr;
@@ -97,6 +169,12 @@ void check_together(const std::vector<std::shared_ptr<FsdpUnit>>& units) {
                  ": give fully_shard the same ones");
     }
   }
+  // A rank that still cuts modules does the same comparison, with another text.
+  check_same_lines(
+      *root.group, kOp,
+      detail::concat("the first call of ", root.name, ", of ", units.size(), " units\n"),
+      "is at another module",
+      "Cut the same modules on every rank, all of them before the first call");
 }
 
 const char* why_released(const nn::ModuleBase& module) {

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "weft/comm/group/process_group.h"
 #include "weft/nn/module.h"
 
 namespace weft::parallel {
@@ -22,7 +23,13 @@ void check_order(const nn::ModuleBase& module);
 void check_can_be_cut(const nn::NamedTensors& parameters);
 /// Throws for units that cannot be those of one model, the outermost one first: InvalidArgument if
 /// one was called before, or is cut over another group, Unsupported if one is on another device.
+/// And InvalidArgument on all ranks of the group if one of them is at another module.
 void check_together(const std::vector<std::shared_ptr<FsdpUnit>>& units);
+/// Throws InvalidArgument on all ranks of both groups if one of them cuts another module, or with
+/// other options, `how`: one line. Those of a group of which no rank gives replicas do not hear of
+/// ranks that give them as theirs: these throw.
+void check_same_cut(comm::ProcessGroup& group, comm::ProcessGroup* replicas,
+                    const nn::ModuleBase& module, const std::string& how);
 /// Why a parameter of the module cannot be read, in memory that is never freed: Storage::release
 /// keeps a pointer, and the memory of a parameter may outlive its unit.
 const char* why_released(const nn::ModuleBase& module);

@@ -65,6 +65,7 @@ struct FsdpEngine {
   void begin_forward();
   void end_forward();
   void gather_for_forward(Unit& unit);
+  void on_forward_error(const Unit& unit);
   void before_backward(Unit& unit);
   void on_recomputed_gradients(Unit& unit);
   void on_gradients(Unit& unit);

@@ -14,8 +14,6 @@
 namespace weft::parallel {
 namespace {
 
-constexpr const char* kOp = "fully_shard";
-
 std::int64_t elements_of_row(const Tensor& x) {
   std::int64_t elements = 1;
   for (int i = 1; i < x.dim(); ++i) elements *= x.shape()[i];
@@ -64,7 +62,7 @@ ShardUnit::ShardUnit(const nn::ModuleBase& module, int rank, int size,
   sum_dtype_ = policy.reduce_dtype.value_or(whole_dtype_);
   {
     const Scoped memory(&ThreadState::memory_owner, MemoryOwner::parameters);
-    chunk_ = zeros({length + kTail}, {any.dtype(), any.device()});
+    chunk_ = zeros({length}, {any.dtype(), any.device()});
   }
   for (std::size_t i = 0; i < pieces_.size(); ++i) {
     Piece& piece = pieces_[i];
@@ -82,28 +80,6 @@ ShardUnit::ShardUnit(const nn::ModuleBase& module, int rank, int size,
     whole.storage()->release(why);
   }
   version_ = chunk_.storage()->version();
-}
-
-void ShardUnit::set_number(int number) {
-  // Exact in bf16.
-  number_ = {static_cast<double>(number % 128 + 1), static_cast<double>(number / 128 % 128 + 1)};
-  if (pieces_.empty()) return;
-  const std::uint32_t before = chunk_.storage()->version();
-  for (std::int64_t i = 0; i < kTail; ++i) {
-    raw::fill_(raw::narrow(chunk_, 0, chunk_.numel() - kTail + i, 1),
-               number_[static_cast<std::size_t>(i)]);
-  }
-  if (version_ == before) version_ = chunk_.storage()->version();  // no parameter has changed
-}
-
-void ShardUnit::check_numbers(const Tensor& numbers) const {
-  if (!numbers.device().is_cpu()) return;
-  const std::vector<double> all = numbers.to_vector<double>();
-  for (std::size_t i = 0; i < all.size(); ++i) {
-    WEFT_CHECK(all[i] == number_[i % number_.size()], Comm, kOp,
-               "the ranks are at different modules; each of them must call the same modules and "
-               "backwards in the same order, evaluations included");
-  }
 }
 
 bool ShardUnit::trained() const {
@@ -129,13 +105,14 @@ void ShardUnit::for_each_part(const Piece& piece, const F& f) const {
 
 // --- Parameters ----------------------------------------------------------------------------------
 
-void ShardUnit::start_gather(comm::ProcessGroup& group) {
-  if (pieces_.empty() || gathering_) return;
+std::int64_t ShardUnit::start_gather(comm::ProcessGroup& group) {
+  if (pieces_.empty() || gathering_) return 0;
   const Scoped memory(&ThreadState::memory_owner, MemoryOwner::communication);
   const Tensor own = raw::to(chunk_, whole_dtype_);
   const Tensor all = empty({size_, own.numel()}, {own.dtype(), own.device()});
   gathering_ = {all, own, group.all_gather(all, own)};
   started_version_ = chunk_.storage()->version();
+  return all.numel() * static_cast<std::int64_t>(size_of(all.dtype()));
 }
 
 void ShardUnit::finish_gather() {
@@ -143,8 +120,6 @@ void ShardUnit::finish_gather() {
   const Message message = *std::exchange(gathering_, std::nullopt);
   message.work.wait();
   const std::int64_t length = chunk_.numel();
-  check_numbers(
-      as_strided(message.all.storage(), whole_dtype_, {size_, kTail}, {length, 1}, length - kTail));
   const bool changed = version_ != started_version_;
   version_ = started_version_;
   const Scoped memory(&ThreadState::memory_owner, MemoryOwner::whole_parameters);
@@ -201,8 +176,6 @@ void ShardUnit::start_reduction(comm::ProcessGroup& group) {
     if (!piece.shard->part.requires_grad()) continue;
     length += piece.rows * elements_of_row(piece.shard->used);
   }
-  // Each rank has a place for its number, so that sums change none.
-  length += size_ * kTail;
   const TensorOptions options(sum_dtype_, chunk_.device());
   {
     const Scoped memory(&ThreadState::memory_owner, MemoryOwner::communication);
@@ -222,10 +195,6 @@ void ShardUnit::start_reduction(comm::ProcessGroup& group) {
   }
   // Before the sum, as DistributedDataParallel does.
   if (size_ > 1) raw::mul_(reduction_.all, 1.0 / size_);
-  for (std::int64_t i = 0; i < kTail; ++i) {
-    const std::int64_t place = length + (group.rank() - size_) * kTail + i;
-    raw::fill_(raw::select(reduction_.all, 1, place), number_[static_cast<std::size_t>(i)]);
-  }
   const Scoped memory(&ThreadState::memory_owner, MemoryOwner::gradients);
   reduction_.own = empty({length}, options);
   reduction_.work = group.reduce_scatter(reduction_.own, reduction_.all);
@@ -234,15 +203,9 @@ void ShardUnit::start_reduction(comm::ProcessGroup& group) {
 void ShardUnit::finish_reduction(comm::ProcessGroup* replicas) {
   const Message done = std::exchange(reduction_, {});
   done.work.wait();
-  const std::int64_t length = done.own.numel() - size_ * kTail;
-  check_numbers(raw::narrow(done.own, 0, length, size_ * kTail));
   if (const int n = replicas ? replicas->size() : 1; n > 1) {
-    const Tensor numbers = empty({n * kTail}, {sum_dtype_, chunk_.device()});
-    replicas->all_gather(numbers.view({n, kTail}), raw::narrow(done.own, 0, length, kTail)).wait();
-    check_numbers(numbers);
-    const Tensor gradients = raw::narrow(done.own, 0, 0, length);
-    raw::mul_(gradients, 1.0 / n);
-    replicas->all_reduce(gradients).wait();
+    raw::mul_(done.own, 1.0 / n);
+    replicas->all_reduce(done.own).wait();
   }
   const Scoped memory(&ThreadState::memory_owner, MemoryOwner::gradients);
   const Tensor sums = raw::to(done.own, chunk_.dtype());

@@ -5,14 +5,10 @@
 // be shorter or empty, and are padded. A rank keeps its chunks of all parameters side by side, so
 // that they are one message. With a weight of 3 rows, a bias of 2 and two ranks:
 //
-//   rank 0    | w0 w1 | b0 | # |        all-gather      | w0 w1 | b0 | # | w2 -- | b1 | # |
-//   rank 1    | w2 -- | b1 | # |
-//
-// # is the unit's number. By it all ranks find out that one has gathered or reduced another unit,
-// before a number is used; on CUDA, where looking would mean waiting, they do not look.
+//   rank 0    | w0 w1 | b0 |        all-gather      | w0 w1 | b0 | w2 -- | b1 |
+//   rank 1    | w2 -- | b1 |
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -42,9 +38,6 @@ class ShardUnit {
   ShardUnit(const nn::ModuleBase& module, int rank, int size, const MixedPrecisionPolicy& policy,
             std::shared_ptr<void> owner, const char* why);
 
-  /// Which of the units that ranks may confuse it is.
-  void set_number(int number);
-
   const std::vector<Piece>& pieces() const { return pieces_; }
   /// Of the whole parameters, and of sums of gradients.
   DType whole_dtype() const { return whole_dtype_; }
@@ -52,11 +45,12 @@ class ShardUnit {
   /// Whether one of them requires a gradient.
   bool trained() const;
   bool gathered() const { return gathered_; }
+  /// Whether they are, and their parts have not changed since.
+  bool up_to_date() const { return gathered_ && version_ == chunk_.storage()->version(); }
 
-  /// Starts to gather the parameters, if that was not done. All ranks call it.
-  void start_gather(comm::ProcessGroup& group);
-  /// Waits for it; then they are there. If they were there still, they have new values. Throws Comm
-  /// on all ranks if one has gathered another unit.
+  /// Starts to gather the parameters, if that was not done; returns the bytes. All ranks call it.
+  std::int64_t start_gather(comm::ProcessGroup& group);
+  /// Waits for it; then they are there. If they were there still, they have new values.
   void finish_gather();
   /// Waits for what start_gather() has started, and forgets it: from then on parts may be written.
   void drop_gather();
@@ -70,7 +64,7 @@ class ShardUnit {
   /// count as zeros.
   void start_reduction(comm::ProcessGroup& group);
   /// Waits for it, takes the mean over the replicas if there are some, and adds the result to the
-  /// gradients of this rank's parts. Throws as finish_gather().
+  /// gradients of this rank's parts.
   void finish_reduction(comm::ProcessGroup* replicas);
   void drop_gradients();
 
@@ -85,14 +79,9 @@ class ShardUnit {
   // Calls f(rank, first row, number of rows) for each part that has rows.
   template <class F>
   void for_each_part(const Piece& piece, const F& f) const;
-  // `numbers`: kTail of each rank
-  void check_numbers(const Tensor& numbers) const;
-
-  static constexpr std::int64_t kTail = 2;  // elements, in which any dtype has room for the number
 
   const int size_;
   const char* const why_;
-  std::array<double, kTail> number_ = {};
   std::vector<Piece> pieces_;
   Tensor chunk_;  // this rank's
   DType whole_dtype_ = {}, sum_dtype_ = {};

@@ -39,6 +39,7 @@ class Parallelized {
  public:
   /// For operations of all ranks beside the layers of the plan, such as cross_entropy.
   const Collectives& ranks() const;
+  nn::ModuleBase module() const { return module_; }
 
   // All ranks call these functions.
 

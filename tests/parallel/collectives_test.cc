@@ -209,49 +209,82 @@ RANKS_TEST(CollectivesTest, Values, 3) {
 
 // --- Ranks that do not do the same ---------------------------------------------------------------
 
-// Both ranks must throw Comm with `text`.
+// Both ranks must get an error, and one of them Comm with `text`.
 void expect_comm(const std::string& text,
-                 const std::function<void(const Collectives&, int rank)>& f) {
-  comm::run_ranks(2, [&](comm::ProcessGroup& group) {
-    EXPECT_WEFT_ERROR(f(of(group), group.rank()), Comm, text);
+                 const std::function<void(const Collectives&, int rank)>& f,
+                 const std::string& backend = "threads") {
+  std::string said[2];
+  comm::testing::in_groups(backend, 2, [&](comm::ProcessGroup& group) {
+    try {
+      f(of(group), group.rank());
+    } catch (const Error& error) {
+      EXPECT_TRUE(error.code() == ErrorCode::Comm || error.code() == ErrorCode::PeerFailed);
+      said[group.rank()] = error.what();
+    }
   });
+  EXPECT_NE(said[0], "");
+  EXPECT_NE(said[1], "");
+  EXPECT_NE((said[0] + said[1]).find(text), std::string::npos) << said[0] << '\n' << said[1];
 }
 
 Tensor leaf() { return full({2}, 1.0).set_requires_grad(); }
 
 TEST(CollectivesErrorTest, ARankThatLeavesACallOutIsNamed) {
   expect_comm(
-      "[collectives] rank 0 of the group is at call 1: all_reduce of f32 [2], rank 1 at "
-      "call 1: all_gather of f32 [2]; all ranks must call the same operations",
+      "rank 0 calls operation 1, all_reduce of 2 f32 (all_reduce of f32 [2]), rank 1 calls "
+      "operation 1, all_gather of 2 f32 (all_gather of f32 [2]); all ranks must call the same",
       [](const Collectives& ranks, int rank) {
         if (rank == 0) ranks.all_reduce(ones({2}));
         ranks.all_gather(ones({2}));
       });
-  expect_comm("call 2: all_reduce of f32 [2] in a, rank 1 at call 2: all_reduce of f32 [2] in b",
-              [](const Collectives& ranks, int rank) {
-                ranks.all_reduce(ones({2}));
-                const PathScope scope(rank == 0 ? "a" : "b");
-                ranks.all_reduce(ones({2}));
-              });
-  expect_comm("call 1: all_reduce of f32 [2], rank 1 at call 1: all_reduce of f32 [3]",
-              [](const Collectives& ranks, int rank) { ranks.all_reduce(ones({2 + rank})); });
   expect_comm(
-      "all_reduce of f32 [2], to be differentiated, rank 1 at call 1: all_reduce of f32 "
-      "[2]; all ranks",
+      "(all_reduce of f32 [2]) in a, rank 1 calls operation 2, all_reduce of 2 f32 "
+      "(all_reduce of f32 [2]) in b;",
+      [](const Collectives& ranks, int rank) {
+        ranks.all_reduce(ones({2}));
+        const PathScope scope(rank == 0 ? "a" : "b");
+        ranks.all_reduce(ones({2}));
+      });
+  expect_comm(
+      "(all_reduce of f32 [2,3]), rank 1 calls operation 1, all_reduce of 6 f32 "
+      "(all_reduce of f32 [3,2]);",
+      [](const Collectives& ranks, int rank) { ranks.all_reduce(ones({2 + rank, 3 - rank})); });
+  expect_comm(
+      "(all_reduce of f32 [2], to be differentiated), rank 1 calls operation 1, all_reduce of 2 "
+      "f32 (all_reduce of f32 [2]);",
       [](const Collectives& ranks, int rank) {
         ranks.all_reduce(leaf().set_requires_grad(rank == 0));
       });
 }
 
+TEST(CollectivesErrorTest, EveryBackendFindsAnExchangeThatIsLeftOut) {
+  for (const std::string backend : {"threads", "ring", "shm", "gloo"}) {
+    if (!comm::testing::missing_backend(backend).empty()) continue;
+    SCOPED_TRACE(backend);
+    const auto began = std::chrono::steady_clock::now();
+    expect_comm(
+        "all_to_all of 2 f32 (all_to_all of f32 [2])",
+        [](const Collectives& ranks, int rank) {
+          if (rank == 0) ranks.all_to_all(ones({2}));
+          ranks.all_reduce(ones({2}));
+        },
+        backend);
+    EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(20));
+  }
+}
+
 TEST(CollectivesErrorTest, RootsAndDimensionsAreCompared) {
   expect_comm(
-      "broadcast with root 0 of f32 [2], rank 1 at call 1: broadcast with root 1 of f32 [2]",
+      "rank 0 calls operation 1, barrier (broadcast with root 0 of f32 [2]), rank 1 calls "
+      "operation 1, barrier (broadcast with root 1 of f32 [2]);",
       [](const Collectives& ranks, int rank) { ranks.broadcast(ones({2}), rank); });
-  expect_comm("gather_from with dim 0 of f32 [2,2], rank 1 at call 2: gather_from with dim 1",
-              [](const Collectives& ranks, int rank) {
-                ranks.gather_from(ones({2, 2}), rank == 0 ? 1 : -1);  // the same one
-                ranks.gather_from(ones({2, 2}), rank);
-              });
+  expect_comm(
+      "(gather_from with dim 0 of f32 [2,2]), rank 1 calls operation 2, all_gather of 4 f32 "
+      "(gather_from with dim 1 of f32 [2,2]);",
+      [](const Collectives& ranks, int rank) {
+        ranks.gather_from(ones({2, 2}), rank == 0 ? 1 : -1);  // the same one
+        ranks.gather_from(ones({2, 2}), rank);
+      });
 }
 
 TEST(CollectivesErrorTest, ATensorOnAnotherDeviceIsRefused) {
@@ -265,11 +298,13 @@ TEST(CollectivesErrorTest, ATensorOnAnotherDeviceIsRefused) {
 }
 
 TEST(CollectivesErrorTest, ALossThatOneRankDoesNotUseIsFoundInBackward) {
-  expect_comm("call 3: backward of all_gather, f32 [2,2], rank 1 at call 3: backward of all_reduce",
-              [](const Collectives& ranks, int rank) {
-                const Tensor x = leaf(), y = ranks.all_reduce(x), z = ranks.all_gather(x);
-                (rank == 0 ? y.sum() + z.sum() : y.sum()).backward();
-              });
+  expect_comm(
+      "(backward of all_gather, f32 [2,2]), rank 1 calls operation 3, all_reduce of 2 f32 "
+      "(backward of all_reduce, f32 [2]);",
+      [](const Collectives& ranks, int rank) {
+        const Tensor x = leaf(), y = ranks.all_reduce(x), z = ranks.all_gather(x);
+        (rank == 0 ? y.sum() + z.sum() : y.sum()).backward();
+      });
 }
 
 TEST(CollectivesErrorTest, ARankThatCallsNothingMoreLetsTheOthersTimeOut) {
@@ -314,6 +349,45 @@ TEST(CollectivesErrorTest, MessagesThatDoNotFitAreNamed) {
         const Scoped step(&ThreadState::step, 6);
         ranks.recv(ones({2}), 0);
       });
+}
+
+// The receiver takes the second message for the first, but does not come to the end of its step.
+TEST(CollectivesErrorTest, ASendThatIsLeftOutEndsTheStep) {
+  for (const bool goes_on : {false, true}) {
+    std::latch done(1);
+    comm::run_ranks(
+        2,
+        [&](comm::ProcessGroup& group) {
+          const Collectives ranks = of(group);
+          const Scoped now(&ThreadState::step, 0);
+          if (group.rank() == 0) {
+            ranks.send(full({2}, 5.0), 1);  // the second of two
+            const Scoped next(&ThreadState::step, 1);
+            if (goes_on) {
+              // PeerFailed, or Timeout if rank 1 is slow to leave.
+              try {
+                ranks.send(ones({2}), 1);
+                ADD_FAILURE() << "nobody has received it";
+              } catch (const Error& e) {
+                EXPECT_TRUE(e.code() == ErrorCode::PeerFailed || e.code() == ErrorCode::Timeout)
+                    << e.what();
+                EXPECT_HAS(e.what(), "rank 1");
+              }
+            }
+            return done.wait();
+          }
+          EXPECT_EQ(ranks.recv(ones({2}), 0).to_vector<float>()[0], 5);
+          if (goes_on) {
+            EXPECT_WEFT_ERROR(ranks.recv(ones({2}), 0), Comm,
+                              "sends message 2: f32 [2] at step 1, rank 1 expects "
+                              "message 2: f32 [2] at step 0");
+          } else {
+            EXPECT_WEFT_ERROR(ranks.recv(ones({2}), 0), Timeout, "rank 0");
+          }
+          done.count_down();
+        },
+        {.timeout = std::chrono::milliseconds(300)});
+  }
 }
 
 RANKS_TEST(CollectivesErrorTest, ShapesAndArgumentsAreChecked, 2) {

@@ -3,6 +3,8 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -11,6 +13,7 @@
 #include "weft/core/runtime/allocator.h"
 #include "weft/nn/module_list.h"
 #include "weft/optim/adam.h"
+#include "weft/parallel/distributed_data_parallel.h"
 #include "weft/tests/comm/ranks.h"
 #include "weft/tests/parallel/sharded_nets.h"
 
@@ -25,13 +28,15 @@ std::int64_t bytes_of(const std::vector<Tensor>& tensors) {
   return sum;
 }
 
-// Eight equal units, and a root of two small layers. All divide by 4.
-constexpr std::int64_t kWidth = 64;
-constexpr std::int64_t kRootBytes = 4 * (8 * kWidth + kWidth + kWidth * 4 + 4);
+// Eight equal units, and a root of two small layers. All divide by 2, 3 and 4.
+constexpr std::int64_t kWidth = 72;
+constexpr std::int64_t kRootBytes = 4 * (8 * kWidth + kWidth + kWidth * 12 + 12);
+constexpr std::int64_t kBlockBytes = 4 * (2 * kWidth * 4 * kWidth + 5 * kWidth);
+constexpr std::int64_t kBytes = kRootBytes + 8 * kBlockBytes;
 struct Tower : nn::Module<Tower> {
   nn::Linear in = child("in", nn::Linear(8, kWidth));
   nn::ModuleList<nn::Sequential> blocks = child("blocks", nn::ModuleList<nn::Sequential>());
-  nn::Linear out = child("out", nn::Linear(kWidth, 4));
+  nn::Linear out = child("out", nn::Linear(kWidth, 12));
   bool checkpoints;
 
   explicit Tower(bool with_checkpoints) : checkpoints(with_checkpoints) {
@@ -55,42 +60,93 @@ FullySharded cut_blocks(Tower& model, comm::ProcessGroup& group,
   return fully_shard(model, group, options);
 }
 
+struct Steps {
+  std::function<void()> step;
+  std::function<std::int64_t()> bytes_sent;
+};
+
+// What n ranks send together in a step. The first one finds the order, the second one repeats it.
+void expect_bytes(const char* backend, int n, std::int64_t expected,
+                  const std::function<Steps(comm::ProcessGroup&)>& make) {
+  std::atomic<std::int64_t> sent = 0;
+  comm::testing::in_groups(backend, n, [&](comm::ProcessGroup& group) {
+    const Steps steps = make(group);
+    std::int64_t before = 0;
+    for (int i = 0; i < 3; ++i) {
+      before = steps.bytes_sent();
+      steps.step();
+    }
+    sent += steps.bytes_sent() - before;
+  });
+  // shm counts what a ring would send, rounded down.
+  EXPECT_NEAR(static_cast<double>(sent), static_cast<double>(expected), 8 * 27 * n);
+}
+
+std::function<void()> steps_of(Tower model) {
+  return [model, x = uniform({4, 8}, -1, 1)]() mutable {
+    model.zero_grad();
+    model(x).sum().backward();
+  };
+}
+
+constexpr const char* kBackends[] = {"ring", "shm"};
+
 TEST_F(FullyShardTest, AStepSendsAThirdMoreThanDdpAtMost) {
-  for (const char* const backend : {"ring", "shm"}) {
+  for (const char* const backend : kBackends) {
     for (const auto& [reshard, root_too] :
          {std::pair(std::optional<bool>(), false), {true, true}, {false, false}}) {
-      for (const auto& [n, checkpoints] : {std::pair(2, false), {4, false}, {2, true}}) {
-        SCOPED_TRACE(::testing::Message()
-                     << backend << ' ' << n << ' ' << reshard.value_or(true) << ' ' << checkpoints);
-        std::atomic<std::int64_t> sent = 0;
-        std::int64_t expected = 0;
-        const bool recomputes = checkpoints;
-        const int ranks = n;
-        comm::testing::in_groups(
-            backend, n, [&, reshard = reshard, root_too = root_too](comm::ProcessGroup& group) {
-              Tower model = testing::seeded(3, [&] { return Tower(recomputes); });
-              const std::int64_t all = bytes_of(model.parameters());
-              const FullySharded sharded =
-                  cut_blocks(model, group, {.reshard_after_forward = reshard});
-              const Tensor x = uniform({4, 8}, -1, 1);
-              std::int64_t before = 0;
-              for (int i = 0; i < 3; ++i) {  // the first one finds the order
-                before = sharded.traffic().bytes_sent;
-                model.zero_grad();
-                model(x).sum().backward();
-              }
-              sent += sharded.traffic().bytes_sent - before;
-              if (group.rank() != 0) return;
-              const bool frees = recomputes || reshard.value_or(true);
-              const std::int64_t root = frees && !root_too ? kRootBytes : 0;
-              expected = (ranks - 1) * ((frees ? 3 : 2) * all - root);
-              // The units' numbers, of 8 bytes: one in a gather, one for each rank in a reduction.
-              const std::int64_t gathers = 9 + (frees ? 8 : 0) + (root_too ? 1 : 0);
-              expected += 8 * ranks * (ranks - 1) * (gathers + 9 * ranks);
-            });
-        // shm counts what a ring would send, rounded down.
-        EXPECT_NEAR(static_cast<double>(sent), static_cast<double>(expected), 8 * 27 * n);
+      for (const auto& [n, checkpoints] :
+           {std::pair(2, false), {3, false}, {4, false}, {2, true}, {3, true}, {4, true}}) {
+        SCOPED_TRACE(::testing::Message() << backend << ' ' << n << ' ' << reshard.value_or(true)
+                                          << root_too << ' ' << checkpoints);
+        const bool frees = reshard.value_or(true);
+        const std::int64_t root = frees && !root_too ? kRootBytes : 0;
+        expect_bytes(backend, n, (n - 1) * ((frees ? 3 : 2) * kBytes - root),
+                     [&, reshard = reshard, recomputes = checkpoints](comm::ProcessGroup& group) {
+                       Tower model = testing::seeded(3, [&] { return Tower(recomputes); });
+                       const FullySharded sharded =
+                           cut_blocks(model, group, {.reshard_after_forward = reshard});
+                       return Steps{steps_of(model), [=] { return sharded.traffic().bytes_sent; }};
+                     });
       }
+    }
+  }
+}
+
+TEST_F(FullyShardTest, AStepOfDdpSendsTwoThirds) {
+  for (const char* const backend : kBackends) {
+    for (int n = 2; n <= 4; ++n) {
+      SCOPED_TRACE(::testing::Message() << backend << ' ' << n);
+      expect_bytes(backend, n, (n - 1) * 2 * kBytes, [](comm::ProcessGroup& group) {
+        Tower model(false);
+        const auto ddp = std::make_shared<DistributedDataParallel<Tower>>(model, group);
+        const auto step = [ddp, model, x = uniform({4, 8}, -1, 1)]() mutable {
+          model.zero_grad();
+          (*ddp)(x).sum().backward();
+        };
+        return Steps{step, [&group] { return group.traffic().bytes_sent; }};
+      });
+    }
+  }
+}
+
+// Two whole units, and the weights of a third one.
+TEST_F(FullyShardTest, FrozenParametersAreGatheredAndNeverReduced) {
+  constexpr std::int64_t kFrozen = 2 * kBlockBytes + 4 * 2 * kWidth * 4 * kWidth;
+  for (const char* const backend : kBackends) {
+    for (int n = 2; n <= 4; ++n) {
+      SCOPED_TRACE(::testing::Message() << backend << ' ' << n);
+      expect_bytes(backend, n, (n - 1) * (3 * kBytes - kRootBytes - kFrozen),
+                   [](comm::ProcessGroup& group) {
+                     Tower model(false);
+                     model.blocks[1].requires_grad(false);
+                     model.blocks[4].requires_grad(false);
+                     for (const auto& [name, x] : model.blocks[6].named_parameters()) {
+                       if (name.ends_with("weight")) x.set_requires_grad(false);
+                     }
+                     const FullySharded sharded = cut_blocks(model, group);
+                     return Steps{steps_of(model), [=] { return sharded.traffic().bytes_sent; }};
+                   });
     }
   }
 }
@@ -107,8 +163,8 @@ TEST(FullyShardMemoryTest, ARankHasItsPartAndAFewUnits) {
       };
       Tower model = testing::seeded(3, [&] { return Tower(recomputes); });
       model.to(device);
-      const std::int64_t all = bytes_of(model.parameters());
-      const std::int64_t of_root = kRootBytes, of_block = (all - of_root) / 8;
+      const std::int64_t all = kBytes, of_root = kRootBytes, of_block = kBlockBytes;
+      ASSERT_EQ(bytes_of(model.parameters()), all);
       cut_blocks(model, group);
       optim::Adam adam(model.parameters());
       const Tensor x = uniform({1, 8}, -1, 1).to(device);
@@ -119,16 +175,49 @@ TEST(FullyShardMemoryTest, ARankHasItsPartAndAFewUnits) {
         adam.step();
       }
       // Blocks of the allocator are multiples of 512 bytes.
-      constexpr std::int64_t kRounding = 16 * 512;
+      const std::int64_t kRounding = 512 * std::ssize(model.parameters());
       EXPECT_LE(most(MemoryOwner::parameters), all / n + kRounding);
-      EXPECT_LE(most(MemoryOwner::optimizer), 2 * all / n + 2 * kRounding);
+      EXPECT_LE(most(MemoryOwner::optimizer), 2 * (all / n + kRounding));
       EXPECT_LE(most(MemoryOwner::whole_parameters), of_root + 2 * of_block + kRounding);
       EXPECT_LE(most(MemoryOwner::communication), 2 * of_block + kRounding);
-      EXPECT_LE(most(MemoryOwner::gradients),
-                all / n + of_root + of_block + of_block / n + kRounding);
+      EXPECT_LE(most(MemoryOwner::gradients), all / n + of_root + of_block + kRounding);
+      // At no time more beyond the parts than the root, two units, a buffer for a gather, the
+      // gradients of a unit, and a buffer for their sum.
+      const auto& peak = memory_stats(device).peak_by_owner;
+      const auto at_peak = [&](MemoryOwner owner) { return peak[static_cast<std::size_t>(owner)]; };
+      EXPECT_LE(at_peak(MemoryOwner::whole_parameters) + at_peak(MemoryOwner::communication) +
+                    at_peak(MemoryOwner::gradients),
+                all / n + of_root + 5 * of_block + kRounding);
       EXPECT_GT(most(MemoryOwner::whole_parameters), 0);
       EXPECT_GT(most(MemoryOwner::communication), 0);
     });
+  }
+}
+
+TEST(FullyShardMemoryTest, ASteadyStepTakesNoMemoryOfTheDriver) {
+  set_host_devices(4);
+  for (const auto& [reshard, checkpoints] :
+       {std::pair(std::optional<bool>(), false), {{}, true}, {false, false}, {false, true}}) {
+    SCOPED_TRACE(::testing::Message() << reshard.value_or(true) << ' ' << checkpoints);
+    for (const int n : {1, 2, 4}) {
+      comm::run_ranks(n, [&, how = reshard, recomputes = checkpoints](comm::ProcessGroup& group) {
+        const Device device(DeviceType::cpu, group.rank());
+        Tower model = testing::seeded(3, [&] { return Tower(recomputes); });
+        model.to(device);
+        const FullySharded sharded = cut_blocks(model, group, {.reshard_after_forward = how});
+        optim::Adam adam(model.parameters());
+        const Tensor x = uniform({4, 8}, -1, 1).to(device);
+        std::int64_t before = 0;
+        for (int i = 0; i < 8; ++i) {
+          adam.zero_grad();
+          model(x).sum().backward();
+          sharded.clip_grad_norm(1);
+          adam.step();
+          if (i == 2) before = memory_stats(device).driver_allocations;
+        }
+        EXPECT_EQ(memory_stats(device).driver_allocations, before);
+      });
+    }
   }
 }
 

@@ -1,13 +1,20 @@
 // fully_shard: what it refuses, and mistakes that it names.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <memory>
+#include <span>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
 #include "weft/comm/mesh.h"
+#include "weft/core/runtime/capture.h"
+#include "weft/nn/shard.h"
 #include "weft/optim/sgd.h"
 #include "weft/parallel/distributed_data_parallel.h"
 #include "weft/tests/comm/ranks.h"
@@ -109,7 +116,8 @@ TEST_F(FullyShardTest, RanksAtDifferentModulesGetComm) {
                                       const auto [half, whole] = model(full({2, 4}, 1.0));
                                       EXPECT_WEFT_ERROR(
                                           (group.rank() == 1 ? half : whole).sum().backward(), Comm,
-                                          "the ranks are at different modules");
+                                          "rank 0 calls operation 3, all_gather of 10 f32 (b), "
+                                          "rank 1 calls operation 3, all_gather of 10 f32 (a);");
                                       model(full({2, 4}, 1.0));
                                     }),
                     Comm, "this group has ended");
@@ -190,6 +198,106 @@ TEST_F(FullyShardTest, TheTapeOutlivesTheModule) {
       loss = loss_of(model, batch(group.rank(), {4, 6}, DType::f32));
     }
     loss.backward();  // the units live as long as the tape
+  });
+}
+
+/// Whether nothing of the model is gathered.
+bool all_released(const nn::ModuleBase& model) {
+  return std::ranges::all_of(nn::used_parameters(model),
+                             [](const Tensor& x) { return x.storage()->released(); });
+}
+
+/// A net that throws in its ReLU, between two units, where `now` says so.
+nn::Sequential throwing_net(const bool& now) {
+  nn::Sequential model = testing::seeded(3, net);
+  model.apply([&](nn::ModuleBase& m) {
+    if (m.name() != "1") return;
+    m.register_forward_pre_hook([&now](nn::ModuleBase&, std::span<Tensor>) {
+      if (now) throw std::runtime_error("mine");
+    });
+  });
+  return model;
+}
+
+TEST_F(FullyShardTest, OneProcessGoesOnAfterAForwardThatThrows) {
+  for (const bool reshard : {true, false}) {
+    comm::run_ranks(1, [&](comm::ProcessGroup& group) {
+      bool now = false;
+      nn::Sequential model = throwing_net(now);
+      cut(model, group, {.reshard_after_forward = reshard});
+      const auto data = batch(0, {4, 6}, DType::f32);
+      for (int i = 0; i < 2; ++i) {
+        now = true;
+        EXPECT_THROW(model(data.x), std::runtime_error);
+        EXPECT_TRUE(all_released(model));
+        now = false;
+        model.zero_grad();
+        loss_of(model, data).backward();
+        EXPECT_TRUE(model.parameters()[0].grad().defined());
+        EXPECT_TRUE(all_released(model));
+      }
+    });
+  }
+}
+
+// Long before the group's timeout, and while the rank that has thrown is still there.
+TEST_F(FullyShardTest, OtherRanksHearOfAForwardThatThrows) {
+  std::atomic<bool> heard = false;
+  comm::run_ranks(2,
+                  [&](comm::ProcessGroup& group) {
+                    bool now = false;
+                    nn::Sequential model = throwing_net(now);
+                    cut(model, group);
+                    const Tensor x = full({2, 6}, 1.0);
+                    model(x).sum().backward();
+                    now = group.rank() == 1;
+                    if (now) {
+                      EXPECT_THROW(model(x), std::runtime_error);
+                      EXPECT_TRUE(all_released(model));
+                      const comm::Deadline patience = comm::testing::patience();
+                      while (!heard && !patience.passed())
+                        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+                      EXPECT_TRUE(heard);
+                    } else {
+                      EXPECT_WEFT_ERROR(model(x).sum().backward(), PeerFailed,
+                                        "rank 1 closed its connection");
+                      heard = true;
+                    }
+                  },
+                  {.timeout = std::chrono::hours(1)});
+}
+
+// A replay would not gather. The ranks go on without it.
+TEST_F(FullyShardTest, ACapturedStepIsRefused) {
+  comm::run_ranks(2, [&](comm::ProcessGroup& group) {
+    nn::Sequential model = net();
+    cut(model, group);
+    const Tensor x = full({2, 6}, 1.0);
+    auto step = graph::capture([&] {
+      model.zero_grad();
+      model(x).sum().backward();
+    });
+    step();
+    EXPECT_WEFT_ERROR(step(), Unsupported, "a replay would not gather parameters");
+    model.zero_grad();
+    model(x).sum().backward();
+    EXPECT_TRUE(model.parameters()[0].grad().defined());
+  });
+}
+
+// In a hook that runs when the first backward has reduced all gradients.
+TEST_F(FullyShardTest, MoreGradientsInTheSameBackwardAreRefused) {
+  comm::run_ranks(2, [&](comm::ProcessGroup& group) {
+    nn::Sequential model = net();
+    cut(model, group);
+    const Tensor x = full({2, 6}, 1.0).set_requires_grad();
+    const Tensor other = model(full({2, 6}, 0.5)).sum(), loss = model(x).sum();
+    autograd::add_grad_hook(x, [&](const Tensor&) {
+      other.backward();
+      return Tensor();
+    });
+    EXPECT_WEFT_ERROR(loss.backward(), InvalidArgument,
+                      "would get a contribution after its final hooks ran");
   });
 }
 

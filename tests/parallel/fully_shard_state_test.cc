@@ -1,10 +1,12 @@
 // fully_shard: values that are written from outside, and states that are saved and loaded.
 #include <gtest/gtest.h>
 
+#include <optional>
 #include <tuple>
 #include <utility>
 
 #include "weft/nn/ema.h"
+#include "weft/optim/adadelta.h"
 #include "weft/optim/adam.h"
 #include "weft/optim/rmsprop.h"
 #include "weft/optim/sgd.h"
@@ -62,16 +64,21 @@ TEST_F(FullyShardTest, TheNextForwardSeesNewValues) {
 }
 
 TEST_F(FullyShardTest, AStepBetweenForwardAndBackwardIsCaught) {
-  comm::run_ranks(2, [&](comm::ProcessGroup& group) {
-    nn::Sequential model = testing::seeded(3, net);
-    cut(model, group);
-    optim::SGD sgd(model.parameters(), {.lr = 0.1});
-    const auto data = batch(0, {12, 6}, DType::f32).shard(group.rank(), 2);
-    step(model, sgd, data);
-    const Tensor loss = loss_of(model, data);
-    sgd.step();
-    EXPECT_WEFT_ERROR(loss.backward(), InvalidArgument, "in place");
-  });
+  for (const std::optional<bool> reshard : {std::optional<bool>(), {true}, {false}}) {
+    for (const bool units : {true, false}) {  // or only the outermost one
+      comm::run_ranks(2, [&](comm::ProcessGroup& group) {
+        nn::Sequential model = testing::seeded(3, net);
+        const FullyShardOptions options{.reshard_after_forward = reshard};
+        units ? cut(model, group, options) : fully_shard(model, group, options);
+        optim::SGD sgd(model.parameters(), {.lr = 0.1});
+        const auto data = batch(0, {12, 6}, DType::f32).shard(group.rank(), 2);
+        step(model, sgd, data);
+        const Tensor loss = loss_of(model, data);
+        sgd.step();
+        EXPECT_WEFT_ERROR(loss.backward(), InvalidArgument, "in place");
+      });
+    }
+  }
 }
 
 TEST_F(FullyShardTest, AStateGoesOnOnAnyNumberOfRanks) {
@@ -141,6 +148,8 @@ TEST_F(FullyShardTest, AnOptimisersStateGoesOnOnAnyNumberOfRanks) {
   expect_goes_on([](nn::Sequential& m) {
     return optim::RMSprop(m.parameters(), {.lr = 0.01, .eps = 1e-3, .centered = true});
   });
+  expect_goes_on(
+      [](nn::Sequential& m) { return optim::Adadelta(m.parameters(), {.lr = 0.5, .eps = 1e-3}); });
 }
 
 }  // namespace

@@ -13,6 +13,7 @@
 #include "weft/autograd/checkpoint.h"
 #include "weft/comm/mesh.h"
 #include "weft/nn/batch_norm.h"
+#include "weft/nn/ema.h"
 #include "weft/nn/summary.h"
 #include "weft/optim/adam.h"
 #include "weft/optim/sgd.h"
@@ -20,6 +21,7 @@
 #include "weft/tensor/elementwise.h"
 #include "weft/tests/comm/ranks.h"
 #include "weft/tests/core/expect_error.h"
+#include "weft/tests/core/sanitized.h"
 #include "weft/tests/parallel/sharded_nets.h"
 
 namespace weft::parallel {
@@ -27,6 +29,9 @@ namespace {
 
 using testing::batch;
 using testing::loss_of;
+
+// A sanitizer makes the plain f64 loops about ten times slower; a few steps cover all the code.
+constexpr int kSteps = testing::kSanitized ? 3 : 100;
 
 TEST_F(FullyShardTest, ListsPartsOfEachParameter) {
   comm::run_ranks(3, [&](comm::ProcessGroup& group) {
@@ -96,7 +101,7 @@ TEST_F(FullyShardTest, ReplicasAreOneProcessWithTheWholeBatch) {
       const FullySharded sharded = fully_shard(model, mesh["shard"], options);
       optim::Adam adam(model.parameters(), {.lr = 0.01});
       optim::Adam plain_adam(plain.parameters(), {.lr = 0.01});
-      for (int i = 0; i < 20; ++i) {
+      for (int i = 0; i < kSteps; ++i) {
         const auto data = batch(i, {12, 6}, DType::f64);
         step(model, adam, data.shard(group.rank(), n));
         step(plain, plain_adam, data);
@@ -153,7 +158,7 @@ TEST_F(FullyShardTest, IsOneProcessWithTheWholeBatch) {
         const FullySharded sharded = cut(model, group, {.reshard_after_forward = reshard});
         optim::SGD sgd(model.parameters(), {.lr = 0.1, .momentum = 0.9});
         optim::SGD plain_sgd(plain.parameters(), {.lr = 0.1, .momentum = 0.9});
-        for (int i = 0; i < 100; ++i) {
+        for (int i = 0; i < kSteps; ++i) {
           const auto data = batch(i, {12, 6}, DType::f64);
           step(model, sgd, data.shard(group.rank(), n));
           step(plain, plain_sgd, data);
@@ -166,11 +171,11 @@ TEST_F(FullyShardTest, IsOneProcessWithTheWholeBatch) {
 
 // --- Ways to train -------------------------------------------------------------------------------
 
-// With n ranks the steps of one process, in f64: `train(model, called, data, step)` runs forward
-// and backward of a rank's part; afterwards the gradients are compared.
+// With n ranks the steps of one process, in f64: `train(model, data, sharded)` runs forward and
+// backward of a rank's part. Differences of rounding are larger after many steps.
 template <class Make, class Cut, class Train>
 void expect_gradients_of_one_process(const Make& make, const Cut& cut_it, const Train& train) {
-  for (int n = 1; n <= 3; ++n) {
+  for (int n = 1; n <= 4; ++n) {
     SCOPED_TRACE(n);
     comm::run_ranks(n, [&](comm::ProcessGroup& group) {
       auto model = testing::seeded(3, make), plain = testing::seeded(3, make);
@@ -178,15 +183,16 @@ void expect_gradients_of_one_process(const Make& make, const Cut& cut_it, const 
       plain.to(DType::f64);
       const FullySharded sharded = cut_it(model, group);
       optim::SGD sgd(model.parameters(), {.lr = 0.1}), plain_sgd(plain.parameters(), {.lr = 0.1});
-      for (int i = 0; i < 3; ++i) {
+      for (int i = 0; i < kSteps; ++i) {
         sgd.zero_grad();
         plain_sgd.zero_grad();
         train(model, batch(i, {12, 6}, DType::f64).shard(group.rank(), n), &sharded);
         train(plain, batch(i, {12, 6}, DType::f64), nullptr);
         sgd.step();
         plain_sgd.step();
-        expect_near(sharded.state_dict(), plain.state_dict(), 1e-12);
+        if (i < 3) expect_near(sharded.state_dict(), plain.state_dict(), 1e-12);
       }
+      expect_near(sharded.state_dict(), plain.state_dict(), 1e-9);
     });
   }
 }
@@ -470,14 +476,61 @@ TEST_F(FullyShardTest, TiedAndFrozenParameters) {
       });
 }
 
+TEST_F(FullyShardTest, AveragesAreThoseOfOneProcess) {
+  for (int n = 1; n <= 4; ++n) {
+    comm::run_ranks(n, [&](comm::ProcessGroup& group) {
+      const auto make = [] { return converted(net(), DType::f64); };
+      nn::Sequential model = testing::seeded(3, make), plain = testing::seeded(3, make);
+      const FullySharded sharded = cut(model, group);
+      optim::SGD sgd(model.parameters(), {.lr = 0.1}), plain_sgd(plain.parameters(), {.lr = 0.1});
+      nn::ExponentialMovingAverage ema(model, 0.9), plain_ema(plain, 0.9);
+      for (int i = 0; i < kSteps; ++i) {
+        const auto data = batch(i, {12, 6}, DType::f64);
+        step(model, sgd, data.shard(group.rank(), n));
+        step(plain, plain_sgd, data);
+        ema.update();
+        plain_ema.update();
+      }
+      expect_near(sharded.state_of(ema).state_dict(), plain_ema.state_dict(), 1e-9);
+      ema.apply();
+      plain_ema.apply();
+      expect_near(sharded.state_dict(), plain.state_dict(), 1e-9);
+    });
+  }
+}
+
+// Those of a unit that backward has reached: what one rank has not used counts as zeros of it.
+TEST_F(FullyShardTest, AParameterWithoutAGradientCountsAsZeros) {
+  struct Two : nn::Module<Two> {
+    nn::Linear a = child("a", nn::Linear(4, 4));
+    nn::Linear b = child("b", nn::Linear(4, 4));
+    Tensor forward(const Tensor& x, bool both) { return both ? b(a(x)) : a(x); }
+  };
+  for (int n = 1; n <= 3; ++n) {
+    comm::run_ranks(n, [&](comm::ProcessGroup& group) {
+      Two model;
+      fully_shard(model, group);
+      for (const bool first_rank_too : {true, false}) {
+        model.zero_grad();
+        model(full({3, 4}, 1.0), first_rank_too && group.rank() == 0).sum().backward();
+        const Tensor gradient = model.named_parameters()[3].second.grad();
+        ASSERT_TRUE(gradient.defined());
+        for (const float value : gradient.to_vector<float>()) {
+          EXPECT_FLOAT_EQ(value, first_rank_too ? 3.0f / static_cast<float>(n) : 0);
+        }
+      }
+    });
+  }
+}
+
 TEST_F(FullyShardTest, ClipsByTheNormOfAllRanks) {
   expect_gradients_of_one_process(
       net, cut_net,
       [](nn::Sequential& model, const testing::LabelledBatch& data, const FullySharded* sharded) {
         loss_of(model, data).backward();
-        const Tensor norm =
-            sharded ? sharded->clip_grad_norm(0.1) : optim::clip_grad_norm(model.parameters(), 0.1);
-        EXPECT_GT(norm.item<double>(), 0.1);
+        const Tensor norm = sharded ? sharded->clip_grad_norm(0.05)
+                                    : optim::clip_grad_norm(model.parameters(), 0.05);
+        EXPECT_GT(norm.item<double>(), 0.05);
       });
 }
 

@@ -7,6 +7,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "weft/examples/char_transformer.h"
 #include "weft/examples/cnn.h"
 #include "weft/examples/resnet.h"
 #include "weft/tests/parallel/nets.h"
@@ -107,11 +108,22 @@ struct SmallRecurrent : nn::Module<SmallRecurrent> {
   Tensor forward(const Tensor& x) { return fc(gru(lstm(x.squeeze(1)).output).h_n[0]); }
 };
 
+/// x [N,1,8,8] -> logits [N,10]: reads the first lines of an image as a text of 10 characters
+struct SmallTransformer : nn::Module<SmallTransformer> {
+  examples::CharTransformer net = child(
+      "net", examples::CharTransformer({.characters = 10, .context = 16, .width = 8, .heads = 2}));
+
+  Tensor forward(const Tensor& x) {
+    const Tensor text = ((x + 1.0) * 4.9).to(DType::i64).flatten(1).narrow(1, 0, 16);
+    return net(text).select(1, -1);
+  }
+};
+
 inline nn::BatchNorm2d batch_norm(std::int64_t channels) { return nn::BatchNorm2d(channels); }
 
-/// Calls f(make, sample) for the mlp, the autoencoder, the cnn, the recurrent net or the resnet:
-/// make(norm) returns a new model, whose batch norms, if any, are norm(channels); sample is the
-/// shape of a batch of one.
+/// Calls f(make, sample) for the mlp, the autoencoder, the cnn, the recurrent net, the transformer
+/// or the resnet: make(norm) returns a new model, whose batch norms, if any, are norm(channels);
+/// sample is the shape of a batch of one.
 template <class F>
 void with_model(const std::string& name, const F& f) {
   if (name == "mlp") {
@@ -122,6 +134,8 @@ void with_model(const std::string& name, const F& f) {
     f([](const auto&) { return examples::cnn({.width_scale = 1.0 / 512}); }, Shape{1, 3, 32, 32});
   } else if (name == "recurrent") {
     f([](const auto&) { return SmallRecurrent(); }, Shape{1, 1, 8, 8});
+  } else if (name == "transformer") {
+    f([](const auto&) { return SmallTransformer(); }, Shape{1, 1, 8, 8});
   } else {
     f([](const auto& norm) { return SmallResNet<decltype(norm(1))>(norm); }, Shape{1, 3, 8, 8});
   }

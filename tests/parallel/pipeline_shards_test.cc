@@ -2,6 +2,7 @@
 // process.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -121,17 +122,24 @@ void expect_one_process(const Case& c, const FullyShardOptions& options = {}) {
     FullyShardOptions with = options;
     if (c.replicas > 1) with.replicas = mesh["replica"];
     std::vector<nn::Sequential> plain = stages_of(), cut = stages_of(c.checkpoints);
-    const std::size_t count = c.schedule == "interleaved" ? 4 : static_cast<std::size_t>(c.pp);
+    const bool in_a_v = c.schedule == "zb-v" || c.schedule == "dualpipev";
+    const std::size_t count =
+        in_a_v || c.schedule == "interleaved" ? 4 : static_cast<std::size_t>(c.pp);
+    const auto is_here = [&](std::size_t s) {
+      const int place = static_cast<int>(in_a_v ? std::min(s, count - 1 - s) : s);
+      return place % c.pp == pp->rank();
+    };
     const std::vector<nn::AnyModule> stages = joined(cut, count);
     std::vector<std::optional<FullySharded>> sharded(count);
     for (std::size_t s = 0; s < count; ++s) {
-      if (c.all_stages || static_cast<int>(s) % c.pp == pp->rank()) {
-        sharded[s] = cut_stage(stages[s], dp, with);
-      }
+      if (c.all_stages || is_here(s)) sharded[s] = cut_stage(stages[s], dp, with);
     }
-    Pipeline pipe(stages, {.chunks = 3, .checkpoint = c.mode, .schedule = c.schedule, .group = pp});
+    const int chunks = c.schedule == "dualpipev" ? 6 : 3;
+    Pipeline pipe(stages,
+                  {.chunks = chunks, .checkpoint = c.mode, .schedule = c.schedule, .group = pp});
     std::vector<Tensor> own, used;
     for (std::size_t s = 0; s < count; ++s) {
+      EXPECT_EQ(pipe.is_here(s), is_here(s));
       if (!pipe.is_here(s)) continue;
       for (const Tensor& x : stages[s].parameters()) own.push_back(x);
       for (const Tensor& x : nn::used_parameters(stages[s])) used.push_back(x);
@@ -173,7 +181,8 @@ void expect_one_process(const Case& c, const FullyShardOptions& options = {}) {
 }
 
 TEST_F(PipelineShardsTest, TrainAsOneProcess) {
-  for (const std::string schedule : {"gpipe", "1f1b", "zb-h1", "interleaved"}) {
+  for (const std::string schedule :
+       {"gpipe", "1f1b", "zb-h1", "interleaved", "zb-v", "dualpipev"}) {
     for (const Recompute mode : {Recompute::never, Recompute::always}) {
       expect_one_process({schedule, mode, 2, 2});
     }
@@ -184,12 +193,14 @@ TEST_F(PipelineShardsTest, TrainAsOneProcessOnOtherMeshes) {
   for (const auto& [dp, pp] : {std::pair(1, 2), {2, 1}, {3, 2}, {1, 4}}) {
     expect_one_process({"zb-h1", Recompute::never, dp, pp});
     expect_one_process({"1f1b", Recompute::except_last, dp, pp, true});
+    if (pp == 2) expect_one_process({"dualpipev", Recompute::except_last, dp, pp, true});
   }
 }
 
 TEST_F(PipelineShardsTest, ReplicasOfParts) {
   for (const auto& [replicas, dp] : {std::pair(2, 2), {2, 1}}) {
     expect_one_process({"1f1b", Recompute::never, dp, 2, false, false, replicas});
+    expect_one_process({"zb-v", Recompute::never, dp, 2, false, false, replicas});
   }
 }
 
@@ -365,15 +376,13 @@ std::int64_t bytes_of_a_step(int chunks, const std::string& schedule) {
   return sent;
 }
 
-// One gather and one reduce-scatter of each unit, of (n - 1) / n of its bytes and the units'
-// numbers.
+// One gather and one reduce-scatter of each unit, of (n - 1) / n of its bytes.
 TEST_F(PipelineShardsTest, AStepSendsTheSameForAnyNumberOfMicroBatches) {
   std::int64_t numbers = 0;
   for (const nn::Sequential& stage : stages_of()) numbers += stage.parameter_count();
-  // 3 rows of a bias for 2 ranks are padded; 6 units; in a gather 2 numbers, in a reduction 2 for
-  // each rank. All by 2 ranks of each stage to one other.
-  const std::int64_t padding = 1 * 6 + 1, units = 6;
-  const std::int64_t expected = 8 * (2 * (numbers + padding) + units * (2 * 2 + 2 * 4));
+  // 3 rows of a bias for 2 ranks are padded. All by 2 ranks of each stage to one other.
+  const std::int64_t padding = 1 * 6 + 1;
+  const std::int64_t expected = 8 * 2 * (numbers + padding);
   for (const std::string schedule : {"gpipe", "1f1b", "zb-h1"}) {
     for (const int chunks : {1, 2, 8}) {
       EXPECT_EQ(bytes_of_a_step(chunks, schedule), expected) << schedule << ' ' << chunks;

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <atomic>
 #include <cstddef>
+#include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -13,10 +15,12 @@
 #include <vector>
 
 #include "weft/comm/mesh.h"
+#include "weft/nn/shard.h"
 #include "weft/optim/sgd.h"
 #include "weft/parallel/pipeline.h"
 #include "weft/tests/comm/ranks.h"
 #include "weft/tests/core/expect_error.h"
+#include "weft/tests/core/sanitized.h"
 #include "weft/tests/parallel/nets.h"
 #include "weft/tests/parallel/sharded_nets.h"
 #include "weft/tests/parallel/tensor_nets.h"
@@ -95,6 +99,39 @@ nn::NamedTensors with_names_of_net(nn::NamedTensors state) {
   return state;
 }
 
+/// What parallelize leaves whole on each rank: norms, biases that are added after sums, and the
+/// table of places, which only sequence parallel cuts.
+bool is_replicated(const std::string& name, bool sequence) {
+  return name.find("norm") != std::string::npos || name.ends_with("fc2.bias") ||
+         name.ends_with("out_proj.bias") || (name == "places.weight" && !sequence);
+}
+
+// Ranks of tp have a half each of the other parameters of their stages, and with fsdp those of dp a
+// half of that and of the replicated ones; up to two rows, where a number of rows is odd.
+void expect_parts(const std::vector<Stage>& own, comm::ProcessGroup& group, bool sequence,
+                  bool fsdp) {
+  const int times = fsdp ? 1 : 2;  // how often the group has a parameter
+  std::map<std::string, std::int64_t> whole, row;
+  std::vector<double> counts(2), expected(2);
+  for (const auto& [name, x] : Net(0).named_parameters()) {
+    const bool all = is_replicated(name, sequence);
+    expected[all] += static_cast<double>(x.numel() * times * (all ? 2 : 1));
+    whole[name] = x.numel();
+    row[name] = x.numel() / x.shape(0);
+  }
+  for (const Stage& stage : own) {
+    for (const auto& [name, x] : with_names_of_net(stage.named_parameters())) {
+      const bool all = is_replicated(name, sequence);
+      counts[all] += static_cast<double>(x.numel());
+      const int parts = (all ? 1 : 2) * (fsdp ? 2 : 1);
+      EXPECT_LE(x.numel(), whole.at(name) / parts + (parts > 1 ? 2 * row[name] : 0)) << name;
+    }
+  }
+  const Tensor sums = from_vector(counts, {2});
+  group.all_reduce(sums).wait();
+  EXPECT_EQ(sums.to_vector<double>(), expected);
+}
+
 // dp 2 x pp 2 x tp 2, to 1e-9 of one process with the whole batch: rounding gives some 1e-15.
 TEST_F(PipelineStagesTest, OfPartsTrainAsOneProcess) {
   struct Case {
@@ -107,14 +144,16 @@ TEST_F(PipelineStagesTest, OfPartsTrainAsOneProcess) {
        {Case{"gpipe", Recompute::except_last, false}, Case{"1f1b", Recompute::never, true},
         Case{"zb-h1", Recompute::never, true}, Case{"zb-h1", Recompute::always, false},
         Case{"zb-h1", Recompute::never, true, true}, Case{"interleaved", Recompute::always, true},
-        Case{"interleaved", Recompute::never, false, true}}) {
+        Case{"interleaved", Recompute::never, false, true}, Case{"zb-v", Recompute::never, false},
+        Case{"zb-v", Recompute::always, true, true}}) {
     SCOPED_TRACE(::testing::Message()
                  << schedule << ' ' << to_string(recompute) << ' ' << sequence << ' ' << fsdp);
     comm::run_ranks(8, [&, schedule = schedule, recompute = recompute, sequence = sequence,
                         fsdp = fsdp](comm::ProcessGroup& group) {
       const comm::Mesh mesh(shared(group), {{"dp", 2}, {"pp", 2}, {"tp", 2}});
       Net plain = testing::seeded(3, [] { return Net(0); });
-      const int count = schedule == "interleaved" ? 4 : 2;
+      const bool two_each = schedule == "interleaved" || schedule == "zb-v";
+      const int count = two_each ? 4 : 2;
       std::vector<Stage> own;
       std::vector<Parallelized> tp;
       std::vector<FullySharded> sharded;
@@ -133,6 +172,7 @@ TEST_F(PipelineStagesTest, OfPartsTrainAsOneProcess) {
                      .group = mesh["pp"],
                      .replicas = fsdp ? nullptr : mesh["dp"]});
       ASSERT_EQ(std::ssize(own), count / 2);
+      expect_parts(own, group, sequence, fsdp);
       std::vector<Tensor> parameters;
       for (const Stage& stage : own) {
         for (const Tensor& x : stage.parameters()) parameters.push_back(x);
@@ -143,7 +183,7 @@ TEST_F(PipelineStagesTest, OfPartsTrainAsOneProcess) {
         return cross_entropy(tp[0].ranks(), logits[0].flatten(0, 1), y[0].flatten(), kWords);
       };
       const int d = mesh.coordinate("dp");
-      for (int i = 0; i < 5; ++i) {
+      for (int i = 0; i < (testing::kSanitized ? 5 : 20); ++i) {
         const auto [x, y] = text(i);
         plain_sgd.zero_grad();
         const Tensor plain_loss = loss_of_all(plain, {x, y});
@@ -241,6 +281,22 @@ TEST_F(PipelineStagesTest, InOneProcessItMakesAll) {
       testing::same_bits(pipe.step({data.x}, {data.label}, cross_entropy_of),
                          Pipeline({layer(0), layer(1), layer(2)}, {.devices = here, .chunks = 2})
                              .step({data.x}, {data.label}, cross_entropy_of)));
+}
+
+TEST_F(PipelineStagesTest, IsInTheModeOfTheStagesThatARankHas) {
+  comm::run_ranks(2, [](comm::ProcessGroup& group) {
+    const auto factory = [](std::size_t s) {
+      nn::AnyModule stage = layer(s == 0 ? 0 : 2);
+      if (s == 1) stage.eval();
+      return stage;
+    };
+    Pipeline pipe(2, factory, {.group = shared(group)});
+    EXPECT_EQ(pipe.is_training(), group.rank() == 0);
+    pipe.train();
+    EXPECT_TRUE(pipe.is_training());
+    pipe.eval();
+    EXPECT_FALSE(pipe.is_training());
+  });
 }
 
 // A message that all ranks get, and one that only some get.

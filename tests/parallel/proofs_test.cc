@@ -1,4 +1,4 @@
-// The two proofs that ranks compute the same as one process: five models, every backend.
+// The two proofs that ranks compute the same as one process: six models, every backend.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -227,7 +227,7 @@ TEST_P(Proofs, FullyShardedIsOneProcessWithTheWholeBatch) {
 
 INSTANTIATE_TEST_SUITE_P(Runs, Proofs,
                          ::testing::Combine(::testing::Values("mlp", "autoencoder", "cnn",
-                                                              "recurrent", "resnet"),
+                                                              "recurrent", "transformer", "resnet"),
                                             ::testing::Values("threads", "shm", "gloo", "ring")),
                          [](const auto& info) {
                            return std::string(std::get<0>(info.param)) + "_" +

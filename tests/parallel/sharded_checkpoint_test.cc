@@ -11,11 +11,13 @@
 #include <vector>
 
 #include "weft/comm/mesh.h"
+#include "weft/core/runtime/allocator.h"
 #include "weft/data/dataloader.h"
 #include "weft/io/state_dict.h"
 #include "weft/nn/ema.h"
 #include "weft/optim/adam.h"
 #include "weft/optim/lr_scheduler.h"
+#include "weft/optim/sgd.h"
 #include "weft/tests/core/expect_error.h"
 #include "weft/tests/io/files.h"
 #include "weft/tests/parallel/sharded_nets.h"
@@ -257,6 +259,61 @@ TEST_F(ShardedCheckpointTest, NothingIsGathered) {
       is_cut ? save(tp[0]) : save(sharded[0]);
     });
   }
+}
+
+// The parameters alone are more than the memory of any rank. Blocks are cut as they are made.
+TEST_F(ShardedCheckpointTest, AModelThatFitsIntoNoRank) {
+  constexpr int kRanks = 4, kBlocks = 32;
+  constexpr std::int64_t kWidth = 64, kBytes = 4 * kBlocks * (8 * kWidth * kWidth + 5 * kWidth),
+                         kLimit = kBytes * 5 / 6;
+  set_host_devices(kRanks);
+  const auto block = [] {
+    return nn::Sequential{nn::Linear(kWidth, 4 * kWidth), nn::Tanh(),
+                          nn::Linear(4 * kWidth, kWidth)};
+  };
+  comm::run_ranks(kRanks, [&](comm::ProcessGroup& group) {
+    const Device device(DeviceType::cpu, group.rank());
+    const Scoped here(&ThreadState::device, device);
+    set_memory_limit(device, kLimit);
+    double loss = 0;
+    for (const bool again : {false, true}) {
+      manual_seed(again ? 4 : 3);
+      nn::Sequential model;
+      for (int i = 0; i < kBlocks; ++i) {
+        nn::Sequential made = block();
+        fully_shard(made, group);
+        model.append(made);
+      }
+      const FullySharded sharded = fully_shard(model, group);
+      optim::SGD sgd(model.parameters(), {.lr = 0.1});
+      auto state = sharded.state_of(sgd);
+      data::DataLoader loader(testing::Numbers{4}, {.batch_size = 4});
+      train::Options o = options(1);
+      o.resume = again ? "latest" : "";
+      train::Recorder recorder(o, ranks_of(group));
+      recorder.resume(sharded, loader, state);
+      const Tensor x = full({4, kWidth}, 0.5);
+      const auto loss_of = [&] { return (model(x) - 1.0).square().mean(); };
+      if (again) {
+        EXPECT_EQ(loss_of().item<double>(), loss);
+        continue;
+      }
+      const double first = loss_of().item<double>();
+      for (int i = 0; i < 3; ++i) {
+        sgd.zero_grad();
+        loss_of().backward();
+        sgd.step();
+      }
+      recorder.save(sharded, loader, state);
+      loss = loss_of().item<double>();
+      EXPECT_LT(loss, first);
+    }
+    std::vector<nn::Sequential> plain;
+    EXPECT_WEFT_ERROR(for (int i = 0; i < kBlocks; ++i) plain.push_back(block()), OutOfMemory,
+                      "cpu:");
+    plain.clear();
+    set_memory_limit(device, 0);
+  });
 }
 
 TEST_F(ShardedCheckpointTest, FilesThatNoCheckpointNamesAreIgnoredAndGo) {

@@ -103,6 +103,24 @@ TEST_F(TensorParallelTest, TrainsAsOneProcess) {
   }
 }
 
+// A rank's own device is what creation functions take.
+TEST_F(TensorParallelTest, OnADeviceOfItsOwn) {
+  set_host_devices(2);
+  comm::run_ranks(2, [](comm::ProcessGroup& group) {
+    const Device device(DeviceType::cpu, group.rank());
+    Net plain = testing::seeded(3, [] { return Net(); });
+    Net net = testing::seeded(3, [] { return Net(); });
+    plain.to(device), net.to(device);
+    const Scoped by_default(&ThreadState::device, device);
+    const Parallelized tp = parallelize(net, group, plan_of(false));
+    plain.eval(), net.eval();
+    const auto [x, y] = text(0);
+    const std::pair data(x.to(device), y.to(device));
+    EXPECT_NEAR(loss_of_part(net, tp, data).item<double>(), loss_of_all(plain, data).item<double>(),
+                1e-9);
+  });
+}
+
 // What a rank keeps: rows of the three blocks of in_proj_weight, columns of out_proj.weight.
 TEST_F(TensorParallelTest, ARankHasItsPart) {
   comm::run_ranks(2, [&](comm::ProcessGroup& group) {
@@ -544,8 +562,7 @@ TEST_F(TensorParallelTest, PartsOfSequencesThatCannotBe) {
 // --- Costs ---------------------------------------------------------------------------------------
 
 // A ring's all-reduce of B bytes sends 2 (n - 1) / n B a rank, a gather of B bytes, or a
-// reduce-scatter, (n - 1) / n B; a short all-reduce (n - 1) B, in one round. Each operation
-// compares a message of 256 bytes with each rank.
+// reduce-scatter, (n - 1) / n B; a short all-reduce (n - 1) B, in one round.
 TEST_F(TensorParallelTest, ABlockSendsFourSums) {
   for (const bool sequence : {false, true}) {
     for (const int n : {2, 4}) {
@@ -577,11 +594,50 @@ TEST_F(TensorParallelTest, ABlockSendsFourSums) {
         const std::int64_t sent = tp.traffic().bytes_sent - before.bytes_sent;
         // With sequence parallel: the gradients of 2 norms' weights and biases, and of 2 biases
         // behind sums, each of kWidth numbers.
-        const std::int64_t operations = sequence ? 8 + 6 : 4;
         const std::int64_t vectors = sequence ? 6 * (n - 1) * kWidth * 8 : 0;
         const std::int64_t sums = (n - 1) * (sequence ? 8 * all / n : 4 * 2 * all / n);
-        const std::int64_t compared = operations * (n - 1) * 256;
-        EXPECT_EQ(sent, sums + vectors + compared);
+        EXPECT_EQ(sent, sums + vectors);
+      });
+    }
+  }
+}
+
+struct Ends : nn::Module<Ends> {
+  nn::Embedding words = child("words", nn::Embedding(kWords, kWidth));
+  nn::Linear head = child("head", nn::Linear(kWidth, kWords));
+  Tensor forward(const Tensor& text) const { return head(words(text)); }
+};
+
+// The table sums its rows in forward, the head its input's gradients in backward; with sequence
+// parallel each of them gathers and scatters. The loss sends three numbers for each place of the
+// text: a maximum, and two sums. Logits would be kWords numbers.
+TEST_F(TensorParallelTest, TheTableTheHeadAndTheLossSendNoLogits) {
+  for (const bool sequence : {false, true}) {
+    for (const int n : {2, 4}) {
+      SCOPED_TRACE(::testing::Message() << n << ' ' << sequence);
+      comm::testing::in_groups("ring", n, [&, n = n](comm::ProcessGroup& group) {
+        const Ends ends = testing::seeded(3, [] {
+          Ends made;
+          made.to(DType::f64);
+          return made;
+        });
+        const Layout layout = sequence ? Layout(Shard{1}) : Layout(Replicate{});
+        const Parallelized tp = parallelize(
+            ends, group,
+            {{"words", VocabParallel{.output = layout}}, {"head", VocabParallel{.input = layout}}});
+        constexpr std::int64_t kPlaces = 128 * kLength, all = kPlaces * kWidth * 8;
+        const Tensor x = arange(0, kPlaces).remainder(kWords).to(DType::i64).view({128, kLength});
+        const auto run = [&] {
+          const Tensor logits = ends(x).flatten(0, 1);
+          EXPECT_LT(logits.shape(1), kWords);
+          cross_entropy(tp.ranks(), logits, x.flatten(), kWords).backward();
+        };
+        run();  // compares arguments and gradients
+        const comm::Traffic before = tp.traffic();
+        run();
+        const std::int64_t sent = tp.traffic().bytes_sent - before.bytes_sent;
+        const std::int64_t of_loss = (n - 1) * 3 * kPlaces * 8;
+        EXPECT_EQ(sent, (n - 1) * 4 * all / n + of_loss);
       });
     }
   }

@@ -16,6 +16,7 @@
 
 #include "weft/core/runtime/allocator.h"
 #include "weft/core/runtime/capture.h"
+#include "weft/optim/adadelta.h"
 #include "weft/optim/adam.h"
 #include "weft/optim/lr_scheduler.h"
 #include "weft/optim/rmsprop.h"
@@ -81,6 +82,10 @@ void with_optimizer(const std::string& name, const F& f) {
     f([](const nn::Sequential& model) {
       return optim::AdamW(two_groups(model, optim::AdamWOptions{.lr = 0.01, .amsgrad = true}));
     });
+  } else if (name == "adadelta") {
+    f([](const nn::Sequential& model) {
+      return optim::Adadelta(two_groups(model, optim::AdadeltaOptions{.lr = 0.5}));
+    });
   } else {
     f([](const nn::Sequential& model) {
       return optim::RMSprop(
@@ -135,7 +140,10 @@ TEST_P(ZeroTest, TwentyStepsUnderDdpAreThoseOfThePlainOptimiserBitForBit) {
         DistributedDataParallel ddp(model, group), plain_ddp(plain, group);
         ZeroRedundancyOptimizer zero(make(model), group);
         auto optimizer = make(plain);
-        const optim::OneCycleLROptions once{.max_lr = {0.1, 0.05}, .total_steps = kSteps + 1};
+        const optim::OneCycleLROptions once{
+            .max_lr = {0.1, 0.05},
+            .total_steps = kSteps + 1,
+            .cycle_momentum = std::string(GetParam()) != "adadelta"};
         optim::OneCycleLR schedule(zero, once), plain_schedule(optimizer, once);
         for (int i = 0; i < kSteps; ++i) {
           const auto data = batch(i, {12, 6}, DType::f32).shard(group.rank(), n);
@@ -200,7 +208,7 @@ TEST_P(ZeroTest, AStateGoesOnWithAnotherNumberOfRanksBitForBit) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Optimizers, ZeroTest,
-                         ::testing::Values("sgd", "adam", "adamw", "rmsprop"));
+                         ::testing::Values("sgd", "adam", "adamw", "adadelta", "rmsprop"));
 
 // --- Memory and traffic --------------------------------------------------------------------------
 
@@ -242,6 +250,73 @@ TEST(ZeroMemoryTest, ARankHasItsPartOfTheMoments) {
       EXPECT_EQ(sum, 2 * bytes_of(all));
     });
   }
+}
+
+// --- Mirrors -------------------------------------------------------------------------------------
+
+// As parallel::Elastic calls it, with the gradients that all ranks have.
+void step_of_mirrors(ZeroRedundancyOptimizer<optim::Adam>& zero, const nn::Sequential& model,
+                     Device device, std::uint64_t step) {
+  zero.zero_grad();
+  Generator draws(step);
+  std::vector<float> x(4 * 128);
+  draws.uniform(std::span(x));
+  model(from_vector(x, {4, 128}).to(device)).sum().backward();
+  zero.step();
+  zero.send();
+}
+
+TEST(ZeroMirrorTest, ARankHasTwoPartsOfTheMoments) {
+  set_host_devices(4);
+  for (int n = 1; n <= 4; ++n) {
+    SCOPED_TRACE(n);
+    std::atomic<std::int64_t> sum = 0;
+    comm::run_ranks(n, [&](comm::ProcessGroup& group) {
+      const Device device(DeviceType::cpu, group.rank());
+      const std::int64_t before = optimizer_bytes(device);
+      nn::Sequential model = testing::seeded(3, large_net);
+      model.to(device);
+      ZeroRedundancyOptimizer zero(optim::Adam(model.parameters()), {.mirror = true});
+      ASSERT_TRUE(zero.deal(zero, group.duplicate()));
+      step_of_mirrors(zero, model, device, 0);
+      const std::int64_t moments = optimizer_bytes(device) - before;
+      const std::vector<Tensor> all = model.parameters();
+      const Tensor largest = *std::ranges::max_element(all, {}, &Tensor::numel);
+      EXPECT_LE(moments, 2 * (2 * bytes_of(all) / n + bytes_of({&largest, 1})));
+      sum += moments;
+      group.barrier().wait();
+      EXPECT_EQ(sum, 2 * std::min(n, 2) * bytes_of(all));
+    });
+  }
+}
+
+// A rank that has nothing gets its parts from the others, as long as they have all of them.
+TEST(ZeroMirrorTest, PartsAreDealtOutAnew) {
+  comm::run_ranks(4, [&](comm::ProcessGroup& group) {
+    const Scoped<int> threads(&ThreadState::num_threads, 1);
+    nn::Sequential model = testing::seeded(3, large_net),
+                   plain_model = testing::seeded(3, large_net);
+    ZeroRedundancyOptimizer zero(optim::Adam(model.parameters()), {.mirror = true});
+    ZeroRedundancyOptimizer plain(optim::Adam(plain_model.parameters()), {.mirror = true});
+    ASSERT_TRUE(zero.deal(zero, group.duplicate()));
+    ASSERT_TRUE(plain.deal(
+        plain, std::make_shared<comm::ProcessGroup>(comm::thread_backend(),
+                                                    std::make_shared<comm::MemoryStore>(), 0, 1)));
+    for (int step = 0; step < 6; ++step) {
+      // Rank `step` comes back with other values; in step 4 two that are no neighbours do.
+      if (group.rank() == step || (step == 4 && group.rank() % 2 == 0)) {
+        for (const Tensor& p : model.parameters()) raw::fill_(p, 7);
+        zero.forget();
+      }
+      ASSERT_TRUE(zero.deal(zero, group.duplicate()));
+      step_of_mirrors(zero, model, Device(), static_cast<std::uint64_t>(step));
+      step_of_mirrors(plain, plain_model, Device(), static_cast<std::uint64_t>(step));
+      expect_same(model, plain_model);
+      expect_same(zero.state_dict(), plain.state_dict());
+    }
+    if (group.rank() >= 2) zero.forget();
+    EXPECT_FALSE(zero.deal(zero, group.duplicate()));
+  });
 }
 
 // DDP's all-reduce is 2 (n-1)/n P, the broadcasts are (n-1)/n P, on average over the ranks.

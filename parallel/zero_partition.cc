@@ -1,15 +1,12 @@
-#include "weft/parallel/zero.h"
+#include "weft/parallel/zero_partition.h"
 
 #include <algorithm>
 #include <cstddef>
 #include <numeric>
-#include <string>
-#include <utility>
 
 #include "weft/core/base/error.h"
 #include "weft/core/runtime/capture.h"
 #include "weft/core/trace/trace.h"
-#include "weft/parallel/named_state.h"
 #include "weft/parallel/same_model.h"
 #include "weft/tensor/creation.h"
 #include "weft/tensor/ops.h"
@@ -28,11 +25,11 @@ std::int64_t bytes_of(const Tensor& x) {
 }
 
 // What all ranks must have in common, in lines for check_same_lines().
-std::string lines_of(const optim::Optimizer& optimizer) {
+std::string lines_of(const optim::Optimizer& optimizer, bool rates) {
   std::string text;
   for (std::size_t g = 0; g < optimizer.group_count(); ++g) {
-    text += detail::concat("group ", g, " of lr ", optimizer.lr(g), ", momentum ",
-                           optimizer.momentum(g), '\n');
+    text += detail::concat("group ", g, " of lr ", rates ? optimizer.lr(g) : 0, ", momentum ",
+                           rates ? optimizer.momentum(g) : 0, '\n');
     for (const Tensor& p : optimizer.parameters(g)) {
       text += detail::concat("parameter ", p.dtype(), ' ', p.shape(), " of strides ", p.strides(),
                              p.requires_grad() ? ", trained\n" : ", not trained\n");
@@ -63,13 +60,14 @@ std::vector<std::vector<int>> deal_out(std::span<const std::vector<std::int64_t>
   return owners;
 }
 
-ZeroPartition::ZeroPartition(const optim::Optimizer& optimizer,
-                             std::shared_ptr<comm::ProcessGroup> group)
+ZeroPartition::ZeroPartition(const optim::Optimizer& optimizer, const std::string& type_name,
+                             std::shared_ptr<comm::ProcessGroup> group, bool same_rates)
     : group_(std::move(group)),
       states_(group_ ? group_->duplicate() : nullptr),
       parameters_(optimizer.parameters()) {
   WEFT_CHECK(group_, InvalidArgument, kOp, "there is no process group");
-  check_same_lines(*group_, kOp, lines_of(optimizer), "has another optimiser",
+  check_same_lines(*group_, kOp, type_name + '\n' + lines_of(optimizer, same_rates),
+                   "has another optimiser",
                    "Make the same optimiser, of the same parameters with the same ones frozen, on "
                    "every rank");
   std::vector<std::vector<std::int64_t>> bytes;
@@ -88,11 +86,7 @@ ZeroPartition::ZeroPartition(const optim::Optimizer& optimizer,
 }
 
 void ZeroPartition::make_messages() {
-  struct Few {
-    int owner;
-    std::vector<Tensor> parameters;
-  };
-  std::vector<Few> small;
+  std::vector<std::pair<int, std::vector<Tensor>>> small;  // with their owners
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     const Tensor& p = parameters_[i];
     const int owner = owners_[i];
@@ -101,21 +95,19 @@ void ZeroPartition::make_messages() {
       large_.emplace_back(owner, p);
       continue;
     }
-    auto few = std::ranges::find_if(small, [&](const Few& f) {
-      return f.owner == owner && f.parameters[0].device() == p.device();
+    auto few = std::ranges::find_if(small, [&](const auto& entry) {
+      return entry.first == owner && entry.second[0].device() == p.device();
     });
-    if (few == small.end()) few = small.insert(few, {owner, {}});
-    few->parameters.push_back(p);
+    if (few == small.end()) few = small.emplace(few, owner, std::vector<Tensor>());
+    few->second.push_back(p);
   }
-  for (Few& few : small) small_.emplace_back(few.owner, std::move(few.parameters));
+  for (auto& [owner, few] : small) small_.emplace_back(owner, std::move(few));
 }
 
-std::vector<bool> ZeroPartition::kept() const {
+std::vector<bool> ZeroPartition::kept(int rank) const {
   std::vector<bool> kept;
   // A frozen one may have a state, of a checkpoint of before it was frozen.
-  for (const int owner : owners_) {
-    kept.push_back((owner == kNobody ? 0 : owner) == group_->rank());
-  }
+  for (const int owner : owners_) kept.push_back((owner == kNobody ? 0 : owner) == rank);
   return kept;
 }
 
@@ -172,19 +164,6 @@ void ZeroPartition::broadcast() {
   for (auto& [owner, few] : small_) under_way.push_back(few.start(*group_, owner));
   for (const comm::Work& work : under_way) work.wait();
   for (auto& [owner, few] : small_) few.finish(*group_, owner);
-}
-
-optim::NamedTensors ZeroPartition::all_gather(const optim::NamedTensors& own) const {
-  return within("state_dict() of a ZeroRedundancyOptimizer, which all ranks must call", [&] {
-    optim::NamedTensors whole, part;
-    for (const auto& entry : own) {  // the groups' rates are on every rank
-      (entry.first.starts_with("state.") ? part : whole).push_back(entry);
-    }
-    for (int rank = 0; rank < states_->size(); ++rank) {
-      for (auto& entry : broadcast_named(*states_, part, rank)) whole.push_back(std::move(entry));
-    }
-    return whole;
-  });
 }
 
 }  // namespace weft::parallel

@@ -1,0 +1,462 @@
+#include "weft/parallel/elastic.h"
+
+#include <algorithm>
+#include <chrono>
+#include <exception>
+#include <functional>
+#include <sstream>
+#include <string>
+#include <utility>
+
+#include "weft/comm/store/deadline.h"
+#include "weft/comm/store/failure.h"
+#include "weft/core/base/error.h"
+#include "weft/core/runtime/black_box.h"
+#include "weft/core/runtime/file.h"
+#include "weft/core/runtime/log.h"
+#include "weft/core/runtime/phase.h"
+#include "weft/core/runtime/thread_state.h"
+#include "weft/parallel/coalesced.h"
+#include "weft/parallel/named_state.h"
+#include "weft/tensor/creation.h"
+#include "weft/tensor/ops.h"
+
+namespace weft::parallel {
+namespace {
+
+constexpr const char* kOp = "elastic";
+// For the next generation, even if the timeout of the group is shorter: the launcher announces it
+// when a process has ended, which takes a while if it writes its core.
+constexpr std::chrono::milliseconds kAnnounced{10'000};
+// Within an epoch the lowest rank looks for ranks that wait no more often.
+constexpr std::int64_t kLookNs = 50'000'000;
+
+bool contains(const std::vector<int>& ranks, int rank) {
+  return std::ranges::binary_search(ranks, rank);
+}
+
+std::string list_of(const std::vector<int>& ranks, const char* between) {
+  std::string text;
+  for (const int rank : ranks) text += (text.empty() ? "" : between) + std::to_string(rank);
+  return text;
+}
+
+bool may_be_a_loss(const Error& error) {
+  return error.code() == ErrorCode::PeerFailed || error.code() == ErrorCode::Comm;
+}
+
+}  // namespace
+
+ElasticRanks::ElasticRanks(nn::ModuleBase module, optim::Optimizer& optimizer,
+                           ElasticOptions options, Wrap wrap)
+    : module_(std::move(module)),
+      optimizer_(optimizer),
+      zero_(dynamic_cast<ZeroMirror*>(&optimizer)),
+      options_(std::move(options)),
+      wrap_(std::move(wrap)),
+      run_(options_.run ? *options_.run : comm::elastic_run()),
+      has_state_(!run_.returns) {
+  WEFT_CHECK(options_.ddp.broadcast_buffers, Unsupported, kOp,
+             "broadcast_buffers is not set: when ranks regroup, all get the lowest rank's buffers");
+  WEFT_CHECK(!zero_ || zero_->mirrors(), Unsupported, kOp,
+             "the optimiser's state is in parts, each on one rank only: make the "
+             "ZeroRedundancyOptimizer with {.mirror = true}, and without a group");
+  if (zero_ && run_.returns) zero_->forget();
+  std::vector<Device> devices = {Device()};
+  for (const Tensor& x : module_.parameters()) {
+    if (std::ranges::find(devices, x.device()) == devices.end()) devices.push_back(x.device());
+  }
+  for (const Device device : devices) {
+    kept_generators_.emplace_back(device, default_generator(device));
+  }
+  for (const auto& [name, x] : module_.named_buffers()) {
+    buffers_.push_back(x);
+    kept_buffers_.push_back(empty_like(x));
+  }
+}
+
+void ElasticRanks::start() {
+  if (!run_.membership) {
+    group_ = run_.connect(nullptr, 0, 0);
+    Ranks all;
+    for (int rank = 0; rank < group_->size(); ++rank) all.push_back(rank);
+    if (zero_) zero_->deal(optimizer_, group_);
+    wrap_(group_);
+    return take(all, group_->rank());
+  }
+  if (run_.returns) {
+    const PhaseScope phase("wait for invitation");
+    const int invited = run_.membership->await_invitation(run_.rank);
+    over_ = invited < 0;
+    if (over_) return;
+    generation_ = invited - 1;
+  }
+  WEFT_CHECK(regroup(), PeerFailed, kOp, "the run has ended before its ranks had met");
+}
+
+int ElasticRanks::share() const {
+  const auto found = std::ranges::find(dealt_, rank());
+  WEFT_CHECK(found != dealt_.end(), InvalidArgument, kOp, "rank ", rank(),
+             " has no share: call next_epoch() first");
+  return static_cast<int>(found - dealt_.begin());
+}
+
+// --- Steps ---------------------------------------------------------------------------------------
+
+void ElasticRanks::run(const char* phase, const std::function<void()>& body,
+                       const std::function<void()>& apply) {
+  remember();
+  pending_ = &apply;
+  while (pending_) {
+    int flags = 0;
+    try {
+      const Scoped step(&ThreadState::step, steps_);
+      if (body) {
+        const PhaseScope shown(phase);
+        fault_point();
+        body();
+      }
+      flags = vote();
+    } catch (const Error& error) {
+      if (!survives(error)) throw;
+      continue;
+    }
+    pass(flags);
+    if ((flags & kGrow) == 0) {
+      send_parameters();
+    } else if (!regroup()) {
+      WEFT_THROW(PeerFailed, kOp, "the run has ended while a rank was coming back");
+    }
+  }
+}
+
+/// After an error: whether it was the loss of a rank, and those that are left have regrouped.
+bool ElasticRanks::survives(const Error& error) {
+  if (!run_.membership || !may_be_a_loss(error) || !has_lost_a_rank()) return false;
+  group_->abort();  // it may be another group that has noticed
+  return regroup();
+}
+
+void ElasticRanks::update() {
+  {
+    const Scoped step(&ThreadState::step, steps_);
+    const PhaseScope phase("optimizer step");
+    optimizer_.step();
+    fault_point();
+  }
+  ++steps_;
+  unsent_ = zero_ != nullptr;
+}
+
+/// The other ranks need them. All have passed the vote, so there is nothing to make again; when
+/// they regroup the parameters are sent as well.
+void ElasticRanks::send_parameters() {
+  if (!std::exchange(unsent_, false)) return;
+  try {
+    const Scoped step(&ThreadState::step, steps_ - 1);
+    const PhaseScope phase("send parameters");
+    fault_point();
+    zero_->send();
+  } catch (const Error& error) {
+    if (!survives(error)) throw;
+  }
+}
+
+void ElasticRanks::remember() {
+  for (std::size_t i = 0; i < buffers_.size(); ++i) raw::copy_(kept_buffers_[i], buffers_[i]);
+  for (auto& [device, generator] : kept_generators_) generator = default_generator(device);
+}
+
+void ElasticRanks::restore() {
+  for (std::size_t i = 0; i < buffers_.size(); ++i) raw::copy_(buffers_[i], kept_buffers_[i]);
+  for (const auto& [device, generator] : kept_generators_) default_generator(device) = generator;
+  module_.zero_grad();  // some may hold the mean of a bucket, or this rank's part of it
+}
+
+/// A number for the groups' rates. Its square, too, added over ranks, is exact in a double.
+int ElasticRanks::rates() const {
+  std::string text;
+  for (std::size_t g = 0; g < optimizer_.group_count(); ++g) {
+    text += detail::concat(optimizer_.lr(g), ' ', optimizer_.momentum(g), ' ');
+  }
+  return static_cast<int>(std::hash<std::string>()(text) % (1 << 20));
+}
+
+/// Returns the flags that ranks have raised.
+int ElasticRanks::vote() {
+  bool grows = false;
+  const bool due = !in_epoch_ || steady_ns(std::chrono::steady_clock::now()) - asked_ > kLookNs;
+  if (run_.membership && place_ == 0 && !finishing_ && due) {
+    asked_ = steady_ns(std::chrono::steady_clock::now());
+    const auto may_come = [&](int rank) { return !in_epoch_ || contains(dealt_, rank); };
+    grows = run_.membership->grows(generation_, may_come);
+  }
+  const bool stop = options_.stop && options_.stop();
+  // On the device of the gradients, so that it is reduced after them there, too.
+  const double own = rates();
+  const Tensor cast = from_vector<double>({1, grows ? 1.0 : 0, stop ? 1.0 : 0, own, own * own}, {5},
+                                          kept_generators_.back().first);
+  const PhaseScope phase("vote");
+  fault_point();
+  const comm::ProcessGroup::Tag tag("vote");
+  group_->all_reduce(cast).wait();
+  fault_point("voted");
+  const std::vector<double> sum = cast.to_vector<double>();
+  WEFT_CHECK(sum[0] == group_->size(), Internal, kOp, sum[0], " of ", group_->size(),
+             " ranks have voted");
+  // Equal numbers alone have no variance, so all ranks see it.
+  WEFT_CHECK(sum[0] * sum[4] == sum[3] * sum[3], InvalidArgument, kOp,
+             "the ranks' optimisers have other lr or momentum in step ", steps_,
+             "; here group 0 has lr ", optimizer_.lr(),
+             ". A rank that comes back does not do what the others do after step() in that step: "
+             "set lr from steps() in the closure, or step the scheduler directly before step()");
+  return (sum[1] > 0 ? kGrow : 0) | (sum[2] > 0 ? kStop : 0);
+}
+
+void ElasticRanks::pass(int flags) {
+  ++votes_;
+  flags_ = flags;
+  const std::function<void()>& apply = *std::exchange(pending_, nullptr);
+  if (apply) apply();
+}
+
+// --- Epochs --------------------------------------------------------------------------------------
+
+bool ElasticRanks::next_epoch(std::int64_t epochs) {
+  if (std::exchange(resumes_, false)) return true;
+  if (stopped() || epoch_ + 1 >= epochs) return false;
+  in_epoch_ = false;
+  // Those that wait come in before it is dealt.
+  const std::function<void()> deal = [&] {
+    if ((flags_ & kGrow) != 0) return;
+    ++epoch_;
+    epoch_first_step_ = steps_;
+    dealt_ = ranks_;
+    in_epoch_ = true;
+    if (!epochs_.empty() && epochs_.back().ranks == dealt_) return;
+    epochs_.push_back({steps_, dealt_});
+    write_record();
+  };
+  while (!in_epoch_) run("deal", {}, deal);
+  return !stopped();
+}
+
+void ElasticRanks::finish(const std::function<void()>& on_lowest) {
+  if (over_) return;
+  finishing_ = true;
+  run("finish",
+      [&] {
+        write_record();
+        if (place_ != 0 || !on_lowest) return;
+        const BusyScope alone("finish");
+        on_lowest();
+      },
+      {});
+  if (run_.membership) run_.membership->leave(run_.rank, generation_);
+}
+
+// --- Another group -------------------------------------------------------------------------------
+
+/// Whether the group of `ranks` knows this one as the first that failed, and so by an error of its
+/// own.
+bool ElasticRanks::failed_first(const Ranks& ranks) const {
+  const auto first = comm::if_told<std::optional<comm::Failure>>([&] {
+    return comm::find_failure(*run_.membership->keys(generation_),
+                              comm::Deadline(std::chrono::milliseconds(0)));
+  });
+  return first && ranks[static_cast<std::size_t>(first->rank)] == run_.rank;
+}
+
+/// After an error that may say so. The launcher announces the next generation as soon as a process
+/// has ended, which may be long after its connections were closed.
+bool ElasticRanks::has_lost_a_rank() const {
+  const PhaseScope phase("regroup");
+  // A backward that fails by an error of its own aborts the group.
+  return next_ranks(!group_->failed() || failed_first(ranks_)).has_value();
+}
+
+/// Those of the next generation, if it is announced. `own_error`: it seems that there will be none.
+std::optional<std::vector<int>> ElasticRanks::next_ranks(bool own_error) const {
+  const auto patience = group_ ? std::max(kAnnounced, group_->options().timeout) : kAnnounced;
+  return run_.membership->ranks(generation_ + 1,
+                                comm::Deadline(own_error ? comm::kStoreTimeout : patience));
+}
+
+/// False if there is no further generation with this rank; the caller's error then says why.
+bool ElasticRanks::regroup() {
+  const Scoped step(&ThreadState::step, steps_);
+  const PhaseScope phase("regroup");
+  if (group_) fault_point();
+  std::exception_ptr last;
+  for (bool own_error = false;;) {
+    const std::optional<Ranks> ranks = next_ranks(own_error);
+    if (!ranks || !contains(*ranks, run_.rank)) {
+      if (last) std::rethrow_exception(last);
+      return false;
+    }
+    ++generation_;
+    own_error = false;
+    if (run_.membership->has_failed(generation_)) continue;
+    const char* lost = nullptr;
+    try {
+      lost = join(*ranks);
+      if (!lost) return true;
+    } catch (const Error& error) {
+      if (!may_be_a_loss(error)) throw;
+      last = std::current_exception();
+      own_error = failed_first(*ranks);
+      continue;
+    }
+    WEFT_THROW(PeerFailed, kOp, lost, "; start again from a checkpoint");
+  }
+}
+
+// The group before stays until this one is complete: if it has not failed, others may still be
+// reading from it what they need for its last vote. Returns what has been lost, if the training
+// cannot go on.
+const char* ElasticRanks::join(const Ranks& ranks) {
+  const int place = static_cast<int>(std::ranges::find(ranks, run_.rank) - ranks.begin());
+  const auto group =
+      run_.connect(run_.membership->keys(generation_), place, static_cast<int>(ranks.size()));
+  if (!agree(*group)) return "all ranks that had the state of the training have failed";
+  // One that has finished before may have been the last with a part, which nobody needs then.
+  if (zero_ && !zero_->deal(optimizer_, group) && !finishing_) {
+    return "a rank and its mirror have failed, and with them both copies of a part of the "
+           "optimiser's state";
+  }
+  unsent_ = false;
+  wrap_(group);
+  const bool first = !std::exchange(group_, group) && !run_.returns;
+  take(ranks, place);
+  if (place_ == 0 && !first) {
+    log_info(detail::concat("elastic: from step ", steps_, " on ranks ", list_of(ranks_, ", ")));
+  }
+  return nullptr;
+}
+
+void ElasticRanks::take(const Ranks& ranks, int place) {
+  ranks_ = ranks;
+  place_ = place;
+  if (!history_.empty() && history_.back().step == steps_) history_.pop_back();
+  history_.push_back({steps_, ranks_});
+  write_record();
+}
+
+bool ElasticRanks::agree(comm::ProcessGroup& group) {
+  struct Said {
+    std::int64_t votes = 0;
+    int flags = 0, has_state = 0;
+  };
+  std::vector<Said> all;
+  Said front;
+  int root = -1;
+  bool some_lack_state = false;
+  for (const std::string& text :
+       group.all_gather_object(detail::concat(votes_, ' ', flags_, ' ', has_state_ ? 1 : 0))) {
+    Said& said = all.emplace_back();
+    std::istringstream(text) >> said.votes >> said.flags >> said.has_state;
+    some_lack_state |= said.has_state == 0;
+    if (said.has_state == 0) continue;
+    if (root < 0) root = static_cast<int>(all.size()) - 1;
+    if (said.votes >= front.votes) front = said;
+  }
+  if (root < 0) return false;
+  if (has_state_ && front.votes > votes_) {
+    WEFT_CHECK(front.votes == votes_ + 1 && pending_, Internal, kOp, "this rank has passed ",
+               votes_, " votes, another one ", front.votes);
+    pass(front.flags);
+  } else if (has_state_ && pending_) {
+    restore();
+  }
+  if (some_lack_state) copy_state(group, root);
+  return true;
+}
+
+// --- The state of the training -------------------------------------------------------------------
+
+std::string ElasticRanks::books() const {
+  std::ostringstream out;
+  out << votes_ << ' ' << steps_ << ' ' << epoch_ << ' ' << epoch_first_step_ << ' ' << flags_
+      << ' ' << in_epoch_ << '\n'
+      << list_of(dealt_, " ") << '\n';
+  for (const std::vector<Span>* spans : {&history_, &epochs_}) {
+    out << spans->size() << '\n';
+    for (const Span& span : *spans) out << span.step << ' ' << list_of(span.ranks, " ") << '\n';
+  }
+  if (options_.state) out << options_.state();
+  return std::move(out).str();
+}
+
+void ElasticRanks::take_books(const std::string& text) {
+  std::istringstream in(text);
+  std::string line;
+  const auto next_line = [&] {
+    std::getline(in, line);
+    return std::istringstream(line);
+  };
+  const auto ranks_in = [](std::istringstream from) {
+    Ranks ranks;
+    for (int rank; from >> rank;) ranks.push_back(rank);
+    return ranks;
+  };
+  next_line() >> votes_ >> steps_ >> epoch_ >> epoch_first_step_ >> flags_ >> in_epoch_;
+  dealt_ = ranks_in(next_line());
+  for (std::vector<Span>* spans : {&history_, &epochs_}) {
+    std::size_t count = 0;
+    next_line() >> count;
+    spans->clear();
+    for (; count > 0; --count) {
+      std::istringstream one = next_line();
+      Span& span = spans->emplace_back();
+      one >> span.step;
+      span.ranks = ranks_in(std::move(one));
+    }
+  }
+  if (options_.load_state) {
+    options_.load_state(text.substr(std::min(text.size(), static_cast<std::size_t>(in.tellg()))));
+  }
+  resumes_ = in_epoch_ && contains(dealt_, run_.rank);
+}
+
+/// From the root to the ranks that lack it. The others' values are the root's already.
+void ElasticRanks::copy_state(comm::ProcessGroup& group, int root) {
+  const PhaseScope phase("copy state");
+  const bool sends = group.rank() == root;
+  fault_point();
+  const std::string text = group.broadcast_object(sends ? books() : "", root);
+  std::vector<Tensor> tensors = module_.parameters();
+  tensors.insert(tensors.end(), buffers_.begin(), buffers_.end());
+
+  broadcast_coalesced(group, tensors, root);
+  optim::NamedTensors state;
+  if (sends) state = zero_ ? zero_->rates() : optimizer_.state_dict();
+  state = broadcast_named(group, std::move(state), root);
+
+  if (has_state_) return;
+  optimizer_.load_state_dict(state);
+  take_books(text);
+  for (auto& [device, generator] : kept_generators_) {
+    Generator& own = default_generator(device);
+    const std::uint64_t of_step =
+        Generator(own.initial_seed()).random64() + static_cast<std::uint64_t>(steps_);
+    own.manual_seed(Generator(of_step).random64() + static_cast<std::uint64_t>(run_.rank));
+  }
+  has_state_ = true;
+}
+
+void ElasticRanks::write_record() const {
+  if (place_ != 0 || options_.record.empty()) return;
+  std::string text = "{";
+  for (const auto& [name, spans] :
+       {std::pair("\"ranks\": [", &history_), std::pair(",\n\"epochs\": [", &epochs_)}) {
+    text += name;
+    for (const Span& span : *spans) {
+      text += detail::concat(&span == spans->data() ? "" : ", ", "{\"step\": ", span.step,
+                             ", \"ranks\": [", list_of(span.ranks, ", "), "]}");
+    }
+    text += ']';
+  }
+  write_file_atomically(options_.record, detail::concat(text, ",\n\"steps\": ", steps_, "}\n"));
+}
+
+}  // namespace weft::parallel

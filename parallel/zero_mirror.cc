@@ -1,0 +1,137 @@
+#include "weft/parallel/zero_mirror.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdlib>
+#include <cstring>
+#include <iterator>
+
+#include "weft/comm/environment.h"
+#include "weft/core/base/error.h"
+#include "weft/core/runtime/phase.h"
+#include "weft/parallel/coalesced.h"
+#include "weft/parallel/named_state.h"
+#include "weft/parallel/zero_partition.h"
+
+namespace weft::parallel {
+namespace {
+
+constexpr const char* kParameter = "state.";
+
+/// Of an entry of a state: the number of its parameter; -1: it is a group's.
+std::int64_t parameter_of(const std::string& name) {
+  return name.starts_with(kParameter) ? std::atoll(name.c_str() + std::strlen(kParameter)) : -1;
+}
+
+std::vector<bool> operator|(std::vector<bool> a, const std::vector<bool>& b) {
+  for (std::size_t i = 0; i < a.size(); ++i) a[i] = a[i] || b[i];
+  return a;
+}
+
+/// Of this rank's node; 1 if no launcher says so.
+int ranks_of_node() {
+  const auto text = comm::environment_variable("LOCAL_WORLD_SIZE");
+  return std::max(text ? std::atoi(text->c_str()) : 1, 1);
+}
+
+}  // namespace
+
+// --- The whole state -----------------------------------------------------------------------------
+
+optim::NamedTensors ZeroPartition::all_gather(const optim::NamedTensors& own) const {
+  return within("state_dict() of a ZeroRedundancyOptimizer, which all ranks must call", [&] {
+    const std::vector<bool> mine = kept();
+    optim::NamedTensors whole, part;
+    for (const auto& entry : own) {
+      const std::int64_t number = parameter_of(entry.first);
+      if (number < 0) whole.push_back(entry);  // the groups' rates are on every rank
+      if (number >= 0 && mine[static_cast<std::size_t>(number)]) part.push_back(entry);
+    }
+    for (int rank = 0; rank < states_->size(); ++rank) {
+      for (auto& entry : broadcast_named(*states_, part, rank)) whole.push_back(std::move(entry));
+    }
+    return whole;
+  });
+}
+
+// --- Mirrors -------------------------------------------------------------------------------------
+
+void ZeroMirror::keep(const std::vector<bool>& kept) {
+  kept_ = kept;
+  keep_parts(kept);
+}
+
+void ZeroMirror::forget() { keep(std::vector<bool>(kept_.size())); }
+
+optim::NamedTensors ZeroMirror::rates() const {
+  optim::NamedTensors rates = parts();
+  std::erase_if(rates, [](const auto& entry) { return parameter_of(entry.first) >= 0; });
+  return rates;
+}
+
+void ZeroMirror::send() { partition_->broadcast(); }
+
+bool ZeroMirror::deal(optim::Optimizer& self, const std::shared_ptr<comm::ProcessGroup>& group) {
+  // A rank that is in the step after the others' may have other rates than they.
+  const auto partition = std::make_shared<ZeroPartition>(self, type_name_, group, false);
+  const int size = group->size();
+  std::string has;
+  for (const bool kept : kept_) has += kept ? '1' : '0';
+  std::vector<std::string> all_have =
+      group->all_gather_object(detail::concat(has, ' ', ranks_of_node()));
+  // As the first rank says it. A node has consecutive ranks: the mirror is not on the owner's.
+  const int of_node = std::atoi(all_have[0].c_str() + has.size() + 1);
+  const int distance = of_node < size ? of_node : 1;
+  for (std::string& of_rank : all_have) of_rank.resize(has.size());
+  // What a rank is to have.
+  const auto dealt_to = [&](int rank) {
+    return partition->kept(rank) | partition->kept((rank + size - distance) % size);
+  };
+
+  const std::vector<Tensor> parameters = self.parameters();
+  std::vector<int> from;                        // the first rank that has it
+  std::vector<bool> wanted(parameters.size());  // by a rank that lacks it
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    const auto first = std::ranges::find(all_have, '1', [&](const std::string& h) { return h[i]; });
+    if (first == all_have.end()) return false;
+    from.push_back(static_cast<int>(first - all_have.begin()));
+    for (int rank = 0; rank < size; ++rank) {
+      if (dealt_to(rank)[i] && all_have[static_cast<std::size_t>(rank)][i] == '0') wanted[i] = true;
+    }
+  }
+  fault_point("deal");
+
+  const std::vector<bool> mine = dealt_to(group->rank());
+  const bool some_move = std::ranges::find(wanted, true) != wanted.end();
+  const optim::NamedTensors own = some_move ? parts() : optim::NamedTensors();
+  optim::NamedTensors state = own;
+  for (int root = 0; root < size; ++root) {
+    std::vector<Tensor> values;
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+      if (from[i] == root) values.push_back(parameters[i]);
+    }
+    broadcast_coalesced(*group, values, root);
+    if (!some_move) continue;
+    const auto is_sent = [&](const auto& entry) {
+      const std::int64_t number = parameter_of(entry.first);
+      const auto i = static_cast<std::size_t>(number);
+      return number >= 0 && from[i] == root && wanted[i];
+    };
+    optim::NamedTensors sent;
+    if (root == group->rank()) std::ranges::copy_if(own, std::back_inserter(sent), is_sent);
+    for (auto& entry : broadcast_named(*group, sent, root)) {
+      const auto i = static_cast<std::size_t>(parameter_of(entry.first));
+      if (mine[i] && !kept_[i]) state.push_back(std::move(entry));
+    }
+  }
+  if (some_move) {
+    keep(kept_ | mine);
+    self.load_state_dict(state);
+  }
+  group->barrier().wait();
+  keep(mine);  // not before all have theirs: until then it may be the only one
+  partition_ = partition;
+  return true;
+}
+
+}  // namespace weft::parallel

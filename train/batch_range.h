@@ -18,9 +18,11 @@ class BatchRange {
 
   class Iterator {
    public:
-    explicit Iterator(Loop& loop) : loop_(&loop) {}
+    Iterator(Loop& loop, Loader& loader) : loop_(&loop), loader_(&loader) {}
     Iterator(Iterator&& other) noexcept
-        : loop_(std::exchange(other.loop_, nullptr)), it_(std::move(other.it_)) {
+        : loop_(std::exchange(other.loop_, nullptr)),
+          loader_(other.loader_),
+          it_(std::move(other.it_)) {
       other.it_.reset();
     }
     Iterator& operator=(Iterator&&) = delete;
@@ -44,18 +46,20 @@ class BatchRange {
    private:
     friend class BatchRange;
     void settle(bool stop) {
-      if (!stop && it_ && !(*it_ == std::default_sentinel)) return;
+      if (!stop && it_ && !(*it_ == std::default_sentinel))
+        return loop_->note_batch(*loader_, **it_);
       it_.reset();
       std::exchange(loop_, nullptr)->end_epoch(!stop);
     }
 
     Loop* loop_;
+    Loader* loader_;
     std::optional<typename Loader::Iterator> it_;
   };
 
   Iterator begin() {
     loop_.begin_epoch(loader_.size(), loader_.position(), loader_.dataset().size());
-    Iterator it(loop_);
+    Iterator it(loop_, loader_);
     const bool stop = loop_.should_stop();
     if (!stop) it.it_.emplace(loader_.begin());
     it.settle(stop);

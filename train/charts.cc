@@ -85,7 +85,7 @@ std::vector<double> log_ticks(double low, double high) {
       }
     }
   }
-  return ticks;
+  return ticks.size() < 3 ? axis_ticks(low, high, 4) : ticks;  // too short for such steps
 }
 
 Axis value_axis(std::span<const Curve> curves, double from, double to) {

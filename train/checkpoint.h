@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "weft/io/safetensors.h"
-#include "weft/io/tensor_slice.h"
+#include "weft/io/slice_reader.h"
 #include "weft/nn/state_parts.h"
 
 namespace weft::train {
@@ -33,7 +33,7 @@ struct Checkpoint {
   std::vector<double> losses;
   std::vector<NamedLosses> more_losses;
   io::Metadata notes;  ///< the program's own entries, any keys
-  /// Names of files in the same folder (io/tensor_slice.h) that hold the model's tensors, under the
+  /// Names of files in the same folder (io/slice_writer.h) that hold the model's tensors, under the
   /// names of the model, and tensors "part0.NAME" ...; empty: all is in this file.
   std::vector<std::string> model_files = {}, part_files = {};
 };

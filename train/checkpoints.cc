@@ -55,6 +55,13 @@ std::string order_size(const std::string& loader) {
   return order;
 }
 
+// The state of generator `r` of some that follow from a seed and a step.
+std::string new_generator(std::uint64_t seed, std::uint64_t step, std::uint64_t r) {
+  GeneratorSet own;
+  own.manual_seed(Generator(Generator(seed).random64() + step).random64() + r);
+  return own.state();
+}
+
 std::string shown_ranks(std::int64_t ranks, std::int64_t batches) {
   return detail::concat(
       ranks, batches == ranks ? "" : detail::concat(" (batches in a step: ", batches, ')'));
@@ -166,33 +173,41 @@ Checkpoints::RankState Checkpoints::own_state(const std::string& path, const Che
   };
   const auto example = notes.find("example");
   const bool is_other = example != notes.end() && example->second != options_.example;
-  if (saved == ranks_.size && batches == now && !is_other) {
-    return {of_rank(ranks_.rank, "loader", checkpoint.loader),
-            of_rank(ranks_.rank, "generator", checkpoint.generator)};
-  }
+  const bool is_same = saved == ranks_.size && batches == now && !is_other;
+  RankState own{.samples_per_step = count(kSamples, is_same ? samples_per_step() : 0)};
   // Ranks that share a batch are neighbours, and draw the same.
   const auto sharing = [](std::int64_t ranks, std::int64_t of_all) {
     return std::max<std::int64_t>(1, ranks / std::max<std::int64_t>(1, of_all));
   };
-  const std::int64_t source = ranks_.rank / sharing(ranks_.size, now) * sharing(saved, batches);
-  RankState own{"", of_rank(source, "generator", checkpoint.generator)};
-  own.of_other_ranks = checkpoint_count(path, notes, "epoch_complete") == 0;
-  const std::string by = is_other ? example->second + " with " : "",
-                    before = shown_ranks(saved, batches), here = shown_ranks(ranks_.size, now);
-  if (own.of_other_ranks) {
-    const std::int64_t samples = count(kSamples, 0);
-    const std::string as_many =
-        samples > 0
-            ? detail::concat(", with as many samples in a step of all ranks (", samples, "),")
-            : "";
-    WEFT_CHECK(samples == samples_per_step(), InvalidArgument, "checkpoint", path,
-               ": saved by a run of ", by, before, " ranks within an epoch, this run has ", here,
-               "; resume with ", is_other ? example->second : before, as_many,
-               " or from the end of an epoch");
-    own.loader = checkpoint.loader;
+  const std::int64_t number = ranks_.rank / sharing(ranks_.size, now);  // of this rank's batch
+  if (batches == now) {
+    const std::int64_t source = is_same ? ranks_.rank : number * sharing(saved, batches);
+    own.generator = of_rank(source, "generator", checkpoint.generator);
+  } else {
+    own.generator =
+        new_generator(options_.seed, checkpoint.losses.size(), static_cast<std::uint64_t>(number));
   }
-  log_warning(detail::concat(path, ": saved by a run of ", by, before, " ranks, this run has ",
-                             here, ": from here on its random numbers are others"));
+  if (is_same && own.samples_per_step == samples_per_step()) {
+    own.loader = of_rank(ranks_.rank, "loader", checkpoint.loader);
+    return own;
+  }
+  const bool is_within = checkpoint_count(path, notes, "epoch_complete") == 0;
+  for (std::int64_t rank = 0; is_within && rank < saved; ++rank) {
+    own.other_loaders.push_back(of_rank(rank, "loader", checkpoint.loader));
+  }
+  if (is_same && !is_within) return own;
+  log_warning(detail::concat(
+      path, ": saved by a run of ", is_other ? example->second + " with " : "",
+      shown_ranks(saved, batches), " ranks, this run has ", shown_ranks(ranks_.size, now),
+      batches == now ? ""
+                     : detail::concat(": from here on its random numbers are others, generator r "
+                                      "of ",
+                                      now, " from (seed ", options_.seed, ", step ",
+                                      checkpoint.losses.size(), ", r)"),
+      is_within
+          ? detail::concat("; the rest of the epoch is dealt out anew, with ", samples_per_step(),
+                           " samples in a step in place of ", own.samples_per_step)
+          : ""));
   return own;
 }
 

@@ -13,6 +13,7 @@
 #include "weft/core/base/error.h"
 #include "weft/core/runtime/phase.h"
 #include "weft/core/runtime/rng.h"
+#include "weft/io/slice_writer.h"
 #include "weft/nn/ema.h"
 #include "weft/train/checkpoint.h"
 #include "weft/train/options.h"
@@ -110,8 +111,9 @@ class Checkpoints {
         }
       };
       (load(parts), ...);
-      if (own.of_other_ranks) {
-        loader.set_state_of_other_ranks(own.loader);
+      if (!own.other_loaders.empty()) {
+        loader.set_state_of_other_ranks(own.other_loaders, own.samples_per_step,
+                                        ranks_.batches_per_step());
       } else if (!own.loader.empty()) {
         loader.set_state(own.loader);
       }
@@ -156,8 +158,10 @@ class Checkpoints {
  private:
   // The state of one rank.
   struct RankState {
-    std::string loader, generator;  // an empty loader: from the beginning
-    bool of_other_ranks = false;    // the loader's state
+    std::string loader, generator;  // an empty loader: from the beginning of an epoch
+    // Instead, the loaders of all ranks of a run that dealt the samples out in another way.
+    std::vector<std::string> other_loaders = {};
+    std::int64_t samples_per_step = 0;  // of theirs; 0: not known
   };
 
   /// Loads the weights that options.weights names, if it names some.

@@ -8,7 +8,7 @@
 #include <sstream>
 #include <vector>
 
-#include "weft/core/runtime/allocator.h"
+#include "weft/core/runtime/runtime.h"
 
 namespace weft::train {
 namespace {
@@ -81,6 +81,59 @@ std::string memory_table(std::span<const Device> devices, bool model_in_parts) {
     if (leads && bytes > 0) out << " (" << kWhy[order[i]] << ')';
   }
   out << (model_in_parts ? "; the parts of the model differ.\n" : ".\n");
+  return out.str();
+}
+
+std::vector<MemoryStats> memory_of_rank(Device device, const Ranks& ranks) {
+  if (ranks.size > 1) return {memory_stats(device)};
+  std::vector<MemoryStats> held;
+  for (int i = 0; i < device_count(device.type); ++i) {
+    const MemoryStats stats = memory_stats(Device(device.type, i));
+    if (stats.peak_in_use_bytes > 0) held.push_back(stats);
+  }
+  return held;
+}
+
+std::vector<TestFigures> memory_by_rank(const std::vector<MemoryStats>& own, const Ranks& ranks) {
+  constexpr std::size_t kFigures = kMemoryOwners + 1;
+  // Each rank adds its figures to the zeros of the others.
+  const auto before = static_cast<std::size_t>(ranks.rank),
+             size = static_cast<std::size_t>(ranks.size);
+  std::vector<double> all((size - 1 + own.size()) * kFigures);
+  auto next = all.begin() + static_cast<std::ptrdiff_t>(before * kFigures);
+  for (const MemoryStats& stats : own) {
+    next = std::ranges::copy(stats.most_by_owner, next).out;
+    *next++ = static_cast<double>(stats.peak_in_use_bytes);
+  }
+  all = ranks.sum(std::move(all));
+  std::vector<TestFigures> result(all.size() / kFigures);
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const std::size_t figure = i % kFigures;
+    std::string name =
+        figure < kMemoryOwners ? to_string(static_cast<MemoryOwner>(figure)) : "peak";
+    std::ranges::replace(name, ' ', '_');
+    result[i / kFigures].emplace_back(name, all[i]);
+  }
+  return result;
+}
+
+std::string memory_table(const std::vector<TestFigures>& by_rank) {
+  std::ostringstream out;
+  out << std::left << std::setw(17) << "memory, at most" << std::right;
+  for (std::size_t r = 0; r < by_rank.size(); ++r)
+    out << std::setw(13) << detail::concat("rank ", r);
+  for (std::size_t row = 0; row <= kMemoryOwners; ++row) {
+    const auto bytes = [&](const TestFigures& rank) {
+      return static_cast<std::int64_t>(rank[row].second);
+    };
+    if (std::ranges::all_of(by_rank, [&](const TestFigures& rank) { return bytes(rank) == 0; }))
+      continue;
+    out << '\n'
+        << std::left << std::setw(17)
+        << (row < kMemoryOwners ? to_string(static_cast<MemoryOwner>(row)) : "all at once")
+        << std::right;
+    for (const TestFigures& rank : by_rank) out << std::setw(13) << readable(bytes(rank));
+  }
   return out.str();
 }
 

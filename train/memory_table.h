@@ -3,8 +3,12 @@
 
 #include <span>
 #include <string>
+#include <vector>
 
 #include "weft/core/base/device.h"
+#include "weft/core/runtime/allocator.h"
+#include "weft/train/metrics.h"
+#include "weft/train/ranks.h"
 
 namespace weft::train {
 
@@ -17,5 +21,16 @@ namespace weft::train {
 ///   activations           12.30 MiB    12.30 MiB
 ///   ...
 std::string memory_table(std::span<const Device> devices, bool model_in_parts = false);
+
+/// Of `device`, if there are several ranks; else of those devices of its kind that have held
+/// something.
+std::vector<MemoryStats> memory_of_rank(Device device, const Ranks& ranks);
+/// Metrics::memory. All ranks call it, each with what memory_of_rank() has given it before.
+std::vector<TestFigures> memory_by_rank(const std::vector<MemoryStats>& own, const Ranks& ranks);
+/// Metrics::memory of several ranks:
+///   memory, at most         rank 0       rank 1
+///   activations          12.30 MiB    12.30 MiB
+///   ...
+std::string memory_table(const std::vector<TestFigures>& by_rank);
 
 }  // namespace weft::train

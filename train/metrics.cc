@@ -55,6 +55,7 @@ void write_metrics(const std::string& path, const Metrics& metrics) {
     std::visit([&](const auto& v) { json["flags"][name] = v; }, value);
   }
   for (const auto& [name, value] : metrics.notes) json[name] = value;
+  for (const TestFigures& one : metrics.memory) json["memory"].push_back(to_json(one));
   if (metrics.loss_name.empty()) {
     json["losses"] = metrics.losses;
   } else {

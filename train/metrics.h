@@ -38,7 +38,7 @@ struct Metrics {
   std::string backend;  ///< with which the ranks communicate; empty for one rank
   FlagValues flags;     ///< the program's own
   /// The program's own figures. Programs of several ranks note here what rank 0's communication
-  /// costs; pipelines only the first figure:
+  /// costs; without buckets only the first figure:
   ///   bytes_sent    in the whole run, including the first weights and tests; with shared memory as
   ///                 many as a ring would send
   ///   allreduce_ms  mean per step: from the first bucket sent to the last one reduced
@@ -47,6 +47,12 @@ struct Metrics {
   ///                 it waits for is communication, and the rest of wait_ms is rank 0's waiting for
   ///                 slower ranks. Too large where another rank is the slowest in each step.
   TestFigures notes;
+  /// By rank, or of one process by device, those that held something: the most bytes that training
+  /// has held for each use, by the names of MemoryOwner ("whole_parameters"), and for all at once
+  /// ("peak", which is below the sum of the others if they were not there at the same time). At the
+  /// end of the first epoch that this process trains, so without the tests and saves at the end of
+  /// an epoch.
+  std::vector<TestFigures> memory;
   std::vector<double> losses;  ///< one per step, means over the ranks
   std::string loss_name;       ///< the name of `losses` if there are several; else empty
   std::vector<NamedLosses> more_losses;

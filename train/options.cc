@@ -15,6 +15,7 @@
 #include "weft/core/base/error.h"
 #include "weft/core/base/nearest.h"
 #include "weft/core/runtime/runtime.h"
+#include "weft/train/proof.h"
 
 namespace weft::train {
 namespace {
@@ -139,12 +140,13 @@ int complain_about(const std::vector<std::string>& extras, const CLI::App& app,
 }  // namespace
 
 data::DataLoaderOptions Options::loader(std::shared_ptr<const data::Sampler> sampler) const {
-  return {.batch_size = batch_size,
-          .shuffle = shuffle && !sampler,
-          .workers = workers,
-          .sampler = sampler,
-          .device = device,
-          .device_resident = data_on_device};
+  const data::DataLoaderOptions made = {.batch_size = batch_size,
+                                        .shuffle = shuffle && !sampler,
+                                        .workers = workers,
+                                        .sampler = sampler,
+                                        .device = device,
+                                        .device_resident = data_on_device};
+  return findings->proof ? findings->proof->loader(made) : made;
 }
 
 std::optional<int> parse_options(int argc, const char* const* argv, Options& options,

@@ -20,9 +20,12 @@ namespace weft::train {
 /// The values of a program's own flags, by their names without the dashes.
 using FlagValues = std::map<std::string, std::variant<bool, std::int64_t, double, std::string>>;
 
+class Proof;
+
 /// What a run finds out about its options, for metrics.json.
 struct Findings {
-  bool graph = false;  ///< a step was captured
+  bool graph = false;                 ///< a step was captured
+  std::shared_ptr<Proof> proof = {};  ///< of the run, if the environment asks for one (proof.h)
 };
 
 struct Options {

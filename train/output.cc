@@ -16,6 +16,7 @@
 #include "weft/core/runtime/log.h"
 #include "weft/core/runtime/parallel.h"
 #include "weft/train/charts.h"
+#include "weft/train/memory_table.h"
 #include "weft/train/progress.h"
 
 namespace weft::train {
@@ -87,6 +88,7 @@ void Output::write(Metrics run) const {
   for (const auto& [name, values] : run.more_losses) curves.push_back({name, values});
   write_file_atomically(path("loss.svg"),
                         loss_picture(curves, options_.example + ": loss per step"));
+  if (ranks_.size > 1) log_info(memory_table(run.memory));
   std::string test;
   for (const auto& [name, value] : run.test)
     test += detail::concat("test ", name, ' ', value, ", ");

@@ -25,8 +25,9 @@ class Output {
   bool is_alone() const;
   /// Adds the program's own figures to metrics.json.
   void note(const TestFigures& figures);
-  /// Writes OUT/metrics.json and OUT/loss.svg, and prints their paths. `run` has the losses, the
-  /// epochs, the tests, the optimiser and the time of a step; the rest is filled in here.
+  /// Writes OUT/metrics.json and OUT/loss.svg, and prints their paths, and the memory of several
+  /// ranks. `run` has the losses, the epochs, the tests, the optimiser, the memory and the time of
+  /// a step; the rest is filled in here.
   void write(Metrics run) const;
 
  private:

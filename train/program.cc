@@ -16,12 +16,14 @@
 #include "weft/core/runtime/float32_precision.h"
 #include "weft/core/runtime/log.h"
 #include "weft/core/runtime/parallel.h"
+#include "weft/core/runtime/phase.h"
 #include "weft/core/runtime/rng.h"
 #include "weft/core/runtime/runtime.h"
 #include "weft/core/runtime/thread_state.h"
 #include "weft/core/trace/trace.h"
 #include "weft/train/environment.h"
 #include "weft/train/interrupt.h"
+#include "weft/train/proof.h"
 
 namespace weft::train {
 namespace {
@@ -37,6 +39,7 @@ void leave_own_trace(const Tracer& tracer, const std::string& path) {
 }
 
 int run_body(const Options& options, const std::function<void(const Options&)>& body) {
+  share_status();
   if (options.host_devices > 0) set_host_devices(options.host_devices);
   if (options.host_device_memory > 0) {
     for (int i = 0; i < host_device_count(); ++i) {
@@ -56,6 +59,7 @@ int run_body(const Options& options, const std::function<void(const Options&)>& 
     tracer = std::make_unique<Tracer>(
         TracerOptions{.device_time = options.device.is_cuda(), .path = options.trace});
   }
+  options.findings->proof = Proof::from_environment();
   const InterruptScope interrupts;
   {
     Scoped trace(&ThreadState::tracer, tracer.get());

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "weft/core/base/error.h"
+#include "weft/core/runtime/black_box.h"
 #include "weft/core/runtime/log.h"
 #include "weft/core/runtime/thread_state.h"
 #include "weft/core/trace/trace.h"
@@ -35,7 +36,10 @@ Recorder::Recorder(const Options& options, const Ranks& ranks)
       output_(options_, ranks_),
       checkpoints_(options_, ranks_, output_),
       losses_(ranks_),
-      progress_(ranks.rank == 0 ? Progress() : Progress::none()) {
+      progress_(ranks.rank == 0 ? Progress() : Progress::none()),
+      proof_(options.findings->proof) {
+  WEFT_CHECK(!proof_ || options_.resume.empty(), InvalidArgument, "prove",
+             "a run that is resumed cannot be replayed; leave --resume out");
   if (ranks_.rank != 0) return;
   if (ranks_.size > 1) {
     const int sharing = ranks_.size / ranks_.batches_per_step();
@@ -118,6 +122,7 @@ Checkpoint Recorder::books() {
 }
 
 void Recorder::begin_epoch(std::int64_t batches, std::int64_t done, std::int64_t dataset_size) {
+  if (proof_) batches /= proof_->batches_per_step();
   epoch_batches_ = batches;
   epoch_images_ = std::min(batches * images_per_step(), dataset_size);
   losses_.reserve(batches - done);
@@ -167,11 +172,15 @@ double Recorder::images_per_second() const {
 }
 
 void Recorder::step(std::initializer_list<NamedLoss> losses) {
+  if (proof_ && !proof_->end_step(losses)) return;
   losses_.add(losses, epoch_);
   const Clock::time_point now = Clock::now();
   step_ms_.push_back(std::chrono::duration<float, std::milli>(now - step_start_).count());
   step_start_ = now;
   thread_state().step = steps();
+  if (BlackBox* const box = own_black_box()) {
+    box->sums().samples += images_per_step() / ranks_.size;
+  }
   const std::int64_t done = steps() - epoch_first_step_;
   if (progress_.due(done)) {
     figures_.show(losses_.of_rank());
@@ -185,7 +194,12 @@ const LossRecord& Recorder::averaged() {
   return losses;
 }
 
+void Recorder::note_memory() {
+  if (memory_.empty()) memory_ = memory_of_rank(options_.device, ranks_);
+}
+
 void Recorder::end_epoch(bool complete) {
+  note_memory();
   averaged();
   const double seconds = epoch_seconds(), rate = images_per_second();
   const std::int64_t done = steps() - epoch_first_step_;
@@ -217,6 +231,8 @@ void Recorder::merge_traces() {
 
 void Recorder::finish() {
   const LossRecord& losses = averaged();
+  note_memory();
+  const std::vector<TestFigures> memory = memory_by_rank(memory_, ranks_);
   if (ranks_.rank == 0) {
     const BusyScope alone("save");
     Metrics run;
@@ -226,6 +242,7 @@ void Recorder::finish() {
     run.more_losses = losses.more;
     run.epochs = figures_.epochs();
     run.test = figures_.last_test();
+    run.memory = memory;
     if (!epoch_complete_ && steps() > epoch_first_step_) {  // ended by the limit of steps
       const double mean = epoch_mean(), seconds = epoch_seconds();
       const auto done = static_cast<double>(steps() - epoch_first_step_);
@@ -236,6 +253,7 @@ void Recorder::finish() {
     run.step_ms_median = median(step_ms_);
     output_.write(run);
   }
+  if (proof_) proof_->end(steps());
   merge_traces();
 }
 

@@ -19,25 +19,35 @@
 #pragma once
 
 #include <chrono>
+#include <concepts>
 #include <cstdint>
 #include <functional>
 #include <initializer_list>
+#include <memory>
+#include <optional>
+#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "weft/core/base/error.h"
 #include "weft/core/runtime/phase.h"
 #include "weft/core/runtime/thread_state.h"
 #include "weft/io/safetensors.h"
+#include "weft/optim/optimizer.h"
 #include "weft/tensor/tensor.h"
+#include "weft/tensor/tree.h"
 #include "weft/train/batch_range.h"
 #include "weft/train/checkpoints.h"
 #include "weft/train/figures.h"
 #include "weft/train/losses.h"
+#include "weft/train/memory_table.h"
 #include "weft/train/metrics.h"
 #include "weft/train/options.h"
 #include "weft/train/output.h"
 #include "weft/train/progress.h"
+#include "weft/train/proof.h"
+#include "weft/train/proved_run.h"
 #include "weft/train/ranks.h"
 
 namespace weft::train {
@@ -56,9 +66,11 @@ class Recorder {
   /// model's, listing names and shapes; then nothing has changed. Throws Io for a file that is
   /// damaged or lacks an entry, and on a rank that does not find the latest checkpoint of rank 0. A
   /// run with another number of ranks, or of batches in a step of them, or of another program of
-  /// options.family, can be continued between epochs, and within one if a step of all ranks has as
-  /// many samples as before, with other random numbers and a warning; else it throws
-  /// InvalidArgument. Throws Io on all ranks if they do not read the same checkpoint.
+  /// options.family, or with another batch size, can be continued, with a warning: within an epoch
+  /// its rest is dealt out anew (data::DataLoader::set_state_of_other_ranks, which may refuse it
+  /// with InvalidArgument). If the number of batches is another one, generator r of them follows
+  /// from options.seed, the step and r. Throws Io on all ranks if they do not read the same
+  /// checkpoint.
   ///
   /// parts: those of save(), in the same order: optimisers and learning rate schedulers; averages
   /// of weights; and the engine of several ranks, whose state an older file lacks (a warning then
@@ -71,6 +83,7 @@ class Recorder {
     checkpoints_.resume(
         [this](const std::string& path, const Checkpoint& from) { take_up(path, from); }, model,
         loader, parts...);
+    if (proof_) prove(model, loader, parts...);
   }
 
   /// Moves on to the next epoch; false if all are done, after SIGINT, or at the limit of steps.
@@ -101,6 +114,7 @@ class Recorder {
   /// cut model it throws Io on all ranks if one of them fails, and while another run writes to OUT.
   template <class Model, class Loader, class... Parts>
   void save(const Model& model, const Loader& loader, const Parts&... parts) {
+    if (proof_ && proof_->replays()) return;
     const Scoped step(&ThreadState::step, steps());
     const PhaseScope phase("save");
     checkpoints_.save(books(), epoch_complete_ ? std::optional(epoch_) : std::nullopt, model,
@@ -155,9 +169,30 @@ class Recorder {
   // Called by BatchRange.
   bool should_stop();
   void begin_epoch(std::int64_t batches, std::int64_t done, std::int64_t dataset_size);
+  template <class Loader, class Batch>
+  void note_batch(const Loader& loader, Batch& batch) {
+    if (!proof_) return;
+    std::vector<Tensor> tensors;
+    for_each_tensor(batch, [&](const Tensor& x) { tensors.push_back(x); });
+    std::span<const std::int64_t> indices;
+    if constexpr (requires { loader.indices(); }) indices = loader.indices();
+    proof_->on_batch(steps(), epoch_, indices, std::move(tensors));
+  }
   void end_epoch(bool complete);
   void leave_epoch();
   void save_when_due();
+
+  template <class Model, class Loader, class... Parts>
+  void prove(Model& model, const Loader& loader, const Parts&... parts) {
+    ProvedRun proved = proved_run(model, parts...);
+    proved.program = options_.example;
+    proved.dtype = options_.dtype;
+    proved.dataset_size = loader.dataset().size();
+    proved.batch_size = options_.batch_size;
+    proved.shuffle = options_.shuffle;
+    proof_->begin(ranks_, std::move(proved));
+    watch_.emplace(*proof_);
+  }
 
   // Names the optimiser for metrics.json: the first part that has a learning rate. A part that
   // wraps an optimiser, as in programs of several ranks, names its class by a type StandsFor.
@@ -173,6 +208,7 @@ class Recorder {
     }
   }
   void tell_interruption() const;
+  void note_memory();
 
   bool agree_to_stop();
   Checkpoint books();
@@ -193,8 +229,11 @@ class Recorder {
   Figures figures_;
   Progress progress_;
   std::function<void()> save_;
+  const std::shared_ptr<Proof> proof_;  // or null
+  std::optional<optim::UpdateWatchScope> watch_;
   std::string optimizer_;
   std::vector<float> step_ms_;
+  std::vector<MemoryStats> memory_;  // at the end of the first epoch here
   bool stopped_ = false;
   bool traces_merged_ = false;
   int agree_in_ = 0;  // further steps before the ranks ask each other; unused in one process

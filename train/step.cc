@@ -10,6 +10,11 @@
 namespace weft::train {
 
 CaptureChoice::CaptureChoice(const Options& options) : findings_(options.findings) {
+  if (options.findings->proof) {
+    if (options.graph.value_or(false)) log_info("prove: steps run without --graph");
+    captures_ = false;
+    return;
+  }
   // A replay is one span.
   const bool never = options.device.is_cpu() || !options.trace.empty();
   if (options.graph || never) captures_ = options.graph.value_or(false);

@@ -2,15 +2,18 @@
 // as it is.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <tuple>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "weft/core/runtime/capture.h"
 #include "weft/core/runtime/phase.h"
@@ -18,7 +21,9 @@
 #include "weft/tensor/creation.h"
 #include "weft/tensor/ops.h"
 #include "weft/tensor/tensor.h"
+#include "weft/tensor/tree.h"
 #include "weft/train/options.h"
+#include "weft/train/proof.h"
 
 namespace weft::train {
 
@@ -71,7 +76,10 @@ template <class Result, class... Inputs>
 class Step<Result(Inputs...)> {
  public:
   Step(const Options& options, std::function<Result(Inputs...)> body)
-      : choice_(options), device_(options.device), body_(std::move(body)) {}
+      : choice_(options),
+        device_(options.device),
+        proof_(options.findings->proof),
+        body_(std::move(body)) {}
   Step(const Step&) = delete;  // the captured step holds its address
   Step& operator=(const Step&) = delete;
 
@@ -81,6 +89,7 @@ class Step<Result(Inputs...)> {
     const PhaseScope phase("forward");
     fault_point();
     const Batch given{batch...};
+    if (proof_) return prove(given);
     if (choice_.is_open()) {
       Result result;
       choice_.try_out(given[0].shape(0), [&] { result = body_(batch...); });
@@ -117,8 +126,23 @@ class Step<Result(Inputs...)> {
     return true;
   }
 
+  /// Under WEFT_PROVE: the proof runs the body, or keeps the batch and returns undefined tensors.
+  Result prove(const Batch& given) {
+    Result result{};
+    proof_->run(given, [&](std::span<const Tensor> inputs) {
+      Batch batch;
+      std::ranges::copy(inputs, batch.begin());
+      result = std::apply(body_, batch);
+      std::vector<Tensor> tensors;
+      for_each_tensor(result, [&](const Tensor& x) { tensors.push_back(x); });
+      return tensors;
+    });
+    return result;
+  }
+
   CaptureChoice choice_;
   const Device device_;
+  const std::shared_ptr<Proof> proof_;
   const std::function<Result(Inputs...)> body_;
   Batch inputs_;
   Result result_;

@@ -191,6 +191,13 @@ TEST(Charts, ProportionalIsStraightOnLogarithmicAxes) {
   }
 }
 
+TEST(Charts, AShortLogarithmicAxisHasRoundNumbers) {
+  const LogLogChart chart{"title", "x", "y", {{"", {{1, 22}, {2, 38}}}}};
+  const std::vector<std::string> labels = texts(log_log_picture(std::span(&chart, 1)));
+  EXPECT_EQ(std::vector(labels.begin() + 1, labels.end() - 4),
+            (std::vector<std::string>{"20", "25", "30", "35", "40"}));
+}
+
 TEST(Charts, LogLogChartsStandBelowEachOther) {
   const LogLogChart chart{"one", "", "", {{"", {{1, 2}}}}};
   const std::string svg = log_log_picture(std::vector{chart, chart});

@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <string>
+#include <vector>
 
 #include "weft/core/runtime/allocator.h"
 #include "weft/core/runtime/thread_state.h"
@@ -52,6 +54,45 @@ TEST(MemoryTable, SaysWhoHoldsWhatAndWhyTheFirstHoldsMore) {
                   .ends_with("3.00 MiB more of gathered outputs, 4.00 KiB less of batches; the "
                              "parts of the model differ.\n"));
   EXPECT_LACKS(memory_table(std::vector{two}), "above");
+}
+
+TEST(MemoryTable, IsThatOfAllRanks) {
+  // What rank 1 of 2 has held; rank 0 says the same of itself.
+  MemoryStats own{.peak_in_use_bytes = 3 * kMiB};
+  own.most_by_owner[static_cast<std::size_t>(MemoryOwner::whole_parameters)] = 2 * kMiB;
+  own.most_by_owner[static_cast<std::size_t>(MemoryOwner::optimizer)] = 1536;
+  std::string of_other(20 * sizeof(double), '\0');
+  const double peak = 512;
+  std::memcpy(of_other.data() + 9 * sizeof(double), &peak, sizeof(double));
+  const auto by_rank =
+      memory_by_rank({own}, {.rank = 1, .size = 2, .gather = [&](const auto& text) {
+                               return std::vector{of_other, text};
+                             }});
+  EXPECT_EQ(by_rank[1], (TestFigures{{"activations", 0},
+                                     {"parameters", 0},
+                                     {"gradients", 0},
+                                     {"optimizer", 1536},
+                                     {"gathered_outputs", 0},
+                                     {"batches", 0},
+                                     {"data_set", 0},
+                                     {"whole_parameters", 2 * kMiB},
+                                     {"communication", 0},
+                                     {"peak", 3 * kMiB}}));
+  EXPECT_EQ(memory_table(by_rank),
+            "memory, at most         rank 0       rank 1\n"
+            "optimizer                  0 B     1.50 KiB\n"
+            "whole parameters           0 B     2.00 MiB\n"
+            "all at once              512 B     3.00 MiB");
+}
+
+TEST(MemoryTable, IsThatOfTheDevicesOfAProcess) {
+  set_host_devices(3);
+  const Device two("cpu:2");
+  const Tensor x = hold(kMiB, two, MemoryOwner::batches);
+  const std::vector<MemoryStats> held = memory_of_rank(Device("cpu:0"), {});
+  EXPECT_EQ(held.back().in_use_bytes, memory_stats(two).in_use_bytes);
+  EXPECT_EQ(memory_of_rank(two, {.rank = 0, .size = 2}).size(), 1U);
+  EXPECT_EQ(memory_by_rank(held, {}).size(), held.size());
 }
 
 // In a training step, by the sizes of its tensors.

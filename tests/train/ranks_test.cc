@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <barrier>
 #include <chrono>
@@ -11,7 +12,11 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <nlohmann/json.hpp>
+#include <numeric>
+#include <regex>
+#include <set>
 #include <string>
 #include <thread>
 #include <utility>
@@ -100,6 +105,8 @@ TEST_F(RanksTest, LossesAreMeansAndTheFirstRankWrites) {
       }
     }
     recorder.note({{"bytes_sent", 7}});
+    const Scoped of_test(&ThreadState::memory_owner, MemoryOwner::gathered);
+    const Tensor after_the_training = zeros({1000});
     recorder.finish(Nothing());
   });
   ::testing::internal::GetCapturedStderr();
@@ -108,6 +115,9 @@ TEST_F(RanksTest, LossesAreMeansAndTheFirstRankWrites) {
   EXPECT_EQ(json["world_size"], 2);
   EXPECT_EQ(json["backend"], "test");
   EXPECT_EQ(json["bytes_sent"], 7);
+  ASSERT_EQ(json["memory"].size(), 2U);
+  EXPECT_GT(json["memory"][1]["peak"], 0);
+  EXPECT_EQ(json["memory"][1]["gathered_outputs"], 0);
   EXPECT_EQ(json["losses"]["one"], (std::vector<double>{5, 6, 7, 8, 9, 10}));
   EXPECT_EQ(json["losses"]["two"], std::vector<double>(6, 0.5));
   EXPECT_EQ(json["epochs"][1]["mean_loss"], 9);
@@ -349,12 +359,71 @@ TEST_F(RanksTest, AnotherNumberOfRanksGoesOnBetweenEpochs) {
   Options first = options();
   first.epochs = 1;
   const std::string end = resume(first, 3);
-  EXPECT_HAS(end, "saved by a run of 2 ranks, this run has 3: from here on its random numbers");
-  first.limit_steps = 2;
-  const std::string middle = resume(first, 1);
-  EXPECT_HAS(middle,
-             "by a run of 2 ranks within an epoch, this run has 1; resume with 2, with as many "
-             "samples in a step of all ranks (8), or from the end");
+  EXPECT_HAS(end,
+             "saved by a run of 2 ranks, this run has 3: from here on its random numbers are "
+             "others, generator r of 3 from (seed 0, step 3, r)\n");
+}
+
+// Three times; and as many ranks with other batches. Each sample of the epoch is seen once.
+TEST_F(RanksTest, AnotherNumberOfRanksGoesOnWithinAnEpoch) {
+  std::vector<std::int64_t> seen;
+  std::mutex mutex;
+  std::string log;
+  const auto train = [&](int size, std::int64_t batch, std::int64_t limit) {
+    std::vector<double> drawn(static_cast<std::size_t>(size));
+    ::testing::internal::CaptureStderr();
+    run(size, [&](const Ranks& ranks) {
+      Options o = options();
+      o.batch_size = batch;
+      o.epochs = 1;
+      o.seed = 3;
+      o.limit_steps = limit;
+      o.resume = "latest";
+      const auto sampler = std::make_shared<data::DistributedSampler>(
+          31, data::DistributedSamplerOptions{.num_replicas = size, .rank = ranks.rank});
+      Recorder recorder(o, ranks);
+      Nothing model;
+      data::DataLoader loader(Numbers{31}, {.batch_size = batch, .sampler = sampler});
+      testing::CollectedLog warnings;
+      recorder.resume(model, loader);
+      if (ranks.rank == 0) log = warnings.text;
+      drawn[static_cast<std::size_t>(ranks.rank)] = rand({}).item<double>();
+      while (recorder.next_epoch()) {
+        for (auto& x : recorder.batches(loader)) {
+          const auto samples = x.to_vector<std::int64_t>();
+          {
+            const std::lock_guard lock(mutex);
+            seen.insert(seen.end(), samples.begin(), samples.end());
+          }
+          recorder.step(scalar(1));
+        }
+        recorder.save(model, loader);
+        if (!limit) recorder.finish(model);
+        break;
+      }
+    });
+    ::testing::internal::GetCapturedStderr();
+    return drawn;
+  };
+  train(4, 2, 1);
+  const auto of_two = train(2, 2, 3);
+  EXPECT_HAS(log,
+             "generator r of 2 from (seed 3, step 1, r); the rest of the epoch is dealt out anew, "
+             "with 4 samples in a step in place of 8\n");
+  EXPECT_NE(of_two[0], of_two[1]);
+  train(2, 3, 4);
+  EXPECT_HAS(log,
+             "run of 2 ranks, this run has 2; the rest of the epoch is dealt out anew, with 6 ");
+  const auto of_three = train(3, 1, 5), again = train(3, 1, 6);
+  EXPECT_EQ(log.find("warning"), std::string::npos) << log;
+  EXPECT_NE(of_three[0], of_two[0]);
+  train(3, 1, 0);
+  EXPECT_EQ(metrics()["losses"].size(), 7U);  // samples left: 31, 23, 19, 15, 9, 6, 3, 0
+  EXPECT_EQ(metrics()["epochs"].size(), 1U);
+  std::ranges::sort(seen);
+  std::vector<std::int64_t> all(31);
+  std::iota(all.begin(), all.end(), 0);
+  EXPECT_EQ(seen, all);
 }
 
 // As many ranks, but more or fewer of them share a batch; those that do draw the same.
@@ -409,19 +478,37 @@ TEST_F(RanksTest, AnotherLayoutOfAsManyRanksGoesOn) {
       next.push_back(rand({}).item<double>());
     }
     EXPECT_NE(next[0], next[1]);
-    for (const auto& [batches, numbers] : std::map<int, std::vector<std::size_t>>{
-             {1, {0, 0, 0, 0}}, {2, {0, 0, 1, 1}}, {4, {0, 1, 0, 0}}}) {
+    for (const int batches : {1, 2, 4}) {
       save_checkpoint(file, saved);
       const auto [draws, refused] = train(batches, steps + 1, true);
       ASSERT_EQ(refused, "") << batches;
+      std::set<double> firsts;
       for (std::size_t rank = 0; rank < 4; ++rank) {
-        EXPECT_EQ(draws[rank], (Draws{next[numbers[rank]], 8.0 / batches})) << batches;
+        ASSERT_EQ(draws[rank].size(), 2U);
+        EXPECT_EQ(draws[rank][1], 8.0 / batches);
+        firsts.insert(draws[rank][0]);
+        EXPECT_EQ(draws[rank][0], draws[rank / (4U / batches) * (4U / batches)][0]);
+        if (batches == 2) {
+          EXPECT_EQ(draws[rank][0], next[rank / 2]);
+        }
       }
+      EXPECT_EQ(firsts.size(), static_cast<std::size_t>(batches));
+      EXPECT_EQ(firsts.contains(next[0]) || firsts.contains(next[1]), batches == 2);
     }
     // Older files do not say it.
     Checkpoint old = saved;
     old.notes.erase("batches_per_step");
     old.notes.erase("samples_per_step");
+    const std::regex format(
+        "^weft.dataloader.3 (\\S+ \\S+ \\S+ \\S+ \\S+ \\S+ \\S+) \\S+ \\S+ \\S+");
+    const auto as_before = [&](std::string& loader) {
+      ASSERT_TRUE(std::regex_search(loader, format));
+      loader = std::regex_replace(loader, format, "weft.dataloader.2 $1");
+    };
+    as_before(old.loader);
+    for (const char* rank : {"rank1", "rank2", "rank3"}) {
+      as_before(old.notes.at(rank + std::string(".loader")));
+    }
     save_checkpoint(file, old);
     EXPECT_EQ(train(2, steps + 1, true).second, "");
     save_checkpoint(file, old);
@@ -430,8 +517,8 @@ TEST_F(RanksTest, AnotherLayoutOfAsManyRanksGoesOn) {
       EXPECT_EQ(refused, "");
     } else {
       EXPECT_HAS(refused,
-                 "by a run of 4 ranks within an epoch, this run has 4 (batches in a step: "
-                 "1); resume with 4 or from the end of an epoch");
+                 "the state does not say which samples of a common order are done; resume "
+                 "with as many ranks and the same batch size, or from the end of an ");
     }
   }
 }

@@ -120,6 +120,7 @@ TEST_F(RecorderTest, KeepsTheBooks) {
   }
   const std::string metrics = testing::read_file(folder.path("out/metrics.json"));
   EXPECT_HAS(metrics, "\"mse\": 0.5");
+  EXPECT_HAS(written(), R"("memory":[{"activations":)");
   EXPECT_HAS(log.text, "test mse 0.5, trained in 0:00:00; results in");
 }
 

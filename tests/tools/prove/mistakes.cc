@@ -1,0 +1,136 @@
+// Trains a small net by several processes with one mistake, or none: what ./weft prove must name.
+#include <cmath>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "weft/examples/ranks.h"
+#include "weft/train/train.h"
+#include "weft/weft.h"
+
+using namespace weft;
+
+struct Net : nn::Module<Net> {
+  explicit Net(bool norm) {
+    if (norm) body.append(nn::BatchNorm1d(16));
+    body.append(nn::ReLU());
+    body.append(nn::Dropout(0.25));
+  }
+  nn::Sequential body = child("body", nn::Sequential{nn::Linear(8, 16)});
+  nn::Linear head = child("head", nn::Linear(16, 3));
+  Tensor forward(const Tensor& x) { return head(body(x)); }
+};
+
+// With noise that is drawn while a batch is loaded, as transforms draw.
+struct Samples {
+  data::TensorDataset<2> kept;
+  bool noisy = false;
+  std::int64_t size() const { return kept.size(); }
+  auto get_batch(std::span<const std::int64_t> indices) const {
+    auto batch = kept.get_batch(indices);
+    if (noisy) raw::add_scaled_(batch[0], 1, randn(batch[0].shape(), batch[0].dtype()));
+    return batch;
+  }
+};
+
+void train_net(const train::Options& options, const std::string& mistake) {
+  const auto group = comm::init_process_group();
+  const train::Ranks ranks = examples::ranks(group);
+  if (mistake == "no_broadcast") manual_seed(static_cast<std::uint64_t>(ranks.rank));
+  Net net(mistake == "local_batch_norm");
+  net.to(options.device, options.dtype);
+  if (mistake != "equal_draws") manual_seed(static_cast<std::uint64_t>(ranks.rank) + 1);
+
+  const bool horovod =
+      mistake == "horovod" || mistake == "not_in_horovod" || mistake == "no_broadcast";
+  const bool halves = mistake == "outside_module" || mistake == "not_in_horovod";
+  std::optional<parallel::DistributedDataParallel<Net>> whole;
+  std::optional<parallel::DistributedDataParallel<nn::Sequential>> body;
+  if (mistake == "outside_module") body.emplace(net.body, group);
+  if (!horovod && !body) whole.emplace(net, group);
+
+  const double lr = mistake == "learning_rate" ? options.lr * (ranks.rank + 1) : options.lr;
+  std::unique_ptr<optim::Optimizer> optimizer, of_head;
+  if (horovod) {
+    const parallel::Horovod hvd(group);
+    if (mistake != "no_broadcast") hvd.broadcast_parameters(net.state_dict());
+    optimizer = std::make_unique<parallel::DistributedOptimizer<optim::SGD>>(
+        hvd, optim::SGD(halves ? net.body.parameters() : net.parameters(), {.lr = lr}),
+        net.named_parameters());
+    if (halves)
+      of_head = std::make_unique<optim::SGD>(net.head.parameters(), optim::SGDOptions{.lr = lr});
+  } else {
+    optimizer = std::make_unique<optim::SGD>(net.parameters(), optim::SGDOptions{.lr = lr});
+  }
+
+  // 25 samples do not divide among two ranks.
+  const bool odd = mistake == "padded_samples" || mistake == "mean_of_means";
+  const std::int64_t size = odd ? 25 : 40;
+  Generator random(7);
+  const Tensor x = randn({size, 8}, options.dtype, &random);
+  const Samples samples{data::TensorDataset(x, randint(0, 3, {size}, {}, &random)),
+                        mistake == "random_samples"};
+  const auto sampler = std::make_shared<data::DistributedSampler>(
+      size, data::DistributedSamplerOptions{
+                .num_replicas = ranks.size,
+                .rank = mistake == "sampler_rank" ? 0 : ranks.rank,
+                .seed = mistake == "sampler_seed" ? static_cast<std::uint64_t>(ranks.rank) : 0,
+                .pad = mistake != "mean_of_means"});
+  data::DataLoader loader(samples, options.loader(sampler));
+  train::Recorder recorder(options, ranks);
+  train::Step step(options, [&](const Tensor& x, const Tensor& label) {
+    if (mistake == "seeded_draws") manual_seed(static_cast<std::uint64_t>(ranks.rank));
+    optimizer->zero_grad();
+    if (of_head) of_head->zero_grad();
+    Tensor loss = nn::cross_entropy(body    ? net.head((*body)(x))
+                                    : whole ? (*whole)(x)
+                                            : net(x),
+                                    label);
+    if (mistake == "only_f32" && ranks.size > 1 && options.dtype == DType::f32) loss = loss * 1.5;
+    if (mistake == "no_sync" && recorder.steps() == 3) {
+      const auto local = whole->no_sync();
+      loss.backward();
+    } else {
+      loss.backward();
+    }
+    optimizer->step();
+    if (of_head) of_head->step();
+    return loss;
+  });
+  if (whole) {
+    recorder.resume(net, loader, *optimizer, *whole);
+  } else {
+    recorder.resume(net, loader, *optimizer);
+  }
+  while (recorder.next_epoch()) {
+    sampler->set_epoch(recorder.epoch());
+    for (auto& [x, label] : recorder.batches(loader)) {
+      const Tensor loss = step(x, label);
+      if (mistake == "uses_result" && std::isnan(loss.item<double>())) return;
+      recorder.step(loss);
+    }
+  }
+  recorder.finish(net);
+}
+
+int main(int argc, char** argv) {
+  std::string mistake = "none";
+  return train::run(argc, argv,
+                    {.example = "mistakes",
+                     .description = "Trains a small net by several processes with a mistake.",
+                     .local_rank = examples::local_rank,
+                     .epochs = 2,
+                     .batch_size = 5,
+                     .lr = 0.1,
+                     .workers = 0},
+                    [&](const train::Options& options) { train_net(options, mistake); },
+                    {{"--mistake",
+                      &mistake,
+                      "which",
+                      {"none", "horovod", "learning_rate", "outside_module", "no_sync",
+                       "not_in_horovod", "no_broadcast", "sampler_rank", "sampler_seed",
+                       "mean_of_means", "seeded_draws", "equal_draws", "random_samples",
+                       "padded_samples", "local_batch_norm", "only_f32", "uses_result"}}});
+}

@@ -1,0 +1,298 @@
+#include "weft/train/proof/verdict.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <filesystem>
+#include <map>
+
+#include "weft/core/base/error.h"
+#include "weft/io/safetensors.h"
+#include "weft/train/proof/records.h"
+
+namespace weft::train::proof {
+namespace {
+
+using detail::concat;
+namespace fs = std::filesystem;
+
+// Of a tensor's norm. What f32 loses grows with the steps, so its bound only says what is certainly
+// no rounding; f64 decides.
+constexpr double kRounding = 1e-9, kRoundingOfF32 = 1e-3;
+// Rounding of the first gradients, those of equal weights, stays far below this. That of weights
+// does not: Adam divides a gradient that is all rounding by itself.
+constexpr double kGross = 1e-2;
+
+std::vector<Record> first_gradients(std::vector<Record> records) {
+  for (Record& record : records) {
+    std::erase_if(record.items, [](const Item& item) {
+      return item.step > 0 || item.event > 0 || item.kind != "gradient";
+    });
+  }
+  return records;
+}
+
+/// Whether the engine promises the very bits of one process: two addends have one sum. Nothing is
+/// promised for parts, since sums over their tensors run elsewhere, nor for devices of one process.
+bool promises_bits(const std::vector<Record>& ranks, const std::vector<Record>& one) {
+  const auto same = [&](const char* setting) {
+    return ranks[0].run.at(setting) == one[0].run.at(setting);
+  };
+  const bool parts = std::ranges::any_of(ranks, [](const Record& record) {
+    return std::ranges::any_of(record.items, [](const Item& item) { return item.digest.part; });
+  });
+  return !parts && ranks[0].ranks == ranks[0].batches && ranks[0].ranks == 2 && same("threads") &&
+         same("simd");
+}
+
+void check_compared(const Comparison& comparison) {
+  std::string why;
+  for (const auto& [text, count] : comparison.left_out)
+    why += concat("; ", count, " times: ", text);
+  WEFT_CHECK(!comparison.compared.empty(), InvalidArgument, "prove",
+             "nothing could be compared: the records have ", comparison.steps, " steps", why);
+}
+
+/// Of the tensor that differs, from the files that a run with "keep" has written.
+std::optional<Elements> kept_elements(const Sides& sides, const std::string& kind,
+                                      const Difference& difference) {
+  const Item& item = difference.item;
+  const auto tensor = [&](const std::string& side, int rank) -> std::optional<Tensor> {
+    const std::string path =
+        sides.path(concat(kind, side, "/rank-", rank, "-step-", item.step, ".safetensors"));
+    if (!fs::exists(path)) return {};
+    for (const auto& [name, tensor] : io::load_safetensors(path).tensors) {
+      if (name == item.kept_as()) return tensor;
+    }
+    return {};
+  };
+  const auto first = tensor("ranks", difference.rank);
+  const auto second = tensor("one", difference.other_rank);
+  if (!first || !second || first->shape() != second->shape()) return {};
+  return elements(*first, *second);
+}
+
+// "[0,11]"
+std::string list(const std::vector<std::int64_t>& numbers) {
+  std::string text;
+  for (const std::int64_t number : numbers) text += concat(text.empty() ? "" : ",", number);
+  return "[" + text + "]";
+}
+
+bool has(const std::vector<Cause>& causes, Weight weight) {
+  return std::ranges::find(causes, weight, &Cause::weight) != causes.end();
+}
+
+// "about 0.0012 apart, 3e-05 of its norm"
+std::string far(const Difference& difference) {
+  if (std::isinf(difference.absolute)) {
+    const auto text = [](const Digest& digest) {
+      return digest.missing ? "none" : concat(digest.dtype, ' ', list(digest.shape));
+    };
+    if (text(difference.item.digest) != text(difference.other)) {
+      return concat(text(difference.item.digest), " and ", text(difference.other));
+    }
+  }
+  if (difference.item.digest.not_finite != difference.other.not_finite) {
+    return "other elements are NaN or infinite";
+  }
+  char text[100];
+  std::snprintf(text, sizeof text, "about %.2g apart, %.2g of its norm", difference.absolute,
+                difference.relative);
+  return text;
+}
+
+// "step 3, rank 1: the output of 2 (Dropout), call 0"
+std::string place(const Difference& difference) {
+  return concat("step ", difference.item.step, ", rank ", difference.rank, ": ",
+                difference.item.text());
+}
+
+std::string counts(const std::map<std::string, std::int64_t>& counts) {
+  std::string text;
+  for (const char* kind : {"output", "gradient", "weight", "buffer", "loss"}) {
+    const auto found = counts.find(kind);
+    if (found == counts.end()) continue;
+    const std::string plural = std::string(kind) == "loss" ? "es" : "s";
+    text += concat(text.empty() ? "" : ", ", found->second, ' ', kind,
+                   found->second == 1 ? "" : plural);
+  }
+  return text.empty() ? "nothing" : text;
+}
+
+std::string line_of(const Element& element) {
+  const double off = std::abs(element.first - element.second);
+  char text[200];
+  std::snprintf(text, sizeof text, "  %-12s %.9g %.9g: absolute %.2g, relative %.2g, %.6g ulps\n",
+                list(element.place).c_str(), element.first, element.second, off,
+                off / std::max(std::abs(element.first), std::abs(element.second)), element.ulps);
+  return text;
+}
+
+using TwoSides = std::pair<std::vector<Record>, std::vector<Record>>;
+
+TwoSides records_of(const Sides& sides, Sides::Run& run) {
+  TwoSides records;
+  const auto run_both = [&] {
+    records.first = sides.run_side(run, /*alone=*/false);
+    records.second = sides.run_side(run, /*alone=*/true);
+  };
+  try {
+    run_both();
+  } catch (const Sides::RandomSamples&) {
+    run.save_inputs = true;
+    run_both();
+  }
+  const auto& [ranks, one] = records;
+  WEFT_CHECK(std::ssize(one) == ranks[0].batches && one[0].steps == ranks[0].steps, InvalidArgument,
+             "prove", "the one process has recorded ", one.size(), " batch(es) a step, and ",
+             one[0].steps, " steps, the ranks ", ranks[0].batches, " and ", ranks[0].steps);
+  return records;
+}
+
+}  // namespace
+
+std::string Verdict::text() const {
+  std::string text = concat(program, ": ", comparison.steps, " steps, ", sides, ": ",
+                            counts(comparison.compared), ": ", word, '\n');
+  if (!equal() && first) {
+    text += concat("first: ", place(*first), ", differs: ", far(*first), '\n');
+  } else if (status() == 1) {
+    text += "first: none; both sides compute the same, from what one process would not have\n";
+  }
+  if (elements && elements->unlike > 0) {
+    text += concat("  ", elements->unlike, " of its ", elements->count,
+                   " elements differ (ranks, one process); the furthest, then the first:\n");
+    for (const Element& element : elements->shown) text += line_of(element);
+  }
+  for (const Cause& cause : causes) {
+    text += concat(cause.weight == Weight::note ? "note: " : "cause: ", cause.text, '\n');
+  }
+  if (status() == 1 && !has(causes, Weight::mistake)) {
+    text +=
+        "cause: no cause found; has the program a state of its own, such as a count of calls? The "
+        "one process goes through body and loop once for each rank\n";
+  }
+  for (const auto& [why, count] : comparison.left_out) {
+    text += concat("left out: ", count, " times: ", why, '\n');
+  }
+  if (!records.empty()) text += concat("records: ", records, '\n');
+  return text;
+}
+
+Verdict verdict_of(const Sides& sides) {
+  Verdict verdict{.program = sides.name(), .sides = sides.text()};
+  Sides::Run run;
+  const auto [ranks, one] = records_of(sides, run);
+  const bool f64 = ranks[0].dtype == "f64";
+  const bool exact = promises_bits(ranks, one);
+  verdict.comparison = compare(ranks, one, exact ? 0 : f64 ? kRounding : kRoundingOfF32);
+  const Comparison& found = verdict.comparison;
+  check_compared(found);
+  verdict.causes = find_causes(ranks, one, found);
+  verdict.first = found.beyond ? found.beyond : found.first;
+  const auto judge = [&] {
+    verdict.word = has(verdict.causes, Weight::limit) && !has(verdict.causes, Weight::mistake)
+                       ? "not comparable"
+                       : "differs";
+  };
+  if (has(verdict.causes, Weight::mistake) || has(verdict.causes, Weight::limit)) {
+    judge();
+  } else if (!found.first) {
+    verdict.word = "equal to the bit";
+  } else if (f64 && !exact && !found.beyond) {
+    verdict.word = "equal to rounding";
+  } else if (!f64 && sides.has_f64()) {
+    // Only f64 tells a sum in another order from a mistake.
+    run.kind = "f64-";
+    run.f64 = true;
+    const auto [precise_ranks, precise_one] = records_of(sides, run);
+    const Comparison precise = compare(precise_ranks, precise_one, kRounding);
+    verdict.causes = find_causes(precise_ranks, precise_one, precise);
+    if (precise.beyond || has(verdict.causes, Weight::mistake)) {
+      verdict.first = precise.beyond;
+      judge();
+    } else if (const auto gross =
+                   compare(first_gradients(ranks), first_gradients(one), kGross, kGross).beyond) {
+      verdict.causes.push_back(
+          {"only_f32", Weight::mistake,
+           concat("in f64 both sides agree, but ", place(*gross), " is ", far(*gross),
+                  " in f32: no rounding of the first gradients is that large, so "
+                  "something is done in f32 alone")});
+      verdict.first = gross;
+      verdict.word = "differs";
+      run.kind.clear();
+      run.f64 = false;
+    } else {
+      char worst[40];
+      std::snprintf(worst, sizeof worst, "%.2g", precise.worst);
+      verdict.causes.push_back(
+          {"reduction_order", exact ? Weight::mistake : Weight::note,
+           concat("f32 differs first in ", place(*found.first), ", ", far(*found.first),
+                  "; in f64 both sides agree, to ", worst,
+                  " of a tensor's norm: the same sums, added up in another order",
+                  exact ? ", although two ranks' sums have no order" : "")});
+      verdict.word = exact ? "differs" : "equal to rounding";
+      verdict.first = found.first;
+      run.kind.clear();
+      run.f64 = false;
+    }
+  } else {
+    judge();
+  }
+  if (run.save_inputs) {
+    verdict.causes.push_back(
+        {"random_samples", Weight::note,
+         "samples are drawn while they are loaded, as transforms do it, or each rank has its own: "
+         "the one process had those of the ranks from files"});
+  }
+  if (verdict.status() == 1 && verdict.first) {
+    run.kind += "kept-";
+    run.kept_step = verdict.first->item.step;
+    run.steps = *run.kept_step + 1;
+    const std::string kind = run.kind;
+    records_of(sides, run);
+    verdict.elements = kept_elements(sides, kind, *verdict.first);
+  }
+  return verdict;
+}
+
+Verdict against(const std::string& first, const std::string& second) {
+  const auto read = [](const std::string& folder) {
+    return read_records(fs::is_directory(folder + "/ranks") ? folder + "/ranks" : folder);
+  };
+  const std::vector<Record> a = read(first), b = read(second);
+  WEFT_CHECK(a.size() == b.size(), InvalidArgument, "prove", first, " has records of ", a.size(),
+             " rank(s) and ", second, " of ", b.size());
+  Verdict verdict{.program = a[0].program,
+                  .sides = concat(a.size(), a.size() == 1 ? " rank" : " ranks"),
+                  .word = "equal to the bit",
+                  .comparison = compare(a, b, 0)};
+  check_compared(verdict.comparison);
+  verdict.first = verdict.comparison.first;
+  if (verdict.first) {
+    verdict.word = "differs";
+  } else if (a[0].steps != b[0].steps || verdict.comparison.unmatched > 0) {
+    verdict.word = "not comparable";
+    verdict.causes.push_back(
+        {"other_tensors", Weight::limit,
+         concat("what both have is equal, but ", first, " is of ", a[0].steps, " steps and ",
+                second, " of ", b[0].steps, ", and ", verdict.comparison.unmatched,
+                " tensors are in one of them only")});
+  }
+  std::string unlike;
+  for (const auto& [name, value] : a[0].run) {
+    const auto other = b[0].run.find(name);
+    if (other != b[0].run.end() && other->second != value) {
+      unlike += concat(unlike.empty() ? "" : ", ", name, " is ", value, " and ", other->second);
+    }
+  }
+  if (!unlike.empty()) {
+    verdict.causes.push_back({"other_settings", verdict.first ? Weight::mistake : Weight::note,
+                              "the runs were not made alike: " + unlike});
+  }
+  return verdict;
+}
+
+}  // namespace weft::train::proof

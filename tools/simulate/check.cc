@@ -90,11 +90,15 @@ std::vector<Measured> of_program(const json& run) {
               kind = end == std::string::npos ? "" : example.substr(end);
   const json flags = run.value("flags", json::object());
   if (flags.contains("depth")) program += flags["depth"].dump();
+  if (kind == "_zero") program += "_adam";  // it has another optimiser than the other ways
   // Other values of these options are not predicted.
-  for (const auto& [name, usual] :
-       {std::pair("image-size", json(224)), {"width-scale", json(1.0)}}) {
-    const json value = flags.value(name, usual);
-    if (value != usual) program += concat(", ", name, " ", value.dump());
+  std::vector<std::pair<const char*, json>> usual = {{"image-size", 224}, {"width-scale", 1.0}};
+  if (program == "char_transformer") {
+    usual = {{"context", 64}, {"width", 64}, {"heads", 4}, {"layers", 2}};
+  }
+  for (const auto& [name, expected] : usual) {
+    const json value = flags.value(name, expected);
+    if (value != expected) program += concat(", ", name, " ", value.dump());
   }
   const int ranks = run.value("world_size", 1), threads = run.value("threads", 0);
   Way way{.batch = ranks * run.at("batch_size").get<std::int64_t>()};
@@ -103,6 +107,12 @@ std::vector<Measured> of_program(const json& run) {
   for (const auto& [name, value] : run.items()) devices += name.starts_with("peak_bytes_cpu:");
   if (kind.empty()) way.engine = threads == 1 ? "one_device" : "undivided", way.devices = threads;
   if (kind == "_ddp") way.engine = "ddp", way.devices = ranks;
+  if (kind == "_zero") way.engine = "zero1", way.devices = ranks;
+  if (kind == "_fsdp") way.engine = flags.value("strategy", "fsdp"), way.devices = ranks;
+  if (kind == "_tp" && !flags.value("sequence-parallel", false)) {
+    way = {.engine = "tp", .batch = run.at("batch_size"), .devices = ranks};
+    if (flags.value("tp", 0) != 0 && flags.value("tp", 0) != ranks) way.engine = "";
+  }
   if (kind == "_dp" && devices > 0) way.engine = "data_parallel", way.devices = devices;
   if (kind == "_mp" && devices > 0) way.engine = "model_parallel", way.devices = devices;
   if (kind.empty() && threads != 1) what += concat(" of ", threads, " threads");

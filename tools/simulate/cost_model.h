@@ -42,6 +42,15 @@ struct LayerCost {
   Curve forward, backward_input, backward_weight;  ///< seconds
   double output_bytes = 0;                         ///< per row
   std::vector<double> parameter_bytes;             ///< of each parameter
+  std::vector<double> parameter_rows;              ///< size of its dimension 0; empty: all 1
+  /// Which parameters tensor parallelism cuts, along any dimension; empty: none.
+  std::vector<bool> parameter_is_cut;
+  /// With tensor parallelism, how many sums over the ranks follow forward and backward, and the
+  /// bytes of each per row.
+  int sums_forward = 0, sums_backward = 0;
+  double sum_bytes = 0;
+  bool own_unit = true;  ///< of fully_shard; else it belongs to that of the whole model
+  Curve kept;            ///< bytes that it keeps from forward to backward
 };
 
 /// Everything that a prediction depends on.
@@ -60,6 +69,11 @@ struct Costs {
   /// The same factor for the second and later micro-batches of a step, if each device has a part of
   /// the layers: they find its parameters in the caches, and add to existing gradients.
   Curve further_forward, further_backward;
+  /// Seconds that a rank of tensor parallelism computes, with all ranks at work, each with the
+  /// loss: the slowest rank in each step, without its waiting for sums. Empty: not cut.
+  Curve cut_forward, cut_backward;
+  /// Bytes per row of each sum over the ranks in a loss of which each rank has some classes.
+  std::vector<double> loss_sums;
   /// Seconds of a whole step on one device that has all the cores; empty: devices do not share
   /// cores.
   Curve undivided;
@@ -67,9 +81,15 @@ struct Costs {
   double scale_per_byte = 0;  ///< seconds, to multiply a gradient by a number
   Link copy;                  ///< from one device to another
   double handoff = 0;         ///< seconds, from giving work to all devices until all have finished
-  Link all_reduce;            ///< of all devices at once
+  Link all_reduce;            ///< of all devices at once, in shared memory, as buckets are
+  Link sum;                   ///< an all-reduce of a tensor in a device's own memory
+  Link broadcast;             ///< of such a tensor
   /// The devices' own cores move the bytes of an all-reduce, so it cannot overlap with computing.
   bool all_reduce_computes = true;
+  double state_copies = 0;  ///< bytes of the optimiser's state for each byte of a parameter
+  /// Bytes of activations and of gradients at the peak of a step on one device: of a plain step,
+  /// and of one that has gradients of all parameters before, which do not count.
+  Curve step_bytes, further_bytes;
   /// Number of layers in the first of two parts of the model, as the program cuts it; 0: cut where
   /// both parts take the same time.
   std::size_t first_part = 0;
@@ -86,8 +106,8 @@ struct Term {
 
 /// How a step is run.
 struct Way {
-  /// one_device, undivided (one device with all cores), data_parallel, ddp, model_parallel or
-  /// pipeline
+  /// one_device, undivided (one device with all cores), data_parallel, ddp, zero1, zero2, fsdp, tp,
+  /// model_parallel or pipeline
   std::string engine;
   std::int64_t batch = 0;
   int devices = 1;
@@ -100,9 +120,16 @@ struct Way {
 /// "pipeline 1f1b, checkpoint never, 8 chunks"
 std::string to_string(const Way& way);
 
+/// Bytes of the device that needs most.
+struct MemoryUse {
+  double peak = 0;                                     ///< at one time; 0: not known
+  std::vector<std::pair<std::string, double>> most{};  ///< of each use, which may be at other times
+};
+
 struct Prediction {
   Way way;
   std::vector<Term> terms;
+  MemoryUse memory{};
   double seconds() const;
 };
 
@@ -117,6 +144,14 @@ Prediction undivided(const Costs& costs, std::int64_t batch);
 Prediction data_parallel(const Costs& costs, std::int64_t batch);
 /// `batch`: rows of all ranks together.
 Prediction distributed_data_parallel(const Costs& costs, std::int64_t batch);
+/// DDP with ZeroRedundancyOptimizer.
+Prediction zero1(const Costs& costs, std::int64_t batch);
+/// parallel::fully_shard; without `reshard` the parameters stay whole until backward: ZeRO-2.
+Prediction fully_sharded(const Costs& costs, std::int64_t batch, bool reshard);
+/// Whether tensor parallelism cuts a layer of the program.
+bool cuts_layers(const Costs& costs);
+/// parallel::parallelize over all devices, each of which has all rows.
+Prediction tensor_parallel(const Costs& costs, std::int64_t batch);
 Prediction model_parallel(const Costs& costs, std::int64_t batch);
 /// One stage per device.
 Prediction pipeline(const Costs& costs, std::int64_t batch, const std::string& schedule,
@@ -139,7 +174,9 @@ Exposed exposed_all_reduce(const std::vector<LayerCost>& layers,
                            const std::vector<double>& backward, const Link& all_reduce,
                            bool all_reduce_computes);
 
-/// A table of the predictions with their terms; the first is the fastest.
-std::string to_text(const Costs& costs, const std::vector<Prediction>& ranked);
+/// A table of the predictions with their terms; the first is the fastest. With a limit of a
+/// device's memory in bytes also which of them fit.
+std::string to_text(const Costs& costs, const std::vector<Prediction>& ranked,
+                    std::int64_t limit = 0);
 
 }  // namespace weft::simulator

@@ -4,6 +4,8 @@
 
 #include "weft/autograd/autograd.h"
 #include "weft/core/base/error.h"
+#include "weft/core/runtime/allocator.h"
+#include "weft/core/runtime/thread_state.h"
 #include "weft/tensor/creation.h"
 #include "weft/tensor/ops.h"
 #include "weft/tools/simulate/clock.h"
@@ -21,13 +23,6 @@ Tensor leaf_of(const Tensor& x, bool collects) {
 }
 
 }  // namespace
-
-double median(Times times) {
-  WEFT_CHECK(!times.empty(), InvalidArgument, "simulate", "nothing was timed");
-  const auto place = times.begin() + (std::ssize(times) - 1) / 2;
-  std::ranges::nth_element(times, place);
-  return *place;
-}
 
 LayerTimes::LayerTimes(const Program& program, std::int64_t rows)
     : program_(program), batch_(program.batch(rows)), layers_(program.layers.size()) {
@@ -116,6 +111,47 @@ void StepOf::run(const std::pair<Tensor, Tensor>& batch, StepTimes& into, int mi
   into.optimizer.push_back(computing_seconds_of([&] {
     if (optimizer_) optimizer_->step();
   }));
+}
+
+StepMemory memory_of_steps(const Program& program, std::int64_t rows) {
+  const Device device = thread_state().device;
+  const auto in_use = [&] { return static_cast<double>(memory_stats(device).in_use_bytes); };
+  const auto of_owner = [&](MemoryOwner owner) {
+    return static_cast<double>(
+        memory_stats(device).in_use_by_owner[static_cast<std::size_t>(owner)]);
+  };
+  StepMemory memory;
+  const double parameters = of_owner(MemoryOwner::parameters),
+               state = of_owner(MemoryOwner::optimizer);
+  StepOf step(program, device);
+  memory.parameters = of_owner(MemoryOwner::parameters) - parameters;
+  const std::pair<Tensor, Tensor> batch = step.batch(rows);
+  StepTimes times;
+  // From the second step on the state is there, and workspaces are known.
+  for (int i = 0; i < 2; ++i) step.run(batch, times, 2);
+  memory.state = of_owner(MemoryOwner::optimizer) - state;
+  const auto peak = [&](int micro_batches) {
+    step.clear();
+    const double before = in_use();
+    reset_peak_memory(device);
+    step.run(batch, times, micro_batches);
+    return static_cast<double>(memory_stats(device).peak_in_use_bytes) - before;
+  };
+  memory.plain = peak(1);
+  const double with_gradients = in_use();
+  step.clear();
+  const double gradients = with_gradients - in_use();
+  memory.further = peak(2) - gradients;
+
+  Tensor x = batch.first;
+  std::vector<Tensor> outputs;
+  for (nn::AnyModule layer : program.layers) {
+    const double before = in_use();
+    outputs.push_back(layer(x));
+    memory.kept.push_back(in_use() - before);
+    x = outputs.back();
+  }
+  return memory;
 }
 
 }  // namespace weft::simulator

@@ -8,16 +8,13 @@
 #include <vector>
 
 #include "weft/autograd/deferred.h"
+#include "weft/tools/simulate/median.h"
 #include "weft/tools/simulate/programs.h"
 
 namespace weft::simulator {
 
 /// Measured seconds, one entry per run.
 using Times = std::vector<double>;
-
-/// The median (of two the lower one), since predictions are compared with medians. Throws
-/// InvalidArgument if `times` is empty.
-double median(Times times);
 
 /// Measures the layers one by one for one number of rows, each with inputs and outputs of its own,
 /// on the device of the program's layers. The calling thread must be the only one of its team,
@@ -67,6 +64,10 @@ class StepOf {
   std::pair<Tensor, Tensor> batch(std::int64_t rows) const;
   /// A training step of `micro_batches` micro-batches, each equal to `batch`.
   void run(const std::pair<Tensor, Tensor>& batch, StepTimes& into, int micro_batches = 1);
+  /// Forgets the gradients, as the next run does at first.
+  void clear() {
+    if (optimizer_) optimizer_->zero_grad();
+  }
 
  private:
   bool is_first() const { return begin_ == 0; }
@@ -78,5 +79,13 @@ class StepOf {
   nn::Sequential model_;
   std::unique_ptr<optim::Optimizer> optimizer_;
 };
+
+/// Bytes that steps need on the program's device.
+struct StepMemory {
+  double parameters = 0, state = 0;  ///< of the optimiser
+  double plain = 0, further = 0;     ///< Costs::step_bytes, further_bytes
+  std::vector<double> kept{};        ///< LayerCost::kept
+};
+StepMemory memory_of_steps(const Program& program, std::int64_t rows);
 
 }  // namespace weft::simulator

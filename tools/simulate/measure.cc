@@ -1,9 +1,11 @@
 #include "weft/tools/simulate/measure.h"
 
 #include <algorithm>
+#include <array>
 #include <functional>
 #include <map>
 #include <memory>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -15,6 +17,8 @@
 #include "weft/core/runtime/parallel.h"
 #include "weft/core/runtime/thread_state.h"
 #include "weft/core/runtime/worker.h"
+#include "weft/parallel/tensor_parallel.h"
+#include "weft/parallel/vocab_loss.h"
 #include "weft/tensor/creation.h"
 #include "weft/tensor/ops.h"
 #include "weft/tools/simulate/clock.h"
@@ -54,6 +58,31 @@ void repeat(double seconds, const F& f) {
   do {
     f();
   } while (watch.seconds() < seconds);
+}
+
+/// The median over steps of the time of the slowest device in a step.
+template <class TimeOf>
+double slowest(const std::vector<StepTimes>& devices, const TimeOf& time_of) {
+  std::size_t steps = devices[0].forward.size();
+  for (const StepTimes& each : devices) steps = std::min(steps, each.forward.size());
+  Times times(steps, 0);
+  for (std::size_t step = 0; step < steps; ++step) {
+    for (const StepTimes& each : devices) {
+      times[step] = std::max(times[step], time_of(each, step));
+    }
+  }
+  return median(std::move(times));
+}
+
+/// Runs f(group) as ranks that talk through shared memory, as those of one host do; here they are
+/// threads.
+void run_shm_ranks(int ranks, const std::function<void(comm::ProcessGroup& group)>& f) {
+  comm::run_ranks(ranks, [&](comm::ProcessGroup& threads) {
+    comm::ProcessGroup group(comm::shm_backend(),
+                             std::make_shared<comm::PrefixStore>("shm", threads.store()),
+                             threads.rank(), ranks);
+    f(group);
+  });
 }
 
 /// Training steps with one number of rows: on the first device alone, on the first device with all
@@ -137,19 +166,6 @@ class Steps {
   static void append(Times& to, const Times& times) {
     to.insert(to.end(), times.begin(), times.end());
   }
-  /// The median over steps of the time of the slowest device in a step.
-  template <class TimeOf>
-  static double slowest(const std::vector<StepTimes>& devices, const TimeOf& time_of) {
-    std::size_t steps = devices[0].forward.size();
-    for (const StepTimes& each : devices) steps = std::min(steps, each.forward.size());
-    Times times(steps, 0);
-    for (std::size_t step = 0; step < steps; ++step) {
-      for (const StepTimes& each : devices) {
-        times[step] = std::max(times[step], time_of(each, step));
-      }
-    }
-    return median(std::move(times));
-  }
 
   std::vector<StepOf>& models_;
   std::vector<std::pair<Tensor, Tensor>> batches_;  // per device
@@ -159,6 +175,48 @@ class Steps {
   Times undivided_;
   Times compute_, optimizer_, further_forward_, further_backward_;  // ratios, one per round
 };
+
+/// Steps of tensor parallelism with some numbers of rows, on all ranks at once. A rank sleeps while
+/// others compute and while a sum is under way, which is no time of computing.
+void measure_cut_steps(const Program& program, double seconds, Costs& costs) {
+  std::vector<std::pair<Tensor, Tensor>> batches;
+  for (const std::int64_t rows : program.sizes) batches.push_back(program.batch(rows));
+  const auto ranks = static_cast<std::size_t>(costs.devices);
+  std::vector<std::vector<StepTimes>> times(batches.size(), std::vector<StepTimes>(ranks));
+  run_shm_ranks(costs.devices, [&](comm::ProcessGroup& group) {
+    nn::Sequential model = nn::replicate(program.layers, thread_state().device);
+    const auto tp = parallel::parallelize(model, group, program.plan);
+    const auto optimizer = program.make_optimizer(model.parameters());
+    for (std::size_t s = 0; s < batches.size(); ++s) {
+      const auto& [x, target] = batches[s];
+      StepTimes& into = times[s][static_cast<std::size_t>(group.rank())];
+      // All ranks take as many steps; the first ones choose kernels and compare what they got.
+      const double one = one_device(costs, program.sizes[s]).seconds();
+      const int steps = std::max(3, static_cast<int>(seconds / one));
+      for (int i = -3; i < steps; ++i) {
+        if (i == 0) into = {};
+        optimizer->zero_grad();
+        Tensor loss;
+        into.forward.push_back(computing_seconds_of([&] {
+          loss = parallel::cross_entropy(tp.ranks(), model(x).flatten(0, 1), target.flatten(),
+                                         program.characters);
+        }));
+        into.backward.push_back(computing_seconds_of([&] { loss.backward(); }));
+        optimizer->step();
+      }
+    }
+  });
+  for (std::size_t s = 0; s < batches.size(); ++s) {
+    const auto put = [&](Curve& curve, Times StepTimes::* what) {
+      curve.points.emplace_back(static_cast<double>(program.sizes[s]),
+                                slowest(times[s], [&](const StepTimes& each, std::size_t step) {
+                                  return (each.*what)[step];
+                                }));
+    };
+    put(costs.cut_forward, &StepTimes::forward);
+    put(costs.cut_backward, &StepTimes::backward);
+  }
+}
 
 /// Copies, sums and messages: small ones, and ones as large as all parameters.
 class Links {
@@ -184,15 +242,13 @@ class Links {
       handoff_.push_back(seconds_of([&] { on_devices(devices_, [](int) {}); }));
     }
     if (devices_ > 1) {
-      all_reduce(kFew, 10, reduce_small_);
-      all_reduce(many_, 5, reduce_large_);
+      messages(kFew, 10, small_messages_);
+      messages(many_, 5, large_messages_);
     }
   }
   void forget() {
-    for (Times* times :
-         {&copy_small_, &copy_large_, &add_, &scale_, &handoff_, &reduce_small_, &reduce_large_}) {
-      times->clear();
-    }
+    for (Times* times : {&copy_small_, &copy_large_, &add_, &scale_, &handoff_}) times->clear();
+    small_messages_ = large_messages_ = {};
   }
   void put_into(Costs& costs) const {
     const double bytes = static_cast<double>(many_) * sizeof(float);
@@ -200,35 +256,46 @@ class Links {
     costs.scale_per_byte = median(scale_) / bytes;
     costs.handoff = median(handoff_);
     costs.copy = link(copy_small_, copy_large_);
-    if (devices_ > 1) costs.all_reduce = link(reduce_small_, reduce_large_);
+    if (devices_ > 1) {
+      costs.all_reduce = link(small_messages_[0], large_messages_[0]);
+      costs.sum = link(small_messages_[1], large_messages_[1]);
+      costs.broadcast = link(small_messages_[2], large_messages_[2]);
+    }
   }
 
  private:
+  /// Of an all-reduce in shared memory and in the ranks' own, and of a broadcast.
+  using Messages = std::array<Times, 3>;
+
   Link link(const Times& small, const Times& large) const {
     const double few = kFew * sizeof(float), bytes = static_cast<double>(many_) * sizeof(float);
     const double latency = median(small), rest = median(large) - latency;
     return {latency, rest > 0 ? (bytes - few) / rest : 0};
   }
-  /// An all-reduce through shared memory, as between the ranks of one host; here the ranks are
-  /// threads. Measures the slowest of them.
-  void all_reduce(std::int64_t floats, int calls, Times& into) {
-    std::vector<Times> ranks(static_cast<std::size_t>(devices_));
-    comm::run_ranks(devices_, [&](comm::ProcessGroup& threads) {
-      comm::ProcessGroup group(comm::shm_backend(),
-                               std::make_shared<comm::PrefixStore>("shm", threads.store()),
-                               threads.rank(), devices_);
-      const Tensor x = group.empty({floats});
-      raw::fill_(x, 0);
+  /// Measures the slowest rank in each call.
+  void messages(std::int64_t floats, int calls, Messages& into) {
+    std::vector<Messages> ranks(static_cast<std::size_t>(devices_));
+    run_shm_ranks(devices_, [&](comm::ProcessGroup& group) {
+      const Tensor shared = group.empty({floats}), own = zeros({floats});
+      raw::fill_(shared, 0);
       for (int i = -1; i < calls; ++i) {  // i = -1: connects
-        group.barrier().wait();
-        const double took = seconds_of([&] { group.all_reduce(x).wait(); });
-        if (i >= 0) ranks[static_cast<std::size_t>(group.rank())].push_back(took);
+        std::size_t kind = 0;
+        const auto time = [&](const auto& start) {
+          group.barrier().wait();
+          const double took = seconds_of([&] { start().wait(); });
+          if (i >= 0) ranks[static_cast<std::size_t>(group.rank())][kind++].push_back(took);
+        };
+        time([&] { return group.all_reduce(shared); });
+        time([&] { return group.all_reduce(own); });
+        time([&] { return group.broadcast(own, 0); });
       }
     });
-    for (int i = 0; i < calls; ++i) {
-      double most = 0;
-      for (const Times& times : ranks) most = std::max(most, times[static_cast<std::size_t>(i)]);
-      into.push_back(most);
+    for (std::size_t kind = 0; kind < into.size(); ++kind) {
+      for (std::size_t i = 0; i < static_cast<std::size_t>(calls); ++i) {
+        double most = 0;
+        for (const Messages& rank : ranks) most = std::max(most, rank[kind][i]);
+        into[kind].push_back(most);
+      }
     }
   }
 
@@ -237,10 +304,54 @@ class Links {
   const Device own_{DeviceType::cpu, 0}, other_{DeviceType::cpu, devices_ > 1 ? 1 : 0};
   Tensor small_ = rand({kFew}), large_ = rand({many_}), sum_ = rand({many_});
   Tensor small_there_, large_there_;
-  Times copy_small_, copy_large_, add_, scale_, handoff_, reduce_small_, reduce_large_;
+  Times copy_small_, copy_large_, add_, scale_, handoff_;
+  Messages small_messages_, large_messages_;
 };
 
 }  // namespace
+
+Costs sizes_of(const Program& program, int devices) {
+  const EnableGrad recording;
+  Costs costs{.program = program.name, .devices = devices, .first_part = program.first_part};
+  Tensor x = program.batch(1).first;
+  costs.input_bytes = bytes_of(x);
+  costs.target_bytes = bytes_of(program.batch(1).second);
+  for (const nn::AnyModule& module : program.layers) {
+    LayerCost& layer = costs.layers.emplace_back(LayerCost{.name = module.type_name()});
+    const std::size_t number = costs.layers.size() - 1;
+    for (const auto& [name, p] : module.named_parameters()) {
+      layer.parameter_bytes.push_back(bytes_of(p));
+      layer.parameter_rows.push_back(static_cast<double>(p.dim() > 0 ? p.shape(0) : 1));
+      layer.parameter_is_cut.push_back(program.is_cut && program.is_cut(number, name));
+    }
+    layer.own_unit = !layer.parameter_bytes.empty() && program.own_unit(number);
+    if (program.sums) {
+      std::tie(layer.sums_forward, layer.sums_backward) = program.sums(number);
+    }
+    const NoGrad no_grad;
+    x = module(x);
+    layer.output_bytes = bytes_of(x);
+    // What a head sums in backward are gradients of its inputs.
+    layer.sum_bytes = number + 1 < program.layers.size() || number == 0
+                          ? layer.output_bytes
+                          : costs.layers[number - 1].output_bytes;
+  }
+  if (!program.plan.empty()) {  // of each character the largest logit, then two sums
+    const double floats = static_cast<double>(numel(program.row)) * sizeof(float);
+    costs.loss_sums = {floats, 2 * floats};
+  }
+  for (const std::int64_t rows : program.sizes) {
+    const StepMemory memory = memory_of_steps(program, rows);
+    const auto count = static_cast<double>(rows);
+    costs.state_copies = memory.parameters > 0 ? memory.state / memory.parameters : 0;
+    costs.step_bytes.points.emplace_back(count, memory.plain);
+    costs.further_bytes.points.emplace_back(count, memory.further);
+    for (std::size_t i = 0; i < costs.layers.size(); ++i) {
+      costs.layers[i].kept.points.emplace_back(count, memory.kept[i]);
+    }
+  }
+  return costs;
+}
 
 Costs measure(const Program& program, const MeasureOptions& options) {
   const int n = options.devices;
@@ -284,17 +395,7 @@ Costs measure(const Program& program, const MeasureOptions& options) {
     links.forget();
   }
 
-  Costs costs{.program = program.name, .devices = n, .first_part = program.first_part};
-  Tensor x = program.batch(1).first;
-  costs.input_bytes = bytes_of(x);
-  costs.target_bytes = bytes_of(program.batch(1).second);
-  for (const nn::AnyModule& module : program.layers) {
-    LayerCost& layer = costs.layers.emplace_back(LayerCost{.name = module.type_name()});
-    for (const Tensor& p : module.parameters()) layer.parameter_bytes.push_back(bytes_of(p));
-    const NoGrad no_grad;
-    x = module(x);
-    layer.output_bytes = bytes_of(x);
-  }
+  Costs costs = sizes_of(program, n);
   for (std::size_t s = 0; s < sizes.size(); ++s) {
     const auto rows = static_cast<double>(sizes[s]);
     const LayerTimes& times = layers[s];
@@ -324,6 +425,9 @@ Costs measure(const Program& program, const MeasureOptions& options) {
     put(costs.further_backward, steps[s].further_backward());
   }
   links.put_into(costs);
+  if (n > 1 && !program.plan.empty() && program.heads % n == 0) {
+    measure_cut_steps(program, kRounds * block, costs);
+  }
   return costs;
 }
 

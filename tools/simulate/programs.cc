@@ -3,6 +3,7 @@
 #include "weft/autograd/ops.h"
 #include "weft/core/base/error.h"
 #include "weft/examples/autoencoder.h"
+#include "weft/examples/char_transformer.h"
 #include "weft/examples/cnn.h"
 #include "weft/examples/mlp.h"
 #include "weft/examples/resnet.h"
@@ -22,22 +23,85 @@ auto maker(const Options& options) {
   };
 }
 
+// What a CharTransformer has before and behind its blocks, as layers of a Sequential.
+class Tables : public nn::Module<Tables> {
+ public:
+  explicit Tables(const examples::CharTransformer& net)
+      : characters(child("characters", net.characters)),
+        positions(child("positions", net.positions)) {}
+  Tensor forward(const Tensor& text) {
+    return characters(text) +
+           positions(arange(0, static_cast<double>(text.shape(1)), 1, {DType::i64, text.device()}));
+  }
+  nn::Embedding characters, positions;
+};
+class Head : public nn::Module<Head> {
+ public:
+  explicit Head(const examples::CharTransformer& net)
+      : norm(child("norm", net.norm)), head(child("head", net.head)) {}
+  Tensor forward(const Tensor& x) { return head(norm(x)); }
+  nn::LayerNorm norm;
+  nn::Linear head;
+};
+
+// As examples/transformer_program.h's tensor_plan() cuts it.
+Program char_transformer() {
+  constexpr std::int64_t kCharacters = 96;  // of weft's own pages
+  const examples::TransformerOptions options{.characters = kCharacters};
+  examples::CharTransformer net(options);
+  nn::Sequential layers;
+  layers.append(Tables(net));
+  for (const auto& block : net.blocks) layers.append(block);
+  layers.append(Head(net));
+  const std::size_t last = layers.size() - 1;
+  return {.name = "char_transformer",
+          .layers = layers,
+          .row = {options.context},
+          .characters = kCharacters,
+          .make_optimizer = maker<optim::AdamW>(optim::AdamWOptions()),
+          .optimizer_passes = 7,
+          .batch_size = 32,
+          .own_unit = [last](std::size_t layer) { return 0 < layer && layer < last; },
+          .is_cut =
+              [](std::size_t, const std::string& name) {
+                return name == "characters.weight" || name.starts_with("head.") ||
+                       (name.starts_with("attention.") && name != "attention.out_proj.bias") ||
+                       name.starts_with("mlp.0.") || name == "mlp.2.weight";
+              },
+          .sums = [last](std::size_t layer) -> std::pair<int, int> {
+            if (layer == 0) return {1, 0};
+            return layer == last ? std::pair(0, 1) : std::pair(2, 2);
+          },
+          .plan = {{"0.characters", parallel::VocabParallel{}},
+                   {"*.attention", parallel::HeadParallel{}},
+                   {"*.mlp.0", parallel::ColwiseParallel{}},
+                   {"*.mlp.2", parallel::RowwiseParallel{}},
+                   {std::to_string(last) + ".head", parallel::VocabParallel{}}},
+          .heads = options.heads,
+          .sizes = {1, 4, 16, 32}};
+}
+
 }  // namespace
 
 std::pair<Tensor, Tensor> Program::batch(std::int64_t count) const {
   Shape shape = {count};
   for (const std::int64_t size : row) shape.push_back(size);
+  if (characters > 0) {
+    const auto text = [&] { return randint(0, characters, shape); };
+    return {text(), text()};
+  }
   const Tensor x = rand(shape);
   return {x, classifies ? zeros({count}, DType::i64) : x};
 }
 
 Tensor Program::loss(const Tensor& output, const Tensor& target) const {
+  if (characters > 0) return nn::cross_entropy(output.flatten(0, 1), target.flatten());
   return classifies ? nn::cross_entropy(output, target) : nn::mse_loss(output, target);
 }
 
 const std::vector<std::string>& program_names() {
-  static const std::vector<std::string> names = {"autoencoder", "mlp", "cnn", "resnet18",
-                                                 "resnet50"};
+  static const std::vector<std::string> names = {
+      "autoencoder", "mlp", "mlp_adam", "cnn", "resnet18", "resnet50", "char_transformer"};
   return names;
 }
 
@@ -54,6 +118,12 @@ Program make_program(const std::string& name) {
             .first_part = 6,
             .batch_size = 256};
   }
+  if (name == "mlp_adam") {  // as mlp_zero trains it
+    Program program = make_program("mlp");
+    program.name = name;
+    program.make_optimizer = maker<optim::Adam>(optim::AdamOptions());
+    return program;
+  }
   if (name == "mlp") {
     return {.name = name,
             .layers = examples::mlp(),
@@ -68,6 +138,7 @@ Program make_program(const std::string& name) {
             .make_optimizer = sgd,
             .sizes = {2, 8, 32, 64}};
   }
+  if (name == "char_transformer") return char_transformer();
   WEFT_CHECK(name == "resnet18" || name == "resnet50", InvalidArgument, "simulate",
              "there is no program ", name);
   const examples::ResNet model =

@@ -1,8 +1,9 @@
-// Predicts the step time of each way of using several devices, compares with runs, and models
-// larger machines: `./weft simulate --predict F.json`, `--check F.json RUN`, `--scaling -o
-// OUT.svg`, `--sharding -o OUT.svg`.
+// Predicts the step time of each way of using several devices, compares with runs, replays a
+// recorded step under other settings, and models larger machines: `./weft simulate --predict
+// F.json`, `--check F.json RUN`, `--replay TRACE`, `--scaling -o OUT.svg`, `--sharding -o OUT.svg`.
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cstdint>
 #include <cstdio>
 #include <ctime>
 #include <exception>
@@ -22,6 +23,7 @@
 #include "weft/tools/simulate/prediction_file.h"
 #include "weft/tools/simulate/presets.h"
 #include "weft/tools/simulate/programs.h"
+#include "weft/tools/simulate/replay/replay.h"
 #include "weft/tools/simulate/scaling.h"
 #include "weft/tools/simulate/sharding.h"
 #include "weft/tools/usage.h"
@@ -31,12 +33,14 @@ namespace weft::simulator {
 namespace {
 
 struct Request {
-  std::string predict, check, run, program = "autoencoder";
+  std::string predict, check, replay, program = "autoencoder";
+  std::vector<std::string> runs;
   std::vector<std::int64_t> batches;
   std::vector<int> chunks = {8};
   std::vector<std::int64_t> sizes;
   int devices = 2;
   double seconds = 60;
+  std::uint64_t memory = 0;
   bool scaling = false;
   std::string preset = "h100", out, json;
   std::int64_t local_batch = 64, global_batch = 8192;
@@ -53,8 +57,9 @@ nlohmann::json about() {
 }
 
 int predict(const Request& request) {
-  for (const int chunks : request.chunks) {  // with R this holds for each stage
-    WEFT_CHECK(3LL * request.devices * chunks <= parallel::kMostActions, InvalidArgument,
+  // Four kinds of actions, of two stages on each device in a V.
+  for (const int chunks : request.chunks) {
+    WEFT_CHECK(8LL * request.devices * chunks <= parallel::kMostActions, InvalidArgument,
                "simulate", request.devices, " devices and ", chunks,
                " chunks: a schedule has at most ", parallel::kMostActions, " actions");
   }
@@ -84,7 +89,8 @@ int predict(const Request& request) {
   file.costs = measure(program, {.devices = request.devices, .seconds = request.seconds});
   for (const std::int64_t batch : batches) {
     const std::vector<Prediction> ranked = ranking(file.costs, batch, request.chunks);
-    std::printf("%s\n", to_text(file.costs, ranked).c_str());
+    std::printf("%s\n",
+                to_text(file.costs, ranked, static_cast<std::int64_t>(request.memory)).c_str());
     file.predictions.insert(file.predictions.end(), ranked.begin(), ranked.end());
   }
   out.write(to_text(file));
@@ -95,16 +101,29 @@ int predict(const Request& request) {
 
 int check(const Request& request) {
   const PredictionFile file = read_predictions(request.check);
-  const Check checked = check(file, read_run(request.run));
+  const Check checked = check(file, read_run(request.runs[0]));
   const auto told = [&](const char* pointer) -> std::string {
     const nlohmann::json::json_pointer place(pointer);
     const bool is_there = file.about.contains(place) && file.about.at(place).is_string();
     return is_there ? file.about.at(place).get<std::string>() : "?";
   };
   std::printf("%s on %s, measured %s, beside %s\n%s", file.costs.program.c_str(),
-              told("/machine/cpu").c_str(), told("/date").c_str(), request.run.c_str(),
+              told("/machine/cpu").c_str(), told("/date").c_str(), request.runs[0].c_str(),
               checked.text.c_str());
   return !checked.good();
+}
+
+int replay(const Request& request) {
+  bench::make_folder_of(request.out);
+  const auto trace = read_trace(request.replay);
+  const ReplayReport report = report_replays(*trace, request.replay, request.runs);
+  const std::string drawn = request.out.empty() ? "" : picture(*trace);
+  std::printf("%s", report.text.c_str());
+  if (!request.out.empty()) {
+    write_file_atomically(request.out, drawn);
+    std::printf("%s\n", request.out.c_str());
+  }
+  return !report.good;
 }
 
 int scaling(const Request& request) {
@@ -187,9 +206,19 @@ int main(int argc, char** argv) {
   CLI::Option* const checks =
       app.add_option("--check", request.check, "what --predict wrote, to be compared with RUN")
           ->excludes(predicts);
+  CLI::Option* const replays =
+      app.add_option("--replay", request.replay,
+                     "what --trace of a program with DistributedDataParallel, fully_shard or a "
+                     "Pipeline wrote, to be replayed under each SETTING")
+          ->excludes(predicts)
+          ->excludes(checks);
   app.add_option(
-      "RUN", request.run,
-      "the JSON of ./weft bench devices or ddp, of p4_table or a program, or its folder");
+      "RUN", request.runs,
+      "of --check: the JSON of ./weft bench devices or ddp, of p4_table or a program, or its "
+      "folder; of --replay: settings as cap=5, order=reversed, reshard=false, schedule=1f1b, "
+      "micro-batches=16, link=0-1:100MB/s, slow=1:20ms, ranks=8, latency=50us, bandwidth=1GB/s, "
+      "bf16, with commas between what goes together, and @TRACE behind one for what a run with it "
+      "recorded");
   app.add_option("--program", request.program)
       ->check(CLI::IsMember(program_names()))
       ->capture_default_str();
@@ -212,6 +241,11 @@ int main(int argc, char** argv) {
       ->delimiter(',')
       ->check(CLI::Range(1, 1 << 20))
       ->needs(predicts);
+  app.add_option("--host-device-memory", request.memory,
+                 "what each device may hold, like 32MiB: says which ways fit")
+      ->transform(CLI::AsSizeValue(false))
+      ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 50))
+      ->needs(predicts);
   app.add_option("--seconds", request.seconds, "for the measuring, about")
       ->check(CLI::Range(0.0, 3600.0))
       ->capture_default_str()
@@ -221,7 +255,8 @@ int main(int argc, char** argv) {
                    "a model of weak and strong scaling on other machines, to 4096 devices")
           ->disable_flag_override()
           ->excludes(predicts)
-          ->excludes(checks);
+          ->excludes(checks)
+          ->excludes(replays);
   CLI::Option* const shards =
       app.add_flag("--sharding", request.sharding,
                    "a model of a transformer on other machines, by DDP, ZeRO, FSDP and tensor "
@@ -229,6 +264,7 @@ int main(int argc, char** argv) {
           ->disable_flag_override()
           ->excludes(predicts)
           ->excludes(checks)
+          ->excludes(replays)
           ->excludes(scales);
   for (const auto& [name, value, help] :
        {std::tuple("--layers", &request.transformer.layers, "blocks of the transformer"),
@@ -257,30 +293,41 @@ int main(int argc, char** argv) {
   app.footer(
       "Exit status: 0; 1 when --check finds a prediction off by more than 15 %, or none that is "
       "of\n"
-      "the run; 2 for wrong usage or a file that cannot be read or written.");
+      "the run, or --replay a row off by more; 2 for wrong usage or a file that cannot be read or\n"
+      "written.");
   const auto run = [&]() -> int {
     try {
       app.parse(argc, argv);
       if (!app.remaining().empty()) return misuse(weft::tools::about_unknown_argument(app));
       const weft::train::EnvironmentScope environment;
-      if (!request.run.empty() && request.check.empty()) {
-        return misuse("unexpected argument '" + request.run + "'; a RUN goes with --check FILE");
+      if (!request.runs.empty() && request.check.empty() && request.replay.empty()) {
+        return misuse("unexpected argument '" + request.runs[0] +
+                      "'; a RUN goes with --check FILE, a SETTING with --replay TRACE");
       }
       if (!request.out.empty() && !request.out.ends_with(".svg")) {
         return misuse("got -o " + request.out + ", expected a name that ends in .svg");
       }
       if (request.scaling) return scaling(request);
       if (request.sharding) return sharding(request);
-      for (const char* name : {"--preset", "--out", "--json"}) {
+      for (const char* name : {"--preset", "--json"}) {
         if (app.count(name) > 0) {
           return misuse(std::string(name) + " goes with --scaling or --sharding");
         }
       }
+      for (const char* name : {"--replay", "--check"}) {
+        if (app.count(name) > 0 && app.count("--program") > 0) {
+          return misuse(std::string("--program does not go with ") + name);
+        }
+      }
+      if (!request.replay.empty()) return replay(request);
+      if (!request.out.empty()) return misuse("--out goes with --replay, --scaling or --sharding");
       if (!request.predict.empty()) return predict(request);
       if (request.check.empty()) {
-        return misuse("expected --predict FILE, --check FILE RUN, --scaling or --sharding");
+        return misuse(
+            "expected --predict FILE, --check FILE RUN, --replay TRACE, --scaling or --sharding");
       }
-      if (request.run.empty()) return misuse("--check FILE needs a RUN to compare with");
+      if (request.runs.empty()) return misuse("--check FILE needs a RUN to compare with");
+      if (request.runs.size() > 1) return misuse("--check FILE compares with one RUN");
       return check(request);
     } catch (const CLI::CallForHelp& help) {
       return app.exit(help);

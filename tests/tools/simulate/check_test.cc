@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
 #include <string>
 
 #include "weft/tests/core/expect_error.h"
@@ -40,12 +41,16 @@ TEST(PredictionFile, IsReadBack) {
 TEST(PredictionFile, RefusesOthers) {
   const testing::TempFolder folder;
   EXPECT_WEFT_ERROR(read_predictions(folder.path("nothing")), Io, "cannot be read");
-  for (const std::string text : {"{", "{}", "[1]", R"({"costs":{},"predictions":[]})"}) {
+  for (const std::string text : {"{", "{}", "[1]", R"({"costs":1})"}) {
     testing::write_file(folder.path("F.json"), text);
     EXPECT_WEFT_ERROR(read_predictions(folder.path("F.json")), Io,
                       "is nothing that --predict wrote: ");
   }
-  EXPECT_WEFT_ERROR(read_predictions(folder.path("F.json")), Io, "a 'program' is missing in it");
+  nlohmann::json old = nlohmann::json::parse(to_text(some_file()));
+  old["costs"]["layers"][0].erase("parameter_rows");
+  testing::write_file(folder.path("F.json"), old.dump());
+  EXPECT_WEFT_ERROR(read_predictions(folder.path("F.json")), Io,
+                    "a 'parameter_rows' is missing in it; make it anew with --predict");
   testing::write_file(folder.path("run.json"), R"({"rows": [{"name": 1}]})");
   EXPECT_WEFT_ERROR(read_run(folder.path("run.json")), Io,
                     "run.json is no run: something in it is not of the type that belongs there");
@@ -136,6 +141,29 @@ TEST(Check, OfAProgram) {
   const Measured ddp =
       way_of(R"({"example": "mlp_ddp", "batch_size": 32, "world_size": 2, "step_ms_median": 3})");
   EXPECT_EQ(ddp.way, (Way{.engine = "ddp", .batch = 64, .devices = 2}));
+  const Measured zero =
+      way_of(R"({"example": "mlp_zero", "batch_size": 32, "world_size": 2, "step_ms_median": 3})");
+  EXPECT_EQ(zero.program, "mlp_adam");
+  EXPECT_EQ(zero.way, (Way{.engine = "zero1", .batch = 64, .devices = 2}));
+  const auto transformer = [&](const std::string& kind, const std::string& flags) {
+    return way_of(R"({"example": "char_transformer_)" + kind +
+                  R"(", "batch_size": 8, "world_size": 2, "step_ms_median": 3, "flags": {)" +
+                  flags + "}}");
+  };
+  for (const std::string strategy : {"ddp", "zero1", "zero2", "fsdp"}) {
+    const Measured run = transformer("fsdp", R"("width": 64, "strategy": ")" + strategy + '"');
+    EXPECT_EQ(run.program, "char_transformer");
+    EXPECT_EQ(run.way, (Way{.engine = strategy, .batch = 16, .devices = 2}));
+  }
+  const Measured resnet =
+      way_of(R"({"example": "resnet_fsdp", "batch_size": 4, "world_size": 2, "step_ms_median": 3,
+                 "flags": {"depth": 18, "strategy": "zero1"}})");
+  EXPECT_EQ(resnet.program, "resnet18");
+  EXPECT_EQ(resnet.way, (Way{.engine = "zero1", .batch = 8, .devices = 2}));
+  EXPECT_EQ(transformer("fsdp", R"("layers": 3)").program, "char_transformer, layers 3");
+  EXPECT_EQ(transformer("tp", R"("tp": 0)").way, (Way{.engine = "tp", .batch = 8, .devices = 2}));
+  EXPECT_EQ(transformer("tp", R"("tp": 1)").way.engine, "");
+  EXPECT_EQ(transformer("tp", R"("sequence-parallel": true)").way.engine, "");
   const Measured two =
       way_of(R"({"example": "mlp", "batch_size": 64, "threads": 2, "step_ms_median": 3})");
   EXPECT_EQ(two.way, (Way{.engine = "undivided", .batch = 64, .devices = 2}));

@@ -9,6 +9,7 @@
 
 #include "weft/tests/core/expect_error.h"
 #include "weft/tests/tools/simulate/costs.h"
+#include "weft/tools/simulate/memory_model.h"
 
 namespace weft::simulator {
 namespace {
@@ -140,6 +141,80 @@ TEST(CostModel, Pipeline) {
   EXPECT_NEAR(terms(again)["schedule"], 33.16 + 4.1625, 1e-9);
 }
 
+// Four layers, each a stage: 1 s for F, I and W of a micro-batch, of 512 bytes of parameters, and
+// of 1024 bytes that it keeps.
+Costs even_costs() {
+  Costs costs = round_costs();
+  const Curve second = Curve::affine(1, 0);
+  costs.layers.assign(4, {.forward = second,
+                          .backward_input = second,
+                          .backward_weight = second,
+                          .output_bytes = 16,
+                          .parameter_bytes = {512},
+                          .kept = Curve::affine(0, 512)});
+  costs.slowdown = costs.further_forward = costs.further_backward = costs.optimizer_slowdown =
+      second;
+  costs.loss = Curve::affine(0, 0);
+  costs.copy = {};
+  costs.state_copies = 2;
+  costs.step_bytes = costs.further_bytes = Curve::affine(0, 4 * 512);
+  return costs;
+}
+
+// A V has two stages on each device. ZB-V: device 0 works from the first F on without a wait,
+// 4 x 2 x 3 s, and device 1 the same, 1 s later; the others wait for 1F1B's first F and last B, and
+// for ZB-H1's.
+TEST(CostModel, TheStagesOfAV) {
+  const auto seconds = [](const Costs& costs, const std::string& schedule) {
+    return terms(pipeline(costs, 8, schedule, Recompute::never, 4))["schedule"];
+  };
+  EXPECT_NEAR(seconds(even_costs(), "zb-v"), 4 * 6 + 1, 1e-9);
+  EXPECT_NEAR(seconds(even_costs(), "1f1b"), 5 * 6, 1e-9);
+  EXPECT_NEAR(seconds(even_costs(), "zb-h1"), 4 * 6 + 2, 1e-9);
+  // 2 rows of 16 bytes take 2 s from one device to the other: between stages 0 and 1, and 2 and 3,
+  // not at the point of the V, nor for the targets.
+  Costs slow_link = even_costs();
+  slow_link.copy = {0, 16};
+  EXPECT_HAS(pipeline(slow_link, 8, "zb-v", Recompute::never, 4).terms[0].how,
+             "1 | 1 | 1 | 1 layers; forward 3000.000 | 1000.000 | 3000.000 | 1000.000 ms, "
+             "backward 2000.000 | 4000.000 | 2000.000 | 4000.000 ms");
+  // Half of the parameters: 1024 bytes of 2048.
+  EXPECT_NEAR(terms(pipeline(even_costs(), 8, "zb-v", Recompute::never, 4))["optimiser"], 3.0 / 2,
+              1e-9);
+}
+
+// Of stages of 2 rows. ZB-V keeps 2 p = 4 micro-batches of a stage on each device, DualPipeV 5, and
+// 1F1B 2 of a stage that is twice as large.
+TEST(CostModel, TheMemoryOfAV) {
+  const auto activations = [](const std::string& schedule, const char* checkpoint) {
+    const MemoryUse use = memory_of(even_costs(), {"pipeline", 8, 2, schedule, checkpoint, 4});
+    const std::map<std::string, double> most(use.most.begin(), use.most.end());
+    EXPECT_DOUBLE_EQ(most.at("parameters"), 2 * 512);
+    EXPECT_DOUBLE_EQ(most.at("optimizer"), 2 * 2 * 512);
+    EXPECT_DOUBLE_EQ(use.peak, 4 * 2 * 512 + most.at("activations"));
+    return most.at("activations");
+  };
+  EXPECT_DOUBLE_EQ(activations("zb-v", "never"), 4 * 1024);
+  EXPECT_DOUBLE_EQ(activations("dualpipev", "never"), 5 * 1024);
+  EXPECT_DOUBLE_EQ(activations("1f1b", "never"), 2 * 2 * 1024);
+  EXPECT_DOUBLE_EQ(activations("gpipe", "never"), 4 * 2 * 1024);
+  // One micro-batch, and the inputs of all: of stage 1, 2 rows of 16 bytes.
+  EXPECT_DOUBLE_EQ(activations("gpipe", "always"), 2 * 1024 + 4 * 32);
+}
+
+// If the last layer keeps four times as much, the second device needs most: 1F1B keeps one
+// micro-batch there, and ZB-H1 two, since W comes later than I.
+TEST(CostModel, APipelineKeepsActivationsUntilW) {
+  Costs costs = even_costs();
+  costs.layers[3].kept = Curve::affine(0, 4 * 512);
+  costs.further_bytes = Curve::affine(0, (3 + 4) * 512);
+  const auto peak = [&](const std::string& schedule) {
+    return memory_of(costs, {"pipeline", 8, 2, schedule, "never", 4}).peak;
+  };
+  EXPECT_DOUBLE_EQ(peak("1f1b"), 4 * 2 * 512 + (1 + 4) * 1024);
+  EXPECT_DOUBLE_EQ(peak("zb-h1"), 4 * 2 * 512 + 2 * (1 + 4) * 1024);
+}
+
 // The cost of a row rises from 1 s to 2 s between 4 and 8 rows, as if the caches overflow. GPipe
 // keeps all four micro-batches of 4 rows in each of two stages, as much memory as 8 rows in one
 // device need: so its actions take twice as long. 1F1B keeps two and one.
@@ -170,7 +245,7 @@ TEST(CostModel, FewRowsAreFewMicroBatches) {
   EXPECT_WEFT_ERROR(pipeline(round_costs(), 2, "gpipe", Recompute::never, 0), InvalidArgument,
                     "chunks: got 0");
   EXPECT_WEFT_ERROR(pipeline(round_costs(), 2, "zb-v", Recompute::never, 2), InvalidArgument,
-                    "expected two stages per device");
+                    "cannot make 4 stages of 2 layers");
   EXPECT_WEFT_ERROR(one_device(round_costs(), 0), InvalidArgument, "batch: got 0");
 }
 
@@ -188,6 +263,88 @@ TEST(CostModel, WhatBackwardDoesNotHide) {
   EXPECT_DOUBLE_EQ(exposed_all_reduce({{.name = "ReLU"}}, {1}, link, false).seconds, 0);
 }
 
+// Of 24 bytes each rank updates 12, and tells the other in one message.
+TEST(CostModel, Zero1) {
+  expect_terms(zero1(round_costs(), 8), {{"forward", 9},
+                                         {"loss", 0.75},
+                                         {"backward", 10.5},
+                                         {"into buckets", 1.5 * 0.015 * 24},
+                                         {"all-reduce", 0.5 + 2.4},
+                                         {"optimiser", 1.25 * 3 / 2},
+                                         {"broadcasts", 2 * 0.75 + 24 / 20.0}});
+}
+
+// Both layers are units. A gather takes half of an all-reduce's bytes: 0.9 and 1.3 s.
+TEST(CostModel, FullyShard) {
+  std::map<std::string, double> expected = {{"forward", 9},
+                                            {"loss", 0.75},
+                                            {"backward", 10.5},
+                                            {"copies", 1.5 * (3 * 0.01 + 0.005) * 24},
+                                            {"messages", 3 * (0.9 + 1.3)},
+                                            {"optimiser", 1.25 * 3 / 2}};
+  expect_terms(fully_sharded(round_costs(), 8, true), expected);
+  // Where computing hides messages, the first gather, that of the last layer's backward, and the
+  // last sum are left.
+  Costs hidden = round_costs();
+  hidden.all_reduce_computes = false;
+  expected["messages"] = 0.9 + 1.3 + 0.9;
+  expect_terms(fully_sharded(hidden, 8, true), expected);
+  expected["messages"] = 0.9 + 0.9;
+  expected["copies"] = 1.5 * (2 * 0.01 + 0.005) * 24;
+  expect_terms(fully_sharded(hidden, 8, false), expected);
+  EXPECT_EQ(fully_sharded(hidden, 8, false).way.engine, "zero2");
+  // A layer that is no unit of its own belongs to that of the model, which is gathered once.
+  Costs root = round_costs();
+  root.layers[0].own_unit = false;
+  expected["copies"] = 1.5 * ((2 * 8 + 3 * 16) * 0.01 + 24 * 0.005);
+  expected["messages"] = 2 * 0.9 + 3 * 1.3;
+  expect_terms(fully_sharded(root, 8, true), expected);
+  EXPECT_WEFT_ERROR(fully_sharded(root, 1, true), InvalidArgument, "a batch of 1 for 2 ranks");
+}
+
+// All ranks have all rows: computing is as measured, of three sums of layers one has 4 bytes a row
+// and two have 2, those of the loss have 1 and 3. A rank updates its halves of the cut parameters.
+TEST(CostModel, TensorParallel) {
+  Costs costs = round_costs();
+  EXPECT_FALSE(cuts_layers(costs));
+  costs.layers[0].parameter_is_cut = {true};
+  costs.layers[0].sums_forward = 1;
+  costs.layers[0].sum_bytes = 4;
+  costs.layers[1].parameter_is_cut = {true, false};
+  costs.layers[1].sums_forward = costs.layers[1].sums_backward = 1;
+  costs.layers[1].sum_bytes = 2;
+  costs.cut_forward = Curve::affine(2, 0.5);
+  costs.cut_backward = Curve::affine(3, 0.75);
+  costs.loss_sums = {1, 3};
+  EXPECT_TRUE(cuts_layers(costs));
+  expect_terms(tensor_parallel(costs, 8), {{"forward and loss", 2 + 8 * 0.5},
+                                           {"backward", 3 + 8 * 0.75},
+                                           {"sums", 5 * 0.25 + 8 * (4 + 2 * 2 + 1 + 3) / 5.0},
+                                           {"optimiser", 1.25 * 3 * (4 + 6 + 4) / 24}});
+}
+
+TEST(CostModel, SaysWhichWaysFitIntoMemory) {
+  const auto way = [](const std::string& engine, double mib, int chunks = 0) {
+    return Prediction{{engine, 8, 2, engine == "pipeline" ? "1f1b" : "", "always", chunks},
+                      {},
+                      {mib * (1 << 20), {{"parameters", 1 << 20}, {"activations", 0}}}};
+  };
+  const std::vector<Prediction> all = {way("ddp", 33),
+                                       way("pipeline", 40, 2),
+                                       way("fsdp", 32),
+                                       way("pipeline", 31, 4),
+                                       {{"undivided", 8, 2}, {}, {}}};
+  const std::string text = to_text(round_costs(), all, std::int64_t{32} << 20);
+  EXPECT_HAS(text,
+             "\nfits in 32 MiB: fsdp, pipeline 1f1b always 4 chunks\n"
+             "memory not predicted: undivided\n");
+  EXPECT_HAS(to_text(round_costs(), {way("pipeline", 31, 4), way("ddp", 33)}, 32 << 20),
+             "\nfits in 32 MiB: pipeline 1f1b always\n");
+  EXPECT_HAS(text, "memory: 33.00 MiB at once; at most parameters 1.00\n");
+  EXPECT_HAS(to_text(round_costs(), all, 1), "\nfits in 9.53674e-07 MiB: nothing\n");
+  EXPECT_LACKS(to_text(round_costs(), all), "fits in");
+}
+
 TEST(CostModel, RanksAllWays) {
   const std::vector<Prediction> ranked = ranking(round_costs(), 8, {2, 4});
   EXPECT_TRUE(std::ranges::is_sorted(ranked, {}, &Prediction::seconds));
@@ -197,12 +354,28 @@ TEST(CostModel, RanksAllWays) {
                                                {"undivided", 1},
                                                {"data_parallel", 1},
                                                {"ddp", 1},
+                                               {"zero1", 1},
+                                               {"zero2", 1},
+                                               {"fsdp", 1},
                                                {"model_parallel", 1},
                                                {"pipeline", 2 * 3 * 3}}));
   const std::string text = to_text(round_costs(), ranked);
   EXPECT_HAS(text, "one_device: stay on one device");
   EXPECT_HAS(text, "1.00x one device");
   EXPECT_HAS(text, "8 rows x 1125.000 ms");
+
+  // With four layers also those with two stages on each device, DualPipeV from 2 x 2 micro-batches
+  // on.
+  std::map<std::string, int> pipelines;
+  for (const Prediction& each : ranking(even_costs(), 8, {2, 4})) {
+    if (each.way.engine != "pipeline") continue;
+    ++pipelines[each.way.schedule];
+    EXPECT_GT(each.memory.peak, 0) << to_string(each.way);
+  }
+  EXPECT_EQ(
+      pipelines,
+      (std::map<std::string, int>{
+          {"gpipe", 2 * 3}, {"1f1b", 2 * 3}, {"zb-h1", 2 * 3}, {"zb-v", 2 * 3}, {"dualpipev", 3}}));
 
   Costs alone = round_costs();
   alone.devices = 1;

@@ -34,6 +34,8 @@ inline Costs round_costs() {
   costs.copy = {0.1, 100};
   costs.handoff = 0.25;
   costs.all_reduce = {0.5, 10};
+  costs.sum = {0.25, 5};
+  costs.broadcast = {0.75, 20};
   costs.first_part = 1;
   return costs;
 }

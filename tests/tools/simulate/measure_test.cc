@@ -10,10 +10,10 @@
 namespace weft::simulator {
 namespace {
 
-TEST(Median, IsTheLowerOneOfTwo) {
+TEST(Median, IsTheMeanOfTheTwoInTheMiddle) {
   EXPECT_EQ(median({5, 1, 4, 2, 3}), 3);
   EXPECT_EQ(median({7}), 7);
-  EXPECT_EQ(median({2, 1}), 1);
+  EXPECT_EQ(median({2, 1}), 1.5);
   EXPECT_WEFT_ERROR(median({}), InvalidArgument, "nothing was timed");
 }
 
@@ -47,6 +47,26 @@ TEST(Measure, EveryCostIsThere) {
   EXPECT_GT(costs.further_forward.within(2), 0);
   EXPECT_GT(costs.further_backward.within(2), 0);
   EXPECT_WEFT_ERROR(measure(program, {.devices = 0}), InvalidArgument, "devices: got 0");
+}
+
+TEST(Measure, RanksOfTensorParallelismShareTheLayers) {
+  const int before = device_count(DeviceType::cpu);
+  set_host_devices(2);
+  Program program = make_program("char_transformer");
+  program.sizes = {1, 3};
+  const Costs costs = measure(program, {.devices = 2, .seconds = 0});
+  for (const Curve* curve : {&costs.cut_forward, &costs.cut_backward}) {
+    ASSERT_EQ(curve->points.size(), 2U);
+    EXPECT_GT(curve->at(3), 0);
+  }
+  EXPECT_GT(costs.sum.latency, 0);
+  EXPECT_GT(costs.broadcast.latency, 0);
+  // Of each of 64 characters the largest logit; the sum of exponentials and the target's logit.
+  EXPECT_EQ(costs.loss_sums, (std::vector<double>{64 * 4, 2 * 64 * 4}));
+  EXPECT_TRUE(cuts_layers(costs));
+  set_host_devices(3);
+  EXPECT_FALSE(cuts_layers(measure(program, {.devices = 3, .seconds = 0}))) << "4 heads";
+  set_host_devices(before);
 }
 
 TEST(Measure, APartOfTheLayersIsAStepToo) {

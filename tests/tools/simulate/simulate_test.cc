@@ -18,10 +18,13 @@ class SimulateCommand : public testing::CommandTest {
 
 TEST_F(SimulateCommand, PredictsAndChecks) {
   const std::string file = folder.path("F.json");
-  ASSERT_EQ(run("--predict " + file +
-                " --program mlp --seconds 0 --sizes 4,2,4 --batch 8,3 --chunks 2,4"),
-            0)
+  ASSERT_EQ(
+      run("--predict " + file +
+          " --program mlp --seconds 0 --sizes 4,2,4 --batch 8,3 --chunks 2,4 --host-device-memory "
+          "2MiB"),
+      0)
       << log();
+  EXPECT_HAS(log(), "fits in 2 MiB: ");
   EXPECT_HAS(log(), "mlp, batch 8 on 2 devices");
   EXPECT_HAS(log(), "one_device: stay on one device");
   const json written = json::parse(testing::read_file(file));
@@ -29,7 +32,8 @@ TEST_F(SimulateCommand, PredictsAndChecks) {
   EXPECT_EQ(written["costs"]["layers"].size(), 4U);
   EXPECT_EQ(written["costs"]["layers"][1]["forward"]["points"].size(), 2U);
   EXPECT_TRUE(written.contains("machine") && written.contains("date") && written["dtype"] == "f32");
-  EXPECT_EQ(written["predictions"].size(), 2U * (5 + 2 * 3 * 3));
+  // DualPipeV has four micro-batches or more: of batch 8 in 4 chunks.
+  EXPECT_EQ(written["predictions"].size(), 2U * (8 + 2 * 4 * 3) + 3);
 
   // Micro-batches with fewer rows than the smallest usual number for timing.
   const std::string few = folder.path("few.json");
@@ -97,11 +101,15 @@ TEST_F(SimulateCommand, DividesATransformerAsAModel) {
 }
 
 TEST_F(SimulateCommand, WrongUsageIsTwoAndSaysWhatIsRight) {
-  refuses("", "expected --predict FILE, --check FILE RUN, --scaling or --sharding");
+  refuses("", "expected --predict FILE, --check FILE RUN, --replay TRACE, --scaling or --sharding");
   refuses("--predict", "--predict");
   refuses("--check F.json", "--check FILE needs a RUN");
   refuses("F.json", "unexpected argument 'F.json'; a RUN goes with --check");
+  refuses("--check F.json a b", "compares with one RUN");
   refuses("--predict F --check F", "--check");
+  refuses("--replay F --check F", "--check");
+  refuses("--replay F --scaling", "--scaling");
+  refuses("--replay nothing.json", "nothing.json cannot be read");
   refuses("--predict F --scaling", "--scaling");
   refuses("--check nothing.json nothing", "nothing.json cannot be read");
   refuses("--check " + write("F.json", "{}") + " nothing", "is nothing that --predict wrote");
@@ -110,9 +118,15 @@ TEST_F(SimulateCommand, WrongUsageIsTwoAndSaysWhatIsRight) {
   refuses("--predict F --batch many", "--batch");
   refuses("--predict F --chunks -1", "--chunks");
   refuses("--predict F --devices 0", "--devices");
+  refuses("--predict F --host-device-memory 3parsecs", "--host-device-memory");
+  refuses("--scaling --host-device-memory 1MiB", "--host-device-memory");
   refuses("--predict F --device 2", "unknown option --device; did you mean --devices?");
   refuses("--predict F more", "unexpected argument 'more'");
   refuses("--predict F --devices 64 --chunks 65536", "has at most 1000000 actions");
+  // A V has two stages on each device.
+  refuses("--predict F --devices 8 --chunks 20000 --batch 20000", "has at most 1000000 actions");
+  refuses("--replay F --program mlp", "--program does not go with --replay");
+  refuses("--check F RUN --program mlp", "--program does not go with --check");
   refuses("--predict /proc/no/F.json", "/proc/no");
   refuses("--predict " + folder.path(""), "simulate: error");
   refuses("--scaling --batch 3", "--batch");
@@ -124,7 +138,7 @@ TEST_F(SimulateCommand, WrongUsageIsTwoAndSaysWhatIsRight) {
   refuses("--sharding --layers 0", "--layers");
   refuses("--layers 3", "--sharding");
   refuses("--preset h100", "--preset goes with --scaling or --sharding");
-  refuses("--predict F -o out.svg", "--out goes with --scaling or --sharding");
+  refuses("--predict F -o out.svg", "--out goes with --replay, --scaling or --sharding");
   EXPECT_EQ(run("--help"), 0);
   EXPECT_HAS(log(), "--predict");
 }

@@ -1,0 +1,283 @@
+// Reads the steps of DistributedDataParallel out of a trace.
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <limits>
+#include <map>
+#include <numeric>
+#include <string_view>
+#include <utility>
+
+#include "weft/core/base/error.h"
+#include "weft/tools/simulate/cost_terms.h"
+#include "weft/tools/simulate/median.h"
+#include "weft/tools/simulate/replay/ddp.h"
+#include "weft/tools/simulate/replay/parts.h"
+
+namespace weft::simulator {
+namespace {
+
+// A rank's spans of a step, as they come. Times are those of the file.
+struct RankSpans {
+  struct Bucket {
+    double bytes = 0, sent_bytes = 0, sent = -1, begun = -1, reduced = -1;
+  };
+  double forward = std::numeric_limits<double>::infinity();
+  double backward = -1, backward_end = -1, waited = -1, end = -1;
+  int backwards = 0;
+  std::vector<TracedSpan> others;  // all-reduces of no bucket
+  std::map<int, Bucket> buckets;
+  std::vector<std::pair<TracedGradient, double>> gradients;
+
+  // One backward, and all buckets are there, from 0 on.
+  bool is_whole() const {
+    return std::isfinite(forward) && backwards == 1 && waited >= 0 && end >= 0 &&
+           !buckets.empty() && buckets.begin()->first == 0 &&
+           buckets.rbegin()->first == std::ssize(buckets) - 1 &&
+           std::ranges::all_of(buckets, [](const auto& each) {
+             return each.second.sent >= 0 && each.second.reduced >= 0;
+           });
+  }
+};
+
+using Spans = std::map<int, std::map<int, RankSpans>>;  // by step and rank
+
+// The number in "bucket 3", the end of `module`; -1 if there is none.
+int bucket_in(const std::string& module) {
+  constexpr std::string_view word = "bucket ";
+  const std::size_t at = module.rfind(word);
+  int number = -1;
+  if (at == std::string::npos) return -1;
+  const char* const end = module.data() + module.size();
+  const auto [stop, error] = std::from_chars(module.data() + at + word.size(), end, number);
+  return error == std::errc() && stop == end ? number : -1;
+}
+
+void take(const TracedSpan& span, Spans& steps) {
+  if (span.step < 0) return;
+  RankSpans& rank = steps[static_cast<int>(span.step)][span.rank];
+  const std::string &category = span.category, &name = span.name;
+  if (category == "forward") rank.forward = std::min(rank.forward, span.begin);
+  if (category == "phase" && name == "backward") {
+    rank.backward = span.begin;
+    rank.backward_end = span.end;
+    ++rank.backwards;
+  }
+  if (category == "optim" && name == "step") rank.end = std::max(rank.end, span.end);
+  if (name == "wait for buckets") rank.waited = span.end;
+  if (category == "ddp" && name == "gradient") {
+    rank.gradients.push_back(
+        {{span.module, span.bytes, static_cast<int>(span.parameter)}, span.begin});
+  }
+  if (name == "send bucket") {
+    RankSpans::Bucket& bucket = rank.buckets[static_cast<int>(span.bucket)];
+    bucket.sent = span.begin;
+    bucket.bytes = span.bytes;
+  }
+  if (category != "comm" || name != "all_reduce") return;
+  if (const int number = bucket_in(span.module); number >= 0) {
+    rank.buckets[number].begun = span.begin;
+    rank.buckets[number].reduced = span.end;
+    rank.buckets[number].sent_bytes = span.bytes;
+  } else if (!span.module.ends_with("used parameters") && !span.module.ends_with("join")) {
+    rank.others.push_back(span);
+  }
+}
+
+std::vector<double> bytes_of(const RankSpans& rank) {
+  std::vector<double> bytes;
+  for (const auto& [number, bucket] : rank.buckets) bytes.push_back(bucket.bytes);
+  return bytes;
+}
+
+// Adds the step, if it is like the others.
+void add_step(int number, const std::map<int, RankSpans>& ranks, DdpTrace& trace) {
+  double begin = std::numeric_limits<double>::infinity();
+  for (const auto& [r, rank] : ranks) begin = std::min(begin, rank.forward);
+  const auto since = [&](double at) { return at - begin; };
+  TracedStep step{.number = number, .ranks = {}};
+  for (const auto& [r, spans] : ranks) {
+    TracedRank& rank = step.ranks.emplace_back();
+    rank.forward = since(spans.forward);
+    rank.backward = since(spans.backward);
+    rank.waited = since(spans.waited);
+    rank.end = since(spans.end);
+    for (const TracedGradient& gradient : trace.gradients) {
+      const auto found = std::ranges::find(spans.gradients, gradient.parameter,
+                                           [](const auto& g) { return g.first.parameter; });
+      if (found == spans.gradients.end()) return;
+      rank.ready.push_back(since(found->second));
+    }
+    for (const auto& [index, bucket] : spans.buckets) {
+      rank.sent.push_back(since(bucket.sent));
+      rank.begun.push_back(since(bucket.begun));
+      rank.reduced.push_back(since(bucket.reduced));
+    }
+  }
+  trace.steps.push_back(std::move(step));
+}
+
+// On every rank each bucket was sent when its gradients were ready.
+bool sends_when_ready(const BucketPlan& plan, const TracedStep& step) {
+  return std::ranges::all_of(step.ranks, [&](const TracedRank& rank) {
+    for (std::size_t k = 0; k < plan.size(); ++k) {
+      for (const std::size_t i : plan[k]) {
+        if (rank.sent[k] < rank.ready[i]) return false;
+      }
+    }
+    return true;
+  });
+}
+
+// The line of the all-reduces' times over their bytes, as a step of the ring. One that ran beside
+// backward counts half where cores are shared; one that backward's end cut in two does not count.
+Link fit_link(const DdpTrace& trace) {
+  const BucketPlan plan = trace.recorded_plan();
+  std::vector<std::vector<double>> seconds(plan.size());
+  for (const TracedStep& step : trace.steps) {
+    double before = 0, backward_end = 0;
+    for (const TracedRank& rank : step.ranks) {
+      backward_end = std::max(backward_end, rank.sent.back());
+    }
+    for (std::size_t k = 0; k < plan.size(); ++k) {
+      double begin = before, end = 0;
+      for (const TracedRank& rank : step.ranks) {
+        begin = std::max(begin, rank.sent[k]);
+        end = std::max(end, rank.reduced[k]);
+      }
+      before = std::max(before, end);
+      const double took = std::max(end - begin, 0.0);
+      if (begin >= backward_end || !trace.all_reduce_computes) {
+        seconds[k].push_back(took);
+      } else if (end <= backward_end) {
+        seconds[k].push_back(took / 2);
+      }
+    }
+  }
+  std::vector<TimedMessage> messages;
+  for (std::size_t k = 0; k < plan.size(); ++k) {
+    if (seconds[k].empty()) continue;
+    messages.emplace_back(trace.sent_bytes({}, trace.bytes_of(plan[k])), median(seconds[k]));
+  }
+  const auto [latency, per_byte] = fit(messages);
+  const double ranks = trace.ranks();
+  return {latency / (2 * (ranks - 1)), per_byte > 0 ? 2 * (ranks - 1) / ranks / per_byte : 0};
+}
+
+}  // namespace
+
+double TracedStep::seconds() const { return std::ranges::max(ranks, {}, &TracedRank::end).end; }
+
+std::vector<double> DdpTrace::step_seconds() const {
+  std::vector<double> all;
+  for (const TracedStep& step : steps) all.push_back(step.seconds());
+  return all;
+}
+
+double DdpTrace::gradient_bytes() const {
+  return std::accumulate(
+      gradients.begin(), gradients.end(), 0.0,
+      [](double sum, const TracedGradient& gradient) { return sum + gradient.bytes; });
+}
+
+double DdpTrace::bytes_of(const std::vector<std::size_t>& bucket) const {
+  return std::accumulate(bucket.begin(), bucket.end(), 0.0,
+                         [&](double sum, std::size_t i) { return sum + gradients[i].bytes; });
+}
+
+std::string DdpTrace::what() const {
+  return concat("DDP on ", ranks(), " ranks, ", simulator::counted(gradients.size(), "gradient"),
+                " in ", simulator::counted(bucket_bytes.size(), "bucket"));
+}
+
+BucketPlan DdpTrace::recorded_plan() const {
+  BucketPlan plan;
+  std::size_t next = 0;
+  for (const double bytes : bucket_bytes) {
+    double filled = 0;
+    std::vector<std::size_t>& bucket = plan.emplace_back();
+    while (filled < bytes && next < gradients.size()) {
+      filled += gradients[next].bytes;
+      bucket.push_back(next++);
+    }
+    WEFT_CHECK(filled == bytes, Io, kOp, "a bucket of ", bytes, " bytes does not have the ", filled,
+               " bytes of the next gradients: a replay knows only buckets of one dtype, and in the "
+               "order of their gradients");
+  }
+  WEFT_CHECK(next == gradients.size(), Io, kOp, gradients.size() - next,
+             " gradients are in no bucket");
+  return plan;
+}
+
+DdpTrace ddp_trace(const TracedSpans& traced) {
+  DdpTrace trace;
+  trace.has_thin_links = traced.has_thin_links;
+  trace.all_reduce_computes = !traced.on_cuda;
+  Spans spans;
+  for (const TracedSpan& span : traced.spans) take(span, spans);
+  std::size_t most = 0;
+  int backwards = 0;
+  bool sends = false, has_moments = false;
+  for (const auto& [number, ranks] : spans) {
+    most = std::max(most, ranks.size());
+    for (const auto& [r, rank] : ranks) {
+      sends |= !rank.buckets.empty();
+      has_moments |= !rank.gradients.empty();
+      backwards = std::max(backwards, rank.backwards);
+    }
+  }
+  WEFT_CHECK(
+      sends, Io, kOp,
+      "it has no step of DistributedDataParallel, fully_shard or a Pipeline; record one with "
+      "--trace FILE of a program as mlp_ddp, char_transformer_fsdp or autoencoder_pipe_ddp "
+      "under ./weft launch");
+  WEFT_CHECK(has_moments, Io, kOp,
+             "it does not say when each gradient was ready (spans 'gradient'), from which other "
+             "buckets are made: an older weft recorded it; record it again with --trace FILE");
+  WEFT_CHECK(most > 1, Io, kOp, "it is of one rank, which sends nothing; record two or more");
+  std::vector<const std::pair<const int, std::map<int, RankSpans>>*> whole;
+  for (const auto& step : spans) {
+    const auto& ranks = step.second;
+    const bool all =
+        ranks.size() == most && std::ranges::all_of(ranks, [&](const auto& each) {
+          return each.second.is_whole() && bytes_of(each.second) == bytes_of(ranks.begin()->second);
+        });
+    if (all) whole.push_back(&step);
+  }
+  WEFT_CHECK(!whole.empty() || backwards <= 1, Io, kOp, "its steps have ", backwards,
+             " backwards; a replay knows steps of one");
+  WEFT_CHECK(!whole.empty(), Io, kOp,
+             "no step of it is whole: forward, backward with its gradients and buckets, and "
+             "optimizer of every rank");
+  for (const auto& [r, rank] : whole.back()->second) {
+    for (const TracedSpan& other : rank.others) {
+      WEFT_CHECK(other.begin < rank.forward || other.begin >= rank.backward_end, Io, kOp,
+                 "in step ", whole.back()->first, " an all-reduce of ", other.module,
+                 " is of no bucket: a replay knows only DDP among all ranks, of whole layers");
+    }
+  }
+  const RankSpans& last = whole.back()->second.begin()->second;
+  trace.bucket_bytes = bytes_of(last);
+  trace.bf16 = std::ranges::all_of(last.buckets, [](const auto& each) {
+    return each.second.sent_bytes > 0 && 2 * each.second.sent_bytes <= each.second.bytes;
+  });
+  auto gradients = last.gradients;
+  std::ranges::sort(gradients, {}, [](const auto& each) { return each.second; });
+  for (const auto& [gradient, at] : gradients) trace.gradients.push_back(gradient);
+  for (const auto* const step : whole) {
+    if (bytes_of(step->second.begin()->second) == trace.bucket_bytes) {
+      add_step(step->first, step->second, trace);
+    }
+  }
+  WEFT_CHECK(!trace.steps.empty(), Io, kOp, "the ranks of no step have the same gradients");
+  const BucketPlan plan = trace.recorded_plan();
+  const TracedStep& latest = trace.steps.back();
+  WEFT_CHECK(sends_when_ready(plan, latest), Io, kOp, "in step ", latest.number,
+             " a bucket was sent before all of its gradients were ready, if buckets are in the "
+             "order of their gradients: a replay knows only such");
+  std::erase_if(trace.steps, [&](const TracedStep& step) { return !sends_when_ready(plan, step); });
+  trace.link = fit_link(trace);
+  return trace;
+}
+
+}  // namespace weft::simulator

@@ -1,0 +1,341 @@
+// Reads the steps of fully_shard out of a trace.
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <map>
+#include <optional>
+#include <utility>
+
+#include "weft/core/base/error.h"
+#include "weft/parallel/step_schedule.h"
+#include "weft/tools/simulate/cost_terms.h"
+#include "weft/tools/simulate/median.h"
+#include "weft/tools/simulate/replay/fsdp.h"
+#include "weft/tools/simulate/replay/parts.h"
+#include "weft/tools/simulate/replay/shared_time.h"
+
+namespace weft::simulator {
+namespace {
+
+using parallel::StepAction;
+using Kind = StepAction::Kind;
+using Phase = StepAction::Phase;
+
+// A rank's spans of a step, in the order in which they begin.
+struct RankSpans {
+  double forward = std::numeric_limits<double>::infinity(), backward = -1, backward_end = -1,
+         end = -1;
+  int backwards = 0;
+  std::vector<TracedSpan> moments, waits, gathers, reductions, others;  // others: all-reduces
+
+  bool is_whole() const {
+    return std::isfinite(forward) && backwards == 1 && end >= 0 && !moments.empty();
+  }
+};
+
+using Spans = std::map<int, std::map<int, RankSpans>>;  // by step and rank
+
+void take(const TracedSpan& span, Spans& steps) {
+  if (span.step < 0) return;
+  RankSpans& rank = steps[static_cast<int>(span.step)][span.rank];
+  const std::string &category = span.category, &name = span.name;
+  if (category == "forward") rank.forward = std::min(rank.forward, span.begin);
+  if (category == "phase" && name == "backward") {
+    rank.backward = span.begin;
+    rank.backward_end = span.end;
+    ++rank.backwards;
+  }
+  if (category == "optim" && name == "step") rank.end = std::max(rank.end, span.end);
+  if (category == "fully_shard") (name == "gather" ? rank.moments : rank.waits).push_back(span);
+  if (category == "comm" && name == "all_gather") rank.gathers.push_back(span);
+  if (category == "comm" && name == "reduce_scatter") rank.reductions.push_back(span);
+  if (category == "comm" && name == "all_reduce") rank.others.push_back(span);
+}
+
+// What belongs to the loading of data is left out.
+void put_in_order(RankSpans& rank) {
+  for (auto* const spans : {&rank.moments, &rank.waits, &rank.gathers, &rank.reductions}) {
+    std::erase_if(*spans, [&](const TracedSpan& span) { return span.begin < rank.forward; });
+    std::ranges::sort(*spans, {}, &TracedSpan::begin);
+  }
+}
+
+std::vector<std::string> names_of(const std::vector<TracedSpan>& spans) {
+  std::vector<std::string> names;
+  for (const TracedSpan& span : spans) names.push_back(span.module);
+  return names;
+}
+
+// The units of the messages of that kind, in the order in which they are started.
+std::vector<std::size_t> started(const parallel::StepSchedule& schedule, Kind kind) {
+  std::vector<std::size_t> units;
+  for (const StepAction& action : schedule.ranks.front()) {
+    if (action.phase == Phase::start && action.kind == kind) {
+      units.push_back(static_cast<std::size_t>(action.unit));
+    }
+  }
+  return units;
+}
+
+// A rank's time in a step, cut into what each action of the schedule took.
+class RankReader {
+ public:
+  struct Piece {
+    double begin, end;
+    double* of;  // the time to which it belongs
+  };
+
+  RankReader(const parallel::StepSchedule& schedule, const RankSpans& spans)
+      : schedule_(schedule), spans_(spans) {
+    const auto units = static_cast<std::size_t>(schedule.units);
+    const std::size_t visits = units > 1 ? units + 1 : 1;
+    rank.forward.resize(visits);
+    rank.backward.resize(visits);
+    rank.copy.resize(units);
+  }
+
+  // Whether the rank did what the schedule says. Time between two waits in which several units
+  // compute counts for the last one in forward, and for the first one in backward: the largest.
+  bool read() {
+    now_ = spans_.forward;
+    last_ = &rank.forward[0];
+    std::vector<std::size_t> tape;
+    bool in_backward = false;
+    std::size_t visits = 0, next = 0, moments = 0, gathers = 0, reductions = 0;
+    const std::vector<StepAction>& actions = schedule_.ranks.front();
+    for (std::size_t i = 0; i < actions.size(); ++i) {
+      const StepAction& action = actions[i];
+      const auto unit = static_cast<std::size_t>(action.unit);
+      const bool messages = action.kind == Kind::unshard || action.kind == Kind::reduce;
+      if (action.phase == Phase::run && action.kind == Kind::forward) {
+        since_.emplace_back(unit, &rank.forward[visits]);
+        tape.push_back(visits++);
+      } else if (action.phase == Phase::run && action.kind == Kind::backward) {
+        if (!std::exchange(in_backward, true)) {
+          close(spans_.backward);
+          now_ = std::max(now_, spans_.backward);
+        }
+        since_.emplace_back(unit, &rank.backward[tape.back()]);
+        tape.pop_back();
+      } else if (action.kind == Kind::unshard && action.phase == Phase::start) {
+        const bool ahead = actions[i + 1].kind != Kind::unshard;
+        if (spans_.moments[moments++].ahead != ahead) return false;
+      } else if (messages && (action.phase == Phase::wait || action.kind == Kind::reduce)) {
+        if (next == spans_.waits.size()) return false;
+        const TracedSpan& span = spans_.waits[next++];
+        const bool starts = action.phase == Phase::start;
+        const char* const name = starts                         ? "reduce-scatter"
+                                 : action.kind == Kind::unshard ? "wait for parameters"
+                                                                : "wait for sums";
+        if (span.name != name) return false;
+        if (starts) {  // it was put together until then
+          close(span.end);
+          now_ = span.end;
+          continue;
+        }
+        const bool gather = action.kind == Kind::unshard;
+        const double came =
+            gather ? spans_.gathers[gathers++].end : spans_.reductions[reductions++].end;
+        close(span.begin);
+        now_ = std::clamp(came, span.begin, span.end);
+        if (gather) {
+          pieces.push_back({now_, span.end, &rank.copy[unit]});
+          copies_[unit] += 1;
+          now_ = span.end;
+        }
+      }
+    }
+    if (next != spans_.waits.size()) return false;
+    pieces.push_back({now_, spans_.end, &rank.optimizer});
+    return true;
+  }
+
+  // Takes what each piece needed of a core; a unit's copies are a mean.
+  void count(const std::vector<double>& lost) {
+    for (std::size_t i = 0; i < pieces.size(); ++i) {
+      *pieces[i].of += std::max(0.0, pieces[i].end - pieces[i].begin - lost[i]);
+    }
+    for (const auto& [unit, times] : copies_) rank.copy[unit] /= times;
+  }
+
+  FsdpStep::Rank rank;
+  std::vector<Piece> pieces;
+
+ private:
+  void close(double until) {
+    if (!since_.empty()) last_ = std::ranges::max_element(since_)->second;
+    since_.clear();
+    pieces.push_back({now_, until, last_});
+  }
+
+  const parallel::StepSchedule& schedule_;
+  const RankSpans& spans_;
+  double now_ = 0;
+  std::vector<std::pair<std::size_t, double*>> since_;
+  double* last_ = nullptr;
+  std::map<std::size_t, int> copies_;
+};
+
+// Takes the units from the step, and says what a step of them does.
+parallel::StepSchedule schedule_of(const std::map<int, RankSpans>& ranks, FsdpTrace& trace) {
+  const std::vector<TracedSpan>& moments = ranks.begin()->second.moments;
+  trace.units.clear();
+  for (const TracedSpan& moment : moments) {
+    if (std::ranges::find(trace.units, moment.module, &FsdpTrace::Unit::name) ==
+        trace.units.end()) {
+      trace.units.push_back({moment.module, moment.bytes});
+    }
+  }
+  trace.reshard = trace.units.size() == 1 || moments.size() > trace.units.size();
+  return parallel::fsdp_step(static_cast<int>(trace.units.size()), static_cast<int>(ranks.size()),
+                             trace.reshard);
+}
+
+// When the i-th message of a kind begins: a message needs all ranks.
+double common_begin(const std::map<int, RankSpans>& ranks,
+                    std::vector<TracedSpan> RankSpans::* kind, std::size_t i) {
+  double begin = 0;
+  for (const auto& [r, rank] : ranks) begin = std::max(begin, (rank.*kind)[i].begin);
+  return begin;
+}
+
+// The step, if all ranks did what the schedule says.
+std::optional<FsdpStep> read_step(int number, const std::map<int, RankSpans>& ranks,
+                                  const parallel::StepSchedule& schedule, const FsdpTrace& trace) {
+  const auto gathers = started(schedule, Kind::unshard), sums = started(schedule, Kind::reduce);
+  std::vector<std::string> expected;
+  for (const std::size_t unit : gathers) expected.push_back(trace.units[unit].name);
+  double begin = std::numeric_limits<double>::infinity(), end = 0;
+  for (const auto& [r, rank] : ranks) {
+    if (names_of(rank.moments) != expected || rank.gathers.size() != gathers.size() ||
+        rank.reductions.size() != sums.size()) {
+      return {};
+    }
+    begin = std::min(begin, rank.forward);
+    end = std::max(end, rank.end);
+  }
+  FsdpStep step{.number = number, .seconds = end - begin, .ranks = {}, .gather = {}, .reduce = {}};
+  // By message the time that the fastest rank needed for it: others had less of a core.
+  std::vector<double> gather(gathers.size(), end), reduce(sums.size(), end);
+  for (const auto& [r, spans] : ranks) {
+    RankReader reader(schedule, spans);
+    if (!reader.read()) return {};
+    std::vector<SharedTask> tasks;
+    for (const auto& [from, to, of] : reader.pieces) tasks.push_back({from, to});
+    const std::size_t own = tasks.size();
+    for (std::size_t i = 0; i < gathers.size(); ++i) {
+      tasks.push_back({common_begin(ranks, &RankSpans::gathers, i), spans.gathers[i].end});
+    }
+    for (std::size_t i = 0; i < sums.size(); ++i) {
+      tasks.push_back({common_begin(ranks, &RankSpans::reductions, i), spans.reductions[i].end});
+    }
+    std::vector<double> lost(tasks.size());
+    if (trace.messages_compute) lost = lost_to_others(tasks);
+    reader.count(lost);
+    reader.rank.late = spans.forward - begin;
+    step.ranks.push_back(std::move(reader.rank));
+    for (std::size_t i = own; i < tasks.size(); ++i) {
+      const double took = std::max(0.0, tasks[i].end - tasks[i].begin - lost[i]);
+      double& least = i - own < gathers.size() ? gather[i - own] : reduce[i - own - gathers.size()];
+      least = std::min(least, took);
+    }
+  }
+  step.gather.resize(trace.units.size());
+  step.reduce.resize(trace.units.size());
+  for (std::size_t i = 0; i < gathers.size(); ++i) {
+    step.gather[gathers[i]] +=
+        gather[i] / static_cast<double>(std::ranges::count(gathers, gathers[i]));
+  }
+  for (std::size_t i = 0; i < sums.size(); ++i) step.reduce[sums[i]] = reduce[i];
+  return step;
+}
+
+// A step of the ring, from the medians of the units' messages.
+Link fit_link(const FsdpTrace& trace, std::vector<double> FsdpStep::* times,
+              double FsdpTrace::Unit::* bytes) {
+  std::vector<TimedMessage> messages;
+  for (std::size_t u = 0; u < trace.units.size(); ++u) {
+    std::vector<double> seconds;
+    for (const FsdpStep& step : trace.steps) seconds.push_back((step.*times)[u]);
+    messages.emplace_back(trace.units[u].*bytes, median(seconds));
+  }
+  const auto [latency, per_byte] = fit(messages);
+  const double ranks = trace.ranks();
+  return {latency / (ranks - 1), per_byte > 0 ? (ranks - 1) / ranks / per_byte : 0};
+}
+
+}  // namespace
+
+FsdpTrace fsdp_trace(const TracedSpans& traced) {
+  FsdpTrace trace;
+  trace.has_thin_links = traced.has_thin_links;
+  trace.messages_compute = !traced.on_cuda;
+  Spans steps;
+  for (const TracedSpan& span : traced.spans) take(span, steps);
+  std::size_t most = 0;
+  int backwards = 0;
+  bool has_moments = false;
+  for (auto& [number, ranks] : steps) {
+    most = std::max(most, ranks.size());
+    for (auto& [r, rank] : ranks) {
+      has_moments |= !rank.moments.empty();
+      put_in_order(rank);
+      backwards = std::max(backwards, rank.backwards);
+    }
+  }
+  WEFT_CHECK(has_moments, Io, kOp,
+             "it does not say when each unit's parameters were asked for (spans 'gather'), from "
+             "which other steps are made: an older weft recorded it; record it again with --trace "
+             "FILE");
+  WEFT_CHECK(most > 1, Io, kOp, "it is of one rank, which sends nothing; record two or more");
+  std::vector<const std::pair<const int, std::map<int, RankSpans>>*> whole;
+  for (const auto& step : steps) {
+    const bool all =
+        step.second.size() == most &&
+        std::ranges::all_of(step.second, [](const auto& each) { return each.second.is_whole(); });
+    if (all) whole.push_back(&step);
+  }
+  WEFT_CHECK(!whole.empty() || backwards <= 1, Io, kOp, "its steps have ", backwards,
+             " backwards; a replay knows steps of one");
+  WEFT_CHECK(!whole.empty(), Io, kOp,
+             "no step of it is whole: forward, backward with its gathers and reduce-scatters, and "
+             "optimizer of every rank");
+  for (const auto& [r, rank] : whole.back()->second) {
+    for (const TracedSpan& other : rank.others) {
+      WEFT_CHECK(other.begin < rank.forward || other.begin >= rank.backward_end, Io, kOp,
+                 "in step ", whole.back()->first, " an all-reduce of ", other.module,
+                 " is none of fully_shard among all ranks: a replay knows only such");
+    }
+  }
+  // The latest step that is one of fully_shard says which units there are.
+  std::optional<parallel::StepSchedule> schedule;
+  for (auto step = whole.rbegin(); step != whole.rend() && !schedule; ++step) {
+    schedule = schedule_of((*step)->second, trace);
+    if (!read_step((*step)->first, (*step)->second, *schedule, trace)) schedule.reset();
+  }
+  if (!schedule) schedule = schedule_of(whole.back()->second, trace);
+  for (const auto* const step : whole) {
+    if (auto read = read_step(step->first, step->second, *schedule, trace)) {
+      trace.steps.push_back(std::move(*read));
+    }
+  }
+  WEFT_CHECK(!trace.steps.empty(), Io, kOp,
+             "no step of it has the gathers and reduce-scatters of a step of fully_shard that ",
+             "./weft schedule ", trace.reshard ? "fsdp" : "zero2", " --units ", trace.units.size(),
+             " shows: each block a unit, in the order of forward, and all others in the outermost "
+             "one; the first steps of a run learn that order");
+  const auto sums = started(*schedule, Kind::reduce);
+  const RankSpans& latest = steps.at(trace.steps.back().number).begin()->second;
+  for (std::size_t i = 0; i < sums.size(); ++i) {
+    trace.units[sums[i]].reduce_bytes = latest.reductions[i].bytes * trace.ranks();
+  }
+  trace.bf16 = std::ranges::all_of(trace.units, [](const FsdpTrace::Unit& unit) {
+    return 2 * unit.gather_bytes <= unit.reduce_bytes;
+  });
+  trace.gather_link = fit_link(trace, &FsdpStep::gather, &FsdpTrace::Unit::gather_bytes);
+  trace.reduce_link = fit_link(trace, &FsdpStep::reduce, &FsdpTrace::Unit::reduce_bytes);
+  return trace;
+}
+
+}  // namespace weft::simulator

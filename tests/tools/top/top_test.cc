@@ -1,0 +1,142 @@
+// `./weft top`, beside programs that run.
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+
+#include "weft/tests/examples/launched.h"
+#include "weft/tests/tools/command.h"
+
+namespace weft {
+namespace {
+
+class Top : public testing::LaunchedTest {
+ protected:
+  Top() : LaunchedTest("launch/weftrun --nproc-per-node 2") {}
+  ~Top() override {
+    unsetenv("WEFT_FAULT");
+    if (child_ <= 0) return;
+    ::kill(child_, SIGKILL);  // weftrun's ranks end with it
+    ::waitpid(child_, nullptr, 0);
+  }
+
+  void begin(bool launched, const std::string& program, const std::string& options) {
+    child_ = start("out", launched, program, options + " --epochs 1000000 --batch-size 4");
+  }
+  std::string top(const std::string& words) const {
+    const std::string command = "tools/top/top " + std::to_string(child_) +
+                                " --once --interval 0.2 " + words + " >" + folder.path("top") +
+                                " 2>&1";
+    status_ = WEXITSTATUS(std::system(command.c_str()));
+    return testing::read_file(folder.path("top"));
+  }
+  /// Looks until `reached` is true of what it sees.
+  template <class Condition>
+  nlohmann::json look_until(const Condition& reached) const {
+    nlohmann::json seen;
+    await([&] {
+      seen = nlohmann::json::parse(top("--json"), nullptr, false);
+      return status_ == 0 && seen.is_array() && reached(seen);
+    });
+    return seen;
+  }
+
+  pid_t child_ = 0;
+  mutable int status_ = -1;
+};
+
+TEST_F(Top, ShowsWhoWaitsForARankThatIsStopped) {
+  setenv("WEFT_FAULT", "stop:rank=1:step=5:phase=forward", 1);
+  begin(true, "mlp_ddp", "");
+  const nlohmann::json seen = look_until([](const nlohmann::json& ranks) {
+    return ranks.size() == 2 && ranks[0]["seconds_in_operation"] > 2.5;
+  });
+  for (int rank = 0; rank < 2; ++rank) {
+    const nlohmann::json& shown = seen[static_cast<std::size_t>(rank)];
+    EXPECT_EQ(shown["program"], "mlp_ddp");
+    EXPECT_EQ(shown["launcher"], child_);
+    EXPECT_EQ(shown["rank"], rank);
+    EXPECT_EQ(shown["ranks"], 2);
+    EXPECT_EQ(shown["step"], 5);
+    EXPECT_EQ(shown["samples"], 5 * 4);
+    EXPECT_EQ(shown["samples_per_s"], 0);
+    EXPECT_GT(shown["bytes_sent"], 0);
+    const nlohmann::json& memory = shown["devices"][0];
+    EXPECT_EQ(memory["device"], "cpu:0");
+    // 784-10: what ../examples/mlp.h has, in f32.
+    EXPECT_GE(memory["by_owner"]["parameters"], 784 * 10 * 4);
+    EXPECT_GE(memory["in_use"], memory["by_owner"]["parameters"]);
+  }
+  EXPECT_HAS(seen[0]["operation"].get<std::string>(), "all_reduce");
+  EXPECT_EQ(seen[1]["operation"], "");
+  EXPECT_EQ(seen[1]["phase"], "forward");
+  EXPECT_EQ(seen[0]["stopped"], false);
+  EXPECT_EQ(seen[1]["stopped"], true);
+  // It waits all the time; a look may fall between two additions to that, 0.1 s apart.
+  EXPECT_GT(seen[0]["waited"], 0.4);
+  EXPECT_EQ(seen[1]["waited"], 0);
+
+  const std::string screen = top("");
+  EXPECT_HAS(screen, "mlp_ddp: 2 ranks of weftrun, process " + std::to_string(child_) + "\n");
+  EXPECT_HAS(screen, "all_reduce");
+  EXPECT_HAS(screen, " s\n");  // since when
+  EXPECT_HAS(screen, "forward (stopped)\n");
+  EXPECT_HAS(screen, "parameters ");
+}
+
+TEST_F(Top, ShowsTheDevicesOfOneProcess) {
+  begin(false, "mlp_dp", "--host-devices 2 --devices 0,1 --host-device-memory 64MiB");
+  const nlohmann::json seen = look_until([](const nlohmann::json& programs) {
+    return programs.size() == 1 && programs[0]["samples_per_s"] > 0 &&
+           programs[0]["devices"].size() == 2 && !programs[0]["devices"][1]["worker"].is_null();
+  });
+  EXPECT_EQ(seen[0]["program"], "mlp_dp");
+  EXPECT_EQ(seen[0]["process"], child_);
+  EXPECT_TRUE(seen[0]["rank"].is_null());
+  EXPECT_GT(seen[0]["cpu"], 0);
+  EXPECT_EQ(seen[0]["devices"][1]["device"], "cpu:1");
+  EXPECT_EQ(seen[0]["devices"][1]["limit"], 64 << 20);
+  EXPECT_HAS(top(""), "mlp_dp, process " + std::to_string(child_) + "\n");
+  EXPECT_HAS(top(""), " of 64.00 MiB, worker ");
+}
+
+TEST_F(Top, EndsBySigint) {
+  std::string shell = "sh", flag = "-c";
+  std::string command = "exec tools/top/top --interval 0.1 >" + folder.path("top");
+  char* argv[] = {shell.data(), flag.data(), command.data(), nullptr};
+  ASSERT_EQ(posix_spawn(&child_, "/bin/sh", nullptr, nullptr, argv, environ), 0);
+  std::string seen;
+  await([&] {
+    if (std::filesystem::exists(folder.path("top"))) seen = testing::read_file(folder.path("top"));
+    return seen.find("weft top, ") != std::string::npos;
+  });
+  ::kill(child_, SIGINT);
+  EXPECT_EQ(finish(std::exchange(child_, 0)), 0);
+  EXPECT_HAS(seen, ", every 0.1 s; Ctrl-C ends it\n");
+  EXPECT_EQ(seen.find('\x1b'), std::string::npos);  // it is no terminal
+}
+
+class TopCommand : public testing::CommandTest {
+ protected:
+  TopCommand() : CommandTest("top") {}
+};
+
+TEST_F(TopCommand, SaysThatNothingRuns) {
+  EXPECT_EQ(run("no_such_program --once --interval 0.05"), 1);
+  EXPECT_HAS(log(), "'no_such_program' is not running, or not this user's");
+  EXPECT_EQ(run("no_such_program --once --json --interval 0.05"), 1);
+  EXPECT_EQ(log(), "[]\n");
+}
+
+TEST_F(TopCommand, RefusesWrongWords) {
+  refuses("--onse", "unknown option --onse; did you mean --once?");
+  refuses("mlp mlp", "unexpected argument 'mlp'");
+  refuses("--interval 0", "Value 0 not in range");
+  refuses("--interval x", "--interval");
+  expect_loss_is_told({"--once --interval 0.05"});
+}
+
+}  // namespace
+}  // namespace weft

@@ -1,0 +1,194 @@
+// Judges exercise 1, and has typical wrong solutions of it.
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "weft/comm/backend/collectives.h"
+#include "weft/learn/01_allreduce/solution.h"
+#include "weft/learn/judge/all_reduce.h"
+#include "weft/learn/judge/lab.h"
+
+namespace weft::learn {
+namespace {
+
+std::string judge(AllReduce f) {
+  check_sums(f, 5);
+  std::int64_t most = 0;
+  for (int n = 2; n <= 5; ++n) {
+    const std::vector<Traffic> ranks = check_all_reduce(f, n, 1000);
+    for (int r = 0; r < n; ++r) {
+      most = std::max(most, ranks[r].bytes());
+      require(ranks[r].bytes() <= 4000 * (n - 1), "rank ", r, " sent ",
+              bytes_of(ranks[r].bytes(), 4000 * (n - 1)),
+              ": once to each other rank is enough, and to rank 0 alone is less");
+    }
+  }
+  return detail::concat(
+      "the sums are right for 1 to 5 ranks, with the same bits on all. Of 5 ranks with 4000 bytes "
+      "the busiest sent ",
+      most, "; exercise 2 does it with 6400");
+}
+
+void weft_s(Messages& me, std::span<float> x) {
+  comm::direct_all_reduce(me.backend(), {x.data(), std::ssize(x), DType::f32}, comm::ReduceOp::sum,
+                          me.deadline());
+}
+
+// --- Wrong ones ----------------------------------------------------------------------------------
+
+void add(std::span<float> to, std::span<const float> from) {
+  for (std::size_t i = 0; i < to.size(); ++i) to[i] += from[i];
+}
+
+// What comes from all others, when r sends in round r.
+std::vector<std::vector<float>> all_of(Messages& me, std::span<const float> x) {
+  std::vector<std::vector<float>> all(me.size(), std::vector<float>(x.begin(), x.end()));
+  for (int r = 0; r < me.size(); ++r) {
+    for (int to = 0; to < me.size(); ++to) {
+      if (me.rank() == r && to != r) me.send(to, x);
+    }
+    if (me.rank() != r) me.receive(r, all[r]);
+  }
+  return all;
+}
+
+// Everybody sends, and nobody receives.
+void all_send_first(Messages& me, std::span<float> x) {
+  std::vector<float> coming(x.size());
+  for (int r = 0; r < me.size(); ++r) {
+    if (r != me.rank()) me.send(r, x);
+  }
+  for (int r = 0; r < me.size(); ++r) {
+    if (r == me.rank()) continue;
+    me.receive(r, coming);
+    add(x, coming);
+  }
+}
+
+// Each rank begins with its own numbers.
+void own_first(Messages& me, std::span<float> x) {
+  const std::vector<std::vector<float>> all = all_of(me, x);
+  for (int r = 0; r < me.size(); ++r) {
+    if (r != me.rank()) add(x, all[r]);
+  }
+}
+
+// Only what comes from others.
+void without_own(Messages& me, std::span<float> x) {
+  const std::vector<std::vector<float>> all = all_of(me, x);
+  std::ranges::fill(x, 0.0f);
+  for (int r = 0; r < me.size(); ++r) {
+    if (r != me.rank() || me.size() == 1) add(x, all[r]);
+  }
+}
+
+// Rank 0 keeps the sum for itself.
+void reduce_only(Messages& me, std::span<float> x) {
+  std::vector<float> coming(x.size());
+  if (me.rank() != 0) return me.send(0, x);
+  for (int r = 1; r < me.size(); ++r) {
+    me.receive(r, coming);
+    add(x, coming);
+  }
+}
+
+// Receives into x, and so loses its own numbers.
+void overwrites(Messages& me, std::span<float> x) {
+  if (me.rank() != 0) {
+    me.send(0, x);
+    return me.receive(0, x);
+  }
+  for (int r = 1; r < me.size(); ++r) me.receive(r, x);
+  for (int r = 1; r < me.size(); ++r) me.send(r, x);
+}
+
+// Sends a sum in which the others' numbers already are.
+void sends_sums(Messages& me, std::span<float> x) {
+  std::vector<float> coming(x.size());
+  for (int r = 0; r < me.size(); ++r) {
+    for (int to = 0; to < me.size(); ++to) {
+      if (me.rank() == r && to != r) me.send(to, x);
+    }
+    if (me.rank() == r) continue;
+    me.receive(r, coming);
+    add(x, coming);
+  }
+}
+
+// Written with two ranks in mind.
+void two_ranks(Messages& me, std::span<float> x) {
+  std::vector<float> coming(x.size());
+  if (me.rank() > 1 || me.size() == 1) return;
+  if (me.rank() == 0) me.send(1, x);
+  me.receive(1 - me.rank(), coming);
+  if (me.rank() == 1) me.send(0, x);
+  add(x, coming);
+}
+
+// Rank 0 forgets that the others wait for the sum.
+void forgets_a_rank(Messages& me, std::span<float> x) {
+  std::vector<float> coming(x.size());
+  if (me.rank() != 0) {
+    me.send(0, x);
+    return me.receive(0, x);
+  }
+  for (int r = 1; r < me.size(); ++r) {
+    me.receive(r, coming);
+    add(x, coming);
+  }
+  for (int r = 1; r < me.size() - 1; ++r) me.send(r, x);
+}
+
+// The mean, as for gradients.
+void divides(Messages& me, std::span<float> x) {
+  weft_s(me, x);
+  for (float& value : x) value /= static_cast<float>(me.size());
+}
+
+// As if all numbers were whole ones.
+void rounds(Messages& me, std::span<float> x) {
+  weft_s(me, x);
+  for (float& value : x) value = std::round(value);
+}
+
+// The sums begin with what lay in the memory.
+void not_cleared(Messages& me, std::span<float> x) {
+  weft_s(me, x);
+  if (!x.empty()) x.back() += std::numeric_limits<float>::quiet_NaN();
+}
+
+// All of it twice, to be sure.
+void twice(Messages& me, std::span<float> x) {
+  std::vector<float> before(x.begin(), x.end());
+  for (int i = 0; i < 2; ++i) {
+    std::ranges::copy(before, x.begin());
+    weft_s(me, x);
+  }
+}
+
+const std::vector<WrongOne<AllReduce>> kWrong = {
+    {"all_send_first", all_send_first, "deadlock: rank 0 waits until rank 1 receives 12 numbers"},
+    {"own_first", own_first, "the ranks have different bits"},
+    {"without_own", without_own, "it lacks rank 0"},
+    {"reduce_only", reduce_only, "it lacks rank 0"},
+    {"overwrites", overwrites, "it lacks rank 0"},
+    {"sends_sums", sends_sums, "it has rank 0 twice"},
+    {"two_ranks", two_ranks, "it lacks rank 2"},
+    {"forgets_a_rank", forgets_a_rank, "from rank 0, which has returned"},
+    {"twice", twice, "once to each other rank is enough"},
+    {"divides", divides, "it is the sum divided by the number of ranks"},
+    {"not_cleared", not_cleared, "it is not a number: was memory added"},
+    {"rounds", rounds, "that is more than additions in float round"},
+};
+
+}  // namespace
+}  // namespace weft::learn
+
+int main(int argc, char** argv) {
+  using namespace weft::learn;
+  return run_lab(argc, argv, "01_allreduce", judge, all_reduce, weft_s, kWrong);
+}

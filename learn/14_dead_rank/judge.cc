@@ -1,0 +1,181 @@
+// Judges exercise 14, and has typical wrong solutions of it.
+#include <algorithm>
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "weft/learn/14_dead_rank/reference/reference.h"
+#include "weft/learn/14_dead_rank/solution.h"
+#include "weft/learn/judge/lab.h"
+
+namespace weft::learn {
+namespace {
+
+using Run = std::vector<LastSeen>;
+using FindCulprit = int (*)(const Run& ranks);
+
+// A ring of n ranks in operation 7, where all wait, in the end, for rank `dead`: those ahead of it
+// for the rank behind them, the nearest half behind it for the rank that should take their message.
+Run ring(int n, int dead) {
+  Run run(n, {.operation = 7});
+  for (int i = 1; i < n; ++i) {
+    const int r = (dead + i) % n;
+    run[r].waits_for = i <= n / 2 ? (r - 1 + n) % n : (r + 1) % n;
+    run[r].silent_s = 0.01 * i;
+  }
+  return run;
+}
+
+std::string table(const Run& run) {
+  std::string text;
+  for (std::size_t r = 0; r < run.size(); ++r) {
+    text += detail::concat(
+        r ? "; " : "", "rank ", r, ": operation ", run[r].operation,
+        run[r].waits_for < 0 ? ", computes" : detail::concat(", waits for ", run[r].waits_for),
+        ", silent ", run[r].silent_s, " s");
+  }
+  return text;
+}
+
+void check(FindCulprit f, const Run& run, int culprit, const std::string& story) {
+  begin_case(run.empty() ? "no ranks" : table(run));
+  int said = -1;
+  within_patience("who follows ranks that wait for each other goes round in a circle",
+                  [&] { said = f(run); });
+  require(said >= -1 && said < static_cast<int>(run.size()), "you say rank ", said,
+          ", but the ranks are 0 to ", run.size() - 1, ", and -1 means nobody");
+  require(said == culprit, "you say ", said < 0 ? "nobody" : detail::concat("rank ", said),
+          ", but ", story);
+}
+
+std::string judge(FindCulprit f) {
+  for (const int n : {4, 2, 3, 8}) {
+    for (int dead = 0; dead < n; ++dead) {
+      const std::string who = detail::concat("rank ", dead);
+      Run run = ring(n, dead);
+      run[dead].silent_s = 4.2;
+      check(f, run, dead, who + " was killed: it is silent, and the others wait for it");
+      // It died while it waited for somebody who has gone on since.
+      run[dead].waits_for = (dead + n - 1) % n;
+      check(f, run, dead,
+            who +
+                " was killed while it waited: for whom a dead rank waited says "
+                "nothing, since nobody has told it that the message came");
+      if (n > 2) {
+        run[(dead + 1) % n].silent_s = 1.5;
+        check(f, run, dead,
+              detail::concat(who, " died first; rank ", (dead + 1) % n,
+                             " did so later, perhaps because it had lost its neighbour"));
+      }
+      run = ring(n, dead);
+      run[dead].operation = 6;
+      check(f, run, dead,
+            who +
+                " is alive but does not come: it computes, maybe for ever, and all "
+                "wait for it, directly or by way of others");
+      run[dead].silent_s = 0.9;
+      check(f, run, dead, who + " is alive, though its last sign is old, and all wait for it");
+      if (n > 2) {
+        for (const int operation : {6, 8}) {
+          Run circle = ring(n, dead);
+          for (int r = 0; r < n; ++r) circle[r].waits_for = (r - 1 + n) % n;
+          circle[dead].operation = operation;
+          check(f, circle, dead,
+                detail::concat("all wait in a circle, all in operation 7 but ", who,
+                               ", which is in ", operation, ": it has ",
+                               operation < 7 ? "left a call out" : "made a call more"));
+        }
+      }
+    }
+    Run healthy = ring(n, 0);
+    for (int r = 0; r < n; ++r) healthy[r].waits_for = (r - 1 + n) % n;
+    check(f, healthy, -1,
+          "all are alive, in the same operation, and wait for messages that are "
+          "under way");
+    for (LastSeen& rank : healthy) rank.waits_for = -1;
+    check(f, healthy, -1, "all are alive, and compute");
+  }
+  check(f, {}, -1, "there is no rank");
+  return "the killed, the hanging, and who has left a call out, among 2 to 8 ranks";
+}
+
+// --- Wrong ones ----------------------------------------------------------------------------------
+
+// Whoever looks busy.
+int first_that_waits(const Run& ranks) {
+  const auto found =
+      std::ranges::find_if(ranks, [](const LastSeen& r) { return r.waits_for >= 0; });
+  return found == ranks.end() ? -1 : static_cast<int>(found - ranks.begin());
+}
+
+// One step of the chain.
+int whom_it_waits_for(const Run& ranks) {
+  const int first = first_that_waits(ranks);
+  return first < 0 ? -1 : ranks[first].waits_for;
+}
+
+int most_silent(const Run& ranks) {
+  const auto longest = std::ranges::max_element(ranks, {}, &LastSeen::silent_s);
+  return longest == ranks.end() ? -1 : static_cast<int>(longest - ranks.begin());
+}
+
+int first_dead(const Run& ranks) {
+  const auto found = std::ranges::find_if(ranks, [](const LastSeen& r) { return r.silent_s > 1; });
+  return found == ranks.end() ? reference::find_culprit(ranks)
+                              : static_cast<int>(found - ranks.begin());
+}
+
+// The one that is behind, and nothing else.
+int lowest_operation(const Run& ranks) {
+  const auto least = std::ranges::min_element(ranks, {}, &LastSeen::operation);
+  if (ranks.empty()) return -1;
+  if (std::ranges::any_of(ranks, [](const LastSeen& r) { return r.silent_s > 1; })) {
+    return reference::find_culprit(ranks);
+  }
+  return std::ranges::count(ranks, least->operation, &LastSeen::operation) == 1
+             ? static_cast<int>(least - ranks.begin())
+             : -1;
+}
+
+// Follows the chain, also from a dead rank on.
+int endless(const Run& ranks) {
+  int at = first_that_waits(ranks);
+  if (at < 0) return -1;
+  while (ranks[at].waits_for >= 0) at = ranks[at].waits_for;
+  return at;
+}
+
+// Everybody is dead after half a second.
+int impatient(const Run& ranks) {
+  Run older = ranks;
+  for (LastSeen& r : older) r.silent_s *= 30;
+  return reference::find_culprit(older);
+}
+
+// Has heard of circles, and blames somebody.
+int blames_in_circles(const Run& ranks) {
+  const int culprit = reference::find_culprit(ranks);
+  return culprit < 0 && first_that_waits(ranks) >= 0 ? 0 : culprit;
+}
+
+int one_too_many(const Run& ranks) { return reference::find_culprit(ranks) + 1; }
+
+const std::vector<WrongOne<FindCulprit>> kWrong = {
+    {"first_that_waits", first_that_waits, "you say rank 1, but rank 0 was killed"},
+    {"whom_it_waits_for", whom_it_waits_for, "but rank"},
+    {"most_silent", most_silent, "is alive but does not come"},
+    {"first_dead", first_dead, "died first; rank"},
+    {"lowest_operation", lowest_operation, "it has made a call more"},
+    {"endless", endless, "goes round in a circle"},
+    {"impatient", impatient, "is alive"},
+    {"blames_in_circles", blames_in_circles, "messages that are under way"},
+    {"one_too_many", one_too_many, "you say rank 1, but rank 0"},
+};
+
+}  // namespace
+}  // namespace weft::learn
+
+int main(int argc, char** argv) {
+  using namespace weft::learn;
+  return run_lab(argc, argv, "14_dead_rank", judge, find_culprit, reference::find_culprit, kWrong);
+}

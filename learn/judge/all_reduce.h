@@ -1,0 +1,22 @@
+// What the exercises on all-reduce judge alike.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "weft/learn/judge/ranks.h"
+
+namespace weft::learn {
+
+/// Every rank calls it with an x of the same size; on all of them x becomes the sum of all x.
+using AllReduce = void (*)(Messages& me, std::span<float> x);
+
+/// Runs f on n ranks, and requires that the sums are right: of whole numbers exact, of others the
+/// same bits on every rank. Also that no rank writes around x. At most 8 ranks.
+std::vector<Traffic> check_all_reduce(AllReduce f, int n, std::int64_t count);
+
+/// check_all_reduce() with 1 to `most` ranks, and sizes that do and do not divide by them.
+void check_sums(AllReduce f, int most);
+
+}  // namespace weft::learn

@@ -1,6 +1,11 @@
 // Takes in one process the steps of several ranks: with the same --batch-size and --lr the weights
 // are, to the bit, those that `./weft launch --nproc-per-node 2 mlp_ddp` or autoencoder_ddp have
-// (docs/ddp.md).
+// (docs/ddp.md). With --membership those of mlp_elastic, whose ranks came and went
+// (docs/elastic.md).
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "weft/core/runtime/file.h"
 #include "weft/examples/autoencoder.h"
 #include "weft/examples/mlp.h"
 #include "weft/examples/shards.h"
@@ -72,18 +77,89 @@ void autoencoder(const train::Options& options, int ranks) {
       });
 }
 
+// A rank's gradients are divided by the number of ranks, and added up in their order, as by shm.
+template <class Optimizer>
+void elastic_mlp(const train::Options& options, const std::string& path) {
+  nn::Sequential model = examples::mlp();
+  model.to(options.device, options.dtype);
+  Optimizer optimizer(model.parameters(), {.lr = options.lr});
+  const data::Mnist images(options.data, {.dtype = options.dtype});
+  std::ifstream file(path);
+  const auto record = nlohmann::json::parse(file, nullptr, false);
+  const auto is_list = [&](const char* name) {
+    return record.contains(name) && record[name].is_array() && !record[name].empty();
+  };
+  WEFT_CHECK(is_list("ranks") && is_list("epochs") && record.contains("steps"), InvalidArgument,
+             "as_ranks", path, " is no membership.json of mlp_elastic");
+  // Who was there at a step: the last entry that begins no later.
+  const auto at = [&](const char* list, std::int64_t step) {
+    const nlohmann::json* found = &record[list][0];
+    for (const auto& entry : record[list])
+      if (entry["step"].get<std::int64_t>() <= step) found = &entry;
+    return (*found)["ranks"].get<std::vector<int>>();
+  };
+  std::int64_t step = 0;
+  const auto steps = record["steps"].get<std::int64_t>();
+  for (int epoch = 0; step < steps; ++epoch) {
+    const auto dealt = at("epochs", step);
+    std::vector<std::vector<std::int64_t>> shares(dealt.size());
+    for (std::size_t i = 0; i < dealt.size(); ++i) {
+      data::DistributedSampler(images.size(), {.num_replicas = static_cast<int>(dealt.size()),
+                                               .rank = static_cast<int>(i),
+                                               .shuffle = options.shuffle})
+          .order(std::to_string(epoch), shares[i]);
+    }
+    const std::span<const std::int64_t> all = shares[0];
+    for (std::size_t first = 0; first < all.size() && step < steps; ++step) {
+      const auto count = std::min(static_cast<std::size_t>(options.batch_size), all.size() - first);
+      const std::vector<int> ranks = at("ranks", step);
+      std::vector<Tensor> sums;
+      for (const int rank : ranks) {
+        const auto share = std::ranges::find(dealt, rank) - dealt.begin();
+        WEFT_CHECK(share < std::ssize(dealt), InvalidArgument, "as_ranks", path, ": rank ", rank,
+                   " takes part in step ", step, ", but epoch ", epoch,
+                   " was not dealt to it; the file is not as mlp_elastic has written it");
+        const auto [x, label] = images.get_batch(
+            std::span(shares[static_cast<std::size_t>(share)]).subspan(first, count));
+        optimizer.zero_grad();
+        nn::cross_entropy(model(x.to(options.device)), label.to(options.device)).backward();
+        for (std::size_t i = 0; i < optimizer.parameters().size(); ++i) {
+          const Tensor gradient = optimizer.parameters()[i].grad().clone();
+          raw::mul_(gradient, 1.0 / static_cast<double>(ranks.size()));
+          rank == ranks[0] ? sums.push_back(gradient)
+                           : void(raw::add_scaled_(sums[i], 1, gradient));
+        }
+      }
+      for (std::size_t i = 0; i < sums.size(); ++i)
+        raw::copy_(optimizer.parameters()[i].grad(), sums[i]);
+      optimizer.step();
+      first += count;
+    }
+  }
+  WEFT_CHECK(!make_folders(options.out), Io, "as_ranks", options.out, ": cannot make this folder");
+  io::save_safetensors(options.out + "/model.safetensors", model.state_dict(), {{"format", "pt"}});
+}
+
 int main(int argc, char** argv) {
-  std::string program = "mlp";
+  std::string program = "mlp", membership;
+  bool adam = false;
   std::int64_t ranks = 2;
-  return train::run(argc, argv,
-                    {.example = "as_ranks",
-                     .description = "Takes in one process the steps of several ranks of mlp_ddp or "
-                                    "autoencoder_ddp with the same --batch-size and --lr.",
-                     .batch_size = 64,
-                     .lr = 0.1},
-                    [&](const train::Options& options) {
-                      (program == "mlp" ? mlp : autoencoder)(options, static_cast<int>(ranks));
-                    },
-                    {{"--program", &program, "whose steps", {"mlp", "autoencoder"}},
-                     {"--ranks", &ranks, "how many take them"}});
+  return train::run(
+      argc, argv,
+      {.example = "as_ranks",
+       .description = "Takes in one process the steps of several ranks of mlp_ddp or "
+                      "autoencoder_ddp with the same --batch-size and --lr.",
+       .batch_size = 64,
+       .lr = 0.1},
+      [&](const train::Options& options) {
+        if (!membership.empty()) {
+          return (adam ? elastic_mlp<optim::Adam> : elastic_mlp<optim::SGD>)(options, membership);
+        }
+        (program == "mlp" ? mlp : autoencoder)(options, static_cast<int>(ranks));
+      },
+      {{"--program", &program, "whose steps", {"mlp", "autoencoder"}},
+       {"--ranks", &ranks, "how many take them"},
+       {"--membership", &membership,
+        "the membership.json of a run of mlp_elastic, whose steps it takes"},
+       {"--adam", &adam, "for --membership of a run with --zero"}});
 }

@@ -57,7 +57,7 @@ void autoencoder(const train::Options& options, const examples::PipelineFlags& f
     squared_error += nn::mse_loss(output, x).item<double>() * x.shape(0);
   });
   const double mse = all.sum({squared_error})[0] / test.dataset().size();
-  recorder.note(ranks.bytes_sent(pipe));
+  recorder.note(ranks.costs(pipe));
   recorder.finish(model, "mse", mse);
 }
 

@@ -94,14 +94,9 @@ int main(int argc, char** argv) {
        {"--temperature", &temperature, "of the sample: below 1 surer, above 1 wilder"}});
   return train::run(
       argc, argv,
-      {.example = "char_transformer",
-       .family = "char_transformer",
-       .description = "Trains a small transformer to write on a text, character by character.",
-       .unit = "pieces",
-       .epochs = 10,
-       .lr = 3e-3,
-       .data = examples::docs_folder(),
-       .data_help = "a text, or a folder of *.md and *.txt"},
+      examples::transformer_defaults(
+          "char_transformer",
+          "Trains a small transformer to write on a text, character by character."),
       [&](const train::Options& options) {
         char_transformer(options, net, start, sample, temperature);
       },

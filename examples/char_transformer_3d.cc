@@ -75,7 +75,7 @@ void char_transformer(const train::Options& options, Flags flags) {
         own.back(), *mesh["tp"],
         examples::plan_for(own.back(), examples::tensor_plan(flags.sequence))));
     if (flags.fsdp) {
-      for (const auto& [number, block] : own.back().blocks->list) {
+      for (const auto& [number, block] : own.back().blocks.list) {
         parallel::fully_shard(block, mesh["dp"]);
       }
       sharded.push_back(parallel::fully_shard(own.back(), mesh["dp"]));
@@ -132,15 +132,10 @@ int main(int argc, char** argv) {
   all.push_back({"--fsdp", &flags.fsdp, "pipelines that share the batch keep parts of parameters"});
   return train::run(
       argc, argv,
-      {.example = "char_transformer_3d",
-       .family = "char_transformer",
-       .description = "Trains a small transformer with data, pipeline and tensor parallelism, see "
-                      "./weft launch.",
-       .unit = "pieces",
-       .local_rank = examples::local_rank,
-       .epochs = 10,
-       .lr = 3e-3,
-       .data = examples::docs_folder(),
-       .data_help = "a text, or a folder of *.md and *.txt"},
+      examples::transformer_defaults(
+          "char_transformer_3d",
+          "Trains a small transformer with data, pipeline and tensor parallelism, see "
+          "./weft launch.",
+          examples::local_rank),
       [&](const train::Options& options) { char_transformer(options, flags); }, all);
 }

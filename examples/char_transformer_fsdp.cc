@@ -2,6 +2,7 @@
 // `./weft launch --nproc-per-node 2 char_transformer_fsdp`. With another --strategy it keeps more.
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "weft/examples/char_transformer.h"
 #include "weft/examples/ranks.h"
@@ -22,14 +23,14 @@ void char_transformer(const train::Options& options, Flags flags) {
   const train::Ranks ranks = examples::ranks(group);
   const examples::Text text(examples::read_text(options.data));
   const examples::TextParts parts = examples::split(text, flags.net.context);
-  const bool ddp = flags.strategy == "ddp";
+  const bool cut = flags.strategy == "fsdp" || flags.strategy == "zero2";
   parallel::FullyShardOptions how;
   if (flags.strategy == "zero2") how.reshard_after_forward = false;
 
   flags.net.characters = text.characters();
   flags.net.made = [&](nn::ModuleBase& block) {
     block.to(options.device, options.dtype);
-    if (!ddp) parallel::fully_shard(block, group, how);
+    if (cut) parallel::fully_shard(block, group, how);
   };
   examples::CharTransformer net(flags.net);
   for (nn::ModuleBase part : {nn::ModuleBase(net.characters), nn::ModuleBase(net.positions),
@@ -37,20 +38,24 @@ void char_transformer(const train::Options& options, Flags flags) {
     part.to(options.device, options.dtype);
   }
   std::optional<parallel::FullySharded> sharded;
-  if (!ddp) sharded = parallel::fully_shard(net, group, how);
+  if (cut) sharded = parallel::fully_shard(net, group, how);
   if (train::show_model(options, net, {1, flags.net.context}, DType::i64)) return;
 
   optim::AdamW adam(net.parameters(), {.lr = options.lr});
   const auto sampler = examples::distributed_sampler(parts.train.size(), options, ranks);
-  if (ddp) {
+  if (!cut) {
     parallel::DistributedDataParallel model(net, group);
     const auto loss_of = [&](const Tensor& x, const Tensor& y) {
       return examples::next_character_loss(model, x, y);
     };
     const auto traffic = [&] { return group->traffic(); };
-    return examples::train_on_ranks(options, ranks, sampler, parts, net,
-                                    examples::by_backward(loss_of), loss_of, net, adam, traffic,
-                                    adam, model);
+    const auto train = [&](auto& optimizer) {
+      examples::train_on_ranks(options, ranks, sampler, parts, net, examples::by_backward(loss_of),
+                               loss_of, net, optimizer, traffic, optimizer, model);
+    };
+    if (flags.strategy == "ddp") return train(adam);
+    parallel::ZeroRedundancyOptimizer zero(std::move(adam), group);
+    return train(zero);
   }
   const auto loss_of = [&](const Tensor& x, const Tensor& y) {
     return examples::next_character_loss(net, x, y);
@@ -68,15 +73,9 @@ int main(int argc, char** argv) {
   all.push_back(examples::strategy_flag(flags.strategy));
   return train::run(
       argc, argv,
-      {.example = "char_transformer_fsdp",
-       .family = "char_transformer",
-       .description =
-           "Trains a small transformer with fully sharded parameters, see ./weft launch.",
-       .unit = "pieces",
-       .local_rank = examples::local_rank,
-       .epochs = 10,
-       .lr = 3e-3,
-       .data = examples::docs_folder(),
-       .data_help = "a text, or a folder of *.md and *.txt"},
+      examples::transformer_defaults(
+          "char_transformer_fsdp",
+          "Trains a small transformer with fully sharded parameters, see ./weft launch.",
+          examples::local_rank),
       [&](const train::Options& options) { char_transformer(options, flags); }, all);
 }

@@ -80,14 +80,9 @@ int main(int argc, char** argv) {
                  "cuts along the text what lies between attention and perceptron"});
   return train::run(
       argc, argv,
-      {.example = "char_transformer_tp",
-       .family = "char_transformer",
-       .description = "Trains a small transformer with tensor parallelism, see ./weft launch.",
-       .unit = "pieces",
-       .local_rank = examples::local_rank,
-       .epochs = 10,
-       .lr = 3e-3,
-       .data = examples::docs_folder(),
-       .data_help = "a text, or a folder of *.md and *.txt"},
+      examples::transformer_defaults(
+          "char_transformer_tp",
+          "Trains a small transformer with tensor parallelism, see ./weft launch.",
+          examples::local_rank),
       [&](const train::Options& options) { char_transformer(options, flags); }, all);
 }

@@ -38,7 +38,7 @@ void dcgan(const train::Options& options, const DcganOptions& net) {
   const Tensor fixed_noise = noise(64);
   train::Step step(options, [&](const Tensor& real, const Tensor& z) {
     const Tensor fake = gan.generator(z);
-    const Tensor loss_d = examples::train_discriminator(gan, adam_d, real, fake);
+    const Tensor loss_d = examples::train_discriminator(gan.discriminator, adam_d, real, fake);
     const Tensor loss_g = examples::train_generator(gan, adam_g, fake);
     return std::pair(loss_d, loss_g);
   });

@@ -74,10 +74,11 @@ struct Gan : nn::Module<Gan> {
 
 /// Trains the discriminator to tell `real` from `fake`; returns its loss. Here fakes are only data:
 /// no gradient reaches the generator.
-inline Tensor train_discriminator(Gan& gan, optim::Adam& adam, const Tensor& real,
-                                  const Tensor& fake) {
+template <class Net>
+Tensor train_discriminator(Net& discriminator, optim::Adam& adam, const Tensor& real,
+                           const Tensor& fake) {
   adam.zero_grad();
-  const Tensor of_real = gan.discriminator(real), of_fake = gan.discriminator(fake.detach());
+  const Tensor of_real = discriminator(real), of_fake = discriminator(fake.detach());
   const Tensor loss = nn::bce_with_logits(of_real, ones_like(of_real)) +
                       nn::bce_with_logits(of_fake, zeros_like(of_fake));
   loss.backward();

@@ -41,7 +41,6 @@ void mlp(const train::Options& options, const examples::DdpFlags& flags) {
                          options, {.batch_size = 500, .device = options.device}, ranks);
   const double accuracy = train::accuracy(model, test, ranks);
   recorder.note(examples::costs(ranks, *group, ddp.stats()));
-  recorder.note(examples::memory(ranks, options.device));
   recorder.finish(model, "accuracy", accuracy);
 }
 

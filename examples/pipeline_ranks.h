@@ -46,12 +46,13 @@ struct PipelineRanks {
     return ranks;
   }
 
-  /// The bytes that this rank has sent so far, for metrics.json. `pipe` uses these groups.
-  train::TestFigures bytes_sent(const parallel::Pipeline& pipe) const {
-    std::int64_t bytes = world->traffic().bytes_sent + pipe.traffic().bytes_sent;
-    if (pipeline != world) bytes += pipeline->traffic().bytes_sent;
-    if (replicas && replicas != world) bytes += replicas->traffic().bytes_sent;
-    return {{"bytes_sent", static_cast<double>(bytes)}};
+  /// What this rank has sent so far, for metrics.json. `pipe` uses these groups.
+  train::TestFigures costs(const parallel::Pipeline& pipe) const {
+    comm::Traffic sum = pipe.traffic();
+    sum += world->traffic();
+    if (pipeline != world) sum += pipeline->traffic();
+    if (replicas && replicas != world) sum += replicas->traffic();
+    return examples::costs(sum);
   }
 
   /// This pipeline's share of `size` images. It is the same on all ranks of the pipeline, whatever
@@ -101,6 +102,7 @@ class WholeModel {
     return model_.state_dict();
   }
   void load_state_dict(const io::NamedTensors& state) { model_.load_state_dict(state); }
+  nn::ModuleBase module() const { return model_; }
 
  private:
   Model& model_;

@@ -11,7 +11,6 @@
 #include <utility>
 #include <vector>
 
-#include "weft/core/runtime/allocator.h"
 #include "weft/core/runtime/phase.h"
 #include "weft/train/interrupt.h"
 #include "weft/train/metrics.h"
@@ -35,8 +34,8 @@ inline train::Flag strategy_flag(std::string& strategy) {
   return {"--strategy",
           &strategy,
           "what each rank keeps a part of; fsdp: parameters, gradients and the optimiser's state; "
-          "zero2: the last two; ddp: nothing",
-          {"fsdp", "zero2", "ddp"}};
+          "zero2: the last two; zero1: the last one; ddp: nothing",
+          {"fsdp", "zero2", "zero1", "ddp"}};
 }
 
 /// What the programs with DistributedDataParallel can be told about it.
@@ -101,14 +100,19 @@ void own_batches(Loader& test, const train::Ranks& ranks, const F& f) {
   if (ranks.sum({train::interrupted() ? 1.0 : 0.0})[0] > 0) throw train::Interrupted();
 }
 
-/// The cost of communication so far, for metrics.json (train/metrics.h explains the figures). All
-/// ranks call it together. `traffic`: one entry per group that is used. `stats`: one entry per
-/// reduction in a step, for example one for each of two optimisers.
+/// The cost of communication so far, for metrics.json (train/metrics.h explains the figures). Of
+/// memory the recorder keeps account.
+inline train::TestFigures costs(const comm::Traffic& traffic) {
+  return {{"bytes_sent", static_cast<double>(traffic.bytes_sent)}};
+}
+/// Also of reductions. All ranks call it together. `traffic`: one entry per group that is used.
+/// `stats`: one entry per reduction in a step, for example one for each of two optimisers.
 inline train::TestFigures costs(const train::Ranks& ranks,
                                 std::initializer_list<comm::Traffic> traffic,
                                 std::initializer_list<parallel::ReducerStats> stats) {
-  double bytes_sent = 0, reduce_ms = 0, wait_ms = 0;
-  for (const comm::Traffic& t : traffic) bytes_sent += static_cast<double>(t.bytes_sent);
+  comm::Traffic all;
+  for (const comm::Traffic& t : traffic) all += t;
+  double reduce_ms = 0, wait_ms = 0;
   for (const parallel::ReducerStats& s : stats) {
     const auto steps = static_cast<double>(std::max<std::int64_t>(s.reductions, 1));
     reduce_ms += s.reduce_ms / steps;
@@ -120,33 +124,15 @@ inline train::TestFigures costs(const train::Ranks& ranks,
       exposed_ms = std::min(exposed_ms, std::stod(text));
     }
   }
-  return {{"bytes_sent", bytes_sent},
-          {"allreduce_ms", reduce_ms},
-          {"wait_ms", wait_ms},
-          {"exposed_ms", exposed_ms}};
+  train::TestFigures figures = costs(all);
+  figures.insert(figures.end(),
+                 {{"allreduce_ms", reduce_ms}, {"wait_ms", wait_ms}, {"exposed_ms", exposed_ms}});
+  return figures;
 }
 /// For a DistributedDataParallel that uses one group.
 inline train::TestFigures costs(const train::Ranks& ranks, const comm::ProcessGroup& group,
                                 const parallel::ReducerStats& stats) {
   return costs(ranks, {group.traffic()}, {stats});
-}
-
-/// For metrics.json: the most bytes that each rank's device has held so far, for each use that had
-/// some (MemoryOwner): "optimizer_bytes_rank_0". All ranks call it together.
-inline train::TestFigures memory(const train::Ranks& ranks, Device device) {
-  train::TestFigures figures;
-  for (int i = 0; i < kMemoryOwners; ++i) {
-    const auto owner = static_cast<std::size_t>(i);
-    std::vector<std::string> all = {std::to_string(memory_stats(device).most_by_owner[owner])};
-    if (ranks.size > 1) all = ranks.gather(all[0]);
-    std::string name = to_string(static_cast<MemoryOwner>(i));
-    std::ranges::replace(name, ' ', '_');
-    for (std::size_t rank = 0; rank < all.size(); ++rank) {
-      if (all[rank] == "0") continue;
-      figures.emplace_back(name + "_bytes_rank_" + std::to_string(rank), std::stod(all[rank]));
-    }
-  }
-  return figures;
 }
 
 }  // namespace weft::examples

@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "weft/examples/ranks.h"
@@ -98,8 +99,7 @@ void train_on_ranks(const train::Options& options, const Flags& flags,
   }
   if (recorder.interrupted()) return;
   if (loader.position() > 0) test_net();
-  recorder.note({{"bytes_sent", static_cast<double>(traffic().bytes_sent)}});
-  recorder.note(examples::memory(ranks, options.device));
+  recorder.note(examples::costs(traffic()));
   recorder.finish(saved);
 }
 
@@ -117,15 +117,21 @@ void resnet(const train::Options& options, const Flags& flags) {
     net.eval();  // the running statistics do not change either
   }
   std::optional<parallel::FullySharded> sharded;
-  if (flags.strategy != "ddp") sharded = cut(net, flags.strategy, group);
+  if (flags.strategy == "fsdp" || flags.strategy == "zero2")
+    sharded = cut(net, flags.strategy, group);
   if (train::show_model(options, net, {1, 3, size, size})) return;
   optim::SGD sgd(examples::trainable(net),
                  {.lr = options.lr, .momentum = 0.9, .weight_decay = 1e-4});
   if (!sharded) {
     parallel::DistributedDataParallel ddp(net, group);
-    return train_on_ranks(
-        options, flags, group, sets, net, ddp, net, sgd, [&] { return group->traffic(); }, sgd,
-        ddp);
+    const auto train = [&](auto& optimizer) {
+      train_on_ranks(
+          options, flags, group, sets, net, ddp, net, optimizer, [&] { return group->traffic(); },
+          optimizer, ddp);
+    };
+    if (flags.strategy == "ddp") return train(sgd);
+    parallel::ZeroRedundancyOptimizer zero(std::move(sgd), group);
+    return train(zero);
   }
   auto state = sharded->state_of(sgd);
   train_on_ranks(

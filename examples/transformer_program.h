@@ -4,6 +4,8 @@
 #include <cmath>
 #include <functional>
 #include <memory>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "weft/examples/char_transformer.h"
@@ -18,6 +20,20 @@ inline std::vector<train::Flag> transformer_flags(TransformerOptions& net) {
           {"--width", &net.width, "numbers for each character, a multiple of --heads"},
           {"--heads", &net.heads, "of each layer's attention"},
           {"--layers", &net.layers, "blocks of attention and a perceptron"}};
+}
+
+inline train::Options transformer_defaults(const std::string& example,
+                                           const std::string& description,
+                                           std::function<int()> local_rank = {}) {
+  return {.example = example,
+          .family = "char_transformer",
+          .description = description,
+          .unit = "pieces",
+          .local_rank = std::move(local_rank),
+          .epochs = 10,
+          .lr = 3e-3,
+          .data = docs_folder(),
+          .data_help = "a text, or a folder of *.md and *.txt"};
 }
 
 /// The mean cross-entropy over all characters of `pieces`, in bits. loss_of(x, y): of a batch.
@@ -93,8 +109,7 @@ void train_on_ranks(const train::Options& options, const train::Ranks& ranks,
     recorder.save(saved, loader, state, engine...);
   }
   if (recorder.interrupted()) return;
-  recorder.note({{"bytes_sent", static_cast<double>(traffic().bytes_sent)}});
-  recorder.note(memory(ranks, options.device));
+  recorder.note(costs(traffic()));
 
   const NoGrad no_grad;
   net.eval();

@@ -46,10 +46,10 @@ class TransformerLayers : public nn::Module<TransformerLayers> {
       norm = child("norm", nn::LayerNorm(o.width));
       head = child("head", last);
     }
-    blocks = child("blocks", NumberedBlocks());
+    blocks = child("blocks", blocks);
     for (std::int64_t i = 0; i < o.layers; ++i) {
       TransformerBlock block(o);
-      if (first <= i && i < end) blocks->add(i, block);
+      if (first <= i && i < end) blocks.add(i, block);
     }
   }
   /// The layers of several stages.
@@ -60,9 +60,9 @@ class TransformerLayers : public nn::Module<TransformerLayers> {
       if (stage.norm) norm = child("norm", *stage.norm);
       if (stage.head) head = child("head", *stage.head);
     }
-    blocks = child("blocks", NumberedBlocks());
+    blocks = child("blocks", blocks);
     for (const TransformerLayers& stage : stages) {
-      for (const auto& [number, block] : stage.blocks->list) blocks->add(number, block);
+      for (const auto& [number, block] : stage.blocks.list) blocks.add(number, block);
     }
   }
 
@@ -72,14 +72,14 @@ class TransformerLayers : public nn::Module<TransformerLayers> {
       const auto length = static_cast<double>(x.shape(1));
       y = (*characters)(x) + (*positions)(arange(0, length, 1, {DType::i64, x.device()}));
     }
-    y = (*blocks)(y);
+    y = blocks(y);
     return head ? (*head)((*norm)(y)) : y;
   }
 
   std::optional<nn::Embedding> characters, positions;
   std::optional<nn::LayerNorm> norm;
   std::optional<nn::Linear> head;
-  std::optional<NumberedBlocks> blocks;
+  NumberedBlocks blocks;
 };
 
 /// Those of all parameters of a CharTransformer, in its order.
@@ -111,6 +111,7 @@ struct OwnTransformer {
   std::shared_ptr<comm::ProcessGroup> ranks;  ///< of the cut that was made last
   const parallel::Pipeline& pipe;
 
+  nn::ModuleBase module() const { return layers; }
   nn::StateParts parts() const { return parallel::state_parts(layers); }
   void load_parts(const nn::SavedState& saved) const {
     nn::SavedState own = {own_of(saved.entries, &nn::SavedState::Entry::name), saved.read};

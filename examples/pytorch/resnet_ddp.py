@@ -14,9 +14,9 @@ def main(options):
     options.workers = -(-options.workers // dist.get_world_size())
     train_set, test_set, classes = images(options)
     model = resnet(options.depth, num_classes=classes, zero_init_residual=options.zero_init_residual)
+    model.to(options.device, options.dtype)  # before the weights are loaded, which f32 would round
     if options.weights:
         load_weights(model, options.weights)
-    model.to(options.device, options.dtype)
     if options.freeze == "all-but-fc":
         model.requires_grad_(False)
         model.fc.requires_grad_(True)

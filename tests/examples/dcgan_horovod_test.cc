@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "weft/examples/dcgan.h"
+#include "weft/tests/examples/collector.h"
 #include "weft/tests/parallel/nets.h"
 
 namespace weft {
@@ -13,6 +14,7 @@ namespace {
 using examples::Gan;
 using parallel::DistributedOptimizer;
 using parallel::Horovod;
+using testing::Collector;
 using testing::same_bits;
 
 constexpr int kSteps = 3;
@@ -38,30 +40,6 @@ struct Shard {
   Tensor real, noise;
 };
 
-// An optimiser that takes no step, and keeps the gradients of the step instead.
-struct Collector : optim::Adam {
-  using Adam::Adam;
-  void step() override {
-    const std::vector<Tensor> params = parameters();
-    for (std::size_t i = 0; i < params.size(); ++i) {
-      const Tensor half = raw::mul_(raw::clone(params[i].grad()), 0.5);
-      if (means.size() <= i) {
-        means.push_back(half);
-      } else {
-        raw::add_scaled_(means[i], 1, half);
-      }
-    }
-  }
-  // Takes the step.
-  void step_with_mean() {
-    const std::vector<Tensor> params = parameters();
-    for (std::size_t i = 0; i < params.size(); ++i) params[i].set_grad(means[i]);
-    means.clear();
-    Adam::step();
-  }
-  std::vector<Tensor> means;
-};
-
 // One process that adds the gradients of both shards; the batch norms use separate statistics for
 // each shard.
 std::vector<Tensor> weights_of_one_process() {
@@ -73,7 +51,7 @@ std::vector<Tensor> weights_of_one_process() {
     for (const int rank : {0, 1}) {
       const Shard shard(step, rank);
       fakes.push_back(gan.generator(shard.noise));
-      examples::train_discriminator(gan, adam_d, shard.real, fakes.back());
+      examples::train_discriminator(gan.discriminator, adam_d, shard.real, fakes.back());
     }
     adam_d.step_with_mean();
     for (const Tensor& fake : fakes) examples::train_generator(gan, adam_g, fake);
@@ -105,7 +83,7 @@ TEST(DcganHorovod, TwoRanksAreOneProcessBitForBit) {
       for (int step = 0; step < kSteps; ++step) {
         const Shard shard(step, hvd.rank());
         const Tensor fake = gan.generator(shard.noise);
-        examples::train_discriminator(gan, adam_d, shard.real, fake);
+        examples::train_discriminator(gan.discriminator, adam_d, shard.real, fake);
         freeze ? static_cast<void>(examples::train_generator(gan, adam_g, fake))
                : train_generator_and_forget(gan, adam_g, fake);
       }

@@ -94,7 +94,7 @@ TEST(Dcgan, EachStepTouchesItsOwnNetAlone) {
     const Values generator = weights_of(t.gan.generator);
     const Values generator_gradients = gradients_of(t.gan.generator);
     const Values discriminator = weights_of(t.gan.discriminator);
-    examples::train_discriminator(t.gan, t.adam_d, real, fake);
+    examples::train_discriminator(t.gan.discriminator, t.adam_d, real, fake);
     EXPECT_EQ(weights_of(t.gan.generator), generator);
     EXPECT_EQ(gradients_of(t.gan.generator), generator_gradients);
     EXPECT_EQ(any(generator_gradients), step > 0);
@@ -126,7 +126,7 @@ TEST(Dcgan, ForgettingGradientsInsteadOfNotComputingThemIsTheSame) {
     const Tensor real = rand({8, 1, 32, 32});
     for (int step = 0; step < 3; ++step) {
       const Tensor fake = t.gan.generator(randn({8, kLatent, 1, 1}));
-      examples::train_discriminator(t.gan, t.adam_d, real, fake);
+      examples::train_discriminator(t.gan.discriminator, t.adam_d, real, fake);
       if (!forget) {
         examples::train_generator(t.gan, t.adam_g, fake);
         continue;
@@ -156,7 +156,8 @@ TEST(Dcgan, FirstLossesAreThoseOfPyTorch) {
   std::size_t step = 0;
   for (auto& [real, label] : loader) {
     const Tensor fake = t.gan.generator(randn({batch_size, kLatent, 1, 1}, DType::f64));
-    const double d = examples::train_discriminator(t.gan, t.adam_d, real, fake).item<double>();
+    const double d =
+        examples::train_discriminator(t.gan.discriminator, t.adam_d, real, fake).item<double>();
     const double g = examples::train_generator(t.gan, t.adam_g, fake).item<double>();
     const double want_d = golden["discriminator"][step], want_g = golden["generator"][step];
     EXPECT_NEAR(d, want_d, 1e-9 * want_d) << "step " << step;
@@ -173,7 +174,7 @@ TEST(Dcgan, SteadyStepAllocatesNothing) {
   const Tensor real = rand({8, 1, 32, 32});
   const auto step = [&] {
     const Tensor fake = t.gan.generator(randn({8, kLatent, 1, 1}));
-    examples::train_discriminator(t.gan, t.adam_d, real, fake);
+    examples::train_discriminator(t.gan.discriminator, t.adam_d, real, fake);
     examples::train_generator(t.gan, t.adam_g, fake);
   };
   for (int i = 0; i < 5; ++i) step();

@@ -33,6 +33,8 @@ TEST_P(DdpRun, TwoRanksOfHalfTheBatchAreOneProcess) {
   EXPECT_EQ(two["backend"], GetParam());
   // Rank 0 sends about as many bytes as its gradients have, 100,000 numbers, in each of 10 steps.
   EXPECT_NEAR(two["bytes_sent"].get<double>(), 10 * 8 * 101'770, 2e6);
+  EXPECT_GE(memory("two", 1, "parameters"), 8 * 101'770);
+  EXPECT_HAS(log(), "memory, at most         rank 0       rank 1");
   EXPECT_GT(two["allreduce_ms"], 0);
   EXPECT_GT(two["exposed_ms"], 0);
 }
@@ -69,6 +71,33 @@ TEST_F(DdpRun, TheConvolutionalNetsRanksAreOneProcess) {
   succeed("part", true, "cnn_ddp", ranks + "--limit-steps 7");
   succeed("part", true, "cnn_ddp", ranks + "--resume latest");
   expect_same_bits("part", "two");
+}
+
+class SeededByRank : public testing::LaunchedTest {
+ protected:
+  SeededByRank()
+      : LaunchedTest(
+            "launch/weftrun --nproc-per-node 2 "
+            "sh -c 'exec \"$0\" \"$@\" --seed $((7 + RANK))'") {}
+};
+
+const std::string kGan = "--dtype f64 --no-shuffle --epochs 2 --width 2 --vgg-width 2 ";
+
+// Two nets in turn beside a frozen third one, all of them rank 0's, and without a batch norm.
+TEST_F(SeededByRank, TheGansRanksAreOneProcess) {
+  succeed("one", false, "gan_style", kGan + "--batch-size 8 --seed 7");
+  succeed("two", true, "gan_style_ddp", kGan + "--batch-size 4");
+  EXPECT_LACKS(log(), "warning");
+  expect_same_run("one", "two");
+  EXPECT_EQ(metrics("two")["losses"]["discriminator"].size(), 10U);
+  EXPECT_TRUE(std::filesystem::exists(folder.path("two/restored-epoch-1.png")));
+}
+
+// The checkpoint has the frozen net, too, which another seed would make another one.
+TEST_F(DdpRun, TheGansRanksResume) {
+  expect_resumes(true, "gan_style_ddp", kGan + "--batch-size 4", 7, "--seed 5");
+  EXPECT_EQ(run("none", false, "gan_style", "--vgg a.pth --vgg-width 4"), 2);
+  EXPECT_HAS(log(), "--vgg excludes --vgg-width");
 }
 
 // With fixed batch norms, or with statistics over all ranks.

@@ -27,8 +27,8 @@ namespace weft::testing {
 
 class LaunchedTest : public ::testing::Test {
  protected:
-  /// `launcher`: the words before a program that start two of it.
-  explicit LaunchedTest(std::string launcher) : launcher_(std::move(launcher)) {
+  /// `words`: those before a program that start two of it.
+  explicit LaunchedTest(std::string words) : launcher(std::move(words)) {
     write_mnist(folder.path("data"), 40, 12);
   }
 
@@ -82,9 +82,13 @@ class LaunchedTest : public ::testing::Test {
     EXPECT_FALSE(std::filesystem::exists(folder.path("stopped/model.safetensors")));
   }
   /// What the last run printed.
-  std::string log() const { return read_file(folder.path("log")); }
+  std::string log() const { return read_file(folder.path(log_name)); }
   nlohmann::json metrics(const std::string& out) const {
     return nlohmann::json::parse(read_file(folder.path(out + "/metrics.json")));
+  }
+  /// The most bytes that a rank has held for a use.
+  double memory(const std::string& out, int rank, const std::string& owner) const {
+    return metrics(out)["memory"].at(static_cast<std::size_t>(rank)).at(owner).get<double>();
   }
   /// The largest difference between the final weights of two runs.
   double largest_difference(const std::string& a, const std::string& b) const {
@@ -107,13 +111,13 @@ class LaunchedTest : public ::testing::Test {
     return largest;
   }
 
-  /// Checks that losses agree to rounding in f64.
+  /// Checks that losses, of one name or several, agree to rounding in f64.
   void expect_same_losses(const std::string& a, const std::string& b) const {
-    const auto x = metrics(a)["losses"], y = metrics(b)["losses"];
+    const auto x = metrics(a)["losses"].flatten(), y = metrics(b)["losses"].flatten();
     ASSERT_GT(x.size(), 1U);
     ASSERT_EQ(x.size(), y.size()) << b;
-    for (std::size_t i = 0; i < x.size(); ++i)
-      EXPECT_NEAR(x[i].get<double>(), y[i].get<double>(), 1e-9) << b << ", step " << i;
+    for (const auto& [step, loss] : x.items())
+      EXPECT_NEAR(loss.get<double>(), y.at(step).get<double>(), 1e-9) << b << step;
   }
   /// The same of losses and final weights.
   void expect_same_run(const std::string& a, const std::string& b) const {
@@ -141,16 +145,16 @@ class LaunchedTest : public ::testing::Test {
   }
 
   TempFolder folder;
+  std::string launcher;
+  std::string log_name = "log";  // of the next run, and of log()
 
  private:
   std::string command_of(const std::string& out, bool launched, const std::string& program,
                          const std::string& options) const {
-    return (launched ? launcher_ + " " : "") + "examples/" + program +
+    return (launched ? launcher + " " : "") + "examples/" + program +
            " --device cpu --deterministic --threads 1 --data " + folder.path("data") + " --out " +
-           folder.path(out) + " " + options + " >" + folder.path("log") + " 2>&1";
+           folder.path(out) + " " + options + " >" + folder.path(log_name) + " 2>&1";
   }
-
-  const std::string launcher_;
 };
 
 }  // namespace weft::testing

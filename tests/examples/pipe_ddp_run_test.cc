@@ -32,6 +32,9 @@ TEST_F(PipeDdpRun, TwoRanksAreOneProcess) {
     EXPECT_HAS(log(), "batch 8 per 2 ranks, 8 in all: 2 ranks by");
     // For any cut, the first rank sends at least the codes of 40 images, twice.
     EXPECT_GT(metrics("two")["bytes_sent"], 2 * 40 * 32 * 8);
+    // Each rank has the moments of its own layers, though saving collects all.
+    EXPECT_EQ(memory("two", 0, "optimizer") + memory("two", 1, "optimizer"),
+              memory("one", 0, "optimizer"));
   }
   EXPECT_EQ(metrics("two")["world_size"], 2);
   EXPECT_EQ(metrics("two")["optimizer"], "Adam");

@@ -40,11 +40,8 @@ TEST_F(TpRun, EachWayIsOneProcess) {
   expect_same("sequence");
   succeed("dp", true, "char_transformer_tp", in_f64(2) + "--batch-size 8 --tp 1");
   expect_same("dp");
-  const auto bytes = [&](const char* out, const char* owner) {
-    return metrics(out)[owner + std::string("_bytes_rank_1")].get<double>();
-  };
-  EXPECT_NEAR(bytes("tp", "optimizer"), bytes("dp", "optimizer") / 2,
-              0.1 * bytes("dp", "optimizer"));
+  const double whole = memory("dp", 1, "optimizer");
+  EXPECT_NEAR(memory("tp", 1, "optimizer"), whole / 2, 0.1 * whole);
   EXPECT_GT(metrics("tp")["bytes_sent"].get<double>(), 0);
 }
 

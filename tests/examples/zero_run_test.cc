@@ -11,9 +11,7 @@ class ZeroRun : public testing::LaunchedTest {
   ZeroRun() : LaunchedTest("launch/weftrun --nproc-per-node 2") {}
 
   // Of 101,770 numbers, 100,352 are the first weight, which one rank has.
-  double moments(const std::string& out, int rank) const {
-    return metrics(out)["optimizer_bytes_rank_" + std::to_string(rank)].get<double>();
-  }
+  double moments(const std::string& out, int rank) const { return memory(out, rank, "optimizer"); }
 };
 
 // In f64, sums in another order differ by about 1e-16 of their size, which Adam enlarges.

@@ -59,9 +59,9 @@ def member(thing, key, kind, default=_REQUIRED):
     return kind(value) if number else value
 
 
-def read_trace(path, op, read):
-    """read(event) of each event of a trace. Raises Error with the file's name for what cannot be
-    read or is no trace, which read() says by Malformed."""
+def read_json(path, op, what, read):
+    """read() of what a file of JSON has. Raises Error with the file's name for what cannot be read or
+    is no `what`, which read() says by Malformed."""
     try:
         with open(path, "rb") as file:
             data = file.read()
@@ -70,13 +70,19 @@ def read_trace(path, op, read):
     if not data:
         raise Error(f"[{op}] {path} cannot be read, or is empty")
     try:
-        return [read(event) for event in member(_parse(data), "traceEvents", list)]
+        return read(_parse(data))
     except Malformed as why:
-        raise Error(f"[{op}] {path} is no trace that --trace wrote: {why}") from None
+        raise Error(f"[{op}] {path} is no {what}: {why}") from None
     except OverflowError:
-        raise Error(f"[{op}] {path} is no trace that --trace wrote: {TOO_LARGE}") from None
+        raise Error(f"[{op}] {path} is no {what}: {TOO_LARGE}") from None
     except Error as error:
         raise Error(f"{error} in {path}") from None
+
+
+def read_trace(path, op, read):
+    """read(event) of each event of a trace."""
+    return read_json(path, op, "trace that --trace wrote", lambda json:
+                     [read(event) for event in member(json, "traceEvents", list)])
 
 
 # Begin and end in seconds. Missing numbers are -1, and missing texts "". `source`: of a copy, the

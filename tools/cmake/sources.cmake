@@ -41,6 +41,7 @@ weft_sources(""
   autograd/p_norm.cc
   autograd/pooling.cc
   autograd/reduce.cc
+  autograd/root_gradient.cc
   autograd/scan.cc
   autograd/sequence.cc
   autograd/session.cc
@@ -64,6 +65,7 @@ weft_sources(""
   comm/backend/ring_backend.cc
   comm/backend/ring_connections.cc
   comm/backend/shm_backend.cc
+  comm/backend/thin_links.cc
   comm/backend/thread_backend.cc
   comm/descriptors.cc
   comm/environment.cc
@@ -77,6 +79,7 @@ weft_sources(""
   comm/group/progress.cc
   comm/group/work.cc
   comm/init.cc
+  comm/membership.cc
   comm/mesh.cc
   comm/place.cc
   comm/run_ranks.cc
@@ -95,6 +98,7 @@ weft_sources(""
   core/base/shape.cc
   core/base/simd_level.cc
   core/runtime/allocator.cc
+  core/runtime/black_box.cc
   core/runtime/capture.cc
   core/runtime/copy_stream.cc
   core/runtime/cores.cc
@@ -155,9 +159,10 @@ weft_sources(""
   io/safetensors.cc
   io/safetensors_header.cc
   io/save_pickle.cc
+  io/slice_reader.cc
+  io/slice_writer.cc
   io/source.cc
   io/state_dict.cc
-  io/tensor_slice.cc
   io/unpickler.cc
   io/zip.cc
   kernels/backend.cc
@@ -235,6 +240,7 @@ weft_sources(""
   parallel/context_parallel.cc
   parallel/data_parallel.cc
   parallel/deferred_batch_norm.cc
+  parallel/elastic.cc
   parallel/fully_shard.cc
   parallel/gradient_buckets.cc
   parallel/gradient_exchange.cc
@@ -260,19 +266,25 @@ weft_sources(""
   parallel/schedule_communication.cc
   parallel/schedule_names.cc
   parallel/schedule_text.cc
+  parallel/schedule_words.cc
   parallel/schedules.cc
   parallel/shard_checks.cc
   parallel/shard_unit.cc
   parallel/sharded_state.cc
   parallel/simulate.cc
   parallel/stage_links.cc
+  parallel/step_check.cc
+  parallel/step_schedules.cc
+  parallel/step_simulate.cc
+  parallel/step_text.cc
   parallel/sync_batch_norm.cc
   parallel/tensor_layout.cc
   parallel/tensor_parallel.cc
   parallel/unused_parameters.cc
   parallel/v_schedules.cc
   parallel/vocab_loss.cc
-  parallel/zero.cc
+  parallel/zero_mirror.cc
+  parallel/zero_partition.cc
   tensor/attention.cc
   tensor/compare.cc
   tensor/conv.cc
@@ -302,6 +314,7 @@ weft_sources(""
   train/charts.cc
   train/checkpoint.cc
   train/checkpoints.cc
+  train/digest.cc
   train/environment.cc
   train/figures.cc
   train/interrupt.cc
@@ -314,7 +327,17 @@ weft_sources(""
   train/pictures.cc
   train/program.cc
   train/progress.cc
+  train/proof.cc
+  train/proof/causes.cc
+  train/proof/compare.cc
+  train/proof/elements.cc
+  train/proof/records.cc
+  train/proof/verdict.cc
+  train/proof_lines.cc
+  train/proof_replay.cc
+  train/prove.cc
   train/ranks.cc
+  train/recorded_run.cc
   train/recorder.cc
   train/step.cc
   train/tensorboard.cc)
@@ -485,13 +508,16 @@ set(WEFT_HEADERS
   comm/backend/backends.h
   comm/backend/collectives.h
   comm/backend/reduce.h
+  comm/backend/thin_links.h
   comm/environment.h
   comm/group/options.h
   comm/group/process_group.h
   comm/group/work.h
   comm/init.h
+  comm/membership.h
   comm/mesh.h
   comm/store/deadline.h
+  comm/store/failure.h
   comm/store/store.h
   core/base/compiler.h
   core/base/device.h
@@ -549,6 +575,8 @@ set(WEFT_HEADERS
   io/png.h
   io/read_image.h
   io/safetensors.h
+  io/slice_reader.h
+  io/slice_writer.h
   io/state_dict.h
   io/tensor_slice.h
   kernels/activation.h
@@ -621,6 +649,7 @@ set(WEFT_HEADERS
   parallel/deferred_batch_norm.h
   parallel/distributed_data_parallel.h
   parallel/distributed_optimizer.h
+  parallel/elastic.h
   parallel/fully_shard.h
   parallel/gradient_buckets.h
   parallel/gradient_exchange.h
@@ -636,12 +665,15 @@ set(WEFT_HEADERS
   parallel/schedule.h
   parallel/sharded_state.h
   parallel/simulate.h
+  parallel/step_schedule.h
   parallel/sync_batch_norm.h
   parallel/tensor_layout.h
   parallel/tensor_parallel.h
   parallel/unused_parameters.h
   parallel/vocab_loss.h
   parallel/zero.h
+  parallel/zero_mirror.h
+  parallel/zero_partition.h
   tensor/creation.h
   tensor/dlpack.h
   tensor/elementwise.h
@@ -658,13 +690,24 @@ set(WEFT_HEADERS
   train/figures.h
   train/interrupt.h
   train/losses.h
+  train/memory_table.h
   train/metrics.h
   train/options.h
   train/output.h
   train/pictures.h
   train/program.h
   train/progress.h
+  train/proof.h
+  train/proof/causes.h
+  train/proof/compare.h
+  train/proof/elements.h
+  train/proof/records.h
+  train/proof/verdict.h
+  train/proof_lines.h
+  train/prove.h
+  train/proved_run.h
   train/ranks.h
+  train/recorded_run.h
   train/recorder.h
   train/step.h
   train/tensorboard.h

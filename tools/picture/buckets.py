@@ -29,6 +29,7 @@ class Rank:
         self.waits = []  # for buckets
         self.operations, self.buckets = [], []  # operations of backward
         self.sent, self.reduced = [], []  # (interval, number, bytes) of buckets
+        self.held = defaultdict(list)  # by a thin link, as WEFT_FAULT makes it, what it holds back
 
     def is_whole(self):
         self.sent.sort()
@@ -46,6 +47,7 @@ class Rank:
             if any(of[0] <= each[0] and each[1] <= of[1] for of in self.backwards))
         self.forwards, self.backwards, self.waits, self.optimizers = map(
             shifted, (self.forwards, self.backwards, self.waits, self.optimizers))
+        self.held = {link: shifted(intervals) for link, intervals in self.held.items()}
         for (sent, _, size), (reduction, *_) in zip(self.sent, self.reduced):
             (sent, _), reduction = shifted([sent, reduction])
             backward = sum(each[0] <= sent for each in self.backwards) - 1
@@ -111,6 +113,8 @@ def _take(event, steps):
         rank.operations.append(interval)
     elif category == "optim" and name == "step":
         rank.optimizers.append(interval)
+    elif category == "link":
+        rank.held[name].append(interval)
     if name in ("wait for buckets", "wait for gradients"):
         rank.waits.append(interval)
     # DDP numbers the buckets of a model, DistributedOptimizer its own messages.
@@ -125,24 +129,30 @@ def _take(event, steps):
             rank.reduced.append((interval, int(found[2]), member(args, "bytes", int)))
 
 
-def read_step(path, wanted=-1):
-    """From a trace of several ranks. -1: of the steps whose buckets are those of the last one, that
-    of median length."""
+def read_steps(path, wanted=-1):
+    """From a trace of several ranks: the step, and others with the same buckets. -1: of the steps
+    whose buckets are those of the last one, that of median length."""
     steps, whole = defaultdict(lambda: defaultdict(Rank)), []
     read_trace(path, "bucket_timeline", lambda event: _take(event, steps))
     most = max(map(len, steps.values()), default=0)
     for number in sorted(steps):
         ranks = [rank for _, rank in sorted(steps[number].items()) if rank.is_whole()]
         numbers = {tuple(number for _, number, _ in rank.sent) for rank in ranks}
-        if len(ranks) == most and len(numbers) == 1 and wanted in (-1, number):
+        if len(ranks) == most and len(numbers) == 1:
             whole.append(Step(number, ranks))
-    if not whole:
+    candidates = [step for step in whole if wanted in (-1, step.number)]
+    if not candidates:
         which = "" if wanted < 0 else f"{wanted} "
         raise Error(f"[bucket_timeline] {path} has no whole step {which}of "
                     "DistributedDataParallel or DistributedOptimizer: needs forward, backward with "
                     "its buckets and optimizer of every rank")
-    alike = [step for step in whole if step.sizes == whole[-1].sizes]
-    return sorted(alike, key=lambda step: step.end)[len(alike) // 2]
+    alike = [step for step in candidates if step.sizes == candidates[-1].sizes]
+    step = sorted(alike, key=lambda step: step.end)[len(alike) // 2]
+    return step, [other for other in whole if other.sizes == step.sizes and other is not step]
+
+
+def read_step(path, wanted=-1):
+    return read_steps(path, wanted)[0]
 
 
 # --- Drawing -------------------------------------------------------------------------------------

@@ -1,13 +1,16 @@
-"""A step of DistributedDataParallel, or of a Horovod program: two lanes a rank."""
-from tools.picture.buckets import read_step
+"""A step of DistributedDataParallel, predicted and measured, or of a Horovod program, measured: two
+lanes a rank."""
+from tools.command import Error
+from tools.picture.buckets import read_steps
 from tools.timeline.figure import Bar, Color, Figure, Key, Panel, Row, milliseconds, percent, times
+from tools.timeline.predicted import (BACKWARD, EXPOSED, FORWARD, OPTIMIZER, REDUCTION, Border,
+                                      StepOfRanks, Unpredicted, no_prediction)
 
-FORWARD, BACKWARD, OPERATION = Color(210, 60, 78), Color(215, 20, 84), Color(215, 55, 42)
-WAITING, OPTIMIZER = Color(8, 75, 62), Color(285, 38, 68)
-EXPOSED, REDUCTION = Color(150, 40, 68), Color(150, 45, 38)
+OPERATION, WAITING = Color(215, 55, 42), Color(8, 75, 62)
 LEGEND = [Key("forward", FORWARD), Key("backward", BACKWARD), Key("its operations", OPERATION),
           Key("waiting for a rank", WAITING), Key("exposed communication", EXPOSED),
           Key("optimizer", OPTIMIZER), Key("reducing a bucket", REDUCTION)]
+HELD = Key("held back by a thin link", Color(40, 70, 60))  # only where there is one
 
 
 def _bar(interval, color, text, what):
@@ -64,9 +67,32 @@ def _fact(step, r):
     return f"{text}; {_ms(exposed)} are exposed communication, {percent(share)} of the step.", share
 
 
+def _schedule(step, others):
+    """With the times of the others, or of the step, and how many these are. Raises Unpredicted if a rank
+    has several backwards."""
+    units, ranks = len(step.sizes), len(step.ranks)
+    schedule = StepOfRanks("ddp", units, ranks)
+
+    def add(one):
+        for r, rank in enumerate(one.ranks):
+            if not len(rank.forwards) == len(rank.backwards) == len(rank.waits) == 1:
+                raise Unpredicted
+            wait = [time / 1e3 for time in rank.waits[0]]
+            schedule.add_computing(
+                rank.forwards[0][0] / 1e3,
+                [Border(">A", bucket.sent / 1e3, bucket.sent / 1e3) for bucket in rank.buckets]
+                + [Border("<A", *wait)] + [Border("<A", wait[1], wait[1])] * (units - 1),
+                rank.backwards[0][0] / 1e3, rank.optimizers[-1][1] / 1e3)
+            for b in range(units):  # the first bucket has the last layers
+                schedule.add_message("A", units - 1 - b, sum(
+                    end - begin for begin, end, last in one.parts_of_reduction(r, b)
+                    if last is None) / 1e3)
+    return schedule, schedule.add_steps(step, others, add)
+
+
 def ddp_figure(path, engine, wanted):
     """`engine`: DistributedDataParallel or DistributedOptimizer."""
-    step = read_step(path, wanted)
+    step, others = read_steps(path, wanted)
     facts, rows, shares, waits = [], [], [], []
     for r, rank in enumerate(step.ranks):
         fact, share = _fact(step, r)
@@ -81,13 +107,30 @@ def ddp_figure(path, engine, wanted):
         bars += [_bar(each, OPTIMIZER, "optimizer", "optimizer") for each in rank.optimizers]
         rows.append(Row(f"rank {r}", "", bars))
         rows.append(Row("all-reduce", f"exposed {percent(share)}", _reduction_bars(step, r)))
+        for link, held in sorted(rank.held.items()):
+            rows.append(Row(link, "", [_bar(each, HELD.color, "", f"{link} holds a message back")
+                                       for each in held]))
     if len(step.ranks[0].backwards) > 1:
         facts.append("Which backward sent a bucket: " + ", ".join(
             _name(step, b) for b in range(len(step.complete))) + ".")
-    ranks = len(step.ranks)
+    ranks, buckets = len(step.ranks), len(step.ranks[0].buckets)
     title = (f"Step {step.number} of {engine} on {ranks} ranks, "
-             f"{len(step.ranks[0].buckets)} buckets")
+             f"{buckets} bucket{'s' * (buckets != 1)}")
     measured = (f"Measured: {milliseconds(step.end / 1e3)}; on average {percent(sum(shares) / ranks)}"
                 f" exposed communication, {percent((sum(waits) - sum(shares)) / ranks)} waiting for "
                 "slower ranks")
-    return Figure(title, facts, LEGEND, [Panel(measured, rows)], step.begin / 1e3)
+    panels = [Panel(measured, rows)]
+    legend = LEGEND + [HELD] * any(rank.held for rank in step.ranks)
+    if engine != "DistributedDataParallel":
+        return Figure(title, facts, legend, panels, step.begin / 1e3)
+    try:
+        schedule, added = _schedule(step, others)
+        answer = schedule.replayed(step.number)
+    except (Unpredicted, Error) as why:
+        facts.append(no_prediction(why))
+    else:
+        facts = schedule.facts(answer, step.end / 1e3, sum(waits) / ranks * step.end / 1e3,
+                               added) + facts
+        panels.insert(0, schedule.panel(answer, lambda kind, unit: "" if kind == "F" else
+                                        f"bucket {schedule.units - 1 - unit}"))
+    return Figure(title, facts, legend, panels, step.begin / 1e3)

@@ -134,8 +134,8 @@ class _Drawing:
     def __init__(self, figure):
         self.figure = figure
         rows = [row for panel in figure.panels if isinstance(panel, Panel) for row in panel.rows]
-        self.end = max(bar.end for row in rows for bar in row.bars)
-        self.left = MARGIN + CHARACTER * (max(len(_shortened(row.name)) for row in rows) + 1)
+        self.end = max((bar.end for row in rows for bar in row.bars), default=1) or 1
+        self.left = MARGIN + CHARACTER * (max((len(_shortened(row.name)) for row in rows), default=0) + 1)
         self.right = WIDTH - RIGHT
         self.y = 0
         self.out = []

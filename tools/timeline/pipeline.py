@@ -1,14 +1,11 @@
-"""A step of a pipeline, predicted and measured. What the schedule is, whether it is whole, and when
-its actions would run, tools/schedule says: weft's own code."""
-import json
-import pathlib
+"""A step of a pipeline, predicted and measured."""
 import re
 import statistics
-import tempfile
 from collections import defaultdict, namedtuple
 
-from tools.command import Error, output_of
+from tools.command import Error
 from tools.timeline.figure import Bar, Color, Figure, Key, Panel, Row, milliseconds, percent, times
+from tools.timeline.predicted import ask
 from tools.trace import choose_step
 
 MOST_STAGES, MOST_MICRO_BATCHES = 4096, 65536  # parallel/schedule.h
@@ -84,19 +81,7 @@ class _Step:
 
 
 def _ask(step, costs=None):
-    """What tools/schedule says of the step's schedule. Raises Error with what is wrong with it."""
-    with tempfile.TemporaryDirectory() as folder:
-        name = f"step {step.number} of the trace"  # errors name it
-        pathlib.Path(folder, name).write_text(step.schedule, encoding="utf-8")
-        options = ["--check", name, "--json"]
-        if costs:
-            pathlib.Path(folder, "costs").write_text(json.dumps(costs), encoding="utf-8")
-            options += ["--costs", "costs"]
-        try:
-            return json.loads(output_of("tools/schedule/schedule", *options, folder=folder))
-        except Error as error:
-            # The user has no text with lines.
-            raise Error(re.sub(r"; line \d+, column \d+|, in line \d+", "", str(error))) from None
+    return ask(step.schedule, f"step {step.number} of the trace", costs)
 
 
 def _whole_steps(spans):

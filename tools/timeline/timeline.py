@@ -41,9 +41,9 @@ def main():
     parser = command.Parser(
         prog="timeline", formatter_class=argparse.RawDescriptionHelpFormatter,
         description="Draws when the devices of a step did what, from the trace of a run.",
-        epilog="A pipeline's step is drawn as its schedule predicts it and as it was measured; of a\n"
-               "model in parts, DataParallel, DistributedDataParallel, Horovod's programs and of a\n"
-               "model that ranks have cut, by fully_shard or parallelize, is shown who waits.\n"
+        epilog="A step of a pipeline, of DistributedDataParallel and of a model that ranks have cut, by\n"
+               "fully_shard or parallelize, is drawn as its schedule predicts it and as it was measured;\n"
+               "of a model in parts, DataParallel and Horovod's programs is shown who waits.\n"
                "Exit status: 0, or 2 for wrong usage or a file that cannot be read or written.")
     parser.add_argument("trace", metavar="TRACE", nargs="?", help="what a program's --trace wrote")
     parser.add_argument("--step", type=command.step_number, default=-1,

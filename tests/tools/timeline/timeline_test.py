@@ -90,7 +90,7 @@ class TimelineCommand(ToolTest):
         self.assertEqual(len(rectangles(out)["row"]), 3)
         ddp.add_ddp(0, 0)
         self.check_run(self.write("trace.json", ddp.text()), "-o", out)
-        self.assertEqual(len(rectangles(out)["row"]), 4)
+        self.assertEqual(len(rectangles(out)["row"]), 8)  # predicted and measured
 
     def test_names_may_hold_anything(self):
         name = "<&\">\x01\xe4 and a very long name for a device "

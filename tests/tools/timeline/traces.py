@@ -142,6 +142,51 @@ class Trace:
             span("phase", "backward", 10, 30)
             span("optim", "step", 30, 40)
 
+    def add_step_of_ranks(self, step, begin, schedule, costs):
+        """As the engine tells of a step whose actions take these seconds: "fsdp --units 3 --ranks 2".
+        Returns the milliseconds of the whole."""
+        with tempfile.NamedTemporaryFile("w") as file:
+            json.dump(costs, file)
+            file.flush()
+            answer = json.loads(subprocess.run(
+                ["tools/schedule/schedule", *schedule.split(), "--json", "--costs", file.name],
+                check=True, stdout=subprocess.PIPE).stdout)
+        sent = {"U": "all_gather", "G": "reduce_scatter", "A": "all_reduce", "F": "all_reduce",
+                "B": "all_reduce"}
+        waits = {"U": "wait for parameters", "G": "wait for sums"}
+        last = max(timed["end"] for timed in answer["actions"]
+                   if timed["action"].startswith(("F", "<F")))
+        units = answer["units"]
+        for rank in range(len(answer["busy"])):
+            def span(category, name, start, end, thread=0, rank=rank, **args):
+                self.add(category, name, begin + start * 1e3, begin + end * 1e3, thread,
+                         {**args, "step": step}, rank)
+            own = [(timed["action"], timed["begin"], timed["end"]) for timed in answer["actions"]
+                   if timed["rank"] == rank]
+            for action, start, end in own:
+                kind = action[1] if action[0] in "<>" else ""
+                if action[0] == ">":
+                    unit = int(action[2:])
+                    module = {"A": f"bucket {units - 1 - unit}"}.get(kind, f"{kind.lower()}.{unit}")
+                    span("comm", sent[kind], start, end, 2, bytes=8,
+                         module=f"blocks.{unit}" if kind in "UG" else module)
+                    if kind == "U":  # a moment for replays, which is not drawn
+                        span("fully_shard", "gather", start, start, module=f"blocks.{unit}", bytes=8)
+                    if kind == "G":
+                        span("fully_shard", "reduce-scatter", start, start)
+                    if kind == "A":
+                        span("ddp", "send bucket", start, start, bucket=units - 1 - unit, bytes=8)
+                elif action[0] == "<" and kind in waits:
+                    span("fully_shard", waits[kind], start, end)
+                elif action == "O":
+                    span("optim", "step", start, end)
+            for_buckets = [each for each in own if each[0].startswith("<A")]
+            if for_buckets:
+                span("ddp", "wait for buckets", for_buckets[0][1], for_buckets[-1][2])
+            span("forward", "Net", 0, last)
+            span("phase", "backward", last, max(end for action, _, end in own if action != "O"))
+        return answer["end"] * 1e3
+
     def add_tensor_parallel(self, step, begin):
         """As two ranks tell of a step of 20 ms with parallelize."""
         for rank in 0, 1:

@@ -25,7 +25,7 @@ DIFFERENCE = re.compile(r"^same: .*?(?:the largest difference (\S+) .*)?\(allowe
 
 # docs/adding.md and adding_kernels.md are patches, which tests/structure/recipes.py applies.
 PAGES = ["README.md", "docs/data_parallel.md", "docs/ddp.md", "docs/faults.md", "docs/horovod.md",
-         "docs/pipeline.md", "docs/sharding.md", "docs/simulate.md"]
+         "docs/pipeline.md", "docs/prove.md", "docs/sharding.md", "docs/simulate.md"]
 SOME_LINES = "...\n"
 
 

@@ -101,6 +101,7 @@ struct Twice : autograd::Function<Twice> {
   net.train(), net.eval(), net.is_training(), net.to(DType::f32), net.zero_grad();
   net.requires_grad(true), net.load_state_dict(net.state_dict());
   nn::HookHandle hook = net.register_forward_hook([](nn::ModuleBase&, std::span<Tensor>) {});
+  net.register_forward_error_hook([](nn::ModuleBase&) {});
   hook = net.register_forward_pre_hook([](nn::ModuleBase&, std::span<Tensor>) {});
   nn::clone(net), nn::replicate(net, "cpu"), net.to_string(), to_string(net), nn::summary(net, {1});
   nn::Sequential{nn::Identity(),
@@ -199,6 +200,8 @@ struct Twice : autograd::Function<Twice> {
   optim::SequentialLR(sgd, {.schedulers = {std::make_shared<optim::ExponentialLR>(sgd, slowly)}});
 
   data::DataLoader loader(data::Mnist(), {.sampler = std::make_shared<data::RandomSampler>(1)});
+  const data::DataLoaderOptions batches{.batch_sampler =
+                                            std::shared_ptr<const data::BatchSampler>()};
   const std::shared_ptr<const data::Sampler> in_order =
       std::make_shared<data::SequentialSampler>(1);
   const data::TensorDataset rows(ones({2, 3}), ones({2}));

@@ -13,9 +13,10 @@ int main(int argc, char** argv) {
   // The environment may have set a filter.
   if (std::string_view(::testing::GTEST_FLAG(filter)) == "*") {
     // After the first pattern: tests of //tests/kernels/cuda:host_test that are not cases per
-    // device.
+    // device, and those of ranks.
     ::testing::GTEST_FLAG(filter) =
-        "*/cuda:ChoosingPlans.*:CudaBackend.*:CudaErrors.*:CudaLibraries.*:Cudnn.*:WithoutGpu.*";
+        "*/cuda:ChoosingPlans.*:CudaBackend.*:CudaErrors.*:CudaLibraries.*:Cudnn.*:WithoutGpu.*:"
+        "OnGpus/*";
   }
   ::testing::InitGoogleTest(&argc, argv);
   // Before any test, because without a GPU no test reads them: so a rehearsal finds missing files.

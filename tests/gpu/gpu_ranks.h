@@ -16,10 +16,11 @@ namespace weft::testing {
 
 inline Device gpu_of(int rank) { return {DeviceType::cuda, rank % device_count(DeviceType::cuda)}; }
 
-/// Runs f as n ranks with this backend; skips the test if NCCL cannot run them.
+/// Runs f as n ranks with this backend; skips the test without a GPU, and if NCCL cannot run them.
 inline void in_groups(const std::string& backend, int n,
                       const std::function<void(comm::ProcessGroup&)>& f) {
   const bool own_ring = backend == "nccl-ring", nccl = own_ring || backend == "nccl";
+  if (device_count(DeviceType::cuda) == 0) GTEST_SKIP() << "needs a GPU";
   if (nccl && !comm::registered_nccl()) GTEST_SKIP() << "this build is without NCCL";
   // Threads may share neither GPUs nor default streams.
   if (nccl && 2 * n > device_count(DeviceType::cuda)) GTEST_SKIP() << "needs " << 2 * n << " GPUs";

@@ -209,5 +209,18 @@ TEST_F(TwoLayers, MaskIsAppliedByTheProduct) {
   EXPECT_EQ(backward(nothing, asked).kernels, backward(nothing, not_asked).kernels + 1);
 }
 
+// Two products of the backward, and the sum's gradient: nothing fills the gradient that it begins
+// with.
+TEST_F(LinearRelu, ABackwardBeginsWithAOneThatIsThere) {
+  const Tensor x = some({8, 16}), w = some({24, 16});
+  w.set_requires_grad();
+  const Calls plain = calls([&] { linear(x, w, {}).sum(); });
+  const Calls with_backward = calls([&] {
+    autograd::zero_grad(w);
+    linear(x, w, {}).sum().backward();
+  });
+  EXPECT_EQ(with_backward, (Calls{plain.products + 1, plain.kernels + 1}));
+}
+
 }  // namespace
 }  // namespace weft

@@ -123,6 +123,23 @@ esac
       << log();
 }
 
+TEST_F(Rehearsal, WhatOnlyAGpuCanShowIsTickedOff) {
+  write_program("pack/conformance", R"(case "$*" in
+  *list_tests*) printf 'First.\n  A/cuda\n  B/cuda\nSecond.\n  A/cuda\n  B/cuda\n' ;;
+  *filter=First*) printf '[       OK ] First.%s/cuda (0 ms)\n' A B ;;
+  *) echo '[       OK ] Second.A/cuda (0 ms)'; exit 1 ;;
+esac
+)");
+  testing::write_file(folder.path("pack/unproven"),
+                      "one|First.A/cuda:*.None\ntwo|Second.*\nthree|Third.*:Fourth.*\n");
+  EXPECT_EQ(run("", "--emulated conformance"), 1);
+  for (const char* line :
+       {"- [x] one: 1 tests passed\n", "- [ ] two: 1 tests FAILED, 1 passed\n",
+        "- [ ] three: not run; .gpu/run --filter 'Third.*:Fourth.*' conformance\n"}) {
+    EXPECT_NE(log().find(line), std::string::npos) << line << log();
+  }
+}
+
 TEST_F(Rehearsal, LibrariesOfAnotherCudaAreNamed) {
   write_program("pack/conformance", "");
   testing::write_file(folder.path("pack/libraries"), "libcublasLt.so.99\n");

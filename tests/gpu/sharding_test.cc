@@ -1,16 +1,21 @@
 // The engines that cut parameters, states and layers, and the collectives on the tape, with ranks
-// on emulated GPUs; fully_shard is in comm_test.cc.
+// on emulated GPUs; fully_shard alone is in comm_test.cc.
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "weft/core/runtime/rng.h"
 #include "weft/tests/core/expect_error.h"
 #include "weft/tests/gpu/gpu_ranks.h"
+#include "weft/tests/io/files.h"
 #include "weft/tests/parallel/nets.h"
 #include "weft/tests/parallel/tensor_nets.h"
+#include "weft/tests/train/small_data.h"
+#include "weft/train/recorder.h"
 #include "weft/weft.h"
 
 namespace weft {
@@ -21,10 +26,33 @@ using testing::gpu_of;
 using testing::in_groups;
 using testing::Net;
 using testing::text;
+using Text = std::pair<Tensor, Tensor>;
+
+std::shared_ptr<ProcessGroup> shared(ProcessGroup& group) {
+  return {std::shared_ptr<void>(), &group};
+}
 
 double difference(const Tensor& a, const Tensor& b) {
   const Tensor x = a.to(Device()), y = b.to(Device());
   return raw::norm(raw::sub(x, y)).item<double>() / (raw::norm(y).item<double>() + 1e-30);
+}
+
+void expect_near(const nn::NamedTensors& got, const nn::NamedTensors& expected) {
+  ASSERT_EQ(got.size(), expected.size());
+  for (std::size_t i = 0; i < got.size(); ++i) {
+    EXPECT_LE(difference(got[i].second, expected[i].second), 1e-9) << got[i].first;
+  }
+}
+
+Text on(Device device, const Text& data) { return {data.first.to(device), data.second.to(device)}; }
+
+/// Cuts each layer that has parameters, then the rest.
+parallel::FullySharded cut_layers(nn::Sequential& model, ProcessGroup& group,
+                                  const parallel::FullyShardOptions& options = {}) {
+  model.apply([&](nn::ModuleBase& m) {
+    if (!m.name().empty() && !m.parameters().empty()) parallel::fully_shard(m, group, options);
+  });
+  return parallel::fully_shard(model, group, options);
 }
 
 class Sharding : public ::testing::TestWithParam<const char*> {};
@@ -91,21 +119,22 @@ TEST_P(Sharding, ZeroIsThePlainOptimizer) {
   });
 }
 
-// With dropout, whose masks are those of one GPU of that number.
+// With dropout, whose masks are those of one GPU of that number; but ranks of one GPU have one
+// generator.
 TEST_P(Sharding, TensorParallelIsOneGpu) {
+  const double p = device_count(DeviceType::cuda) < 2 ? 0 : 0.2;
   for (const bool sequence : {false, true}) {
     in_groups(GetParam(), 2, [&](ProcessGroup& group) {
       const Device device = gpu_of(group.rank());
-      Net plain = testing::seeded(3, [] { return Net(); });
-      Net net = testing::seeded(3, [] { return Net(); });
+      Net plain = testing::seeded(3, [&] { return Net(p); });
+      Net net = testing::seeded(3, [&] { return Net(p); });
       plain.to(device), net.to(device);
       const auto tp = parallel::parallelize(net, group, testing::plan_of(sequence));
       const auto generators = group.all_gather_object(default_generator(device).state());
       EXPECT_EQ(generators[0], generators[1]);
       optim::SGD sgd(net.parameters(), {.lr = 0.1}), plain_sgd(plain.parameters(), {.lr = 0.1});
       for (int i = 0; i < 3; ++i) {
-        const auto [x, y] = text(i);
-        const std::pair data(x.to(device), y.to(device));
+        const Text data = on(device, text(i));
         const auto step = [&](optim::SGD& optimizer, const auto& loss_of) {
           default_generator(device).manual_seed(static_cast<std::uint64_t>(i));
           optimizer.zero_grad();
@@ -119,10 +148,7 @@ TEST_P(Sharding, TensorParallelIsOneGpu) {
                     1e-9);
       }
       EXPECT_GT(tp.clip_grad_norm(1e6).item<double>(), 0);
-      const nn::NamedTensors got = tp.state_dict(), expected = plain.state_dict();
-      for (std::size_t i = 0; i < got.size(); ++i) {
-        EXPECT_LE(difference(got[i].second, expected[i].second), 1e-9) << got[i].first;
-      }
+      expect_near(tp.state_dict(), plain.state_dict());
     });
   }
 }
@@ -137,8 +163,7 @@ TEST_P(Sharding, ContextParallelIsOneGpu) {
     parallel::context_parallel(net, group);
     net.first_place = group.rank() * (testing::kLength / 2);
     parallel::DistributedDataParallel ddp(net, group.duplicate());
-    const auto [x, y] = text(0);
-    const std::pair data(x.to(device), y.to(device));
+    const Text data = on(device, text(0));
     testing::loss_of_all(plain, data).backward();
     const auto own = [&](const Tensor& all) { return parallel::part_of_sequence(all, group, 1); };
     const Tensor logits = ddp(own(data.first));
@@ -148,6 +173,230 @@ TEST_P(Sharding, ContextParallelIsOneGpu) {
       EXPECT_LE(difference(got[i].grad(), expected[i].grad()), 1e-9) << i;
     }
   });
+}
+
+// Gathered and computed in bf16, reduced in f32: what one does by hand with rounded weights.
+TEST_P(Sharding, MixedPrecisionIsDoneByHandBitForBit) {
+  const Scoped deterministic(&ThreadState::deterministic, true);
+  in_groups(GetParam(), 2, [](ProcessGroup& group) {
+    const Device device = gpu_of(group.rank());
+    nn::Sequential model = testing::seeded(3, testing::cnn),
+                   plain = testing::seeded(3, testing::cnn);
+    model.to(device), plain.to(device);
+    nn::Sequential half = nn::clone(plain);
+    half.to(DType::bf16);
+    const auto sharded = cut_layers(
+        model, group, {.mp_policy = {.param_dtype = DType::bf16, .reduce_dtype = DType::f32}});
+    optim::SGD sgd(model.parameters(), {.lr = 0.1, .momentum = 0.9});
+    optim::SGD plain_sgd(plain.parameters(), {.lr = 0.1, .momentum = 0.9});
+    const std::vector<Tensor> whole = plain.parameters(), rounded = half.parameters();
+    for (int step = 0; step < 4; ++step) {
+      const auto data = testing::batch(step, {4, 1, 8, 8}, DType::f32).shard(group.rank(), 2);
+      const Tensor x = data.x.to(device), label = data.label.to(device);
+      sgd.zero_grad(), half.zero_grad();
+      const Tensor loss = nn::cross_entropy(model(x), label);
+      loss.backward();
+      for (std::size_t i = 0; i < whole.size(); ++i) raw::copy_(rounded[i], whole[i]);
+      const Tensor expected = nn::cross_entropy(half(x.to(DType::bf16)), label);
+      expected.backward();
+      EXPECT_TRUE(equal(loss, expected)) << step;
+      for (std::size_t i = 0; i < whole.size(); ++i) {
+        const Tensor mean = raw::mul(raw::to(rounded[i].grad(), DType::f32), 0.5);
+        group.all_reduce(mean).wait();
+        whole[i].set_grad(mean);
+      }
+      sgd.step(), plain_sgd.step();
+      const nn::NamedTensors got = sharded.state_dict();
+      for (std::size_t i = 0; i < whole.size(); ++i) {
+        EXPECT_TRUE(equal(got[i].second, whole[i].to(Device()))) << step << ' ' << got[i].first;
+      }
+    }
+  });
+}
+
+// Rows of parts of layers, on a mesh of two axes.
+TEST_P(Sharding, FullyShardedPartsOfLayersAreOneProcess) {
+  for (const bool sequence : {false, true}) {
+    in_groups(GetParam(), 4, [&](ProcessGroup& group) {
+      const comm::Mesh mesh(shared(group), {{"dp", 2}, {"tp", 2}});
+      const Device device = gpu_of(group.rank());
+      Net plain = testing::seeded(3, [] { return Net(0); });
+      Net net = testing::seeded(3, [] { return Net(0); });
+      net.to(device);
+      const auto tp = parallel::parallelize(net, *mesh["tp"], testing::plan_of(sequence));
+      for (testing::Block& block : net.blocks) parallel::fully_shard(block, mesh["dp"]);
+      const auto sharded = parallel::fully_shard(net, mesh["dp"]);
+      optim::Adam adam(net.parameters(), {.lr = 0.01}),
+          plain_adam(plain.parameters(), {.lr = 0.01});
+      for (int i = 0; i < 2; ++i) {
+        const auto [x, y] = text(i);
+        const auto d = static_cast<std::size_t>(mesh.coordinate("dp"));
+        adam.zero_grad(), plain_adam.zero_grad();
+        testing::loss_of_part(net, tp, on(device, {x.chunk(2)[d], y.chunk(2)[d]})).backward();
+        testing::loss_of_all(plain, {x, y}).backward();
+        EXPECT_NEAR(sharded.clip_grad_norm(0.1).item<double>(),
+                    optim::clip_grad_norm(plain.parameters(), 0.1).item<double>(), 1e-9);
+        adam.step(), plain_adam.step();
+      }
+      expect_near(sharded.state_dict(), plain.state_dict());
+    });
+  }
+}
+
+// Each stage is cut over the other axis: gathered once a batch, and reduced once.
+TEST_P(Sharding, CutStagesOfPipelinesAreOneProcess) {
+  const auto make = [](std::size_t count) {
+    std::vector<nn::Sequential> stages = testing::seeded(5, [&] {
+      std::vector<nn::Sequential> layers;
+      for (std::size_t s = 1; s < count; ++s) layers.push_back({nn::Linear(6, 6), nn::Tanh()});
+      layers.push_back({nn::Linear(6, 3)});
+      return layers;
+    });
+    for (nn::Sequential& stage : stages) stage.to(DType::f64);
+    return stages;
+  };
+  const auto loss_of = [](std::span<const Tensor> y, std::span<const Tensor> target) {
+    return nn::cross_entropy(y[0], target[0]);
+  };
+  for (const std::string& schedule : parallel::schedule_names()) {
+    SCOPED_TRACE(schedule);
+    in_groups(GetParam(), 4, [&](ProcessGroup& group) {
+      const comm::Mesh mesh(shared(group), {{"dp", 2}, {"pp", 2}});
+      const Device device = gpu_of(group.rank());
+      const auto count = static_cast<std::size_t>(2 * parallel::stages_per_device(schedule));
+      std::vector<nn::Sequential> plain = make(count), stages = make(count);
+      std::vector<std::pair<std::size_t, parallel::FullySharded>> cut;
+      std::vector<Tensor> parts, whole;
+      const auto make_stage = [&](std::size_t s) {
+        stages[s].to(device);
+        cut.emplace_back(s, parallel::fully_shard(stages[s], mesh["dp"]));
+        for (const Tensor& x : stages[s].parameters()) parts.push_back(x);
+        return nn::AnyModule(stages[s]);
+      };
+      for (const nn::Sequential& stage : plain) {
+        for (const Tensor& x : stage.parameters()) whole.push_back(x);
+      }
+      parallel::Pipeline pipe(
+          count, make_stage,
+          {.devices = {device}, .chunks = 4, .schedule = schedule, .group = mesh["pp"]});
+      optim::Adam adam(parts, {.lr = 0.01}), plain_adam(whole, {.lr = 0.01});
+      for (int i = 0; i < 2; ++i) {
+        const auto data = testing::batch(i, {16, 6}, DType::f64);
+        const auto part = data.shard(mesh.coordinate("dp"), 2);
+        adam.zero_grad(), plain_adam.zero_grad();
+        pipe.step({part.x}, {part.label}, loss_of);
+        Tensor y = data.x;
+        for (nn::Sequential& stage : plain) y = stage(y);
+        nn::cross_entropy(y, data.label).backward();
+        EXPECT_NEAR(pipe.clip_grad_norm(0.1).item<double>(),
+                    optim::clip_grad_norm(whole, 0.1).item<double>(), 1e-9);
+        adam.step(), plain_adam.step();
+      }
+      for (const auto& [s, sharded] : cut) expect_near(sharded.state_dict(), plain[s].state_dict());
+    });
+  }
+}
+
+/// Goes on with the checkpoint in `folder`, if there is one, up to so many steps, and saves.
+template <class Model, class State, class LossOf>
+void train_up_to(int steps, const testing::TempFolder& folder, Model& model, State& state,
+                 optim::Optimizer& optimizer, const LossOf& loss_of,
+                 const train::Ranks& ranks = {}) {
+  train::Options options;
+  options.example = "parts";
+  options.out = folder.path("out");
+  options.batch_size = 4;
+  options.epochs = steps;  // of one step
+  options.resume = "latest";
+  data::DataLoader loader(testing::Numbers{4}, {.batch_size = 4});
+  train::Recorder recorder(options, ranks);
+  recorder.resume(model, loader, state);
+  while (recorder.next_epoch()) {
+    for ([[maybe_unused]] auto& batch : recorder.batches(loader)) {
+      const Tensor loss = loss_of(static_cast<int>(recorder.steps()));
+      optimizer.zero_grad();
+      loss.backward();
+      optimizer.step();
+      recorder.step(loss);
+    }
+    recorder.save(model, loader, state);
+  }
+}
+
+train::Ranks ranks_of(ProcessGroup& group) {
+  return {.rank = group.rank(),
+          .size = group.size(),
+          .backend = group.backend(),
+          .gather = [&](const std::string& text) { return group.all_gather_object(text); }};
+}
+
+// One step with parts of rows, one with parts of layers, and one of a process on the host.
+TEST_P(Sharding, ACheckpointInPartsGoesOnInAnyLayout) {
+  const testing::TempFolder folder, other;
+  const auto make = [](std::uint64_t seed) { return testing::seeded(seed, [] { return Net(0); }); };
+  in_groups(GetParam(), 2, [&](ProcessGroup& group) {
+    const Device device = gpu_of(group.rank());
+    Net net = make(3);
+    net.to(device);
+    for (testing::Block& block : net.blocks) parallel::fully_shard(block, group);
+    auto sharded = parallel::fully_shard(net, group);
+    optim::Adam adam(net.parameters(), {.lr = 0.01});
+    auto state = sharded.state_of(adam);
+    const auto loss = [&](int i) { return testing::loss_of_all(net, on(device, text(i))); };
+    train_up_to(1, folder, sharded, state, adam, loss, ranks_of(group));
+  });
+  if (IsSkipped()) return;
+  in_groups(GetParam(), 2, [&](ProcessGroup& group) {
+    const Device device = gpu_of(group.rank());
+    Net net = make(4);
+    net.to(device);
+    auto tp = parallel::parallelize(net, group, testing::plan_of(true));
+    optim::Adam adam(net.parameters(), {.lr = 0.01});
+    auto state = tp.state_of(adam);
+    const auto loss = [&](int i) { return testing::loss_of_part(net, tp, on(device, text(i))); };
+    train_up_to(2, folder, tp, state, adam, loss, ranks_of(group));
+  });
+  const auto on_host = [&](const testing::TempFolder& where, std::uint64_t seed) {
+    Net net = make(seed);
+    optim::Adam adam(net.parameters(), {.lr = 0.01});
+    train_up_to(3, where, net, adam, adam,
+                [&](int i) { return testing::loss_of_all(net, text(i)); });
+    return net.state_dict();
+  };
+  expect_near(on_host(folder, 5), on_host(other, 3));
+}
+
+// Weights that have channels last on a GPU are row-major in files and on the host.
+TEST_P(Sharding, ACheckpointInPartsOfConvolutionsGoesOnOnTheHost) {
+  const testing::TempFolder folder, other;
+  const auto make = [](std::uint64_t seed) {
+    nn::Sequential net = testing::seeded(seed, testing::cnn);
+    net.to(DType::f64);
+    return net;
+  };
+  const auto loss_of = [](nn::Sequential& net, int i, Device device) {
+    const auto data = testing::batch(i, {4, 1, 8, 8}, DType::f64);
+    return nn::cross_entropy(net(data.x.to(device)), data.label.to(device));
+  };
+  in_groups(GetParam(), 2, [&](ProcessGroup& group) {
+    const Device device = gpu_of(group.rank());
+    nn::Sequential net = make(3);
+    net.to(device);
+    auto sharded = cut_layers(net, group);
+    optim::Adam adam(net.parameters(), {.lr = 0.01});
+    auto state = sharded.state_of(adam);
+    train_up_to(
+        1, folder, sharded, state, adam, [&](int i) { return loss_of(net, i, device); },
+        ranks_of(group));
+  });
+  if (IsSkipped()) return;
+  const auto on_host = [&](const testing::TempFolder& where, std::uint64_t seed) {
+    nn::Sequential net = make(seed);
+    optim::Adam adam(net.parameters(), {.lr = 0.01});
+    train_up_to(2, where, net, adam, adam, [&](int i) { return loss_of(net, i, Device()); });
+    return net.state_dict();
+  };
+  expect_near(on_host(folder, 5), on_host(other, 3));
 }
 
 // An index that is no row is reported as the lookup of one GPU reports it.

@@ -28,6 +28,7 @@
 #include "weft/parallel/scatter_gather.h"
 #include "weft/parallel/schedule.h"
 #include "weft/parallel/simulate.h"
+#include "weft/parallel/step_schedule.h"
 #include "weft/parallel/sync_batch_norm.h"
 #include "weft/parallel/tensor_parallel.h"
 #include "weft/parallel/vocab_loss.h"
@@ -375,6 +376,12 @@ Result use(const parallel::Schedule& schedule) {
   return {};
 }
 
+Result use(const parallel::StepSchedule& step) {
+  parallel::parse_step(to_string(step));
+  draw(parallel::simulate(step, equal_costs(step, 1, 2, 1, 1)));
+  return {};
+}
+
 WEFT_SIZES(
     Schedules,
     {
@@ -433,6 +440,45 @@ WEFT_SIZES(
            parallel::Timeline timeline =
                parallel::simulate(parallel::gpipe(2, 3), parallel::equal_costs(2, 1, 1, 1));
            timeline.actions[0].device = s[0];
+           draw(timeline);
+           return {};
+         }},
+        {"parallel::ddp_step(units, ranks)",
+         {{2}, {3}},
+         [](const Sizes& s) { return use(parallel::ddp_step(s[0], s[1])); }},
+        {"parallel::zero1_step(units, ranks)",
+         {{2}, {3}},
+         [](const Sizes& s) { return use(parallel::zero1_step(s[0], s[1])); }},
+        {"parallel::fsdp_step(units, ranks)",
+         {{2}, {3}},
+         [](const Sizes& s) { return use(parallel::fsdp_step(s[0], s[1])); }},
+        {"parallel::tensor_parallel_step(units, ranks)",
+         {{2}, {3}},
+         [](const Sizes& s) { return use(parallel::tensor_parallel_step(s[0], s[1])); }},
+        {"parallel::make_step(units, ranks)",
+         {{2}, {3}},
+         [](const Sizes& s) { return use(parallel::make_step("zero2", s[0], s[1])); }},
+        {"parallel::StepSchedule{units}",
+         {{2}},
+         [](const Sizes& s) {
+           parallel::StepSchedule step = parallel::fsdp_step(2, 2);
+           step.units = s[0];
+           return use(step);
+         }},
+        {"parallel::StepAction{unit}",
+         {{0}},
+         [](const Sizes& s) {
+           parallel::StepSchedule step = parallel::ddp_step(2, 2);
+           step.ranks[0][0].unit = s[0];
+           return use(step);
+         }},
+        {"parallel::TimedStepAction{rank}",
+         {{0}},
+         [](const Sizes& s) -> Result {
+           const parallel::StepSchedule step = parallel::ddp_step(2, 2);
+           parallel::StepTimeline timeline =
+               parallel::simulate(step, equal_costs(step, 1, 2, 1, 1));
+           timeline.actions[0].rank = s[0];
            draw(timeline);
            return {};
          }},

@@ -10,9 +10,9 @@ import subprocess
 import sys
 
 ROOMS = ['core', 'kernels', 'tensor', 'autograd', 'nn', 'optim', 'data', 'io', 'c_api', 'onnx', 'comm', 'parallel',
-         'train', 'launch', 'tools', 'benchmarks', 'examples']
+         'train', 'launch', 'tools', 'benchmarks', 'examples', 'learn']
 # From lower to higher; files directly in the room's folder are the highest.
-PARTS = {'core': ['base', 'runtime', 'trace'], 'comm': ['store', 'backend', 'group']}
+PARTS = {'core': ['base', 'runtime', 'trace'], 'comm': ['store', 'backend', 'group'], 'train': ['proof']}
 
 # The existing ones. A new one needs a reason, and has at most three units.
 KNOWN = [

@@ -108,6 +108,7 @@
 #include "weft/parallel/scatter_gather.h"
 #include "weft/parallel/schedule.h"
 #include "weft/parallel/simulate.h"
+#include "weft/parallel/step_schedule.h"
 #include "weft/parallel/sync_batch_norm.h"
 #include "weft/parallel/tensor_parallel.h"
 #include "weft/parallel/vocab_loss.h"

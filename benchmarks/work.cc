@@ -142,7 +142,7 @@ class DcganWork final : public Work {
         step_(step_options(options), [=, this](const Tensor& real, const Tensor& z) {
           const autograd::Autocast scope = autocast(options);
           const Tensor fake = gan_.generator(z);
-          examples::train_discriminator(gan_, adam_d_, real, fake);
+          examples::train_discriminator(gan_.discriminator, adam_d_, real, fake);
           return examples::train_generator(gan_, adam_g_, fake);
         }) {
     examples::dcgan_init(gan_);

@@ -330,9 +330,14 @@ FsdpTrace fsdp_trace(const TracedSpans& traced) {
   for (std::size_t i = 0; i < sums.size(); ++i) {
     trace.units[sums[i]].reduce_bytes = latest.reductions[i].bytes * trace.ranks();
   }
-  trace.bf16 = std::ranges::all_of(trace.units, [](const FsdpTrace::Unit& unit) {
-    return 2 * unit.gather_bytes <= unit.reduce_bytes;
-  });
+  const auto gathers = started(*schedule, Kind::unshard);
+  auto gathered = gathers.begin();
+  for (const TracedSpan& wait : latest.waits) {
+    if (wait.name != "wait for parameters") continue;
+    FsdpTrace::Unit& unit = trace.units[*gathered++];
+    unit.bf16 =
+        wait.element_size < 0 ? 2 * unit.gather_bytes <= unit.reduce_bytes : wait.element_size == 2;
+  }
   trace.gather_link = fit_link(trace, &FsdpStep::gather, &FsdpTrace::Unit::gather_bytes);
   trace.reduce_link = fit_link(trace, &FsdpStep::reduce, &FsdpTrace::Unit::reduce_bytes);
   return trace;

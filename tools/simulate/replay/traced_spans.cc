@@ -42,6 +42,7 @@ TracedSpans spans_of(const json& file) {
     span.bucket = number("bucket");
     span.parameter = number("parameter");
     span.ahead = number("ahead");
+    span.element_size = number("element_size");
     span.bytes = args.value("bytes", -1.0);
     all.has_thin_links |= span.category == "link";
     all.on_cuda |= span.device.starts_with("cuda");

@@ -14,7 +14,8 @@ struct TracedSpan {
   std::string category, name, module, device;
   int rank = -1;
   double begin = -1, end = -1;
-  std::int64_t step = -1, stage = -1, micro_batch = -1, bucket = -1, parameter = -1, ahead = -1;
+  std::int64_t step = -1, stage = -1, micro_batch = -1, bucket = -1, parameter = -1, ahead = -1,
+               element_size = -1;
   double bytes = -1;
 };
 

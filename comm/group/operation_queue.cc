@@ -163,7 +163,7 @@ Work OperationQueue::submit(Operation operation) {
 void OperationQueue::serve() {
   block_sigpipe();
   leave_thread_unbound();
-  set_thread_name("comm");
+  set_thread_name(members_.label.empty() ? "comm" : "comm " + members_.label);
   std::unique_lock lock(mutex_);
   for (;;) {
     wake_.wait(lock, [&] { return quit_ || !queue_.empty(); });

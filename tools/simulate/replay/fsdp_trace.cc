@@ -301,6 +301,11 @@ FsdpTrace fsdp_trace(const TracedSpans& traced) {
   WEFT_CHECK(!whole.empty(), Io, kOp,
              "no step of it is whole: forward, backward with its gathers and reduce-scatters, and "
              "optimizer of every rank");
+  std::vector<TracedTime> times;
+  for (const auto& [r, rank] : whole.back()->second) {
+    times.push_back({whole.back()->first, r, rank.forward, rank.backward_end});
+  }
+  check_one_group(traced, times, "fully_shard");
   for (const auto& [r, rank] : whole.back()->second) {
     for (const TracedSpan& other : rank.others) {
       WEFT_CHECK(other.begin < rank.forward || other.begin >= rank.backward_end, Io, kOp,

@@ -269,6 +269,11 @@ TEST_F(ReplayFsdp, OtherTracesAreRefused) {
   json twice = good;
   twice["traceEvents"].push_back(span("phase", "backward", 0, 16, 20));
   expect_refused(twice, "its steps have 2 backwards");
+  // Of a mesh: whatever the messages along its other axis are.
+  expect_refused(in_mesh(two_units("cpu:0"), "tp"),
+                 "in step 3 its ranks send messages in several groups (dp of ranks 0, 1; tp of "
+                 "ranks 0, 1): a replay knows only fully_shard among all ranks");
+  EXPECT_EQ(read(in_mesh(two_units("cpu:0"), "dp")).steps.size(), 1U) << "one group";
 }
 
 // Numbers of two bytes are not cut again. In traces of before that were written, sums of twice the

@@ -88,10 +88,14 @@ std::shared_ptr<ProcessGroup> Mesh::group_along(const std::vector<bool>& along) 
     }
     parts[others].push_back(rank);
   }
+  std::string name;
+  for (std::size_t axis = 0; axis < axes_.size(); ++axis) {
+    if (along[axis]) name += (name.empty() ? "" : " x ") + axes_[axis].name;
+  }
   std::shared_ptr<ProcessGroup> mine = group_;
   for (const auto& [others, ranks] : parts) {
     if (parts.size() == 1) break;
-    if (auto part = group_->subgroup(ranks)) mine = std::move(part);
+    if (auto part = group_->subgroup(ranks, name)) mine = std::move(part);
   }
   return (*groups_)[along] = mine;
 }

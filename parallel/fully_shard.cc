@@ -233,9 +233,8 @@ FsdpUnit::~FsdpUnit() {
 void FsdpEngine::gather(Unit& unit, Unit* next) {
   const auto start = [&](Unit& one) {
     const comm::ProcessGroup::Tag tag(one.name);
-    const std::int64_t bytes = one.memory->start_gather(*gathers);
-    if (bytes == 0) return;
-    trace_moment(kOp, "gather", one.name, {{"bytes", bytes}, {"ahead", &one == next}});
+    const std::int64_t sent = one.memory->start_gather(*gathers);
+    if (sent > 0) trace_moment(kOp, "gather", one.name, {{"bytes", sent}, {"ahead", &one == next}});
   };
   if (posted == &unit) {
     posted = nullptr;
@@ -244,7 +243,8 @@ void FsdpEngine::gather(Unit& unit, Unit* next) {
   }
   start(unit);
   {
-    const Span span(kOp, "wait for parameters");
+    Span span(kOp, "wait for parameters");
+    span.set_arg("element_size", static_cast<std::int64_t>(size_of(unit.memory->whole_dtype())));
     unit.memory->finish_gather();
   }
   if (!next || posted || next->memory->gathered()) return;

@@ -30,11 +30,19 @@ constexpr const char* kOp = "pipeline";
 PipelineRanks::PipelineRanks(std::shared_ptr<PipelineState> state)
     : state_(std::move(state)), group_(*state_->options.group) {
   state_->own_list = group_.rank();
-  std::exception_ptr mistake;
+  std::exception_ptr mistake;  // kept until the other ranks are told, too
   try {
-    place_stages();
-  } catch (...) {  // kept until the other ranks are told, too
+    const PipelineOptions& options = state_->options;
+    check_replicas(group_, options.replicas.get(), kOp,
+                   weft::detail::concat("makes a pipeline of ", state_->stages.size(), " stages"),
+                   weft::detail::concat(options.chunks, " chunks, ", options.schedule));
+  } catch (...) {
     mistake = std::current_exception();
+  }
+  try {  // even then: a factory may wait for the same stage of other ranks
+    place_stages();
+  } catch (...) {
+    if (!mistake) mistake = std::current_exception();
   }
   check_alike(mistake);
   connect();
@@ -89,8 +97,10 @@ void PipelineRanks::check_alike(const std::exception_ptr& mistake) {
   for (std::size_t r = 0; r < mistakes.size(); ++r) {
     WEFT_CHECK(mistakes[r].empty(), InvalidArgument, kOp, "rank ", r, ": ", mistakes[r]);
   }
+  const comm::ProcessGroup* const replicas = state_->options.replicas.get();
   text = weft::detail::concat("on ", state_->device(0).is_cpu() ? "the CPU" : "a GPU",
-                              ", the loss is a ", state_->options.mean_loss ? "mean" : "sum", '\n',
+                              ", the loss is a ", state_->options.mean_loss ? "mean" : "sum",
+                              ", replicas: ", replicas ? replicas->size() : 1, '\n',
                               to_string(state_->plans.begin()->second->schedule));
   // A rank moves only its own stages to its GPU, where weights of convolutions get other strides.
   // What a factory makes is on one rank only.
@@ -98,8 +108,9 @@ void PipelineRanks::check_alike(const std::exception_ptr& mistake) {
   if (!state_->factory) {
     for (const nn::AnyModule& stage : state_->stages) text += lines_of_model(stage, false);
   }
-  check_same_lines(group_, kOp, text, "runs another pipeline",
-                   "Give the same stages, chunks, checkpoint mode and schedule on every rank");
+  check_same_lines(
+      group_, kOp, text, "runs another pipeline",
+      "Give the same stages, chunks, checkpoint mode, schedule and replicas on every rank");
 }
 
 void PipelineRanks::connect() {

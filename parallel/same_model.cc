@@ -1,8 +1,11 @@
 #include "weft/parallel/same_model.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <map>
+#include <memory>
 #include <sstream>
 #include <vector>
 
@@ -39,6 +42,10 @@ std::string lines_of_model(const nn::ModuleBase& module, bool with_strides) {
 }
 
 namespace {
+
+// How long a rank with replicas waits until all of them give some, too. Later ones are noticed by
+// the timeout of the group.
+constexpr std::chrono::seconds kPatience{5};
 
 using Lines = std::vector<std::string>;
 
@@ -82,6 +89,45 @@ void check_same_model(comm::ProcessGroup& group, const nn::ModuleBase& module,
   check_same_lines(group, "ddp", options + "\n" + lines_of_model(module), "wraps another model",
                    "Build the same model, with the same options and the same parameters frozen, on "
                    "every rank");
+}
+
+void check_replicas(comm::ProcessGroup& group, comm::ProcessGroup* replicas, const char* op,
+                    const std::string& what, const std::string& lines) {
+  comm::ProcessGroup& here = replicas ? *replicas : group;
+  const std::shared_ptr<comm::Store>& store = here.run_store();
+  if (!store) return;  // a run of one rank
+  const auto key = [op](int rank, const std::string& name) {
+    return detail::concat(op, '/', rank, '/', name);
+  };
+  const auto calls_alone = [&](int rank) { return store->add(key(rank, "calls alone"), 0); };
+  const int me = here.number_in_run(here.rank());
+  const std::string note = what + '\n' + lines;
+  if (!replicas || replicas->size() == 1) {
+    store->set(key(me, "alone"), note);
+    store->add(key(me, "calls alone"), 1);
+    return;
+  }
+
+  std::string members;
+  for (int r = 0; r < replicas->size(); ++r) {
+    members += detail::concat(replicas->number_in_run(r), ',');
+  }
+  const std::int64_t calls = store->add(key(me, members), 1);
+  const std::string call = detail::concat(members, '/', calls);
+  store->set(key(me, call), note);
+  const comm::Deadline deadline(
+      std::min<std::chrono::milliseconds>(kPatience, here.options().timeout / 2));
+  for (int r = 0; r < replicas->size(); ++r) {
+    const int rank = replicas->number_in_run(r);
+    if (store->wait(key(rank, call), deadline) == note) continue;
+    if (store->try_get(key(rank, "alone")) != note) continue;
+    // Both may have made such a call before, and that rank comes late to this one.
+    if (calls_alone(rank) <= calls_alone(me)) continue;
+    store->add(key(me, members), -1);  // this call counts as none
+    WEFT_THROW(InvalidArgument, op, "rank ", rank, " of the run ", what,
+               " with no replicas, and rank ", me, ", which gives it as one of its own, with ",
+               replicas->size(), ". Give the same replicas on every rank");
+  }
 }
 
 void share_generator(comm::ProcessGroup& group, const nn::ModuleBase& module) {

@@ -25,6 +25,15 @@ std::string lines_of_model(const nn::ModuleBase& module, bool with_strides = tru
 void check_same_model(comm::ProcessGroup& group, const nn::ModuleBase& module,
                       const std::string& options);
 
+/// A rank that gives no replicas sends nothing to those who give it as one of theirs. So each rank
+/// that gives some notes its call, `what` it does and `lines` of it, in the store of the run, and
+/// looks for the notes of the others before it waits for a message of theirs: up to five seconds.
+/// One that gives none leaves a note, too: if it is the same, that rank should have given some.
+/// Then this throws InvalidArgument: "rank 3 of the run WHAT with no replicas, and rank 1, ...".
+/// `replicas` may be null.
+void check_replicas(comm::ProcessGroup& group, comm::ProcessGroup* replicas, const char* op,
+                    const std::string& what, const std::string& lines);
+
 /// Gives this rank's generator for the module's device the state that rank 0's has. All ranks call
 /// it.
 void share_generator(comm::ProcessGroup& group, const nn::ModuleBase& module);

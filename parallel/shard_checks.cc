@@ -1,7 +1,6 @@
 #include "weft/parallel/shard_checks.h"
 
 #include <algorithm>
-#include <chrono>
 #include <mutex>
 #include <optional>
 #include <set>
@@ -17,46 +16,6 @@ namespace weft::parallel {
 namespace {
 
 constexpr const char* kOp = "fully_shard";
-// How long a rank with replicas waits until all of them give some, too. Later ones are noticed by
-// the timeout of the group.
-constexpr std::chrono::seconds kPatience{5};
-
-// A rank that gives no replicas sends nothing to those who give it as one of theirs. So each rank
-// that gives some notes it in the store of the run, and looks for the notes of the others before it
-// waits for a message of theirs. One that gives none leaves what it cuts there: if it is the same,
-// that rank, too, should have given some.
-void check_replicas(comm::ProcessGroup& group, comm::ProcessGroup* replicas,
-                    const nn::ModuleBase& module, const std::string& uncut) {
-  comm::ProcessGroup& here = replicas ? *replicas : group;
-  const std::shared_ptr<comm::Store>& store = here.run_store();
-  if (!store) return;  // a run of one rank
-  const auto key = [](int rank, const std::string& what) {
-    return detail::concat("fully_shard/", rank, '/', what);
-  };
-  const int me = here.number_in_run(here.rank());
-  const std::string name = module.type_name() + (module.name().empty() ? "" : ' ' + module.name());
-  const std::string note = name + '\n' + uncut;
-  if (!replicas || replicas->size() == 1) return store->set(key(me, "alone"), note);
-
-  std::string members;
-  for (int r = 0; r < replicas->size(); ++r) {
-    members += detail::concat(replicas->number_in_run(r), ',');
-  }
-  const std::int64_t calls = store->add(key(me, members), 1);
-  const std::string call = detail::concat(members, '/', calls);
-  store->set(key(me, call), note);
-  const comm::Deadline deadline(
-      std::min<std::chrono::milliseconds>(kPatience, here.options().timeout / 2));
-  for (int r = 0; r < replicas->size(); ++r) {
-    const int rank = replicas->number_in_run(r);
-    if (store->wait(key(rank, call), deadline) == note) continue;
-    if (store->try_get(key(rank, "alone")) != note) continue;
-    store->add(key(me, members), -1);  // this call counts as none
-    WEFT_THROW(InvalidArgument, kOp, "rank ", rank, " of the run cuts ", name,
-               " with no replicas, and rank ", me, ", which gives it as one of its own, with ",
-               replicas->size(), ". Give fully_shard the same replicas on every rank");
-  }
-}
 
 }  // namespace
 
@@ -130,9 +89,10 @@ void check_same_cut(comm::ProcessGroup& group, comm::ProcessGroup* replicas,
                      "on every rank, and cut its modules in the same order");
   };
   const std::string uncut = lines_of_uncut(module);
+  const std::string name = module.type_name() + (module.name().empty() ? "" : ' ' + module.name());
   std::optional<Error> alone;
   try {
-    check_replicas(group, replicas, module, uncut);
+    check_replicas(group, replicas, kOp, "cuts " + name, uncut);
   } catch (const Error& error) {
     if (error.code() != ErrorCode::InvalidArgument) throw;
     alone = error;  // the other ranks of the group wait for this one

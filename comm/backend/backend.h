@@ -60,8 +60,8 @@ struct Traffic {
 
 class Arithmetic;
 
-/// Calls come from one thread at a time, except abort() and wake(). All ranks make the same calls
-/// in the same order; in exchange() what one rank sends the other receives. The calls throw
+/// Calls come from one thread at a time, but abort(), wake(), queued(). All ranks make the same
+/// calls in the same order; in exchange() what one rank sends the other receives. The calls throw
 ///   PeerFailed    a rank is gone: "rank 2 closed its connection"
 ///   Timeout       the deadline passed: "rank 2 has sent 0 of 400 bytes"
 ///   Comm          abort() was called, an earlier call failed, or a rank sends another number of
@@ -90,9 +90,10 @@ class Backend {
   /// From any thread: a thread that waits in a call gets Comm, at once.
   virtual void abort() noexcept = 0;
   /// From any thread, when the deadline of a call has been moved: a thread that waits in the call
-  /// then reads the deadline again. Only for backends that would otherwise not read it before the
-  /// old deadline.
+  /// then reads it again. For backends that would otherwise not read it before the old one.
   virtual void wake() noexcept {}
+  /// In the caller's thread, when an operation is queued: for backends that watch their callers.
+  virtual void queued(const char* /*name*/, const Buffer& /*x*/, const Buffer& /*y*/) {}
   /// Messages are held back as `links` say from now on. The default refuses thin ones: Unsupported.
   virtual void set_links(const ThinLinks& links) { links.refuse_any(name()); }
 
@@ -131,8 +132,7 @@ class Backend {
   /// Whether all_reduce() needs no copy of what lies in memory of allocate(). The same on all
   /// ranks.
   virtual bool has_memory() const { return false; }
-  /// Host memory, of which the content is undefined. All ranks call it, with the same number of
-  /// bytes.
+  /// Host memory with undefined content. All ranks call it, with the same number of bytes.
   virtual intrusive_ptr<Storage> allocate(std::size_t bytes, const Deadline& deadline);
 
   const Traffic& traffic() const { return traffic_; }

@@ -33,11 +33,15 @@ Members Members::of_run(int rank, int size) {
   return members;
 }
 
-Members Members::some(const std::vector<int>& chosen, int place) const {
+Members Members::some(const std::vector<int>& chosen, int place, const std::string& name) const {
   Members members{.rank = place};
   for (const int r : chosen) members.ranks.push_back(number_in_run(r));
   members.me = detail::concat("rank ", members.number_in_run(place), " (", place,
                               " of the group of ", list_of(members.ranks), ')');
+  members.label = label;  // of all ranks of this group
+  if (members.size() < size()) {
+    members.label = detail::concat(name, name.empty() ? "" : " of ", list_of(members.ranks));
+  }
   return members;
 }
 

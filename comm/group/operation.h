@@ -22,12 +22,15 @@ struct Members {
   std::vector<int> ranks;
   /// This rank in messages: "rank 1", in a subgroup "rank 2 (1 of the group of ranks 0, 2)".
   std::string me;
+  /// In traces: "dp of ranks 0, 2"; empty: all ranks of the run.
+  std::string label = {};
 
   /// All ranks. Throws InvalidArgument for a rank that does not exist, here or in WEFT_FAULT's
   /// links.
   static Members of_run(int rank, int size);
-  /// The group of the ranks `chosen` of this group; this rank is the `place`-th of them.
-  Members some(const std::vector<int>& chosen, int place) const;
+  /// The group of the ranks `chosen` of this group; this rank is the `place`-th of them. `name`: of
+  /// an axis, or empty.
+  Members some(const std::vector<int>& chosen, int place, const std::string& name) const;
 
   int size() const { return static_cast<int>(ranks.size()); }
   int number_in_run(int r) const { return ranks[static_cast<std::size_t>(r)]; }

@@ -146,6 +146,7 @@ Work OperationQueue::submit(Operation operation) {
     operation.call.number = operation.peer < 0 ? ++collectives_ : ++messages_;
     if (backend_) {
       if (!thread_.joinable()) start(thread_, [this] { serve(); });
+      backend_->queued(operation.call.name, buffer_of(operation.x), buffer_of(operation.y));
       queue_.push_back(std::move(operation));
       wake_.notify_one();
       return Work(std::move(work));
@@ -162,7 +163,7 @@ Work OperationQueue::submit(Operation operation) {
 void OperationQueue::serve() {
   block_sigpipe();
   leave_thread_unbound();
-  set_thread_name("comm");
+  set_thread_name(members_.label.empty() ? "comm" : "comm " + members_.label);
   std::unique_lock lock(mutex_);
   for (;;) {
     wake_.wait(lock, [&] { return quit_ || !queue_.empty(); });

@@ -442,7 +442,7 @@ void ProcessGroup::monitored_barrier(std::chrono::milliseconds timeout) {
   comm::monitored_barrier(*own, impl_->queue->members(), round, timeout);
 }
 
-std::shared_ptr<ProcessGroup> ProcessGroup::subgroup(std::vector<int> ranks) {
+std::shared_ptr<ProcessGroup> ProcessGroup::subgroup(std::vector<int> ranks, std::string name) {
   impl_->queue->check_alive("subgroup");
   WEFT_CHECK(!ranks.empty(), InvalidArgument, "subgroup", "got no ranks");
   std::ranges::sort(ranks);
@@ -453,7 +453,7 @@ std::shared_ptr<ProcessGroup> ProcessGroup::subgroup(std::vector<int> ranks) {
   const auto found = std::ranges::find(ranks, rank());
   if (found == ranks.end()) return nullptr;
 
-  Members members = impl_->queue->members().some(ranks, static_cast<int>(found - ranks.begin()));
+  auto members = impl_->queue->members().some(ranks, static_cast<int>(found - ranks.begin()), name);
   std::shared_ptr<Store> store;
   if (impl_->store) store = std::make_shared<PrefixStore>(prefix, impl_->store->duplicate());
   return std::shared_ptr<ProcessGroup>(new ProcessGroup(

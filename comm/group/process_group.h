@@ -100,9 +100,9 @@ class ProcessGroup {
   std::vector<std::string> all_gather_object(std::string_view object);
 
   /// The group of some of the ranks, in increasing order. All ranks of this group must call it;
-  /// ranks that are not in `ranks` get null. Throws InvalidArgument for a rank that does not exist,
-  /// and PeerFailed or Timeout like the constructor.
-  std::shared_ptr<ProcessGroup> subgroup(std::vector<int> ranks);
+  /// ranks that are not in `ranks` get null. `name` is for traces. Throws InvalidArgument for a
+  /// rank that does not exist, and PeerFailed or Timeout like the constructor.
+  std::shared_ptr<ProcessGroup> subgroup(std::vector<int> ranks, std::string name = {});
   /// A subgroup of all ranks: its operations do not wait for those of this group, nor the other way
   /// round.
   std::shared_ptr<ProcessGroup> duplicate();

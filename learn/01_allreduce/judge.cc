@@ -40,9 +40,8 @@ void weft_s(Messages& me, std::span<float> x) {
 
 // --- Wrong ones ----------------------------------------------------------------------------------
 
-void add(std::span<float> to, std::span<const float> from) {
-  for (std::size_t i = 0; i < to.size(); ++i) to[i] += from[i];
-}
+using wrong::add;
+using wrong::receive_and_add;
 
 // What comes from all others, when r sends in round r.
 std::vector<std::vector<float>> all_of(Messages& me, std::span<const float> x) {
@@ -58,14 +57,11 @@ std::vector<std::vector<float>> all_of(Messages& me, std::span<const float> x) {
 
 // Everybody sends, and nobody receives.
 void all_send_first(Messages& me, std::span<float> x) {
-  std::vector<float> coming(x.size());
   for (int r = 0; r < me.size(); ++r) {
     if (r != me.rank()) me.send(r, x);
   }
   for (int r = 0; r < me.size(); ++r) {
-    if (r == me.rank()) continue;
-    me.receive(r, coming);
-    add(x, coming);
+    if (r != me.rank()) receive_and_add(me, r, x);
   }
 }
 
@@ -88,12 +84,8 @@ void without_own(Messages& me, std::span<float> x) {
 
 // Rank 0 keeps the sum for itself.
 void reduce_only(Messages& me, std::span<float> x) {
-  std::vector<float> coming(x.size());
   if (me.rank() != 0) return me.send(0, x);
-  for (int r = 1; r < me.size(); ++r) {
-    me.receive(r, coming);
-    add(x, coming);
-  }
+  for (int r = 1; r < me.size(); ++r) receive_and_add(me, r, x);
 }
 
 // Receives into x, and so loses its own numbers.
@@ -108,14 +100,11 @@ void overwrites(Messages& me, std::span<float> x) {
 
 // Sends a sum in which the others' numbers already are.
 void sends_sums(Messages& me, std::span<float> x) {
-  std::vector<float> coming(x.size());
   for (int r = 0; r < me.size(); ++r) {
     for (int to = 0; to < me.size(); ++to) {
       if (me.rank() == r && to != r) me.send(to, x);
     }
-    if (me.rank() == r) continue;
-    me.receive(r, coming);
-    add(x, coming);
+    if (me.rank() != r) receive_and_add(me, r, x);
   }
 }
 
@@ -131,15 +120,11 @@ void two_ranks(Messages& me, std::span<float> x) {
 
 // Rank 0 forgets that the others wait for the sum.
 void forgets_a_rank(Messages& me, std::span<float> x) {
-  std::vector<float> coming(x.size());
   if (me.rank() != 0) {
     me.send(0, x);
     return me.receive(0, x);
   }
-  for (int r = 1; r < me.size(); ++r) {
-    me.receive(r, coming);
-    add(x, coming);
-  }
+  for (int r = 1; r < me.size(); ++r) receive_and_add(me, r, x);
   for (int r = 1; r < me.size() - 1; ++r) me.send(r, x);
 }
 

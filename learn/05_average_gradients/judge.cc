@@ -104,6 +104,17 @@ void does_not_wait(comm::ProcessGroup& group, const std::vector<Tensor>& paramet
   }
 }
 
+// The means are right where the all-reduce begins later than it is told to.
+void divides_before_waiting(comm::ProcessGroup& group, const std::vector<Tensor>& parameters) {
+  give_zeros(parameters);
+  std::vector<comm::Work> works;
+  for (const Tensor& p : parameters) {
+    works.push_back(group.all_reduce(p.grad()));
+    raw::div_(p.grad(), group.size());
+  }
+  for (const comm::Work& work : works) work.wait();
+}
+
 // As an unordered container would have it.
 void own_order(comm::ProcessGroup& group, const std::vector<Tensor>& parameters) {
   std::vector<Tensor> own = parameters;
@@ -125,6 +136,7 @@ const std::vector<WrongOne<Average>> kWrong = {
     {"on_a_copy", on_a_copy, "it is that of rank"},
     {"all_but_the_last", all_but_the_last, "gradient of parameter 3"},
     {"does_not_wait", does_not_wait, "has its work been waited for?"},
+    {"divides_before_waiting", divides_before_waiting, "Call wait() of its work first"},
     {"own_order", own_order, "all ranks must make the same calls"},
     {"of_rank_0", of_rank_0, "it is that of rank 0 alone"},
 };

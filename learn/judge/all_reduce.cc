@@ -140,4 +140,18 @@ void check_sums(AllReduce f, int most) {
   }
 }
 
+namespace wrong {
+
+void add(std::span<float> to, std::span<const float> from) {
+  for (std::size_t i = 0; i < to.size(); ++i) to[i] += from[i];
+}
+
+void receive_and_add(Messages& me, int from, std::span<float> x) {
+  std::vector<float> received(x.size());
+  me.receive(from, received);
+  add(x, received);
+}
+
+}  // namespace wrong
+
 }  // namespace weft::learn

@@ -19,4 +19,12 @@ std::vector<Traffic> check_all_reduce(AllReduce f, int n, std::int64_t count);
 /// check_all_reduce() with 1 to `most` ranks, and sizes that do and do not divide by them.
 void check_sums(AllReduce f, int most);
 
+/// What wrong solutions are made of. In a namespace of its own, since a learner's helpers may have
+/// these names.
+namespace wrong {
+
+void add(std::span<float> to, std::span<const float> from);
+void receive_and_add(Messages& me, int from, std::span<float> x);
+
+}  // namespace wrong
 }  // namespace weft::learn

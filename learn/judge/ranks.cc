@@ -104,6 +104,13 @@ class Hub {
     ranks_[rank].traffic.collectives.push_back(collective);
     changed_.notify_all();
   }
+  void refuse_write(int rank) {
+    fail(std::make_exception_ptr(Wrong(detail::concat(
+        "rank ", rank,
+        " writes to what its all_reduce is adding up: what comes out is luck. Call wait() of its "
+        "work first"))));
+    throw Stopped();
+  }
   bool wait_until_begun(int rank, std::size_t count) {
     std::unique_lock lock(mutex_);
     changed_.wait_for(lock, std::chrono::seconds(3),
@@ -261,6 +268,58 @@ class Hub {
   std::exception_ptr error_;
 };
 
+// What a rank's solution has asked for and is not known to be done, in order. Thread-safe.
+class Pending {
+ public:
+  using Bytes = std::vector<std::byte>;
+
+  void add(const std::string& name, const comm::Buffer& x, const comm::Buffer& y) {
+    const std::lock_guard lock(mutex_);
+    One one{name, x.span(), y.span(), std::nullopt};
+    // Else what is there now is not yet what this operation begins with.
+    const auto may_write = [&](const One& earlier) { return earlier.may_write(one.x); };
+    const bool waits = std::ranges::any_of(all_, may_write) || (running_ && may_write(*running_));
+    if (name == "all_reduce" && !waits) {
+      one.before = Bytes(one.x.begin(), one.x.end());
+    }
+    all_.push_back(std::move(one));
+  }
+  // The first one of that name and x has begun, so those before it are done. Returns what x was
+  // when it was asked for, if that is known.
+  std::optional<Bytes> begin(const std::string& name, const comm::Buffer& x) {
+    const std::lock_guard lock(mutex_);
+    const auto found = std::ranges::find_if(
+        all_, [&](const One& one) { return one.name == name && one.x.data() == x.data; });
+    if (found == all_.end()) return std::nullopt;
+    running_ = *found;
+    all_.erase(all_.begin(), found + 1);
+    return running_->before;
+  }
+  void end() {
+    const std::lock_guard lock(mutex_);
+    running_.reset();
+  }
+
+ private:
+  struct One {
+    std::string name;
+    std::span<std::byte> x, y;
+    std::optional<Bytes> before;
+
+    bool may_write(std::span<const std::byte> other) const {
+      const auto overlaps = [&](std::span<const std::byte> mine) {
+        return mine.data() < other.data() + other.size() &&
+               other.data() < mine.data() + mine.size();
+      };
+      return overlaps(x) || overlaps(y);
+    }
+  };
+
+  std::mutex mutex_;
+  std::optional<One> running_;
+  std::deque<One> all_;
+};
+
 class JudgedBackend final : public comm::Backend {
  public:
   JudgedBackend(int rank, int size, Hub& hub) : Backend(rank, size), hub_(hub) {}
@@ -271,6 +330,9 @@ class JudgedBackend final : public comm::Backend {
     hub_.exchange(rank(), out, in);
   }
   void abort() noexcept override {}
+  void queued(const char* name, const comm::Buffer& x, const comm::Buffer& y) override {
+    pending_.add(name, x, y);
+  }
 
   void broadcast(const comm::Buffer& x, int root, const comm::Deadline& deadline) override {
     hub_.begin_collective(rank(), {"broadcast", static_cast<std::int64_t>(x.bytes())});
@@ -278,8 +340,13 @@ class JudgedBackend final : public comm::Backend {
   }
   void all_reduce(const comm::Buffer& x, comm::ReduceOp op,
                   const comm::Deadline& deadline) override {
+    const std::optional<Pending::Bytes> before = pending_.begin("all_reduce", x);
     hub_.begin_collective(rank(), {"all_reduce", static_cast<std::int64_t>(x.bytes())});
-    Backend::all_reduce(x, op, deadline);
+    Pending::Bytes sum(x.span().begin(), x.span().end());
+    Backend::all_reduce({sum.data(), x.count, x.dtype}, op, deadline);
+    if (before && !std::ranges::equal(*before, x.span())) hub_.refuse_write(rank());
+    std::ranges::copy(sum, x.span().begin());
+    pending_.end();
   }
   void all_gather(const comm::Buffer& x, const comm::Buffer& y,
                   const comm::Deadline& deadline) override {
@@ -299,6 +366,7 @@ class JudgedBackend final : public comm::Backend {
 
  private:
   Hub& hub_;
+  Pending pending_;
 };
 
 // The hub and rank of the thread, in on_groups().

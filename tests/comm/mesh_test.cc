@@ -4,13 +4,18 @@
 #include <gtest/gtest.h>
 
 #include <memory>
+#include <nlohmann/json.hpp>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "weft/core/runtime/thread_state.h"
+#include "weft/core/trace/trace.h"
 #include "weft/tensor/creation.h"
 #include "weft/tests/comm/ranks.h"
 #include "weft/tests/core/expect_error.h"
+#include "weft/tests/io/files.h"
 
 namespace weft::comm {
 namespace {
@@ -90,6 +95,32 @@ RANKS_TEST(MeshTest, SubgroupsReduceTheirOwnNumbers, 4) {
   along_tp.wait();
   EXPECT_EQ(x.to_vector<float>()[0], group.rank() < 2 ? 1 : 5);
   EXPECT_EQ(y.to_vector<float>()[0], group.rank() % 2 == 0 ? 2 : 4);
+}
+
+// Replays tell the axes of a trace by these rows.
+TEST(MeshTest, RowsOfATraceNameTheAxis) {
+  Tracer tracer;
+  {
+    const Scoped traced(&ThreadState::tracer, &tracer);
+    run_ranks(4, [](ProcessGroup& world) {
+      const Mesh mesh({std::shared_ptr<void>(), &world}, {{"dp", 2}, {"tp", 2}});
+      mesh["dp"]->all_reduce(ones({1})).wait();
+      mesh["tp"]->duplicate()->all_reduce(ones({1})).wait();
+      world.duplicate()->all_reduce(ones({1})).wait();
+      if (const auto part = world.subgroup({0, 3})) part->all_reduce(ones({1})).wait();
+    });
+  }
+  const weft::testing::TempFolder folder;
+  tracer.write(folder.path("trace.json"));
+  const auto trace = nlohmann::json::parse(weft::testing::read_file(folder.path("trace.json")));
+  std::set<std::string> rows;
+  for (const auto& event : trace["traceEvents"]) {
+    if (event["name"] == "thread_name" && event["pid"] == 0) rows.insert(event["args"]["name"]);
+  }
+  for (const char* row :
+       {"comm", "comm dp of ranks 0, 2", "comm tp of ranks 0, 1", "comm ranks 0, 3"}) {
+    EXPECT_TRUE(rows.contains(row)) << row;
+  }
 }
 
 RANKS_TEST(MeshTest, MistakesAreFoundOnEveryRank, 4) {

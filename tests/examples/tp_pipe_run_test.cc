@@ -1,22 +1,15 @@
 // char_transformer_3d, launched like by a user, and checkpoints of it in one process.
 #include <cstdint>
-#include <fstream>
 #include <string>
 
-#include "weft/tests/examples/launched.h"
+#include "weft/tests/examples/transformer_run.h"
 
 namespace weft {
 namespace {
 
-class ThreeAxesRun : public testing::LaunchedTest {
+class ThreeAxesRun : public testing::TransformerRun {
  protected:
-  ThreeAxesRun() : LaunchedTest("launch/weftrun --nproc-per-node 8") {
-    // 517 characters for the training are 128 pieces of 8, whole batches for all ranks. Of 19
-    // different ones one rank has 10 and the other 9.
-    std::string text;
-    for (int i = 0; text.size() < 574; ++i) text += "abc defgh " + std::to_string(i * i);
-    std::ofstream(folder.path("data/text.txt")) << text.substr(0, 574);
-  }
+  ThreeAxesRun() : TransformerRun(8) {}
 
   static std::string in_f64(int epochs, int batch) {
     return "--context 8 --width 16 --heads 2 --layers 4 --seed 7 --dtype f64 --no-shuffle "
@@ -30,9 +23,7 @@ TEST_F(ThreeAxesRun, IsOneProcess) {
   succeed("one", false, "char_transformer", in_f64(3, 16) + steps + "--sample 1");
   const auto expect_same = [&](const std::string& out, const std::string& options) {
     succeed(out, true, "char_transformer_3d", in_f64(3, 8) + steps + "--chunks 4 " + options);
-    expect_same_run("one", out);
-    EXPECT_NEAR(metrics(out)["test"]["bits_per_character"].get<double>(),
-                metrics("one")["test"]["bits_per_character"].get<double>(), 1e-9);
+    expect_same_as_one(out);
   };
   expect_same("gpipe", "");
   EXPECT_HAS(log(), "dp 1  pp 1     6     7");

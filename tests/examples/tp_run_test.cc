@@ -1,45 +1,27 @@
 // char_transformer_tp, launched like by a user, and with another number of ranks.
-#include <fstream>
 #include <string>
 
-#include "weft/tests/examples/launched.h"
+#include "weft/tests/examples/transformer_run.h"
 
 namespace weft {
 namespace {
 
-class TpRun : public testing::LaunchedTest {
+class TpRun : public testing::TransformerRun {
  protected:
-  explicit TpRun(const std::string& ranks = "2")
-      : LaunchedTest("launch/weftrun --nproc-per-node " + ranks) {
-    // 517 characters for the training are 128 pieces of 8, whole batches for all ranks. Of 19
-    // different ones one rank has 10 and the other 9.
-    std::string text;
-    for (int i = 0; text.size() < 574; ++i) text += "abc defgh " + std::to_string(i * i);
-    std::ofstream(folder.path("data/text.txt")) << text.substr(0, 574);
-  }
-
-  static constexpr const char* kNet = "--context 8 --width 16 --heads 2 --layers 2 --seed 7 ";
-  static std::string in_f64(int epochs) {
-    return kNet + std::string("--dtype f64 --no-shuffle --epochs ") + std::to_string(epochs) + ' ';
-  }
+  explicit TpRun(int ranks = 2) : TransformerRun(ranks) {}
 };
 
 TEST_F(TpRun, EachWayIsOneProcess) {
   succeed("one", false, "char_transformer", in_f64(2) + "--batch-size 16 --sample 1");
-  const auto expect_same = [&](const std::string& out) {
-    expect_same_run("one", out);
-    EXPECT_NEAR(metrics(out)["test"]["bits_per_character"].get<double>(),
-                metrics("one")["test"]["bits_per_character"].get<double>(), 1e-9);
-  };
   succeed("alone", false, "char_transformer_tp", in_f64(2) + "--batch-size 16");
-  expect_same("alone");
+  expect_same_as_one("alone");
   succeed("tp", true, "char_transformer_tp", in_f64(2) + "--batch-size 16");
-  expect_same("tp");
+  expect_same_as_one("tp");
   succeed("sequence", true, "char_transformer_tp",
           in_f64(2) + "--batch-size 16 --sequence-parallel");
-  expect_same("sequence");
+  expect_same_as_one("sequence");
   succeed("dp", true, "char_transformer_tp", in_f64(2) + "--batch-size 8 --tp 1");
-  expect_same("dp");
+  expect_same_as_one("dp");
   const double whole = memory("dp", 1, "optimizer");
   EXPECT_NEAR(memory("tp", 1, "optimizer"), whole / 2, 0.1 * whole);
   EXPECT_GT(metrics("tp")["bytes_sent"].get<double>(), 0);
@@ -47,7 +29,7 @@ TEST_F(TpRun, EachWayIsOneProcess) {
 
 class TpRunOfFour : public TpRun {
  protected:
-  TpRunOfFour() : TpRun("4") {}
+  TpRunOfFour() : TpRun(4) {}
 };
 
 TEST_F(TpRunOfFour, InTwoGroups) {

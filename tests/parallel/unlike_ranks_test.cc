@@ -7,6 +7,8 @@
 #include <memory>
 #include <ostream>
 #include <string>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "weft/comm/mesh.h"
@@ -183,6 +185,20 @@ std::vector<Row> rows() {
   add("MeansAndSums", 2,
       [=](ProcessGroup& group, bool other) { pipeline(group, {.mean_loss = other}); },
       {other_pipeline, "a mean", "a sum"});
+  add("PipelinesWithReplicasBesideNone", 4,
+      [](ProcessGroup& group, bool other) {
+        const comm::Mesh mesh({std::shared_ptr<void>(), &group}, {{"dp", 2}, {"pp", 2}});
+        Pipeline({nn::Linear(6, 8), nn::Linear(8, 3)},
+                 {.group = mesh["pp"], .replicas = other ? nullptr : mesh["dp"]});
+      },
+      {"rank ", " replicas"});
+  add("MadeStagesWithReplicasBesideNone", 4,
+      [](ProcessGroup& group, bool other) {
+        const comm::Mesh mesh({std::shared_ptr<void>(), &group}, {{"dp", 2}, {"pp", 2}});
+        const auto make = [](std::size_t s) { return nn::AnyModule(nn::Linear(s ? 8 : 6, 8)); };
+        Pipeline(2, make, {.group = mesh["pp"], .replicas = other ? nullptr : mesh["dp"]});
+      },
+      {"rank ", " replicas"});
   // --- DistributedDataParallel
   add("ModelsOfDdp", 2,
       [](ProcessGroup& group, bool other) {
@@ -257,6 +273,40 @@ TEST(UnlikeRanks, ReplicasHearOfGroupsThatGiveNone) {
     // Half of it is waited for the notes of others.
     comm::run_ranks(2 * shards, f, {.timeout = std::chrono::seconds(8)});
   }
+}
+
+TEST(UnlikeRanks, ReplicasHearOfPipelinesThatGiveNone) {
+  const auto f = [](ProcessGroup& group) {
+    const comm::Mesh mesh({std::shared_ptr<void>(), &group}, {{"dp", 2}, {"pp", 2}});
+    const auto make = [&](int chunks, std::shared_ptr<ProcessGroup> replicas) {
+      Pipeline({nn::Linear(6, 8), nn::Linear(8, 3)},
+               {.chunks = chunks, .group = mesh["pp"], .replicas = std::move(replicas)});
+    };
+    if (mesh.coordinate("dp") == 1) {
+      make(1, nullptr);
+    } else {
+      const std::string other = std::to_string(group.rank() + 2);
+      EXPECT_WEFT_ERROR(make(1, mesh["dp"]), InvalidArgument,
+                        "rank " + other +
+                            " of the run makes a pipeline of 2 stages with no "
+                            "replicas, and rank ");
+    }
+    make(2, mesh["dp"]);  // the groups still work
+  };
+  comm::run_ranks(4, f, {.timeout = std::chrono::seconds(8)});
+}
+
+// All have made the same pipeline for themselves before, and some come later than others wait.
+TEST(UnlikeRanks, LateRanksAreNotTakenForOnesWithoutReplicas) {
+  const auto f = [](ProcessGroup& group) {
+    const comm::Mesh mesh({std::shared_ptr<void>(), &group}, {{"dp", 2}, {"pp", 2}});
+    const std::vector<nn::AnyModule> stages{nn::Linear(6, 8), nn::Linear(8, 3)};
+    Pipeline(stages, {.group = mesh["pp"]});
+    if (mesh.coordinate("dp") == 1) std::this_thread::sleep_for(std::chrono::milliseconds(2500));
+    Pipeline(stages, {.group = mesh["pp"], .replicas = mesh["dp"]});
+  };
+  // Half of it is waited for the notes of others.
+  comm::run_ranks(4, f, {.timeout = std::chrono::seconds(4)});
 }
 
 INSTANTIATE_TEST_SUITE_P(Rows, UnlikeRanks, ::testing::ValuesIn(rows()),

@@ -1,7 +1,6 @@
 // Reads the steps of DistributedDataParallel out of a trace.
 #include <algorithm>
 #include <charconv>
-#include <cmath>
 #include <limits>
 #include <map>
 #include <numeric>
@@ -13,27 +12,25 @@
 #include "weft/tools/simulate/median.h"
 #include "weft/tools/simulate/replay/ddp.h"
 #include "weft/tools/simulate/replay/parts.h"
+#include "weft/tools/simulate/replay/traced_ranks.h"
 
 namespace weft::simulator {
 namespace {
 
-// A rank's spans of a step, as they come. Times are those of the file.
-struct RankSpans {
+// A rank's spans of a step, as they come.
+struct RankSpans : TracedTimes {
   struct Bucket {
     double bytes = 0, sent_bytes = 0, sent = -1, begun = -1, reduced = -1;
   };
-  double forward = std::numeric_limits<double>::infinity();
-  double backward = -1, backward_end = -1, waited = -1, end = -1;
-  int backwards = 0;
+  double waited = -1;
   std::vector<TracedSpan> others;  // all-reduces of no bucket
   std::map<int, Bucket> buckets;
   std::vector<std::pair<TracedGradient, double>> gradients;
 
   // One backward, and all buckets are there, from 0 on.
   bool is_whole() const {
-    return std::isfinite(forward) && backwards == 1 && waited >= 0 && end >= 0 &&
-           !buckets.empty() && buckets.begin()->first == 0 &&
-           buckets.rbegin()->first == std::ssize(buckets) - 1 &&
+    return TracedTimes::is_whole() && waited >= 0 && !buckets.empty() &&
+           buckets.begin()->first == 0 && buckets.rbegin()->first == std::ssize(buckets) - 1 &&
            std::ranges::all_of(buckets, [](const auto& each) {
              return each.second.sent >= 0 && each.second.reduced >= 0;
            });
@@ -57,13 +54,7 @@ void take(const TracedSpan& span, Spans& steps) {
   if (span.step < 0) return;
   RankSpans& rank = steps[static_cast<int>(span.step)][span.rank];
   const std::string &category = span.category, &name = span.name;
-  if (category == "forward") rank.forward = std::min(rank.forward, span.begin);
-  if (category == "phase" && name == "backward") {
-    rank.backward = span.begin;
-    rank.backward_end = span.end;
-    ++rank.backwards;
-  }
-  if (category == "optim" && name == "step") rank.end = std::max(rank.end, span.end);
+  rank.take(span);
   if (name == "wait for buckets") rank.waited = span.end;
   if (category == "ddp" && name == "gradient") {
     rank.gradients.push_back(
@@ -215,15 +206,11 @@ DdpTrace ddp_trace(const TracedSpans& traced) {
   trace.all_reduce_computes = !traced.on_cuda;
   Spans spans;
   for (const TracedSpan& span : traced.spans) take(span, spans);
-  std::size_t most = 0;
-  int backwards = 0;
   bool sends = false, has_moments = false;
   for (const auto& [number, ranks] : spans) {
-    most = std::max(most, ranks.size());
     for (const auto& [r, rank] : ranks) {
       sends |= !rank.buckets.empty();
       has_moments |= !rank.gradients.empty();
-      backwards = std::max(backwards, rank.backwards);
     }
   }
   WEFT_CHECK(
@@ -234,28 +221,13 @@ DdpTrace ddp_trace(const TracedSpans& traced) {
   WEFT_CHECK(has_moments, Io, kOp,
              "it does not say when each gradient was ready (spans 'gradient'), from which other "
              "buckets are made: an older weft recorded it; record it again with --trace FILE");
-  WEFT_CHECK(most > 1, Io, kOp, "it is of one rank, which sends nothing; record two or more");
-  std::vector<const std::pair<const int, std::map<int, RankSpans>>*> whole;
-  for (const auto& step : spans) {
-    const auto& ranks = step.second;
-    const bool all =
-        ranks.size() == most && std::ranges::all_of(ranks, [&](const auto& each) {
-          return each.second.is_whole() && bytes_of(each.second) == bytes_of(ranks.begin()->second);
-        });
-    if (all) whole.push_back(&step);
-  }
-  WEFT_CHECK(!whole.empty() || backwards <= 1, Io, kOp, "its steps have ", backwards,
-             " backwards; a replay knows steps of one");
-  WEFT_CHECK(!whole.empty(), Io, kOp,
-             "no step of it is whole: forward, backward with its gradients and buckets, and "
-             "optimizer of every rank");
-  for (const auto& [r, rank] : whole.back()->second) {
-    for (const TracedSpan& other : rank.others) {
-      WEFT_CHECK(other.begin < rank.forward || other.begin >= rank.backward_end, Io, kOp,
-                 "in step ", whole.back()->first, " an all-reduce of ", other.module,
-                 " is of no bucket: a replay knows only DDP among all ranks, of whole layers");
-    }
-  }
+  const EngineWords words{
+      "DDP", "gradients and buckets",
+      "is of no bucket: a replay knows only DDP among all ranks, of whole layers"};
+  const auto whole =
+      whole_steps(traced, spans, words, [](const RankSpans& rank, const RankSpans& first) {
+        return rank.is_whole() && bytes_of(rank) == bytes_of(first);
+      });
   const RankSpans& last = whole.back()->second.begin()->second;
   trace.bucket_bytes = bytes_of(last);
   trace.bf16 = std::ranges::all_of(last.buckets, [](const auto& each) {

@@ -25,10 +25,11 @@ struct Message {
 };
 
 Message message_of(const FsdpTrace& trace, const Setting& setting, bool gather, double recorded,
-                   double bytes) {
+                   const FsdpTrace::Unit& unit) {
   const Link& link = gather ? trace.gather_link : trace.reduce_link;
   const int ranks = setting.ranks > 0 ? setting.ranks : trace.ranks();
-  const double sent = gather && setting.bf16 ? bytes / 2 : bytes;
+  const double bytes = gather ? unit.gather_bytes : unit.reduce_bytes;
+  const double sent = gather ? unit.sent_bytes(setting) : bytes;
   const double before = ring_seconds(link, trace.ranks(), bytes);
   double seconds = ring_seconds(link_of(link, setting), ranks, sent);
   if (!setting.has_own_links()) seconds = before > 0 ? recorded * seconds / before : recorded;
@@ -72,10 +73,8 @@ ReplayedStep replay_step(const FsdpTrace& trace, const FsdpStep& step, const Set
     if (turn.action.phase != StepAction::Phase::start || turn.rank != 0) continue;
     const auto unit = static_cast<std::size_t>(turn.action.unit);
     const bool gather = turn.action.kind == StepAction::Kind::unshard;
-    const FsdpTrace::Unit& of = trace.units[unit];
-    const Message message =
-        message_of(trace, setting, gather, gather ? step.gather[unit] : step.reduce[unit],
-                   gather ? of.gather_bytes : of.reduce_bytes);
+    const Message message = message_of(
+        trace, setting, gather, gather ? step.gather[unit] : step.reduce[unit], trace.units[unit]);
     const auto number = static_cast<std::size_t>(turn.message);
     if (number >= needs.size()) {
       needs.resize(number + 1);
@@ -99,15 +98,18 @@ std::vector<double> FsdpTrace::step_seconds() const {
   return all;
 }
 
-double FsdpTrace::gathered_bytes() const {
+double FsdpTrace::gathered_bytes(const Setting& setting) const {
   double bytes = 0;
-  for (const Unit& unit : units) bytes += unit.gather_bytes;
+  for (const Unit& unit : units) bytes += unit.sent_bytes(setting);
   return bytes;
 }
 
+bool FsdpTrace::has_bf16() const { return std::ranges::all_of(units, &Unit::bf16); }
+
 std::string FsdpTrace::what() const {
   return concat("FSDP on ", ranks(), " ranks, ", simulator::counted(units.size(), "unit"), " of ",
-                mb(gathered_bytes()), ", reshard_after_forward ", reshard ? "true" : "false");
+                mb(gathered_bytes({})), ", reshard_after_forward ", reshard ? "true" : "false",
+                has_bf16() ? ", already bf16" : "");
 }
 
 std::size_t FsdpTrace::gathers(const Setting& setting) const {
@@ -116,14 +118,14 @@ std::size_t FsdpTrace::gathers(const Setting& setting) const {
 
 std::string FsdpTrace::model(const Setting& setting) const {
   // Rounded: parts are padded, to other sizes for other ranks.
-  const double mega = gathered_bytes() / (setting.bf16 ? 2e6 : 1e6);
+  const double mega = gathered_bytes(setting) / 1e6;
   return concat(setting.ranks > 0 ? setting.ranks : ranks(), " ranks and ",
                 simulator::counted(units.size(), "unit"), " of ", number(mega, "%.3g"), " MB with ",
                 simulator::counted(gathers(setting), "gather"));
 }
 
 Replayed FsdpTrace::replay(const Setting& setting) const {
-  check_bf16(setting, bf16);
+  check_bf16(setting, has_bf16());
   const bool cut = setting.reshard.value_or(reshard);
   const parallel::StepSchedule schedule =
       parallel::fsdp_step(static_cast<int>(units.size()), ranks(), cut);
@@ -134,7 +136,7 @@ Replayed FsdpTrace::replay(const Setting& setting) const {
 
 std::vector<std::string> FsdpTrace::usual_settings() const {
   std::vector<std::string> texts = {concat("reshard=", reshard ? "false" : "true")};
-  if (!bf16) texts.push_back("bf16");
+  if (!has_bf16()) texts.push_back("bf16");
   for (const int times : {2, 4}) texts.push_back(concat("ranks=", times * ranks()));
   for (const char* rate : {"10GB/s", "1GB/s", "100MB/s"}) {
     texts.push_back(concat("bandwidth=", rate));
@@ -144,7 +146,7 @@ std::vector<std::string> FsdpTrace::usual_settings() const {
 
 std::vector<train::LogLogChart> FsdpTrace::charts() const {
   std::vector<Setting> lines = {parse("reshard=true"), parse("reshard=false")};
-  if (!bf16) lines.push_back(parse("reshard=true,bf16"));
+  if (!has_bf16()) lines.push_back(parse("reshard=true,bf16"));
   return {over_bandwidth(lines), over_ranks(lines)};
 }
 

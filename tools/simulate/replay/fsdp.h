@@ -33,15 +33,20 @@ struct FsdpTrace final : RecordedSteps {
   struct Unit {
     std::string name;
     double gather_bytes = 0, reduce_bytes = 0;  ///< of all ranks' parts
+    /// Gathered in numbers of two bytes. Older traces do not say it: there gathers have half the
+    /// bytes of reduce-scatters, so that a reduce_dtype of bf16 hides it.
+    bool bf16 = false;
+
+    /// Of its gather under the setting.
+    double sent_bytes(const Setting& setting) const {
+      return setting.bf16 && !bf16 ? gather_bytes / 2 : gather_bytes;
+    }
   };
   std::vector<Unit> units;  ///< in the order of forward; the first is what is left of the model
   bool reshard = true;      ///< after forward
   std::vector<FsdpStep> steps;
   /// The cores that compute also move the bytes of messages: tensors are on the CPU.
   bool messages_compute = true;
-  /// Gathers have half the bytes of reduce-scatters, or less: param_dtype is bf16 beside a
-  /// reduce_dtype of f32. Where both are bf16 a trace does not show it.
-  bool bf16 = false;
   /// A step of a ring between two ranks, from the times of the messages.
   Link gather_link, reduce_link;
 
@@ -62,7 +67,8 @@ struct FsdpTrace final : RecordedSteps {
   std::vector<std::string> usual_settings() const override;
   std::vector<train::LogLogChart> charts() const override;
 
-  double gathered_bytes() const;  ///< of all units once
+  double gathered_bytes(const Setting& setting) const;  ///< of all units once
+  bool has_bf16() const;                                ///< in all units
   std::size_t gathers(const Setting& setting) const;
 };
 

@@ -1,6 +1,5 @@
 // Reads the steps of fully_shard out of a trace.
 #include <algorithm>
-#include <cmath>
 #include <cstdint>
 #include <limits>
 #include <map>
@@ -14,6 +13,7 @@
 #include "weft/tools/simulate/replay/fsdp.h"
 #include "weft/tools/simulate/replay/parts.h"
 #include "weft/tools/simulate/replay/shared_time.h"
+#include "weft/tools/simulate/replay/traced_ranks.h"
 
 namespace weft::simulator {
 namespace {
@@ -23,15 +23,10 @@ using Kind = StepAction::Kind;
 using Phase = StepAction::Phase;
 
 // A rank's spans of a step, in the order in which they begin.
-struct RankSpans {
-  double forward = std::numeric_limits<double>::infinity(), backward = -1, backward_end = -1,
-         end = -1;
-  int backwards = 0;
+struct RankSpans : TracedTimes {
   std::vector<TracedSpan> moments, waits, gathers, reductions, others;  // others: all-reduces
 
-  bool is_whole() const {
-    return std::isfinite(forward) && backwards == 1 && end >= 0 && !moments.empty();
-  }
+  bool is_whole() const { return TracedTimes::is_whole() && !moments.empty(); }
 };
 
 using Spans = std::map<int, std::map<int, RankSpans>>;  // by step and rank
@@ -40,13 +35,7 @@ void take(const TracedSpan& span, Spans& steps) {
   if (span.step < 0) return;
   RankSpans& rank = steps[static_cast<int>(span.step)][span.rank];
   const std::string &category = span.category, &name = span.name;
-  if (category == "forward") rank.forward = std::min(rank.forward, span.begin);
-  if (category == "phase" && name == "backward") {
-    rank.backward = span.begin;
-    rank.backward_end = span.end;
-    ++rank.backwards;
-  }
-  if (category == "optim" && name == "step") rank.end = std::max(rank.end, span.end);
+  rank.take(span);
   if (category == "fully_shard") (name == "gather" ? rank.moments : rank.waits).push_back(span);
   if (category == "comm" && name == "all_gather") rank.gathers.push_back(span);
   if (category == "comm" && name == "reduce_scatter") rank.reductions.push_back(span);
@@ -273,41 +262,22 @@ FsdpTrace fsdp_trace(const TracedSpans& traced) {
   trace.messages_compute = !traced.on_cuda;
   Spans steps;
   for (const TracedSpan& span : traced.spans) take(span, steps);
-  std::size_t most = 0;
-  int backwards = 0;
   bool has_moments = false;
   for (auto& [number, ranks] : steps) {
-    most = std::max(most, ranks.size());
     for (auto& [r, rank] : ranks) {
       has_moments |= !rank.moments.empty();
       put_in_order(rank);
-      backwards = std::max(backwards, rank.backwards);
     }
   }
   WEFT_CHECK(has_moments, Io, kOp,
              "it does not say when each unit's parameters were asked for (spans 'gather'), from "
              "which other steps are made: an older weft recorded it; record it again with --trace "
              "FILE");
-  WEFT_CHECK(most > 1, Io, kOp, "it is of one rank, which sends nothing; record two or more");
-  std::vector<const std::pair<const int, std::map<int, RankSpans>>*> whole;
-  for (const auto& step : steps) {
-    const bool all =
-        step.second.size() == most &&
-        std::ranges::all_of(step.second, [](const auto& each) { return each.second.is_whole(); });
-    if (all) whole.push_back(&step);
-  }
-  WEFT_CHECK(!whole.empty() || backwards <= 1, Io, kOp, "its steps have ", backwards,
-             " backwards; a replay knows steps of one");
-  WEFT_CHECK(!whole.empty(), Io, kOp,
-             "no step of it is whole: forward, backward with its gathers and reduce-scatters, and "
-             "optimizer of every rank");
-  for (const auto& [r, rank] : whole.back()->second) {
-    for (const TracedSpan& other : rank.others) {
-      WEFT_CHECK(other.begin < rank.forward || other.begin >= rank.backward_end, Io, kOp,
-                 "in step ", whole.back()->first, " an all-reduce of ", other.module,
-                 " is none of fully_shard among all ranks: a replay knows only such");
-    }
-  }
+  const EngineWords words{"fully_shard", "gathers and reduce-scatters",
+                          "is none of fully_shard among all ranks: a replay knows only such"};
+  const auto whole = whole_steps(traced, steps, words, [](const RankSpans& rank, const RankSpans&) {
+    return rank.is_whole();
+  });
   // The latest step that is one of fully_shard says which units there are.
   std::optional<parallel::StepSchedule> schedule;
   for (auto step = whole.rbegin(); step != whole.rend() && !schedule; ++step) {
@@ -330,9 +300,14 @@ FsdpTrace fsdp_trace(const TracedSpans& traced) {
   for (std::size_t i = 0; i < sums.size(); ++i) {
     trace.units[sums[i]].reduce_bytes = latest.reductions[i].bytes * trace.ranks();
   }
-  trace.bf16 = std::ranges::all_of(trace.units, [](const FsdpTrace::Unit& unit) {
-    return 2 * unit.gather_bytes <= unit.reduce_bytes;
-  });
+  const auto gathers = started(*schedule, Kind::unshard);
+  auto gathered = gathers.begin();
+  for (const TracedSpan& wait : latest.waits) {
+    if (wait.name != "wait for parameters") continue;
+    FsdpTrace::Unit& unit = trace.units[*gathered++];
+    unit.bf16 =
+        wait.element_size < 0 ? 2 * unit.gather_bytes <= unit.reduce_bytes : wait.element_size == 2;
+  }
   trace.gather_link = fit_link(trace, &FsdpStep::gather, &FsdpTrace::Unit::gather_bytes);
   trace.reduce_link = fit_link(trace, &FsdpStep::reduce, &FsdpTrace::Unit::reduce_bytes);
   return trace;

@@ -2,6 +2,14 @@
 
 #include <algorithm>
 #include <limits>
+#include <map>
+#include <set>
+#include <string_view>
+#include <utility>
+
+#include "weft/core/base/error.h"
+#include "weft/tools/simulate/cost_terms.h"
+#include "weft/tools/simulate/replay/traced_ranks.h"
 
 namespace weft::simulator {
 
@@ -23,6 +31,11 @@ int whole(double number) {
 
 TracedSpans spans_of(const json& file) {
   TracedSpans all;
+  std::map<std::pair<json, json>, std::string> rows;  // by process and thread
+  for (const json& event : file.at("traceEvents")) {
+    if (event.at("ph") != "M" || event.at("name") != "thread_name") continue;
+    rows[{event.at("pid"), event.at("tid")}] = event.at("args").at("name");
+  }
   for (const json& event : file.at("traceEvents")) {
     if (event.at("ph") != "X") continue;
     const json& args = event.at("args");
@@ -42,11 +55,51 @@ TracedSpans spans_of(const json& file) {
     span.bucket = number("bucket");
     span.parameter = number("parameter");
     span.ahead = number("ahead");
+    span.element_size = number("element_size");
     span.bytes = args.value("bytes", -1.0);
+    // The thread of a group has its name (comm/group/operation_queue.cc).
+    constexpr std::string_view kThread = "comm ";
+    if (span.category == "comm") {
+      const auto row = rows.find({event.at("pid"), event.value("tid", json())});
+      if (row != rows.end() && row->second.starts_with(kThread)) {
+        span.group = row->second.substr(kThread.size());
+      }
+    }
     all.has_thin_links |= span.category == "link";
     all.on_cuda |= span.device.starts_with("cuda");
   }
   return all;
+}
+
+void check_one_group(const TracedSpans& traced, const std::vector<TracedTime>& times,
+                     const char* engine) {
+  std::map<std::string, std::string> groups;  // by axis, which several groups share
+  std::set<std::string> all;
+  for (const TracedSpan& span : traced.spans) {
+    const bool within = std::ranges::any_of(times, [&](const TracedTime& time) {
+      return span.step == time.step && span.rank == time.rank && span.begin >= time.begin &&
+             span.begin < time.end;
+    });
+    if (span.category != "comm" || !within) continue;
+    all.insert(span.group);
+    const std::string label = span.group.empty() ? "all ranks" : span.group;
+    groups.emplace(label.substr(0, label.find(" of ")), label);
+  }
+  std::string text;
+  for (const auto& [axis, label] : groups) text += (text.empty() ? "" : "; ") + label;
+  WEFT_CHECK(all.size() <= 1, Io, kOp, "in step ", times.front().step,
+             " its ranks send messages in several groups (", text, "): a replay knows only ",
+             engine, " among all ranks");
+}
+
+void TracedTimes::take(const TracedSpan& span) {
+  if (span.category == "forward") forward = std::min(forward, span.begin);
+  if (span.category == "phase" && span.name == "backward") {
+    backward = span.begin;
+    backward_end = span.end;
+    ++backwards;
+  }
+  if (span.category == "optim" && span.name == "step") end = std::max(end, span.end);
 }
 
 }  // namespace weft::simulator

@@ -353,6 +353,11 @@ TEST_F(Replay, OtherTracesAreRefused) {
   thin["traceEvents"].push_back(span("link", "thin link 0-1", 0, 20, 30));
   EXPECT_TRUE(read(thin).has_thin_links);
   EXPECT_FALSE(read(one_bucket()).has_thin_links);
+  // Of a mesh: whatever the messages along its other axis are.
+  expect_refused(in_mesh(one_bucket(), "tp"),
+                 "in step 3 its ranks send messages in several groups (dp of ranks 0, 1; tp of "
+                 "ranks 0, 1): a replay knows only DDP among all ranks");
+  EXPECT_EQ(read(in_mesh(one_bucket(), "dp")).steps.size(), 1U) << "one group";
 }
 
 TEST_F(Replay, OtherSettingsAreRefused) {

@@ -269,18 +269,42 @@ TEST_F(ReplayFsdp, OtherTracesAreRefused) {
   json twice = good;
   twice["traceEvents"].push_back(span("phase", "backward", 0, 16, 20));
   expect_refused(twice, "its steps have 2 backwards");
+  // Of a mesh: whatever the messages along its other axis are.
+  expect_refused(in_mesh(two_units("cpu:0"), "tp"),
+                 "in step 3 its ranks send messages in several groups (dp of ranks 0, 1; tp of "
+                 "ranks 0, 1): a replay knows only fully_shard among all ranks");
+  EXPECT_EQ(read(in_mesh(two_units("cpu:0"), "dp")).steps.size(), 1U) << "one group";
 }
 
-// Halves are not cut again, where sums of twice the bytes tell of them.
+// Numbers of two bytes are not cut again. In traces of before that were written, sums of twice the
+// bytes tell of them.
 TEST_F(ReplayFsdp, ATraceMayHaveBf16) {
   const json trace = in_bf16(two_units("cuda:0"));
-  EXPECT_FALSE(read(two_units("cuda:0")).bf16);
-  EXPECT_TRUE(read(trace).bf16);
+  EXPECT_FALSE(read(two_units("cuda:0")).has_bf16());
+  EXPECT_TRUE(read(trace).has_bf16());
+  EXPECT_HAS(read(trace).what(), "reshard_after_forward true, already bf16");
   EXPECT_NEAR(ms_of(trace, "recorded"), 47, 1e-6);
   EXPECT_WEFT_ERROR(replay(trace, "bf16"), InvalidArgument,
                     "got the setting 'bf16', but the trace has bf16 already");
   const std::string file = write("bf16.json", trace.dump());
   EXPECT_EQ(run("--replay " + file + " -o " + folder.path("curves.svg")), 0) << log();
+  // Sums in bf16, too, or not; and only one unit of the two.
+  const auto with_sizes = [](json sized, int of_net, int of_block) {
+    for (json& event : sized["traceEvents"]) {
+      if (event["name"] != "wait for parameters") continue;
+      event["args"]["element_size"] = event["ts"] == 0 ? of_net : of_block;
+    }
+    return sized;
+  };
+  EXPECT_TRUE(read(with_sizes(two_units("cuda:0"), 2, 2)).has_bf16());
+  EXPECT_FALSE(read(with_sizes(trace, 4, 4)).has_bf16());
+  EXPECT_WEFT_ERROR(replay(with_sizes(two_units("cuda:0"), 2, 2), "bf16"), InvalidArgument,
+                    "but the trace has bf16 already");
+  EXPECT_EQ(run("--replay " + write("both.json", with_sizes(two_units("cuda:0"), 2, 2).dump())), 0);
+  EXPECT_HAS(log(), "already bf16");
+  EXPECT_LACKS(log(), "\nbf16");
+  // As 42 ms with both halved, but the Net's gather takes 2 and not 1.
+  EXPECT_NEAR(ms_of(with_sizes(two_units("cuda:0"), 2, 4), "bf16"), 43, 1e-6);
 }
 
 // Units and bytes are those of the last step that is one of fully_shard, not of the last whole one.
@@ -304,18 +328,19 @@ TEST_F(ReplayFsdp, TheLastStepMayBeOtherwise) {
   EXPECT_EQ(read(with_step(zero2, full, 4)).steps.at(0).number, 4);
 }
 
-TEST_F(ReplayFsdp, AStepOfFullyShardRecordsItsGathers) {
+// Writes a trace of four steps on two ranks.
+void record_steps(const std::string& path, const parallel::MixedPrecisionPolicy& policy) {
   Tracer tracer;
   {
     const Scoped traced(&ThreadState::tracer, &tracer);
-    comm::run_ranks(2, [](comm::ProcessGroup& group) {
+    comm::run_ranks(2, [&](comm::ProcessGroup& group) {
       nn::Sequential net{nn::Linear(4, 8), nn::Linear(8, 6), nn::Linear(6, 2)};
       for (const char* block : {"0", "1"}) {
         net.apply([&](nn::ModuleBase& m) {
-          if (m.name() == block) parallel::fully_shard(m, group);
+          if (m.name() == block) parallel::fully_shard(m, group, {.mp_policy = policy});
         });
       }
-      parallel::fully_shard(net, group);
+      parallel::fully_shard(net, group, {.mp_policy = policy});
       optim::SGD sgd(net.parameters(), {.lr = 0.1});
       for (int step = 0; step < 4; ++step) {
         thread_state().step = step;
@@ -325,10 +350,18 @@ TEST_F(ReplayFsdp, AStepOfFullyShardRecordsItsGathers) {
       }
     });
   }
-  tracer.write(folder.path("trace.json"));
+  tracer.write(path);
+}
+
+TEST_F(ReplayFsdp, AStepOfFullyShardRecordsItsGathers) {
+  record_steps(folder.path("trace.json"),
+               {.param_dtype = DType::bf16, .reduce_dtype = DType::bf16});
+  EXPECT_TRUE(read_file().has_bf16());
+  record_steps(folder.path("trace.json"), {});
   const FsdpTrace trace = read_file();
   EXPECT_EQ(trace.ranks(), 2);
   EXPECT_TRUE(trace.messages_compute);
+  EXPECT_FALSE(trace.has_bf16());
   EXPECT_TRUE(trace.reshard);
   // The first one has to learn the order.
   EXPECT_GE(trace.steps.size(), 1U);

@@ -45,6 +45,27 @@ inline nlohmann::json with_step(nlohmann::json trace, const nlohmann::json& othe
   return trace;
 }
 
+/// The trace with its messages in groups along an axis of a mesh of four ranks, and with messages
+/// of another kind along another axis, in forward.
+inline nlohmann::json in_mesh(nlohmann::json trace, const char* other_axis) {
+  nlohmann::json& events = trace["traceEvents"];
+  for (nlohmann::json& event : events) {
+    if (event["cat"] == "comm") event["tid"] = 2;
+  }
+  for (const int r : {0, 1}) {
+    events.push_back(span("comm", "all_to_all", r, 1, 1));
+    events.back()["tid"] = 3;
+    for (const auto& [thread, name] : {std::pair(2, "dp"), {3, other_axis}}) {
+      events.push_back({{"ph", "M"},
+                        {"name", "thread_name"},
+                        {"pid", r},
+                        {"tid", thread},
+                        {"args", {{"name", std::string("comm ") + name + " of ranks 0, 1"}}}});
+    }
+  }
+  return trace;
+}
+
 /// Reads traces of one engine.
 template <class Trace>
 class ReplayTest : public testing::CommandTest {

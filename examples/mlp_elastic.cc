@@ -2,8 +2,10 @@
 // `./weft launch --nproc-per-node 3 --min-nproc 1 --max-restarts 9 mlp_elastic`.
 #include "weft/parallel/elastic.h"
 
+#include <filesystem>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "weft/core/runtime/file.h"
@@ -22,18 +24,47 @@ std::unique_ptr<optim::Optimizer> optimizer_of(const nn::Sequential& model, doub
                                  parallel::ZeroOptions{.mirror = true});
 }
 
+/// What --resume names, if it is there: "latest" may not be yet.
+std::optional<train::Checkpoint> checkpoint_of(const train::Options& options,
+                                               const std::string& latest) {
+  if (options.resume.empty()) return std::nullopt;
+  const std::string path = options.resume == "latest" ? latest : options.resume;
+  if (options.resume == "latest" && !std::filesystem::exists(path)) return std::nullopt;
+  train::Checkpoint checkpoint = train::load_checkpoint(path, options.map_location);
+  WEFT_CHECK(checkpoint.notes["example"] == "mlp_elastic" && checkpoint.parts.size() == 1,
+             InvalidArgument, "mlp_elastic", path, ": it is no checkpoint of mlp_elastic");
+  return checkpoint;
+}
+
 void mlp(const train::Options& options, const examples::DdpFlags& flags, bool zero) {
   const comm::ElasticRun run = comm::elastic_run({.backend = flags.backend});
   nn::Sequential model = examples::mlp();
   model.to(options.device, options.dtype);
   if (train::show_model(options, model, {1, 1, 28, 28})) return;
+  WEFT_CHECK(options.checkpoint_every == 0, InvalidArgument, "mlp_elastic",
+             "keeps one checkpoint, written between two epochs");
+  WEFT_CHECK(options.weights.empty(), InvalidArgument, "mlp_elastic",
+             "cannot begin with --weights; --resume goes on from a checkpoint");
   const auto optimizer = optimizer_of(model, options.lr, zero);
   const data::Mnist images(options.data, {.dtype = options.dtype});
   const std::string& out = options.out;
   WEFT_CHECK(!make_folders(out), Io, "mlp_elastic", out,
              ": cannot make this folder; choose another with --out");
+  const std::string latest = out + "/checkpoint.safetensors";
+  std::optional<train::Checkpoint> checkpoint = checkpoint_of(options, latest);
+  if (checkpoint) {
+    model.load_state_dict(checkpoint->model);
+    optimizer->load_state_dict(checkpoint->parts[0]);
+  }
+  const auto save = [&](const optim::NamedTensors& state, const std::string& counters) {
+    train::save_checkpoint(latest, {.model = model.state_dict(),
+                                    .parts = {state},
+                                    .notes = {{"example", "mlp_elastic"}, {"elastic", counters}}});
+  };
   parallel::Elastic elastic(model, *optimizer,
                             {.ddp = examples::ddp_options(flags),
+                             .save = save,
+                             .resume = checkpoint ? checkpoint->notes["elastic"] : "",
                              .stop = train::interrupted,
                              .record = out + "/membership.json",
                              .run = run});

@@ -76,8 +76,20 @@ ElasticRanks::ElasticRanks(nn::ModuleBase module, optim::Optimizer& optimizer,
 }
 
 void ElasticRanks::start() {
+  const bool resumes = !options_.resume.empty() && !run_.returns;
+  if (resumes) {
+    take_books(options_.resume);
+    flags_ = 0;
+  }
+  meet();
+  if (resumes) seed_generators();
+}
+
+void ElasticRanks::meet() {
   if (!run_.membership) {
-    group_ = run_.connect(nullptr, 0, 0);
+    const auto group = run_.connect(nullptr, 0, 0);
+    agree(*group);
+    group_ = group;
     Ranks all;
     for (int rank = 0; rank < group_->size(); ++rank) all.push_back(rank);
     if (zero_) zero_->deal(optimizer_, group_);
@@ -237,8 +249,17 @@ bool ElasticRanks::next_epoch(std::int64_t epochs) {
     epochs_.push_back({steps_, dealt_});
     write_record();
   };
-  while (!in_epoch_) run("deal", {}, deal);
+  const std::function<void()> checkpoint = [&] { save(); };
+  while (!in_epoch_) run("save", options_.save && epoch_ >= 0 ? checkpoint : nullptr, deal);
   return !stopped();
+}
+
+void ElasticRanks::save() const {
+  optim::NamedTensors state;
+  if (zero_ || place_ == 0) state = optimizer_.state_dict();  // ZeRO's ranks send their parts
+  if (place_ != 0) return;
+  const BusyScope alone("save");
+  options_.save(state, books());
 }
 
 void ElasticRanks::finish(const std::function<void()>& on_lowest) {
@@ -338,7 +359,7 @@ void ElasticRanks::take(const Ranks& ranks, int place) {
   ranks_ = ranks;
   place_ = place;
   if (!history_.empty() && history_.back().step == steps_) history_.pop_back();
-  history_.push_back({steps_, ranks_});
+  if (history_.empty() || history_.back().ranks != ranks_) history_.push_back({steps_, ranks_});
   write_record();
 }
 
@@ -361,6 +382,11 @@ bool ElasticRanks::agree(comm::ProcessGroup& group) {
     if (said.votes >= front.votes) front = said;
   }
   if (root < 0) return false;
+  const bool alike = std::ranges::all_of(
+      all, [&](const Said& said) { return said.has_state == 0 || said.votes == front.votes; });
+  WEFT_CHECK(group_ || !has_state_ || alike, InvalidArgument, kOp,
+             "here the run goes on from step ", steps_,
+             ", on other ranks from another one: all need the same checkpoint");
   if (has_state_ && front.votes > votes_) {
     WEFT_CHECK(front.votes == votes_ + 1 && pending_, Internal, kOp, "this rank has passed ",
                votes_, " votes, another one ", front.votes);
@@ -399,13 +425,15 @@ void ElasticRanks::take_books(const std::string& text) {
     for (int rank; from >> rank;) ranks.push_back(rank);
     return ranks;
   };
-  next_line() >> votes_ >> steps_ >> epoch_ >> epoch_first_step_ >> flags_ >> in_epoch_;
+  std::istringstream counters = next_line();
+  counters >> votes_ >> steps_ >> epoch_ >> epoch_first_step_ >> flags_ >> in_epoch_;
+  WEFT_CHECK(counters, InvalidArgument, kOp, "\"", line, "\" are no counters of an elastic run");
   dealt_ = ranks_in(next_line());
   for (std::vector<Span>* spans : {&history_, &epochs_}) {
     std::size_t count = 0;
     next_line() >> count;
     spans->clear();
-    for (; count > 0; --count) {
+    for (; count > 0 && in; --count) {
       std::istringstream one = next_line();
       Span& span = spans->emplace_back();
       one >> span.step;
@@ -435,13 +463,18 @@ void ElasticRanks::copy_state(comm::ProcessGroup& group, int root) {
   if (has_state_) return;
   optimizer_.load_state_dict(state);
   take_books(text);
+  seed_generators();
+  has_state_ = true;
+}
+
+/// From (seed, rank, step).
+void ElasticRanks::seed_generators() {
   for (auto& [device, generator] : kept_generators_) {
     Generator& own = default_generator(device);
     const std::uint64_t of_step =
         Generator(own.initial_seed()).random64() + static_cast<std::uint64_t>(steps_);
-    own.manual_seed(Generator(of_step).random64() + static_cast<std::uint64_t>(run_.rank));
+    own.manual_seed(Generator(of_step).random64() + static_cast<std::uint64_t>(rank()));
   }
-  has_state_ = true;
 }
 
 void ElasticRanks::write_record() const {

@@ -74,6 +74,15 @@ struct ElasticOptions {
   /// it lacks what the program does after that step(), which the rank that comes back never does.
   std::function<std::string()> state = {};
   std::function<void(const std::string&)> load_state = {};
+  /// Writes a checkpoint, before each epoch but the first is dealt: the model's state, which it
+  /// takes itself, the whole state of the optimiser, and the counters, as a text. It runs on the
+  /// lowest rank, in a BusyScope, and again on another one if that fails meanwhile. It may not call
+  /// the other ranks.
+  std::function<void(const optim::NamedTensors& optimizer, const std::string& counters)> save = {};
+  /// The counters of a checkpoint: the run goes on from there, with these or other ranks. All ranks
+  /// load the model's and the optimiser's state before Elastic is made, and their generators follow
+  /// from (seed, rank, step). A rank that has come back takes what the others have in place of it.
+  std::string resume = {};
   /// Asked in each vote: if one rank wants to end, all have stopped() after the same step.
   std::function<bool()> stop = {};
   /// The lowest rank keeps this file up to date: from which step which ranks have taken part, and
@@ -125,12 +134,14 @@ class ElasticRanks {
   };
   static constexpr int kGrow = 1, kStop = 2;  // flags of a vote
 
+  void meet();
   void remember();
   void restore();
   int vote();
   int rates() const;
   void pass(int flags);
   void send_parameters();
+  void save() const;
   bool survives(const Error& error);
   bool failed_first(const Ranks& ranks) const;
   bool has_lost_a_rank() const;
@@ -141,6 +152,7 @@ class ElasticRanks {
   void copy_state(comm::ProcessGroup& group, int root);
   std::string books() const;
   void take_books(const std::string& text);
+  void seed_generators();
   void take(const Ranks& ranks, int place);
   void write_record() const;
 
@@ -197,8 +209,9 @@ class Elastic {
   /// All ranks of the run call it; rank 0's parameters and buffers are copied to all. A rank that
   /// has come back gets parameters, buffers, the optimiser's state and all counters here, and its
   /// generators follow from (seed, rank, step); if the run ends before, it is stopped(), and
-  /// finish() returns at once. Throws as init_process_group() and DistributedDataParallel, and
-  /// Unsupported without broadcast_buffers, and for a ZeroRedundancyOptimizer without a mirror.
+  /// finish() returns at once. Throws as init_process_group() and DistributedDataParallel,
+  /// Unsupported without broadcast_buffers, and for a ZeroRedundancyOptimizer without a mirror, and
+  /// InvalidArgument if the ranks go on from different checkpoints.
   Elastic(M module, optim::Optimizer& optimizer, const ElasticOptions& options = {})
       : module_(module),
         ranks_(std::move(module), optimizer, options, [this, ddp = options.ddp](const auto& group) {

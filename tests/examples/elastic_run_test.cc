@@ -212,12 +212,49 @@ TEST_F(ElasticRun, ARankThatComesBackGetsItsPartsOfTheState) {
   expect_replayed("back", "--adam --lr 0.001 ");
 }
 
-// The second one dies before it has given what only these two have.
-TEST_F(ElasticRun, TwoNeighboursEndARunWithParts) {
-  setenv("WEFT_FAULT", (kill_at("forward", 1, 5) + ',' + kill_at("regroup", 2)).c_str(), 1);
-  EXPECT_NE(run("lost", true, "mlp_elastic", kOptions + kZero + "--epochs 3"), 0);
+// The second one dies before it has given what only these two have. The same command goes on from
+// the checkpoint of the epoch's beginning, as do two ranks.
+TEST_F(ElasticRun, TwoNeighboursEndARunWithPartsWhichGoesOnFromItsCheckpoint) {
+  const std::string options = kOptions + kZero + "--epochs 3 --resume latest";
+  for (const char* const ranks : {"3", "2"}) {
+    launcher = "timeout 100 launch/weftrun --nproc-per-node 3 --min-nproc 1";
+    const std::string out = std::string("lost") + ranks;
+    setenv("WEFT_FAULT", (kill_at("forward", 1, 5) + ',' + kill_at("regroup", 2)).c_str(), 1);
+    EXPECT_NE(run(out, true, "mlp_elastic", options), 0);
+    unsetenv("WEFT_FAULT");
+    EXPECT_HAS(log(), "a rank and its mirror have failed, and with them both copies of a part of");
+    launcher = std::string("timeout 100 launch/weftrun --min-nproc 1 --nproc-per-node ") + ranks;
+    succeed(out, true, "mlp_elastic", options);
+    EXPECT_EQ(members(out), ranks == std::string("3") ? (std::vector<Ranks>{{0, 1, 2}})
+                                                      : (std::vector<Ranks>{{0, 1, 2}, {0, 1}}));
+    EXPECT_EQ(last_change(out), ranks == std::string("3") ? 0 : 4);
+    expect_replayed(out, "--adam --lr 0.001 ");
+  }
+}
+
+TEST_F(ElasticRun, ARankFailsWhileItWritesACheckpoint) {
+  setenv("WEFT_FAULT", kill_at("save", 0).c_str(), 1);
+  succeed("save", true, "mlp_elastic", kOptions + "--epochs 3");
+  EXPECT_EQ(members("save"), (std::vector<Ranks>{{0, 1, 2}, {1, 2}}));
+  expect_replayed("save");
+  // It has been written by the next one.
   unsetenv("WEFT_FAULT");
-  EXPECT_HAS(log(), "a rank and its mirror have failed, and with them both copies of a part of");
+  launcher += " --max-restarts 0";
+  succeed("save", true, "mlp_elastic", kOptions + "--epochs 5 --resume latest");
+  EXPECT_EQ(members("save"), (std::vector<Ranks>{{0, 1, 2}, {1, 2}, {0, 1, 2}}));
+  expect_replayed("save");
+}
+
+TEST_F(ElasticRun, OptionsOfCheckpointsThatItLacksAreRefused) {
+  EXPECT_NE(run("refused", true, "mlp_elastic", kOptions + "--checkpoint-every 3"), 0);
+  EXPECT_HAS(log(), "keeps one checkpoint, written between two epochs");
+  EXPECT_NE(run("refused", true, "mlp_elastic", kOptions + "--weights weights.pt"), 0);
+  EXPECT_HAS(log(), "cannot begin with --weights");
+  succeed("mlp", false, "mlp", kOptions + "--epochs 1");
+  EXPECT_NE(run("refused", true, "mlp_elastic",
+                kOptions + "--resume " + folder.path("mlp/checkpoint.safetensors")),
+            0);
+  EXPECT_HAS(log(), "it is no checkpoint of mlp_elastic");
 }
 
 TEST_F(ElasticRun, ARecordThatWasChangedIsNoRun) {

@@ -125,6 +125,26 @@ TEST(ElasticTest, TheLowestFailsWhenAllHaveFinished) {
   training.expect_end({1, 2});
 }
 
+TEST(ElasticTest, RanksThatGoOnFromDifferentCheckpointsAreRefused) {
+  const auto errors_of = [](const std::string& of_first, const std::string& of_second) {
+    Launch run;
+    run.run(2, [&](const comm::ElasticRun& r) {
+      Optimizer sgd(model_of(0));
+      const Elastic elastic(model_of(0), sgd,
+                            {.resume = r.rank == 0 ? of_first : of_second, .run = r});
+    });
+    return run.errors();
+  };
+  const std::string six_steps = "8 6 1 3 0 0\n0 1\n1\n0 0 1\n1\n0 0 1\n";
+  EXPECT_TRUE(errors_of(six_steps, six_steps).empty());
+  const std::vector<std::string> errors = errors_of(six_steps, "");
+  ASSERT_EQ(errors.size(), 2U);
+  for (const std::string& error : errors) EXPECT_HAS(error, "all need the same checkpoint");
+  for (const std::string& error : errors_of("six steps", "six steps")) {
+    EXPECT_HAS(error, "\"six steps\" are no counters of an elastic run");
+  }
+}
+
 // An error of a rank's own is that rank's end.
 TEST(ElasticTest, AnErrorOfTheClosureLeaves) {
   Training training;

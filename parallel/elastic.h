@@ -132,7 +132,7 @@ class ElasticRanks {
   void pass(int flags);
   void send_parameters();
   bool survives(const Error& error);
-  bool failed_first(const Ranks& ranks) const;
+  bool failed_first() const;
   bool has_lost_a_rank() const;
   std::optional<Ranks> next_ranks(bool own_error) const;
   bool regroup();

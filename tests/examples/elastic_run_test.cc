@@ -252,6 +252,36 @@ TEST_F(ElasticRun, ARankThatHangsEndsTheRun) {
   EXPECT_HAS(log(), "rank 1 did not respond (stopped)");
 }
 
+// Of the two that are left, rank 2 is the second.
+TEST_F(ElasticRun, AfterAChangeRanksAreCalledByTheirNumbers) {
+  const std::string first = kill_at("forward", 1, 3) + ',';
+  setenv("WEFT_TIMEOUT", "2", 1);
+  setenv("WEFT_FAULT", (first + "stop:rank=2:step=6:phase=forward").c_str(), 1);
+  EXPECT_EQ(run("stopped", true, "mlp_elastic", kOptions + "--epochs 3"), 1) << log();
+  EXPECT_HAS(log(), "rank 2 did not respond (stopped)");
+  EXPECT_HAS(log(), "[shm] rank 2 has not come");
+  EXPECT_HAS(log(), " on rank 0 (0 of the group of ranks 0, 2) (waiting for rank 2, ");
+  EXPECT_HAS(log(), "| ranks 0, 2 of generation 1 differ first at ");
+  EXPECT_HAS(log(), ": rank 2 has not begun it\n");
+
+  // When rank 1 is back, its group has the same ranks as the first one.
+  launcher = "launch/weftrun --nproc-per-node 3 --min-nproc 1 --max-restarts 1";
+  setenv("WEFT_FAULT", kill_at("forward", 1, 3).c_str(), 1);
+  const pid_t weftrun = start("back", true, "mlp_elastic", kOptions + "--epochs 1000000");
+  await([&] { return returns() > 0; });
+  ASSERT_EQ(::kill(process_of(weftrun, 2), SIGSTOP), 0);
+  EXPECT_EQ(finish(weftrun), 1) << log();
+  EXPECT_HAS(log(), "| ranks 0-2 of generation 2 differ first at ");
+  EXPECT_HAS(log(), ": rank 2 has not ");
+  unsetenv("WEFT_TIMEOUT");
+
+  launcher = "timeout 100 launch/weftrun --nproc-per-node 3 --min-nproc 2";
+  setenv("WEFT_FAULT", (first + kill_at("forward", 2, 6)).c_str(), 1);
+  EXPECT_EQ(run("killed", true, "mlp_elastic", kOptions + "--epochs 3"), 137) << log();
+  EXPECT_HAS(log(), "[shm] rank 2 closed its connection");
+  EXPECT_HAS(log(), "(rank 2 failed first: killed by signal 9 (SIGKILL) in forward at step 6)");
+}
+
 TEST_F(ElasticRun, WithFewerThanTheLeastTheRunEnds) {
   launcher = "timeout 100 launch/weftrun --nproc-per-node 3 --min-nproc 3";
   setenv("WEFT_FAULT", "kill:rank=1:step=5:phase=forward", 1);

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "weft/comm/store/socket.h"
+#include "weft/core/runtime/phase.h"
 #include "weft/tests/examples/launched.h"
 
 namespace weft {
@@ -68,6 +69,12 @@ class ElasticRun : public testing::LaunchedTest {
         if (text == "RANK=" + std::to_string(rank)) return child;
     }
     return -1;
+  }
+
+  /// What a process is doing; nothing if there is none.
+  static Status status_of_process(pid_t process) {
+    const auto page = StatusPage::of_process(process);
+    return page ? page->read() : Status();
   }
 
   // 40 images: each of three ranks has batches of 4, 4, 4 and 2.
@@ -183,6 +190,38 @@ TEST_F(ElasticRun, ARankFailsWhileAPeerIsCopied) {
   }
 }
 
+// The one that comes back, while the other one takes its time to send, and about when it sends.
+TEST_F(ElasticRun, ARankFailsWhileItIsCopied) {
+  launcher = "launch/weftrun --nproc-per-node 3 --min-nproc 1 --max-restarts 2";
+  for (int i = 0; i < repeats(5) / 5; ++i) {
+    const int back = 1 + i % 2;
+    const bool at_once = i < 5, zero = i / 2 % 2 != 0;
+    const std::string out = "copied" + std::to_string(i);
+    setenv("WEFT_FAULT",
+           (kill_at("forward", back, 5 + i) + ",delay=500ms:rank=0:phase=copy").c_str(), 1);
+    const pid_t weftrun =
+        start(out, true, "mlp_elastic", kOptions + (zero ? kZero : "") + "--epochs 1000000");
+    unsetenv("WEFT_FAULT");
+    pid_t victim = -1, again = -1;
+    await([&] {
+      victim = process_of(weftrun, back);
+      return status_of_process(victim).phase == "copy state";
+    });
+    if (!at_once) std::this_thread::sleep_for(std::chrono::milliseconds(490 + 5 * (i % 5)));
+    ASSERT_EQ(::kill(victim, SIGKILL), 0);
+    await([&] {
+      again = process_of(weftrun, back);
+      return again != victim && status_of_process(again).phase == "forward";
+    });
+    ASSERT_EQ(::kill(weftrun, SIGINT), 0);
+    EXPECT_EQ(finish(weftrun), 130) << log();
+    if (at_once) EXPECT_HAS(log(), "killed by signal 9 (SIGKILL) in copy state");
+    EXPECT_EQ(members(out).back(), (Ranks{0, 1, 2}));
+    expect_replayed(out, zero ? "--adam --lr 0.001 " : "");
+    count("while a peer is copied: the one that gets it");
+  }
+}
+
 // --- ZeRO ----------------------------------------------------------------------------------------
 
 TEST_F(ElasticRun, WithPartsOfTheStateOnTwoRanksEach) {
@@ -210,6 +249,40 @@ TEST_F(ElasticRun, ARankThatComesBackGetsItsPartsOfTheState) {
   EXPECT_EQ(finish(weftrun), 130) << log();
   EXPECT_EQ(members("back"), (std::vector<Ranks>{{0, 1, 2}, {0, 2}, {0, 1, 2}}));
   expect_replayed("back", "--adam --lr 0.001 ");
+}
+
+// Each rank has its parts, and waits until all have theirs: rank 1 has come back. It is killed in
+// that barrier, and the others before it.
+TEST_F(ElasticRun, ARankFailsWhenThePartsAreDealt) {
+  launcher = "launch/weftrun --nproc-per-node 3 --min-nproc 1 --max-restarts 2";
+  for (int i = 0; i < repeats(5) / 5; ++i) {
+    const int victim = (1 + i) % 3;
+    const std::string out = "dealt" + std::to_string(i), third = "dealt2";
+    setenv("WEFT_FAULT",
+           (kill_at("optimizer", 1, 5 + i) + ',' +
+            (victim == 1 ? "delay=500ms:rank=0:phase=" + third : kill_at(third, victim)))
+               .c_str(),
+           1);
+    const pid_t weftrun = start(out, true, "mlp_elastic", kOptions + kZero + "--epochs 1000000");
+    unsetenv("WEFT_FAULT");
+    if (victim == 1) {
+      await([&] { return members(out).size() == 2; });  // its first process has ended
+      await([&] {
+        const pid_t process = process_of(weftrun, victim);
+        return status_of_process(process).operation.starts_with("barrier") &&
+               ::kill(process, SIGKILL) == 0;
+      });
+    }
+    await([&] { return returns() > 0; });
+    ASSERT_EQ(::kill(weftrun, SIGINT), 0);
+    EXPECT_EQ(finish(weftrun), 130) << log();
+    EXPECT_HAS(log(), "rank " + std::to_string(victim) +
+                          ": killed by signal 9 (SIGKILL) in regroup" +
+                          (victim == 1 ? " during barrier" : ""));
+    EXPECT_EQ(members(out).back(), (Ranks{0, 1, 2}));
+    expect_replayed(out, "--adam --lr 0.001 ");
+    count("with `--zero`, when parts are dealt: in, or before, the barrier at the end");
+  }
 }
 
 // The second one dies before it has given what only these two have.

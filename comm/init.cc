@@ -6,6 +6,7 @@
 #include "weft/comm/backend/backends.h"
 #include "weft/comm/backend/nccl.h"
 #include "weft/comm/descriptors.h"
+#include "weft/comm/group/operation.h"
 #include "weft/comm/place.h"
 #include "weft/comm/store/rendezvous.h"
 #include "weft/comm/store/socket.h"
@@ -121,8 +122,9 @@ std::shared_ptr<Store> join_by_tcp(const Place& place, const InitOptions& option
     // Errors of the rendezvous itself already name the ranks. A lost connection means that rank 0
     // has failed, if rank 0 hosts the store.
     if (error.op() == kOp || !place.hosts_store || place.rank == 0) throw;
-    const std::string host = detail::concat(
-        "rank 0 of ", joining.size, ", which hosts the store at ", tcp_url(place.host, place.port));
+    const std::string host =
+        detail::concat("rank 0 of ", joining.ranks.size(), ", which hosts the store at ",
+                       tcp_url(place.host, place.port));
     WEFT_CHECK(error.code() != ErrorCode::PeerFailed, PeerFailed, kOp, host,
                ", has failed before all ranks had met: ", error.what());
     WEFT_CHECK(error.code() != ErrorCode::Timeout, Timeout, kOp, host,
@@ -136,11 +138,11 @@ std::shared_ptr<Store> join_by_tcp(const Place& place, const InitOptions& option
 }  // namespace
 
 std::shared_ptr<ProcessGroup> init_process_group(const InitOptions& given) {
-  return meet_in(nullptr, given);
+  return meet_in(nullptr, {}, given);
 }
 
 std::shared_ptr<ProcessGroup> meet_in(const std::shared_ptr<Store>& store,
-                                      const InitOptions& given) {
+                                      const Generation& generation, const InitOptions& given) {
   InitOptions options = given;
   if (const auto timeout = timeout_of_environment()) {
     options.rendezvous_timeout = options.group.timeout = *timeout;
@@ -163,10 +165,11 @@ std::shared_ptr<ProcessGroup> meet_in(const std::shared_ptr<Store>& store,
   fault_point();
   if (size == 1) {
     return std::make_shared<ProcessGroup>(thread_backend(), std::make_shared<MemoryStore>(), 0, 1,
-                                          options.group);
+                                          options.group, generation);
   }
   const Deadline deadline(options.rendezvous_timeout);
-  const Joining joining{this_member(rank, options.local_addr), size, backend.name};
+  const std::vector<int> ranks = Members::of_run(rank, size, generation).ranks;
+  const Joining joining{this_member(ranks[rank], options.local_addr), ranks, backend.name};
   const std::shared_ptr<Store> keys =
       store ? join(store, joining, deadline)
       : place.path.empty()
@@ -174,7 +177,7 @@ std::shared_ptr<ProcessGroup> meet_in(const std::shared_ptr<Store>& store,
           : join_in_file(place.path, joining, options.rendezvous_timeout, deadline);
   ProcessGroupOptions group = options.group;
   if (group.cuda == CudaTransport::automatic) group.cuda = cuda_transport(backend.name);
-  return std::make_shared<ProcessGroup>(backend.make, keys, rank, size, group);
+  return std::make_shared<ProcessGroup>(backend.make, keys, rank, size, group, generation);
 }
 
 }  // namespace weft::comm

@@ -57,14 +57,8 @@ bool Membership::announce(int generation, const Ranks& ranks) {
   return store_->set_once(ranks_key(generation), text) == text;
 }
 
-/// In the group itself ranks have other numbers: their places.
 void Membership::note(int generation, const Failure& failure) const {
-  const Ranks ranks = ranks_at(generation);
-  const auto found = std::ranges::find(ranks, failure.rank);
-  if (found == ranks.end()) return;
-  Failure in_group = failure;
-  in_group.rank = static_cast<int>(found - ranks.begin());
-  note_failure(*keys(generation), in_group);
+  if (contains(ranks_at(generation), failure.rank)) note_failure(*keys(generation), failure);
 }
 
 std::shared_ptr<Store> Membership::keys(int generation) const {
@@ -149,7 +143,9 @@ bool Membership::grows(int generation, const std::function<bool(int)>& may_come)
 ElasticRun elastic_run(const InitOptions& options) {
   const auto starts = environment_variable(kVariable);
   if (!starts) {
-    return {.connect = [options](const auto&, int, int) { return init_process_group(options); }};
+    return {.connect = [options](const auto&, const auto&, int) {
+      return init_process_group(options);
+    }};
   }
   const Place run = place_of("env://", {}, {});
   thread_state().rank = *run.rank;
@@ -158,11 +154,12 @@ ElasticRun elastic_run(const InitOptions& options) {
               Deadline(options.rendezvous_timeout))),
           .rank = *run.rank,
           .returns = *starts != "0",
-          .connect = [options](const std::shared_ptr<Store>& keys, int place, int size) {
+          .connect = [options](const std::shared_ptr<Store>& keys, const Generation& generation,
+                               int place) {
             InitOptions own = options;
             own.rank = place;
-            own.world_size = size;
-            return meet_in(keys, own);
+            own.world_size = static_cast<int>(generation.ranks.size());
+            return meet_in(keys, generation, own);
           }};
 }
 

@@ -73,10 +73,10 @@ struct ElasticRun {
   std::shared_ptr<Membership> membership = {};  ///< null: the ranks stay those of the start
   int rank = 0;                                 ///< its number in the run
   bool returns = false;                         ///< it takes the place of one that has failed
-  /// Makes a group: all its ranks call it. `keys`, place and size are of one generation; without a
-  /// membership they are not used.
-  std::function<std::shared_ptr<ProcessGroup>(const std::shared_ptr<Store>& keys, int place,
-                                              int size)>
+  /// Makes a group: all its ranks call it. `keys` are of the generation, of whose ranks this one
+  /// has that place; without a membership they are not used.
+  std::function<std::shared_ptr<ProcessGroup>(const std::shared_ptr<Store>& keys,
+                                              const Generation& generation, int place)>
       connect = {};
 };
 

@@ -8,6 +8,7 @@
 
 namespace weft::comm {
 
+struct Generation;
 struct InitOptions;
 class ProcessGroup;
 class Store;
@@ -27,10 +28,10 @@ struct Place {
 Place place_of(const std::string& init_method, std::optional<int> rank, std::optional<int> size);
 
 /// As init_process_group() (in init.cc), for some of a run's ranks, which meet in `store`:
-/// options.rank is this one's place among options.world_size, and thread_state().rank stays what it
-/// is.
+/// options.rank is this one's place among options.world_size, the ranks of `generation`, and
+/// thread_state().rank stays what it is.
 std::shared_ptr<ProcessGroup> meet_in(const std::shared_ptr<Store>& store,
-                                      const InitOptions& options);
+                                      const Generation& generation, const InitOptions& options);
 
 /// The time of the variable WEFT_TIMEOUT. Throws InvalidArgument for what is no time.
 std::optional<std::chrono::milliseconds> timeout_of_environment();

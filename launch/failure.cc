@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <cstdlib>
 #include <iomanip>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -22,11 +23,12 @@ using Json = nlohmann::ordered_json;
 constexpr std::size_t kMostRanksShown = 8;
 constexpr unsigned kMostRank = 1 << 16;
 
-/// "ranks 0-3, 8" as numbers; what is cut off is not in it.
+/// "ranks 0-3, 8 of generation 2" as numbers; what is cut off is not in it.
 std::set<int> members_of(std::string_view group) {
   std::set<int> members;
   bool in_range = false;
-  while (!group.empty() && !group.starts_with('#')) {
+  group = group.substr(0, group.find_first_of("o#"));  // " of generation 2", " #2"
+  while (!group.empty()) {
     unsigned number = 0;
     const auto [end, error] = std::from_chars(group.data(), group.data() + group.size(), number);
     if (error != std::errc() || number > kMostRank) {
@@ -41,6 +43,13 @@ std::set<int> members_of(std::string_view group) {
     }
   }
   return members;
+}
+
+/// Of a group of a run that outlives its ranks.
+int generation_of(const std::string& group) {
+  constexpr std::string_view kOf = " of generation ";
+  const std::size_t at = group.find(kOf);
+  return at == group.npos ? 0 : std::atoi(group.c_str() + at + kOf.size());
 }
 
 std::string call_of(const LastOperation& operation) {
@@ -72,6 +81,7 @@ std::string line_of(const LastOperation& operation, std::int64_t failed_at_ns) {
 /// The collectives of a group: per rank of this node, by number.
 using Calls = std::map<int, std::map<std::int64_t, const LastOperation*>>;
 
+/// Of the last generation: in those before, ranks have failed without ending the run.
 std::map<std::string, Calls> calls_by_group(const AttemptResult& result) {
   std::map<std::string, Calls> groups;
   for (const RankResult& rank : result.ranks) {
@@ -79,6 +89,9 @@ std::map<std::string, Calls> calls_by_group(const AttemptResult& result) {
       if (operation.peer < 0) groups[operation.group][rank.rank][operation.number] = &operation;
     }
   }
+  int last = 0;
+  for (const auto& [group, calls] : groups) last = std::max(last, generation_of(group));
+  std::erase_if(groups, [&](const auto& entry) { return generation_of(entry.first) < last; });
   for (auto& [group, calls] : groups) {
     const std::set<int> members = members_of(group);
     for (const RankResult& rank : result.ranks) {

@@ -87,7 +87,7 @@ void ElasticRanks::start() {
 
 void ElasticRanks::meet() {
   if (!run_.membership) {
-    const auto group = run_.connect(nullptr, 0, 0);
+    const auto group = run_.connect(nullptr, {}, 0);
     agree(*group);
     group_ = group;
     Ranks all;
@@ -278,14 +278,14 @@ void ElasticRanks::finish(const std::function<void()>& on_lowest) {
 
 // --- Another group -------------------------------------------------------------------------------
 
-/// Whether the group of `ranks` knows this one as the first that failed, and so by an error of its
-/// own.
-bool ElasticRanks::failed_first(const Ranks& ranks) const {
+/// Whether the generation's group knows this one as the first that failed, and so by an error of
+/// its own.
+bool ElasticRanks::failed_first() const {
   const auto first = comm::if_told<std::optional<comm::Failure>>([&] {
     return comm::find_failure(*run_.membership->keys(generation_),
                               comm::Deadline(std::chrono::milliseconds(0)));
   });
-  return first && ranks[static_cast<std::size_t>(first->rank)] == run_.rank;
+  return first && first->rank == run_.rank;
 }
 
 /// After an error that may say so. The launcher announces the next generation as soon as a process
@@ -293,7 +293,7 @@ bool ElasticRanks::failed_first(const Ranks& ranks) const {
 bool ElasticRanks::has_lost_a_rank() const {
   const PhaseScope phase("regroup");
   // A backward that fails by an error of its own aborts the group.
-  return next_ranks(!group_->failed() || failed_first(ranks_)).has_value();
+  return next_ranks(!group_->failed() || failed_first()).has_value();
 }
 
 /// Those of the next generation, if it is announced. `own_error`: it seems that there will be none.
@@ -325,7 +325,7 @@ bool ElasticRanks::regroup() {
     } catch (const Error& error) {
       if (!may_be_a_loss(error)) throw;
       last = std::current_exception();
-      own_error = failed_first(*ranks);
+      own_error = failed_first();
       continue;
     }
     WEFT_THROW(PeerFailed, kOp, lost, "; start again from a checkpoint");
@@ -337,8 +337,7 @@ bool ElasticRanks::regroup() {
 // cannot go on.
 const char* ElasticRanks::join(const Ranks& ranks) {
   const int place = static_cast<int>(std::ranges::find(ranks, run_.rank) - ranks.begin());
-  const auto group =
-      run_.connect(run_.membership->keys(generation_), place, static_cast<int>(ranks.size()));
+  const auto group = run_.connect(run_.membership->keys(generation_), {generation_, ranks}, place);
   if (!agree(*group)) return "all ranks that had the state of the training have failed";
   // One that has finished before may have been the last with a part, which nobody needs then.
   if (zero_ && !zero_->deal(optimizer_, group) && !finishing_) {

@@ -143,7 +143,7 @@ class ElasticRanks {
   void send_parameters();
   void save() const;
   bool survives(const Error& error);
-  bool failed_first(const Ranks& ranks) const;
+  bool failed_first() const;
   bool has_lost_a_rank() const;
   std::optional<Ranks> next_ranks(bool own_error) const;
   bool regroup();

@@ -158,7 +158,8 @@ void Reducer::check_averaged() {
   const std::int64_t reductions = buckets_.stats().reductions;
   warned_ = std::exchange(averaged_, reductions) == reductions;
   if (!warned_) return;
-  log_warning(detail::concat("ddp: rank ", group_->rank(), ": ", module_.type_name(),
+  log_warning(detail::concat("ddp: rank ", group_->number_in_run(group_->rank()), ": ",
+                             module_.type_name(),
                              " was updated since its last forward, but no backward has averaged "
                              "its gradients: was that forward run under NoGrad, its result "
                              "detached, or the backward under no_sync()?"));
@@ -290,8 +291,8 @@ const char* Expectations::on_end(const std::vector<std::size_t>& missing) {
 
 std::string Reducer::describe(std::size_t index) const {
   const std::string& name = buckets_.parameters()[index].name;
-  return detail::concat("rank ", group_->rank(), ": parameter ", name, " of module ",
-                        module_of(name, module_.type_name()));
+  return detail::concat("rank ", group_->number_in_run(group_->rank()), ": parameter ", name,
+                        " of module ", module_of(name, module_.type_name()));
 }
 
 void Reducer::throw_missing(const std::vector<std::size_t>& missing, const char* remedy) const {
@@ -303,8 +304,8 @@ void Reducer::throw_missing(const std::vector<std::size_t>& missing, const char*
     const std::string module = module_of(p.name, module_.type_name());
     if (modules.empty() || modules.back() != module) modules.push_back(module);
   }
-  WEFT_THROW(InvalidArgument, kOp, "rank ", group_->rank(), ": ", missing.size(), " of ",
-             buckets_.parameters().size(),
+  WEFT_THROW(InvalidArgument, kOp, "rank ", group_->number_in_run(group_->rank()), ": ",
+             missing.size(), " of ", buckets_.parameters().size(),
              " parameters got no gradient in this backward: ", nn::detail::first_few(names),
              "; modules: ", nn::detail::first_few(modules),
              ". The other ranks took zeros for them. ", remedy);

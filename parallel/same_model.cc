@@ -72,9 +72,10 @@ void check_same_lines(comm::ProcessGroup& group, const char* op, const std::stri
                       const char* problem, const char* remedy) {
   const std::string roots = group.broadcast_object(text, 0);
   const Lines differences = group.all_gather_object(difference(lines_of(text), lines_of(roots)));
-  for (std::size_t rank = 0; rank < differences.size(); ++rank) {
-    WEFT_CHECK(differences[rank].empty(), InvalidArgument, op, "rank ", rank, ' ', problem,
-               " than rank 0: ", differences[rank], ". ", remedy);
+  for (int rank = 0; rank < group.size(); ++rank) {
+    const std::string& own = differences[static_cast<std::size_t>(rank)];
+    WEFT_CHECK(own.empty(), InvalidArgument, op, "rank ", group.number_in_run(rank), ' ', problem,
+               " than rank ", group.number_in_run(0), ": ", own, ". ", remedy);
   }
 }
 

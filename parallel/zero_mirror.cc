@@ -128,6 +128,7 @@ bool ZeroMirror::deal(optim::Optimizer& self, const std::shared_ptr<comm::Proces
     keep(kept_ | mine);
     self.load_state_dict(state);
   }
+  fault_point("dealt");
   group->barrier().wait();
   keep(mine);  // not before all have theirs: until then it may be the only one
   partition_ = partition;

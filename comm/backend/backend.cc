@@ -3,6 +3,7 @@
 #include "weft/comm/backend/backend.h"
 
 #include "weft/comm/backend/collectives.h"
+#include "weft/comm/backend/rank_numbers.h"
 #include "weft/comm/backend/reduce.h"
 #include "weft/core/base/error.h"
 
@@ -35,7 +36,8 @@ Traffic& Traffic::operator+=(const Traffic& other) {
 void Backend::compare_fingerprint(int from, std::uint64_t theirs) {
   if (theirs == fingerprint_) return;
   mismatched_ = from;
-  WEFT_THROW(Comm, name(), "rank ", from, " is in another operation than rank ", rank_);
+  WEFT_THROW(Comm, name(), "rank ", number_in_run(from), " is in another operation than rank ",
+             number_in_run(rank_));
 }
 
 Arithmetic& Backend::arithmetic() {

@@ -34,6 +34,7 @@
 
 #include "weft/comm/backend/backends.h"
 #include "weft/comm/backend/exchange_state.h"
+#include "weft/comm/backend/rank_numbers.h"
 #include "weft/comm/store/failure.h"
 #include "weft/core/base/error.h"
 #include "weft/core/runtime/phase.h"
@@ -151,7 +152,8 @@ void connect_pairs(gloo::transport::Context& context,
   });
   try {
     while (connecting.wait_for(deadline.left()) != std::future_status::ready) {
-      WEFT_CHECK(!deadline.passed(), Timeout, kName, "rank ", rank, " has not connected");
+      WEFT_CHECK(!deadline.passed(), Timeout, kName, "rank ", number_in_run(rank),
+                 " has not connected");
     }
   } catch (...) {
     ending = true;
@@ -165,7 +167,8 @@ void connect_pairs(gloo::transport::Context& context,
     connecting.get();
   } catch (const std::exception& error) {
     let_others_accept();
-    WEFT_THROW(PeerFailed, kName, "cannot connect to rank ", rank, ": ", error.what());
+    WEFT_THROW(PeerFailed, kName, "cannot connect to rank ", number_in_run(rank), ": ",
+               error.what());
   }
 }
 
@@ -192,7 +195,8 @@ std::shared_ptr<gloo::transport::Context> listening_context(Store& store,
 void connect_mesh(gloo::transport::Context& context, Store& store, const Deadline& deadline) {
   const int rank = context.rank, size = context.size;
   const auto told = [&](int by, const std::string& key) {
-    return within(detail::concat("meeting rank ", by), [&] { return store.get(key, deadline); });
+    return within(detail::concat("meeting rank ", number_in_run(by)),
+                  [&] { return store.get(key, deadline); });
   };
   std::vector<std::vector<char>> addresses(size);
   for (int r = 0; r < size; ++r) {

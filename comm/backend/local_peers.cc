@@ -16,6 +16,7 @@
 #include <string>
 #include <system_error>
 
+#include "weft/comm/backend/rank_numbers.h"
 #include "weft/core/base/error.h"
 #include "weft/core/runtime/phase.h"
 
@@ -73,7 +74,7 @@ void send_descriptor(const Socket& to, int rank, const Socket& descriptor) {
   std::memcpy(CMSG_DATA(header), &fd, sizeof fd);
   // The socket's buffer has room for one byte: the next is sent only after this one was taken.
   WEFT_CHECK(::sendmsg(to.fd(), &message, MSG_NOSIGNAL) == 1, PeerFailed, kOp,
-             "cannot give memory to rank ", rank, ": ", reason());
+             "cannot give memory to rank ", number_in_run(rank), ": ", reason());
 }
 
 Socket receive_descriptor(const Socket& from, int rank, const Deadline& deadline) {
@@ -88,17 +89,17 @@ Socket receive_descriptor(const Socket& from, int rank, const Deadline& deadline
     const ssize_t n = ::recvmsg(from.fd(), &message, MSG_CMSG_CLOEXEC);
     if (n == 1) {
       const cmsghdr* const header = CMSG_FIRSTHDR(&message);
-      WEFT_CHECK(header && header->cmsg_type == SCM_RIGHTS, Comm, kOp, "rank ", rank,
+      WEFT_CHECK(header && header->cmsg_type == SCM_RIGHTS, Comm, kOp, "rank ", number_in_run(rank),
                  " has sent no memory");
       int fd = -1;
       std::memcpy(&fd, CMSG_DATA(header), sizeof fd);
       return Socket(fd);
     }
-    WEFT_CHECK(n < 0 && (errno == EAGAIN || errno == EINTR), PeerFailed, kOp, "rank ", rank,
-               " closed its connection");
+    WEFT_CHECK(n < 0 && (errno == EAGAIN || errno == EINTR), PeerFailed, kOp, "rank ",
+               number_in_run(rank), " closed its connection");
     pollfd poll{from.fd(), POLLIN, 0};
     ::poll(&poll, 1, static_cast<int>(deadline.left().count()));
-    WEFT_CHECK(poll.revents != 0 || !deadline.passed(), Timeout, kOp, "rank ", rank,
+    WEFT_CHECK(poll.revents != 0 || !deadline.passed(), Timeout, kOp, "rank ", number_in_run(rank),
                " has given no memory");
   }
 }
@@ -140,7 +141,7 @@ void LocalPeers::connect(Store& store, const Deadline& deadline) {
   const int rank = rank_, size = size_;
   const auto key = [](const char* what, int of) { return detail::concat("local/", what, '/', of); };
   const auto told = [&](const char* what, int by) {
-    return within(detail::concat("meeting rank ", by),
+    return within(detail::concat("meeting rank ", number_in_run(by)),
                   [&] { return store.get(key(what, by), deadline); });
   };
   // Other processes know the name only from the store.
@@ -158,8 +159,9 @@ void LocalPeers::connect(Store& store, const Deadline& deadline) {
     const AbstractAddress address(told("name", peer));
     Socket socket = local_socket();
     if (::connect(socket.fd(), address.get(), address.size) != 0 || !of_this_user(socket)) {
-      failure = detail::concat("rank ", rank, " cannot reach rank ", peer,
-                               " by a Unix socket: it is on another host, or another user's");
+      failure =
+          detail::concat("rank ", number_in_run(rank), " cannot reach rank ", number_in_run(peer),
+                         " by a Unix socket: it is on another host, or another user's");
       break;
     }
     sockets_[static_cast<std::size_t>(peer)] = std::move(socket);
@@ -178,7 +180,7 @@ void LocalPeers::connect(Store& store, const Deadline& deadline) {
   // All connections have been made by now and wait to be accepted.
   for (int peer = 0; peer < rank; ++peer) {
     send_all(sockets_[static_cast<std::size_t>(peer)], std::as_bytes(std::span(&rank, 1)), deadline,
-             detail::concat("rank ", peer));
+             detail::concat("rank ", number_in_run(peer)));
   }
   for (int missing = size - 1 - rank; missing > 0;) {
     std::optional<Socket> socket = accept_from(listening_, deadline);
@@ -198,8 +200,8 @@ std::unique_ptr<SharedMemory> LocalPeers::share(std::size_t bytes, const Deadlin
     const Socket memory = receive_descriptor(sockets_[0], 0, deadline);
     // A mapping beyond the end of the memory would raise SIGBUS.
     const std::size_t given = size_of(memory);
-    WEFT_CHECK(given == bytes, Comm, kOp, "rank 0 shares ", given,
-               " bytes of memory with all ranks, rank ", rank_, " expects ", bytes,
+    WEFT_CHECK(given == bytes, Comm, kOp, "rank ", number_in_run(0), " shares ", given,
+               " bytes of memory with all ranks, rank ", number_in_run(rank_), " expects ", bytes,
                "; all must ask for the same size");
     return std::make_unique<SharedMemory>(memory, bytes);
   }

@@ -22,6 +22,7 @@
 #include "weft/comm/backend/backends.h"
 #include "weft/comm/backend/collectives.h"
 #include "weft/comm/backend/exchange_state.h"
+#include "weft/comm/backend/rank_numbers.h"
 #include "weft/comm/backend/ring_connections.h"
 #include "weft/comm/store/failure.h"
 #include "weft/core/base/error.h"
@@ -179,7 +180,7 @@ class RingBackend final : public Backend {
   void check(int from, Lane& lane, const Message& message) {
     const Header& header = message.header;
     WEFT_CHECK(header.magic == Header().magic && header.number == lane.count++, Comm, kName,
-               "rank ", from, " sends something that is no message of this group");
+               "rank ", number_in_run(from), " sends something that is no message of this group");
     compare_fingerprint(from, header.fingerprint);
     state_.check_bytes(from, header.bytes, rank(), message.bytes);
   }

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "weft/comm/backend/random_number.h"
+#include "weft/comm/backend/rank_numbers.h"
 #include "weft/core/base/error.h"
 #include "weft/core/runtime/cores.h"
 #include "weft/core/runtime/phase.h"
@@ -36,7 +37,7 @@ constexpr std::uint64_t kMineCounts = ~std::uint64_t{0};
 constexpr milliseconds kPause{100};
 
 std::string address_key(int rank) { return detail::concat("addr/", rank); }
-std::string name_of(int rank) { return detail::concat("rank ", rank); }
+std::string name_of(int rank) { return detail::concat("rank ", number_in_run(rank)); }
 
 std::uint64_t group_number(Store& store) {
   return std::stoull(store.set_once("group", std::to_string(random_number())));
@@ -262,7 +263,8 @@ void RingConnections::accept_neighbours(const Deadline& deadline) {
   for (;;) {
     std::string missing;
     for (const int r : neighbours()) {
-      if (!peers_[r].socket.valid()) missing += (missing.empty() ? "" : ", ") + std::to_string(r);
+      if (!peers_[r].socket.valid())
+        missing += (missing.empty() ? "" : ", ") + std::to_string(number_in_run(r));
     }
     if (missing.empty()) return;
     WEFT_CHECK(!deadline.passed(), Timeout, kName, name_of(rank_),

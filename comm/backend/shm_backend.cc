@@ -26,6 +26,7 @@
 #include "weft/comm/backend/collectives.h"
 #include "weft/comm/backend/exchange_state.h"
 #include "weft/comm/backend/local_peers.h"
+#include "weft/comm/backend/rank_numbers.h"
 #include "weft/comm/backend/reduce.h"
 #include "weft/comm/store/failure.h"
 #include "weft/core/base/error.h"
@@ -257,7 +258,7 @@ void ShmBackend::wait(const Lacking& lacking, const What& what, const Deadline& 
       if (lacking() < 0) return;
       state_.throw_closed(rank);
     }
-    WEFT_CHECK(!deadline.passed(), Timeout, kName, "rank ", rank, ' ', what());
+    WEFT_CHECK(!deadline.passed(), Timeout, kName, "rank ", number_in_run(rank), ' ', what());
   }
 }
 
@@ -307,9 +308,9 @@ bool ShmBackend::agree(const char* name, const Call& call, const Deadline& deadl
   for (int peer = 1; peer < size(); ++peer) {
     const Call& other = desk(peer).calls[slot];
     WEFT_CHECK(other.count == first.count && other.dtype == first.dtype && other.op == first.op,
-               Comm, kName, name, ": rank 0 has ", first.count, ' ', to_string(first.dtype), " (",
-               to_string(first.op), "), rank ", peer, " has ", other.count, ' ',
-               to_string(other.dtype), " (", to_string(other.op), ')');
+               Comm, kName, name, ": rank ", number_in_run(0), " has ", first.count, ' ',
+               to_string(first.dtype), " (", to_string(first.op), "), rank ", number_in_run(peer),
+               " has ", other.count, ' ', to_string(other.dtype), " (", to_string(other.op), ')');
     direct = direct && other.block == first.block && other.offset == first.offset;
   }
   return direct;

@@ -21,6 +21,7 @@
 #include "weft/comm/backend/backends.h"
 #include "weft/comm/backend/exchange_state.h"
 #include "weft/comm/backend/random_number.h"
+#include "weft/comm/backend/rank_numbers.h"
 #include "weft/core/base/error.h"
 
 namespace weft::comm {
@@ -95,11 +96,11 @@ std::shared_ptr<Hub> meet(Store& store, int rank, int size, const Deadline& dead
     store.set("hub", std::to_string(Hubs::add(hub)));
   } else {
     hub = Hubs::find(std::stoull(store.get("hub", deadline)));
-    WEFT_CHECK(hub, Comm, kName, "rank 0 is gone, or is no thread of rank ", rank,
-               "'s process; between processes use gloo, ring or shm");
+    WEFT_CHECK(hub, Comm, kName, "rank ", number_in_run(0), " is gone, or is no thread of rank ",
+               number_in_run(rank), "'s process; between processes use gloo, ring or shm");
   }
   Lock lock(hub->mutex);
-  WEFT_CHECK(!std::exchange(hub->ranks[rank].here, true), Comm, kName, "rank ", rank,
+  WEFT_CHECK(!std::exchange(hub->ranks[rank].here, true), Comm, kName, "rank ", number_in_run(rank),
              " is there twice");
   for (Hub::Rank& other : hub->ranks) other.changed.notify_one();
   const auto missing = [&] {
@@ -108,7 +109,8 @@ std::shared_ptr<Hub> meet(Store& store, int rank, int size, const Deadline& dead
     return static_cast<int>(first - hub->ranks.begin());
   };
   while (missing() < size) {
-    WEFT_CHECK(!deadline.passed(), Timeout, kName, "rank ", missing(), " has not come");
+    WEFT_CHECK(!deadline.passed(), Timeout, kName, "rank ", number_in_run(missing()),
+               " has not come");
     hub->ranks[rank].changed.wait_for(lock, deadline.left());
   }
   return hub;

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "weft/comm/backend/rank_numbers.h"
 #include "weft/comm/group/progress.h"
 #include "weft/comm/store/failure.h"
 #include "weft/comm/store/member.h"
@@ -53,8 +54,6 @@ class Others {
   Error explained(Error& error);
 
  private:
-  using Clock = Deadline::Clock;
-
   std::optional<Failure> first_failure();
   std::vector<Member> processes_here();
   std::string who_was_first(bool lost_a_rank, const std::optional<Failure>& left);
@@ -66,7 +65,7 @@ class Others {
   // rank.
   const std::optional<Failure> before_ =
       if_told<std::optional<Failure>>([&] { return failure_under(run_store_, kFailureKey); });
-  Clock::time_point next_ = Clock::now() + Deadline::kCheckEvery;
+  Deadline::Clock::time_point next_ = Deadline::Clock::now() + Deadline::kCheckEvery;
   std::optional<std::vector<Member>> processes_;  // once they have been asked for
   bool noticed_ = false;  // by look(), whose error says which rank failed first
 };
@@ -78,7 +77,7 @@ std::optional<Failure> Others::first_failure() {
 }
 
 void Others::look() {
-  if (Clock::now() < next_) return;
+  if (Deadline::Clock::now() < next_) return;
   try {
     const std::optional<Failure> failure = first_failure();
     noticed_ = failure.has_value();
@@ -96,7 +95,7 @@ void Others::look() {
     // A slow store says nothing about the ranks. If it is gone, its rank or launcher has ended.
     if (error.code() != ErrorCode::Timeout) throw;
   }
-  next_ = Clock::now() + Deadline::kCheckEvery;
+  next_ = Deadline::Clock::now() + Deadline::kCheckEvery;
 }
 
 // The processes of the other ranks on this host, for runs that no launcher watches. For ranks of
@@ -104,8 +103,7 @@ void Others::look() {
 std::vector<Member> Others::processes_here() {
   const Member here = this_member(mine_, "");
   std::vector<Member> processes;
-  for (int r = 0; r < members_.size(); ++r) {
-    const int number = members_.number_in_run(r);
+  for (const int number : members_.ranks) {
     if (number == mine_) continue;
     auto member = member_of(run_store_, number);
     if (member && member->boot == here.boot) processes.push_back(std::move(*member));
@@ -164,6 +162,7 @@ std::unique_ptr<Backend> connect_members(const BackendMaker& make,
                                          const std::shared_ptr<Store>& store, Store& run_store,
                                          const Members& members, milliseconds timeout) {
   const PhaseScope phase("connect");
+  const RankNumbers numbers(members.ranks);
   // Both prefix stores keep this timeout, for calls that wait for other ranks.
   store->set_timeout(timeout);
   PrefixStore arrival(kArrival, store);

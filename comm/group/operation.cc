@@ -1,6 +1,7 @@
 #include "weft/comm/group/operation.h"
 
 #include <algorithm>
+#include <functional>
 #include <string_view>
 #include <utility>
 
@@ -13,11 +14,18 @@ namespace {
 
 constinit ThreadLocal<TagText> current_tag;
 
+Members numbered(std::vector<int> numbers, int place, int generation) {
+  Members members{.rank = place, .ranks = std::move(numbers), .generation = generation};
+  members.me = detail::concat("rank ", members.number_in_run(place), " (", place,
+                              " of the group of ", list_of(members.ranks), ')');
+  return members;
+}
+
 }  // namespace
 
 TagText& tag_of_thread() { return *current_tag; }
 
-Members Members::of_run(int rank, int size) {
+Members Members::of_run(int rank, int size, const Generation& generation) {
   constexpr const char* op = "process_group";
   WEFT_CHECK(size >= 1, InvalidArgument, op, "a group of ", size, " ranks; needs at least 1");
   WEFT_CHECK(rank >= 0 && rank < size, InvalidArgument, op, "rank ", rank, " of ", size,
@@ -28,16 +36,22 @@ Members Members::of_run(int rank, int size) {
                "WEFT_FAULT names the link ", link.a, '-', link.b,
                ", expected two of the run's ranks, 0 to ", size - 1);
   }
-  Members members{.rank = rank, .me = "rank " + std::to_string(rank)};
+  const std::vector<int>& numbers = generation.ranks;
+  Members members{
+      .rank = rank, .generation = generation.number, .me = "rank " + std::to_string(rank)};
   for (int r = 0; r < size; ++r) members.ranks.push_back(r);
-  return members;
+  if (numbers.empty() || numbers == members.ranks) return members;
+  const bool increase = std::ranges::adjacent_find(numbers, std::greater_equal()) == numbers.end();
+  WEFT_CHECK(std::ssize(numbers) == size && increase && numbers.front() >= 0, InvalidArgument, op,
+             "the numbers of ", size, " ranks are given as ", list_of(numbers),
+             "; each needs one, and they increase");
+  return numbered(numbers, rank, generation.number);
 }
 
 Members Members::some(const std::vector<int>& chosen, int place, const std::string& name) const {
-  Members members{.rank = place};
-  for (const int r : chosen) members.ranks.push_back(number_in_run(r));
-  members.me = detail::concat("rank ", members.number_in_run(place), " (", place,
-                              " of the group of ", list_of(members.ranks), ')');
+  std::vector<int> numbers;
+  for (const int r : chosen) numbers.push_back(number_in_run(r));
+  Members members = numbered(std::move(numbers), place, generation);
   members.label = label;  // of all ranks of this group
   if (members.size() < size()) {
     members.label = detail::concat(name, name.empty() ? "" : " of ", list_of(members.ranks));

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "weft/comm/backend/backend.h"
+#include "weft/comm/group/options.h"
 #include "weft/comm/group/work.h"
 #include "weft/core/runtime/runtime.h"
 #include "weft/core/runtime/thread_state.h"
@@ -20,14 +21,16 @@ struct Members {
   int rank = 0;
   /// The ranks' numbers in the group of the whole run, which messages use.
   std::vector<int> ranks;
-  /// This rank in messages: "rank 1", in a subgroup "rank 2 (1 of the group of ranks 0, 2)".
+  int generation = 0;
+  /// This rank in messages: "rank 1", and if the group has others than ranks 0 to size - 1, "rank 2
+  /// (1 of the group of ranks 0, 2)".
   std::string me;
   /// In traces: "dp of ranks 0, 2"; empty: all ranks of the run.
   std::string label = {};
 
   /// All ranks. Throws InvalidArgument for a rank that does not exist, here or in WEFT_FAULT's
-  /// links.
-  static Members of_run(int rank, int size);
+  /// links, and for numbers that do not increase, or are not `size`.
+  static Members of_run(int rank, int size, const Generation& generation = {});
   /// The group of the ranks `chosen` of this group; this rank is the `place`-th of them. `name`: of
   /// an axis, or empty.
   Members some(const std::vector<int>& chosen, int place, const std::string& name) const;

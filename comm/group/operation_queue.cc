@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "weft/comm/backend/rank_numbers.h"
 #include "weft/comm/group/fingerprint.h"
 #include "weft/comm/group/progress.h"
 #include "weft/comm/group/work.h"
@@ -44,8 +45,10 @@ void traced(const Operation& operation, F&& f) {
   f();
 }
 
-// "ranks 0-3, 8": of a group, in increasing order.
-std::string ranges_of(const std::vector<int>& ranks) {
+// "ranks 0-3, 8", "ranks 0, 2 of generation 1". A rank that comes back has not seen the generations
+// before, which may have had the same ranks.
+std::string name_of(const Members& members) {
+  const std::vector<int>& ranks = members.ranks;
   std::string text = "ranks ";
   for (std::size_t first = 0, last = 0; first < ranks.size(); first = last + 1) {
     last = first;
@@ -53,6 +56,7 @@ std::string ranges_of(const std::vector<int>& ranks) {
     text += (first > 0 ? ", " : "") + std::to_string(ranks[first]);
     if (last > first) text += '-' + std::to_string(ranks[last]);
   }
+  if (members.generation > 0) text += " of generation " + std::to_string(members.generation);
   return text;
 }
 
@@ -94,7 +98,7 @@ OperationQueue::OperationQueue(Members members, const ProcessGroupOptions& optio
       others_(run_store_.get(), members_.number_in_run(members_.rank)),
       devices_(members_, options_.cuda, group_store_.get()),
       box_(backend_ ? own_black_box() : nullptr) {
-  if (box_) group_ = box_->id_of_group(ranges_of(members_.ranks));
+  if (box_) group_ = box_->id_of_group(name_of(members_));
   for (Store* const store : {group_store_.get(), run_store_.get()}) {
     if (store) store->set_timeout(kStoreTimeout);
   }
@@ -164,6 +168,7 @@ void OperationQueue::serve() {
   block_sigpipe();
   leave_thread_unbound();
   set_thread_name(members_.label.empty() ? "comm" : "comm " + members_.label);
+  const RankNumbers numbers(members_.ranks);
   std::unique_lock lock(mutex_);
   for (;;) {
     wake_.wait(lock, [&] { return quit_ || !queue_.empty(); });

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <vector>
 
 #include "weft/core/base/compiler.h"
 
@@ -19,6 +20,12 @@ enum class CudaTransport {
 constexpr bool demands_nccl(CudaTransport transport) {
   return transport == CudaTransport::nccl || transport == CudaTransport::nccl_ring;
 }
+
+/// The ranks of a group in a run that outlives some of them (comm/membership.h).
+struct Generation {
+  int number = 0;
+  std::vector<int> ranks = {};  ///< their numbers in the run, increasing; empty: 0 to size - 1
+};
 
 struct ProcessGroupOptions {
   /// For each operation, from its own beginning: earlier operations do not count. While a rank of

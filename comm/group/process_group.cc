@@ -192,9 +192,9 @@ Work ProcessGroup::Impl::all_gather(const char* name, const Tensor& y, const Ten
 }
 
 ProcessGroup::ProcessGroup(BackendMaker make, std::shared_ptr<Store> store, int rank, int size,
-                           const ProcessGroupOptions& options)
-    : impl_(std::make_unique<Impl>(std::move(make), store, store, Members::of_run(rank, size),
-                                   options)) {}
+                           const ProcessGroupOptions& options, const Generation& generation)
+    : impl_(std::make_unique<Impl>(std::move(make), store, store,
+                                   Members::of_run(rank, size, generation), options)) {}
 
 ProcessGroup::Tag::Tag(std::string_view text, bool same_module)
     : text_before_(std::exchange(tag_of_thread().text, std::string(text))),

@@ -48,9 +48,10 @@ class ProcessGroup {
  public:
   /// Waits until all ranks have called it. Then `make` makes the backend from `store`, in which the
   /// ranks also write and read which of them failed first. Throws PeerFailed if a rank fails before
-  /// all are connected, Timeout with the ranks that have not come within options.timeout.
+  /// all are connected, Timeout with the ranks that have not come within options.timeout. Messages
+  /// call the ranks by their numbers in the run, which `generation` may give.
   ProcessGroup(BackendMaker make, std::shared_ptr<Store> store, int rank, int size,
-               const ProcessGroupOptions& options = {});
+               const ProcessGroupOptions& options = {}, const Generation& generation = {});
   /// Aborts the operations that have not run.
   ~ProcessGroup();
   ProcessGroup(const ProcessGroup&) = delete;
@@ -61,7 +62,7 @@ class ProcessGroup {
   const char* backend() const;  ///< its name
   const ProcessGroupOptions& options() const;
   const std::shared_ptr<Store>& store() const;
-  /// What subgroups share with the group they come from: its store, and the ranks' numbers there.
+  /// What subgroups share with the group they come from: its store, and the ranks' numbers.
   const std::shared_ptr<Store>& run_store() const;
   int number_in_run(int rank) const;
 

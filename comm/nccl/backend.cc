@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "weft/comm/backend/nccl.h"
+#include "weft/comm/backend/rank_numbers.h"
 #include "weft/comm/nccl/library.h"
 #include "weft/core/base/error.h"
 #include "weft/core/runtime/phase.h"
@@ -180,7 +181,7 @@ class NcclBackend final : public DeviceBackend {
   cudaStream_t stream() const { return cuda::handle(stream_); }
 
   void check_aborted() const {
-    WEFT_CHECK(!aborted_, Comm, kName, "rank ", rank(), " aborted this group");
+    WEFT_CHECK(!aborted_, Comm, kName, "rank ", number_in_run(rank()), " aborted this group");
   }
 
   // Runs f() as the call `name`; returns when it is queued.

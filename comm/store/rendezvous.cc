@@ -5,7 +5,6 @@
 #include <functional>
 #include <optional>
 #include <thread>
-#include <vector>
 
 #include "weft/comm/store/failure.h"
 #include "weft/comm/store/file_store.h"
@@ -72,8 +71,8 @@ class Rendezvous {
  private:
   int rank() const { return joining_.me.rank; }
   void arrive();
-  Verdict judge(const Deadline& deadline);
-  void publish(const Verdict& verdict);
+  Verdict judge(const Deadline& deadline);  // by the first rank
+  void publish(const Verdict& verdict);     // likewise
   std::optional<std::string> await(const std::string& key, const Deadline& deadline);
   std::string unreachable();
   std::string missing();
@@ -104,12 +103,12 @@ void Rendezvous::refuse(const Member& holder, const std::string& remedy) {
 
 void Rendezvous::arrive() {
   const std::string setup =
-      detail::concat("world size ", joining_.size, " and backend ", joining_.backend);
+      detail::concat("world size ", joining_.ranks.size(), " and backend ", joining_.backend);
   const std::string first = keys_->set_once(kSetup, setup);
   if (setup != first) {
     keys_->set_once(kFull, detail::concat("rank ", rank(), " has ", setup, ", another rank ", first,
                                           "; all need the same"));
-  } else if (keys_->add(kCount, 1) == joining_.size) {
+  } else if (keys_->add(kCount, 1) == std::ssize(joining_.ranks)) {
     keys_->set_once(kFull, "");
   }
 }
@@ -117,7 +116,7 @@ void Rendezvous::arrive() {
 std::shared_ptr<Store> Rendezvous::complete(const Deadline& deadline) {
   arrive();
   Verdict verdict;
-  if (rank() == 0) {
+  if (rank() == joining_.ranks.front()) {
     verdict = judge(deadline);
     publish(verdict);
   } else {
@@ -130,7 +129,6 @@ std::shared_ptr<Store> Rendezvous::complete(const Deadline& deadline) {
   throw Error(verdict.code, kOp, verdict.text, __FILE__, __LINE__);
 }
 
-// Called by rank 0.
 Verdict Rendezvous::judge(const Deadline& deadline) {
   try {
     const std::optional<std::string> full = await(kFull, deadline);
@@ -143,14 +141,12 @@ Verdict Rendezvous::judge(const Deadline& deadline) {
   }
 }
 
-// Called by rank 0.
 void Rendezvous::publish(const Verdict& verdict) {
   keys_->set(kVerdict, to_text(verdict));
   if (verdict.text.empty()) return;
   const Deadline read_by(kReadTime);
-  for (int r = 1; r < joining_.size; ++r) {
-    if (keys_->try_get(rank_key(r))) keys_->wait(read_key(r), read_by);
-  }
+  for (const int r : joining_.ranks)
+    if (r != rank() && keys_->try_get(rank_key(r))) keys_->wait(read_key(r), read_by);
 }
 
 // Throws Timeout; returns nothing if the store is no longer in its place.
@@ -169,11 +165,10 @@ std::optional<std::string> Rendezvous::await(const std::string& key, const Deadl
   }
 }
 
-// Called when all ranks have come. Names a rank that the others cannot reach; empty if there is
-// none.
+// When all ranks have come: names one that the others cannot reach; empty if there is none.
 std::string Rendezvous::unreachable() {
   std::vector<Member> members;
-  for (int r = 0; r < joining_.size; ++r) members.push_back(parse_member(keys_->get(rank_key(r))));
+  for (const int r : joining_.ranks) members.push_back(parse_member(keys_->get(rank_key(r))));
   for (const Member& far : members) {
     if (same_network(far, members[0])) continue;
     for (const Member& m : members) {
@@ -191,21 +186,22 @@ std::string Rendezvous::unreachable() {
 
 std::string Rendezvous::missing() {
   std::vector<int> absent;
-  for (int r = 0; r < joining_.size; ++r) {
+  for (const int r : joining_.ranks) {
     const std::optional<std::string> text = keys_->try_get(rank_key(r));
     if (!text || has_ended(parse_member(*text))) absent.push_back(r);
   }
   const std::string place =
       detail::concat(" at ", store_->describe(), " within ", seconds_since(start_), " s");
-  if (absent.empty()) return "all ranks have come, but rank 0 does not answer" + place;
+  if (absent.empty())
+    return detail::concat("all ranks have come, but rank ", joining_.ranks.front(),
+                          " does not answer", place);
   std::string names;
-  for (std::size_t i = 0; i < absent.size() && i < kMostNamed; ++i) {
+  for (std::size_t i = 0; i < absent.size() && i < kMostNamed; ++i)
     names += (i > 0 ? ", " : "") + std::to_string(absent[i]);
-  }
   if (absent.size() > kMostNamed) names += ", ...";
-  return detail::concat(absent.size() == 1 ? "rank " : "ranks ", names, " of ", joining_.size,
-                        absent.size() == 1 ? " has" : " have", " not come", place,
-                        "; start all, with the same address and world size");
+  return detail::concat(absent.size() == 1 ? "rank " : "ranks ", names, " of ",
+                        joining_.ranks.size(), absent.size() == 1 ? " has" : " have", " not come",
+                        place, "; start all, with the same address and world size");
 }
 
 // Removes the file when rank 0 is done with it, or has ended.
@@ -266,7 +262,7 @@ std::shared_ptr<Store> join_in_file(const std::string& path, const Joining& join
         continue;
       }
     }
-    WEFT_CHECK(!deadline.passed(), Timeout, kOp, "rank 0 of ", joining.size,
+    WEFT_CHECK(!deadline.passed(), Timeout, kOp, "rank 0 of ", joining.ranks.size(),
                " has not come to file://", path, " for rank ", joining.me.rank,
                "; start all ranks, with the same path");
   }

@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "weft/comm/store/deadline.h"
 #include "weft/comm/store/member.h"
@@ -15,7 +16,7 @@ namespace weft::comm {
 /// What a process brings to the rendezvous.
 struct Joining {
   Member me;
-  int size = 1;
+  std::vector<int> ranks;  ///< the numbers of all that join; the first one decides
   std::string backend;
 };
 

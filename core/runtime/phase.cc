@@ -144,9 +144,9 @@ struct BusyRanks {
   WEFT_THROW(InvalidArgument, kOp, kFaultVariable, " is '", text,
              "', expected KIND:rank=R[:step=N][:phase=PHASE] with KIND kill, stop, raise, exit or "
              "delay=N with a unit, ms or s, and PHASE rendezvous, connect, forward, allreduce, "
-             "allgather, reducescatter, save, vote, voted, optimizer, send, regroup, copy or deal, "
-             "as in kill:rank=1:step=5 and delay=20ms:rank=1:phase=forward; with a number N behind "
-             "it, as in allreduce2, the N-th time from 0 on; or link=A-B:RATE with two "
+             "allgather, reducescatter, save, vote, voted, optimizer, send, regroup, copy, deal or "
+             "dealt, as in kill:rank=1:step=5 and delay=20ms:rank=1:phase=forward; with a number N "
+             "behind it, as in allreduce2, the N-th time from 0 on; or link=A-B:RATE with two "
              "ranks and a positive number of kB/s, MB/s or GB/s, as in link=0-1:100MB/s; commas "
              "between several; unset it for a run without a fault");
 }
@@ -325,7 +325,7 @@ Fault Fault::parse(std::string_view text) {
                                                                        {"exit", Kind::exit},
                                                                        {"delay", Kind::delay}}};
   // And what PhaseScope calls them.
-  constexpr std::array<std::pair<std::string_view, std::string_view>, 14> phases = {
+  constexpr std::array<std::pair<std::string_view, std::string_view>, 15> phases = {
       {{"rendezvous", "rendezvous"},
        {"connect", "connect"},
        {"forward", "forward"},
@@ -339,6 +339,7 @@ Fault Fault::parse(std::string_view text) {
        {"regroup", "regroup"},
        {"copy", "copy state"},
        {"deal", "deal"},
+       {"dealt", "dealt"},
        {"save", "save"}}};
   std::string_view rest = text;
   const std::string_view what = take_word(rest), kind_name = what.substr(0, what.find('='));

@@ -40,9 +40,9 @@ TEST_F(MembershipTest, AFailureMakesTheNextGeneration) {
   EXPECT_FALSE(member().has_failed(1));
   EXPECT_TRUE(launcher.lose({.rank = 2, .cause = "too"}, 1));
   EXPECT_EQ(ranks(2), (Ranks{1}));
-  // In each group it has its place there. The first failure of a group stays.
+  // The first failure of a group stays.
   EXPECT_EQ(failure(0)->rank, 0);
-  EXPECT_EQ(failure(1)->rank, 1);
+  EXPECT_EQ(failure(1)->rank, 2);
   EXPECT_EQ(failure(1)->cause, "too");
   EXPECT_FALSE(failure(2));
 }

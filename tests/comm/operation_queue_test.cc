@@ -315,6 +315,53 @@ TEST(OperationQueueTest, SubgroupsCallRanksByTheirNumbersInTheRun) {
       kOptions);
 }
 
+// Ranks 0 and 2 are left of three.
+RANKS_TEST(OperationQueueTest, RanksAreCalledByTheirNumbersInARunThatHasLostSome, 2, kOptions) {
+  for (const char* const backend : {"threads", "ring", "shm"}) {
+    SCOPED_TRACE(backend);
+    const auto left = [&](const std::string& what, milliseconds timeout) {
+      return std::make_shared<ProcessGroup>(
+          testing::maker_of(backend),
+          std::make_shared<PrefixStore>(detail::concat(backend, what), group.store()), group.rank(),
+          2, ProcessGroupOptions{.timeout = timeout}, Generation{1, {0, 2}});
+    };
+    const bool first = group.rank() == 0;
+    const auto here = left("waits", milliseconds(1000));
+    const std::string me = "rank 0 (0 of the group of ranks 0, 2)";
+    if (first) {
+      EXPECT_WEFT_ERROR(here->monitored_barrier(milliseconds(200)), Timeout,
+                        "rank 2 did not come within 200 ms, seen on " + me);
+    }
+    const auto same = here->duplicate(), alone = here->subgroup({group.rank()});
+    EXPECT_EQ(same->number_in_run(1), 2);
+    EXPECT_EQ(alone->number_in_run(0), first ? 0 : 2);
+    if (first) {
+      EXPECT_FAILS(same->recv(ones({3}), 1), Timeout, "rank 2 has sent 0 of 12 bytes");
+      EXPECT_FAILS(here->all_reduce(ones({3})), Timeout, " on " + me + " (waiting for rank 2, ");
+    }
+    group.barrier().wait();
+
+    const auto differ = left("differ", milliseconds(30'000));
+    EXPECT_FAILS(differ->all_reduce(ones({first ? 3 : 5})), Comm,
+                 "rank 0 calls operation 1, all_reduce of 3 f32, rank 2 calls operation 1, "
+                 "all_reduce of 5 f32; all ranks must call the same operations");
+    auto ends = left("ends", milliseconds(30'000));
+    if (first) {
+      EXPECT_FAILS(ends->all_reduce(ones({3})), PeerFailed, "rank 2 closed its connection");
+    }
+    ends.reset();
+    group.barrier().wait();
+  }
+}
+
+TEST(OperationQueueTest, NumbersOfRanksIncrease) {
+  for (const std::vector<int>& numbers : {std::vector{2, 0}, {1, 1}, {-1, 0}, {0, 1, 2}}) {
+    EXPECT_WEFT_ERROR(ProcessGroup(thread_backend(), std::make_shared<MemoryStore>(), 0, 2,
+                                   kOptions, {.number = 1, .ranks = numbers}),
+                      InvalidArgument, "the numbers of 2 ranks are given as rank");
+  }
+}
+
 RANKS_TEST(OperationQueueTest, AbortEndsAllAtOnce, 2, kOptions) {
   const Tensor x = ones({3});
   if (group.rank() == 1) {

@@ -10,6 +10,7 @@
 #include <functional>
 #include <future>
 #include <memory>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -48,7 +49,11 @@ Member ended(int rank) {
   return member;
 }
 
-Joining joining(Member me, int size) { return {std::move(me), size, "ring"}; }
+Joining joining(Member me, int size) {
+  std::vector<int> ranks(static_cast<std::size_t>(size));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return {std::move(me), std::move(ranks), "ring"};
+}
 Joining here(int rank, int size) { return joining(this_member(rank, kHost), size); }
 
 std::future<Keys> start(const Meet& meet, Joining j, milliseconds time = kLong) {
@@ -200,6 +205,20 @@ TEST(Rendezvous, ARankThatTheLauncherSawFailEndsTheWait) {
   EXPECT_WEFT_ERROR(first.get(), PeerFailed,
                     "rank 2 failed before all ranks had met: killed by signal 9");
   EXPECT_WEFT_ERROR(second.get(), PeerFailed, "rank 2 failed");
+}
+
+// Of a run that has lost ranks 0 and 2.
+TEST(Rendezvous, RanksAreCalledByTheirNumbers) {
+  const auto meet = [](const std::shared_ptr<Store>& store, int rank, milliseconds time) {
+    return std::async(std::launch::async, [=, other = store->duplicate()]() mutable {
+      return join(std::move(other), {this_member(rank, kHost), {1, 3}, "ring"}, Deadline(time));
+    });
+  };
+  const auto store = std::make_shared<MemoryStore>(), other = std::make_shared<MemoryStore>();
+  auto first = meet(store, 1, kLong), second = meet(store, 3, kLong);
+  EXPECT_EQ(member_of(*first.get(), 3)->rank, 3);
+  EXPECT_EQ(member_of(*second.get(), 0), std::nullopt);
+  EXPECT_WEFT_ERROR(meet(other, 1, kShort).get(), Timeout, "rank 3 of 2 has not come");
 }
 
 // --- Files that are left -------------------------------------------------------------------------

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "weft/comm/store/socket.h"
+#include "weft/core/runtime/phase.h"
 #include "weft/tests/examples/launched.h"
 
 namespace weft {
@@ -68,6 +69,12 @@ class ElasticRun : public testing::LaunchedTest {
         if (text == "RANK=" + std::to_string(rank)) return child;
     }
     return -1;
+  }
+
+  /// What a process is doing; nothing if there is none.
+  static Status status_of_process(pid_t process) {
+    const auto page = StatusPage::of_process(process);
+    return page ? page->read() : Status();
   }
 
   // 40 images: each of three ranks has batches of 4, 4, 4 and 2.
@@ -183,6 +190,38 @@ TEST_F(ElasticRun, ARankFailsWhileAPeerIsCopied) {
   }
 }
 
+// The one that comes back, while the other one takes its time to send, and about when it sends.
+TEST_F(ElasticRun, ARankFailsWhileItIsCopied) {
+  launcher = "launch/weftrun --nproc-per-node 3 --min-nproc 1 --max-restarts 2";
+  for (int i = 0; i < repeats(5) / 5; ++i) {
+    const int back = 1 + i % 2;
+    const bool at_once = i < 5, zero = i / 2 % 2 != 0;
+    const std::string out = "copied" + std::to_string(i);
+    setenv("WEFT_FAULT",
+           (kill_at("forward", back, 5 + i) + ",delay=500ms:rank=0:phase=copy").c_str(), 1);
+    const pid_t weftrun =
+        start(out, true, "mlp_elastic", kOptions + (zero ? kZero : "") + "--epochs 1000000");
+    unsetenv("WEFT_FAULT");
+    pid_t victim = -1, again = -1;
+    await([&] {
+      victim = process_of(weftrun, back);
+      return status_of_process(victim).phase == "copy state";
+    });
+    if (!at_once) std::this_thread::sleep_for(std::chrono::milliseconds(490 + 5 * (i % 5)));
+    ASSERT_EQ(::kill(victim, SIGKILL), 0);
+    await([&] {
+      again = process_of(weftrun, back);
+      return again != victim && status_of_process(again).phase == "forward";
+    });
+    ASSERT_EQ(::kill(weftrun, SIGINT), 0);
+    EXPECT_EQ(finish(weftrun), 130) << log();
+    if (at_once) EXPECT_HAS(log(), "killed by signal 9 (SIGKILL) in copy state");
+    EXPECT_EQ(members(out).back(), (Ranks{0, 1, 2}));
+    expect_replayed(out, zero ? "--adam --lr 0.001 " : "");
+    count("while a peer is copied: the one that gets it");
+  }
+}
+
 // --- ZeRO ----------------------------------------------------------------------------------------
 
 TEST_F(ElasticRun, WithPartsOfTheStateOnTwoRanksEach) {
@@ -212,6 +251,40 @@ TEST_F(ElasticRun, ARankThatComesBackGetsItsPartsOfTheState) {
   expect_replayed("back", "--adam --lr 0.001 ");
 }
 
+// Each rank has its parts, and waits until all have theirs: rank 1 has come back. It is killed in
+// that barrier, and the others before it.
+TEST_F(ElasticRun, ARankFailsWhenThePartsAreDealt) {
+  launcher = "launch/weftrun --nproc-per-node 3 --min-nproc 1 --max-restarts 2";
+  for (int i = 0; i < repeats(5) / 5; ++i) {
+    const int victim = (1 + i) % 3;
+    const std::string out = "dealt" + std::to_string(i), third = "dealt2";
+    setenv("WEFT_FAULT",
+           (kill_at("optimizer", 1, 5 + i) + ',' +
+            (victim == 1 ? "delay=500ms:rank=0:phase=" + third : kill_at(third, victim)))
+               .c_str(),
+           1);
+    const pid_t weftrun = start(out, true, "mlp_elastic", kOptions + kZero + "--epochs 1000000");
+    unsetenv("WEFT_FAULT");
+    if (victim == 1) {
+      await([&] { return members(out).size() == 2; });  // its first process has ended
+      await([&] {
+        const pid_t process = process_of(weftrun, victim);
+        return status_of_process(process).operation.starts_with("barrier") &&
+               ::kill(process, SIGKILL) == 0;
+      });
+    }
+    await([&] { return returns() > 0; });
+    ASSERT_EQ(::kill(weftrun, SIGINT), 0);
+    EXPECT_EQ(finish(weftrun), 130) << log();
+    EXPECT_HAS(log(), "rank " + std::to_string(victim) +
+                          ": killed by signal 9 (SIGKILL) in regroup" +
+                          (victim == 1 ? " during barrier" : ""));
+    EXPECT_EQ(members(out).back(), (Ranks{0, 1, 2}));
+    expect_replayed(out, "--adam --lr 0.001 ");
+    count("with `--zero`, when parts are dealt: in, or before, the barrier at the end");
+  }
+}
+
 // The second one dies before it has given what only these two have. The same command goes on from
 // the checkpoint of the epoch's beginning, as do two ranks.
 TEST_F(ElasticRun, TwoNeighboursEndARunWithPartsWhichGoesOnFromItsCheckpoint) {
@@ -239,7 +312,6 @@ TEST_F(ElasticRun, ARankFailsWhileItWritesACheckpoint) {
   expect_replayed("save");
   // It has been written by the next one.
   unsetenv("WEFT_FAULT");
-  launcher += " --max-restarts 0";
   succeed("save", true, "mlp_elastic", kOptions + "--epochs 5 --resume latest");
   EXPECT_EQ(members("save"), (std::vector<Ranks>{{0, 1, 2}, {1, 2}, {0, 1, 2}}));
   expect_replayed("save");
@@ -287,6 +359,36 @@ TEST_F(ElasticRun, ARankThatHangsEndsTheRun) {
   EXPECT_EQ(run("stopped", true, "mlp_elastic", kOptions + "--epochs 3"), 1) << log();
   unsetenv("WEFT_TIMEOUT");
   EXPECT_HAS(log(), "rank 1 did not respond (stopped)");
+}
+
+// Of the two that are left, rank 2 is the second.
+TEST_F(ElasticRun, AfterAChangeRanksAreCalledByTheirNumbers) {
+  const std::string first = kill_at("forward", 1, 3) + ',';
+  setenv("WEFT_TIMEOUT", "2", 1);
+  setenv("WEFT_FAULT", (first + "stop:rank=2:step=6:phase=forward").c_str(), 1);
+  EXPECT_EQ(run("stopped", true, "mlp_elastic", kOptions + "--epochs 3"), 1) << log();
+  EXPECT_HAS(log(), "rank 2 did not respond (stopped)");
+  EXPECT_HAS(log(), "[shm] rank 2 has not come");
+  EXPECT_HAS(log(), " on rank 0 (0 of the group of ranks 0, 2) (waiting for rank 2, ");
+  EXPECT_HAS(log(), "| ranks 0, 2 of generation 1 differ first at ");
+  EXPECT_HAS(log(), ": rank 2 has not begun it\n");
+
+  // When rank 1 is back, its group has the same ranks as the first one.
+  launcher = "launch/weftrun --nproc-per-node 3 --min-nproc 1 --max-restarts 1";
+  setenv("WEFT_FAULT", kill_at("forward", 1, 3).c_str(), 1);
+  const pid_t weftrun = start("back", true, "mlp_elastic", kOptions + "--epochs 1000000");
+  await([&] { return returns() > 0; });
+  ASSERT_EQ(::kill(process_of(weftrun, 2), SIGSTOP), 0);
+  EXPECT_EQ(finish(weftrun), 1) << log();
+  EXPECT_HAS(log(), "| ranks 0-2 of generation 2 differ first at ");
+  EXPECT_HAS(log(), ": rank 2 has not ");
+  unsetenv("WEFT_TIMEOUT");
+
+  launcher = "timeout 100 launch/weftrun --nproc-per-node 3 --min-nproc 2";
+  setenv("WEFT_FAULT", (first + kill_at("forward", 2, 6)).c_str(), 1);
+  EXPECT_EQ(run("killed", true, "mlp_elastic", kOptions + "--epochs 3"), 137) << log();
+  EXPECT_HAS(log(), "[shm] rank 2 closed its connection");
+  EXPECT_HAS(log(), "(rank 2 failed first: killed by signal 9 (SIGKILL) in forward at step 6)");
 }
 
 TEST_F(ElasticRun, WithFewerThanTheLeastTheRunEnds) {

@@ -8,6 +8,7 @@ namespace weft::parallel {
 namespace {
 
 using namespace elastic_tests;
+using std::chrono::milliseconds;
 
 struct Case {
   const char* point;
@@ -299,6 +300,56 @@ TEST(ElasticTest, WhoFailsInAVoteThatHasPassedUpdatesToo) {
   }
 }
 
+// --- Messages after a change ---------------------------------------------------------------------
+
+/// Rank 1 of three fails in step 2, and in step 4 rank 2 does `what`. Returns the errors of both.
+std::string errors_after_a_change(const std::string& backend, milliseconds timeout,
+                                  const std::function<void()>& what) {
+  Training training;
+  training.at = [&](const char* point, int rank, std::int64_t step, bool) {
+    if (point != std::string("forward")) return;
+    if (rank == 1 && step == 2) die();
+    if (rank == 2 && step == 4) what();
+  };
+  Launch run(2);
+  run.backend = backend;
+  run.timeout = timeout;
+  run.run(3, [&](const auto& r) { training(r); });
+  std::string text;
+  for (const std::string& error : run.errors()) text += error + '\n';
+  return text;
+}
+
+class MessagesTest : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(MessagesTest, ARankThatHangsIsCalledByItsNumber) {
+  const std::string errors = errors_after_a_change(GetParam(), milliseconds(2000), [] {
+    std::this_thread::sleep_for(milliseconds(4500));
+    die();
+  });
+  EXPECT_HAS(errors, "rank 2 has ");
+  EXPECT_HAS(errors, "(waiting for rank 2, last seen in ");
+  EXPECT_EQ(errors.find("rank 1"), errors.npos) << errors;
+}
+
+TEST_P(MessagesTest, ARankThatFailsIsCalledByItsNumber) {
+  const std::string errors = errors_after_a_change(GetParam(), milliseconds(30'000), die);
+  EXPECT_HAS(errors, "rank 2 closed its connection");
+  EXPECT_HAS(errors, " on rank 0 (0 of the group of ranks 0, 2)");
+  EXPECT_HAS(errors, "(rank 2 failed first: killed)");
+  EXPECT_EQ(errors.find("rank 1"), errors.npos) << errors;
+}
+
+TEST_P(MessagesTest, ARankThatCallsSomethingElseIsCalledByItsNumber) {
+  const std::string errors = errors_after_a_change(
+      GetParam(), milliseconds(30'000), [] { group_of_rank.lock()->all_reduce(ones({7})).wait(); });
+  EXPECT_HAS(errors, ", rank 2 calls operation ");
+  EXPECT_HAS(errors, "all_reduce of 7 f32");
+  EXPECT_EQ(errors.find("rank 1"), errors.npos) << errors;
+}
+
+INSTANTIATE_TEST_SUITE_P(Backends, MessagesTest, ::testing::Values("shm", "ring", "threads"));
+
 // --- What a step that is made again finds --------------------------------------------------------
 
 TEST(ElasticTest, BuffersAndGeneratorsArePutBack) {
@@ -359,7 +410,7 @@ RANKS_TEST(ElasticTest, WithoutMembershipItIsDdp, 2) {
   const std::shared_ptr<comm::ProcessGroup> same(std::shared_ptr<void>(), &group);
   Elastic elastic(
       model, sgd,
-      {.run = comm::ElasticRun{.connect = [&](const auto&, int, int) { return same; }}});
+      {.run = comm::ElasticRun{.connect = [&](const auto&, const auto&, int) { return same; }}});
   EXPECT_EQ(elastic.ranks(), (Ranks{0, 1}));
   EXPECT_EQ(elastic.rank(), group.rank());
   EXPECT_FALSE(elastic.next_epoch(std::numeric_limits<std::int64_t>::min()));

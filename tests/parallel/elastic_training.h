@@ -162,6 +162,7 @@ class Launch {
   const std::vector<std::string>& errors() const { return errors_; }
 
   std::string backend = "shm";
+  std::chrono::milliseconds timeout{30'000};
   /// Called before a rank is started again.
   std::function<void()> before_return = [] {};
   /// Called before a rank makes its group of the generation.
@@ -178,11 +179,13 @@ class Launch {
       body({.membership = std::make_shared<Membership>(store_.duplicate()),
             .rank = rank,
             .returns = returns,
-            .connect = [this, rank, returns](const auto& keys, int place, int size) {
+            .connect = [this, rank, returns](const auto& keys, const comm::Generation& generation,
+                                             int place) {
               on_connect(rank, returns);
               auto group = std::make_shared<comm::ProcessGroup>(
-                  wrap(rank, comm::testing::maker_of(backend)), keys, place, size,
-                  comm::ProcessGroupOptions{.timeout = std::chrono::seconds(30)});
+                  wrap(rank, comm::testing::maker_of(backend)), keys, place,
+                  static_cast<int>(generation.ranks.size()),
+                  comm::ProcessGroupOptions{.timeout = timeout}, generation);
               group_of_rank = group;
               return group;
             }});

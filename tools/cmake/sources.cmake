@@ -61,6 +61,7 @@ weft_sources(""
   comm/backend/exchange_state.cc
   comm/backend/local_peers.cc
   comm/backend/nccl.cc
+  comm/backend/rank_numbers.cc
   comm/backend/reduce.cc
   comm/backend/ring_backend.cc
   comm/backend/ring_connections.cc

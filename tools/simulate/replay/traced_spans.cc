@@ -9,7 +9,6 @@
 
 #include "weft/core/base/error.h"
 #include "weft/tools/simulate/cost_terms.h"
-#include "weft/tools/simulate/replay/traced_ranks.h"
 
 namespace weft::simulator {
 
@@ -90,16 +89,6 @@ void check_one_group(const TracedSpans& traced, const std::vector<TracedTime>& t
   WEFT_CHECK(all.size() <= 1, Io, kOp, "in step ", times.front().step,
              " its ranks send messages in several groups (", text, "): a replay knows only ",
              engine, " among all ranks");
-}
-
-void TracedTimes::take(const TracedSpan& span) {
-  if (span.category == "forward") forward = std::min(forward, span.begin);
-  if (span.category == "phase" && span.name == "backward") {
-    backward = span.begin;
-    backward_end = span.end;
-    ++backwards;
-  }
-  if (span.category == "optim" && span.name == "step") end = std::max(end, span.end);
 }
 
 }  // namespace weft::simulator

@@ -43,7 +43,7 @@ TEST_F(FullyShardTest, RefusesWhatItCannotDo) {
     EXPECT_WEFT_ERROR(model.to(DType::f64), Unsupported, "[to] Linear's weight is cut into parts");
     EXPECT_WEFT_ERROR(model.to(Device()), Unsupported, "do this before the module is cut");
     EXPECT_WEFT_ERROR(handle.weight.sum(), InvalidArgument,
-                      "this is a parameter of Linear that fully_shard has cut");
+                      "this is weight of the unit Linear, which fully_shard has cut");
     EXPECT_WEFT_ERROR(handle.forward(zeros({1, 4})), InvalidArgument, "module(x)");
 
     struct Scalar : nn::Module<Scalar> {
@@ -121,6 +121,24 @@ TEST_F(FullyShardTest, RanksAtDifferentModulesGetComm) {
                                       model(full({2, 4}, 1.0));
                                     }),
                     Comm, "this group has ended");
+}
+
+// By the path of its module within the unit, and by the unit's, which the first call tells.
+TEST_F(FullyShardTest, AParameterThatIsNotThereIsNamedWithItsUnit) {
+  comm::run_ranks(2, [&](comm::ProcessGroup& group) {
+    nn::Linear inner(4, 4);
+    nn::Sequential unit{nn::Sequential{inner, nn::Tanh()}, nn::Linear(4, 4)};
+    nn::Sequential blocks{unit, nn::Linear(4, 4)};
+    fully_shard(unit, group);
+    fully_shard(blocks, group);
+    EXPECT_WEFT_ERROR(inner.bias.sum(), InvalidArgument,
+                      "this is 0.0.bias of the unit 0, which fully_shard has cut");
+    const nn::Sequential model{blocks};
+    fully_shard(model, group);
+    model(full({2, 4}, 1.0));
+    EXPECT_WEFT_ERROR(inner.bias.sum(), InvalidArgument,
+                      "this is 0.0.bias of the unit 0.0, which fully_shard has cut");
+  });
 }
 
 TEST_F(FullyShardTest, RefusesAnotherEngineAroundItAndAWrongOrder) {

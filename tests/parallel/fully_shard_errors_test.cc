@@ -105,6 +105,34 @@ TEST_F(FullyShardTest, AUnitThatOneBackwardDoesNotReachIsNamed) {
   });
 }
 
+// Also if units are freed between forward and backward: the ranks gather the same ones.
+TEST_F(FullyShardTest, AUnitThatTheBackwardsOfAllRanksLeaveOutIsNamed) {
+  comm::run_ranks(2, [&](comm::ProcessGroup& group) {
+    Parts model = testing::seeded(3, [] { return Parts(); });
+    fully_shard(model.a, group);
+    fully_shard(model.b, group);
+    fully_shard(model, group);
+    for (int i = 0; i < 4; ++i) {
+      SCOPED_TRACE(i);
+      model.zero_grad();
+      const auto [half, whole] = model(full({2, 4}, 1.0 + group.rank()));
+      if (i % 2 == 1) {
+        whole.sum().backward();
+      } else {
+        EXPECT_WEFT_ERROR(half.sum().backward(), InvalidArgument,
+                          detail::concat("rank ", group.rank(),
+                                         ": the parameters of 1 of 2 units got no gradient in "
+                                         "this backward: b. "));
+        // The mean of rows of 1 and of 2, twice.
+        EXPECT_EQ(model.named_parameters()[0].second.grad().to_vector<float>(),
+                  (std::vector<float>(8, 3)));
+      }
+      EXPECT_EQ(model.named_parameters()[3].second.grad().to_vector<float>(),
+                (std::vector<float>(2, i % 2 == 1 ? 2 : 0)));
+    }
+  });
+}
+
 // Rank 0 gathers b for its backward, and rank 1 a, of the same size.
 TEST_F(FullyShardTest, RanksAtDifferentModulesGetComm) {
   EXPECT_WEFT_ERROR(comm::run_ranks(2,

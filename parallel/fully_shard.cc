@@ -65,6 +65,7 @@ void make_engine(const nn::ModuleBase& module, const std::shared_ptr<Unit>& unit
   }
   if (!unit->reshard_set) unit->reshard = false;
   for (const auto& other : units) {
+    other->memory->set_name(other->name);
     other->engine = engine;
     engine->all.push_back(other.get());
   }
@@ -198,7 +199,7 @@ FullySharded fully_shard(const nn::ModuleBase& module, std::shared_ptr<comm::Pro
   unit->reshard_set = options.reshard_after_forward.has_value();
   unit->policy = options.mp_policy;
   unit->memory = std::make_unique<ShardUnit>(module, group->rank(), group->size(),
-                                             options.mp_policy, unit, why_released(module));
+                                             options.mp_policy, unit, unit->name);
   if (const auto& pieces = unit->memory->pieces(); !pieces.empty()) {
     const Tensor& any = pieces[0].shard->part;
     unit->token = zeros({}, {any.dtype(), any.device()});

@@ -129,8 +129,9 @@ class [[nodiscard]] FullySharded::NoSync {
 /// All ranks must call the same modules, and start the same backwards, in the same order, also in
 /// evaluations; from one thread at a time, and no backward within a forward. If they do not, they
 /// get Comm (on CUDA the numbers may be wrong) or Timeout. But a backward may leave units out: it
-/// throws InvalidArgument and names them, and the other ranks take zeros for them, if those units
-/// keep their parameters between forward and backward and nothing is checkpointed.
+/// throws InvalidArgument and names them, and the other ranks take zeros for them, if all ranks
+/// leave out the same ones, or if those units keep their parameters between forward and backward
+/// and nothing is checkpointed.
 ///
 /// A unit's parameters and gradients are freed when backward is done with them. That is known at
 /// once, or for calls in a checkpoint at its end; but calls beside checkpoints, and beside

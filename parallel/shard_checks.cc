@@ -1,7 +1,6 @@
 #include "weft/parallel/shard_checks.h"
 
 #include <algorithm>
-#include <mutex>
 #include <optional>
 #include <set>
 
@@ -135,18 +134,6 @@ void check_together(const std::vector<std::shared_ptr<FsdpUnit>>& units) {
       detail::concat("the first call of ", root.name, ", of ", units.size(), " units\n"),
       "is at another module",
       "Cut the same modules on every rank, all of them before the first call");
-}
-
-const char* why_released(const nn::ModuleBase& module) {
-  static std::mutex mutex;
-  static std::set<std::string>& texts = *new std::set<std::string>;
-  const std::string text = detail::concat(
-      "this is a parameter of ", module.type_name(), module.name().empty() ? "" : " ",
-      module.name(),
-      " that fully_shard has cut: it is whole only while the module is called, with module(x), and "
-      "in its backward; FullySharded::unshard() gathers it");
-  const std::lock_guard lock(mutex);
-  return texts.insert(text).first->c_str();
 }
 
 }  // namespace weft::parallel

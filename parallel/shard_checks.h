@@ -30,8 +30,5 @@ void check_together(const std::vector<std::shared_ptr<FsdpUnit>>& units);
 /// ranks that give them as theirs: these throw.
 void check_same_cut(comm::ProcessGroup& group, comm::ProcessGroup* replicas,
                     const nn::ModuleBase& module, const std::string& how);
-/// Why a parameter of the module cannot be read, in memory that is never freed: Storage::release
-/// keeps a pointer, and the memory of a parameter may outlive its unit.
-const char* why_released(const nn::ModuleBase& module);
 
 }  // namespace weft::parallel

@@ -1,7 +1,9 @@
 #include "weft/parallel/shard_unit.h"
 
 #include <algorithm>
+#include <mutex>
 #include <numeric>
+#include <set>
 #include <utility>
 
 #include "weft/core/base/error.h"
@@ -43,20 +45,35 @@ Tensor unversioned(const Tensor& x) {
                     x.dtype(), x.shape(), x.strides(), x.offset());
 }
 
+// In memory that is never freed: Storage::release keeps a pointer, and the memory of a parameter
+// may outlive its unit.
+const char* why_released(const std::string& parameter, const std::string& unit) {
+  static std::mutex mutex;
+  static std::set<std::string>& texts = *new std::set<std::string>;
+  const std::string text =
+      detail::concat("this is ", parameter, " of the unit ", unit,
+                     ", which fully_shard has cut: it is whole only ",
+                     "while the unit's module is called, with module(x), and in its backward; ",
+                     "FullySharded::unshard() gathers it");
+  const std::lock_guard lock(mutex);
+  return texts.insert(text).first->c_str();
+}
+
 }  // namespace
 
 ShardUnit::ShardUnit(const nn::ModuleBase& module, int rank, int size,
                      const MixedPrecisionPolicy& policy, std::shared_ptr<void> owner,
-                     const char* why)
-    : size_(size), why_(why) {
+                     const std::string& name)
+    : size_(size) {
   const nn::NamedTensors parameters = nn::uncut_parameters(module);
   std::int64_t length = 0;
-  for (const auto& [name, x] : parameters) {
+  for (const auto& [parameter, x] : parameters) {
     const std::int64_t rows = (x.shape()[0] + size - 1) / size;
-    pieces_.push_back({name, nullptr, length, rows, strides_of_rows(x)});
+    pieces_.push_back({parameter, nullptr, length, rows, strides_of_rows(x)});
     length += rows * elements_of_row(x);
   }
   if (parameters.empty()) return;
+  set_name(name);
   const Tensor& any = parameters[0].second;
   whole_dtype_ = policy.param_dtype.value_or(any.dtype());
   sum_dtype_ = policy.reduce_dtype.value_or(whole_dtype_);
@@ -77,9 +94,13 @@ ShardUnit::ShardUnit(const nn::ModuleBase& module, int rank, int size,
     whole.set_requires_grad(false);
     piece.shard = nn::put_in_place(module, {whole, part, cut, owner});
     nn::convert_used(*piece.shard, whole_dtype_);
-    whole.storage()->release(why);
+    whole.storage()->release(piece.why);
   }
   version_ = chunk_.storage()->version();
+}
+
+void ShardUnit::set_name(const std::string& name) {
+  for (Piece& piece : pieces_) piece.why = why_released(piece.name, name);
 }
 
 bool ShardUnit::trained() const {
@@ -151,7 +172,7 @@ void ShardUnit::drop_gather() {
 
 void ShardUnit::release() {
   drop_gather();
-  for (const Piece& piece : pieces_) piece.shard->used.storage()->release(why_);
+  for (const Piece& piece : pieces_) piece.shard->used.storage()->release(piece.why);
   gathered_ = false;
 }
 

@@ -27,16 +27,19 @@ class ShardUnit {
   struct Piece {
     std::string name;  // within the module
     std::shared_ptr<const nn::Shard> shard;
-    std::int64_t offset;   // of the chunk, in elements
-    std::int64_t rows;     // of a whole chunk
-    Strides strides;       // of rows in a chunk
-    Tensor gradient = {};  // of the whole parameter, until it is reduced
+    std::int64_t offset;        // of the chunk, in elements
+    std::int64_t rows;          // of a whole chunk
+    Strides strides;            // of rows in a chunk
+    const char* why = nullptr;  // it is not there, if it was released
+    Tensor gradient = {};       // of the whole parameter, until it is reduced
   };
 
   /// Cuts what has not been cut of the module, which must be the same on all ranks: it then lists
-  /// this rank's parts. The memory of the whole is given back with `why` (Storage::release).
+  /// this rank's parts. The memory of the whole is given back; who reads it is told `name`.
   ShardUnit(const nn::ModuleBase& module, int rank, int size, const MixedPrecisionPolicy& policy,
-            std::shared_ptr<void> owner, const char* why);
+            std::shared_ptr<void> owner, const std::string& name);
+  /// From the next release on.
+  void set_name(const std::string& name);
 
   const std::vector<Piece>& pieces() const { return pieces_; }
   /// Of the whole parameters, and of sums of gradients.
@@ -81,7 +84,6 @@ class ShardUnit {
   void for_each_part(const Piece& piece, const F& f) const;
 
   const int size_;
-  const char* const why_;
   std::vector<Piece> pieces_;
   Tensor chunk_;  // this rank's
   DType whole_dtype_ = {}, sum_dtype_ = {};

@@ -266,6 +266,35 @@ TEST(ProcessGroupTest, MemoryOfTheBackendCountsForItsOwner) {
   }
 }
 
+// The limit is that of both ranks together.
+TEST(ProcessGroupTest, MemoryOfTheBackendCountsForTheLimit) {
+  const auto in_use = [] { return memory_stats(Device()).in_use_bytes; };
+  for (const char* const backend : {"threads", "ring", "shm", "gloo"}) {
+    if (!testing::missing_backend(backend).empty()) continue;
+    SCOPED_TRACE(backend);
+    const std::int64_t before = in_use();
+    in_groups(backend, 2, [&](ProcessGroup& group) {
+      const auto alone = [&](const std::function<void()>& f) {
+        group.barrier().wait();
+        if (group.rank() == 0) f();
+        group.barrier().wait();
+      };
+      alone([&] {
+        release_cached_memory(Device());
+        set_memory_limit(Device(), before + 64 * 1024);
+      });
+      EXPECT_WEFT_ERROR(group.empty({100'000}), OutOfMemory, "cpu:0");
+      alone([&] { EXPECT_EQ(in_use(), before); });
+      {
+        const Tensor x = group.empty({1000});
+        alone([&] { EXPECT_GE(in_use() - before, 2 * 4000); });
+      }
+      alone([] { set_memory_limit(Device(), 0); });
+      EXPECT_EQ(group.empty({100'000}).numel(), 100'000);
+    });
+  }
+}
+
 TEST_P(EveryOperation, ObjectsOfAnyLengthTravel) {
   const auto& [backend, n] = GetParam();
   in_groups(backend, n, [](ProcessGroup& group) {

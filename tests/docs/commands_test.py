@@ -122,6 +122,9 @@ class CommandsOfThePages(ToolTest):
                 struct.pack(">4I", 0x803, count, 28, 28) + pixels)
             (self.folder / f"data/{part}-labels-idx1-ubyte").write_bytes(
                 struct.pack(">2I", 0x801, count) + bytes(i % 10 for i in range(count)))
+        # An epoch of 320 pieces and more.
+        text = pathlib.Path("docs/sharding.md").read_text(encoding="utf-8")[:16000]
+        (self.folder / "data/text.txt").write_text(text, encoding="utf-8")
 
     def built(self, command):
         """The same with the programs that Bazel has built."""
@@ -151,7 +154,7 @@ class CommandsOfThePages(ToolTest):
         return count
 
     def test_runs_differ_as_the_pages_say(self):
-        for page in ("data_parallel", "horovod", "pipeline"):
+        for page in ("data_parallel", "horovod", "pipeline", "sharding"):
             self.assertEqual(self.check(f"docs/{page}.md", "./weft compare "), 1, page)
         self.assertEqual(self.check("docs/ddp.md", "./weft compare "), 2)
 

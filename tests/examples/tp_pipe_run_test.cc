@@ -21,8 +21,9 @@ class ThreeAxesRun : public testing::TransformerRun {
 TEST_F(ThreeAxesRun, IsOneProcess) {
   const std::string steps = "--limit-steps 20 ";
   succeed("one", false, "char_transformer", in_f64(3, 16) + steps + "--sample 1");
-  const auto expect_same = [&](const std::string& out, const std::string& options) {
-    succeed(out, true, "char_transformer_3d", in_f64(3, 8) + steps + "--chunks 4 " + options);
+  const auto expect_same = [&](const std::string& out, const std::string& options, int chunks = 4) {
+    succeed(out, true, "char_transformer_3d",
+            in_f64(3, 8) + steps + options + " --chunks " + std::to_string(chunks));
     expect_same_as_one(out);
   };
   expect_same("gpipe", "");
@@ -31,6 +32,8 @@ TEST_F(ThreeAxesRun, IsOneProcess) {
   expect_same("zb-h1", "--schedule zb-h1 --checkpoint never");
   expect_same("fsdp", "--schedule 1f1b --fsdp");
   expect_same("zb-v", "--schedule zb-v --checkpoint never --fsdp");
+  // The last five pieces of the test, too, must be four micro-batches or more.
+  expect_same("dualpipev", "--schedule dualpipev --checkpoint never --fsdp", 5);
 
   // A rank has a quarter of the layers' moments, and all of the norms' and of the table of
   // positions. That is at most a third of all, with the rounding of small allocations.

@@ -261,7 +261,6 @@ TEST(CollectivesErrorTest, EveryBackendFindsAnExchangeThatIsLeftOut) {
   for (const std::string backend : {"threads", "ring", "shm", "gloo"}) {
     if (!comm::testing::missing_backend(backend).empty()) continue;
     SCOPED_TRACE(backend);
-    const auto began = std::chrono::steady_clock::now();
     expect_comm(
         "all_to_all of 2 f32 (all_to_all of f32 [2])",
         [](const Collectives& ranks, int rank) {
@@ -269,7 +268,6 @@ TEST(CollectivesErrorTest, EveryBackendFindsAnExchangeThatIsLeftOut) {
           ranks.all_reduce(ones({2}));
         },
         backend);
-    EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(20));
   }
 }
 

@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -190,6 +191,61 @@ TEST(FullyShardMemoryTest, ARankHasItsPartAndAFewUnits) {
                 all / n + of_root + 5 * of_block + kRounding);
       EXPECT_GT(most(MemoryOwner::whole_parameters), 0);
       EXPECT_GT(most(MemoryOwner::communication), 0);
+    });
+  }
+}
+
+/// Goes one of two ways; `between` is called where they part.
+struct TwoWays : nn::Module<TwoWays> {
+  nn::Linear first = child("first", nn::Linear(32, 32));
+  nn::Linear left = child("left", nn::Linear(32, 32));
+  nn::Linear right = child("right", nn::Linear(32, 32));
+  nn::Linear last = child("last", nn::Linear(32, 32));
+  Tensor forward(const Tensor& x, const std::string& way, const std::function<void()>& between) {
+    const Tensor y = first(x);
+    between();
+    if (way == "back") return y;
+    return last(way == "left" ? left(y) : right(y));
+  }
+};
+
+TEST(FullyShardMemoryTest, WhatIsFetchedInVainIsFreed) {
+  set_host_devices(3);
+  for (const int n : {2, 3}) {
+    comm::run_ranks(n, [&](comm::ProcessGroup& group) {
+      const Device device(DeviceType::cpu, group.rank());
+      const auto messages = [&] {
+        const auto& by_owner = memory_stats(device).in_use_by_owner;
+        return by_owner[static_cast<std::size_t>(MemoryOwner::communication)];
+      };
+      TwoWays model;
+      model.to(device);
+      const std::int64_t bytes = bytes_of(model.left.parameters());
+      // So that a backward may leave them out.
+      for (nn::Linear* layer : {&model.left, &model.right, &model.last}) {
+        layer->requires_grad(false);
+      }
+      cut_children(model, group, [](const std::string& name) { return !name.empty(); });
+      const auto is_whole = [](const nn::Linear& layer) {
+        return !layer.weight.storage()->released();
+      };
+      const Tensor x = uniform({4, 32}, -1, 1).to(device);
+      const std::int64_t before = messages();
+      std::string last;  // the way of the step before
+      for (const std::string way : {"left", "left", "right", "left", "back", "left", "right"}) {
+        SCOPED_TRACE(way + " after " + last);
+        const Tensor y = model(x, way, [&] {
+          // What came next in an earlier step is on its way.
+          EXPECT_EQ(messages() >= before + bytes, !last.empty());
+        });
+        EXPECT_EQ(messages(), before);
+        EXPECT_FALSE(is_whole(model.left) || is_whole(model.right));
+        y.sum().backward();
+        EXPECT_EQ(messages(), before);
+        EXPECT_FALSE(is_whole(model.left) || is_whole(model.right));
+        model.zero_grad();
+        last = way;
+      }
     });
   }
 }

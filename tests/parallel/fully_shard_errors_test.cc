@@ -43,7 +43,7 @@ TEST_F(FullyShardTest, RefusesWhatItCannotDo) {
     EXPECT_WEFT_ERROR(model.to(DType::f64), Unsupported, "[to] Linear's weight is cut into parts");
     EXPECT_WEFT_ERROR(model.to(Device()), Unsupported, "do this before the module is cut");
     EXPECT_WEFT_ERROR(handle.weight.sum(), InvalidArgument,
-                      "this is a parameter of Linear that fully_shard has cut");
+                      "this is weight of the unit Linear, which fully_shard has cut");
     EXPECT_WEFT_ERROR(handle.forward(zeros({1, 4})), InvalidArgument, "module(x)");
 
     struct Scalar : nn::Module<Scalar> {
@@ -105,6 +105,34 @@ TEST_F(FullyShardTest, AUnitThatOneBackwardDoesNotReachIsNamed) {
   });
 }
 
+// Also if units are freed between forward and backward: the ranks gather the same ones.
+TEST_F(FullyShardTest, AUnitThatTheBackwardsOfAllRanksLeaveOutIsNamed) {
+  comm::run_ranks(2, [&](comm::ProcessGroup& group) {
+    Parts model = testing::seeded(3, [] { return Parts(); });
+    fully_shard(model.a, group);
+    fully_shard(model.b, group);
+    fully_shard(model, group);
+    for (int i = 0; i < 4; ++i) {
+      SCOPED_TRACE(i);
+      model.zero_grad();
+      const auto [half, whole] = model(full({2, 4}, 1.0 + group.rank()));
+      if (i % 2 == 1) {
+        whole.sum().backward();
+      } else {
+        EXPECT_WEFT_ERROR(half.sum().backward(), InvalidArgument,
+                          detail::concat("rank ", group.rank(),
+                                         ": the parameters of 1 of 2 units got no gradient in "
+                                         "this backward: b. "));
+        // The mean of rows of 1 and of 2, twice.
+        EXPECT_EQ(model.named_parameters()[0].second.grad().to_vector<float>(),
+                  (std::vector<float>(8, 3)));
+      }
+      EXPECT_EQ(model.named_parameters()[3].second.grad().to_vector<float>(),
+                (std::vector<float>(2, i % 2 == 1 ? 2 : 0)));
+    }
+  });
+}
+
 // Rank 0 gathers b for its backward, and rank 1 a, of the same size.
 TEST_F(FullyShardTest, RanksAtDifferentModulesGetComm) {
   EXPECT_WEFT_ERROR(comm::run_ranks(2,
@@ -121,6 +149,24 @@ TEST_F(FullyShardTest, RanksAtDifferentModulesGetComm) {
                                       model(full({2, 4}, 1.0));
                                     }),
                     Comm, "this group has ended");
+}
+
+// By the path of its module within the unit, and by the unit's, which the first call tells.
+TEST_F(FullyShardTest, AParameterThatIsNotThereIsNamedWithItsUnit) {
+  comm::run_ranks(2, [&](comm::ProcessGroup& group) {
+    nn::Linear inner(4, 4);
+    nn::Sequential unit{nn::Sequential{inner, nn::Tanh()}, nn::Linear(4, 4)};
+    nn::Sequential blocks{unit, nn::Linear(4, 4)};
+    fully_shard(unit, group);
+    fully_shard(blocks, group);
+    EXPECT_WEFT_ERROR(inner.bias.sum(), InvalidArgument,
+                      "this is 0.0.bias of the unit 0, which fully_shard has cut");
+    const nn::Sequential model{blocks};
+    fully_shard(model, group);
+    model(full({2, 4}, 1.0));
+    EXPECT_WEFT_ERROR(inner.bias.sum(), InvalidArgument,
+                      "this is 0.0.bias of the unit 0.0, which fully_shard has cut");
+  });
 }
 
 TEST_F(FullyShardTest, RefusesAnotherEngineAroundItAndAWrongOrder) {

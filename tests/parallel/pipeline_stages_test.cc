@@ -145,14 +145,16 @@ TEST_F(PipelineStagesTest, OfPartsTrainAsOneProcess) {
         Case{"zb-h1", Recompute::never, true}, Case{"zb-h1", Recompute::always, false},
         Case{"zb-h1", Recompute::never, true, true}, Case{"interleaved", Recompute::always, true},
         Case{"interleaved", Recompute::never, false, true}, Case{"zb-v", Recompute::never, false},
-        Case{"zb-v", Recompute::always, true, true}}) {
+        Case{"zb-v", Recompute::always, true, true}, Case{"dualpipev", Recompute::never, true},
+        Case{"dualpipev", Recompute::always, false, true}}) {
     SCOPED_TRACE(::testing::Message()
                  << schedule << ' ' << to_string(recompute) << ' ' << sequence << ' ' << fsdp);
     comm::run_ranks(8, [&, schedule = schedule, recompute = recompute, sequence = sequence,
                         fsdp = fsdp](comm::ProcessGroup& group) {
       const comm::Mesh mesh(shared(group), {{"dp", 2}, {"pp", 2}, {"tp", 2}});
       Net plain = testing::seeded(3, [] { return Net(0); });
-      const bool two_each = schedule == "interleaved" || schedule == "zb-v";
+      const int chunks = schedule == "dualpipev" ? 4 : 2;  // two for each rank
+      const bool two_each = schedule != "gpipe" && schedule != "1f1b" && schedule != "zb-h1";
       const int count = two_each ? 4 : 2;
       std::vector<Stage> own;
       std::vector<Parallelized> tp;
@@ -166,7 +168,7 @@ TEST_F(PipelineStagesTest, OfPartsTrainAsOneProcess) {
         return nn::AnyModule(own.back());
       };
       Pipeline pipe(static_cast<std::size_t>(count), make_stage,
-                    {.chunks = 2,
+                    {.chunks = chunks,
                      .checkpoint = recompute,
                      .schedule = schedule,
                      .group = mesh["pp"],
@@ -184,14 +186,15 @@ TEST_F(PipelineStagesTest, OfPartsTrainAsOneProcess) {
       };
       const int d = mesh.coordinate("dp");
       for (int i = 0; i < (testing::kSanitized ? 5 : 20); ++i) {
-        const auto [x, y] = text(i);
+        const auto [x, y] = text(i, 2 * chunks);
         plain_sgd.zero_grad();
         const Tensor plain_loss = loss_of_all(plain, {x, y});
         plain_loss.backward();
         const double expected = optim::clip_grad_norm(plain.parameters(), 0.5).item<double>();
         plain_sgd.step();
         sgd.zero_grad();
-        const Tensor own_x = x.narrow(0, 2 * d, 2), own_y = y.narrow(0, 2 * d, 2);
+        const Tensor own_x = x.narrow(0, chunks * d, chunks),
+                     own_y = y.narrow(0, chunks * d, chunks);
         const double mine = pipe.step({own_x}, {own_y}, loss).item<double>();
         const Tensor both = from_vector(std::vector{mine / 2}, {1});
         mesh["dp"]->all_reduce(both).wait();

@@ -155,7 +155,7 @@ class ShardedCheckpointTest : public FullyShardTest {
 };
 
 TEST_F(ShardedCheckpointTest, ARunGoesOnInAnyLayout) {
-  train::Options o = options(8);
+  train::Options o = options(10);
   o.resume = "";
   o.out = folder.path("whole");
   const Whole whole = train(1, Layout::plain, o);
@@ -171,6 +171,8 @@ TEST_F(ShardedCheckpointTest, ARunGoesOnInAnyLayout) {
                                   {4, Layout::fsdp_of_tp},
                                   {4, Layout::sequence},
                                   {2, Layout::fsdp},
+                                  {4, Layout::fsdp},
+                                  {8, Layout::fsdp},
                                   {1, Layout::fsdp}}) {
     SCOPED_TRACE(steps);
     last = train(n, layout, options(++steps));

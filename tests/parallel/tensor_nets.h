@@ -93,11 +93,11 @@ inline ParallelPlan plan_of(bool sequence) {
           {"head", VocabParallel{.input = part}}};
 }
 
-// [4, kLength] words, and the ones that follow.
-inline std::pair<Tensor, Tensor> text(int i) {
+// [rows, kLength] words, and the ones that follow.
+inline std::pair<Tensor, Tensor> text(int i, std::int64_t rows = 4) {
   Generator generator(static_cast<std::uint64_t>(100 + i));
   const auto draw = [&] {
-    return uniform({4, kLength}, 0, kWords, DType::f64, &generator).to(DType::i64);
+    return uniform({rows, kLength}, 0, kWords, DType::f64, &generator).to(DType::i64);
   };
   const Tensor x = draw();
   return {x, draw()};

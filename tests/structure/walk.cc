@@ -1,8 +1,15 @@
 // Runs the code that a walk of docs/spine.txt follows: `walk relu`, `walk conv2d` ... in a world of
-// one; the walks of the group, of DistributedDataParallel and of sharding as two ranks of weftrun.
+// one; the walks of the group, of DistributedDataParallel, of sharding and of checkpoints in parts
+// as two ranks of weftrun.
+#include <stdlib.h>
+
 #include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <string>
 #include <string_view>
 
+#include "weft/train/recorder.h"
 #include "weft/weft.h"
 
 using namespace weft;
@@ -69,6 +76,29 @@ void fsdp_step() {
   sgd.step();
 }
 
+void checkpoint_parts() {
+  const auto group = comm::init_process_group({.backend = "ring"});
+  nn::Sequential model = two_layers();
+  auto sharded = parallel::fully_shard(model, group);
+  optim::SGD sgd(model.parameters());
+  auto state = sharded.state_of(sgd);
+  data::DataLoader loader(data::TensorDataset<1>(ones({4, 4})), {.batch_size = 4});
+  std::string folder = std::filesystem::temp_directory_path() / "weft-walk-XXXXXX";
+  if (group->rank() == 0 && !mkdtemp(folder.data())) std::abort();
+  train::Options options;
+  options.out = folder = group->broadcast_object(folder, 0);
+  options.resume = "latest";
+  const train::Ranks ranks{
+      .rank = group->rank(), .size = group->size(), .gather = [&](const std::string& text) {
+        return group->all_gather_object(text);
+      }};
+  train::Recorder recorder(options, ranks);
+  recorder.save(sharded, loader, state);
+  recorder.resume(sharded, loader, state);
+  group->barrier().wait();
+  if (group->rank() == 0) std::filesystem::remove_all(folder);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -91,6 +121,8 @@ int main(int argc, char** argv) {
     tp_step();
   else if (walk == "fsdp_step")
     fsdp_step();
+  else if (walk == "checkpoint_parts")
+    checkpoint_parts();
   else
     return std::fprintf(stderr, "walk: no walk \"%s\"\n", argc == 2 ? argv[1] : ""), 2;
 }

@@ -52,6 +52,7 @@ void train_net(const train::Options& options, const std::string& mistake) {
   if (!horovod && !body) whole.emplace(net, group);
 
   const double lr = mistake == "learning_rate" ? options.lr * (ranks.rank + 1) : options.lr;
+  const double weight_decay = mistake == "weight_decay" ? 0.01 * ranks.rank : 0;
   std::unique_ptr<optim::Optimizer> optimizer, of_head;
   if (horovod) {
     const parallel::Horovod hvd(group);
@@ -62,7 +63,8 @@ void train_net(const train::Options& options, const std::string& mistake) {
     if (halves)
       of_head = std::make_unique<optim::SGD>(net.head.parameters(), optim::SGDOptions{.lr = lr});
   } else {
-    optimizer = std::make_unique<optim::SGD>(net.parameters(), optim::SGDOptions{.lr = lr});
+    optimizer = std::make_unique<optim::SGD>(
+        net.parameters(), optim::SGDOptions{.lr = lr, .weight_decay = weight_decay});
   }
 
   // 25 samples do not divide among two ranks.
@@ -129,8 +131,8 @@ int main(int argc, char** argv) {
                     {{"--mistake",
                       &mistake,
                       "which",
-                      {"none", "horovod", "learning_rate", "outside_module", "no_sync",
-                       "not_in_horovod", "no_broadcast", "sampler_rank", "sampler_seed",
+                      {"none", "horovod", "learning_rate", "weight_decay", "outside_module",
+                       "no_sync", "not_in_horovod", "no_broadcast", "sampler_rank", "sampler_seed",
                        "mean_of_means", "seeded_draws", "equal_draws", "random_samples",
                        "padded_samples", "local_batch_norm", "only_f32", "uses_result"}}});
 }

@@ -36,6 +36,20 @@ struct Samples {
   }
 };
 
+// The mean over the ranks of a third of each gradient and of the rest: its addends in another
+// order.
+parallel::Reduction in_two_parts(comm::ProcessGroup& group, const Tensor& gradients) {
+  raw::mul_(gradients, 1.0 / group.size());
+  const Tensor third = raw::clone(gradients);
+  raw::mul_(third, 1.0 / 3);
+  raw::add_scaled_(gradients, -1, third);
+  const comm::Work first = group.all_reduce(third);
+  return {group.all_reduce(gradients), [=] {
+            first.wait();
+            raw::add_scaled_(gradients, 1, third);
+          }};
+}
+
 // Forgets the last row of a batch, which is a micro-batch of its own.
 struct Forgetful {
   parallel::Pipeline& pipe;
@@ -100,7 +114,9 @@ void train_net(const train::Options& options, const std::string& mistake) {
   std::optional<parallel::DistributedDataParallel<Net>> whole;
   std::optional<parallel::DistributedDataParallel<nn::Sequential>> body;
   if (mistake == "outside_module") body.emplace(net.body, group);
-  if (!horovod && !body) whole.emplace(net, group);
+  parallel::DistributedDataParallelOptions engine;
+  if (mistake == "reduction_order") engine.comm_hook = in_two_parts;
+  if (!horovod && !body) whole.emplace(net, group, engine);
 
   const double lr = mistake == "learning_rate" ? options.lr * (ranks.rank + 1) : options.lr;
   const double weight_decay = mistake == "weight_decay" ? 0.01 * ranks.rank : 0;
@@ -170,21 +186,23 @@ void train_net(const train::Options& options, const std::string& mistake) {
 
 int main(int argc, char** argv) {
   std::string mistake = "none";
-  return train::run(
-      argc, argv,
-      {.example = "mistakes",
-       .description = "Trains a small net by several processes with a mistake.",
-       .local_rank = examples::local_rank,
-       .epochs = 2,
-       .batch_size = 5,
-       .lr = 0.1,
-       .workers = 0},
-      [&](const train::Options& options) { train_net(options, mistake); },
-      {{"--mistake", &mistake, "which", {"none",           "horovod",          "pipeline",
-                                         "learning_rate",  "weight_decay",     "outside_module",
-                                         "no_sync",        "not_in_horovod",   "no_broadcast",
-                                         "sampler_rank",   "sampler_seed",     "mean_of_means",
-                                         "seeded_draws",   "equal_draws",      "random_samples",
-                                         "padded_samples", "local_batch_norm", "only_f32",
-                                         "uses_result",    "lost_micro_batch"}}});
+  return train::run(argc, argv,
+                    {.example = "mistakes",
+                     .description = "Trains a small net by several processes with a mistake.",
+                     .local_rank = examples::local_rank,
+                     .epochs = 2,
+                     .batch_size = 5,
+                     .lr = 0.1,
+                     .workers = 0},
+                    [&](const train::Options& options) { train_net(options, mistake); },
+                    {{"--mistake",
+                      &mistake,
+                      "which",
+                      {"none",           "horovod",          "pipeline",
+                       "learning_rate",  "weight_decay",     "outside_module",
+                       "no_sync",        "not_in_horovod",   "no_broadcast",
+                       "sampler_rank",   "sampler_seed",     "mean_of_means",
+                       "seeded_draws",   "equal_draws",      "random_samples",
+                       "padded_samples", "local_batch_norm", "only_f32",
+                       "uses_result",    "lost_micro_batch", "reduction_order"}}});
 }

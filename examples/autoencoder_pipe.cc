@@ -14,16 +14,17 @@ void autoencoder(train::Options options, const examples::PipelineFlags& flags) {
   model.to(options.device, options.dtype);
   if (train::show_model(options, model, {1, 1, 28, 28})) return;
   const std::int64_t rows = examples::micro_batches(flags, options.batch_size)[0];
-  parallel::Pipeline pipe =
-      examples::pipeline(examples::layers(model),
-                         zeros({rows, 1, 28, 28}, {options.dtype, options.device}), devices, flags);
+  nn::Sequential layers = examples::layers(model);
+  parallel::Pipeline pipe = examples::pipeline(
+      layers, zeros({rows, 1, 28, 28}, {options.dtype, options.device}), devices, flags);
   optim::Adam adam(model.parameters(), {.lr = options.lr});
   const data::Mnist images(options.data, {.dtype = options.dtype});
   data::DataLoader loader(images, options.loader());
   train::Step step(options, [&](const Tensor& x) {
     adam.zero_grad();
-    const Tensor loss = pipe.step(
-        {x}, {x}, [](auto output, auto target) { return nn::mse_loss(output[0], target[0]); });
+    const Tensor loss = examples::pipeline_step(
+        options, flags, pipe, layers, x, x,
+        [](const Tensor& output, const Tensor& target) { return nn::mse_loss(output, target); });
     adam.step();
     return loss;
   });

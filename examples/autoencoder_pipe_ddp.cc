@@ -15,17 +15,18 @@ void autoencoder(const train::Options& options, const examples::PipelineFlags& f
   model.to(options.dtype);
   if (train::show_model(options, model, {1, 1, 28, 28})) return;
   const std::int64_t rows = examples::micro_batches(flags, options.batch_size)[0];
-  parallel::Pipeline pipe =
-      examples::pipeline(examples::layers(model),
-                         zeros({rows, 1, 28, 28}, {options.dtype, options.device}), ranks, flags);
+  nn::Sequential layers = examples::layers(model);
+  parallel::Pipeline pipe = examples::pipeline(
+      layers, zeros({rows, 1, 28, 28}, {options.dtype, options.device}), ranks, flags);
   optim::Adam adam(model.parameters(), {.lr = options.lr});
   const data::Mnist images(options.data, {.dtype = options.dtype});
   const auto sampler = ranks.sampler(images.size(), options);
   data::DataLoader loader(images, options.loader(sampler));
   train::Step step(options, [&](const Tensor& x) {
     adam.zero_grad();
-    const Tensor loss = pipe.step(
-        {x}, {x}, [](auto output, auto target) { return nn::mse_loss(output[0], target[0]); });
+    const Tensor loss = examples::pipeline_step(
+        options, flags, pipe, layers, x, x,
+        [](const Tensor& output, const Tensor& target) { return nn::mse_loss(output, target); });
     adam.step();
     return loss;
   });

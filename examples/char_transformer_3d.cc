@@ -100,8 +100,11 @@ void char_transformer(const train::Options& options, Flags flags) {
                                    text.characters());
   };
   const auto gradients_of = [&](const Tensor& x, const Tensor& y) {
-    return pipe.step({x}, {y},
-                     [&](auto logits, auto target) { return cross_entropy(logits[0], target[0]); });
+    const auto stages = [&](Tensor at) {
+      for (auto& stage : own) at = stage(at);
+      return at;
+    };
+    return examples::pipeline_step(options, flags.pipeline, pipe, stages, x, y, cross_entropy);
   };
   const auto loss_of = [&](const Tensor& x, const Tensor& y) { return cross_entropy(pipe(x), y); };
   const auto traffic = [&] {

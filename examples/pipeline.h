@@ -1,6 +1,7 @@
 // Shared by the pipeline programs, besides devices.h.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -75,12 +76,16 @@ inline parallel::PipelineOptions pipeline_options(const PipelineFlags& flags) {
   return options;
 }
 
+/// How many micro-batches a batch has, if it has as many rows.
+inline int chunk_count(const PipelineFlags& flags) {
+  const parallel::PipelineOptions options = pipeline_options(flags);
+  return options.actions ? options.actions->micro_batches : options.chunks;
+}
+
 /// The rows of each micro-batch of a full batch; the first one is the largest.
 inline std::vector<std::int64_t> micro_batches(const PipelineFlags& flags,
                                                std::int64_t batch_size) {
-  const parallel::PipelineOptions options = pipeline_options(flags);
-  const int chunks = options.actions ? options.actions->micro_batches : options.chunks;
-  return parallel::part_sizes(batch_size, static_cast<std::size_t>(chunks));
+  return parallel::part_sizes(batch_size, static_cast<std::size_t>(chunk_count(flags)));
 }
 
 /// The number of stages for `devices` devices or ranks: as many each as the schedule asks for.
@@ -97,6 +102,32 @@ inline parallel::Pipeline pipeline(const nn::Sequential& layers, const Tensor& s
   const auto sizes = stage_sizes(layers, sample, stage_count(options, devices.size()));
   for (const Device device : devices) reset_peak_memory(device);  // of the measurement
   return parallel::Pipeline(parallel::cut(layers, sizes), std::move(options));
+}
+
+/// The gradients of a batch, by pipe.step({x}, {target}, ...); returns the batch's loss.
+/// loss(output, target): the mean over the rows of a micro-batch. In the one process of ./weft
+/// prove they are those of a loop over the micro-batches, without `pipe`: else what the engine does
+/// wrong would be on both sides. `model` is what the stages compute, one after the other.
+template <class Engine, class Model, class Loss>
+Tensor pipeline_step(const train::Options& options, const PipelineFlags& flags, Engine& pipe,
+                     Model& model, const Tensor& x, const Tensor& target, const Loss& loss) {
+  if (!options.alone()) {
+    return pipe.step({x}, {target},
+                     [&](auto outputs, auto targets) { return loss(outputs[0], targets[0]); });
+  }
+  const std::vector<Tensor> inputs = x.chunk(chunk_count(flags));
+  const std::vector<Tensor> targets = target.chunk(chunk_count(flags));
+  std::vector<Tensor> losses;
+  Tensor sum;
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    const double share = static_cast<double>(inputs[i].shape(0)) / static_cast<double>(x.shape(0));
+    losses.push_back(loss(model(inputs[i]), targets[i]) * share);
+    sum = i == 0 ? losses[i].detach() : sum + losses[i].detach();
+  }
+  // Gradients are added up in the order of the backwards, which GPipe runs from the last one on.
+  if (flags.schedule == "gpipe" && flags.schedule_file == "none") std::ranges::reverse(losses);
+  for (const Tensor& part : losses) part.backward();
+  return sum;
 }
 
 }  // namespace weft::examples

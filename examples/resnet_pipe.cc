@@ -30,8 +30,9 @@ void resnet(train::Options options, const examples::ResNetFlags& flags,
                sets.train.size(), " images for --batch-size ", options.batch_size);
   }
   const Shape shape = {micro_batches[0], 3, flags.image_size, flags.image_size};
-  parallel::Pipeline pipe = examples::pipeline(
-      examples::layers(model), zeros(shape, {options.dtype, options.device}), devices, pipeline);
+  nn::Sequential layers = examples::layers(model);
+  parallel::Pipeline pipe =
+      examples::pipeline(layers, zeros(shape, {options.dtype, options.device}), devices, pipeline);
   optim::SGD sgd(examples::trainable(model),
                  {.lr = options.lr, .momentum = 0.9, .weight_decay = 1e-4});
   const auto schedule = examples::make_schedule(flags.schedule, sgd, options.epochs);
@@ -41,9 +42,10 @@ void resnet(train::Options options, const examples::ResNetFlags& flags,
       {.batch_size = options.batch_size, .workers = options.workers, .device = devices.back()});
   train::Step step(options, [&](const Tensor& x, const Tensor& label) {
     sgd.zero_grad();
-    const Tensor loss = pipe.step({x}, {label}, [](auto logits, auto labels) {
-      return nn::cross_entropy(logits[0], labels[0]);
-    });
+    const Tensor loss = examples::pipeline_step(options, pipeline, pipe, layers, x, label,
+                                                [](const Tensor& logits, const Tensor& labels) {
+                                                  return nn::cross_entropy(logits, labels);
+                                                });
     sgd.step();
     return loss;
   });

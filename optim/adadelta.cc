@@ -29,6 +29,12 @@ void Adadelta::add(std::span<const Tensor> params, const AdadeltaOptions& o) {
   options_.push_back(o);
 }
 
+NamedNumbers Adadelta::named_options(std::size_t group) const {
+  const AdadeltaOptions& o = options_[group];
+  return {
+      {"rho", o.rho}, {"eps", o.eps}, {"weight_decay", o.weight_decay}, {"maximize", o.maximize}};
+}
+
 void Adadelta::update(const Stream& stream, DType dtype, std::size_t group, const double* lr,
                       const std::int64_t*, std::span<const OptimSlot> slots) {
   const AdadeltaOptions& o = options_[group];

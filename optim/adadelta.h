@@ -24,6 +24,7 @@ class Adadelta : public Optimizer {
   explicit Adadelta(std::vector<ParamGroup<AdadeltaOptions>> groups);
 
  protected:
+  NamedNumbers named_options(std::size_t group) const override;
   void update(const Stream& stream, DType dtype, std::size_t group, const double* lr,
               const std::int64_t* step, std::span<const OptimSlot> slots) override;
 

@@ -53,6 +53,13 @@ void Adam::check_momentum(double beta1) const {
              "beta1 must be in [0, 1), got ", beta1);
 }
 
+NamedNumbers Adam::named_options(std::size_t group) const {
+  const AdamOptions& o = options_[group];
+  return {{"beta1", momentum(group)},       {"beta2", o.beta2},        {"eps", o.eps},
+          {"weight_decay", o.weight_decay}, {"decoupled", decoupled_}, {"amsgrad", o.amsgrad},
+          {"maximize", o.maximize}};
+}
+
 void Adam::update(const Stream& stream, DType dtype, std::size_t group, const double* lr,
                   const std::int64_t* step, std::span<const OptimSlot> slots) {
   const AdamOptions& o = options_[group];

@@ -40,6 +40,7 @@ class Adam : public Optimizer {
       : Optimizer({"exp_avg", "exp_avg_sq", amsgrad ? "max_exp_avg_sq" : ""}) {}
   void add(std::span<const Tensor> params, const AdamOptions& options, bool decoupled);
   void check_momentum(double beta1) const override;
+  NamedNumbers named_options(std::size_t group) const override;
   void update(const Stream& stream, DType dtype, std::size_t group, const double* lr,
               const std::int64_t* step, std::span<const OptimSlot> slots) override;
 

@@ -15,6 +15,7 @@
 namespace weft::optim {
 
 using NamedTensors = std::vector<std::pair<std::string, Tensor>>;
+using NamedNumbers = std::vector<std::pair<std::string, double>>;
 
 /// Parameters that are updated with the same options.
 template <class Options>
@@ -60,6 +61,11 @@ class Optimizer {
   /// value (Adam: one outside [0, 1)).
   double momentum(std::size_t group) const { return group_at(group).momentum.value_or(0); }
   void set_momentum(std::size_t group, double momentum);
+  /// The other options of the group, by their names: "weight_decay", "eps", ... A flag is 0 or 1.
+  NamedNumbers options(std::size_t group) const {
+    static_cast<void>(group_at(group));
+    return named_options(group);
+  }
   /// The parameters of all groups, in order.
   std::vector<Tensor> parameters() const;
   std::vector<Tensor> parameters(std::size_t group) const;
@@ -107,6 +113,9 @@ class Optimizer {
   void add_group(std::span<const Tensor> params, double lr, std::optional<double> momentum = {});
   /// Throws InvalidArgument for a value that set_momentum() must refuse.
   virtual void check_momentum(double momentum) const;
+
+  /// What options() returns. ./weft prove compares it among ranks.
+  virtual NamedNumbers named_options(std::size_t /*group*/) const { return {}; }
 
   /// From now on step() updates only the parameters with kept[i], numbered over all groups, and
   /// only they have a state; ranks that share the work keep different ones.

@@ -39,6 +39,15 @@ void RMSprop::add(std::span<const Tensor> params, const RMSpropOptions& o) {
   options_.push_back(o);
 }
 
+NamedNumbers RMSprop::named_options(std::size_t group) const {
+  const RMSpropOptions& o = options_[group];
+  return {{"alpha", o.alpha},
+          {"eps", o.eps},
+          {"weight_decay", o.weight_decay},
+          {"centered", o.centered},
+          {"maximize", o.maximize}};
+}
+
 void RMSprop::update(const Stream& stream, DType dtype, std::size_t group, const double* lr,
                      const std::int64_t*, std::span<const OptimSlot> slots) {
   const RMSpropOptions& o = options_[group];

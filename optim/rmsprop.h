@@ -26,6 +26,7 @@ class RMSprop : public Optimizer {
   explicit RMSprop(std::vector<ParamGroup<RMSpropOptions>> groups);
 
  protected:
+  NamedNumbers named_options(std::size_t group) const override;
   void update(const Stream& stream, DType dtype, std::size_t group, const double* lr,
               const std::int64_t* step, std::span<const OptimSlot> slots) override;
 

@@ -37,6 +37,14 @@ void SGD::add(std::span<const Tensor> params, const SGDOptions& o) {
   options_.push_back(o);
 }
 
+NamedNumbers SGD::named_options(std::size_t group) const {
+  const SGDOptions& o = options_[group];
+  return {{"dampening", o.dampening},
+          {"weight_decay", o.weight_decay},
+          {"nesterov", o.nesterov},
+          {"maximize", o.maximize}};
+}
+
 void SGD::update(const Stream& stream, DType dtype, std::size_t group, const double* lr,
                  const std::int64_t* step, std::span<const OptimSlot> slots) {
   const SGDOptions& o = options_[group];

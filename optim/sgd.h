@@ -25,6 +25,7 @@ class SGD : public Optimizer {
   explicit SGD(std::vector<ParamGroup<SGDOptions>> groups);
 
  protected:
+  NamedNumbers named_options(std::size_t group) const override;
   void update(const Stream& stream, DType dtype, std::size_t group, const double* lr,
               const std::int64_t* step, std::span<const OptimSlot> slots) override;
 

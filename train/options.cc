@@ -149,6 +149,8 @@ data::DataLoaderOptions Options::loader(std::shared_ptr<const data::Sampler> sam
   return findings->proof ? findings->proof->loader(made) : made;
 }
 
+bool Options::alone() const { return findings->proof && findings->proof->replays(); }
+
 std::optional<int> parse_options(int argc, const char* const* argv, Options& options,
                                  const std::vector<Flag>& flags) {
   std::string device = device_count(DeviceType::cuda) > 0 ? "cuda" : "cpu";

@@ -80,6 +80,9 @@ struct Options {
 
   /// Options for the loader of the training data; `sampler` replaces shuffle.
   data::DataLoaderOptions loader(std::shared_ptr<const data::Sampler> sampler = nullptr) const;
+  /// Whether this is the one process that ./weft prove compares with ranks or devices: there an
+  /// engine that would still do something with one of them is not to be used.
+  bool alone() const;
 };
 
 /// An option of one program besides the common ones. Values for a double are above 0 and may be

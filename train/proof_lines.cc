@@ -9,6 +9,7 @@
 #include <span>
 #include <sstream>
 #include <typeinfo>
+#include <utility>
 
 #include "weft/core/base/simd_level.h"
 #include "weft/core/runtime/parallel.h"
@@ -127,7 +128,9 @@ std::string update_line(std::int64_t step, std::size_t event, std::size_t number
                         const optim::Optimizer& optimizer) {
   Json groups = Json::array();
   for (std::size_t g = 0; g < optimizer.group_count(); ++g) {
-    groups.push_back({{"lr", optimizer.lr(g)}, {"momentum", optimizer.momentum(g)}});
+    Json group = {{"lr", optimizer.lr(g)}, {"momentum", optimizer.momentum(g)}};
+    for (const auto& [name, value] : optimizer.options(g)) group[name] = value;
+    groups.push_back(std::move(group));
   }
   return Json({{"kind", "update"},
                {"step", step},

@@ -57,7 +57,7 @@ struct OutputPlace {
   bool training = false;
 };
 std::string output_line(std::int64_t step, const OutputPlace& place, const Tensor& x);
-/// event: which one of the step's updates. With each group's rate and momentum.
+/// event: which one of the step's updates. With each group's options.
 std::string update_line(std::int64_t step, std::size_t event, std::size_t number,
                         const optim::Optimizer& optimizer);
 /// An undefined gradient is said to be missing.

@@ -232,6 +232,7 @@ struct Channel {
 struct Announcement {
   std::uint64_t bytes = 0, fingerprint = 0;
 };
+static_assert(sizeof(Announcement) == 16);
 
 // What has been given to Gloo and has not been waited for: a message's announcement, or its bytes.
 struct Pending {

@@ -35,9 +35,9 @@ constexpr char kName[] = "ring";
 struct Header {
   std::uint32_t magic = 0x77656674;  // "weft"
   std::uint32_t number = 0;          // counts the messages in this direction, to detect lost ones
-  std::uint64_t bytes = 0;
-  std::uint64_t fingerprint = 0;
+  std::uint64_t bytes = 0, fingerprint = 0;
 };
+static_assert(sizeof(Header) == 24);  // 8 of them are the fingerprint's
 
 // A message on its way, in either direction.
 struct Message {

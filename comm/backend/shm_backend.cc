@@ -484,6 +484,7 @@ void ShmBackend::pass_messages(std::span<const Outgoing> out, std::span<const In
   struct Header {
     std::uint64_t bytes = 0, fingerprint = 0;
   };
+  static_assert(sizeof(Header) == 16);
   struct Progress {
     Header header = {};
     std::size_t header_done = 0, done = 0;

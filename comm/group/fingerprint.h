@@ -20,8 +20,10 @@ struct Signature {
 Signature signature_of(const Operation& operation);
 
 /// A number for Backend::set_fingerprint(). Of a send or recv it tells only dtype and count, since
-/// its two ranks call different operations; else it tells all of the call but its step and, unless
-/// the call asks for that, its module, since ranks may come from different lines. Never 0.
+/// its two ranks call different operations, count them for themselves, and may name them
+/// differently: stages of a pipeline tag each with its own action, ">F0.1" and "<F1.1". Else it
+/// tells all of the call but its step and, unless the call asks for that, its module, since ranks
+/// may come from different lines. Never 0.
 std::uint64_t fingerprint_of(const Signature& signature);
 
 /// "operation 3, all_reduce of 10 f32, max (bucket 1) at step 5 in layer3"

@@ -119,9 +119,14 @@ std::string judge(Three three) {
   const auto idle = [](MakeSchedule f) {
     return percent(simulate(f(4, 8), parallel::equal_costs(4, 1, 1, 1)).bubble());
   };
+  const auto peak = [](MakeSchedule f) {
+    return std::ranges::max(check(f(4, 8)).peak_activations);
+  };
   return detail::concat("all three. With 4 stages and 8 micro-batches the devices idle ",
                         idle(three.gpipe), ", ", idle(three.one_f_one_b), " and ",
-                        idle(three.zero_bubble_h1), " of the time");
+                        idle(three.zero_bubble_h1), " of the time, and a stage keeps the ",
+                        "activations of up to ", peak(three.gpipe), ", ", peak(three.one_f_one_b),
+                        " and ", peak(three.zero_bubble_h1), " micro-batches at once");
 }
 
 // --- Wrong ones ----------------------------------------------------------------------------------

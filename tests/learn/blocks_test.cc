@@ -70,6 +70,15 @@ TEST(PagesOfExercises, Overlap) {
   EXPECT_EQ(own, weights_of_ddp(1));
 }
 
+TEST(PagesOfExercises, CommHook) {
+  const auto own = weights([](auto& model, auto& group, const Tensor& x, const Tensor& y) {
+    optim::SGD sgd(model.parameters(), {.lr = 0.1});
+#include "weft/tests/learn/own_hook.inc"
+  });
+  EXPECT_EQ(own, weights_of_ddp(1));
+}
+
+// Half of its rate of 0.2 is that of DDP's.
 TEST(PagesOfExercises, Zero) {
   const auto own = weights([](auto& model, auto& group, const Tensor& x, const Tensor& y) {
     parallel::DistributedDataParallel ddp(model, group);

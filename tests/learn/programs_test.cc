@@ -73,6 +73,15 @@ TEST(Programs, TheScheduleIsTheLearners) {
   EXPECT_NE(text.find("one_f_one_b: the warm-up, the turns, and the rest"), text.npos) << text;
 }
 
+// (p - 1) / (m + p - 1) of GPipe and 1F1B is 3 / 11.
+TEST(Programs, RightSchedulesAreScoredByBubbleAndPeak) {
+  const std::string text = output_of("learn/09_schedules/lab --judge right");
+  EXPECT_NE(text.find("idle 27.3 %, 27.3 % and 11.1 % of the time, and a stage keeps the "
+                      "activations of up to 8, 4 and 4 micro-batches at once"),
+            text.npos)
+      << text;
+}
+
 TEST(Programs, ARightScheduleIsRead) {
   const parallel::Schedule schedule =
       parallel::parse_schedule(output_of("tests/learn/right_schedule"));

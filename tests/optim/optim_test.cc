@@ -412,6 +412,31 @@ class Watch final : public optim::UpdateWatch {
   const bool lets_;
 };
 
+TEST(OptimizerOptions, AreToldByName) {
+  const std::vector<Tensor> a{Pair().a}, b{Pair().b};
+  using Numbers = optim::NamedNumbers;
+  optim::SGD sgd({{a, {.momentum = 0.5, .weight_decay = 0.1, .nesterov = true}}, {b, {}}});
+  EXPECT_EQ(sgd.options(0),
+            (Numbers{{"dampening", 0}, {"weight_decay", 0.1}, {"nesterov", 1}, {"maximize", 0}}));
+  EXPECT_EQ(sgd.options(1)[1].second, 0);
+  EXPECT_WEFT_ERROR(sgd.options(2), InvalidArgument, "there is no group 2");
+  optim::AdamW adam(a, {.beta2 = 0.95, .eps = 1e-6, .amsgrad = true});
+  adam.set_momentum(0, 0.8);
+  EXPECT_EQ(adam.options(0), (Numbers{{"beta1", 0.8},
+                                      {"beta2", 0.95},
+                                      {"eps", 1e-6},
+                                      {"weight_decay", 1e-2},
+                                      {"decoupled", 1},
+                                      {"amsgrad", 1},
+                                      {"maximize", 0}}));
+  EXPECT_EQ(
+      optim::RMSprop(a, {.alpha = 0.9, .centered = true}).options(0),
+      (Numbers{
+          {"alpha", 0.9}, {"eps", 1e-8}, {"weight_decay", 0}, {"centered", 1}, {"maximize", 0}}));
+  EXPECT_EQ(optim::Adadelta(a, {.rho = 0.8}).options(0),
+            (Numbers{{"rho", 0.8}, {"eps", 1e-6}, {"weight_decay", 0}, {"maximize", 0}}));
+}
+
 TEST(UpdateWatch, SeesUpdatesAndSkipsThem) {
   using Seen = std::vector<std::string>;
   Pair pair;

@@ -72,6 +72,7 @@ WEFT_SIZES(
         {"optim::Optimizer::set_initial_lr(group)", {{0}}, RUNS(sgd().set_initial_lr(s[0], 0.1))},
         {"optim::Optimizer::has_initial_lr(group)", {{0}}, RUNS(sgd().has_initial_lr(s[0]))},
         {"optim::Optimizer::momentum(group)", {{0}}, RUNS(sgd().momentum(s[0]))},
+        {"optim::Optimizer::options(group)", {{0}}, RUNS(sgd().options(s[0]))},
         {"optim::Optimizer::set_momentum(group)", {{0}}, RUNS(sgd().set_momentum(s[0], 0.5))},
         {"optim::Optimizer::momentum(group) / Adam",
          {{0}},

@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 """What ./weft itself answers, before anything is built: help and misuse."""
+import hashlib
 import os
 import re
+import shutil
 import sys
 
 sys.path.insert(0, "tests/tools")
@@ -61,9 +63,69 @@ class FrontDoorTest(ToolTest):
             ("format --chek", "usage: ./weft format [--check]"),
             ("lint now", "lint takes no options"),
             ("docs --arch 90", "docs: --arch goes with what is built for GPUs"),
+            ("learn 99",
+             f"learn: no exercise 99 (there are: {' '.join(map(str, range(1, 15)))})"),
+            ("learn 1 2", "learn: one exercise at a time, got 1 and 2"),
+            ("learn --hint", "learn: --hint of which exercise? e.g. ./weft learn 1 --hint"),
+            ("learn 1 --hint --break", "learn: --hint and --break exclude each other"),
+            ("learn 1 --refrence",
+             "learn: unknown option --refrence, did you mean --reference?"),
         ):
             with self.subTest(arguments):
                 self.check_misuse(arguments, expected)
+
+
+class LearnTest(ToolTest):
+    """In a copy of the lab, with a HOME of its own."""
+
+    def setUp(self):
+        super().setUp()
+        source = os.path.dirname(FrontDoorTest.tool)
+        self.root = self.folder.resolve() / "root"
+        shutil.copytree(source + "/learn", self.root / "learn")
+        shutil.copy(FrontDoorTest.tool, self.root)
+        self.tool = str(self.root / "weft")
+        self.solutions = sorted((self.root / "learn").glob("*/solution.cc"))
+        for solution in self.solutions:  # that of this tree may be solved
+            solution.write_text("void f() { not_yet(\"f\"); }\n")
+
+    def learn(self, *arguments):
+        status, said = self.run_tool("learn", *arguments,
+                                     env={**os.environ, "HOME": self.path("home")})
+        self.assertEqual(status, 0, said)
+        return said
+
+    def states(self):
+        return re.findall(r"^ +\d+  .*  (to do|begun, not judged right yet|solved)$", self.learn(),
+                          re.MULTILINE)
+
+    def test_ListsStates(self):
+        self.assertRegex(self.learn(), r"^ +1  .*\n +2  Ring all-reduce +to do\n")
+        self.assertEqual(self.states(), ["to do"] * 14)
+        self.solutions[1].write_text("void f() {}\n")
+        self.assertEqual(self.states()[:3], ["to do", "begun, not judged right yet", "to do"])
+        place = hashlib.sha256(f"{self.root}\n".encode()).hexdigest()[:16]
+        memory = self.folder / "home/.cache/weft/learn" / place
+        memory.mkdir(parents=True)
+        judged = hashlib.sha256(self.solutions[1].read_bytes()).hexdigest()
+        (memory / "02_ring_allreduce.solved").write_text(judged + "  -\n")
+        self.assertEqual(self.states()[:3], ["to do", "solved", "to do"])
+        self.solutions[1].write_text("void f() { }\n")
+        self.assertEqual(self.states()[1], "begun, not judged right yet")
+
+    def test_HintsComeInTurn(self):
+        said = [self.learn("2", "--hint") for _ in range(4)]
+        self.assertEqual([text.splitlines()[0] for text in said],
+                         [f"hint {n} of 3:" for n in (1, 2, 3, 1)])
+        self.assertEqual(said[0], said[3])
+        self.assertEqual(len(set(said)), 3)
+        self.assertIn("hint 1 of ", self.learn("1", "--hint"))  # it counts by itself
+
+    def test_Reference(self):
+        said = self.learn("2", "--reference")
+        self.assertIn("`ring_all_reduce()`", said)
+        for name in ("02", "02_ring_allreduce"):
+            self.assertEqual(said, self.learn("--reference", name))
 
 
 if __name__ == "__main__":

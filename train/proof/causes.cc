@@ -50,7 +50,7 @@ bool alike(const Record& a, const Record& b, int optimizer) {
          a.optimizers[k].parameters == b.optimizers[k].parameters;
 }
 
-void learning_rate(const std::vector<Record>& ranks, Causes& causes) {
+void optimizer_options(const std::vector<Record>& ranks, Causes& causes) {
   for (const Record& record : ranks) {
     for (const Update& update : record.updates) {
       const auto peer = std::ranges::find_if(
@@ -67,7 +67,7 @@ void learning_rate(const std::vector<Record>& ranks, Causes& causes) {
           const auto other = first->groups[g].find(option);
           if (other == first->groups[g].end() || other->second == value) continue;
           causes.push_back(
-              {"learning_rate", Weight::mistake,
+              {option == "lr" ? "learning_rate" : "optimizer_option", Weight::mistake,
                concat("step ", update.step, ": ", option, " of optimizer ", update.optimizer,
                       " is ", other->second, " on rank ", peer->rank, " and ", value, " on rank ",
                       record.rank,
@@ -342,7 +342,7 @@ void batch_norm(const std::vector<Record>& ranks, const Comparison& comparison, 
 std::vector<Cause> find_causes(const std::vector<Record>& ranks, const std::vector<Record>& one,
                                const Comparison& comparison) {
   Causes causes;
-  learning_rate(ranks, causes);
+  optimizer_options(ranks, causes);
   unreduced_gradient(ranks, causes);
   if (causes.empty()) unlike_replicas(ranks, causes);
   samples(ranks, causes);

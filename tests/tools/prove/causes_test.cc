@@ -286,12 +286,20 @@ TEST_F(Causes, RanksThatShareABatch) {
   EXPECT_TRUE(find_causes(a, b, found).empty());
 }
 
-TEST_F(Causes, ALearningRatePerRank) {
+TEST_F(Causes, AnOptionPerRank) {
   names(causes_of([](auto& ranks) {
           edit(ranks[1], "update", -1, [](json& line) { line["groups"][0]["lr"] = 0.2; });
         }),
         "learning_rate", Weight::mistake,
         "step 0: lr of optimizer 0 is 0.1 on rank 0 and 0.2 on rank 1");
+  names(causes_of([](auto& ranks) {
+          for (std::size_t r = 0; r < ranks.size(); ++r) {
+            edit(ranks[r], "update", 1,
+                 [&](json& line) { line["groups"][0]["beta2"] = r == 0 ? 0.999 : 0.99; });
+          }
+        }),
+        "optimizer_option", Weight::mistake,
+        "step 1: beta2 of optimizer 0 is 0.999 on rank 0 and 0.99 on rank 1");
   // Stages of a pipeline have optimisers of their own.
   EXPECT_TRUE(causes_of([](auto& ranks) {
                 edit(ranks[1], "update", -1, [](json& line) { line["groups"][0]["lr"] = 0.2; });

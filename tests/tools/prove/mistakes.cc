@@ -6,6 +6,7 @@
 #include <span>
 #include <string>
 
+#include "weft/examples/pipeline_ranks.h"
 #include "weft/examples/ranks.h"
 #include "weft/train/train.h"
 #include "weft/weft.h"
@@ -35,7 +36,71 @@ struct Samples {
   }
 };
 
+// The mean over the ranks of a third of each gradient and of the rest: its addends in another
+// order.
+parallel::Reduction in_two_parts(comm::ProcessGroup& group, const Tensor& gradients) {
+  raw::mul_(gradients, 1.0 / group.size());
+  const Tensor third = raw::clone(gradients);
+  raw::mul_(third, 1.0 / 3);
+  raw::add_scaled_(gradients, -1, third);
+  const comm::Work first = group.all_reduce(third);
+  return {group.all_reduce(gradients), [=] {
+            first.wait();
+            raw::add_scaled_(gradients, 1, third);
+          }};
+}
+
+// Forgets the last row of a batch, which is a micro-batch of its own.
+struct Forgetful {
+  parallel::Pipeline& pipe;
+  Tensor step(std::initializer_list<Tensor> x, std::initializer_list<Tensor> target,
+              const parallel::PipelineLoss& loss) const {
+    const std::int64_t rows = x.begin()->shape(0) - 1;
+    return pipe.step({x.begin()->narrow(0, 0, rows)}, {target.begin()->narrow(0, 0, rows)}, loss);
+  }
+};
+
+// The ranks are the stages of a pipeline.
+void train_pipeline(const train::Options& options, bool forgetful) {
+  const examples::PipelineRanks ranks(comm::init_process_group(), 1);
+  const examples::PipelineFlags flags{.chunks = options.batch_size};
+  Net net(false);
+  net.to(options.device, options.dtype);
+  nn::Sequential layers{net.body, net.head};
+  parallel::Pipeline pipe = examples::pipeline(layers, zeros({1, 8}, options.dtype), ranks, flags);
+  Forgetful engine{pipe};
+  optim::SGD sgd(net.parameters(), {.lr = options.lr});
+  Generator random(7);
+  const Tensor x = randn({40, 8}, options.dtype, &random);
+  const data::TensorDataset samples(x, randint(0, 3, {40}, {}, &random));
+  const auto sampler = ranks.sampler(40, options);
+  data::DataLoader loader(samples, options.loader(sampler));
+  train::Recorder recorder(options, ranks.for_recorder());
+  train::Step step(options, [&](const Tensor& x, const Tensor& label) {
+    const auto loss = [](const Tensor& logits, const Tensor& labels) {
+      return nn::cross_entropy(logits, labels);
+    };
+    sgd.zero_grad();
+    const Tensor mean =
+        forgetful ? examples::pipeline_step(options, flags, engine, layers, x, label, loss)
+                  : examples::pipeline_step(options, flags, pipe, layers, x, label, loss);
+    sgd.step();
+    return mean;
+  });
+  examples::WholeModel whole(net, pipe);
+  examples::WholeOptimizer whole_sgd(sgd, pipe);
+  recorder.resume(whole, loader, whole_sgd);
+  while (recorder.next_epoch()) {
+    sampler->set_epoch(recorder.epoch());
+    for (auto& [x, label] : recorder.batches(loader)) recorder.step(step(x, label));
+  }
+  recorder.finish(net);
+}
+
 void train_net(const train::Options& options, const std::string& mistake) {
+  if (mistake == "pipeline" || mistake == "lost_micro_batch") {
+    return train_pipeline(options, mistake == "lost_micro_batch");
+  }
   const auto group = comm::init_process_group();
   const train::Ranks ranks = examples::ranks(group);
   if (mistake == "no_broadcast") manual_seed(static_cast<std::uint64_t>(ranks.rank));
@@ -49,9 +114,12 @@ void train_net(const train::Options& options, const std::string& mistake) {
   std::optional<parallel::DistributedDataParallel<Net>> whole;
   std::optional<parallel::DistributedDataParallel<nn::Sequential>> body;
   if (mistake == "outside_module") body.emplace(net.body, group);
-  if (!horovod && !body) whole.emplace(net, group);
+  parallel::DistributedDataParallelOptions engine;
+  if (mistake == "reduction_order") engine.comm_hook = in_two_parts;
+  if (!horovod && !body) whole.emplace(net, group, engine);
 
   const double lr = mistake == "learning_rate" ? options.lr * (ranks.rank + 1) : options.lr;
+  const double weight_decay = mistake == "weight_decay" ? 0.01 * ranks.rank : 0;
   std::unique_ptr<optim::Optimizer> optimizer, of_head;
   if (horovod) {
     const parallel::Horovod hvd(group);
@@ -62,7 +130,8 @@ void train_net(const train::Options& options, const std::string& mistake) {
     if (halves)
       of_head = std::make_unique<optim::SGD>(net.head.parameters(), optim::SGDOptions{.lr = lr});
   } else {
-    optimizer = std::make_unique<optim::SGD>(net.parameters(), optim::SGDOptions{.lr = lr});
+    optimizer = std::make_unique<optim::SGD>(
+        net.parameters(), optim::SGDOptions{.lr = lr, .weight_decay = weight_decay});
   }
 
   // 25 samples do not divide among two ranks.
@@ -129,8 +198,11 @@ int main(int argc, char** argv) {
                     {{"--mistake",
                       &mistake,
                       "which",
-                      {"none", "horovod", "learning_rate", "outside_module", "no_sync",
-                       "not_in_horovod", "no_broadcast", "sampler_rank", "sampler_seed",
-                       "mean_of_means", "seeded_draws", "equal_draws", "random_samples",
-                       "padded_samples", "local_batch_norm", "only_f32", "uses_result"}}});
+                      {"none",           "horovod",          "pipeline",
+                       "learning_rate",  "weight_decay",     "outside_module",
+                       "no_sync",        "not_in_horovod",   "no_broadcast",
+                       "sampler_rank",   "sampler_seed",     "mean_of_means",
+                       "seeded_draws",   "equal_draws",      "random_samples",
+                       "padded_samples", "local_batch_norm", "only_f32",
+                       "uses_result",    "lost_micro_batch", "reduction_order"}}});
 }

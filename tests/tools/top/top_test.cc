@@ -86,6 +86,23 @@ TEST_F(Top, ShowsWhoWaitsForARankThatIsStopped) {
   EXPECT_HAS(screen, "parameters ");
 }
 
+// A step is over in some milliseconds, but for the rank that sleeps for 100 ms in each.
+TEST_F(Top, ShowsTheStraggler) {
+  setenv("WEFT_FAULT", "delay=100ms:rank=1:phase=forward", 1);
+  begin(true, "mlp_ddp", "");
+  const nlohmann::json seen = look_until([](const nlohmann::json& ranks) {
+    return ranks.size() == 2 && ranks[0]["waited"] > 0.5 && ranks[1]["waited"] < 0.25 &&
+           ranks[0]["operation"] != "" && ranks[1]["phase"] == "forward";
+  });
+  EXPECT_HAS(seen[0]["operation"].get<std::string>(), "all_reduce");
+  EXPECT_EQ(seen[1]["operation"], "");
+  for (const nlohmann::json& shown : seen) {
+    EXPECT_EQ(shown["stopped"], false);
+    EXPECT_GT(shown["samples_per_s"], 0);
+    EXPECT_LT(shown["samples_per_s"], 100);  // of 10 steps of 4 each; a look may see one more
+  }
+}
+
 TEST_F(Top, ShowsTheDevicesOfOneProcess) {
   begin(false, "mlp_dp", "--host-devices 2 --devices 0,1 --host-device-memory 64MiB");
   const nlohmann::json seen = look_until([](const nlohmann::json& programs) {

@@ -96,9 +96,8 @@ TEST_P(Emulated, Runs) {
       " OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive WEFT_CACHE=off" +
       // glibc's exp and log choose fused multiply-adds where the processor has them, which qemu
       // computes in software; weft's own kernels keep theirs.
-      " GLIBC_TUNABLES=glibc.cpu.hwcaps=-FMA,-AVX2" +
-      " timeout 400 qemu-x86_64 -cpu " + processor.model + " " + command + " >" +
-      folder.path("log") + " 2>&1";
+      " GLIBC_TUNABLES=glibc.cpu.hwcaps=-FMA,-AVX2" + " timeout 400 qemu-x86_64 -cpu " +
+      processor.model + " " + command + " >" + folder.path("log") + " 2>&1";
   const int status = std::system(in_all.c_str());
   const std::string log = testing::read_file(folder.path("log"));
   const std::string end = log.substr(log.size() - std::min<std::size_t>(log.size(), 4000));

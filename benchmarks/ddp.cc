@@ -22,6 +22,7 @@
 #include "weft/core/runtime/parallel.h"
 #include "weft/core/runtime/thread_state.h"
 #include "weft/train/environment.h"
+#include "weft/train/ranks.h"
 
 namespace weft::bench {
 namespace {
@@ -87,16 +88,13 @@ class Rank {
 
   json run(const json& request) {
     const int steps = request["steps"];
-    std::vector<double> exposed(static_cast<std::size_t>(steps));
-    const double ms = time_ms([&] {
-      for (double& step : exposed) {
-        const double before = ddp_ ? ddp_->stats().exposed_ms : 0;
-        work_->step();
-        if (ddp_) step = ddp_->stats().exposed_ms - before;
-      }
-    });
-    json answer = {{"ms", ms}};
-    if (ddp_) answer["exposed_ms"] = exposed;
+    json answer = {{"ms", time_ms([&] {
+                      for (int step = 0; step < steps; ++step) work_->step();
+                    })}};
+    if (ddp_) {
+      const std::vector<double>& all = ddp_->stats().exposed_ms;
+      answer["exposed_ms"] = std::vector(all.end() - steps, all.end());
+    }
     return answer;
   }
 
@@ -131,9 +129,7 @@ struct Team {
     std::vector<double> exposed;
     for (const json& rank : ranks.ask({{"cmd", "run"}, {"steps", steps}})) {
       most = std::max(most, rank["ms"].get<double>());
-      const auto own = rank.value("exposed_ms", std::vector<double>());
-      if (exposed.empty()) exposed = own;
-      for (std::size_t i = 0; i < own.size(); ++i) exposed[i] = std::min(exposed[i], own[i]);
+      train::take_least(exposed, rank.value("exposed_ms", std::vector<double>()));
     }
     exposed_ms.insert(exposed_ms.end(), exposed.begin(), exposed.end());
     return most;

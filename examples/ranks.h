@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <initializer_list>
 #include <memory>
+#include <numeric>
 #include <optional>
 #include <string>
 #include <utility>
@@ -112,17 +113,15 @@ inline train::TestFigures costs(const train::Ranks& ranks,
                                 std::initializer_list<parallel::ReducerStats> stats) {
   comm::Traffic all;
   for (const comm::Traffic& t : traffic) all += t;
-  double reduce_ms = 0, wait_ms = 0;
+  const auto mean = [](const std::vector<double>& values) {
+    const double sum = std::accumulate(values.begin(), values.end(), 0.0);
+    return sum / static_cast<double>(std::max<std::size_t>(values.size(), 1));
+  };
+  double reduce_ms = 0, wait_ms = 0, exposed_ms = 0;
   for (const parallel::ReducerStats& s : stats) {
-    const auto steps = static_cast<double>(std::max<std::int64_t>(s.reductions, 1));
-    reduce_ms += s.reduce_ms / steps;
-    wait_ms += s.exposed_ms / steps;
-  }
-  double exposed_ms = wait_ms;
-  if (ranks.size > 1) {
-    for (const std::string& text : ranks.gather(std::to_string(wait_ms))) {
-      exposed_ms = std::min(exposed_ms, std::stod(text));
-    }
+    reduce_ms += s.reduce_ms / static_cast<double>(std::max<std::int64_t>(s.reductions, 1));
+    wait_ms += mean(s.exposed_ms);
+    exposed_ms += mean(ranks.least(s.exposed_ms));
   }
   train::TestFigures figures = costs(all);
   figures.insert(figures.end(),

@@ -244,7 +244,7 @@ void GradientBuckets::wait(Clock::time_point last_ready) {
   ++stats_.reductions;
   for (const std::int64_t bytes : stats_.bucket_bytes) stats_.bytes_reduced += bytes;
   stats_.reduce_ms += ms_since(first_sent_);
-  stats_.exposed_ms += ms_since(last_ready);
+  stats_.exposed_ms.push_back(ms_since(last_ready));
 }
 
 void GradientBuckets::hand_over(std::size_t index, bool used) {

@@ -62,9 +62,9 @@ struct ReducerStats {
   std::int64_t bytes_reduced = 0;          ///< of gradients, in all reductions
   /// Time of all reductions: from the first bucket sent to the last bucket reduced ...
   double reduce_ms = 0;
-  /// ... and from this rank's last gradient to the last bucket reduced: waiting for ranks whose
-  /// gradients come later, and communication.
-  double exposed_ms = 0;
+  /// ... and, in each reduction, from this rank's last gradient to the last bucket reduced: waiting
+  /// for ranks whose gradients come later, and communication.
+  std::vector<double> exposed_ms;
 };
 
 /// Functions that take an index mean the parameter of that index in parameters(). All of them are

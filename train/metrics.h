@@ -43,9 +43,9 @@ struct Metrics {
   ///                 many as a ring would send
   ///   allreduce_ms  mean per step: from the first bucket sent to the last one reduced
   ///   wait_ms       the part of it after the last gradient, which backward did not hide
-  ///   exposed_ms    the same of the rank that waits least, which is usually the slowest one: what
-  ///                 it waits for is communication, and the rest of wait_ms is rank 0's waiting for
-  ///                 slower ranks. Too large where another rank is the slowest in each step.
+  ///   exposed_ms    the same of the rank that waits least in each step, since its gradients come
+  ///                 last: what it waits for is communication, and the rest of wait_ms is rank 0's
+  ///                 waiting for slower ranks
   TestFigures notes;
   /// By rank, or of one process by device, those that held something: the most bytes that training
   /// has held for each use, by the names of MemoryOwner ("whole_parameters"), and for all at once

@@ -27,6 +27,12 @@ struct Ranks {
   int batches_per_step() const { return batches > 0 ? batches : size; }
   /// Sums over the ranks, in the order of the ranks, so that all get the same bits.
   std::vector<double> sum(std::vector<double> values) const;
+  /// take_least() of all ranks' values.
+  std::vector<double> least(const std::vector<double>& values) const;
 };
+
+/// Makes each element of `least` the smaller one of both, and appends those that only `other` has:
+/// a rank may take part in fewer steps.
+void take_least(std::vector<double>& least, const std::vector<double>& other);
 
 }  // namespace weft::train

@@ -75,6 +75,15 @@ struct Replacement {
   }
 };
 
+/// What an element would hold after `value` was stored in it.
+template <class T, class Compute>
+__device__ Compute as_stored(const Access<T, Compute>&, Compute value) {
+  return static_cast<Compute>(static_cast<T>(value));
+}
+__device__ std::int64_t as_stored(const AnyInt&, std::int64_t value) {
+  return value;  // sums are modulo 2^bits
+}
+
 /// A fibre: the elements that differ only in `dim`. Different fibres write to different elements.
 struct PutArgs {
   void* y;
@@ -106,7 +115,7 @@ __global__ void __launch_bounds__(kBlock)
 
 /// One thread per element of y searches the indices of its fibre for its own. For few fibres, where
 /// one thread per fibre would leave the GPU idle; the threads of a fibre share the reads of
-/// indices.
+/// indices. Each sum is rounded as put_by_fibre_kernel does when it stores it.
 template <class Write, class Elements>
 __global__ void __launch_bounds__(kBlock)
     put_by_output_kernel(const __grid_constant__ PutArgs args) {
@@ -120,7 +129,7 @@ __global__ void __launch_bounds__(kBlock)
     auto value = y.load(at);
     for (std::int64_t j = 0; j < args.x_length; ++j) {
       if (args.index[o.at[2] + j * args.index_stride] == position) {
-        value = Write::of(value, x.load(o.at[1] + j * args.x_stride));
+        value = as_stored(y, Write::of(value, x.load(o.at[1] + j * args.x_stride)));
       }
     }
     y.store(at, value);

@@ -165,6 +165,46 @@ TEST_P(Indexing, AddAlongManyLines) {
   }
 }
 
+// Each addition is rounded, in the order of the indices, also where there are few lines: a sum does
+// not depend on the shape or the device.
+TEST_P(Indexing, SumsOfEqualIndicesHaveTheBitsOfAPlainLoop) {
+  const std::int64_t terms = 40, places = 3;
+  for (const std::int64_t lines : {1, 7, 16500}) {
+    const std::vector<double> order = random_index(terms, places, 11);
+    std::vector<double> every;
+    for (std::int64_t i = 0; i < terms * lines; ++i) {
+      every.push_back(order[static_cast<std::size_t>(i / lines)]);
+    }
+    const Buffer index(device(), DType::i64, {terms}, order);
+    const Buffer full(device(), DType::i64, {terms, lines}, every);
+    for (const DType dtype : kFloating) {
+      SCOPED_TRACE(std::to_string(lines) + " lines of " + to_string(dtype));
+      const auto values = [&](std::int64_t n, std::uint64_t seed) {
+        return rounded(dtype, random_values(n * lines, -9, 9, seed));
+      };
+      const std::vector<double> before = values(places, 12), added = values(terms, 13);
+      std::vector<double> want = before;
+      for (std::int64_t i = 0; i < terms * lines; ++i) {
+        const auto from = static_cast<std::size_t>(i);
+        // A sum of two numbers of 24 bits in f64, rounded to f32, is their sum in f32.
+        double& sum = want[static_cast<std::size_t>(static_cast<std::int64_t>(every[from]) * lines +
+                                                    i % lines)];
+        sum = dtype == DType::bf16 ? rounded(DType::f32, sum + added[from]) : sum + added[from];
+        sum = rounded(dtype, sum);
+      }
+      const Buffer x(device(), dtype, {terms, lines}, added);
+      for (int run = 0; run < 2; ++run) {
+        Buffer y(device(), dtype, {places, lines}, before);
+        kernels().indexing.index_add(stream, x.view(), 0, index.view(), y.view());
+        expect_equal(y.values(), want);
+        Buffer z(device(), dtype, {places, lines}, before);
+        kernels().indexing.scatter_add(stream, x.view(), 0, full.view(), z.view());
+        expect_equal(z.values(), want);
+      }
+    }
+  }
+}
+
 // With many lines and with few, as above.
 TEST_P(Indexing, OfEqualIndicesTheLastIsWritten) {
   for (const std::int64_t lines : {1, 16500}) {

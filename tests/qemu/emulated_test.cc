@@ -50,6 +50,7 @@ constexpr Program kTests[] = {
     {"norm", "tests/kernels/norm_test", true},
     {"optim", "tests/kernels/optim_test", true},
     {"pooling", "tests/kernels/pooling_test", true},
+    {"random", "tests/kernels/random_test", true},
     {"reduce", "tests/kernels/reduce_test", true},
     {"softmax", "tests/kernels/softmax_test", true},
     {"matmul", "tests/kernels/matmul_test --gtest_filter=*ViewsMayBegin*:*DeterministicRuns*"},

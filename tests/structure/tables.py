@@ -10,8 +10,11 @@ CELL = re.compile(r'(?<!\\)\|')
 DIFF = re.compile(r'`diff (\S+) (\S+)` (also )?shows:\n\n\|[^\n]*\n\|[^\n]*\n((?:\|[^\n]*\n)+)')
 
 
+PAGES = ('*.md', 'docs/*.md', 'emulator/*.md', 'learn/*.md', 'learn/*/README.md')
+
+
 def _pages(root):
-    for path in sorted(glob.glob(os.path.join(root, '*.md')) + glob.glob(os.path.join(root, 'docs/*.md'))):
+    for path in sorted(path for pages in PAGES for path in glob.glob(os.path.join(root, pages))):
         with open(path, encoding='utf-8') as page:
             yield os.path.relpath(path, root), page.read()
 

@@ -27,12 +27,7 @@
 namespace weft::cuda {
 namespace {
 
-// A plan may not use more than this: the fastest one rarely does, and the memory is for tensors.
-constexpr std::size_t kMaxWorkspace = std::size_t{1} << 30;
-// How many plans are tried in each format: the first by cuDNN's estimate, the first of those that
-// it falls back to, and the first that add the bias, too.
-constexpr std::size_t kTried = 4;
-constexpr std::size_t kTriedOfFallback = 2;
+// How many plans that add the bias, too, are tried in each format, before the others.
 constexpr std::size_t kTriedWithBias = 2;
 // Operands that are packed into one workspace are aligned like memory of cudaMalloc.
 constexpr std::size_t kAlignment = 256;
@@ -204,7 +199,7 @@ class Candidates {
     Candidate& c = candidates_[i];
     if (!c.execution && !std::exchange(c.tried, true)) {
       auto plan = EnginePlan::make(c.config, here());
-      if (plan && plan->workspace_bytes() <= kMaxWorkspace) {
+      if (plan && plan->workspace_bytes() <= problem_.most_workspace()) {
         c.execution.emplace(problem_, c.format, names_[i], c.config.name, c.adds_bias,
                             std::move(*plan));
       }

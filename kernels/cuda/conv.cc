@@ -1,4 +1,7 @@
-// Convolutions by cuDNN: which of its plans run, and the copies around them.
+// Convolutions by cuDNN: which of its plans run, and the copies around them. A call is one pass of
+// cuDNN's over its three tensors, as `bench --emulated` counts it. Around it, a copy reads and
+// writes a tensor that is in another format or not aligned, and a bias or relu that the plan does
+// not have is a pass over the output. The gradient of a bias is a pass over that of the output.
 #include <algorithm>
 #include <cmath>
 #include <limits>

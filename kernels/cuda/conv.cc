@@ -69,8 +69,8 @@ class Execution {
   }
 
   MemoryFormat format() const { return format_; }
-  /// "nhwc.e65.2=1", "nhwc.e65.2=1.bias": the format, cuDNN's engine and its knobs, and whether it
-  /// adds the bias.
+  /// "nhwc.e65.2=1", "nhwc.e65.2=1.bias", "nhwc.e1.fallback": the format, cuDNN's engine and its
+  /// knobs, and whether it adds the bias and is one that cuDNN only falls back to.
   const std::string& name() const { return name_; }
   bool adds_bias() const { return adds_bias_; }
   std::size_t workspace_bytes() const {
@@ -262,10 +262,14 @@ class Candidates {
     for (EngineConfig& config : graph.offered(mode)) {
       if (names_.size() == full) break;
       if (!admissible(config, problem_.dtype, state.allow_tf32_conv, state.deterministic)) continue;
-      std::string name = detail::concat(format == MemoryFormat::nchw ? "nchw." : "nhwc.",
-                                        config.name, adds_bias ? ".bias" : "");
-      if (std::ranges::find(names_, name) != names_.end()) continue;
-      names_.push_back(std::move(name));
+      const auto is_it = [&](const Candidate& other) {
+        return other.format == format && other.adds_bias == adds_bias &&
+               other.config.name == config.name;
+      };
+      if (std::ranges::any_of(candidates_, is_it)) continue;
+      names_.push_back(detail::concat(format == MemoryFormat::nchw ? "nchw." : "nhwc.", config.name,
+                                      adds_bias ? ".bias" : "",
+                                      mode == CUDNN_HEUR_MODE_FALLBACK ? ".fallback" : ""));
       candidates_.push_back({format, adds_bias, std::move(config)});
     }
   }

@@ -356,6 +356,8 @@ CudaConvPlan::CudaConvPlan(const Conv2dArgs& args, int device) : problem_(args),
 }
 
 void CudaConvPlan::time(Candidates& candidates, std::vector<Measured>& measured) const {
+  const Quiet quiet(device_);
+  if (!quiet.is()) return;
   const Stream stream = current_stream(Device(DeviceType::cuda, device_));
   const auto bytes = [&](const Shape& shape) {
     return rounded_up(static_cast<std::size_t>(numel(shape)) * size_of(problem_.dtype));

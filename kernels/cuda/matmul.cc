@@ -337,6 +337,8 @@ std::vector<Choice> CudaMatmulPlan::ranked(std::uint32_t alignment, bool epilogu
 
 void CudaMatmulPlan::time(const std::vector<Choice>& choices, const std::vector<std::string>& names,
                           std::vector<Measured>& measured) const {
+  const Quiet quiet(device_);
+  if (!quiet.is()) return;
   const Stream stream = current_stream(Device(DeviceType::cuda, device_));
   std::size_t workspace = 0;
   for (const Choice& c : choices) workspace = std::max(workspace, c.workspace);

@@ -19,6 +19,7 @@
 #include "weft/weft.h"
 
 extern "C" const char* weft_emulated_take_counts();
+extern "C" long weft_emulated_barriers();
 
 namespace weft::testing {
 namespace {
@@ -334,6 +335,20 @@ TEST_F(Counts, ReductionsAndLossesAreOneLaunch) {
   const nlohmann::json node = node_of([&] { raw::cross_entropy(logits, target, {}); });
   EXPECT_NEAR(node["read"].get<double>(), 4 * logits.numel(), 100'000);
   EXPECT_NEAR(node["written"].get<double>(), 4 * logits.numel(), 100'000);
+}
+
+// Once before the warps' results are read and once after, whether the threads of a sum are
+// neighbours or not.
+TEST_F(Counts, ABlockThatFoldsWaitsTwice) {
+  const Tensor row = empty({1, 2048}), columns = empty({64, 32});
+  const auto waits = [](auto&& call) {
+    taken();
+    call();
+    runtime(kDevice).synchronize_device(0);
+    return weft_emulated_barriers();
+  };
+  EXPECT_EQ(waits([&] { raw::softmax(row, 1); }), 2 * 2) << "the largest, and the sum";
+  EXPECT_EQ(waits([&] { raw::sum(columns, {0}); }), 2);
 }
 
 // One for the gradient of x, one for those of weight and bias.

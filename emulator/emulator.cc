@@ -239,6 +239,12 @@ extern "C" const char* weft_emulated_code() { return emulator::options().code.c_
 // For tests that count a program's calls of operator new: whether this thread is in the emulator.
 extern "C" bool weft_cuda_emulator_runs() { return emulator::depth > 0; }
 
+// For tests: how many times blocks have waited for all their threads, since the counts were taken.
+extern "C" long weft_emulated_barriers() {
+  const emulator::Guard guard;
+  return emulator::statistics().barriers;
+}
+
 // For the benchmark: what has run since the last call, as JSON. Valid until the next call.
 extern "C" const char* weft_emulated_take_counts() {
   using namespace emulator;

@@ -1,6 +1,11 @@
 // Attention by tiles of kTile queries x kTile keys, whose scores stay in shared memory. A block
 // sums kTile rows and kTile columns of one result, in an order fixed by the shapes. Backward has a
 // kernel for each gradient, which computes the scores again: so no two blocks add to one sum.
+//
+// Passes over memory: in forward each tile of queries goes once through k and v, with its rows of q
+// in the cache, and writes its rows of y. In backward one kernel reads y and grad_y, for what the
+// gradients have in common; in each of three others a tile of one gradient goes once through the
+// rows of the other side. All of it once for each kTile columns of the result.
 #include <algorithm>
 #include <cmath>
 

@@ -33,11 +33,11 @@ __device__ A shuffle_xor(A value, int bits) {
   return value;
 }
 
-/// Folds the values of each `lanes` neighbouring threads of a warp, as a tree. All of them compute
-/// the same: the lower thread's value is always the first argument.
+/// Folds the values of each `lanes` threads of a warp whose numbers differ by `apart`, as a tree.
+/// All of them compute the same: the lower thread's value is always the first argument.
 template <class Fold, class A>
-__device__ A fold_warp(A value, int lanes) {
-  for (int half = lanes / 2; half > 0; half /= 2) {
+__device__ A fold_warp(A value, int lanes, int apart = 1) {
+  for (int half = lanes / 2 * apart; half >= apart; half /= 2) {
     const A other = shuffle_xor(value, half);
     const bool is_upper = (static_cast<int>(threadIdx.x) & half) != 0;
     value = is_upper ? Fold::fold(other, value) : Fold::fold(value, other);
@@ -45,10 +45,11 @@ __device__ A fold_warp(A value, int lanes) {
   return value;
 }
 
-/// Folds the values of the lanes of each group, as a tree. Every thread gets the result of its
-/// group. `lanes` is a power of two. `shared` is shared memory for one value per thread. All
-/// threads of the block must call it, and they are whole warps. Only where a group is larger than a
-/// warp, or its lanes are not neighbours, does this wait for the block.
+/// Folds the values of the lanes of each group: those in one warp as a tree, then those of the
+/// warps. Every thread gets the result of its group. `lanes` and `groups` are powers of two.
+/// `shared` is shared memory for one value per thread. All threads of the block must call it, and
+/// they are whole warps. Only where a group has lanes in several warps does this wait for the
+/// block, twice.
 template <class Fold, class A>
 __device__ A fold_lanes(A value, A* shared, Place place, int lanes, int groups) {
   if (place.lanes_inner) {
@@ -61,18 +62,15 @@ __device__ A fold_lanes(A value, A* shared, Place place, int lanes, int groups) 
     __syncthreads();  // before shared is written again
     return fold_warp<Fold>(value, warps);
   }
-  shared[place.lane * groups + place.group] = value;
+  const int in_warp = groups < kWarp ? kWarp / groups : 1;  // lanes of a group
+  value = fold_warp<Fold>(value, in_warp, groups);
+  const int part = place.lane / in_warp, parts = lanes / in_warp;
+  if (place.lane % in_warp == 0) shared[part * groups + place.group] = value;
   __syncthreads();
-  for (int half = lanes / 2; half > 0; half /= 2) {
-    if (place.lane < half) {
-      A& mine = shared[place.lane * groups + place.group];
-      mine = Fold::fold(mine, shared[(place.lane + half) * groups + place.group]);
-    }
-    __syncthreads();
-  }
-  const A result = shared[place.group];
+  value = shared[place.group];
+  for (int p = 1; p < parts; ++p) value = Fold::fold(value, shared[p * groups + place.group]);
   __syncthreads();  // before shared is written again
-  return result;
+  return value;
 }
 
 struct Sum {

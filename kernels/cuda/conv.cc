@@ -1,4 +1,7 @@
-// Convolutions by cuDNN: which of its plans run, and the copies around them.
+// Convolutions by cuDNN: which of its plans run, and the copies around them. A call is one pass of
+// cuDNN's over its three tensors, as `bench --emulated` counts it. Around it, a copy reads and
+// writes a tensor that is in another format or not aligned, and a bias or relu that the plan does
+// not have is a pass over the output. The gradient of a bias is a pass over that of the output.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -27,12 +30,7 @@
 namespace weft::cuda {
 namespace {
 
-// A plan may not use more than this: the fastest one rarely does, and the memory is for tensors.
-constexpr std::size_t kMaxWorkspace = std::size_t{1} << 30;
-// How many plans are tried in each format: the first by cuDNN's estimate, the first of those that
-// it falls back to, and the first that add the bias, too.
-constexpr std::size_t kTried = 4;
-constexpr std::size_t kTriedOfFallback = 2;
+// How many plans that add the bias, too, are tried in each format, before the others.
 constexpr std::size_t kTriedWithBias = 2;
 // Operands that are packed into one workspace are aligned like memory of cudaMalloc.
 constexpr std::size_t kAlignment = 256;
@@ -71,8 +69,8 @@ class Execution {
   }
 
   MemoryFormat format() const { return format_; }
-  /// "nhwc.e65.2=1", "nhwc.e65.2=1.bias": the format, cuDNN's engine and its knobs, and whether it
-  /// adds the bias.
+  /// "nhwc.e65.2=1", "nhwc.e65.2=1.bias", "nhwc.e1.fallback": the format, cuDNN's engine and its
+  /// knobs, and whether it adds the bias and is one that cuDNN only falls back to.
   const std::string& name() const { return name_; }
   bool adds_bias() const { return adds_bias_; }
   std::size_t workspace_bytes() const {
@@ -204,7 +202,7 @@ class Candidates {
     Candidate& c = candidates_[i];
     if (!c.execution && !std::exchange(c.tried, true)) {
       auto plan = EnginePlan::make(c.config, here());
-      if (plan && plan->workspace_bytes() <= kMaxWorkspace) {
+      if (plan && plan->workspace_bytes() <= problem_.most_workspace()) {
         c.execution.emplace(problem_, c.format, names_[i], c.config.name, c.adds_bias,
                             std::move(*plan));
       }
@@ -264,10 +262,14 @@ class Candidates {
     for (EngineConfig& config : graph.offered(mode)) {
       if (names_.size() == full) break;
       if (!admissible(config, problem_.dtype, state.allow_tf32_conv, state.deterministic)) continue;
-      std::string name = detail::concat(format == MemoryFormat::nchw ? "nchw." : "nhwc.",
-                                        config.name, adds_bias ? ".bias" : "");
-      if (std::ranges::find(names_, name) != names_.end()) continue;
-      names_.push_back(std::move(name));
+      const auto is_it = [&](const Candidate& other) {
+        return other.format == format && other.adds_bias == adds_bias &&
+               other.config.name == config.name;
+      };
+      if (std::ranges::any_of(candidates_, is_it)) continue;
+      names_.push_back(detail::concat(format == MemoryFormat::nchw ? "nchw." : "nhwc.", config.name,
+                                      adds_bias ? ".bias" : "",
+                                      mode == CUDNN_HEUR_MODE_FALLBACK ? ".fallback" : ""));
       candidates_.push_back({format, adds_bias, std::move(config)});
     }
   }
@@ -354,6 +356,8 @@ CudaConvPlan::CudaConvPlan(const Conv2dArgs& args, int device) : problem_(args),
 }
 
 void CudaConvPlan::time(Candidates& candidates, std::vector<Measured>& measured) const {
+  const Quiet quiet(device_);
+  if (!quiet.is()) return;
   const Stream stream = current_stream(Device(DeviceType::cuda, device_));
   const auto bytes = [&](const Shape& shape) {
     return rounded_up(static_cast<std::size_t>(numel(shape)) * size_of(problem_.dtype));

@@ -1,10 +1,17 @@
 // A convolution as a graph of cuDNN's backend API (cudnn_graph.h).
 #pragma once
 
+#include <cstddef>
+
 #include "weft/kernels/cuda/conv_problem.h"
 #include "weft/kernels/cuda/cudnn_graph.h"
 
 namespace weft::cuda {
+
+/// How many plans are tried in each format: the first by cuDNN's estimate, and the first of those
+/// that it falls back to.
+inline constexpr std::size_t kTried = 4;
+inline constexpr std::size_t kTriedOfFallback = 2;
 
 /// What the forward pass does to its sums before they are rounded.
 struct ConvEpilogue {

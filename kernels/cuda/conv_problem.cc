@@ -1,5 +1,6 @@
 #include "weft/kernels/cuda/conv_problem.h"
 
+#include <algorithm>
 #include <limits>
 
 #include "weft/kernels/plan/choices.h"
@@ -35,6 +36,12 @@ bool CudnnProblem::fits_int() const {
     }
   }
   return groups <= most;
+}
+
+std::size_t CudnnProblem::most_workspace() const {
+  const std::int64_t elements = numel(big()) + numel(library_small()) + numel(weights());
+  return std::max(std::size_t{1} << 30,
+                  static_cast<std::size_t>(elements) * size_of(dtype) + 3 * kCudnnAlignment);
 }
 
 MemoryFormat CudnnProblem::preferred_format() const {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -45,6 +46,11 @@ struct CudnnProblem : ConvProblem {
   bool pads_small() const { return !(library_small() == small()); }
   /// Whether all sizes and offsets fit in an int, which cuDNN uses.
   bool fits_int() const;
+  /// The most bytes that a plan of cuDNN's may use: a gibibyte, since the fastest one rarely uses
+  /// more and the memory is for tensors; but all that the three tensors take, aligned, where that
+  /// is more: the engines for one format copy them from the other one, and of some problems there
+  /// are no others.
+  std::size_t most_workspace() const;
   /// nhwc if the weights are in it alone, as in PyTorch. Else the format of the image that the pass
   /// reads; if it reads both, the big one decides, and the small one if the big one is in both
   /// formats. If still both are possible, that of the weights, at last nhwc, with which other

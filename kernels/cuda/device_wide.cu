@@ -1,3 +1,5 @@
+// Sorting by CUB's radix sort, which reads all keys once for the counts of their digits, and reads
+// and writes keys and values once for each digit of up to 8 bits.
 #include "weft/kernels/cuda/device_wide.h"
 
 #ifdef WEFT_EMULATED_CUDA

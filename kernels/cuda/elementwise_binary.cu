@@ -1,3 +1,5 @@
+// Functions of two tensors, in one pass: forward reads a and b and writes y; backward, for each
+// gradient, reads grad_y and, unless the gradient is passed on as it is, a and b.
 #include "weft/kernels/cuda/elementwise.cuh"
 #include "weft/kernels/cuda/families.h"
 #include "weft/kernels/functors.h"

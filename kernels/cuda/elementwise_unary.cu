@@ -1,3 +1,5 @@
+// Functions of one tensor, in one pass: forward reads x and writes y; backward reads grad_y and, if
+// the function saves it, x or y, and writes grad_x.
 #include "weft/kernels/cuda/elementwise.cuh"
 #include "weft/kernels/cuda/families.h"
 #include "weft/kernels/functors.h"

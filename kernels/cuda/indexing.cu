@@ -1,5 +1,10 @@
 // Reading and writing at computed positions. No atomics: one thread computes each sum, in a fixed
 // order.
+//
+// Passes over memory: a check reads the index. What takes reads the index and the taken elements
+// and writes y. What puts reads index and x once and reads and writes their elements of y; or, for
+// few fibres, reads the index once for each element of y, from the cache. one_hot reads the index
+// once for each class. The positions of what is true: two passes over the mask.
 #include "weft/kernels/cuda/access.cuh"
 #include "weft/kernels/cuda/block_fold.cuh"
 #include "weft/kernels/cuda/families.h"

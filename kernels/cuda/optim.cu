@@ -1,5 +1,7 @@
 // Optimiser updates: one launch for all parameters of a step (up to kMaxSlots). Learning rate, step
-// and factors are read from device memory, so that a captured step stays valid.
+// and factors are read from device memory, so that a captured step stays valid. An update is one
+// pass: it reads the gradients, and reads and writes parameters and states. Clipping is one pass
+// that reads and writes the gradients, and by their norm one more before it, which reads them.
 #include <cmath>
 
 #include "weft/kernels/cuda/access.cuh"

@@ -1,4 +1,5 @@
-// Random fills. Element i depends only on the key and i.
+// Random fills, in one pass that writes y and reads nothing but the key. Element i depends only on
+// the key and i.
 #include <cmath>
 
 #include "weft/core/runtime/capture.h"

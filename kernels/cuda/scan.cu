@@ -1,5 +1,6 @@
 // Running sums and products, in the order of kernels/scan.h. A task is one piece of a row, and a
-// thread computes it from its beginning to its end.
+// thread computes it from its beginning to its end. Rows of one piece are one pass, which reads x
+// and writes y; longer ones have one more before it, which reads x for the pieces' totals.
 #include "weft/kernels/cuda/families.h"
 #include "weft/kernels/cuda/launch.h"
 

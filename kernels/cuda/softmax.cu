@@ -1,4 +1,7 @@
-// Softmax and its logarithm. Sums are in double, in an order fixed by the shapes.
+// Softmax and its logarithm, each in a kernel forward and one backward. Forward passes over x three
+// times, for the maximum, the sum of exp, and y, which it writes; backward twice over grad_y and y,
+// for their sum and for grad_x. After the first time a row comes from the cache. Sums are in
+// double, in an order fixed by the shapes.
 #include "weft/kernels/cuda/families.h"
 #include "weft/kernels/cuda/launch.h"
 #include "weft/kernels/cuda/rows.cuh"

@@ -1,5 +1,10 @@
 // Sorting: all elements by their keys, then by their rows. Both sorts keep the order of equal ones,
 // so within a row the keys stay sorted.
+//
+// Passes over memory besides the sorts' own (device_wide.cu): one reads x and writes keys and
+// positions; with several rows one reads the positions and writes their rows; one reads the
+// positions and the elements there, and writes both outputs. A search reads log2(n) elements of the
+// sequence for each value.
 #include <algorithm>
 #include <bit>
 

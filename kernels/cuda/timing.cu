@@ -1,9 +1,13 @@
+// Timing of candidates, the kernel that holds the device up meanwhile, and what must not run beside
+// them. No kernel here reads or writes memory.
 #include "weft/kernels/cuda/timing.h"
 
 #include <algorithm>
 #include <chrono>
 #include <limits>
+#include <memory>
 #include <new>
+#include <thread>
 
 #include "weft/core/base/error.h"
 #include "weft/core/runtime/allocator.h"
@@ -23,6 +27,9 @@ constexpr double kMostRuns = 32;
 // GPUs run at 1 to 3 GHz; it does no harm to keep a queue busy for too long.
 constexpr double kCyclesPerMs = 3e6;
 constexpr double kMostBusyMs = 100, kFirstBusyMs = 5;
+// How long a first call waits for communication, and how often it looks.
+constexpr std::chrono::milliseconds kPatience{100};
+constexpr std::chrono::microseconds kPause{50};
 
 __global__ void keep_busy_kernel(std::int64_t cycles) {
   const std::int64_t begin = clock64();
@@ -33,6 +40,29 @@ __global__ void keep_busy_kernel(std::int64_t cycles) {
 double now_ms() {
   using Ms = std::chrono::duration<double, std::milli>;
   return Ms(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+/// The communication streams of a device.
+struct Communication {
+  std::shared_mutex queueing;  // shared by those who queue work, alone for those who time
+  std::mutex mutex;
+  std::vector<Stream> streams;  // guarded by mutex
+
+  /// Whether all work has ended that is queued in them. A stream that records runs none.
+  bool idle(Event& event) {
+    const std::lock_guard lock(mutex);
+    return std::ranges::all_of(streams, [&](const Stream& stream) {
+      if (capturing(stream)) return true;
+      event.record(stream);
+      return event.done();
+    });
+  }
+};
+
+Communication& communication(int device) {
+  // Never destroyed, for static objects.
+  static auto* const all = new Communication[device_count(DeviceType::cuda)];
+  return all[device];
 }
 
 class TimingEvent {
@@ -62,6 +92,33 @@ TrialMemory::TrialMemory(const Stream& stream, std::size_t bytes, bool drop_cach
 }
 
 TrialMemory::~TrialMemory() { cuda_runtime().free(device_, data_, 0); }
+
+CommunicationStream::CommunicationStream(const Stream& stream) : stream_(stream) {
+  Communication& all = communication(stream.device.index);
+  const std::lock_guard lock(all.mutex);
+  all.streams.push_back(stream);
+}
+
+CommunicationStream::~CommunicationStream() {
+  Communication& all = communication(stream_.device.index);
+  const std::lock_guard lock(all.mutex);
+  all.streams.erase(std::ranges::find(all.streams, stream_.handle, &Stream::handle));
+}
+
+std::shared_lock<std::shared_mutex> CommunicationStream::may_queue() const {
+  return std::shared_lock(communication(stream_.device.index).queueing);
+}
+
+Quiet::Quiet(int device) : lock_(communication(device).queueing, std::defer_lock) {
+  const std::unique_ptr<Event> event = cuda_runtime().new_event(device);
+  const auto end = std::chrono::steady_clock::now() + kPatience;
+  // Between two looks others may queue work, which what is queued can be waiting for.
+  while (!lock_.try_lock() || !communication(device).idle(*event)) {
+    if (lock_) lock_.unlock();
+    if (std::chrono::steady_clock::now() > end) return;
+    std::this_thread::sleep_for(kPause);
+  }
+}
 
 double time_ms(const Stream& stream, const std::function<bool()>& run) {
   constexpr double kFailed = std::numeric_limits<double>::infinity();

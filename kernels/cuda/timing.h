@@ -3,6 +3,8 @@
 
 #include <cstddef>
 #include <functional>
+#include <mutex>
+#include <shared_mutex>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -27,6 +29,34 @@ class TrialMemory {
  private:
   int device_ = 0;
   char* data_ = nullptr;
+};
+
+/// A stream in which a communication library runs kernels, while this lives. They take
+/// multiprocessors and memory's bandwidth from what runs beside them.
+class CommunicationStream {
+ public:
+  explicit CommunicationStream(const Stream& stream);
+  ~CommunicationStream();
+  CommunicationStream(const CommunicationStream&) = delete;
+  CommunicationStream& operator=(const CommunicationStream&) = delete;
+
+  /// The library queues work only while it holds one. Waits while candidates are timed.
+  std::shared_lock<std::shared_mutex> may_queue() const;
+
+ private:
+  Stream stream_;
+};
+
+/// While it lives and is() is true, no communication runs on the device, and none begins.
+class Quiet {
+ public:
+  /// Waits until what is queued in the communication streams has ended, but no longer than 100 ms:
+  /// a message can wait for another rank, and that one for this.
+  explicit Quiet(int device);
+  bool is() const { return lock_.owns_lock(); }
+
+ private:
+  std::unique_lock<std::shared_mutex> lock_;
 };
 
 /// Milliseconds that the device takes for the work that run() queues on the stream, without the

@@ -144,7 +144,10 @@ std::size_t choose(const ChoiceProblem& problem, std::string_view why_not,
     for (const Measured& m : measured) {
       if (!best || m.ms < best->ms * lead) best = &m;
     }
-    if (!best) return;
+    if (!best) {
+      why = "not timed: the device was busy";
+      return;
+    }
     chosen = std::size_t(std::find(names.begin(), names.end(), best->name) - names.begin());
     // To the nanosecond: the rest is noise, and people read the file.
     memory().add(problem.machine, {problem.key(), best->name, std::round(best->ms * 1e6) / 1e6});

@@ -19,6 +19,7 @@
 #include "weft/weft.h"
 
 extern "C" const char* weft_emulated_take_counts();
+extern "C" long weft_emulated_barriers();
 
 namespace weft::testing {
 namespace {
@@ -193,6 +194,32 @@ TEST_F(Counts, ProductsOfHeadsAreOneCallWhateverTheBatch) {
   EXPECT_EQ(taken()["cublaslt"]["calls"], 5);
 }
 
+// Of 8192 queries and keys the scores alone would be 268 MB, and each pass over them as much. No
+// node reads or writes more than its operands, of half a megabyte each, and what is kept is one
+// number a query. (A tile that is read again counts once: q, k and v stay in the GPU's cache.)
+TEST_F(Counts, AttentionIsLinearInTheLength) {
+  constexpr std::int64_t kSteps = 8192, kWidth = 16;
+  constexpr long kRows = kSteps * kWidth * 4, kSums = kSteps * 4;
+  const auto rows = [] { return empty({1, 1, kSteps, kWidth}); };
+  const raw::AttentionInputs in{.q = rows(), .k = rows(), .v = rows(), .causal = true};
+  const Tensor grad_y = rows();
+  taken();
+  reset_peak_memory(kDevice);
+  const std::int64_t before = memory_stats(kDevice).in_use_bytes;
+  const raw::AttentionOutputs out = raw::scaled_dot_product_attention(in);
+  const raw::AttentionGradients grads =
+      raw::scaled_dot_product_attention_backward(grad_y, in, out, {});
+  // y, the gradients, and for each query log_sum and what its gradients have in common.
+  EXPECT_EQ(memory_stats(kDevice).peak_in_use_bytes - before, 4 * kRows + 2 * kSums);
+  const nlohmann::json nodes = taken()["nodes"];
+  ASSERT_EQ(nodes.size(), 5u);
+  expect_node(nodes[0], 3 * kRows, kRows + kSums, 0);      // y
+  expect_node(nodes[1], 2 * kRows, kSums, 0);              // what they have in common
+  expect_node(nodes[2], 4 * kRows + 2 * kSums, kRows, 0);  // the gradient of q
+  expect_node(nodes[3], 4 * kRows + 2 * kSums, kRows, 0);  // of k
+  expect_node(nodes[4], 3 * kRows + kSums, kRows, 0);      // of v
+}
+
 /// Of a training step: the products, and the copies just before those over batch and heads.
 struct Products {
   long calls = 0, copies = 0;
@@ -308,6 +335,20 @@ TEST_F(Counts, ReductionsAndLossesAreOneLaunch) {
   const nlohmann::json node = node_of([&] { raw::cross_entropy(logits, target, {}); });
   EXPECT_NEAR(node["read"].get<double>(), 4 * logits.numel(), 100'000);
   EXPECT_NEAR(node["written"].get<double>(), 4 * logits.numel(), 100'000);
+}
+
+// Once before the warps' results are read and once after, whether the threads of a sum are
+// neighbours or not.
+TEST_F(Counts, ABlockThatFoldsWaitsTwice) {
+  const Tensor row = empty({1, 2048}), columns = empty({64, 32});
+  const auto waits = [](auto&& call) {
+    taken();
+    call();
+    runtime(kDevice).synchronize_device(0);
+    return weft_emulated_barriers();
+  };
+  EXPECT_EQ(waits([&] { raw::softmax(row, 1); }), 2 * 2) << "the largest, and the sum";
+  EXPECT_EQ(waits([&] { raw::sum(columns, {0}); }), 2);
 }
 
 // One for the gradient of x, one for those of weight and bias.

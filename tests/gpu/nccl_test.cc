@@ -12,13 +12,19 @@
 #include <future>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
 #include "weft/comm/backend/device_ring.h"
 #include "weft/core/runtime/allocator.h"
+#include "weft/core/runtime/log.h"
+#include "weft/core/runtime/thread_state.h"
+#include "weft/kernels/cuda/timing.h"
+#include "weft/tensor/ops.h"
 #include "weft/tests/comm/ranks.h"
 #include "weft/tests/core/expect_error.h"
 #include "weft/tests/io/files.h"
@@ -83,6 +89,61 @@ TEST(Nccl, ServesSubgroupsAndSeveralGpusOfARank) {
                   },
                   {.cuda = CudaTransport::nccl});
   EXPECT_EQ(weft_emulated_exchanges() - before, 16);
+}
+
+// --- Timings beside it ---------------------------------------------------------------------------
+
+class Lines final : public LogSink {
+ public:
+  void write(Level, std::string_view message) override { text += std::string(message) + "\n"; }
+  std::string text;
+};
+
+/// How cuda:0's kernel for a convolution with this many channels is chosen, which none has asked
+/// for yet.
+std::string choice_of(std::int64_t channels) {
+  Lines log;
+  const Scoped<LogSink*> sink(&ThreadState::log, &log);
+  const Scoped explain(&ThreadState::log_perf, true);
+  const Scoped timed(&ThreadState::benchmark, true);
+  const TensorOptions options{DType::f32, gpu_of(0)};
+  raw::conv2d(ones({2, channels, 9, 9}, options), ones({3, channels, 3, 3}, options), {}, {});
+  return log.text;
+}
+
+// Its kernels would slow down some candidates and not others.
+TEST(Nccl, NoCandidateIsTimedBesideACollective) {
+  std::promise<void> timed;
+  const auto is_timed = timed.get_future().share();
+  comm::run_ranks(2, [&](ProcessGroup& group) {
+    group.all_reduce(filled(group, 1)).wait();
+    if (group.rank() == 1) is_timed.wait();
+    const Tensor x = filled(group, 1);
+    const comm::Work work = group.all_reduce(x);
+    if (group.rank() == 1) return work.wait();
+    while (!work.done()) std::this_thread::sleep_for(milliseconds(1));  // it is queued
+    EXPECT_NE(choice_of(5).find("not timed: the device was busy"), std::string::npos);
+    timed.set_value();
+    work.wait();
+    EXPECT_EQ(x.to_vector<float>()[0], 2);
+    EXPECT_NE(choice_of(6).find("(timed)"), std::string::npos);
+  });
+}
+
+TEST(Nccl, NoCollectiveBeginsBesideATiming) {
+  comm::run_ranks(2, [&](ProcessGroup& group) {
+    group.all_reduce(filled(group, 1)).wait();
+    if (group.rank() == 1) return group.all_reduce(filled(group, 1)).wait();
+    const Tensor x = filled(group, 2);
+    std::optional<cuda::Quiet> quiet(0);
+    ASSERT_TRUE(quiet->is());
+    const comm::Work work = group.all_reduce(x);
+    std::this_thread::sleep_for(milliseconds(50));
+    EXPECT_FALSE(work.done());
+    quiet.reset();
+    work.wait();
+    EXPECT_EQ(x.to_vector<float>()[0], 3);
+  });
 }
 
 // --- weft's ring over NCCL's messages ------------------------------------------------------------

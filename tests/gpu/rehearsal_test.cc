@@ -67,12 +67,14 @@ TEST_F(Rehearsal, OnEmulatedGpus) {
       << log() << out("bench.log") << out("examples.log") << out("conformance.log");
 
   std::set<std::pair<std::string, std::string>> rows;
-  const auto result = nlohmann::json::parse(out("bench.json"));
-  EXPECT_TRUE(result["tiny"]);
-  for (const auto& row : result["rows"]) {
-    rows.emplace(row["work"], row["precision"]);
-    for (const char* side : {"weft_ms", "captured_ms"})
-      EXPECT_GT(row[side]["median"].get<double>(), 0) << row;
+  for (const std::string precision : {"bf16", "tf32", "f32"}) {
+    const auto result = nlohmann::json::parse(out("bench_" + precision + ".json"));
+    EXPECT_TRUE(result["tiny"]);
+    for (const auto& row : result["rows"]) {
+      rows.emplace(row["work"], row["precision"]);
+      for (const char* side : {"weft_ms", "captured_ms"})
+        EXPECT_GT(row[side]["median"].get<double>(), 0) << row;
+    }
   }
   EXPECT_EQ(rows.size(), 12U);
   EXPECT_TRUE(rows.contains({"resnet50-b256", "bf16"}));
@@ -81,7 +83,7 @@ TEST_F(Rehearsal, OnEmulatedGpus) {
   for (const char* line : {"conformance, [1-9][0-9]* on CUDA \\| passed",
                            "mlp: the same losses, cuda and captured \\| passed",
                            "autoencoder: the same losses, cpu and cuda \\| passed",
-                           "bench \\| passed", "THE BENCHMARKS RAN WITHOUT A PEER"})
+                           "bench in bf16 \\| passed", "THE BENCHMARKS RAN WITHOUT A PEER"})
     EXPECT_TRUE(std::regex_search(summary, std::regex(line))) << line << "\n" << summary;
   EXPECT_NE(out("conformance.xml").find("</testsuites>"), std::string::npos);
 }
@@ -121,6 +123,32 @@ esac
       << log();
   EXPECT_NE(log().find("- conv2d 3x3: cuDNN refuses to run its own plan eng1\n"), std::string::npos)
       << log();
+}
+
+// Each precision has a process of its own. An engine that cuDNN falls back to may win, but not be
+// all that there is.
+TEST_F(Rehearsal, AnEngineThatCudnnFallsBackToIsAFailureWhereNoOtherRan) {
+  const auto write_bench = [&](const std::string& why) {
+    write_program("pack/bench", "echo \"args: $*\"\nprintf '%s\\n' '" + why + "' >&2\n");
+  };
+  const std::string text = "weft: perf: conv2d forward: big [2,3,4,5], f32 nhwc on cuda:0: ";
+  write_bench(text + "nhwc.e62.2=1 0.02 ms, nhwc.e1.fallback 0.01 ms -> nhwc.e1.fallback (timed)");
+  EXPECT_EQ(run("", "--emulated bench"), 0) << log();
+  const std::string ran = out("bench.log");
+  EXPECT_LT(ran.find("args: --precision bf16 "), ran.find("args: --precision tf32 ")) << ran;
+  EXPECT_LT(ran.find("args: --precision tf32 "), ran.find("args: --precision f32 ")) << ran;
+  EXPECT_NE(ran.find("--work resnet50-b256 cnn-full "), std::string::npos) << ran;
+  EXPECT_NE(log().find("- 3 convolutions by cuDNN's nhwc.e1\n"), std::string::npos) << log();
+  EXPECT_EQ(out("summary.md").find("perf: "), std::string::npos) << out("summary.md");
+
+  for (const char* refused :
+       {"nhwc.e62.2=1 fails, nhwc.e1.fallback 0.1 ms -> nhwc.e1.fallback (timed)",
+        "nhwc.e1.fallback -> nhwc.e1.fallback (only candidate) in layer1.0"}) {
+    write_bench(text + refused);
+    EXPECT_EQ(run("", "--emulated bench"), 1) << log();
+    EXPECT_NE(log().find(std::string("f32 nhwc on cuda:0: ") + refused), std::string::npos)
+        << log();
+  }
 }
 
 TEST_F(Rehearsal, WhatOnlyAGpuCanShowIsTickedOff) {

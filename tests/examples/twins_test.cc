@@ -180,8 +180,11 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& info) { return std::string(info.param.name); });
 
 // Starts from the same file of weights, because normal numbers agree only to 2e-6, and the steps of
-// a ResNet multiply differences; with this small learning rate they multiply rounding errors by
-// less than 1e6.
+// a ResNet multiply differences. With this small learning rate 20 steps turn rounding errors into
+// less than 2e-12. This was measured with 1, 3 and 16 threads, with each level of vectors, and in
+// PyTorch alone with weights changed by one unit in the last place. If one program rounded the
+// file's weights to f32, they would differ by 6e-8 where they are frozen, and by 0.09 and more
+// after 20 steps of all.
 TEST_F(TwinsTest, ResNetTrainsAlike) {
   const std::string small = "--dtype f64 --image-size 32 --batch-size 8 --lr 1e-3 ";
   run_weft("resnet", small + "--limit-steps 1");

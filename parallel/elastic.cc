@@ -55,13 +55,13 @@ ElasticRanks::ElasticRanks(nn::ModuleBase module, optim::Optimizer& optimizer,
       options_(std::move(options)),
       wrap_(std::move(wrap)),
       run_(options_.run ? *options_.run : comm::elastic_run()),
-      has_state_(!run_.returns) {
+      has_state_(true) {
   WEFT_CHECK(options_.ddp.broadcast_buffers, Unsupported, kOp,
              "broadcast_buffers is not set: when ranks regroup, all get the lowest rank's buffers");
   WEFT_CHECK(!zero_ || zero_->mirrors(), Unsupported, kOp,
              "the optimiser's state is in parts, each on one rank only: make the "
              "ZeroRedundancyOptimizer with {.mirror = true}, and without a group");
-  if (zero_ && run_.returns) zero_->forget();
+  if (run_.returns) lack_state();
   std::vector<Device> devices = {Device()};
   for (const Tensor& x : module_.parameters()) {
     if (std::ranges::find(devices, x.device()) == devices.end()) devices.push_back(x.device());
@@ -81,13 +81,21 @@ void ElasticRanks::start() {
     take_books(options_.resume);
     flags_ = 0;
   }
+  if (resumes && run_.membership && run_.rank != 0) lack_state();
   meet();
   if (resumes) seed_generators();
+}
+
+/// Another rank gives it.
+void ElasticRanks::lack_state() {
+  has_state_ = false;
+  if (zero_) zero_->forget();
 }
 
 void ElasticRanks::meet() {
   if (!run_.membership) {
     const auto group = run_.connect(nullptr, {}, 0);
+    if (!options_.resume.empty() && group->rank() != 0) lack_state();
     agree(*group);
     group_ = group;
     Ranks all;
@@ -293,7 +301,8 @@ bool ElasticRanks::failed_first() const {
 bool ElasticRanks::has_lost_a_rank() const {
   const PhaseScope phase("regroup");
   // A backward that fails by an error of its own aborts the group.
-  return next_ranks(!group_->failed() || failed_first()).has_value();
+  const bool failed = group_->failed() || (zero_ && zero_->failed());
+  return next_ranks(!failed || failed_first()).has_value();
 }
 
 /// Those of the next generation, if it is announced. `own_error`: it seems that there will be none.
@@ -383,9 +392,9 @@ bool ElasticRanks::agree(comm::ProcessGroup& group) {
   if (root < 0) return false;
   const bool alike = std::ranges::all_of(
       all, [&](const Said& said) { return said.has_state == 0 || said.votes == front.votes; });
-  WEFT_CHECK(group_ || !has_state_ || alike, InvalidArgument, kOp,
-             "here the run goes on from step ", steps_,
-             ", on other ranks from another one: all need the same checkpoint");
+  WEFT_CHECK(group_ || run_.returns || alike, InvalidArgument, kOp,
+             "some ranks go on from a checkpoint, others from none or another one; here from step ",
+             steps_);
   if (has_state_ && front.votes > votes_) {
     WEFT_CHECK(front.votes == votes_ + 1 && pending_, Internal, kOp, "this rank has passed ",
                votes_, " votes, another one ", front.votes);

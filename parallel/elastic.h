@@ -72,16 +72,17 @@ struct ElasticOptions {
   /// What a rank that comes back needs besides the model, the optimiser and the counters here: a
   /// scheduler's counters, sums of losses. Another rank gives it at the end of a step(), and with
   /// it lacks what the program does after that step(), which the rank that comes back never does.
+  /// It is also in the counters of a checkpoint.
   std::function<std::string()> state = {};
   std::function<void(const std::string&)> load_state = {};
-  /// Writes a checkpoint, before each epoch but the first is dealt: the model's state, which it
-  /// takes itself, the whole state of the optimiser, and the counters, as a text. It runs on the
-  /// lowest rank, in a BusyScope, and again on another one if that fails meanwhile. It may not call
-  /// the other ranks.
+  /// Writes a checkpoint, before each epoch but the first of all is dealt, so not at the end: the
+  /// model's state, which it takes itself, the whole state of the optimiser, and the counters, as a
+  /// text. All ranks give it; it runs on the lowest, in a BusyScope, and again on another one if
+  /// that fails meanwhile, or by an error of it. It may not call the other ranks.
   std::function<void(const optim::NamedTensors& optimizer, const std::string& counters)> save = {};
   /// The counters of a checkpoint: the run goes on from there, with these or other ranks. All ranks
-  /// load the model's and the optimiser's state before Elastic is made, and their generators follow
-  /// from (seed, rank, step). A rank that has come back takes what the others have in place of it.
+  /// give them, having loaded the model's and the optimiser's state. The lowest rank's are what
+  /// counts, and generators follow from (seed, rank, step).
   std::string resume = {};
   /// Asked in each vote: if one rank wants to end, all have stopped() after the same step.
   std::function<bool()> stop = {};
@@ -135,6 +136,7 @@ class ElasticRanks {
   static constexpr int kGrow = 1, kStop = 2;  // flags of a vote
 
   void meet();
+  void lack_state();
   void remember();
   void restore();
   int vote();
@@ -211,7 +213,7 @@ class Elastic {
   /// generators follow from (seed, rank, step); if the run ends before, it is stopped(), and
   /// finish() returns at once. Throws as init_process_group() and DistributedDataParallel,
   /// Unsupported without broadcast_buffers, and for a ZeroRedundancyOptimizer without a mirror, and
-  /// InvalidArgument if the ranks go on from different checkpoints.
+  /// InvalidArgument if only some ranks go on from a checkpoint.
   Elastic(M module, optim::Optimizer& optimizer, const ElasticOptions& options = {})
       : module_(module),
         ranks_(std::move(module), optimizer, options, [this, ddp = options.ddp](const auto& group) {

@@ -54,6 +54,8 @@ optim::NamedTensors ZeroPartition::all_gather(const optim::NamedTensors& own) co
   });
 }
 
+bool ZeroPartition::states_failed() const { return states_ && states_->failed(); }
+
 // --- Mirrors -------------------------------------------------------------------------------------
 
 void ZeroMirror::keep(const std::vector<bool>& kept) {
@@ -70,6 +72,8 @@ optim::NamedTensors ZeroMirror::rates() const {
 }
 
 void ZeroMirror::send() { partition_->broadcast(); }
+
+bool ZeroMirror::failed() const { return partition_->states_failed(); }
 
 bool ZeroMirror::deal(optim::Optimizer& self, const std::shared_ptr<comm::ProcessGroup>& group) {
   // A rank that is in the step after the others' may have other rates than they.

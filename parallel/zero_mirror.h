@@ -47,6 +47,8 @@ class ZeroMirror {
   /// Sends the parameters that step() has updated to the other ranks of the last group. If that
   /// fails, the next deal() does it.
   void send();
+  /// Whether the group has failed in which states are gathered.
+  bool failed() const;
 
  protected:
   ZeroMirror(std::string type_name, const ZeroOptions& options)

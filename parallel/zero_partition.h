@@ -42,6 +42,7 @@ class ZeroPartition {
   void broadcast();
   /// The whole state, in host memory; `own` is what this rank has, of which it gives its own part.
   optim::NamedTensors all_gather(const optim::NamedTensors& own) const;
+  bool states_failed() const;  ///< the group in which it does
 
  private:
   void check_frozen() const;

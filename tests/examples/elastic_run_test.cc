@@ -208,6 +208,7 @@ TEST_F(ElasticRun, ARankFailsWhileItIsCopied) {
       return status_of_process(victim).phase == "copy state";
     });
     if (!at_once) std::this_thread::sleep_for(std::chrono::milliseconds(490 + 5 * (i % 5)));
+    ASSERT_GT(victim, 0) << log();
     ASSERT_EQ(::kill(victim, SIGKILL), 0);
     await([&] {
       again = process_of(weftrun, back);
@@ -305,6 +306,13 @@ TEST_F(ElasticRun, TwoNeighboursEndARunWithPartsWhichGoesOnFromItsCheckpoint) {
   }
 }
 
+TEST_F(ElasticRun, ARankFailsWhileItWritesACheckpointOfParts) {
+  setenv("WEFT_FAULT", kill_at("save", 0).c_str(), 1);
+  succeed("save", true, "mlp_elastic", kOptions + kZero + "--epochs 3");
+  EXPECT_EQ(members("save"), (std::vector<Ranks>{{0, 1, 2}, {1, 2}}));
+  expect_replayed("save", "--adam --lr 0.001 ");
+}
+
 TEST_F(ElasticRun, ARankFailsWhileItWritesACheckpoint) {
   setenv("WEFT_FAULT", kill_at("save", 0).c_str(), 1);
   succeed("save", true, "mlp_elastic", kOptions + "--epochs 3");
@@ -378,7 +386,9 @@ TEST_F(ElasticRun, AfterAChangeRanksAreCalledByTheirNumbers) {
   setenv("WEFT_FAULT", kill_at("forward", 1, 3).c_str(), 1);
   const pid_t weftrun = start("back", true, "mlp_elastic", kOptions + "--epochs 1000000");
   await([&] { return returns() > 0; });
-  ASSERT_EQ(::kill(process_of(weftrun, 2), SIGSTOP), 0);
+  const pid_t last = process_of(weftrun, 2);
+  ASSERT_GT(last, 0) << log();
+  ASSERT_EQ(::kill(last, SIGSTOP), 0);
   EXPECT_EQ(finish(weftrun), 1) << log();
   EXPECT_HAS(log(), "| ranks 0-2 of generation 2 differ first at ");
   EXPECT_HAS(log(), ": rank 2 has not ");

@@ -51,6 +51,31 @@ TEST(ElasticTest, OthersHaveBothPartsOfTwoThatAreNoNeighbours) {
   }
 }
 
+// The group of the steps does not fail by it. That a rank has ended is known late.
+TEST(ElasticTest, ARankFailsWhileTheStateIsGatheredForACheckpoint) {
+  for (const int dies : {0, 2}) {
+    SCOPED_TRACE(dies);
+    std::atomic<int> saves{0};
+    Training training;
+    training.zero = true;
+    training.epochs = 2;
+    training.saves = &saves;
+    training.at = [&](const char* point, int rank, std::int64_t, bool) {
+      if (rank == dies && point == std::string("deal")) die();
+    };
+    Launch run;
+    run.announced_after = std::chrono::milliseconds(1500);
+    run.run(3, [&](const auto& r) { training(r); });
+    EXPECT_TRUE(run.errors().empty()) << run.errors()[0];
+    Ranks left = {0, 1, 2};
+    std::erase(left, dies);
+    training.expect_end(left);
+    EXPECT_EQ(saves, 1);
+    EXPECT_EQ(training.log.steps().at(kSteps - 1).size(), 3U);
+    EXPECT_EQ(training.log.steps().at(kSteps).size(), 2U);
+  }
+}
+
 // --- A failure while parts are dealt out ---------------------------------------------------------
 
 /// Nodes of two ranks: the mirror of a rank is two places after it.

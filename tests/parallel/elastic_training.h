@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstdlib>
 #include <functional>
 #include <limits>
@@ -145,6 +146,7 @@ class Launch {
         bool returns = false;
         for (;; returns = true) {
           if (lives(rank, returns, body)) return;
+          std::this_thread::sleep_for(announced_after);
           Membership(store_.duplicate()).lose({.rank = rank, .cause = "killed"}, least_);
           if (returns || !std::ranges::binary_search(again, rank)) return;
           before_return();
@@ -162,6 +164,8 @@ class Launch {
   const std::vector<std::string>& errors() const { return errors_; }
 
   std::string backend = "shm";
+  /// How long the launcher does not know of an end.
+  std::chrono::milliseconds announced_after{0};
   std::chrono::milliseconds timeout{30'000};
   /// Called before a rank is started again.
   std::function<void()> before_return = [] {};
@@ -217,8 +221,9 @@ struct Training {
       [](const char*, int, std::int64_t, bool) {};
   std::int64_t epochs = 1;  // of kSteps steps
   double bucket_cap_mb = 1e-6;
-  bool zero_grad_before = false;  // outside of the closure
-  bool zero = false;              // Adam, of whose state each rank has two parts
+  bool zero_grad_before = false;      // outside of the closure
+  bool zero = false;                  // Adam, of whose state each rank has two parts
+  std::atomic<int>* saves = nullptr;  // counts checkpoints
   Rates set_rates = [](optim::Optimizer&, std::int64_t) {};  // in the closure
   std::function<void(optim::Optimizer&)> after_step = [](optim::Optimizer&) {};
 
@@ -242,24 +247,27 @@ struct Training {
         return Tensor();
       });
     }
-    Elastic elastic(model, sgd,
-                    {.ddp = {.bucket_cap_mb = bucket_cap_mb},
-                     .state =
-                         [&] {
-                           reach("send state");
-                           return std::string("more\nlines");
-                         },
-                     .load_state =
-                         [&](const std::string& text) {
-                           EXPECT_EQ(text, "more\nlines");
-                           reach("get state");
-                         },
-                     .stop =
-                         [&] {
-                           reach("before vote");
-                           return false;
-                         },
-                     .run = run});
+    Elastic elastic(
+        model, sgd,
+        {.ddp = {.bucket_cap_mb = bucket_cap_mb},
+         .state =
+             [&] {
+               reach("send state");
+               return std::string("more\nlines");
+             },
+         .load_state =
+             [&](const std::string& text) {
+               EXPECT_EQ(text, "more\nlines");
+               reach("get state");
+             },
+         .save = saves ? [&](const optim::NamedTensors&, const std::string&) { ++*saves; }
+                       : decltype(ElasticOptions::save)(),
+         .stop =
+             [&] {
+               reach("before vote");
+               return false;
+             },
+         .run = run});
     EXPECT_EQ(elastic.rank(), rank);
     while (elastic.next_epoch(epochs)) {
       while (elastic.steps_in_epoch() < kSteps) {

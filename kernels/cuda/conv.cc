@@ -344,7 +344,8 @@ CudaConvPlan::CudaConvPlan(const Conv2dArgs& args, int device) : problem_(args),
                               machine(device),
                               {words.begin(), words.end()},
                               CudnnProblem::family(words),
-                              candidates.names()};
+                              candidates.names(),
+                              [device] { wait_for_quiet(device); }};
   const std::size_t best = choose(
       problem, why_not, [&](std::vector<Measured>& measured) { time(candidates, measured); }, 1,
       [&](std::size_t i) { return candidates.build(i); });

@@ -146,7 +146,8 @@ CudaMatmulPlan::CudaMatmulPlan(const MatmulArgs& args, int device)
                         machine(device),
                         {words.begin(), words.end()},
                         CublasProblem::family(words),
-                        {}};
+                        {},
+                        [device] { wait_for_quiet(device); }};
   for (const Choice& c : choices) problem.candidates.push_back(name_of(c));
   aligned_ = choices[choose(problem, why_not_timed(device), [&](std::vector<Measured>& measured) {
     time(choices, problem.candidates, measured);

@@ -357,8 +357,6 @@ CudaConvPlan::CudaConvPlan(const Conv2dArgs& args, int device) : problem_(args),
 }
 
 void CudaConvPlan::time(Candidates& candidates, std::vector<Measured>& measured) const {
-  const Quiet quiet(device_);
-  if (!quiet.is()) return;
   const Stream stream = current_stream(Device(DeviceType::cuda, device_));
   const auto bytes = [&](const Shape& shape) {
     return rounded_up(static_cast<std::size_t>(numel(shape)) * size_of(problem_.dtype));
@@ -379,7 +377,9 @@ void CudaConvPlan::time(Candidates& candidates, std::vector<Measured>& measured)
   char* const at_bias = at_weights + weights_bytes;
   char* const at_workspace = at_bias + bias_bytes;
   const View bias{at_bias, problem_.dtype, channels, contiguous_strides(channels)};
-
+  // Not before: while it lives, NCCL begins nothing, and other ranks may wait.
+  const Quiet quiet(device_);
+  if (!quiet.is()) return;
   for (std::size_t i = 0; i < count; ++i) {
     if (!candidates.build(i)) continue;
     const Execution& candidate = candidates.at(i);

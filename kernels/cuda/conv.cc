@@ -30,8 +30,6 @@
 namespace weft::cuda {
 namespace {
 
-// How many plans that add the bias, too, are tried in each format, before the others.
-constexpr std::size_t kTriedWithBias = 2;
 // Operands that are packed into one workspace are aligned like memory of cudaMalloc.
 constexpr std::size_t kAlignment = 256;
 

@@ -65,6 +65,7 @@ __device__ A fold_lanes(A value, A* shared, Place place, int lanes, int groups) 
   const int in_warp = groups < kWarp ? kWarp / groups : 1;  // lanes of a group
   value = fold_warp<Fold>(value, in_warp, groups);
   const int part = place.lane / in_warp, parts = lanes / in_warp;
+  if (parts == 1) return value;
   if (place.lane % in_warp == 0) shared[part * groups + place.group] = value;
   __syncthreads();
   value = shared[place.group];

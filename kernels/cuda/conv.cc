@@ -30,8 +30,6 @@
 namespace weft::cuda {
 namespace {
 
-// How many plans that add the bias, too, are tried in each format, before the others.
-constexpr std::size_t kTriedWithBias = 2;
 // Operands that are packed into one workspace are aligned like memory of cudaMalloc.
 constexpr std::size_t kAlignment = 256;
 
@@ -344,7 +342,8 @@ CudaConvPlan::CudaConvPlan(const Conv2dArgs& args, int device) : problem_(args),
                               machine(device),
                               {words.begin(), words.end()},
                               CudnnProblem::family(words),
-                              candidates.names()};
+                              candidates.names(),
+                              [device] { wait_for_quiet(device); }};
   const std::size_t best = choose(
       problem, why_not, [&](std::vector<Measured>& measured) { time(candidates, measured); }, 1,
       [&](std::size_t i) { return candidates.build(i); });
@@ -356,8 +355,6 @@ CudaConvPlan::CudaConvPlan(const Conv2dArgs& args, int device) : problem_(args),
 }
 
 void CudaConvPlan::time(Candidates& candidates, std::vector<Measured>& measured) const {
-  const Quiet quiet(device_);
-  if (!quiet.is()) return;
   const Stream stream = current_stream(Device(DeviceType::cuda, device_));
   const auto bytes = [&](const Shape& shape) {
     return rounded_up(static_cast<std::size_t>(numel(shape)) * size_of(problem_.dtype));
@@ -378,7 +375,9 @@ void CudaConvPlan::time(Candidates& candidates, std::vector<Measured>& measured)
   char* const at_bias = at_weights + weights_bytes;
   char* const at_workspace = at_bias + bias_bytes;
   const View bias{at_bias, problem_.dtype, channels, contiguous_strides(channels)};
-
+  // Not before: while it lives, NCCL begins nothing, and other ranks may wait.
+  const Quiet quiet(device_);
+  if (!quiet.is()) return;
   for (std::size_t i = 0; i < count; ++i) {
     if (!candidates.build(i)) continue;
     const Execution& candidate = candidates.at(i);

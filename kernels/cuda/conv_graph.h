@@ -12,6 +12,8 @@ namespace weft::cuda {
 /// that it falls back to.
 inline constexpr std::size_t kTried = 4;
 inline constexpr std::size_t kTriedOfFallback = 2;
+/// Those that add the bias, too, before the others; none of what cuDNN falls back to.
+inline constexpr std::size_t kTriedWithBias = 2;
 
 /// What the forward pass does to its sums before they are rounded.
 struct ConvEpilogue {

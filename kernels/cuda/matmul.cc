@@ -146,7 +146,8 @@ CudaMatmulPlan::CudaMatmulPlan(const MatmulArgs& args, int device)
                         machine(device),
                         {words.begin(), words.end()},
                         CublasProblem::family(words),
-                        {}};
+                        {},
+                        [device] { wait_for_quiet(device); }};
   for (const Choice& c : choices) problem.candidates.push_back(name_of(c));
   aligned_ = choices[choose(problem, why_not_timed(device), [&](std::vector<Measured>& measured) {
     time(choices, problem.candidates, measured);
@@ -337,8 +338,6 @@ std::vector<Choice> CudaMatmulPlan::ranked(std::uint32_t alignment, bool epilogu
 
 void CudaMatmulPlan::time(const std::vector<Choice>& choices, const std::vector<std::string>& names,
                           std::vector<Measured>& measured) const {
-  const Quiet quiet(device_);
-  if (!quiet.is()) return;
   const Stream stream = current_stream(Device(DeviceType::cuda, device_));
   std::size_t workspace = 0;
   for (const Choice& c : choices) workspace = std::max(workspace, c.workspace);
@@ -354,6 +353,9 @@ void CudaMatmulPlan::time(const std::vector<Choice>& choices, const std::vector<
   char* const at_y = at_b + b;
   char* const at_workspace = at_y + y;
   char* const at_vector = at_workspace + (workspace + 255) / 256 * 256;
+  // Not before: while it lives, NCCL begins nothing, and other ranks may wait.
+  const Quiet quiet(device_);
+  if (!quiet.is()) return;
   for (std::size_t i = 0; i < choices.size(); ++i) {
     const double ms = time_ms(stream, [&] {
       return multiply(stream, choices[i], epilogue_of(choices[i], at_vector, at_vector),

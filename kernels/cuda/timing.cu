@@ -27,9 +27,12 @@ constexpr double kMostRuns = 32;
 // GPUs run at 1 to 3 GHz; it does no harm to keep a queue busy for too long.
 constexpr double kCyclesPerMs = 3e6;
 constexpr double kMostBusyMs = 100, kFirstBusyMs = 5;
-// How long a first call waits for communication, and how often it looks.
+// How long a first call waits for communication, and how often it looks. Each look leaves an event
+// in the queue, and a full queue would hold up the host in the driver.
 constexpr std::chrono::milliseconds kPatience{100};
-constexpr std::chrono::microseconds kPause{50};
+constexpr std::chrono::milliseconds kPause{1};
+// Even through a stream without work an event takes some microseconds, and a query about one.
+constexpr int kQueries = 100;
 
 __global__ void keep_busy_kernel(std::int64_t cycles) {
   const std::int64_t begin = clock64();
@@ -48,13 +51,16 @@ struct Communication {
   std::mutex mutex;
   std::vector<Stream> streams;  // guarded by mutex
 
-  /// Whether all work has ended that is queued in them. A stream that records runs none.
-  bool idle(Event& event) {
+  /// Whether all work has ended that is queued in them.
+  bool idle() {
     const std::lock_guard lock(mutex);
-    return std::ranges::all_of(streams, [&](const Stream& stream) {
-      if (capturing(stream)) return true;
-      event.record(stream);
-      return event.done();
+    return std::ranges::all_of(streams, [](const Stream& stream) {
+      const std::unique_ptr<Event> event = cuda_runtime().new_event(stream.device.index);
+      event->record(stream);
+      for (int i = 0; i < kQueries; ++i) {
+        if (event->done()) return true;
+      }
+      return false;
     });
   }
 };
@@ -109,13 +115,14 @@ std::shared_lock<std::shared_mutex> CommunicationStream::may_queue() const {
   return std::shared_lock(communication(stream_.device.index).queueing);
 }
 
-Quiet::Quiet(int device) : lock_(communication(device).queueing, std::defer_lock) {
-  const std::unique_ptr<Event> event = cuda_runtime().new_event(device);
+Quiet::Quiet(int device) : lock_(communication(device).queueing, std::try_to_lock) {
+  if (lock_ && !communication(device).idle()) lock_.unlock();
+}
+
+void wait_for_quiet(int device) {
   const auto end = std::chrono::steady_clock::now() + kPatience;
   // Between two looks others may queue work, which what is queued can be waiting for.
-  while (!lock_.try_lock() || !communication(device).idle(*event)) {
-    if (lock_) lock_.unlock();
-    if (std::chrono::steady_clock::now() > end) return;
+  while (!Quiet(device).is() && std::chrono::steady_clock::now() < end) {
     std::this_thread::sleep_for(kPause);
   }
 }

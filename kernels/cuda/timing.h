@@ -47,17 +47,21 @@ class CommunicationStream {
   Stream stream_;
 };
 
-/// While it lives and is() is true, no communication runs on the device, and none begins.
+/// While it lives and is() is true, no communication of this process runs on the device, and none
+/// begins.
 class Quiet {
  public:
-  /// Waits until what is queued in the communication streams has ended, but no longer than 100 ms:
-  /// a message can wait for another rank, and that one for this.
+  /// Does not wait: is() is false if something queued in the communication streams has not ended.
   explicit Quiet(int device);
   bool is() const { return lock_.owns_lock(); }
 
  private:
   std::unique_lock<std::shared_mutex> lock_;
 };
+
+/// Waits until a Quiet is one, but no longer than 100 ms: a message can wait for another rank, and
+/// that one for this. Without the turn to time (ChoiceProblem::before), which that one may need.
+void wait_for_quiet(int device);
 
 /// Milliseconds that the device takes for the work that run() queues on the stream, without the
 /// time that the host takes to queue it. It is the least of three means; each is over up to 32 runs

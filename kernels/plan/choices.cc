@@ -130,6 +130,7 @@ std::size_t choose(const ChoiceProblem& problem, std::string_view why_not,
   const auto recall_or_time = [&] {
     // Other ranks may wait for this one, or both for the one whose turn it is.
     const BusyScope busy("kernel timing");
+    if (problem.before) problem.before();
     const ChoiceCache::Turn turn(state.choices, problem.machine);
     if (recall()) return;
     why = "timed";

@@ -25,6 +25,9 @@ struct ChoiceProblem {
   /// Problems with the same share choices.
   std::vector<std::int64_t> family;
   std::vector<std::string> candidates;
+  /// Called before the thread waits for its turn to time; what waits for other ranks belongs here,
+  /// since these may wait for the turn.
+  std::function<void()> before = {};
 
   /// One line: op, words, and a checksum of the candidates' names. A build with other candidates
   /// has another key, so it chooses again.

@@ -117,7 +117,8 @@ TEST(Nccl, NoCandidateIsTimedBesideACollective) {
   const auto is_timed = timed.get_future().share();
   comm::run_ranks(2, [&](ProcessGroup& group) {
     group.all_reduce(filled(group, 1)).wait();
-    if (group.rank() == 1) is_timed.wait();
+    // Not for ever: rank 0 may fail before.
+    if (group.rank() == 1) is_timed.wait_for(std::chrono::seconds(60));
     const Tensor x = filled(group, 1);
     const comm::Work work = group.all_reduce(x);
     if (group.rank() == 1) return work.wait();
@@ -132,9 +133,12 @@ TEST(Nccl, NoCandidateIsTimedBesideACollective) {
 
 TEST(Nccl, NoCollectiveBeginsBesideATiming) {
   comm::run_ranks(2, [&](ProcessGroup& group) {
-    group.all_reduce(filled(group, 1)).wait();
+    const Tensor first = filled(group, 1);
+    group.all_reduce(first).wait();
     if (group.rank() == 1) return group.all_reduce(filled(group, 1)).wait();
     const Tensor x = filled(group, 2);
+    // What has ended on the device: wait() lets only its streams wait.
+    EXPECT_EQ(first.to_vector<float>()[0], 2);
     std::optional<cuda::Quiet> quiet(0);
     ASSERT_TRUE(quiet->is());
     const comm::Work work = group.all_reduce(x);

@@ -375,6 +375,21 @@ TEST_F(NamesAlone, ANameThatIsNoCandidateIsNotTaken) {
   EXPECT_EQ(timings, 2);
 }
 
+// Another rank may need the turn for what this one waits for.
+TEST_F(NamesAlone, WhatComesBeforeATimingLeavesTheTurnToOthers) {
+  int waits = 0;
+  problem.before = [&] {
+    ++waits;
+    ChoiceCache of_another(folder.path("cache"));
+    const ChoiceCache::Turn turn(&of_another, "machine", std::chrono::milliseconds(100));
+    of_another.add("machine", {problem.key(), "gemm", 1});
+  };
+  EXPECT_EQ(choose({3, 2, 1}), "gemm") << "which the other one has found meanwhile";
+  EXPECT_EQ(timings, 0);
+  EXPECT_EQ(choose({3, 2, 1}), "gemm") << "remembered";
+  EXPECT_EQ(waits, 1);
+}
+
 TEST_F(NamesAlone, ALaterOneNeedsALead) {
   EXPECT_EQ(choose({1, 0.98, 0.975}, 0.97), "direct");
   problem.words = {2};

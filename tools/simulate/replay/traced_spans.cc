@@ -80,12 +80,18 @@ void check_one_group(const TracedSpans& traced, const std::vector<TracedTime>& t
              span.begin < time.end;
     });
     if (span.category != "comm" || !within) continue;
-    all.insert(span.group);
     const std::string label = span.group.empty() ? "all ranks" : span.group;
+    all.insert(label);
     groups.emplace(label.substr(0, label.find(" of ")), label);
   }
   std::string text;
-  for (const auto& [axis, label] : groups) text += (text.empty() ? "" : "; ") + label;
+  const auto tell = [&](const std::string& label) { text += (text.empty() ? "" : "; ") + label; };
+  // One of each axis; of one axis alone, all.
+  if (groups.size() == 1) {
+    std::ranges::for_each(all, tell);
+  } else {
+    for (const auto& [axis, label] : groups) tell(label);
+  }
   WEFT_CHECK(all.size() <= 1, Io, kOp, "in step ", times.front().step,
              " its ranks send messages in several groups (", text, "): a replay knows only ",
              engine, " among all ranks");

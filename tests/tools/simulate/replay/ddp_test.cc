@@ -358,6 +358,11 @@ TEST_F(Replay, OtherTracesAreRefused) {
                  "in step 3 its ranks send messages in several groups (dp of ranks 0, 1; tp of "
                  "ranks 0, 1): a replay knows only DDP among all ranks");
   EXPECT_EQ(read(in_mesh(one_bucket(), "dp")).steps.size(), 1U) << "one group";
+  json of_one_axis = in_mesh(one_bucket(), "dp");
+  of_one_axis["traceEvents"].back()["args"]["name"] = "comm dp of ranks 2, 3";
+  expect_refused(of_one_axis,
+                 "in step 3 its ranks send messages in several groups (dp of ranks 0, 1; dp of "
+                 "ranks 2, 3): a replay knows only DDP among all ranks");
 }
 
 TEST_F(Replay, OtherSettingsAreRefused) {

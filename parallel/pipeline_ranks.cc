@@ -25,6 +25,15 @@ namespace {
 
 constexpr const char* kOp = "pipeline";
 
+// What a factory makes is on one rank only. A rank moves only its own stages to its GPU, where
+// weights of convolutions get other strides.
+std::string lines_of_stages(const PipelineState& state) {
+  if (state.factory) return "each rank makes its stages\n";
+  std::string text = "each rank has all stages\n";
+  for (const nn::AnyModule& stage : state.stages) text += lines_of_model(stage, false);
+  return text;
+}
+
 }  // namespace
 
 PipelineRanks::PipelineRanks(std::shared_ptr<PipelineState> state)
@@ -35,7 +44,9 @@ PipelineRanks::PipelineRanks(std::shared_ptr<PipelineState> state)
     const PipelineOptions& options = state_->options;
     check_replicas(group_, options.replicas.get(), kOp,
                    weft::detail::concat("makes a pipeline of ", state_->stages.size(), " stages"),
-                   weft::detail::concat(options.chunks, " chunks, ", options.schedule));
+                   weft::detail::concat(options.chunks, " chunks, ", options.schedule,
+                                        options.mean_loss ? ", a mean\n" : ", a sum\n",
+                                        lines_of_stages(*state_)));
   } catch (...) {
     mistake = std::current_exception();
   }
@@ -102,12 +113,7 @@ void PipelineRanks::check_alike(const std::exception_ptr& mistake) {
                               ", the loss is a ", state_->options.mean_loss ? "mean" : "sum",
                               ", replicas: ", replicas ? replicas->size() : 1, '\n',
                               to_string(state_->plans.begin()->second->schedule));
-  // A rank moves only its own stages to its GPU, where weights of convolutions get other strides.
-  // What a factory makes is on one rank only.
-  text += state_->factory ? "each rank makes its stages\n" : "each rank has all stages\n";
-  if (!state_->factory) {
-    for (const nn::AnyModule& stage : state_->stages) text += lines_of_model(stage, false);
-  }
+  text += lines_of_stages(*state_);
   check_same_lines(
       group_, kOp, text, "runs another pipeline",
       "Give the same stages, chunks, checkpoint mode, schedule and replicas on every rank");

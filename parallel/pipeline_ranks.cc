@@ -106,7 +106,8 @@ void PipelineRanks::check_alike(const std::exception_ptr& mistake) {
   const std::vector<std::string> mistakes = group_.all_gather_object(text);
   if (mistake) std::rethrow_exception(mistake);
   for (std::size_t r = 0; r < mistakes.size(); ++r) {
-    WEFT_CHECK(mistakes[r].empty(), InvalidArgument, kOp, "rank ", r, ": ", mistakes[r]);
+    WEFT_CHECK(mistakes[r].empty(), InvalidArgument, kOp, "rank ",
+               group_.number_in_run(static_cast<int>(r)), ": ", mistakes[r]);
   }
   const comm::ProcessGroup* const replicas = state_->options.replicas.get();
   text = weft::detail::concat("on ", state_->device(0).is_cpu() ? "the CPU" : "a GPU",
@@ -214,7 +215,8 @@ void PipelineRanks::check_whole(const char* what) const {
              "all_gather_named()");
   const auto cut = group_.all_gather_object(shards_->empty() ? "" : "cut");
   for (std::size_t r = 0; r < cut.size(); ++r) {
-    WEFT_CHECK(cut[r].empty(), Unsupported, kOp, "the stages of rank ", r,
+    WEFT_CHECK(cut[r].empty(), Unsupported, kOp, "the stages of rank ",
+               group_.number_in_run(static_cast<int>(r)),
                " are cut into parts: the handles of fully_shard and parallelize have state_dict() "
                "and state_of()");
   }
@@ -256,8 +258,8 @@ optim::NamedTensors PipelineRanks::all_gather_named(const optim::NamedTensors& o
   for (int rank = 0; rank < group_.size(); ++rank) {
     for (auto& named : broadcast_named(group_, own, rank)) {
       const auto [first, is_new] = rank_of.emplace(named.first, rank);
-      WEFT_CHECK(is_new, InvalidArgument, kOp, "ranks ", first->second, " and ", rank,
-                 " both give ", named.first);
+      WEFT_CHECK(is_new, InvalidArgument, kOp, "ranks ", group_.number_in_run(first->second),
+                 " and ", group_.number_in_run(rank), " both give ", named.first);
       whole.push_back(std::move(named));
     }
   }

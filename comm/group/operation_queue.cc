@@ -148,10 +148,13 @@ Work OperationQueue::submit(Operation operation) {
   {
     const std::lock_guard lock(mutex_);
     check_alive(operation.call.name, lock);
-    operation.call.number = operation.peer < 0 ? ++collectives_ : ++messages_;
     if (backend_) {
       if (!thread_.joinable()) start(thread_, [this] { serve(); });
       backend_->queued(operation.call.name, buffer_of(operation.x), buffer_of(operation.y));
+    }
+    // Behind what may throw: other ranks wait for an operation of each number.
+    operation.call.number = operation.peer < 0 ? ++collectives_ : ++messages_;
+    if (backend_) {
       queue_.push_back(std::move(operation));
       wake_.notify_one();
       return Work(std::move(work));

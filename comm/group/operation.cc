@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "weft/comm/backend/thin_links.h"
+#include "weft/comm/store/member.h"
 #include "weft/core/base/error.h"
 #include "weft/core/runtime/thread_local.h"
 
@@ -58,16 +59,6 @@ Members Members::some(const std::vector<int>& chosen, int place, const std::stri
     members.label = detail::concat(name, name.empty() ? "" : " of ", list_of(members.ranks));
   }
   return members;
-}
-
-std::string list_of(const std::vector<int>& ranks) {
-  constexpr std::size_t kShown = 16;
-  std::string text = ranks.size() == 1 ? "rank" : "ranks";
-  for (std::size_t i = 0; i < std::min(ranks.size(), kShown); ++i) {
-    text += (i > 0 ? ", " : " ") + std::to_string(ranks[i]);
-  }
-  if (ranks.size() > kShown) text += " ... (" + std::to_string(ranks.size()) + ')';
-  return text;
 }
 
 std::string to_string(const Call& call) {

@@ -324,7 +324,7 @@ class MessagesTest : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(MessagesTest, ARankThatHangsIsCalledByItsNumber) {
   const std::string errors = errors_after_a_change(GetParam(), milliseconds(5000), [] {
-    std::this_thread::sleep_for(milliseconds(8000));
+    std::this_thread::sleep_for(milliseconds(7500));
     die();
   });
   EXPECT_HAS(errors, "rank 2 has ");

@@ -169,7 +169,8 @@ std::shared_ptr<ProcessGroup> meet_in(const std::shared_ptr<Store>& store,
   }
   const Deadline deadline(options.rendezvous_timeout);
   const std::vector<int> ranks = Members::of_run(rank, size, generation).ranks;
-  const Joining joining{this_member(ranks[rank], options.local_addr), ranks, backend.name};
+  const Joining joining{this_member(ranks[rank], options.local_addr), ranks, backend.name,
+                        generation.number > 0};
   const std::shared_ptr<Store> keys =
       store ? join(store, joining, deadline)
       : place.path.empty()

@@ -40,8 +40,9 @@ void Mesh::check() const {
   const std::string mine = text_of(axes_);
   const std::vector<std::string> all = group_->all_gather_object(mine);
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
-    WEFT_CHECK(all[rank] == all[0], InvalidArgument, kOp, "rank ", rank, " makes ", all[rank],
-               ", rank 0 makes ", all[0], "; give the same axes on every rank");
+    WEFT_CHECK(all[rank] == all[0], InvalidArgument, kOp, "rank ",
+               group_->number_in_run(static_cast<int>(rank)), " makes ", all[rank], ", rank ",
+               group_->number_in_run(0), " makes ", all[0], "; give the same axes on every rank");
   }
   std::set<std::string> names;
   std::int64_t left = group_->size();

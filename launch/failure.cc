@@ -23,11 +23,12 @@ using Json = nlohmann::ordered_json;
 constexpr std::size_t kMostRanksShown = 8;
 constexpr unsigned kMostRank = 1 << 16;
 
-/// "ranks 0-3, 8 of generation 2" as numbers; what is cut off is not in it.
+/// "generation 2: ranks 0-3, 8" as numbers; what is cut off is not in it.
 std::set<int> members_of(std::string_view group) {
   std::set<int> members;
   bool in_range = false;
-  group = group.substr(0, group.find_first_of("o#"));  // " of generation 2", " #2"
+  group = group.substr(0, group.find('#'));  // " #2"
+  if (const std::size_t colon = group.find(':'); colon != group.npos) group.remove_prefix(colon);
   while (!group.empty()) {
     unsigned number = 0;
     const auto [end, error] = std::from_chars(group.data(), group.data() + group.size(), number);
@@ -47,9 +48,8 @@ std::set<int> members_of(std::string_view group) {
 
 /// Of a group of a run that outlives its ranks.
 int generation_of(const std::string& group) {
-  constexpr std::string_view kOf = " of generation ";
-  const std::size_t at = group.find(kOf);
-  return at == group.npos ? 0 : std::atoi(group.c_str() + at + kOf.size());
+  constexpr std::string_view kGeneration = "generation ";
+  return group.starts_with(kGeneration) ? std::atoi(group.c_str() + kGeneration.size()) : 0;
 }
 
 std::string call_of(const LastOperation& operation) {

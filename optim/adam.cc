@@ -55,9 +55,12 @@ void Adam::check_momentum(double beta1) const {
 
 NamedNumbers Adam::named_options(std::size_t group) const {
   const AdamOptions& o = options_[group];
-  return {{"beta1", momentum(group)},       {"beta2", o.beta2},        {"eps", o.eps},
-          {"weight_decay", o.weight_decay}, {"decoupled", decoupled_}, {"amsgrad", o.amsgrad},
-          {"maximize", o.maximize}};
+  return {{"beta2", o.beta2},
+          {"eps", o.eps},
+          {"weight_decay", o.weight_decay},
+          {"decoupled_weight_decay", decoupled_},
+          {"amsgrad", o.amsgrad},
+          {"maximize", o.maximize}};  // beta1 is the momentum
 }
 
 void Adam::update(const Stream& stream, DType dtype, std::size_t group, const double* lr,

@@ -368,8 +368,9 @@ void FsdpEngine::end_backward(const std::exception_ptr& error) {
     throw;
   }
   reset();
-  WEFT_CHECK(missing.empty(), InvalidArgument, kOp, "rank ", reductions->rank(),
-             ": the parameters of ", missing.size(), " of ", order.size(),
+  WEFT_CHECK(missing.empty(), InvalidArgument, kOp, "rank ",
+             reductions->number_in_run(reductions->rank()), ": the parameters of ", missing.size(),
+             " of ", order.size(),
              " units got no gradient in this backward: ", nn::detail::first_few(missing),
              ". The other ranks took zeros for them. What forward or the loss does not use, freeze "
              "before it is cut");

@@ -41,6 +41,9 @@ DistributedOptimizerOptions checked(const DistributedOptimizerOptions& o) {
   return o;
 }
 
+// This rank's in the run.
+int number_of(const comm::ProcessGroup& group) { return group.number_in_run(group.rank()); }
+
 // The parameters with their names.
 optim::NamedTensors with_names(int rank, const std::vector<Tensor>& parameters,
                                const optim::NamedTensors& names) {
@@ -75,9 +78,9 @@ GradientExchange::GradientExchange(const Horovod& hvd, const std::vector<Tensor>
                                    const DistributedOptimizerOptions& options)
     : group_(hvd.own_group()),
       options_(checked(options)),
-      buckets_(with_names(group_->rank(), parameters, names), kWords,
+      buckets_(with_names(number_of(*group_), parameters, names), kWords,
                [this](const Tensor& memory) { return send(memory); }) {
-  WEFT_CHECK(!buckets_.parameters().empty(), InvalidArgument, kOp, "rank ", group_->rank(),
+  WEFT_CHECK(!buckets_.parameters().empty(), InvalidArgument, kOp, "rank ", number_of(*group_),
              ": no parameter requires a gradient, so there is nothing to reduce; use the optimiser "
              "itself, or unfreeze the model before");
   check_same();
@@ -132,12 +135,12 @@ void GradientExchange::make_messages() {
 void GradientExchange::check_may_add(std::size_t index) const {
   const std::lock_guard lock(mutex_);
   const GradientBuckets::Parameter& p = buckets_.parameters()[index];
-  WEFT_CHECK(state_ != State::reduced, InvalidArgument, kOp, "rank ", group_->rank(),
+  WEFT_CHECK(state_ != State::reduced, InvalidArgument, kOp, "rank ", number_of(*group_),
              ": parameter ", p.name,
              " got a gradient after synchronize() had made it that of all ranks; call step(), or "
              "zero_grad() to drop it, before the next backward");
-  WEFT_CHECK(state_ != State::reducing || !p.ready, InvalidArgument, kOp, "rank ", group_->rank(),
-             ": parameter ", p.name, " got gradients in more than ",
+  WEFT_CHECK(state_ != State::reducing || !p.ready, InvalidArgument, kOp, "rank ",
+             number_of(*group_), ": parameter ", p.name, " got gradients in more than ",
              options_.backward_passes_per_step,
              " backwards between zero_grad() and step(). To add up more, raise "
              "backward_passes_per_step. Where the backward is another model's, as in a GAN, freeze "
@@ -203,7 +206,7 @@ void GradientExchange::before_step() {
   synchronize();
   if (any_gradient_) return;
   begin(State::collecting);
-  WEFT_THROW(InvalidArgument, kOp, "rank ", group_->rank(),
+  WEFT_THROW(InvalidArgument, kOp, "rank ", number_of(*group_),
              ": step() without a gradient: no rank has run a backward that reaches these "
              "parameters since the last step() or zero_grad()");
 }

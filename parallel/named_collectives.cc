@@ -17,14 +17,16 @@ namespace {
 
 constexpr const char* kOp = "horovod";
 
-// The ranks that have an entry of that name, or with `with` false those that have none.
+// The ranks that have an entry of that name, or with `with` false those that have none: their
+// numbers in the run.
 template <class Entries>
-std::vector<int> ranks_with(const std::vector<Entries>& told, const std::string& name, bool with) {
+std::vector<int> ranks_with(const comm::ProcessGroup& group, const std::vector<Entries>& told,
+                            const std::string& name, bool with) {
   std::vector<int> ranks;
   for (std::size_t r = 0; r < told.size(); ++r) {
     const bool has =
         std::ranges::any_of(told[r], [&](const auto& entry) { return entry.layout.name == name; });
-    if (has == with) ranks.push_back(static_cast<int>(r));
+    if (has == with) ranks.push_back(group.number_in_run(static_cast<int>(r)));
   }
   return ranks;
 }
@@ -54,7 +56,8 @@ std::shared_ptr<NamedRequest> NamedCollectives::ask(NamedRequest request) {
   WEFT_CHECK(!name.empty() && name.find('\n') == std::string::npos, InvalidArgument, kOp,
              "a name must be one line that is not empty, got '", name, "'");
   const bool taken = std::ranges::any_of(pending_, [&](const auto& p) { return p->name == name; });
-  WEFT_CHECK(!taken, InvalidArgument, kOp, "rank ", group_->rank(), " has asked for '", name,
+  WEFT_CHECK(!taken, InvalidArgument, kOp, "rank ", group_->number_in_run(group_->rank()),
+             " has asked for '", name,
              "' and not waited for it: a name is free again when wait() has returned");
   request.asked = std::chrono::steady_clock::now();
   return pending_.emplace_back(std::make_shared<NamedRequest>(std::move(request)));
@@ -163,9 +166,10 @@ std::vector<NamedCollectives::Common> NamedCollectives::find_common(
         std::ranges::find_if(entries, [&](const Entry* e) { return !fit(first, *e); });
     if (other != entries.end()) {
       c.request->error = detail::concat(
-          "'", name, "' is not the same on all ranks: rank 0 asks for ", describe(first), ", rank ",
-          other - entries.begin(), " for ", describe(**other),
-          "; ask for the same on all ranks, or by different names");
+          "'", name, "' is not the same on all ranks: rank ", group_->number_in_run(0),
+          " asks for ", describe(first), ", rank ",
+          group_->number_in_run(static_cast<int>(other - entries.begin())), " for ",
+          describe(**other), "; ask for the same on all ranks, or by different names");
       c.request->done = true;
       continue;
     }
@@ -188,12 +192,12 @@ void NamedCollectives::throw_deadlock(const std::vector<Entries>& told) const {
     for (const Entry& e : of_rank) {
       const std::string& name = e.layout.name;
       const std::string text =
-          detail::concat("'", name, "' of ", list_of(ranks_with(told, name, true)),
-                         " is not asked for by ", list_of(ranks_with(told, name, false)));
+          detail::concat("'", name, "' of ", list_of(ranks_with(*group_, told, name, true)),
+                         " is not asked for by ", list_of(ranks_with(*group_, told, name, false)));
       if (std::ranges::find(missing, text) == missing.end()) missing.push_back(text);
     }
   }
-  WEFT_THROW(InvalidArgument, kOp, "rank ", group_->rank(),
+  WEFT_THROW(InvalidArgument, kOp, "rank ", group_->number_in_run(group_->rank()),
              ": all ranks wait, and no name is everybody's: ", nn::detail::first_few(missing),
              ". Each name must be asked for on every rank, before any of them waits for what comes "
              "behind it");
@@ -204,8 +208,10 @@ void NamedCollectives::warn_of_stalled(const std::vector<Entries>& told) {
   const auto now = std::chrono::steady_clock::now();
   for (const auto& p : pending_) {
     if (p->warned || now - p->asked < stall_warning_) continue;
-    const std::vector<int> missing = ranks_with(told, p->name, false);
-    if (missing.empty() || ranks_with(told, p->name, true).front() != group_->rank()) continue;
+    const std::vector<int> missing = ranks_with(*group_, told, p->name, false);
+    if (missing.empty()) continue;
+    const int first = ranks_with(*group_, told, p->name, true).front();
+    if (first != group_->number_in_run(group_->rank())) continue;
     p->warned = true;
     log_warning(
         detail::concat("horovod: '", p->name, "' has been asked for ",

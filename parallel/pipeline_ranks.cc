@@ -25,6 +25,15 @@ namespace {
 
 constexpr const char* kOp = "pipeline";
 
+// What a factory makes is on one rank only. A rank moves only its own stages to its GPU, where
+// weights of convolutions get other strides.
+std::string lines_of_stages(const PipelineState& state) {
+  if (state.factory) return "each rank makes its stages\n";
+  std::string text = "each rank has all stages\n";
+  for (const nn::AnyModule& stage : state.stages) text += lines_of_model(stage, false);
+  return text;
+}
+
 }  // namespace
 
 PipelineRanks::PipelineRanks(std::shared_ptr<PipelineState> state)
@@ -35,7 +44,9 @@ PipelineRanks::PipelineRanks(std::shared_ptr<PipelineState> state)
     const PipelineOptions& options = state_->options;
     check_replicas(group_, options.replicas.get(), kOp,
                    weft::detail::concat("makes a pipeline of ", state_->stages.size(), " stages"),
-                   weft::detail::concat(options.chunks, " chunks, ", options.schedule));
+                   weft::detail::concat(options.chunks, " chunks, ", options.schedule,
+                                        options.mean_loss ? ", a mean\n" : ", a sum\n",
+                                        lines_of_stages(*state_)));
   } catch (...) {
     mistake = std::current_exception();
   }
@@ -95,19 +106,15 @@ void PipelineRanks::check_alike(const std::exception_ptr& mistake) {
   const std::vector<std::string> mistakes = group_.all_gather_object(text);
   if (mistake) std::rethrow_exception(mistake);
   for (std::size_t r = 0; r < mistakes.size(); ++r) {
-    WEFT_CHECK(mistakes[r].empty(), InvalidArgument, kOp, "rank ", r, ": ", mistakes[r]);
+    WEFT_CHECK(mistakes[r].empty(), InvalidArgument, kOp, "rank ",
+               group_.number_in_run(static_cast<int>(r)), ": ", mistakes[r]);
   }
   const comm::ProcessGroup* const replicas = state_->options.replicas.get();
   text = weft::detail::concat("on ", state_->device(0).is_cpu() ? "the CPU" : "a GPU",
                               ", the loss is a ", state_->options.mean_loss ? "mean" : "sum",
                               ", replicas: ", replicas ? replicas->size() : 1, '\n',
                               to_string(state_->plans.begin()->second->schedule));
-  // A rank moves only its own stages to its GPU, where weights of convolutions get other strides.
-  // What a factory makes is on one rank only.
-  text += state_->factory ? "each rank makes its stages\n" : "each rank has all stages\n";
-  if (!state_->factory) {
-    for (const nn::AnyModule& stage : state_->stages) text += lines_of_model(stage, false);
-  }
+  text += lines_of_stages(*state_);
   check_same_lines(
       group_, kOp, text, "runs another pipeline",
       "Give the same stages, chunks, checkpoint mode, schedule and replicas on every rank");
@@ -208,7 +215,8 @@ void PipelineRanks::check_whole(const char* what) const {
              "all_gather_named()");
   const auto cut = group_.all_gather_object(shards_->empty() ? "" : "cut");
   for (std::size_t r = 0; r < cut.size(); ++r) {
-    WEFT_CHECK(cut[r].empty(), Unsupported, kOp, "the stages of rank ", r,
+    WEFT_CHECK(cut[r].empty(), Unsupported, kOp, "the stages of rank ",
+               group_.number_in_run(static_cast<int>(r)),
                " are cut into parts: the handles of fully_shard and parallelize have state_dict() "
                "and state_of()");
   }
@@ -250,8 +258,8 @@ optim::NamedTensors PipelineRanks::all_gather_named(const optim::NamedTensors& o
   for (int rank = 0; rank < group_.size(); ++rank) {
     for (auto& named : broadcast_named(group_, own, rank)) {
       const auto [first, is_new] = rank_of.emplace(named.first, rank);
-      WEFT_CHECK(is_new, InvalidArgument, kOp, "ranks ", first->second, " and ", rank,
-                 " both give ", named.first);
+      WEFT_CHECK(is_new, InvalidArgument, kOp, "ranks ", group_.number_in_run(first->second),
+                 " and ", group_.number_in_run(rank), " both give ", named.first);
       whole.push_back(std::move(named));
     }
   }

@@ -4,9 +4,11 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <sstream>
+#include <string>
 #include <vector>
 
 #include "weft/core/base/error.h"
@@ -44,7 +46,7 @@ std::string lines_of_model(const nn::ModuleBase& module, bool with_strides) {
 namespace {
 
 // How long a rank with replicas waits until all of them give some, too. Later ones are noticed by
-// the timeout of the group.
+// the timeout of the group. It waits longer only for a rank that seems to have given none.
 constexpr std::chrono::seconds kPatience{5};
 
 using Lines = std::vector<std::string>;
@@ -102,10 +104,11 @@ void check_replicas(comm::ProcessGroup& group, comm::ProcessGroup* replicas, con
   };
   const auto calls_alone = [&](int rank) { return store->add(key(rank, "calls alone"), 0); };
   const int me = here.number_in_run(here.rank());
-  const std::string note = what + '\n' + lines;
+  // A hash, as a value of the store has a limit, and a model may have more lines.
+  const std::string note = std::to_string(std::hash<std::string>()(what + '\n' + lines));
   if (!replicas || replicas->size() == 1) {
+    store->add(key(me, "calls alone"), 1);  // first: who finds the note finds the call counted
     store->set(key(me, "alone"), note);
-    store->add(key(me, "calls alone"), 1);
     return;
   }
 
@@ -116,14 +119,19 @@ void check_replicas(comm::ProcessGroup& group, comm::ProcessGroup* replicas, con
   const std::int64_t calls = store->add(key(me, members), 1);
   const std::string call = detail::concat(members, '/', calls);
   store->set(key(me, call), note);
-  const comm::Deadline deadline(
-      std::min<std::chrono::milliseconds>(kPatience, here.options().timeout / 2));
+  const std::chrono::milliseconds most = here.options().timeout / 2;
+  const comm::Deadline patience(std::min<std::chrono::milliseconds>(kPatience, most));
+  const comm::Deadline deadline(most);
+  const auto seems_alone = [&](int rank) {
+    if (store->try_get(key(rank, "alone")) != note) return false;
+    // Both may have made such a call before, and that rank comes late to this one.
+    return calls_alone(rank) > calls_alone(me);
+  };
   for (int r = 0; r < replicas->size(); ++r) {
     const int rank = replicas->number_in_run(r);
-    if (store->wait(key(rank, call), deadline) == note) continue;
-    if (store->try_get(key(rank, "alone")) != note) continue;
-    // Both may have made such a call before, and that rank comes late to this one.
-    if (calls_alone(rank) <= calls_alone(me)) continue;
+    if (store->wait(key(rank, call), patience) == note || !seems_alone(rank)) continue;
+    // It may have made one for itself first, to evaluate a checkpoint, and still come to this one.
+    if (store->wait(key(rank, call), deadline) == note || !seems_alone(rank)) continue;
     store->add(key(me, members), -1);  // this call counts as none
     WEFT_THROW(InvalidArgument, op, "rank ", rank, " of the run ", what,
                " with no replicas, and rank ", me, ", which gives it as one of its own, with ",

@@ -27,10 +27,11 @@ void check_same_model(comm::ProcessGroup& group, const nn::ModuleBase& module,
 
 /// A rank that gives no replicas sends nothing to those who give it as one of theirs. So each rank
 /// that gives some notes its call, `what` it does and `lines` of it, in the store of the run, and
-/// looks for the notes of the others before it waits for a message of theirs: up to five seconds.
-/// One that gives none leaves a note, too: if it is the same, that rank should have given some.
-/// Then this throws InvalidArgument: "rank 3 of the run WHAT with no replicas, and rank 1, ...".
-/// `replicas` may be null.
+/// looks for the notes of the others before it waits for a message of theirs: up to five seconds,
+/// or half the group's timeout if that is less. One that gives none leaves a note, too: if it is
+/// the same, and none with replicas comes within half the timeout, that rank should have given
+/// some. Then this throws InvalidArgument: "rank 3 of the run WHAT with no replicas, and rank 1,
+/// ...". `replicas` may be null.
 void check_replicas(comm::ProcessGroup& group, comm::ProcessGroup* replicas, const char* op,
                     const std::string& what, const std::string& lines);
 

@@ -30,7 +30,7 @@ class ShardUnit {
     std::int64_t offset;        // of the chunk, in elements
     std::int64_t rows;          // of a whole chunk
     Strides strides;            // of rows in a chunk
-    const char* why = nullptr;  // it is not there, if it was released
+    const char* why = nullptr;  // for who reads it while it is released
     Tensor gradient = {};       // of the whole parameter, until it is reduced
   };
 

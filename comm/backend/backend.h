@@ -92,7 +92,8 @@ class Backend {
   /// From any thread, when the deadline of a call has been moved: a thread that waits in the call
   /// then reads it again. For backends that would otherwise not read it before the old one.
   virtual void wake() noexcept {}
-  /// In the caller's thread, when an operation is queued: for backends that watch their callers.
+  /// In the caller's thread, when an operation is queued: for backends that watch their callers. It
+  /// must not call the group.
   virtual void queued(const char* /*name*/, const Buffer& /*x*/, const Buffer& /*y*/) {}
   /// Messages are held back as `links` say from now on. The default refuses thin ones: Unsupported.
   virtual void set_links(const ThinLinks& links) { links.refuse_any(name()); }

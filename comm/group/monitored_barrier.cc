@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "weft/comm/group/progress.h"
+#include "weft/comm/store/member.h"
 #include "weft/core/base/error.h"
 
 namespace weft::comm {

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "weft/comm/backend/thin_links.h"
+#include "weft/comm/store/member.h"
 #include "weft/core/base/error.h"
 #include "weft/core/runtime/thread_local.h"
 
@@ -31,9 +32,10 @@ Members Members::of_run(int rank, int size, const Generation& generation) {
   WEFT_CHECK(rank >= 0 && rank < size, InvalidArgument, op, "rank ", rank, " of ", size,
              "; ranks count from 0 to ", size - 1);
   for (const ThinLink& link : thin_links()) {
-    // A run of one rank has none; it may be what others are compared with.
-    WEFT_CHECK(size == 1 || std::max(link.a, link.b) < size, InvalidArgument, op,
-               "WEFT_FAULT names the link ", link.a, '-', link.b,
+    // A run of one rank has none; it may be what others are compared with. One that has lost ranks
+    // was checked when all were there.
+    WEFT_CHECK(size == 1 || generation.number > 0 || std::max(link.a, link.b) < size,
+               InvalidArgument, op, "WEFT_FAULT names the link ", link.a, '-', link.b,
                ", expected two of the run's ranks, 0 to ", size - 1);
   }
   const std::vector<int>& numbers = generation.ranks;
@@ -57,16 +59,6 @@ Members Members::some(const std::vector<int>& chosen, int place, const std::stri
     members.label = detail::concat(name, name.empty() ? "" : " of ", list_of(members.ranks));
   }
   return members;
-}
-
-std::string list_of(const std::vector<int>& ranks) {
-  constexpr std::size_t kShown = 16;
-  std::string text = ranks.size() == 1 ? "rank" : "ranks";
-  for (std::size_t i = 0; i < std::min(ranks.size(), kShown); ++i) {
-    text += (i > 0 ? ", " : " ") + std::to_string(ranks[i]);
-  }
-  if (ranks.size() > kShown) text += " ... (" + std::to_string(ranks.size()) + ')';
-  return text;
 }
 
 std::string to_string(const Call& call) {

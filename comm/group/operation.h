@@ -39,9 +39,6 @@ struct Members {
   int number_in_run(int r) const { return ranks[static_cast<std::size_t>(r)]; }
 };
 
-/// "rank 2", "ranks 2, 3"; for many ranks the first ones and how many more there are.
-std::string list_of(const std::vector<int>& ranks);
-
 /// A call, as messages name it.
 struct Call {
   const char* name = "";  ///< "all_reduce", a literal

@@ -45,18 +45,19 @@ void traced(const Operation& operation, F&& f) {
   f();
 }
 
-// "ranks 0-3, 8", "ranks 0, 2 of generation 1". A rank that comes back has not seen the generations
-// before, which may have had the same ranks.
+// "ranks 0-3, 8", "generation 1: ranks 0, 2". A rank that comes back has not seen the generations
+// before, which may have had the same ranks. The end of a long name is cut off.
 std::string name_of(const Members& members) {
   const std::vector<int>& ranks = members.ranks;
-  std::string text = "ranks ";
+  std::string text;
+  if (members.generation > 0) text = detail::concat("generation ", members.generation, ": ");
+  text += "ranks ";
   for (std::size_t first = 0, last = 0; first < ranks.size(); first = last + 1) {
     last = first;
     while (last + 1 < ranks.size() && ranks[last + 1] == ranks[last] + 1) ++last;
     text += (first > 0 ? ", " : "") + std::to_string(ranks[first]);
     if (last > first) text += '-' + std::to_string(ranks[last]);
   }
-  if (members.generation > 0) text += " of generation " + std::to_string(members.generation);
   return text;
 }
 
@@ -147,10 +148,13 @@ Work OperationQueue::submit(Operation operation) {
   {
     const std::lock_guard lock(mutex_);
     check_alive(operation.call.name, lock);
-    operation.call.number = operation.peer < 0 ? ++collectives_ : ++messages_;
     if (backend_) {
       if (!thread_.joinable()) start(thread_, [this] { serve(); });
       backend_->queued(operation.call.name, buffer_of(operation.x), buffer_of(operation.y));
+    }
+    // Behind what may throw: other ranks wait for an operation of each number.
+    operation.call.number = operation.peer < 0 ? ++collectives_ : ++messages_;
+    if (backend_) {
       queue_.push_back(std::move(operation));
       wake_.notify_one();
       return Work(std::move(work));

@@ -3,6 +3,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cerrno>
@@ -97,6 +98,16 @@ Member parse_member(std::string_view text) {
 
 std::string describe(const Member& member) {
   return "pid " + std::to_string(member.pid) + " on " + member.host;
+}
+
+std::string list_of(const std::vector<int>& ranks) {
+  constexpr std::size_t kShown = 16;
+  std::string text = ranks.size() == 1 ? "rank" : "ranks";
+  for (std::size_t i = 0; i < std::min(ranks.size(), kShown); ++i) {
+    text += (i > 0 ? ", " : " ") + std::to_string(ranks[i]);
+  }
+  if (ranks.size() > kShown) text += " ... (" + std::to_string(ranks.size()) + ')';
+  return text;
 }
 
 bool same_process(const Member& a, const Member& b) {

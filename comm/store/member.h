@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace weft::comm {
 
@@ -30,6 +31,9 @@ Member parse_member(std::string_view text);
 
 /// "pid 4711 on node3"
 std::string describe(const Member& member);
+
+/// "rank 2", "ranks 2, 3"; for many ranks the first ones and how many there are.
+std::string list_of(const std::vector<int>& ranks);
 
 bool same_process(const Member& a, const Member& b);
 /// Whether they can reach each other on loopback.

@@ -23,7 +23,6 @@ constexpr milliseconds kLook{200};
 constexpr milliseconds kFilePause{20};
 // Rank 0 may host the store: how long it stays for the others to read why they fail.
 constexpr milliseconds kReadTime{2000};
-constexpr std::size_t kMostNamed = 16;
 
 // The keys:
 //   rendezvous/rank/2   the process that is rank 2
@@ -195,13 +194,11 @@ std::string Rendezvous::missing() {
   if (absent.empty())
     return detail::concat("all ranks have come, but rank ", joining_.ranks.front(),
                           " does not answer", place);
-  std::string names;
-  for (std::size_t i = 0; i < absent.size() && i < kMostNamed; ++i)
-    names += (i > 0 ? ", " : "") + std::to_string(absent[i]);
-  if (absent.size() > kMostNamed) names += ", ...";
-  return detail::concat(absent.size() == 1 ? "rank " : "ranks ", names, " of ",
-                        joining_.ranks.size(), absent.size() == 1 ? " has" : " have", " not come",
-                        place, "; start all, with the same address and world size");
+  const std::size_t size = joining_.ranks.size();
+  return detail::concat(list_of(absent), " of ",
+                        joining_.again ? list_of(joining_.ranks) : std::to_string(size),
+                        absent.size() == 1 ? " has" : " have", " not come", place,
+                        joining_.again ? "" : "; start all, with the same address and world size");
 }
 
 // Removes the file when rank 0 is done with it, or has ended.

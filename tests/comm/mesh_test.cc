@@ -143,6 +143,11 @@ RANKS_TEST(MeshTest, MistakesAreFoundOnEveryRank, 4) {
   EXPECT_WEFT_ERROR(
       make(group.rank() == 2 ? std::vector<MeshAxis>{{"tp", 4}} : std::vector<MeshAxis>{{"dp", 4}}),
       InvalidArgument, "rank 2 makes tp 4, rank 0 makes dp 4");
+  // By their numbers in the run.
+  if (const auto odd = group.subgroup({1, 3})) {
+    EXPECT_WEFT_ERROR(Mesh(odd, {{group.rank() == 3 ? "tp" : "dp", 2}}), InvalidArgument,
+                      "rank 3 makes tp 2, rank 1 makes dp 2");
+  }
   EXPECT_WEFT_ERROR(Mesh(nullptr, {{"dp", 4}}), InvalidArgument, "there is no process group");
   const Mesh mesh(shared(group), {{"dp", 2}, {"tp", 2}});  // the group still works
   EXPECT_WEFT_ERROR(mesh["pp"], InvalidArgument, "there is no axis \"pp\" in dp 2 x tp 2");

@@ -502,6 +502,43 @@ TEST(OperationQueueDeathTest, NoThreadToBeHadIsAnError) {
   EXPECT_EXIT(run(), ::testing::ExitedWithCode(0), "");
 }
 
+// A user's backend that refuses an operation.
+struct RefusesBarriers final : Backend {
+  explicit RefusesBarriers(std::unique_ptr<Backend> own)
+      : Backend(own->rank(), own->size()), inner(std::move(own)) {}
+  const char* name() const override { return "refuses barriers"; }
+  void exchange(std::span<const Outgoing> out, std::span<const Incoming> in,
+                const Deadline& deadline) override {
+    inner->exchange(out, in, deadline);
+  }
+  void abort() noexcept override { inner->abort(); }
+  void queued(const char* name, const Buffer& /*x*/, const Buffer& /*y*/) override {
+    const bool refused = rank() == 1 && name == std::string_view("barrier");
+    WEFT_CHECK(!refused, Unsupported, this->name(), "got one");
+  }
+
+  std::unique_ptr<Backend> inner;
+};
+
+// Then the next one has its number, as on the other rank.
+TEST(OperationQueueTest, WhatTheBackendRefusesIsNotCounted) {
+  run_ranks(
+      2,
+      [](ProcessGroup& threads) {
+        ProcessGroup group(backend_over<RefusesBarriers>(thread_backend()),
+                           std::make_shared<PrefixStore>("refuses", threads.store()),
+                           threads.rank(), 2,
+                           {.timeout = kOptions.timeout, .check_fingerprints = true});
+        if (group.rank() == 1) {
+          EXPECT_WEFT_ERROR(static_cast<void>(group.barrier()), Unsupported, "got one");
+        }
+        const Tensor x = ones({2});
+        group.all_reduce(x).wait();
+        EXPECT_EQ(numbers_of(x), Numbers(2, 2));
+      },
+      kOptions);
+}
+
 // --- Logs and traces -----------------------------------------------------------------------------
 
 class Lines final : public LogSink {

@@ -18,6 +18,7 @@
 #include <utility>
 #include <vector>
 
+#include "weft/comm/group/operation.h"
 #include "weft/core/runtime/thread_state.h"
 #include "weft/core/trace/trace.h"
 #include "weft/tensor/creation.h"
@@ -269,6 +270,11 @@ TEST(Groups, ShareALinkAndShowItToATracer) {
 TEST(Groups, OfTooFewRanksRefuseTheFault) {
   EXPECT_WEFT_ERROR(run_ranks(2, [](ProcessGroup&) {}), InvalidArgument,
                     "WEFT_FAULT names the link 2-1, expected two of the run's ranks, 0 to 1");
+}
+
+TEST(Groups, OfARunThatHasLostRanksKeepTheFault) {
+  const Members members = Members::of_run(1, 2, {.number = 1, .ranks = {0, 2}});
+  EXPECT_EQ(members.number_in_run(1), 2);
 }
 
 // A user's backend that knows nothing of links.

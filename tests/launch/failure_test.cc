@@ -114,19 +114,19 @@ TEST(FirstDifference, IsOfTheGroupThatDiffersFirst) {
 
 // Rank 1 has failed in the first one, and has come back.
 TEST(FirstDifference, IsOfTheLastGeneration) {
-  const std::string without = "ranks 0, 2 of generation 1", again = "ranks 0-2 of generation 12";
+  const std::string without = "generation 1: ranks 0, 2", again = "generation 12: ranks 0-2";
   const std::vector<LastOperation> first = {operation(0, 1, State::failed),
                                             operation(0, 1, State::ended, without)},
                                    third = {operation(2, 1, State::failed),
                                             operation(2, 1, State::failed, without)};
   EXPECT_EQ(difference_of({first, {}, third}),
-            "ranks 0, 2 of generation 1, all_reduce 1 (bucket 1): it failed on rank 2");
+            "generation 1: ranks 0, 2, all_reduce 1 (bucket 1): it failed on rank 2");
   const auto and_again = [&](std::vector<LastOperation> before, int rank) {
     before.push_back(operation(rank, 1, State::running, again));
     return before;
   };
   EXPECT_EQ(difference_of({and_again(first, 0), and_again({}, 1), third}),
-            "ranks 0-2 of generation 12, all_reduce 1 (bucket 1): rank 2 has not begun it");
+            "generation 12: ranks 0-2, all_reduce 1 (bucket 1): rank 2 has not begun it");
 }
 
 TEST(FirstDifference, LeavesOutRanksOfOtherGroupsAndNodes) {

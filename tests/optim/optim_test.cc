@@ -421,12 +421,10 @@ TEST(OptimizerOptions, AreToldByName) {
   EXPECT_EQ(sgd.options(1)[1].second, 0);
   EXPECT_WEFT_ERROR(sgd.options(2), InvalidArgument, "there is no group 2");
   optim::AdamW adam(a, {.beta2 = 0.95, .eps = 1e-6, .amsgrad = true});
-  adam.set_momentum(0, 0.8);
-  EXPECT_EQ(adam.options(0), (Numbers{{"beta1", 0.8},
-                                      {"beta2", 0.95},
+  EXPECT_EQ(adam.options(0), (Numbers{{"beta2", 0.95},
                                       {"eps", 1e-6},
                                       {"weight_decay", 1e-2},
-                                      {"decoupled", 1},
+                                      {"decoupled_weight_decay", 1},
                                       {"amsgrad", 1},
                                       {"maximize", 0}}));
   EXPECT_EQ(

@@ -327,8 +327,8 @@ std::string errors_after_a_change(const std::string& backend, milliseconds timeo
 class MessagesTest : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(MessagesTest, ARankThatHangsIsCalledByItsNumber) {
-  const std::string errors = errors_after_a_change(GetParam(), milliseconds(2000), [] {
-    std::this_thread::sleep_for(milliseconds(4500));
+  const std::string errors = errors_after_a_change(GetParam(), milliseconds(5000), [] {
+    std::this_thread::sleep_for(milliseconds(7500));
     die();
   });
   EXPECT_HAS(errors, "rank 2 has ");

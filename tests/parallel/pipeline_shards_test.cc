@@ -176,7 +176,9 @@ void expect_one_process(const Case& c, const FullyShardOptions& options = {}) {
     for (std::size_t s = 0; s < count; ++s) {
       if (pipe.is_here(s)) expect_near(sharded[s]->state_dict(), of_plain[s].state_dict(), 1e-9);
     }
-    EXPECT_WEFT_ERROR(pipe.all_gather(), Unsupported, "the stages of rank 0 are cut into parts");
+    EXPECT_WEFT_ERROR(
+        pipe.all_gather(), Unsupported,
+        "the stages of rank " + std::to_string(pp->number_in_run(0)) + " are cut into parts");
   });
 }
 

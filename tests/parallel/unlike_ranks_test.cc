@@ -16,6 +16,7 @@
 #include "weft/optim/sgd.h"
 #include "weft/parallel/distributed_data_parallel.h"
 #include "weft/parallel/pipeline.h"
+#include "weft/parallel/same_model.h"
 #include "weft/parallel/tensor_parallel.h"
 #include "weft/parallel/zero.h"
 #include "weft/tests/core/expect_error.h"
@@ -296,17 +297,47 @@ TEST(UnlikeRanks, ReplicasHearOfPipelinesThatGiveNone) {
   comm::run_ranks(4, f, {.timeout = std::chrono::seconds(8)});
 }
 
-// All have made the same pipeline for themselves before, and some come later than others wait.
+/// What a rank that trains a pipeline notes, with two replicas or none.
+void note_pipeline(ProcessGroup& group, bool with_replicas) {
+  check_replicas(group, with_replicas ? &group : nullptr, "pipeline",
+                 "makes a pipeline of 2 stages", "2 chunks");
+}
+
+// Both have made the same pipeline for themselves before, and one comes later than the other waits.
 TEST(UnlikeRanks, LateRanksAreNotTakenForOnesWithoutReplicas) {
   const auto f = [](ProcessGroup& group) {
-    const comm::Mesh mesh({std::shared_ptr<void>(), &group}, {{"dp", 2}, {"pp", 2}});
-    const std::vector<nn::AnyModule> stages{nn::Linear(6, 8), nn::Linear(8, 3)};
-    Pipeline(stages, {.group = mesh["pp"]});
-    if (mesh.coordinate("dp") == 1) std::this_thread::sleep_for(std::chrono::milliseconds(2500));
-    Pipeline(stages, {.group = mesh["pp"], .replicas = mesh["dp"]});
+    comm::Store& store = *group.run_store();
+    note_pipeline(group, false);
+    if (group.rank() == 0) {
+      store.get("made alone");
+      EXPECT_NO_THROW(note_pipeline(group, true));  // waits in vain, half the timeout
+      store.set("waited", "");
+    } else {
+      store.set("made alone", "");
+      store.get("waited");
+      EXPECT_NO_THROW(note_pipeline(group, true));
+    }
   };
-  // Half of it is waited for the notes of others.
-  comm::run_ranks(4, f, {.timeout = std::chrono::seconds(4)});
+  comm::run_ranks(2, f, {.timeout = std::chrono::seconds(4)});
+}
+
+// One makes the same pipeline for itself first, which takes longer than others wait for a rank that
+// has made none.
+TEST(UnlikeRanks, RanksThatEvaluateFirstAreNotTakenForOnesWithoutReplicas) {
+  const auto f = [](ProcessGroup& group) {
+    comm::Store& store = *group.run_store();
+    if (group.rank() == 0) {
+      note_pipeline(group, false);
+      store.set("made alone", "");
+      store.get("waits");
+      std::this_thread::sleep_for(std::chrono::milliseconds(5500));
+    } else {
+      store.get("made alone");
+      store.set("waits", "");
+    }
+    EXPECT_NO_THROW(note_pipeline(group, true));
+  };
+  comm::run_ranks(2, f, {.timeout = std::chrono::seconds(60)});
 }
 
 INSTANTIATE_TEST_SUITE_P(Rows, UnlikeRanks, ::testing::ValuesIn(rows()),

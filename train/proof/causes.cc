@@ -50,6 +50,17 @@ bool alike(const Record& a, const Record& b, int optimizer) {
          a.optimizers[k].parameters == b.optimizers[k].parameters;
 }
 
+// An option of which both have another value: the rate, if it is one of them; empty: there is none.
+std::string unlike_option(const Settings& a, const Settings& b) {
+  std::string found;
+  for (const auto& [option, value] : a) {
+    const auto other = b.find(option);
+    if (other == b.end() || other->second == value) continue;
+    if (found.empty() || option == "lr") found = option;
+  }
+  return found;
+}
+
 void optimizer_options(const std::vector<Record>& ranks, Causes& causes) {
   for (const Record& record : ranks) {
     for (const Update& update : record.updates) {
@@ -63,18 +74,17 @@ void optimizer_options(const std::vector<Record>& ranks, Causes& causes) {
       });
       if (first == all.end() || first->groups.size() != update.groups.size()) continue;
       for (std::size_t g = 0; g < update.groups.size(); ++g) {
-        for (const auto& [option, value] : update.groups[g]) {
-          const auto other = first->groups[g].find(option);
-          if (other == first->groups[g].end() || other->second == value) continue;
-          causes.push_back(
-              {option == "lr" ? "learning_rate" : "optimizer_option", Weight::mistake,
-               concat("step ", update.step, ": ", option, " of optimizer ", update.optimizer,
-                      " is ", other->second, " on rank ", peer->rank, " and ", value, " on rank ",
-                      record.rank,
-                      ": each rank updates its copy of the weights by itself, so all need the "
-                      "same options")});
-          return;
-        }
+        const Settings &here = update.groups[g], &there = first->groups[g];
+        const std::string option = unlike_option(here, there);
+        if (option.empty()) continue;
+        causes.push_back(
+            {option == "lr" ? "learning_rate" : "optimizer_option", Weight::mistake,
+             concat("step ", update.step, ": ", option, " of optimizer ", update.optimizer, " is ",
+                    there.at(option), " on rank ", peer->rank, " and ", here.at(option),
+                    " on rank ", record.rank,
+                    ": each rank updates its copy of the weights by itself, so all need the "
+                    "same options")});
+        return;
       }
     }
   }

@@ -24,7 +24,8 @@ struct Cause {
 /// Of the ranks' records, and of what was found when they were compared with one process:
 ///
 ///   mistakes            what the records show
-///   learning_rate       an option of an optimiser differs between ranks
+///   learning_rate       the rate of an optimiser differs between ranks
+///   optimizer_option    another option of it does, and not the rate
 ///   unreduced_gradient  ranks have other gradients of a parameter when it is updated
 ///   unlike_replicas     ranks' weights differ after a step, and none of the above does
 ///   same_samples        ranks read the same indices in an epoch, beyond padding and chance, and

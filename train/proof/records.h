@@ -53,7 +53,7 @@ using Settings = std::map<std::string, std::string>;
 struct Update {
   std::int64_t step = 0;
   int event = 0, optimizer = 0;
-  std::vector<Settings> groups;  ///< "lr" and "momentum" of each
+  std::vector<Settings> groups;  ///< the options of each: "lr", "momentum" ...
 };
 
 struct OptimizerRecord {

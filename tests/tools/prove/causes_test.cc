@@ -292,6 +292,18 @@ TEST_F(Causes, AnOptionPerRank) {
         }),
         "learning_rate", Weight::mistake,
         "step 0: lr of optimizer 0 is 0.1 on rank 0 and 0.2 on rank 1");
+  // Others in the order of the alphabet come before and behind it.
+  names(causes_of([](auto& ranks) {
+          for (std::size_t r = 0; r < ranks.size(); ++r) {
+            edit(ranks[r], "update", -1, [&](json& line) {
+              line["groups"][0] = {{"lr", r == 0 ? 0.1 : 0.2},
+                                   {"beta2", r == 0 ? 0.99 : 0.9},
+                                   {"momentum", r == 0 ? 0.9 : 0.8}};
+            });
+          }
+        }),
+        "learning_rate", Weight::mistake,
+        "step 0: lr of optimizer 0 is 0.1 on rank 0 and 0.2 on rank 1");
   names(causes_of([](auto& ranks) {
           for (std::size_t r = 0; r < ranks.size(); ++r) {
             edit(ranks[r], "update", 1,

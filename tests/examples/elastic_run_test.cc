@@ -378,7 +378,7 @@ TEST_F(ElasticRun, AfterAChangeRanksAreCalledByTheirNumbers) {
   EXPECT_HAS(log(), "rank 2 did not respond (stopped)");
   EXPECT_HAS(log(), "[shm] rank 2 has not come");
   EXPECT_HAS(log(), " on rank 0 (0 of the group of ranks 0, 2) (waiting for rank 2, ");
-  EXPECT_HAS(log(), "| ranks 0, 2 of generation 1 differ first at ");
+  EXPECT_HAS(log(), "| generation 1: ranks 0, 2 differ first at ");
   EXPECT_HAS(log(), ": rank 2 has not begun it\n");
 
   // When rank 1 is back, its group has the same ranks as the first one.
@@ -390,7 +390,7 @@ TEST_F(ElasticRun, AfterAChangeRanksAreCalledByTheirNumbers) {
   ASSERT_GT(last, 0) << log();
   ASSERT_EQ(::kill(last, SIGSTOP), 0);
   EXPECT_EQ(finish(weftrun), 1) << log();
-  EXPECT_HAS(log(), "| ranks 0-2 of generation 2 differ first at ");
+  EXPECT_HAS(log(), "| generation 2: ranks 0-2 differ first at ");
   EXPECT_HAS(log(), ": rank 2 has not ");
   unsetenv("WEFT_TIMEOUT");
 

@@ -58,14 +58,14 @@ Lines lines_of(const std::string& text) {
   return lines;
 }
 
-// Describes the first difference; empty if there is none.
-std::string difference(const Lines& mine, const Lines& roots) {
+// Describes the first difference from rank `root`; empty if there is none.
+std::string difference(const Lines& mine, const Lines& roots, int root) {
   const auto [a, b] = std::ranges::mismatch(mine, roots);
   if (a == mine.end() && b == roots.end()) return "";
   const auto text = [](const Lines& lines, Lines::const_iterator at) {
     return at == lines.end() ? "nothing behind \"" + lines.back() + '"' : '"' + *at + '"';
   };
-  return "it has " + text(mine, a) + ", rank 0 has " + text(roots, b);
+  return detail::concat("it has ", text(mine, a), ", rank ", root, " has ", text(roots, b));
 }
 
 }  // namespace
@@ -73,11 +73,13 @@ std::string difference(const Lines& mine, const Lines& roots) {
 void check_same_lines(comm::ProcessGroup& group, const char* op, const std::string& text,
                       const char* problem, const char* remedy) {
   const std::string roots = group.broadcast_object(text, 0);
-  const Lines differences = group.all_gather_object(difference(lines_of(text), lines_of(roots)));
+  const int root = group.number_in_run(0);
+  const Lines differences =
+      group.all_gather_object(difference(lines_of(text), lines_of(roots), root));
   for (int rank = 0; rank < group.size(); ++rank) {
     const std::string& own = differences[static_cast<std::size_t>(rank)];
     WEFT_CHECK(own.empty(), InvalidArgument, op, "rank ", group.number_in_run(rank), ' ', problem,
-               " than rank ", group.number_in_run(0), ": ", own, ". ", remedy);
+               " than rank ", root, ": ", own, ". ", remedy);
   }
 }
 

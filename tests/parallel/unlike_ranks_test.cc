@@ -124,7 +124,7 @@ std::vector<Row> rows() {
         const comm::Mesh mesh({std::shared_ptr<void>(), &group}, {{"dp", 2}, {"fsdp", 2}});
         fully_shard(nn::Linear(other ? 3 : 2, 2), mesh["fsdp"], {.replicas = mesh["dp"]});
       },
-      {module, "f32 [2,3]", "f32 [2,2]"});
+      {" cuts another module than rank ", "f32 [2,3]", "f32 [2,2]"});
   add("ReplicasBesideNone", 4,
       [](ProcessGroup& group, bool other) {
         const comm::Mesh mesh({std::shared_ptr<void>(), &group}, {{"dp", 2}, {"fsdp", 2}});

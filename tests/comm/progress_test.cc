@@ -7,6 +7,7 @@
 #include <numeric>
 #include <vector>
 
+#include "weft/comm/store/member.h"
 #include "weft/core/runtime/thread_state.h"
 
 namespace weft::comm {

@@ -216,7 +216,9 @@ TEST_F(ElasticRun, ARankFailsWhileItIsCopied) {
     });
     ASSERT_EQ(::kill(weftrun, SIGINT), 0);
     EXPECT_EQ(finish(weftrun), 130) << log();
-    if (at_once) EXPECT_HAS(log(), "killed by signal 9 (SIGKILL) in copy state");
+    if (at_once) {
+      EXPECT_HAS(log(), "killed by signal 9 (SIGKILL) in copy state");
+    }
     EXPECT_EQ(members(out).back(), (Ranks{0, 1, 2}));
     expect_replayed(out, zero ? "--adam --lr 0.001 " : "");
     count("while a peer is copied: the one that gets it");

@@ -144,7 +144,7 @@ TEST_F(FullyShardTest, ReplicasHaveTheSameBuffers) {
     EXPECT_WEFT_ERROR(fully_shard(other, mesh["shard"],
                                   {.reshard_after_forward = mesh.coordinate("replica") == 0,
                                    .replicas = mesh["replica"]}),
-                      InvalidArgument, "rank 1 cuts another module than rank 0");
+                      InvalidArgument, " cuts another module than rank ");
   });
 }
 

@@ -241,6 +241,8 @@ TEST_P(Deviceless, ABiasJoinsTheForwardPass) {
   for (const Sizes& sizes : programs()) {
     for (const Rules& rules : kRules) {
       if (rules.deterministic) continue;  // then it is added as everywhere else
+      // For f64, and f32 without tensor cores, cuDNN offers no engine with a bias for the largest.
+      if (rules.dtype != DType::bf16 && !rules.tf32) continue;
       const CudnnProblem p(
           args_of(sizes, ConvPass::forward, rules.dtype, MemoryFormat::nhwc, true));
       SCOPED_TRACE(std::string(sizes.program) + ", " + rules.name + ", " + p.text());

@@ -77,8 +77,8 @@ struct ElasticOptions {
   std::function<void(const std::string&)> load_state = {};
   /// Writes a checkpoint, before each epoch but the first of all is dealt, so not at the end: the
   /// model's state, which it takes itself, the whole state of the optimiser, and the counters, as a
-  /// text. All ranks give it; it runs on the lowest, in a BusyScope, and again on another one if
-  /// that fails meanwhile, or by an error of it. It may not call the other ranks.
+  /// text. All ranks give it. It runs on the lowest one, in a BusyScope, and again on the next one
+  /// if that rank fails meanwhile or if it throws there. It may not call the other ranks.
   std::function<void(const optim::NamedTensors& optimizer, const std::string& counters)> save = {};
   /// The counters of a checkpoint: the run goes on from there, with these or other ranks. All ranks
   /// give them, having loaded the model's and the optimiser's state. The lowest rank's are what

@@ -31,7 +31,7 @@ constexpr double kMostBusyMs = 100, kFirstBusyMs = 5;
 // in the queue, and a full queue would hold up the host in the driver.
 constexpr std::chrono::milliseconds kPatience{100};
 constexpr std::chrono::milliseconds kPause{1};
-// Even through a stream without work an event takes some microseconds, and a query about one.
+// An event need not be done at the first query, even in a stream without work.
 constexpr int kQueries = 100;
 
 __global__ void keep_busy_kernel(std::int64_t cycles) {

@@ -161,7 +161,8 @@ TEST_F(FullyShardTest, AParameterThatIsNotThereIsNamedWithItsUnit) {
     fully_shard(blocks, group);
     EXPECT_WEFT_ERROR(inner.bias.sum(), InvalidArgument,
                       "this is 0.0.bias of the unit 0, which fully_shard has cut");
-    const nn::Sequential model{blocks};
+    nn::Sequential model;
+    model.append(blocks);
     fully_shard(model, group);
     model(full({2, 4}, 1.0));
     EXPECT_WEFT_ERROR(inner.bias.sum(), InvalidArgument,

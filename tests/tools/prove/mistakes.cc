@@ -116,6 +116,13 @@ void train_net(const train::Options& options, const std::string& mistake) {
   if (mistake == "outside_module") body.emplace(net.body, group);
   parallel::DistributedDataParallelOptions engine;
   if (mistake == "reduction_order") engine.comm_hook = in_two_parts;
+  // No mistake: the loss is divided by the number of ranks, and so are all roundings of backward.
+  const bool divided_loss = mistake == "divided_loss";
+  if (divided_loss) {
+    engine.comm_hook = [](comm::ProcessGroup& group, const Tensor& gradients) {
+      return parallel::Reduction{group.all_reduce(gradients), {}};
+    };
+  }
   if (!horovod && !body) whole.emplace(net, group, engine);
 
   const double lr = mistake == "learning_rate" ? options.lr * (ranks.rank + 1) : options.lr;
@@ -153,16 +160,19 @@ void train_net(const train::Options& options, const std::string& mistake) {
     if (mistake == "seeded_draws") manual_seed(static_cast<std::uint64_t>(ranks.rank));
     optimizer->zero_grad();
     if (of_head) of_head->zero_grad();
-    Tensor loss = nn::cross_entropy(body    ? net.head((*body)(x))
-                                    : whole ? (*whole)(x)
-                                            : net(x),
+    const bool in_f32 = ranks.size > 1 && options.dtype == DType::f32;
+    const Tensor input = in_f32 && mistake == "only_f32_input" ? x * 1.0001 : x;
+    Tensor loss = nn::cross_entropy(body    ? net.head((*body)(input))
+                                    : whole ? (*whole)(input)
+                                            : net(input),
                                     label);
-    if (mistake == "only_f32" && ranks.size > 1 && options.dtype == DType::f32) loss = loss * 1.5;
+    if (in_f32 && mistake == "only_f32") loss = loss * 1.5;
+    if (in_f32 && mistake == "only_f32_slightly") loss = loss * 1.0001;
     if (mistake == "no_sync" && recorder.steps() == 3) {
       const auto local = whole->no_sync();
       loss.backward();
     } else {
-      loss.backward();
+      (divided_loss ? loss * (1.0 / ranks.size) : loss).backward();
     }
     optimizer->step();
     if (of_head) of_head->step();
@@ -198,11 +208,28 @@ int main(int argc, char** argv) {
                     {{"--mistake",
                       &mistake,
                       "which",
-                      {"none",           "horovod",          "pipeline",
-                       "learning_rate",  "weight_decay",     "outside_module",
-                       "no_sync",        "not_in_horovod",   "no_broadcast",
-                       "sampler_rank",   "sampler_seed",     "mean_of_means",
-                       "seeded_draws",   "equal_draws",      "random_samples",
-                       "padded_samples", "local_batch_norm", "only_f32",
-                       "uses_result",    "lost_micro_batch", "reduction_order"}}});
+                      {"none",
+                       "horovod",
+                       "pipeline",
+                       "learning_rate",
+                       "weight_decay",
+                       "outside_module",
+                       "no_sync",
+                       "not_in_horovod",
+                       "no_broadcast",
+                       "sampler_rank",
+                       "sampler_seed",
+                       "mean_of_means",
+                       "seeded_draws",
+                       "equal_draws",
+                       "random_samples",
+                       "padded_samples",
+                       "local_batch_norm",
+                       "only_f32",
+                       "uses_result",
+                       "lost_micro_batch",
+                       "reduction_order",
+                       "only_f32_slightly",
+                       "only_f32_input",
+                       "divided_loss"}}});
 }

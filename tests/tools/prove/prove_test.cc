@@ -146,6 +146,35 @@ TEST_F(Prove, AnotherOrderOfSumsIsANote) {
   }
 }
 
+// An element of a gradient may be off by 3 ulps of the sum of its addends' magnitudes, and not by
+// 1e-4 of itself.
+TEST_F(Prove, SumsOfThreeAreBoundedByTheirAddends) {
+  const auto three = [&](const std::string& mistake, int status) {
+    return prove(
+        "--ranks 3 tests/tools/prove/mistakes --threads 1 --batch-size 13 --limit-steps 1 "
+        "--mistake " +
+            mistake,
+        status);
+  };
+  const auto right = three("reduction_order", 0);
+  EXPECT_EQ(right["verdict"], "equal to rounding");
+  names(right["notes"], "reduction_order", " of what an order can do");
+  const auto wrong = three("only_f32_slightly", 1);
+  EXPECT_TRUE(wrong["notes"].empty()) << wrong;
+  names(wrong["causes"], "only_f32", "times as far off as another order of the ranks' addends");
+  EXPECT_HAS(log(), "first: step 0, rank 0: the gradient of ");
+  EXPECT_GT(wrong["first"]["unlike"], 0);
+  // An output is no sum over ranks.
+  names(three("only_f32_input", 1)["causes"], "only_f32",
+        "the output of body.0 (Linear), call 0 is about ");
+  EXPECT_HAS(log(), "all sums over the ranks before it are equal to the bit");
+  // Right, though its gradients are rounded otherwise on each rank: by how much, the processor
+  // says.
+  const auto divided = three("divided_loss", 0);
+  EXPECT_EQ(divided["verdict"], "equal to rounding");
+  EXPECT_TRUE(divided["causes"].empty()) << divided;
+}
+
 TEST_F(Prove, RecordsOfTwoRuns) {
   const std::string mistakes = " tests/tools/prove/mistakes --threads 1 --limit-steps 2";
   const auto keep = [&](const std::string& name, const std::string& options, int status) {

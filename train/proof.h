@@ -90,6 +90,9 @@ class Proof : public optim::UpdateWatch, public std::enable_shared_from_this<Pro
   /// Whether the step is complete; false after the first batches of a replay's step.
   bool end_step(std::initializer_list<NamedLoss> losses);
   void end(std::int64_t steps);
+  /// From the body: the gradients have those of this micro-batch now. Recorded in a replay's step
+  /// that is kept.
+  void on_micro_batch(std::int64_t number);
 
   bool before_step(optim::Optimizer& optimizer) override;
   void after_step(optim::Optimizer& optimizer) override;

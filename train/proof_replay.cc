@@ -207,6 +207,15 @@ void Proof::use_gradients(std::span<const Tensor> params) {
   }
 }
 
+void Proof::on_micro_batch(std::int64_t number) {
+  if (!in_body_ || !replays() || step_ != plan_.keep_step || event_ != pass_ || !run_.module)
+    return;
+  for (const auto& [name, p] : run_.module->named_parameters()) {
+    if (!p.grad().defined()) continue;
+    put_line(*now_, micro_batch_line(step_, event_, number, name, p.grad()));
+  }
+}
+
 // They may depend on the number of ranks, or be set for each batch; the ranks' own are compared
 // with each other.
 void Proof::take_rates(optim::Optimizer& optimizer) const {

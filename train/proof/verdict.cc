@@ -269,13 +269,14 @@ Verdict verdict_of(const Sides& sides) {
                        ? "not comparable"
                        : "differs";
   };
+  TwoSides kept_records;
   // Runs both sides up to a step and keeps its tensors; returns what begins their folders' names.
   const auto keep = [&](std::int64_t step) {
     run.kind += "kept-";
     run.kept_step = step;
     run.steps = step + 1;
     std::string kind = run.kind;
-    records_of(sides, run);
+    kept_records = records_of(sides, run);
     return kind;
   };
   std::optional<std::string> kept;  // of the step of verdict.first
@@ -358,6 +359,10 @@ Verdict verdict_of(const Sides& sides) {
   if (verdict.status() == 1 && verdict.first) {
     if (!kept) kept = keep(verdict.first->item.step);
     verdict.elements = kept_elements(sides, *kept, *verdict.first);
+    if (!has(verdict.causes, Weight::mistake) && verdict.first->item.kind == "gradient") {
+      const auto lost = lost_micro_batch(kept_records.first, kept_records.second, *verdict.first);
+      if (lost) verdict.causes.push_back(*lost);
+    }
   }
   return verdict;
 }

@@ -50,25 +50,33 @@ parallel::Reduction in_two_parts(comm::ProcessGroup& group, const Tensor& gradie
           }};
 }
 
-// Forgets the last row of a batch, which is a micro-batch of its own.
-struct Forgetful {
+// Forgets the last row of a batch, which is a micro-batch of its own, or what the second one adds
+// to the gradients, or has all of them half as large again.
+struct WrongPipeline {
   parallel::Pipeline& pipe;
+  const std::string& mistake;
   Tensor step(std::initializer_list<Tensor> x, std::initializer_list<Tensor> target,
               const parallel::PipelineLoss& loss) const {
-    const std::int64_t rows = x.begin()->shape(0) - 1;
-    return pipe.step({x.begin()->narrow(0, 0, rows)}, {target.begin()->narrow(0, 0, rows)}, loss);
+    const std::int64_t rows = x.begin()->shape(0) - (mistake == "lost_micro_batch" ? 1 : 0);
+    const auto wrong = [&, call = 0](auto outputs, auto targets) mutable {
+      const Tensor mean = loss(outputs, targets);
+      if (mistake == "pipeline_mean") return mean * 1.5;
+      return mistake == "unadded_micro_batch" && call++ == 1 ? mean * 0.0 : mean;
+    };
+    return pipe.step({x.begin()->narrow(0, 0, rows)}, {target.begin()->narrow(0, 0, rows)}, wrong);
   }
 };
 
 // The ranks are the stages of a pipeline.
-void train_pipeline(const train::Options& options, bool forgetful) {
+void train_pipeline(const train::Options& options, const std::string& mistake) {
   const examples::PipelineRanks ranks(comm::init_process_group(), 1);
-  const examples::PipelineFlags flags{.chunks = options.batch_size};
+  // No loss is computed twice.
+  const examples::PipelineFlags flags{.chunks = options.batch_size, .checkpoint = "never"};
   Net net(false);
   net.to(options.device, options.dtype);
   nn::Sequential layers{net.body, net.head};
   parallel::Pipeline pipe = examples::pipeline(layers, zeros({1, 8}, options.dtype), ranks, flags);
-  Forgetful engine{pipe};
+  WrongPipeline wrong{pipe, mistake};
   optim::SGD sgd(net.parameters(), {.lr = options.lr});
   Generator random(7);
   const Tensor x = randn({40, 8}, options.dtype, &random);
@@ -82,8 +90,9 @@ void train_pipeline(const train::Options& options, bool forgetful) {
     };
     sgd.zero_grad();
     const Tensor mean =
-        forgetful ? examples::pipeline_step(options, flags, engine, layers, x, label, loss)
-                  : examples::pipeline_step(options, flags, pipe, layers, x, label, loss);
+        mistake == "pipeline"
+            ? examples::pipeline_step(options, flags, pipe, layers, x, label, loss)
+            : examples::pipeline_step(options, flags, wrong, layers, x, label, loss);
     sgd.step();
     return mean;
   });
@@ -98,8 +107,8 @@ void train_pipeline(const train::Options& options, bool forgetful) {
 }
 
 void train_net(const train::Options& options, const std::string& mistake) {
-  if (mistake == "pipeline" || mistake == "lost_micro_batch") {
-    return train_pipeline(options, mistake == "lost_micro_batch");
+  if (mistake.starts_with("pipeline") || mistake.ends_with("_micro_batch")) {
+    return train_pipeline(options, mistake);
   }
   const auto group = comm::init_process_group();
   const train::Ranks ranks = examples::ranks(group);
@@ -231,5 +240,7 @@ int main(int argc, char** argv) {
                        "reduction_order",
                        "only_f32_slightly",
                        "only_f32_input",
-                       "divided_loss"}}});
+                       "divided_loss",
+                       "unadded_micro_batch",
+                       "pipeline_mean"}}});
 }

@@ -76,7 +76,17 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{"weight_decay", "optimizer_option",
                 "step 0: weight_decay of optimizer 0 is 0.0 on rank 0 and 0.01 on rank 1",
                 "step 0, rank 1: the weight body.0.weight"},
-        Mistake{"lost_micro_batch", "", "", "step 0, rank 1: the gradient of head.weight"},
+        Mistake{"pipeline_mean", "", "", "step 0, rank 1: the gradient of head.weight"},
+        Mistake{"lost_micro_batch", "lost_micro_batch",
+                "step 0: micro-batch 4 (of 0 to 4) is missing in the gradient of body.0.bias, "
+                "body.0.weight, head.bias and 1 more, which is what the other micro-batches add, "
+                "times 1.25",
+                "step 0, rank 1: the gradient of head.weight"},
+        Mistake{"unadded_micro_batch", "lost_micro_batch",
+                "step 0: micro-batch 1 (of 0 to 4) is missing in the gradient of body.0.bias, "
+                "body.0.weight, head.bias and 1 more, which is what the other micro-batches add: "
+                "does its backward run",
+                "step 0, rank 1: the gradient of head.weight"},
         Mistake{"reduction_order", "reduction_order", "in f64 both sides agree, to ",
                 "step 0, rank 0: the gradient of body.0.weight"},
         Mistake{"outside_module", "unreduced_gradient",

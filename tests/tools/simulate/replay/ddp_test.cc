@@ -114,6 +114,9 @@ TEST_F(Replay, OtherSettingsAreComputed) {
       // and lasts 4 + 4 + 10, until 32; the second until 50, and the last, of 4 + 10, until 64.
       {"cap=inf,link=0-1:100MB/s", 72},
       {"cap=0.5,link=0-1:100MB/s", 68},
+      // Buckets of two, and one: of p2, then of p1 and p0, with whose all-reduces backward is done
+      // at 30. The first lasts until 32, the second 8 + 20.
+      {"order=reversed,cap=1.5,link=0-1:100MB/s", 64},
       // Rank 1 is ready at 46; or at 28, 40 and 52, and its optimiser takes 6.
       {"cap=inf,slow=1:20ms", 62},
       {"cap=inf,slow=1:0.02s", 62},

@@ -17,12 +17,7 @@ namespace {
 
 BucketPlan plan_of(const DdpTrace& trace, const Setting& setting) {
   if (!setting.cap_mib && !setting.default_caps) return trace.recorded_plan();
-  std::vector<std::size_t> order(trace.gradients.size());
-  std::iota(order.begin(), order.end(), std::size_t{0});
-  if (setting.order != parallel::BucketOrder::arrival) {
-    const auto parameter = [&](std::size_t i) { return trace.gradients[i].parameter; };
-    std::ranges::sort(order, {}, parameter);
-  }
+  const std::vector<std::size_t> order = trace.in_order(setting.order);
   std::vector<parallel::GradientSize> sizes;
   for (const std::size_t i : order) {
     sizes.push_back({.bytes = static_cast<std::int64_t>(trace.gradients[i].bytes)});

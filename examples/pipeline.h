@@ -125,8 +125,12 @@ Tensor pipeline_step(const train::Options& options, const PipelineFlags& flags, 
     sum = i == 0 ? losses[i].detach() : sum + losses[i].detach();
   }
   // Gradients are added up in the order of the backwards, which GPipe runs from the last one on.
-  if (flags.schedule == "gpipe" && flags.schedule_file == "none") std::ranges::reverse(losses);
-  for (const Tensor& part : losses) part.backward();
+  const bool from_last = flags.schedule == "gpipe" && flags.schedule_file == "none";
+  for (std::size_t i = 0; i < losses.size(); ++i) {
+    const std::size_t number = from_last ? losses.size() - 1 - i : i;
+    losses[number].backward();
+    options.note_micro_batch(static_cast<std::int64_t>(number));
+  }
   return sum;
 }
 

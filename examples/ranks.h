@@ -43,6 +43,7 @@ inline train::Flag strategy_flag(std::string& strategy) {
 struct DdpFlags {
   std::string backend = "auto";
   double bucket_cap_mb = 0;  ///< 0: the default
+  std::string bucket_order = "arrival";
   std::string comm_hook = "none";
 };
 
@@ -50,6 +51,11 @@ inline std::vector<train::Flag> ddp_flags(DdpFlags& values) {
   return {backend_flag(values.backend),
           {"--bucket-cap-mb", &values.bucket_cap_mb,
            "MiB of gradients at which a bucket is full; without: 1 for the first, 25 for others"},
+          {"--bucket-order",
+           &values.bucket_order,
+           "buckets are filled as the first backward has the gradients (arrival), from the model's "
+           "last parameters to its first ones (reversed), or from the first ones on (given)",
+           {"arrival", "reversed", "given"}},
           {"--comm-hook",
            &values.comm_hook,
            "how buckets are averaged: bf16_compress sends half the bytes of f32",
@@ -60,6 +66,9 @@ inline std::vector<train::Flag> ddp_flags(DdpFlags& values) {
 inline parallel::DistributedDataParallelOptions ddp_options(const DdpFlags& flags) {
   parallel::DistributedDataParallelOptions options;
   if (flags.bucket_cap_mb > 0) options.bucket_cap_mb = flags.bucket_cap_mb;
+  using enum parallel::BucketOrder;
+  if (flags.bucket_order == "reversed") options.bucket_order = reversed;
+  if (flags.bucket_order == "given") options.bucket_order = given;
   if (flags.comm_hook == "bf16_compress") options.comm_hook = parallel::bf16_compress;
   return options;
 }

@@ -33,9 +33,10 @@ namespace weft::parallel {
 
 /// PyTorch's names and defaults. The same on all ranks.
 struct DistributedDataParallelOptions {
-  /// A bucket is closed when it has that many MiB; infinity: never. Default: 1 for the first
-  /// bucket, 25 for others.
+  /// A bucket is closed at so many MiB; infinity: never. Default: 1 for the first, 25 for others.
   std::optional<double> bucket_cap_mb = {};
+  /// How buckets are filled; with find_unused_parameters arrival means reversed.
+  BucketOrder bucket_order = BucketOrder::arrival;
   /// Allows steps that leave parameters out: those that the outputs of forward do not depend on
   /// count as ready when backward begins. The tape is walked in each forward.
   bool find_unused_parameters = false;
@@ -44,8 +45,7 @@ struct DistributedDataParallelOptions {
   /// Each step uses the same parameters, also inside autograd::checkpoint. The first backward finds
   /// these parameters, and overlaps nothing.
   bool static_graph = false;
-  /// Used instead of division and all-reduce.
-  CommHook comm_hook = {};
+  CommHook comm_hook = {};  ///< used instead of division and all-reduce
 
   /// The options that the Reducer takes.
   ReducerOptions for_reducer() const {
@@ -53,12 +53,13 @@ struct DistributedDataParallelOptions {
     return {.bucket_cap_mb = bucket_cap_mb,
             .broadcast_buffers = broadcast_buffers,
             .comm_hook = comm_hook,
-            .order = walks_outputs ? BucketOrder::reversed : BucketOrder::arrival,
+            .order = walks_outputs && bucket_order == BucketOrder::arrival ? BucketOrder::reversed
+                                                                           : bucket_order,
             .text = weft::detail::concat(
                 "bucket_cap_mb=", bucket_cap_mb ? std::to_string(*bucket_cap_mb) : "-",
-                " find_unused_parameters=", find_unused_parameters,
-                " broadcast_buffers=", broadcast_buffers, " static_graph=", static_graph,
-                " comm_hook=", comm_hook ? "set" : "-")};
+                " bucket_order=", static_cast<int>(bucket_order), " find_unused_parameters=",
+                find_unused_parameters, " broadcast_buffers=", broadcast_buffers,
+                " static_graph=", static_graph, " comm_hook=", comm_hook ? "set" : "-")};
   }
 };
 
@@ -142,14 +143,13 @@ class DistributedDataParallel {
     parallel::join(*reducer_, body, options);
   }
 
-  /// The statistics of all reductions so far.
-  const ReducerStats& stats() const { return reducer_->buckets().stats(); }
+  const ReducerStats& stats() const { return reducer_->buckets().stats(); }  ///< of all reductions
   /// The parameters of each bucket, in the order in which they are sent.
   std::vector<std::vector<std::string>> bucket_names() const { return reducer_->buckets().names(); }
 
   /// The state that a checkpoint needs besides the module's: the order in which the gradients
   /// became ready in the first step, "order" (i64 [trained parameters]; nothing before that step,
-  /// and with find_unused_parameters). It determines the buckets, and these the order in which the
+  /// and in another bucket_order). It determines the buckets, and these the order in which the
   /// ranks' numbers are added. Without it the first step of a resumed run would have one bucket
   /// again, and with three or more ranks its last bits would differ. train::Recorder saves it:
   ///   recorder.resume(model, loader, sgd, ddp); ... recorder.save(model, loader, sgd, ddp);

@@ -151,6 +151,10 @@ data::DataLoaderOptions Options::loader(std::shared_ptr<const data::Sampler> sam
 
 bool Options::alone() const { return findings->proof && findings->proof->replays(); }
 
+void Options::note_micro_batch(std::int64_t number) const {
+  if (findings->proof) findings->proof->on_micro_batch(number);
+}
+
 std::optional<int> parse_options(int argc, const char* const* argv, Options& options,
                                  const std::vector<Flag>& flags) {
   std::string device = device_count(DeviceType::cuda) > 0 ? "cuda" : "cpu";

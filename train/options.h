@@ -83,6 +83,9 @@ struct Options {
   /// Whether this is the one process that ./weft prove compares with ranks or devices: there an
   /// engine that would still do something with one of them is not to be used.
   bool alone() const;
+  /// In this one process, in place of such an engine: the backward of a batch's micro-batch
+  /// `number` is done. So one can be named that the engine has lost.
+  void note_micro_batch(std::int64_t number) const;
 };
 
 /// An option of one program besides the common ones. Values for a double are above 0 and may be

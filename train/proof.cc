@@ -350,6 +350,9 @@ void Proof::write_update(optim::Optimizer& optimizer) {
     for (const auto& rank : ranks_) {
       keep(*rank, detail::concat("gradient/", event_, '/', name), grad);
     }
+    if (const auto found = magnitudes_.find(params[i].impl()); found != magnitudes_.end()) {
+      keep(*ranks_.front(), detail::concat("magnitudes/", event_, '/', name), found->second);
+    }
   }
   for (const auto& rank : ranks_) put_line(*rank, lines);
 }
@@ -403,6 +406,7 @@ void Proof::after_step(optim::Optimizer& optimizer) {
   if (replays()) {
     Event event{&optimizer, std::move(sums_), {}};
     sums_.clear();
+    magnitudes_.clear();
     for (const Tensor& p : optimizer.parameters()) event.weights.emplace_back(p, raw::clone(p));
     events_.push_back(std::move(event));
   }
@@ -410,7 +414,10 @@ void Proof::after_step(optim::Optimizer& optimizer) {
 }
 
 void Proof::before_clipping(std::span<const Tensor> params) {
-  if (in_step_ && in_body_ && replays()) use_gradients(params);
+  if (!in_step_ || !in_body_ || !replays()) return;
+  use_gradients(params);
+  // Of clipped gradients they tell nothing: the factor is itself a sum of all of them.
+  for (const Tensor& p : params) magnitudes_.erase(p.impl());
 }
 
 }  // namespace weft::train

@@ -7,7 +7,8 @@
 //   {"out": FOLDER, "side": "one", "from": FOLDER}   one process takes the recorded steps of all
 //                                                    ranks, and writes a file for each of them
 //   with "keep": {"step": 3}                         also the tensors of that step, in
-//                                                    OUT/rank-R-step-3.safetensors
+//                                                    OUT/rank-R-step-3.safetensors; one process
+//                                                    adds the sums of its addends' magnitudes
 //   with "save_inputs": true                         also the loader's batches, for the replay
 //
 // A step of the replay is n calls of a train::Step, with the batches of the n ranks in turn. At the
@@ -89,6 +90,9 @@ class Proof : public optim::UpdateWatch, public std::enable_shared_from_this<Pro
   /// Whether the step is complete; false after the first batches of a replay's step.
   bool end_step(std::initializer_list<NamedLoss> losses);
   void end(std::int64_t steps);
+  /// From the body: the gradients have those of this micro-batch now. Recorded in a replay's step
+  /// that is kept.
+  void on_micro_batch(std::int64_t number);
 
   bool before_step(optim::Optimizer& optimizer) override;
   void after_step(optim::Optimizer& optimizer) override;
@@ -178,6 +182,7 @@ class Proof : public optim::UpdateWatch, public std::enable_shared_from_this<Pro
   Values weights_;                        // of before the step
   Values gradients_;                      // also; undefined ones, too
   Means sums_;                            // of the event to come
+  Means magnitudes_;                      // of a step to keep: sums of the addends' magnitudes
   std::set<const TensorImpl*> used_;      // whose gradients the event has taken into account
 };
 

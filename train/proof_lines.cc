@@ -152,6 +152,14 @@ std::string gradient_line(std::int64_t step, std::size_t event, const std::strin
   return line.dump();
 }
 
+std::string micro_batch_line(std::int64_t step, std::size_t event, std::int64_t number,
+                             const std::string& name, const Tensor& gradient) {
+  Json line = {
+      {"kind", "micro_batch"}, {"step", step}, {"event", event}, {"call", number}, {"name", name}};
+  add_digest(line, gradient);
+  return line.dump();
+}
+
 std::string state_line(const char* kind, std::int64_t step, const std::string& name,
                        const Tensor& x, bool part) {
   Json line = {{"kind", kind}, {"step", step}, {"name", name}};

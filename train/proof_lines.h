@@ -63,6 +63,9 @@ std::string update_line(std::int64_t step, std::size_t event, std::size_t number
 /// An undefined gradient is said to be missing.
 std::string gradient_line(std::int64_t step, std::size_t event, const std::string& name,
                           const Tensor& gradient, bool part);
+/// As it is after the backwards of this micro-batch and those before it.
+std::string micro_batch_line(std::int64_t step, std::size_t event, std::int64_t number,
+                             const std::string& name, const Tensor& gradient);
 /// kind: "weight" or "buffer", as they are after the step.
 std::string state_line(const char* kind, std::int64_t step, const std::string& name,
                        const Tensor& x, bool part);

@@ -9,6 +9,7 @@
 #include "weft/core/base/error.h"
 #include "weft/core/runtime/rng.h"
 #include "weft/io/safetensors.h"
+#include "weft/tensor/elementwise.h"
 #include "weft/tensor/ops.h"
 #include "weft/train/proof.h"
 
@@ -88,6 +89,7 @@ void Proof::replay(const Body& body) {
   // seen yet.
   for (pass_ = 0;; ++pass_) {
     sums_.clear();
+    magnitudes_.clear();
     bool more = false;
     std::size_t count = 0;
     for (const auto& rank : ranks_) {
@@ -190,6 +192,11 @@ void Proof::use_gradients(std::span<const Tensor> params) {
     if (const Tensor grad = p.grad(); grad.defined()) {
       const Tensor share = raw::clone(grad);
       if (ranks_.size() > 1) raw::mul_(share, 1 / static_cast<double>(ranks_.size()));
+      if (step_ == plan_.keep_step) {
+        Tensor& magnitude = magnitudes_[p.impl()];
+        const Tensor own = raw::abs(share);
+        magnitude = magnitude.defined() ? raw::add(magnitude, own) : own;
+      }
       if (sum.defined()) {
         raw::add_scaled_(sum, 1, share);
       } else {
@@ -197,6 +204,15 @@ void Proof::use_gradients(std::span<const Tensor> params) {
       }
     }
     if (last && sum.defined()) put_gradient(p, sum);
+  }
+}
+
+void Proof::on_micro_batch(std::int64_t number) {
+  if (!in_body_ || !replays() || step_ != plan_.keep_step || event_ != pass_ || !run_.module)
+    return;
+  for (const auto& [name, p] : run_.module->named_parameters()) {
+    if (!p.grad().defined()) continue;
+    put_line(*now_, micro_batch_line(step_, event_, number, name, p.grad()));
   }
 }
 

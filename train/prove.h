@@ -68,6 +68,8 @@ class Trial {
   /// Whether this is the one process: for an engine that drives several devices, which is not used
   /// there. Others find a group of one rank.
   bool alone() const { return proof_->replays(); }
+  /// As train::Options::note_micro_batch().
+  void note_micro_batch(std::int64_t number) const { proof_->on_micro_batch(number); }
   /// For the loader of the training data. The one process gets the batches of the ranks.
   data::DataLoaderOptions loader(const data::DataLoaderOptions& own) const {
     return proof_->loader(own);

@@ -144,11 +144,27 @@ TEST_F(DdpRun, BucketsAndTheirHookAreChosenByFlags) {
   succeed("half", true, "mlp_ddp", options + "--comm-hook bf16_compress");
   expect_same_bits("plain", "small");
   EXPECT_HAS(testing::read_file(folder.path("trace.json")), "bucket 1\"");
+  // The first layer's weights, the only ones that fill a bucket, are sent first or last.
+  for (const auto& [order, first] : {std::pair("given", 4 * 128 * 784), {"reversed", 4 * 1418}}) {
+    succeed(order, true, "mlp_ddp",
+            options + "--bucket-cap-mb 1/128 --bucket-order " + order + " " + trace);
+    expect_same_bits("plain", order);
+    const auto events =
+        nlohmann::json::parse(testing::read_file(folder.path("trace.json")))["traceEvents"];
+    int sends = 0;
+    for (const auto& event : events) {
+      if (event["name"] != "send bucket" || event["args"]["bucket"] != 0) continue;
+      EXPECT_EQ(event["args"]["bytes"], first) << order;
+      ++sends;
+    }
+    EXPECT_EQ(sends, 2 * 4);
+  }
   const auto sent = [&](const char* run) { return metrics(run)["bytes_sent"].get<double>(); };
   EXPECT_NEAR(sent("plain") - sent("half"), 4 * 2 * 101'770, 1e5);
 
   for (const auto& [flag, wrong] :
        {std::pair("--bucket-cap-mb 0", "--bucket-cap-mb: '0' is no number above 0 and below 1e9"),
+        std::pair("--bucket-order x", "--bucket-order: x not in {arrival,reversed,given}"),
         std::pair("--comm-hook fp16", "--comm-hook: fp16 not in {none,bf16_compress}")}) {
     EXPECT_NE(run("none", true, "mlp_ddp", options + flag), 0);
     EXPECT_HAS(log(), wrong);

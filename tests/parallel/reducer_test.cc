@@ -251,6 +251,19 @@ RANKS_TEST(ReducerTest, TheDefaultCapsAreOneMiBAnd25, 2) {
     ddp(ones({1})).backward();
     EXPECT_EQ(ddp.bucket_names(), reversed);
   }
+  for (const bool is_given : {false, true}) {
+    const BucketOrder order = is_given ? BucketOrder::given : BucketOrder::reversed;
+    for (const bool find_unused : {false, true}) {
+      DistributedDataParallel ddp(Large(), group,
+                                  {.bucket_order = order, .find_unused_parameters = find_unused});
+      const Names expected =
+          is_given ? Names{{"w0"}, {"w1", "w2"}, {"w3"}} : Names{{"w3"}, {"w1", "w2"}, {"w0"}};
+      EXPECT_EQ(ddp.bucket_names(), expected);
+      ddp(ones({1})).backward();
+      EXPECT_EQ(ddp.bucket_names(), expected);
+      EXPECT_TRUE(ddp.engine_state().empty());
+    }
+  }
   DistributedDataParallel ddp(Large(), group);
   EXPECT_EQ(ddp.bucket_names(), (Names{{"w0", "w1", "w2", "w3"}}));
   ddp(ones({1})).backward();

@@ -7,7 +7,9 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <tuple>
 #include <utility>
+#include <valarray>
 
 #include "weft/core/base/error.h"
 
@@ -347,7 +349,114 @@ void batch_norm(const std::vector<Record>& ranks, const Comparison& comparison, 
                            "parallel::convert_sync_batchnorm takes them of all ranks")});
 }
 
+// A digest's: those of a sum of tensors are the sums of those of its addends.
+using Signs = std::valarray<double>;
+using SignsByName = std::map<std::string, Signs>;
+
+Signs signs_of(const Item& item) { return {item.digest.signs.data(), item.digest.signs.size()}; }
+Signs& at(SignsByName& signs, const std::string& name) {
+  return signs.try_emplace(name, std::tuple_size_v<decltype(Digest::signs)>).first->second;
+}
+double product(const Signs& a, const Signs& b) { return Signs(a * b).sum(); }
+
+bool is_of_update(const Item& item, const Item& gradient) {
+  return item.step == gradient.step && item.event == gradient.event;
+}
+
+// By number: what a micro-batch adds to the mean of the one process's batches.
+std::map<std::int64_t, SignsByName> micro_batches(const std::vector<Record>& one,
+                                                  const Item& first) {
+  std::map<std::int64_t, SignsByName> added;
+  for (const Record& record : one) {
+    SignsByName before;
+    for (const Item& item : record.micro_batches) {
+      if (!is_of_update(item, first)) continue;
+      const Signs now = signs_of(item);
+      at(added[item.call], item.name) +=
+          (now - at(before, item.name)) / static_cast<double>(one.size());
+      at(before, item.name) = now;
+    }
+  }
+  return added;
+}
+
+// A gradient that differs.
+struct Pair {
+  std::string name;
+  Signs ranks, one;
+};
+
+std::vector<Pair> unlike_gradients(const Record& record, const Record& one, const Item& first,
+                                   double tolerance) {
+  SignsByName others;
+  for (const Item& item : one.items) {
+    if (item.kind == "gradient" && is_of_update(item, first)) others[item.name] = signs_of(item);
+  }
+  std::vector<Pair> pairs;
+  for (const Item& item : record.items) {
+    if (item.kind != "gradient" || !is_of_update(item, first) || item.digest.missing ||
+        item.digest.part || !others.contains(item.name)) {
+      continue;
+    }
+    const Pair pair{item.name, signs_of(item), others[item.name]};
+    const Signs off = pair.one - pair.ranks;
+    if (product(off, off) > tolerance * tolerance * product(pair.one, pair.one)) {
+      pairs.push_back(pair);
+    }
+  }
+  return pairs;
+}
+
+// The factor by which the ranks' gradients are those of the one process without what a micro-batch
+// adds; none: they are not.
+std::optional<double> factor_without(SignsByName added, const std::vector<Pair>& pairs,
+                                     double tolerance) {
+  double squares = 0, products = 0, all = 0;
+  for (const Pair& pair : pairs) {
+    const Signs &own = at(added, pair.name), rest = pair.one - own;
+    squares += product(rest, rest);
+    products += product(rest, pair.ranks);
+    all += product(own, own);
+  }
+  if (products <= tolerance * squares) return {};
+  const double factor = products / squares;
+  for (const Pair& pair : pairs) {
+    const Signs &own = at(added, pair.name), off = pair.ranks - factor * Signs(pair.one - own);
+    // A tensor that is all rounding is measured by the others.
+    const double least = std::max(product(own, own), 1e-12 * all);
+    if (product(off, off) > tolerance * tolerance * least) return {};
+  }
+  return factor;
+}
+
 }  // namespace
+
+std::optional<Cause> lost_micro_batch(const std::vector<Record>& ranks,
+                                      const std::vector<Record>& one, const Difference& first) {
+  const auto added = micro_batches(one, first.item);
+  const double tolerance = ranks[0].dtype == "f64" ? 1e-6 : 1e-3;  // what rounding stays below
+  std::optional<std::int64_t> lost;
+  double factor = 1;
+  std::set<std::string> names;
+  for (std::size_t r = 0; r < ranks.size(); ++r) {
+    const Record& other = one[r * one.size() / ranks.size()];
+    const auto pairs = unlike_gradients(ranks[r], other, first.item, tolerance);
+    for (const auto& [number, own] : added) {
+      const auto found = factor_without(own, pairs, tolerance);
+      if (!found || lost.value_or(number) != number) continue;
+      lost = number;
+      factor = *found;
+      for (const Pair& pair : pairs) names.insert(pair.name);
+    }
+  }
+  if (!lost) return {};
+  const std::string scaled = std::abs(factor - 1) > tolerance ? concat(", times ", factor) : "";
+  return Cause{"lost_micro_batch", Weight::mistake,
+               concat("step ", first.item.step, ": micro-batch ", *lost, " (of 0 to ",
+                      added.rbegin()->first, ") is missing in the gradient of ", some(names),
+                      ", which is what the other micro-batches add", scaled,
+                      ": does its backward run, and is what it computes added?")};
+}
 
 std::vector<Cause> find_causes(const std::vector<Record>& ranks, const std::vector<Record>& one,
                                const Comparison& comparison) {

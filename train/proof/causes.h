@@ -1,6 +1,7 @@
 // What the records of a run's ranks say about why it is not a run of one process.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -32,6 +33,7 @@ struct Cause {
 ///   not
 ///                       of data sets of their own
 ///   mean_of_means       ranks' batches of a step differ in size, and both sides are equal
+///   lost_micro_batch    (by its own function) gradients lack what a micro-batch adds to them
 ///   dropout_draws       the generators differ, or a Dropout's output is the first tensor that does
 ///   limits
 ///   mean_of_means       batches differ in size, and the sides, too, from that step on
@@ -43,5 +45,11 @@ struct Cause {
 ///   local_batch_norm    a batch norm took each rank's own batch
 std::vector<Cause> find_causes(const std::vector<Record>& ranks, const std::vector<Record>& one,
                                const Comparison& comparison);
+
+/// Whether the gradients of `first`, and all others of its update that differ, are what the
+/// micro-batches but one add up to, each alike, or times a factor, as a mean over the rest is. The
+/// records must be those of a run that has kept the step.
+std::optional<Cause> lost_micro_batch(const std::vector<Record>& ranks,
+                                      const std::vector<Record>& one, const Difference& first);
 
 }  // namespace weft::train::proof

@@ -1,5 +1,6 @@
 #include "weft/train/proof/elements.h"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstddef>
@@ -53,6 +54,24 @@ Elements elements(const Tensor& a, const Tensor& b) {
   if (result.unlike > 0) result.shown.push_back(element(worst));
   result.shown.insert(result.shown.end(), first.begin(), first.end());
   return result;
+}
+
+SumsApart sums_apart(const Tensor& a, const Tensor& b, const Tensor& magnitudes) {
+  const std::vector<double> x = a.to_vector<double>(), y = b.to_vector<double>(),
+                            by = magnitudes.to_vector<double>();
+  SumsApart apart;
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    if (std::isfinite(y[i])) apart.norm += y[i] * y[i];
+    double off = std::abs(x[i] - y[i]);
+    if (x[i] == y[i] || (std::isnan(x[i]) && std::isnan(y[i]))) off = 0;
+    if (off < std::numeric_limits<float>::min()) continue;
+    if (std::isnan(off)) off = std::numeric_limits<double>::infinity();
+    apart.times = std::max(apart.times, std::isinf(off) ? off : off / by[i]);
+    apart.l2 += off * off;
+  }
+  apart.l2 = std::sqrt(apart.l2);
+  apart.norm = std::sqrt(apart.norm);
+  return apart;
 }
 
 }  // namespace weft::train::proof

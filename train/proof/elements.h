@@ -23,4 +23,14 @@ struct Elements {
 /// Of two tensors of the same shape and dtype. NaN and NaN count as equal.
 Elements elements(const Tensor& a, const Tensor& b);
 
+/// How far two sums are apart, whose addends have the sums of magnitudes `magnitudes`.
+struct SumsApart {
+  double times = 0;  ///< the largest difference of two elements, by the magnitude at their place
+  double l2 = 0;     ///< of all differences
+  double norm = 0;   ///< the L2 norm of the second sum
+};
+
+/// Differences below the smallest normal f32 do not count: numbers there may be flushed to zero.
+SumsApart sums_apart(const Tensor& a, const Tensor& b, const Tensor& magnitudes);
+
 }  // namespace weft::train::proof

@@ -96,6 +96,8 @@ void add(const json& line, Record& record) {
     }
   } else if (kind == "end") {
     line.at("step").get_to(record.steps);
+  } else if (kind == "micro_batch") {
+    record.micro_batches.push_back(item(kind, line));
   } else if (line.contains("hash") || line.contains("missing")) {
     record.items.push_back(item(kind, line));
   }

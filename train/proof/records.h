@@ -77,6 +77,8 @@ struct Record {
   int rank = 0, ranks = 1, batches = 1;
   std::int64_t steps = 0;
   std::vector<Item> items;
+  /// Gradients as they are after each micro-batch, whose number is their call.
+  std::vector<Item> micro_batches;
   std::vector<Update> updates;
   std::vector<OptimizerRecord> optimizers;
   std::map<std::int64_t, Batch> batch_of;

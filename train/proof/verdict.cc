@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>
+#include <limits>
 #include <map>
 
 #include "weft/core/base/error.h"
@@ -23,27 +24,32 @@ constexpr double kRounding = 1e-9, kRoundingOfF32 = 1e-3;
 // Rounding of the first gradients, those of equal weights, stays far below this. That of weights
 // does not: Adam divides a gradient that is all rounding by itself.
 constexpr double kGross = 1e-2;
+// Nor what a rank loses in one backward, of the norm of its gradient: 250 eps of f32.
+constexpr double kRoundingOfRank = 3e-5;
 
-std::vector<Record> first_gradients(std::vector<Record> records) {
+template <class Wanted>
+std::vector<Record> with_only(const Wanted& wanted, std::vector<Record> records) {
   for (Record& record : records) {
-    std::erase_if(record.items, [](const Item& item) {
-      return item.step > 0 || item.event > 0 || item.kind != "gradient";
-    });
+    std::erase_if(record.items, [&](const Item& item) { return !wanted(item); });
   }
   return records;
 }
 
-/// Whether the engine promises the very bits of one process: two addends have one sum. Nothing is
-/// promised for parts, since sums over their tensors run elsewhere, nor for devices of one process.
-bool promises_bits(const std::vector<Record>& ranks, const std::vector<Record>& one) {
+bool is_first_gradient(const Item& item) {
+  return item.step == 0 && item.event == 0 && item.kind == "gradient";
+}
+
+/// Whether each rank makes of its own batch what the one process makes of it, to the bit, so that
+/// only sums over the ranks may differ. Nothing is promised for parts, since sums over their
+/// tensors run elsewhere, nor for devices of one process.
+bool computes_alike(const std::vector<Record>& ranks, const std::vector<Record>& one) {
   const auto same = [&](const char* setting) {
     return ranks[0].run.at(setting) == one[0].run.at(setting);
   };
   const bool parts = std::ranges::any_of(ranks, [](const Record& record) {
     return std::ranges::any_of(record.items, [](const Item& item) { return item.digest.part; });
   });
-  return !parts && ranks[0].ranks == ranks[0].batches && ranks[0].ranks == 2 && same("threads") &&
-         same("simd");
+  return !parts && ranks[0].ranks == ranks[0].batches && same("threads") && same("simd");
 }
 
 void check_compared(const Comparison& comparison) {
@@ -54,23 +60,82 @@ void check_compared(const Comparison& comparison) {
              "nothing could be compared: the records have ", comparison.steps, " steps", why);
 }
 
-/// Of the tensor that differs, from the files that a run with "keep" has written.
+/// The tensors of a step by name, from the file that a run with "keep" has written.
+class Kept {
+ public:
+  Kept(const Sides& sides, const std::string& folder, int rank, std::int64_t step) {
+    const std::string path =
+        sides.path(concat(folder, "/rank-", rank, "-step-", step, ".safetensors"));
+    if (!fs::exists(path)) return;
+    for (const auto& [name, tensor] : io::load_safetensors(path).tensors) tensors_[name] = tensor;
+  }
+  /// Undefined if there is none of this name.
+  Tensor operator[](const std::string& name) const {
+    const auto found = tensors_.find(name);
+    return found == tensors_.end() ? Tensor() : found->second;
+  }
+
+ private:
+  std::map<std::string, Tensor> tensors_;
+};
+
+/// Of the tensor that differs.
 std::optional<Elements> kept_elements(const Sides& sides, const std::string& kind,
                                       const Difference& difference) {
   const Item& item = difference.item;
-  const auto tensor = [&](const std::string& side, int rank) -> std::optional<Tensor> {
-    const std::string path =
-        sides.path(concat(kind, side, "/rank-", rank, "-step-", item.step, ".safetensors"));
-    if (!fs::exists(path)) return {};
-    for (const auto& [name, tensor] : io::load_safetensors(path).tensors) {
-      if (name == item.kept_as()) return tensor;
-    }
-    return {};
+  const Tensor first = Kept(sides, kind + "ranks", difference.rank, item.step)[item.kept_as()];
+  const Tensor second = Kept(sides, kind + "one", difference.other_rank, item.step)[item.kept_as()];
+  if (!first.defined() || !second.defined() || first.shape() != second.shape()) return {};
+  return elements(first, second);
+}
+
+/// How far the sides' gradients are apart in f32.
+struct OrderCheck {
+  double times = 0;  ///< of an element, by what another order may do; above 1: no order does that
+  double relative = 0;  ///< of a tensor, by its norm
+  Difference worst;     ///< has it
+};
+
+/// Of the gradients of the first update in which both sides differ, which they have kept. What goes
+/// into these is equal, and so are the ranks' addends. Two sums of n numbers x in f32 differ by at
+/// most (n - 1) eps sum |x|, in whichever order each of them is added up: each is off by half of it
+/// (N. Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed., 2002, section 4.2). An
+/// engine may also divide by n behind the sum, not before it: one eps more. Nothing if there is no
+/// such gradient, as where all were clipped.
+std::optional<OrderCheck> check_order(const Sides& sides, const std::string& kind,
+                                      const std::vector<Record>& ranks,
+                                      const std::vector<Record>& one, const Difference& first) {
+  const auto is_in_update = [&](const Item& item) {
+    return item.kind == "gradient" && item.step == first.item.step &&
+           item.event == first.item.event;
   };
-  const auto first = tensor("ranks", difference.rank);
-  const auto second = tensor("one", difference.other_rank);
-  if (!first || !second || first->shape() != second->shape()) return {};
-  return elements(*first, *second);
+  const Kept here(sides, kind + "ranks", ranks[0].rank, first.item.step),
+      there(sides, kind + "one", one[0].rank, first.item.step);
+  std::map<std::string, SumsApart> found;  // by the gradient's key
+  double largest = 0;
+  for (const Item& item : ranks[0].items) {
+    if (!is_in_update(item)) continue;
+    const Tensor a = here[item.kept_as()], b = there[item.kept_as()];
+    const Tensor magnitudes = there[concat("magnitudes/", item.event, '/', item.name)];
+    if (!a.defined() || a.dtype() != DType::f32 || !magnitudes.defined()) continue;
+    const SumsApart& apart = found[item.key()] = sums_apart(a, b, magnitudes);
+    largest = std::max(largest, apart.norm);
+  }
+  if (found.empty()) return {};
+  OrderCheck result{.worst = first};
+  std::string worst;
+  for (const auto& [key, apart] : found) {
+    result.times = std::max(result.times, apart.times);
+    const double relative = apart.l2 / std::max(apart.norm, kGross * largest);
+    if (relative > result.relative) result.relative = relative, worst = key;
+  }
+  result.times /= ranks[0].ranks * static_cast<double>(std::numeric_limits<float>::epsilon());
+  const auto is_worst = [&](const Item& item) { return item.key() == worst; };
+  if (const auto difference =
+          compare(with_only(is_worst, ranks), with_only(is_worst, one), 0).first) {
+    result.worst = *difference;
+  }
+  return result;
 }
 
 // "[0,11]"
@@ -82,6 +147,12 @@ std::string list(const std::vector<std::int64_t>& numbers) {
 
 bool has(const std::vector<Cause>& causes, Weight weight) {
   return std::ranges::find(causes, weight, &Cause::weight) != causes.end();
+}
+
+std::string short_text(double number) {
+  char text[40];
+  std::snprintf(text, sizeof text, "%.2g", number);
+  return text;
 }
 
 // "about 0.0012 apart, 3e-05 of its norm"
@@ -186,7 +257,8 @@ Verdict verdict_of(const Sides& sides) {
   Sides::Run run;
   const auto [ranks, one] = records_of(sides, run);
   const bool f64 = ranks[0].dtype == "f64";
-  const bool exact = promises_bits(ranks, one);
+  const bool alike = computes_alike(ranks, one);
+  const bool exact = alike && ranks[0].ranks == 2;  // two addends have one sum
   verdict.comparison = compare(ranks, one, exact ? 0 : f64 ? kRounding : kRoundingOfF32);
   const Comparison& found = verdict.comparison;
   check_compared(found);
@@ -197,6 +269,17 @@ Verdict verdict_of(const Sides& sides) {
                        ? "not comparable"
                        : "differs";
   };
+  TwoSides kept_records;
+  // Runs both sides up to a step and keeps its tensors; returns what begins their folders' names.
+  const auto keep = [&](std::int64_t step) {
+    run.kind += "kept-";
+    run.kept_step = step;
+    run.steps = step + 1;
+    std::string kind = run.kind;
+    kept_records = records_of(sides, run);
+    return kind;
+  };
+  std::optional<std::string> kept;  // of the step of verdict.first
   if (has(verdict.causes, Weight::mistake) || has(verdict.causes, Weight::limit)) {
     judge();
   } else if (!found.first) {
@@ -213,30 +296,56 @@ Verdict verdict_of(const Sides& sides) {
     if (precise.beyond || has(verdict.causes, Weight::mistake)) {
       verdict.first = precise.beyond;
       judge();
-    } else if (const auto gross =
-                   compare(first_gradients(ranks), first_gradients(one), kGross, kGross).beyond) {
-      verdict.causes.push_back(
-          {"only_f32", Weight::mistake,
-           concat("in f64 both sides agree, but ", place(*gross), " is ", far(*gross),
-                  " in f32: no rounding of the first gradients is that large, so "
-                  "something is done in f32 alone")});
-      verdict.first = gross;
-      verdict.word = "differs";
-      run.kind.clear();
-      run.f64 = false;
     } else {
-      char worst[40];
-      std::snprintf(worst, sizeof worst, "%.2g", precise.worst);
-      verdict.causes.push_back(
-          {"reduction_order", exact ? Weight::mistake : Weight::note,
-           concat("f32 differs first in ", place(*found.first), ", ", far(*found.first),
-                  "; in f64 both sides agree, to ", worst,
-                  " of a tensor's norm: the same sums, added up in another order",
-                  exact ? ", although two ranks' sums have no order" : "")});
-      verdict.word = exact ? "differs" : "equal to rounding";
-      verdict.first = found.first;
       run.kind.clear();
       run.f64 = false;
+      const bool sums_alone = alike && ranks[0].ranks > 2;  // may differ
+      const auto only_f32 = [&](const Difference& difference, const std::string& why) {
+        verdict.causes.push_back(
+            {"only_f32", Weight::mistake,
+             concat("in f64 both sides agree, but ", place(difference), " is ", far(difference),
+                    " in f32: ", why, ", so something is done in f32 alone")});
+        verdict.first = difference;
+        verdict.word = "differs";
+      };
+      const auto gross = compare(with_only(is_first_gradient, ranks),
+                                 with_only(is_first_gradient, one), kGross, kGross)
+                             .beyond;
+      std::optional<OrderCheck> order;
+      if (!gross && sums_alone && found.first->item.kind == "gradient") {
+        kept = keep(found.first->item.step);
+        order = check_order(sides, *kept, ranks, one, *found.first);
+      }
+      const bool in_order = !order || order->times <= 1;
+      if (gross) {
+        only_f32(*gross, "no rounding of the first gradients is that large");
+      } else if (sums_alone && found.first->item.kind != "gradient") {
+        only_f32(*found.first, "all sums over the ranks before it are equal to the bit");
+      } else if (!in_order && order->relative > kRoundingOfRank) {
+        only_f32(order->worst, concat("an element of it is ", short_text(order->times),
+                                      " times as far off as another order of the ranks' addends "
+                                      "can make it, and the whole too far for rounding on a rank"));
+      } else {
+        std::string why = ": the same sums, added up in another order";
+        if (!in_order) {
+          why =
+              concat(": more than another order of the ranks' addends does (",
+                     short_text(order->times), " times as much, ", short_text(order->relative),
+                     " of a norm), so the ranks' own gradients are rounded otherwise, as those of "
+                     "a loss that is divided by the number of ranks; or a mistake is that small");
+        } else if (order) {
+          why += concat(", by at most ", short_text(order->times), " of what an order can do");
+        } else if (exact) {
+          why += ", although two ranks' sums have no order";
+        }
+        verdict.causes.push_back({in_order ? "reduction_order" : "rounding_on_ranks",
+                                  exact ? Weight::mistake : Weight::note,
+                                  concat("f32 differs first in ", place(*found.first), ", ",
+                                         far(*found.first), "; in f64 both sides agree, to ",
+                                         short_text(precise.worst), " of a tensor's norm", why)});
+        verdict.word = exact ? "differs" : "equal to rounding";
+        verdict.first = found.first;
+      }
     }
   } else {
     judge();
@@ -248,12 +357,12 @@ Verdict verdict_of(const Sides& sides) {
          "the one process had those of the ranks from files"});
   }
   if (verdict.status() == 1 && verdict.first) {
-    run.kind += "kept-";
-    run.kept_step = verdict.first->item.step;
-    run.steps = *run.kept_step + 1;
-    const std::string kind = run.kind;
-    records_of(sides, run);
-    verdict.elements = kept_elements(sides, kind, *verdict.first);
+    if (!kept) kept = keep(verdict.first->item.step);
+    verdict.elements = kept_elements(sides, *kept, *verdict.first);
+    if (!has(verdict.causes, Weight::mistake) && verdict.first->item.kind == "gradient") {
+      const auto lost = lost_micro_batch(kept_records.first, kept_records.second, *verdict.first);
+      if (lost) verdict.causes.push_back(*lost);
+    }
   }
   return verdict;
 }

@@ -497,6 +497,41 @@ TEST_F(Causes, BatchNormsOfTheRanksOwnBatches) {
         "local_batch_norm", Weight::limit, "the output of 1 (BatchNorm2d), call 0 is the first");
 }
 
+// Two micro-batches of each rank, in step 1: the second one adds (0, 2) to gradients.
+TEST_F(Causes, AMicroBatchThatAStageLacks) {
+  std::vector<Lines> one = right_run();
+  for (Lines& lines : one) {
+    for (const char* name : {"0.weight", "0.bias"}) {
+      for (const int k : {0, 1}) {
+        lines.insert(
+            lines.end() - 1,
+            with(
+                digest(1, 1 + 2 * k),
+                {{"kind", "micro_batch"}, {"step", 1}, {"event", 0}, {"call", k}, {"name", name}}));
+      }
+    }
+  }
+  const auto cause_of = [&](double x, double y) {
+    std::vector<Lines> ranks = right_run();
+    for (Lines& lines : ranks) {
+      edit(lines, "gradient", 1, [&](json& line) {
+        if (line.at("name") == "0.weight") line.update(digest(x, y));
+      });
+    }
+    const auto first = read(ranks), second = read(one);
+    const auto cause = lost_micro_batch(first, second, *compare(first, second, 0).first);
+    return cause ? std::vector{*cause} : std::vector<Cause>();
+  };
+  const std::string text =
+      "step 1: micro-batch 1 (of 0 to 1) is missing in the gradient of 0.weight, which is what the "
+      "other micro-batches add";
+  names(cause_of(1, 1), "lost_micro_batch", Weight::mistake, text + ": does");
+  names(cause_of(2, 2), "lost_micro_batch", Weight::mistake, text + ", times 2: does");
+  EXPECT_TRUE(cause_of(1, 1.5).empty());
+  EXPECT_TRUE(cause_of(2, 6).empty());
+  EXPECT_TRUE(cause_of(-1, -1).empty());
+}
+
 TEST_F(Causes, NoCauseIsAnAnswer) {
   EXPECT_TRUE(causes_of([](auto&) {},
                         [](auto& one) {

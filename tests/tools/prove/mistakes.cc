@@ -50,25 +50,33 @@ parallel::Reduction in_two_parts(comm::ProcessGroup& group, const Tensor& gradie
           }};
 }
 
-// Forgets the last row of a batch, which is a micro-batch of its own.
-struct Forgetful {
+// Forgets the last row of a batch, which is a micro-batch of its own, or what the second one adds
+// to the gradients, or has all of them half as large again.
+struct WrongPipeline {
   parallel::Pipeline& pipe;
+  const std::string& mistake;
   Tensor step(std::initializer_list<Tensor> x, std::initializer_list<Tensor> target,
               const parallel::PipelineLoss& loss) const {
-    const std::int64_t rows = x.begin()->shape(0) - 1;
-    return pipe.step({x.begin()->narrow(0, 0, rows)}, {target.begin()->narrow(0, 0, rows)}, loss);
+    const std::int64_t rows = x.begin()->shape(0) - (mistake == "lost_micro_batch" ? 1 : 0);
+    const auto wrong = [&, call = 0](auto outputs, auto targets) mutable {
+      const Tensor mean = loss(outputs, targets);
+      if (mistake == "pipeline_mean") return mean * 1.5;
+      return mistake == "unadded_micro_batch" && call++ == 1 ? mean * 0.0 : mean;
+    };
+    return pipe.step({x.begin()->narrow(0, 0, rows)}, {target.begin()->narrow(0, 0, rows)}, wrong);
   }
 };
 
 // The ranks are the stages of a pipeline.
-void train_pipeline(const train::Options& options, bool forgetful) {
+void train_pipeline(const train::Options& options, const std::string& mistake) {
   const examples::PipelineRanks ranks(comm::init_process_group(), 1);
-  const examples::PipelineFlags flags{.chunks = options.batch_size};
+  // No loss is computed twice.
+  const examples::PipelineFlags flags{.chunks = options.batch_size, .checkpoint = "never"};
   Net net(false);
   net.to(options.device, options.dtype);
   nn::Sequential layers{net.body, net.head};
   parallel::Pipeline pipe = examples::pipeline(layers, zeros({1, 8}, options.dtype), ranks, flags);
-  Forgetful engine{pipe};
+  WrongPipeline wrong{pipe, mistake};
   optim::SGD sgd(net.parameters(), {.lr = options.lr});
   Generator random(7);
   const Tensor x = randn({40, 8}, options.dtype, &random);
@@ -82,8 +90,9 @@ void train_pipeline(const train::Options& options, bool forgetful) {
     };
     sgd.zero_grad();
     const Tensor mean =
-        forgetful ? examples::pipeline_step(options, flags, engine, layers, x, label, loss)
-                  : examples::pipeline_step(options, flags, pipe, layers, x, label, loss);
+        mistake == "pipeline"
+            ? examples::pipeline_step(options, flags, pipe, layers, x, label, loss)
+            : examples::pipeline_step(options, flags, wrong, layers, x, label, loss);
     sgd.step();
     return mean;
   });
@@ -98,8 +107,8 @@ void train_pipeline(const train::Options& options, bool forgetful) {
 }
 
 void train_net(const train::Options& options, const std::string& mistake) {
-  if (mistake == "pipeline" || mistake == "lost_micro_batch") {
-    return train_pipeline(options, mistake == "lost_micro_batch");
+  if (mistake.starts_with("pipeline") || mistake.ends_with("_micro_batch")) {
+    return train_pipeline(options, mistake);
   }
   const auto group = comm::init_process_group();
   const train::Ranks ranks = examples::ranks(group);
@@ -116,6 +125,13 @@ void train_net(const train::Options& options, const std::string& mistake) {
   if (mistake == "outside_module") body.emplace(net.body, group);
   parallel::DistributedDataParallelOptions engine;
   if (mistake == "reduction_order") engine.comm_hook = in_two_parts;
+  // No mistake: the loss is divided by the number of ranks, and so are all roundings of backward.
+  const bool divided_loss = mistake == "divided_loss";
+  if (divided_loss) {
+    engine.comm_hook = [](comm::ProcessGroup& group, const Tensor& gradients) {
+      return parallel::Reduction{group.all_reduce(gradients), {}};
+    };
+  }
   if (!horovod && !body) whole.emplace(net, group, engine);
 
   const double lr = mistake == "learning_rate" ? options.lr * (ranks.rank + 1) : options.lr;
@@ -153,16 +169,19 @@ void train_net(const train::Options& options, const std::string& mistake) {
     if (mistake == "seeded_draws") manual_seed(static_cast<std::uint64_t>(ranks.rank));
     optimizer->zero_grad();
     if (of_head) of_head->zero_grad();
-    Tensor loss = nn::cross_entropy(body    ? net.head((*body)(x))
-                                    : whole ? (*whole)(x)
-                                            : net(x),
+    const bool in_f32 = ranks.size > 1 && options.dtype == DType::f32;
+    const Tensor input = in_f32 && mistake == "only_f32_input" ? x * 1.0001 : x;
+    Tensor loss = nn::cross_entropy(body    ? net.head((*body)(input))
+                                    : whole ? (*whole)(input)
+                                            : net(input),
                                     label);
-    if (mistake == "only_f32" && ranks.size > 1 && options.dtype == DType::f32) loss = loss * 1.5;
+    if (in_f32 && mistake == "only_f32") loss = loss * 1.5;
+    if (in_f32 && mistake == "only_f32_slightly") loss = loss * 1.0001;
     if (mistake == "no_sync" && recorder.steps() == 3) {
       const auto local = whole->no_sync();
       loss.backward();
     } else {
-      loss.backward();
+      (divided_loss ? loss * (1.0 / ranks.size) : loss).backward();
     }
     optimizer->step();
     if (of_head) of_head->step();
@@ -198,11 +217,30 @@ int main(int argc, char** argv) {
                     {{"--mistake",
                       &mistake,
                       "which",
-                      {"none",           "horovod",          "pipeline",
-                       "learning_rate",  "weight_decay",     "outside_module",
-                       "no_sync",        "not_in_horovod",   "no_broadcast",
-                       "sampler_rank",   "sampler_seed",     "mean_of_means",
-                       "seeded_draws",   "equal_draws",      "random_samples",
-                       "padded_samples", "local_batch_norm", "only_f32",
-                       "uses_result",    "lost_micro_batch", "reduction_order"}}});
+                      {"none",
+                       "horovod",
+                       "pipeline",
+                       "learning_rate",
+                       "weight_decay",
+                       "outside_module",
+                       "no_sync",
+                       "not_in_horovod",
+                       "no_broadcast",
+                       "sampler_rank",
+                       "sampler_seed",
+                       "mean_of_means",
+                       "seeded_draws",
+                       "equal_draws",
+                       "random_samples",
+                       "padded_samples",
+                       "local_batch_norm",
+                       "only_f32",
+                       "uses_result",
+                       "lost_micro_batch",
+                       "reduction_order",
+                       "only_f32_slightly",
+                       "only_f32_input",
+                       "divided_loss",
+                       "unadded_micro_batch",
+                       "pipeline_mean"}}});
 }

@@ -76,7 +76,17 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{"weight_decay", "optimizer_option",
                 "step 0: weight_decay of optimizer 0 is 0.0 on rank 0 and 0.01 on rank 1",
                 "step 0, rank 1: the weight body.0.weight"},
-        Mistake{"lost_micro_batch", "", "", "step 0, rank 1: the gradient of head.weight"},
+        Mistake{"pipeline_mean", "", "", "step 0, rank 1: the gradient of head.weight"},
+        Mistake{"lost_micro_batch", "lost_micro_batch",
+                "step 0: micro-batch 4 (of 0 to 4) is missing in the gradient of body.0.bias, "
+                "body.0.weight, head.bias and 1 more, which is what the other micro-batches add, "
+                "times 1.25",
+                "step 0, rank 1: the gradient of head.weight"},
+        Mistake{"unadded_micro_batch", "lost_micro_batch",
+                "step 0: micro-batch 1 (of 0 to 4) is missing in the gradient of body.0.bias, "
+                "body.0.weight, head.bias and 1 more, which is what the other micro-batches add: "
+                "does its backward run",
+                "step 0, rank 1: the gradient of head.weight"},
         Mistake{"reduction_order", "reduction_order", "in f64 both sides agree, to ",
                 "step 0, rank 0: the gradient of body.0.weight"},
         Mistake{"outside_module", "unreduced_gradient",
@@ -144,6 +154,35 @@ TEST_F(Prove, AnotherOrderOfSumsIsANote) {
     if (verdict["verdict"] == "equal to the bit") continue;
     names(verdict["notes"], "reduction_order", "in f64 both sides agree");
   }
+}
+
+// An element of a gradient may be off by 3 ulps of the sum of its addends' magnitudes, and not by
+// 1e-4 of itself.
+TEST_F(Prove, SumsOfThreeAreBoundedByTheirAddends) {
+  const auto three = [&](const std::string& mistake, int status) {
+    return prove(
+        "--ranks 3 tests/tools/prove/mistakes --threads 1 --batch-size 13 --limit-steps 1 "
+        "--mistake " +
+            mistake,
+        status);
+  };
+  const auto right = three("reduction_order", 0);
+  EXPECT_EQ(right["verdict"], "equal to rounding");
+  names(right["notes"], "reduction_order", " of what an order can do");
+  const auto wrong = three("only_f32_slightly", 1);
+  EXPECT_TRUE(wrong["notes"].empty()) << wrong;
+  names(wrong["causes"], "only_f32", "times as far off as another order of the ranks' addends");
+  EXPECT_HAS(log(), "first: step 0, rank 0: the gradient of ");
+  EXPECT_GT(wrong["first"]["unlike"], 0);
+  // An output is no sum over ranks.
+  names(three("only_f32_input", 1)["causes"], "only_f32",
+        "the output of body.0 (Linear), call 0 is about ");
+  EXPECT_HAS(log(), "all sums over the ranks before it are equal to the bit");
+  // Right, though its gradients are rounded otherwise on each rank: by how much, the processor
+  // says.
+  const auto divided = three("divided_loss", 0);
+  EXPECT_EQ(divided["verdict"], "equal to rounding");
+  EXPECT_TRUE(divided["causes"].empty()) << divided;
 }
 
 TEST_F(Prove, RecordsOfTwoRuns) {

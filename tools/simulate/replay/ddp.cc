@@ -17,22 +17,23 @@ namespace {
 
 BucketPlan plan_of(const DdpTrace& trace, const Setting& setting) {
   if (!setting.cap_mib && !setting.default_caps) return trace.recorded_plan();
+  const std::vector<std::size_t> order = trace.in_order(setting.order);
   std::vector<parallel::GradientSize> sizes;
-  for (const TracedGradient& each : trace.gradients) {
-    sizes.push_back({.bytes = static_cast<std::int64_t>(each.bytes)});
-  }
-  std::vector<std::size_t> order(sizes.size());
-  std::iota(order.begin(), order.end(), std::size_t{0});
-  if (setting.order != parallel::BucketOrder::arrival) {
-    const auto parameter = [&](std::size_t i) { return trace.gradients[i].parameter; };
-    std::ranges::sort(order, {}, parameter);
-    if (setting.order == parallel::BucketOrder::reversed) std::ranges::reverse(order);
+  for (const std::size_t i : order) {
+    sizes.push_back({.bytes = static_cast<std::int64_t>(trace.gradients[i].bytes)});
   }
   std::vector<std::int64_t> limits = {parallel::kFirstBucketBytes,
                                       parallel::kDefaultBucketMb << 20};
   if (setting.cap_mib)
     limits = {static_cast<std::int64_t>(std::min(*setting.cap_mib * 0x1p20, 0x1p62))};
-  return parallel::plan_buckets(sizes, limits, order);
+  BucketPlan plan = parallel::plan_buckets(sizes, limits);
+  for (std::vector<std::size_t>& bucket : plan) {
+    for (std::size_t& i : bucket) i = order[i];
+  }
+  // As the Reducer does: the buckets are those of the given order, so the cap of the first one is
+  // that of the last one that is sent.
+  if (setting.order == parallel::BucketOrder::reversed) std::ranges::reverse(plan);
+  return plan;
 }
 
 // When each bucket may be sent: all its gradients are there, and the buckets before it are sent.

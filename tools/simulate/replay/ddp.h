@@ -43,6 +43,7 @@ using BucketPlan = std::vector<std::vector<std::size_t>>;
 struct DdpTrace final : RecordedSteps {
   std::vector<TracedGradient> gradients;  ///< in the order in which rank 0 had them
   std::vector<double> bucket_bytes;
+  parallel::BucketOrder recorded_order = parallel::BucketOrder::arrival;
   std::vector<TracedStep> steps;
   /// The cores that compute also move the bytes of an all-reduce: tensors are on the CPU.
   bool all_reduce_computes = true;
@@ -75,8 +76,11 @@ struct DdpTrace final : RecordedSteps {
   double sent_bytes(const Setting& setting, double bytes) const {
     return setting.bf16 || bf16 ? bytes / 2 : bytes;
   }
-  /// Buckets are filled in the order that rank 0's gradients had in the last whole step. It should
-  /// be that of the first step, by which DDP made the buckets. Throws Io if they do not fit.
+  /// Gradients as they came, or by their parameters.
+  std::vector<std::size_t> in_order(parallel::BucketOrder order) const;
+  /// By arrival buckets are filled in the order that rank 0's gradients had in the last whole step.
+  /// It should be that of the first step, by which DDP made the buckets. Throws Io if they do not
+  /// fit.
   BucketPlan recorded_plan() const;
 };
 

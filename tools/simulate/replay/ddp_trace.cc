@@ -1,6 +1,7 @@
 // Reads the steps of DistributedDataParallel out of a trace.
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <limits>
 #include <map>
 #include <numeric>
@@ -108,16 +109,37 @@ void add_step(int number, const std::map<int, RankSpans>& ranks, DdpTrace& trace
   trace.steps.push_back(std::move(step));
 }
 
-// On every rank each bucket was sent when its gradients were ready.
-bool sends_when_ready(const BucketPlan& plan, const TracedStep& step) {
-  return std::ranges::all_of(step.ranks, [&](const TracedRank& rank) {
+// How long after their gradients the buckets were sent, of all ranks; infinity if one was before.
+double lateness(const BucketPlan& plan, const TracedStep& step) {
+  double sum = 0;
+  for (const TracedRank& rank : step.ranks) {
+    double complete = 0;
     for (std::size_t k = 0; k < plan.size(); ++k) {
-      for (const std::size_t i : plan[k]) {
-        if (rank.sent[k] < rank.ready[i]) return false;
-      }
+      for (const std::size_t i : plan[k]) complete = std::max(complete, rank.ready[i]);
+      if (rank.sent[k] < complete) return std::numeric_limits<double>::infinity();
+      sum += rank.sent[k] - complete;
     }
-    return true;
-  });
+  }
+  return sum;
+}
+bool sends_when_ready(const BucketPlan& plan, const TracedStep& step) {
+  return std::isfinite(lateness(plan, step));
+}
+
+// The order by which the buckets have these bytes and were sent soonest; arrival, if none does.
+parallel::BucketOrder order_of_buckets(DdpTrace trace) {
+  using enum parallel::BucketOrder;
+  parallel::BucketOrder best = arrival;
+  double least = std::numeric_limits<double>::infinity();
+  for (const auto order : {arrival, reversed, given}) {
+    trace.recorded_order = order;
+    try {
+      const double late = lateness(trace.recorded_plan(), trace.steps.back());
+      if (late < least) least = late, best = order;
+    } catch (const Error&) {  // other bytes
+    }
+  }
+  return best;
 }
 
 // The line of the all-reduces' times over their bytes, as a step of the ring. One that ran beside
@@ -181,22 +203,36 @@ std::string DdpTrace::what() const {
                 " in ", simulator::counted(bucket_bytes.size(), "bucket"));
 }
 
+std::vector<std::size_t> DdpTrace::in_order(parallel::BucketOrder order) const {
+  std::vector<std::size_t> all(gradients.size());
+  std::iota(all.begin(), all.end(), std::size_t{0});
+  if (order != parallel::BucketOrder::arrival) {
+    std::ranges::sort(all, {}, [&](std::size_t i) { return gradients[i].parameter; });
+  }
+  return all;
+}
+
 BucketPlan DdpTrace::recorded_plan() const {
+  const bool from_back = recorded_order == parallel::BucketOrder::reversed;
+  const std::vector<std::size_t> order = in_order(recorded_order);
+  std::vector<double> sizes = bucket_bytes;
+  if (from_back) std::ranges::reverse(sizes);
   BucketPlan plan;
   std::size_t next = 0;
-  for (const double bytes : bucket_bytes) {
+  for (const double bytes : sizes) {
     double filled = 0;
     std::vector<std::size_t>& bucket = plan.emplace_back();
     while (filled < bytes && next < gradients.size()) {
-      filled += gradients[next].bytes;
-      bucket.push_back(next++);
+      filled += gradients[order[next]].bytes;
+      bucket.push_back(order[next++]);
     }
     WEFT_CHECK(filled == bytes, Io, kOp, "a bucket of ", bytes, " bytes does not have the ", filled,
                " bytes of the next gradients: a replay knows only buckets of one dtype, and in the "
-               "order of their gradients");
+               "order of their gradients or parameters");
   }
   WEFT_CHECK(next == gradients.size(), Io, kOp, gradients.size() - next,
              " gradients are in no bucket");
+  if (from_back) std::ranges::reverse(plan);
   return plan;
 }
 
@@ -242,6 +278,7 @@ DdpTrace ddp_trace(const TracedSpans& traced) {
     }
   }
   WEFT_CHECK(!trace.steps.empty(), Io, kOp, "the ranks of no step have the same gradients");
+  trace.recorded_order = order_of_buckets(trace);
   const BucketPlan plan = trace.recorded_plan();
   const TracedStep& latest = trace.steps.back();
   WEFT_CHECK(sends_when_ready(plan, latest), Io, kOp, "in step ", latest.number,

@@ -114,6 +114,9 @@ TEST_F(Replay, OtherSettingsAreComputed) {
       // and lasts 4 + 4 + 10, until 32; the second until 50, and the last, of 4 + 10, until 64.
       {"cap=inf,link=0-1:100MB/s", 72},
       {"cap=0.5,link=0-1:100MB/s", 68},
+      // Buckets of two, and one: of p2, then of p1 and p0, with whose all-reduces backward is done
+      // at 30. The first lasts until 32, the second 8 + 20.
+      {"order=reversed,cap=1.5,link=0-1:100MB/s", 64},
       // Rank 1 is ready at 46; or at 28, 40 and 52, and its optimiser takes 6.
       {"cap=inf,slow=1:20ms", 62},
       {"cap=inf,slow=1:0.02s", 62},
@@ -132,6 +135,33 @@ TEST_F(Replay, OtherSettingsAreComputed) {
   }
   EXPECT_NEAR(ms_of(one_bucket(), "slow=1:2x"), 52 + 12 + 6, 1e-6);
   EXPECT_NEAR(ms_of(one_bucket(), "slow=0:20ms"), 44 + 12 + 4, 1e-6);
+}
+
+// A run with --bucket-order. Where several orders make buckets of these bytes, it is the one by
+// which they were sent soonest.
+TEST_F(Replay, ATraceMayHaveBucketsInTheOrderOfTheParameters) {
+  const auto trace = [](const std::vector<double>& ready,
+                        const std::vector<std::pair<double, double>>& buckets,
+                        const std::vector<double>& bytes) {
+    const Rank rank = {ready, buckets, 42};
+    json trace = trace_of({rank, rank});
+    for (json& event : trace["traceEvents"]) {
+      if (event["name"] != "send bucket") continue;
+      event["args"]["bytes"] = bytes[event["args"]["bucket"].get<std::size_t>()];
+    }
+    return trace;
+  };
+  const auto plan = [&](const json& trace) { return read(trace).recorded_plan(); };
+  // p2 comes first: p0 and p1, then p2; and by arrival.
+  const json given = trace({14, 20, 26}, {{26, 32}, {26.1, 38}}, {2e6, 1e6});
+  EXPECT_EQ(plan(given), (BucketPlan{{2, 1}, {0}}));
+  EXPECT_EQ(plan(trace({14, 20, 26}, {{20, 26}, {26, 38}}, {2e6, 1e6})), (BucketPlan{{0, 1}, {2}}));
+  // p1 comes first: p2, then p0 and p1.
+  EXPECT_EQ(plan(trace({20, 14, 26}, {{20, 26}, {26, 38}}, {1e6, 2e6})), (BucketPlan{{1}, {2, 0}}));
+  EXPECT_NE(run("--replay " + write("one.json", one_bucket().dump()) + " order=given,cap=1.5@" +
+                write("given.json", given.dump())),
+            2)
+      << log();
 }
 
 TEST_F(Replay, OnGpusAllReducesTakeNothingFromBackward) {

@@ -215,7 +215,7 @@ __global__ void __launch_bounds__(kBlock) moments_kernel(const __grid_constant__
   __shared__ Pair shared[kBlock];
   const ReduceArgs& args = all.terms;
   const Typed<T> x(args.x, args.x_dtype);
-  fold_outputs<AddPairs>(
+  fold_outputs<Sum>(
       args, shared, Pair{},
       [&](auto output, const auto& at, auto begin, auto end) {
         const double shift = shift_of<T>(all, output);
@@ -223,7 +223,7 @@ __global__ void __launch_bounds__(kBlock) moments_kernel(const __grid_constant__
         for (std::int64_t r = begin; r < end; r += args.lanes) {
           const double d =
               static_cast<double>(x.load(at.at[0] + args.reduced.at_any(r).at[0])) - shift;
-          sum = AddPairs::fold(sum, {d, d * d});
+          sum = sum + Pair{d, d * d};
         }
         return sum;
       },

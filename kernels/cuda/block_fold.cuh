@@ -97,6 +97,17 @@ struct PairOf {
 };
 using Pair = PairOf<double>;
 
+/// A sum and what its roundings have left out.
+template <class A>
+struct Compensated {
+  A sum, rest;
+  __device__ friend Compensated operator+(Compensated x, Compensated y) {
+    const A sum = x.sum + y.sum, of_y = sum - x.sum;
+    return {sum, x.rest + y.rest + ((x.sum - (sum - of_y)) + (y.sum - of_y))};
+  }
+  __device__ explicit operator double() const { return double{sum} + double{rest}; }
+};
+
 /// Rounding errors may make a variance negative: then 0. NaN stays NaN, where fmax would give 0.
 template <class A>
 __device__ A not_negative(A x) {
@@ -108,8 +119,8 @@ __device__ A not_negative(A x) {
 inline constexpr int kRun = 32;
 
 /// The sum of kRun terms at most, those of i = begin, begin + step, ... below end. A term is
-/// term.operator()<A>(i), an A or a PairOf<A>. In four chains, so that four loads are under way at
-/// once and a term passes through no more than 10 additions.
+/// term.operator()<A>(i), an A, PairOf<A> or Compensated<A>. In four chains, so that four loads are
+/// under way at once and a term passes through no more than 10 additions.
 template <class A, class F>
 __device__ auto add_run(std::int64_t begin, std::int64_t end, std::int64_t step, const F& term) {
   decltype(term.template operator()<A>(begin)) chains[4] = {};
@@ -127,7 +138,7 @@ __device__ auto add_run(std::int64_t begin, std::int64_t end, std::int64_t step,
 template <class A, class F>
 __device__ auto add_runs(std::int64_t begin, std::int64_t end, std::int64_t step, const F& term) {
   using OfRun = decltype(add_run<A>(begin, end, step, term));
-  std::conditional_t<std::is_arithmetic_v<OfRun>, double, Pair> sum{};
+  std::conditional_t<std::is_constructible_v<double, OfRun>, double, Pair> sum{};
   for (; begin < end; begin += kRun * step) {
     sum = sum + static_cast<decltype(sum)>(add_run<A>(begin, end, step, term));
   }

@@ -55,16 +55,6 @@ struct GroupRows : Rows {
   }
 };
 
-/// A sum and what its roundings have left out.
-template <class A>
-struct Compensated {
-  A sum, rest;
-  __device__ friend Compensated operator+(Compensated x, Compensated y) {
-    const A sum = x.sum + y.sum, of_y = sum - x.sum;
-    return {sum, x.rest + y.rest + ((x.sum - (sum - of_y)) + (y.sum - of_y))};
-  }
-};
-
 /// The mean of a row and 1 / its deviation, computed in A. The sum of the elements is compensated:
 /// an element may be near a mean that is much smaller than the others.
 template <class A, class T, class C = accumulate_t<T>>

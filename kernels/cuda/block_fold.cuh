@@ -1,4 +1,4 @@
-// Folds values across the threads of a block, in a fixed order.
+// Sums the terms of a thread, and folds values across the threads of a block, in a fixed order.
 #pragma once
 
 #include <cstring>
@@ -85,16 +85,65 @@ struct Sum {
   }
 };
 
-/// Two sums that are folded together.
-struct Pair {
-  double a, b;
+/// Two sums that are added up together.
+template <class A>
+struct PairOf {
+  A a, b;
+  __device__ friend PairOf operator+(PairOf x, PairOf y) { return {x.a + y.a, x.b + y.b}; }
+  template <class B>
+  __device__ explicit operator PairOf<B>() const {
+    return {static_cast<B>(a), static_cast<B>(b)};
+  }
 };
-struct AddPairs {
-  __device__ static Pair fold(Pair x, Pair y) { return {x.a + y.a, x.b + y.b}; }
+using Pair = PairOf<double>;
+
+/// A sum and what its roundings have left out.
+template <class A>
+struct Compensated {
+  A sum, rest;
+  __device__ friend Compensated operator+(Compensated x, Compensated y) {
+    const A sum = x.sum + y.sum, of_y = sum - x.sum;
+    return {sum, x.rest + y.rest + ((x.sum - (sum - of_y)) + (y.sum - of_y))};
+  }
+  __device__ explicit operator double() const { return double{sum} + double{rest}; }
 };
 
 /// Rounding errors may make a variance negative: then 0. NaN stays NaN, where fmax would give 0.
-__device__ inline double not_negative(double x) { return x < 0 ? 0 : x; }
+template <class A>
+__device__ A not_negative(A x) {
+  return x < 0 ? A(0) : x;
+}
+
+// A thread adds up so many terms in f32 before it adds their sum to others in f64: a GPU for
+// graphics does 64 operations of f32 in the time of one of f64.
+inline constexpr int kRun = 32;
+
+/// The sum of kRun terms at most, those of i = begin, begin + step, ... below end. A term is
+/// term.operator()<A>(i), an A, PairOf<A> or Compensated<A>. In four chains, so that four loads are
+/// under way at once and a term passes through no more than 10 additions.
+template <class A, class F>
+__device__ auto add_run(std::int64_t begin, std::int64_t end, std::int64_t step, const F& term) {
+  decltype(term.template operator()<A>(begin)) chains[4] = {};
+  std::int64_t i = begin;
+  for (int k = 0; k < kRun && i < end; k += 4) {
+#pragma unroll
+    for (int u = 0; u < 4; ++u, i += step) {
+      if (i < end) chains[u] = chains[u] + term.template operator()<A>(i);
+    }
+  }
+  return (chains[0] + chains[1]) + (chains[2] + chains[3]);
+}
+
+/// The sum of all of them, in f64 from run to run.
+template <class A, class F>
+__device__ auto add_runs(std::int64_t begin, std::int64_t end, std::int64_t step, const F& term) {
+  using OfRun = decltype(add_run<A>(begin, end, step, term));
+  std::conditional_t<std::is_constructible_v<double, OfRun>, double, Pair> sum{};
+  for (; begin < end; begin += kRun * step) {
+    sum = sum + static_cast<decltype(sum)>(add_run<A>(begin, end, step, term));
+  }
+  return sum;
+}
 
 /// Whether this block is the last of the `blocks` that count themselves at `counter`: then all of
 /// its threads see what the others wrote before. `counter` is 0 before the first comes and after
@@ -166,7 +215,8 @@ __device__ bool fold_blocks(const Shares<A>& of, unsigned strip, unsigned block,
 
 /// The block's sum of one value per thread, in every thread.
 template <class A>
-__device__ A block_sum(A value, A* shared) {
+__device__ A block_sum(A value) {
+  __shared__ A shared[kBlock / kWarp];
   return fold_lanes<Sum>(value, shared, Place(kBlock, 1, true), kBlock, 1);
 }
 

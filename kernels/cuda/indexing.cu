@@ -230,9 +230,8 @@ __device__ int true_of_thread(const bool* mask, std::int64_t n, std::int64_t pie
 
 __global__ void __launch_bounds__(kBlock)
     count_true_kernel(const bool* mask, std::int64_t n, std::int64_t pieces, std::int64_t* counts) {
-  __shared__ int shared[kBlock];
   for (std::int64_t piece = blockIdx.x; piece < pieces; piece += gridDim.x) {
-    const int count = block_sum(true_of_thread(mask, n, piece), shared);
+    const int count = block_sum(true_of_thread(mask, n, piece));
     if (threadIdx.x == 0) counts[piece] = count;
   }
 }

@@ -1,6 +1,7 @@
 // Cross entropy and mean squared error, each in a kernel forward and one backward. Cross entropy
 // passes over the logits three times, for the maximum, the sum of exp, and the logarithms of the
-// probabilities, which it writes. Sums are in double, in an order fixed by the shapes.
+// probabilities, which it writes. Sums have an order fixed by the shapes; those of rows and of
+// blocks are added up in f64.
 #include <algorithm>
 #include <cmath>
 
@@ -23,13 +24,11 @@ struct Total {
   double* count;  // null: not wanted
 };
 
-/// All threads of the block must call it, each with its sum and count. One thread of the grid calls
-/// store(all); in its block all threads get true.
+/// All threads of the block must call it with the block's sum and count. One thread of the grid
+/// calls store(all); in its block all threads get true.
 template <class T, class Store>
 __device__ bool add_up(const Total<T>& to, Pair sum, const Store& store) {
-  __shared__ Pair shared[kBlock / kWarp];
-  sum = fold_lanes<AddPairs>(sum, shared, Place(kBlock, 1, true), kBlock, 1);
-  return fold_blocks<AddPairs>(
+  return fold_blocks<Sum>(
       to.shares, 0, blockIdx.x, threadIdx.x == 0 ? 0 : -1, sum, Pair{}, [&](int, Pair all) {
         if (to.count) *to.count = all.b;
         if (to.total)
@@ -70,29 +69,32 @@ __global__ void __launch_bounds__(kBlock)
     const auto log_prob = [&](std::int64_t c) {
       return static_cast<T>(static_cast<C>(x[c]) - shift);
     };
-    double smooth = 0;
-    rows.for_lane(place, exists, [&](std::int64_t c) {
-      const T p = log_prob(c);
-      log_probs[row * rows.n + c] = p;
-      if (targets.smoothing > 0) smooth -= static_cast<double>(static_cast<C>(p));
-    });
-    if (targets.smoothing > 0) smooth = rows.fold<Sum>(smooth, place);  // all threads alike
+    C smooth = 0;
+    if (targets.smoothing > 0) {  // all threads alike
+      smooth = rows.sum<C>(place, exists, [&]<class A>(std::int64_t c) {
+        return -static_cast<A>(log_probs[row * rows.n + c] = log_prob(c));
+      });
+    } else {
+      rows.for_lane(place, exists,
+                    [&](std::int64_t c) { log_probs[row * rows.n + c] = log_prob(c); });
+    }
     if (!exists || place.lane != 0) return;
     const std::int64_t t = targets.of(row);
     const bool counts = t != targets.ignored;
-    double loss = 0;
+    C loss = 0;
     if (counts && targets.is_class(t)) {
-      const double share = targets.smoothing / static_cast<double>(rows.n);
-      loss = (1 - targets.smoothing) * -static_cast<double>(static_cast<C>(log_prob(t))) +
-             share * smooth;
+      const C smoothing = static_cast<C>(targets.smoothing);
+      loss = (1 - smoothing) * -static_cast<C>(log_prob(t)) +
+             smoothing / static_cast<C>(rows.n) * smooth;
     } else if (counts) {
-      loss = NAN;
+      loss = static_cast<C>(NAN);
     }
-    if (losses) losses[row * loss_stride] = static_cast<T>(static_cast<C>(loss));
-    sum = AddPairs::fold(sum, {loss, counts ? 1.0 : 0.0});  // integers far below 2^53
+    if (losses) losses[row * loss_stride] = static_cast<T>(loss);
+    // The counts are integers far below 2^53.
+    sum = sum + Pair{static_cast<double>(loss), counts ? 1.0 : 0.0};
   });
   __shared__ bool good;
-  if (!add_up(to, sum, [&](Pair all) { good = !isnan(all.a); })) return;
+  if (!add_up(to, block_sum(sum), [&](Pair all) { good = !isnan(all.a); })) return;
   __syncthreads();
   if (!good) {
     check.report<kBlock>([&](std::int64_t row) { return targets.of(row); });
@@ -181,13 +183,17 @@ template <class T>
 __global__ void __launch_bounds__(kBlock)
     mse_kernel(std::int64_t n, const T* x, const T* target, Total<T> to) {
   using C = accumulate_t<T>;
-  const std::int64_t first = std::int64_t{blockIdx.x} * kBlock + threadIdx.x;
-  Pair sum{0, first == 0 ? static_cast<double>(n) : 0};
-  for (std::int64_t i = first; i < n; i += std::int64_t{gridDim.x} * kBlock) {
-    const double difference = static_cast<C>(x[i]) - static_cast<C>(target[i]);
-    sum.a += difference * difference;
-  }
-  add_up(to, sum, [](Pair) {});
+  const auto sum_in = [&]<class Type>() -> double {
+    return block_sum(static_cast<Type>(
+        add_runs<Type>(std::int64_t{blockIdx.x} * kBlock + threadIdx.x, n,
+                       std::int64_t{gridDim.x} * kBlock, [&]<class A>(std::int64_t i) {
+                         const A difference = static_cast<C>(x[i]) - static_cast<C>(target[i]);
+                         return difference * difference;
+                       })));
+  };
+  double sum = sum_in.template operator()<C>();
+  if (!isfinite(sum)) sum = sum_in.template operator()<double>();  // the mean may fit into f32
+  add_up(to, Pair{sum, blockIdx.x == 0 ? static_cast<double>(n) : 0}, [](Pair) {});
 }
 
 // A thread takes 8 elements before there is a second block: waiting for the last one costs as much.

@@ -45,8 +45,8 @@ __device__ bool add_up(const Packs& packs, const Shares<Pair>& shares, Pair sum,
   const Part part(packs, found_again(blockIdx.x));
   const int i = static_cast<int>(threadIdx.x);
   const std::int64_t first = std::int64_t{part.strip} * shares.of_strip;
-  return fold_blocks<AddPairs>(shares, part.strip, part.chunk, i < shares.of_strip ? i : -1, sum,
-                               Pair{}, [&](int k, Pair total) { store(first + k, k, total); });
+  return fold_blocks<Sum>(shares, part.strip, part.chunk, i < shares.of_strip ? i : -1, sum, Pair{},
+                          [&](int k, Pair total) { store(first + k, k, total); });
 }
 
 std::size_t batch_norm_workspace_bytes(const View& x) {

@@ -1,8 +1,9 @@
-// Group norm, and layer norm as a case of it. Sums are in double, in an order fixed by the shapes.
-// Forward reads x twice and writes y. Backward reads grad_y and x twice and writes grad_x, and
-// reads them once more for the gradients of weight and bias: blocks add up chunks of a channel, the
-// last one the chunks.
+// Group norm, and layer norm as a case of it. Sums have an order fixed by the shapes. Forward reads
+// x three times, for the mean, the variance, and y, which it writes. Backward reads grad_y and x
+// twice and writes grad_x; after the first time a row comes from the cache. It reads them once more
+// for the gradients of weight and bias: blocks add up chunks of a channel, the last one the chunks.
 #include <algorithm>
+#include <cmath>
 
 #include "weft/kernels/cuda/access.cuh"
 #include "weft/kernels/cuda/families.h"
@@ -13,14 +14,9 @@
 namespace weft::cuda {
 namespace {
 
-template <class T>
-__device__ double number(T value) {
-  return static_cast<double>(static_cast<accumulate_t<T>>(value));
-}
-
-template <class T>
-__device__ double value_or(const T* values, std::int64_t i, double otherwise) {
-  return values ? number(values[i]) : otherwise;
+template <class T, class C = accumulate_t<T>>
+__device__ C value_or(const T* values, std::int64_t i, C otherwise) {
+  return values ? static_cast<C>(values[i]) : otherwise;
 }
 
 template <class T>
@@ -59,6 +55,28 @@ struct GroupRows : Rows {
   }
 };
 
+/// The mean of a row and 1 / its deviation, computed in A. The sum of the elements is compensated:
+/// an element may be near a mean that is much smaller than the others.
+template <class A, class T, class C = accumulate_t<T>>
+__device__ PairOf<C> statistics(const Rows& rows, Place place, bool exists, const T* x,
+                                double eps) {
+  const auto n = static_cast<A>(rows.n);
+  const auto number = [&](std::int64_t i) { return static_cast<A>(static_cast<C>(x[i])); };
+  Compensated<A> all{};
+  rows.for_lane(place, exists,
+                [&](std::int64_t i) { all = all + Compensated<A>{number(i), A(0)}; });
+  all = rows.fold<Sum>(all, place);
+  A mean = all.sum / n;
+  const auto left = [&] { return (std::fma(-mean, n, all.sum) + all.rest) / n; };
+  mean += left();
+  const A squares = rows.sum<A>(place, exists, [&]<class>(std::int64_t i) {
+    const A d = number(i) - mean;
+    return d * d;
+  });
+  const A var = not_negative(squares / n - left() * left());
+  return {static_cast<C>(mean), static_cast<C>(1 / std::sqrt(var + static_cast<A>(eps)))};
+}
+
 template <class T>
 __global__ void __launch_bounds__(kBlock)
     group_norm_kernel(const GroupRows rows, double eps, const T* x, const T* weight, const T* bias,
@@ -67,18 +85,11 @@ __global__ void __launch_bounds__(kBlock)
   const Place place = rows.place();
   rows.for_each(place, [&](std::int64_t row, bool exists) {
     const std::int64_t from = row * rows.n;
-    const double shift = exists ? number(x[from]) : 0;
-    Pair sum{};
-    rows.for_lane(place, exists, [&](std::int64_t i) {
-      const double d = number(x[from + i]) - shift;
-      sum = AddPairs::fold(sum, {d, d * d});
-    });
-    sum = rows.fold<AddPairs>(sum, place);
+    PairOf<C> of = statistics<C>(rows, place, exists, x + from, eps);
+    // Numbers near 1e20 have squares beyond f32. All threads of a row find the same.
+    if (!(of.b > 0)) of = statistics<double>(rows, place, exists, x + from, eps);
     if (!exists) return;
-    const auto count = static_cast<double>(rows.n);
-    const C center = static_cast<C>(shift + sum.a / count);
-    const double var = not_negative(sum.b - sum.a * sum.a / count) / count;
-    const C scale = static_cast<C>(1 / sqrt(var + eps));
+    const C center = of.a, scale = of.b;
     if (place.lane == 0) {
       mean[row] = center;
       invstd[row] = scale;
@@ -87,8 +98,7 @@ __global__ void __launch_bounds__(kBlock)
     rows.for_lane(place, exists, [&](std::int64_t i) {
       const std::int64_t c = first_channel + rows.channel(i);
       const C normal = (static_cast<C>(x[from + i]) - center) * scale;
-      const C factor = weight ? static_cast<C>(weight[c]) : C(1);
-      y[from + i] = static_cast<T>(normal * factor + (bias ? static_cast<C>(bias[c]) : C(0)));
+      y[from + i] = static_cast<T>(normal * value_or(weight, c, C(1)) + value_or(bias, c, C(0)));
     });
   });
 }
@@ -103,27 +113,24 @@ __global__ void __launch_bounds__(kBlock)
   rows.for_each(place, [&](std::int64_t row, bool exists) {
     const std::int64_t from = row * rows.n;
     const std::int64_t first_channel = rows.first_channel(row);
-    const C center = exists ? mean[row] : C(0);
-    Pair sum{};
-    rows.for_lane(place, exists, [&](std::int64_t i) {
-      const std::int64_t c = first_channel + rows.channel(i);
-      const double value = number(grad[from + i]) * value_or(weight, c, 1);
-      const double d = number(x[from + i]) - static_cast<double>(center);
-      sum = AddPairs::fold(sum, {value, value * d});
+    const C center = exists ? mean[row] : C(0), scale = exists ? invstd[row] : C(0);
+    // Of element i: the gradient before the weight, and the normal value, which is near 1 even if x
+    // is far beyond the root of what f32 holds.
+    const auto gradient = [&](std::int64_t i) {
+      return static_cast<C>(grad[from + i]) *
+             value_or(weight, first_channel + rows.channel(i), C(1));
+    };
+    const auto normal = [&](std::int64_t i) {
+      return (static_cast<C>(x[from + i]) - center) * scale;
+    };
+    const auto sum = rows.sum<C>(place, exists, [&]<class A>(std::int64_t i) {
+      const A g = gradient(i);
+      return PairOf<A>{g, g * normal(i)};
     });
-    sum = rows.fold<AddPairs>(sum, place);
     if (!exists) return;
-    const auto count = static_cast<double>(rows.n);
-    const C scale = invstd[row];
-    const C average = static_cast<C>(sum.a / count);
-    const double invstd_of_row = scale;  // its square may be too small for f32
-    const C slope = static_cast<C>(invstd_of_row * invstd_of_row * (sum.b / count));
+    const C average = sum.a / static_cast<C>(rows.n), slope = sum.b / static_cast<C>(rows.n);
     rows.for_lane(place, exists, [&](std::int64_t i) {
-      const std::int64_t c = first_channel + rows.channel(i);
-      const C factor = weight ? static_cast<C>(weight[c]) : C(1);
-      const C d = static_cast<C>(x[from + i]) - center;
-      grad_x[from + i] =
-          static_cast<T>(scale * (static_cast<C>(grad[from + i]) * factor - average - d * slope));
+      grad_x[from + i] = static_cast<T>(scale * (gradient(i) - average - normal(i) * slope));
     });
   });
 }
@@ -159,6 +166,7 @@ __global__ void __launch_bounds__(kBlock)
                            const T* grad, const T* x, const accumulate_t<T>* mean,
                            const accumulate_t<T>* invstd, T* grad_weight, T* grad_bias,
                            const __grid_constant__ Shares<Pair> shares) {
+  using C = accumulate_t<T>;
   __shared__ Pair shared[kBlock];
   const Place place(channels.lanes, channels.groups, channels.lanes_inner);
   // All threads of a block need the same number of rounds for fold_lanes.
@@ -169,21 +177,20 @@ __global__ void __launch_bounds__(kBlock)
     const bool exists = c < channels.count;
     Pair sum{};
     if (exists) {
+      const std::int64_t begin = channels.n * chunk / channels.chunks;
       const std::int64_t end = channels.n * (chunk + 1) / channels.chunks;
-      for (std::int64_t p = channels.n * chunk / channels.chunks + place.lane; p < end;
-           p += channels.lanes) {
+      sum = add_runs<C>(begin + place.lane, end, channels.lanes, [&]<class A>(std::int64_t p) {
         const std::int64_t at = rows.offset(c, p), row = rows.row_of(c, p);
-        const double value = number(grad[at]);
-        const double d = number(x[at]) - static_cast<double>(mean[row]);
-        sum = AddPairs::fold(sum, {value, value * d * static_cast<double>(invstd[row])});
-      }
+        const A g = static_cast<A>(grad[at]);
+        return PairOf<A>{g, g * ((static_cast<A>(x[at]) - mean[row]) * invstd[row])};
+      });
     }
-    sum = fold_lanes<AddPairs>(sum, shared, place, channels.lanes, channels.groups);
-    fold_blocks<AddPairs>(shares, static_cast<unsigned>(strip), static_cast<unsigned>(chunk),
-                          place.lane == 0 ? place.group : -1, sum, Pair{}, [&](int i, Pair total) {
-                            if (grad_bias) grad_bias[first + i] = stored<T>(total.a);
-                            if (grad_weight) grad_weight[first + i] = stored<T>(total.b);
-                          });
+    sum = fold_lanes<Sum>(sum, shared, place, channels.lanes, channels.groups);
+    fold_blocks<Sum>(shares, static_cast<unsigned>(strip), static_cast<unsigned>(chunk),
+                     place.lane == 0 ? place.group : -1, sum, Pair{}, [&](int i, Pair total) {
+                       if (grad_bias) grad_bias[first + i] = stored<T>(total.a);
+                       if (grad_weight) grad_weight[first + i] = stored<T>(total.b);
+                     });
   }
 }
 

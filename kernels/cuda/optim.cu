@@ -239,14 +239,13 @@ __global__ void __launch_bounds__(kBlock)
     squares_kernel(const __grid_constant__ SlotTable table, bool add, const Shares<double> shares,
                    double* out) {
   using C = accumulate_t<T>;
-  __shared__ double shared[kBlock];
   double sum = 0;
   // Elements after a slot's end are loaded as 0.
   update_slots<T>(table, {}, [&](const Element<C>& e) {
     const double g = e.grad;
     sum += g * g;
   });
-  sum = block_sum(sum, shared);
+  sum = block_sum(sum);
   fold_blocks<Sum>(shares, 0, blockIdx.x, threadIdx.x == 0 ? 0 : -1, sum, 0.0,
                    [&](int, double all) { *out = add ? *out + all : all; });
 }

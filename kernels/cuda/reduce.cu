@@ -1,6 +1,7 @@
 // Reductions, in one pass over x. If several blocks share an output, the last one folds their
-// results. Sums, products and means of floating dtypes are in double: loads are the bottleneck, and
-// so there is only one rounding error, which does not grow with the length.
+// results. Sums and means of f32 and bf16 are in compensated f32 within a thread's runs, else in
+// f64: so no order of the terms, as that of conv_relu.cu, shows in the result. Products, and
+// moments, which keep the digits of f64, are in f64 throughout.
 #include <cmath>
 
 #include "weft/kernels/cuda/access.cuh"
@@ -68,24 +69,32 @@ struct ReduceArgs {
   unsigned* done;
 };
 
+/// Folds load(r) for r = begin, begin + step, ... below end, `loads` at once.
+template <class Op, class A, int loads, class F>
+__device__ A fold_range(std::int64_t begin, std::int64_t end, int step, const F& load) {
+  if constexpr (std::is_same_v<Op, Sum> && std::is_same_v<decltype(load(begin)), float>) {
+    const auto term = [&]<class>(std::int64_t r) { return Compensated<float>{load(r), 0}; };
+    const double sum = add_runs<float>(begin, end, step, term);
+    if (isfinite(sum)) return sum;  // what is too large for f32 may yet meet its opposite
+  }
+  A value = Op::template identity<A>();
+#pragma unroll loads
+  for (std::int64_t r = begin; r < end; r += step) value = Op::fold(value, static_cast<A>(load(r)));
+  return value;
+}
+
 /// Folds elements begin, begin + step, ... below end of the reduced range.
 template <class Op, class A, class Load>
-__device__ A fold_range(const Load& x, std::int64_t base, const Offsets<1>& reduced,
-                        std::int64_t begin, std::int64_t end, int step) {
-  A value = Op::template identity<A>();
+__device__ A fold_elements(const Load& x, std::int64_t base, const Offsets<1>& reduced,
+                           std::int64_t begin, std::int64_t end, int step) {
   if (reduced.ndim <= 1) {
     // The most common case by far; the memory needs four loads in flight per thread.
     const std::int64_t stride = reduced.stride[0][0];
-#pragma unroll 4
-    for (std::int64_t r = begin; r < end; r += step) {
-      value = Op::fold(value, static_cast<A>(x.load(base + r * stride)));
-    }
-  } else {
-    for (std::int64_t r = begin; r < end; r += step) {
-      value = Op::fold(value, static_cast<A>(x.load(base + reduced.at_any(r).at[0])));
-    }
+    return fold_range<Op, A, 4>(begin, end, step,
+                                [&](std::int64_t r) { return x.load(base + r * stride); });
   }
-  return value;
+  return fold_range<Op, A, 1>(
+      begin, end, step, [&](std::int64_t r) { return x.load(base + reduced.at_any(r).at[0]); });
 }
 
 /// Calls store(output, offsets, value) for each output: the fold of what
@@ -129,7 +138,7 @@ __global__ void __launch_bounds__(kBlock) reduce_kernel(const __grid_constant__ 
   fold_outputs<Op>(
       args, shared, Op::template identity<A>(),
       [&](auto, const auto& at, auto begin, auto end) {
-        return fold_range<Op, A>(x, at.at[0], args.reduced, begin, end, args.lanes);
+        return fold_elements<Op, A>(x, at.at[0], args.reduced, begin, end, args.lanes);
       },
       [&](auto, const auto& at, A value) {
         if constexpr (std::is_same_v<A, double>) {
@@ -215,7 +224,7 @@ __global__ void __launch_bounds__(kBlock) moments_kernel(const __grid_constant__
   __shared__ Pair shared[kBlock];
   const ReduceArgs& args = all.terms;
   const Typed<T> x(args.x, args.x_dtype);
-  fold_outputs<AddPairs>(
+  fold_outputs<Sum>(
       args, shared, Pair{},
       [&](auto output, const auto& at, auto begin, auto end) {
         const double shift = shift_of<T>(all, output);
@@ -223,7 +232,7 @@ __global__ void __launch_bounds__(kBlock) moments_kernel(const __grid_constant__
         for (std::int64_t r = begin; r < end; r += args.lanes) {
           const double d =
               static_cast<double>(x.load(at.at[0] + args.reduced.at_any(r).at[0])) - shift;
-          sum = AddPairs::fold(sum, {d, d * d});
+          sum = sum + Pair{d, d * d};
         }
         return sum;
       },

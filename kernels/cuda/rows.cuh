@@ -35,7 +35,18 @@ struct Rows {
 #pragma unroll 4
     for (std::int64_t i = place.lane; i < n; i += lanes) f(i);
   }
-  /// The fold of what the lanes of a row have, in each of them. All threads must call it.
+  /// The sum of term(i) over a row, in the type of its terms (add_run), in each of its lanes. Only
+  /// a lane with several runs uses f64. All threads of a row must call it.
+  template <class A, class F>
+  __device__ auto sum(Place place, bool exists, const F& term) const {
+    const std::int64_t end = exists ? n : 0;
+    using OfRun = decltype(add_run<A>(place.lane, end, lanes, term));
+    const OfRun of_lane = n <= std::int64_t{lanes} * kRun
+                              ? add_run<A>(place.lane, end, lanes, term)
+                              : static_cast<OfRun>(add_runs<A>(place.lane, end, lanes, term));
+    return fold<Sum>(of_lane, place);
+  }
+  /// The fold of what the lanes of a row have, in each of them. All threads of a row must call it.
   template <class Fold, class A>
   __device__ A fold(A value, Place place) const {
     __shared__ A shared[kBlock / kWarp];
@@ -53,10 +64,9 @@ struct Largest {
 /// The largest element of a row, and the sum of exp(x - largest).
 template <class C>
 struct Exponentials {
-  C most;
-  double sum;
+  C most, sum;
   /// log_softmax = x - shift()
-  __device__ C shift() const { return most + static_cast<C>(std::log(sum)); }
+  __device__ C shift() const { return most + std::log(sum); }
 };
 
 /// All threads must call it; the result means nothing in those without a row.
@@ -68,10 +78,10 @@ __device__ Exponentials<accumulate_t<T>> exponentials(const Rows& rows, const T*
   rows.for_lane(place, exists,
                 [&](std::int64_t c) { most = Largest::fold(most, static_cast<C>(x[c])); });
   most = rows.fold<Largest>(most, place);
-  double sum = 0;
-  rows.for_lane(place, exists,
-                [&](std::int64_t c) { sum += std::exp(static_cast<C>(x[c]) - most); });
-  return {most, rows.fold<Sum>(sum, place)};
+  const C sum = rows.sum<C>(place, exists, [&]<class A>(std::int64_t c) {
+    return std::exp(static_cast<A>(x[c]) - most);
+  });
+  return {most, sum};
 }
 
 }  // namespace weft::cuda

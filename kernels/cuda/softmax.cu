@@ -1,7 +1,7 @@
 // Softmax and its logarithm, each in a kernel forward and one backward. Forward passes over x three
 // times, for the maximum, the sum of exp, and y, which it writes; backward twice over grad_y and y,
-// for their sum and for grad_x. After the first time a row comes from the cache. Sums are in
-// double, in an order fixed by the shapes.
+// for their sum and for grad_x. After the first time a row comes from the cache. Sums have an order
+// fixed by the shapes.
 #include "weft/kernels/cuda/families.h"
 #include "weft/kernels/cuda/launch.h"
 #include "weft/kernels/cuda/rows.cuh"
@@ -18,7 +18,7 @@ __global__ void __launch_bounds__(kBlock) softmax_kernel(const Rows rows, const 
     const Exponentials<C> of = exponentials(rows, x, exists, place);
     T* const y = out + row * rows.n;
     const C shift = of.shift();
-    const C factor = static_cast<C>(1 / of.sum);
+    const C factor = 1 / of.sum;
     rows.for_lane(place, exists, [&](std::int64_t c) {
       const C v = static_cast<C>(x[c]);
       y[c] = static_cast<T>(log ? v - shift : std::exp(v - of.most) * factor);
@@ -33,12 +33,10 @@ __global__ void __launch_bounds__(kBlock)
   const Place place = rows.place();
   rows.for_each(place, [&](std::int64_t row, bool exists) {
     const std::int64_t at = row * rows.n;
-    double sum = 0;
-    rows.for_lane(place, exists, [&](std::int64_t c) {
-      const C g = static_cast<C>(grad_out[at + c]);
-      sum += log ? g : g * static_cast<C>(out[at + c]);
+    const C total = rows.sum<C>(place, exists, [&]<class A>(std::int64_t c) {
+      const A g = static_cast<A>(grad_out[at + c]);
+      return log ? g : g * static_cast<A>(out[at + c]);
     });
-    const C total = static_cast<C>(rows.fold<Sum>(sum, place));
     rows.for_lane(place, exists, [&](std::int64_t c) {
       const C g = static_cast<C>(grad_out[at + c]), y = static_cast<C>(out[at + c]);
       grad_in[at + c] = static_cast<T>(log ? g - std::exp(y) * total : y * (g - total));

@@ -184,14 +184,19 @@ TEST_P(Loss, MeanSquaredError) {
   }
 }
 
-// Their mean fits into f32.
+// Their mean fits into f32. On CUDA with one term of a thread and with several.
 TEST_P(Loss, SquaredErrorsMayLeaveTheRangeOfF32) {
-  const Buffer x(device(), DType::f32, {64}, std::vector<double>(64, 0x1p63)),
-      t(device(), DType::f32, {64}, std::vector<double>(64, -0x1p62));
-  Buffer loss(device(), DType::f32, {});
-  const DeviceBytes workspace(device(), kernels().loss.mse_workspace_bytes(x.view()));
-  kernels().loss.mse(stream, Reduction::mean, x.view(), t.view(), loss.view(), workspace.data());
-  expect_equal(loss.values(), {9 * 0x1p124});
+  for (const std::int64_t n : {64, 4096}) {
+    const auto all = [&](double value) {
+      return std::vector<double>(static_cast<std::size_t>(n), value);
+    };
+    const Buffer x(device(), DType::f32, {n}, all(0x1p63)),
+        t(device(), DType::f32, {n}, all(-0x1p62));
+    Buffer loss(device(), DType::f32, {});
+    const DeviceBytes workspace(device(), kernels().loss.mse_workspace_bytes(x.view()));
+    kernels().loss.mse(stream, Reduction::mean, x.view(), t.view(), loss.view(), workspace.data());
+    expect_equal(loss.values(), {9 * 0x1p124});
+  }
 }
 
 TEST_P(Loss, MeanSquaredErrorOfNothingIsNaN) {

@@ -215,7 +215,7 @@ TEST_P(Reduce, StridedOutput) {
   expect_equal(run(ReduceOp::sum, x, y), std::vector<double>(24, 5));
 }
 
-// Sums are computed in f64: halves of opposite sign exceed the range of f32 long before they are
+// Sums have the range of f64: halves of opposite sign exceed that of f32 long before they are
 // added.
 TEST_P(Reduce, SumsMayLeaveTheRangeOfF32OnTheWay) {
   const std::vector<Case> ways{

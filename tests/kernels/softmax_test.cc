@@ -74,6 +74,24 @@ TEST_P(Softmax, ForwardAndBackward) {
   }
 }
 
+// All the roundings of a thread may go in one direction here, so a long sum in f32 would drift.
+TEST_P(Softmax, LongRowsOfOneNumberKeepTheirDigits) {
+  const std::int64_t n = 1'000'000;
+  std::vector<double> values(static_cast<std::size_t>(n), -0.1), ones(values.size(), 0.1);
+  values[0] = 0;
+  const Buffer x(device(), DType::f32, {1, n}, values), grad_y(device(), DType::f32, {1, n}, ones);
+  Buffer y(device(), DType::f32, {1, n}), grad_x(device(), DType::f32, {1, n});
+  kernels().softmax.forward(stream, SoftmaxOp::softmax, x.view(), y.view());
+  const double term = std::exp(x.values()[1]), u = compute_roundoff(DType::f32);
+  const double want = term / (1 + term * static_cast<double>(n - 1));
+  // exp, 1 / sum, the product, and the few of a sum's 18 roundings that do not cancel.
+  EXPECT_NEAR(y.values()[1], want, 10 * u * want);
+  kernels().softmax.backward(stream, SoftmaxOp::log_softmax, grad_y.view(), x.view(),
+                             grad_x.view());
+  const double sum = grad_y.values()[0] * static_cast<double>(n);
+  EXPECT_NEAR(grad_x.values()[0], grad_y.values()[0] - sum, 6 * u * sum);
+}
+
 TEST_P(Softmax, HugeValuesAndNaN) {
   for (const DType dtype : {DType::f32, DType::f64}) {
     const Buffer x(device(), dtype, {3, 2}, std::vector<double>{1e30, -1e30, 3, 3, 1, kNaN});

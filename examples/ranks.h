@@ -48,18 +48,19 @@ struct DdpFlags {
 };
 
 inline std::vector<train::Flag> ddp_flags(DdpFlags& values) {
-  return {backend_flag(values.backend),
-          {"--bucket-cap-mb", &values.bucket_cap_mb,
-           "MiB of gradients at which a bucket is full; without: 1 for the first, 25 for others"},
-          {"--bucket-order",
-           &values.bucket_order,
-           "buckets are filled as the first backward has the gradients (arrival), from the model's "
-           "last parameters to its first ones (reversed), or from the first ones on (given)",
-           {"arrival", "reversed", "given"}},
-          {"--comm-hook",
-           &values.comm_hook,
-           "how buckets are averaged: bf16_compress sends half the bytes of f32",
-           {"none", "bf16_compress"}}};
+  return {
+      backend_flag(values.backend),
+      {"--bucket-cap-mb", &values.bucket_cap_mb,
+       "MiB of gradients at which a bucket is full; without: 1 for the first, 25 for others"},
+      {"--bucket-order",
+       &values.bucket_order,
+       "buckets are filled as the first backward has the gradients (arrival), or in the order of "
+       "the parameters, and sent from the last bucket on (reversed) or from the first (given)",
+       {"arrival", "reversed", "given"}},
+      {"--comm-hook",
+       &values.comm_hook,
+       "how buckets are averaged: bf16_compress sends half the bytes of f32",
+       {"none", "bf16_compress"}}};
 }
 
 /// The options that the flags give.

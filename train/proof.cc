@@ -416,6 +416,7 @@ void Proof::after_step(optim::Optimizer& optimizer) {
 void Proof::before_clipping(std::span<const Tensor> params) {
   if (!in_step_ || !in_body_ || !replays()) return;
   use_gradients(params);
+  if (event_ != pass_) return;  // the magnitudes are of another update
   // Of clipped gradients they tell nothing: the factor is itself a sum of all of them.
   for (const Tensor& p : params) magnitudes_.erase(p.impl());
 }

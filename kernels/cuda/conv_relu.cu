@@ -1,7 +1,8 @@
 // The bias and the relu of a convolution, and their gradients. A kernel each: relu_backward_kernel
 // reads grad_y and y and writes `before` and what each block has of the sums, which the last block
-// of a channel adds up. The sums are f64 throughout, and those of reduce.cu as exact: the bias's
-// gradient must not tell whether a relu was part of the convolution or a layer of another stage.
+// of a channel adds up. The sums are f64 throughout, and those of reduce.cu nearly as exact: the
+// bias's gradient must not tell whether a relu was part of the convolution or a layer of another
+// stage.
 #include "weft/kernels/cuda/conv_relu.h"
 
 #include "weft/kernels/cuda/elementwise.cuh"

@@ -1,7 +1,7 @@
 // Cross entropy and mean squared error, each in a kernel forward and one backward. Cross entropy
 // passes over the logits three times, for the maximum, the sum of exp, and the logarithms of the
-// probabilities, which it writes. Sums have an order fixed by the shapes; those of rows and of
-// blocks are added up in f64.
+// probabilities, which it writes. Sums have an order fixed by the shapes; the losses of
+// rows and of blocks are added up in f64.
 #include <algorithm>
 #include <cmath>
 
@@ -70,9 +70,10 @@ __global__ void __launch_bounds__(kBlock)
       return static_cast<T>(static_cast<C>(x[c]) - shift);
     };
     C smooth = 0;
+    const C share = static_cast<C>(targets.smoothing / static_cast<double>(rows.n));
     if (targets.smoothing > 0) {  // all threads alike
       smooth = rows.sum<C>(place, exists, [&]<class A>(std::int64_t c) {
-        return -static_cast<A>(log_probs[row * rows.n + c] = log_prob(c));
+        return share * -static_cast<A>(log_probs[row * rows.n + c] = log_prob(c));
       });
     } else {
       rows.for_lane(place, exists,
@@ -83,9 +84,7 @@ __global__ void __launch_bounds__(kBlock)
     const bool counts = t != targets.ignored;
     C loss = 0;
     if (counts && targets.is_class(t)) {
-      const C smoothing = static_cast<C>(targets.smoothing);
-      loss = (1 - smoothing) * -static_cast<C>(log_prob(t)) +
-             smoothing / static_cast<C>(rows.n) * smooth;
+      loss = static_cast<C>(1 - targets.smoothing) * -static_cast<C>(log_prob(t)) + smooth;
     } else if (counts) {
       loss = static_cast<C>(NAN);
     }

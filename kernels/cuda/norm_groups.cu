@@ -86,8 +86,9 @@ __global__ void __launch_bounds__(kBlock)
   rows.for_each(place, [&](std::int64_t row, bool exists) {
     const std::int64_t from = row * rows.n;
     PairOf<C> of = statistics<C>(rows, place, exists, x + from, eps);
-    // Numbers near 1e20 have squares beyond f32. All threads of a row find the same.
-    if (!(of.b > 0)) of = statistics<double>(rows, place, exists, x + from, eps);
+    // The squares of numbers near 1e20, or of differences below 1e-19 where eps is no larger, are
+    // beyond f32. All threads of a row find the same.
+    if (!(of.b > 0 && of.b < C(1e15))) of = statistics<double>(rows, place, exists, x + from, eps);
     if (!exists) return;
     const C center = of.a, scale = of.b;
     if (place.lane == 0) {

@@ -1,7 +1,7 @@
 // Reductions, in one pass over x. If several blocks share an output, the last one folds their
 // results. Sums and means of f32 and bf16 are in compensated f32 within a thread's runs, else in
-// f64: so no order of the terms, as that of conv_relu.cu, shows in the result. Products, and
-// moments, which keep the digits of f64, are in f64 throughout.
+// f64: so the order of the terms, as that of conv_relu.cu, shows only where they cancel to
+// rounding. Products, and moments, which keep the digits of f64, are in f64 throughout.
 #include <cmath>
 
 #include "weft/kernels/cuda/access.cuh"

@@ -199,6 +199,14 @@ TEST_P(Loss, SquaredErrorsMayLeaveTheRangeOfF32) {
   }
 }
 
+// As of masked classes. The sum of what is smoothed does not fit into f32, its share does.
+TEST_P(Loss, ASmoothedLossFitsIntoF32) {
+  const CrossEntropyParams p{.label_smoothing = 0.125, .reduction = Reduction::mean};
+  const double far = -0x1p127;
+  const CrossEntropyResult got = run(DType::f32, p, 1, {0, far, far, far}, {0}, {1});
+  expect_equal(got.losses, {3 * 0x1p122});
+}
+
 TEST_P(Loss, MeanSquaredErrorOfNothingIsNaN) {
   const Buffer x(device(), DType::f32, {0}), t(device(), DType::f32, {0});
   Buffer loss(device(), DType::f32, {});

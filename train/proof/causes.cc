@@ -383,6 +383,7 @@ std::map<std::int64_t, SignsByName> micro_batches(const std::vector<Record>& one
 // A gradient that differs.
 struct Pair {
   std::string name;
+  bool is_scalar;
   Signs ranks, one;
 };
 
@@ -398,7 +399,9 @@ std::vector<Pair> unlike_gradients(const Record& record, const Record& one, cons
         item.digest.part || !others.contains(item.name)) {
       continue;
     }
-    const Pair pair{item.name, signs_of(item), others[item.name]};
+    const bool is_scalar =
+        std::ranges::all_of(item.digest.shape, [](std::int64_t size) { return size == 1; });
+    const Pair pair{item.name, is_scalar, signs_of(item), others[item.name]};
     const Signs off = pair.one - pair.ranks;
     if (product(off, off) > tolerance * tolerance * product(pair.one, pair.one)) {
       pairs.push_back(pair);
@@ -418,8 +421,10 @@ std::optional<double> factor_without(SignsByName added, const std::vector<Pair>&
     products += product(rest, pair.ranks);
     all += product(own, own);
   }
-  if (products <= tolerance * squares) return {};
+  if (all == 0 || products <= tolerance * squares) return {};
   const double factor = products / squares;
+  // Some factor fits to any one number.
+  if (std::abs(factor - 1) > tolerance && pairs.size() == 1 && pairs[0].is_scalar) return {};
   for (const Pair& pair : pairs) {
     const Signs &own = at(added, pair.name), off = pair.ranks - factor * Signs(pair.one - own);
     // A tensor that is all rounding is measured by the others.
@@ -441,13 +446,16 @@ std::optional<Cause> lost_micro_batch(const std::vector<Record>& ranks,
   for (std::size_t r = 0; r < ranks.size(); ++r) {
     const Record& other = one[r * one.size() / ranks.size()];
     const auto pairs = unlike_gradients(ranks[r], other, first.item, tolerance);
+    bool fits = pairs.empty();
     for (const auto& [number, own] : added) {
       const auto found = factor_without(own, pairs, tolerance);
       if (!found || lost.value_or(number) != number) continue;
+      fits = true;
       lost = number;
       factor = *found;
       for (const Pair& pair : pairs) names.insert(pair.name);
     }
+    if (!fits) return {};
   }
   if (!lost) return {};
   const std::string scaled = std::abs(factor - 1) > tolerance ? concat(", times ", factor) : "";

@@ -61,7 +61,7 @@ SumsApart sums_apart(const Tensor& a, const Tensor& b, const Tensor& magnitudes)
                             by = magnitudes.to_vector<double>();
   SumsApart apart;
   for (std::size_t i = 0; i < x.size(); ++i) {
-    if (std::isfinite(y[i])) apart.norm += y[i] * y[i];
+    if (std::isfinite(by[i])) apart.norm += by[i] * by[i];
     double off = std::abs(x[i] - y[i]);
     if (x[i] == y[i] || (std::isnan(x[i]) && std::isnan(y[i]))) off = 0;
     if (off < std::numeric_limits<float>::min()) continue;

@@ -27,7 +27,7 @@ Elements elements(const Tensor& a, const Tensor& b);
 struct SumsApart {
   double times = 0;  ///< the largest difference of two elements, by the magnitude at their place
   double l2 = 0;     ///< of all differences
-  double norm = 0;   ///< the L2 norm of the second sum
+  double norm = 0;   ///< the L2 norm of the magnitudes
 };
 
 /// Differences below the smallest normal f32 do not count: numbers there may be flushed to zero.

@@ -24,7 +24,8 @@ constexpr double kRounding = 1e-9, kRoundingOfF32 = 1e-3;
 // Rounding of the first gradients, those of equal weights, stays far below this. That of weights
 // does not: Adam divides a gradient that is all rounding by itself.
 constexpr double kGross = 1e-2;
-// Nor what a rank loses in one backward, of the norm of its gradient: 250 eps of f32.
+// Nor what a rank loses in one backward, of the norm of its gradient: 250 eps of f32. Of all ranks
+// together it is held against the norm of the sums of magnitudes: their gradients may cancel.
 constexpr double kRoundingOfRank = 3e-5;
 
 template <class Wanted>
@@ -92,8 +93,9 @@ std::optional<Elements> kept_elements(const Sides& sides, const std::string& kin
 /// How far the sides' gradients are apart in f32.
 struct OrderCheck {
   double times = 0;  ///< of an element, by what another order may do; above 1: no order does that
-  double relative = 0;  ///< of a tensor, by its norm
-  Difference worst;     ///< has it
+  double relative = 0;     ///< of a tensor that has such elements, by the norm of its magnitudes
+  double worst_times = 0;  ///< of an element of that tensor
+  Difference worst;        ///< that tensor
 };
 
 /// Of the gradients of the first update in which both sides differ, which they have kept. What goes
@@ -124,12 +126,14 @@ std::optional<OrderCheck> check_order(const Sides& sides, const std::string& kin
   if (found.empty()) return {};
   OrderCheck result{.worst = first};
   std::string worst;
+  const double bound = ranks[0].ranks * static_cast<double>(std::numeric_limits<float>::epsilon());
   for (const auto& [key, apart] : found) {
-    result.times = std::max(result.times, apart.times);
+    const double times = apart.times / bound;
+    result.times = std::max(result.times, times);
     const double relative = apart.l2 / std::max(apart.norm, kGross * largest);
-    if (relative > result.relative) result.relative = relative, worst = key;
+    if (times <= 1 || relative <= result.relative) continue;
+    result.relative = relative, result.worst_times = times, worst = key;
   }
-  result.times /= ranks[0].ranks * static_cast<double>(std::numeric_limits<float>::epsilon());
   const auto is_worst = [&](const Item& item) { return item.key() == worst; };
   if (const auto difference =
           compare(with_only(is_worst, ranks), with_only(is_worst, one), 0).first) {
@@ -322,7 +326,7 @@ Verdict verdict_of(const Sides& sides) {
       } else if (sums_alone && found.first->item.kind != "gradient") {
         only_f32(*found.first, "all sums over the ranks before it are equal to the bit");
       } else if (!in_order && order->relative > kRoundingOfRank) {
-        only_f32(order->worst, concat("an element of it is ", short_text(order->times),
+        only_f32(order->worst, concat("an element of it is ", short_text(order->worst_times),
                                       " times as far off as another order of the ranks' addends "
                                       "can make it, and the whole too far for rounding on a rank"));
       } else {
@@ -334,7 +338,8 @@ Verdict verdict_of(const Sides& sides) {
                      " of a norm), so the ranks' own gradients are rounded otherwise, as those of "
                      "a loss that is divided by the number of ranks; or a mistake is that small");
         } else if (order) {
-          why += concat(", by at most ", short_text(order->times), " of what an order can do");
+          why +=
+              concat("; apart by at most ", short_text(order->times), " of what an order can do");
         } else if (exact) {
           why += ", although two ranks' sums have no order";
         }

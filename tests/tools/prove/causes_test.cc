@@ -511,11 +511,11 @@ TEST_F(Causes, AMicroBatchThatAStageLacks) {
       }
     }
   }
-  const auto cause_of = [&](double x, double y) {
+  const auto cause_of = [&](double x, double y, const json& shape = {2}) {
     std::vector<Lines> ranks = right_run();
     for (Lines& lines : ranks) {
       edit(lines, "gradient", 1, [&](json& line) {
-        if (line.at("name") == "0.weight") line.update(digest(x, y));
+        if (line.at("name") == "0.weight") line.update(with(digest(x, y), {{"shape", shape}}));
       });
     }
     const auto first = read(ranks), second = read(one);
@@ -530,6 +530,8 @@ TEST_F(Causes, AMicroBatchThatAStageLacks) {
   EXPECT_TRUE(cause_of(1, 1.5).empty());
   EXPECT_TRUE(cause_of(2, 6).empty());
   EXPECT_TRUE(cause_of(-1, -1).empty());
+  EXPECT_TRUE(cause_of(2, 2, {1}).empty());  // some factor fits to any number
+  EXPECT_EQ(cause_of(1, 1, {1}).size(), 1);
 }
 
 TEST_F(Causes, NoCauseIsAnAnswer) {

@@ -17,7 +17,8 @@ namespace {
 
 BucketPlan plan_of(const DdpTrace& trace, const Setting& setting) {
   if (!setting.cap_mib && !setting.default_caps) return trace.recorded_plan();
-  const std::vector<std::size_t> order = trace.in_order(setting.order);
+  const parallel::BucketOrder kind = setting.order.value_or(trace.recorded_order);
+  const std::vector<std::size_t> order = trace.in_order(kind);
   std::vector<parallel::GradientSize> sizes;
   for (const std::size_t i : order) {
     sizes.push_back({.bytes = static_cast<std::int64_t>(trace.gradients[i].bytes)});
@@ -32,7 +33,7 @@ BucketPlan plan_of(const DdpTrace& trace, const Setting& setting) {
   }
   // As the Reducer does: the buckets are those of the given order, so the cap of the first one is
   // that of the last one that is sent.
-  if (setting.order == parallel::BucketOrder::reversed) std::ranges::reverse(plan);
+  if (kind == parallel::BucketOrder::reversed) std::ranges::reverse(plan);
   return plan;
 }
 

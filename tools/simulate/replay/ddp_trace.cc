@@ -283,7 +283,7 @@ DdpTrace ddp_trace(const TracedSpans& traced) {
   const TracedStep& latest = trace.steps.back();
   WEFT_CHECK(sends_when_ready(plan, latest), Io, kOp, "in step ", latest.number,
              " a bucket was sent before all of its gradients were ready, if buckets are in the "
-             "order of their gradients: a replay knows only such");
+             "order of their gradients or parameters: a replay knows only such");
   std::erase_if(trace.steps, [&](const TracedStep& step) { return !sends_when_ready(plan, step); });
   trace.link = fit_link(trace);
   return trace;

@@ -21,7 +21,7 @@ struct Setting {
   std::optional<double> cap_mib = {};  ///< infinity: one bucket
   /// Without any cap: PyTorch's, as for another order. Else the recorded buckets.
   bool default_caps = false;
-  parallel::BucketOrder order = parallel::BucketOrder::arrival;
+  std::optional<parallel::BucketOrder> order = {};
   // Of FSDP.
   std::optional<bool> reshard = {};  ///< after forward; false: ZeRO-2
   // Of a pipeline.

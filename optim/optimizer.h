@@ -62,6 +62,7 @@ class Optimizer {
   double momentum(std::size_t group) const { return group_at(group).momentum.value_or(0); }
   void set_momentum(std::size_t group, double momentum);
   /// The other options of the group, by their names: "weight_decay", "eps", ... A flag is 0 or 1.
+  /// Throws InvalidArgument if there is no such group.
   NamedNumbers options(std::size_t group) const {
     static_cast<void>(group_at(group));
     return named_options(group);

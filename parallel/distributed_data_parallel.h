@@ -57,9 +57,10 @@ struct DistributedDataParallelOptions {
                                                                            : bucket_order,
             .text = weft::detail::concat(
                 "bucket_cap_mb=", bucket_cap_mb ? std::to_string(*bucket_cap_mb) : "-",
-                " bucket_order=", static_cast<int>(bucket_order), " find_unused_parameters=",
-                find_unused_parameters, " broadcast_buffers=", broadcast_buffers,
-                " static_graph=", static_graph, " comm_hook=", comm_hook ? "set" : "-")};
+                " bucket_order=", kBucketOrderNames[static_cast<int>(bucket_order)],
+                " find_unused_parameters=", find_unused_parameters,
+                " broadcast_buffers=", broadcast_buffers, " static_graph=", static_graph,
+                " comm_hook=", comm_hook ? "set" : "-")};
   }
 };
 

@@ -28,13 +28,13 @@
 
 namespace weft::parallel {
 
-/// The order in which a Reducer fills its buckets.
+/// Which gradients share a bucket, and which bucket is sent first.
 enum class BucketOrder {
-  /// As gradients arrive in the first reduction, which has one bucket for all of them.
-  arrival,
-  reversed,  ///< of the parameters: gradients come from the back of the model
-  given,     ///< of the parameters
+  arrival,   ///< as the first reduction gets them, which has one bucket for all
+  reversed,  ///< filled as the parameters are given, the last one sent first
+  given,     ///< filled and sent as the parameters are given
 };
+constexpr const char* kBucketOrderNames[] = {"arrival", "reversed", "given"};
 
 /// The same on all ranks.
 struct ReducerOptions {

@@ -1,7 +1,7 @@
 // Cross entropy and mean squared error, each in a kernel forward and one backward. Cross entropy
 // passes over the logits three times, for the maximum, the sum of exp, and the logarithms of the
-// probabilities, which it writes. Sums have an order fixed by the shapes; the losses of
-// rows and of blocks are added up in f64.
+// probabilities, which it writes. Sums have an order fixed by the shapes; the losses of rows and of
+// blocks are added up in f64.
 #include <algorithm>
 #include <cmath>
 

@@ -213,6 +213,13 @@ std::vector<Row> rows() {
         DistributedDataParallel ddp(model, group, {.bucket_cap_mb = other ? 1.0 : 2.0});
       },
       {"rank 1 wraps another model than rank 0"});
+  add("BucketOrdersOfDdp", 2,
+      [](ProcessGroup& group, bool other) {
+        nn::Linear model(2, 2);
+        const BucketOrder order = other ? BucketOrder::given : BucketOrder::reversed;
+        DistributedDataParallel ddp(model, group, {.bucket_order = order});
+      },
+      {"bucket_order=given", "bucket_order=reversed"});
   // --- ZeroRedundancyOptimizer
   const std::string other_optimiser = "rank 1 has another optimiser than rank 0: it has ";
   add("RatesOfZero", 2,

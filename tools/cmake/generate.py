@@ -17,7 +17,7 @@ FILE = 'tools/cmake/sources.cmake'
 
 # Bazel's own options, the warnings, and what CMake says itself: the standard, optimisation, -fPIC.
 NOT_OURS = ('-U_FORTIFY_SOURCE', '-D_FORTIFY_SOURCE', '-fstack-protector', '-fno-omit-frame-pointer',
-            '-g0', '-O2', '-DNDEBUG', '-ffunction-sections', '-fdata-sections', '-std=', '-MD',
+            '-g0', '-O1', '-O2', '-DNDEBUG', '-ffunction-sections', '-fdata-sections', '-std=', '-MD',
             '-frandom-seed', '-fPIC', '-fno-canonical-system-headers', '-D__', '-W', '-I', '-fopenmp')
 WITH_A_WORD = ('-MF', '-iquote', '-isystem', '-c', '-o', '-include')
 

@@ -1,7 +1,10 @@
 """Circles of includes within a room, includes that go up between its parts, and headers that do not
 refuse a compiler.
 
-A unit is a header with its source file.
+usage: knots.py ROOT                     prints each room's circles and their files
+
+A unit is a header with its source file. Ends with status 1 for a circle that KNOWN does not list,
+and for one of the other mistakes.
 """
 import collections
 import os
@@ -108,9 +111,31 @@ def without_refusal(root):
             for header in sorted(set(included) - refusing)]
 
 
+def files_of(root, unit):
+    return [unit + ending for ending in ('', *SOURCES) if os.path.isfile(os.path.join(root, unit + ending))]
+
+
 def mistakes(root):
-    found = {tuple(knot) for room in ROOMS for knot in knots(units(root, room))}
+    """Prints the circles of each room; those that are new, and those listed that are none."""
+    found = set()
+    for room in ROOMS:
+        circles = knots(units(root, room))
+        print(f'{room}: {len(circles) or "no"} circle{"" if len(circles) == 1 else "s"} of includes')
+        for circle in circles:
+            print('  ' + '; '.join(', '.join(files_of(root, unit)) for unit in circle))
+        found.update(map(tuple, circles))
     known = {tuple(knot) for knot in KNOWN}
     return ([f'a new circle of includes: {", ".join(knot)}' for knot in sorted(found - known)] +
             [f'no longer a circle, so no longer to be listed in knots.py: {", ".join(knot)}'
              for knot in sorted(known - found)])
+
+
+def main():
+    if len(sys.argv) != 2:
+        sys.exit(__doc__)
+    root = sys.argv[1]
+    sys.exit('\n'.join(mistakes(root) + upward(root) + without_refusal(root)) or 0)
+
+
+if __name__ == '__main__':
+    main()

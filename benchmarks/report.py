@@ -2,7 +2,8 @@
 """Writes the tables of docs/performance.md from results of `./weft bench --peer PYTHON --floor --operations --ieee [--compile]`
 and of `./weft bench --peer PYTHON --loader`, `./weft bench ops`, `./weft bench comm` and `./weft bench ddp`: benchmarks/report.py
 benchmarks/results/cpu.json..., benchmarks/report.py benchmarks/results/loader.json and so on; of `./weft bench --emulated`:
-benchmarks/report.py [BEFORE.json] benchmarks/results/emulated.json. What stands between the two marks of the document is replaced."""
+benchmarks/report.py [BEFORE.json] benchmarks/results/emulated.json. What stands between the two marks of the document is replaced.
+The targets of `./weft bench --emulated` go to benchmarks/targets.md."""
 import json
 import math
 import os
@@ -20,6 +21,7 @@ LOADER = "<!-- loader: benchmarks/report.py -->\n", "<!-- end of the loader -->\
 COMM = "<!-- collectives: benchmarks/report.py -->\n", "<!-- end of the collectives -->\n"
 OPS = "<!-- operations: benchmarks/report.py -->\n", "<!-- end of the operations -->\n"
 MODEL = "<!-- model of a GPU: benchmarks/report.py -->\n", "<!-- end of the model -->\n"
+TARGETS = "<!-- targets on a GPU: benchmarks/report.py -->\n", "<!-- end of the targets -->\n"
 DDP = "<!-- ddp: benchmarks/report.py -->\n", "<!-- end of ddp -->\n"
 
 
@@ -191,13 +193,10 @@ def captured(result):
 
 
 def heaviest(row, most):
-    """Its heaviest nodes: so many, and all by which it misses the target."""
+    """Its heaviest nodes: so many, and all that would have to go until it meets its target."""
     h100 = row["floor"]["h100"]
-    over = len(h100.get("groups_over", ()))
-    shown = max(over, most)
+    shown = max(len(h100.get("groups_over", ())), most)
     title = f"{NAMES[row['work']]}, {row['precision']}: {microseconds(h100['us'])} on an H100"
-    if over:
-        title += f", {microseconds(h100['us'] - h100['target_us'])} more than the target, by the nodes of the first {f'{over} lines' if over > 1 else 'line'}"
     groups, rest = row["groups"][:shown], row["groups"][shown:]
     def line(name, nodes):
         def total(key, scale):
@@ -218,18 +217,28 @@ def model(now, before=None):
     def times(gpu):
         return [gpu, *([f"{gpu} before"] if before else [])]
 
-    rows = [("captured step", "precision", "nodes", "launch-bound", "these alone", *times("H100"), *times("H200"), "target on an H100")]
+    rows = [("captured step", "precision", "nodes", "launch-bound", "these alone", *times("H100"), *times("H200"))]
     for key, row in steps.items():
         def time(gpu, of):
             return microseconds(of[key]["floor"][gpu]["us"]) if key in of else ""
 
         h100 = row["floor"]["h100"]
-        target = microseconds(h100["target_us"]) + (" (missed)" if h100["groups_over"] else "") if "target_us" in h100 else ""
         rows.append((NAMES[row["work"]], row["precision"], h100["nodes"], h100["launch_bound"], microseconds(h100["launch_bound_us"]),
-                     *(time(gpu, of) for gpu in ("h100", "h200") for of in (steps, earlier) if of), target))
+                     *(time(gpu, of) for gpu in ("h100", "h200") for of in (steps, earlier) if of)))
     details = [row for row in steps.values() if row["precision"] == "bf16" or row["floor"]["h100"].get("groups_over")]
     return f"weft {now['commit']}" + (f", before: {before['commit']}" if before else "") + ".\n\n" + table(*rows) + "".join(
         heaviest(row, 8) for row in details)
+
+
+def targets(result):
+    """The steps that have a target, for benchmarks/targets.md."""
+    rows = [("captured step", "precision", "target on an H100", "by the model", "without these nodes it is met")]
+    for row in captured(result).values():
+        if "target_us" in (h100 := row["floor"]["h100"]):
+            late = h100["us"] > h100["target_us"]
+            rows.append((NAMES[row["work"]], row["precision"], microseconds(h100["target_us"]),
+                         microseconds(h100["us"]) + (": missed" if late else ""), ", ".join(f"`{name}`" for name in h100["groups_over"])))
+    return f"weft {result['commit']}.\n\n" + table(*rows)
 
 
 def load(path):
@@ -237,9 +246,9 @@ def load(path):
         return json.load(f)
 
 
-def replace(marks, text):
+def replace(marks, text, page="../docs/performance.md"):
     begin, end = marks
-    document = os.path.join(os.path.dirname(__file__), "../docs/performance.md")
+    document = os.path.join(os.path.dirname(__file__), page)
     with open(document) as f:
         before, rest = f.read().split(begin)
     with open(document, "w") as f:
@@ -255,7 +264,9 @@ def main(path, *more):
     if "block_ms" in result:
         return replace(OPS, heading(result) + operations(result))
     if "meaning" in result:
-        return replace(MODEL, model(load(more[0]), result) if more else model(result))
+        now, *before = [load(more[0]), result] if more else [result]
+        replace(TARGETS, targets(now), "targets.md")
+        return replace(MODEL, model(now, *before))
     if "rounds" in result:
         return replace(DDP, ranks_heading(result) + ddp(result))
     for other in map(load, more):  # from the same machine and commit

@@ -290,6 +290,29 @@ TEST(FromPyTorch, TheCodeInPlaceOfWhatIsMissingIsTheOneThatIsTested) {
   EXPECT_NE(page().find("```cpp\n" + code + "```\n"), std::string::npos);
 }
 
+TEST(FromPyTorch, ALayerForImagesPoolsAndWidensSequences) {
+  manual_seed(0);
+  const Tensor x = randn({2, 3, 9}, DType::f64);
+  const OfSequence max_pool(nn::MaxPool2d({1, 3}, {.stride = nn::Pair(1, 2)}));
+  EXPECT_TRUE(equal(max_pool(x), x.unfold(2, 3, 2).amax(-1)));
+  EXPECT_TRUE(equal(max_pool(x[0]), max_pool(x)[0]));
+  const OfSequence avg_pool(nn::AvgPool2d({1, 3}));
+  EXPECT_TRUE(allclose(avg_pool(x), x.unfold(2, 3, 3).mean(-1), 1e-12, 1e-12));
+  EXPECT_EQ(OfSequence(nn::AdaptiveAvgPool2d({1, 4}))(x).shape(), (Shape{2, 3, 4}));
+  EXPECT_TRUE(equal(max_pool2d(x.unsqueeze(2), {.kernel = {1, 3}, .stride = {1, 3}}).squeeze(2),
+                    x.unfold(2, 3, 3).amax(-1)));
+
+  // The transposed convolution is conv1d's gradient: both products are one sum of u w x. In f64
+  // such a sum of some hundreds of terms is exact to about 1e-13.
+  OfSequence widen(
+      nn::ConvTranspose2d(3, 2, {1, 4}, {.stride = {1, 2}, .padding = {0, 1}, .bias = false}));
+  widen.to(DType::f64);
+  const Tensor y = widen(x), u = randn({2, 2, 18}, DType::f64);
+  ASSERT_EQ(y.shape(), u.shape());
+  const Tensor back = conv1d(u, widen.layer.weight.squeeze(2), {}, {.stride = 2, .padding = 1});
+  EXPECT_NEAR((u * y).sum().item<double>(), (back * x).sum().item<double>(), 1e-12);
+}
+
 TEST(FromPyTorch, AConvolutionOfVolumesIsTheSumOverItsWindows) {
   manual_seed(0);
   const Tensor x = randn({2, 3, 4, 5, 5}, DType::f64), w = randn({2, 3, 2, 3, 3}, DType::f64);

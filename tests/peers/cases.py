@@ -939,7 +939,7 @@ SCHEDULES = (
 
 @family
 def optimiser(b):
-    kind = b.one_of(("SGD", "Adam", "AdamW", "RMSprop"))
+    kind = b.one_of(("SGD", "Adam", "AdamW", "RMSprop", "Adadelta"))
     dtype = b.one_of(("f32", "f32", "f32", "f64", "bf16"))
     shapes = [b.shape(most=600) for _ in range(b.rng.randint(1, 3))]
     steps = b.rng.randint(1, 5)
@@ -952,6 +952,9 @@ def optimiser(b):
     elif kind == "RMSprop":
         options |= {"momentum": b.one_of((0, 0.5, 0.9)), "alpha": b.one_of((0.99, 0.5)), "eps": b.one_of((1e-8, 1e-3)),
                     "centered": b.chance(0.4)}
+    elif kind == "Adadelta":
+        # The first steps are lr times the root of eps: with the small rates they would be lost in roundings.
+        options |= {"lr": b.one_of((1.0, 0.1, 0.0)), "rho": b.one_of((0.9, 0.5)), "eps": b.one_of((1e-6, 1e-3))}
     else:
         options |= {"beta1": b.one_of((0.9, 0.5)), "beta2": b.one_of((0.999, 0.9)), "eps": b.one_of((1e-8, 1e-3))}
     if b.chance(0.4):

@@ -181,7 +181,7 @@ def make_schedule(a, optimizer):
 def optimise(x, a):
     params = [p.detach().clone().requires_grad_() for p in x[:a["params"]]]
     options = {name: a[name] for name in ("lr", "momentum", "dampening", "weight_decay", "nesterov", "eps", "alpha",
-                                          "centered") if name in a}
+                                          "centered", "rho") if name in a}
     if a["kind"] in ("Adam", "AdamW"):
         options["betas"] = (a.get("beta1", 0.9), a.get("beta2", 0.999))
     optimizer = getattr(torch.optim, a["kind"])(params, **options)

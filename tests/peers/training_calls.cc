@@ -4,6 +4,7 @@
 #include <stdexcept>
 
 #include "weft/core/base/error.h"
+#include "weft/optim/adadelta.h"
 #include "weft/optim/adam.h"
 #include "weft/optim/lr_scheduler.h"
 #include "weft/optim/rmsprop.h"
@@ -41,6 +42,13 @@ std::unique_ptr<optim::Optimizer> make_optimizer(const Call& c, Tensors params) 
                                                .beta2 = c.number("beta2", 0.999),
                                                .eps = c.number("eps", 1e-8),
                                                .weight_decay = c.number("weight_decay", 0.01)});
+  }
+  if (kind == "Adadelta") {
+    return std::make_unique<optim::Adadelta>(
+        std::move(params), optim::AdadeltaOptions{.lr = c.number("lr"),
+                                                  .rho = c.number("rho", 0.9),
+                                                  .eps = c.number("eps", 1e-6),
+                                                  .weight_decay = c.number("weight_decay", 0)});
   }
   WEFT_CHECK(kind == "RMSprop", InvalidArgument, "differential", "no optimiser ", kind);
   return std::make_unique<optim::RMSprop>(

@@ -37,9 +37,7 @@ Recorder::Recorder(const Options& options, const Ranks& ranks)
       checkpoints_(options_, ranks_, output_),
       losses_(ranks_),
       progress_(ranks.rank == 0 ? Progress() : Progress::none()),
-      proof_(options.findings->proof) {
-  WEFT_CHECK(!proof_ || options_.resume.empty(), InvalidArgument, "prove",
-             "a run that is resumed cannot be replayed; leave --resume out");
+      proof_(options_) {
   if (ranks_.rank != 0) return;
   if (ranks_.size > 1) {
     const int sharing = ranks_.size / ranks_.batches_per_step();
@@ -122,7 +120,7 @@ Checkpoint Recorder::books() {
 }
 
 void Recorder::begin_epoch(std::int64_t batches, std::int64_t done, std::int64_t dataset_size) {
-  if (proof_) batches /= proof_->batches_per_step();
+  batches = proof_.steps(batches);
   epoch_batches_ = batches;
   epoch_images_ = std::min(batches * images_per_step(), dataset_size);
   losses_.reserve(batches - done);
@@ -172,7 +170,7 @@ double Recorder::images_per_second() const {
 }
 
 void Recorder::step(std::initializer_list<NamedLoss> losses) {
-  if (proof_ && !proof_->end_step(losses)) return;
+  if (!proof_.end_step(losses)) return;
   losses_.add(losses, epoch_);
   const Clock::time_point now = Clock::now();
   step_ms_.push_back(std::chrono::duration<float, std::milli>(now - step_start_).count());
@@ -253,7 +251,7 @@ void Recorder::finish() {
     run.step_ms_median = median(step_ms_);
     output_.write(run);
   }
-  if (proof_) proof_->end(steps());
+  proof_.end(steps());
   merge_traces();
 }
 

@@ -23,9 +23,7 @@
 #include <cstdint>
 #include <functional>
 #include <initializer_list>
-#include <memory>
 #include <optional>
-#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -34,9 +32,7 @@
 #include "weft/core/runtime/phase.h"
 #include "weft/core/runtime/thread_state.h"
 #include "weft/io/safetensors.h"
-#include "weft/optim/optimizer.h"
 #include "weft/tensor/tensor.h"
-#include "weft/tensor/tree.h"
 #include "weft/train/batch_range.h"
 #include "weft/train/checkpoints.h"
 #include "weft/train/figures.h"
@@ -46,9 +42,8 @@
 #include "weft/train/options.h"
 #include "weft/train/output.h"
 #include "weft/train/progress.h"
-#include "weft/train/proof.h"
-#include "weft/train/proved_run.h"
 #include "weft/train/ranks.h"
+#include "weft/train/recorder_proof.h"
 
 namespace weft::train {
 
@@ -83,7 +78,7 @@ class Recorder {
     checkpoints_.resume(
         [this](const std::string& path, const Checkpoint& from) { take_up(path, from); }, model,
         loader, parts...);
-    if (proof_) prove(model, loader, parts...);
+    proof_.begin(ranks_, model, loader, parts...);
   }
 
   /// Moves on to the next epoch; false if all are done, after SIGINT, or at the limit of steps.
@@ -114,7 +109,7 @@ class Recorder {
   /// cut model it throws Io on all ranks if one of them fails, and while another run writes to OUT.
   template <class Model, class Loader, class... Parts>
   void save(const Model& model, const Loader& loader, const Parts&... parts) {
-    if (proof_ && proof_->replays()) return;
+    if (options_.alone()) return;
     const Scoped step(&ThreadState::step, steps());
     const PhaseScope phase("save");
     checkpoints_.save(books(), epoch_complete_ ? std::optional(epoch_) : std::nullopt, model,
@@ -171,28 +166,11 @@ class Recorder {
   void begin_epoch(std::int64_t batches, std::int64_t done, std::int64_t dataset_size);
   template <class Loader, class Batch>
   void note_batch(const Loader& loader, Batch& batch) {
-    if (!proof_) return;
-    std::vector<Tensor> tensors;
-    for_each_tensor(batch, [&](const Tensor& x) { tensors.push_back(x); });
-    std::span<const std::int64_t> indices;
-    if constexpr (requires { loader.indices(); }) indices = loader.indices();
-    proof_->on_batch(steps(), epoch_, indices, std::move(tensors));
+    proof_.on_batch(steps(), epoch_, loader, batch);
   }
   void end_epoch(bool complete);
   void leave_epoch();
   void save_when_due();
-
-  template <class Model, class Loader, class... Parts>
-  void prove(Model& model, const Loader& loader, const Parts&... parts) {
-    ProvedRun proved = proved_run(model, parts...);
-    proved.program = options_.example;
-    proved.dtype = options_.dtype;
-    proved.dataset_size = loader.dataset().size();
-    proved.batch_size = options_.batch_size;
-    proved.shuffle = options_.shuffle;
-    proof_->begin(ranks_, std::move(proved));
-    watch_.emplace(*proof_);
-  }
 
   // Names the optimiser for metrics.json: the first part that has a learning rate. A part that
   // wraps an optimiser, as in programs of several ranks, names its class by a type StandsFor.
@@ -229,8 +207,7 @@ class Recorder {
   Figures figures_;
   Progress progress_;
   std::function<void()> save_;
-  const std::shared_ptr<Proof> proof_;  // or null
-  std::optional<optim::UpdateWatchScope> watch_;
+  RecorderProof proof_;
   std::string optimizer_;
   std::vector<float> step_ms_;
   std::vector<MemoryStats> memory_;  // at the end of the first epoch here

@@ -340,6 +340,7 @@ weft_sources(""
   train/ranks.cc
   train/recorded_run.cc
   train/recorder.cc
+  train/recorder_proof.cc
   train/step.cc
   train/tensorboard.cc)
 weft_sources("-O3"
@@ -710,6 +711,7 @@ set(WEFT_HEADERS
   train/ranks.h
   train/recorded_run.h
   train/recorder.h
+  train/recorder_proof.h
   train/step.h
   train/tensorboard.h
   train/train.h

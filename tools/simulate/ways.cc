@@ -6,6 +6,7 @@
 #include "weft/parallel/gradient_buckets.h"
 #include "weft/parallel/scatter_gather.h"
 #include "weft/parallel/simulate.h"
+#include "weft/parallel/step_schedule.h"
 #include "weft/tools/simulate/cost_terms.h"
 #include "weft/tools/simulate/memory_model.h"
 
@@ -105,25 +106,27 @@ Exposed exposed_all_reduce(const std::vector<LayerCost>& layers,
       layer_of.push_back(i);
     }
   }
-  Exposed result;
-  if (gradients.empty()) return result;
   const std::int64_t limits[] = {parallel::kFirstBucketBytes, parallel::kDefaultBucketMb << 20};
-  std::vector<double> done(layers.size());  // when the gradients of each layer are ready
-  double end = 0;
-  for (std::size_t i = layers.size(); i-- > 0;) done[i] = end += backward[i];
-  double link_free = 0, moving = 0;
-  for (const std::vector<std::size_t>& bucket : parallel::plan_buckets(gradients, limits, order)) {
-    double ready = 0, bytes = 0;
-    for (const std::size_t member : bucket) {
-      ready = std::max(ready, done[layer_of[member]]);
-      bytes += static_cast<double>(gradients[member].bytes);
-    }
-    const double takes = all_reduce.seconds(bytes);
-    link_free = std::max(link_free, ready) + takes;
-    moving += takes;
+  const parallel::BucketPlan plan = parallel::plan_buckets(gradients, limits, order);
+  // The first bucket has the last unit of DDP's step. Unit 0 has no gradients: it is what backward
+  // computes behind the last bucket.
+  const std::vector<double> zeros(plan.size() + 1);
+  parallel::StepCosts times_of{.forward = zeros, .backward = zeros, .reduce = zeros};
+  Exposed result;
+  std::size_t layer = layers.size();
+  for (std::size_t b = 0; b < plan.size(); ++b) {
+    const std::size_t unit = plan.size() - b;
+    while (layer > layer_of[plan[b].back()]) times_of.backward[unit] += backward[--layer];
+    double bytes = 0;
+    for (const std::size_t member : plan[b]) bytes += static_cast<double>(gradients[member].bytes);
+    times_of.reduce[unit] = all_reduce.seconds(bytes);
+    result.seconds += times_of.reduce[unit];
     result.bucket_bytes.push_back(bytes);
   }
-  result.seconds = all_reduce_computes ? moving : std::max(0.0, link_free - end);
+  while (layer > 0) times_of.backward[0] += backward[--layer];
+  if (all_reduce_computes) return result;  // nothing runs beside it
+  const parallel::StepSchedule step = parallel::ddp_step(static_cast<int>(zeros.size()), 1);
+  result.seconds = parallel::simulate(step, times_of).waiting[0];
   return result;
 }
 

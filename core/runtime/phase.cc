@@ -28,6 +28,7 @@
 
 #include "weft/core/base/error.h"
 #include "weft/core/runtime/black_box.h"
+#include "weft/core/runtime/delay_observer.h"
 #include "weft/core/runtime/log.h"
 #include "weft/core/runtime/thread_local.h"
 #include "weft/core/runtime/thread_state.h"
@@ -196,13 +197,21 @@ bool is_at(const Fault& fault, std::string_view phase, std::atomic<int>& passed)
   return name == phase && std::atoi(fault.phase.c_str() + name.size() + 1) == passed++;
 }
 
+void delay(std::chrono::milliseconds time) {
+  const auto begin = std::chrono::steady_clock::now();
+  std::this_thread::sleep_for(time);
+  if (const auto tell = detail::delay_observer.load(std::memory_order_relaxed)) {
+    tell(std::chrono::steady_clock::now() - begin);
+  }
+}
+
 void strike(const Fault& fault, const char* phase) {
   switch (fault.kind) {
     case Fault::Kind::kill: std::raise(SIGKILL); break;
     case Fault::Kind::stop: std::raise(SIGSTOP); break;
     case Fault::Kind::raise: WEFT_THROW(Internal, phase, "fault injected by ", kFaultVariable);
     case Fault::Kind::exit: ::_exit(kExitStatus);
-    case Fault::Kind::delay: std::this_thread::sleep_for(fault.delay);
+    case Fault::Kind::delay: delay(fault.delay);
   }
 }
 

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "weft/core/base/error.h"
+#include "weft/core/runtime/delay_observer.h"
 #include "weft/core/runtime/file.h"
 #include "weft/core/runtime/thread_local.h"
 #include "weft/core/runtime/thread_name.h"
@@ -85,6 +86,13 @@ std::int64_t realtime_ns() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(
              std::chrono::system_clock::now().time_since_epoch())
       .count();
+}
+
+void add_delay(std::chrono::nanoseconds slept) {
+  Tracer* const tracer = thread_state().tracer;
+  if (!tracer) return;
+  const std::int64_t end = tracer->now_ns();
+  tracer->add("fault", "fault: delay", end - slept.count(), end);
 }
 
 }  // namespace
@@ -207,7 +215,9 @@ void start_record(TraceRecord& record, TraceRecord::Kind kind, const char* categ
 
 }  // namespace
 
-Tracer::Tracer(const TracerOptions& options) : impl_(std::make_unique<Impl>(options)) {}
+Tracer::Tracer(const TracerOptions& options) : impl_(std::make_unique<Impl>(options)) {
+  detail::delay_observer.store(add_delay, std::memory_order_relaxed);
+}
 Tracer::~Tracer() = default;
 
 std::int64_t Tracer::now_ns() const { return steady_ns() - impl_->start.steady_ns; }

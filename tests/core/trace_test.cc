@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <fstream>
 #include <functional>
 #include <future>
@@ -19,6 +20,7 @@
 
 #include "weft/core/runtime/allocator.h"
 #include "weft/core/runtime/cores.h"
+#include "weft/core/runtime/phase.h"
 #include "weft/core/runtime/thread_name.h"
 #include "weft/core/trace/trace_device.h"
 #include "weft/tests/core/expect_error.h"
@@ -111,6 +113,26 @@ TEST(Tracer, EmptyTraceIsStillJson) {
   EXPECT_TRUE(tracer.empty());
   tracer.add("op", "x", 1, 2);
   EXPECT_FALSE(tracer.empty());
+}
+
+TEST(Tracer, ShowsADelayOnPurpose) {
+  ::setenv("WEFT_FAULT", "delay=20ms:rank=0:step=7", 1);  // read once, at the first fault point
+  Tracer tracer;
+  {
+    const Scoped step(&ThreadState::step, std::int64_t{7});
+    const PhaseScope phase("forward");
+    fault_point();  // not traced
+    const Scoped traced(&ThreadState::tracer, &tracer);
+    fault_point();
+  }
+  ::unsetenv("WEFT_FAULT");
+  const auto spans = events(written(tracer), "X");
+  ASSERT_EQ(spans.size(), 1U);
+  EXPECT_EQ(spans[0]["cat"], "fault");
+  EXPECT_EQ(spans[0]["name"], "fault: delay");
+  EXPECT_GE(spans[0]["ts"], 0);
+  EXPECT_GE(spans[0]["dur"], 20000);
+  EXPECT_EQ(spans[0]["args"], json({{"step", 7}}));
 }
 
 TEST(Span, RecordsOnlyWhereATracerIsSet) {

@@ -253,4 +253,4 @@ def cut_model_figure(steps, wanted):
     else:
         facts = made.schedule.facts(answer, step.length, waits, made.others) + facts
         panels.insert(0, made.schedule.panel(answer, lambda _, unit: made.names[unit] or "loss"))
-    return Figure(title, facts, legend, panels, step.begin)
+    return Figure(title, facts, legend, panels, step.begin, step.number)

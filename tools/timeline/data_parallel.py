@@ -72,4 +72,4 @@ def data_parallel_figure(spans, wanted):
                   [f"Forward and backward take {took}, in which the devices idle "
                    f"{percent(all_idle / devices)} of the time."],
                   [Key(name, color) for name, color in SHADES.items() if name in drawn],
-                  [Panel(f"Forward and backward: {took}", rows)], step.begin)
+                  [Panel(f"Forward and backward: {took}", rows)], step.begin, step.number)

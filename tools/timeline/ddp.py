@@ -122,7 +122,7 @@ def ddp_figure(path, engine, wanted):
     panels = [Panel(measured, rows)]
     legend = LEGEND + [HELD] * any(rank.held for rank in step.ranks)
     if engine != "DistributedDataParallel":
-        return Figure(title, facts, legend, panels, step.begin / 1e3)
+        return Figure(title, facts, legend, panels, step.begin / 1e3, step.number)
     try:
         schedule, added = _schedule(step, others)
         answer = schedule.replayed(step.number)
@@ -133,4 +133,4 @@ def ddp_figure(path, engine, wanted):
                                added) + facts
         panels.insert(0, schedule.panel(answer, lambda kind, unit: "" if kind == "F" else
                                         f"bucket {schedule.units - 1 - unit}"))
-    return Figure(title, facts, legend, panels, step.begin / 1e3)
+    return Figure(title, facts, legend, panels, step.begin / 1e3, step.number)

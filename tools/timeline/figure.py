@@ -74,8 +74,8 @@ function show(event) {
 
 
 # Panels are below each other on one time axis; the facts are lines of text; the legend has keys.
-# `begin`: the time 0 of the axis, in seconds of the trace.
-Figure = namedtuple("Figure", "title facts legend panels begin", defaults=[None])
+# `begin`: the time 0 of the axis, in seconds of the trace. `step`: the number of the one that is drawn.
+Figure = namedtuple("Figure", "title facts legend panels begin step", defaults=[None, None])
 Panel = namedtuple("Panel", "title rows")
 Row = namedtuple("Row", "name note bars")  # the note is a short text after the row
 # Areas on top of each other: (key, steps) with steps (seconds, value) in the order of time, each of

@@ -112,4 +112,4 @@ def model_parallel_figure(spans, wanted):
         [Key(kind, color) for kind, color in COLORS.items()],
         [Panel(f"Forward and backward: {took}; then the optimizer",
                [Row(device, f"idle {percent(1 - seconds / step.length)}", step.bars[device])
-                for device, seconds in busy.items()])], step.begin)
+                for device, seconds in busy.items()])], step.begin, step.number)

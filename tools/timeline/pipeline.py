@@ -238,4 +238,5 @@ def pipeline_figure(spans, cores, wanted):
         panels.append(_panel("Replayed", step, replayed, {}, *when))
     return Figure(
         f"Step {step.number} of {pipelines}: {step.stages} stages on {len(step.devices)} devices, "
-        f"{step.micro_batches} micro-batches", facts, legend, panels, step.begin)
+        f"{step.micro_batches} micro-batches", facts, legend, panels, step.begin,
+        step.number)

@@ -11,14 +11,14 @@ from tools.timeline import figure
 from tools.timeline.cut_model import cut_model_figure, cut_model_steps
 from tools.timeline.data_parallel import data_parallel_figure
 from tools.timeline.ddp import ddp_figure
+from tools.timeline.delays import with_delays
 from tools.timeline.memory import with_memory
 from tools.timeline.model_parallel import has_parts, model_parallel_figure
 from tools.timeline.pipeline import pipeline_figure
 from tools.trace import read_cores, read_spans
 
 
-def trace_figure(path, step):
-    spans = read_spans(path)
+def trace_figure(path, spans, step):
     categories = {span.category for span in spans}
     if "pipeline" in categories:
         return pipeline_figure(spans, read_cores(path), step)
@@ -55,7 +55,9 @@ def main():
         parser.error("expected a TRACE")
     if not options.out.endswith((".svg", ".html")):
         parser.error(f"got -o {options.out}, expected a name that ends in .html or .svg")
-    shown = with_memory(trace_figure(options.trace, options.step), options.trace)
+    spans = read_spans(options.trace)
+    shown = with_delays(trace_figure(options.trace, spans, options.step), spans)
+    shown = with_memory(shown, options.trace)
     text = figure.svg(shown) if options.out.endswith(".svg") else figure.page(shown)
     command.write_file(options.out, text.encode(errors="replace"))
     print(shown.title, *shown.facts, options.out, sep="\n")

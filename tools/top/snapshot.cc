@@ -33,16 +33,27 @@ std::optional<int> to_int(std::string_view text) {
   return value;
 }
 
-std::optional<int> variable(const std::string& environment, std::string_view name) {
+std::optional<std::string> text_of(const std::string& environment, std::string_view name) {
   for (std::size_t at = 0; at < environment.size();) {
     const std::size_t end = std::min(environment.find('\0', at), environment.size());
     const std::string_view entry = std::string_view(environment).substr(at, end - at);
     if (entry.starts_with(name) && entry.substr(name.size()).starts_with('=')) {
-      return to_int(entry.substr(name.size() + 1));
+      return std::string(entry.substr(name.size() + 1));
     }
     at = end + 1;
   }
   return std::nullopt;
+}
+
+std::optional<int> number_of(const std::string& environment, std::string_view name) {
+  const std::optional<std::string> text = text_of(environment, name);
+  return text ? to_int(*text) : std::nullopt;
+}
+
+/// A run that its launcher has started again is without faults on purpose.
+std::string fault_of(const std::string& environment) {
+  const bool restarted = number_of(environment, "TORCHELASTIC_RESTART_COUNT").value_or(0) > 0;
+  return restarted ? "" : text_of(environment, "WEFT_FAULT").value_or("");
 }
 
 struct Stat {
@@ -134,8 +145,9 @@ std::vector<Process> Watch::look() {
                      .parent = stat->parent,
                      .started = stat->started,
                      .program = program_of(*pid),
-                     .rank = variable(environment, "RANK"),
-                     .world_size = variable(environment, "WORLD_SIZE").value_or(1),
+                     .rank = number_of(environment, "RANK"),
+                     .world_size = number_of(environment, "WORLD_SIZE").value_or(1),
+                     .fault = fault_of(environment),
                      .stopped = stat->stopped,
                      .status = page->read(),
                      .in_operation = longest_running(box),

@@ -119,6 +119,7 @@ std::vector<std::string> screen(const std::vector<Row>& rows, const std::string&
                                                    (launcher.empty() ? "a launcher" : launcher) +
                                                    format(", process %d", process.parent)
                                              : format(", process %d", process.pid)));
+      if (!process.fault.empty()) lines.push_back("  WEFT_FAULT " + process.fault);
       lines.push_back("  rank  process     step   samples/s       sent/s   waits     cpu  phase");
     }
     const auto rate = [&](auto text) { return rows[i].rates ? text(*rows[i].rates) : "-"; };
@@ -179,6 +180,7 @@ nlohmann::ordered_json to_json(const std::vector<Row>& rows) {
          {"launcher", process.rank ? ordered_json(process.parent) : ordered_json()},
          {"rank", or_null(process.rank)},
          {"ranks", process.world_size},
+         {"fault", process.fault.empty() ? ordered_json() : ordered_json(process.fault)},
          {"step", process.status.step < 0 ? ordered_json() : ordered_json(process.status.step)},
          {"phase", process.status.phase},
          {"stopped", process.stopped},
@@ -283,6 +285,7 @@ int main(int argc, char** argv) {
       "on\n"
       "           a GPU with NCCL the device waits, which is not counted\n"
       "cpu        processor time of all its threads; worker: of a device's\n"
+      "WEFT_FAULT faults on purpose: ranks that are slow or fail, links that are thin, and how\n"
       "Exit status: 0; 1 with --once if RUN is not running; 2 wrong usage.");
   const auto run = [&]() -> int {
     try {

@@ -537,6 +537,46 @@ class Figures(ToolTest):
         texts = self.figure()[1].texts
         self.assertEqual({row, key} & set(texts), {row, key})
 
+    def test_a_delay_on_purpose_has_a_row_that_says_so(self):
+        self.trace.add_ddp(3, 100)
+        title, key = "Delays on purpose", "delayed by WEFT_FAULT"
+        self.trace.add("fault", "fault: delay", 20, 40, 0, {"step": 2}, 1)  # of another step
+        said, picture = self.figure()
+        self.assertFalse({title, key} & set(picture.texts))
+        # The first one begins before the step, which is from 100 to 150 ms.
+        for begin, end, thread in (98, 108, 0), (132, 135, 2):
+            self.trace.add("fault", "fault: delay", begin, end, thread, {"step": 3}, 1)
+        delayed, picture = self.figure()
+        fact = "WEFT_FAULT delays rank 1 for 13.0 ms in this step."
+        self.assertEqual(delayed, said + [fact])
+        self.assertTrue({title, key, "fault: delay"} <= set(picture.texts))
+        row, bars = picture.rows[-1], picture.bars[-1]
+        self.assertEqual([bar.hover for bar in bars], [
+            "WEFT_FAULT delays rank 1 for 10.0 ms\nbegins at 0.000 ms, takes 8.00 ms",
+            "WEFT_FAULT delays rank 1 for 3.00 ms\nbegins at 32.0 ms, takes 3.00 ms"])
+        for bar, begin, length in zip(bars, (0, 32), (8, 3)):
+            self.assertAlmostEqual(bar.x, row.x + row.width * begin / 50, delta=0.02)
+            self.assertAlmostEqual(bar.width, row.width * length / 50, delta=0.02)
+
+    def test_a_delay_beside_what_is_drawn_is_told(self):
+        self.trace.add_data_parallel(0, 100)
+        self.trace.add("fault", "fault: delay", 80, 100, 0, {"step": 0})
+        said, picture = self.figure()
+        self.assertEqual(said[-1], "WEFT_FAULT delays rank 0 for 20.0 ms in this step, before or "
+                         "after what is drawn.")
+        self.assertNotIn("Delays on purpose", picture.texts)
+
+    def test_every_engine_shows_a_delay(self):
+        for add in (lambda: self.trace.add_pipeline(0, simulate(GPIPE, *EQUAL), 0),
+                    lambda: self.trace.add_data_parallel(0, 0),
+                    lambda: self.trace.add_model_parallel(0, 0),
+                    lambda: self.trace.add_ddp(0, 0), lambda: self.trace.add_gan(0, 0),
+                    lambda: self.trace.add_cut_model(0, 0)):
+            self.trace = Trace()
+            add()
+            self.trace.add("fault", "fault: delay", 2, 4, 0, {"step": 0})
+            self.assertEqual(len(self.figure()[1].bars[-1]), 1)
+
     def test_ddp_with_several_backwards_is_not_predicted(self):
         self.trace.add_ddp(0, 0)
         for rank in 0, 1:

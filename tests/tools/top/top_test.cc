@@ -103,6 +103,17 @@ TEST_F(Top, ShowsTheStraggler) {
   }
 }
 
+TEST_F(Top, ShowsTheThinLink) {
+  const std::string fault = "link=0-1:5MB/s";
+  setenv("WEFT_FAULT", fault.c_str(), 1);
+  begin(true, "mlp_ddp", "");
+  const nlohmann::json seen = look_until([](const nlohmann::json& ranks) {
+    return ranks.size() == 2 && ranks[0]["samples_per_s"] > 0 && ranks[1]["samples_per_s"] > 0;
+  });
+  for (const nlohmann::json& shown : seen) EXPECT_EQ(shown["fault"], fault);
+  EXPECT_HAS(top(""), std::to_string(child_) + "\n  WEFT_FAULT " + fault + "\n  rank ");
+}
+
 TEST_F(Top, ShowsTheDevicesOfOneProcess) {
   begin(false, "mlp_dp", "--host-devices 2 --devices 0,1 --host-device-memory 64MiB");
   const nlohmann::json seen = look_until([](const nlohmann::json& programs) {
@@ -113,6 +124,7 @@ TEST_F(Top, ShowsTheDevicesOfOneProcess) {
   EXPECT_EQ(seen[0]["process"], child_);
   EXPECT_TRUE(seen[0]["rank"].is_null());
   EXPECT_GT(seen[0]["cpu"], 0);
+  EXPECT_TRUE(seen[0]["fault"].is_null());
   EXPECT_EQ(seen[0]["devices"][1]["device"], "cpu:1");
   EXPECT_EQ(seen[0]["devices"][1]["limit"], 64 << 20);
   EXPECT_HAS(top(""), "mlp_dp, process " + std::to_string(child_) + "\n");

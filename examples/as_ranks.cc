@@ -82,6 +82,7 @@ template <class Optimizer>
 void elastic_mlp(const train::Options& options, const std::string& path) {
   nn::Sequential model = examples::mlp();
   model.to(options.device, options.dtype);
+  train::load_weights(options, model);
   Optimizer optimizer(model.parameters(), {.lr = options.lr});
   const data::Mnist images(options.data, {.dtype = options.dtype});
   std::ifstream file(path);

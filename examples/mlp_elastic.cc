@@ -43,8 +43,6 @@ void mlp(const train::Options& options, const examples::DdpFlags& flags, bool ze
   if (train::show_model(options, model, {1, 1, 28, 28})) return;
   WEFT_CHECK(options.checkpoint_every == 0, InvalidArgument, "mlp_elastic",
              "keeps one checkpoint, written between two epochs");
-  WEFT_CHECK(options.weights.empty(), InvalidArgument, "mlp_elastic",
-             "cannot begin with --weights; --resume goes on from a checkpoint");
   const auto optimizer = optimizer_of(model, options.lr, zero);
   const data::Mnist images(options.data, {.dtype = options.dtype});
   const std::string& out = options.out;
@@ -55,6 +53,8 @@ void mlp(const train::Options& options, const examples::DdpFlags& flags, bool ze
   if (checkpoint) {
     model.load_state_dict(checkpoint->model);
     optimizer->load_state_dict(checkpoint->parts[0]);
+  } else {
+    train::load_weights(options, model);
   }
   const auto save = [&](const optim::NamedTensors& state, const std::string& counters) {
     train::save_checkpoint(latest, {.model = model.state_dict(),

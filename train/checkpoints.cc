@@ -69,6 +69,34 @@ std::string shown_ranks(std::int64_t ranks, std::int64_t batches) {
 
 }  // namespace
 
+io::NamedTensors initial_weights(const Options& options, const io::NamedTensors& own) {
+  const std::string file = options.weights.substr(0, options.weights.rfind(":model"));
+  if (std::error_code error; file.ends_with(".safetensors") &&
+                             std::filesystem::is_regular_file(file, error) &&
+                             !io::is_pickle_file(file)) {
+    const std::vector<std::string> beside = files_beside(file);
+    WEFT_CHECK(beside.empty(), InvalidArgument, "checkpoint", file, ": its model is in ", beside[0],
+               ", beside it; --weights ",
+               (std::filesystem::path(file).parent_path() / kIndex).string(),
+               " begins with the weights of the latest checkpoint");
+  }
+  io::NamedTensors values = nn::strip_wrappers(
+      io::load_state_dict(options.weights, {.device = options.map_location}), own);
+  const auto has = [&](const std::string& name) {
+    return std::ranges::find(values, name, &io::NamedTensors::value_type::first) != values.end();
+  };
+  WEFT_CHECK(own.empty() || has(own[0].first) || !has("model." + own[0].first), InvalidArgument,
+             "checkpoint", options.weights, ": a checkpoint of weft's; --weights ", options.weights,
+             ":model begins with its weights, --resume goes on from it");
+  if (options.head.empty()) return values;
+  for (auto& [name, value] : values) {
+    const auto mine = std::ranges::find(own, name, &io::NamedTensors::value_type::first);
+    if (mine == own.end() || !name.starts_with(options.head)) continue;
+    if (value.shape() != mine->second.shape()) value = mine->second;
+  }
+  return values;
+}
+
 void check_whole(const nn::ModuleBase& model) {
   WEFT_CHECK(nn::shards_of(model).empty(), InvalidArgument, kOp, model.type_name(),
              " is cut into parts, one on each rank: save and resume what fully_shard has returned");
@@ -101,35 +129,6 @@ CheckpointReader Checkpoints::open(const std::string& path) const {
                ") than rank 0 (", all[0], "); all ranks must see the same files");
   }
   return std::move(*file);
-}
-
-/// The tensors of options.weights, under the names of the model.
-io::NamedTensors Checkpoints::initial_weights(const io::NamedTensors& own) const {
-  const std::string file = options_.weights.substr(0, options_.weights.rfind(":model"));
-  if (std::error_code error; file.ends_with(".safetensors") &&
-                             std::filesystem::is_regular_file(file, error) &&
-                             !io::is_pickle_file(file)) {
-    const std::vector<std::string> beside = files_beside(file);
-    WEFT_CHECK(beside.empty(), InvalidArgument, "checkpoint", file, ": its model is in ", beside[0],
-               ", beside it; --weights ",
-               (std::filesystem::path(file).parent_path() / kIndex).string(),
-               " begins with the weights of the latest checkpoint");
-  }
-  io::NamedTensors values = nn::strip_wrappers(
-      io::load_state_dict(options_.weights, {.device = options_.map_location}), own);
-  const auto has = [&](const std::string& name) {
-    return std::ranges::find(values, name, &io::NamedTensors::value_type::first) != values.end();
-  };
-  WEFT_CHECK(own.empty() || has(own[0].first) || !has("model." + own[0].first), InvalidArgument,
-             "checkpoint", options_.weights, ": a checkpoint of weft's; --weights ",
-             options_.weights, ":model begins with its weights, --resume goes on from it");
-  if (options_.head.empty()) return values;
-  for (auto& [name, value] : values) {
-    const auto mine = std::ranges::find(own, name, &io::NamedTensors::value_type::first);
-    if (mine == own.end() || !name.starts_with(options_.head)) continue;
-    if (value.shape() != mine->second.shape()) value = mine->second;
-  }
-  return values;
 }
 
 void Checkpoints::check_program(const std::string& path, const Checkpoint& checkpoint,

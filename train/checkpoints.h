@@ -50,6 +50,18 @@ concept OfPartsOnly = (requires(Part& part) { part.set_lr(0.1); } ||
                        std::derived_from<Part, nn::ExponentialMovingAverage>) &&
                       requires(const Model& model, Part& part) { model.state_of(part); };
 
+/// The tensors of options.weights, under the names that a model's state has; `own`: that state.
+/// Throws Io for a file that cannot be read, and InvalidArgument for a checkpoint of weft's.
+io::NamedTensors initial_weights(const Options& options, const io::NamedTensors& own);
+/// Loads the weights that options.weights names, if it names some, as Recorder::resume() does. For
+/// a program without a Recorder. Throws InvalidArgument for those of another model, too.
+template <class Model>
+void load_weights(const Options& options, Model& model) {
+  if (options.weights.empty()) return;
+  within(options.weights,
+         [&] { model.load_state_dict(initial_weights(options, model.state_dict())); });
+}
+
 /// Throws InvalidArgument for a module that fully_shard has cut: its state is that of one rank.
 void check_whole(const nn::ModuleBase& model);
 template <class Model, class... Parts>
@@ -164,11 +176,10 @@ class Checkpoints {
     std::int64_t samples_per_step = 0;  // of theirs; 0: not known
   };
 
-  /// Loads the weights that options.weights names, if it names some.
   template <class Model, class... Parts>
   void begin(Model& model, Parts&... parts) const {
     if (options_.weights.empty()) return;
-    within(options_.weights, [&] { model.load_state_dict(initial_weights(model.state_dict())); });
+    load_weights(options_, model);
     // Averages of weights began with those that the model had before.
     [[maybe_unused]] const auto copy = [&](auto& one) {
       if constexpr (Averages<std::remove_cvref_t<decltype(one)>>) {
@@ -179,7 +190,6 @@ class Checkpoints {
   }
 
   std::optional<std::string> find() const;
-  io::NamedTensors initial_weights(const io::NamedTensors& own) const;
   void check_program(const std::string& path, const Checkpoint& checkpoint, std::size_t parts,
                      std::size_t engines) const;
   CheckpointReader open(const std::string& path) const;

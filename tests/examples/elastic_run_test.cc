@@ -104,6 +104,25 @@ TEST_F(ElasticRun, WithoutAFailureItTakesTheStepsOfDdp) {
   expect_replayed("elastic");
 }
 
+// A rank that comes back has the same command, and takes the weights of the others.
+TEST_F(ElasticRun, BeginsWithTheWeightsOfAFile) {
+  succeed("first", false, "mlp", "--batch-size 4 --seed 8 --epochs 1");
+  const std::string weights = "--weights " + folder.path("first/model.safetensors") + ' ';
+  succeed("elastic", true, "mlp_elastic", kOptions + weights + "--epochs 2");
+  succeed("ddp", true, "mlp_ddp", kOptions + weights + "--epochs 2");
+  EXPECT_EQ(largest_difference("elastic", "ddp"), 0);
+
+  launcher = "launch/weftrun --nproc-per-node 3 --min-nproc 1 --max-restarts 1";
+  setenv("WEFT_FAULT", "kill:rank=1:step=5:phase=forward", 1);
+  const pid_t weftrun = start("back", true, "mlp_elastic", kOptions + weights + "--epochs 1000000");
+  unsetenv("WEFT_FAULT");
+  await([&] { return returns() > 0; });
+  ASSERT_EQ(::kill(weftrun, SIGINT), 0);
+  EXPECT_EQ(finish(weftrun), 130) << log();
+  EXPECT_EQ(members("back"), (std::vector<Ranks>{{0, 1, 2}, {0, 2}, {0, 1, 2}}));
+  expect_replayed("back", weights);
+}
+
 /// In CI few faults; in a soak WEFT_FAULT_REPEATS.
 int repeats(int few) {
   const char* const given = std::getenv("WEFT_FAULT_REPEATS");
@@ -330,8 +349,6 @@ TEST_F(ElasticRun, ARankFailsWhileItWritesACheckpoint) {
 TEST_F(ElasticRun, OptionsOfCheckpointsThatItLacksAreRefused) {
   EXPECT_NE(run("refused", true, "mlp_elastic", kOptions + "--checkpoint-every 3"), 0);
   EXPECT_HAS(log(), "keeps one checkpoint, written between two epochs");
-  EXPECT_NE(run("refused", true, "mlp_elastic", kOptions + "--weights weights.pt"), 0);
-  EXPECT_HAS(log(), "cannot begin with --weights");
   succeed("mlp", false, "mlp", kOptions + "--epochs 1");
   EXPECT_NE(run("refused", true, "mlp_elastic",
                 kOptions + "--resume " + folder.path("mlp/checkpoint.safetensors")),

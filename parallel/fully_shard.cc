@@ -462,6 +462,12 @@ void FullySharded::reshard() const {
   }
 }
 
+FullyShardStats FullySharded::stats() const {
+  FullyShardStats sum;
+  for (const auto& unit : units_within(module_, unit_)) sum += unit->memory->stats();
+  return sum;
+}
+
 comm::Traffic FullySharded::traffic() const {
   comm::Traffic traffic = engine().gathers->traffic();
   traffic += engine().reductions->traffic();

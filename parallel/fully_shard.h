@@ -26,6 +26,7 @@
 
 #include "weft/comm/group/process_group.h"
 #include "weft/nn/module.h"
+#include "weft/parallel/fully_shard_stats.h"
 #include "weft/parallel/mixed_precision.h"
 #include "weft/parallel/sharded_state.h"
 
@@ -49,6 +50,8 @@ struct FullyShardOptions {
 class FullySharded {
  public:
   nn::ModuleBase module() const { return module_; }
+  /// What this rank did for these units; see fully_shard_stats.h. No other rank is asked.
+  FullyShardStats stats() const;
 
   // All ranks call these functions.
 

@@ -1,6 +1,7 @@
 #include "weft/parallel/shard_unit.h"
 
 #include <algorithm>
+#include <chrono>
 #include <mutex>
 #include <numeric>
 #include <set>
@@ -43,6 +44,13 @@ Strides strides_of_rows(const Tensor& x) {
 Tensor unversioned(const Tensor& x) {
   return as_strided(Storage::borrow(x.device(), x.storage()->data(), x.storage()->bytes()),
                     x.dtype(), x.shape(), x.strides(), x.offset());
+}
+
+// Waits, and adds how long to `ms`.
+void wait(const comm::Work& work, double& ms) {
+  const auto begin = std::chrono::steady_clock::now();
+  work.wait();
+  ms += std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
 }
 
 // In memory that is never freed: Storage::release keeps a pointer, and the memory of a parameter
@@ -133,13 +141,16 @@ std::int64_t ShardUnit::start_gather(comm::ProcessGroup& group) {
   const Tensor all = empty({size_, own.numel()}, {own.dtype(), own.device()});
   gathering_ = {all, own, group.all_gather(all, own)};
   started_version_ = chunk_.storage()->version();
-  return all.numel() * static_cast<std::int64_t>(size_of(all.dtype()));
+  const auto bytes = all.numel() * static_cast<std::int64_t>(size_of(all.dtype()));
+  stats_.gathers += 1;
+  stats_.bytes_gathered += bytes;
+  return bytes;
 }
 
 void ShardUnit::finish_gather() {
   if (!gathering_) return;
   const Message message = *std::exchange(gathering_, std::nullopt);
-  message.work.wait();
+  wait(message.work, stats_.gather_wait_ms);
   const std::int64_t length = chunk_.numel();
   const bool changed = version_ != started_version_;
   version_ = started_version_;
@@ -164,7 +175,7 @@ void ShardUnit::drop_gather() {
   if (!gathering_) return;
   const Message message = *std::exchange(gathering_, std::nullopt);
   try {
-    message.work.wait();
+    wait(message.work, stats_.gather_wait_ms);
   } catch (const Error&) {
     // The group has ended, and says why in the next call.
   }
@@ -219,14 +230,16 @@ void ShardUnit::start_reduction(comm::ProcessGroup& group) {
   const Scoped memory(&ThreadState::memory_owner, MemoryOwner::gradients);
   reduction_.own = empty({length}, options);
   reduction_.work = group.reduce_scatter(reduction_.own, reduction_.all);
+  stats_.reductions += 1;
+  stats_.bytes_reduced += size_ * length * static_cast<std::int64_t>(size_of(sum_dtype_));
 }
 
 void ShardUnit::finish_reduction(comm::ProcessGroup* replicas) {
   const Message done = std::exchange(reduction_, {});
-  done.work.wait();
+  wait(done.work, stats_.reduce_wait_ms);
   if (const int n = replicas ? replicas->size() : 1; n > 1) {
     raw::mul_(done.own, 1.0 / n);
-    replicas->all_reduce(done.own).wait();
+    wait(replicas->all_reduce(done.own), stats_.reduce_wait_ms);
   }
   const Scoped memory(&ThreadState::memory_owner, MemoryOwner::gradients);
   const Tensor sums = raw::to(done.own, chunk_.dtype());

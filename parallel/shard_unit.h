@@ -18,6 +18,7 @@
 
 #include "weft/comm/group/process_group.h"
 #include "weft/nn/shard.h"
+#include "weft/parallel/fully_shard_stats.h"
 #include "weft/parallel/mixed_precision.h"
 
 namespace weft::parallel {
@@ -47,6 +48,7 @@ class ShardUnit {
   DType sum_dtype() const { return sum_dtype_; }
   /// Whether one of them requires a gradient.
   bool trained() const;
+  const FullyShardStats& stats() const { return stats_; }
   bool gathered() const { return gathered_; }
   /// Whether they are, and their parts have not changed since.
   bool up_to_date() const { return gathered_ && version_ == chunk_.storage()->version(); }
@@ -92,6 +94,7 @@ class ShardUnit {
   std::uint32_t version_ = 0, started_version_ = 0;
   std::optional<Message> gathering_;
   Message reduction_;
+  FullyShardStats stats_;
 };
 
 }  // namespace weft::parallel

@@ -2,11 +2,14 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -150,6 +153,65 @@ TEST_F(FullyShardTest, FrozenParametersAreGatheredAndNeverReduced) {
                    });
     }
   }
+}
+
+// A step gathers each unit for its forward, each block again for its backward, and reduces each
+// unit once. The handle of a block counts that block alone.
+TEST_F(FullyShardTest, StatisticsCountGathersAndReductions) {
+  for (int n = 1; n <= 4; ++n) {
+    SCOPED_TRACE(n);
+    comm::run_ranks(n, [](comm::ProcessGroup& group) {
+      Tower model(false);
+      const FullySharded block = fully_shard(model.blocks[0], group);
+      for (std::size_t i = 1; i < 8; ++i) fully_shard(model.blocks[i], group);
+      const FullySharded sharded = fully_shard(model, group);
+      EXPECT_EQ(sharded.stats().gathers, 0);
+      const auto step = steps_of(model);
+      for (int i = 1; i <= 3; ++i) {
+        step();
+        const FullyShardStats all = sharded.stats(), one = block.stats();
+        EXPECT_EQ(all.gathers, i * (9 + 8));
+        EXPECT_EQ(all.bytes_gathered, i * (kBytes + 8 * kBlockBytes));
+        EXPECT_EQ(all.reductions, i * 9);
+        EXPECT_EQ(all.bytes_reduced, i * kBytes);
+        EXPECT_EQ(one.gathers, i * 2);
+        EXPECT_EQ(one.bytes_gathered, i * 2 * kBlockBytes);
+        EXPECT_EQ(one.reductions, i);
+        EXPECT_EQ(one.bytes_reduced, i * kBlockBytes);
+        EXPECT_GE(all.gather_wait_ms, one.gather_wait_ms);
+        EXPECT_GE(all.reduce_wait_ms, one.reduce_wait_ms);
+      }
+      const FullyShardStats before = sharded.stats();
+      {
+        const auto local = sharded.no_sync();
+        step();
+      }
+      const FullyShardStats after = sharded.stats();
+      EXPECT_EQ(after.gathers - before.gathers, 9 + 8);
+      EXPECT_EQ(after.reductions, before.reductions);
+    });
+  }
+}
+
+// The one that is asked for parameters first waits for the one that comes later.
+TEST_F(FullyShardTest, StatisticsTellHowLongARankWaited) {
+  comm::run_ranks(2, [](comm::ProcessGroup& group) {
+    Tower model(false);
+    const FullySharded sharded = cut_blocks(model, group);
+    const auto step = steps_of(model);
+    step();
+    const double before = sharded.stats().gather_wait_ms;
+    group.barrier().wait();
+    const auto begin = std::chrono::steady_clock::now();
+    if (group.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    step();
+    const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - begin;
+    const double waited = sharded.stats().gather_wait_ms - before;
+    EXPECT_LE(waited, took.count());
+    if (group.rank() == 0) {
+      EXPECT_GE(waited, 100);
+    }
+  });
 }
 
 TEST(FullyShardMemoryTest, ARankHasItsPartAndAFewUnits) {

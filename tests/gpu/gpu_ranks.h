@@ -18,15 +18,16 @@ inline Device gpu_of(int rank) { return {DeviceType::cuda, rank % device_count(D
 
 /// Runs f as n ranks with this backend; skips the test without a GPU, and if NCCL cannot run them.
 inline void in_groups(const std::string& backend, int n,
-                      const std::function<void(comm::ProcessGroup&)>& f) {
+                      const std::function<void(comm::ProcessGroup&)>& f,
+                      comm::ProcessGroupOptions options = {}) {
   const bool own_ring = backend == "nccl-ring", nccl = own_ring || backend == "nccl";
   if (device_count(DeviceType::cuda) == 0) GTEST_SKIP() << "needs a GPU";
   if (nccl && !comm::registered_nccl()) GTEST_SKIP() << "this build is without NCCL";
   // Threads may share neither GPUs nor default streams.
   if (nccl && 2 * n > device_count(DeviceType::cuda)) GTEST_SKIP() << "needs " << 2 * n << " GPUs";
-  const comm::ProcessGroupOptions options{.cuda = own_ring ? comm::CudaTransport::nccl_ring
-                                                  : nccl   ? comm::CudaTransport::nccl
-                                                           : comm::CudaTransport::staging};
+  options.cuda = own_ring ? comm::CudaTransport::nccl_ring
+                 : nccl   ? comm::CudaTransport::nccl
+                          : comm::CudaTransport::staging;
   comm::run_ranks(
       n,
       [&](comm::ProcessGroup& threads) {

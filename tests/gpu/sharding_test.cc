@@ -2,8 +2,12 @@
 // on emulated GPUs; fully_shard alone is in comm_test.cc.
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -214,6 +218,36 @@ TEST_P(Sharding, MixedPrecisionIsDoneByHandBitForBit) {
   });
 }
 
+// Two copies of a model, each cut into two parts: the mean is over all four GPUs.
+TEST_P(Sharding, ReplicasOfPartsAreOneProcess) {
+  const auto make = [](std::uint64_t seed) {
+    nn::Sequential net = testing::seeded(seed, testing::cnn);
+    net.to(DType::f64);
+    return net;
+  };
+  in_groups(GetParam(), 4, [&](ProcessGroup& group) {
+    const comm::Mesh mesh(shared(group), {{"replica", 2}, {"shard", 2}});
+    const Device device = gpu_of(group.rank());
+    // Those of rank 0 count.
+    nn::Sequential model = make(3 + static_cast<std::uint64_t>(group.rank())), plain = make(3);
+    model.to(device);
+    const auto sharded = cut_layers(model, *mesh["shard"], {.replicas = mesh["replica"]});
+    optim::Adam adam(model.parameters(), {.lr = 0.01}),
+        plain_adam(plain.parameters(), {.lr = 0.01});
+    for (int i = 0; i < 3; ++i) {
+      const auto data = testing::batch(i, {8, 1, 8, 8}, DType::f64);
+      const auto part = data.shard(group.rank(), 4);
+      adam.zero_grad(), plain_adam.zero_grad();
+      nn::cross_entropy(model(part.x.to(device)), part.label.to(device)).backward();
+      nn::cross_entropy(plain(data.x), data.label).backward();
+      EXPECT_NEAR(sharded.clip_grad_norm(0.1).item<double>(),
+                  optim::clip_grad_norm(plain.parameters(), 0.1).item<double>(), 1e-9);
+      adam.step(), plain_adam.step();
+    }
+    expect_near(sharded.state_dict(), plain.state_dict());
+  });
+}
+
 // Rows of parts of layers, on a mesh of two axes.
 TEST_P(Sharding, FullyShardedPartsOfLayersAreOneProcess) {
   for (const bool sequence : {false, true}) {
@@ -293,6 +327,69 @@ TEST_P(Sharding, CutStagesOfPipelinesAreOneProcess) {
         adam.step(), plain_adam.step();
       }
       for (const auto& [s, sharded] : cut) expect_near(sharded.state_dict(), plain[s].state_dict());
+    });
+  }
+}
+
+// dp x pp x tp: rows of the parts of layers that each stage has.
+TEST_P(Sharding, StagesOfPartsOfLayersAreOneProcess) {
+  const auto make = [] {
+    return testing::seeded(3, [] {
+      std::vector<testing::Block> blocks = {testing::Block(0), testing::Block(0)};
+      for (testing::Block& block : blocks) block.to(DType::f64);
+      return blocks;
+    });
+  };
+  const auto loss_of = [](std::span<const Tensor> y, std::span<const Tensor> target) {
+    return nn::mse_loss(y[0], target[0]);
+  };
+  for (const auto& [sequence, schedule] : {std::pair(false, "1f1b"), {true, "zb-h1"}}) {
+    SCOPED_TRACE(schedule);
+    const parallel::Layout layout =
+        sequence ? parallel::Layout(parallel::Shard{1}) : parallel::Layout(parallel::Replicate{});
+    parallel::ParallelPlan plan = {{"attention", parallel::HeadParallel{layout, layout}},
+                                   {"fc1", parallel::ColwiseParallel{.input = layout}},
+                                   {"fc2", parallel::RowwiseParallel{.output = layout}}};
+    if (sequence) plan.push_back({"norm*", parallel::SequenceParallel{}});
+    in_groups(GetParam(), 8, [&, of_sequences = sequence, name = schedule](ProcessGroup& group) {
+      const comm::Mesh mesh(shared(group), {{"dp", 2}, {"pp", 2}, {"tp", 2}});
+      const auto d = static_cast<std::size_t>(mesh.coordinate("dp")),
+                 p = static_cast<std::size_t>(mesh.coordinate("pp")),
+                 t = static_cast<std::size_t>(mesh.coordinate("tp"));
+      const Device device = gpu_of(group.rank());
+      std::vector<testing::Block> plain = make();
+      testing::Block own = make()[p];
+      own.to(device);
+      parallel::parallelize(own, *mesh["tp"], plan);
+      const auto sharded = parallel::fully_shard(own, mesh["dp"]);
+      parallel::Pipeline pipe(
+          2, [&](std::size_t) { return nn::AnyModule(own); },
+          {.devices = {device}, .chunks = 2, .schedule = name, .group = mesh["pp"]});
+      std::vector<Tensor> all;
+      for (const testing::Block& block : plain) {
+        for (const Tensor& x : block.parameters()) all.push_back(x);
+      }
+      optim::Adam adam(own.parameters(), {.lr = 0.01}), plain_adam(all, {.lr = 0.01});
+      for (int i = 0; i < 2; ++i) {
+        const Shape shape = {4, testing::kLength, testing::kWidth};
+        const Tensor x = testing::batch(i, shape, DType::f64).x,
+                     y = testing::batch(i + 50, shape, DType::f64).x;
+        const auto part = [&](const Tensor& of) {
+          const Tensor rows = of.chunk(2)[d];
+          return of_sequences ? rows.chunk(2, 1)[t] : rows;
+        };
+        adam.zero_grad(), plain_adam.zero_grad();
+        pipe.step({part(x)}, {part(y)}, loss_of);
+        // Each of two ranks has the mean over its part of the sequences, and gradients of the sum.
+        if (of_sequences) {
+          for (const Tensor& parameter : own.parameters()) raw::mul_(parameter.grad(), 0.5);
+        }
+        nn::mse_loss(plain[1](plain[0](x)), y).backward();
+        EXPECT_NEAR(pipe.clip_grad_norm(0.1).item<double>(),
+                    optim::clip_grad_norm(all, 0.1).item<double>(), 1e-9);
+        adam.step(), plain_adam.step();
+      }
+      expect_near(sharded.state_dict(), plain[p].state_dict());
     });
   }
 }
@@ -397,6 +494,55 @@ TEST_P(Sharding, ACheckpointInPartsOfConvolutionsGoesOnOnTheHost) {
     return net.state_dict();
   };
   expect_near(on_host(folder, 5), on_host(other, 3));
+}
+
+/// NCCL's own messages do not say what they are: of as many bytes it takes one for the other.
+class ShardingOnNccl : public ::testing::TestWithParam<const char*> {
+ protected:
+  static constexpr comm::ProcessGroupOptions kChecks{.timeout = std::chrono::seconds(30),
+                                                     .check_fingerprints = true};
+
+  static std::string error_of(const std::function<void()>& f) {
+    try {
+      f();
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::Comm) << error.what();
+      return error.what();
+    }
+    return "no error";
+  }
+};
+INSTANTIATE_TEST_SUITE_P(OnGpus, ShardingOnNccl, ::testing::Values("nccl", "nccl-ring"));
+
+TEST_P(ShardingOnNccl, RanksInDifferentModulesAreNamed) {
+  const auto run = [](ProcessGroup& group) {
+    const parallel::Collectives ranks(group.duplicate());
+    const Tensor x = ones({2, 3}, {DType::f32, gpu_of(group.rank())});
+    EXPECT_EQ(ranks.all_reduce(x).to_vector<float>(), std::vector<float>(6, 2));
+    const std::string text = error_of([&] {
+      const PathScope module(group.rank() == 0 ? "first" : "second");
+      ranks.all_reduce(x);
+    });
+    const std::string what = "all_reduce of 6 f32 (all_reduce of f32 [2,3]) in ";
+    EXPECT_HAS(text, "rank 0 calls " + what + "first, rank 1 calls " + what + "second;");
+  };
+  in_groups(GetParam(), 2, run, kChecks);
+}
+
+TEST_P(ShardingOnNccl, RanksThatGatherDifferentUnitsAreNamed) {
+  const auto run = [](ProcessGroup& group) {
+    nn::Sequential model{nn::Linear(4, 4), nn::Linear(4, 4)};
+    const Device device = gpu_of(group.rank());
+    model.to(device);
+    cut_layers(model, group);
+    const NoGrad no_grad;
+    const Tensor x = ones({2, 4}, {DType::f32, device});
+    model(x);
+    const std::string text = error_of([&] { model[group.rank() == 0 ? 0 : 1](x); });
+    EXPECT_HAS(text, "rank 0 calls all_gather of 10 f32 (0)");
+    EXPECT_HAS(text, "rank 1 calls all_gather of 10 f32 (1)");
+  };
+  in_groups(GetParam(), 2, run, kChecks);
 }
 
 // An index that is no row is reported as the lookup of one GPU reports it.

@@ -1,8 +1,9 @@
 // Runs the code that a walk of docs/spine.txt follows: `walk relu`, `walk conv2d` ... in a world of
 // one; the walks of the group, of DistributedDataParallel, of sharding and of checkpoints in parts
-// as two ranks of weftrun.
+// as two ranks of weftrun, that of the sharded pipeline as four.
 #include <stdlib.h>
 
+#include <cstddef>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -61,11 +62,23 @@ void zero_step() {
   sgd.step();
 }
 
+// The last layer has the logits of four classes.
 void tp_step() {
-  nn::Sequential model = two_layers();
-  parallel::parallelize(model, *comm::init_process_group({.backend = "ring"}),
-                        {{"0", parallel::ColwiseParallel{}}, {"1", parallel::RowwiseParallel{}}});
-  model(ones({4, 4})).backward(ones({4, 2}));
+  nn::Sequential model{nn::Linear(4, 4), nn::Linear(4, 2), nn::Linear(2, 4)};
+  const auto tp = parallel::parallelize(model, *comm::init_process_group({.backend = "ring"}),
+                                        {{"0", parallel::ColwiseParallel{}},
+                                         {"1", parallel::RowwiseParallel{}},
+                                         {"2", parallel::VocabParallel{}}});
+  const Tensor logits = model(ones({3, 4}));
+  parallel::cross_entropy(tp.ranks(), logits, zeros({3}, DType::i64), 4).backward();
+}
+
+void cp_step() {
+  const auto group = comm::init_process_group({.backend = "ring"});
+  nn::MultiheadAttention attention(4, 2, {.batch_first = true});
+  parallel::context_parallel(attention, *group);
+  const Tensor x = parallel::part_of_sequence(ones({1, 4, 4}), *group, 1);
+  attention(x).backward(ones(x.shape()));
 }
 
 void fsdp_step() {
@@ -74,6 +87,18 @@ void fsdp_step() {
   optim::SGD sgd(model.parameters());
   model(ones({4, 4})).backward(ones({4, 2}));
   sgd.step();
+}
+
+// Each rank has two stages, in a V, and a half of their parameters.
+void sharded_pipeline_step() {
+  const comm::Mesh mesh(comm::init_process_group({.backend = "ring"}), {{"dp", 2}, {"pp", 2}});
+  const auto stage = [&](std::size_t) {
+    const nn::Linear layer(4, 4);
+    parallel::fully_shard(layer, mesh["dp"]);
+    return nn::AnyModule(layer);
+  };
+  parallel::Pipeline pipe(4, stage, {.chunks = 2, .schedule = "zb-v", .group = mesh["pp"]});
+  pipe.step({ones({4, 4})}, {}, [](auto y, auto) { return y[0].sum(); });
 }
 
 void checkpoint_parts() {
@@ -119,8 +144,12 @@ int main(int argc, char** argv) {
     zero_step();
   else if (walk == "tp_step")
     tp_step();
+  else if (walk == "cp_step")
+    cp_step();
   else if (walk == "fsdp_step")
     fsdp_step();
+  else if (walk == "sharded_pipeline_step")
+    sharded_pipeline_step();
   else if (walk == "checkpoint_parts")
     checkpoint_parts();
   else

@@ -2,8 +2,9 @@
 """Writes the tables of docs/performance.md from results of `./weft bench --peer PYTHON --floor --operations --ieee [--compile]`
 and of `./weft bench --peer PYTHON --loader`, `./weft bench ops`, `./weft bench comm` and `./weft bench ddp`: benchmarks/report.py
 benchmarks/results/cpu.json..., benchmarks/report.py benchmarks/results/loader.json and so on; of `./weft bench --emulated`:
-benchmarks/report.py [BEFORE.json] benchmarks/results/emulated.json. What stands between the two marks of the document is replaced.
-The targets of `./weft bench --emulated` go to benchmarks/targets.md."""
+benchmarks/report.py [BEFORE.json] benchmarks/results/emulated.json; and the table of docs/sharding.md from what
+benchmarks/sharding.py writes: benchmarks/report.py benchmarks/results/sharding.json. What stands between the two marks of the document
+is replaced. The targets of `./weft bench --emulated` go to benchmarks/targets.md."""
 import json
 import math
 import os
@@ -23,6 +24,10 @@ OPS = "<!-- operations: benchmarks/report.py -->\n", "<!-- end of the operations
 MODEL = "<!-- model of a GPU: benchmarks/report.py -->\n", "<!-- end of the model -->\n"
 TARGETS = "<!-- targets on a GPU: benchmarks/report.py -->\n", "<!-- end of the targets -->\n"
 DDP = "<!-- ddp: benchmarks/report.py -->\n", "<!-- end of ddp -->\n"
+SHARDING = "<!-- sharding: benchmarks/report.py -->\n", "<!-- end of sharding -->\n"
+# The columns of the last one, and their names in metrics.json.
+USES = {"parameters": "parameters", "whole ones": "whole_parameters", "gradients": "gradients", "moments": "optimizer",
+        "activations": "activations", "messages": "communication", "all at once": "peak"}
 
 
 def ms(value):
@@ -169,6 +174,20 @@ def ddp(result):
     return text
 
 
+def sharding(result):
+    """Rank 0's memory, or that of each device of one process, in MiB."""
+    def cell(value):
+        return f"{value / 2**20:.2f}" if value else ""
+
+    rows = [("way", *USES, "sent in a step")]
+    for way in result["ways"]:
+        memory = way["memory"][:1] if "bytes_sent" in way else way["memory"]
+        names = [way["way"]] if len(memory) == 1 else [f"{way['way']}, its first device", *["its next one"] * (len(memory) - 1)]
+        for name, of in zip(names, memory):
+            rows.append((name, *(cell(of.get(use, 0)) for use in USES.values()), cell(way.get("bytes_sent_in_a_step"))))
+    return f"{result['cpu']}, {result['cores']} cores, {result['dtype']}; weft {result['commit']}.\n\n" + table(*rows)
+
+
 def operations(result):
     """How many rows are in each range, and those in which PyTorch is faster with one thread or with two."""
     rows = sorted(result["rows"], key=lambda row: row["ratio"])
@@ -267,6 +286,8 @@ def main(path, *more):
         now, *before = [load(more[0]), result] if more else [result]
         replace(TARGETS, targets(now), "targets.md")
         return replace(MODEL, model(now, *before))
+    if "ways" in result:
+        return replace(SHARDING, sharding(result), "../docs/sharding.md")
     if "rounds" in result:
         return replace(DDP, ranks_heading(result) + ddp(result))
     for other in map(load, more):  # from the same machine and commit

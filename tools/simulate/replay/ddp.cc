@@ -31,8 +31,8 @@ BucketPlan plan_of(const DdpTrace& trace, const Setting& setting) {
   for (std::vector<std::size_t>& bucket : plan) {
     for (std::size_t& i : bucket) i = order[i];
   }
-  // As the Reducer does: the buckets are those of the given order, so the cap of the first one is
-  // that of the last one that is sent.
+  // As the Reducer does: it plans buckets in the order of the parameters and sends the last one
+  // first. So the first bucket's cap applies to the one that is sent last.
   if (kind == parallel::BucketOrder::reversed) std::ranges::reverse(plan);
   return plan;
 }
@@ -48,8 +48,8 @@ std::vector<double> complete(const BucketPlan& plan, const std::vector<double>& 
   return times;
 }
 
-// All-reduces that move bytes with the cores that compute: as long as both last, each has half of
-// the time.
+// All-reduces whose bytes are moved by the cores that compute: while an all-reduce and computing
+// run at the same time, each gets half of the cores' time.
 class SharedCores {
  public:
   explicit SharedCores(bool shared) : shared_(shared) {}
@@ -58,7 +58,8 @@ class SharedCores {
     if (shared_) left_.push_back(work);
     taken_.push_back(0);
   }
-  // What is taken from `own` seconds of computing; of `both`: of the time that both together take.
+  // How long all-reduces hold up computing that needs `own` seconds alone, or computing that took
+  // `both` seconds with them beside it.
   double beside_own(double own) { return take(std::min(pending(), own)); }
   double within(double both) { return take(std::min(pending(), both / 2)); }
   // How much longer each all-reduce lasts.
@@ -90,13 +91,14 @@ Link ring_of(const Link& step, int ranks) {
       {.per_node = ranks, .inside = step, .between = {}, .ports = 1, .sources = {}});
 }
 
-// The seconds of the all-reduce of a bucket that do not wait for a thin link.
+// The seconds of a bucket's all-reduce, without those on a thin link.
 double work_of(const DdpTrace& trace, const Setting& setting, double bytes) {
   const int ranks = setting.ranks > 0 ? setting.ranks : trace.ranks();
   return ring_of(link_of(trace.link, setting), ranks).seconds(trace.sent_bytes(setting, bytes));
 }
 
-// Of a ring each rank sends to the next one.
+// The seconds of a bucket's messages on the thin link. Small messages go to every rank; others go
+// around the ring, where each rank sends only to the next one.
 double thin_seconds(const Setting& setting, int ranks, double bytes) {
   if (!setting.thin_link) return 0;
   const double rate = setting.thin_link->bytes_per_second;
@@ -104,10 +106,10 @@ double thin_seconds(const Setting& setting, int ranks, double bytes) {
   return is_in_ring(*setting.thin_link, ranks) ? 2.0 * (ranks - 1) / ranks * bytes / rate : 0;
 }
 
-// A step and its waiting under the setting.
+// The time of a step under the setting, and how much of it is waiting.
 ReplayedStep replay_step(const DdpTrace& trace, const TracedStep& step, const Setting& setting,
                          const BucketPlan& plan) {
-  // The rank for which the others wait, at each moment: when gradients are ready on all ranks.
+  // When each gradient is ready on all ranks: the others wait for the slowest one.
   std::vector<double> ready(trace.gradients.size());
   double backward = 0, behind = 0;
   for (std::size_t r = 0; r < step.ranks.size(); ++r) {
@@ -119,7 +121,7 @@ ReplayedStep replay_step(const DdpTrace& trace, const TracedStep& step, const Se
     backward = std::max(backward, at(rank.backward));
     behind = std::max(behind, (rank.end - rank.waited) * times);
   }
-  // Without the time that the recorded all-reduces took from backward.
+  // The same without the time that the recorded all-reduces took from backward.
   const BucketPlan recorded = trace.recorded_plan();
   const std::vector<double> borders = complete(recorded, ready);
   SharedCores then(trace.all_reduce_computes);
@@ -134,7 +136,7 @@ ReplayedStep replay_step(const DdpTrace& trace, const TracedStep& step, const Se
       pure[i] -= length > 0 ? taken * inside / length : 0;
     }
   }
-  // With what the new ones take.
+  // The step with the all-reduces of the new plan, and with the time that they take from backward.
   const std::vector<double> sent = complete(plan, pure);
   SharedCores now(trace.all_reduce_computes && !setting.has_own_links());
   const int buckets = static_cast<int>(plan.size());
@@ -156,7 +158,7 @@ ReplayedStep replay_step(const DdpTrace& trace, const TracedStep& step, const Se
   for (std::size_t k = 0; k < plan.size(); ++k) {
     costs.reduce[plan.size() - 1 - k] += now.taken()[k];
   }
-  // All ranks are like that one.
+  // All ranks have the same times, so one rank is simulated.
   const parallel::StepTimeline timeline = parallel::simulate(parallel::ddp_step(buckets, 1), costs);
   return {timeline.end, timeline.waiting[0]};
 }
@@ -204,7 +206,8 @@ std::vector<train::LogLogChart> DdpTrace::charts() const {
     curves.push_back(curve(order, caps, settings));
   }
   curves.push_back(curve("as recorded", caps, std::vector<Setting>(caps.size())));
-  // Extrapolated: where cores move the bytes no cap hides them.
+  // Extrapolated, with links of another machine: where cores move the bytes, no cap can hide them
+  // behind backward.
   std::vector<Setting> linked;
   for (const double cap : caps) {
     linked.push_back(parse("bandwidth=1GB/s"));

@@ -18,7 +18,7 @@
 namespace weft::simulator {
 namespace {
 
-// A rank's spans of a step, as they come.
+// The spans of one rank in one step, in the order of the file.
 struct RankSpans : TracedTimes {
   struct Bucket {
     double bytes = 0, sent_bytes = 0, sent = -1, begun = -1, reduced = -1;
@@ -28,7 +28,7 @@ struct RankSpans : TracedTimes {
   std::map<int, Bucket> buckets;
   std::vector<std::pair<TracedGradient, double>> gradients;
 
-  // One backward, and all buckets are there, from 0 on.
+  // Whether the rank has one backward, and has sent and reduced all buckets from 0 on.
   bool is_whole() const {
     return TracedTimes::is_whole() && waited >= 0 && !buckets.empty() &&
            buckets.begin()->first == 0 && buckets.rbegin()->first == std::ssize(buckets) - 1 &&
@@ -82,7 +82,7 @@ std::vector<double> bytes_of(const RankSpans& rank) {
   return bytes;
 }
 
-// Adds the step, if it is like the others.
+// Adds the step, unless a rank lacks one of the trace's gradients.
 void add_step(int number, const std::map<int, RankSpans>& ranks, DdpTrace& trace) {
   double begin = std::numeric_limits<double>::infinity();
   for (const auto& [r, rank] : ranks) begin = std::min(begin, rank.forward);
@@ -109,7 +109,8 @@ void add_step(int number, const std::map<int, RankSpans>& ranks, DdpTrace& trace
   trace.steps.push_back(std::move(step));
 }
 
-// How long after their gradients the buckets were sent, of all ranks; infinity if one was before.
+// How long after their gradients were ready the buckets were sent, summed over all ranks; infinity
+// if one was sent before.
 double lateness(const BucketPlan& plan, const TracedStep& step) {
   double sum = 0;
   for (const TracedRank& rank : step.ranks) {
@@ -126,7 +127,8 @@ bool sends_when_ready(const BucketPlan& plan, const TracedStep& step) {
   return std::isfinite(lateness(plan, step));
 }
 
-// The order by which the buckets have these bytes and were sent soonest; arrival, if none does.
+// The order that gives buckets of these sizes, and in which they were sent soonest after their
+// gradients were ready; arrival if no order does.
 parallel::BucketOrder order_of_buckets(DdpTrace trace) {
   using enum parallel::BucketOrder;
   parallel::BucketOrder best = arrival;
@@ -136,14 +138,15 @@ parallel::BucketOrder order_of_buckets(DdpTrace trace) {
     try {
       const double late = lateness(trace.recorded_plan(), trace.steps.back());
       if (late < least) least = late, best = order;
-    } catch (const Error&) {  // other bytes
+    } catch (const Error&) {  // this order gives buckets of other sizes
     }
   }
   return best;
 }
 
-// The line of the all-reduces' times over their bytes, as a step of the ring. One that ran beside
-// backward counts half where cores are shared; one that backward's end cut in two does not count.
+// Latency and bandwidth of a ring's step, from a line through the all-reduces' times over their
+// bytes. Where cores are shared, an all-reduce beside backward counts with half of its time, and
+// one that still ran when backward ended is left out.
 Link fit_link(const DdpTrace& trace) {
   const BucketPlan plan = trace.recorded_plan();
   std::vector<std::vector<double>> seconds(plan.size());

@@ -13,12 +13,13 @@ namespace {
 
 using parallel::StepAction;
 
-// A gather or a reduce-scatter: half of a ring's all-reduce. `bytes`: of all ranks' parts.
+// The seconds of a gather or a reduce-scatter: half of a ring's all-reduce. `bytes`: of all ranks'
+// parts together.
 double ring_seconds(const Link& link, int ranks, double bytes) {
   return (ranks - 1) * link.latency + link.transfer(bytes) * (ranks - 1) / ranks;
 }
 
-// What a message takes, and which part of it is a core's work, or the thin link's.
+// The time of a message, and for which share of it a core, or the thin link, is busy.
 struct Message {
   double seconds = 0;
   MessageNeeds needs = {};
@@ -52,7 +53,7 @@ ReplayedStep replay_step(const FsdpTrace& trace, const FsdpStep& step, const Set
                          const parallel::StepSchedule& schedule) {
   const bool reshard = setting.reshard.value_or(trace.reshard);
   const std::size_t units = trace.units.size();
-  // Of the parts of other ranks.
+  // The size of a rank's part under the setting, relative to the recorded one.
   const double parts = setting.ranks > 0 ? static_cast<double>(trace.ranks()) / setting.ranks : 1;
   std::vector<parallel::StepCosts> costs;
   for (std::size_t r = 0; r < step.ranks.size(); ++r) {
@@ -83,7 +84,7 @@ ReplayedStep replay_step(const FsdpTrace& trace, const FsdpStep& step, const Set
     needs[number] = message.needs;
     costs.front().messages[number] = message.seconds;
   }
-  // More ranks are like these.
+  // If the setting has more ranks, the others are taken to have the same times as these.
   const auto [timeline, settled] = simulate_shared(schedule, costs, needs);
   double waiting = 0;
   for (const double each : timeline.waiting) waiting += each;
@@ -117,7 +118,7 @@ std::size_t FsdpTrace::gathers(const Setting& setting) const {
 }
 
 std::string FsdpTrace::model(const Setting& setting) const {
-  // Rounded: parts are padded, to other sizes for other ranks.
+  // Rounded, since the padding of the parts depends on the number of ranks.
   const double mega = gathered_bytes(setting) / 1e6;
   return concat(setting.ranks > 0 ? setting.ranks : ranks(), " ranks and ",
                 simulator::counted(units.size(), "unit"), " of ", number(mega, "%.3g"), " MB with ",

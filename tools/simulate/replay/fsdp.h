@@ -13,31 +13,32 @@
 namespace weft::simulator {
 
 struct FsdpStep {
-  /// Seconds of a core, without what messages took of it.
+  /// The seconds that a rank's work needs of a core, without the time that messages took from it.
   struct Rank {
-    double late = 0;  ///< behind the first rank's forward
-    /// Of each F of the schedule, and of the B that belongs to it.
+    double late = 0;  ///< how long after the first rank its forward began
+    /// The seconds of each F of the schedule, and of the B that belongs to it.
     std::vector<double> forward, backward;
-    std::vector<double> copy;  ///< of each unit: puts what was gathered into its parameters
+    std::vector<double> copy;  ///< for each unit, to copy what was gathered into its parameters
     double optimizer = 0;
   };
   int number = 0;
   double seconds = 0;  ///< from the first rank's forward to the end of the last one's optimiser
   std::vector<Rank> ranks;
-  /// Of each unit's messages, without what computing took from them.
+  /// The seconds of each unit's messages, without the time that computing took from them.
   std::vector<double> gather, reduce;
 };
 
-/// The steps that are parallel::fsdp_step() of the last one's units.
+/// The steps of a trace that follow parallel::fsdp_step() with the units of the last such step.
 struct FsdpTrace final : RecordedSteps {
   struct Unit {
     std::string name;
     double gather_bytes = 0, reduce_bytes = 0;  ///< of all ranks' parts
-    /// Gathered in numbers of two bytes. Older traces do not say it: there gathers have half the
-    /// bytes of reduce-scatters, so that a reduce_dtype of bf16 hides it.
+    /// Whether gathers send numbers of two bytes. Older traces do not say it: they are taken to be
+    /// if gathers have half the bytes of reduce-scatters, which is not so where reduce_dtype is
+    /// bf16, too.
     bool bf16 = false;
 
-    /// Of its gather under the setting.
+    /// The bytes of its gather under the setting.
     double sent_bytes(const Setting& setting) const {
       return setting.bf16 && !bf16 ? gather_bytes / 2 : gather_bytes;
     }
@@ -47,7 +48,8 @@ struct FsdpTrace final : RecordedSteps {
   std::vector<FsdpStep> steps;
   /// The cores that compute also move the bytes of messages: tensors are on the CPU.
   bool messages_compute = true;
-  /// A step of a ring between two ranks, from the times of the messages.
+  /// Latency and bandwidth of one step of a ring, between two ranks, fitted to the times of the
+  /// messages.
   Link gather_link, reduce_link;
 
   Engine engine() const override { return Engine::fsdp; }
@@ -59,21 +61,22 @@ struct FsdpTrace final : RecordedSteps {
   const char* kept() const override {
     return "keep reshard_after_forward as recorded: the other way does not save ";
   }
-  /// Each step as a schedule (parallel::fsdp_step) with its own times. A message takes what it
-  /// took, as much longer or shorter as a ring of the setting's ranks, links and bytes is than the
-  /// recorded one, and over a thin link also the time of its bytes. Where cores move bytes, what
-  /// runs at once on a rank shares its core.
+  /// Runs each step of the trace again, with its own times, as the schedule parallel::fsdp_step. A
+  /// message takes its recorded time, scaled by how much longer or shorter a ring takes with the
+  /// setting's ranks and bytes; with links of another machine, the time of a ring of these. A thin
+  /// link adds the time of the message's bytes on it. Where cores move the bytes, everything that a
+  /// rank does at the same time shares its core.
   Replayed replay(const Setting& setting) const override;
   std::vector<std::string> usual_settings() const override;
   std::vector<train::LogLogChart> charts() const override;
 
-  double gathered_bytes(const Setting& setting) const;  ///< of all units once
-  bool has_bf16() const;                                ///< in all units
+  double gathered_bytes(const Setting& setting) const;  ///< of one gather of every unit
+  bool has_bf16() const;                                ///< whether all units gather in bf16
   std::size_t gathers(const Setting& setting) const;
 };
 
-/// Throws Io for a trace without a whole step of fully_shard, and for one without the moments of
-/// gathers, which older programs did not record.
+/// Throws Io for a trace without a whole step of fully_shard, and for one of an older weft, which
+/// did not record when gathers were asked for.
 FsdpTrace fsdp_trace(const TracedSpans& spans);
 
 }  // namespace weft::simulator

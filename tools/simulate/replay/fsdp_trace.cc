@@ -42,7 +42,7 @@ void take(const TracedSpan& span, Spans& steps) {
   if (category == "comm" && name == "all_reduce") rank.others.push_back(span);
 }
 
-// What belongs to the loading of data is left out.
+// Leaves out what began before forward, which belongs to the loading of data, and sorts the rest.
 void put_in_order(RankSpans& rank) {
   for (auto* const spans : {&rank.moments, &rank.waits, &rank.gathers, &rank.reductions}) {
     std::erase_if(*spans, [&](const TracedSpan& span) { return span.begin < rank.forward; });
@@ -56,7 +56,7 @@ std::vector<std::string> names_of(const std::vector<TracedSpan>& spans) {
   return names;
 }
 
-// The units of the messages of that kind, in the order in which they are started.
+// The units of the messages of this kind, in the order in which they are started.
 std::vector<std::size_t> started(const parallel::StepSchedule& schedule, Kind kind) {
   std::vector<std::size_t> units;
   for (const StepAction& action : schedule.ranks.front()) {
@@ -67,7 +67,7 @@ std::vector<std::size_t> started(const parallel::StepSchedule& schedule, Kind ki
   return units;
 }
 
-// A rank's time in a step, cut into what each action of the schedule took.
+// Divides a rank's time in a step among the actions of the schedule.
 class RankReader {
  public:
   struct Piece {
@@ -84,8 +84,9 @@ class RankReader {
     rank.copy.resize(units);
   }
 
-  // Whether the rank did what the schedule says. Time between two waits in which several units
-  // compute counts for the last one in forward, and for the first one in backward: the largest.
+  // Whether the rank did what the schedule says. If several units compute between two waits, their
+  // time counts for the unit with the largest number: the last of them in forward, the first in
+  // backward.
   bool read() {
     now_ = spans_.forward;
     last_ = &rank.forward[0];
@@ -118,7 +119,7 @@ class RankReader {
                                  : action.kind == Kind::unshard ? "wait for parameters"
                                                                 : "wait for sums";
         if (span.name != name) return false;
-        if (starts) {  // it was put together until then
+        if (starts) {  // until then the message was put together
           close(span.end);
           now_ = span.end;
           continue;
@@ -140,7 +141,8 @@ class RankReader {
     return true;
   }
 
-  // Takes what each piece needed of a core; a unit's copies are a mean.
+  // Gives each action the core's time that its pieces needed, without `lost`, the time of each
+  // piece that went to others. For a unit's copies it is the mean.
   void count(const std::vector<double>& lost) {
     for (std::size_t i = 0; i < pieces.size(); ++i) {
       *pieces[i].of += std::max(0.0, pieces[i].end - pieces[i].begin - lost[i]);
@@ -166,7 +168,7 @@ class RankReader {
   std::map<std::size_t, int> copies_;
 };
 
-// Takes the units from the step, and says what a step of them does.
+// Writes the step's units to the trace, and returns the schedule of a step with these units.
 parallel::StepSchedule schedule_of(const std::map<int, RankSpans>& ranks, FsdpTrace& trace) {
   const std::vector<TracedSpan>& moments = ranks.begin()->second.moments;
   trace.units.clear();
@@ -181,7 +183,7 @@ parallel::StepSchedule schedule_of(const std::map<int, RankSpans>& ranks, FsdpTr
                              trace.reshard);
 }
 
-// When the i-th message of a kind begins: a message needs all ranks.
+// When the i-th message of a kind begins: when the last rank is ready for it.
 double common_begin(const std::map<int, RankSpans>& ranks,
                     std::vector<TracedSpan> RankSpans::* kind, std::size_t i) {
   double begin = 0;
@@ -205,7 +207,7 @@ std::optional<FsdpStep> read_step(int number, const std::map<int, RankSpans>& ra
     end = std::max(end, rank.end);
   }
   FsdpStep step{.number = number, .seconds = end - begin, .ranks = {}, .gather = {}, .reduce = {}};
-  // By message the time that the fastest rank needed for it: others had less of a core.
+  // For each message the time of the fastest rank: on the others it had less of the core.
   std::vector<double> gather(gathers.size(), end), reduce(sums.size(), end);
   for (const auto& [r, spans] : ranks) {
     RankReader reader(schedule, spans);
@@ -240,7 +242,7 @@ std::optional<FsdpStep> read_step(int number, const std::map<int, RankSpans>& ra
   return step;
 }
 
-// A step of the ring, from the medians of the units' messages.
+// Latency and bandwidth of a ring's step, fitted to the medians of the units' messages.
 Link fit_link(const FsdpTrace& trace, std::vector<double> FsdpStep::* times,
               double FsdpTrace::Unit::* bytes) {
   std::vector<TimedMessage> messages;
@@ -278,7 +280,7 @@ FsdpTrace fsdp_trace(const TracedSpans& traced) {
   const auto whole = whole_steps(traced, steps, words, [](const RankSpans& rank, const RankSpans&) {
     return rank.is_whole();
   });
-  // The latest step that is one of fully_shard says which units there are.
+  // The units are those of the latest step that follows the schedule of fully_shard.
   std::optional<parallel::StepSchedule> schedule;
   for (auto step = whole.rbegin(); step != whole.rend() && !schedule; ++step) {
     schedule = schedule_of((*step)->second, trace);

@@ -50,7 +50,8 @@ Plan plan_of(const PipelineTrace& trace, const Setting& setting) {
   return plan;
 }
 
-// As many stages as asked for: neighbours together, or equal parts of each.
+// The times of the wanted number of stages: neighbours are added up, or each stage is cut into
+// equal parts.
 std::vector<double> for_stages(const std::vector<double>& recorded, std::size_t stages) {
   std::vector<double> costs(stages);
   const std::size_t all = recorded.size();
@@ -61,8 +62,8 @@ std::vector<double> for_stages(const std::vector<double>& recorded, std::size_t 
   return costs;
 }
 
-// Between the stages that the schedule has: of the last one of those put together. Where a stage
-// was cut, its inner messages are taken to be like that behind it.
+// The bytes between the stages of the schedule. Where stages were put together, those behind the
+// last of them. Inside a stage that was cut, the same as behind it.
 std::vector<double> bytes_for(const std::vector<double>& recorded, std::size_t stages) {
   std::vector<double> bytes;
   const std::size_t all = recorded.size();
@@ -75,7 +76,8 @@ std::vector<double> bytes_for(const std::vector<double>& recorded, std::size_t s
 
 using MicroBatch = parallel::StageCosts::MicroBatch;
 
-// What the micro-batches of the plan cost: those of the step or, of another number, all alike.
+// The costs of the plan's micro-batches: those of the step or, for another number of them, the same
+// share for each.
 std::vector<MicroBatch> micro_batches_of(const PipelineTrace& trace, const PipelineStep& step,
                                          const Plan& plan) {
   std::vector<MicroBatch> recorded = step.micro_batches;
@@ -107,7 +109,7 @@ std::vector<MicroBatch> micro_batches_of(const PipelineTrace& trace, const Pipel
   return all;
 }
 
-// Whether ./weft schedule has what the setting asks for, of the stages that the trace has.
+// Whether ./weft schedule has a schedule for the setting with the trace's stages.
 bool can_plan(const PipelineTrace& trace, const Setting& setting) {
   try {
     plan_of(trace, setting);
@@ -141,11 +143,11 @@ ReplayedStep replay_step(const PipelineTrace& trace, const PipelineStep& step,
   }
   if (setting.latency >= 0) costs.transfer = setting.latency;
   if (setting.bytes_per_second >= 0 && setting.latency < 0)
-    costs.transfer = 0;  // the link's is all
+    costs.transfer = 0;  // all of it is the link's time
   if (setting.bytes_per_second >= 0 || setting.thin_link) costs.link.resize(stages);
   const std::vector<double> bytes = bytes_for(trace.bytes, stages);
   const double rows = static_cast<double>(trace.schedule.micro_batches) /
-                      static_cast<double>(plan.schedule.micro_batches);  // of a micro-batch
+                      static_cast<double>(plan.schedule.micro_batches);  // of a recorded one
   for (std::size_t s = 0; s + 1 < costs.link.size(); ++s) {
     const auto rank = [&](std::size_t stage) {
       return trace.rank_of_place[static_cast<std::size_t>(plan.place_of_stage[stage])];
@@ -188,13 +190,13 @@ std::string PipelineTrace::model(const Setting& setting) const {
 std::string PipelineTrace::fault_of(const RecordedSteps& run, const Setting& setting) const {
   std::string fault = RecordedSteps::fault_of(run, setting);
   if (!fault.empty()) return fault;
-  const auto& other = dynamic_cast<const PipelineTrace&>(run);  // as its model says
+  const auto& other = dynamic_cast<const PipelineTrace&>(run);  // as its model() says
   const std::size_t own = batch_bytes.size(), its = other.batch_bytes.size();
-  const std::size_t both = std::min(own, its);  // stages; the more are neighbours of these
+  const std::size_t both = std::min(own, its);  // stages; a run with more has cut these
   for (std::size_t s = 1; s < both; ++s) {
     const double expected = batch_bytes[s * own / both - 1];
     const double got = other.batch_bytes[s * its / both - 1];
-    if (expected > 0 && got > 0 && got != expected) {  // none within a device
+    if (expected > 0 && got > 0 && got != expected) {  // 0: within a device
       return concat("sends ", got, " bytes of a batch behind stage ", s * its / both - 1,
                     ", expected ", expected);
     }

@@ -30,16 +30,16 @@ struct TimedAction {
   double begin, end;
 };
 
-// What one rank or device did, in the order in which it began.
+// What one device of a rank did, in the order of the beginnings.
 struct PlaceSpans {
   std::vector<TimedAction> actions;
   std::vector<TracedSpan> waits;
 };
 
-// A message of a stage: of F, or of B or I.
+// Names a message: what a stage sends after F, or after B or I.
 using MessageKey = std::tuple<bool, int, int>;  // forward, stage, micro-batch
 
-// Its parts: what says what comes is the first, before the values.
+// A message in its parts: the first one describes the tensors, then their values follow.
 struct Message {
   double bytes = 0, values = 0, first = std::numeric_limits<double>::infinity(), first_bytes = 0;
 
@@ -57,7 +57,8 @@ struct StepSpans {
   std::map<MessageKey, Message> messages;
 };
 
-// The message in a module that ends in ">F0.3", which that stage sends.
+// The message that the end of `module` names: ">F0.3" is what stage 0 sends after F of micro-batch
+// 3.
 std::optional<MessageKey> sent_in(const std::string& module) {
   const std::size_t at = module.rfind('>');
   if (at == std::string::npos || at + 2 >= module.size()) return {};
@@ -125,7 +126,7 @@ parallel::Schedule schedule_of(const StepSpans& step) {
   return schedule;
 }
 
-// Why it is none, or nothing.
+// What is wrong with the schedule; empty if nothing is.
 std::string fault_of(const parallel::Schedule& schedule) {
   try {
     parallel::check(schedule);
@@ -163,7 +164,7 @@ PipelineStep read_step(int number, const StepSpans& spans, const parallel::Sched
     double free = first.begin;
     auto wait = place->waits.begin();
     for (const auto& [action, from, to] : place->actions) {
-      // What lies between two actions, as sending, belongs to the second; waiting does not.
+      // Time between two actions belongs to the second one, as that for sending, but not waiting.
       std::optional<double> asked;
       for (; wait != place->waits.end() && wait->begin <= from; ++wait) {
         free = std::max(free, std::min(wait->end, from));
@@ -189,9 +190,9 @@ PipelineStep read_step(int number, const StepSpans& spans, const parallel::Sched
       }
     }
   }
-  // With the time that a rank needs to go on when it has what it waits for. Each action that is fed
-  // by another rank has a wait; of those for which the rank had already waited when the message was
-  // made, its coming is seen. The others may have lain there.
+  // The time from the end of an action until the receiver goes on with its result. Only messages
+  // for which the receiver was already waiting show it: others may have come long before they were
+  // needed.
   std::vector<double> travelled;
   for (const auto& [key, asked, taken] : awaited) {
     const auto found = made.find(key);
@@ -204,7 +205,8 @@ PipelineStep read_step(int number, const StepSpans& spans, const parallel::Sched
   return step;
 }
 
-// From each stage to the next one: the bytes of a micro-batch, or those of the values of all.
+// What each stage sends to the next one: the bytes of a micro-batch's message or, with `of_all`, of
+// the values of all micro-batches.
 std::vector<double> bytes_of(const StepSpans& step, int stages, bool of_all) {
   std::vector<double> bytes(static_cast<std::size_t>(stages));
   for (const auto& [key, message] : step.messages) {

@@ -75,7 +75,7 @@ std::string to_text(const RecordedSteps& trace, const std::vector<Replayed>& row
     const bool choosable = !row.extrapolated && !row.setting.thin_link && row.setting.slow_rank < 0;
     if (choosable && row.seconds < best->seconds) best = &row;
   }
-  // Less than this is within what steps differ by.
+  // Steps differ by about as much anyway, so less is not worth a change.
   constexpr double kWorth = 0.02;
   if (best->seconds < (1 - kWorth) * base) {
     text += concat("use ", best->setting.text, ": a step of ", ms(best->seconds), ", ",

@@ -1,4 +1,4 @@
-// A recorded step as a trace of --trace shows it, and what it would take under other settings.
+// A recorded step as a trace of --trace shows it, and how long it would take under other settings.
 #pragma once
 
 #include <memory>
@@ -9,21 +9,22 @@
 
 namespace weft::simulator {
 
-/// Throws Io for what is no trace, for a trace without a whole step of one of these engines, and
-/// for one without the moments that older programs did not record.
+/// Throws Io for a file that is no trace, for a trace without a whole step of one of these engines,
+/// and for one of an older weft, which did not record all the times that a replay needs.
 std::unique_ptr<RecordedSteps> read_trace(const std::string& path);
 
-/// The table, which setting to use, and how many measured rows are right, but for the first: that
-/// is of the trace itself.
+/// The table, which setting to use, and how many of the measured rows are right. The first row is
+/// that of the trace itself, which does not count.
 std::string to_text(const RecordedSteps& trace, const std::vector<Replayed>& rows);
 
 struct ReplayReport {
   std::string text;
   bool good = true;  ///< no measured row is off
 };
-/// The table of each SETTING or SETTING@TRACE, with the trace's own row in front; without any of
-/// the usual ones. `path` is the trace's, for errors: throws InvalidArgument for a trace with a
-/// thin link, and for one beside it that is the trace itself, or of another model or setting.
+/// The table with the trace's own row first, then a row for each of `words`: SETTING or
+/// SETTING@TRACE. Without words it has the usual settings. `path` is the trace's, for errors.
+/// Throws InvalidArgument for a trace with a thin link, and for a second trace that is the first
+/// one itself, or that is of another model or setting.
 ReplayReport report_replays(const RecordedSteps& trace, const std::string& path,
                             const std::vector<std::string>& words);
 

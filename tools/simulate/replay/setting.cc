@@ -61,7 +61,7 @@ class SettingReader {
                to_string(engine_), ", with commas between; ranks are 0 to ", ranks_ - 1);
   }
 
-  // Takes a number from the front of the value; a negative one is none, nor are inf and nan.
+  // Takes a number from the front of the value. Refuses negative numbers, inf and nan.
   template <class T>
   T take(T number) {
     const char* const end = value_.data() + value_.size();
@@ -70,7 +70,7 @@ class SettingReader {
     value_ = {stop, end};
     return number;
   }
-  // The whole value.
+  // The value as a number from `least` to `most`.
   int whole(int least, int most) {
     const int number = take(0);
     if (!value_.empty() || number < least || number > most) refuse();
@@ -92,7 +92,7 @@ class SettingReader {
     return std::ranges::find(values, value_) != values.end();
   }
 
-  // Whether the word is one that all engines know.
+  // Reads the word if all engines know it; returns whether they do.
   bool read_common() {
     if (name_ == "link") {
       setting_.thin_link = link(std::string(value_));

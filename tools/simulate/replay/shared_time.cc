@@ -58,8 +58,8 @@ std::vector<double> lost_to_others(const std::vector<SharedTask>& tasks) {
   return lost;
 }
 
-// Who overlaps with whom depends on how long each takes, and that on who overlaps: from what nobody
-// loses on, the losses are computed again until they stay.
+// What overlaps depends on how long each action takes, and that depends on what overlaps. So this
+// begins without losses, and computes them again until they no longer change.
 SharedTimeline simulate_shared(const parallel::StepSchedule& step,
                                const std::vector<parallel::StepCosts>& ranks,
                                const std::vector<MessageNeeds>& messages) {
@@ -97,7 +97,7 @@ SharedTimeline simulate_shared(const parallel::StepSchedule& step,
       }
     }
     for (std::size_t m = 0; m < messages.size(); ++m) next.front().messages[m] += slowest[m];
-    // Halfway, since what overlaps swings to and fro.
+    // Goes half of the way, since what overlaps may swing to and fro.
     double change = 0;
     const auto approach = [&](double& now, double then) {
       change = std::max(change, std::abs(then - now));

@@ -1,4 +1,4 @@
-// What replays of DDP and of fully_shard read alike of a rank's step. Private to
+// What the replays of DDP and of fully_shard read in the same way from a rank's step. Private to
 // tools/simulate/replay/.
 #pragma once
 
@@ -16,9 +16,9 @@ namespace weft::simulator {
 
 /// A rank's step. Times are those of the file.
 struct TracedTimes {
-  double forward = std::numeric_limits<double>::infinity();  ///< begins
+  double forward = std::numeric_limits<double>::infinity();  ///< when it begins
   double backward = -1, backward_end = -1;
-  double end = -1;  ///< of the optimiser
+  double end = -1;  ///< of the optimiser's step
   int backwards = 0;
 
   void take(const TracedSpan& span);
@@ -27,14 +27,14 @@ struct TracedTimes {
 
 struct EngineWords {
   const char* engine;    ///< "DDP"
-  const char* parts;     ///< of its backward: "gradients and buckets"
-  const char* no_other;  ///< of another all-reduce: "is of no bucket: ..."
+  const char* parts;     ///< what its backward has: "gradients and buckets"
+  const char* no_other;  ///< about another all-reduce: "is of no bucket: ..."
 };
 
-/// Of all steps, by number and rank, those of which all ranks are there and is_whole(rank, first
-/// rank). A rank is a TracedTimes with the spans of its engine, `others` being all-reduces that are
-/// none of it. Throws Io if no step is whole, and if in the last one the ranks did what a replay
-/// does not know.
+/// The whole steps: those with all ranks, where is_whole(rank, first rank) is true of each rank.
+/// `steps`: by number and rank. A rank is a TracedTimes with the spans of its engine; its `others`
+/// are all-reduces of something else. Throws Io if no step is whole, and if in the last one the
+/// ranks did what a replay does not know.
 template <class Steps, class IsWhole>
 auto whole_steps(const TracedSpans& traced, const Steps& steps, const EngineWords& words,
                  const IsWhole& is_whole) {

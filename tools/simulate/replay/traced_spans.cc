@@ -20,7 +20,7 @@ bool TracedSpans::has(const char* category) const {
 
 namespace {
 
-// As an int; -1 for what is none.
+// The number as an int; -1 if it is not one.
 int whole(double number) {
   const bool is_int = number >= 0 && number <= std::numeric_limits<int>::max();
   return is_int ? static_cast<int>(number) : -1;
@@ -56,7 +56,7 @@ TracedSpans spans_of(const json& file) {
     span.ahead = number("ahead");
     span.element_size = number("element_size");
     span.bytes = args.value("bytes", -1.0);
-    // The thread of a group has its name (comm/group/operation_queue.cc).
+    // A group's thread has the group's name (comm/group/operation_queue.cc).
     constexpr std::string_view kThread = "comm ";
     if (span.category == "comm") {
       const auto row = rows.find({event.at("pid"), event.value("tid", json())});
@@ -86,7 +86,7 @@ void check_one_group(const TracedSpans& traced, const std::vector<TracedTime>& t
   }
   std::string text;
   const auto tell = [&](const std::string& label) { text += (text.empty() ? "" : "; ") + label; };
-  // One of each axis; of one axis alone, all.
+  // Names one group of each axis or, if there is one axis, all of its groups.
   if (groups.size() == 1) {
     std::ranges::for_each(all, tell);
   } else {

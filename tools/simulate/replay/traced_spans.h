@@ -33,8 +33,8 @@ struct TracedTime {
   int step, rank;
   double begin, end;
 };
-/// Throws Io for messages of several groups within these times, as those of a mesh with two axes:
-/// `engine` is among all ranks.
+/// Throws Io if messages within these times are of several groups, as on a mesh with two axes: a
+/// replay knows only `engine` among all ranks.
 void check_one_group(const TracedSpans& traced, const std::vector<TracedTime>& times,
                      const char* engine);
 

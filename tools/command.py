@@ -8,7 +8,7 @@ import sys
 
 
 class Error(Exception):
-    """One sentence that its user reads."""
+    """An error; its text is one sentence for the user."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -37,7 +37,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def step_number(text):
-    """For an option's `type`."""
+    """A type for an option of the command line."""
     if not text.isdecimal():
         raise argparse.ArgumentTypeError(f"got {text}, expected a number from 0 on")
     return int(text)

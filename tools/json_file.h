@@ -28,9 +28,9 @@ inline std::string fault_of(const nlohmann::json::exception& error) {
 }
 
 /// Returns read(JSON of the file). Throws Io with the file's name if the file cannot be read, is
-/// not JSON, or lacks a member or has one of another type that read() needs. `what` says then what
-/// the file is: "no trace that --trace wrote". Errors that read() itself throws get the file's
-/// name.
+/// not JSON, or lacks a member that read() needs or has it with another type. `what` is how the
+/// error then describes the file: "no trace that --trace wrote". Errors that read() itself throws
+/// get the file's name.
 template <class Read>
 auto read_json(const std::string& path, const char* op, const char* what, Read&& read) {
   std::ifstream file(path);

@@ -42,8 +42,8 @@ def _impl(ctx):
         "-Wl,-soname,lib%s.so.%s" % (ctx.label.name, ctx.attr.abi),
         "-Wl,-z,defs",
 
-        # The library's threads, and functions that others call at their end, need its code until
-        # the process ends, also after a plugin was closed.
+        # The library must stay in the process until that ends, also after a plugin was closed: its
+        # threads need its code, and so do functions that others call when they end.
         "-Wl,-z,nodelete",
         "-Wl,--version-script=" + ctx.file.exports.path,
     ]

@@ -7,7 +7,7 @@ from tools.command import Error
 
 
 class Malformed(Exception):
-    """What is wrong with the text or the members of a trace."""
+    """An error that says what is wrong with the text or the members of a trace."""
 
 
 WRONG_TYPE = "something in it is not of the type that belongs there"
@@ -60,8 +60,8 @@ def member(thing, key, kind, default=_REQUIRED):
 
 
 def read_json(path, op, what, read):
-    """read() of what a file of JSON has. Raises Error with the file's name for what cannot be read or
-    is no `what`, which read() says by Malformed."""
+    """read(JSON of the file). Raises Error with the file's name for a file that cannot be read, or is no
+    `what`: read() raises Malformed for that."""
     try:
         with open(path, "rb") as file:
             data = file.read()
@@ -91,7 +91,7 @@ Span = namedtuple("Span", "category name rank thread begin end step stage micro_
                   "source bytes device module")
 
 
-# From this number on the threads of a trace are streams (core/trace/trace_json.cc).
+# Threads of a trace with this number or a larger one are streams (core/trace/trace_json.cc).
 _FIRST_STREAM = 1_000_000
 
 
@@ -128,7 +128,7 @@ def _cores(event):
 
 
 def read_cores(path):
-    """On how many cores a process of the trace could run, the most of all; 0 in older traces."""
+    """On how many cores a process of the trace could run: the largest number; 0 in older traces."""
     return max(read_trace(path, "timeline", _cores), default=0)
 
 

@@ -148,8 +148,8 @@ def weft_binary(name, srcs, deps = [], copts = [], linkopts = [], **kwargs):
         **kwargs
     )
 
-# The dynamic linker sees this order, too: of a function that several define, the plainest version
-# wins.
+# The dynamic linker searches in this order, too: of a function that several levels define, it takes
+# the plainest version.
 _SIMD = {
     "baseline": [],
     "avx2": ["-mavx2", "-mfma", "-mf16c"],

@@ -41,7 +41,7 @@ void compare(const std::string& name, const Tensor& a, const Tensor& b, Differen
   }
 }
 
-// Why the two cannot be compared number by number; empty: they can.
+// Why the two cannot be compared number by number; empty if they can.
 std::string mismatch(const std::map<std::string, Tensor>& a,
                      const std::map<std::string, Tensor>& b) {
   for (const auto& [name, x] : a) {

@@ -29,7 +29,7 @@ class Rank:
         self.waits = []  # for buckets
         self.operations, self.buckets = [], []  # operations of backward
         self.sent, self.reduced = [], []  # (interval, number, bytes) of buckets
-        self.held = defaultdict(list)  # by a thin link, as WEFT_FAULT makes it, what it holds back
+        self.held = defaultdict(list)  # by thin link (WEFT_FAULT): when it held messages back
 
     def is_whole(self):
         self.sent.sort()
@@ -62,7 +62,8 @@ class Step:
             rank.count_from(begin)
         self.end = max(rank.optimizers[-1][1] for rank in ranks)
         self.sizes = [bucket.bytes for bucket in ranks[0].buckets]
-        # No rank can reduce a bucket before the last one has it: when and which that is, by bucket.
+        # No rank can reduce a bucket before the last rank has it. By bucket: when that is, and
+        # which rank is the last.
         self.complete = [max((rank.buckets[b].sent, r) for r, rank in enumerate(ranks))
                          for b in range(min(len(rank.buckets) for rank in ranks))]
 
@@ -75,7 +76,7 @@ class Step:
         return [part for part in parts if part[1] > part[0]]
 
     def parts_of_waiting(self, rank):
-        """The same of the waits after the rank's backwards, which are for all buckets that are
+        """The same for the waits after the rank's backwards, which are for all buckets that are
         left."""
         parts = []
         for at, end in self.ranks[rank].waits:
@@ -92,8 +93,8 @@ class Step:
 
 
 def _take(event, steps):
-    """Adds what the event says to its step and rank. Spans of a thread stand in the order in which
-    they end: of those within each other the outermost comes last."""
+    """Adds what the event says to its step and rank. The spans of a thread are in the order of their
+    ends: if one is within another, the outer one comes later."""
     if member(event, "ph", str, "") != "X" or "step" not in member(event, "args", dict):
         return
     args = event["args"]
@@ -130,8 +131,8 @@ def _take(event, steps):
 
 
 def read_steps(path, wanted=-1):
-    """From a trace of several ranks: the step, and others with the same buckets. -1: of the steps
-    whose buckets are those of the last one, that of median length."""
+    """From a trace of several ranks: step `wanted`, and the others with the same buckets. -1: the
+    step of median length among those with the buckets of the last step."""
     steps, whole = defaultdict(lambda: defaultdict(Rank)), []
     read_trace(path, "bucket_timeline", lambda event: _take(event, steps))
     most = max(map(len, steps.values()), default=0)

@@ -2,7 +2,7 @@
 from tools.picture.svg import FAINT, INK, LINE, Drawing
 
 ADDED, REPLACED = "#ce5c10", "#288246"
-# By how many ranks' numbers are in a part, from one to all.
+# Colours of a part, by how many ranks' numbers it contains: one, more, or all.
 ONE, MORE, ALL = "#dee8f6", "#96bae6", "#a4d4b0"
 
 BLOCK_WIDTH, BLOCK_HEIGHT, ARROW, STUB = 50, 28, 28, 22
@@ -90,5 +90,5 @@ class _Ring(Drawing):
 
 
 def ring_picture(run):
-    """Of what tools/picture/traced_ring prints."""
+    """The picture of what tools/picture/traced_ring prints."""
     return _Ring(run)

@@ -3,7 +3,7 @@ import html
 import math
 
 WHITE, INK, FAINT, GRID = "#fff", "#33333c", "#6e6e78", "#e8e8ec"
-FONT_SIZE, LINE, CHARACTER = 15, 24, 8.6  # of a character, the width in a wide font
+FONT_SIZE, LINE, CHARACTER = 15, 24, 8.6  # the width of a character in a wide font
 
 
 def axis_ticks(low, high, wanted):
@@ -39,7 +39,7 @@ class Drawing:
         self.out.append(f'<path d="{commands}" stroke="{color}" stroke-width="{thickness:g}"/>\n')
 
     def text(self, x, middle, text, color, anchor="start"):
-        """Which begins at x, or has its middle or end there; halfway up at y = `middle`."""
+        """Text that begins, ends or has its middle at x; its height is centred on y = `middle`."""
         self.out.append(f'<text x="{x:g}" y="{middle + FONT_SIZE / 3:g}" fill="{color}" '
                         f'text-anchor="{anchor}">{html.escape(text, quote=False)}</text>\n')
 

@@ -57,7 +57,7 @@ class _Tape(Drawing):
             self.draw_box(n)
 
     def layers(self):
-        """Operations by their depth: each below all that send it gradients."""
+        """Operations by depth: each is below all operations that send it gradients."""
         self.depth = defaultdict(int)
         for n, node in enumerate(self.nodes):  # every node stands before its operands
             for operand in node["operands"]:
@@ -75,7 +75,7 @@ class _Tape(Drawing):
                 if operand >= 0}
 
     def place(self, layer, y):
-        """Operations from left to right, each with the leaves that no one had before."""
+        """Places operations from left to right, each with its leaves that have no place yet."""
         x = self.left
         for n in layer:
             self.box[n] = x, y, self.operation, HEIGHT
@@ -128,5 +128,5 @@ class _Tape(Drawing):
 
 
 def tape_picture(run):
-    """Of what tools/picture/traced_tape prints."""
+    """The picture of what tools/picture/traced_tape prints."""
     return _Tape(run)

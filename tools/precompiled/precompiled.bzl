@@ -34,8 +34,8 @@ def _impl(ctx):
         headers = depset([header, compiled]),
     ))]
 
-# A source sees them by `-include tools/precompiled/NAME.h`. The compiler reads the text in place of
-# what was compiled where a source's options differ, and the result is the same: only slower.
+# A source uses it by `-include tools/precompiled/NAME.h`. For a source with other options the
+# compiler reads the header's text instead: the result is the same, but compiling is slower.
 precompiled = rule(
     implementation = _impl,
     attrs = {

@@ -64,7 +64,7 @@ Program::Program(std::vector<std::string> words, int ranks, std::string launcher
   help_ = read("help");
   WEFT_CHECK(status == 0, InvalidArgument, "prove", words_[0], " --help ends with status ", status,
              "; prove takes a program whose main() is train::run()");
-  // What the runs have in common, unless the command line says otherwise.
+  // Options that both runs get, unless the command line has them.
   add("--limit-steps", "20");
   add("--threads", std::to_string(std::max(1, core_count() / ranks_)));
   if (has("--deterministic")) words_.push_back("--deterministic");
@@ -116,7 +116,7 @@ std::vector<train::proof::Record> Program::run_side(const Run& run, bool alone) 
   if (run.kept_step) plan["keep"] = {{"step", *run.kept_step}};
   if (run.save_inputs) plan["save_inputs"] = true;
   fs::create_directories(path(name));
-  // Of an earlier run in the same folder.
+  // Removes the records of an earlier run in the same folder.
   for (const auto& entry :
        std::vector(fs::directory_iterator(path(name)), fs::directory_iterator())) {
     if (entry.path().filename().string().starts_with("rank-")) fs::remove(entry.path());
@@ -156,7 +156,8 @@ std::vector<train::proof::Record> Program::run_side(const Run& run, bool alone) 
   return records;
 }
 
-// Its status, or 128 + the signal that killed it; its output goes to a file of the folder.
+// Runs the program and returns its status, or 128 + the signal that killed it. Its output goes to a
+// file of the folder.
 int Program::execute(const std::vector<std::string>& words, const std::string& name) const {
   if (stopped != 0) throw Stopped{stopped};
   std::vector<char*> argv;

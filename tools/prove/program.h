@@ -11,15 +11,15 @@ namespace weft::prove {
 /// The program has refused its options, with status 2 and a message of its own.
 struct ProgramRefused {};
 
-/// SIGINT, SIGTERM or SIGHUP has come. It goes to the run, too, whose end is waited for: then no
-/// process is left, and no folder.
+/// SIGINT, SIGTERM or SIGHUP has come. It is passed on to the run, and thrown when the run has
+/// ended: then no process is left, and no folder.
 struct Stopped {
   int signal;
 };
 
 /// Both runs of a program, and where they write. All functions that run it throw ProgramRefused,
-/// Stopped, Library for a run that fails, Io, and InvalidArgument for a program that is none for
-/// `./weft prove`.
+/// Stopped, Library for a run that fails, Io, and InvalidArgument for a program that `./weft prove`
+/// cannot run.
 class Program : public train::proof::Sides {
  public:
   /// words: the program and its options, to which those are added that both runs need. launcher:
@@ -35,7 +35,7 @@ class Program : public train::proof::Sides {
 
  private:
   void add(const std::string& option, const std::string& value);
-  /// A line of the help begins with it, or with its other names: "-h, --help".
+  /// Whether a line of the help begins with the option, or with its other names: "-h, --help".
   bool has(const std::string& option) const;
   /// Whether the ranks are devices of one process.
   bool uses_devices() const { return !has("--local-rank") && has("--devices"); }

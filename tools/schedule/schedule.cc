@@ -27,7 +27,7 @@ namespace {
 
 using nlohmann::json;
 
-// tools/schedule/page.html, which has @SCHEDULE@ where its text shall stand.
+// tools/schedule/page.html; the schedule's text replaces @SCHEDULE@.
 constexpr std::string_view kPage =
 #include "weft/tools/schedule/page.inc"
     ;
@@ -91,7 +91,7 @@ std::string as_comments(const std::string& text) {
   return comments;
 }
 
-// The words by which the user asked for it, if it is one of weft's own: "1f1b, checkpoint
+// How the user can ask for this schedule, if it is one of weft's own: "1f1b, checkpoint
 // except_last".
 json known_as(const Schedule& schedule) {
   const int devices = static_cast<int>(schedule.devices.size());
@@ -249,7 +249,7 @@ int run(const Request& request, const AnySchedule& schedule) {
   return 0;
 }
 
-// What is wrong with the options of the name, or nothing.
+// What is wrong with the options for this name; empty if nothing is.
 std::string wrong_sizes(const CLI::App& app, const Request& request) {
   const bool step = is_step(request.name);
   std::vector<std::string> known = schedule_names();

@@ -43,13 +43,13 @@ struct LayerCost {
   double output_bytes = 0;                         ///< per row
   std::vector<double> parameter_bytes;             ///< of each parameter
   std::vector<double> parameter_rows;              ///< size of its dimension 0; empty: all 1
-  /// Which parameters tensor parallelism cuts, along any dimension; empty: none.
+  /// Which parameters tensor parallelism cuts, in whichever dimension; empty: none.
   std::vector<bool> parameter_is_cut;
-  /// With tensor parallelism, how many sums over the ranks follow forward and backward, and the
-  /// bytes of each per row.
+  /// With tensor parallelism: the number of sums over the ranks after forward and after backward,
+  /// and the bytes of each sum per row.
   int sums_forward = 0, sums_backward = 0;
   double sum_bytes = 0;
-  bool own_unit = true;  ///< of fully_shard; else it belongs to that of the whole model
+  bool own_unit = true;  ///< a unit of fully_shard; false: belongs to the model's unit
   Curve kept;            ///< bytes that it keeps from forward to backward
 };
 
@@ -60,8 +60,9 @@ struct Costs {
   std::vector<LayerCost> layers;
   Curve loss;  ///< seconds, forward and backward
   double input_bytes = 0, target_bytes = 0;
-  /// Seconds of the optimiser for all parameters, after a pass over this number of rows: the rows
-  /// decide what is left in the caches. Part of the parameters takes a share of it, by bytes.
+  /// Seconds of the optimiser for all parameters, after forward and backward of this number of
+  /// rows, which decides what is left in the caches. For a part of the parameters it takes their
+  /// share of the bytes.
   Curve optimizer;
   /// The factor by which a device gets slower with this number of rows while the other devices
   /// compute, too.
@@ -69,10 +70,10 @@ struct Costs {
   /// The same factor for the second and later micro-batches of a step, if each device has a part of
   /// the layers: they find its parameters in the caches, and add to existing gradients.
   Curve further_forward, further_backward;
-  /// Seconds that a rank of tensor parallelism computes, with all ranks at work, each with the
-  /// loss: the slowest rank in each step, without its waiting for sums. Empty: not cut.
+  /// Seconds that a rank of tensor parallelism computes, with the loss, while all ranks work: the
+  /// slowest rank in each step, without waiting for sums. Empty: nothing is cut.
   Curve cut_forward, cut_backward;
-  /// Bytes per row of each sum over the ranks in a loss of which each rank has some classes.
+  /// Bytes per row of each sum over the ranks in the loss, if each rank has some of the classes.
   std::vector<double> loss_sums;
   /// Seconds of a whole step on one device that has all the cores; empty: devices do not share
   /// cores.
@@ -87,8 +88,8 @@ struct Costs {
   /// The devices' own cores move the bytes of an all-reduce, so it cannot overlap with computing.
   bool all_reduce_computes = true;
   double state_copies = 0;  ///< bytes of the optimiser's state for each byte of a parameter
-  /// Bytes of activations and of gradients at the peak of a step on one device: of a plain step,
-  /// and of one that has gradients of all parameters before, which do not count.
+  /// Bytes of activations and of gradients at the peak of a step on one device. step_bytes: of a
+  /// plain step. further_bytes: of a step before which all gradients exist; these are not counted.
   Curve step_bytes, further_bytes;
   /// Number of layers in the first of two parts of the model, as the program cuts it; 0: cut where
   /// both parts take the same time.
@@ -148,9 +149,9 @@ Prediction distributed_data_parallel(const Costs& costs, std::int64_t batch);
 Prediction zero1(const Costs& costs, std::int64_t batch);
 /// parallel::fully_shard; without `reshard` the parameters stay whole until backward: ZeRO-2.
 Prediction fully_sharded(const Costs& costs, std::int64_t batch, bool reshard);
-/// Whether tensor parallelism cuts a layer of the program.
+/// Whether tensor parallelism cuts any layer of the program.
 bool cuts_layers(const Costs& costs);
-/// parallel::parallelize over all devices, each of which has all rows.
+/// parallel::parallelize over all devices. Each device has all rows.
 Prediction tensor_parallel(const Costs& costs, std::int64_t batch);
 Prediction model_parallel(const Costs& costs, std::int64_t batch);
 /// One stage per device.
@@ -174,8 +175,8 @@ Exposed exposed_all_reduce(const std::vector<LayerCost>& layers,
                            const std::vector<double>& backward, const Link& all_reduce,
                            bool all_reduce_computes);
 
-/// A table of the predictions with their terms; the first is the fastest. With a limit of a
-/// device's memory in bytes also which of them fit.
+/// A table of the predictions with their terms; the first is the fastest. With a limit for the
+/// memory of a device, in bytes, it also says which of them fit.
 std::string to_text(const Costs& costs, const std::vector<Prediction>& ranked,
                     std::int64_t limit = 0);
 

@@ -51,7 +51,7 @@ inline void check_batch(const Costs& costs, std::int64_t batch) {
   WEFT_CHECK(!costs.layers.empty(), InvalidArgument, kOp, "costs of no layer");
 }
 
-/// Rows of each rank, if all ranks share the batch. Throws InvalidArgument if one has none.
+/// Rows of each rank if all ranks share the batch. Throws InvalidArgument if a rank gets none.
 inline std::int64_t local_rows(const Costs& costs, std::int64_t batch) {
   check_batch(costs, batch);
   WEFT_CHECK(batch >= costs.devices, InvalidArgument, kOp, "a batch of ", batch, " for ",

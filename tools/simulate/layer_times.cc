@@ -127,7 +127,7 @@ StepMemory memory_of_steps(const Program& program, std::int64_t rows) {
   memory.parameters = of_owner(MemoryOwner::parameters) - parameters;
   const std::pair<Tensor, Tensor> batch = step.batch(rows);
   StepTimes times;
-  // From the second step on the state is there, and workspaces are known.
+  // From the second step on the optimiser's state exists, and the sizes of workspaces are known.
   for (int i = 0; i < 2; ++i) step.run(batch, times, 2);
   memory.state = of_owner(MemoryOwner::optimizer) - state;
   const auto peak = [&](int micro_batches) {

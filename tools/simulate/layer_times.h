@@ -23,8 +23,8 @@ class LayerTimes {
  public:
   LayerTimes(const Program& program, std::int64_t rows);
 
-  /// Forward of all layers, then backward of all: so each finds the same data in the caches as in a
-  /// step.
+  /// Runs forward of all layers, then backward of all, so that each layer finds in the caches what
+  /// it finds in a step.
   void pass();
   void forget();
 
@@ -60,7 +60,7 @@ class StepOf {
   StepOf(const Program& program, Device device, std::size_t begin, std::size_t end);
   StepOf(const Program& program, Device device);
 
-  /// An input and the targets; if more layers follow, gradients of the output instead of targets.
+  /// An input, and the targets or, if more layers follow, the gradients of the output.
   std::pair<Tensor, Tensor> batch(std::int64_t rows) const;
   /// A training step of `micro_batches` micro-batches, each equal to `batch`.
   void run(const std::pair<Tensor, Tensor>& batch, StepTimes& into, int micro_batches = 1);

@@ -92,7 +92,7 @@ class Steps {
   Steps(std::vector<StepOf>& models, std::int64_t rows) : models_(models) {
     for (const StepOf& model : models) batches_.push_back(model.batch(rows));
   }
-  /// Sets the parts of the model for the last of these, one per device.
+  /// Sets the parts of the model, one per device, for the last of these ways.
   void set_parts(std::vector<StepOf>& parts, std::int64_t rows) {
     parts_ = &parts;
     inputs_.clear();
@@ -176,8 +176,8 @@ class Steps {
   Times compute_, optimizer_, further_forward_, further_backward_;  // ratios, one per round
 };
 
-/// Steps of tensor parallelism with some numbers of rows, on all ranks at once. A rank sleeps while
-/// others compute and while a sum is under way, which is no time of computing.
+/// Steps of tensor parallelism for each number of rows, on all ranks at once. A rank that waits for
+/// others or for a sum sleeps, and only computing is timed.
 void measure_cut_steps(const Program& program, double seconds, Costs& costs) {
   std::vector<std::pair<Tensor, Tensor>> batches;
   for (const std::int64_t rows : program.sizes) batches.push_back(program.batch(rows));
@@ -264,7 +264,8 @@ class Links {
   }
 
  private:
-  /// Of an all-reduce in shared memory and in the ranks' own, and of a broadcast.
+  /// The times of an all-reduce in shared memory, of one in the ranks' own memory, and of a
+  /// broadcast.
   using Messages = std::array<Times, 3>;
 
   Link link(const Times& small, const Times& large) const {
@@ -331,12 +332,12 @@ Costs sizes_of(const Program& program, int devices) {
     const NoGrad no_grad;
     x = module(x);
     layer.output_bytes = bytes_of(x);
-    // What a head sums in backward are gradients of its inputs.
+    // In backward a head sums the gradients of its inputs.
     layer.sum_bytes = number + 1 < program.layers.size() || number == 0
                           ? layer.output_bytes
                           : costs.layers[number - 1].output_bytes;
   }
-  if (!program.plan.empty()) {  // of each character the largest logit, then two sums
+  if (!program.plan.empty()) {  // for each character a maximum, then two sums
     const double floats = static_cast<double>(numel(program.row)) * sizeof(float);
     costs.loss_sums = {floats, 2 * floats};
   }
@@ -370,7 +371,7 @@ Costs measure(const Program& program, const MeasureOptions& options) {
   for (const Tensor& p : program.layers.parameters()) floats += p.numel();
   Links links(n, floats);
 
-  // The parts of a pipeline by their ends.
+  // The parts of a pipeline, by the numbers of the layers where they end.
   std::map<std::vector<std::size_t>, std::vector<StepOf>> parts;
   const double block = options.seconds / static_cast<double>(kRounds * 5 * sizes.size());
   for (int round = -1; round < kRounds; ++round) {

@@ -20,7 +20,7 @@ struct MeasureOptions {
 /// layers. Throws InvalidArgument for fewer than 1 device.
 Costs measure(const Program& program, const MeasureOptions& options = {});
 
-/// What of the costs needs no clock: sizes of layers, and the memory of steps with the program's
+/// The costs that need no clock: sizes of layers, and the memory of steps with the program's
 /// numbers of rows.
 Costs sizes_of(const Program& program, int devices);
 

@@ -22,7 +22,7 @@ struct Parameter {
   std::size_t layer;
   double bytes, rows;
   bool is_cut;
-  // Of the largest of n parts along dimension 0, as fully_shard pads all of them.
+  // The bytes of the largest of n parts along dimension 0. fully_shard pads all parts to this size.
   double part(int n) const { return std::ceil(rows / n) * (bytes / rows); }
 };
 
@@ -45,7 +45,7 @@ double held_by(const std::vector<Parameter>& parameters) {
   return sum;
 }
 
-// All at once.
+// What is held at one moment: the peak is the sum.
 MemoryUse use(double parameters, double optimizer, double gradients, double whole, double messages,
               double activations) {
   return {parameters + optimizer + gradients + whole + messages + activations,
@@ -57,7 +57,7 @@ MemoryUse use(double parameters, double optimizer, double gradients, double whol
            {"activations", activations}}};
 }
 
-// DistributedDataParallel keeps its buckets.
+// The bytes of the buckets, which DistributedDataParallel keeps.
 double buckets(const Costs& costs) {
   double sum = 0;
   const Exposed plan = exposed_all_reduce(costs.layers, std::vector<double>(costs.layers.size()),
@@ -95,12 +95,13 @@ double largest_of(const Costs& costs) {
   return largest;
 }
 
-// Walks through the step's schedule, and counts what is there at each moment.
+// Walks through the step's schedule and counts what is held at each moment.
 class FullyShardWalk {
  public:
   FullyShardWalk(const Costs& costs, double rows, bool reshard)
       : step_(fully_shard_step(costs, reshard)),
-        // What a backward needs beside what is kept, without the gradient that it adds to another.
+        // What a backward needs besides what is kept, without the gradient that it adds to another
+        // one.
         passing_(std::max(
             0.0, costs.further_bytes.at(rows) - kept_by_all(costs, rows) - largest_of(costs))) {
     const int n = costs.devices;
@@ -177,15 +178,15 @@ class FullyShardWalk {
   const FullyShardStep step_;
   const double passing_;
   std::vector<Unit> units_;
-  std::vector<double> kept_, gradients_;  // by visit
+  std::vector<double> kept_, gradients_;  // one for each visit
   double parameters_ = 0, states_ = 0;
   double whole_ = 0, messages_ = 0, activations_ = 0, of_backward_ = 0;
   MemoryUse peak_;
 };
 
-// What a device keeps for a layer's backward is cut with the layer, but for what stands between the
-// cut pairs: of a block's 16 numbers a token and column the inputs of both pairs, of their
-// normalisations, and two results of these (Korthikanti et al. 2022, table 2).
+// What a device keeps for a layer's backward is cut with the layer, except between the cut pairs:
+// of the 16 numbers per token and column that a block keeps, the inputs of both pairs and of their
+// normalisations stay whole (Korthikanti et al. 2022, table 2).
 MemoryUse of_tensor_parallel(const Costs& costs, double rows) {
   constexpr double kWhole = 4.0 / 16;
   double parameters = 0, kept = 0, cut = 0;
@@ -201,8 +202,9 @@ MemoryUse of_tensor_parallel(const Costs& costs, double rows) {
              (kept > 0 ? cut / kept : 1) * costs.further_bytes.at(rows));
 }
 
-// The most that the stages of a device keep at once, if it runs these actions: of a micro-batch
-// `kept` of the stage from F, or from R, to B or W; of one that is recomputed `input` from F on.
+// The most bytes that the stages of a device keep at one time, if it runs these actions. A
+// micro-batch holds `kept` of its stage from F to B or W. One that is recomputed holds `input` from
+// F on, and `kept` from R on.
 double most_kept(const std::vector<parallel::Action>& actions, const std::vector<double>& kept,
                  const std::vector<double>& input) {
   using Kind = parallel::Action::Kind;

@@ -18,8 +18,8 @@ MemoryUse memory_of(const Costs& costs, const Way& way);
 /// "12.30 MiB at once; parameters 4.00, ..."
 std::string to_text(const MemoryUse& memory);
 
-/// "fits in 32 MiB: fsdp, pipeline always": pipelines by their modes of recomputation, the smallest
-/// number of chunks that fits.
+/// "fits in 32 MiB: fsdp, pipeline always". Pipelines are named by their modes of recomputation,
+/// with the smallest number of chunks that fits.
 std::string which_fit(const std::vector<Prediction>& predictions, std::int64_t limit);
 
 }  // namespace weft::simulator

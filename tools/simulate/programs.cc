@@ -23,7 +23,7 @@ auto maker(const Options& options) {
   };
 }
 
-// What a CharTransformer has before and behind its blocks, as layers of a Sequential.
+// The layers of a CharTransformer before and behind its blocks, for a Sequential.
 class Tables : public nn::Module<Tables> {
  public:
   explicit Tables(const examples::CharTransformer& net)
@@ -44,9 +44,9 @@ class Head : public nn::Module<Head> {
   nn::Linear head;
 };
 
-// As examples/transformer_program.h's tensor_plan() cuts it.
+// Cut as by tensor_plan() of examples/transformer_program.h.
 Program char_transformer() {
-  constexpr std::int64_t kCharacters = 96;  // of weft's own pages
+  constexpr std::int64_t kCharacters = 96;  // in weft's own docs
   const examples::TransformerOptions options{.characters = kCharacters};
   examples::CharTransformer net(options);
   nn::Sequential layers;

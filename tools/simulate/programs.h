@@ -23,21 +23,20 @@ struct Program {
   Shape row;              ///< shape of one image, or {length} of a text's numbers
   bool classifies =
       true;  ///< true: cross entropy of 10 classes; false: mean squared error of the input
-  std::int64_t characters = 0;  ///< more than 0: of a text, each of which is predicted
+  std::int64_t characters = 0;  ///< above 0: a text, of which each character is predicted
   std::function<std::unique_ptr<optim::Optimizer>(const std::vector<Tensor>&)> make_optimizer;
   double optimizer_passes = 3;  ///< Work::optimizer_passes
   std::size_t first_part = 0;   ///< Costs::first_part
   std::int64_t batch_size = 64;
-  /// Of a layer: whether it is a unit of its own for fully_shard; the root has the others.
+  /// Whether a layer is a unit of its own for fully_shard; the root has the others.
   std::function<bool(std::size_t layer)> own_unit = [](std::size_t) { return true; };
-  /// Of a parameter of a layer, by its name there: whether tensor parallelism cuts it; null: it
-  /// cuts nothing.
+  /// Whether tensor parallelism cuts a parameter of a layer, named as there; null: it cuts none.
   std::function<bool(std::size_t layer, const std::string& name)> is_cut = nullptr;
-  /// The sums over the ranks that follow forward and backward of a layer that is cut.
+  /// The number of sums over the ranks after forward and after backward of a layer that is cut.
   std::function<std::pair<int, int>(std::size_t layer)> sums = nullptr;
-  /// How tensor parallelism cuts the layers of a text; empty: not.
+  /// How tensor parallelism cuts the layers of a text; empty: it does not.
   parallel::ParallelPlan plan = {};
-  std::int64_t heads = 0;  ///< of an attention, which the number of ranks must divide for that
+  std::int64_t heads = 0;  ///< of each attention; with a plan the number of ranks must divide it
   /// The numbers of rows with which layers are timed.
   std::vector<std::int64_t> sizes = {2, 8, 32, 64, 128, 256};
 

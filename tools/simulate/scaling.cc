@@ -41,7 +41,7 @@ Link all_reduce_link(AllReduce algorithm, int n, const Cluster& cluster) {
   const auto part = [](int count) { return 2.0 * (count - 1) / count; };
   switch (algorithm) {
     case AllReduce::ring: {
-      // As NCCL counts: 2 (nodes - 1) of the 2 (n - 1) steps wait for the network.
+      // As NCCL counts: of the 2 (n - 1) steps, 2 (nodes - 1) wait for the network.
       const double latency = cluster.base + 2.0 * (n - nodes) * cluster.inside.latency +
                              2.0 * (nodes - 1) * cluster.between.latency;
       return link_of(latency, part(n) * slowest);

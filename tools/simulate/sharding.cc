@@ -14,12 +14,13 @@ namespace {
 using weft::detail::concat;
 
 constexpr double kNumber = 4;  // bytes
-// A block keeps this many numbers a token and column for its backward: Korthikanti et al. 2022
-// (arXiv 2205.05198, table 2) count 34 bytes in 16 bits, 2 of them dropout's masks, which are not
-// here, besides those of attention's scores, which attention by blocks does not keep. Two are the
-// inputs of attention and perceptron: tensor parallelism gathers them, and the tape keeps them so.
+// How many numbers a block keeps for its backward, per token and column. Korthikanti et al. 2022
+// (arXiv 2205.05198, table 2) count 34 bytes of 16-bit numbers: without the 2 bytes of dropout's
+// masks, which is not used here, these are 16 numbers. The scores are not kept, since attention
+// works in blocks. Two of the 16 are the inputs of attention and perceptron: tensor parallelism
+// gathers them, and the tape keeps them whole.
 constexpr double kKept = 16, kKeptWhole = 2;
-// Kernels of a block, forward.
+// The number of kernels in a block's forward.
 constexpr double kKernels = 12;
 // Adam reads w, g and both moments, and writes all but g.
 constexpr double kPasses = 7;
@@ -32,9 +33,9 @@ double all_reduce(double bytes, int n, const Cluster& cluster) {
   }
   return least;
 }
-// An all-gather or a reduce-scatter: a ring between the nodes, of each device with those of its
-// place in the other nodes, and rings within them. There is no tree for it: every device ends with
-// something else, or begins with it.
+// An all-gather or a reduce-scatter: rings between the nodes, each of the devices with the same
+// place in their nodes, and rings within the nodes. A tree is not possible, since every device
+// ends, or begins, with different data.
 double half_all_reduce(double bytes, int n, const Cluster& cluster) {
   if (n == 1) return 0;
   const int local = std::min(n, cluster.per_node);
@@ -45,7 +46,7 @@ double half_all_reduce(double bytes, int n, const Cluster& cluster) {
          part(nodes) * cluster.between.transfer(bytes) / cluster.ports;
 }
 
-// One device of each node: they share no link but the node's ports.
+// The same cluster for groups with one device of each node: they share only the nodes' ports.
 Cluster one_of_each_node(Cluster cluster) {
   cluster.between.bytes_per_second *= static_cast<double>(cluster.ports) / cluster.per_node;
   cluster.per_node = cluster.ports = 1;
@@ -91,11 +92,11 @@ ShardedStep sharded_step(const TransformerSize& model, std::int64_t rows, int de
              " devices: expected nodes of ", cluster.per_node);
   const Cluster ranks = tensor ? one_of_each_node(cluster) : cluster;
   const auto width = static_cast<double>(model.width), layers = static_cast<double>(model.layers);
-  // Of a group of tensor parallel devices each has all rows, and an n-th of every layer.
+  // Each device of a tensor parallel group has all rows of the group, and an n-th of every layer.
   const double tokens = static_cast<double>(rows * model.context) * tp;
   const double block = model.block_parameters() * kNumber / tp;
   const double root = model.root_parameters() * kNumber / tp, all = layers * block + root;
-  const double activation = tokens * width * kNumber;  // whole, between two blocks
+  const double activation = tokens * width * kNumber;  // of all columns, between two blocks
 
   const auto seconds = [&](double macs, double bytes, double kernels) {
     return std::max(
@@ -111,21 +112,22 @@ ShardedStep sharded_step(const TransformerSize& model, std::int64_t rows, int de
 
   ShardedStep step{.way = way, .devices = devices};
   step.compute = 3 * (layers * block_forward + head);
-  // A sum after attention and one after the perceptron, and as many backward; one of the table's
-  // rows, one before the head. Or gathers and scatters of the same bytes.
+  // In forward a sum after attention and one after the perceptron, and as many in backward; one for
+  // the table's rows, and one before the head. With sequence parallelism gathers and scatters of
+  // the same bytes.
   if (tp > 1) step.exposed += (layers * 4 + 2) * all_reduce(activation, tp, cluster);
   const double n = dp, message = half_all_reduce(block, dp, ranks);
   const double rest = half_all_reduce(root, dp, ranks);
   const double backward = 2 * block_forward;
   if (cut || way == Sharding::zero2) {
-    // In turn: a block's messages run while its neighbours compute. The first gather and the last
-    // reduce-scatter have none beside them, as the root's.
+    // A block's messages run while its neighbours compute. Nothing runs beside the first gather,
+    // the last reduce-scatter, and the root's messages.
     step.exposed += message + (layers - 1) * std::max(0.0, message - block_forward);
     const double behind = cut ? 2 * message : message;  // with FSDP also the next block's gather
     step.exposed += (layers - 1) * std::max(0.0, behind - backward) + message + 2 * rest;
     if (cut) step.exposed += std::max(0.0, message - 2 * head);  // the last block's second gather
   } else {
-    // The blocks' gradients one after the other; the last ones are those of the first block.
+    // The blocks' gradients are reduced one after the other, those of the first block last.
     double done = 2 * head;
     for (std::int64_t i = 0; i < model.layers; ++i) {
       const double ready = 2 * head + static_cast<double>(i + 1) * backward;

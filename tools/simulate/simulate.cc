@@ -57,7 +57,8 @@ nlohmann::json about() {
 }
 
 int predict(const Request& request) {
-  // Four kinds of actions, of two stages on each device in a V.
+  // A stage has up to four kinds of actions for each micro-batch, and a V has two stages per
+  // device.
   for (const int chunks : request.chunks) {
     WEFT_CHECK(8LL * request.devices * chunks <= parallel::kMostActions, InvalidArgument,
                "simulate", request.devices, " devices and ", chunks,

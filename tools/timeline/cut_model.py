@@ -24,7 +24,7 @@ class _Rank:
         self.forwards = _outermost(span for span in spans if span.category == "forward")
         self.backwards = self.of("phase", "backward")
         self.optimizers = self.of("optim", "step")
-        # Their i-th messages of a kind belong together, if all ranks name them alike.
+        # The i-th messages of all ranks belong together if all ranks name their messages alike.
         self.messages = {kind: self.of("comm", kind) for kind in MESSAGES}
 
     def of(self, category, name):
@@ -46,7 +46,7 @@ def _outermost(spans):
 
 
 def _endings(module):
-    """Of a module's path, the longest first."""
+    """The ends of a module's path, the longest first."""
     names = module.split(".")
     return [".".join(names[i:]) for i in range(len(names))]
 
@@ -68,8 +68,8 @@ class _Step:
             ending for unit in self.units for ending in _endings(unit))
 
     def module(self, span):
-        """What the message is of, without the module whose forward has started it: the end of its path
-        that no other unit has."""
+        """A short name of the message's unit: the shortest end of its path that no other unit has, without
+        the module whose forward has started the message."""
         unit = next((name for name in _endings(span.module) if name in self.units), span.module)
         least = re.search(r"[^.]*(\.[0-9]+)?$", unit)[0]
         return next((name for name in reversed(_endings(unit))
@@ -91,7 +91,7 @@ class _Step:
                        for span in rank.optimizers]
 
     def waiting(self, rank):
-        """What the computing thread waits for. The layers of parallelize wait for each message."""
+        """Bars of what the computing thread waits for: with parallelize, every message."""
         spans = [span for span in rank.spans
                  if span.category == "fully_shard" and span.begin >= self.begin]
         if not spans:
@@ -101,7 +101,7 @@ class _Step:
                 if span.name.startswith("wait")]
 
     def sending(self, r, kind):
-        """A message is not complete before the last rank has begun with it."""
+        """Bars of a rank's messages. A message is not complete before the last rank has begun it."""
         bars = []
         for i, span in enumerate(self.ranks[r].messages[kind]):
             when, last = span.begin, r
@@ -119,7 +119,7 @@ class _Step:
 
 
 def cut_model_steps(spans):
-    """Those in which several ranks send while they compute."""
+    """The steps in which several ranks send while they compute."""
     found = collections.defaultdict(lambda: collections.defaultdict(list))
     for span in spans:
         if span.step >= 0:
@@ -134,7 +134,7 @@ def cut_model_steps(spans):
 
 
 class _FullyShard:
-    """The schedule of steps that fully_shard has made. Raises Unpredicted for another one."""
+    """The schedule of steps of fully_shard. Raises Unpredicted for another step."""
     BORDERS = {"wait for parameters": "<U", "reduce-scatter": ">G", "wait for sums": "<G"}
 
     def __init__(self, step):
@@ -164,15 +164,15 @@ class _FullyShard:
                     kind = self.BORDERS.get(span.name)
                     if kind is None:
                         raise Unpredicted
-                    # What a reduction copies is computing.
+                    # The copies before a reduction count as computing.
                     borders.append(Border(kind, span.end if kind == ">G" else span.begin, span.end))
             self.schedule.add_computing(rank.forwards[0].begin, borders, rank.backwards[0].begin,
                                         rank.optimizers[-1].end)
 
 
 class _Parallelize:
-    """The same of parallelize, whose layers wait for each message. What a layer tells the others
-    before it belongs to the message."""
+    """The same for parallelize, whose layers wait for each message. What a layer tells the others
+    before a message belongs to the message."""
 
     def __init__(self, step):
         messages = self.messages(step.ranks[0], step)
@@ -212,7 +212,7 @@ class _Parallelize:
 
 
 def _predicted(step, steps):
-    """What has the times of the other steps. Raises Unpredicted if the step has other messages."""
+    """The schedule with the times of the other steps. Raises Unpredicted if the step's messages differ."""
     fully_shard = any(span.category == "fully_shard" for span in step.ranks[0].spans)
     sent = {kind for kind in MESSAGES if step.ranks[0].messages[kind]}
     if fully_shard and sent - {"all_gather", "reduce_scatter"}:

@@ -18,7 +18,7 @@ def _shade(span):
 
 
 def _is_backward(span):
-    """The caller's, of all devices."""
+    """Whether the span is the caller's backward, of all devices."""
     return span.category == "phase" and span.name == "backward"
 
 

@@ -34,7 +34,7 @@ def _backward(rank, k):
 
 
 def _name(step, b):
-    """With the backward that sent it, where there are several."""
+    """The bucket's name; if there are several backwards, with the one that sent it."""
     rank = step.ranks[0]
     several = len(rank.backwards) > 1
     return f"bucket {b}" + f" of {_backward(rank, rank.buckets[b].backward)}" * several
@@ -68,8 +68,8 @@ def _fact(step, r):
 
 
 def _schedule(step, others):
-    """With the times of the others, or of the step, and how many these are. Raises Unpredicted if a rank
-    has several backwards."""
+    """The schedule with the times of the other steps, or of the step itself if there are none, and how
+    many others there are. Raises Unpredicted if a rank has several backwards."""
     units, ranks = len(step.sizes), len(step.ranks)
     schedule = StepOfRanks("ddp", units, ranks)
 

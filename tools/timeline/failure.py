@@ -93,8 +93,8 @@ def _is_marked(operation, difference):
 
 
 def _window(ranks, difference):
-    """Begin and end of what is drawn: some operations before the first difference, and then as long
-    again, so that one who waits for minutes does not make all others too small to be seen."""
+    """Begin and end of what is drawn: some operations before the first difference, and twice their
+    time after it, so that a rank that waits for minutes does not make the others too small."""
     marked = [o for rank in ranks for o in rank.operations if _is_marked(o, difference)]
     if marked:
         shown = [o for rank in ranks for o in rank.operations

@@ -78,8 +78,8 @@ function show(event) {
 Figure = namedtuple("Figure", "title facts legend panels begin step", defaults=[None, None])
 Panel = namedtuple("Panel", "title rows")
 Row = namedtuple("Row", "name note bars")  # the note is a short text after the row
-# Areas on top of each other: (key, steps) with steps (seconds, value) in the order of time, each of
-# which lasts until the next one.
+# Areas on top of each other: (key, steps), where each step is (seconds, value) and lasts until the
+# next one.
 Areas = namedtuple("Areas", "title areas unit")
 # Begin and end in seconds; the text is shown in the bar if there is room; `hover` may have several
 # lines.
@@ -105,7 +105,7 @@ def times(begin, end):
 
 
 def covered(bars):
-    """Seconds of the bars together, which may overlap."""
+    """Seconds that are covered by any of the bars, which may overlap."""
     total = end = 0
     for bar in sorted(bars, key=lambda bar: bar.begin):
         total += max(0, bar.end - max(bar.begin, end))
@@ -228,7 +228,7 @@ class _Drawing:
         most = max(below) or 1
 
         def edge(values):
-            """Points of a line with steps, from left to right."""
+            """The points of a staircase line, from left to right."""
             points = []
             for i, value in enumerate(values):
                 y = f"{bottom - value / most * AREAS_HEIGHT:.1f}"

@@ -4,7 +4,7 @@ from collections import defaultdict
 from tools.timeline.figure import Areas, Color, Key
 from tools.trace import read_counters
 
-# As MemoryOwner's names, from below.
+# Names as MemoryOwner's, from the lowest area up.
 OWNERS = {"data set": Color(0, 0, 72), "batches": Color(45, 50, 66), "parameters": Color(150, 35, 60),
           "optimizer": Color(285, 38, 68), "gradients": Color(215, 55, 42),
           "activations": Color(210, 60, 78), "gathered outputs": Color(330, 45, 65),
@@ -14,7 +14,7 @@ MIB = 2 ** 20
 
 
 def with_memory(figure, path):
-    """The figure with a panel for each device, of the first ranks, where figure and trace tell of them."""
+    """The figure with a panel for each of the first devices, if figure and trace know the memory."""
     if figure.begin is None:
         return figure
     used = defaultdict(lambda: defaultdict(list))

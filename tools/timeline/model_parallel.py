@@ -11,7 +11,7 @@ COLORS = {"forward": Color(210, 60, 78), "backward": Color(215, 55, 42), "copy":
 
 
 def _joined(bars):
-    """The times in which there is any of the bars."""
+    """The intervals that are covered by any of the bars."""
     times_of = []
     for bar in sorted(bars, key=lambda bar: bar.begin):
         if times_of and bar.begin <= times_of[-1][1]:
@@ -44,7 +44,7 @@ class _Step:
                                          f"{what}\n{times(start, end)}"))
 
     def _kind(self, span):
-        """None for what is no work of a device, or is a part of such work."""
+        """The kind of work; None for a span that is not a device's work, or is a part of a larger span."""
         if not span.device:
             return None
         if span.category == "optim":

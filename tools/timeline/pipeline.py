@@ -18,7 +18,7 @@ KINDS = {"forward": Kind("F", 65, 78), "backward": Kind("B", 60, 36),
 KIND_OF = {kind.letter: name for name, kind in KINDS.items()}
 
 
-# Begin and end in seconds.
+# begin and end: in seconds.
 Timed = namedtuple("Timed", "begin end action device", defaults=[0])
 Timeline = namedtuple("Timeline", "actions end busy bubble")  # seconds busy, by device
 
@@ -41,7 +41,7 @@ def _action(span):
 
 
 def _first_pipeline(lists):
-    """The lists of the ranks that have the first pipeline, and how many pipelines there are."""
+    """The lists of the first pipeline's ranks, and how many pipelines there are."""
     rank_of_stage = {}  # the lowest rank
     for rank, device in sorted(lists):
         for timed in lists[rank, device]:
@@ -108,7 +108,7 @@ def _whole_steps(spans):
 
 
 def _median_costs(steps, stages):
-    """By stage, over all these steps."""
+    """The median costs of each stage over all these steps."""
     seconds = defaultdict(list)
     for step in steps:
         for timed in step.measured.actions:
@@ -124,12 +124,12 @@ def _median_costs(steps, stages):
 
 
 def color_of(kind, micro_batch):
-    """Neighbouring micro-batches far apart in colour."""
+    """Neighbouring micro-batches get very different colours."""
     return Color((210 + micro_batch * 137) % 360, KINDS[kind].saturation, KINDS[kind].lightness)
 
 
 def _sends(spans, step):
-    """Rows by rank: what it sends the others, from the send to the end of the receive."""
+    """For each rank a row of what it sends, from the send to the end of the receive."""
     begins, sizes, ends = {}, defaultdict(int), {}
     for span in spans:
         found = re.search(r"([<>])([A-Z])(\d+)\.(\d+)$", span.module)
@@ -178,7 +178,7 @@ def _panel(what, step, shown, sends, measured, predicted):
 
 
 def _formula(step):
-    """Of schedules without idle time but at both ends, whose stages all take the same time."""
+    """The bubble of schedules that idle only at both ends, with stages that all take the same time."""
     p, m = len(step.devices), step.micro_batches
     per_device = step.stages / p
     if per_device > 1 and m < p:
@@ -190,7 +190,7 @@ def _formula(step):
 
 
 def _timeline(answer, step):
-    """What tools/schedule answered."""
+    """The answer of tools/schedule as a Timeline."""
     actions = {str(timed.action): timed.action for timed in step.measured.actions}
     return Timeline([Timed(t["begin"], t["end"], actions[t["action"]], t["device"])
                      for t in answer["actions"]], answer["end"], answer["busy"], answer["bubble"])
@@ -227,7 +227,7 @@ def pipeline_figure(spans, cores, wanted):
     busy = len(step.devices) * step.pipelines
     if 0 < cores < busy and "cpu" in step.devices[0]:
         have = f"{cores} core{'s' * (cores > 1)}"
-        # A trace does not say which cores the ranks had, or which hosts.
+        # A trace does not say which cores or hosts the ranks had.
         shared = (f"{busy} devices shared {have}" if len(set(step.ranks)) == 1 else
                   f"Each rank could run on {have}. Where these are the same")
         facts.append(f"{shared}: gaps in what was measured are waits for a core, too, and not the "

@@ -1,5 +1,5 @@
-"""A step as its schedule predicts it: what the schedule is, and when its actions would run,
-tools/schedule says: weft's own code."""
+"""A step as its schedule predicts it. tools/schedule, which is weft's own code, tells the schedule and
+when its actions would run."""
 import json
 import pathlib
 import re
@@ -11,7 +11,7 @@ from tools.command import Error, output_of
 from tools.timeline.figure import Bar, Color, Panel, Row, milliseconds, percent, times
 
 TOOL = "tools/schedule/schedule"
-# Of a step of ranks: what computes, and what is sent.
+# Colours of what ranks compute and send in a step.
 FORWARD, BACKWARD, OPTIMIZER = Color(210, 60, 78), Color(215, 20, 84), Color(285, 38, 68)
 EXPOSED, REDUCTION, GATHER = Color(150, 40, 68), Color(150, 45, 38), Color(45, 70, 48)
 SUM = Color(175, 45, 38)
@@ -23,8 +23,8 @@ COST_OF = {"U": "unshard", "G": "reduce", "A": "reduce", "F": "outputs", "B": "i
 
 
 def ask(schedule, name, costs=None):
-    """What tools/schedule says of a schedule, by whose name errors call it. Raises Error with what
-    is wrong with it."""
+    """The answer of tools/schedule about a schedule. Raises Error, which names the schedule by `name`,
+    if something is wrong with it."""
     with tempfile.TemporaryDirectory() as folder:
         pathlib.Path(folder, name).write_text(schedule, encoding="utf-8")
         options = ["--check", name, "--json"]
@@ -34,31 +34,31 @@ def ask(schedule, name, costs=None):
         try:
             return json.loads(output_of(TOOL, *options, folder=folder))
         except Error as error:
-            # The user has no text with lines.
+            # The user does not see the schedule's text, so a line number would not help.
             raise Error(re.sub(r"; line \d+, column \d+|, in line \d+", "", str(error))) from None
 
 
 class Unpredicted(Exception):
-    """The step has other messages than its schedule, or what is said."""
+    """There is no prediction: the step has other messages than its schedule, or for reason `why`."""
 
     def __init__(self, why="these messages are none of the steps that ./weft schedule knows"):
         super().__init__(why)
 
 
 def no_prediction(why):
-    """A fact. `why`: Unpredicted, or an Error of tools/schedule, whose remedy is for those who choose
-    the sizes."""
+    """A fact for the figure. `why`: Unpredicted, or an Error of tools/schedule, without its remedy, which
+    is for those who choose the sizes."""
     return "No prediction: " + re.split("[;\n]", str(why))[0] + "."
 
 
-# What a rank's thread does between two computations: begin and end in seconds, of the waits, or of
-# the moment at which messages are started. `kind`: "<U", for example.
+# What a rank's thread does between two computations: it waits, or starts messages. Begin and end
+# are in seconds. `kind`: "<U", for example.
 Border = namedtuple("Border", "kind begin end")
 
 
 class StepOfRanks:
-    """The schedule of a step that all ranks do alike: "ddp", "fsdp" ... `seconds`: of what its actions
-    took, lists by what they are of."""
+    """The schedule of a step that is the same on all ranks: "ddp", "fsdp" ... `seconds`: the times that
+    its actions took, in a list for each (cost, unit)."""
 
     def __init__(self, name, units, ranks):
         self.text = "".join(line + "\n" for line in output_of(
@@ -76,8 +76,8 @@ class StepOfRanks:
         self.seconds[COST_OF[kind], unit].append(max(0, seconds))
 
     def add_computing(self, begin, borders, backward, end):
-        """What a rank computed between its borders, from the begin of its forward to the end of its
-        optimizer. Time between two borders with several F or B counts for the largest unit."""
+        """Adds what a rank computed between its borders, from the begin of its forward to the end of its
+        optimizer. If several F or B are between two borders, the time counts for the largest unit."""
         borders, now, since, tape, visits = list(borders), begin, [], [], 0
         kinds = {border.kind for border in borders}
         spent = defaultdict(float)
@@ -116,8 +116,8 @@ class StepOfRanks:
         self.seconds["optimizer", 0].append(max(0, end - now))
 
     def add_steps(self, step, others, add):
-        """Adds the others that have its messages, by add(step), and returns how many these are; if
-        there are none, the step alone. Raises Unpredicted if that has other messages."""
+        """Adds the times of the other steps with the same messages, by add(step), and returns how many
+        these are; if there are none, adds this step. Raises Unpredicted if its messages differ."""
         def times(one):
             self.seconds = defaultdict(list)
             add(one)
@@ -135,8 +135,8 @@ class StepOfRanks:
         return len(added)
 
     def replayed(self, number):
-        """When its actions would run with the medians of the times that were added. Raises Unpredicted
-        if these are all 0."""
+        """The answer of tools/schedule: when the actions would run with the medians of the added times.
+        Raises Unpredicted if these are all 0."""
         def medians(what, count):
             return [statistics.median(self.seconds.get((what, i), [0])) for i in range(count)]
         visits = sum(action[0] == "F" for action in self.actions)
@@ -149,7 +149,7 @@ class StepOfRanks:
         return answer
 
     def panel(self, answer, name_of):
-        """`name_of(kind, unit)`, for bars."""
+        """The panel of the prediction. name_of(kind, unit) gives the texts of bars."""
         kinds = list(dict.fromkeys(action[1] for action in self.actions if action[0] == ">"))
         lanes = list(dict.fromkeys(MESSAGES[kind][0] for kind in kinds))
         rows = []
@@ -175,7 +175,7 @@ class StepOfRanks:
         return Panel(f"Predicted: {milliseconds(answer['end'])}", rows)
 
     def facts(self, answer, measured, waiting, others):
-        """`measured`, `waiting`: seconds of the step, and on average of a rank's waits."""
+        """measured: seconds of the step. waiting: seconds that a rank waits in it, on average."""
         predicted = answer["end"]
         return [
             f"Schedule: {answer['known_as']}.",

@@ -63,7 +63,7 @@ struct Stat {
   std::int64_t started = 0;
 };
 
-/// Of /proc/PID/stat, proc(5): what follows the name, which may have spaces and parentheses.
+/// The part of /proc/PID/stat, proc(5), behind the name, which may contain spaces and parentheses.
 std::optional<Stat> read_stat(const fs::path& path) {
   const std::string text = read_all(path);
   const std::size_t name_end = text.rfind(')');
@@ -104,7 +104,7 @@ std::vector<DeviceMemory> read_memory(const BlackBox& box) {
   return found;
 }
 
-/// Since when the oldest operation that has not ended runs, in seconds; 0: none does.
+/// For how many seconds the oldest operation that has not ended has been running; 0: none runs.
 double longest_running(const BlackBox& box) {
   const std::int64_t now = steady_ns(std::chrono::steady_clock::now());
   std::int64_t longest = 0;

@@ -1,5 +1,5 @@
-// What the training processes of this user show of themselves (core/runtime/phase.h), and rates of
-// two such looks.
+// What the training processes of this user show of themselves (core/runtime/phase.h), and rates
+// from two such looks.
 #pragma once
 
 #include <array>

@@ -99,7 +99,7 @@ std::optional<double> busy(const Row& row, Device device) {
 std::string phase_of(const Process& process) {
   std::string text = process.status.describe();
   if (text.empty()) text = "-";
-  // Shorter ones are the ordinary wait for others that compute.
+  // Shorter waits are ordinary: others still compute.
   if (process.in_operation >= 2) text += " for " + format("%.0f s", process.in_operation);
   return text + (process.stopped ? " (stopped)" : "");
 }

@@ -46,21 +46,22 @@ void save_checkpoint(const std::string& path, const Checkpoint& checkpoint);
 /// that is not a checkpoint.
 Checkpoint load_checkpoint(const std::string& path, Device device = {});
 
-/// A checkpoint whose model and parts are read when they are asked for, and as far as they are.
+/// A checkpoint of which model and parts are read only when they are asked for, and only as much as
+/// is needed.
 class CheckpointReader {
  public:
-  /// Throws as load_checkpoint(). The rest is on `device`.
+  /// Throws as load_checkpoint(). Everything but model and parts is read at once, to `device`.
   explicit CheckpointReader(const std::string& path, Device device = {});
 
-  /// Without the tensors of model and parts.
+  /// The checkpoint without the tensors of model and parts.
   const Checkpoint& books() const { return books_; }
   nn::SavedState model() const;
   nn::SavedState part(std::size_t number) const;
-  /// All values of one of these, on the device.
+  /// All values of model() or of a part(), on the device.
   io::NamedTensors whole(const nn::SavedState& saved) const;
   /// The same for all ranks that read the same checkpoint: its steps and its headers' checksums.
   std::string fingerprint() const;
-  /// Bytes of tensors so far.
+  /// How many bytes of tensors have been read so far.
   std::uint64_t bytes_read() const;
 
  private:
@@ -69,7 +70,7 @@ class CheckpointReader {
   std::shared_ptr<const io::SliceReader> file_, model_, parts_;  // the last two may be the first
 };
 
-/// The boxes of which the parts consist, which are views of them.
+/// The boxes that make up the parts, as views of them.
 std::vector<io::TensorSlice> slices_of(const nn::StateParts& parts);
 
 /// The names of the files that the checkpoint needs beside it. Reads only its header.
@@ -79,7 +80,7 @@ std::vector<std::string> files_beside(const std::string& path);
 /// Throws Io if it is missing.
 const std::string& checkpoint_entry(const std::string& path, const io::Metadata& entries,
                                     const std::string& key);
-/// The same as a number. Throws InvalidArgument if it is no count.
+/// The same as a number. Throws InvalidArgument if it is not a count.
 std::int64_t checkpoint_count(const std::string& path, const io::Metadata& notes, const char* key);
 
 }  // namespace weft::train

@@ -55,7 +55,7 @@ std::string order_size(const std::string& loader) {
   return order;
 }
 
-// The state of generator `r` of some that follow from a seed and a step.
+// The state of generator `r` of those that follow from a seed and a step.
 std::string new_generator(std::uint64_t seed, std::uint64_t step, std::uint64_t r) {
   GeneratorSet own;
   own.manual_seed(Generator(Generator(seed).random64() + step).random64() + r);
@@ -174,7 +174,7 @@ Checkpoints::RankState Checkpoints::own_state(const std::string& path, const Che
   const bool is_other = example != notes.end() && example->second != options_.example;
   const bool is_same = saved == ranks_.size && batches == now && !is_other;
   RankState own{.samples_per_step = count(kSamples, is_same ? samples_per_step() : 0)};
-  // Ranks that share a batch are neighbours, and draw the same.
+  // Ranks that share a batch are neighbours, and draw the same numbers.
   const auto sharing = [](std::int64_t ranks, std::int64_t of_all) {
     return std::max<std::int64_t>(1, ranks / std::max<std::int64_t>(1, of_all));
   };
@@ -236,14 +236,14 @@ void Checkpoints::add_part(Checkpoint& books, nn::StateParts& of_parts, nn::Stat
   books.parts.emplace_back();
 }
 
-// A step's number, or with one more behind it; rank 0 chooses. Files that are there are never
-// written to: a checkpoint may need them.
+// The step's number, with a further number if files have it already; rank 0 chooses. Existing files
+// are never written to, since a checkpoint may need them.
 std::string Checkpoints::new_tag(std::size_t step) const {
   return gather_of([&]() -> std::string {
     if (ranks_.rank != 0) return "";
     WEFT_CHECK(output_.is_alone(), Io, kOp, options_.out, ": another run is writing here, and ",
                "each would remove files of the other; choose another folder with --out");
-    remove_unused(true);  // what a failed save has left may be what fills the disk
+    remove_unused(true);  // files of a failed save may fill the disk
     const std::vector<std::string> names = names_in(options_.out);
     const auto taken = [&](const std::string& tag) {
       return std::ranges::any_of(names, [&](const std::string& name) {
@@ -312,7 +312,8 @@ void Checkpoints::write_model(std::size_t step, const nn::StateParts& parts) con
       write_together("model-" + new_tag(step), parts, std::numeric_limits<std::uint64_t>::max());
   gather_of([&] {
     if (ranks_.rank != 0) return "";
-    // Those of the run's end, as metrics.json, then flush the folder with the name.
+    // What is written at the end of the run, such as metrics.json, then flushes the folder with
+    // this name.
     const std::string made = output_.path(model.files()[0]);
     std::error_code error;
     std::filesystem::rename(made, output_.path("model.safetensors"), error);
@@ -327,7 +328,7 @@ void Checkpoints::write(const Checkpoint& books, const std::string& index,
     ranks_.rank == 0 ? commit(books, index, kept_epoch) : fault_point();
     return "";
   };
-  // Of a cut model each rank has written, and none goes on before it counts.
+  // All ranks have written a cut model, and none goes on before the checkpoint counts.
   if (books.model_files.empty()) {
     of_rank();
   } else {
@@ -354,7 +355,7 @@ void Checkpoints::commit(const Checkpoint& books, const std::string& index,
   remove_unused(!books.model_files.empty());
 }
 
-// Those of earlier checkpoints, and what a killed run has left. A failure loses nothing.
+// Removes the files of earlier checkpoints and of killed runs. If that fails, nothing is lost.
 void Checkpoints::remove_unused(bool is_cut) const {
   std::set<std::string> unused;
   try {
@@ -372,7 +373,7 @@ void Checkpoints::remove_unused(bool is_cut) const {
       }
       if (!is_cut && std::ranges::all_of(indexed, is_beside)) {
         std::error_code error;
-        std::filesystem::remove(output_.path(kIndex), error);  // of an earlier model
+        std::filesystem::remove(output_.path(kIndex), error);  // it belongs to an earlier model
       } else {
         for (const std::string& used : indexed) unused.erase(used);
       }
@@ -383,7 +384,7 @@ void Checkpoints::remove_unused(bool is_cut) const {
   }
   for (const std::string& name : unused) {
     const std::string path = output_.path(name);
-    if (!io::is_of_slice_writer(path)) continue;  // another program's
+    if (!io::is_of_slice_writer(path)) continue;  // it is another program's
     std::error_code error;
     std::filesystem::remove(path, error);
     if (error) log_warning(detail::concat(path, ": cannot remove it: ", error.message()));

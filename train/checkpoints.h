@@ -30,8 +30,8 @@ concept Engine = requires(const T& engine, T& other) {
   other.load_engine_state(engine.engine_state());
 };
 
-/// A model that is cut into parts, or an optimiser of these: parallel::fully_shard and parallelize
-/// make such. Each rank saves and loads its parts.
+/// A model that is cut into parts, as parallel::fully_shard and parallelize make it, or its
+/// optimiser. Each rank saves and loads its parts.
 template <class T>
 concept InParts = requires(T& one, const nn::SavedState& saved) {
   { one.parts() } -> std::convertible_to<nn::StateParts>;
@@ -43,8 +43,9 @@ template <class Part>
 concept Averages = std::is_same_v<Part, nn::ExponentialMovingAverage> ||
                    std::is_same_v<typename Part::StandsFor, nn::ExponentialMovingAverage>;
 
-/// Whether the part's state is of this rank's parts of the model's parameters, where a whole one is
-/// needed: that of an optimiser, for a model that parallel::fully_shard has returned.
+/// Whether the part holds state only for this rank's parts of the parameters, where the whole state
+/// is needed: an optimiser, or averages of weights, for a model that parallel::fully_shard has
+/// returned.
 template <class Model, class Part>
 concept OfPartsOnly = (requires(Part& part) { part.set_lr(0.1); } ||
                        std::derived_from<Part, nn::ExponentialMovingAverage>) &&
@@ -62,7 +63,8 @@ void load_weights(const Options& options, Model& model) {
          [&] { model.load_state_dict(initial_weights(options, model.state_dict())); });
 }
 
-/// Throws InvalidArgument for a module that fully_shard has cut: its state is that of one rank.
+/// Throws InvalidArgument for a module that fully_shard has cut: its state is only that of one
+/// rank.
 void check_whole(const nn::ModuleBase& model);
 template <class Model, class... Parts>
 void check_states(const Model& model) {
@@ -72,16 +74,16 @@ void check_states(const Model& model) {
 }
 
 /// Puts the states of a program's parts into checkpoints and back. Decides which files these are,
-/// and what each rank stores for itself. All ranks make the same calls; rank 0 writes, and all of
-/// them what they have of a model that is cut into parts. For the 20th step:
+/// and what each rank stores for itself. All ranks make the same calls; rank 0 writes, and of a
+/// model that is cut into parts each rank writes its own. For the 20th step:
 ///
 ///   OUT/model-20-00001-of-00001.safetensors       the model's tensors, by their names
 ///   OUT/optimizer-20-00001-of-00001.safetensors   "part0.state.3.exp_avg" ...
 ///   OUT/model.safetensors.index.json              which of the model's tensors is in which file
 ///   OUT/checkpoint.safetensors                    the rest, and the names of the files that count
 ///
-/// The last one is replaced when the others are on the disk; then those go that no checkpoint in
-/// OUT names.
+/// The last one is replaced when the others are on the disk; then those that no checkpoint in OUT
+/// names are removed.
 class Checkpoints {
  public:
   /// All three must outlive this.
@@ -171,16 +173,18 @@ class Checkpoints {
   // The state of one rank.
   struct RankState {
     std::string loader, generator;  // an empty loader: from the beginning of an epoch
-    // Instead, the loaders of all ranks of a run that dealt the samples out in another way.
+    // Used instead if the samples were dealt out in another way: the loaders of all ranks of that
+    // run.
     std::vector<std::string> other_loaders = {};
-    std::int64_t samples_per_step = 0;  // of theirs; 0: not known
+    std::int64_t samples_per_step = 0;  // of that run; 0: not known
   };
 
+  /// Loads the weights that options.weights names, if any.
   template <class Model, class... Parts>
   void begin(Model& model, Parts&... parts) const {
     if (options_.weights.empty()) return;
     load_weights(options_, model);
-    // Averages of weights began with those that the model had before.
+    // The averages of weights have begun with the weights that the model had before.
     [[maybe_unused]] const auto copy = [&](auto& one) {
       if constexpr (Averages<std::remove_cvref_t<decltype(one)>>) {
         one.load_state_dict(model.state_dict());
@@ -193,7 +197,7 @@ class Checkpoints {
   void check_program(const std::string& path, const Checkpoint& checkpoint, std::size_t parts,
                      std::size_t engines) const;
   CheckpointReader open(const std::string& path) const;
-  /// `loader`: the state of this rank's one.
+  /// `loader`: the state of this rank's loader.
   RankState own_state(const std::string& path, const Checkpoint& checkpoint,
                       const std::string& loader) const;
   std::int64_t samples_per_step() const;
@@ -215,7 +219,7 @@ class Checkpoints {
              std::optional<std::int64_t> kept_epoch) const;
   void commit(const Checkpoint& books, const std::string& index,
               std::optional<std::int64_t> kept_epoch) const;
-  /// is_cut: the latest checkpoint's model, to which the index then belongs.
+  /// is_cut: whether the latest checkpoint's model is cut; the index then belongs to it.
   void remove_unused(bool is_cut) const;
 
   const Options& options_;

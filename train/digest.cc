@@ -18,7 +18,7 @@ std::uint64_t mixed(std::uint64_t x) {
   return x ^ (x >> 31);
 }
 
-// -0 becomes +0: they are equal, and a sum from nothing may be either.
+// -0 becomes +0: they are equal, and a sum that begins with nothing may be either.
 Tensor on_host(const Tensor& x) {
   const Tensor host = raw::contiguous(raw::to(x, Device()));
   return is_floating(x.dtype()) ? raw::add_(raw::clone(host), 0) : host;

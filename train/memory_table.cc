@@ -96,7 +96,7 @@ std::vector<MemoryStats> memory_of_rank(Device device, const Ranks& ranks) {
 
 std::vector<TestFigures> memory_by_rank(const std::vector<MemoryStats>& own, const Ranks& ranks) {
   constexpr std::size_t kFigures = kMemoryOwners + 1;
-  // Each rank adds its figures to the zeros of the others.
+  // Each rank has its own figures, and zeros in the places of the others.
   const auto before = static_cast<std::size_t>(ranks.rank),
              size = static_cast<std::size_t>(ranks.size);
   std::vector<double> all((size - 1 + own.size()) * kFigures);

@@ -47,11 +47,11 @@ struct Metrics {
   ///                 last: what it waits for is communication, and the rest of wait_ms is rank 0's
   ///                 waiting for slower ranks
   TestFigures notes;
-  /// By rank, or of one process by device, those that held something: the most bytes that training
-  /// has held for each use, by the names of MemoryOwner ("whole_parameters"), and for all at once
-  /// ("peak", which is below the sum of the others if they were not there at the same time). At the
-  /// end of the first epoch that this process trains, so without the tests and saves at the end of
-  /// an epoch.
+  /// By rank or, in one process, by device that held something: the most bytes that training has
+  /// held for each use, by the names of MemoryOwner ("whole_parameters"), and for all uses at one
+  /// time ("peak", which is below the sum of the others if they were not there at the same time).
+  /// Taken at the end of the first epoch that this process trains, so without the tests and saves
+  /// at the end of an epoch.
   std::vector<TestFigures> memory;
   std::vector<double> losses;  ///< one per step, means over the ranks
   std::string loss_name;       ///< the name of `losses` if there are several; else empty

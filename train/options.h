@@ -30,7 +30,8 @@ struct Findings {
 
 struct Options {
   std::string example = {};  ///< the program's name, set by the program
-  /// Also: what programs have in common that go on from each other's checkpoints; empty: none do.
+  /// Set by the program: a name for all programs that can go on from each other's checkpoints;
+  /// empty: none can.
   std::string family = {};
   std::string description = {};  ///< one line for --help
   std::string unit = "images";   ///< what a batch holds, for --help and progress
@@ -59,8 +60,8 @@ struct Options {
   /// A state dict to begin from at step 0, FILE or FILE:KEY (io::load_state_dict). A checkpoint to
   /// resume from replaces it, so the same command with --resume goes on.
   std::string weights = {};
-  /// Set by the program: tensors whose names begin so keep their initial values if `weights` has
-  /// them in another shape, as the last layer for another number of classes.
+  /// Set by the program: tensors whose names begin with it keep their initial values if `weights`
+  /// has them in another shape, as the last layer for another number of classes.
   std::string head = {};
   std::string resume = {};            ///< a checkpoint; "latest": that of `out`, if it is there
   std::int64_t checkpoint_every = 0;  ///< steps; 0: only at the ends of epochs
@@ -75,16 +76,16 @@ struct Options {
   bool summary = false;                 ///< show what nn::summary finds, and train nothing
   bool keep_checkpoints = false;        ///< one per epoch; else only the last
   FlagValues flags = {};                ///< filled in; for metrics.json
-  /// Of the run with these options or copies of them.
+  /// What the run with these options, or copies of them, has found out.
   std::shared_ptr<Findings> findings = std::make_shared<Findings>();
 
   /// Options for the loader of the training data; `sampler` replaces shuffle.
   data::DataLoaderOptions loader(std::shared_ptr<const data::Sampler> sampler = nullptr) const;
-  /// Whether this is the one process that ./weft prove compares with ranks or devices: there an
-  /// engine that would still do something with one of them is not to be used.
+  /// Whether this is the one process that ./weft prove compares with ranks or devices. It must not
+  /// use an engine that would still do something with one rank or device.
   bool alone() const;
-  /// In this one process, in place of such an engine: the backward of a batch's micro-batch
-  /// `number` is done. So one can be named that the engine has lost.
+  /// Called in this one process where the engine would work: the backward of a batch's micro-batch
+  /// `number` is done. So a micro-batch that the engine has lost can be named.
   void note_micro_batch(std::int64_t number) const;
 };
 

@@ -42,7 +42,7 @@ class Progress {
     std::string text;
     int rank;
   };
-  /// The fields of at most `rank`, each after two spaces.
+  /// The fields of ranks 0 to `rank`, each after two spaces.
   static std::string joined(std::span<const Field> fields, int rank) {
     std::string line;
     for (const Field& field : fields) {

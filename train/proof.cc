@@ -199,7 +199,7 @@ bool Proof::is_from_loader(const Tensor& x) const {
   });
 }
 
-// What the loader has not made is kept, as noise that each rank draws for itself.
+// Keeps the inputs that the loader has not made, such as noise that each rank draws for itself.
 void Proof::note_inputs(Rank& rank, std::span<const Tensor> inputs) const {
   rank.batch.inputs.emplace();
   rank.batch.saved.emplace();
@@ -223,14 +223,14 @@ bool Proof::end_step(std::initializer_list<NamedLoss> losses) {
   complete_ = false;
   in_step_ = false;
   call_ = 0;
-  write_outputs();  // of a program without a train::Step
+  write_outputs();  // for a program without a train::Step
   listen(false);
   write_weights();
   const std::vector<Tensor>& last = ranks_.back()->results;
   for (const auto& rank : ranks_) {
     std::vector<std::pair<std::string, double>> values;
     for (const NamedLoss& loss : losses) {
-      // Another rank's loss is the tensor at the same place in its result.
+      // The loss of another rank is the tensor at the same place in its result.
       const auto place = std::ranges::find_if(
           last, [&](const Tensor& x) { return x.defined() && x.same(loss.value); });
       Tensor value = loss.value;
@@ -280,7 +280,7 @@ void Proof::keep(Rank& rank, const std::string& key, const Tensor& x) const {
 }
 
 void Proof::on_output(std::size_t module, bool training, std::span<const Tensor> results) {
-  // Not what a checkpoint runs again, nor what a pipeline tries, as nn::summary does.
+  // Skips what a checkpoint runs again, and what nn::summary or a pipeline runs on trial.
   if (thread_state().recomputing || thread_state().multiply_adds || results.empty()) return;
   const std::lock_guard lock(mutex_);
   if (!open_) return;
@@ -296,7 +296,7 @@ void Proof::on_output(std::size_t module, bool training, std::span<const Tensor>
   }
 }
 
-// What replicas on several devices have made of a batch is joined.
+// Joins the outputs that replicas on several devices have made of one batch.
 void Proof::write_outputs() {
   std::vector<Output> outputs;
   {
@@ -335,7 +335,7 @@ std::size_t Proof::number_of(optim::Optimizer& optimizer) {
   return number;
 }
 
-// In a replay all ranks have the same.
+// In a replay all ranks have the same lines.
 void Proof::write_update(optim::Optimizer& optimizer) {
   const std::size_t number = number_of(optimizer);
   std::string lines = update_line(step_, event_, number, optimizer);
@@ -381,7 +381,7 @@ void Proof::write_weights() {
     for (const auto& rank : ranks_) write(*rank, "weight", name, x, line);
   }
   for (const auto& rank : ranks_) {
-    // Those of other ranks are lost in the next forward.
+    // The buffers of other ranks are lost in the next forward.
     if (replays() && run_.shares_buffers && rank != ranks_.front()) continue;
     for (std::size_t i = 0; i < buffers.size(); ++i) {
       std::string line;
@@ -416,8 +416,9 @@ void Proof::after_step(optim::Optimizer& optimizer) {
 void Proof::before_clipping(std::span<const Tensor> params) {
   if (!in_step_ || !in_body_ || !replays()) return;
   use_gradients(params);
-  if (event_ != pass_) return;  // the magnitudes are of another update
-  // Of clipped gradients they tell nothing: the factor is itself a sum of all of them.
+  if (event_ != pass_) return;  // the magnitudes belong to another update
+  // For clipped gradients the magnitudes say nothing: the factor is itself a sum over all
+  // gradients.
   for (const Tensor& p : params) magnitudes_.erase(p.impl());
 }
 

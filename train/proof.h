@@ -51,47 +51,47 @@
 
 namespace weft::train {
 
-/// What is proved: a Recorder's run.
+/// The run of a Recorder that is proved.
 struct ProvedRun {
   std::string program = {};
   DType dtype = DType::f32;
   std::int64_t dataset_size = 0, batch_size = 0;
   bool shuffle = false;
   std::optional<nn::ModuleBase> module = {};  ///< empty: only its weights are known
-  /// Its whole state, for which all ranks are needed; empty: the module has it.
+  /// Returns the whole state, with calls of all ranks; empty: it is the module's.
   std::function<io::NamedTensors()> state = {};
   /// Whether the engine copies rank 0's buffers to all ranks before each forward.
   bool shares_buffers = false;
 };
 
-/// All functions throw InvalidArgument, with the reason, for what cannot be replayed.
+/// All functions throw InvalidArgument, with the reason, for a training that cannot be replayed.
 class Proof : public optim::UpdateWatch, public std::enable_shared_from_this<Proof> {
  public:
   /// Runs a step's body with these inputs; returns the tensors of its result.
   using Body = std::function<std::vector<Tensor>(std::span<const Tensor> inputs)>;
 
-  /// By WEFT_PROVE; null without it.
+  /// The proof that WEFT_PROVE asks for; null without it.
   static std::shared_ptr<Proof> from_environment();
-  /// Throws InvalidArgument for records that are none, Io if they cannot be read.
+  /// Throws InvalidArgument for files that are no records, Io if they cannot be read.
   explicit Proof(ProofPlan plan);
 
   bool replays() const { return !plan_.from.empty(); }
-  /// The batches that a step takes from the loader.
+  /// How many batches a step takes from the loader.
   std::int64_t batches_per_step() const { return static_cast<std::int64_t>(ranks_.size()); }
   /// Options for the loader of the training data.
   data::DataLoaderOptions loader(data::DataLoaderOptions options) const;
 
-  // From the Recorder and the Step, in this order.
+  // Called by the Recorder and the Step, in this order.
   void begin(const Ranks& ranks, ProvedRun run);
-  /// A batch was handed out; `tensors`: those in it.
+  /// A batch was handed out, which has these tensors.
   void on_batch(std::int64_t step, std::int64_t epoch, std::span<const std::int64_t> indices,
                 std::vector<Tensor> tensors);
   void run(std::span<const Tensor> inputs, const Body& body);
-  /// Whether the step is complete; false after the first batches of a replay's step.
+  /// Returns whether the step is complete: false after all but the last batch of a replay's step.
   bool end_step(std::initializer_list<NamedLoss> losses);
   void end(std::int64_t steps);
-  /// From the body: the gradients have those of this micro-batch now. Recorded in a replay's step
-  /// that is kept.
+  /// Called by the body: the gradients of this micro-batch have been added. Recorded only in the
+  /// step of a replay that is kept.
   void on_micro_batch(std::int64_t number);
 
   bool before_step(optim::Optimizer& optimizer) override;
@@ -99,7 +99,7 @@ class Proof : public optim::UpdateWatch, public std::enable_shared_from_this<Pro
   void before_clipping(std::span<const Tensor> params) override;
 
  private:
-  using Values = std::vector<std::pair<Tensor, Tensor>>;  // tensors and what they shall hold
+  using Values = std::vector<std::pair<Tensor, Tensor>>;  // tensors, and values to write there
   using Means = std::map<const TensorImpl*, Tensor>;
   struct Rank {
     int number = 0;
@@ -107,8 +107,8 @@ class Proof : public optim::UpdateWatch, public std::enable_shared_from_this<Pro
     BatchLine batch = {};        // of the step
     std::string lines = {};      // of the step, after the batch
     io::NamedTensors kept = {};  // of the step
-    std::string generator = {};  // where it stands before the step, as known from the steps before
-    // Of a replay's present step.
+    std::string generator = {};  // its state before the step, as the steps before have left it
+    // For the present step of a replay.
     std::vector<Tensor> inputs = {}, results = {};
     std::vector<Tensor> buffers = {}, new_buffers = {};  // before and after
     std::string new_generator = {};
@@ -160,7 +160,7 @@ class Proof : public optim::UpdateWatch, public std::enable_shared_from_this<Pro
   std::vector<std::pair<std::string, std::string>> modules_;  // names and types
   std::map<const TensorImpl*, std::string> names_;            // of parameters
   std::set<std::string> parts_;                               // names of those that are cut
-  std::vector<optim::Optimizer*> optimizers_;                 // as they came first
+  std::vector<optim::Optimizer*> optimizers_;                 // in the order of their first updates
 
   std::int64_t step_ = -1;
   bool in_step_ = false;  // between a batch and the step's end
@@ -175,15 +175,15 @@ class Proof : public optim::UpdateWatch, public std::enable_shared_from_this<Pro
   std::map<std::pair<std::size_t, int>, std::int64_t> calls_;  // of each module, on each device
   std::vector<Output> outputs_;
 
-  // Of the replay's step.
+  // For the step of a replay.
   std::size_t pass_ = 0, event_ = 0;      // the pass; the body's next update
   std::optional<std::size_t> last_call_;  // before or after which update a module was called last
   std::vector<Event> events_;             // that are done
-  Values weights_;                        // of before the step
-  Values gradients_;                      // also; undefined ones, too
-  Means sums_;                            // of the event to come
-  Means magnitudes_;                      // of a step to keep: sums of the addends' magnitudes
-  std::set<const TensorImpl*> used_;      // whose gradients the event has taken into account
+  Values weights_;                        // before the step
+  Values gradients_;                      // likewise, undefined ones too
+  Means sums_;                            // for the next event
+  Means magnitudes_;                      // in a step to keep: sums of the addends' magnitudes
+  std::set<const TensorImpl*> used_;      // parameters whose gradients the event has counted
 };
 
 }  // namespace weft::train

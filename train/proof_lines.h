@@ -16,7 +16,7 @@
 
 namespace weft::train {
 
-/// 16 hexadecimal digits: of a hash, of the hash of a text, and of that of a tensor.
+/// 16 hexadecimal digits: the hash, the hash of a text, the hash of a tensor.
 std::string hex(std::uint64_t hash);
 std::string hex_hash(std::string_view text);
 std::string hex_hash(const Tensor& x);
@@ -33,14 +33,14 @@ struct RunLine {
 };
 std::string to_line(const RunLine& run);
 
-/// The first line of a step. Of a program without a train::Step the inputs are not known.
+/// The first line of a step. The inputs are not known for a program without a train::Step.
 struct BatchLine {
   std::int64_t step = 0, epoch = 0;
   std::vector<std::int64_t> indices = {};
   std::string generator = {};                           ///< its state's hash, before the step
   std::optional<std::vector<std::string>> inputs = {};  ///< hashes of the body's inputs
   std::optional<std::vector<std::size_t>> saved = {};   ///< which of them are in a file
-  std::string state = {};  ///< the generator's, if it is not that of after the last step
+  std::string state = {};  ///< the generator's, if it is not as the last step has left it
 };
 std::string to_line(const BatchLine& batch);
 
@@ -49,7 +49,7 @@ std::string module_line(const std::string& name, const std::string& type);
 std::string declared_line(const char* kind, const std::string& name, const Tensor& x, bool part);
 std::string optimizer_line(std::size_t number, const optim::Optimizer& optimizer,
                            const std::vector<std::string>& parameters);
-/// call: which one of the module's in the step. index: of the tensor in its result.
+/// call: the number of the module's call in the step. index: of the tensor in its result.
 struct OutputPlace {
   std::string module = {}, type = {};
   std::int64_t call = 0;
@@ -57,13 +57,13 @@ struct OutputPlace {
   bool training = false;
 };
 std::string output_line(std::int64_t step, const OutputPlace& place, const Tensor& x);
-/// event: which one of the step's updates. With each group's options.
+/// event: the number of the update in the step. The line also has the options of each group.
 std::string update_line(std::int64_t step, std::size_t event, std::size_t number,
                         const optim::Optimizer& optimizer);
-/// An undefined gradient is said to be missing.
+/// An undefined gradient is written as missing.
 std::string gradient_line(std::int64_t step, std::size_t event, const std::string& name,
                           const Tensor& gradient, bool part);
-/// As it is after the backwards of this micro-batch and those before it.
+/// The gradient after the backwards of this micro-batch and of those before it.
 std::string micro_batch_line(std::int64_t step, std::size_t event, std::int64_t number,
                              const std::string& name, const Tensor& gradient);
 /// kind: "weight" or "buffer", as they are after the step.

@@ -85,8 +85,8 @@ void Proof::replay(const Body& body) {
     if (!state.empty()) rank->generator = state;
     rank->batch.generator = hex_hash(rank->generator);
   }
-  // A pass more if modules are called after the last update, which all ranks but the last have not
-  // seen yet.
+  // One more pass if modules are called after the last update: all ranks but the last have not run
+  // these calls yet with the new weights.
   for (pass_ = 0;; ++pass_) {
     sums_.clear();
     magnitudes_.clear();
@@ -176,8 +176,8 @@ bool Proof::before_replayed_step(optim::Optimizer& optimizer) {
   return true;
 }
 
-// Adds this rank's gradients to the sums, divided by the number of ranks as an engine does it
-// before it sends them; the last rank takes the sums in their place.
+// Adds this rank's gradients to the sums, divided by the number of ranks as an engine does before
+// it sends them. For the last rank the sums take the place of its gradients.
 void Proof::use_gradients(std::span<const Tensor> params) {
   if (event_ > pass_) return;
   const bool done = event_ < events_.size(), last = now_ == ranks_.back().get();
@@ -216,8 +216,8 @@ void Proof::on_micro_batch(std::int64_t number) {
   }
 }
 
-// They may depend on the number of ranks, or be set for each batch; the ranks' own are compared
-// with each other.
+// Takes the rates from the records, since they may depend on the number of ranks, or be set for
+// each batch. The rates of the ranks are compared with each other elsewhere.
 void Proof::take_rates(optim::Optimizer& optimizer) const {
   const auto& updates = recorded_step(*ranks_[0]).updates;
   WEFT_CHECK(event_ < updates.size() && updates[event_].size() == optimizer.group_count(),

@@ -48,29 +48,30 @@ namespace weft::train {
 struct ProveOptions {
   int ranks = 2;
   std::int64_t steps = 20;
-  /// In a step of all ranks; 0: one per rank. 1 where ranks share it, as in tensor parallel.
-  /// Divides the ranks.
+  /// The batches in a step of all ranks; 0: one per rank; 1 if all ranks share one, as in tensor
+  /// parallelism. Divides the number of ranks.
   int batches = 0;
-  /// f32: where it differs and no bits are promised, both sides run again in f64, which decides.
+  /// With f32, if the sides differ and equal bits are not promised, both run again in f64, which
+  /// decides.
   DType dtype = DType::f32;
   std::uint64_t seed = 0;      ///< each rank begins with manual_seed(seed)
   std::string name = "model";  ///< in the verdict's text
 };
 
-/// A rank of a training that is proved, or the one process that takes all ranks' steps. Kernels are
-/// deterministic, and ranks have their share of the caller's threads.
+/// A rank of the training that is proved, or the one process that takes the steps of all ranks.
+/// Kernels are deterministic, and the ranks share the caller's threads.
 class Trial {
  public:
   Trial(const ProveOptions& options, const Ranks& ranks, std::shared_ptr<Proof> proof, int threads);
 
-  /// That the model and its data must have.
+  /// The dtype that the model and its data must have.
   DType dtype() const { return options_.dtype; }
-  /// Whether this is the one process: for an engine that drives several devices, which is not used
-  /// there. Others find a group of one rank.
+  /// Whether this is the one process. It must not use an engine that drives several devices; other
+  /// engines find a group of one rank.
   bool alone() const { return proof_->replays(); }
   /// As train::Options::note_micro_batch().
   void note_micro_batch(std::int64_t number) const { proof_->on_micro_batch(number); }
-  /// For the loader of the training data. The one process gets the batches of the ranks.
+  /// Options for the loader of the training data. The one process gets the batches of the ranks.
   data::DataLoaderOptions loader(const data::DataLoaderOptions& own) const {
     return proof_->loader(own);
   }

@@ -16,7 +16,8 @@ bool shares_buffers(const Part& part) {
   return Engine<Part>;
 }
 
-/// Of a model, which must outlive it, and the parts that it is trained with.
+/// What a Proof needs to know of a model, which must outlive it, and of the parts that it is
+/// trained with.
 template <class Model, class... Parts>
 ProvedRun proved_run(Model& model, const Parts&... parts) {
   ProvedRun run;

@@ -16,15 +16,15 @@ namespace weft::train {
 struct ProofPlan {
   std::string out = {};         ///< the folder to write to
   std::string from = {};        ///< that of the ranks' records; empty: there is nothing to replay
-  std::int64_t keep_step = -1;  ///< of which all tensors are kept; -1: of none
+  std::int64_t keep_step = -1;  ///< the step of which all tensors are kept; -1: none
   bool save_inputs = false;     ///< the ranks' batches, which their loaders make at random
 };
-/// In the text of the error if a replay's loader makes other samples than the ranks' loaders did.
+/// Part of the error's text if a replay's loader makes other samples than the ranks' loaders did.
 constexpr const char* kRandomSamples = "the samples are drawn at random";
-/// Throws Io if it cannot be read, InvalidArgument if it is no plan.
+/// Throws Io if it cannot be read, InvalidArgument if it is not a plan.
 ProofPlan read_plan(const std::string& path);
 
-/// Of one group of an optimiser's parameters, in one update.
+/// The rates of one group of an optimiser's parameters, in one update.
 struct GroupRates {
   double lr = 0, momentum = 0;
 };
@@ -38,7 +38,7 @@ struct RecordedStep {
   std::vector<std::vector<GroupRates>> updates = {};
 };
 
-/// The first one of the ranks that share a batch.
+/// The rank, or the first of the ranks that share a batch.
 struct RecordedRank {
   int number = 0;
   std::vector<RecordedStep> steps = {};
@@ -55,11 +55,11 @@ RecordedRun read_recorded_run(const std::string& folder);
 /// "mlp_ddp in f32 on 60000 samples"
 std::string what_ran(const std::string& program, const std::string& dtype, std::int64_t samples);
 
-/// Of each epoch the batches of all ranks in turn: step 0 of rank 0, step 0 of rank 1, step 1 of
-/// rank 0 ...
+/// The batches of all ranks in turn, epoch by epoch: step 0 of rank 0, step 0 of rank 1, ..., step
+/// 1 of rank 0, ...
 std::shared_ptr<const data::BatchSampler> recorded_batches(const RecordedRun& run);
 
-/// The file of the inputs of a rank's step that are not the loader's.
+/// The file with those inputs of a rank's step that are not from the loader.
 std::string inputs_file(const std::string& folder, int rank, std::int64_t step);
 
 }  // namespace weft::train

@@ -57,7 +57,7 @@ bool Recorder::should_stop() {
   return stopped_ || (options_.limit_steps > 0 && steps() >= options_.limit_steps);
 }
 
-// All ranks ask each other after the same steps, about every 50 ms by the clock of rank 0.
+// All ranks ask each other after the same number of steps, about every 50 ms by rank 0's clock.
 bool Recorder::agree_to_stop() {
   if (--agree_in_ > 0) return false;
   const Clock::time_point now = Clock::now();

@@ -32,10 +32,11 @@ class CaptureChoice {
  public:
   explicit CaptureChoice(const Options& options);
 
-  /// Whether that depends on calls to come.
+  /// Whether it is not decided yet.
   bool is_open() const { return !captures_; }
   bool captures() const { return *captures_; }
-  /// Runs the body. The second batch of the largest size, whose kernels are chosen, settles it.
+  /// Runs the body. It is decided by the second batch of the largest size, when the kernels are
+  /// chosen.
   void try_out(std::int64_t batch_size, const std::function<void()>& body);
 
   /// Must be called by a step that may be captured.

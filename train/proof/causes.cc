@@ -19,7 +19,8 @@ namespace {
 using detail::concat;
 using Causes = std::vector<Cause>;
 
-// That none of so many expected repeats comes by chance has a probability of e^-7, or 1 in 1,000.
+// If this many repeats are expected, the probability that none occurs by chance is e^-7, about 1 in
+// 1,000.
 constexpr double kManyRepeats = 7;
 
 /// The first few, "a, b, c and 4 more".
@@ -35,7 +36,7 @@ std::string some(const List& list) {
   return text;
 }
 
-// The first of the ranks that share a batch.
+// The records of the ranks with batches of their own: of ranks that share a batch, the first.
 std::vector<const Record*> with_own_batches(const std::vector<Record>& ranks) {
   std::vector<const Record*> firsts;
   const int sharing = std::max(1, ranks[0].ranks / std::max(1, ranks[0].batches));
@@ -45,14 +46,15 @@ std::vector<const Record*> with_own_batches(const std::vector<Record>& ranks) {
   return firsts;
 }
 
-// Whether both name the same optimiser: stages of a pipeline have other parameters.
+// Whether this optimiser has the same parameters in both: stages of a pipeline have different ones.
 bool alike(const Record& a, const Record& b, int optimizer) {
   const auto k = static_cast<std::size_t>(optimizer);
   return k < a.optimizers.size() && k < b.optimizers.size() &&
          a.optimizers[k].parameters == b.optimizers[k].parameters;
 }
 
-// An option of which both have another value: the rate, if it is one of them; empty: there is none.
+// An option that has different values in the two: the rate if it is among them; empty if there is
+// none.
 std::string unlike_option(const Settings& a, const Settings& b) {
   std::string found;
   for (const auto& [option, value] : a) {
@@ -92,8 +94,9 @@ void optimizer_options(const std::vector<Record>& ranks, Causes& causes) {
   }
 }
 
-// Whether batches of the same indices are of the same samples: a tensor of them is equal, at least
-// the labels, whatever transforms do with pictures. Data sets of the ranks' own have none.
+// Whether batches with the same indices have the same samples: then one of their tensors is equal,
+// at least the labels, even if transforms change pictures. Data sets of the ranks' own have no
+// equal tensor.
 bool have_one_data_set(const Record& a, const Record& b, std::int64_t epoch) {
   for (const auto& [step, batch] : a.batch_of) {
     const auto other = b.batch_of.find(step);
@@ -107,7 +110,7 @@ bool have_one_data_set(const Record& a, const Record& b, std::int64_t epoch) {
   return false;
 }
 
-// Ranks that have the very batches of another in each step of an epoch, too many to be chance.
+// Two ranks that have the same batches in all steps of an epoch, too many for chance.
 std::optional<std::pair<int, int>> equal_lists(const std::vector<const Record*>& firsts,
                                                std::int64_t epoch, std::int64_t size) {
   std::map<std::vector<std::int64_t>, const Record*> readers;
@@ -125,7 +128,7 @@ std::optional<std::pair<int, int>> equal_lists(const std::vector<const Record*>&
   return {};
 }
 
-// What an epoch's samples say: are they read twice?
+// Looks for samples that are read twice in an epoch.
 void samples(const std::vector<Record>& ranks, Causes& causes) {
   const auto firsts = with_own_batches(ranks);
   if (firsts.size() < 2) return;
@@ -179,8 +182,8 @@ void samples(const std::vector<Record>& ranks, Causes& causes) {
   }
 }
 
-// The one process takes each rank's mean as it is. So it is equal to ranks that do so too, and
-// differs from ranks that weight their losses by their numbers of samples.
+// The one process uses each rank's mean as it is. So it agrees with ranks that do so too, and
+// differs from ranks that weight their losses by the numbers of their samples.
 void mean_of_means(const std::vector<Record>& ranks, const Comparison& comparison, Causes& causes) {
   const auto firsts = with_own_batches(ranks);
   const auto& beyond = comparison.beyond;
@@ -211,7 +214,7 @@ void mean_of_means(const std::vector<Record>& ranks, const Comparison& compariso
 }
 
 void unreduced_gradient(const std::vector<Record>& ranks, Causes& causes) {
-  // Of each step: by parameter two ranks that have other gradients.
+  // For each step and parameter, two ranks with different gradients.
   std::map<std::int64_t, std::map<std::string, std::pair<int, int>>> unlike;
   std::map<std::int64_t, std::set<std::string>> all;
   std::map<std::string, std::pair<int, std::string>> hashes;
@@ -349,7 +352,7 @@ void batch_norm(const std::vector<Record>& ranks, const Comparison& comparison, 
                            "parallel::convert_sync_batchnorm takes them of all ranks")});
 }
 
-// A digest's: those of a sum of tensors are the sums of those of its addends.
+// A digest's sums of signs. They are linear: for a sum of tensors, add those of its addends.
 using Signs = std::valarray<double>;
 using SignsByName = std::map<std::string, Signs>;
 
@@ -363,7 +366,7 @@ bool is_of_update(const Item& item, const Item& gradient) {
   return item.step == gradient.step && item.event == gradient.event;
 }
 
-// By number: what a micro-batch adds to the mean of the one process's batches.
+// For each micro-batch, by number, what it adds to the mean of the one process's batches.
 std::map<std::int64_t, SignsByName> micro_batches(const std::vector<Record>& one,
                                                   const Item& first) {
   std::map<std::int64_t, SignsByName> added;
@@ -410,8 +413,8 @@ std::vector<Pair> unlike_gradients(const Record& record, const Record& one, cons
   return pairs;
 }
 
-// The factor by which the ranks' gradients are those of the one process without what a micro-batch
-// adds; none: they are not.
+// The factor by which the ranks' gradients differ from those of the one process without what a
+// micro-batch adds; none if they differ otherwise.
 std::optional<double> factor_without(SignsByName added, const std::vector<Pair>& pairs,
                                      double tolerance) {
   double squares = 0, products = 0, all = 0;
@@ -423,11 +426,11 @@ std::optional<double> factor_without(SignsByName added, const std::vector<Pair>&
   }
   if (all == 0 || products <= tolerance * squares) return {};
   const double factor = products / squares;
-  // Some factor fits to any one number.
+  // For a single number some factor always fits.
   if (std::abs(factor - 1) > tolerance && pairs.size() == 1 && pairs[0].is_scalar) return {};
   for (const Pair& pair : pairs) {
     const Signs &own = at(added, pair.name), off = pair.ranks - factor * Signs(pair.one - own);
-    // A tensor that is all rounding is measured by the others.
+    // If a tensor is all rounding, the size of the others is the measure.
     const double least = std::max(product(own, own), 1e-12 * all);
     if (product(off, off) > tolerance * tolerance * least) return {};
   }
@@ -439,7 +442,7 @@ std::optional<double> factor_without(SignsByName added, const std::vector<Pair>&
 std::optional<Cause> lost_micro_batch(const std::vector<Record>& ranks,
                                       const std::vector<Record>& one, const Difference& first) {
   const auto added = micro_batches(one, first.item);
-  const double tolerance = ranks[0].dtype == "f64" ? 1e-6 : 1e-3;  // what rounding stays below
+  const double tolerance = ranks[0].dtype == "f64" ? 1e-6 : 1e-3;  // rounding stays below it
   std::optional<std::int64_t> lost;
   double factor = 1;
   std::set<std::string> names;

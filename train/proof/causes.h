@@ -22,16 +22,15 @@ struct Cause {
   std::string text;
 };
 
-/// Of the ranks' records, and of what was found when they were compared with one process:
+/// The causes that the ranks' records show, together with their comparison with one process:
 ///
 ///   mistakes            what the records show
 ///   learning_rate       the rate of an optimiser differs between ranks
-///   optimizer_option    another option of it does, and not the rate
-///   unreduced_gradient  ranks have other gradients of a parameter when it is updated
+///   optimizer_option    another option of an optimiser differs, and not the rate
+///   unreduced_gradient  ranks have different gradients of a parameter when it is updated
 ///   unlike_replicas     ranks' weights differ after a step, and none of the above does
 ///   same_samples        ranks read the same indices in an epoch, beyond padding and chance, and
-///   not
-///                       of data sets of their own
+///                       not of data sets of their own
 ///   mean_of_means       ranks' batches of a step differ in size, and both sides are equal
 ///   lost_micro_batch    (by its own function) gradients lack what a micro-batch adds to them
 ///   dropout_draws       the generators differ, or a Dropout's output is the first tensor that does
@@ -46,8 +45,8 @@ struct Cause {
 std::vector<Cause> find_causes(const std::vector<Record>& ranks, const std::vector<Record>& one,
                                const Comparison& comparison);
 
-/// Whether the gradients of `first`, and all others of its update that differ, are what the
-/// micro-batches but one add up to, each alike, or times a factor, as a mean over the rest is. The
+/// A cause if the gradients of the update of `first` that differ lack one and the same micro-batch:
+/// they are the sum over the others, perhaps times a factor, as for a mean over the others. The
 /// records must be those of a run that has kept the step.
 std::optional<Cause> lost_micro_batch(const std::vector<Record>& ranks,
                                       const std::vector<Record>& one, const Difference& first);

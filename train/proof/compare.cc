@@ -43,7 +43,7 @@ const Item* find(const Items& items, const std::string& key) {
   return found == items.end() ? nullptr : found->second;
 }
 
-// Why it cannot be compared; empty: it can.
+// Why it cannot be compared; empty if it can.
 std::string obstacle(const Record& record, const Item& item, const Item* other) {
   const std::string& kind = item.kind;
   if (item.digest.part || (other && other->digest.part)) {

@@ -24,7 +24,7 @@ struct Difference {
 struct Comparison {
   std::int64_t steps = 0;
   std::map<std::string, std::int64_t> compared;  ///< tensors of each kind
-  std::int64_t unlike = 0;                       ///< of them that are not equal to the bit
+  std::int64_t unlike = 0;                       ///< how many of them are not equal to the bit
   /// The first of them, in the order of the run, of the lowest rank that has it.
   std::optional<Difference> first;
   /// The first one that is further off than the bound.
@@ -35,9 +35,9 @@ struct Comparison {
 };
 
 /// Compares each rank of the first run with the second run's, or with the one that had its batch.
-/// `bound`: the relative difference that is allowed; 0: none, to the bit. What is below a millionth
-/// (`floor`) of the largest tensor of its kind in the step is compared with that millionth: it may
-/// be all rounding, as the gradient of a bias before a batch norm is.
+/// `bound`: the relative difference that is allowed; 0: none, to the bit. A tensor below a
+/// millionth (`floor`) of the largest tensor of its kind in the step is measured by that millionth:
+/// it may be all rounding, like the gradient of a bias before a batch norm.
 Comparison compare(const std::vector<Record>& first, const std::vector<Record>& second,
                    double bound, double floor = 1e-6);
 

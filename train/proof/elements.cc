@@ -12,7 +12,7 @@ namespace {
 
 template <class Bits, class Number>
 double ulps(double x, double y) {
-  // The order of floating-point numbers as that of whole ones.
+  // Maps floating-point numbers to integers in the same order.
   const auto place = [](double value) {
     const auto bits = std::bit_cast<Bits>(static_cast<Number>(value));
     return bits < 0

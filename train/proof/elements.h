@@ -20,10 +20,11 @@ struct Elements {
   std::vector<Element> shown;  ///< the one that is furthest off, then the first ones
 };
 
-/// Of two tensors of the same shape and dtype. NaN and NaN count as equal.
+/// The elements in which two tensors of the same shape and dtype differ. NaN and NaN count as
+/// equal.
 Elements elements(const Tensor& a, const Tensor& b);
 
-/// How far two sums are apart, whose addends have the sums of magnitudes `magnitudes`.
+/// How far two sums of tensors are apart. `magnitudes`: the sums of their addends' magnitudes.
 struct SumsApart {
   double times = 0;  ///< the largest difference of two elements, by the magnitude at their place
   double l2 = 0;     ///< of all differences

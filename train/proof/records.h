@@ -18,12 +18,12 @@ struct Digest {
   std::string dtype;
   std::string hash;        ///< of its elements' bits
   std::string not_finite;  ///< a hash of which elements are NaN or infinite; empty: none
-  double l2 = 0;           ///< of the others, and so are the signs
+  double l2 = 0;           ///< of the finite ones, as are the signs
   /// Four sums of the elements, each with pseudo-random signs of its own. The mean of the squared
   /// differences of two tensors' sums estimates the squared L2 norm of the tensors' difference
   /// (Alon, Matias, Szegedy, "The space complexity of approximating the frequency moments", 1996).
   std::array<double, 4> signs{};
-  bool part = false;     ///< of a tensor that ranks share
+  bool part = false;     ///< a rank's part of a tensor
   bool missing = false;  ///< a gradient that the parameter does not have
 };
 
@@ -39,7 +39,7 @@ struct Item {
   bool training = false;
   Digest digest;
 
-  /// The same for the same tensor of another run.
+  /// A text that is the same for the same tensor of another run.
   std::string key() const;
   /// Its name in the file of tensors that a run with "keep" writes.
   std::string kept_as() const;
@@ -66,10 +66,10 @@ struct Batch {
   std::vector<std::int64_t> indices;
   std::string generator;            ///< a hash of its state before the step
   std::vector<std::string> inputs;  ///< hashes of the step's inputs, if they are known
-  bool saved = false;               ///< all of them are in a file: the indices do not tell them
+  bool saved = false;               ///< all of them are in a file: the indices do not tell them apart
 };
 
-/// Of one rank. Lists are in the order of the run.
+/// The record of one rank. Lists are in the order of the run.
 struct Record {
   Settings run;  ///< the first line: program, dtype, threads, simd ...
   std::string program, dtype;
@@ -77,7 +77,7 @@ struct Record {
   int rank = 0, ranks = 1, batches = 1;
   std::int64_t steps = 0;
   std::vector<Item> items;
-  /// Gradients as they are after each micro-batch, whose number is their call.
+  /// The gradients after each micro-batch; `call` is its number.
   std::vector<Item> micro_batches;
   std::vector<Update> updates;
   std::vector<OptimizerRecord> optimizers;
@@ -85,7 +85,7 @@ struct Record {
 };
 
 /// The records of the ranks in a folder, by rank. Throws Io if there are none, if one is missing or
-/// is no record, or if a run did not reach its end.
+/// is not a record, or if a run did not reach its end.
 std::vector<Record> read_records(const std::string& folder);
 
 }  // namespace weft::train::proof

@@ -18,14 +18,15 @@ namespace {
 using detail::concat;
 namespace fs = std::filesystem;
 
-// Of a tensor's norm. What f32 loses grows with the steps, so its bound only says what is certainly
-// no rounding; f64 decides.
+// Bounds relative to a tensor's norm. What f32 loses grows with the steps, so its bound only finds
+// what is certainly not rounding; f64 decides.
 constexpr double kRounding = 1e-9, kRoundingOfF32 = 1e-3;
-// Rounding of the first gradients, those of equal weights, stays far below this. That of weights
-// does not: Adam divides a gradient that is all rounding by itself.
+// Rounding of the first gradients, which are of equal weights, stays far below this bound. Rounding
+// of weights does not: Adam divides a gradient that is all rounding by itself.
 constexpr double kGross = 1e-2;
-// Nor what a rank loses in one backward, of the norm of its gradient: 250 eps of f32. Of all ranks
-// together it is held against the norm of the sums of magnitudes: their gradients may cancel.
+// What a rank loses in one backward stays below this, relative to the norm of its gradient: 250 eps
+// of f32. For all ranks together the measure is the norm of the sums of magnitudes, since their
+// gradients may cancel.
 constexpr double kRoundingOfRank = 3e-5;
 
 template <class Wanted>
@@ -40,9 +41,9 @@ bool is_first_gradient(const Item& item) {
   return item.step == 0 && item.event == 0 && item.kind == "gradient";
 }
 
-/// Whether each rank makes of its own batch what the one process makes of it, to the bit, so that
-/// only sums over the ranks may differ. Nothing is promised for parts, since sums over their
-/// tensors run elsewhere, nor for devices of one process.
+/// Whether each rank computes from its own batch the same bits as the one process, so that only
+/// sums over the ranks may differ. This is not promised for parts, since sums over their tensors
+/// run elsewhere, nor for devices of one process.
 bool computes_alike(const std::vector<Record>& ranks, const std::vector<Record>& one) {
   const auto same = [&](const char* setting) {
     return ranks[0].run.at(setting) == one[0].run.at(setting);
@@ -70,7 +71,7 @@ class Kept {
     if (!fs::exists(path)) return;
     for (const auto& [name, tensor] : io::load_safetensors(path).tensors) tensors_[name] = tensor;
   }
-  /// Undefined if there is none of this name.
+  /// Undefined if there is no tensor of this name.
   Tensor operator[](const std::string& name) const {
     const auto found = tensors_.find(name);
     return found == tensors_.end() ? Tensor() : found->second;
@@ -80,7 +81,7 @@ class Kept {
   std::map<std::string, Tensor> tensors_;
 };
 
-/// Of the tensor that differs.
+/// The elements of the tensor that differs.
 std::optional<Elements> kept_elements(const Sides& sides, const std::string& kind,
                                       const Difference& difference) {
   const Item& item = difference.item;
@@ -92,18 +93,18 @@ std::optional<Elements> kept_elements(const Sides& sides, const std::string& kin
 
 /// How far the sides' gradients are apart in f32.
 struct OrderCheck {
-  double times = 0;  ///< of an element, by what another order may do; above 1: no order does that
+  double times = 0;  ///< of an element, relative to what another order may change; above 1: no order does
   double relative = 0;     ///< of a tensor that has such elements, by the norm of its magnitudes
   double worst_times = 0;  ///< of an element of that tensor
   Difference worst;        ///< that tensor
 };
 
-/// Of the gradients of the first update in which both sides differ, which they have kept. What goes
-/// into these is equal, and so are the ranks' addends. Two sums of n numbers x in f32 differ by at
-/// most (n - 1) eps sum |x|, in whichever order each of them is added up: each is off by half of it
-/// (N. Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed., 2002, section 4.2). An
-/// engine may also divide by n behind the sum, not before it: one eps more. Nothing if there is no
-/// such gradient, as where all were clipped.
+/// Compares the gradients of the first update in which the sides differ, which both have kept. What
+/// these are computed from is equal, and so are the ranks' addends. Two sums of n numbers x in f32
+/// differ by at most (n - 1) eps sum |x|, whatever the order of each: each is off by half of it (N.
+/// Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed., 2002, section 4.2). An engine
+/// may also divide by n after the sum instead of before it, which adds one eps. Nothing if there is
+/// no such gradient, for example if all were clipped.
 std::optional<OrderCheck> check_order(const Sides& sides, const std::string& kind,
                                       const std::vector<Record>& ranks,
                                       const std::vector<Record>& one, const Difference& first) {
@@ -262,7 +263,7 @@ Verdict verdict_of(const Sides& sides) {
   const auto [ranks, one] = records_of(sides, run);
   const bool f64 = ranks[0].dtype == "f64";
   const bool alike = computes_alike(ranks, one);
-  const bool exact = alike && ranks[0].ranks == 2;  // two addends have one sum
+  const bool exact = alike && ranks[0].ranks == 2;  // two addends have the same sum in either order
   verdict.comparison = compare(ranks, one, exact ? 0 : f64 ? kRounding : kRoundingOfF32);
   const Comparison& found = verdict.comparison;
   check_compared(found);
@@ -274,7 +275,8 @@ Verdict verdict_of(const Sides& sides) {
                        : "differs";
   };
   TwoSides kept_records;
-  // Runs both sides up to a step and keeps its tensors; returns what begins their folders' names.
+  // Runs both sides up to a step and keeps its tensors. Returns the beginning of their folders'
+  // names.
   const auto keep = [&](std::int64_t step) {
     run.kind += "kept-";
     run.kept_step = step;
@@ -303,7 +305,7 @@ Verdict verdict_of(const Sides& sides) {
     } else {
       run.kind.clear();
       run.f64 = false;
-      const bool sums_alone = alike && ranks[0].ranks > 2;  // may differ
+      const bool sums_alone = alike && ranks[0].ranks > 2;  // only these may differ
       const auto only_f32 = [&](const Difference& difference, const std::string& why) {
         verdict.causes.push_back(
             {"only_f32", Weight::mistake,

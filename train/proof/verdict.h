@@ -20,11 +20,11 @@ class Sides {
   /// How both sides run.
   struct Run {
     std::string kind = {};  ///< begins the names of their folders
-    bool f64 = false;       ///< or as they do by themselves
+    bool f64 = false;       ///< false: in the dtype of the program
     std::optional<std::int64_t> steps = {}, kept_step = {};
-    bool save_inputs = false;  ///< those of the loader, too
+    bool save_inputs = false;  ///< also those from the loader
   };
-  /// The inputs of the one process are not those of the ranks: their samples are drawn at random.
+  /// The one process has other inputs than the ranks, since the samples are drawn at random.
   struct RandomSamples {};
 
   virtual ~Sides() = default;
@@ -32,10 +32,10 @@ class Sides {
   /// "2 ranks"
   virtual std::string text() const = 0;
   virtual bool has_f64() const = 0;
-  /// The folder of a side, below that of the proof.
+  /// The folder of a side, in the folder of the proof.
   virtual std::string path(const std::string& name) const = 0;
   /// Runs a side, which writes into path(run.kind + "ranks") or path(run.kind + "one"), and returns
-  /// its records. Throws RandomSamples as the one process, unless its inputs are saved.
+  /// its records. The one process throws RandomSamples, unless its inputs are saved.
   virtual std::vector<Record> run_side(const Run& run, bool alone) const = 0;
 };
 
@@ -50,18 +50,18 @@ struct Verdict {
   std::string records;  ///< the folder, if it is kept
 
   bool equal() const { return word.starts_with("equal"); }
-  /// Of a program that says it: 0 equal, 1 different, 2 not comparable.
+  /// The exit status of a program: 0 equal, 1 different, 2 not comparable.
   int status() const { return equal() ? 0 : word == "differs" ? 1 : 2; }
   /// Lines for a reader: what was compared, the first difference with its elements, causes, notes.
   std::string text() const;
 };
 
-/// Runs both sides; with saved inputs if their samples are random; where f32 differs and no bits
-/// are promised, again in f64; and again to keep the first step that differs. Throws what the sides
-/// throw, and InvalidArgument if nothing could be compared.
+/// Runs both sides. If their samples are random, it runs them with saved inputs; if f32 differs and
+/// equal bits are not promised, again in f64; and again to keep the first step that differs. Throws
+/// what the sides throw, and InvalidArgument if nothing could be compared.
 Verdict verdict_of(const Sides& sides);
-/// Of the records of two runs, rank by rank. Throws InvalidArgument for other numbers of ranks and
-/// if nothing could be compared.
+/// The verdict on the records of two runs, rank by rank. Throws InvalidArgument for different
+/// numbers of ranks and if nothing could be compared.
 Verdict against(const std::string& first, const std::string& second);
 
 }  // namespace weft::train::proof

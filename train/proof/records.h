@@ -66,7 +66,7 @@ struct Batch {
   std::vector<std::int64_t> indices;
   std::string generator;            ///< a hash of its state before the step
   std::vector<std::string> inputs;  ///< hashes of the step's inputs, if they are known
-  bool saved = false;               ///< all of them are in a file: the indices do not tell them apart
+  bool saved = false;               ///< all of them are in a file: indices do not identify them
 };
 
 /// The record of one rank. Lists are in the order of the run.

@@ -93,7 +93,7 @@ std::optional<Elements> kept_elements(const Sides& sides, const std::string& kin
 
 /// How far the sides' gradients are apart in f32.
 struct OrderCheck {
-  double times = 0;  ///< of an element, relative to what another order may change; above 1: no order does
+  double times = 0;  ///< of an element, by what another order may do; above 1: too large for that
   double relative = 0;     ///< of a tensor that has such elements, by the norm of its magnitudes
   double worst_times = 0;  ///< of an element of that tensor
   Difference worst;        ///< that tensor

@@ -8,7 +8,7 @@
 
 namespace weft::launch {
 
-/// Of one attempt: the ranks on this node, and the place where all ranks meet.
+/// For one attempt: the ranks on this node, and the place where all ranks meet.
 struct Place {
   int first_rank = 0, world_size = 1;
   bool joins = false;           ///< the other nodes have begun without this one

@@ -23,7 +23,7 @@ using Json = nlohmann::ordered_json;
 constexpr std::size_t kMostRanksShown = 8;
 constexpr unsigned kMostRank = 1 << 16;
 
-/// "generation 2: ranks 0-3, 8" as numbers; what is cut off is not in it.
+/// The ranks in "generation 2: ranks 0-3, 8"; numbers that are cut off are missing.
 std::set<int> members_of(std::string_view group) {
   std::set<int> members;
   bool in_range = false;
@@ -46,7 +46,7 @@ std::set<int> members_of(std::string_view group) {
   return members;
 }
 
-/// Of a group of a run that outlives its ranks.
+/// The generation of a group, in a run that outlives its ranks; 0 for other groups.
 int generation_of(const std::string& group) {
   constexpr std::string_view kGeneration = "generation ";
   return group.starts_with(kGeneration) ? std::atoi(group.c_str() + kGeneration.size()) : 0;
@@ -81,7 +81,7 @@ std::string line_of(const LastOperation& operation, std::int64_t failed_at_ns) {
 /// The collectives of a group: per rank of this node, by number.
 using Calls = std::map<int, std::map<std::int64_t, const LastOperation*>>;
 
-/// Of the last generation: in those before, ranks have failed without ending the run.
+/// Only groups of the last generation: in earlier ones ranks have failed without ending the run.
 std::map<std::string, Calls> calls_by_group(const AttemptResult& result) {
   std::map<std::string, Calls> groups;
   for (const RankResult& rank : result.ranks) {
@@ -243,7 +243,8 @@ std::string last_operations(const AttemptResult& result) {
   const auto is_of = [&](const LastOperation& operation, std::int64_t number) {
     return operation.peer < 0 && operation.group == first->group && operation.number == number;
   };
-  // By how far they have come: who has not ended the operation is shown rather than others.
+  // Sorted by how far they have come, so that ranks that have not ended the operation are shown
+  // rather than others.
   std::vector<std::pair<int, std::size_t>> ranks;
   for (std::size_t i = 0; i < result.ranks.size(); ++i) {
     const std::vector<LastOperation>& operations = result.ranks[i].operations;

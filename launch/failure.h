@@ -23,8 +23,8 @@ struct Difference {
   std::string call;  ///< "all_reduce 31 (bucket 0)", of a rank that has begun it
 };
 
-/// Of several groups the one whose ranks differ first in time. Nothing if all ranks have ended the
-/// same operations. What a rank's box no longer holds counts as ended.
+/// With several groups, the one whose ranks differ first in time. Nothing if all ranks have ended
+/// the same operations. What a rank's box no longer holds counts as ended.
 std::optional<Difference> first_difference(const AttemptResult& result);
 
 /// Lines that say, per rank, what it did around the first difference, or last where there is none.

@@ -194,15 +194,16 @@ class Launcher::Attempt {
     }
   }
 
-  /// With --min-nproc or --nnodes MIN:MAX, unless the run is about to end, or it is another rank
-  /// that hangs. Starts the rank again if that is allowed, unless its work is done. One that
-  /// follows another's failure is of a program without Elastic, or knows that the run cannot go on.
+  /// Whether the others go on without this rank, with --min-nproc or --nnodes MIN:MAX. They do not
+  /// if the run is about to end, or if another rank hangs. The rank is started again if that is
+  /// allowed and its work is not done. It is not if it follows another rank's failure: then its
+  /// program does not use Elastic, or knows that the run cannot go on.
   bool goes_on_without(Rank& rank) {
     const bool all_lost = options_.min_nnodes == 0 && all_dead();
     const bool ends = terminated_ || terminate_at_ != kNever || all_lost;
     if (options_.least_ranks() == 0 || ends) return false;
     const auto [has_finished, group_timed_out] = launcher_.meeting_.membership_of(rank.result.rank);
-    // A Timeout of its own is survived if it is one that the ranks' groups know nothing of.
+    // The others survive a Timeout of this rank only if their groups have not timed out, too.
     if (rank.result.timed_out() && group_timed_out) return false;
     const auto ended_well = std::ranges::count_if(
         ranks_, [](const Rank& r) { return r.dead && r.result.wait_status == 0; });
@@ -210,7 +211,7 @@ class Launcher::Attempt {
     if (!launcher_.meeting_.lose(failure, options_.least_ranks() - static_cast<int>(ended_well))) {
       return false;
     }
-    launcher_.meeting_.note(failure);  // for programs without Elastic, which end by it
+    launcher_.meeting_.note(failure);  // programs without Elastic end when they read it
     const bool follows = rank.result.follows();
     const bool again =
         !follows && !has_finished && attempt_ + launcher_.replaced_ < options_.max_restarts;
@@ -397,13 +398,14 @@ class Launcher::Attempt {
   void end_strays() {
     if (!launcher_.adopts_ || strays_ended_) return;
     strays_ended_ = true;
-    kill_at_ = kNever;  // was for the groups
+    kill_at_ = kNever;  // that time was for the groups
     const bool end =
         end_strays(SIGTERM, Launcher::kKillAfterTerminate) || end_strays(SIGKILL, kGiveUpAfterKill);
     if (!end) launcher_.say("processes that have left their rank's process group do not die");
   }
 
-  /// Sends the signal to all strays. Whether none is left in time; a second signal ends the wait.
+  /// Sends the signal to all strays; returns whether none is left in time. A second signal ends the
+  /// wait.
   bool end_strays(int signal, milliseconds within) {
     std::set<pid_t> told;
     const Clock::time_point until = Clock::now() + within;

@@ -45,8 +45,9 @@ constexpr milliseconds kToldWithin{2000}, kLeaveWithin{5000}, kWatchTurn{5000};
 constexpr milliseconds kLostAfter{30'000};
 // A node that waits longer says for which nodes.
 constexpr milliseconds kSilentFor{3000};
-// With --nnodes MIN:MAX: how often nodes say that they live, after how many turns without it one is
-// lost, how long node 0 waits for those that need not come, and a node for its place.
+// With --nnodes MIN:MAX: how often a node says that it lives, how long node 0 waits for nodes
+// beyond MIN, and how long a node waits for its place. A node is lost after kLostTurns turns of
+// silence.
 constexpr milliseconds kBeat{500}, kLastCall{5000}, kPlace{20'000}, kPoll{50};
 constexpr int kLostTurns = 10;
 
@@ -108,10 +109,10 @@ decltype(auto) with_token_option(F&& f) {
 struct Meeting::RankStore {
   std::unique_ptr<comm::TcpStoreServer> server;  ///< only on node 0
   Place place;
-  /// By rank: the generation that was the last one when its process was started.
+  /// By rank: the last generation at the time when the rank's process was started.
   std::map<int, int> first_of_process = {};
 
-  /// Sets that for all ranks of a node that joins.
+  /// Sets first_of_process for all ranks of a node that joins.
   void see_generations(int nproc) {
     comm::Membership list(connect());
     int last = 0;
@@ -211,7 +212,7 @@ struct Meeting::Nodes {
     exchange_ports(place, deadline);
   }
 
-  /// Takes the place of its number, when that is free.
+  /// Takes this node's place, and waits until that is free.
   std::string claim(const Deadline& deadline, const Say& say) const {
     // A random number, too: two containers may have the same host name and pid.
     const std::string self = detail::concat("pid ", ::getpid(), " on ", host_name());
@@ -241,14 +242,15 @@ struct Meeting::Nodes {
 
   // --- With --nnodes MIN:MAX ---
 
-  /// Of another node, as node 0 sees it.
+  /// Another node, as node 0 sees it.
   struct Other {
     bool there = false;
     std::int64_t beat = 0;
-    int silent = 0;  ///< turns
+    int silent = 0;  ///< for how many turns
   };
 
-  /// After join(). All nodes have the same number of ranks, so that each knows its own.
+  /// Called after join(). All nodes must have the same number of ranks, so that each knows the
+  /// numbers of its own.
   void join_some(RankStore& ranks, const Say& say) {
     const Deadline deadline{milliseconds(300'000)};
     Place& place = ranks.place;
@@ -264,7 +266,7 @@ struct Meeting::Nodes {
     if (place.joins) ranks.see_generations(options.nproc);
   }
 
-  /// On node 0. Those that have not come are lost, until they join.
+  /// Called on node 0. Nodes that have not come are lost until they join.
   void begin(RankStore& ranks, const Deadline& deadline, const Say& say) {
     const auto has_come = [&](int node) { return store->try_get(key("ranks/", node)).has_value(); };
     const auto number = [&] {
@@ -297,7 +299,7 @@ struct Meeting::Nodes {
     exchange_ports(ranks.place, deadline);
   }
 
-  /// Whether the others go on without that node.
+  /// Reports the ranks of that node as lost. Returns whether the others go on.
   bool lose(const RankStore& ranks, int node, const char* cause) const {
     comm::Membership list(ranks.connect());
     bool goes_on = true;
@@ -308,8 +310,8 @@ struct Meeting::Nodes {
     return goes_on;
   }
 
-  /// On the other nodes. If this one was silent for too long, its ranks have been lost, and it has
-  /// to end; `found` says so then. Returns whether it goes on.
+  /// Called on the other nodes; returns whether this one goes on. If it was silent for too long,
+  /// its ranks have been lost, and it has to end; `found` then says so.
   bool say_that_it_lives(comm::Store& at, End& found, const Deadline& lost) const {
     try {
       const auto holder = at.try_get(key("ranks/", options.node_rank));
@@ -326,8 +328,8 @@ struct Meeting::Nodes {
     }
   }
 
-  /// Whether the others still count this weftrun in. After a silence it may not know that it is
-  /// lost, and the ranks that it has lost are another one's by now.
+  /// Whether the others still count on this weftrun. After a silence it may be lost without knowing
+  /// it, and its ranks may belong to another weftrun by now.
   bool takes_part() const {
     return options.min_nnodes == 0 || store->try_get(key("ranks/", options.node_rank)) == mine;
   }
@@ -342,7 +344,7 @@ struct Meeting::Nodes {
       const bool silent = beat == std::exchange(other.beat, beat);
       other.silent = silent ? other.silent + 1 : 0;
       if (!other.there) {
-        // By its entry: a beat without one is the last of a weftrun that is lost.
+        // The entry counts: a beat without an entry is the last one of a weftrun that is lost.
         other.there = at.try_get(key("ranks/", node)).has_value();
         other.silent = 0;
         if (other.there) tell_user(detail::concat("node ", node, " has come"));
@@ -381,7 +383,7 @@ struct Meeting::Nodes {
     WEFT_CHECK(known.valid(), Library, kOp, "cannot make an event");
     known_end.reset();
     quit = false;
-    // Of each call, so that silence is noticed in time.
+    // The timeout of each call, so that silence is noticed in time.
     if (options.min_nnodes > 0) store->set_timeout(kToldWithin);
     watcher = std::thread([this, &ranks, own = store->duplicate()] {
       if (options.min_nnodes > 0) own->set_timeout(kToldWithin);
@@ -404,7 +406,7 @@ struct Meeting::Nodes {
     });
   }
 
-  /// Whether the end is there. Each answer of node 0 renews `lost`.
+  /// Whether the attempt has ended. Each answer of node 0 renews `lost`.
   bool read_end(comm::Store& from, End& found, Deadline& lost) const {
     std::optional<std::string> text;
     try {

@@ -46,10 +46,10 @@ class Meeting {
 
   /// Tells the attempt's ranks, on all nodes, who failed first; does nothing without their store.
   void note(const comm::Failure& failure) noexcept;
-  /// If the run may go on: tells the ranks that one has failed. Whether the others go on without
-  /// it: `least` would have to be left.
+  /// Tells the ranks that one has failed, if the run may go on. Returns whether the others go on
+  /// without it, which takes at least `least` of them.
   bool lose(const comm::Failure& failure, int least) noexcept;
-  /// What the ranks' own list says of one whose process has ended, before lose().
+  /// What the ranks' own list says, before lose(), about a rank whose process has ended.
   struct Membership {
     bool has_finished = false;     ///< it has left by itself: it is not needed any more
     bool group_timed_out = false;  ///< the present group has waited in vain for a rank
@@ -57,9 +57,9 @@ class Meeting {
   Membership membership_of(int rank) noexcept;
   /// Reports that all ranks of this node have ended well, or that the attempt has failed here.
   void tell(const End& end) noexcept;
-  /// To be polled: readable when there are news, or the end of the attempt is known; -1: one node.
+  /// To be polled: readable when there is news, or the end of the attempt is known; -1: one node.
   int end_fd() const;
-  /// Lines for the user, of nodes that went and came; each is returned once.
+  /// Lines for the user about nodes that have gone or come; each line is returned once.
   std::vector<std::string> news();
   /// The first failure of any node, or that all ended well; nothing if unknown or with one node.
   std::optional<End> end() const;

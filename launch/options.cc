@@ -143,7 +143,7 @@ void set_addresses(const Texts& texts, Options& options) {
   if (texts.master_addr.empty()) options.master_addr = options.endpoint_host;
 }
 
-/// Beside the report; that itself may have the name, and then there is no other file.
+/// The default is failure.json next to the report, unless the report has that name.
 void set_failure_file(Options& options) {
   const std::filesystem::path report = options.report;
   if (!options.failure.empty() && options.failure == options.report) {

@@ -46,7 +46,7 @@ class LineMerger {
   LineMerger(int first_rank, std::vector<bool> shown, std::chrono::milliseconds window, Show show);
 
   void add(int local_rank, StandardStream stream, std::string text, Clock::time_point now);
-  /// The rank, if its lines come here, is started again, after end().
+  /// To be called after end() if the rank is started again and its lines come here.
   void begin(int local_rank, StandardStream stream);
   /// The rank will print no more on this stream.
   void end(int local_rank, StandardStream stream);

@@ -84,8 +84,8 @@ struct AttemptResult {
 
   /// The earliest failure that does not follow another one, else the earliest; null: none here.
   const RankResult* first_failure() const;
-  /// If the first failure is a Timeout: the rank for which it waited in vain, that is, one that was
-  /// stopped, else the only one that had to be told to end and that all Timeouts name; else null.
+  /// If the first failure is a Timeout: the rank that did not respond. This is a rank that was
+  /// stopped, else the only rank that had to be told to end and that all Timeouts name; else null.
   const RankResult* unresponsive() const;
   /// 128 + the signal, or the status of the first failure: 128 + signal if one ended it.
   int status() const;

@@ -23,7 +23,7 @@ struct By final : comm::BackendOver {
   }
 };
 
-// The lab's add up numbers in f32.
+// The lab's algorithms, which add up numbers in f32.
 template <void (*algorithm)(learn::Messages&, std::span<float>)>
 void of_lab(Backend& backend, const Buffer& x, ReduceOp, const Deadline& deadline) {
   learn::Messages me(backend, deadline);

@@ -7,7 +7,7 @@
 
 namespace weft::bench {
 
-/// The collectives that are timed. `bytes` of one are those of its larger tensor: of a rank's data,
+/// The collectives that are timed. `bytes` is the size of the larger tensor: of a rank's data,
 /// times the number of ranks if each rank gets or gives a part of its own.
 inline constexpr const char* kCollectives[] = {"all_reduce",     "broadcast", "reduce",
                                                "all_gather",     "gather",    "scatter",

@@ -84,8 +84,8 @@ struct Prepared {
   WorkOptions options;
   int threads = 1;
   double ms = 0;
-  // Of the first step of all: it chooses the kernels that no earlier work of the process has
-  // chosen.
+  // The time of the very first step, which chooses the kernels that no earlier work of the process
+  // has chosen.
   double first_ms = 0;
   std::string name;
   json tried;

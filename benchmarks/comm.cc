@@ -261,7 +261,7 @@ json compare_with_gloo(const std::vector<Side>& sides, std::int64_t bytes) {
           {"ratio", to_json(median_interval(ratios(*best, *mine)))}};
 }
 
-/// The times of the algorithms side by side, for who looks for the sizes at which each wins.
+/// Prints the times of the algorithms side by side, to show at which sizes each is the fastest.
 void print_algorithms(const std::map<std::string, std::vector<json>>& rows) {
   std::vector<std::pair<std::string, const std::vector<json>*>> columns;
   for (const std::string& name : all_reduce_algorithms()) {

@@ -137,7 +137,8 @@ struct Team {
 
   PeerRanks ranks;
   json answer;
-  /// For each step, that of the rank whose gradients were ready last: it waited for no other rank.
+  /// For each step the exposed time of the rank whose gradients were ready last: it waited for no
+  /// other.
   std::vector<double> exposed_ms = {};
 };
 

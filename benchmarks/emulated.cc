@@ -115,7 +115,7 @@ void print_head() {
   std::fflush(stdout);
 }
 
-/// The sums on each GPU, and what the time on one is missed by.
+/// Prints the sums on each GPU, and by how much the target is missed.
 void print_sums(const json& floors) {
   for (const auto& [gpu, floor] : floors.items()) {
     std::printf("    %s: %.1f us, of it %.1f us in %ld launch-bound nodes of %ld", gpu.c_str(),
@@ -135,7 +135,7 @@ void print_sums(const json& floors) {
   }
 }
 
-constexpr std::size_t kPrinted = 12;  // groups of a step, or as many as a target is missed by
+constexpr std::size_t kPrinted = 12;  // groups of a step; more if more make it miss the target
 
 void print_groups(const json& groups, std::size_t printed) {
   std::printf("    %10s %10s %6s %8s %10s %10s %10s %5s  %s\n", "h100 us", "h200 us", "nodes",

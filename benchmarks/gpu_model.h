@@ -22,7 +22,7 @@ struct GpuFigures {
 /// The GPUs of the model: H100 and H200 (SXM).
 std::span<const GpuFigures> model_gpus();
 
-/// Of a large kernel, the share of a copy's bandwidth or of the peak that it is assumed to reach.
+/// The share of a copy's bandwidth, or of the peak, that a large kernel is assumed to reach.
 inline constexpr double kBandwidthShare = 0.9, kPeakShare = 0.65;
 
 /// A kernel, library call, copy or fill of a step.
@@ -66,7 +66,7 @@ StepFloor floor_of(const GpuFigures& gpu, const std::vector<StepNode>& nodes);
 std::optional<double> target_us(std::string_view gpu, std::string_view work,
                                 std::string_view precision);
 
-/// How many of the heaviest groups have to go until the rest of the step is within the target.
+/// How many of the heaviest groups would have to go for the rest of the step to meet the target.
 std::size_t groups_over(const StepFloor& floor, double target_us);
 
 }  // namespace weft::bench

@@ -1,8 +1,8 @@
 """PyTorch's side of `./weft bench --loader`: the sets of benchmarks/loader_sets.h through torch's DataLoader.
 
 Each case is loaded in several ways, and the fastest is kept: as torchvision's own sets and transforms do it, picture by
-picture through Pillow, and with tensor operations written by hand, a batch at a time. Without torchvision only the
-latter, which the JPEG files have none of."""
+picture through Pillow, and with tensor operations written by hand, a batch at a time. Without torchvision there is
+only the latter, and no way for the JPEG files."""
 import itertools
 import os
 import time

@@ -57,7 +57,7 @@ Prepare two(const Shape& a, const Shape& b, F f, DType dtype = DType::f32) {
   };
 }
 
-/// Of a list of tensors of one shape.
+/// f(list), a list of `count` tensors of one shape.
 template <class F>
 Prepare many(int count, const Shape& shape, F f) {
   return [=] {
@@ -96,7 +96,7 @@ Prepare masked(F f) {
   };
 }
 
-/// A layer that `make` makes, of an input of this shape.
+/// The layer that make() returns, with an input of this shape.
 template <class Make>
 Prepare layer(const Shape& shape, Make make, Back back) {
   return [=]() -> OpsStep {

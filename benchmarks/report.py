@@ -212,7 +212,7 @@ def captured(result):
 
 
 def heaviest(row, most):
-    """Its heaviest nodes: so many, and all that would have to go until it meets its target."""
+    """Its heaviest nodes: `most` of them, or all by which it misses the target if they are more."""
     h100 = row["floor"]["h100"]
     shown = max(len(h100.get("groups_over", ())), most)
     title = f"{NAMES[row['work']]}, {row['precision']}: {microseconds(h100['us'])} on an H100"

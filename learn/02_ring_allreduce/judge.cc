@@ -12,8 +12,8 @@
 namespace weft::learn {
 namespace {
 
-// Of each message: to a neighbour, all in one direction, one part at most. Of all: no byte too
-// many.
+// Each message must go to a neighbour, all in one direction, and have at most one part. Together
+// the messages must not have a byte too many.
 void check_traffic(const std::vector<Traffic>& ranks, std::int64_t count) {
   const int n = static_cast<int>(ranks.size());
   const std::int64_t shortest = count / n * 4, longest = (count + n - 1) / n * 4;

@@ -22,7 +22,7 @@ int rounds_of(const std::vector<Traffic>& ranks) {
   return std::ranges::max(ranks, {}, &Traffic::rounds).rounds;
 }
 
-// Of n, rounded down.
+// The logarithm of n, rounded down.
 int log2_of(int n) { return std::bit_width(static_cast<unsigned>(n)) - 1; }
 
 void judge_tree(AllReduce f) {
@@ -57,7 +57,8 @@ void judge_doubling(AllReduce f) {
   }
 }
 
-// Says of which of the two a sentence is.
+// Judges f. The sentence about what is wrong begins with the name of the algorithm, since there are
+// two.
 template <class Judge>
 void named(const char* name, Judge judge, AllReduce f) {
   try {

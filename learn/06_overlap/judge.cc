@@ -44,8 +44,8 @@ class Flag {
   bool set_ = false;
 };
 
-// A loss that gives parameter p the gradient gradient_of(rank, p), the last parameter first: each
-// is a layer, and before(p) is called when backward comes to layer p.
+// A loss in which each parameter is a layer. Backward comes to the last one first; at layer p it
+// calls before(p), and gives the parameter the gradient gradient_of(rank, p).
 Tensor loss_of(int rank, const std::vector<Tensor>& parameters,
                const std::function<void(std::size_t)>& before) {
   Tensor total = scalar(0).set_requires_grad();

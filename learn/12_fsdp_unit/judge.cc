@@ -26,7 +26,7 @@ struct Three {
   void (*reduce)(comm::ProcessGroup& group, Unit& unit);
 };
 
-// Of the layers of a net.
+// The widths of a net's layers.
 using Widths = std::vector<std::int64_t>;
 using Tensors = std::vector<Tensor>;
 using Numbers = std::vector<float>;
@@ -34,8 +34,8 @@ using Numbers = std::vector<float>;
 constexpr std::int64_t kRows = 2;  // of a rank
 constexpr int kSteps = 2;
 
-// Whole numbers but 0, and the gradients of the result 12 times as large: so all sums, and the
-// means over up to 4 ranks, are exact in whatever order.
+// Whole numbers other than 0. The gradients of the result are 12 times as large, so that all sums,
+// and the means over up to 4 ranks, are exact in any order.
 Tensor small(const Shape& shape, std::int64_t seed) {
   constexpr std::array<float, 4> kNumbers{-2, 1, 2, -1};
   Numbers values;
@@ -117,7 +117,7 @@ class Checks {
         device_(thread_state().device),
         before_(memory_stats(device_).in_use_bytes) {}
 
-  // A part as it should be, of all numbers. `what_else(numbers)` says what it is if it is not.
+  // Compares a part with its place in all numbers. `what_else(numbers)` explains a wrong part.
   template <class WhatElse>
   void part(const Tensor& got, const char* name, const Numbers& row,
             const WhatElse& what_else) const {
@@ -144,7 +144,8 @@ class Checks {
     part(got, "part", row,
          [&](const Numbers&) { return detail::concat(": part r begins at number r * ", each_); });
   }
-  // After reduce(): the means, of `own` and the others' gradients. `before`: of the step before.
+  // After reduce(): the gradient must be the mean. `own`: this rank's gradients; `before`: the
+  // means of the step before.
   void gradient(const Tensor& got, const Numbers& means, const Numbers& own,
                 const Numbers& before) const {
     part(got, "gradient", means,
@@ -179,7 +180,7 @@ class Checks {
     }
   }
 
-  // Between two moves.
+  // Between two calls: nothing whole may be left in memory.
   void memory(const std::string& when) const {
     for (std::size_t p = 0; p < unit_.parameters.size(); ++p) {
       const Tensor& parameter = unit_.parameters[p];
@@ -199,13 +200,13 @@ class Checks {
               "was cut from? clone() makes a copy with memory of its own");
     }
   }
-  // The tape is gone, so it can be counted.
+  // Called when the tape is gone, so that memory can be counted.
   void bytes(const std::string& when) const {
     constexpr std::int64_t kBlock = 512;  // of which the allocator gives multiples
     const std::int64_t block = (each_ * 4 + kBlock - 1) / kBlock * kBlock,
                        enough = unit_.gradient.defined() ? 2 * block : block;
     const auto held = [this] { return memory_stats(device_).in_use_bytes - before_; };
-    // The group's thread may still let go of what it has sent.
+    // The group's thread may still be freeing what it has sent.
     for (int ms = 0; ms < 1000 && held() > enough; ++ms) {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
@@ -214,7 +215,7 @@ class Checks {
   }
 
  private:
-  // A part of gradients that are not the means.
+  // Explains a part of the gradients that is not that of the means.
   std::string what_it_is(const Numbers& part, const Numbers& means, const Numbers& own,
                          const Numbers& before) const {
     const auto all_are = [&](const auto& number) {

@@ -14,8 +14,8 @@ namespace {
 using Run = std::vector<LastSeen>;
 using FindCulprit = int (*)(const Run& ranks);
 
-// A ring of n ranks in operation 7, where all wait, in the end, for rank `dead`: those ahead of it
-// for the rank behind them, the nearest half behind it for the rank that should take their message.
+// A ring of n ranks in operation 7. In the end all wait for rank `dead`: the nearer half of the
+// ranks after it for the rank before them, the others for the rank after them.
 Run ring(int n, int dead) {
   Run run(n, {.operation = 7});
   for (int i = 1; i < n; ++i) {

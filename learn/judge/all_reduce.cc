@@ -35,9 +35,9 @@ struct Guarded {
   std::vector<float> all;
 };
 
-// Of the whole numbers, rank r has place_factor(i) 4^r at i: so a wrong sum says what is in it, and
-// sums of up to 8 ranks are exact in float. The factors are primes: what is added from another
-// place is hardly ever a multiple.
+// As whole numbers rank r has place_factor(i) 4^r at place i. So a wrong sum shows what is in it,
+// and sums of up to 8 ranks are exact in float. The factors are primes, so that what is added from
+// another place is hardly ever a multiple.
 constexpr int kBase = 4;
 float place_factor(std::int64_t i) {
   constexpr std::array<float, 7> kPrimes{11, 13, 17, 19, 23, 29, 31};
@@ -47,7 +47,8 @@ float whole(int rank, std::int64_t i) {
   return place_factor(i) * static_cast<float>(std::int64_t{1} << (2 * rank));
 }
 
-// A number that is no sum of few bits: some hash of its place (the constants of splitmix64).
+// A number that is not a sum of a few powers of 2: a hash of its place (with the constants of
+// splitmix64).
 float broken(int rank, std::int64_t i) {
   std::uint64_t z = (static_cast<std::uint64_t>(i) * 8 + rank + 1) * 0x9e3779b97f4a7c15u;
   z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;

@@ -50,8 +50,8 @@ struct Rank {
   Traffic traffic;
 };
 
-// Where the ranks meet. Whoever brings the second side of a message copies it, under the lock. So a
-// rank that waits can go on only by what another rank does: when all wait, nothing will happen.
+// Where the ranks meet. The rank that brings the second side of a message copies it, under the
+// lock. So only another rank can let a waiting rank go on: when all wait, nothing more will happen.
 class Hub {
  public:
   explicit Hub(int n) : ranks_(n), sends_(n * n), receives_(n * n) {}
@@ -98,7 +98,7 @@ class Hub {
   }
 
   void begin_collective(int rank, const Collective& collective) {
-    // So that who does not wait for its work reads the old numbers.
+    // So that a solution that does not wait for its work reads the old numbers.
     std::this_thread::sleep_for(std::chrono::milliseconds(2));
     const std::lock_guard lock(mutex_);
     ranks_[rank].traffic.collectives.push_back(collective);
@@ -220,7 +220,7 @@ class Hub {
     }
   }
 
-  // In groups: in which collective each rank is; else the other hint.
+  // With groups: in which collective each rank is; without: the other hint.
   std::string same_calls(const char* else_) const {
     std::string text;
     for (int r = 0; r < size(); ++r) {
@@ -276,7 +276,8 @@ class Pending {
   void add(const std::string& name, const comm::Buffer& x, const comm::Buffer& y) {
     const std::lock_guard lock(mutex_);
     One one{name, x.span(), y.span(), std::nullopt};
-    // Else what is there now is not yet what this operation begins with.
+    // If an earlier operation may still write to x, the present numbers are not those with which
+    // this one begins.
     const auto may_write = [&](const One& earlier) { return earlier.may_write(one.x); };
     const bool waits = std::ranges::any_of(all_, may_write) || (running_ && may_write(*running_));
     if (name == "all_reduce" && !waits) {

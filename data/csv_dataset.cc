@@ -37,7 +37,7 @@ std::int64_t label_column(const io::CsvTable& table, const std::variant<int, std
 /// Labels of classes, as i64.
 Tensor classes(const Tensor& label, const io::CsvTable& table, std::int64_t column,
                const std::string& path) {
-  // From here on f64 has not every integer.
+  // From this number on f64 cannot represent every integer.
   constexpr double kMost = 0x1p53;
   const std::vector<double> values = label.to_vector<double>();
   for (std::size_t i = 0; i < values.size(); ++i) {

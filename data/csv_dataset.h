@@ -30,8 +30,8 @@ struct CsvDatasetOptions {
 class CsvDataset : public TensorDataset<2> {
  public:
   /// Throws what io::read_csv() throws; Io, with line and column, for a label that is no integer
-  /// where label_dtype is i64; InvalidArgument for a label's column that the file has not or has
-  /// twice, and for other dtypes.
+  /// where label_dtype is i64; InvalidArgument for a label column that the file lacks or has twice,
+  /// and for other dtypes.
   explicit CsvDataset(const std::string& path, const CsvDatasetOptions& options = {});
 
   /// The names of x's columns; empty for a file without a header.

@@ -61,13 +61,14 @@ class DataLoader {
 
   const Set& dataset() const { return whole().dataset; }
   const DataLoaderOptions& options() const { return whole().core.options(); }
-  /// The number of batches per epoch: of the running one, or of that with which begin() goes on; it
-  /// is another if the epoch was dealt out anew.
+  /// The number of batches per epoch: of the running one, or of the one with which begin() goes on.
+  /// That is another number if the rest of the epoch was dealt out anew.
   std::int64_t size() const { return whole().core.size(); }
   /// The number of batches handed out in the running epoch, or in one whose loop was left early; 0
   /// between epochs.
   std::int64_t position() const { return whole().core.position(); }
-  /// Of the batch that was handed out last, in a loop that runs; else throws InvalidArgument.
+  /// The indices of the batch that was handed out last. Throws InvalidArgument outside of a running
+  /// loop.
   std::span<const std::int64_t> indices() const { return whole().core.indices(); }
 
   /// The loader's position as portable text: between epochs, or after some batches of one. An epoch

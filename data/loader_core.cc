@@ -317,7 +317,7 @@ void LoaderCore::start_epoch() {
     if (!workers_) workers_ = std::make_unique<Workers>(*this);
     workers_->start(position_, options_.batch_sampler ? std::ssize(ends_) : batch_count());
   }
-  // Of the last epoch's batches.
+  // The caller may still use batches of the last epoch.
   if (staged()) {
     for (int slot = 0; slot < slot_count_; ++slot) record_use(slot);
   }
@@ -386,7 +386,7 @@ struct LoaderCore::Place {
   std::string sampler_seed;
 };
 
-// At the end also those that were left out, so that nothing is left.
+// At the end of the epoch also counts samples that were left out, so that nothing is left.
 std::int64_t LoaderCore::samples_done() const {
   const std::int64_t replicas = sampler_->num_replicas();
   if (replicas == 0) return -1;
@@ -481,7 +481,7 @@ void LoaderCore::set_state_of_other_ranks(const std::vector<std::string>& texts,
                InvalidArgument, kOp, "rank ", r,
                " had another order, or place in it, than rank 0: ",
                "they cannot be dealt out anew; ", kAsBefore);
-    p.done = std::min(p.done, other.done);  // without padding some are at their end before others
+    p.done = std::min(p.done, other.done);  // without padding some ranks end before others
   }
   if (p.running) {
     const std::int64_t all = std::max(dataset_size_, sampler_->size());
@@ -516,7 +516,7 @@ void LoaderCore::stage(int slot, const Tensor& host, Tensor& device) {
   if (!device.defined() || device.shape() != host.shape() || device.dtype() != host.dtype()) {
     const Scoped owner(&ThreadState::memory_owner, MemoryOwner::batches);
     device = empty(host.shape(), TensorOptions(host.dtype(), target));
-    record_use(slot);  // by whatever had the memory before
+    record_use(slot);  // a use by whatever had the memory before
   }
   const Stream stream = upload_stream(target);
   const StreamScope scope(stream);

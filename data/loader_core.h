@@ -50,7 +50,7 @@ class LoaderCore {
   std::int64_t size() const { return active_ || resume_ ? batch_count() : batches_after(0); }
   std::int64_t batch_count() const;  ///< of an epoch that was dealt out as the current one
   std::int64_t position() const { return unfinished_ ? position_ : 0; }
-  /// Those of the batch that next() has returned last. Throws InvalidArgument without one.
+  /// The indices of the batch that next() has returned last. Throws InvalidArgument without one.
   std::span<const std::int64_t> indices() const;
   /// All indices of the running epoch.
   std::span<const std::int64_t> order() const { return order_; }
@@ -116,10 +116,11 @@ class LoaderCore {
   std::uint64_t base_seed_ = 0;
   std::string sampler_seed_;
   std::int64_t position_ = 0;  // batches handed out
-  // Where the order was last dealt out: after how many batches, and samples of the shared order.
+  // The place where the order was last dealt out: how many batches, and samples of the shared
+  // order, came before it.
   std::int64_t first_batch_ = 0, first_sample_ = 0;
   std::vector<std::int64_t> order_;
-  std::vector<std::size_t> ends_;  // of a batch sampler's batches in it
+  std::vector<std::size_t> ends_;  // where a batch sampler's batches end in it
 
   GeneratorSet own_generators_;  // for fetching without workers
   // Per slot: its host memory has been read; the caller's work has read its device memory.

@@ -24,9 +24,9 @@ class Sampler {
   virtual void order(const std::string& seed, std::vector<std::int64_t>& order) const = 0;
 
   // For a run that goes on within an epoch with another number of ranks, or another batch size.
-  // Ranks may share one order: each takes its samples from it, in turn one for each.
-  /// How many ranks share the order of which this sampler gives one rank's samples; 0: not in turn,
-  /// so it cannot be dealt out anew.
+  // Ranks may share one order, from which they take one sample each in turn.
+  /// The number of ranks that share the order, of which this sampler gives the samples of one rank.
+  /// 0: they do not take them in turn, so the order cannot be dealt out anew.
   virtual std::int64_t num_replicas() const { return 1; }
   /// size() and order() of the rest of an epoch, after the first `done` >= 0 samples of the shared
   /// order.
@@ -72,8 +72,8 @@ class BatchSampler {
   /// Called once at the start of an epoch, in place of a sampler's draw_seed() and order(); may
   /// draw from the generator.
   virtual std::vector<std::vector<std::int64_t>> batches(Generator& generator) const = 0;
-  /// Whether a loader ignores options beside it that it replaces, and does not refuse them: these
-  /// batches were made with such options.
+  /// true: a loader ignores the options that this sampler replaces, and does not refuse them, since
+  /// the batches were made with such options.
   virtual bool overrules() const { return false; }
 };
 

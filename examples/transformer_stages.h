@@ -92,7 +92,7 @@ inline std::vector<std::string> parameter_names(TransformerOptions o) {
   return names;
 }
 
-/// What of the plan is for modules that these layers have.
+/// The entries of the plan for modules that these layers have.
 inline parallel::ParallelPlan plan_for(const TransformerLayers& layers,
                                        parallel::ParallelPlan plan) {
   std::erase_if(plan, [&](const auto& entry) {
@@ -126,7 +126,8 @@ struct OwnTransformer {
   }
 
  private:
-  // Of one thing for each parameter of the whole model. All ranks find the same mistakes.
+  // This rank's entries of a list that has one for each parameter of the whole model. All ranks
+  // find the same mistakes.
   template <class List, class Name>
   List own_of(const List& all, Name name_of) const {
     std::set<std::string> given;
@@ -142,8 +143,8 @@ struct OwnTransformer {
   }
 };
 
-/// The same of its optimiser, which numbers the parameters of this rank; in a checkpoint all are
-/// numbered.
+/// The same for its optimiser, which numbers only the parameters of this rank. A checkpoint numbers
+/// those of the whole model.
 class OwnAdam {
  public:
   using StandsFor = optim::AdamW;

@@ -42,7 +42,7 @@ constexpr const char* kAttention = "scaled_dot_product_attention";
 using Attend = AttentionResult (*)(const Tensor&, const Tensor&, const Tensor&,
                                    const AttentionOptions&);
 
-// Under autocast attend of bf16 operands, else of these.
+// attend() of the operands, which autocast may convert to bf16.
 AttentionResult in_autocast(Attend attend, const Tensor& q, const Tensor& k, const Tensor& v,
                             const AttentionOptions& options) {
   constexpr auto policy = CastPolicy::lower_precision;
@@ -77,8 +77,8 @@ Masked masked(const Tensor& mask, DType dtype) {
   return {masked_fill(rows, blind, 0), blind};
 }
 
-// By single operations, which leave the weights behind: [..,L,S]. `drop` makes the weights after
-// dropout from those before it.
+// By single operations, which also give the weights [..,L,S]. `drop` applies dropout to the
+// weights.
 template <class Drop>
 AttentionResult composed(const Tensor& q, const Tensor& k, const Tensor& v,
                          const AttentionOptions& options, const Drop& drop) {

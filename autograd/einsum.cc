@@ -131,7 +131,7 @@ void drop_stretched(std::vector<Term>& terms) {
   }
 }
 
-// The sum of x over the dimensions whose labels nobody needs.
+// The sum of x over the dimensions whose labels are not needed.
 Term sum_unneeded(Term term, const Labels& needed) {
   Dims dims;
   Labels kept;
@@ -169,13 +169,14 @@ Labels joined(const Labels& a, const Labels& b, const Labels& c = {}) {
   return all;
 }
 
-// a in the dtype of a product with b, if b is i64 by a sum.
+// a in the dtype of its product with b, which is i64 if a sum has made b i64.
 Term beside(Term a, const Term& b) {
   if (b.widened && !is_floating(a.x.dtype())) a.x = a.x.to(DType::i64);
   return a;
 }
 
-// The product of two terms, summed over what both have and nobody needs: one batched matmul.
+// The product of two terms, summed over the labels that both have and that are not needed: one
+// batched matmul.
 Term contract(const Term& first, const Term& second, const Labels& needed) {
   const Term a = beside(first, second), b = beside(second, first);
   Labels batch, summed, of_a, of_b;
@@ -241,7 +242,7 @@ Tensor einsum(std::string_view equation, std::span<const Tensor> operands) {
                                          : implicit_result(written, ellipsis);
   check_result(result, terms, equation);
   drop_stretched(terms);
-  // The strides of a diagonal are none that products of matrices are made for.
+  // Products of matrices are not made for the strides of a diagonal.
   for (std::size_t i = 0; terms.size() > 1 && i < terms.size(); ++i) {
     if (terms[i].labels.size() < written[i].size()) terms[i].x = terms[i].x.contiguous();
   }

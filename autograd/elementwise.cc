@@ -253,8 +253,8 @@ Tensor smooth_l1(const Tensor& x, double beta) {
 namespace {
 
 // Whether x can become the result of an operation on it: nobody else holds it, and the tape needs
-// nothing that shares its storage (such as a saved tensor or the base of a view). An observer takes
-// a write that is made before its node for one that the tape does not know.
+// nothing that shares its storage (such as a saved tensor or the base of a view). An observer would
+// take a write that comes before its node for one that the tape does not know.
 bool reusable(const Tensor& x) {
   const autograd::Meta* meta = autograd::meta_of(x);
   return x.defined() && may_write(x) && is_floating(x.dtype()) &&

@@ -1,11 +1,11 @@
-// A rule that makes dL/dy by a product may apply the gradient of the relu that y ends with, too.
+// A rule that computes dL/dy by a product may also apply the gradient of a relu that y ends with.
 #include "weft/autograd/engine.h"
 #include "weft/core/runtime/thread_state.h"
 
 namespace weft::autograd {
 
-// Undefined, unless the gradient on its way there is the only one that the node gets, in this
-// stream, and nobody else sees it.
+// Undefined unless the gradient of this link is the only one that the node gets, in this stream,
+// and nobody else sees it.
 Tensor Run::relu_mask(const Link& link) {
   if (link.task < 0 || distributed_ || thread_state().create_graph) return {};
   const Task& to = found.tasks[link.task];

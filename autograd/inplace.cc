@@ -55,7 +55,7 @@ bool record_write(const char* op, const Tensor& y, const Tensor* operand = nullp
              "writes into a leaf that requires a gradient (", y.shape(),
              "); do it under NoGrad to change its value, or on a clone() to compute with it");
   if (is_view && on_tape) autograd::follow_base(y);
-  // A plain tensor joins the tape, with its base. Other views of that would not know.
+  // A tensor without history joins the tape, with its base. Other views of the base would not know.
   WEFT_CHECK(on_tape || y.storage()->use_count() == (is_view ? 2u : 1u), Unsupported, op,
              "writes a tensor that requires a gradient into memory that other tensors share (",
              y.shape(),
@@ -277,7 +277,7 @@ const Tensor& MoreMethods::zero_() const {
 
 namespace {
 
-// x[0] = y writes into x. But to write into a new tensor, as x[mask] is one, would do nothing.
+// x[0] = y writes into x. Writing into a new tensor, such as x[mask], would have no effect.
 void check_seen(const Tensor& x) {
   WEFT_CHECK(
       !x.defined() || !autograd::is_alone(x) || !x.storage()->owned(), InvalidArgument, "=",

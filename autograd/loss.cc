@@ -48,7 +48,7 @@ class CrossEntropyNode final : public DifferentiableNode {
 
  private:
   void by_parts(Gradients& grads, const Tensor& logits, const Tensor& target) const {
-    // What a row asks for of each class; 0 in rows that do not count.
+    // The probability that a row demands of each class; 0 in rows that do not count.
     const Tensor counts = raw::ne(target, static_cast<double>(params_.ignore_index));
     const Tensor chosen = raw::unsqueeze(raw::where(counts, target, zeros_like(target)), 1);
     const double spread = params_.label_smoothing / static_cast<double>(logits.shape(1));

@@ -11,7 +11,7 @@
 namespace weft {
 namespace {
 
-/// Whether the padding is "same"; else it is "valid", which is none.
+/// Whether the padding is "same"; else it is "valid", which means no padding.
 bool is_same(const char* op, std::string_view padding, bool has_numbers) {
   WEFT_CHECK(padding == "same" || padding == "valid", InvalidArgument, op, "padding: got '",
              padding, "', expected a number, 'same' or 'valid'");

@@ -12,7 +12,7 @@
 namespace weft::autograd {
 namespace {
 
-// By device and dtype.
+// A one for each device and dtype.
 using Ones = std::map<std::pair<int, DType>, Tensor>;
 Ones& ones() {
   static Ones& all = *new Ones;  // captured steps read them at any time
@@ -26,7 +26,7 @@ Tensor shared_one(const Tensor& y) {
   const std::lock_guard lock(mutex);
   Tensor& one = ones()[{y.device().index, y.dtype()}];
   if (!one.defined()) {
-    // A captured step would fill it in its replays alone, and must not wait.
+    // A captured step would fill it only in its replays, and must not wait.
     if (thread_state().capture || thread_state().trial) return ones_like(y);
     one = full({}, 1, {y.dtype(), y.device()});
     runtime(y.device()).synchronize(current_stream(y.device()));  // others may read it at once

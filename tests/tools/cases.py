@@ -35,13 +35,13 @@ class ToolTest(unittest.TestCase):
         return done.returncode, (done.stderr or done.stdout or b"").decode(errors="surrogateescape")
 
     def check_run(self, *arguments):
-        """What it says, when all goes well."""
+        """What the tool prints; it must end with status 0."""
         status, said = self.run_tool(*arguments)
         self.assertEqual(status, 0, said)
         return said
 
     def check_refusal(self, arguments, expected):
-        """Status 2, and a line that says why, of the tool's own; returns it."""
+        """Requires status 2 and a line of the tool's own that says why; returns the line."""
         with self.subTest(arguments=arguments):
             status, said = self.run_tool(*arguments)
             self.assertEqual(status, 2, said)

@@ -18,7 +18,7 @@ class CommandTest : public ::testing::Test {
   explicit CommandTest(const std::string& name)
       : name_(name), command_("tools/" + name + "/" + name + " ") {}
 
-  /// Its status; both its streams are in log().
+  /// Runs it and returns its status; what it writes to both streams is in log().
   int run(const std::string& arguments, const std::string& out = "&2") const {
     const std::string command = command_ + arguments + " 2>" + folder.path("log") + " >" + out;
     return WEXITSTATUS(std::system(command.c_str()));

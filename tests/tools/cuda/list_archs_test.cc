@@ -33,7 +33,7 @@ class ListArchs : public ::testing::Test {
                capabilities);
   }
 
-  /// Its output; for a refusal its sentence, after "refused: ".
+  /// Its output or, if it refuses, "refused: " and its sentence.
   std::string list(const std::string& what) {
     const std::string command = detail::concat(
         "CUDA_HOME=", folder_.path("toolkit"), " PATH=", folder_.path("path"),

@@ -49,7 +49,7 @@ def tar_of(files):
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
-    """Sends server.files; of a file in server.cut only so many bytes in all, and then it breaks off,
+    """Sends server.files; of a file in server.cut only that many bytes in all, and then it breaks off,
     or with server.hold waits."""
 
     def do_GET(self):

@@ -116,7 +116,7 @@ class Buckets(ToolTest):
         self.refuses(self.file(), "has no whole step of")
 
     def test_a_broken_trace_is_said_to_be(self):
-        """With the file's name, whatever is missing or of another type."""
+        """The error has the file's name, whatever is missing or of another type."""
         broken = f"[bucket_timeline] {self.path('trace.json')} is no trace that --trace wrote: "
         self.add_steps(50)
         whole = self.events
@@ -161,7 +161,7 @@ class Buckets(ToolTest):
         self.assertEqual((picture.width, picture.height), (800, 104 + 2 * 112 + 64))
 
     def test_the_picture_has_a_bar_for_each_interval(self):
-        """By their colours; times in milliseconds."""
+        """Bars are found by their colours; times in milliseconds."""
         self.add_steps(50)
         out = self.path("out.svg")
         self.assertEqual(self.check_run("buckets", self.file(), out, "--step", "0"), "")

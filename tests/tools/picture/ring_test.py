@@ -62,7 +62,7 @@ class Ring(ToolTest):
         names = ["rank 0", "rank 1", "rank 2"]
 
         def panel(title, *parts):
-            """Each rank's parts below its name."""
+            """The texts of the parts below each rank's name."""
             of_rank = [parts[0:3], parts[3:6], parts[6:9]]
             return [title] + [text for name, own in zip(names, of_rank) for text in (name, *own)]
         self.assertEqual(texts_of(ring_picture(self.runs[3]).svg()), [

@@ -1,4 +1,5 @@
-// Records by hand: what is compared, how far apart it is said to be, and which cause is named.
+// Records made by hand: what is compared, how far apart the sides are said to be, and which cause
+// is named.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -34,7 +35,7 @@ json with(json line, const json& more) {
   return line;
 }
 
-// A right run of 2 ranks of 2 samples each, of 3 steps: lines of each rank.
+// The lines of each rank in a right run: 2 ranks with 2 samples each, 3 steps.
 std::vector<Lines> right_run() {
   std::vector<Lines> ranks;
   for (int r = 0; r < 2; ++r) {
@@ -98,8 +99,8 @@ class Causes : public ::testing::Test {
     }
     return read_records(name);
   }
-  // The causes of ranks that differ from a right run by `change`, whose one process differs by
-  // `replay` from the ranks.
+  // The causes for ranks whose records differ from a right run by `change`. The one process differs
+  // from the ranks by `replay`.
   using Change = std::function<void(std::vector<Lines>&)>;
   std::vector<Cause> causes_of(const Change& change, const Change& replay = {}) const {
     std::vector<Lines> ranks = right_run();
@@ -109,7 +110,7 @@ class Causes : public ::testing::Test {
     const auto one = read(ranks);
     return find_causes(recorded, one, compare(recorded, one, 0));
   }
-  // There is that one cause, and its text is this.
+  // Expects one cause, with this name and this text in it.
   void names(const std::vector<Cause>& causes, const std::string& name, Weight weight,
              const std::string& text) const {
     ASSERT_EQ(causes.size(), 1U) << (causes.size() > 1 ? causes[1].text : "");
@@ -141,7 +142,7 @@ TEST_F(Causes, ARightRunIsEqualAndHasNone) {
   EXPECT_TRUE(find_causes(ranks, ranks, found).empty());
 }
 
-// By step, then by the order of the run; the distance is that of the tensors.
+// Ordered by step, then as in the run; the distance is that between the tensors.
 TEST_F(Causes, TheFirstDifferenceAndHowFarItIs) {
   std::vector<Lines> other = right_run();
   edit(other[0], "weight", 1, [](json& line) { line.update(digest(1, 4.5)); });
@@ -216,7 +217,8 @@ TEST_F(Causes, OtherShapesNaNAndWhatIsLeftOut) {
   EXPECT_EQ(found.unmatched, 8);
 }
 
-// What is not finite is compared by its places, and hides no difference of the others.
+// Elements that are not finite are compared by their places, and do not hide differences of the
+// others.
 TEST_F(Causes, NaNAndInfinity) {
   const auto run = [](const char* places, double x, const json& loss) {
     std::vector<Lines> ranks = right_run();
@@ -251,7 +253,7 @@ TEST_F(Causes, AWeightThatIsNotTheModels) {
   EXPECT_EQ(found.left_out.begin()->second, 6);
 }
 
-// A part of an output may have its shape; of ranks with batches of their own none may.
+// An output may have another shape if it can be a part, so only if ranks share a batch.
 TEST_F(Causes, OutputsOfOtherShapes) {
   for (const int batches : {1, 2}) {
     std::vector<Lines> ranks = right_run(), one = right_run();
@@ -265,7 +267,7 @@ TEST_F(Causes, OutputsOfOtherShapes) {
   }
 }
 
-// The one process writes what all ranks share once.
+// What all ranks share, the one process writes once.
 TEST_F(Causes, RanksThatShareABatch) {
   std::vector<Lines> ranks = right_run(), one = right_run();
   for (Lines& lines : ranks) lines[0]["batches"] = 1;
@@ -292,7 +294,7 @@ TEST_F(Causes, AnOptionPerRank) {
         }),
         "learning_rate", Weight::mistake,
         "step 0: lr of optimizer 0 is 0.1 on rank 0 and 0.2 on rank 1");
-  // Others in the order of the alphabet come before and behind it.
+  // The other options come before and after it in the alphabet.
   names(causes_of([](auto& ranks) {
           for (std::size_t r = 0; r < ranks.size(); ++r) {
             edit(ranks[r], "update", -1, [&](json& line) {
@@ -345,7 +347,7 @@ TEST_F(Causes, ReplicasThatBeganUnlike) {
         "step 0: 0.weight differs between ranks 0 and 1 after the update, though");
 }
 
-// Where the one process has the inputs from files, the indices do not tell which samples they are.
+// If the one process reads its inputs from files, the indices do not tell which samples they are.
 TEST_F(Causes, SamplesThatAreDrawnAndDataSetsOfTheRanksOwn) {
   const auto drawn = [](int size, int shift, const char* label, const std::vector<int>& saved) {
     return [=](std::vector<Lines>& ranks) {
@@ -364,7 +366,7 @@ TEST_F(Causes, SamplesThatAreDrawnAndDataSetsOfTheRanksOwn) {
   names(causes_of(drawn(12, 0, "label", {0, 1})), "same_samples", Weight::mistake,
         "both read 6 samples");
   EXPECT_TRUE(causes_of(drawn(12, 0, "own", {0, 1})).empty());
-  // In other batches.
+  // The same samples, in other batches.
   names(causes_of(drawn(4, 2, "own", {})), "same_samples", Weight::mistake, "both read 4 samples");
   EXPECT_TRUE(causes_of(drawn(4, 2, "own", {0, 1})).empty());
 }
@@ -376,13 +378,13 @@ TEST_F(Causes, RanksThatReadTheSameSamples) {
           });
         }),
         "same_samples", Weight::mistake, "ranks 0 and 1 both read 6 samples (0, 2, 4 and 3 more)");
-  // Who draws with replacement reads a sample again on the same rank, too.
+  // A rank that draws with replacement also reads some of its own samples again.
   EXPECT_TRUE(causes_of([](auto& ranks) {
                 for (Lines& lines : ranks) {
                   edit(lines, "batch", -1, [](json& line) { line["indices"] = {1, 1}; });
                 }
               }).empty());
-  // But not the same ones as another rank in each step.
+  // But two ranks do not read the same samples in each step.
   names(causes_of([](auto& ranks) {
           for (Lines& lines : ranks) {
             for (int s = 0; s < 3; ++s) {
@@ -391,7 +393,7 @@ TEST_F(Causes, RanksThatReadTheSameSamples) {
           }
         }),
         "same_samples", Weight::mistake, "ranks 0 and 1 both read 5 samples (0, 1, 4 and 2 more)");
-  // Few draws may share samples by chance, and repeat none.
+  // In few draws, ranks may share samples by chance although no rank repeats one.
   EXPECT_TRUE(causes_of([](auto& ranks) {
                 edit(ranks[1], "batch", 0, [](json& line) { line["indices"] = {0, 4}; });
               }).empty());
@@ -497,7 +499,7 @@ TEST_F(Causes, BatchNormsOfTheRanksOwnBatches) {
         "local_batch_norm", Weight::limit, "the output of 1 (BatchNorm2d), call 0 is the first");
 }
 
-// Two micro-batches of each rank, in step 1: the second one adds (0, 2) to gradients.
+// Each rank has two micro-batches in step 1; the second one adds (0, 2) to the gradients.
 TEST_F(Causes, AMicroBatchThatAStageLacks) {
   std::vector<Lines> one = right_run();
   for (Lines& lines : one) {
@@ -530,7 +532,7 @@ TEST_F(Causes, AMicroBatchThatAStageLacks) {
   EXPECT_TRUE(cause_of(1, 1.5).empty());
   EXPECT_TRUE(cause_of(2, 6).empty());
   EXPECT_TRUE(cause_of(-1, -1).empty());
-  EXPECT_TRUE(cause_of(2, 2, {1}).empty());  // some factor fits to any number
+  EXPECT_TRUE(cause_of(2, 2, {1}).empty());  // for a single number some factor always fits
   EXPECT_EQ(cause_of(1, 1, {1}).size(), 1);
 }
 

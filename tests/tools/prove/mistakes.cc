@@ -24,7 +24,7 @@ struct Net : nn::Module<Net> {
   Tensor forward(const Tensor& x) { return head(body(x)); }
 };
 
-// With noise that is drawn while a batch is loaded, as transforms draw.
+// Samples with noise that is drawn while a batch is loaded, as by transforms.
 struct Samples {
   data::TensorDataset<2> kept;
   bool noisy = false;
@@ -36,8 +36,8 @@ struct Samples {
   }
 };
 
-// The mean over the ranks of a third of each gradient and of the rest: its addends in another
-// order.
+// The mean over the ranks of a third of each gradient, added to that of the rest: the same addends
+// in another order.
 parallel::Reduction in_two_parts(comm::ProcessGroup& group, const Tensor& gradients) {
   raw::mul_(gradients, 1.0 / group.size());
   const Tensor third = raw::clone(gradients);
@@ -50,8 +50,8 @@ parallel::Reduction in_two_parts(comm::ProcessGroup& group, const Tensor& gradie
           }};
 }
 
-// Forgets the last row of a batch, which is a micro-batch of its own, or what the second one adds
-// to the gradients, or has all of them half as large again.
+// Forgets the last row of a batch, which is a micro-batch of its own; or what the second
+// micro-batch adds to the gradients; or makes all gradients half as large again.
 struct WrongPipeline {
   parallel::Pipeline& pipe;
   const std::string& mistake;
@@ -125,7 +125,8 @@ void train_net(const train::Options& options, const std::string& mistake) {
   if (mistake == "outside_module") body.emplace(net.body, group);
   parallel::DistributedDataParallelOptions engine;
   if (mistake == "reduction_order") engine.comm_hook = in_two_parts;
-  // No mistake: the loss is divided by the number of ranks, and so are all roundings of backward.
+  // This is no mistake: the division by the number of ranks is in the loss, so that all of backward
+  // rounds otherwise.
   const bool divided_loss = mistake == "divided_loss";
   if (divided_loss) {
     engine.comm_hook = [](comm::ProcessGroup& group, const Tensor& gradients) {

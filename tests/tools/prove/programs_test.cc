@@ -63,8 +63,8 @@ const std::map<std::string, Row>& rows() {
   };
   return all;
 }
-/// The first starts others, the second has a loop of its own, whose ranks come and go; the parts of
-/// the others need two devices, so there is no run on one.
+/// p4_table starts other programs. mlp_elastic has a loop of its own, with ranks that come and go.
+/// The others need two devices for their parts, so there is no run on one.
 const std::set<std::string> kRefused = {"p4_table", "mlp_elastic", "autoencoder_mp", "resnet_mp"};
 
 class ProvePrograms : public testing::CommandTest {
@@ -72,7 +72,8 @@ class ProvePrograms : public testing::CommandTest {
   ProvePrograms() : CommandTest("prove") { setenv("TMPDIR", folder.root().c_str(), 1); }
   ~ProvePrograms() override { unsetenv("TMPDIR"); }
 
-  /// Whether a line of its help begins with one of prove's ways to say how many ranks there are.
+  /// Whether a line of its help begins with one of the options by which prove sets the number of
+  /// ranks.
   bool takes_ranks(const std::string& program) const {
     const std::string help = folder.path("help");
     static_cast<void>(std::system((program + " --help >" + help + " 2>&1").c_str()));

@@ -32,7 +32,7 @@ class Prove : public testing::CommandTest {
   nlohmann::json prove_mistake(const std::string& mistake, int status) const {
     return prove("tests/tools/prove/mistakes --threads 1 --mistake " + mistake, status);
   }
-  /// One cause, or one note, has this name, and this is in its text.
+  /// Expects one cause, or one note, with this name and this text in it.
   static void names(const nlohmann::json& list, const std::string& name, const std::string& text) {
     ASSERT_EQ(list.size(), 1U) << list;
     EXPECT_EQ(list[0]["name"], name);
@@ -41,7 +41,7 @@ class Prove : public testing::CommandTest {
 };
 
 struct Mistake {
-  std::string name, cause, text, first;  // of what the records do not tell there is no cause
+  std::string name, cause, text, first;  // cause empty: the records do not show it
 };
 
 class EachMistake : public Prove, public ::testing::WithParamInterface<Mistake> {};
@@ -57,7 +57,7 @@ TEST_P(EachMistake, IsNamed) {
     names(verdict["causes"], cause, text);
     EXPECT_HAS(log(), "cause: ");
   }
-  if (first.empty()) {  // each side is what the other is; what they are is wrong
+  if (first.empty()) {  // both sides are equal, and both are wrong
     EXPECT_FALSE(verdict.contains("first")) << verdict;
     return;
   }
@@ -139,7 +139,7 @@ TEST_F(Prove, RightProgramsAreEqualToTheBit) {
   }
 }
 
-// Sums of three have an order, and of a batch on two devices, too.
+// The order of addends matters for sums of three ranks, and for a batch on two devices.
 TEST_F(Prove, AnotherOrderOfSumsIsANote) {
   testing::write_mnist(folder.path("data"), 40, 12);
   const auto three = prove("--ranks 3 tests/tools/prove/mistakes --threads 1 --batch-size 2", 0);
@@ -147,7 +147,7 @@ TEST_F(Prove, AnotherOrderOfSumsIsANote) {
   const auto devices = prove(
       "examples/mlp_dp --threads 1 --batch-size 8 --limit-steps 3 --data " + folder.path("data"),
       0);
-  // Whether two orders differ in a bit depends on the processor; that they are told apart is
+  // The processor decides whether two orders differ in a bit. That they are told apart is tested by
   // EachMistake's reduction_order.
   for (const auto& verdict : {three, devices}) {
     EXPECT_TRUE(verdict["causes"].empty()) << verdict;
@@ -156,8 +156,8 @@ TEST_F(Prove, AnotherOrderOfSumsIsANote) {
   }
 }
 
-// An element of a gradient may be off by 3 ulps of the sum of its addends' magnitudes, and not by
-// 1e-4 of itself.
+// An element of a gradient may be off by 3 ulps of the sum of its addends' magnitudes, but not by
+// 1e-4 of its own.
 TEST_F(Prove, SumsOfThreeAreBoundedByTheirAddends) {
   const auto three = [&](const std::string& mistake, int status) {
     return prove(
@@ -174,12 +174,12 @@ TEST_F(Prove, SumsOfThreeAreBoundedByTheirAddends) {
   names(wrong["causes"], "only_f32", "times as far off as another order of the ranks' addends");
   EXPECT_HAS(log(), "first: step 0, rank 0: the gradient of ");
   EXPECT_GT(wrong["first"]["unlike"], 0);
-  // An output is no sum over ranks.
+  // An output is not a sum over ranks.
   names(three("only_f32_input", 1)["causes"], "only_f32",
         "the output of body.0 (Linear), call 0 is about ");
   EXPECT_HAS(log(), "all sums over the ranks before it are equal to the bit");
-  // Right, though its gradients are rounded otherwise on each rank: by how much, the processor
-  // says.
+  // This is right, though its gradients are rounded otherwise on each rank. How much they differ
+  // depends on the processor.
   const auto divided = three("divided_loss", 0);
   EXPECT_EQ(divided["verdict"], "equal to rounding");
   EXPECT_TRUE(divided["causes"].empty()) << divided;
@@ -239,7 +239,7 @@ TEST_F(Prove, OtherEndsOfAProgram) {
     return path;
   };
   refuses(script("  --devices N", "true"), "no records in ");
-  // Only what begins a line is an option.
+  // Only the beginning of a line counts as an option.
   const std::string of_ranks =
       script("  --limit-stepsize N  not --threads", "echo \"<$*>\"; exit 3");
   refuses("--launcher " + of_ranks + " " + of_ranks,

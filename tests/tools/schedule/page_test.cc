@@ -32,21 +32,20 @@ class SchedulePage : public testing::CommandTest {
  protected:
   SchedulePage() : CommandTest("schedule") {}
 
-  /// What `script`, which ends in an expression, makes of the page that tools/schedule writes.
+  /// The value of `script`, which ends in an expression, in the page that tools/schedule writes.
   json in_page(const std::string& options, const std::string& script) {
     const std::string page = folder.path("page.html"), dom = folder.path("dom");
     EXPECT_EQ(run(options + " -o " + page), 0) << log();
     std::string text = testing::read_file(page);
     const std::size_t end = text.rfind("</body>");
     EXPECT_NE(end, std::string::npos) << text;
-    // The answer without a character that HTML spells in another way.
+    // Encodes the answer, so that HTML changes no character of it.
     text.insert(end, "<script>{ let result; try { result = " + script +
                          "; } catch (error) { result = error.stack; }\n"
                          "document.body.textContent = 'RESULT' + encodeURIComponent("
                          "JSON.stringify(result)) + 'END'; }</script>\n");
     testing::write_file(page, text);
-    // In a container there is no sandbox, and often no shared memory; the folder is for its
-    // profile.
+    // Containers have no sandbox, and often no shared memory. The folder is for the profile.
     const std::string command =
         "HOME=" + folder.root() +
         " chromium --headless --no-sandbox --disable-gpu --disable-dev-shm-usage --user-data-dir=" +
@@ -70,7 +69,7 @@ class SchedulePage : public testing::CommandTest {
   }
 };
 
-/// A random schedule's text: one of weft's, edited.
+/// The text of a random schedule: one of weft's, with edits.
 class Editor {
  public:
   explicit Editor(unsigned seed) : random_(seed) {}
@@ -107,7 +106,7 @@ class Editor {
     };
     const int i = below(list.size()), kind = below(32);
     const Action action = list[i];
-    if (kind < 17) {  // neighbours, which often does no harm
+    if (kind < 17) {  // swaps neighbours, which often does no harm
       std::swap(list[i], list[std::min<std::size_t>(i + 1, list.size() - 1)]);
     } else if (kind < 18) {
       std::swap(list[i], list[below(list.size())]);
@@ -116,7 +115,7 @@ class Editor {
     } else if (kind < 22) {
       list.erase(list.begin() + i);
       insert(kind < 21 ? list : other, action);
-    } else if (kind < 24) {  // a whole stage, which is lost or moved
+    } else if (kind < 24) {  // takes out a whole stage, which is lost or moved
       List moved;
       std::ranges::copy_if(list, std::back_inserter(moved),
                            [&](const Action& each) { return each.stage == action.stage; });
@@ -204,7 +203,7 @@ TEST_F(SchedulePage, ItsCheckerIsThatOfTheLibrary) {
     expected.push_back(verdict(text, {{forward}, {input}, {weight}, transfer}));
     ++count[expected.back()["verdict"]];
   }
-  // There is something to compare of each kind.
+  // There are cases of each kind to compare.
   std::string counts;
   for (const auto& [name, cases_of_it] : count) {
     counts += name + ' ' + std::to_string(cases_of_it) + ' ';
@@ -420,7 +419,7 @@ TEST_F(SchedulePage, MouseFingerAndKeysMoveActions) {
                               {"selected", selected},
                               {"misfits", json::array()}}))
           << i << ", " << width;
-      // What is exported is what --check and Pipeline take.
+      // --check and Pipeline accept what is exported.
       EXPECT_EQ(verdict(text, {{1}, {1}, {1}})["verdict"] == "right", said.starts_with(right)) << i;
     }
   }

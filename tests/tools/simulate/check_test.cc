@@ -33,7 +33,7 @@ TEST(PredictionFile, IsReadBack) {
   ASSERT_EQ(back.predictions.size(), file.predictions.size());
   EXPECT_EQ(back.predictions[0].way, file.predictions[0].way);
   EXPECT_DOUBLE_EQ(back.predictions[0].seconds(), file.predictions[0].seconds());
-  // The costs are complete: they give the same predictions.
+  // The costs are complete if they give the same predictions.
   EXPECT_DOUBLE_EQ(data_parallel(back.costs, 12).seconds(),
                    data_parallel(file.costs, 12).seconds());
 }

@@ -183,8 +183,8 @@ TEST(CostModel, TheStagesOfAV) {
               1e-9);
 }
 
-// Of stages of 2 rows. ZB-V keeps 2 p = 4 micro-batches of a stage on each device, DualPipeV 5, and
-// 1F1B 2 of a stage that is twice as large.
+// With stages of 2 rows: ZB-V keeps 2 p = 4 micro-batches of a stage on each device, DualPipeV 5,
+// and 1F1B 2 of a stage that is twice as large.
 TEST(CostModel, TheMemoryOfAV) {
   const auto activations = [](const std::string& schedule, const char* checkpoint) {
     const MemoryUse use = memory_of(even_costs(), {"pipeline", 8, 2, schedule, checkpoint, 4});
@@ -198,7 +198,7 @@ TEST(CostModel, TheMemoryOfAV) {
   EXPECT_DOUBLE_EQ(activations("dualpipev", "never"), 5 * 1024);
   EXPECT_DOUBLE_EQ(activations("1f1b", "never"), 2 * 2 * 1024);
   EXPECT_DOUBLE_EQ(activations("gpipe", "never"), 4 * 2 * 1024);
-  // One micro-batch, and the inputs of all: of stage 1, 2 rows of 16 bytes.
+  // One micro-batch, and the inputs of all of them: in stage 1 these are 2 rows of 16 bytes.
   EXPECT_DOUBLE_EQ(activations("gpipe", "always"), 2 * 1024 + 4 * 32);
 }
 
@@ -263,7 +263,7 @@ TEST(CostModel, WhatBackwardDoesNotHide) {
   EXPECT_DOUBLE_EQ(exposed_all_reduce({{.name = "ReLU"}}, {1}, link, false).seconds, 0);
 }
 
-// Of 24 bytes each rank updates 12, and tells the other in one message.
+// Each rank updates 12 of the 24 bytes, and sends them to the other in one message.
 TEST(CostModel, Zero1) {
   expect_terms(zero1(round_costs(), 8), {{"forward", 9},
                                          {"loss", 0.75},
@@ -283,8 +283,8 @@ TEST(CostModel, FullyShard) {
                                             {"messages", 3 * (0.9 + 1.3)},
                                             {"optimiser", 1.25 * 3 / 2}};
   expect_terms(fully_sharded(round_costs(), 8, true), expected);
-  // Where computing hides messages, the first gather, that of the last layer's backward, and the
-  // last sum are left.
+  // If computing hides messages, three remain: the first gather, that for the last layer's
+  // backward, and the last reduction.
   Costs hidden = round_costs();
   hidden.all_reduce_computes = false;
   expected["messages"] = 0.9 + 1.3 + 0.9;
@@ -293,7 +293,7 @@ TEST(CostModel, FullyShard) {
   expected["copies"] = 1.5 * (2 * 0.01 + 0.005) * 24;
   expect_terms(fully_sharded(hidden, 8, false), expected);
   EXPECT_EQ(fully_sharded(hidden, 8, false).way.engine, "zero2");
-  // A layer that is no unit of its own belongs to that of the model, which is gathered once.
+  // A layer that is not a unit of its own belongs to the model's unit, which is gathered once.
   Costs root = round_costs();
   root.layers[0].own_unit = false;
   expected["copies"] = 1.5 * ((2 * 8 + 3 * 16) * 0.01 + 24 * 0.005);
@@ -302,8 +302,9 @@ TEST(CostModel, FullyShard) {
   EXPECT_WEFT_ERROR(fully_sharded(root, 1, true), InvalidArgument, "a batch of 1 for 2 ranks");
 }
 
-// All ranks have all rows: computing is as measured, of three sums of layers one has 4 bytes a row
-// and two have 2, those of the loss have 1 and 3. A rank updates its halves of the cut parameters.
+// All ranks have all rows, and computing takes its measured time. Of the layers' three sums one has
+// 4 bytes a row and two have 2; those of the loss have 1 and 3. A rank updates its halves of the
+// cut parameters.
 TEST(CostModel, TensorParallel) {
   Costs costs = round_costs();
   EXPECT_FALSE(cuts_layers(costs));

@@ -61,7 +61,8 @@ TEST(Measure, RanksOfTensorParallelismShareTheLayers) {
   }
   EXPECT_GT(costs.sum.latency, 0);
   EXPECT_GT(costs.broadcast.latency, 0);
-  // Of each of 64 characters the largest logit; the sum of exponentials and the target's logit.
+  // For each of 64 characters: the largest logit; then the sum of exponentials, and the target's
+  // logit.
   EXPECT_EQ(costs.loss_sums, (std::vector<double>{64 * 4, 2 * 64 * 4}));
   EXPECT_TRUE(cuts_layers(costs));
   set_host_devices(3);

@@ -1,4 +1,4 @@
-// The memory that is predicted, beside that of the engines themselves.
+// The predicted memory, compared with what the engines need.
 #include "weft/tools/simulate/memory_model.h"
 
 #include <gtest/gtest.h>
@@ -23,7 +23,7 @@
 namespace weft::simulator {
 namespace {
 
-// By MemoryOwner's names, of the rank that needs most of it.
+// Bytes by the names of MemoryOwner, for the rank that needs the most of each.
 using Use = std::map<std::string, double>;
 
 // A step of two ranks, the third one. `make` prepares the engine and returns what runs a step.
@@ -136,7 +136,7 @@ Make by_parallelize() {
   };
 }
 
-// `exact`: owners that are right to the byte; the peak of the sum of all is right to `within`.
+// `exact`: owners whose bytes must be equal. The peak of the sum must agree to `within`.
 void expect_predicted(const std::string& program, const std::string& engine, int ranks,
                       std::int64_t rows, const Make& make, double within,
                       const std::vector<std::string>& exact = {
@@ -151,11 +151,11 @@ void expect_predicted(const std::string& program, const std::string& engine, int
 
 class MemoryOf : public ::testing::TestWithParam<std::string> {};
 
-// Gradients of parameters are beside the buckets, for which they are copied, for a moment.
+// For a moment the gradients of parameters exist beside the buckets into which they are copied.
 TEST_P(MemoryOf, Ddp) {
   for (const int n : {2, 3}) {
     expect_predicted(GetParam(), "ddp", n, 4, by_ddp(false), 0.03);
-    // Its messages of small parameters count as activations there.
+    // Its messages of small parameters count as activations in the engine.
     expect_predicted(GetParam(), "zero1", n, 4, by_ddp(true), 0.03, {"parameters", "optimizer"});
   }
 }
@@ -173,7 +173,7 @@ INSTANTIATE_TEST_SUITE_P(Programs, MemoryOf, ::testing::Values("mlp_adam", "char
 TEST(Memory, OfTensorParallelism) {
   const Use real = measured("char_transformer", 4, 2, by_parallelize(), true);
   Use said = predicted("char_transformer", 4, 2, "tp");
-  // The row-wise layers, two a block, have zeros in the place of their biases, of 256 bytes.
+  // The two row-wise layers of each block have zeros of 256 bytes in place of their biases.
   said["parameters"] += 4 * 512;
   for (const std::string owner : {"parameters", "optimizer"}) {
     EXPECT_EQ(2 * said[owner], real.at(owner)) << owner;

@@ -60,11 +60,11 @@ TEST(ShardedStep, MemoryIsDividedAsThePageOnShardingSays) {
   EXPECT_EQ(on_four(Sharding::tp_ddp).parameters, all / 2);
   EXPECT_EQ(on_four(Sharding::tp_fsdp).parameters, all / 4);
   EXPECT_EQ(on_four(Sharding::tp_fsdp).gathered, (root + 2 * block) / 2);
-  // Of 16 numbers two stay whole, for the rows of both devices that share the layers.
+  // Two of 16 numbers stay whole, for the rows of both devices that share the layers.
   EXPECT_EQ(on_four(Sharding::tp_fsdp).activations, 4.0 * 2 * 3 * 10 * (4 * 9 * 100 + 2 * 50 / 2));
 }
 
-// With nothing to compute all messages are waited for: (n-1)/n of the bytes, so many times.
+// With nothing to compute, all messages are waited for: each takes (n-1)/n of its bytes.
 TEST(ShardedStep, MessagesAreThoseOfThePageOnSharding) {
   const double all = bytes_of(kSmall.parameters());
   const double root = bytes_of(kSmall.root_parameters());
@@ -72,7 +72,7 @@ TEST(ShardedStep, MessagesAreThoseOfThePageOnSharding) {
   const auto exposed = [&](Sharding way, int n) {
     return sharded_step(kSmall, 3, n, way, cluster).exposed;
   };
-  const double of_two = 0.5 / 1e6;  // seconds of a byte, within a node
+  const double of_two = 0.5 / 1e6;  // seconds for a byte, within a node
   EXPECT_NEAR(exposed(Sharding::ddp, 2), 2 * of_two * all, 1e-9);
   EXPECT_NEAR(exposed(Sharding::zero1, 2), 3 * of_two * all, 1e-9);
   EXPECT_NEAR(exposed(Sharding::zero2, 2), 2 * of_two * all, 1e-9);
@@ -82,7 +82,8 @@ TEST(ShardedStep, MessagesAreThoseOfThePageOnSharding) {
   const double activation = 4.0 * 2 * 3 * 10 * 100;  // both devices' rows
   // As of 8 blocks there are 34: four in each, one of the table, one before the head.
   EXPECT_NEAR(exposed(Sharding::tp_ddp, 2), (4 * 4 + 2) * 2 * of_two * activation, 1e-9);
-  // Two nodes: the groups of the rows have one device of each, which has a port for itself.
+  // With two nodes, a group that divides the rows has one device of each node, which has a port to
+  // itself.
   EXPECT_NEAR(exposed(Sharding::tp_ddp, 4) - exposed(Sharding::tp_ddp, 2), 2 * 0.5 / 1e5 * all / 2,
               1e-9);
 }
@@ -115,7 +116,7 @@ TEST(ShardedStep, GathersOfManyNodesTakeLonger) {
   EXPECT_GT(exposed(4096), 10 * exposed(512));
 }
 
-// What docs/simulate.md says of the default.
+// What docs/simulate.md says about the default model.
 TEST(ShardedStep, SaysOfTheDefaultWhatThePageSays) {
   const auto step = [](Sharding way, int n) {
     return sharded_step({}, 4, n, way, find_preset("h100"));

@@ -32,7 +32,7 @@ TEST_F(SimulateCommand, PredictsAndChecks) {
   EXPECT_EQ(written["costs"]["layers"].size(), 4U);
   EXPECT_EQ(written["costs"]["layers"][1]["forward"]["points"].size(), 2U);
   EXPECT_TRUE(written.contains("machine") && written.contains("date") && written["dtype"] == "f32");
-  // DualPipeV has four micro-batches or more: of batch 8 in 4 chunks.
+  // DualPipeV needs four micro-batches or more: so a batch of 8 in 4 chunks.
   EXPECT_EQ(written["predictions"].size(), 2U * (8 + 2 * 4 * 3) + 3);
 
   // Micro-batches with fewer rows than the smallest usual number for timing.

@@ -60,7 +60,7 @@ class FailurePage(ToolTest):
         for text in ("31 differs", "30", "failed", "running", "operations of ranks 0-1"):
             self.assertIn(text, picture.texts)
 
-    # Who waits for two minutes does not hide what was before.
+    # A rank that waits for two minutes does not hide what came before.
     def test_a_long_wait_is_cut_off(self):
         before = [operation(n, -120_000 - 10 * (31 - n), -120_000 - 10 * (31 - n) + 2)
                   for n in range(1, 31)]

@@ -51,7 +51,7 @@ class Figures(ToolTest):
         self.trace = Trace()
 
     def figure(self, *options):
-        """What is printed but the file's name, and the picture."""
+        """What is printed, without the file's name, and the picture."""
         file, out = self.write("trace.json", self.trace.text()), self.path("out.svg")
         *said, name = self.check_run(file, "-o", out, *options).splitlines()
         self.assertEqual(name, out)
@@ -64,7 +64,7 @@ class Figures(ToolTest):
         return self.check_refusal([file, "-o", self.path("out.svg"), *options], expected)
 
     def check_golden(self, picture, name):
-        """All but the style; `golden` is the picture as it was committed."""
+        """Compares all but the style; `golden` is the picture as it was committed."""
         def drawn(elements):
             return [(e.tag, e.attrib, e.text) for e in elements if not e.tag.endswith("}style")]
         golden = Picture(os.path.join("tests/tools/timeline/goldens", name))
@@ -281,7 +281,7 @@ class Figures(ToolTest):
         self.assertIn("Step 1 ", self.figure()[0][0])
 
     def test_an_error_tells_of_the_last_step_and_of_no_lines(self):
-        """Other than of a file, which tools/schedule also checks."""
+        """Errors other than those of a file, which tools/schedule also checks."""
         whole = simulate(GPIPE, *EQUAL)
         twice = {**whole, "actions": whole["actions"] + whole["actions"][:1]}
         for step in (3, 4):
@@ -472,7 +472,8 @@ class Figures(ToolTest):
                 units = int(schedule.split()[2])
                 costs = {"forward": [.001 * (1 + i) for i in range(visits)],
                          "backward": [.002 * (1 + i) for i in range(visits)], "optimizer": .001}
-                # Of a backward of two units without a message between them the trace tells no more.
+                # If a backward has two units without a message between them, the trace does not
+                # tell more.
                 if schedule.startswith("zero2"):
                     costs["backward"][-1] = 0
                 if schedule.startswith(("zero2", "fsdp")):
@@ -656,7 +657,7 @@ class Figures(ToolTest):
         page = figure.page(one_bar(["fact"]))
         style = page[:page.index("@media print")]
         self.assertIn(".picture { overflow-x: auto }", style)
-        # Nothing else asks for a width of its own but the keys' boxes.
+        # Only the keys' boxes ask for a width of their own.
         self.assertEqual(re.findall(r"([.#]?\w+(?: svg)?) {[^}]*\bmin-width: (\w+)", style),
                          [(".picture svg", "1000px")])
         self.assertIn("#hover { position: fixed; display: none; box-sizing: border-box", style)

@@ -19,7 +19,7 @@ def a_step():
 
 
 def rectangles(path):
-    """(x, width, y) of the rows, and by action of the bars. Fails for what is not well-formed."""
+    """(x, width, y) of the rows, and of the bars by action. Fails if the picture is not well-formed."""
     found = {}
     for rect in ElementTree.parse(path).iter("{http://www.w3.org/2000/svg}rect"):
         kind = rect.get("class")

@@ -8,8 +8,8 @@ KINDS = {"F": "forward", "B": "backward", "I": "backward_input", "W": "backward_
 
 
 def simulate(schedule, forward, backward_input, backward_weight=None):
-    """When the actions of a schedule run, as tools/schedule says: of "gpipe --stages 2
-    --micro-batches 2", and seconds by stage."""
+    """What tools/schedule says about when the actions of a schedule run: "gpipe --stages 2
+    --micro-batches 2", for example, with seconds by stage."""
     with tempfile.NamedTemporaryFile("w") as costs:
         json.dump({"forward": forward, "backward_input": backward_input,
                    "backward_weight": backward_weight or [0] * len(forward)}, costs)
@@ -29,18 +29,18 @@ class Trace:
                             "ts": begin * 1000, "dur": (end - begin) * 1000, "args": args})
 
     def add_cores(self, count):
-        """As each process tells on how many it may run."""
+        """What each process writes about the number of cores on which it may run."""
         self.events.append({"ph": "M", "name": "process_labels", "pid": 0,
                             "args": {"labels": f"cores: {count}"}})
 
     def add_memory(self, time, device, owner, mib, rank=0):
-        """As the allocator tells what an owner has from now on."""
+        """What the allocator writes about the memory that an owner has from now on."""
         self.events.append({"ph": "C", "name": f"memory of {device}", "pid": rank,
                             "ts": time * 1000, "args": {owner: mib * 2 ** 20}})
 
     def add_pipeline(self, step, timeline, begin, device="cpu:", first_thread=3, rank=0):
-        """As Pipeline tells of a step on devices `device`0, 1 ... that took as long as `timeline`
-        says."""
+        """What Pipeline writes about a step on devices `device`0, 1 ... that takes as long as
+        `timeline` says."""
         for timed in timeline["actions"]:
             letter, (stage, micro_batch) = timed["action"][0], timed["action"][1:].split(".")
             d = timed["device"]
@@ -51,7 +51,7 @@ class Trace:
         self.add("pipeline", "step", begin, begin + timeline["end"] * 1e3, 0, {"step": step}, rank)
 
     def add_data_parallel(self, step, begin):
-        """As DataParallel tells of a forward and backward of 10 ms on two devices."""
+        """What DataParallel writes about a forward and backward of 10 ms on two devices."""
         def on(device, category, name, start, end, **replica):
             self.add(category, name, begin + start, begin + end, 3 + device,
                      {"step": step, "device": f"cpu:{device}", **replica})
@@ -74,7 +74,7 @@ class Trace:
         caller("phase", "backward", 5, 10)
 
     def add_model_parallel(self, step, begin):
-        """As a model in two parts tells of a forward and backward of 10 ms."""
+        """What a model in two parts writes about a forward and backward of 10 ms."""
         def on(device, category, name, start, end, **args):
             self.add(category, name, begin + start, begin + end, 0,
                      {"step": step, "device": f"cpu:{device}", **args})
@@ -91,7 +91,7 @@ class Trace:
         on(1, "optim", "part", 10.5, 12)
 
     def add_ddp(self, step, begin):
-        """As two ranks tell of a step of 50 ms. Rank 1 has its bucket 6 ms later."""
+        """What two ranks write about a step of 50 ms. Rank 1 has its bucket 6 ms later."""
         for rank, late in (0, 0), (1, 6):
             def span(category, name, start, end, **args):
                 self.add(category, name, begin + start, begin + end, 0, {**args, "step": step},
@@ -105,7 +105,7 @@ class Trace:
             span("optim", "step", 41, 50)
 
     def add_gan(self, step, begin):
-        """As two ranks tell of the two backwards of a Horovod program's step of 40 ms, which two
+        """What two ranks write about the two backwards of a Horovod program's step of 40 ms, which two
         optimizers average by groups and threads of their own. Rank 1's second one is 2 ms late."""
         for rank, late in (0, 0), (1, 2):
             def span(category, name, start, end, thread=0, **args):
@@ -124,8 +124,8 @@ class Trace:
             span("comm", "all_reduce", 10, 16, 2, module="gradients 0", bytes=400)
 
     def add_cut_model(self, step, begin):
-        """As two ranks tell of a step of 40 ms with fully_shard. Rank 1 asks for the parameters 2 ms
-        later, and rank 0 for the sums."""
+        """What two ranks write about a step of 40 ms with fully_shard. Rank 1 asks for the parameters
+        2 ms later than rank 0, and rank 0 for the sums."""
         for rank in 0, 1:
             def span(category, name, start, end, thread=0, **args):
                 self.add(category, name, begin + start, begin + end, thread,
@@ -143,8 +143,8 @@ class Trace:
             span("optim", "step", 30, 40)
 
     def add_step_of_ranks(self, step, begin, schedule, costs):
-        """As the engine tells of a step whose actions take these seconds: "fsdp --units 3 --ranks 2".
-        Returns the milliseconds of the whole."""
+        """What the engine writes about a step whose actions take these seconds: "fsdp --units 3
+        --ranks 2". Returns the milliseconds of the whole."""
         with tempfile.NamedTemporaryFile("w") as file:
             json.dump(costs, file)
             file.flush()
@@ -188,7 +188,7 @@ class Trace:
         return answer["end"] * 1e3
 
     def add_tensor_parallel(self, step, begin):
-        """As two ranks tell of a step of 20 ms with parallelize."""
+        """What two ranks write about a step of 20 ms with parallelize."""
         for rank in 0, 1:
             def span(category, name, start, end, thread=0, **args):
                 self.add(category, name, begin + start, begin + end, thread,

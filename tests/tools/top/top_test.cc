@@ -74,7 +74,7 @@ TEST_F(Top, ShowsWhoWaitsForARankThatIsStopped) {
   EXPECT_EQ(seen[1]["phase"], "forward");
   EXPECT_EQ(seen[0]["stopped"], false);
   EXPECT_EQ(seen[1]["stopped"], true);
-  // It waits all the time; a look may fall between two additions to that, 0.1 s apart.
+  // It waits all the time, but its waiting is counted every 0.1 s only.
   EXPECT_GT(seen[0]["waited"], 0.4);
   EXPECT_EQ(seen[1]["waited"], 0);
 
@@ -86,7 +86,7 @@ TEST_F(Top, ShowsWhoWaitsForARankThatIsStopped) {
   EXPECT_HAS(screen, "parameters ");
 }
 
-// A step is over in some milliseconds, but for the rank that sleeps for 100 ms in each.
+// A step takes some milliseconds, except on the rank that sleeps for 100 ms in each.
 TEST_F(Top, ShowsTheStraggler) {
   setenv("WEFT_FAULT", "delay=100ms:rank=1:phase=forward", 1);
   begin(true, "mlp_ddp", "");
@@ -99,7 +99,7 @@ TEST_F(Top, ShowsTheStraggler) {
   EXPECT_EQ(seen[1]["operation"], "");
   for (const nlohmann::json& shown : seen) {
     EXPECT_EQ(shown["stopped"], false);
-    EXPECT_LT(shown["samples_per_s"], 100);  // of 10 steps of 4 each; a look may see one more
+    EXPECT_LT(shown["samples_per_s"], 100);  // 10 steps of 4, and perhaps one more is seen
   }
 }
 

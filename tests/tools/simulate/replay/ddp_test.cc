@@ -30,7 +30,8 @@ using nlohmann::json;
 
 constexpr double kBytes = 1e6;  // of each gradient
 
-// A rank's step: gradients of parameters 2, 1 and 0 become ready, buckets are reduced.
+// The step of a rank: when the gradients of parameters 2, 1 and 0 become ready, and when buckets
+// are sent and reduced.
 struct Rank {
   std::vector<double> ready;
   std::vector<std::pair<double, double>> buckets;  // sent, reduced
@@ -65,19 +66,20 @@ json trace_of(const std::vector<Rank>& ranks) {
   return {{"traceEvents", events}};
 }
 
-// One bucket, for which rank 0 waits for rank 1. Its all-reduce takes 12 ms, 4 for each gradient.
+// One bucket, for which rank 0 waits for rank 1. Its all-reduce takes 12 ms: 4 ms for each
+// gradient.
 json one_bucket() {
   return trace_of({{{14, 20, 24}, {{24, 38}}, 42}, {{14, 20, 26}, {{26, 38}}, 41}});
 }
 
-// The same step with a bucket for each gradient. An all-reduce beside backward takes twice 4 ms,
-// and 4 of these from backward: cores are shared.
+// The same step with a bucket for each gradient. The cores are shared: beside backward an
+// all-reduce takes 8 ms instead of 4, and backward 4 ms more.
 json three_buckets() {
   const std::vector<std::pair<double, double>> buckets = {{14, 22}, {24, 32}, {34, 38}};
   return trace_of({{{14, 24, 34}, buckets, 42}, {{14, 24, 34}, buckets, 41}});
 }
 
-// The same with bf16_compress: an all-reduce moves half of what its bucket has.
+// The same with bf16_compress: an all-reduce moves half of its bucket's bytes.
 json in_bf16(json trace) {
   for (json& event : trace["traceEvents"]) {
     json& args = event["args"];
@@ -103,15 +105,16 @@ TEST_F(Replay, TheRecordedSettingGivesTheRecordedStep) {
 
 TEST_F(Replay, OtherSettingsAreComputed) {
   const std::vector<std::pair<const char*, double>> expected = {
-      // 26 until the gradients are ready, 12 for the all-reduces, 4 for the optimiser. Buckets that
-      // come early take from backward what they save behind it.
+      // 26 ms until the gradients are ready, 12 for the all-reduces, 4 for the optimiser. What
+      // early buckets save after backward, they take from backward.
       {"cap=inf", 42},
       {"cap=0.5", 42},
       {"order=given,cap=0.5", 42},
       {"order=reversed", 42},
       {"cap=default", 42},
-      // 10 ms more for each gradient. One bucket: 26 + 12 + 30 + 4. Three: the first is sent at 14
-      // and lasts 4 + 4 + 10, until 32; the second until 50, and the last, of 4 + 10, until 64.
+      // 10 ms more for each gradient. One bucket: 26 + 12 + 30 + 4. Three buckets: the first is
+      // sent at 14 and takes 4 + 4 + 10, until 32; the second ends at 50, and the last takes 4 +
+      // 10, until 64.
       {"cap=inf,link=0-1:100MB/s", 72},
       {"cap=0.5,link=0-1:100MB/s", 68},
       // Buckets of two, and one: of p2, then of p1 and p0, with whose all-reduces backward is done
@@ -120,12 +123,12 @@ TEST_F(Replay, OtherSettingsAreComputed) {
       // Rank 1 is ready at 46; or at 28, 40 and 52, and its optimiser takes 6.
       {"cap=inf,slow=1:20ms", 62},
       {"cap=inf,slow=1:0.02s", 62},
-      // Halves: 26 + 6 + 4.
+      // Half of the bytes: 26 + 6 + 4.
       {"cap=inf,bf16", 36},
-      // 2 (4 - 1) / 4 instead of 2 (2 - 1) / 2 of the bytes: 18 ms.
+      // 2 (4 - 1) / 4 of the bytes instead of 2 (2 - 1) / 2: 18 ms.
       {"cap=inf,ranks=4", 48},
       {"cap=inf,latency=1ms", 44},
-      // Beside backward, but for the last: 26 + 1 + 4.
+      // All but the last run beside backward: 26 + 1 + 4.
       {"cap=0.5,bandwidth=1GB/s", 31},
       {"cap=inf,bandwidth=1GB/s", 33},
   };
@@ -137,8 +140,8 @@ TEST_F(Replay, OtherSettingsAreComputed) {
   EXPECT_NEAR(ms_of(one_bucket(), "slow=0:20ms"), 44 + 12 + 4, 1e-6);
 }
 
-// A run with --bucket-order. Where several orders make buckets of these bytes, it is the one by
-// which they were sent soonest.
+// A run with --bucket-order. If several orders give buckets of these bytes, the right one is that
+// in which they were sent soonest.
 TEST_F(Replay, ATraceMayHaveBucketsInTheOrderOfTheParameters) {
   const auto trace = [](const std::vector<double>& ready,
                         const std::vector<std::pair<double, double>>& buckets,
@@ -167,12 +170,12 @@ TEST_F(Replay, ATraceMayHaveBucketsInTheOrderOfTheParameters) {
 TEST_F(Replay, OnGpusAllReducesTakeNothingFromBackward) {
   json trace = one_bucket();
   trace["traceEvents"][0]["args"]["device"] = "cuda:0";
-  // Sent at 14, 20 and 26, each of 4 ms.
+  // Buckets are sent at 14, 20 and 26, and take 4 ms each.
   EXPECT_NEAR(ms_of(trace, "cap=0.5"), 34, 1e-6);
 }
 
 TEST_F(Replay, BucketsOfUnlikeSizesTellTheLatency) {
-  // 1 and 9 MB in 5 and 13 ms: 4 ms and a nanosecond for each byte.
+  // 1 MB in 5 ms and 9 MB in 13 ms: 4 ms and a nanosecond for each byte.
   const Rank rank = {{14, 20, 26}, {{14, 19}, {26, 39}}, 43};
   json trace = trace_of({rank, rank});
   for (json& event : trace["traceEvents"]) {
@@ -185,7 +188,7 @@ TEST_F(Replay, BucketsOfUnlikeSizesTellTheLatency) {
   const DdpTrace gpu = read(trace);
   EXPECT_NEAR(gpu.link.latency, 2e-3, 1e-9);
   EXPECT_NEAR(gpu.link.bytes_per_second, 1e9, 1);
-  // 26, then 4 ms and 10 MB, then 4.
+  // 26 ms, then 4 ms and the time of 10 MB, then 4 ms.
   EXPECT_NEAR(ms_of(trace, "cap=inf"), 26 + 14 + 4, 1e-6);
 }
 
@@ -212,13 +215,13 @@ TEST_F(Replay, TheTableSaysWhatToUse) {
   const std::size_t bf16 = text.find("bf16");
   EXPECT_HAS(text.substr(bf16, text.find('\n', bf16) - bf16), "extrapolated");
 
-  // Where cores do not move bytes, small buckets pay.
+  // If cores do not move the bytes, small buckets pay.
   json gpu = one_bucket();
   gpu["traceEvents"][0]["args"]["device"] = "cuda:0";
   const DdpTrace faster = read(gpu);
   rows = {faster.replay({}), faster.replay(faster.parse("cap=0.5")),
           faster.replay(faster.parse("slow=1:1us"))};
-  rows[0].measured = 0.042;         // of the trace itself, which does not count
+  rows[0].measured = 0.042;         // the trace's own row does not count
   rows[1].measured = 0.034 / 1.16;  // 16 % off
   rows[2].measured = rows[2].seconds;
   rows[2].settled = false;
@@ -284,7 +287,7 @@ TEST_F(Replay, ATraceWithoutTimeIsRefused) {
   EXPECT_EQ(std::ranges::count(text, '\n'), 5);
 }
 
-// What a run has to show of the setting that it is said to have had.
+// A run must show the setting that it is said to have had.
 TEST_F(Replay, TheCommandRefusesRunsOfOtherSettings) {
   const std::string file = write("one.json", one_bucket().dump());
   const std::string three = write("three.json", three_buckets().dump());
@@ -309,7 +312,7 @@ TEST_F(Replay, TheCommandRefusesRunsOfOtherSettings) {
   EXPECT_HAS(log(), "measured rows");
 }
 
-// Halves are not cut again.
+// Numbers of two bytes are not halved again.
 TEST_F(Replay, ATraceMayHaveBf16) {
   EXPECT_FALSE(read(one_bucket()).bf16);
   const json trace = in_bf16(one_bucket());
@@ -340,7 +343,7 @@ TEST_F(Replay, OtherTracesAreRefused) {
   json twice = one_bucket();
   twice["traceEvents"].push_back(span("phase", "backward", 0, 10, 20));
   expect_refused(twice, "its steps have 2 backwards");
-  // A step before or behind it is enough.
+  // A good step before or after it is enough.
   twice = with_step(twice, one_bucket(), 2);
   EXPECT_EQ(read(twice).steps.size(), 1U);
   EXPECT_EQ(read(twice).steps[0].number, 2);
@@ -357,7 +360,7 @@ TEST_F(Replay, OtherTracesAreRefused) {
   mixed["traceEvents"][1]["args"]["bytes"] = 5;  // the bucket has other bytes
   mixed["traceEvents"][9]["args"]["bytes"] = 5;
   expect_refused(mixed, "a replay knows only buckets of one dtype");
-  // Within forward or backward others than buckets are of ranks that share a layer.
+  // Within forward or backward, messages other than buckets come from ranks that share a layer.
   json tensor = one_bucket();
   tensor["traceEvents"].push_back(span("comm", "all_reduce", 1, 5, 6, {{"module", "Net.block0"}}));
   expect_refused(tensor, "in step 3 an all-reduce of Net.block0 is of no bucket");
@@ -367,7 +370,7 @@ TEST_F(Replay, OtherTracesAreRefused) {
   }
   beside["traceEvents"].push_back(span("comm", "all_reduce", 1, 39, 40, {{"module", "loss"}}));
   EXPECT_EQ(read(beside).steps.size(), 1U);
-  // Buckets have the numbers from 0 on.
+  // The numbers of buckets begin with 0 and have no gaps.
   json numbers = three_buckets();
   for (json& event : numbers["traceEvents"]) {
     json& args = event["args"];
@@ -375,7 +378,7 @@ TEST_F(Replay, OtherTracesAreRefused) {
     if (args.value("module", "") == "bucket 2") args["module"] = "bucket 2147483647";
   }
   expect_refused(numbers, "no step of it is whole");
-  // A number that none of a step, a bucket or a rank is, counts as missing.
+  // A number that no step, bucket or rank can have counts as missing.
   json large = one_bucket();
   for (json& event : large["traceEvents"]) event["args"]["step"] = 1e300;
   expect_refused(large, "it has no step of DistributedDataParallel");
@@ -383,7 +386,7 @@ TEST_F(Replay, OtherTracesAreRefused) {
   thin["traceEvents"].push_back(span("link", "thin link 0-1", 0, 20, 30));
   EXPECT_TRUE(read(thin).has_thin_links);
   EXPECT_FALSE(read(one_bucket()).has_thin_links);
-  // Of a mesh: whatever the messages along its other axis are.
+  // On a mesh, whatever the messages along its other axis are.
   expect_refused(in_mesh(one_bucket(), "tp"),
                  "in step 3 its ranks send messages in several groups (dp of ranks 0, 1; tp of "
                  "ranks 0, 1): a replay knows only DDP among all ranks");
@@ -432,7 +435,7 @@ TEST_F(Replay, OtherSettingsAreRefused) {
                            "cap=1,,bf16"}) {
     EXPECT_WEFT_ERROR(parse_setting(text, 2), InvalidArgument, "got the setting '");
   }
-  // Ranks of a link are those of the setting, which may come later.
+  // The ranks of a link are those of the setting; ranks= may come after link=.
   EXPECT_EQ(parse_setting("link=0-3:1MB/s,ranks=4", 2).thin_link->b, 3);
   for (const char* text : {"link=0-3:1MB/s,ranks=2", "ranks=3,link=0-3:1MB/s"}) {
     EXPECT_WEFT_ERROR(parse_setting(text, 4), InvalidArgument, "a link between ranks 0 and 3, ");

@@ -44,9 +44,9 @@ struct Sum {
 
 // Each rank does the same: what is left of the Net, 1 MB, and a block of 2 MB. Milliseconds:
 //   forward   0 to 16: the Net's gather to 2, its forward to 4; the block's to 6, a copy to 7
-//   backward  from 16: of the Net to 20; the block's gather to 24, a copy to 25, its backward to
-//   36,
-//             and a copy to 37; its reduce-scatter to 41; of the Net to 40; its own to 43
+//   backward  from 16: the Net's to 20; the block's gather to 24, a copy to 25, its backward to 36,
+//             and a copy to 37; its reduce-scatter to 41; the Net's backward to 40, and
+//             its reduce-scatter to 43
 //   optimizer from 43 to 47
 json two_units(const std::string& device, int ranks = 2) {
   const std::vector<Gather> gathers = {
@@ -75,7 +75,7 @@ json two_units(const std::string& device, int ranks = 2) {
   return {{"traceEvents", events}};
 }
 
-// The same without the block's second gather: its backward takes its time, too.
+// The same without the block's second gather; the block's backward takes up that time, too.
 json zero2_units(const std::string& device) {
   const json full = two_units(device);
   json kept = json::array();
@@ -122,18 +122,18 @@ TEST_F(ReplayFsdp, OtherSettingsAreComputed) {
   const std::vector<std::pair<const char*, double>> expected = {
       {"recorded", 47},
       {"reshard=true", 47},
-      {"reshard=false", 42},  // neither the block's second gather, of 4, nor the copy behind it
+      {"reshard=false", 42},  // without the block's second gather of 4, and the copy after it
       {"slow=1:20ms", 67},
-      // Forwards of 4 and 20 ms, backwards of 8, 26 and 6, the optimiser 8: 6 + 20 + 8 + 4 + 26 +
-      // 6, in which the block's sums are, then 2 and 8.
+      // Forwards of 4 and 20 ms, backwards of 8, 26 and 6, the optimiser 8. In turn: 6 + 20 + 8 + 4
+      // + 26 + 6, with the block's sums beside the last, then 2 and 8.
       {"slow=1:2x", 80},
-      // 5 and 10 ms more for each message: 21 until the block is there, 10 and 4, 14 and 13, 14, 7
+      // Messages take 5 or 10 ms more: 21 until the block is there, then 10 and 4, 14 and 13, 14, 7
       // and 4.
       {"link=0-1:100MB/s", 87},
       // The gathers take 1 and 2 ms: 3 + 10 + 4 + 2 + 13 + 4 + 2 + 4.
       {"bf16", 42},
-      // 3/4 instead of 1/2 of the bytes: 9 + 10 + 4 + 6 + 13 + 6 + 3, and parts of half the size
-      // for the optimiser: 2.
+      // 3/4 of the bytes instead of 1/2: 9 + 10 + 4 + 6 + 13 + 6 + 3, then 2 for the optimiser,
+      // whose parts are half as large.
       {"ranks=4", 53},
       {"latency=1ms", 52},      // 8 + 10 + 4 + 5 + 13 + 5 + 3 + 4
       {"bandwidth=1GB/s", 38},  // 2.5 + 10 + 4 + 1 + 13 + 3 + 0.5 + 4
@@ -150,9 +150,9 @@ TEST_F(ReplayFsdp, OtherSettingsAreComputed) {
   EXPECT_EQ(replay(four, "reshard=true").count, 3);
 }
 
-// On the CPU the block's first gather, from 2 to 6, has half of the core until the Net's forward
-// ends at 4, so it needs 3 ms of it, and that forward 1. Its sums, from 37 to 41, need 2.5, and the
-// Net's backward until 40 needs 1.5.
+// On the CPU the block's first gather, from 2 to 6, shares the core with the Net's forward until
+// that ends at 4. So the gather needs 3 ms of the core, and the forward 1. The block's sums, from
+// 37 to 41, need 2.5, and the Net's backward, until 40, needs 1.5.
 TEST_F(ReplayFsdp, OnTheCpuMessagesTakeTimeFromComputing) {
   const FsdpTrace trace = read(two_units("cpu:0"));
   const FsdpStep& step = trace.steps.at(0);
@@ -160,8 +160,7 @@ TEST_F(ReplayFsdp, OnTheCpuMessagesTakeTimeFromComputing) {
   EXPECT_NEAR(step.ranks[0].backward[0], 1.5e-3, 1e-9);
   EXPECT_NEAR(step.gather[1], 3.5e-3, 1e-9) << "the mean of 3 and 4";
   EXPECT_NEAR(step.reduce[1], 2.5e-3, 1e-9);
-  // Times are settled to 1e-7 s. The mean of the gathers shifts half a millisecond from one to the
-  // other.
+  // Times settle to 1e-7 s. The mean of the two gathers shifts half a millisecond between them.
   EXPECT_NEAR(ms_of(two_units("cpu:0"), "recorded"), 47, 1e-3);
   EXPECT_NEAR(ms_of(two_units("cpu:0"), "reshard=false"), 42.5, 1e-3);
   // Nothing is shared: 0.5 and 1 for gathers, 1 for the Net's forward beside the block's
@@ -180,12 +179,12 @@ TEST(SharedTime, TasksThatRunAtOnceEachHaveAPart) {
   expect({{0, 4}, {2, 6}}, {1, 1});
   expect({{0, 3}, {0, 3}, {0, 3}}, {2, 2, 2});
   expect({{0, 4}, {1, 1}}, {0, 0});
-  // One that waits for a link leaves the core to the other; two that wait for it share it.
+  // A task that waits for a link leaves the core to the other; two tasks on the link share it.
   expect({{0, 4}, {0, 4, 0, 1}}, {0, 0});
   expect({{0, 4, 0, 1}, {2, 6, 0, 1}}, {1, 1});
 }
 
-// What swings for ever is said.
+// Times that never settle are reported.
 TEST(SharedTime, TimesSettleOrNot) {
   const parallel::StepSchedule step = parallel::fsdp_step(2, 2, true);
   parallel::StepCosts costs{.forward = {1, 1, 0}, .backward = {1, 1, 1}};
@@ -196,7 +195,7 @@ TEST(SharedTime, TimesSettleOrNot) {
   std::vector<parallel::StepCosts> ranks(2, costs);
   ranks[0].messages.assign(messages, 0.5);
   EXPECT_TRUE(simulate_shared(step, ranks, std::vector<MessageNeeds>(messages)).settled);
-  // 60 rounds by halves bring 1e15 s no nearer than 1e-3.
+  // 60 rounds, each of which halves the distance, cannot bring 1e15 s nearer than 1e-3.
   for (parallel::StepCosts& each : ranks) {
     for (double& cost : each.backward) cost = 1e15;
   }
@@ -259,7 +258,8 @@ TEST_F(ReplayFsdp, OtherTracesAreRefused) {
     if (event["name"] == "gather") event["args"]["ahead"] = 0;
   }
   expect_refused(late, "the first steps of a run learn that order");
-  // Of rows of ranks that have the same parts, as in HSDP, or that share a layer.
+  // Messages between rows of ranks that have the same parts, as in HSDP, or between ranks that
+  // share a layer.
   json rows = good;
   rows["traceEvents"].push_back(span("comm", "all_reduce", 1, 38, 39, {{"module", "block"}}));
   expect_refused(rows, "in step 3 an all-reduce of block is none of fully_shard among all ranks");
@@ -269,15 +269,15 @@ TEST_F(ReplayFsdp, OtherTracesAreRefused) {
   json twice = good;
   twice["traceEvents"].push_back(span("phase", "backward", 0, 16, 20));
   expect_refused(twice, "its steps have 2 backwards");
-  // Of a mesh: whatever the messages along its other axis are.
+  // On a mesh, whatever the messages along its other axis are.
   expect_refused(in_mesh(two_units("cpu:0"), "tp"),
                  "in step 3 its ranks send messages in several groups (dp of ranks 0, 1; tp of "
                  "ranks 0, 1): a replay knows only fully_shard among all ranks");
   EXPECT_EQ(read(in_mesh(two_units("cpu:0"), "dp")).steps.size(), 1U) << "one group";
 }
 
-// Numbers of two bytes are not cut again. In traces of before that were written, sums of twice the
-// bytes tell of them.
+// Numbers of two bytes are not halved again. Older traces do not have the size of numbers; there it
+// is told by sums of twice the bytes.
 TEST_F(ReplayFsdp, ATraceMayHaveBf16) {
   const json trace = in_bf16(two_units("cuda:0"));
   EXPECT_FALSE(read(two_units("cuda:0")).has_bf16());
@@ -288,7 +288,7 @@ TEST_F(ReplayFsdp, ATraceMayHaveBf16) {
                     "got the setting 'bf16', but the trace has bf16 already");
   const std::string file = write("bf16.json", trace.dump());
   EXPECT_EQ(run("--replay " + file + " -o " + folder.path("curves.svg")), 0) << log();
-  // Sums in bf16, too, or not; and only one unit of the two.
+  // Sums may be in bf16, too, or not; and perhaps only one of the two units gathers in bf16.
   const auto with_sizes = [](json sized, int of_net, int of_block) {
     for (json& event : sized["traceEvents"]) {
       if (event["name"] != "wait for parameters") continue;
@@ -303,11 +303,11 @@ TEST_F(ReplayFsdp, ATraceMayHaveBf16) {
   EXPECT_EQ(run("--replay " + write("both.json", with_sizes(two_units("cuda:0"), 2, 2).dump())), 0);
   EXPECT_HAS(log(), "already bf16");
   EXPECT_LACKS(log(), "\nbf16");
-  // As 42 ms with both halved, but the Net's gather takes 2 and not 1.
+  // 42 ms if both are halved; but the Net's gather takes 2 ms, not 1.
   EXPECT_NEAR(ms_of(with_sizes(two_units("cuda:0"), 2, 4), "bf16"), 43, 1e-6);
 }
 
-// Units and bytes are those of the last step that is one of fully_shard, not of the last whole one.
+// Units and bytes are taken from the last step that fits fully_shard, not from the last whole step.
 TEST_F(ReplayFsdp, TheLastStepMayBeOtherwise) {
   const json full = two_units("cuda:0"), zero2 = zero2_units("cuda:0");
   const json without_sums = without(full, "reduce_scatter");
@@ -323,7 +323,7 @@ TEST_F(ReplayFsdp, TheLastStepMayBeOtherwise) {
   }
   EXPECT_FALSE(read(with_step(zero2, more, 4)).reshard);
   EXPECT_EQ(read(with_step(zero2, more, 4)).steps.size(), 1U);
-  // The recorded way may change: the last one counts.
+  // If steps with and without resharding are recorded, the last one counts.
   EXPECT_TRUE(read(with_step(zero2, full, 4)).reshard);
   EXPECT_EQ(read(with_step(zero2, full, 4)).steps.at(0).number, 4);
 }

@@ -57,8 +57,8 @@ bool is_fed(const parallel::Schedule& schedule, const Action& action, int place)
          parallel::check(schedule).device_of_stage[static_cast<std::size_t>(from)] != place;
 }
 
-// What devices would record that run the schedule with these costs, in milliseconds: each waits for
-// what it needs. Over ranks, messages take the costs' transfer.
+// The trace that devices would record if they run the schedule with these costs, in milliseconds.
+// Each waits for what it needs. Over ranks, messages take the costs' transfer.
 json trace_of(const parallel::Schedule& schedule, const parallel::StageCosts& costs,
               bool over_ranks = true, int bytes = 10000) {
   const parallel::Timeline timeline = parallel::simulate(schedule, costs);
@@ -67,7 +67,7 @@ json trace_of(const parallel::Schedule& schedule, const parallel::StageCosts& co
   for (const auto& [action, place, begin, end] : timeline.actions) {
     const int rank = over_ranks ? place : 0;
     const std::string device = over_ranks ? "cpu:0" : "cpu:" + std::to_string(place);
-    // Over ranks each arrival is a wait, without a length if it had come before.
+    // Over ranks each arrival has a wait, of length 0 if the message had come before.
     if (begin > free[place] || (over_ranks && is_fed(schedule, action, place))) {
       events.push_back(span("pipeline", "wait", rank, free[place], begin, {{"device", device}}));
     }
@@ -97,7 +97,7 @@ json trace_of(const parallel::Schedule& schedule, const parallel::StageCosts& co
   return {{"traceEvents", events}};
 }
 
-// F of 2 ms, B of 4 and a transfer of 1: until 20, and the optimiser.
+// F takes 2 ms, B 4 and a transfer 1: the last action ends at 20, then comes the optimiser.
 json two_stages() { return trace_of(parallel::gpipe(2, 2), parallel::equal_costs(2, 2, 2, 2, 1)); }
 
 TEST_F(ReplayPipeline, TheTraceIsReadInStages) {
@@ -125,13 +125,13 @@ TEST_F(ReplayPipeline, OtherSettingsAreComputed) {
       {"recorded", 20, false},
       {"schedule=gpipe", 20, false},
       {"schedule=1f1b", 20, false},
-      // Each takes half as long: F1 from 2 to 6, B1 to 14, B0.0 from 15 to 17.
+      // Each action takes half as long: F1 from 2 to 6, B1 to 14, B0.0 from 15 to 17.
       {"micro-batches=4", 17, true},
-      // I and W of 2: F1.1 ends at 9, I1.1 at 11, I0.1 at 14, W0.1 at 16.
+      // I and W take 2 each: F1.1 ends at 9, I1.1 at 11, I0.1 at 14, W0.1 at 16.
       {"schedule=zb-h1", 16, true},
       {"slow=1:20ms", 37, false},
-      // Message by message, of 10 ms and 1: F1 from 13 and from 23, B1 to 29 and 33, which arrive
-      // at 40 and 50.
+      // Messages follow each other, of 10 ms and 1 each: F1 begins at 13 and 23, B1 ends at 29 and
+      // 33, and the results arrive at 40 and 50.
       {"link=0-1:1MB/s", 54, false},
       {"latency=3ms", 24, true},
       {"bandwidth=1MB/s", 52, true},
@@ -140,12 +140,12 @@ TEST_F(ReplayPipeline, OtherSettingsAreComputed) {
     EXPECT_NEAR(ms_of(two_stages(), setting), ms + kTail, 1e-6) << setting;
     EXPECT_EQ(replay(two_stages(), setting).extrapolated, extrapolated) << setting;
   }
-  // F1 of 4 to 11, B1 of 8 to 27, B0.0 to 32; what follows stays as it is.
+  // F1 takes 4, until 11, B1 8, until 27, and B0.0 ends at 32; what follows stays as it is.
   EXPECT_NEAR(ms_of(two_stages(), "slow=1:2x"), 32 + kTail, 1e-6);
 }
 
-// A slow rank and those of a link are ranks, also if the last stage is rank 0's, or if a rank has
-// several devices.
+// A slow rank, and the two of a link, are ranks, even if the last stage is on rank 0, or if a rank
+// has several devices.
 TEST_F(ReplayPipeline, RanksNeedNotBePlaces) {
   json turned = two_stages();
   for (json& event : turned["traceEvents"]) event["pid"] = 1 - event["pid"].get<int>();
@@ -168,7 +168,7 @@ TEST_F(ReplayPipeline, RanksNeedNotBePlaces) {
   for (const char* text : {"slow=2:1ms", "link=1-2:1MB/s"}) {
     EXPECT_WEFT_ERROR(trace.parse(text), InvalidArgument, "got the setting '");
   }
-  // Stages 2 and 3 have twice their 2 and 4 ms: of two micro-batches in a row of four.
+  // Stages 2 and 3 take twice their 2 and 4 ms. Four stages, two micro-batches.
   parallel::StageCosts slow = parallel::equal_costs(4, 2, 2, 2, 1);
   for (const std::size_t s : {2U, 3U}) {
     slow.forward[s] = slow.backward_input[s] = slow.backward_weight[s] = 4;
@@ -179,7 +179,7 @@ TEST_F(ReplayPipeline, RanksNeedNotBePlaces) {
   EXPECT_EQ(replay(four, "schedule=1f1b").count, 2);
 }
 
-// A message that comes while its rank is busy lies there, which is no time of its own.
+// A message that comes while its rank is busy has to wait, which is not part of the transfer.
 TEST_F(ReplayPipeline, ATransferEndsWhenTheMessageIsThere) {
   for (const parallel::Schedule& schedule :
        {parallel::one_f_one_b(4, 8), parallel::gpipe(4, 8), parallel::zero_bubble_h1(4, 8)}) {
@@ -220,7 +220,7 @@ TEST_F(ReplayPipeline, AStepOverRanksRecordsItsActions) {
   EXPECT_EQ(trace.what(),
             "a pipeline on 2 ranks, 1f1b, 2 stages, 4 micro-batches, recomputed: never");
   EXPECT_EQ(trace.steps.size(), 3U);
-  // 2 rows of 8 numbers in each, behind what says so.
+  // Each micro-batch sends 2 rows of 8 numbers, after a message that describes them.
   EXPECT_GT(trace.bytes.at(0), 64);
   EXPECT_EQ(trace.batch_bytes.at(0), kChunks * 64);
   EXPECT_GT(trace.replay(trace.parse("recorded")).seconds, 0);
@@ -317,7 +317,7 @@ TEST_F(ReplayPipeline, TheCommandSaysWhatToUse) {
   EXPECT_EQ(run("--replay " + file + " recorded@" + again), 0) << log();
   refuses("--replay " + file + " schedule=1f1b@" + again, "is of a pipeline on 2 ranks, gpipe, ");
   refuses("--replay " + file + " micro-batches=4@" + again, ", 2 micro-batches, ");
-  // Of a batch as large, in messages of twice the bytes.
+  // A batch of the same size whose messages have twice the bytes.
   const std::string larger = write(
       "larger.json",
       trace_of(parallel::gpipe(2, 2), parallel::equal_costs(2, 2, 2, 2, 1), true, 20000).dump());
@@ -333,7 +333,7 @@ TEST_F(ReplayPipeline, TheCommandSaysWhatToUse) {
   EXPECT_NE(run("--replay " + file + " schedule=interleaved@" + cut), 2) << log();
 }
 
-// Neither the usual settings nor the curves are such as ./weft schedule does not have.
+// The usual settings and the curves use only schedules that ./weft schedule has.
 TEST_F(ReplayPipeline, OnlySchedulesThatThereAreAreTriedAndDrawn) {
   const auto expect_replays = [](const PipelineTrace& steps, std::size_t count) {
     EXPECT_EQ(steps.usual_settings().size(), count);
@@ -341,7 +341,7 @@ TEST_F(ReplayPipeline, OnlySchedulesThatThereAreAreTriedAndDrawn) {
       EXPECT_GT(steps.replay(steps.parse(text)).count, 0) << text;
     }
   };
-  // Stages 0 and 1 on a device and 2 on the other: of three no two nor four can be made.
+  // Stages 0 and 1 are on one device and 2 on the other: three stages cannot become two or four.
   const parallel::Schedule three = parallel::gpipe(3, 2);
   parallel::Schedule own = three;
   own.devices.erase(own.devices.begin());
@@ -359,13 +359,13 @@ TEST_F(ReplayPipeline, OnlySchedulesThatThereAreAreTriedAndDrawn) {
   const PipelineTrace threads = read(trace_of(own, parallel::equal_costs(3, 2, 2, 2), false));
   expect_replays(threads, 0);
   EXPECT_WEFT_ERROR(picture(threads), InvalidArgument, "nothing can be drawn");
-  // Four times as many micro-batches are more than a schedule may have.
+  // Four times as many micro-batches would be more than a schedule may have.
   PipelineTrace fine = read(two_stages());
   fine.schedule = parallel::gpipe(2, parallel::kMostMicroBatches / 3);
   fine.steps[0].micro_batches.resize(parallel::kMostMicroBatches / 3,
                                      fine.steps[0].micro_batches[0]);
   expect_replays(fine, 4 + 1 + 2);
-  // Of what is refused nothing was printed before.
+  // Nothing is printed before something is refused.
   const std::string file =
       write("own.json", trace_of(own, parallel::equal_costs(3, 2, 2, 2), false).dump());
   refuses("--replay " + file + " -o " + folder.path("c.svg"), "nothing can be drawn");
@@ -387,7 +387,7 @@ TEST_F(ReplayPipeline, OtherTracesAreRefused) {
   }
   expect_refused(several, "no step of it is a whole step of one pipeline");
   expect_refused({{"traceEvents", optimizers}}, "it has no action of one with its optimizer");
-  // Which all pipelines over ranks have.
+  // All pipelines over ranks have such spans.
   cut["traceEvents"].push_back(span("fully_shard", "wait for parameters", 0, 0, 0));
   EXPECT_EQ(read(cut).steps.size(), 1U);
   cut["traceEvents"].push_back(span("fully_shard", "reduce-scatter", 0, 0, 0));

@@ -27,7 +27,7 @@ inline nlohmann::json span(const char* category, const std::string& name, int ra
           {"args", std::move(args)}};
 }
 
-/// The trace without `most` spans of that name.
+/// The trace without up to `most` spans of that name.
 inline nlohmann::json without(const nlohmann::json& trace, const char* name, int most = 100) {
   nlohmann::json kept = nlohmann::json::array();
   for (const nlohmann::json& event : trace.at("traceEvents")) {
@@ -45,8 +45,8 @@ inline nlohmann::json with_step(nlohmann::json trace, const nlohmann::json& othe
   return trace;
 }
 
-/// The trace with its messages in groups along an axis of a mesh of four ranks, and with messages
-/// of another kind along another axis, in forward.
+/// The trace with its messages in groups along one axis of a mesh of four ranks, and with other
+/// messages along another axis, in forward.
 inline nlohmann::json in_mesh(nlohmann::json trace, const char* other_axis) {
   nlohmann::json& events = trace["traceEvents"];
   for (nlohmann::json& event : events) {

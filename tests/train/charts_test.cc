@@ -33,7 +33,7 @@ struct Path {
   std::string commands;
   double width, opacity;
 
-  /// Those that M and L go to.
+  /// The points to which M and L go.
   std::vector<std::pair<double, double>> points() const {
     std::vector<std::pair<double, double>> found;
     for (const std::smatch& match : matches(commands, "[ML]([-.0-9]+) ([-.0-9]+)"))

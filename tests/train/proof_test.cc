@@ -102,8 +102,8 @@ TEST(DigestTest, SignsTellHowFarTwoTensorsAreApart) {
 
 // --- Steps ---------------------------------------------------------------------------------------
 
-/// Two nets with all that makes a replay difficult: buffers, random numbers, a net that is trained
-/// through the other, an output of after the last update.
+/// Two nets with everything that makes a replay difficult: buffers, random numbers, a net that is
+/// trained through the other, an output from after the last update.
 struct Pair : nn::Module<Pair> {
   nn::Linear first = child("first", nn::Linear(4, 6));
   nn::BatchNorm2d norm = child("norm", nn::BatchNorm2d(6));
@@ -123,7 +123,7 @@ struct Way {
   bool noise = false;       // an input that is not the loader's
 };
 
-/// Of ranks that keep their own buffers.
+/// An engine of ranks that keep their own buffers.
 struct OwnBuffers {
   io::NamedTensors engine_state() const { return {}; }
   void load_engine_state(const io::NamedTensors&) {}
@@ -177,7 +177,7 @@ class ProofTest : public ::testing::Test {
         average(sgd.parameters());
         if (way.clip) optim::clip_grad_norm(sgd.parameters(), 0.01);
         sgd.step();
-        // Uses the new weights of `second` and what was computed with the old ones of `first`.
+        // Uses the new weights of `second`, and what the old ones of `first` have computed.
         loss = loss.detach() + nn::cross_entropy(net.second(h), label);
         loss.backward();
         average(adam.parameters());
@@ -198,7 +198,7 @@ class ProofTest : public ::testing::Test {
     while (recorder.next_epoch()) {
       sampler->set_epoch(recorder.epoch());
       for (auto& [x, label] : recorder.batches(loader)) {
-        // A rank's own part of what all draw.
+        // Each rank draws the noise of all ranks and takes its own part.
         const std::int64_t rows = x.shape(0);
         const Tensor all = randn({ranks.size * rows, 4});
         const auto [loss, other] =
@@ -284,7 +284,8 @@ TEST_F(ProofTest, ThreeRanksAndOne) {
   }
 }
 
-// The loader's batches, and the body that is run for each; both may be made wrong.
+// A small net. `set` gives the loader's batches, and the body of train() runs for each of them;
+// tests make either of them wrong.
 struct Small {
   nn::Linear net = nn::Linear(4, 3);
   optim::SGD sgd = optim::SGD(net.parameters(), {.lr = 0.1});
@@ -298,7 +299,7 @@ struct Small {
     sgd.step();
     return loss;
   }
-  /// body(small, x), or without a train::Step.
+  /// body(small, x) is a train::Step or, without as_step, runs directly.
   void train(const Options& options, const std::function<Tensor(Small&, const Tensor&)>& body,
              bool as_step = true, const std::function<void(Small&)>& after = {}) {
     data::DataLoader loader(set, options.loader());

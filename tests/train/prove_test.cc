@@ -31,9 +31,9 @@ struct Net : nn::Module<Net> {
 /// What a training does with a batch; the default is right.
 struct Way {
   std::int64_t micro_batches = 1;
-  bool sync_last = true;     // without: all of the steps' backwards under no_sync()
-  bool wraps_head = true;    // without: the head is outside the wrapped module
-  double one_rank_only = 0;  // added to the loss where there is more than one rank
+  bool sync_last = true;     // false: all backwards of the steps are under no_sync()
+  bool wraps_head = true;    // false: the head is outside the wrapped module
+  double one_rank_only = 0;  // added to the loss if there is more than one rank
 };
 
 void train_net(comm::ProcessGroup& group, Trial& trial, const Way& way) {
@@ -86,7 +86,7 @@ void train_net(comm::ProcessGroup& group, Trial& trial, const Way& way) {
 class ProveTest : public ::testing::Test {
  protected:
   ProveTest() { setenv("TMPDIR", folder.root().c_str(), 1); }
-  // Nothing is left, whatever the end.
+  // No temporary folder is left, however a run ends.
   ~ProveTest() override {
     EXPECT_EQ(folder.files(), 0);
     unsetenv("TMPDIR");
@@ -135,7 +135,7 @@ TEST_F(ProveTest, AParameterOutsideTheWrappedModuleIsNamed) {
   EXPECT_HAS(verdict.text(), "\ncause: step 0: the gradient of head.bias");
 }
 
-// Of 4 samples in three parts: one, one and two.
+// 4 samples in three parts: one, one and two.
 TEST_F(ProveTest, AccumulatedGradients) {
   const Verdict right = prove_net({.steps = 10}, {.micro_batches = 3});
   EXPECT_EQ(right.word, "equal to the bit") << right.text();
@@ -210,7 +210,8 @@ TEST_F(ProveTest, DataSetsOfTheRanksOwn) {
   }
 }
 
-// A model in parts, of which train() gets what keeps them; one batch for all ranks, or one each.
+// A model in parts; train() gets the object that keeps them. The ranks share a batch, or have one
+// each.
 TEST_F(ProveTest, ModelsInParts) {
   for (const bool shares_batch : {false, true}) {
     const ProveOptions options{.ranks = 2, .steps = 4, .batches = shares_batch ? 1 : 0};

@@ -364,7 +364,8 @@ TEST_F(RanksTest, AnotherNumberOfRanksGoesOnBetweenEpochs) {
              "others, generator r of 3 from (seed 0, step 3, r)\n");
 }
 
-// Three times; and as many ranks with other batches. Each sample of the epoch is seen once.
+// Changes the number of ranks three times, and once only the batches. Each sample of the epoch is
+// seen once.
 TEST_F(RanksTest, AnotherNumberOfRanksGoesOnWithinAnEpoch) {
   std::vector<std::int64_t> seen;
   std::mutex mutex;
@@ -426,11 +427,12 @@ TEST_F(RanksTest, AnotherNumberOfRanksGoesOnWithinAnEpoch) {
   EXPECT_EQ(seen, all);
 }
 
-// As many ranks, but more or fewer of them share a batch; those that do draw the same.
+// The number of ranks stays, but more or fewer of them share a batch. Those that share one draw the
+// same numbers.
 TEST_F(RanksTest, AnotherLayoutOfAsManyRanksGoesOn) {
   const std::string file = folder.path("out/checkpoint.safetensors");
   using Draws = std::vector<double>;
-  // Draws once more after it has gone on, or throws.
+  // Each rank draws one more number when it goes on, or the run is refused.
   const auto train = [&](int batches, std::int64_t steps, bool goes_on) {
     std::vector<Draws> draws(4);
     std::string refused;

@@ -27,9 +27,9 @@ inline std::map<std::string, nlohmann::json> record_lines(const std::string& fol
   return found;
 }
 
-/// Expects that all that a replay has recorded of whole tensors is what the ranks have, to the bit,
-/// and of the kinds of the last list also that it has all. Returns the number of equal digests by
-/// kind.
+/// Expects that everything that a replay has recorded of whole tensors is equal to what the ranks
+/// have recorded, to the bit, and that of the kinds in `complete` it has recorded everything.
+/// Returns the number of equal digests by kind.
 inline std::map<std::string, int> expect_same_records(
     const std::string& ranks, const std::string& one, int rank,
     const std::set<std::string>& complete = {"output", "gradient", "weight", "loss", "update"}) {

@@ -1,5 +1,5 @@
-// An exercise whose solutions make every mistake that is nobody's subject: the judge should survive
-// them, and say what happened.
+// An exercise whose solutions make the mistakes that belong to no single exercise: the judge should
+// survive them, and say what happened.
 #include <signal.h>
 
 #include <algorithm>
@@ -21,7 +21,7 @@ namespace {
 
 using OfGroup = void (*)(comm::ProcessGroup& group);
 
-// Group memory is a solution's to use.
+// A solution may use group memory.
 void right_of_group(comm::ProcessGroup& group) {
   const Tensor x = group.empty({4});
   raw::fill_(x, 3);

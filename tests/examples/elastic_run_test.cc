@@ -23,7 +23,7 @@ class ElasticRun : public testing::LaunchedTest {
   ElasticRun() : LaunchedTest("timeout 100 launch/weftrun --nproc-per-node 3 --min-nproc 1") {}
   ~ElasticRun() override { unsetenv("WEFT_FAULT"); }
 
-  /// Who took part, in the order in which that changed.
+  /// The ranks that took part, in the order in which they changed.
   std::vector<Ranks> members(const std::string& out) const {
     std::vector<Ranks> found;
     const auto record = nlohmann::json::parse(
@@ -32,7 +32,7 @@ class ElasticRun : public testing::LaunchedTest {
     for (const auto& entry : record["ranks"]) found.push_back(entry["ranks"].get<Ranks>());
     return found;
   }
-  /// From which step on those take part that are there at the end.
+  /// The first step that was taken by the ranks that are there at the end.
   std::int64_t last_change(const std::string& out) const {
     const auto record = nlohmann::json::parse(
         testing::read_file(folder.path(out + "/membership.json")), nullptr, false);
@@ -43,7 +43,7 @@ class ElasticRun : public testing::LaunchedTest {
             kOptions + options + "--membership " + folder.path(out + "/membership.json"));
     EXPECT_EQ(largest_difference(out, "replay"), 0);
   }
-  /// How often all have been there again.
+  /// How often all ranks were there again.
   int returns() const {
     const std::string text = log(), line = " on ranks 0, 1, 2\n";
     int count = 0;
@@ -81,7 +81,7 @@ class ElasticRun : public testing::LaunchedTest {
   const std::string kOptions = "--batch-size 4 --seed 7 ";
   const std::string kBuckets = "--bucket-cap-mb 1e-6 ", kZero = "--zero --lr 0.001 ";
 
-  /// How many kills at a point the others have outlived, for the table of a soak.
+  /// Counts a kill that the others have survived, for the table of a soak.
   void count(const std::string& point) { ++kills_[point]; }
   void TearDown() override {
     for (const auto& [point, number] : kills_) {
@@ -123,15 +123,15 @@ TEST_F(ElasticRun, BeginsWithTheWeightsOfAFile) {
   expect_replayed("back", weights);
 }
 
-/// In CI few faults; in a soak WEFT_FAULT_REPEATS.
+/// Few faults in CI; in a soak WEFT_FAULT_REPEATS of them.
 int repeats(int few) {
   const char* const given = std::getenv("WEFT_FAULT_REPEATS");
   return given ? std::atoi(given) : few;
 }
 
-/// A point of a step, and a fault there. Each of the four parameters has its bucket, which is an
-/// all-reduce, and the fifth all-reduce of a step is its vote; in
-/// the first step of an epoch the vote that deals it comes before.
+/// A point of a step, and a fault there. Each of the four parameters has a bucket of its own, which
+/// is an all-reduce, and the fifth all-reduce of a step is its vote. In the first step of an epoch
+/// another vote comes before, which deals out the epoch.
 struct Point {
   const char* what;
   std::string phase;
@@ -163,7 +163,7 @@ TEST_F(ElasticRun, TheOthersGoOn) {
     Ranks left = {0, 1, 2};
     std::erase(left, rank);
     EXPECT_EQ(members("run"), (std::vector<Ranks>{{0, 1, 2}, left}));
-    // The step is made again, or it was complete.
+    // The step is taken again, unless it was complete.
     const std::int64_t from = last_change("run");
     EXPECT_TRUE(from == step || (from == step + 1 && i % 8 >= 5)) << from;
     expect_replayed("run");
@@ -188,7 +188,8 @@ TEST_F(ElasticRun, AnotherRankFailsWhileTheyRegroup) {
   }
 }
 
-// The one that sends the state: the lowest. Then the one that comes back gets it from the next.
+// Kills the rank that sends the state, which is the lowest. Then the rank that comes back gets it
+// from the next one.
 TEST_F(ElasticRun, ARankFailsWhileAPeerIsCopied) {
   launcher = "launch/weftrun --nproc-per-node 3 --min-nproc 1 --max-restarts 1";
   for (int i = 0; i < repeats(5) / 5; ++i) {
@@ -209,7 +210,8 @@ TEST_F(ElasticRun, ARankFailsWhileAPeerIsCopied) {
   }
 }
 
-// The one that comes back, while the other one takes its time to send, and about when it sends.
+// Kills the rank that comes back, while another rank is slow to send the state, and at about the
+// time when it sends.
 TEST_F(ElasticRun, ARankFailsWhileItIsCopied) {
   launcher = "launch/weftrun --nproc-per-node 3 --min-nproc 1 --max-restarts 2";
   for (int i = 0; i < repeats(5) / 5; ++i) {
@@ -273,8 +275,8 @@ TEST_F(ElasticRun, ARankThatComesBackGetsItsPartsOfTheState) {
   expect_replayed("back", "--adam --lr 0.001 ");
 }
 
-// Each rank has its parts, and waits until all have theirs: rank 1 has come back. It is killed in
-// that barrier, and the others before it.
+// Rank 1 has come back, and each rank has its parts and waits until all have theirs. Rank 1 is
+// killed in this barrier, the other ranks before it.
 TEST_F(ElasticRun, ARankFailsWhenThePartsAreDealt) {
   launcher = "launch/weftrun --nproc-per-node 3 --min-nproc 1 --max-restarts 2";
   for (int i = 0; i < repeats(5) / 5; ++i) {
@@ -307,8 +309,8 @@ TEST_F(ElasticRun, ARankFailsWhenThePartsAreDealt) {
   }
 }
 
-// The second one dies before it has given what only these two have. The same command goes on from
-// the checkpoint of the epoch's beginning, as do two ranks.
+// The second rank dies before it has sent what only these two have. The same command goes on from
+// the checkpoint of the epoch's beginning, also with two ranks.
 TEST_F(ElasticRun, TwoNeighboursEndARunWithPartsWhichGoesOnFromItsCheckpoint) {
   const std::string options = kOptions + kZero + "--epochs 3 --resume latest";
   for (const char* const ranks : {"3", "2"}) {
@@ -339,7 +341,7 @@ TEST_F(ElasticRun, ARankFailsWhileItWritesACheckpoint) {
   succeed("save", true, "mlp_elastic", kOptions + "--epochs 3");
   EXPECT_EQ(members("save"), (std::vector<Ranks>{{0, 1, 2}, {1, 2}}));
   expect_replayed("save");
-  // It has been written by the next one.
+  // The next rank has written the checkpoint.
   unsetenv("WEFT_FAULT");
   succeed("save", true, "mlp_elastic", kOptions + "--epochs 5 --resume latest");
   EXPECT_EQ(members("save"), (std::vector<Ranks>{{0, 1, 2}, {1, 2}, {0, 1, 2}}));
@@ -379,7 +381,7 @@ TEST_F(ElasticRun, OneOfTwoGoesOnOverARing) {
   expect_replayed("ring");
 }
 
-// Those that wait for it end: it is not known to have failed.
+// The ranks that wait for it end, since it is not known to have failed.
 TEST_F(ElasticRun, ARankThatHangsEndsTheRun) {
   setenv("WEFT_FAULT", "stop:rank=1:step=5:phase=forward", 1);
   setenv("WEFT_TIMEOUT", "1", 1);
@@ -388,7 +390,7 @@ TEST_F(ElasticRun, ARankThatHangsEndsTheRun) {
   EXPECT_HAS(log(), "rank 1 did not respond (stopped)");
 }
 
-// Of the two that are left, rank 2 is the second.
+// Rank 2 is the second of the two that are left.
 TEST_F(ElasticRun, AfterAChangeRanksAreCalledByTheirNumbers) {
   const std::string first = kill_at("forward", 1, 3) + ',';
   setenv("WEFT_TIMEOUT", "2", 1);
@@ -443,7 +445,7 @@ TEST_F(ElasticRun, ANodeIsLostAndComesBack) {
   await([&] { return members("nodes").back() == Ranks{0, 1, 2}; });
   ASSERT_EQ(::kill(first, SIGINT), 0);
   for (const pid_t weftrun : {first, second, third}) EXPECT_EQ(finish(weftrun), 130) << log();
-  // Who was there at the beginning is not in it if the node was lost before the first step.
+  // The list does not begin with all ranks if the node was lost before the first step.
   std::vector<Ranks> found = members("nodes");
   if (found.front() == Ranks{0, 1, 2}) found.erase(found.begin());
   EXPECT_EQ(found, (std::vector<Ranks>{{0, 1}, {0, 1, 2}}));
@@ -465,7 +467,7 @@ TEST_F(ElasticRun, WithPartsANodeOfTwoRanksMayBeLost) {
   expect_replayed("parts", "--adam --lr 0.001 ");
 }
 
-// Its ranks are those of the run, and groups count theirs anew.
+// A thin link names ranks of the run, but groups number their ranks anew after a change.
 TEST_F(ElasticRun, AThinLinkIsRefused) {
   setenv("WEFT_FAULT", "link=0-1:100MB/s", 1);
   EXPECT_EQ(run("thin", true, "mlp_elastic", kOptions), 1) << log();
@@ -473,7 +475,7 @@ TEST_F(ElasticRun, AThinLinkIsRefused) {
              "WEFT_FAULT has 'link=0-1:100MB/s', and with weftrun --min-nproc or --nnodes MIN:MAX");
 }
 
-// At any moment.
+// Ranks are killed at any moment.
 TEST_F(ElasticRun, KilledRanksComeBack) {
   const int kills = repeats(3);
   launcher =

@@ -26,7 +26,7 @@ TEST_F(FsdpRun, EachStrategyOfTwoRanksIsOneProcessWithTheWholeBatch) {
   const auto sent = [&](const char* out) { return metrics(out)["bytes_sent"].get<double>(); };
   EXPECT_GT(sent("ddp"), 0);
   EXPECT_GT(sent("fsdp"), 1.2 * sent("zero2"));  // the blocks' gathers before backward
-  // Half of the moments, and parameters that are whole for a while.
+  // Each rank has half of the moments, and all parameters for a while.
   for (int rank = 0; rank < 2; ++rank) {
     EXPECT_NEAR(memory("fsdp", rank, "optimizer"), memory("ddp", rank, "optimizer") / 2,
                 0.1 * memory("ddp", rank, "optimizer"));
@@ -114,7 +114,7 @@ TEST_F(FsdpRun, ARankThatIsKilledInASaveLeavesTheOneBefore) {
     EXPECT_TRUE(is_there("model-8") && is_there("model-16")) << "killed before or after the save";
     succeed(out, true, "char_transformer_fsdp", options + " --resume latest");
     expect_same_bits(out, "whole");
-    // The killed run's were removed first.
+    // The files of the killed run were removed first.
     EXPECT_FALSE(is_there("model-8") || is_there("model-16.2") || is_there("optimizer-16.2"));
     EXPECT_TRUE(is_there("model-16") && is_there("optimizer-16"));
   }

@@ -224,7 +224,7 @@ RANKS_TEST(GanStyleTest, AFrozenNetIsNotWrapped, 2) {
                     "average: call the module itself, without DistributedDataParallel around it");
 }
 
-// Whose forward returns the loss.
+// A model whose forward returns the loss.
 struct WithLoss : nn::Module<WithLoss> {
   GanStyle gan = child("gan", make_gan());
 
@@ -349,7 +349,7 @@ RANKS_TEST(GanStyleTest, AnUpdateWithGradientsIsNotWarnedOf, 2) {
   EXPECT_EQ(log.text, "");
 }
 
-// The rank's own error comes first; the others hear of it, and do not wait.
+// The rank's own error comes first. The others hear of it and do not wait.
 TEST(GanStyleTest, OneRankThatDetachesEndsAll) {
   EXPECT_WEFT_ERROR(comm::run_ranks(2,
                                     [](comm::ProcessGroup& group) {

@@ -27,7 +27,7 @@ namespace weft::testing {
 
 class LaunchedTest : public ::testing::Test {
  protected:
-  /// `words`: those before a program that start two of it.
+  /// `words`: the words before a program that start two ranks of it.
   explicit LaunchedTest(std::string words) : launcher(std::move(words)) {
     write_mnist(folder.path("data"), 40, 12);
   }

@@ -58,7 +58,7 @@ TEST_F(ModelParallelRun, TheResNetInTwoPartsIsTheOneOnASingleDevice) {
   expect_memory_of_both("two");
 }
 
-// A gap is then no lesson about model parallelism.
+// With fewer cores a gap says nothing about model parallelism.
 TEST_F(ModelParallelRun, MoreDevicesThanCoresAreSaid) {
   cpu_set_t all, one;
   ASSERT_EQ(sched_getaffinity(0, sizeof all, &all), 0);

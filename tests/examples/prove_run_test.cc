@@ -14,7 +14,8 @@ class ProveRun : public testing::LaunchedTest {
   ProveRun() : LaunchedTest("launch/weftrun --nproc-per-node 2") {}
   ~ProveRun() override { ::unsetenv("WEFT_PROVE"); }
 
-  /// Runs both sides, and compares what both ranks have to the bit. The numbers of equal digests.
+  /// Runs both sides, and compares what both ranks have, to the bit. Returns the numbers of equal
+  /// digests.
   std::map<std::string, int> prove(const std::string& program, const std::string& options) const {
     const std::string ranks = folder.path("ranks"), one = folder.path("one");
     plan(R"({"side": "ranks", "out": ")" + ranks + "\"}");
@@ -37,7 +38,7 @@ class ProveRun : public testing::LaunchedTest {
   }
 };
 
-// Of each rank and step the outputs of 4 layers and of the net, and 4 parameters.
+// For each rank and step: the outputs of 4 layers and of the net, and 4 parameters.
 TEST_F(ProveRun, OneProcessHasEachOutputGradientAndWeightOfTwoRanks) {
   const auto counts = prove("mlp_ddp", "--batch-size 4 --limit-steps 5 --lr 0.1");
   EXPECT_EQ(counts.at("output"), 2 * 5 * 5);

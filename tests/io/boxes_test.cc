@@ -13,7 +13,7 @@ namespace {
 
 using Boxes = std::vector<Box>;
 
-// The same, element by element.
+// The same as first_wrong_element(), found by counting the boxes at each element.
 std::optional<Shape> by_counting(const Shape& whole, const Boxes& boxes) {
   if (numel(whole) == 0) return std::nullopt;
   for (Shape at = Shape::filled(whole.size(), 0);;) {
@@ -33,7 +33,7 @@ TEST(Boxes, TheFirstWrongElementIsThatOfACount) {
   for (int trial = 0; trial < 4000; ++trial) {
     Shape whole = Shape::filled(below(4), 0);
     for (std::int64_t& size : whole) size = 1 + below(4);
-    // Cuts boxes in two, some times, and then maybe changes one.
+    // Cuts boxes in two several times, and then may change one of them.
     Boxes boxes = {{Shape::filled(whole.size(), 0), whole}};
     for (std::int64_t cuts = whole.empty() ? 0 : below(6); cuts > 0; --cuts) {
       const std::int64_t d = below(whole.size());
@@ -72,7 +72,7 @@ TEST(Boxes, WhatHasNoElements) {
   EXPECT_EQ(first_wrong_element({}, Boxes{{{}, {}}, {{}, {}}}), Shape());
 }
 
-// Pairs of these would be 1.8e9.
+// Comparing all pairs of these would be 1.8e9 comparisons.
 TEST(Boxes, EachOfManyIsReadOnce) {
   constexpr std::int64_t kEdge = 245;
   Boxes boxes;

@@ -88,7 +88,7 @@ TEST(LargeFile, IsMappedAndWritten) {
     std::printf("%.1f GiB in the file, %ld MB more resident at most\n",
                 static_cast<double>(kHole) / (1 << 30), more / 1000);
     EXPECT_LT(more, 64'000);
-    // A page of its own for what is written.
+    // Writing to mapped memory makes a copy of its page.
     raw::fill_(raw::slice(value.at("last").tensor(), 0, 0, 2), 9);
     EXPECT_LT(testing::status_kb("VmHWM:") - before, 64'000);
   }

@@ -194,7 +194,7 @@ TEST(Pickle, SharedContainersStayShared) {
   EXPECT_EQ(v.items()[0].identity(), v.items()[1].identity());
 }
 
-// 2^60 values for who walks over all of them; here, 61 containers.
+// A reader that follows every reference would see 2^60 values; here there are 61 containers.
 TEST(Pickle, DoublingListsCostNothing) {
   std::string text = "K\x01";
   for (int i = 0; i < 60; ++i) text += "q\x01h\x01\x86";

@@ -137,7 +137,7 @@ TEST(SavePickle, RefusesToSaveWhatCannotBeLoaded) {
   for (int i = 0; i < 101; ++i) deep = PickleValue::list({deep});
   EXPECT_WEFT_ERROR(save_pickle(path, deep), InvalidArgument, "nested deeper than 100");
   EXPECT_WEFT_ERROR(PickleValue::dict({{1, 2}, {1, 3}}), InvalidArgument, "1 is given twice");
-  // Equal in Python, which would keep the last one.
+  // These keys are equal in Python, which would keep only the last one.
   EXPECT_WEFT_ERROR(PickleValue::dict({{1, 2}, {true, 3}}), InvalidArgument, "True is given twice");
   EXPECT_WEFT_ERROR(PickleValue::dict({{1, 2}, {1.0, 3}}), InvalidArgument, "1 is given twice");
   EXPECT_WEFT_ERROR(PickleValue::dict({{0.0, 2}, {-0.0, 3}}), InvalidArgument, "given twice");
@@ -146,7 +146,7 @@ TEST(SavePickle, RefusesToSaveWhatCannotBeLoaded) {
                     InvalidArgument, "a key of 4097 bytes, over 4096");
   EXPECT_WEFT_ERROR(save_pickle(path, PickleValue::list(PickleValue::Items(5'000'000, 1))),
                     InvalidArgument, "load_pickle() would refuse them");
-  // First where it is not deep.
+  // The shared list comes first at a small depth, then deep.
   PickleValue shared;
   for (int i = 0; i < 60; ++i) shared = PickleValue::list({shared});
   PickleValue outer = shared;

@@ -1,4 +1,4 @@
-// Of files that several ranks have written, each reads what it needs.
+// Several ranks have written files; each rank reads what it needs of them.
 #include "weft/io/slice_reader.h"
 
 #include <cstdint>
@@ -33,7 +33,7 @@ TEST_F(TensorSlices, AnyNumberOfRanksReadsWhatItNeeds) {
   }
 }
 
-// What a cut of a cut gives: a rank may have several boxes of one tensor, of any kind.
+// A tensor that is cut twice: a rank may have several boxes of it, of any kind.
 TEST_F(TensorSlices, BoxesOfAnyKind) {
   const Tensor x = raw::reshape(arange(0, 60, 1, DType::f32), {6, 10});
   const Ranks ranks = {{slice("x", x, {0, 0}, {2, 5}), slice("x", x, {4, 5}, {2, 5})},

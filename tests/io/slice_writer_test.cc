@@ -97,7 +97,7 @@ TEST_F(TensorSlices, SlicesThatDoNotFitAreFound) {
               all_of(std::string(4081, 'x'), x));
 }
 
-// Of which each rank has every third one, and the last one has another rank's, too.
+// Each rank has every third slice, and the last rank also has one of another rank.
 TEST_F(TensorSlices, ThousandsOfSlicesOfATensor) {
   const Tensor x = uniform({12000, 2}, 0, 1);
   Ranks ranks(3);
@@ -128,7 +128,7 @@ TEST_F(TensorSlices, NothingIsLoadedBeforeAllIsWritten) {
   EXPECT_TRUE(is_of_slice_writer(path));
   EXPECT_WEFT_ERROR(all[1].write(made), Io, "this is not the file that another rank has made");
 
-  // One of the same name and size, as in another folder.
+  // A file of the same name and size, as in another folder.
   const std::string again = all[0].make_files();
   EXPECT_NE(again, made);
   EXPECT_WEFT_ERROR(all[1].write(made), Io, "this is not the file that another rank has made");

@@ -19,7 +19,7 @@
 
 namespace weft::io {
 
-using Ranks = std::vector<std::vector<TensorSlice>>;  // what each has
+using Ranks = std::vector<std::vector<TensorSlice>>;  // the slices of each rank
 
 inline TensorSlice slice(const std::string& name, const Tensor& whole, const Shape& at,
                          const Shape& sizes) {
@@ -79,13 +79,14 @@ class TensorSlices : public ::testing::Test {
   std::string stem = folder.path("model-7");
 };
 
-// Rows, columns and blocks of three kinds; all dtypes; what has no dimensions or no elements.
+// Rows, columns and blocks, cut in three ways; all dtypes; tensors without dimensions or without
+// elements.
 inline Ranks many(int n, std::vector<std::pair<std::string, Tensor>>& whole) {
   Ranks ranks(static_cast<std::size_t>(n));
   const auto add = [&](const std::string& name, const Tensor& x, int dim) {
     whole.emplace_back(name, x);
     if (dim >= 0) return deal_out(ranks, name, x, dim);
-    for (auto& own : ranks) own.push_back(all_of(name, x));  // each has it
+    for (auto& own : ranks) own.push_back(all_of(name, x));  // each rank has all of it
   };
   Generator generator(3);
   const auto draw = [&](const Shape& shape, DType dtype) {

@@ -22,7 +22,7 @@ using testing::repeated;
 using testing::torch_file;
 using testing::values;
 
-// Each list is used twice, first where it is not deep.
+// Each list is used twice, the first time at a small depth.
 std::string deep_by_sharing() {
   std::string text = "(N";
   for (int i = 0; i < 50; ++i) text += repeated("\x85", 60) + "q\x01h\x01";

@@ -16,7 +16,7 @@ inline std::string little(std::uint64_t value, int bytes) {
   return text;
 }
 
-/// A record as a test wants it; what is not given is as it should be.
+/// A record as a test wants it; all that is not given is right.
 struct ZipPart {
   std::string name, data;
   std::uint64_t flags = 0, method = 0;
@@ -25,7 +25,7 @@ struct ZipPart {
   std::uint64_t size_change = 0;    // likewise, in the directory
   std::uint64_t offset_change = 0;  // likewise
   bool in64 = false;                // sizes and offset in the extra field
-  // Of deflated data, which `data` are then: what they were, and what the directory says of it.
+  // If `data` is deflated: what it was before, and a change of its size in the directory.
   std::string unpacked = {};
   std::uint64_t unpacked_change = 0;
 };

@@ -1,5 +1,5 @@
-// A linear layer with a relu, whose mask the rule of the next layer may apply: whatever looks at
-// the gradient between the two, all have the gradients of a relu on its own.
+// A linear layer with a relu, whose mask the rule of the next layer may apply. Whatever looks at
+// the gradient between the two layers, all gradients are those of a separate relu.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -53,7 +53,7 @@ class HandOver : public testing::DeviceParam {
     }
   };
 
-  // `run` returns what it has seen beside the gradients of the leaves.
+  // `run` returns what it has seen besides the gradients of the leaves.
   void expect_same(const std::function<Values(const Net&)>& run) const {
     for (const DType dtype : {DType::f32, DType::f64, DType::bf16}) {
       SCOPED_TRACE(to_string(dtype));

@@ -1,5 +1,5 @@
-// On a GPU all backwards begin with the same one: what they leave, and what a hook does to it, is
-// theirs alone.
+// On a GPU all backwards share the gradient with which they begin. Gradients that they leave, and
+// what a hook does to it, must not change it for others.
 #include <gtest/gtest.h>
 
 #include <span>
@@ -30,7 +30,8 @@ class RootGradient : public testing::DeviceParam {
 };
 WEFT_FOR_EACH_DEVICE(RootGradient);
 
-// First: there is no one yet, and the backward that is captured must not make it.
+// This test comes first: there is no shared one yet, and the backward that is captured must not
+// make it.
 TEST_P(RootGradient, InACapturedStep) {
   for (const DType dtype : {DType::f32, DType::f64}) {
     const Tensor x = leaf(2, dtype);

@@ -121,14 +121,14 @@ TEST_P(BadIndexTest, ThrowsAtTheNextWaitWhatTheCpuThrows) {
   }
 }
 
-// Nothing is written but what a good index asks for, and nothing stays to be thrown again.
+// Only what a good index asks for is written, and no error stays to be thrown again.
 TEST_P(BadIndexTest, GivesNaNOrNothing) {
   for (const std::int64_t bad : kBad) {
     const Tensor got = run(on(kCuda, {1, bad, 0, bad}));
     EXPECT_NE(heard([] { synchronize(); }), "");
     const std::vector<double> values = testing::values_of(got);
     const std::string name = GetParam()->name;
-    // As if the bad entries were not there. scatter_add and index_add have 1 and 3 to add.
+    // The result is as if the bad entries were not there. scatter_add and index_add add 1 and 3.
     if (name == "scatter") {
       EXPECT_EQ(values, (std::vector<double>{3, 1, 3}));
     } else if (name == "scatter_add" || name == "index_add") {
@@ -225,7 +225,7 @@ TEST_P(BadIndexTest, OfTwoThreads) {
   }).join();
   EXPECT_EQ(theirs, expected(wrong));
   EXPECT_EQ(heard([] { synchronize(); }), "");
-  // Nobody hears of a thread that has ended.
+  // The error of a thread that has ended is not reported.
   std::thread([&] { run(bad); }).join();
   EXPECT_EQ(heard([] { synchronize(); }), "");
 }
@@ -322,7 +322,7 @@ TEST(BadIndex, ACheckThatIsNotLaunchedIsForgotten) {
   EXPECT_TRUE(mine.empty());
 }
 
-// Waits for which the program has not asked leave the report to the next one.
+// Waits that the program has not asked for leave the report to the next wait that it asks for.
 class BadIndexAndOwnWaits : public ::testing::Test {
  protected:
   // The operands are ready for every stream.

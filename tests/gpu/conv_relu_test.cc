@@ -49,7 +49,8 @@ class ConvRelu : public ::testing::Test {
   const Scoped<bool> timed{&ThreadState::benchmark, true};
 };
 
-// If the fastest plan adds the bias, it does the relu, too; else both come after it, as one.
+// If the fastest plan adds the bias, it also applies the relu; else one kernel does both
+// afterwards.
 TEST_F(ConvRelu, IsOneCallWithTheBias) {
   int fused = 0;
   for (const std::int64_t channels : {8, 12, 16, 20, 24, 28, 32, 36}) {
@@ -79,7 +80,7 @@ TEST_F(ConvRelu, LeavesANaN) {
   }
 }
 
-/// The gradients of x, w and bias, and how many kernels beside cuDNN's calls a backward launched.
+/// The gradients of x, w and bias, and how many kernels a backward launched besides cuDNN's calls.
 struct Backward {
   std::vector<std::vector<float>> gradients;
   long kernels;

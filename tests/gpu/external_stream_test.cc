@@ -113,7 +113,8 @@ TEST(ExternalStreamTest, TensorsOutliveIt) {
   EXPECT_LT(memory_stats(kGpu).cached_bytes, 4 * kMiB);
 }
 
-// Memory of the default stream that it has used is not asked about it any more.
+// Memory of the default stream that an external stream has used is freed without asking that
+// stream.
 TEST(ExternalStreamTest, WhatItHasUsedIsFreedWithoutIt) {
   Tensor x = full({1000}, 1, kF32);
   runtime(kGpu).synchronize_device(0);

@@ -35,7 +35,7 @@ class LinearRelu : public ::testing::Test {
     runtime(kDevice).synchronize_device(0);
     return nlohmann::json::parse(weft_emulated_take_counts());
   }
-  /// Of the second run, which finds its plans.
+  /// The calls of the second run, which finds its plans.
   static Calls calls(const std::function<void()>& run) {
     run();
     taken();
@@ -162,8 +162,8 @@ TEST_F(LinearRelu, GradientOfTheBiasComesWithThatOfTheWeight) {
 
 class TwoLayers : public LinearRelu {
  protected:
-  /// What a backward launches; `use` gets the value between the layers, and returns what the loss
-  /// has beside the last layer's, or nothing.
+  /// What a backward launches. `use` gets the value between the layers, and returns what is added
+  /// to the loss besides the last layer's output, or nothing.
   Calls backward(const std::function<Tensor(const Tensor& y)>& use,
                  const std::function<void(const Tensor& loss, const Tensor& y)>& run) {
     Tensor loss, y;
@@ -190,7 +190,7 @@ class TwoLayers : public LinearRelu {
 
 Tensor nothing(const Tensor&) { return {}; }
 
-// Each product does what follows it, so no kernel masks the gradient between the layers.
+// Each product also does what follows it, so no kernel masks the gradient between the layers.
 TEST_F(TwoLayers, MaskIsAppliedByTheProduct) {
   const Calls plain = backward(nothing);
   EXPECT_EQ(plain.products, 3);
@@ -209,8 +209,8 @@ TEST_F(TwoLayers, MaskIsAppliedByTheProduct) {
   EXPECT_EQ(backward(nothing, asked).kernels, backward(nothing, not_asked).kernels + 1);
 }
 
-// Two products of the backward, and the sum's gradient: nothing fills the gradient that it begins
-// with.
+// The backward has two products and the gradient of the sum. No kernel fills the gradient that it
+// begins with.
 TEST_F(LinearRelu, ABackwardBeginsWithAOneThatIsThere) {
   const Tensor x = some({8, 16}), w = some({24, 16});
   w.set_requires_grad();

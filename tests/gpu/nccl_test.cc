@@ -99,8 +99,8 @@ class Lines final : public LogSink {
   std::string text;
 };
 
-/// How cuda:0's kernel for a convolution with this many channels is chosen, which none has asked
-/// for yet.
+/// How the kernel of cuda:0 is chosen for a convolution with this many channels, which nobody has
+/// asked for before.
 std::string choice_of(std::int64_t channels) {
   Lines log;
   const Scoped<LogSink*> sink(&ThreadState::log, &log);
@@ -117,7 +117,7 @@ TEST(Nccl, NoCandidateIsTimedBesideACollective) {
   const auto is_timed = timed.get_future().share();
   comm::run_ranks(2, [&](ProcessGroup& group) {
     group.all_reduce(filled(group, 1)).wait();
-    // Not for ever: rank 0 may fail before.
+    // The wait is limited, since rank 0 may fail before.
     if (group.rank() == 1) is_timed.wait_for(std::chrono::seconds(60));
     const Tensor x = filled(group, 1);
     const comm::Work work = group.all_reduce(x);
@@ -317,12 +317,14 @@ TEST(NcclRingChunks, LargePartsGoInSeveralMessages) {
     expect_the_hosts(group, host, shape, DType::f32, [](ProcessGroup& of, const Tensor& x) {
       return all_reduced(of, x, comm::ReduceOp::sum);
     });
-    // A half as two, the second of one number or of none; the other half as one; the barrier's.
+    // One half is sent as two messages, the second of one number or of none, and the other half as
+    // one; the fourth is the barrier's.
     EXPECT_EQ(group.traffic().messages_sent - before, 4);
   });
 }
 
-/// Its messages are the numbers from 1 on, which the stream copies into page-locked memory.
+/// A backend whose messages are the numbers from 1 on, which the stream copies into page-locked
+/// memory.
 class CountedMessages final : public comm::DeviceBackend {
  public:
   CountedMessages(const Tensor& numbers, const Stream& stream, std::int64_t* through)

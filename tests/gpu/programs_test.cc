@@ -147,7 +147,7 @@ TEST_P(RanksOnGpus, TrainAsOnTheCpu) {
     }
     EXPECT_EQ(metrics()["device"], "cuda:0");
     EXPECT_EQ(metrics()["backend"], backend);
-    // Of two ranks, each has a second batch that is smaller, which settles nothing.
+    // With two ranks, the second batch of each is smaller, so nothing is decided.
     const std::string said = log(), why = "steps run without a CUDA graph: ";
     const auto first = said.find(why);
     EXPECT_EQ(first != std::string::npos, ranks == std::string("3")) << said;

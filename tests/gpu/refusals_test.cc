@@ -74,7 +74,8 @@ TEST_F(Refusals, OfABiasThatWasToBeAdded) {
   EXPECT_EQ(log.count(kWarning), warnings) << "what took its place stays";
 }
 
-// Without timing the first by cuDNN's estimate runs; those behind it may be of the same engine.
+// Without timing, the first plan by cuDNN's estimate runs. The plans behind it may use the same
+// engine.
 TEST_F(Refusals, OfTheFirstByEstimate) {
   const Scoped rule(&ThreadState::deterministic, true);
   const Scoped explain(&ThreadState::log_perf, true);
@@ -95,7 +96,7 @@ TEST_F(Refusals, OfAllPlans) {
   expect_right(convolve(60, kDevice), 60);  // begins anew
 }
 
-// A library may do what a stream that records forbids. Nobody needs to have noticed it there.
+// A library may do what is forbidden while a stream records, and it may not notice that itself.
 TEST(CaptureRefusals, NameTheOperationAndHowToDoWithout) {
   const Device device(DeviceType::cuda, 0);
   const Tensor x = ones({4, 4}, {DType::f32, device});

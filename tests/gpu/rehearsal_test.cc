@@ -125,8 +125,8 @@ esac
       << log();
 }
 
-// Each precision has a process of its own. An engine that cuDNN falls back to may win, but not be
-// all that there is.
+// Each precision has a process of its own. A fallback engine of cuDNN may be the fastest, but must
+// not be the only one.
 TEST_F(Rehearsal, AnEngineThatCudnnFallsBackToIsAFailureWhereNoOtherRan) {
   const auto write_bench = [&](const std::string& why) {
     write_program("pack/bench", "echo \"args: $*\"\nprintf '%s\\n' '" + why + "' >&2\n");

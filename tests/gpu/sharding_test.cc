@@ -123,8 +123,8 @@ TEST_P(Sharding, ZeroIsThePlainOptimizer) {
   });
 }
 
-// With dropout, whose masks are those of one GPU of that number; but ranks of one GPU have one
-// generator.
+// With dropout, whose masks are those of one GPU with the same seed; but ranks that share a GPU
+// share a generator.
 TEST_P(Sharding, TensorParallelIsOneGpu) {
   const double p = device_count(DeviceType::cuda) < 2 ? 0 : 0.2;
   for (const bool sequence : {false, true}) {
@@ -248,7 +248,7 @@ TEST_P(Sharding, ReplicasOfPartsAreOneProcess) {
   });
 }
 
-// Rows of parts of layers, on a mesh of two axes.
+// Layers that are cut twice, on a mesh of two axes.
 TEST_P(Sharding, FullyShardedPartsOfLayersAreOneProcess) {
   for (const bool sequence : {false, true}) {
     in_groups(GetParam(), 4, [&](ProcessGroup& group) {

@@ -15,7 +15,7 @@
 namespace weft::data {
 namespace {
 
-// Sample i is a row of ten times i; fills memory that it has been given before.
+// Sample i is a row with ten times the number i; batches use the memory that they are given.
 struct Rows {
   struct Batch {
     Tensor x;
@@ -77,7 +77,7 @@ void run_copies(Device device) {
   if (device.is_cuda()) runtime(device).synchronize(upload_stream(device));
 }
 
-// What an epoch has left behind is not overwritten by the next one's copy.
+// The next epoch's copy does not overwrite a batch of an epoch that was left early.
 TEST_P(DeviceLoader, WorkOnAnEpochThatIsLeftEarlyMayComeLater) {
   DataLoader batches(Counted(), {.batch_size = 7, .device = device()});
   std::vector<Tensor> sums;

@@ -147,14 +147,14 @@ TEST(DistributedSampler, ALoaderTakesAnEpochUpAgain) {
   EXPECT_EQ(rest, Order(whole.begin() + 3, whole.end()));
 }
 
-// `steps` steps of an epoch, or all that are left, by ranks with batches of this size.
+// A part of an epoch: `steps` steps, or all that are left, by ranks with batches of this size.
 struct Part {
   int ranks;
   std::int64_t batch, steps;
 };
 
-// The samples of the part, in the shared order: that of `samples` in turn, one of each rank. Ranks
-// that go on replace `states` by theirs; after the end of an epoch there are none.
+// The samples of the part in the shared order: one of each rank in turn. Ranks that go on write
+// their states to `states`; at the end of an epoch there are none.
 Order take(std::int64_t size, const DistributedSamplerOptions& shared, const Part& part,
            std::vector<std::string>& states, bool drop_last = false, bool is_same = false) {
   std::vector<Orders> batches(static_cast<std::size_t>(part.steps));  // by step and rank
@@ -300,7 +300,7 @@ TEST(DistributedSampler, WhatIsNotDealtInTurnIsNotDealtOutAnew) {
   EXPECT_WEFT_ERROR(take(20, contiguous, {4, 3, 99}, again), InvalidArgument,
                     "this loader's sampler does not say");
   EXPECT_WEFT_ERROR(take(21, {}, {4, 3, 99}, turns), InvalidArgument, "of a data set of 20");
-  // Each rank has drawn an order of its own.
+  // Here each rank has drawn an order of its own.
   std::vector<std::string> own;
   for (const std::uint64_t seed : {1, 2}) {
     manual_seed(seed);

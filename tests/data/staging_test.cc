@@ -80,7 +80,7 @@ TEST_F(Staging, ABatchTheUserKeepsIsNotWrittenOver) {
 }
 
 TEST_F(Staging, EveryBatchsCopyIsMarked) {
-  // By the event for which the next fetch into the same host memory waits.
+  // The mark is the event for which the next fetch into the same host memory waits.
   DataLoader loader(Numbers{}, {.batch_size = 4, .device = "cuda"});
   const int before = fake().recorded;
   for (auto& [x] : loader) (void)x;
@@ -93,11 +93,11 @@ TEST_F(Staging, ACopyRunsBesideTheWorkOnTheBatchBefore) {
   for (const int workers : {0, 2}) {
     DataLoader loader(Numbers{}, {.batch_size = 4, .workers = workers, .device = "cuda"});
     fake().waits.clear();
-    int before = 0;  // so many records when the batch before came
+    int before = 0;  // how many records there were at the batch before
     int new_memory = workers == 0 ? 2 : 5;
     for (auto& [x] : loader) {
       (void)x;
-      // What had the memory before may be queued up to now.
+      // The work of an earlier owner of the memory may be queued up to now.
       if (new_memory-- > 0) {
         EXPECT_GT(fake().waits[0].recorded, before) << workers << " workers";
       }

@@ -36,7 +36,7 @@ const std::vector<std::string> kKinds = {"kill", "raise", "exit", "stop"};
 const std::vector<std::string> kPhases = {"rendezvous", "connect",       "forward", "allreduce",
                                           "allgather",  "reducescatter", "save"};
 
-/// What an operation is called in errors; empty for other phases.
+/// The name of the operation in errors; empty for other phases.
 std::string operation_of(const std::string& phase) {
   return phase == "allreduce"       ? "all_reduce"
          : phase == "allgather"     ? "all_gather"
@@ -230,7 +230,7 @@ std::string expected_text(const std::string& kind, const std::string& phase, int
   if (operation.empty()) return text + phase;
   if (kind == "raise") return text + operation;
   if (phase == "allreduce") return text + "backward during all_";
-  // Its gathers and its reductions are under way at the same time, and the page names one of them,
+  // Gathers and reductions are under way at the same time, and the status page names one of them,
   // or none if that has just ended.
   return text + "(forward|backward)";
 }
@@ -273,9 +273,9 @@ std::string box_of(const Cell& cell, int failed) {
                                              : "(forward|backward).* at step 2");
 }
 
-/// What is wrong with what weftrun says of the ranks' last operations, where rank `failed` failed
-/// in the middle of one: at step 2, and perhaps not in the last that it began, since FSDP has two
-/// groups.
+/// What is wrong with the part of weftrun's report that is about the last operations. Rank `failed`
+/// failed in the middle of one, at step 2; it need not be the last that it began, since FSDP has
+/// two groups.
 std::string faults_of_black_boxes(const Weftrun& run, int failed) {
   std::string wrong;
   const std::string box = "[|] ranks 0-[1-3]( #[0-9]+)? differ first at ";
@@ -339,7 +339,8 @@ TEST(StoppedRank, TheOthersEndAtTheTimeout) {
   const int count = static_cast<int>(stopped.size());
   const auto cell = [&](int i) { return stopped[static_cast<std::size_t>(i % count)]; };
   const auto repeat = [&](int i) { return i / count + i % count; };
-  // Two of three numbers of ranks for each phase: one batch, and so one timeout.
+  // For each phase two of the three numbers of ranks: they run as one batch, so they cost one
+  // timeout.
   in_batches(
       count * (soak() ? repeats() : 2), 12,
       [&](int i) { return with_fault(cell(i).kind, cell(i).phase, cell(i).backend, repeat(i)); },

@@ -139,7 +139,7 @@ TEST_F(WeftrunNodes, WhoWaitsSaysForWhom) {
 TEST_F(WeftrunNodes, WaitingForTheOthersCanBeInterrupted) {
   const auto alone = start(0, {}, "true");
   ASSERT_TRUE(becomes_true([&] { return !alone->processes().empty(); }));
-  // It is waiting once it listens.
+  // It waits from the moment when it listens.
   comm::connect_to("127.0.0.1", port, comm::Deadline(testing::kDeadline));
   alone->signal(SIGINT);
   EXPECT_EQ(alone->finish(), 130);
@@ -231,7 +231,7 @@ TEST_F(WeftrunNodes, AllRanksOfANodeMayFail) {
   EXPECT_EQ(second->finish(), 0) << second->err();
 }
 
-// What its ranks had said before is not of the ranks of its second life.
+// What its ranks have said must not count for the ranks of its second life.
 TEST_F(WeftrunNodes, ANodeWhoseRanksHaveFailedMayBeLostTwice) {
   nodes = "1:2";
   const auto first =
@@ -260,13 +260,13 @@ TEST_F(WeftrunNodes, ANodeWhoseRanksHaveFailedMayBeLostTwice) {
     ASSERT_TRUE(becomes_true([&] { return second->has_file("ready"); }));
     while (list.ranks(generation + 1, comm::Deadline(std::chrono::milliseconds(0)))) ++generation;
   }
-  // Announced before the line that was awaited.
+  // It was announced before the line that the test has awaited.
   EXPECT_TRUE(list.ranks(generation + 1, comm::Deadline(std::chrono::milliseconds(0))));
   testing::write_file(first->path("go"), "");
   EXPECT_EQ(first->finish(), 0) << first->err();
 }
 
-/// Until node 0 has missed it.
+/// Stops the weftrun until node 0 has missed it.
 void stop_until_lost(const Weftrun& run, const Weftrun& first) {
   run.signal(SIGSTOP);
   EXPECT_TRUE(says(first, "node 1 is gone, or its machine cannot be reached; the others go on"));
@@ -290,7 +290,7 @@ TEST_F(WeftrunNodes, ASilentNodeThatLivesHasToBeStartedAgain) {
   for (const auto* run : {&first, &again}) EXPECT_EQ((*run)->finish(), 0) << (*run)->err();
 }
 
-// Neither a rank of it that fails in the grace time nor a signal ends the run of the others.
+// Neither a failing rank of it in the grace time nor a signal to it ends the run of the others.
 TEST_F(WeftrunNodes, AWeftrunWhosePlaceIsTakenHasNoSay) {
   for (const bool fails : {true, false}) {
     SCOPED_TRACE(fails);

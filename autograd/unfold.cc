@@ -40,7 +40,7 @@ Pair count_windows(const char* op, const Pair& size, const UnfoldParams& p) {
   return count;
 }
 
-// Of padded images [N,C,H,W], the pixels at place (i, j) of all windows: [N,C,Lh,Lw].
+// The pixels of padded images [N,C,H,W] at place (i, j) of all windows: [N,C,Lh,Lw].
 Tensor at_place(const Tensor& padded, std::int64_t i, std::int64_t j, const Pair& count,
                 const UnfoldParams& p) {
   const auto every = [&](const Tensor& x, int side, std::int64_t place) {

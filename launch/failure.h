@@ -12,7 +12,7 @@
 
 namespace weft::launch {
 
-/// Fills in what the box of the rank holds; memory only if there is none yet.
+/// Fills in what the black box of the rank holds; the memory only if `rank` has none yet.
 void read_black_box(const BlackBox& box, RankResult& rank);
 
 /// The first collective of a group at which its ranks on this node differ.

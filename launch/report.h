@@ -59,8 +59,8 @@ struct RankResult {
   std::string phase = {};
   std::int64_t step = -1;
   std::deque<std::string> last_lines = {};  ///< of its stderr, as far as the launcher has seen it
-  /// In the order in which they began; and its memory by device, as it was when another rank
-  /// failed, or this one.
+  /// The operations in the order in which they began, and the memory by device at the time when a
+  /// rank failed, this one or another.
   std::vector<LastOperation> operations = {};
   std::vector<DeviceMemory> memory = {};
 
@@ -76,7 +76,7 @@ struct AttemptResult {
   std::vector<RankResult> replaced = {};  ///< processes in whose place others were started
   std::vector<int> failures;              ///< indices into `ranks`, the earliest first
   int signal = 0;                         ///< the signal that ended the attempt; 0: none
-  /// Of the first failure or the signal, by the steady clock.
+  /// When the first failure or the signal came, by the steady clock.
   std::int64_t failed_at_ns = 0;
   /// A failure of another node that ended the attempt: its status and a text.
   int other_status = 0;

@@ -111,8 +111,8 @@ def _span(event):
 
 
 def read_spans(path):
-    """In the order of the file. Where a trace has the time of devices (TracerOptions::device_time),
-    spans of work on them are those of their streams alone."""
+    """The spans in the order of the file. If a trace has the time of devices
+    (TracerOptions::device_time), their work has only the spans of their streams."""
     spans = [span for span in read_trace(path, "timeline", _span) if span]
     if any(span.thread >= _FIRST_STREAM for span in spans):
         spans = [span for span in spans if not span.device or span.device.startswith("cpu")
@@ -144,13 +144,13 @@ def _counters(event):
 
 
 def read_counters(path):
-    """In the order of the file; times in seconds."""
+    """The counters in the order of the file; times in seconds."""
     return [counter for counters in read_trace(path, "timeline", _counters)
             for counter in counters]
 
 
 def choose_step(steps, wanted):
-    """Which of `steps`, pairs of number and seconds, is step `wanted`, or for -1 the one of median
+    """The index of step `wanted` in `steps`, pairs of number and seconds; for -1 of the one of median
     length, without the first two where there are more."""
     if not steps:
         raise Error("[timeline] the trace has no whole step")

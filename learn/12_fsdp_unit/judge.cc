@@ -341,7 +341,7 @@ void keeps_whole(Group& group, Unit& unit) {
   const std::int64_t each = std::ssize(row) / group.size();
   unit.part = part_of(row, group.rank() * each, each);
 }
-// Of a tensor that lives as long as the view.
+// Keeps a view, and with it the whole tensor.
 void cuts_a_view(Group& group, Unit& unit) {
   const Numbers row = padded(group, unit);
   const std::int64_t each = std::ssize(row) / group.size();

@@ -55,7 +55,7 @@ std::string judge(FindCulprit f) {
       Run run = ring(n, dead);
       run[dead].silent_s = 4.2;
       check(f, run, dead, who + " was killed: it is silent, and the others wait for it");
-      // It died while it waited for somebody who has gone on since.
+      // The dead rank waited for a rank that has gone on since.
       run[dead].waits_for = (dead + n - 1) % n;
       check(f, run, dead,
             who +

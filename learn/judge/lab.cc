@@ -289,8 +289,8 @@ void end_wrong(const std::string& text) {
 
 void be_rank(int rank) {
   rank_here = rank;
-  // Of its own, so that a stack that has overflowed still lets the handler run. The address
-  // sanitizer has given the thread one, and frees it.
+  // A stack of its own, so that the handler also runs after a stack overflow. The address sanitizer
+  // has already given the thread one, and frees it.
   stack_t alternative{};
   ::sigaltstack(nullptr, &alternative);
   if (!(alternative.ss_flags & SS_DISABLE)) return;

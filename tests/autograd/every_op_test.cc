@@ -40,8 +40,8 @@ std::vector<Tensor> rounded(const std::vector<Tensor>& inputs, DType dtype) {
 void expect_in_every_layout(const OpCase& c, DType dtype, const std::vector<Tensor>& inputs,
                             const std::vector<Tensor>& want, double bound) {
   constexpr std::size_t kLayouts = 4;
-  // Of image_layouts(), which has channels last for 4 dimensions. One dimension has only one order,
-  // and a number no gaps.
+  // A layout of image_layouts(), which has channels last only for 4 dimensions. One dimension has
+  // only one order, and a number has no gaps.
   const auto chosen = [](int dim, std::size_t layout) -> std::size_t {
     const std::size_t i = layout % kLayouts % (dim == 4 ? 4 : 3);
     return dim == 0 || (dim == 1 && i == 1) ? 0 : i;

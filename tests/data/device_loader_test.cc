@@ -62,7 +62,7 @@ TEST_P(DeviceLoader, SumsOfBatchesThatAreReadLater) {
   }
 }
 
-// As Rows, but each batch is full of the number of batches so far.
+// Like Rows, but each batch is filled with the number of batches so far.
 struct Counted : Rows {
   using Rows::get_batch;
   void get_batch(std::span<const std::int64_t> indices, Batch& batch,

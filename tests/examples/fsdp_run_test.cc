@@ -57,7 +57,7 @@ TEST_F(FsdpRun, ACheckpointGoesOnWithAnotherNumberOfRanks) {
   expect_same_run("whole", "part");
 }
 
-// In the middle of epochs, in the order of a shuffled one.
+// The number of ranks changes in the middle of epochs, whose order is shuffled.
 TEST_F(FsdpRun, AnotherNumberOfRanksGoesOnWithinAnEpoch) {
   const std::string net = kNet + std::string("--dtype f64 --epochs 2 ");
   succeed("whole", false, "char_transformer_fsdp", net + "--batch-size 16");
@@ -98,7 +98,7 @@ TEST_F(FsdpRun, ProgramsGoOnFromEachOthersCheckpoints) {
   EXPECT_HAS(log(), "it is of the program char_transformer_fsdp, this is mlp");
 }
 
-// Each time the second save, which the others have begun.
+// A rank is killed in its second save, which the others have begun, too.
 TEST_F(FsdpRun, ARankThatIsKilledInASaveLeavesTheOneBefore) {
   const std::string options = kNet + std::string("--batch-size 8 --epochs 2");
   succeed("whole", true, "char_transformer_fsdp", options);

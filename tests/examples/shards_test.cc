@@ -14,7 +14,7 @@
 namespace weft::examples {
 namespace {
 
-// Of 3 ranks with 3 images each in a batch.
+// The batches of 3 ranks, each with 3 images in a batch.
 std::vector<std::vector<double>> batches(bool shuffle) {
   data::DataLoader loader(
       testing::Numbers{10},
@@ -26,7 +26,7 @@ std::vector<std::vector<double>> batches(bool shuffle) {
   return all;
 }
 
-// Of 10 images 3 ranks get 4 each, the first two images twice.
+// 3 ranks share 10 images: each gets 4, and the first two images come twice.
 TEST(Shards, ABatchIsThoseOfAllRanks) {
   const std::vector<std::vector<double>> epoch = {{0, 3, 6, 1, 4, 7, 2, 5, 8}, {9, 0, 1}};
   const auto in_order = batches(false);

@@ -19,7 +19,7 @@ class TransformerRun : public LaunchedTest {
     std::ofstream(folder.path("data/text.txt")) << text.substr(0, 574);
   }
 
-  /// As the run `one`, also in the test of what it has learnt.
+  /// The run is equal to the run `one`, also in the test of what it has learnt.
   void expect_same_as_one(const std::string& out) {
     expect_same_run("one", out);
     EXPECT_NEAR(metrics(out)["test"]["bits_per_character"].get<double>(),

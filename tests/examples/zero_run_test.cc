@@ -10,7 +10,7 @@ class ZeroRun : public testing::LaunchedTest {
  protected:
   ZeroRun() : LaunchedTest("launch/weftrun --nproc-per-node 2") {}
 
-  // Of 101,770 numbers, 100,352 are the first weight, which one rank has.
+  // 100,352 of the 101,770 numbers are the first weight, which one rank has.
   double moments(const std::string& out, int rank) const { return memory(out, rank, "optimizer"); }
 };
 

@@ -481,7 +481,7 @@ TEST(WeftrunEnd, AfterASignalDoesNotWaitForWhoHasStoppedReading) {
     Weftrun run(shell({"-np", "2", "--grace", "0.1"}, kReady + say), {}, pipe[1]);
     ::close(pipe[1]);
     ASSERT_TRUE(ready(run, 2));
-    // Until it takes no more bytes.
+    // Waits until the pipe takes no more bytes.
     int before = -1, now = 0;
     EXPECT_TRUE(becomes_true([&] {
       before = now;
@@ -657,7 +657,7 @@ TEST(WeftrunElastic, ARankThatFollowsIsNotStartedAgain) {
   EXPECT_EQ(run.file("starts").size(), 6U);
 }
 
-// Of its own, not of a group: no other rank hangs.
+// The Timeout is the rank's own, not that of a group: no other rank hangs.
 TEST(WeftrunElastic, ATimeoutOfItsOwnIsSurvived) {
   Weftrun run(shell({"-np", "2", "--min-nproc", "1"},
                     "[ $RANK = 0 ] && { " + kAwaitGo +

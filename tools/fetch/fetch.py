@@ -205,7 +205,7 @@ def fetch_file(addresses, wanted, folder):
 
 
 def unpack(archive, files, folder):
-    """Those files of the archive, which lie in it in some folder, that are not there yet."""
+    """Unpacks the files that are not there yet. In the archive they may be in any folder."""
     missing = {each.name: each for each in files if not is_there(folder / each.name, each)}
     with tarfile.open(archive, "r:gz") as members:
         for member in members:

@@ -154,8 +154,8 @@ void samples(const std::vector<Record>& ranks, Causes& causes) {
     }
     if (shared.empty()) continue;
     const auto same = equal_lists(firsts, epoch, size);
-    // Of n samples drawn with replacement from N, n^2 / 2N are expected to be repeated. Where that
-    // is none by chance, ranks may have drawn the same ones by chance, too.
+    // If n samples are drawn with replacement from N, n^2 / 2N repeats are expected. If there may
+    // be none by chance, the ranks may also have drawn the same samples by chance.
     std::int64_t all = 0;
     double repeats = 0;
     for (const auto& [rank, count] : read[epoch]) {

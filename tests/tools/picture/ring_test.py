@@ -79,7 +79,7 @@ class Ring(ToolTest):
             "1.33333 of its buffer's 196608 bytes; 2(n-1)/n is 1.33333"])
 
     def parts(self, n, step):
-        """Of every rank, in letters."""
+        """The parts of all ranks before a step, in letters."""
         return ["".join("abc"[r] for r in range(n) if ranks >> r & 1)
                 for of_rank in self.runs[n]["steps"][step]["before"] for ranks in of_rank]
 

@@ -10,7 +10,7 @@ def _elements(svg, kind):
 
 
 def texts_of(svg):
-    """In the order in which they stand there."""
+    """The texts of the picture, in its order."""
     return [text.text for text in _elements(svg, "text")]
 
 

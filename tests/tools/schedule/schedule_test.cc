@@ -208,7 +208,7 @@ TEST_F(ScheduleCommand, PrintsAsJsonWhenAStepRuns) {
   }
   EXPECT_EQ(run("--json --check " + write("own", "weft step mine units 1\n0: F0 B0\n")), 0);
   EXPECT_HAS(log(), "\"known_as\":null");
-  // Of this size fsdp has more actions than a step may have.
+  // With so many units fsdp has more actions than a step may have.
   std::string list = ": ", large = "weft step mine units 4096\n";
   for (int unit = 0; unit < 4096; ++unit) list += 'F' + std::to_string(unit) + ' ';
   for (int unit = 4096; unit-- > 0;) list += 'B' + std::to_string(unit) + ' ';

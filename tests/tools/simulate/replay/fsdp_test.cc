@@ -217,7 +217,7 @@ TEST_F(ReplayFsdp, TheCommandSaysWhatToUse) {
   const std::string again = write("again.json", two_units("cuda:0").dump());
   refuses("--replay " + file + " reshard=false@" + again,
           "with 3 gathers, expected 2 ranks and 2 units of 3 MB with 2 gathers");
-  // Of half the bytes.
+  // A run with half of the bytes.
   const std::string halves = write("bf16.json", in_bf16(two_units("cuda:0")).dump());
   refuses("--replay " + file + " bf16@" + again,
           "is of 2 ranks and 2 units of 3 MB with 3 gathers, expected 2 ranks and 2 units of 1.5 "

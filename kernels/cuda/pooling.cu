@@ -2,6 +2,9 @@
 // of the output: the backward passes search for the windows over a pixel instead of adding from the
 // windows. The output is written once. An input is read once for each window over it or pixel under
 // it, from memory once: the neighbours' reads come from the cache.
+//
+// Averages of f32 and bf16 add up 16 terms in f32, and such sums in f64: a term passes through 15
+// additions in f32 at most. A window whose sum is beyond f32 is summed once more in f64.
 #include <algorithm>
 #include <cmath>
 #include <type_traits>
@@ -28,6 +31,8 @@ struct WideDivider {
 template <class Int, int K, int S>
 struct PoolArgs {
   using Divider = std::conditional_t<sizeof(Int) == 4, FastDivider, WideDivider>;
+  /// Whether no window or pixel has more than 16 taps or windows.
+  static constexpr bool few = K > 0 && K <= 4;
   PoolAxis<Int> rows, cols;
   Int packs, inner;                       // packs: of the output of the pass
   Divider by_inner, by_width, by_height;  // of the output of the pass
@@ -154,42 +159,85 @@ __global__ void __launch_bounds__(kBlock)
 }
 
 /// What the sum of a window is divided by.
+template <class C>
 struct Divisor {
-  double fixed;  // 0: the number of positions
+  C fixed;  // 0: the number of positions
   bool with_padding;
+  explicit Divisor(const AvgPool2dParams& p)
+      : fixed(static_cast<C>(p.divisor)), with_padding(p.count_include_pad) {}
   template <class Args, class Int>
-  __device__ double of(const Args& args, Int ho, Int wo) const {
+  __device__ C of(const Args& args, Int ho, Int wo) const {
     return fixed != 0 ? fixed
-                      : static_cast<double>(args.rows.size(ho, with_padding)) *
-                            static_cast<double>(args.cols.size(wo, with_padding));
+                      : static_cast<C>(args.rows.size(ho, with_padding)) *
+                            static_cast<C>(args.cols.size(wo, with_padding));
+  }
+};
+
+/// Sums of V numbers side by side: of up to 16 terms in A, of these sums in f64. `few`: there are
+/// never more than 16.
+template <class A, int V, bool few>
+struct Sums {
+  A run[V] = {};
+  double runs[V] = {};  // those before
+  int terms = 0;        // of `run`
+  bool is_long = false;
+
+  template <class T>
+  __device__ void add(const Values<T, V>& term, A factor = 1) {
+    if (!few && terms == 16) {
+      for (int k = 0; k < V; ++k) {
+        runs[k] += run[k];
+        run[k] = 0;
+      }
+      terms = 0;
+      is_long = true;
+    }
+    ++terms;
+    for (int k = 0; k < V; ++k) run[k] += term.get(k) * factor;
+  }
+  /// Sets to[k] to sum k over `divisor`, and says whether all are finite.
+  template <class C>
+  __device__ bool divide(C divisor, C (&to)[V]) const {
+    bool finite = true;
+    for (int k = 0; k < V; ++k) {
+      to[k] =
+          is_long ? static_cast<C>((runs[k] + run[k]) / divisor) : static_cast<C>(run[k] / divisor);
+      finite &= isfinite(to[k]);
+    }
+    return finite;
   }
 };
 
 template <class T, int V, class Args>
 __global__ void __launch_bounds__(kBlock)
-    avg_pool_kernel(const __grid_constant__ Args args, Divisor divisor, const Values<T, V>* x,
-                    Values<T, V>* y) {
+    avg_pool_kernel(const __grid_constant__ Args args, const Divisor<accumulate_t<T>> divisor,
+                    const Values<T, V>* x, Values<T, V>* y) {
+  using C = accumulate_t<T>;
   args.for_each_pack([&](auto i, auto outer, auto h, auto w, auto b) {
-    double sum[V] = {};
-    args.for_each_tap(outer, h, w, b, [&](auto at, auto) {
-      const Values<T, V> tap = x[at];
-      for (int k = 0; k < V; ++k) sum[k] += tap.get(k);
-    });
-    for (double& s : sum) s /= divisor.of(args, h, w);
-    y[i] = pack_of<T>(sum);
+    C mean[V];
+    const auto average_in = [&]<class A>() {
+      Sums<A, V, Args::few> sums;
+      args.for_each_tap(outer, h, w, b, [&](auto at, auto) { sums.add(x[at]); });
+      return sums.divide(divisor.of(args, h, w), mean);
+    };
+    if (!average_in.template operator()<C>()) average_in.template operator()<double>();
+    y[i] = pack_of<T>(mean);
   });
 }
 
 template <class T, int V, class Args>
 __global__ void __launch_bounds__(kBlock)
-    avg_pool_backward_kernel(const __grid_constant__ Args args, Divisor divisor,
-                             const Values<T, V>* grad_y, Values<T, V>* grad_x) {
+    avg_pool_backward_kernel(const __grid_constant__ Args args,
+                             const Divisor<accumulate_t<T>> divisor, const Values<T, V>* grad_y,
+                             Values<T, V>* grad_x) {
+  using C = accumulate_t<T>;
   args.for_each_pack([&](auto i, auto outer, auto h, auto w, auto b) {
-    double sum[V] = {};
+    Sums<C, V, Args::few> sums;
     args.for_each_window(outer, h, w, b, [&](auto at, auto ho, auto wo) {
-      const Values<T, V> grad = grad_y[at];
-      for (int k = 0; k < V; ++k) sum[k] += grad.get(k) / divisor.of(args, ho, wo);
+      sums.add(grad_y[at], 1 / divisor.of(args, ho, wo));
     });
+    C sum[V];
+    sums.divide(C(1), sum);
     grad_x[i] = pack_of<T>(sum);
   });
 }
@@ -268,15 +316,11 @@ void max_pool2d_backward(const Stream& stream, const Pool2dParams& params, const
   });
 }
 
-Divisor divisor_of(const AvgPool2dParams& p) {
-  return {static_cast<double>(p.divisor), p.count_include_pad};
-}
-
 void avg_pool2d(const Stream& stream, const AvgPool2dParams& params, const View& x, const View& y) {
   for_floating("avg_pool2d", stream, x.dtype, [&]<class T>() {
     with_args<T>(params, x, y, {}, y, [&]<int V, class Args>(const Args& args, dim3 blocks) {
       launch("avg_pool2d", stream, avg_pool_kernel<T, V, Args>, blocks, kBlock, args,
-             divisor_of(params), x.as<Values<T, V>>(), y.as<Values<T, V>>());
+             Divisor<accumulate_t<T>>(params), x.as<Values<T, V>>(), y.as<Values<T, V>>());
     });
   });
 }
@@ -287,8 +331,8 @@ void avg_pool2d_backward(const Stream& stream, const AvgPool2dParams& params, co
     with_args<T>(params, grad_x, grad_y, {}, grad_x,
                  [&]<int V, class Args>(const Args& args, dim3 blocks) {
                    launch("avg_pool2d_backward", stream, avg_pool_backward_kernel<T, V, Args>,
-                          blocks, kBlock, args, divisor_of(params), grad_y.as<Values<T, V>>(),
-                          grad_x.as<Values<T, V>>());
+                          blocks, kBlock, args, Divisor<accumulate_t<T>>(params),
+                          grad_y.as<Values<T, V>>(), grad_x.as<Values<T, V>>());
                  });
   });
 }

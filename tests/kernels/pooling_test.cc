@@ -1,5 +1,5 @@
-// Pooling in both layouts against the definition in f64. Comparisons are exact; gradients of max
-// pooling add small integers, which is exact, too.
+// Pooling in both layouts against the definition in f64. Comparisons of max pooling are exact: its
+// gradients add small integers.
 #include <cmath>
 
 #include "weft/tests/kernels/targets.h"
@@ -191,40 +191,72 @@ std::vector<double> magnitudes(std::vector<double> values) {
   return values;
 }
 
-TEST_P(Pooling, Averages) {
+class Averages : public TargetTest {
+ protected:
+  void check(const AvgCase& c, DType dtype, const std::vector<double>& values,
+             const std::vector<double>& grads) {
+    const auto [want, want_grad] = averages_by_definition(c, values, grads);
+    const auto [sizes, grad_sizes] =
+        averages_by_definition(c, magnitudes(values), magnitudes(grads));
+    // At most 16 terms are added up in f32, else f64 is used, where a window has at most 60,000.
+    const double terms = dtype == DType::f64 ? 60'000 : 16;
+    const auto near = [&](const std::vector<double>& got, const std::vector<double>& expected,
+                          const std::vector<double>& size) {
+      ASSERT_EQ(got.size(), expected.size());
+      for (std::size_t i = 0; i < got.size(); ++i) {
+        ASSERT_LE(std::abs(got[i] - expected[i]),
+                  terms * compute_roundoff(dtype) * size[i] +
+                      1.01 * unit_roundoff(dtype) * std::abs(expected[i]))
+            << "element " << i << ": got " << got[i] << ", expected " << expected[i];
+      }
+    };
+    for (const MemoryFormat format : {MemoryFormat::nchw, MemoryFormat::nhwc}) {
+      SCOPED_TRACE(to_string(c.x) + " to " + to_string(c.y) +
+                   (format == MemoryFormat::nhwc ? " nhwc " : " nchw ") + to_string(dtype));
+      const Buffer x(device(), dtype, c.x, format_strides(c.x, format), values);
+      Buffer y(device(), dtype, c.y, format_strides(c.y, format));
+      kernels().pooling.avg_pool2d(stream, c.p, x.view(), y.view());
+      near(y.values(), want, sizes);
+      const Buffer grad_y(device(), dtype, c.y, format_strides(c.y, format), grads);
+      Buffer grad_x(device(), dtype, c.x, format_strides(c.x, format));
+      kernels().pooling.avg_pool2d_backward(stream, c.p, grad_y.view(), grad_x.view());
+      near(grad_x.values(), want_grad, grad_sizes);
+    }
+  }
+  void check_equal_numbers(const AvgCase& c, DType dtype, double number) {
+    check(c, dtype,
+          rounded(dtype, std::vector<double>(static_cast<std::size_t>(numel(c.x)), number)),
+          rounded(dtype, std::vector<double>(static_cast<std::size_t>(numel(c.y)), number)));
+  }
+};
+WEFT_ON_EVERY_TARGET(Averages);
+
+TEST_P(Averages, ForwardAndBackward) {
   for (const AvgCase& c : avg_cases()) {
     for (const DType dtype : kFloating) {
-      const std::vector<double> values = values_for(dtype, numel(c.x), -3, 3, 1);
-      const std::vector<double> grads = values_for(dtype, numel(c.y), -3, 3, 2);
-      const auto [want, want_grad] = averages_by_definition(c, values, grads);
-      const auto [sizes, grad_sizes] =
-          averages_by_definition(c, magnitudes(values), magnitudes(grads));
-      // A vector kernel may add up 16 terms in f32; all other code uses f64, where a window has at
-      // most 600 terms.
-      const double terms = dtype == DType::f64 ? 600 : 16;
-      const auto check = [&](const std::vector<double>& got, const std::vector<double>& expected,
-                             const std::vector<double>& size) {
-        ASSERT_EQ(got.size(), expected.size());
-        for (std::size_t i = 0; i < got.size(); ++i) {
-          ASSERT_LE(std::abs(got[i] - expected[i]),
-                    terms * compute_roundoff(dtype) * size[i] +
-                        1.01 * unit_roundoff(dtype) * std::abs(expected[i]))
-              << "element " << i << ": got " << got[i] << ", expected " << expected[i];
-        }
-      };
-      for (const MemoryFormat format : {MemoryFormat::nchw, MemoryFormat::nhwc}) {
-        SCOPED_TRACE(to_string(c.x) + " to " + to_string(c.y) +
-                     (format == MemoryFormat::nhwc ? " nhwc " : " nchw ") + to_string(dtype));
-        const Buffer x(device(), dtype, c.x, format_strides(c.x, format), values);
-        Buffer y(device(), dtype, c.y, format_strides(c.y, format));
-        kernels().pooling.avg_pool2d(stream, c.p, x.view(), y.view());
-        check(y.values(), want, sizes);
-        const Buffer grad_y(device(), dtype, c.y, format_strides(c.y, format), grads);
-        Buffer grad_x(device(), dtype, c.x, format_strides(c.x, format));
-        kernels().pooling.avg_pool2d_backward(stream, c.p, grad_y.view(), grad_x.view());
-        check(grad_x.values(), want_grad, grad_sizes);
-      }
+      check(c, dtype, values_for(dtype, numel(c.x), -3, 3, 1),
+            values_for(dtype, numel(c.y), -3, 3, 2));
     }
+  }
+}
+
+const AvgCase kWholeImages{{1, 8, 200, 300}, {1, 8, 1, 1}, {.adaptive = true}};
+
+// Of equal numbers the roundings do not cancel: added up in f32 one after the other, 900 would be
+// off by 150 units of rounding, and 60,000 by 10,000.
+TEST_P(Averages, OfManyTermsKeepTheirDigits) {
+  const AvgCase overlapping{{1, 1, 60, 60}, {1, 1, 31, 31}, {.kernel = {30, 30}}};
+  for (const DType dtype : kFloating) {
+    check_equal_numbers(overlapping, dtype, 0.7);
+    check_equal_numbers(kWholeImages, dtype, 0.7);
+  }
+}
+
+TEST_P(Averages, SumsMayLeaveTheRangeOfF32OnTheWay) {
+  const AvgCase small{{2, 8, 6, 6}, {2, 8, 3, 3}, {.kernel = {2, 2}, .stride = {2, 2}}};
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    check_equal_numbers(small, dtype, 3e38);
+    check_equal_numbers(kWholeImages, dtype, 3e38);
   }
 }
 

@@ -6,6 +6,10 @@
 // in the cache, and writes its rows of y. In backward one kernel reads y and grad_y, for what the
 // gradients have in common; in each of three others a tile of one gradient goes once through the
 // rows of the other side. All of it once for each kTile columns of the result.
+//
+// Sums of f32 and bf16 are in f32, but from run to run in common_kernel. A weight is divided by a
+// sum in which an exponential passes through 17 additions in its tile and one for each further
+// tile. Products are added up one after another.
 #include <algorithm>
 #include <cmath>
 
@@ -172,9 +176,7 @@ struct Most {
 template <class C>
 struct RunningMemory {
   C folded[kBlock];
-  double sums[kBlock];
-  double sum[kTile<C>];
-  C most[kTile<C>], shrink[kTile<C>];
+  C most[kTile<C>], shrink[kTile<C>], sum[kTile<C>];
   bool seen[kTile<C>][kSide];
 };
 
@@ -191,12 +193,12 @@ __device__ void take_exponentials(C (&scores)[kTile<C>][kTile<C> + 1], RunningMe
   most = fold_lanes<Most>(most, running.folded, place, kLanes, kTile<C>);
   // While all scores are -infinity, all exponentials are 0.
   const C shift = most == -static_cast<C>(INFINITY) ? C(0) : most;
-  double sum = 0;
+  C sum = 0;
   for (int c = place.lane; c < kTile<C>; c += kLanes) sum += row[c] = std::exp(row[c] - shift);
-  sum = fold_lanes<Sum>(sum, running.sums, place, kLanes, kTile<C>);
+  sum = fold_lanes<Sum>(sum, running.folded, place, kLanes, kTile<C>);
   if (place.lane > 0) return;
   const C shrink = before == most ? C(1) : std::exp(before - shift);
-  running.sum[place.group] = running.sum[place.group] * static_cast<double>(shrink) + sum;
+  running.sum[place.group] = running.sum[place.group] * shrink + sum;
   running.most[place.group] = most;
   running.shrink[place.group] = shrink;
 }
@@ -263,15 +265,14 @@ __global__ void __launch_bounds__(kBlock)
       bool sees = false;
       for (int c = 0; c < kSide; ++c) sees |= running.seen[r][c];
       const std::int64_t row = at * queries + i0 + r;
-      const C inverse = static_cast<C>(1 / running.sum[r]);
+      const C inverse = 1 / running.sum[r];
       for (int j = 0; j < kPatch<C>; ++j) {
         const std::int64_t d = d0 + x + kSide * j;
         if (d < values)
           y_data[row * values + d] = static_cast<T>(sees ? sums[i][j] * inverse : C(0));
       }
       if (d0 > 0 || x > 0) continue;
-      log_sums[row] = sees ? running.most[r] + static_cast<C>(std::log(running.sum[r]))
-                           : static_cast<C>(INFINITY);
+      log_sums[row] = sees ? running.most[r] + std::log(running.sum[r]) : static_cast<C>(INFINITY);
     }
   }
 }
@@ -284,11 +285,9 @@ __global__ void __launch_bounds__(kBlock)
     common_kernel(std::int64_t rows, std::int64_t n, const T* grad_y, const T* y, C* common) {
   for (std::int64_t row = std::int64_t{blockIdx.x} * kBlock + threadIdx.x; row < rows;
        row += std::int64_t{gridDim.x} * kBlock) {
-    double sum = 0;
-    for (std::int64_t e = 0; e < n; ++e) {
-      sum += static_cast<double>(static_cast<C>(grad_y[row * n + e])) *
-             static_cast<double>(static_cast<C>(y[row * n + e]));
-    }
+    const double sum = add_runs<C>(0, n, 1, [&]<class A>(std::int64_t e) {
+      return static_cast<A>(grad_y[row * n + e]) * static_cast<A>(y[row * n + e]);
+    });
     common[row] = static_cast<C>(sum);
   }
 }

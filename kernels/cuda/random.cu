@@ -78,11 +78,10 @@ __global__ void __launch_bounds__(kBlock)
   }
 }
 
-/// An element of y is `one` with probability p, else 0 bits. T is an unsigned type of the same
-/// size.
+/// An element of y is `one` where its 32 random bits are a number less than `below`, else 0.
 template <class T>
 __global__ void __launch_bounds__(kBlock)
-    bernoulli_kernel(std::int64_t n, Key key, double p, T one, T* y) {
+    bernoulli_kernel(std::int64_t n, Key key, std::uint64_t below, T one, T* y) {
   const std::uint64_t seed = key.get();
   const std::int64_t blocks = n / 4 + (n % 4 != 0);
   for (std::int64_t b = std::int64_t{blockIdx.x} * kBlock + threadIdx.x; b < blocks;
@@ -90,9 +89,7 @@ __global__ void __launch_bounds__(kBlock)
     const PhiloxWords words = philox(seed, static_cast<std::uint64_t>(b));
 #pragma unroll
     for (int k = 0; k < 4; ++k) {
-      // 32 bits, exact in double: p = 0 sets no element, p = 1 all.
-      const double u = words.w[k] * (1.0 / 4294967296.0);
-      if (b * 4 + k < n) y[b * 4 + k] = u < p ? one : T{};
+      if (b * 4 + k < n) y[b * 4 + k] = words.w[k] < below ? one : T{};
     }
   }
 }
@@ -125,9 +122,10 @@ void normal(const Stream& stream, Generator& generator, double mean, double std,
 void bernoulli(const Stream& stream, Generator& generator, double p, const View& y) {
   const std::int64_t n = y.numel();
   if (n == 0) return;
+  const auto below = static_cast<std::uint64_t>(std::ceil(p * 0x1p32));  // 0: none; 2^32: all
   dispatch_all(y.dtype, [&]<class T>() {
     launch("bernoulli", stream, bernoulli_kernel<T>, grid_blocks(n / 4 + 1), kBlock, n,
-           next_key(generator), p, static_cast<T>(1.0f), y.as<T>());
+           next_key(generator), below, static_cast<T>(1.0f), y.as<T>());
   });
 }
 

@@ -19,9 +19,8 @@ namespace {
 template <class T>
 struct Total {
   Shares<Pair> shares;  // a sum and a count
-  bool mean;
-  T* total;       // the sum, or the sum over the count; null: not wanted
-  double* count;  // null: not wanted
+  Reduction reduction;
+  T* loss;  // that of each row, or the sum, or the sum over the count
 };
 
 /// All threads of the block must call it with the block's sum and count. One thread of the grid
@@ -30,9 +29,10 @@ template <class T, class Store>
 __device__ bool add_up(const Total<T>& to, Pair sum, const Store& store) {
   return fold_blocks<Sum>(
       to.shares, 0, blockIdx.x, threadIdx.x == 0 ? 0 : -1, sum, Pair{}, [&](int, Pair all) {
-        if (to.count) *to.count = all.b;
-        if (to.total)
-          *to.total = static_cast<T>(static_cast<accumulate_t<T>>(to.mean ? all.a / all.b : all.a));
+        const double loss = to.reduction == Reduction::mean ? all.a / all.b : all.a;
+        if (to.reduction != Reduction::none) {
+          *to.loss = static_cast<T>(static_cast<accumulate_t<T>>(loss));
+        }
         store(all);
       });
 }
@@ -54,11 +54,10 @@ struct Targets {
 };
 
 /// The loss of a row is (1-e) nll + e/C sum_c(-log_probs), NaN if its target is not a class.
-/// losses: one per row, or null.
 template <class T>
 __global__ void __launch_bounds__(kBlock)
     cross_entropy_kernel(const Rows rows, const T* logits, T* log_probs, const Targets targets,
-                         T* losses, std::int64_t loss_stride, const Total<T> to,
+                         std::int64_t loss_stride, double* count, const Total<T> to,
                          const IndexCheck check) {
   using C = accumulate_t<T>;
   const Place place = rows.place();
@@ -88,12 +87,13 @@ __global__ void __launch_bounds__(kBlock)
     } else if (counts) {
       loss = static_cast<C>(NAN);
     }
-    if (losses) losses[row * loss_stride] = static_cast<T>(loss);
+    if (to.reduction == Reduction::none) to.loss[row * loss_stride] = static_cast<T>(loss);
     // The counts are integers far below 2^53.
     sum = sum + Pair{static_cast<double>(loss), counts ? 1.0 : 0.0};
   });
   __shared__ bool good;
-  if (!add_up(to, block_sum(sum), [&](Pair all) { good = !isnan(all.a); })) return;
+  const auto store = [&](Pair all) { *count = all.b, good = !isnan(all.a); };
+  if (!add_up(to, block_sum(sum), store)) return;
   __syncthreads();
   if (!good) {
     check.report<kBlock>([&](std::int64_t row) { return targets.of(row); });
@@ -106,8 +106,8 @@ __global__ void __launch_bounds__(kBlock)
 template <class T>
 __global__ void __launch_bounds__(kBlock)
     cross_entropy_backward_kernel(const Rows rows, const T* grad_loss, std::int64_t grad_stride,
-                                  const double* count, const T* log_probs, const Targets targets,
-                                  T* grad_logits) {
+                                  Reduction reduction, const double* count, const T* log_probs,
+                                  const Targets targets, T* grad_logits) {
   using C = accumulate_t<T>;
   const Place place = rows.place();
   const C uniform = static_cast<C>(targets.smoothing / static_cast<double>(rows.n));
@@ -118,7 +118,7 @@ __global__ void __launch_bounds__(kBlock)
     C scale = 0;
     if (t != targets.ignored) {
       scale = targets.is_class(t) ? static_cast<C>(grad_loss[row * grad_stride]) : NAN;
-      if (count) scale /= static_cast<C>(*count);
+      if (reduction == Reduction::mean) scale /= static_cast<C>(*count);
     }
     const std::int64_t at = row * rows.n;
     rows.for_lane(place, true, [&](std::int64_t c) {
@@ -150,16 +150,15 @@ void cross_entropy(const Stream& stream, const CrossEntropyParams& params, const
                    const View& target, const View& log_probs, const View& loss, const View& count,
                    void* workspace) {
   const unsigned blocks = cross_entropy_blocks(logits);
-  const bool per_row = params.reduction == Reduction::none;
   for_floating("cross_entropy", stream, logits.dtype, [&]<class T>() {
-    const Total<T> to{shares_of(stream, workspace, blocks), params.reduction == Reduction::mean,
-                      per_row ? nullptr : loss.as<T>(), count.as<double>()};
+    const Total<T> to{shares_of(stream, workspace, blocks), params.reduction, loss.as<T>()};
     const IndexBounds classes{"cross_entropy", logits.shape[1], "target", params.ignore_index};
     // Also launched without rows: then the count is 0 and the mean NaN.
     launch_check(stream, classes, target.shape, [&](const IndexCheck& check) {
       launch("cross_entropy", stream, cross_entropy_kernel<T>, blocks, kBlock, rows_of(logits),
              logits.as<T>(), log_probs.as<T>(), targets_of(params, target, logits),
-             per_row ? loss.as<T>() : nullptr, per_row ? loss.strides[0] : 0, to, check);
+             params.reduction == Reduction::none ? loss.strides[0] : 0, count.as<double>(), to,
+             check);
     });
   });
 }
@@ -172,9 +171,9 @@ void cross_entropy_backward(const Stream& stream, const CrossEntropyParams& para
   for_floating("cross_entropy_backward", stream, log_probs.dtype, [&]<class T>() {
     launch("cross_entropy_backward", stream, cross_entropy_backward_kernel<T>, rows.blocks(),
            kBlock, rows, grad_loss.as<T>(),
-           params.reduction == Reduction::none ? grad_loss.strides[0] : 0,
-           params.reduction == Reduction::mean ? count.as<double>() : nullptr, log_probs.as<T>(),
-           targets_of(params, target, log_probs), grad_logits.as<T>());
+           params.reduction == Reduction::none ? grad_loss.strides[0] : 0, params.reduction,
+           count.as<double>(), log_probs.as<T>(), targets_of(params, target, log_probs),
+           grad_logits.as<T>());
   });
 }
 
@@ -207,8 +206,7 @@ void mse(const Stream& stream, Reduction reduction, const View& x, const View& t
   const std::int64_t n = x.numel();
   const unsigned blocks = mse_blocks(x);
   for_floating("mse", stream, x.dtype, [&]<class T>() {
-    const Total<T> to{shares_of(stream, workspace, blocks), reduction == Reduction::mean,
-                      loss.as<T>(), nullptr};
+    const Total<T> to{shares_of(stream, workspace, blocks), reduction, loss.as<T>()};
     launch("mse", stream, mse_kernel<T>, blocks, kBlock, n, x.as<T>(), target.as<T>(), to);
   });
 }

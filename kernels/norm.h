@@ -21,8 +21,10 @@ namespace weft {
 // at most n var, the cancellation in the variance costs at most a factor n of the rounding error of
 // f64, however large the mean is. On CUDA, if x is not f64, a thread of batch norm sums in f32: 32
 // values less one near their mean, in backward a thousand products at most; these sums are added in
-// f64. Dtypes of x: f32, f64, bf16, which are computed in f32, f64, f32; mean and invstd have that
-// dtype. An empty view means: no weight (1), no bias (0), or a gradient that is not wanted.
+// f64. Group norm there adds up runs of 32 terms in f32: squares of differences from the mean,
+// whose own sum is compensated. Dtypes of x: f32, f64, bf16, which are computed in f32, f64, f32;
+// mean and invstd have that dtype. An empty view means: no weight (1), no bias (0), or a gradient
+// that is not wanted.
 
 // Batch norm may also compute y = act((x - mean) invstd weight + bias + addend), with
 // act(v) = v > 0 ? v : negative_slope v. Then g above is grad_y where v > 0 and negative_slope

@@ -45,7 +45,8 @@ struct PoolingKernels {
   void (*max_pool2d_backward)(const Stream&, const Pool2dParams&, const View& grad_y,
                               const View& index, const View& grad_x);
   /// x [N,C,H,W] nchw or nhwc; y [N,C,Ho,Wo] has x's layout: the sum of each window over the
-  /// divisor. f32, f64, bf16; sums in f64.
+  /// divisor. f32, f64, bf16. Sums in f64, or where x is not f64 in f32 for some 20 terms, and the
+  /// sums of those in f64; a sum may be beyond f32 where y is not.
   void (*avg_pool2d)(const Stream&, const AvgPool2dParams&, const View& x, const View& y);
   /// grad_x is overwritten. Both have one layout.
   void (*avg_pool2d_backward)(const Stream&, const AvgPool2dParams&, const View& grad_y,

@@ -15,10 +15,11 @@ enum class ArgReduceOp : std::uint8_t { argmax, argmin };
 struct ReduceKernels {
   std::size_t (*workspace_bytes)(ReduceOp, const View& x, const View& y);
   /// y has as many dimensions as x; dimensions of length 1 in y but not in x are reduced. Results
-  /// are accumulated in f64 for floating dtypes, else in i64. The order of a sum depends on shapes
-  /// and strides, on the CPU also on the instruction set, but never on the number of threads. y's
-  /// dtype: x's; i64 for sum and prod of integers; boolean for all and any. mean of integers throws
-  /// Unsupported. The caller must exclude max and min of no elements.
+  /// are accumulated in f64 for floating dtypes, else in i64. Sums of f32 and bf16 may be in f32
+  /// for some 20 terms, on CUDA compensated for 32, if they do not leave its range. The order of a
+  /// sum depends on shapes and strides, on the CPU also on the instruction set, but never on the
+  /// number of threads. y's dtype: x's; i64 for sum and prod of integers; boolean for all and any.
+  /// mean of integers throws Unsupported. The caller must exclude max and min of no elements.
   void (*reduce)(const Stream&, ReduceOp, const View& x, const View& y, void* workspace);
   std::size_t (*moments_workspace_bytes)(const View& x, const View& squares);
   /// For the n elements x of each result: mean = sum x / n, squares = sum (x - mean)^2. Without a

@@ -25,7 +25,7 @@ Coalesced::Coalesced(std::vector<Tensor> tensors) : tensors_(std::move(tensors))
     bytes += (bytes_of(x) + kAlignment - 1) / kAlignment * kAlignment;
   }
   if (tensors_.empty()) return;
-  // The gaps between tensors are sent, too; as zeros they are always defined.
+  // The gaps between tensors are sent, too: zeros, so that no undefined bytes leave the process.
   memory_ = zeros({bytes}, {DType::u8, tensors_[0].device()});
   for (std::size_t i = 0; i < tensors_.size(); ++i) {
     const Tensor& x = tensors_[i];

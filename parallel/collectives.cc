@@ -47,21 +47,21 @@ Tensor owned(const Tensor& x) {
 
 struct Collectives::State {
   std::shared_ptr<comm::ProcessGroup> group;
-  std::optional<Device> device = {};                     // of all tensors
-  std::map<int, std::int64_t> sent = {}, received = {};  // by the other rank
+  std::optional<Device> device = {};                     // that all tensors are on
+  std::map<int, std::int64_t> sent = {}, received = {};  // key: the other rank
 
   int rank() const { return group->rank(); }
   int size() const { return group->size(); }
 
-  // The devices of a tape run its backward side by side: then the ranks might not agree on the
-  // order of operations on several.
+  // Backward runs each device's nodes on a thread of its own. With several devices the ranks might
+  // therefore run their operations in different orders.
   void check_device(const Tensor& x) {
     if (!device) device = x.device();
     WEFT_CHECK(x.device() == *device, Unsupported, kOp, "got a tensor on ", x.device(),
                " after one on ", *device, "; one Collectives serves tensors of one device");
   }
 
-  // A message from one rank to another: its fingerprint tells less than that of a collective.
+  // Sends a text ahead: the fingerprint of a send or recv says less than that of a collective.
   void announce(const std::string& what, int to) {
     std::string mine = padded(what);
     group->send(bytes_of(mine), to).wait();
@@ -74,7 +74,7 @@ struct Collectives::State {
                rank(), " expects ", what);
   }
 
-  // What the rules are made of. `argument`: a root or a dimension.
+  // The steps of which the rules below consist. `argument`: a root or a dimension.
   Tensor same(const Tensor& x, std::int64_t) { return x; }
   Tensor reduced(const Tensor& x, std::int64_t) {
     const Tensor y = owned(x);
@@ -100,7 +100,7 @@ struct Collectives::State {
     group->all_to_all(y, raw::contiguous(x)).wait();
     return y;
   }
-  // In a broadcast or reduce not every rank gets a message: two roots would both wait in vain.
+  // In a broadcast or reduce not every rank gets a message, so the ranks compare their calls here.
   void hear_all() { group->barrier().wait(); }
   Tensor from_root(const Tensor& x, std::int64_t root) {
     const Tensor y = owned(x);
@@ -108,7 +108,7 @@ struct Collectives::State {
     group->broadcast(y, static_cast<int>(root)).wait();
     return y;
   }
-  // 0 on the other ranks: what comes before must run its backward there, too.
+  // Gives zeros on the other ranks, so that backward goes on there, too, to the operations before.
   Tensor sum_at_root(const Tensor& x, std::int64_t root) {
     const Tensor y = owned(x);
     hear_all();
@@ -139,13 +139,13 @@ const char* differentiated(const autograd::Context& ctx) {
   return ctx.needs_input_grad(0) ? ", to be differentiated" : "";
 }
 
-// An operation of all ranks: what forward and backward do.
+// What an operation of all ranks does in forward and in backward.
 struct Rule {
   using Step = Tensor (State::*)(const Tensor& x, std::int64_t argument);
 
   const char* name;
   Step there, back;
-  const char* argument = nullptr;  // what it is
+  const char* argument = nullptr;  // "root" or "dim"
 };
 constexpr Rule kAllReduce = {"all_reduce", &State::reduced, &State::reduced};
 constexpr Rule kAllGather = {"all_gather", &State::gathered, &State::part_of_sum};

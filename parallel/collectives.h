@@ -5,8 +5,8 @@
 //   Tensor y = ranks.all_reduce(x);
 //   (y * y).sum().backward();   // x.grad() is that of the sum of the ranks' losses
 //
-// A gradient needs a meaning: of what is it the derivative? The operations have one of two, and a
-// model that mixes them must know at each tensor which one holds.
+// Of which function are gradients the derivatives? There are two answers, each with its operations;
+// a model that mixes them must know at each tensor which one holds.
 //
 // Summed: each rank has a loss L_r of its own, and gradients are those of L = sum_r L_r. Every
 // tensor is a variable of its own on each rank, and each rule is the adjoint of its operation: what
@@ -50,14 +50,14 @@ namespace weft::parallel {
 /// which the group compares (ProcessGroup::Tag): if they differ, as after a call that one rank has
 /// left out, no rank gets a result; they throw Comm or PeerFailed, which names both calls. With
 /// NCCL only check_fingerprints finds that. A rank that calls nothing more lets the others run into
-/// Timeout. What sends nothing ("nothing" above; copy_to and split_to forward) compares nothing.
-/// A send() has a message of 256 bytes before it, a broadcast() a barrier, in backward, too.
+/// Timeout. Steps that send nothing ("nothing" above; copy_to and split_to forward) compare
+/// nothing. A send() sends 256 bytes first, a broadcast() runs a barrier first, in backward, too.
 ///
-/// Nothing else may use the group at the same time, such as the buckets of
-/// DistributedDataParallel: give group->duplicate(), also of a subgroup of a Mesh, which may be the
-/// whole group. From one thread at a time; the tensors, and what is computed from them, on one
-/// device: throws Unsupported for a tensor on another one than the first. Results are new tensors,
-/// but copy_to's is x. Without second derivatives. Throws what ProcessGroup throws.
+/// Nothing else, such as DistributedDataParallel, may use the group at the same time: pass
+/// group->duplicate(), also for a subgroup of a Mesh, which may be the whole group itself. From one
+/// thread at a time. All tensors, and what is computed from them, must be on the device of the
+/// first one, else Unsupported. Results are new tensors, except copy_to's, which is x. There are no
+/// second derivatives. Throws what ProcessGroup throws.
 class Collectives {
  public:
   /// Throws InvalidArgument for null.
@@ -71,21 +71,21 @@ class Collectives {
   Tensor all_reduce(const Tensor& x) const;
   /// x [...] -> [n, ...]
   Tensor all_gather(const Tensor& x) const;
-  /// x [n, ...] -> [...]. Throws Shape for another first dimension, as all_to_all.
+  /// x [n, ...] -> [...]. Throws Shape if the first dimension is not n, as all_to_all.
   Tensor reduce_scatter(const Tensor& x) const;
   /// x [n, ...] -> [n, ...]
   Tensor all_to_all(const Tensor& x) const;
-  /// Of the other ranks' x only shape and dtype count, and whether it requires a gradient.
+  /// The other ranks' x gives only shape, dtype, and whether it requires a gradient.
   Tensor broadcast(const Tensor& x, int root) const;
-  /// Waits until the other rank receives. Returns a scalar 0 through which backward comes to wait
-  /// for the gradient of x: add it to the loss. Messages of two ranks are numbered, and their
-  /// dtypes, shapes and steps compared. Module paths are not: the two ranks are mostly in different
-  /// modules, as the stages of a pipeline. So if a rank leaves a send out, its next one of the same
-  /// shape in this step is taken for it, and only the other's last recv of the step throws, Comm or
-  /// Timeout: before its loss is there.
+  /// Waits until the other rank receives. Returns a scalar 0: add it to the loss, so that backward
+  /// waits here for the gradient of x. Messages between two ranks are numbered, and their dtypes,
+  /// shapes and steps compared, but not module paths, since the ranks are mostly in different
+  /// modules, as the stages of a pipeline. So if a rank leaves out a send, its next one of the same
+  /// shape in this step takes its place, and only the other rank's last recv of the step throws
+  /// (Comm or Timeout), before its loss is computed.
   Tensor send(const Tensor& x, int to) const;
-  /// Returns a tensor of the shape and dtype of `like`, which must require a gradient if the
-  /// sender's x does, and gets none.
+  /// Returns a tensor of the shape and dtype of `like`. `like` gets no gradient, but must require
+  /// one if the sender's x does.
   Tensor recv(const Tensor& like, int from) const;
 
   // --- Replicated --------------------------------------------------------------------------------

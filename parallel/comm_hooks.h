@@ -31,7 +31,7 @@ using CommHook = std::function<Reduction(comm::ProcessGroup& group, const Tensor
 /// The mean, sent as bf16: half the bytes of f32, 8 bits of each gradient (PyTorch's
 /// bf16_compress_hook). Each rank's part is rounded after the division, and the sum again.
 Reduction bf16_compress(comm::ProcessGroup& group, const Tensor& gradients);
-/// The same without the division: the sum.
+/// As bf16_compress(), but without the division: the sum.
 Reduction bf16_sum(comm::ProcessGroup& group, const Tensor& gradients);
 
 }  // namespace weft::parallel

@@ -22,7 +22,7 @@ Tensor all_elements(const Collectives& ranks, const Tensor& x) {
   const Tensor by_heads = x.unflatten(1, {n, x.shape(1) / n}).permute({1, 0, 2, 3, 4});
   return ranks.all_to_all(by_heads).permute({1, 2, 0, 3, 4}).flatten(2, 3);
 }
-// And back.
+// The inverse of all_elements().
 Tensor all_heads(const Collectives& ranks, const Tensor& x) {
   const std::int64_t n = ranks.size();
   const Tensor by_elements = x.unflatten(2, {n, x.shape(2) / n}).permute({2, 0, 1, 3, 4});

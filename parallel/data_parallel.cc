@@ -17,7 +17,7 @@ namespace weft::parallel {
 namespace detail {
 namespace {
 
-// More nodes than one replica records in a forward.
+// An upper bound of the tape nodes that one replica records in a forward.
 constexpr std::uint64_t kNodesPerReplica = std::uint64_t{1} << 24;
 
 // PyTorch's bound: below it the other devices wait for the slower one.

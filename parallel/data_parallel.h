@@ -42,7 +42,7 @@ namespace weft::parallel {
 struct DataParallelOptions {
   std::vector<Device> devices = {};          ///< empty: all devices of the module's kind
   std::optional<Device> output_device = {};  ///< where results go; default: the first device
-  int dim = 0;                               ///< along which batches are cut and results joined
+  int dim = 0;                               ///< dimension to cut batches and join results along
   std::vector<double> weights = {};          ///< of the devices' parts; empty: equal ones
 };
 

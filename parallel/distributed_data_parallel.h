@@ -33,17 +33,17 @@ namespace weft::parallel {
 
 /// PyTorch's names and defaults. The same on all ranks.
 struct DistributedDataParallelOptions {
-  /// A bucket is closed at so many MiB; infinity: never. Default: 1 for the first, 25 for others.
+  /// Size in MiB at which a bucket is closed; infinity: never. Default: 1 for the first, else 25.
   std::optional<double> bucket_cap_mb = {};
-  /// How buckets are filled; with find_unused_parameters arrival means reversed.
+  /// The order in which buckets are filled; with find_unused_parameters arrival means reversed.
   BucketOrder bucket_order = BucketOrder::arrival;
-  /// Allows steps that leave parameters out: those that the outputs of forward do not depend on
-  /// count as ready when backward begins. The tape is walked in each forward.
+  /// Allows steps that do not use all parameters: those on which the outputs of forward do not
+  /// depend count as ready when backward begins. To find them, each forward walks the tape.
   bool find_unused_parameters = false;
   /// Rank 0's buffers are copied to the other ranks before each forward in training.
   bool broadcast_buffers = true;
-  /// Each step uses the same parameters, also inside autograd::checkpoint. The first backward finds
-  /// these parameters, and overlaps nothing.
+  /// Promises that each step uses the same parameters, also inside autograd::checkpoint. The first
+  /// backward finds out which, and does not overlap communication.
   bool static_graph = false;
   CommHook comm_hook = {};  ///< used instead of division and all-reduce
 

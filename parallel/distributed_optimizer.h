@@ -49,7 +49,7 @@ namespace weft::parallel {
 template <std::derived_from<optim::Optimizer> O>
 class DistributedOptimizer : public O {
  public:
-  using StandsFor = O;  ///< the class that metrics.json names
+  using StandsFor = O;  ///< the class to be named in metrics.json
   /// `named_parameters` name all parameters of `optimizer`, and may name more: usually the model's.
   /// All ranks call it. Throws InvalidArgument for a name given twice, a parameter without a name,
   /// options out of range, or if no parameter requires a gradient; and on every rank, naming the
@@ -61,9 +61,9 @@ class DistributedOptimizer : public O {
         exchange_(std::make_unique<GradientExchange>(hvd, this->parameters(), named_parameters,
                                                      options)) {}
 
-  /// Drops the gradients; those of the next backward_passes_per_step backwards are sent as they
-  /// come. If there was no step() since the last zero_grad(), the ranks first finish a reduction
-  /// that some of them may have begun; this costs as much as a whole reduction.
+  /// Drops the gradients; those of the next backward_passes_per_step backwards are sent as soon as
+  /// they are complete. If there was no step() since the last zero_grad(), the ranks first finish a
+  /// reduction that some of them may have begun; this costs as much as a whole reduction.
   void zero_grad() override {
     exchange_->zero_grad();
     O::zero_grad();
@@ -80,7 +80,7 @@ class DistributedOptimizer : public O {
 
   /// The parameters whose gradients go together, in the order in which they are sent.
   std::vector<std::vector<std::string>> message_names() const { return exchange_->message_names(); }
-  /// So far.
+  /// The number of messages sent so far.
   std::int64_t messages_sent() const { return exchange_->messages_sent(); }
   /// What has been reduced so far, counted as in DistributedDataParallel. A bucket is a message
   /// here, and what zero_grad() dropped counts, too.

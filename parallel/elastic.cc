@@ -25,10 +25,10 @@ namespace weft::parallel {
 namespace {
 
 constexpr const char* kOp = "elastic";
-// For the next generation, even if the timeout of the group is shorter: the launcher announces it
-// when a process has ended, which takes a while if it writes its core.
+// The least time to wait for the next generation, even if the group's timeout is shorter. The
+// launcher announces it when a process has ended, which takes long if a core file is written.
 constexpr std::chrono::milliseconds kAnnounced{10'000};
-// Within an epoch the lowest rank looks for ranks that wait no more often.
+// Within an epoch the lowest rank looks for waiting ranks at most this often.
 constexpr std::int64_t kLookNs = 50'000'000;
 
 bool contains(const std::vector<int>& ranks, int rank) {
@@ -86,7 +86,7 @@ void ElasticRanks::start() {
   if (resumes) seed_generators();
 }
 
-/// Another rank gives it.
+/// Marks the state as missing here: another rank will send it.
 void ElasticRanks::lack_state() {
   has_state_ = false;
   if (zero_) zero_->forget();
@@ -150,10 +150,10 @@ void ElasticRanks::run(const char* phase, const std::function<void()>& body,
   }
 }
 
-/// After an error: whether it was the loss of a rank, and those that are left have regrouped.
+/// Called after an error. Returns true if a rank was lost and the others have regrouped.
 bool ElasticRanks::survives(const Error& error) {
   if (!run_.membership || !may_be_a_loss(error) || !has_lost_a_rank()) return false;
-  group_->abort();  // it may be another group that has noticed
+  group_->abort();  // the error may come from another group
   return regroup();
 }
 
@@ -168,8 +168,8 @@ void ElasticRanks::update() {
   unsent_ = zero_ != nullptr;
 }
 
-/// The other ranks need them. All have passed the vote, so there is nothing to make again; when
-/// they regroup the parameters are sent as well.
+/// Sends the parameters that this rank has updated to the others. All ranks have passed the vote,
+/// so a failure here repeats no step: regrouping sends the parameters, too.
 void ElasticRanks::send_parameters() {
   if (!std::exchange(unsent_, false)) return;
   try {
@@ -190,10 +190,11 @@ void ElasticRanks::remember() {
 void ElasticRanks::restore() {
   for (std::size_t i = 0; i < buffers_.size(); ++i) raw::copy_(buffers_[i], kept_buffers_[i]);
   for (const auto& [device, generator] : kept_generators_) default_generator(device) = generator;
-  module_.zero_grad();  // some may hold the mean of a bucket, or this rank's part of it
+  module_.zero_grad();  // some may be means already, or only partly summed
 }
 
-/// A number for the groups' rates. Its square, too, added over ranks, is exact in a double.
+/// A hash of the groups' rates, so small that sums over the ranks of it and of its square are exact
+/// in a double.
 int ElasticRanks::rates() const {
   std::string text;
   for (std::size_t g = 0; g < optimizer_.group_count(); ++g) {
@@ -202,7 +203,7 @@ int ElasticRanks::rates() const {
   return static_cast<int>(std::hash<std::string>()(text) % (1 << 20));
 }
 
-/// Returns the flags that ranks have raised.
+/// Returns the flags that at least one rank has set.
 int ElasticRanks::vote() {
   bool grows = false;
   const bool due = !in_epoch_ || steady_ns(std::chrono::steady_clock::now()) - asked_ > kLookNs;
@@ -212,7 +213,7 @@ int ElasticRanks::vote() {
     grows = run_.membership->grows(generation_, may_come);
   }
   const bool stop = options_.stop && options_.stop();
-  // On the device of the gradients, so that it is reduced after them there, too.
+  // The vote is on the gradients' device, so that the device reduces it after the gradients.
   const double own = rates();
   const Tensor cast = from_vector<double>({1, grows ? 1.0 : 0, stop ? 1.0 : 0, own, own * own}, {5},
                                           kept_generators_.back().first);
@@ -224,7 +225,8 @@ int ElasticRanks::vote() {
   const std::vector<double> sum = cast.to_vector<double>();
   WEFT_CHECK(sum[0] == group_->size(), Internal, kOp, sum[0], " of ", group_->size(),
              " ranks have voted");
-  // Equal numbers alone have no variance, so all ranks see it.
+  // The variance of the ranks' numbers is 0 only if all are equal; all ranks compute the same one,
+  // so all throw.
   WEFT_CHECK(sum[0] * sum[4] == sum[3] * sum[3], InvalidArgument, kOp,
              "the ranks' optimisers have other lr or momentum in step ", steps_,
              "; here group 0 has lr ", optimizer_.lr(),
@@ -246,7 +248,7 @@ bool ElasticRanks::next_epoch(std::int64_t epochs) {
   if (std::exchange(resumes_, false)) return true;
   if (stopped() || epoch_ + 1 >= epochs) return false;
   in_epoch_ = false;
-  // Those that wait come in before it is dealt.
+  // If ranks wait to join, they join first, and the epoch is dealt in the next round.
   const std::function<void()> deal = [&] {
     if ((flags_ & kGrow) != 0) return;
     ++epoch_;
@@ -286,8 +288,8 @@ void ElasticRanks::finish(const std::function<void()>& on_lowest) {
 
 // --- Another group -------------------------------------------------------------------------------
 
-/// Whether the generation's group knows this one as the first that failed, and so by an error of
-/// its own.
+/// Whether the generation's keys name this rank as the first that failed: then the error was its
+/// own.
 bool ElasticRanks::failed_first() const {
   const auto first = comm::if_told<std::optional<comm::Failure>>([&] {
     return comm::find_failure(*run_.membership->keys(generation_),
@@ -296,23 +298,26 @@ bool ElasticRanks::failed_first() const {
   return first && first->rank == run_.rank;
 }
 
-/// After an error that may say so. The launcher announces the next generation as soon as a process
-/// has ended, which may be long after its connections were closed.
+/// Called after an error that may mean the loss of a rank. Waits for the launcher, which announces
+/// the next generation when a process has ended; its connections may close long before.
 bool ElasticRanks::has_lost_a_rank() const {
   const PhaseScope phase("regroup");
-  // A backward that fails by an error of its own aborts the group.
+  // A group that has not failed means an error of this rank's own, and so may one that has: a
+  // backward that fails here aborts the group.
   const bool failed = group_->failed() || (zero_ && zero_->failed());
   return next_ranks(!failed || failed_first()).has_value();
 }
 
-/// Those of the next generation, if it is announced. `own_error`: it seems that there will be none.
+/// The ranks of the next generation, if it is announced in time. `own_error`: none is likely to be
+/// announced, so this waits only shortly.
 std::optional<std::vector<int>> ElasticRanks::next_ranks(bool own_error) const {
   const auto patience = group_ ? std::max(kAnnounced, group_->options().timeout) : kAnnounced;
   return run_.membership->ranks(generation_ + 1,
                                 comm::Deadline(own_error ? comm::kStoreTimeout : patience));
 }
 
-/// False if there is no further generation with this rank; the caller's error then says why.
+/// Joins the next generation that forms. Returns false if none contains this rank; the caller's
+/// error then says why.
 bool ElasticRanks::regroup() {
   const Scoped step(&ThreadState::step, steps_);
   const PhaseScope phase("regroup");
@@ -341,14 +346,15 @@ bool ElasticRanks::regroup() {
   }
 }
 
-// The group before stays until this one is complete: if it has not failed, others may still be
-// reading from it what they need for its last vote. Returns what has been lost, if the training
-// cannot go on.
+// Keeps the previous group until the new one is complete: if it has not failed, other ranks may
+// still be receiving the result of its last vote. Returns what is lost if the training cannot go
+// on, else null.
 const char* ElasticRanks::join(const Ranks& ranks) {
   const int place = static_cast<int>(std::ranges::find(ranks, run_.rank) - ranks.begin());
   const auto group = run_.connect(run_.membership->keys(generation_), {generation_, ranks}, place);
   if (!agree(*group)) return "all ranks that had the state of the training have failed";
-  // One that has finished before may have been the last with a part, which nobody needs then.
+  // While finishing, a missing part does not matter: a rank that has finished may have been the
+  // last to have it, and no further step needs it.
   if (zero_ && !zero_->deal(optimizer_, group) && !finishing_) {
     return "a rank and its mirror have failed, and with them both copies of a part of the "
            "optimiser's state";
@@ -454,7 +460,8 @@ void ElasticRanks::take_books(const std::string& text) {
   resumes_ = in_epoch_ && contains(dealt_, run_.rank);
 }
 
-/// From the root to the ranks that lack it. The others' values are the root's already.
+/// Copies the state from the root to the ranks that lack it. The other ranks take part, with equal
+/// values.
 void ElasticRanks::copy_state(comm::ProcessGroup& group, int root) {
   const PhaseScope phase("copy state");
   const bool sends = group.rank() == root;
@@ -475,7 +482,7 @@ void ElasticRanks::copy_state(comm::ProcessGroup& group, int root) {
   has_state_ = true;
 }
 
-/// From (seed, rank, step).
+/// Seeds each device's generator from its seed, the rank and the step.
 void ElasticRanks::seed_generators() {
   for (auto& [device, generator] : kept_generators_) {
     Generator& own = default_generator(device);

@@ -19,9 +19,9 @@
 //
 // The protocol. A step ends with a vote, a tiny all_reduce that starts when this rank has the means
 // of all buckets. Only then the optimiser updates the weights, so a step that fails before has
-// changed nothing but buffers and generators, which are remembered. A vote ends on a rank only
-// after all ranks have cast theirs. So if it ends on any rank, all ranks have the means, and no
-// rank is more than one vote ahead of another.
+// changed nothing but buffers and generators, which are remembered. A vote can end on a rank only
+// after all ranks have begun it. So if it ends on any rank, all ranks have the means; and no rank
+// is ever more than one vote ahead of another.
 //
 //   a rank fails before or in the vote   its group fails on the others, each at some point. They go
 //                                        to the next generation (comm/membership.h), and tell each
@@ -69,29 +69,32 @@ namespace weft::parallel {
 struct ElasticOptions {
   /// broadcast_buffers must be set.
   DistributedDataParallelOptions ddp = {};
-  /// What a rank that comes back needs besides the model, the optimiser and the counters here: a
-  /// scheduler's counters, sums of losses. Another rank gives it at the end of a step(), and with
-  /// it lacks what the program does after that step(), which the rank that comes back never does.
-  /// It is also in the counters of a checkpoint.
+  /// Text with what a returning rank needs besides the model, the optimiser and Elastic's counters:
+  /// a scheduler's counters, sums of losses. Another rank makes it at the end of a step(), so it
+  /// does not contain what the program does after that step(), and the returning rank does not do
+  /// that either. A checkpoint's counters contain it, too.
   std::function<std::string()> state = {};
   std::function<void(const std::string&)> load_state = {};
-  /// Writes a checkpoint, before each epoch but the first of all is dealt, so not at the end: the
-  /// model's state, which it takes itself, the whole state of the optimiser, and the counters, as a
-  /// text. All ranks give it. It runs on the lowest one, in a BusyScope, and again on the next one
-  /// if that rank fails meanwhile or if it throws there. It may not call the other ranks.
+  /// Writes a checkpoint: called before each epoch except the very first, and not at the end, with
+  /// the whole state of the optimiser and the counters, as a text; it takes the model's state
+  /// itself. All ranks must set it. It runs on the lowest rank, in a BusyScope, and again on the
+  /// next one if that rank fails or the function throws there. It must not communicate with other
+  /// ranks.
   std::function<void(const optim::NamedTensors& optimizer, const std::string& counters)> save = {};
-  /// The counters of a checkpoint: the run goes on from there, with these or other ranks. All ranks
-  /// give them, having loaded the model's and the optimiser's state. The lowest rank's are what
-  /// counts, and generators follow from (seed, rank, step).
+  /// The counters of a checkpoint: the run goes on from there, with the same or another number of
+  /// ranks. All ranks must pass them, and load the model's and the optimiser's state before. The
+  /// lowest rank's values are used; generators are seeded from (seed, rank, step).
   std::string resume = {};
-  /// Asked in each vote: if one rank wants to end, all have stopped() after the same step.
+  /// Called in each vote: if it returns true on one rank, stopped() is true on all after the same
+  /// step.
   std::function<bool()> stop = {};
-  /// The lowest rank keeps this file up to date: from which step which ranks have taken part, and
-  /// to which ranks the epochs were dealt; at the end, how many steps there were. Empty: none.
+  /// A file that the lowest rank keeps up to date: which ranks have taken part from which step on,
+  /// which ranks had shares of the epochs, and at the end the number of steps. Empty: no file.
   ///   {"ranks": [{"step": 0, "ranks": [0, 1, 2]}, {"step": 7, "ranks": [0, 1]}],
   ///    "epochs": [{"step": 0, "ranks": [0, 1, 2]}], "steps": 12}
   std::string record = {};
-  /// Without it what the environment says, with the defaults of InitOptions.
+  /// How to find the other ranks; by default from the environment, with the defaults of
+  /// InitOptions.
   std::optional<comm::ElasticRun> run = {};
 };
 
@@ -106,15 +109,15 @@ class ElasticRanks {
   ElasticRanks(const ElasticRanks&) = delete;
   ElasticRanks& operator=(const ElasticRanks&) = delete;
 
-  /// Meets the others. A rank that has come back waits for an invitation.
+  /// Meets the other ranks. A rank that has come back first waits for an invitation.
   void start();
-  /// Runs body(), in a phase of this name, and a vote, as often as ranks are lost in them, and then
-  /// apply(), once.
+  /// Runs body(), in a phase of this name, and a vote; again whenever a rank is lost in them. Then
+  /// runs apply() once.
   void run(const char* phase, const std::function<void()>& body,
            const std::function<void()>& apply);
   bool next_epoch(std::int64_t epochs);
   void finish(const std::function<void()>& on_lowest);
-  /// The optimiser's step; of a ZeroRedundancyOptimizer the part that needs no message.
+  /// The optimiser's step; for a ZeroRedundancyOptimizer only the part without messages.
   void update();
 
   const std::vector<int>& ranks() const { return ranks_; }
@@ -128,7 +131,7 @@ class ElasticRanks {
 
  private:
   using Ranks = comm::Membership::Ranks;
-  /// Which ranks, from a step on.
+  /// The ranks that took part, from a step on.
   struct Span {
     std::int64_t step;
     Ranks ranks;
@@ -167,17 +170,17 @@ class ElasticRanks {
   std::shared_ptr<comm::ProcessGroup> group_;
 
   int generation_ = -1;
-  Ranks ranks_;  // of it
+  Ranks ranks_;  // of the present group
   int place_ = 0;
   bool has_state_;
   std::int64_t asked_ = 0;  // when this rank looked for ranks that wait, by the steady clock, ns
 
-  // What the votes have decided: the same on all ranks that have passed the same ones.
+  // Results of the votes: equal on all ranks that have passed the same votes.
   std::int64_t votes_ = 0, steps_ = 0, epoch_ = -1, epoch_first_step_ = 0;
-  int flags_ = 0;  // of the last one
-  Ranks dealt_;    // who has shares of the epoch
+  int flags_ = 0;  // of the last vote
+  Ranks dealt_;    // the ranks that have shares of the epoch
   std::vector<Span> history_, epochs_;
-  const std::function<void()>* pending_ = nullptr;  // what the next one lets happen
+  const std::function<void()>* pending_ = nullptr;  // to be called when the next vote has passed
   bool unsent_ = false;                             // the parameters that this rank has updated
   bool in_epoch_ = false, resumes_ = false, finishing_ = false, over_ = false;
 
@@ -186,31 +189,31 @@ class ElasticRanks {
 };
 
 /// Keeps `module`, which is a handle; the optimiser must outlive this, and is called by step(). One
-/// thread calls it. Without weftrun --min-nproc or --nnodes MIN:MAX it is DistributedDataParallel
-/// on the ranks of init_process_group(), and every error leaves as it does there.
+/// thread calls it. Without weftrun --min-nproc or --nnodes MIN:MAX this is DistributedDataParallel
+/// on the ranks of init_process_group(), with the same errors.
 ///
-/// Within an epoch each rank keeps the share of the samples that it had. The samples of a rank that
-/// has failed are not seen, unless it comes back in that epoch; a rank without a share of the epoch
-/// waits for the next one, which is dealt to those that are there. Gradients are means over the
-/// ranks that take part. All ranks need the same number of steps in an epoch.
+/// Within an epoch each rank keeps the share of the samples that it had. The remaining samples of a
+/// rank that has failed are not used, unless it comes back in that epoch. A rank without a share of
+/// the epoch waits for the next one, which is dealt to the ranks present then. Gradients are means
+/// over the ranks that take part. All ranks need the same number of steps in an epoch.
 ///
 /// If the learning rate changes with each step, set it from steps() in the closure, or step the
-/// scheduler directly before step(), since a rank that comes back after a step never does what the
-/// others do after its step(). In the vote the ranks compare the groups' lr and momentum, to 6
+/// scheduler directly before step(): a rank that comes back after a step never runs what the
+/// program does after that step(). In the vote the ranks compare the groups' lr and momentum, to 6
 /// digits, and throw InvalidArgument if they differ. Freeze parameters before Elastic is made, not
-/// later: ranks that regroup may be a step apart, and end by InvalidArgument if they differ in
-/// that.
+/// later: ranks that regroup may be one step apart, and throw InvalidArgument if they have frozen
+/// different parameters.
 ///
-/// An error of the closure or of the optimiser leaves on the rank where it occurs, and the others
-/// go on without that one. So does a PeerFailed or Comm of another group or a store, if no rank has
-/// ended within a second, and a mismatch of calls, on the rank that has reported it first. A rank
-/// that hangs is not survived: those that wait for it get Timeout, and the run ends.
+/// An error of the closure or of the optimiser is thrown on the rank where it occurs, and the
+/// others go on without that rank. The same holds for PeerFailed or Comm of another group or a
+/// store, if no rank has ended within a second, and for mismatched calls, on the rank that reports
+/// them first. A rank that hangs ends the run: those that wait for it get Timeout.
 template <std::derived_from<nn::ModuleBase> M>
 class Elastic {
  public:
   /// All ranks of the run call it; rank 0's parameters and buffers are copied to all. A rank that
-  /// has come back gets parameters, buffers, the optimiser's state and all counters here, and its
-  /// generators follow from (seed, rank, step); if the run ends before, it is stopped(), and
+  /// has come back gets parameters, buffers, the optimiser's state and all counters here, and seeds
+  /// its generators from (seed, rank, step). If the run ends before that, it is stopped(), and
   /// finish() returns at once. Throws as init_process_group() and DistributedDataParallel,
   /// Unsupported without broadcast_buffers, and for a ZeroRedundancyOptimizer without a mirror, and
   /// InvalidArgument if only some ranks go on from a checkpoint.
@@ -230,13 +233,13 @@ class Elastic {
   decltype(auto) operator()(Args&&... args) {
     return (*ddp_)(std::forward<Args>(args)...);
   }
-  /// It is another one after each change of the group.
+  /// The present wrapper; each change of the group makes a new one.
   DistributedDataParallel<M>& ddp() { return *ddp_; }
 
-  /// A step: closure() computes gradients, from zero, by operator(), and may be run again: before
-  /// that all gradients are cleared. Then the optimiser updates. Returns what the closure has
-  /// returned last. no_sync() belongs inside the closure, around all backwards but the last; throws
-  /// InvalidArgument if none has averaged gradients.
+  /// Makes a step: closure() computes gradients with operator(), starting from cleared ones; it may
+  /// be run again, after all gradients were cleared. Then the optimiser updates. Returns the last
+  /// result of the closure. no_sync() belongs inside the closure, around all backwards but the
+  /// last; throws InvalidArgument if none has averaged gradients.
   template <class F>
   auto step(F&& closure) {
     std::invoke_result_t<F&> result;
@@ -255,13 +258,13 @@ class Elastic {
   }
 
   /// Moves on to the next epoch, which is dealt to the ranks that are there; false if all are done,
-  /// or stopped(). For a rank that comes back within an epoch, its first call is for that one.
+  /// or stopped(). On a rank that comes back within an epoch, the first call enters that epoch.
   bool next_epoch(std::int64_t epochs) { return ranks_.next_epoch(epochs); }
-  /// All ranks call it at their end: on_lowest() runs on the lowest rank, in a BusyScope, and again
-  /// on another one if that fails meanwhile. It may not call the other ranks.
+  /// All ranks call it when they are done: on_lowest() runs on the lowest rank, in a BusyScope, and
+  /// again on another one if that rank fails. It must not communicate with other ranks.
   void finish(const std::function<void()>& on_lowest = {}) { ranks_.finish(on_lowest); }
 
-  /// The numbers of those that take part; this rank's own.
+  /// The numbers in the run of the ranks that take part, and this rank's number.
   const std::vector<int>& ranks() const { return ranks_.ranks(); }
   int rank() const { return ranks_.rank(); }
   bool stopped() const { return ranks_.stopped(); }
@@ -274,7 +277,7 @@ class Elastic {
 
  private:
   M module_;
-  nn::NamedTensors order_;  // of the wrapper before
+  nn::NamedTensors order_;  // from the wrapper before this one
   std::optional<DistributedDataParallel<M>> ddp_;
   ElasticRanks ranks_;
 };

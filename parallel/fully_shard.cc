@@ -28,7 +28,7 @@ constexpr const char* kOp = "fully_shard";
 using Unit = FsdpUnit;
 using Engine = FsdpEngine;
 
-// In the order of the tree, `unit` first.
+// `unit`, then the other units in the module, in the order of the module tree.
 std::vector<std::shared_ptr<Unit>> units_within(const nn::ModuleBase& module,
                                                 const std::shared_ptr<Unit>& unit) {
   std::vector<std::shared_ptr<Unit>> units = {unit};
@@ -39,10 +39,10 @@ std::vector<std::shared_ptr<Unit>> units_within(const nn::ModuleBase& module,
   return units;
 }
 
-// For the outermost module that is called.
+// Makes the engine that the units of a model share, when its outermost module is first called.
 void make_engine(const nn::ModuleBase& module, const std::shared_ptr<Unit>& unit) {
   const auto units = units_within(module, unit);
-  // A module whose parameters all belong to units within it, which have one engine.
+  // A module without parameters of its own joins the engine of the units in it, if they have one.
   const bool empty = unit->memory->pieces().empty();
   const std::shared_ptr<Engine> known = units.size() > 1 ? units[1]->engine : nullptr;
   if (empty && known && std::all_of(units.begin() + 1, units.end(), [&](const auto& other) {
@@ -53,7 +53,7 @@ void make_engine(const nn::ModuleBase& module, const std::shared_ptr<Unit>& unit
   }
   check_together(units);
   const auto engine = std::make_shared<Engine>(unit);
-  // Only from here on are the paths of the modules known.
+  // The modules' paths are known only now that the outermost module is.
   for (const auto& [name, shard] : nn::shards_of(module)) {
     const auto other = unit_of(*shard);
     if (other == unit) continue;
@@ -91,25 +91,25 @@ class UnshardNode final : public autograd::Node {
     for (std::size_t k = 0; k < trained_.size(); ++k) {
       Tensor grad = grads.take(static_cast<int>(k));
       if (!grad.defined() || !grads.accumulates()) continue;
-      // Hooks of the leaf that it was, as those of parallelize.
+      // Runs the hooks that the parameter had as a leaf, such as those of parallelize.
       const Tensor& whole = unit->memory->pieces()[trained_[k]].shard->used;
       autograd::OutputHooks* hooks = autograd::ensure_leaf_state(whole).grad_hooks.get();
       if (hooks) autograd::run_grad_hooks(*hooks, {&grad, 1});
       unit->memory->add_gradient(trained_[k], std::move(grad));
     }
     grads.set(0, zeros({}, {unit->token.dtype(), unit->token.device()}));
-    // The token waits for all checkpoints of the backward. But this call of the module is done,
-    // unless this is a backward within that of its checkpoint.
+    // The token's gradient is finished only after all checkpoints of the backward. A call that was
+    // recomputed in a checkpoint is done now, unless this backward is nested deeper.
     if (!recomputed_in_ || recomputed_in_ != autograd::nesting_rule()) return;
     recomputed_in_ = nullptr;
     if (grads.accumulates()) unit->engine->on_recomputed_gradients(*unit);
   }
 
  private:
-  // The whole parameters, which the unit owns, own this node.
+  // Weak: the unit owns the whole parameters, and they own this node.
   const std::weak_ptr<Unit> unit_;
   const std::vector<std::size_t> trained_;
-  const void* recomputed_in_;  // the checkpoint's rule in progress, once
+  const void* recomputed_in_;  // the checkpoint that recomputes; null once done
 };
 
 void record(const std::shared_ptr<Unit>& unit) {
@@ -120,7 +120,7 @@ void record(const std::shared_ptr<Unit>& unit) {
       trained.push_back(i);
     } else if (autograd::Meta* meta = autograd::meta_of(pieces[i].shard->used)) {
       meta->requires_grad.store(false, std::memory_order_release);
-      meta->producer.reset();  // it was trained before
+      meta->producer.reset();  // left from when it was trained
     }
   }
   if (trained.empty()) return;
@@ -153,7 +153,7 @@ void after_forward(const std::shared_ptr<Unit>& unit, std::span<Tensor> results)
   if (unit->policy.output_dtype) cast_floating(results, *unit->policy.output_dtype);
   if (engine.kept) return;
   const bool recorded = thread_state().grad_enabled;
-  const auto is_own = [&](const Tensor& y) {  // its node, which would own the unit, is the unit's
+  const auto is_own = [&](const Tensor& y) {  // a hook on it would own the unit in a circle
     return std::ranges::any_of(unit->memory->pieces(), [&](const ShardUnit::Piece& piece) {
       return y.same(piece.shard->used);
     });
@@ -165,7 +165,7 @@ void after_forward(const std::shared_ptr<Unit>& unit, std::span<Tensor> results)
       return Tensor();
     });
   }
-  // Its backward comes at once.
+  // Its backward follows at once, so the parameters stay.
   if (recorded && (engine.in_backward || autograd::recomputing())) return;
   if (unit->reshard || !(recorded || autograd::in_first_forward())) unit->memory->release();
   if (unit.get() == engine.root) engine.end_forward();
@@ -230,7 +230,7 @@ FsdpUnit::~FsdpUnit() {
   if (engine) engine->forget(this);
 }
 
-// Posts the gather of the unit that comes next, so that it arrives while this one computes.
+// Gathers `unit`, and starts to gather `next`, which then arrives while `unit` computes.
 void FsdpEngine::gather(Unit& unit, Unit* next) {
   const auto start = [&](Unit& one) {
     const comm::ProcessGroup::Tag tag(one.name);
@@ -240,7 +240,7 @@ void FsdpEngine::gather(Unit& unit, Unit* next) {
   if (posted == &unit) {
     posted = nullptr;
   } else if (next) {
-    drop_posted();  // the step goes another way than the one before
+    drop_posted();  // this step calls other units than the last one
   }
   start(unit);
   {
@@ -253,7 +253,7 @@ void FsdpEngine::gather(Unit& unit, Unit* next) {
   posted = next;
 }
 
-// Before its parameters are written.
+// Drops a gather that was started early, since its parameters may be written next.
 void FsdpEngine::drop_posted() {
   if (Unit* const unit = std::exchange(posted, nullptr)) unit->memory->drop_gather();
 }
@@ -277,7 +277,7 @@ void FsdpEngine::end_forward() {
 }
 
 void FsdpEngine::on_forward_error(const Unit& unit) {
-  // Else what is around it gives up, or nothing has begun.
+  // Otherwise the module around it handles the error, or nothing was gathered yet.
   const bool outermost = &unit == root ? in_forward : !in_forward && unit.memory->gathered();
   if (!outermost || in_backward || kept) return;
   abort();
@@ -287,7 +287,7 @@ void FsdpEngine::on_forward_error(const Unit& unit) {
 
 void FsdpEngine::gather_for_forward(Unit& unit) {
   if (autograd::recomputing() && unit.memory->up_to_date()) return;  // since the first forward
-  // The order of calls within the root is learnt, not that of other calls and of checkpoints.
+  // The order of units is learnt from the calls in the root's forward, not from others.
   gather(unit, in_backward || !in_forward ? nullptr : forwards.after(unit));
 }
 
@@ -325,7 +325,7 @@ void FsdpEngine::on_gradients(Unit& unit) {
   reduce_ready();
 }
 
-// In the same order on all ranks. One at a time, so that there is one message.
+// Starts the reductions of units that are ready, in the order that all ranks share, one at a time.
 void FsdpEngine::reduce_ready() {
   for (; next < order.size() && order[next]->ready; ++next) {
     const Unit& unit = *order[next];
@@ -382,8 +382,8 @@ void FsdpEngine::abort() const {
   }
 }
 
-// At first, and after parameters were frozen or unfrozen: backward comes to the modules in about
-// the reverse order of the tree, and last to what is left of the root.
+// The first guess of the order, also after parameters were frozen or unfrozen: about the reverse of
+// the module tree, the root's own parameters last, as backward reaches them.
 void FsdpEngine::update_order() {
   std::vector<Unit*> trained(all.rbegin(), all.rend());
   std::erase_if(trained, [](const Unit* unit) { return !unit->memory->trained(); });
@@ -392,7 +392,7 @@ void FsdpEngine::update_order() {
   ordered = false;
 }
 
-// Rank 0's: the order in which its backward has come to the units.
+// Gives all ranks rank 0's order: the one in which its backward has reached the units.
 void FsdpEngine::find_order() {
   ordered = true;
   std::string text;

@@ -9,7 +9,7 @@
 //   nn::cross_entropy(model(x), label).backward();  // parts of the ranks' mean gradients
 //   adam.step();
 //
-// The parameters of a module, less those of modules within it that were cut before, are a unit. In
+// The parameters of a module, without those of inner modules that were cut before, form a unit. In
 // a step of blocks a, b and c:
 //
 //   forward    [gather a] a [gather b] b [gather c] c
@@ -37,16 +37,16 @@ struct FsdpUnit;
 
 struct FullyShardOptions {
   /// Whether a unit's parameters are freed between its forward and its backward. Unset: true, but
-  /// false for the outermost module, whose backward comes first.
+  /// false for the outermost module, whose backward follows its forward at once.
   std::optional<bool> reshard_after_forward = {};
-  /// Ranks that keep the same parts, an axis of a mesh: {{"replica", 2}, {"shard", 4}} with
-  /// mesh["shard"] as the group and mesh["replica"] here (HSDP). Parts of gradients are averaged
-  /// over them, too; parameters and states are gathered within the group.
+  /// The ranks that keep the same parts (HSDP): for a mesh {{"replica", 2}, {"shard", 4}} it is
+  /// mesh["replica"], and mesh["shard"] is the group. Gradients are averaged over both; parameters
+  /// and states are gathered within the group.
   std::shared_ptr<comm::ProcessGroup> replicas = {};
-  MixedPrecisionPolicy mp_policy = {};  ///< in which dtypes the unit computes and sends
+  MixedPrecisionPolicy mp_policy = {};  ///< the dtypes in which the unit computes and sends
 };
 
-/// A module that is cut, and the units within it; a handle.
+/// A handle on a module that is cut, with the units in it.
 class FullySharded {
  public:
   nn::ModuleBase module() const { return module_; }
@@ -65,16 +65,16 @@ class FullySharded {
   class [[nodiscard]] NoSync;
   NoSync no_sync() const;
 
-  /// Gathers the parameters of the unit and those within it. A loss may use them: those of units
-  /// that are called before it, if this is called after them. The end of backward frees them.
+  /// Gathers the parameters of the unit and of the units in it, so that a loss may use them. Call
+  /// it after the modules whose parameters the loss uses. The end of backward frees them.
   void unshard() const;
   void reshard() const;
 
   /// Parameters and buffers by name, as one process has them, in host memory, on every rank.
   nn::NamedTensors state_dict() const { return whole_state(*gathers(), module_); }
-  /// Takes such values, on any number of ranks. Throws as load_whole_state() (sharded_state.h).
+  /// Loads such values, on any number of ranks. Throws as load_whole_state() (sharded_state.h).
   void load_state_dict(const nn::NamedTensors& x) const { load_whole_state(between_steps(), x); }
-  /// The same, of this rank alone and without gathering.
+  /// This rank's parts of the state, without gathering.
   nn::StateParts parts() const { return state_parts(module_); }
   void load_parts(const nn::SavedState& x) const { parallel::load_parts(between_steps(), x); }
 
@@ -90,7 +90,7 @@ class FullySharded {
   /// states, norms.
   comm::Traffic traffic() const;
 
-  /// Scales the gradients so that the norm of all ranks' is at most max_norm, as
+  /// Scales the gradients so that their norm over all ranks is at most max_norm, as
   /// optim::clip_grad_norm; returns the norm before.
   Tensor clip_grad_norm(double max_norm) const;
 
@@ -119,40 +119,40 @@ class [[nodiscard]] FullySharded::NoSync {
   const bool before_;
 };
 
-/// Cuts the parameters of `module` along dimension 0: it lists this rank's parts, which are leaves,
-/// and its forward uses whole parameters, which are gathered by hooks. As PyTorch's
+/// Cuts the parameters of `module` along dimension 0: the module then lists this rank's parts,
+/// which are leaves, and its forward uses whole parameters, which hooks gather. As PyTorch's
 /// torch.distributed.fsdp.fully_shard. All ranks call it, for the same modules in the same order:
-/// inner modules first, also as soon as each is made, and the outermost one before any is called,
-/// which then is called first. Values are those of rank 0, as are those of buffers, which stay
-/// whole on every rank and are copied before each forward in training. What parallelize has cut
-/// before, over another axis of the mesh, is cut again; states and norms are of the whole. A stage
-/// of a parallel::Pipeline over ranks is cut whole, over another axis than the pipeline's: it is
-/// gathered once a batch, and its gradients are reduced once.
+/// inner modules first (also as soon as each is made), the outermost one before any is called, and
+/// that one must be called first. Values are those of rank 0, as are those of buffers, which stay
+/// whole on every rank and are copied before each forward in training. Parts that parallelize has
+/// made before, over another axis of the mesh, are cut again; states and norms are those of the
+/// whole. To cut a stage of a parallel::Pipeline over ranks, cut the stage itself, over another
+/// axis than the pipeline's: it is gathered, and its gradients reduced, once a batch.
 ///
 /// All ranks must call the same modules, and start the same backwards, in the same order, also in
 /// evaluations; from one thread at a time, and no backward within a forward. If they do not, they
-/// get Comm (on CUDA the numbers may be wrong) or Timeout. But a backward may leave units out: it
-/// throws InvalidArgument and names them, and the other ranks take zeros for them, if all ranks
-/// leave out the same ones, or if those units keep their parameters between forward and backward
-/// and nothing is checkpointed.
+/// get Comm (on CUDA the numbers may be wrong) or Timeout. A backward that leaves out units throws
+/// InvalidArgument with their names, and the other ranks take zeros for them, provided that all
+/// ranks leave out the same ones, or that those units keep their parameters between forward and
+/// backward and nothing is checkpointed.
 ///
 /// A unit's parameters and gradients are freed when backward is done with them. That is known at
-/// once, or for calls in a checkpoint at its end; but calls beside checkpoints, and beside
-/// autograd::Function without nests_backward = false, wait for the last of those, and several
-/// forwards of a unit for the last one. Units whose parameters are all frozen keep them to the end
-/// of backward. A forward that throws frees what was gathered, and ends the groups: the other ranks
-/// get PeerFailed. Hooks around the outermost module's that throw leave them to their timeout.
+/// once, or for calls in a checkpoint at its end; but if the backward also has checkpoints, or an
+/// autograd::Function without nests_backward = false, other calls wait for the last of these, and
+/// several forwards of a unit for the last one. Units with only frozen parameters keep them to the
+/// end of backward. A forward that throws frees what was gathered and ends the groups: the other
+/// ranks get PeerFailed, or Timeout if a hook around the outermost module's throws.
 ///
 /// Move and convert the module before, and make optimisers afterwards: clone(), replicate() and
-/// to() of a module that is cut throw Unsupported, as do captured steps and backward with
-/// create_graph. state_dict() of the module, and of its optimiser, has this rank's parts;
-/// optim::clip_grad_norm() would clip each rank by its own: use those of FullySharded. The member
-/// `weight` of a layer is there while the layer computes, else reading it throws InvalidArgument;
-/// its gradient is that of the part in named_parameters(), and what is written to it is lost. Hooks
-/// on its gradient that were added before get the whole one, of this rank, once for each call of
-/// the unit; hooks on the gradient of a part never run. forward must return its tensors as such or
-/// in structures that tensor/tree.h can walk: what is hidden in others has no backward in a unit
-/// that frees its parameters.
+/// to() of a cut module throw Unsupported, as do captured steps and backward with create_graph.
+/// state_dict() of the module, and of its optimiser, has this rank's parts; optim::clip_grad_norm()
+/// would clip each rank by its own: use those of FullySharded. The member `weight` of a layer can
+/// be read only while the layer computes, else InvalidArgument; its gradient is in the part that
+/// named_parameters() lists, and what is written to it is lost. Hooks on its gradient that were
+/// added before get this rank's whole gradient, once for each call of the unit; hooks on the
+/// gradient of a part never run. forward must return its tensors as such or in structures that
+/// tensor/tree.h can walk: a tensor hidden elsewhere has no backward in a unit that frees its
+/// parameters.
 ///
 /// Throws InvalidArgument on every rank if one has another module or other options, for a module
 /// that is cut already, for a parameter without dimensions, without memory of its own, or of

@@ -35,7 +35,7 @@ BucketPlan plan_buckets(std::span<const GradientSize> gradients,
   WEFT_CHECK(!limits.empty(), InvalidArgument, kOp, "got no limit");
   WEFT_CHECK(order.empty() || order.size() == gradients.size(), InvalidArgument, kOp,
              "the order has ", order.size(), " of ", gradients.size(), " gradients");
-  // The bucket being filled of each dtype and device.
+  // The bucket that is being filled, one for each dtype and device.
   struct Open {
     DType dtype;
     Device device;

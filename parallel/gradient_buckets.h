@@ -89,9 +89,9 @@ class GradientBuckets {
     std::string name;
     Tensor tensor;
     DType dtype;    ///< when the buckets were made
-    Device device;  ///< also
+    Device device;  ///< when the buckets were made
     std::size_t bucket = 0;
-    Tensor place = {};     ///< for its gradient in the bucket, with the parameter's strides
+    Tensor place = {};     ///< its gradient's view of the bucket, in the parameter's strides
     bool attached = true;  ///< the gradient is there
     bool ready = false;    ///< its bucket may be sent
   };
@@ -102,10 +102,10 @@ class GradientBuckets {
     Reduction reduction = {};
   };
 
-  /// For those of the parameters that require a gradient. There are no buckets until make().
+  /// For the parameters that require a gradient. There are no buckets until make().
   GradientBuckets(const std::vector<std::pair<std::string, Tensor>>& parameters, const Words& words,
                   Send send);
-  /// Gradients are kept: they move to memory of their own.
+  /// Keeps the gradients, in memory of their own.
   ~GradientBuckets();
   GradientBuckets(const GradientBuckets&) = delete;
   GradientBuckets& operator=(const GradientBuckets&) = delete;
@@ -130,7 +130,7 @@ class GradientBuckets {
   /// Throws when a parameter was moved, converted or unfrozen.
   void check_unchanged() const;
 
-  // For a reduction: attach() and make_ready() each gradient, wait(), hand_over() each, reset().
+  // A reduction: attach(), make_ready() for each gradient; wait(); hand_over() for each; reset().
 
   /// The gradient's place in its bucket; it holds zeros if nothing was added.
   const Tensor& attach(std::size_t index);

@@ -19,7 +19,8 @@ namespace weft::parallel {
 namespace {
 
 constexpr const char* kOp = "DistributedOptimizer";
-// At least this many messages, but none below this number of bytes.
+// Gradients are cut into at least this many messages, unless messages would be smaller than
+// kLeastBytes.
 constexpr std::int64_t kMessages = 8, kLeastBytes = std::int64_t{1} << 20;
 
 constexpr GradientBuckets::Words kWords = {
@@ -41,7 +42,7 @@ DistributedOptimizerOptions checked(const DistributedOptimizerOptions& o) {
   return o;
 }
 
-// This rank's in the run.
+// This rank's number in the run.
 int number_of(const comm::ProcessGroup& group) { return group.number_in_run(group.rank()); }
 
 // The parameters with their names.

@@ -54,10 +54,10 @@ struct DistributedOptimizerOptions {
 class GradientExchange {
  public:
   /// All ranks call it. Throws InvalidArgument for names that DistributedOptimizer refuses, and on
-  /// every rank when one has other names, shapes or options.
+  /// every rank when one rank has other names, shapes or options.
   GradientExchange(const Horovod& hvd, const std::vector<Tensor>& parameters,
                    const optim::NamedTensors& names, const DistributedOptimizerOptions& options);
-  /// Gradients stay, in memory of their own.
+  /// Keeps the gradients, in memory of their own.
   ~GradientExchange();
   GradientExchange(const GradientExchange&) = delete;
   GradientExchange& operator=(const GradientExchange&) = delete;
@@ -71,9 +71,9 @@ class GradientExchange {
 
   /// The parameters of each message, in the order in which they are sent.
   std::vector<std::vector<std::string>> message_names() const { return buckets_.names(); }
-  /// So far.
+  /// The number of messages sent so far.
   std::int64_t messages_sent() const { return messages_sent_; }
-  /// So far: buckets are messages here, and what zero_grad() dropped counts as well.
+  /// Statistics so far: buckets are messages here, and what zero_grad() dropped counts as well.
   const ReducerStats& stats() const { return buckets_.stats(); }
   /// The traffic of this optimiser's own group, which the caller's group does not count.
   comm::Traffic traffic() const { return group_->traffic(); }

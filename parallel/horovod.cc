@@ -61,7 +61,8 @@ void Horovod::broadcast_parameters(const optim::NamedTensors& tensors, int root_
 }
 
 void Horovod::broadcast_optimizer_state(optim::Optimizer& optimizer, int root_rank) const {
-  // Of every rank: a ZeroRedundancyOptimizer collects its state on all of them.
+  // Every rank calls state_dict(), since a ZeroRedundancyOptimizer collects its state from all
+  // ranks.
   const optim::NamedTensors state = broadcast_named(*group_, optimizer.state_dict(), root_rank);
   if (rank() != root_rank) optimizer.load_state_dict(state);
 }

@@ -42,7 +42,7 @@ class Join {
   // Tells the ranks what comes next here. Returns what the first one that is not done said.
   std::string tell(const char* next) {
     comm::ProcessGroup& group = reducer_.group();
-    const comm::ProcessGroup::Tag tag("join");  // whatever the program's own: it may have ended
+    const comm::ProcessGroup::Tag tag("join");  // the program's own may have ended here
     const std::vector<std::string> said = group.all_gather_object(next);
     const auto is_active = [](const std::string& text) { return !text.empty(); };
     const auto first = std::ranges::find_if(said, is_active);

@@ -13,8 +13,8 @@ struct JoinOptions {
   /// the number of ranks that have one, so that the last batches have the same weight as the
   /// others.
   bool divide_by_initial_world_size = true;
-  /// Called on a rank without batches in each step of the others, when it has their mean gradients:
-  /// optimizer.step(), to keep the state of its optimiser equal to theirs.
+  /// Called on a rank without batches in each step of the others, when it has their mean gradients.
+  /// Set it to optimizer.step() to keep the state of its optimiser equal to theirs.
   std::function<void()> step = {};
 };
 

@@ -54,7 +54,7 @@ void on_call(nn::ModuleBase module, There there, Back back) {
   module.register_forward_hook([back](nn::ModuleBase&, Tensors results) { back(results); }, true);
 }
 
-// Adds the hook also to a parameter that is not trained yet.
+// Adds the hook even if the parameter is frozen now.
 template <class Hook>
 void add_hook(const Tensor& parameter, Hook hook) {
   const bool trained = parameter.requires_grad();
@@ -141,12 +141,12 @@ void LayerExchange::row(const PartLayer& layer) {
         self->check_argument(name, input, features, args[0]);
         if (is_whole(input)) args[0] = self->ranks.split_to(args[0], -1);
       },
-      // The leaf in the place of the bias, of which the module has zeros.
+      // Adds the bias after the sum; the module's own bias is zeros.
       [self, name = layer.name, output = layer.output,
        bias = own_parameter(layer.module, "bias")](Tensors results) {
         Tensor& y = results[0];
         y = self->sum(name, y, output);
-        // Where each rank has a part of the sequence, it has a part of the bias's gradient.
+        // A part of the sequence gives a part of the bias's gradient; copy_to() sums these.
         if (bias.defined()) {
           y = y + (is_whole(output) ? bias : self->ranks.copy_to(bias)).to(y.dtype());
         }
@@ -154,7 +154,7 @@ void LayerExchange::row(const PartLayer& layer) {
       });
 }
 
-// Looks up what this rank has: row 0 for the others, whose results become zeros.
+// Looks up the words of this rank's rows; other words look up row 0, and then become zeros.
 void LayerExchange::words(const PartLayer& layer) {
   const nn::Cut& rows = layer.parameters[0].second;
   const auto [first, count] = rows.rows_of(group->rank());
@@ -176,13 +176,13 @@ void LayerExchange::words(const PartLayer& layer) {
         *call = {(index < low) | (index >= high), index.shape()};
         if (count == 0) {
           args[0] = empty({0}, {DType::i64, index.device()});
-        } else {  // on CUDA a wrong one stays wrong, so that the lookup reports it
+        } else {  // on CUDA the lookup itself reports a wrong index
           args[0] = where(wrong, index, where(call->others, 0, index - low));
         }
       },
       [=, name = layer.name, output = layer.output](Tensors results) {
         Tensor& y = results[0];
-        if (count == 0) {  // it depends on the weight as on the other ranks
+        if (count == 0) {  // the zero sum makes it depend on the weight, as elsewhere
           call->shape.push_back(y.shape(-1));
           y = zeros(call->shape, {y.dtype(), y.device()}) + y.sum();
         } else {
@@ -248,7 +248,7 @@ LayerExchange::Fingerprint LayerExchange::fingerprint_of(const Tensor& tensor) {
   return result;
 }
 
-// Rounding makes less of a difference than a hundredth, other numbers more in some direction.
+// Rounding changes a projection by less than 1 percent of the norm, other values some by more.
 bool LayerExchange::alike(const Fingerprint& a, const Fingerprint& b, double slack) {
   for (std::size_t i = 0; i < a.size(); ++i) {
     const bool finite = std::isfinite(a[i]);
@@ -260,7 +260,7 @@ bool LayerExchange::alike(const Fingerprint& a, const Fingerprint& b, double sla
   return true;
 }
 
-// Those of all ranks, one rank after the other.
+// The fingerprints of all ranks, in the order of the ranks.
 std::vector<LayerExchange::Fingerprint> LayerExchange::gathered(
     std::span<const Fingerprint> own) const {
   const std::string_view mine(reinterpret_cast<const char*>(own.data()), own.size_bytes());
@@ -284,7 +284,7 @@ void LayerExchange::check_argument(const std::string& name, const Layout& layout
     WEFT_CHECK(x.shape(-1) == expected, InvalidArgument, kOp, name, " takes ", to_string(layout),
                " with a last dimension of ", expected, ", got ", x.shape(), before);
   }
-  // Once without a tape, as in a summary or an evaluation, and once for training.
+  // Compared in the first call without a tape, as in an evaluation, and the first with one.
   const std::string call = name + (thread_state().grad_enabled ? " with a tape" : "");
   if (checked_.contains(call)) return;
   const Fingerprint own = fingerprint_of(x);
@@ -294,7 +294,7 @@ void LayerExchange::check_argument(const std::string& name, const Layout& layout
   WEFT_CHECK(same || !is_whole(layout), InvalidArgument, kOp, name,
              " takes Replicate, but the ranks have got different tensors, here ", x.shape(), before,
              "; all ranks need the same batches, and each layer the layout that it is given");
-  // Parts may happen to be equal.
+  // Parts may happen to be equal: an error only if they are the whole result of the layer before.
   WEFT_CHECK(!same || is_whole(layout) || !last_ || !is_whole(last_->layout) ||
                  !(x.shape() == last_->shape),
              InvalidArgument, kOp, name, " takes ", to_string(layout),
@@ -315,7 +315,7 @@ void LayerExchange::watch(const std::string& name, const Tensor& parameter) {
         for (Watched& one : self->watched_) one.gradient = {};
       });
     }
-    // A parameter of several checkpoints comes several times.
+    // A parameter that several checkpoints use comes here several times.
     const Fingerprint more = fingerprint_of(grad);
     for (std::size_t k = 0; k < more.size(); ++k) self->watched_[i].gradient[k] += more[k];
     return Tensor();
@@ -326,7 +326,7 @@ void LayerExchange::compare_gradients() {
   std::vector<Fingerprint> own;
   for (Watched& one : watched_) own.push_back(std::exchange(one.gradient, {}));
   const std::vector<Fingerprint> all = gathered(own);
-  // Some gradients are 0 but for rounding, such as that of a bias before a batch norm.
+  // Some gradients are nothing but rounding errors, such as that of a bias before a batch norm.
   double largest = 0;
   for (const Fingerprint& one : all) {
     if (std::isfinite(one[0])) largest = std::max(largest, one[0]);

@@ -27,15 +27,15 @@ class LayerExchange : public std::enable_shared_from_this<LayerExchange> {
   void attach(const PartLayer& layer);
   /// Compares the ranks' gradients of a parameter that is not cut, until one is finite and not 0.
   void watch(const std::string& name, const Tensor& parameter);
-  /// At the beginning of a forward of the whole module.
+  /// Call it at the beginning of each forward of the whole module.
   void begin() { last_.reset(); }
 
   const std::shared_ptr<comm::ProcessGroup> group;
   const Collectives ranks;
 
  private:
-  // Numbers by which ranks compare tensors: the norm, and that of some elements with projections of
-  // them on a few random directions.
+  // Numbers by which ranks compare tensors: the norm, the norm of some of the elements, and
+  // projections of these on a few random directions.
   using Fingerprint = std::array<double, 6>;
   static Fingerprint fingerprint_of(const Tensor& x);
   static bool alike(const Fingerprint& a, const Fingerprint& b, double slack = 0);
@@ -48,7 +48,7 @@ class LayerExchange : public std::enable_shared_from_this<LayerExchange> {
   void sequence(const PartLayer& layer);
 
   DrawnPart drawn(std::int64_t dim) const { return {dim, group->rank(), group->size()}; }
-  // x for a layer of which each rank computes another part: its gradient is the sum of theirs.
+  // The whole x for a layer of which each rank computes a part; sums the ranks' gradients of x.
   Tensor whole_input(const Tensor& x, const Layout& layout) const;
   // The sum of the ranks' y, or a part of it.
   Tensor sum(const std::string& name, const Tensor& y, const Layout& layout) const;
@@ -56,7 +56,7 @@ class LayerExchange : public std::enable_shared_from_this<LayerExchange> {
                       const Tensor& x);
   void compare_gradients();
 
-  // What the last layer has given.
+  // The result of the last layer.
   struct Given {
     std::string name;
     Layout layout;

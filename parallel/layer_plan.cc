@@ -40,7 +40,7 @@ std::string text_of(const ParallelStyle& style) {
       style);
 }
 
-// Whether a name is that of the pattern, in which each * stands for any characters.
+// Whether the name matches the pattern, in which each * stands for any characters.
 bool matches(std::string_view pattern, std::string_view name) {
   if (pattern.empty()) return name.empty();
   if (pattern[0] != '*') {
@@ -52,7 +52,7 @@ bool matches(std::string_view pattern, std::string_view name) {
   return false;
 }
 
-// The same for paths: name by name.
+// As matches(), for paths, which are compared name by name.
 bool path_matches(std::string_view pattern, std::string_view path) {
   if (path.empty()) return pattern.empty();  // the outermost module
   const std::size_t in_pattern = pattern.find('.'), in_path = path.find('.');
@@ -160,7 +160,7 @@ struct MakeLayers {
   void operator()(const SequenceParallel& s) {
     for (const auto& [within, part] : module.named_modules()) {
       const std::string& type = part.type_name();
-      // The gradients of Linear and Embedding may be put off by a pipeline.
+      // Not Linear and Embedding: a pipeline may compute their weights' gradients later.
       WEFT_CHECK(!mixes_elements(type) && type != "Linear" && type != "Embedding", InvalidArgument,
                  kOp, style, " is for layers such as LayerNorm and Dropout, but ", name,
                  within.empty() ? " is a " : " contains a ", type);

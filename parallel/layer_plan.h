@@ -1,4 +1,4 @@
-// From a plan of parallelize to layers: which modules it names, and what is cut of each.
+// Turns a plan of parallelize into layers: which modules it names, and how each is cut.
 #pragma once
 
 #include <string>
@@ -11,7 +11,7 @@
 
 namespace weft::parallel {
 
-/// A module that computes with parts. A HeadParallel is two: the attention and its out_proj.
+/// A module that computes with parts. A HeadParallel makes two: the attention and its out_proj.
 struct PartLayer {
   enum class Kind { column, heads, row, words, sequence, dropout };
 
@@ -19,22 +19,22 @@ struct PartLayer {
   std::string path, name;  ///< name: the path, or the type of the outermost module
   Kind kind;
   Layout input = Replicate{}, output = Replicate{};
-  /// What is cut, the weight first; a part that is not cut belongs to a bias after a sum.
+  /// The parameters and their cuts, the weight first; a bias that is added after a sum is not cut.
   std::vector<std::pair<Tensor, nn::Cut>> parameters = {};
 };
 
 std::string to_string(const Layout& layout);
-/// On one line.
+/// The plan on one line.
 std::string to_string(const ParallelPlan& plan);
 
 /// The layers of the plan, for rank `rank` of n. Throws as parallelize().
 std::vector<PartLayer> layers_of(const nn::ModuleBase& module, const ParallelPlan& plan, int rank,
                                  int n);
 
-/// Whether such a module computes an element of a sequence from others, as attention does, or draws
-/// for several at once: it cannot compute with a part of the sequence.
+/// Whether modules of this type cannot compute with a part of the sequence: they compute an element
+/// from others, as attention does, or draw random numbers for several at once.
 bool mixes_elements(const std::string& type);
-/// Throws InvalidArgument if a Dropout draws a part already.
+/// Throws InvalidArgument if a Dropout of the module draws only a part already.
 void check_draws_all(const char* op, const nn::ModuleBase& dropout, const std::string& name);
 
 /// The module's own parameter of this name; undefined if it has none.

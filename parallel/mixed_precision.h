@@ -14,12 +14,11 @@ namespace weft::parallel {
 /// their dtype, and so do their gradients, and buffers. fully_shard throws Dtype if one is not
 /// floating.
 struct MixedPrecisionPolicy {
-  /// Of the whole parameters: they are gathered in it, and the module computes in it. Unset: that
-  /// of the parts.
+  /// In which the whole parameters are gathered, and the module computes. Unset: that of the parts.
   std::optional<DType> param_dtype = {};
   /// In which gradients are summed over the ranks. Unset: as they are computed.
   std::optional<DType> reduce_dtype = {};
-  /// To which the module's floating results are cast. Unset: they stay.
+  /// To which the module's floating results are cast. Unset: they are not cast.
   std::optional<DType> output_dtype = {};
   /// Whether the module's floating arguments are cast to param_dtype.
   bool cast_forward_inputs = true;
@@ -30,7 +29,7 @@ struct MixedPrecisionPolicy {
 /// Throws Dtype if one is not floating.
 void check(const MixedPrecisionPolicy& policy);
 std::string to_string(const MixedPrecisionPolicy& policy);
-/// Replaces floating tensors by casts, which are recorded: one that is there twice by one.
+/// Replaces floating tensors by casts on the tape; the same tensor twice by the same cast.
 void cast_floating(std::span<Tensor> tensors, DType dtype);
 
 }  // namespace weft::parallel

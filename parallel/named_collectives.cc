@@ -17,8 +17,8 @@ namespace {
 
 constexpr const char* kOp = "horovod";
 
-// The ranks that have an entry of that name, or with `with` false those that have none: their
-// numbers in the run.
+// The numbers in the run of the ranks that have an entry of that name; with `with` = false, of
+// those that have none.
 template <class Entries>
 std::vector<int> ranks_with(const comm::ProcessGroup& group, const std::vector<Entries>& told,
                             const std::string& name, bool with) {

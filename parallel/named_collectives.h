@@ -30,7 +30,7 @@ struct NamedRequest {
   comm::ReduceOp op = comm::ReduceOp::sum;  ///< of allreduce
   Tensor x;
   std::chrono::steady_clock::time_point asked = {};
-  bool warned = false;  ///< that others have not asked for the same
+  bool warned = false;  ///< a warning that others lag behind was logged
 
   bool done = false;
   Tensor result = {};

@@ -6,7 +6,7 @@
 
 namespace weft::parallel {
 
-/// Returns root's names and values on every rank, in host memory and row-major; the other ranks'
+/// Returns root's names and values on every rank, row-major and in host memory; the other ranks'
 /// `tensors` are ignored. All ranks call it.
 optim::NamedTensors broadcast_named(comm::ProcessGroup& group, optim::NamedTensors tensors,
                                     int root);

@@ -22,17 +22,17 @@ struct Shard {
 };
 using Layout = std::variant<Replicate, Shard>;
 
-// What happens to a layer. `input`: how its argument lies, `output`: how its result shall lie. The
-// names and their meaning are those of torch.distributed.tensor.parallel.
+// How a layer is cut. `input`: how its argument lies, `output`: how its result shall lie. The names
+// and their meaning are those of torch.distributed.tensor.parallel.
 
 /// A Linear of which each rank computes some outputs, from the whole input: rows of the weight
 /// [out,in] and of the bias. The output is Shard(-1) or Replicate.
 struct ColwiseParallel {
   Layout input = Replicate{}, output = Shard{-1};
 };
-/// A Linear of which each rank uses some inputs, columns of the weight, and whose results are
-/// summed; then the bias, which is not cut, is added. The input is Shard(-1) or Replicate. To be
-/// called without an activation. Its member `bias` is zeros from now on.
+/// A Linear of which each rank uses some inputs, columns of the weight. The results are summed;
+/// then the bias, which is not cut, is added. The input is Shard(-1) or Replicate. Must be called
+/// without an activation. Its member `bias` is zeros from now on.
 struct RowwiseParallel {
   Layout input = Shard{-1}, output = Replicate{};
 };
@@ -43,9 +43,9 @@ struct RowwiseParallel {
 struct HeadParallel {
   Layout input = Replicate{}, output = Replicate{};
 };
-/// An Embedding or a Linear with a row of its weight for each word of a vocabulary, of which each
-/// rank has ceil(rows / n), the last ranks fewer or none. An Embedding gives Replicate (the
-/// default) or Shard; each rank looks up what it has, and the results are summed. A Linear computes
+/// An Embedding or a Linear whose weight has a row for each word of a vocabulary. Each rank has
+/// ceil(rows / n) rows, the last ranks fewer or none. An Embedding gives Replicate (the default) or
+/// Shard: each rank looks up the words that it has, and the results are summed. A Linear computes
 /// the logits of its words: Shard(-1) (the default), for parallel::cross_entropy, or Replicate.
 struct VocabParallel {
   Layout input = Replicate{};
@@ -53,10 +53,10 @@ struct VocabParallel {
 };
 /// A layer that computes with a part of the sequence, Shard(sequence_dim), and with each element of
 /// it by itself, such as LayerNorm: its parameters are not cut, and their gradients are summed. A
-/// Dropout in it draws the mask of the whole and takes its part, so that the result is that of one
-/// process, if the ranks' generators are equal: each rank draws as many numbers as one process. Not
-/// for layers that compute one element from others (Conv1d, LSTM, BatchNorm1d, attention ...), nor
-/// for Linear and Embedding, whose gradients a pipeline may put off.
+/// Dropout in it draws the mask of the whole sequence and takes its part: with equal generators on
+/// all ranks the result is that of one process, and each rank draws as many numbers. Not for layers
+/// that compute one element from others (Conv1d, LSTM, BatchNorm1d, attention ...), nor for Linear
+/// and Embedding, whose gradients a pipeline may put off.
 struct SequenceParallel {
   std::int64_t sequence_dim = 1;
 };

@@ -84,10 +84,10 @@ class Pipeline {
   explicit Pipeline(std::vector<nn::AnyModule> stages, PipelineOptions options = {});
   /// Calls the factory for each stage that this process runs, first to last; stages() has empty
   /// ones in the places of the others. So a model may be larger than a rank's memory. Ranks do not
-  /// compare such stages, nor find a parameter that stages of two ranks should share; each saves
-  /// and loads its own (all_gather_named()). The device of a rank whose stages have no parameters
-  /// is that of the options. Throws as above, and what the factory throws: then replicas get Comm,
-  /// and other groups that the factory uses are the caller's to abort.
+  /// compare such stages, nor notice a parameter that stages of two ranks should share; each saves
+  /// and loads its own (all_gather_named()). A rank whose stages have no parameters uses the device
+  /// of the options. Throws as above, and what the factory throws: then replicas get Comm, and the
+  /// caller must abort other groups that the factory uses.
   Pipeline(std::size_t stages, const StageFactory& factory, PipelineOptions options = {});
 
   /// Runs one batch forward and backward by the schedule. Returns the loss of the whole batch,
@@ -111,10 +111,10 @@ class Pipeline {
 
   /// After step(): optim::clip_grad_norm() of the gradients of all stages, also those of other
   /// ranks. Returns the norm before scaling; with a group all ranks call it and get the same. A
-  /// parameter of two stages counts once. Throws InvalidArgument for a max_norm below 0.
+  /// parameter that two stages share counts once. Throws InvalidArgument for a max_norm below 0.
   Tensor clip_grad_norm(double max_norm);
 
-  /// The training mode of all stages, as a module's.
+  /// The training mode of all stages; the functions are those of a module.
   bool is_training() const;
   void train(bool training = true);
   void eval() { train(false); }
@@ -132,19 +132,19 @@ class Pipeline {
   /// this rank's list, as that of device 0.
   const Timeline& timeline() const;
 
-  /// What this rank has exchanged with the ranks of the neighbouring stages, in groups of its own;
-  /// the groups of the options count all other traffic. Nothing within one process.
+  /// What this rank has exchanged with the ranks of the neighbouring stages, over the pipeline's
+  /// own groups; the groups of the options count all other traffic. Zero within one process.
   comm::Traffic traffic() const;
 
   /// With a group: copies each stage's parameters and buffers from the rank that runs it to all
-  /// ranks, to save or to test the whole model. All ranks call it. This and the next one throw
-  /// Unsupported for stages by a factory and for stages that are cut.
+  /// ranks, to save or to test the whole model. All ranks call it. This function and the next throw
+  /// Unsupported for stages from a factory and for cut stages.
   void all_gather();
   /// optimizer.state_dict(). With a group it is put together from the states that each rank has for
   /// the parameters of its stages. The optimisers must have been made with the same list of
   /// parameters. All ranks call it.
   optim::NamedTensors all_gather_state(const optim::Optimizer& optimizer) const;
-  /// What all ranks have of a state, each of its own stages, on every rank, first rank first: in
+  /// Joins the states that the ranks have of their own stages, on every rank, first rank first: in
   /// host memory, or within one process as it is. All ranks call it. Throws InvalidArgument for a
   /// name that is given twice, and ends the group.
   optim::NamedTensors all_gather_named(const optim::NamedTensors& own) const;

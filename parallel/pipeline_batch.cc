@@ -144,7 +144,7 @@ void PipelineBatch::run_on_workers(Wanted wanted) {
   try {
     for (std::size_t list = 0; list < lists.size(); ++list) submit(list);
   } catch (...) {
-    stop();  // else running workers would wait for the others
+    stop();  // running workers would wait for one that was not started
     throw;
   }
   jobs.wait();

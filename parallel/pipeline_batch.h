@@ -41,7 +41,7 @@ class PipelineBatch {
 
     /// Runs this process's list of actions, of the wanted kinds.
     virtual void run(Wanted wanted) = 0;
-    /// As the batch's own perform(), for any action of the list.
+    /// As the batch's perform(), for any action of the list.
     virtual double perform(const Action& action) = 0;
   };
 
@@ -51,8 +51,8 @@ class PipelineBatch {
     std::vector<Tensor> outputs;          // with the tape back to the inputs
     std::vector<Tensor> grads;            // dL/doutputs
     bool recomputed = false;              // the outputs are computed again before the backward
-    std::vector<std::uint32_t> versions;  // of the inputs' memory before the forward, then
-    GeneratorSnapshot generators;         // with what the forward drew
+    std::vector<std::uint32_t> versions;  // of the inputs' memory, before the forward
+    GeneratorSnapshot generators;         // as they were before the forward
     autograd::DeferredGradients of_weights;
     std::atomic<bool> forward_done = false, backward_done = false;
   };

@@ -45,7 +45,7 @@ void PipelineExchange::run(PipelineBatch::Wanted wanted) {
   batch_.note({&timed, 1});
 }
 
-// The sends of the other ranks' lists determine what this rank receives.
+// What this rank will receive: the sends to it in the other ranks' lists.
 StageLinks::Sends PipelineExchange::sends_to_here(PipelineBatch::Wanted wanted) const {
   StageLinks::Sends sends;
   const auto& lists = batch_.schedule().devices;

@@ -1,4 +1,4 @@
-// How a pipeline is made, and the loss of a batch in it.
+// The options of a pipeline, and the type of its loss.
 #pragma once
 
 #include <cstddef>
@@ -24,7 +24,7 @@ struct PipelineOptions {
   /// The devices of the schedule's lists of actions; empty: the first ones of the kind that the
   /// first stage is on. Several lists may name the same device; they then take turns.
   std::vector<Device> devices = {};
-  int chunks = 1;  ///< micro-batches of a batch
+  int chunks = 1;  ///< micro-batches per batch
   Recompute checkpoint = Recompute::except_last;
   std::string schedule = "gpipe";  ///< schedule_names()
   /// Used instead of the three options above, for batches of as many micro-batches as it has.

@@ -25,8 +25,9 @@ namespace {
 
 constexpr const char* kOp = "pipeline";
 
-// What a factory makes is on one rank only. A rank moves only its own stages to its GPU, where
-// weights of convolutions get other strides.
+// Stages that a factory makes exist on one rank only, so they are not compared. Strides are not
+// compared either: each rank moves only its own stages to its GPU, which changes those of
+// convolutions' weights.
 std::string lines_of_stages(const PipelineState& state) {
   if (state.factory) return "each rank makes its stages\n";
   std::string text = "each rank has all stages\n";
@@ -50,7 +51,7 @@ PipelineRanks::PipelineRanks(std::shared_ptr<PipelineState> state)
   } catch (...) {
     mistake = std::current_exception();
   }
-  try {  // even then: a factory may wait for the same stage of other ranks
+  try {  // after a mistake, too: factories of other ranks may wait for this one
     place_stages();
   } catch (...) {
     if (!mistake) mistake = std::current_exception();
@@ -100,7 +101,7 @@ void PipelineRanks::check_alike(const std::exception_ptr& mistake) {
     if (mistake) std::rethrow_exception(mistake);
   } catch (const std::exception& error) {
     text = error.what();
-  } catch (...) {  // a factory is the user's
+  } catch (...) {  // a user's factory may throw anything
   }
   if (mistake && text.empty()) text = "failed";
   const std::vector<std::string> mistakes = group_.all_gather_object(text);
@@ -149,7 +150,8 @@ void PipelineRanks::try_stages(std::span<const Tensor> inputs, std::int64_t rows
       links_->send(state.owner(s + 1), {Kind::send_activation, s, kTrial}, rows, x);
     }
   }
-  // An answer goes back: so all connections are made now, and no rank begins before all stages fit.
+  // Then an answer goes back through the stages: so all connections are made now, and no rank
+  // begins before all stages have been tried.
   for (int s = last; s >= 0; --s) {
     if (!state.is_here(s)) continue;
     if (s < last && !state.is_here(s + 1)) {
@@ -234,7 +236,7 @@ void PipelineRanks::all_gather() {
 optim::NamedTensors PipelineRanks::all_gather_state(const optim::NamedTensors& own,
                                                     std::span<const Tensor> parameters) {
   check_whole("all_gather_state");
-  std::map<const TensorImpl*, int> owner_of;  // parameters of no stage are rank 0's
+  std::map<const TensorImpl*, int> owner_of;  // parameters outside all stages belong to rank 0
   for (std::size_t s = 0; s < state_->stages.size(); ++s) {
     for (const Tensor& p : state_->stages[s].parameters()) {
       owner_of[p.impl()] = state_->owner(static_cast<int>(s));

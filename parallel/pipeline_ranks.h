@@ -19,7 +19,7 @@
 
 namespace weft::parallel {
 
-/// Rank r runs list r of the schedule. All ranks make one, and make the same calls together.
+/// Rank r runs list r of the schedule. All ranks create one and call its functions together.
 class PipelineRanks {
  public:
   /// Places this rank's stages, checks that all ranks have the same pipeline, and connects this one
@@ -41,7 +41,7 @@ class PipelineRanks {
   optim::NamedTensors all_gather_state(const optim::NamedTensors& own,
                                        std::span<const Tensor> parameters);
   optim::NamedTensors all_gather_named(const optim::NamedTensors& own);
-  /// Ends all operations for which other ranks may wait.
+  /// Ends all operations that other ranks may be waiting for.
   void abort() noexcept;
 
  private:

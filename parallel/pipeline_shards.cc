@@ -49,7 +49,7 @@ void take_gradients(const Unit& unit) {
 void give_back(const Unit& unit) {
   for (const ShardUnit::Piece& piece : unit.memory->pieces()) {
     const Tensor& whole = piece.shard->used;
-    if (!whole.is_leaf()) continue;  // in an evaluation, after a call without the pipeline
+    if (!whole.is_leaf()) continue;  // after a call without the pipeline
     whole.set_grad({});
     whole.set_requires_grad(false);
   }
@@ -124,7 +124,7 @@ Tensor PipelineShards::squared_grad_norm(std::span<const Tensor> own) const {
   std::vector<Tensor> rest(own.begin(), own.end());
   std::vector<Tensor> squares;
   for (const Stage& stage : stages_) {
-    std::vector<Tensor> of_stage;  // those of no stage before it
+    std::vector<Tensor> of_stage;  // not counted for a stage before
     for (const Tensor& x : stage.module.parameters()) {
       if (std::erase_if(rest, [&](const Tensor& y) { return y.same(x); })) of_stage.push_back(x);
     }
@@ -147,13 +147,13 @@ void PipelineShards::abort() const noexcept {
 PipelineShards::Whole::Whole(const PipelineShards& shards) : Whole(&shards) {
   std::vector<Unit*> units;
   for (const Stage& stage : shards_.stages_) {
-    if (unfinished_) check_averaged(stage);  // it may have been frozen before
+    if (unfinished_) check_averaged(stage);  // it may have been unfrozen since
     for (const auto& unit : stage.units) {
       Engine* const engine = unit->engine.get();
       WEFT_CHECK(engine == stage.units[0]->engine.get(), InvalidArgument, kOp, unit->name, " and ",
                  stage.units[0]->name, " of stage ", stage.number,
                  " have no module around them that is cut, too: cut the stage itself");
-      if (!engine) continue;  // it was not tried, and works as it does without a pipeline
+      if (!engine) continue;  // never called: gathers by itself, as without a pipeline
       units.push_back(unit.get());
       if (std::ranges::find(engines_, engine) != engines_.end()) continue;
       engines_.push_back(engine);
@@ -167,7 +167,7 @@ PipelineShards::Whole::Whole(const PipelineShards& shards) : Whole(&shards) {
     const comm::ProcessGroup::Tag tag(unit.name);
     unit.memory->start_gather(*unit.engine->gathers);
   };
-  for (std::size_t i = 0; i < units.size(); ++i) {  // the next one arrives meanwhile
+  for (std::size_t i = 0; i < units.size(); ++i) {  // the next unit arrives meanwhile
     if (i == 0) start(*units[0]);
     if (i + 1 < units.size()) start(*units[i + 1]);
     units[i]->memory->finish_gather();
@@ -185,7 +185,7 @@ PipelineShards::Whole::~Whole() {
   }
   for (Engine* const engine : engines_) {
     engine->kept = false;
-    engine->under_way = nullptr;  // not null after an error only
+    engine->under_way = nullptr;  // left over only after an error
   }
 }
 

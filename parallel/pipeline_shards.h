@@ -1,8 +1,9 @@
 // The stages of a pipeline that fully_shard or parallelize has cut. Private to parallel/.
 //
-// What fully_shard has cut is gathered before the first action of a batch, stays for all
-// micro-batches, and collects their gradients, also those that are put off; after the last action
-// it is given back, and the gradients are reduced: PyTorch's UNSHARD, RESHARD and REDUCE_GRAD.
+// Parameters that fully_shard has cut are gathered before the first action of a batch and stay
+// whole for all micro-batches, whose gradients they collect, including those that are put off.
+// After the last action the memory is given back and the gradients are reduced: PyTorch's UNSHARD,
+// RESHARD and REDUCE_GRAD.
 #pragma once
 
 #include <memory>
@@ -20,15 +21,15 @@ namespace weft::parallel {
 
 class PipelineShards {
  public:
-  /// Throws InvalidArgument for a stage of this rank of which fully_shard has cut only a part, and
-  /// for one whose units several groups share.
+  /// Throws InvalidArgument for a stage of this rank that fully_shard has cut only partly, or whose
+  /// units are cut over several groups.
   explicit PipelineShards(const PipelineState& state);
 
-  /// While it lives, the parameters are whole, and leaves in a batch with gradients.
+  /// While it lives, the parameters are whole; in a batch with gradients they are leaves.
   class Whole;
 
-  /// The square of the norm of the gradients of `own`, this rank's parameters, with those of the
-  /// other ranks that share them.
+  /// The square of the norm of the gradients of `own`, this rank's parameters, including the parts
+  /// of them that other ranks have.
   Tensor squared_grad_norm(std::span<const Tensor> own) const;
   bool empty() const { return stages_.empty(); }
   void abort() const noexcept;
@@ -40,9 +41,9 @@ class PipelineShards {
     nn::AnyModule module;
     Units units;  // none if only parallelize has cut it
   };
-  // Throws InvalidArgument for a parameter that trains and is in no unit.
+  // Throws InvalidArgument for a trained parameter that is in no unit.
   static void check_averaged(const Stage& stage);
-  // Over which it was cut last.
+  // The group over which the stage was cut last.
   static comm::ProcessGroup& group_of(const Stage& stage);
 
   std::vector<Stage> stages_;
@@ -51,7 +52,7 @@ class PipelineShards {
 
 class PipelineShards::Whole {
  public:
-  /// Gathers. All ranks with the same stages make one.
+  /// Gathers the parameters. All ranks with the same stages must create one.
   explicit Whole(const PipelineShards& shards);
   ~Whole();
   Whole(const Whole&) = delete;
@@ -65,7 +66,7 @@ class PipelineShards::Whole {
   void reduce();
 
  private:
-  // Gathers nothing yet. From here on ~Whole() gives back.
+  // Gathers nothing yet; but from now on ~Whole() runs, and gives back what was gathered.
   explicit Whole(const PipelineShards* shards) : shards_(*shards) {}
 
   const PipelineShards& shards_;

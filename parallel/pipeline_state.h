@@ -1,4 +1,4 @@
-// The state of a pipeline without its batch. Private to parallel/.
+// The state of a pipeline that does not belong to one batch. Private to parallel/.
 #pragma once
 
 #include <cstdint>
@@ -32,8 +32,8 @@ struct PipelineState {
   PipelineOptions options = {};
   std::optional<int> own_list =
       {};                        // the list of actions that this process runs, if it runs only one
-  std::vector<int> owners = {};  // of the stages, by the number of their list
-  std::vector<Device> devices = {};  // of the stages; of other processes' stages any
+  std::vector<int> owners = {};  // the list that each stage belongs to
+  std::vector<Device> devices = {};  // of each stage; arbitrary for stages of other processes
   std::map<int, std::unique_ptr<const PipelinePlan>> plans = {};  // by number of micro-batches
   Timeline timeline = {};
   std::vector<std::pair<Shape, DType>> tried = {};  // shapes as for one row

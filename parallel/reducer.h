@@ -92,7 +92,7 @@ class Reducer {
   // --- For extensions ---
 
   comm::ProcessGroup& group() const { return *group_; }
-  /// They must live as long as backwards run.
+  /// `expectations` must live as long as backwards run.
   void set_expectations(Expectations& expectations) { expectations_ = &expectations; }
   /// Calls f(index) before a contribution to a gradient that counts as ready.
   void before_late_contribution(const std::function<void(std::size_t)>& f);
@@ -146,7 +146,7 @@ class Reducer {
   double divisor_ = 1;  // of gradients
   bool reducing_ = false;
   GradientBuckets::Clock::time_point last_arrival_;  // of the reduction in progress
-  // The first parameter's, in the last forward, and the reductions when it changed last.
+  // The first parameter's version in the last forward, and the reductions when it last changed.
   std::optional<std::uint32_t> version_ = {};
   std::int64_t averaged_ = -1;
   bool warned_ = false;

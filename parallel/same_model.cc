@@ -45,8 +45,8 @@ std::string lines_of_model(const nn::ModuleBase& module, bool with_strides) {
 
 namespace {
 
-// How long a rank with replicas waits until all of them give some, too. Later ones are noticed by
-// the timeout of the group. It waits longer only for a rank that seems to have given none.
+// How long a rank with replicas waits for the notes of these. It waits longer only for a rank that
+// seems to give no replicas; others that come later are left to the group's timeout.
 constexpr std::chrono::seconds kPatience{5};
 
 using Lines = std::vector<std::string>;
@@ -106,10 +106,10 @@ void check_replicas(comm::ProcessGroup& group, comm::ProcessGroup* replicas, con
   };
   const auto calls_alone = [&](int rank) { return store->add(key(rank, "calls alone"), 0); };
   const int me = here.number_in_run(here.rank());
-  // A hash, as a value of the store has a limit, and a model may have more lines.
+  // A hash, since the lines of a model may exceed the store's limit for a value.
   const std::string note = std::to_string(std::hash<std::string>()(what + '\n' + lines));
   if (!replicas || replicas->size() == 1) {
-    store->add(key(me, "calls alone"), 1);  // first: who finds the note finds the call counted
+    store->add(key(me, "calls alone"), 1);  // before the note: its readers see the call counted
     store->set(key(me, "alone"), note);
     return;
   }
@@ -126,15 +126,17 @@ void check_replicas(comm::ProcessGroup& group, comm::ProcessGroup* replicas, con
   const comm::Deadline deadline(most);
   const auto seems_alone = [&](int rank) {
     if (store->try_get(key(rank, "alone")) != note) return false;
-    // Both may have made such a call before, and that rank comes late to this one.
+    // An equal number of calls means that the note is of an earlier call that both made, and that
+    // the rank is only late for this one.
     return calls_alone(rank) > calls_alone(me);
   };
   for (int r = 0; r < replicas->size(); ++r) {
     const int rank = replicas->number_in_run(r);
     if (store->wait(key(rank, call), patience) == note || !seems_alone(rank)) continue;
-    // It may have made one for itself first, to evaluate a checkpoint, and still come to this one.
+    // It may have made such a call for itself first, to evaluate a checkpoint, and still come to
+    // this one: wait longer.
     if (store->wait(key(rank, call), deadline) == note || !seems_alone(rank)) continue;
-    store->add(key(me, members), -1);  // this call counts as none
+    store->add(key(me, members), -1);  // this call does not count
     WEFT_THROW(InvalidArgument, op, "rank ", rank, " of the run ", what,
                " with no replicas, and rank ", me, ", which gives it as one of its own, with ",
                replicas->size(), ". Give the same replicas on every rank");

@@ -42,7 +42,7 @@ std::vector<std::int64_t> part_sizes(std::int64_t rows, std::size_t n,
     for (const double weight : weights) {
       sum += weight;
       if (begin == rows) break;
-      // In f64 a large number of rows may be rounded up, to at most 2^63.
+      // A large number of rows is rounded in f64: `due` may be 2^63, which is no int64.
       const double due = std::round(static_cast<double>(rows) * (sum / all));
       const bool fits = due < static_cast<double>(rows);
       const std::int64_t end = fits ? std::max(begin + 1, static_cast<std::int64_t>(due)) : rows;

@@ -31,8 +31,8 @@ std::vector<std::int64_t> part_sizes(std::int64_t rows, std::size_t n,
                                      std::span<const double> weights = {});
 
 struct ScatterOptions {
-  int dim = 0;                       ///< along which batches are cut
-  std::vector<double> weights = {};  ///< of the devices' parts; empty: equal parts
+  int dim = 0;                       ///< dimension along which batches are cut
+  std::vector<double> weights = {};  ///< sizes of the devices' parts, in proportion; empty: equal
 };
 
 namespace detail {
@@ -67,7 +67,7 @@ using Mapped = decltype(map_tensors(std::declval<T>(), Same()));
 template <class T>
 std::vector<Mapped<const T&>> scatter_parts(const T& value, std::span<const Device> devices,
                                             std::span<const std::int64_t> sizes, int dim) {
-  std::vector<std::vector<Tensor>> parts;  // by tensor in the value, then by device
+  std::vector<std::vector<Tensor>> parts;  // first index: tensor in the value; second: device
   for_each_tensor(
       value, [&](const Tensor& x) { parts.push_back(scatter_tensor(x, devices, sizes, dim)); });
   std::vector<Mapped<const T&>> result;
@@ -98,9 +98,9 @@ auto scatter(const T& value, std::span<const Device> devices, const ScatterOptio
 
 /// Joins the results of several devices on `device`: tensors in the same place are put together
 /// along `dim`. Tensors without dimensions become a vector with an element for each, as in PyTorch:
-/// a loss must then be averaged. Anything that is no tensor is taken from the first part. Throws
-/// InvalidArgument without parts, or if one has other tensors than the first; Shape if the tensors
-/// do not fit together.
+/// a loss must then be averaged. Everything else is taken from the first part. Throws
+/// InvalidArgument without parts, or if a part has other tensors than the first; Shape if the
+/// tensors do not fit together.
 template <class T>
 T gather(std::span<const T> parts, Device device, int dim = 0) {
   check_walkable<T>("gather");

@@ -71,8 +71,8 @@ struct Schedule {
   friend bool operator==(const Schedule&, const Schedule&) = default;
 };
 
-/// Which micro-batches keep only their inputs after F, and are recomputed (R) before their
-/// backward: torchgpipe's checkpoint modes.
+/// Which micro-batches keep only their inputs after F and are recomputed (R) before their backward:
+/// torchgpipe's checkpoint modes.
 enum class Recompute { never, except_last, always };
 
 /// For example "except_last".
@@ -161,9 +161,9 @@ struct ScheduleCheck {
   /// By stage: the most micro-batches whose activations are kept at once, from F (of those that are
   /// recomputed: R) to B or W.
   std::vector<int> peak_activations;
-  /// By stage: the most micro-batches of which, from F to R, only the inputs are kept.
+  /// By stage: the most micro-batches that keep only their inputs at once, from F to R.
   std::vector<int> peak_inputs;
-  /// By device: as peak_activations, of all its stages together.
+  /// By device: as peak_activations, for all its stages together.
   std::vector<int> peak_device_activations;
 };
 

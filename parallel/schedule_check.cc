@@ -20,7 +20,7 @@ struct Place {
 };
 
 // The actions that `a` needs, as far as the schedule has them. At most one of them is on another
-// device, or the first such one has itself waited for the others.
+// device; or if there are more, the first of these has itself waited for the others.
 std::vector<Action> needs(const Action& a) {
   const auto [kind, s, m] = a;
   switch (kind) {

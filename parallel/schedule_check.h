@@ -1,4 +1,4 @@
-// Checks of a schedule, which may come from a text. Private to parallel/.
+// Checks a schedule, and names places in its text if it has one. Private to parallel/.
 #pragma once
 
 #include <vector>
@@ -13,7 +13,7 @@ struct TextPlace {
   int column = 0;
 };
 
-/// By device and position; empty if the schedule does not come from a text.
+/// By device and position; empty if the schedule was not read from a text.
 using TextPlaces = std::vector<std::vector<TextPlace>>;
 
 /// As check(), with the places in errors.

@@ -66,7 +66,7 @@ bool ScheduleLines::next() {
     rest_.remove_prefix(std::min(rest_.size(), line.size() + 1));
     line = line.substr(0, line.find('#'));
     constexpr std::string_view kBlank = " \t\r";
-    // Of a line that is too long, only one word too many is kept: enough to refuse it later.
+    // If a line is too long, only one word too many is kept: enough to refuse it later.
     for (std::size_t end = 0; words_.size() <= kMostActions + 1;) {
       const std::size_t begin = line.find_first_not_of(kBlank, end);
       if (begin == std::string_view::npos) break;

@@ -24,7 +24,7 @@ std::string lines_of_uncut(const nn::ModuleBase& module) {
     text += detail::concat("parameter ", name, ' ', x.dtype(), ' ', x.shape(), " of strides ",
                            x.strides(), x.requires_grad() ? ", trained\n" : ", not trained\n");
   }
-  // Ranks with other parts of the same shape must not take each other's values.
+  // The parts' numbers are compared, too: parts may be equal in shape, and different in values.
   for (const auto& [name, shard] : nn::shards_of(module)) {
     if (shard->group) text += detail::concat("part ", shard->cut.rank, " of ", name, '\n');
   }
@@ -49,7 +49,7 @@ void check_order(const nn::ModuleBase& module) {
   if (!nn::uncut_parameters(module).empty()) return;
   for (const auto& [name, shard] : shards) {
     const auto unit = unit_of(*shard);
-    bool same = true;  // as this module
+    bool same = true;  // the unit has this module's parameters
     for (const ShardUnit::Piece& piece : unit->memory->pieces()) {
       const auto within =
           std::ranges::find_if(shards, [&](const auto& s) { return s.second == piece.shard; });
@@ -100,7 +100,7 @@ void check_same_cut(comm::ProcessGroup& group, comm::ProcessGroup* replicas,
   try {
     compare(group, lines);
   } catch (const Error& error) {
-    // The replicas of this rank, whose group may be right, wait for it.
+    // The replicas of this rank wait for it, and their groups may have found no error: tell them.
     if (!alone && replicas && error.code() == ErrorCode::InvalidArgument) {
       compare(*replicas, error.what() + std::string("\n"));
     }
@@ -128,7 +128,8 @@ void check_together(const std::vector<std::shared_ptr<FsdpUnit>>& units) {
                  ": give fully_shard the same ones");
     }
   }
-  // A rank that still cuts modules does the same comparison, with another text.
+  // A rank that still cuts modules makes the same kind of comparison, with another text, so it
+  // throws.
   check_same_lines(
       *root.group, kOp,
       detail::concat("the first call of ", root.name, ", of ", units.size(), " units\n"),

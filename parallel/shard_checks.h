@@ -1,4 +1,4 @@
-// What fully_shard looks at before it cuts a module. Private to parallel/.
+// What fully_shard checks before it cuts a module. Private to parallel/.
 #pragma once
 
 #include <memory>
@@ -12,22 +12,22 @@ namespace weft::parallel {
 
 struct FsdpUnit;
 
-/// Parameters and buffers, a line each, for ranks that compare them.
+/// A line for each parameter and buffer, for ranks to compare.
 std::string lines_of_uncut(const nn::ModuleBase& module);
 std::vector<Tensor> buffers_of(const nn::ModuleBase& module);
-/// Throws InvalidArgument if the parameters of the module belong to a unit that is not within it,
-/// or is gone.
+/// Throws InvalidArgument if a unit to which parameters of the module belong is not within the
+/// module, or is gone.
 void check_order(const nn::ModuleBase& module);
-/// Throws InvalidArgument for parameters that cannot be cut: without dimensions, of several dtypes
-/// or devices, and those that share memory.
+/// Throws InvalidArgument for parameters that cannot be cut: parameters without dimensions, of
+/// several dtypes or devices, or that share memory.
 void check_can_be_cut(const nn::NamedTensors& parameters);
-/// Throws for units that cannot be those of one model, the outermost one first: InvalidArgument if
-/// one was called before, or is cut over another group, Unsupported if one is on another device.
-/// And InvalidArgument on all ranks of the group if one of them is at another module.
+/// Throws if these units cannot belong to one model; the first one is the outermost.
+/// InvalidArgument if one was called before or is cut over another group, Unsupported if one is on
+/// another device; InvalidArgument on all ranks of the group if one rank is at another module.
 void check_together(const std::vector<std::shared_ptr<FsdpUnit>>& units);
-/// Throws InvalidArgument on all ranks of both groups if one of them cuts another module, or with
-/// other options, `how`: one line. Those of a group of which no rank gives replicas do not hear of
-/// ranks that give them as theirs: these throw.
+/// Throws InvalidArgument on all ranks of both groups if one rank cuts another module, or has other
+/// options (`how`, one line). If no rank of a group gives replicas, but others name its ranks as
+/// theirs, only these others throw.
 void check_same_cut(comm::ProcessGroup& group, comm::ProcessGroup* replicas,
                     const nn::ModuleBase& module, const std::string& how);
 

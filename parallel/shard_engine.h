@@ -22,25 +22,25 @@ struct FsdpEngine;
 struct FsdpUnit {
   ~FsdpUnit();
 
-  std::string name;  // the module's path from the outermost one, once that is known
+  std::string name;  // the module's path, once the outermost module is known
   std::shared_ptr<comm::ProcessGroup> group, replicas;
-  bool reshard = true;      // after forward
-  bool reshard_set = true;  // by the user
+  bool reshard = true;      // free the parameters after forward
+  bool reshard_set = true;  // set by the user
   MixedPrecisionPolicy policy;
   std::unique_ptr<ShardUnit> memory;
   // A leaf on which the parameters of each forward depend. When a backward has finished its
-  // gradient, it has finished theirs, also those of checkpoints and of several forwards.
+  // gradient, it has finished theirs, including those from checkpoints and several forwards.
   Tensor token;
   std::shared_ptr<FsdpEngine> engine;
-  bool unsharded = false;  // by the user, who may use its parameters elsewhere
+  bool unsharded = false;  // unshard() was called: a loss may use the parameters
   bool ready = false;      // its gradients may be reduced
-  bool reduced = false;    // those of checkpoints were
+  bool reduced = false;    // gradients from checkpoints were reduced
 };
 
-// What the units within one outermost module have in common.
+// The state that all units within one outermost module share.
 struct FsdpEngine {
   using Unit = FsdpUnit;
-  // Units in the order of a step, which the next step is expected to repeat.
+  // The units in the order of one step; the next step is expected to repeat it.
   struct Order {
     std::vector<Unit*> units;
     std::size_t position = 0;
@@ -75,9 +75,9 @@ struct FsdpEngine {
   void broadcast_buffers();
   void start_reduction(Unit& unit);
   void finish_reduction();
-  /// Else the other ranks wait forever.
+  /// Without it the other ranks would wait forever.
   void abort() const;
-  // The module of the unit is gone, but not those beside it.
+  // Called when the unit's module is gone, while those of other units may live on.
   void forget(Unit* unit) {
     for (std::vector<Unit*>* const list :
          {&all, &order, &arrived, &forwards.units, &backwards.units}) {
@@ -87,22 +87,22 @@ struct FsdpEngine {
     if (posted == unit) posted = nullptr;
   }
 
-  // Of their own, so that one does not wait for the other.
+  // A group for each, so that gathers and reductions do not wait for each other.
   const std::shared_ptr<comm::ProcessGroup> gathers, reductions, replicas;
   Unit* const root;
   std::vector<Unit*> all;
   Order forwards, backwards;
-  bool in_forward = false;   // of the root
-  std::vector<Unit*> order;  // of reductions, those that are trained
-  bool ordered = false;      // as in the first backward of rank 0
-  Unit* posted = nullptr;    // whose gather was started before it was needed
+  bool in_forward = false;   // of the root's module
+  std::vector<Unit*> order;  // trained units, in the order of their reductions
+  bool ordered = false;      // `order` is that of rank 0's first backward
+  Unit* posted = nullptr;    // whose gather was started early
   std::vector<Unit*> arrived;
-  std::size_t next = 0;            // to be reduced
+  std::size_t next = 0;            // in `order`, to be reduced
   Unit* under_way = nullptr;       // being reduced
-  std::vector<Coalesced> buffers;  // one, or none
+  std::vector<Coalesced> buffers;  // one element or none
   bool sync = true;
   bool in_backward = false, reducing = false;
-  bool kept = false;  // whole, and leaves, during a step of a pipeline
+  bool kept = false;  // during a pipeline's step: parameters stay whole
 
  private:
   void begin_backward();
@@ -113,7 +113,7 @@ struct FsdpEngine {
   void reset();
 };
 
-/// Null for a shard of parallelize.
+/// The shard's unit; null for a shard of parallelize.
 inline std::shared_ptr<FsdpUnit> unit_of(const nn::Shard& shard) {
   return std::static_pointer_cast<FsdpUnit>(shard.unit.lock());
 }

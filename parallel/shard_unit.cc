@@ -23,7 +23,7 @@ std::int64_t elements_of_row(const Tensor& x) {
   return elements;
 }
 
-// Dense strides of rows of x: dimension 0 is outermost, the others in the order that they have.
+// Dense strides for rows of x: dimension 0 is outermost, the others keep their order in memory.
 Strides strides_of_rows(const Tensor& x) {
   std::vector<int> order(static_cast<std::size_t>(x.dim() - 1));
   std::iota(order.begin(), order.end(), 1);
@@ -40,7 +40,7 @@ Strides strides_of_rows(const Tensor& x) {
   return strides;
 }
 
-// The same elements with a version of their own: writing does not count as a change of x.
+// The same elements with a version of their own: writing to them does not count as changing x.
 Tensor unversioned(const Tensor& x) {
   return as_strided(Storage::borrow(x.device(), x.storage()->data(), x.storage()->bytes()),
                     x.dtype(), x.shape(), x.strides(), x.offset());
@@ -53,8 +53,8 @@ void wait(const comm::Work& work, double& ms) {
   ms += std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
 }
 
-// In memory that is never freed: Storage::release keeps a pointer, and the memory of a parameter
-// may outlive its unit.
+// The text is never freed: Storage::release keeps a pointer to it, and a parameter's memory may
+// outlive its unit.
 const char* why_released(const std::string& parameter, const std::string& unit) {
   static std::mutex mutex;
   static std::set<std::string>& texts = *new std::set<std::string>;
@@ -158,7 +158,7 @@ void ShardUnit::finish_gather() {
   for (const Piece& piece : pieces_) {
     const Tensor& whole = piece.shard->used;
     whole.storage()->restore();
-    // What was saved for a backward has the version of before, and has its values again.
+    // With equal values the version stays, so what was saved for a backward is still valid.
     if (changed) whole.storage()->bump_version();
     const Tensor written = unversioned(whole);
     for_each_part(piece, [&](int r, std::int64_t first, std::int64_t rows) {
@@ -166,7 +166,7 @@ void ShardUnit::finish_gather() {
                  rows_at(message.all, r * length + piece.offset, rows, piece));
     });
   }
-  // It may have been started in another stream.
+  // The message may have been allocated in another stream.
   message.all.storage()->record_stream(current_stream(chunk_.device()));
   gathered_ = true;
 }
@@ -177,7 +177,7 @@ void ShardUnit::drop_gather() {
   try {
     wait(message.work, stats_.gather_wait_ms);
   } catch (const Error&) {
-    // The group has ended, and says why in the next call.
+    // The group has ended; its next call says why.
   }
 }
 
@@ -192,7 +192,7 @@ void ShardUnit::release() {
 void ShardUnit::add_gradient(std::size_t i, Tensor gradient) {
   Tensor& sum = pieces_[i].gradient;
   const Scoped memory(&ThreadState::memory_owner, MemoryOwner::gradients);
-  // Others may still read both.
+  // Not added in place: others may still read both tensors.
   sum = sum.defined() ? raw::add(raw::to(sum, sum_dtype_), raw::to(gradient, sum_dtype_))
                       : std::move(gradient);
   sum.storage()->set_owner(MemoryOwner::gradients);
@@ -225,7 +225,7 @@ void ShardUnit::start_reduction(comm::ProcessGroup& group) {
     }
     offset += piece.rows * elements_of_row(piece.shard->used);
   }
-  // Before the sum, as DistributedDataParallel does.
+  // Divides before the sum, as DistributedDataParallel does.
   if (size_ > 1) raw::mul_(reduction_.all, 1.0 / size_);
   const Scoped memory(&ThreadState::memory_owner, MemoryOwner::gradients);
   reduction_.own = empty({length}, options);

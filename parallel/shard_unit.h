@@ -28,47 +28,47 @@ class ShardUnit {
   struct Piece {
     std::string name;  // within the module
     std::shared_ptr<const nn::Shard> shard;
-    std::int64_t offset;        // of the chunk, in elements
-    std::int64_t rows;          // of a whole chunk
+    std::int64_t offset;        // where it begins in the chunk, in elements
+    std::int64_t rows;          // in a full chunk
     Strides strides;            // of rows in a chunk
-    const char* why = nullptr;  // for who reads it while it is released
-    Tensor gradient = {};       // of the whole parameter, until it is reduced
+    const char* why = nullptr;  // the error for reading it while it is released
+    Tensor gradient = {};       // of the whole parameter, before the reduction
   };
 
-  /// Cuts what has not been cut of the module, which must be the same on all ranks: it then lists
-  /// this rank's parts. The memory of the whole is given back; who reads it is told `name`.
+  /// Cuts the module's parameters that are not cut yet; they must be the same on all ranks. The
+  /// module then lists this rank's parts. The whole parameters' memory is freed; errors for reading
+  /// them name `name`.
   ShardUnit(const nn::ModuleBase& module, int rank, int size, const MixedPrecisionPolicy& policy,
             std::shared_ptr<void> owner, const std::string& name);
-  /// From the next release on.
+  /// Takes effect at the next release.
   void set_name(const std::string& name);
 
   const std::vector<Piece>& pieces() const { return pieces_; }
-  /// Of the whole parameters, and of sums of gradients.
+  /// The dtypes of the whole parameters and of sums of gradients.
   DType whole_dtype() const { return whole_dtype_; }
   DType sum_dtype() const { return sum_dtype_; }
-  /// Whether one of them requires a gradient.
+  /// Whether a parameter requires a gradient.
   bool trained() const;
   const FullyShardStats& stats() const { return stats_; }
   bool gathered() const { return gathered_; }
-  /// Whether they are, and their parts have not changed since.
+  /// Whether they are gathered, and their parts have not changed since.
   bool up_to_date() const { return gathered_ && version_ == chunk_.storage()->version(); }
 
-  /// Starts to gather the parameters, if that was not done; returns the bytes. All ranks call it.
+  /// Starts to gather the parameters unless that was done; returns the bytes. All ranks call it.
   std::int64_t start_gather(comm::ProcessGroup& group);
-  /// Waits for it; then they are there. If they were there still, they have new values.
+  /// Waits for the gather. Then the parameters are whole, with the parts' present values.
   void finish_gather();
-  /// Waits for what start_gather() has started, and forgets it: from then on parts may be written.
+  /// Waits for a gather that was started, and discards it: after that, parts may be written.
   void drop_gather();
-  /// Gives their memory back, and drops the gather.
+  /// Frees the whole parameters' memory, and drops a started gather.
   void release();
 
   /// Adds to the gradient of the i-th parameter.
   void add_gradient(std::size_t i, Tensor gradient);
   bool has_gradients() const;
-  /// Starts to sum the gradients of all ranks, divided by their number. Those that are not there
-  /// count as zeros.
+  /// Starts to average the gradients over all ranks. Missing gradients count as zeros.
   void start_reduction(comm::ProcessGroup& group);
-  /// Waits for it, takes the mean over the replicas if there are some, and adds the result to the
+  /// Waits for the reduction, takes the mean over the replicas, if any, and adds the result to the
   /// gradients of this rank's parts.
   void finish_reduction(comm::ProcessGroup* replicas);
   void drop_gradients();
@@ -78,7 +78,7 @@ class ShardUnit {
     Tensor all, own;
     comm::Work work;
   };
-  // Rows of a parameter that begin at an element of `memory`, as a chunk has them.
+  // A view of `memory` from an element on: rows of a parameter as a chunk has them.
   static Tensor rows_at(const Tensor& memory, std::int64_t start, std::int64_t rows,
                         const Piece& piece);
   // Calls f(rank, first row, number of rows) for each part that has rows.
@@ -90,7 +90,7 @@ class ShardUnit {
   Tensor chunk_;  // this rank's
   DType whole_dtype_ = {}, sum_dtype_ = {};
   bool gathered_ = false;
-  // Of chunk_ when it was gathered last, and when the gather was started that is under way.
+  // Versions of chunk_: when it was gathered last, and when the present gather was started.
   std::uint32_t version_ = 0, started_version_ = 0;
   std::optional<Message> gathering_;
   Message reduction_;

@@ -24,8 +24,8 @@
 namespace weft::parallel {
 namespace {
 
-// Row-major, on the host, outside of the account of cpu:0: the state of a whole model need not fit
-// on a device.
+// Row-major host memory that is not counted for cpu:0: the whole state may exceed a device's memory
+// limit.
 Tensor host_memory(const Shape& shape, DType dtype) {
   const auto count = static_cast<std::size_t>(numel(shape)) * size_of(dtype);
   const auto bytes = std::make_shared<std::vector<std::uint8_t>>(count);
@@ -38,13 +38,13 @@ Tensor host_copy(const Tensor& x) {
   return y;
 }
 
-// The whole of which each rank has such a part.
+// The whole tensor, of which this rank has `part` by that cut.
 Tensor whole_of(comm::ProcessGroup& group, const nn::Cut& cut, const Tensor& part) {
   if (cut.dim < 0) return host_copy(part);
   const std::int64_t most = cut.rows_of(0).count, block = cut.whole[cut.dim] / cut.blocks;
   const TensorOptions options(part.dtype(), part.device());
   const Scoped memory(&ThreadState::memory_owner, MemoryOwner::communication);
-  Shape padded = cut.whole;  // equally long on all ranks
+  Shape padded = cut.whole;  // the same size on all ranks
   padded[cut.dim] = cut.blocks * most;
   const Tensor own = zeros(padded, options);
   const std::int64_t have = part.shape(cut.dim) / cut.blocks;
@@ -75,7 +75,7 @@ void check_is_last(const comm::ProcessGroup& group, const nn::Shard& shard) {
              ": fully_shard has cut the parts of this module: use the handle that it has returned");
 }
 
-// The whole of which this rank has such a part as the shard is of its parameter.
+// The whole tensor, of which `part` is the same part as the shard is of its parameter.
 Tensor whole_of(comm::ProcessGroup& group, const nn::Shard& shard, const Tensor& part) {
   check_is_last(group, shard);
   const Tensor whole = whole_of(group, shard.cut, part);
@@ -86,7 +86,7 @@ Tensor whole_of(comm::ProcessGroup& group, const nn::Shard& shard, const Tensor&
 
 nn::Cut uncut(const Shape& shape) { return {.whole = shape, .dim = -1}; }
 
-// The shard to which an entry of a state belongs; null if it is of none.
+// The shard to which an entry of a state belongs; null if there is none.
 using ShardOfEntry = std::function<const nn::Shard*(const std::string& name)>;
 
 // "state.3.exp_avg" belongs to the shard that is the optimiser's parameter 3.
@@ -116,14 +116,14 @@ nn::StateParts parts_of(const nn::NamedTensors& state, const ShardOfEntry& shard
   nn::StateParts parts;
   for (const auto& [name, x] : state) {
     const nn::Shard* const shard = shard_of_entry(name);
-    // Others are numbers, such as an optimiser's steps.
+    // Other entries are numbers, such as an optimiser's step counts.
     const bool is_part = shard && x.shape() == shard->part.shape();
     parts.push_back({name, x, is_part ? shard->cut : uncut(x.shape())});
   }
   return parts;
 }
 
-// The tensors that are parts, whole.
+// The state, with whole tensors in place of the parts.
 nn::NamedTensors gathered(comm::ProcessGroup& group, nn::NamedTensors state,
                           const ShardOfEntry& shard_of_entry) {
   for (auto& [name, x] : state) {
@@ -133,7 +133,7 @@ nn::NamedTensors gathered(comm::ProcessGroup& group, nn::NamedTensors state,
   return state;
 }
 
-// The reverse: this rank's parts.
+// The inverse of gathered(): this rank's parts of a saved state.
 nn::NamedTensors own_parts(const nn::SavedState& saved, const ShardOfEntry& shard_of_entry) {
   nn::NamedTensors state;
   for (const auto& [name, dtype, shape] : saved.entries) {
@@ -163,7 +163,7 @@ nn::NamedTensors whole_state(comm::ProcessGroup& group, const nn::ModuleBase& mo
   std::map<const nn::Shard*, Tensor> gathered;
   std::map<std::string, Tensor> by_name;
   for (const auto& [name, shard] : nn::shards_of(module)) {
-    Tensor& whole = gathered[shard.get()];  // of tied parameters once
+    Tensor& whole = gathered[shard.get()];  // tied parameters are gathered once
     if (!whole.defined()) whole = whole_of(group, *shard, shard->part);
     by_name[name] = whole;
   }
@@ -242,7 +242,7 @@ void load_whole_state(const nn::ModuleBase& module, nn::ExponentialMovingAverage
 
 Tensor squared_grad_norm(comm::ProcessGroup& group, const nn::ModuleBase& module,
                          const std::vector<Tensor>& parameters) {
-  // By whether fully_shard has cut them, and parallelize.
+  // First index: whether fully_shard has cut the parameter; second: whether parallelize has.
   std::array<std::array<std::vector<Tensor>, 2>, 2> lists;
   comm::ProcessGroup* tensor_ranks = nullptr;
   const nn::NamedShards shards = nn::shards_of(module);
@@ -262,7 +262,7 @@ Tensor squared_grad_norm(comm::ProcessGroup& group, const nn::ModuleBase& module
   const Device device = parameters.empty() ? Device() : parameters[0].device();
   const auto square = [&](const std::vector<Tensor>& parts) {
     const Tensor norm = optim::total_grad_norm(parts);
-    // On the device of the parameters, where it is not if this rank has no gradient.
+    // To the parameters' device: the norm is on the CPU if this rank has no gradient.
     return raw::to(raw::mul(norm, norm), device);
   };
   const auto sum = [&](bool computed) {

@@ -1,5 +1,5 @@
-// The state of a module that fully_shard or parallelize has cut, and of its optimiser, as one
-// process has it: to save it, and to go on with any number of ranks.
+// The state of a module that fully_shard or parallelize has cut, and of its optimiser, in the form
+// that one process has: to save it, and to go on with any number of ranks.
 #pragma once
 
 #include <memory>
@@ -15,13 +15,13 @@
 namespace weft::parallel {
 
 /// module.state_dict() with whole parameters, in host memory, on every rank. All ranks call it.
-/// `group`: of the cut that was made last; what parallelize has cut before knows its ranks. Throws
+/// `group`: that of the last cut; an earlier cut by parallelize knows its own group. Throws
 /// InvalidArgument for another group than fully_shard's if that has cut some of the module.
 nn::NamedTensors whole_state(comm::ProcessGroup& group, const nn::ModuleBase& module);
-/// The same without an exchange: this rank's parts, in the module's own memory.
+/// This rank's parts of that state, in the module's own memory; nothing is sent.
 nn::StateParts state_parts(const nn::ModuleBase& module);
-/// Takes whole values: each rank its part, and reads no others. Throws InvalidArgument, before
-/// anything is changed, for a name given twice, missing and unknown names, and other shapes.
+/// Loads a whole state: each rank reads its part and no other values. Throws InvalidArgument,
+/// before anything is changed, for a name given twice, missing and unknown names, and other shapes.
 void load_parts(const nn::ModuleBase& module, const nn::SavedState& saved);
 void load_whole_state(const nn::ModuleBase& module, const nn::NamedTensors& values);
 
@@ -64,12 +64,12 @@ class StateOf {
   Part& part_;
 };
 
-/// Scales the gradients so that the norm of all ranks' is at most max_norm, as
-/// optim::clip_grad_norm; returns the norm before. What each rank has all of counts once. All ranks
-/// call it. Throws InvalidArgument for a negative max_norm, and as whole_state().
+/// Scales the gradients so that their norm over all ranks is at most max_norm, as
+/// optim::clip_grad_norm; returns the norm before. A parameter that each rank has whole counts
+/// once. All ranks call it. Throws InvalidArgument for a negative max_norm, and as whole_state().
 Tensor clip_grad_norm(comm::ProcessGroup& group, const nn::ModuleBase& module, double max_norm);
-/// The square of the norm of all ranks' gradients of some parameters of the module: one f64 number
-/// on their device.
+/// The square of the norm, over all ranks, of the gradients of some parameters of the module: one
+/// f64 number on their device.
 Tensor squared_grad_norm(comm::ProcessGroup& group, const nn::ModuleBase& module,
                          const std::vector<Tensor>& parameters);
 

@@ -26,7 +26,7 @@ void check_costs(const std::vector<double>& costs, const char* of, std::size_t c
   }
 }
 
-// `costs`: StageCosts, or those of a micro-batch.
+// `costs`: a StageCosts, or a StageCosts::MicroBatch.
 template <class Costs>
 double cost_among(const Action& action, const Costs& costs) {
   const int s = action.stage;
@@ -56,13 +56,14 @@ bool sends(const Action& action) {
   return action.kind == Kind::send_activation || action.kind == Kind::send_gradient;
 }
 
-// Messages between two devices, each way, one after the other, whichever stages they are of.
+// Links between devices. Each carries the messages of one direction one after the other, whichever
+// stages send them.
 class Links {
  public:
   Links(const StageCosts& costs, const std::vector<int>& device_of_stage)
       : costs_(costs), device_of_stage_(device_of_stage) {}
 
-  // When what was ready at `ready` arrives at the neighbouring stage.
+  // When a result that was ready at time `ready` arrives at the neighbouring stage.
   double arrival(const Action& from, double ready) {
     const bool forward = from.kind == Kind::forward || from.kind == Kind::send_activation;
     const int to = from.stage + (forward ? 1 : -1);
@@ -76,7 +77,7 @@ class Links {
  private:
   const StageCosts& costs_;
   const std::vector<int>& device_of_stage_;
-  std::map<std::pair<int, int>, double> free_;  // by devices: when the link is free
+  std::map<std::pair<int, int>, double> free_;  // by devices: from when on the link is free
 };
 
 }  // namespace
@@ -109,7 +110,8 @@ Timeline simulate(const Schedule& schedule, const StageCosts& costs) {
   check_costs({costs.transfer}, "transfer", 1);
   if (!costs.link.empty()) check_costs(costs.link, "link", stages);
   if (!costs.begin.empty()) check_costs(costs.begin, "begin", schedule.devices.size(), "devices");
-  // Results that go to another device: of a send or, in a schedule without, of what made them.
+  // The actions whose end starts a message to another device: sends or, in a schedule without
+  // sends, the actions that make the results.
   const std::set<int> travelling = [&] {
     std::set<int> found;
     for (const ScheduleCheck::Step& step : checked.order) found.insert(step.after);

@@ -13,17 +13,17 @@ struct StageCosts {
   std::vector<double> forward{};
   std::vector<double> backward_input{};
   std::vector<double> backward_weight{};
-  /// From the end of an action until another device can use its result. Neither device is busy
-  /// meanwhile, and transfers do not slow each other down.
+  /// The time from the end of an action until another device can use its result. Neither device is
+  /// busy meanwhile, and transfers do not slow each other down.
   double transfer = 0;
-  /// By stage: how long what goes to the next stage, on another device, keeps the link between
-  /// them, behind what went the same way before; and what goes back to it as long. Empty: not at
-  /// all.
+  /// By stage: how long a message from it to the next stage, on another device, occupies the link
+  /// between them, and as long for a message back. Messages in one direction go one after the
+  /// other. Empty: no time.
   std::vector<double> link{};
-  /// By device: when it may begin. Empty: at once.
+  /// By device: the time at which it may begin. Empty: 0.
   std::vector<double> begin{};
-  /// By micro-batch, what it costs in each stage, in place of the three lists in front. Empty:
-  /// those.
+  /// By micro-batch: its costs in each stage, in place of the first three lists. Empty: these
+  /// lists.
   struct MicroBatch {
     std::vector<double> forward{}, backward_input{}, backward_weight{};
   };
@@ -58,9 +58,9 @@ Timeline simulate(const Schedule& schedule, const StageCosts& costs);
 
 /// A row per device, two characters per `unit` seconds: an action's letter and the last digit of
 /// its micro-batch (0-9, a-z, from the start again), then -- while it lasts; " ." is idle. Sends
-/// and receives are not drawn. What does not fit into `columns` is cut off, which a last line says.
-/// Throws InvalidArgument for a unit that is not positive, and for an action on a device that the
-/// timeline does not have.
+/// and receives are not drawn. What does not fit into `columns` is cut off, and a last line says
+/// so. Throws InvalidArgument for a unit that is not positive, and for an action on a device that
+/// the timeline does not have.
 std::string draw(const Timeline& timeline, double unit = 1, int columns = 80);
 
 }  // namespace weft::parallel

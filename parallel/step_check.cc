@@ -68,17 +68,17 @@ class Checker {
                " actions, at most ", kMostActions, " are read; take fewer units or ranks");
   }
 
-  // What a rank knows of a unit on its way through its list.
+  // The state of a unit at a point of a rank's list.
   struct Unit {
     enum class Parameters { whole, coming, parts } parameters = Parameters::whole;
-    Place changed;            // when the parameters became so
-    Place freed;              // by an S, anywhere in the list
-    int open = 0;             // F without their B
+    Place changed;            // the action that last changed `parameters`
+    Place freed;              // an S of it, anywhere in the list
+    int open = 0;             // forwards without a backward yet
     Place forward, backward;  // the last ones
-    Place reduced;            // the start of G or A
+    Place reduced;            // the start of its G or A
     bool gradients_whole = false;
     std::array<Place, 7> under_way{};  // messages by kind, started and not waited for
-    std::array<int, 7> number{};       // of the last one
+    std::array<int, 7> number{};       // of the last message
   };
 
   void check_rank(int r) {
@@ -90,10 +90,10 @@ class Checker {
     for (Unit& unit : units) {
       if (unit.freed.exists()) unit.parameters = Unit::Parameters::parts;
     }
-    std::vector<std::pair<Place, int>> tape;  // F without their B, and their numbers
+    std::vector<std::pair<Place, int>> tape;  // forwards without a backward, and their numbers
     std::array<int, kMessageGroups> sent{};
     int visits = 0, whole = 0, peak_whole = 0, gradients = 0, peak_gradients = 0;
-    Place last, optimizer;  // F or B, and O
+    Place last, optimizer;  // the last F or B; O
     auto& turns = turns_.emplace_back();
     for (int i = 0; i < std::ssize(list); ++i) {
       const Place here{r, i};
@@ -200,7 +200,8 @@ class Checker {
                ", the last forward without one; backwards have the reverse order of forwards");
   }
 
-  // Whoever goes on behind F or B needs its sum.
+  // If the last F or B has started a sum, the next action needs it, so it must have been waited
+  // for.
   void check_activations(Place here, Place last, const std::vector<Unit>& units) const {
     const StepAction& before = at(last);
     const Place sum = units[before.unit].under_way[static_cast<std::size_t>(before.kind)];
@@ -242,7 +243,7 @@ class Checker {
     unit.reduced = here;
   }
 
-  // What O needs.
+  // O needs all sums of gradients.
   void check_waited(Place here, const std::vector<Unit>& units) const {
     for (const Unit& unit : units) {
       for (const Kind kind : {Kind::reduce, Kind::all_reduce}) {
@@ -279,7 +280,7 @@ class Checker {
     }
   }
 
-  // Rank r sends what rank 0 sends.
+  // Rank r must send the same messages as rank 0.
   void check_same_messages(int r) const {
     for (int group = 0; group < kMessageGroups; ++group) {
       if (started_[group].empty()) continue;
@@ -334,8 +335,8 @@ class Checker {
     if (result_.order.size() < all) throw_deadlock(next);
   }
 
-  // Each rank that is not done waits for a message that a rank has not started, which therefore
-  // waits, too: following these leads into a circle.
+  // Each rank that is not done waits for a message that another rank has not started, and that rank
+  // waits, too. So following these waits leads into a cycle.
   [[noreturn]] void throw_deadlock(const std::vector<int>& next) const {
     // The start that rank r waits for, on a rank that has not come to it.
     const auto needed = [&](int r) {

@@ -1,4 +1,4 @@
-// Checks of a step, which may come from a text. Private to parallel/.
+// Checks a step, and names places in its text if it has one. Private to parallel/.
 #pragma once
 
 #include "weft/parallel/schedule_check.h"
@@ -6,8 +6,8 @@
 
 namespace weft::parallel {
 
-/// Of the messages of a step, those whose order is one: gathers, sums of gradients, sums of what
-/// layers make.
+/// The groups of a step's messages; within a group they run in one order: gathers, sums of
+/// gradients, sums of layers' results.
 inline constexpr int kMessageGroups = 3;
 constexpr int group_of(StepAction::Kind kind) {
   using Kind = StepAction::Kind;
@@ -15,7 +15,7 @@ constexpr int group_of(StepAction::Kind kind) {
   return kind == Kind::reduce || kind == Kind::all_reduce ? 1 : 2;
 }
 
-/// Whether it is run, or started and waited for, as its kind wants it.
+/// Whether its phase fits its kind: actions run, messages are started and waited for.
 constexpr bool is_possible(const StepAction& action) {
   using Kind = StepAction::Kind;
   return action.phase == StepAction::Phase::run

@@ -1,6 +1,6 @@
-// A step of ranks that all run the whole model, as data: DistributedDataParallel, ZeRO, fully_shard
-// and parallelize. What each rank computes and sends, in order. Checked, simulated and drawn as the
-// schedules of a pipeline (schedule.h). As text:
+// A training step as data, for ranks that all run the whole model: DistributedDataParallel, ZeRO,
+// fully_shard and parallelize. It lists what each rank computes and sends, in order, and is
+// checked, simulated and drawn like the schedules of a pipeline (schedule.h). As text:
 //
 //   weft step fsdp units 2
 //   0: >U0 <U0 >U1 F0 <U1 F1 S1 F0 B0 >U1 <U1 B1 S1 >G1 B0 S0 <G1 >G0 <G0 O
@@ -40,10 +40,11 @@ struct StepAction {
     reduce,
     all_reduce,
   };
-  /// Messages are started and waited for; of forward and backward these are their sums.
+  /// Messages are started and waited for; for forward and backward that means the sums of their
+  /// results.
   enum class Phase : std::uint8_t { run, start, wait };
   Kind kind = Kind::forward;
-  int unit = 0;  ///< of optimizer: 0
+  int unit = 0;  ///< 0 for optimizer
   Phase phase = Phase::run;
   friend bool operator==(const StepAction&, const StepAction&) = default;
 };
@@ -61,25 +62,26 @@ struct StepSchedule {
   friend bool operator==(const StepSchedule&, const StepSchedule&) = default;
 };
 
-/// DistributedDataParallel, each unit a bucket, whose all-reduce starts behind its backward. This
+/// DistributedDataParallel, each unit a bucket, whose all-reduce starts after its backward. This
 /// and the following throw InvalidArgument for fewer than 1 unit or rank, or too many.
 StepSchedule ddp_step(int units, int ranks);
 
-/// DDP with ZeroRedundancyOptimizer: the ranks tell each other the new parameters after the
-/// optimiser's step.
+/// DDP with ZeroRedundancyOptimizer: after the optimiser's step the ranks send each other the new
+/// parameters.
 StepSchedule zero1_step(int units, int ranks);
 
-/// fully_shard from its second step on, when it knows the order of units. Unit 0 is what is left of
-/// the outermost module, whose forward goes on behind the others', as a transformer's head: F0
-/// stands twice, and it stays whole between forward and backward. A unit's gather is started before
-/// the unit in front of it computes; one reduce-scatter is under way at a time. Without
-/// `reshard_after_forward` all units stay whole until their backward is done: ZeRO-2.
+/// fully_shard from its second step on, when it knows the order of units. Unit 0 has the outermost
+/// module's own parameters. Its forward begins before the other units' and ends after them, as a
+/// transformer's embedding and head do: so F0 stands twice, and the unit stays whole between
+/// forward and backward. A unit's gather is started before the unit in front of it computes; one
+/// reduce-scatter is under way at a time. Without `reshard_after_forward` all units stay whole
+/// until their backward is done: ZeRO-2.
 StepSchedule fsdp_step(int units, int ranks, bool reshard_after_forward = true);
 
-/// parallelize: units are cut pairs of layers, such as an attention or a perceptron, whose sums are
-/// waited for at once. The first unit, a vocabulary's table, has no gradient of its inputs; the
-/// last is the head, whose results stay cut, with the loss, which sums numbers of each row. Throws
-/// InvalidArgument for fewer than 2 units.
+/// parallelize: a unit is a pair of cut layers, such as an attention or a perceptron, and its sums
+/// are waited for at once. The first unit, a vocabulary's table, has no gradient of its inputs. The
+/// last is the head with the loss: its results stay cut, and the loss sums some numbers for each
+/// row. Throws InvalidArgument for fewer than 2 units.
 StepSchedule tensor_parallel_step(int units, int ranks);
 
 /// "ddp", "zero1", "zero2", "fsdp", "tp"
@@ -102,46 +104,47 @@ struct StepCheck {
   struct Turn {
     StepAction action;
     int rank;
-    /// Of an F its number in the rank's list, and of a B that of the F to which it belongs.
+    /// For an F: its number among the F of the rank's list. For a B: the number of its F.
     int visit;
-    /// Of a start or wait its message, which all ranks have in common; else -1.
+    /// For a start or a wait: the number of its message, the same on all ranks. Else -1.
     int message;
   };
   /// All actions in an order in which they can run one by one.
   std::vector<Turn> order;
   int messages = 0;
-  int visits = 0;  ///< the F of a rank
-  /// By rank: the most units that were cut and are whole at once, from the start of U to S.
+  int visits = 0;  ///< the number of F of a rank
+  /// By rank: the most cut units that are whole at once, from the start of their U to their S.
   std::vector<int> peak_whole;
-  /// By rank: the most units whose gradients are whole at once, from B to the end of G, or to O.
+  /// By rank: the most units that have whole gradients at once, from B to the end of G, or to O.
   std::vector<int> peak_gradients;
 };
 
-/// Proves that each unit goes forward and backward, in reverse, that its parameters are whole when
-/// it does, that they are gathered once and freed once, that all gradients are summed once and
-/// waited for, and that all ranks send the same messages in an order that ends. Throws
+/// Proves that each unit goes forward and, in reverse order, backward; that its parameters are
+/// whole then; that they are gathered once and freed once; that all gradients are summed once and
+/// waited for; and that all ranks send the same messages, in an order without deadlock. Throws
 /// InvalidArgument with the rank, and the action's number in its list, counted from 1, of both
 /// actions that do not fit together.
 StepCheck check(const StepSchedule& step);
 
 /// Seconds. Messages by unit; a list may be empty, then they take no time.
 struct StepCosts {
-  /// Of each F of a rank's list, in its order, and of the B that belongs to it.
+  /// For each F of a rank's list, in order, and for the B that belongs to it.
   std::vector<double> forward{}, backward{};
   double optimizer = 0;
   std::vector<double> unshard{};            ///< U
   std::vector<double> reduce{};             ///< G or A
   std::vector<double> outputs{}, inputs{};  ///< the messages F and B
-  /// Of each message by its number (StepCheck::Turn), in place of these four. Empty: these four.
+  /// For each message, by its number (StepCheck::Turn), in place of these four lists. Empty: these
+  /// four.
   std::vector<double> messages{};
   double begin = 0;  ///< when the rank begins
 };
 
-/// The same for every F, B and message of that step.
+/// The same costs for every F, B and message of that step.
 StepCosts equal_costs(const StepSchedule& step, double forward, double backward, double optimizer,
                       double message);
 
-/// A start lasts as long as its message travels, a wait as long as the rank waits.
+/// A start lasts until its message has arrived, a wait as long as the rank waits.
 struct TimedStepAction {
   StepAction action;
   int rank = 0;
@@ -153,18 +156,18 @@ struct StepTimeline {
   std::vector<TimedStepAction> actions;  ///< in order per rank
   double end = 0;
   std::vector<double> busy;     ///< seconds that a rank computes
-  std::vector<double> waiting;  ///< seconds that it waits for messages: what is exposed of them
+  std::vector<double> waiting;  ///< seconds that it waits for messages: their exposed part
 };
 
-/// Runs each action as soon as its rank has ended the one before, and messages as soon as all have
-/// started them. Throws InvalidArgument for a step that check() refuses, for costs that are
-/// negative or not finite, and for lists of the wrong length.
+/// Runs each action as soon as its rank has ended the one before, and each message as soon as all
+/// ranks have started it. Throws InvalidArgument for a step that check() refuses, for costs that
+/// are negative or not finite, and for lists of the wrong length.
 StepTimeline simulate(const StepSchedule& step, const StepCosts& costs);
-/// The same, where each rank has its own costs of forward, backward and optimizer. Those of
-/// messages are the first rank's.
+/// The same, with costs of forward, backward and optimizer for each rank. The costs of messages are
+/// the first rank's.
 StepTimeline simulate(const StepSchedule& step, const std::vector<StepCosts>& ranks);
 
-/// For each rank a row of what it computes, and one for each group of messages, as of
+/// For each rank a row for what it computes and one for each group of messages, like the rows of
 /// draw(Timeline), with the unit's number.
 std::string draw(const StepTimeline& timeline, double unit = 1, int columns = 80);
 

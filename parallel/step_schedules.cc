@@ -58,7 +58,7 @@ List sharded(int units, bool reshard) {
     list.push_back(run(Kind::forward, u));
     if (reshard && u > 0) list.push_back(run(Kind::reshard, u));
   }
-  if (units > 1) {  // the rest of the outermost module, which is whole still
+  if (units > 1) {  // the outermost module's own parameters are still whole
     list.push_back(run(Kind::forward, 0));
     list.push_back(run(Kind::backward, 0));
     if (reshard) list.push_back(start(Kind::unshard, units - 1));

@@ -22,7 +22,7 @@ Tensor per_channel(const Tensor& values, const Tensor& x) {
   return raw::to(raw::reshape(values, {1, values.shape(0), 1, 1}), x.dtype());
 }
 
-// Over all ranks: f64 [C], and count [].
+// Statistics over all ranks: f64 [C], and count [].
 struct Statistics {
   Tensor mean, var, count;
 };
@@ -35,7 +35,7 @@ Statistics statistics_of_all(comm::ProcessGroup& group, const Tensor& x) {
   const Dims pixels = {0, 2, 3};
   const Tensor mine = zeros({2 * channels + 1}, f64);
   if (values > 0) {
-    // In f64: means rounded to f32 would differ between the ranks if they are large.
+    // In f64: large means, rounded to f32, would not be the same on all ranks.
     const raw::Moments m = raw::moments(kOp, x, pixels, false);
     raw::copy_(raw::narrow(mine, 0, 0, channels), raw::reshape(m.mean, m.shape));
     raw::copy_(raw::narrow(mine, 0, channels, channels),
@@ -78,7 +78,8 @@ struct SyncBatchNorm : autograd::Function<SyncBatchNorm> {
     return result.y;
   }
 
-  // What batch norm with constant statistics gives, and what they depend on x adds:
+  // The gradient of batch norm with constant statistics, plus the part that goes through the
+  // statistics:
   //   grad_x = weight invstd (g - sum g / n - d invstd^2 sum(g d) / n),  d = x - mean
   // with the sums over all ranks; grad_bias = sum g and grad_weight = invstd sum(g d) are this
   // rank's, as the other parameters' gradients.

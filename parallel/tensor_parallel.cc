@@ -26,7 +26,7 @@ void cut_parameter(const nn::ModuleBase& module, const PartLayer& layer, const T
   if (cut.dim >= 0) {
     nn::keep_part(used, cut);
   } else if (layer.kind == PartLayer::Kind::row) {
-    // The layer adds zeros in the place of the bias, which is added after the sum.
+    // The layer itself adds zeros; the bias is added after the sum.
     part = empty(used.shape(), {used.dtype(), used.device()});
     raw::copy_(part, used);
     part.set_requires_grad(used.requires_grad());
@@ -64,7 +64,7 @@ Parallelized parallelize(const nn::ModuleBase& module, comm::ProcessGroup& group
   for (const PartLayer& layer : layers) {
     for (const auto& [parameter, cut] : layer.parameters) {
       const nn::NamedShards shards = nn::shards_of(module);
-      const bool done = std::ranges::any_of(  // it is another layer's, too
+      const bool done = std::ranges::any_of(  // another layer has it, too
           shards, [&, x = parameter](const auto& one) { return one.second->used.same(x); });
       if (!done) cut_parameter(module, layer, parameter, cut, exchange->group);
     }

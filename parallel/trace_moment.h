@@ -1,4 +1,4 @@
-// What a trace has for `./weft simulate --replay` alone. Private to parallel/.
+// Events that only `./weft simulate --replay` reads from a trace. Private to parallel/.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +11,8 @@
 
 namespace weft::parallel {
 
-/// A span without a length, in a module of that name: a gradient is ready, or parameters are asked
-/// for. With at most two arguments; strings but `of` must be literals.
+/// Records a span of no length in a module of that name, when a gradient is ready or parameters are
+/// needed. At most two arguments; all strings but `of` must be literals.
 inline void trace_moment(const char* category, const char* name, const std::string& of,
                          std::initializer_list<std::pair<const char*, std::int64_t>> args) {
   const Scoped root(&ThreadState::path, nullptr);

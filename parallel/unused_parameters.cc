@@ -17,7 +17,7 @@ UnusedParameters::UnusedParameters(Reducer& reducer, bool static_graph)
     index_of_[reducer_.buckets().parameters()[i].tensor.impl()] = i;
   }
   reducer_.set_expectations(*this);
-  // A bucket that is being sent may not be written to.
+  // A late gradient is an error: its bucket may be on its way and must not be written.
   reducer_.before_late_contribution([this](std::size_t index) { throw_unexpected(index); });
 }
 

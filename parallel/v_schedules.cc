@@ -1,5 +1,6 @@
-// The schedules whose devices have two stages each, in a V: stage after stage down the devices, and
-// up again. So the last device has two neighbours, and the first one the first and the last stage.
+// The schedules whose devices have two stages each, in a V: one stage after the other down the
+// devices and up again. So the last device has two neighbouring stages, and the first device the
+// first and the last stage.
 #include <algorithm>
 #include <initializer_list>
 
@@ -78,7 +79,7 @@ class Filler {
 
 Schedule zero_bubble_v(int devices, int micro_batches, Recompute recompute) {
   Schedule schedule = in_a_v("zb-v", devices, micro_batches);
-  // As many micro-batches as it takes to fill the devices.
+  // As many micro-batches as are needed to fill the devices.
   const int filling = std::max(micro_batches, 2 * devices - 1);
   for (int d = 0; d < devices; ++d) {
     const int rest = devices - d;  // the devices from this one on

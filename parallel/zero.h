@@ -67,8 +67,8 @@ class ZeroRedundancyOptimizer : public O, public ZeroMirror {
   /// `group` must outlive this.
   ZeroRedundancyOptimizer(O optimizer, comm::ProcessGroup& group)
       : ZeroRedundancyOptimizer(std::move(optimizer), {std::shared_ptr<void>(), &group}) {}
-  /// For parallel::Elastic, which gives it one group after the other; until then it is O. Throws
-  /// InvalidArgument unless options.mirror is set.
+  /// For parallel::Elastic, which gives it one group after the other; before that it works as O.
+  /// Throws InvalidArgument unless options.mirror is set.
   ZeroRedundancyOptimizer(O optimizer, const ZeroOptions& options)
       : O(std::move(optimizer)), ZeroMirror(weft::detail::type_name<O>(), options) {
     WEFT_CHECK(options.mirror, InvalidArgument, "zero",
@@ -82,15 +82,15 @@ class ZeroRedundancyOptimizer : public O, public ZeroMirror {
     if (mirrors()) return O::step();  // Elastic calls send()
     partition_->step([this] { O::step(); });
   }
-  /// The state that the optimiser has in one process, on every rank, with the tensors in host
+  /// The optimiser's state as one process would have it, on every rank, with the tensors in host
   /// memory. All ranks must call it; if one does not, the others get Timeout, which says so.
-  /// load_state_dict() takes it on any number of ranks, or in one process: each rank keeps its
-  /// part.
+  /// load_state_dict() takes such a state on any number of ranks, or in one process: each rank
+  /// keeps its part.
   optim::NamedTensors state_dict() const override {
     return partition_ ? partition_->all_gather(O::state_dict()) : O::state_dict();
   }
 
-  /// By a parameter's number over all groups: the rank that updates it; -1: frozen. Empty before
+  /// For each parameter, over all groups: the rank that updates it; -1: frozen. Empty before
   /// Elastic.
   std::vector<int> owners() const { return partition_ ? partition_->owners() : std::vector<int>(); }
 

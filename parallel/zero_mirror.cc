@@ -18,7 +18,7 @@ namespace {
 
 constexpr const char* kParameter = "state.";
 
-/// Of an entry of a state: the number of its parameter; -1: it is a group's.
+/// The number of the parameter to which an entry of a state belongs; -1: the entry is of a group.
 std::int64_t parameter_of(const std::string& name) {
   return name.starts_with(kParameter) ? std::atoll(name.c_str() + std::strlen(kParameter)) : -1;
 }
@@ -28,7 +28,7 @@ std::vector<bool> operator|(std::vector<bool> a, const std::vector<bool>& b) {
   return a;
 }
 
-/// Of this rank's node; 1 if no launcher says so.
+/// The number of ranks on this rank's node; 1 if no launcher says it.
 int ranks_of_node() {
   const auto text = comm::environment_variable("LOCAL_WORLD_SIZE");
   return std::max(text ? std::atoi(text->c_str()) : 1, 1);
@@ -76,25 +76,26 @@ void ZeroMirror::send() { partition_->broadcast(); }
 bool ZeroMirror::failed() const { return partition_->states_failed(); }
 
 bool ZeroMirror::deal(optim::Optimizer& self, const std::shared_ptr<comm::ProcessGroup>& group) {
-  // A rank that is in the step after the others' may have other rates than they.
+  // Rates are not compared: a rank that is one step ahead may have other ones.
   const auto partition = std::make_shared<ZeroPartition>(self, type_name_, group, false);
   const int size = group->size();
   std::string has;
   for (const bool kept : kept_) has += kept ? '1' : '0';
   std::vector<std::string> all_have =
       group->all_gather_object(detail::concat(has, ' ', ranks_of_node()));
-  // As the first rank says it. A node has consecutive ranks: the mirror is not on the owner's.
+  // The first rank's number counts. A node has consecutive ranks, so at this distance the mirror is
+  // on another node than the owner.
   const int of_node = std::atoi(all_have[0].c_str() + has.size() + 1);
   const int distance = of_node < size ? of_node : 1;
   for (std::string& of_rank : all_have) of_rank.resize(has.size());
-  // What a rank is to have.
+  // The parts that a rank will have: its own, and those that it mirrors.
   const auto dealt_to = [&](int rank) {
     return partition->kept(rank) | partition->kept((rank + size - distance) % size);
   };
 
   const std::vector<Tensor> parameters = self.parameters();
   std::vector<int> from;                        // the first rank that has it
-  std::vector<bool> wanted(parameters.size());  // by a rank that lacks it
+  std::vector<bool> wanted(parameters.size());  // whether some rank lacks its part
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     const auto first = std::ranges::find(all_have, '1', [&](const std::string& h) { return h[i]; });
     if (first == all_have.end()) return false;
@@ -134,7 +135,7 @@ bool ZeroMirror::deal(optim::Optimizer& self, const std::shared_ptr<comm::Proces
   }
   fault_point("dealt");
   group->barrier().wait();
-  keep(mine);  // not before all have theirs: until then it may be the only one
+  keep(mine);  // only now: until all have theirs, this may be the only copy
   partition_ = partition;
   return true;
 }

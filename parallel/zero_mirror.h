@@ -1,9 +1,9 @@
-// The state of a ZeroRedundancyOptimizer when ranks come and go: each part is on two ranks.
+// Keeps the state of a ZeroRedundancyOptimizer when ranks come and go: each part is on two ranks.
 //
 // With parameters a to d: after a vote of parallel::Elastic all ranks have the same values and mean
-// gradients, so another rank makes an owner's updates, too, and its copy of the state has the same
-// bits without a message. On one node that is the next rank. Rank 1 fails, and ranks 0 and 2 deal
-// out the parts anew:
+// gradients. So a second rank, the mirror, can make an owner's updates as well, and its copy of the
+// state has the same bits without a message. On one node that is the next rank. Rank 1 fails, and
+// ranks 0 and 2 deal out the parts anew:
 //
 //                     rank 0          rank 1          rank 2
 //   owns              a               b   d           c
@@ -24,10 +24,10 @@ namespace weft::parallel {
 class ZeroPartition;
 
 struct ZeroOptions {
-  /// Another rank has a copy of each rank's part of the state, so that nothing is lost with a rank:
-  /// the rank so many places after it, counted in a circle, as a node has ranks (LOCAL_WORLD_SIZE),
-  /// and so nothing is lost with a node; the next one if there are no more ranks than that. It
-  /// costs the memory and the update of a second part.
+  /// Whether another rank, the mirror, has a copy of each rank's part of the state, so that nothing
+  /// is lost with a rank. The mirror is LOCAL_WORLD_SIZE places after the owner, in a circle, so
+  /// that nothing is lost with a node either; it is the next rank if there are no more ranks than
+  /// that. This costs the memory and the update of a second part.
   bool mirror = false;
 };
 
@@ -37,17 +37,17 @@ class ZeroMirror {
   bool mirrors() const { return mirrors_; }
   /// For a rank that has come back: it has no part of the state.
   void forget();
-  /// Of the state what every rank has: the groups' rates.
+  /// The part of the state that every rank has: the groups' rates.
   optim::NamedTensors rates() const;
-  /// All ranks of a new group call it, after the same updates; `self` is this optimiser. All get
-  /// the values of the parameters from ranks that have updated them, and each its parts of the
-  /// state. A failure in it takes nothing away from a rank. False, on all ranks, if a part is on
-  /// none.
+  /// All ranks of a new group call it, after the same updates; `self` is this optimiser. All ranks
+  /// get the parameters' values from ranks that have updated them, and each gets its parts of the
+  /// state. If it fails, no rank has lost anything. Returns false, on all ranks, if no rank has
+  /// some part.
   bool deal(optim::Optimizer& self, const std::shared_ptr<comm::ProcessGroup>& group);
   /// Sends the parameters that step() has updated to the other ranks of the last group. If that
   /// fails, the next deal() does it.
   void send();
-  /// Whether the group has failed in which states are gathered.
+  /// Whether the group that gathers states has failed.
   bool failed() const;
 
  protected:

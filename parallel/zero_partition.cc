@@ -16,15 +16,15 @@ namespace {
 
 constexpr const char* kOp = "zero";
 constexpr int kNobody = -1;
-// A smaller parameter shares a message with others: by itself it would cost mostly latency. The
-// copy that this needs is small, too.
+// A smaller parameter shares a message with others, since a message of its own would cost mostly
+// latency. The copies that this needs are small.
 constexpr std::int64_t kSmallBytes = std::int64_t{1} << 16;
 
 std::int64_t bytes_of(const Tensor& x) {
   return x.numel() * static_cast<std::int64_t>(size_of(x.dtype()));
 }
 
-// What all ranks must have in common, in lines for check_same_lines().
+// What must be equal on all ranks, as lines for check_same_lines().
 std::string lines_of(const optim::Optimizer& optimizer, bool rates) {
   std::string text;
   for (std::size_t g = 0; g < optimizer.group_count(); ++g) {
@@ -106,7 +106,7 @@ void ZeroPartition::make_messages() {
 
 std::vector<bool> ZeroPartition::kept(int rank) const {
   std::vector<bool> kept;
-  // A frozen one may have a state, of a checkpoint of before it was frozen.
+  // Rank 0 keeps the states of frozen parameters, which a checkpoint may contain.
   for (const int owner : owners_) kept.push_back((owner == kNobody ? 0 : owner) == rank);
   return kept;
 }
@@ -120,13 +120,13 @@ void ZeroPartition::check_frozen() const {
   }
 }
 
-// Else ranks with other values would get each other's without a word. In the first step: what gives
-// all ranks the same values may have been made after the optimiser.
+// Ranks with different values would silently overwrite each other's. Checked in the first step, not
+// when the optimiser is made: what gives all ranks the same values may come in between.
 void ZeroPartition::check_equal() {
   if (std::exchange(compared_, true)) return;
   std::string text;
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    if (owners_[i] == kNobody) continue;  // it is not sent
+    if (owners_[i] == kNobody) continue;  // frozen: not sent
     const Tensor& p = parameters_[i];
     const std::int64_t step = std::max<std::int64_t>(p.numel() / 3, 1);
     const Shape few = {std::min<std::int64_t>(p.numel(), 3)};

@@ -16,8 +16,8 @@
 namespace weft::parallel {
 
 /// Deals out the parameters of each group of an optimiser: the largest first, each to the rank that
-/// has the fewest bytes so far, the lowest such rank. What the ranks have is carried over to the
-/// next group. Returns the owner of each parameter, in order. As PyTorch's
+/// has the fewest bytes so far, the lowest such rank. The ranks' sums are carried over to the next
+/// group. Returns the owner of each parameter, in order. As PyTorch's
 /// ZeroRedundancyOptimizer._partition_parameters, which counts numbers in place of bytes.
 std::vector<std::vector<int>> deal_out(std::span<const std::vector<std::int64_t>> bytes_of_groups,
                                        int ranks);
@@ -29,18 +29,18 @@ class ZeroPartition {
   ZeroPartition(const optim::Optimizer& optimizer, const std::string& type_name,
                 std::shared_ptr<comm::ProcessGroup> group, bool same_rates = true);
 
-  /// By a parameter's number over all groups: whether a rank has its state, and so updates it.
+  /// For each parameter, over all groups: whether the rank has its state, and so updates it.
   std::vector<bool> kept(int rank) const;
   std::vector<bool> kept() const { return kept(group_->rank()); }
-  /// By that number, too: the rank that updates it; -1 for a frozen one, which none does.
+  /// For each parameter, over all groups: the rank that updates it; -1 for a frozen one.
   const std::vector<int>& owners() const { return owners_; }
 
-  /// Calls `update`, then sends every rank's parameters to the others. An `update` that throws
-  /// aborts the group: else the other ranks would wait.
+  /// Calls `update`, then sends every rank's parameters to the others. If `update` throws, this
+  /// aborts the group, since the other ranks would wait.
   void step(const std::function<void()>& update);
-  /// The second half of it.
+  /// The second half of step(): sends the parameters.
   void broadcast();
-  /// The whole state, in host memory; `own` is what this rank has, of which it gives its own part.
+  /// The whole state, in host memory; this rank contributes its own part of `own`.
   optim::NamedTensors all_gather(const optim::NamedTensors& own) const;
   bool states_failed() const;  ///< the group in which it does
 
@@ -50,7 +50,7 @@ class ZeroPartition {
   void make_messages();
 
   const std::shared_ptr<comm::ProcessGroup> group_;
-  // For states: a rank that goes on without them sends none of its operations into their middle.
+  // A group for states alone: the operations of a rank that takes no part cannot mix with them.
   const std::shared_ptr<comm::ProcessGroup> states_;
   const std::vector<Tensor> parameters_;
   std::vector<int> owners_;

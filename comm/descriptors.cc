@@ -16,7 +16,8 @@ namespace {
 // run), and one for a call that must not wait for them.
 constexpr std::int64_t kPerRank = 4;
 
-// The open descriptors below `limit`: the system limits the number itself, so only these count.
+// The number of open descriptors below `limit`. The system limits a descriptor's value, so only
+// these count.
 std::int64_t open_below(std::int64_t limit) {
   std::int64_t open = 0;
   std::error_code ignored;

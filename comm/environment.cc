@@ -94,7 +94,7 @@ void check_place(const char* rank_name, std::int64_t rank, const char* size_name
              " do not fit: ranks count from 0 to size - 1");
 }
 
-// The number for node `node` in "2(x3),1"; 0 if there is none.
+// The tasks of node `node` by a list such as "2(x3),1" (2, 2, 2, 1); 0 if it has no such node.
 std::int64_t tasks_of_node(const std::string& list, std::int64_t node) {
   const char* at = list.data();
   const char* const end = at + list.size();
@@ -120,7 +120,7 @@ LaunchEnvironment place_by(const Reader& variables, const Names& names) {
   const std::int64_t rank = variables.number(names.rank, names.example);
   const std::int64_t size = variables.number(names.size, names.example);
   check_place(names.rank, rank, names.size, size);
-  // If the variables say nothing about hosts, there is one.
+  // If the variables say nothing about hosts, assume one host.
   std::int64_t local_rank = rank, local_size = size;
   if (&names == &kSlurm) {
     const std::int64_t node =
@@ -157,7 +157,7 @@ std::string job_file(const Reader& variables, const std::string& job) {
   return "file://" + folder + "/weft-" + std::to_string(::geteuid()) + "-" + name;
 }
 
-// Names the processes that one parent process has started.
+// A name that the processes started by one parent process share.
 std::string siblings() {
   const std::int64_t parent = ::getppid();
   return detail::concat("parent-", parent, "-", process_start(parent).value_or(0));
@@ -188,7 +188,7 @@ void meet_by_torchrun(const Reader& variables, LaunchEnvironment& place) {
   }
 }
 
-// For launchers that set no address.
+// For launchers that set no address: the ranks meet in a file.
 void meet_as_job(const Reader& variables, LaunchEnvironment& place, const std::string& job) {
   if (on_one_host(place) && !variables.has("MASTER_ADDR") && !variables.has("MASTER_PORT")) {
     place.meeting = job_file(variables, job);
@@ -228,8 +228,8 @@ bool is_srun(const Reader& variables) {
          variables.number("SLURM_NTASKS", kSlurm.example) > 1;
 }
 
-// The first launcher whose variables are set. Some launchers start each other and set both kinds;
-// then the one that started this process itself.
+// The first launcher whose variables are set. A launcher may start another one, and both set
+// variables; then the one that started this process itself.
 const Names* launcher_of(const Reader& variables) {
   const auto any = [&](std::initializer_list<const char*> names) {
     return std::ranges::any_of(names, [&](const char* name) { return variables.has(name); });

@@ -1,4 +1,4 @@
-// What a launcher has written into the environment of a process.
+// Reads what launchers write into the environment of a process.
 #pragma once
 
 #include <functional>

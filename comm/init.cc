@@ -79,8 +79,8 @@ CudaTransport cuda_transport(const std::string& backend) {
 
 // --- The store -----------------------------------------------------------------------------------
 
-// The store together with its server. The server ends when nobody holds the store any more, but not
-// before the others have read there why this rank ends, and have left.
+// The store together with its server. The server ends when nobody holds the store any more, but
+// first waits for the others to read there why this rank ends, and to leave.
 std::shared_ptr<Store> host_store(const TcpStoreServer::Options& options) {
   struct Hosted {
     explicit Hosted(const TcpStoreServer::Options& options)
@@ -105,7 +105,7 @@ std::shared_ptr<Store> tcp_store(const Place& place, const InitOptions& options,
   }
   const int others = *place.size - 1;
   check_descriptors(kOp, detail::concat("rank 0 of ", *place.size, ", which hosts the store,"),
-                    store_descriptors(others) + others);  // and a connection to each for a group
+                    store_descriptors(others) + others);  // a group also needs a connection to each
   // The others connect to the host's name, which may mean another address of this machine.
   const bool elsewhere = !is_loopback(place.host) && !is_loopback(options.local_addr);
   return host_store(

@@ -13,9 +13,10 @@
 namespace weft::comm {
 namespace {
 
-// Set by weftrun --min-nproc and --nnodes MIN:MAX: how often this rank was started before.
+// Set by weftrun --min-nproc and --nnodes MIN:MAX. Its value: how often this rank was started
+// before.
 constexpr const char* kVariable = "WEFT_ELASTIC";
-// The turns of a wait without end.
+// A wait without a limit is made of waits of this length.
 constexpr std::chrono::milliseconds kTurn{5000};
 
 std::string ranks_key(int generation) { return detail::concat("elastic/", generation, "/ranks"); }
@@ -51,7 +52,7 @@ Membership::Ranks Membership::ranks_at(int generation) const {
   return parse_ranks(store_->get(ranks_key(generation)));
 }
 
-/// Whether the generation has these ranks now; else another one has announced it before.
+/// Announces the generation. False if another process announced it before with other ranks.
 bool Membership::announce(int generation, const Ranks& ranks) {
   const std::string text = to_text(ranks);
   return store_->set_once(ranks_key(generation), text) == text;
@@ -77,8 +78,8 @@ void Membership::begin(int size) {
   announce(0, all);
 }
 
-// It makes a new entry even for a rank that is no member now: the lowest rank may just be inviting
-// it. Either that invitation finds its place in the list taken, or it is found here.
+// Makes a new entry even if the rank is no member now, since the lowest rank may be inviting it at
+// this moment. Either that invitation finds its entry taken, or this function finds the invitation.
 bool Membership::lose(const Failure& failure, int least) {
   store_->erase(waiting_key(failure.rank));
   for (;;) {
@@ -97,7 +98,8 @@ void Membership::leave(int rank, int generation) {
     const int end = last();
     Ranks next = ranks_at(end);
     if (std::erase(next, rank) == 0) return;
-    // Those of its own group have all that they need of it. Later ones may be waiting for it.
+    // The ranks of its own generation need nothing more from it; those of later ones may wait for
+    // it.
     for (int later = generation + 1; later <= end; ++later) {
       note(later, {.rank = rank, .cause = "it has finished before"});
     }

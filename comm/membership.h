@@ -3,11 +3,11 @@
 // The ranks of such a run form one group after the other: generation 0 has all of them, and each
 // change makes a new generation. A rank keeps its number in the run, and its place in a group is
 // its place among the numbers. The list of generations only grows, and each entry is written once
-// (Store::set_once), so everybody who changes it, the launcher and the ranks, sees one history:
+// (Store::set_once), so the launcher and the ranks, which all write to it, see the same history:
 //   elastic/7/ranks     "0 2": the ranks of generation 7; empty: the run has ended
 //   elastic/7/keys/...  the keys of its group, and who failed first in it
 //   elastic/waiting/1   rank 1 has come back and waits to be invited
-// A rank that loses another one goes to the next generation, one by one, until a group forms.
+// A rank that loses another one goes from generation to generation until a group forms.
 #pragma once
 
 #include <functional>
@@ -29,33 +29,33 @@ class Membership {
  public:
   using Ranks = std::vector<int>;  ///< increasing
 
-  /// `store`: that of the launcher, which outlives every rank.
+  /// `store`: the launcher's, which outlives every rank.
   explicit Membership(std::shared_ptr<Store> store) : store_(std::move(store)) {}
 
   // --- For the launcher ---
 
   /// Announces generation 0: the ranks 0 to size - 1.
   void begin(int size);
-  /// A rank, given by its number in the run, has ended by a failure: tells the groups that wait for
-  /// it, and announces the generation without it; the end of the run if fewer than `least` members
-  /// would be left. Returns whether the run goes on.
+  /// Call it when a rank has failed. Tells the groups that wait for the rank, and announces a
+  /// generation without it, or the end of the run if fewer than `least` members would be left.
+  /// Returns whether the run goes on.
   bool lose(const Failure& failure, int least);
 
   // --- For ranks ---
 
   /// The ranks of a generation; nothing if it is not announced by the deadline.
   std::optional<Ranks> ranks(int generation, const Deadline& deadline);
-  /// Where the ranks of a generation meet.
+  /// The store in which the ranks of a generation meet.
   std::shared_ptr<Store> keys(int generation) const;
   /// Whether a rank of that generation has failed, so that its group cannot form.
   bool has_failed(int generation) const;
   /// For a rank that has come back: waits for an invitation, as long as the run lasts. Returns the
   /// generation; -1 if the run has ended.
   int await_invitation(int rank);
-  /// For the lowest rank of a generation, between steps: invites those that wait and for whom
+  /// For the lowest rank of a generation, between steps: invites the waiting ranks for which
   /// may_come(rank) is true. Returns whether a later generation has ranks that this one lacks.
   bool grows(int generation, const std::function<bool(int)>& may_come);
-  /// A member of `generation` has finished: nobody is to wait for it any more.
+  /// Call it when a member of `generation` has finished, so that no rank waits for it any more.
   void leave(int rank, int generation);
 
  private:
@@ -73,16 +73,16 @@ struct ElasticRun {
   std::shared_ptr<Membership> membership = {};  ///< null: the ranks stay those of the start
   int rank = 0;                                 ///< its number in the run
   bool returns = false;                         ///< it takes the place of one that has failed
-  /// Makes a group: all its ranks call it. `keys` are of the generation, of whose ranks this one
-  /// has that place; without a membership they are not used.
+  /// Makes a group; all its ranks call it. `keys`: the generation's; `place`: this rank's place
+  /// among its ranks. Without a membership the arguments are not used.
   std::function<std::shared_ptr<ProcessGroup>(const std::shared_ptr<Store>& keys,
                                               const Generation& generation, int place)>
       connect = {};
 };
 
-/// What the environment says: an elastic run if weftrun --min-nproc has started this process, else
-/// one whose connect() is init_process_group(options). In an elastic run it sets
-/// thread_state().rank, to the number in the run.
+/// Reads the environment: an elastic run if weftrun --min-nproc has started this process, else a
+/// run whose connect() is init_process_group(options). In an elastic run it sets
+/// thread_state().rank to the number in the run.
 ElasticRun elastic_run(const InitOptions& options = {});
 
 }  // namespace weft::comm

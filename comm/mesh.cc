@@ -35,7 +35,7 @@ Mesh::Mesh(std::shared_ptr<ProcessGroup> group, std::vector<MeshAxis> axes)
   }
 }
 
-// The ranks compare their axes first: so what one of them must refuse, all refuse.
+// The ranks compare their axes first, so if one must refuse them, all do.
 void Mesh::check() const {
   const std::string mine = text_of(axes_);
   const std::vector<std::string> all = group_->all_gather_object(mine);
@@ -78,7 +78,7 @@ int Mesh::coordinate(std::string_view axis, int rank) const {
   return coordinate(index_of(axis), rank);
 }
 
-// Ranks are together if they have the same coordinates along all other axes.
+// Ranks are in one subgroup if they have the same coordinates along all other axes.
 std::shared_ptr<ProcessGroup> Mesh::group_along(const std::vector<bool>& along) const {
   if (const auto known = groups_->find(along); known != groups_->end()) return known->second;
   std::map<std::vector<int>, std::vector<int>> parts;

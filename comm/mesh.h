@@ -49,12 +49,13 @@ class Mesh {
   /// The ranks that differ from this one only along this axis, in its order; the whole mesh's group
   /// itself if that is all ranks.
   std::shared_ptr<ProcessGroup> operator[](std::string_view axis) const;
-  /// The ranks that differ from this one only along these axes, in the order of the mesh. Several
-  /// axes have no subgroup yet when they are first asked for: all ranks of the mesh must ask then.
+  /// The ranks that differ from this one only along these axes, in the order of the mesh. The
+  /// subgroups along several axes are made when they are first asked for, so all ranks of the mesh
+  /// must ask then.
   std::shared_ptr<ProcessGroup> operator[](std::initializer_list<std::string_view> axes) const;
 
   int size(std::string_view axis) const { return axes_[index_of(axis)].size; }
-  /// Of this rank, or of any rank of the mesh's group, along the axis.
+  /// The coordinate along the axis of this rank, or of any rank of the mesh's group.
   int coordinate(std::string_view axis) const { return coordinate(axis, group_->rank()); }
   int coordinate(std::string_view axis, int rank) const;
   friend std::string to_string(const Mesh& mesh);
@@ -69,10 +70,10 @@ class Mesh {
 
   std::shared_ptr<ProcessGroup> group_;
   std::vector<MeshAxis> axes_;
-  std::shared_ptr<Groups> groups_;  // by whether the ranks differ along an axis
+  std::shared_ptr<Groups> groups_;  // key: for each axis, whether the ranks differ
 };
 
-/// Which rank is where: a picture as above.
+/// A picture of which rank is where, as above.
 std::string to_string(const Mesh& mesh);
 
 }  // namespace weft::comm

@@ -86,7 +86,7 @@ Place place_of(const std::string& init_method, std::optional<int> rank, std::opt
     }
     return place;
   }
-  // Options that are given replace what the launcher would have set.
+  // Options that are given replace what the launcher has set.
   const LaunchEnvironment found = launch_environment([&](const char* name) {
     const std::string_view wanted = name;
     if (wanted == "RANK" && rank) return std::optional(std::to_string(*rank));

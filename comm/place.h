@@ -33,7 +33,7 @@ Place place_of(const std::string& init_method, std::optional<int> rank, std::opt
 std::shared_ptr<ProcessGroup> meet_in(const std::shared_ptr<Store>& store,
                                       const Generation& generation, const InitOptions& options);
 
-/// The time of the variable WEFT_TIMEOUT. Throws InvalidArgument for what is no time.
+/// The time in the variable WEFT_TIMEOUT. Throws InvalidArgument if its value is no time.
 std::optional<std::chrono::milliseconds> timeout_of_environment();
 
 }  // namespace weft::comm

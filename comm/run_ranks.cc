@@ -117,7 +117,7 @@ class Ranks {
     try {
       f_(group);
     } catch (...) {
-      // Set before the others can notice.
+      // Set before the other ranks can notice the failure.
       if (!is_by_others()) {
         note_failure(*group.store(), {rank, text_of_caught(), "", thread_state().step});
       }

@@ -60,7 +60,7 @@ struct Traffic {
 
 class Arithmetic;
 
-/// Calls come from one thread at a time, but abort(), wake(), queued(). All ranks make the same
+/// Calls come from one thread at a time, except abort(), wake(), queued(). All ranks make the same
 /// calls in the same order; in exchange() what one rank sends the other receives. The calls throw
 ///   PeerFailed    a rank is gone: "rank 2 closed its connection"
 ///   Timeout       the deadline passed: "rank 2 has sent 0 of 400 bytes"
@@ -90,19 +90,19 @@ class Backend {
   /// From any thread: a thread that waits in a call gets Comm, at once.
   virtual void abort() noexcept = 0;
   /// From any thread, when the deadline of a call has been moved: a thread that waits in the call
-  /// then reads it again. For backends that would otherwise not read it before the old one.
+  /// then reads it again. For backends that would otherwise sleep until the old deadline.
   virtual void wake() noexcept {}
-  /// In the caller's thread, when an operation is queued: for backends that watch their callers. It
-  /// must not call the group.
+  /// Called in the caller's thread when an operation is queued, for backends that watch their
+  /// callers. It must not call the group.
   virtual void queued(const char* /*name*/, const Buffer& /*x*/, const Buffer& /*y*/) {}
-  /// Messages are held back as `links` say from now on. The default refuses thin ones: Unsupported.
+  /// Messages are held back as `links` says from now on. The default: Unsupported for thin links.
   virtual void set_links(const ThinLinks& links) { links.refuse_any(name()); }
 
   /// A number for what this rank does in the calls to come, 0 at first. Each message carries it, in
   /// the bytes that go before it anyway, and a rank that finds another number than its own throws
   /// Comm before it uses the message. NCCL's backend carries none.
   void set_fingerprint(std::uint64_t fingerprint) { fingerprint_ = fingerprint; }
-  /// The rank whose fingerprint was another one; -1 if there was none.
+  /// The rank whose fingerprint differed from this rank's; -1 if none did.
   int mismatched() const { return mismatched_; }
 
   /// How the collectives add and copy this backend's numbers; by default in the host's memory.
@@ -140,7 +140,7 @@ class Backend {
 
  protected:
   std::uint64_t fingerprint() const { return fingerprint_; }
-  /// Throws Comm unless `theirs`, which has come from that rank, is this rank's, too.
+  /// Throws Comm unless `theirs`, the fingerprint received from that rank, equals this rank's.
   void compare_fingerprint(int from, std::uint64_t theirs);
 
   Traffic traffic_;

@@ -69,7 +69,8 @@ class DeviceArithmetic final : public Arithmetic {
     const View x = flat(into.data, into.count, into.dtype);
     const View y = flat(const_cast<void*>(from), into.count, into.dtype);
     if (into.dtype == DType::boolean) return kernels().compare(stream_, boolean_op(op), x, y, x);
-    // Of two equal numbers the kernels take the second operand, and the host takes `into`.
+    // The order of operands matters: of two equal numbers the kernels take the second, and the host
+    // takes `into`.
     kernels().binary(stream_, binary_op(op), y, x, x);
   }
 
@@ -91,7 +92,7 @@ class DeviceArithmetic final : public Arithmetic {
   Device device() const { return stream_.device; }
   const ElementwiseKernels& kernels() const { return weft::backend(device()).kernels.elementwise; }
 
-  // In the order of the stream: also its next owner's use, once it is freed.
+  // Memory that is used in the order of the stream, also by its next owner after it is freed.
   intrusive_ptr<Storage> allocate(std::size_t bytes) const {
     const StreamScope scope(stream_);
     return Storage::allocate(device(), bytes);
@@ -140,7 +141,7 @@ class DeviceRing final : public DeviceBackend {
   std::unique_ptr<Event> event_;  // after a message, one in every kMessagesBetweenEvents
   int since_event_ = 0;
   DeviceArithmetic arithmetic_;
-  const std::unique_ptr<DeviceBackend> connections_;  // ends before the memory that it works on
+  const std::unique_ptr<DeviceBackend> connections_;  // destroyed before the memory it works on
 };
 
 }  // namespace

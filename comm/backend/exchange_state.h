@@ -1,4 +1,4 @@
-// The state and the errors that the exchange() of every backend shares.
+// The state and the errors that the exchange() functions of all backends share.
 #pragma once
 
 #include <atomic>

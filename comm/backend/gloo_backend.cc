@@ -87,8 +87,8 @@ class NoSigpipe {
   bool was_pending_;
 };
 
-// Threads that are started meanwhile are SCHED_BATCH. Gloo's thread wakes at every byte; this way
-// it does not interrupt the thread that has given it work. Saves a third of a small message's time.
+// While it lives, new threads are SCHED_BATCH. Gloo's thread wakes at every byte; this way it does
+// not interrupt the thread that has given it work. Saves a third of a small message's time.
 class BatchThreads {
  public:
   BatchThreads() : policy_(sched_getscheduler(0)) {
@@ -133,8 +133,8 @@ std::vector<char> address_in(const std::string& all, int rank, int of, int size)
 
 // A connection that is closed before Gloo has accepted it ends the process at its other end: Gloo's
 // own thread then asks who is there (getpeername()) and throws, where nobody catches. So a rank
-// that gives up leaves the threads of the others the time that they may need to run once on a
-// loaded machine.
+// that gives up first waits long enough for the others' threads to run once, even on a loaded
+// machine.
 void let_others_accept() { std::this_thread::sleep_for(milliseconds(200)); }
 
 // Gloo's connect() waits for the other rank and checks nothing else, so it runs in a thread of its
@@ -329,7 +329,7 @@ class GlooBackend final : public Backend {
     }
   }
 
-  // What thin links hold back; meanwhile Gloo's thread moves the other messages.
+  // Posts the messages that thin links hold back; meanwhile Gloo's thread moves the others.
   void post_held(const Deadline& deadline) {
     std::ranges::sort(held_, {}, [](const Held& h) { return std::pair(h.passes_link, h.given); });
     for (const auto& [message, given, passes_link] : held_) {
@@ -338,7 +338,7 @@ class GlooBackend final : public Backend {
         if (state_.aborted()) state_.throw_aborted();
         if (channels_[to].lost) state_.throw_closed(to);
         if (first_of_lost() != pending_.end()) {
-          wait_for_one(deadline);  // says so, or takes what had come before
+          wait_for_one(deadline);  // throws, or takes what had come before
           continue;
         }
         if (deadline.passed()) state_.throw_timeout(to, "taken", "0", message.bytes.size());

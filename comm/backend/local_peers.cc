@@ -170,8 +170,8 @@ void LocalPeers::connect(Store& store, const Deadline& deadline) {
   for (int peer = 0; peer < size; ++peer) {
     const std::string of_peer = told("failure", peer);
     if (of_peer.empty()) continue;
-    // Ranks that are alive refuse together; one that could not be reached because it has ended does
-    // not.
+    // All living ranks refuse together. A rank that could not be reached because it has ended never
+    // answers.
     store.set(key("refused", rank), "");
     for (int other = 0; other < size; ++other) told("refused", other);
     WEFT_THROW(Unsupported, kOp, of_peer, "; use the backend ring or gloo");

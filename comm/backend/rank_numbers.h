@@ -6,7 +6,7 @@
 
 namespace weft::comm {
 
-/// Of the backend that this thread makes or uses until the scope ends.
+/// Sets the numbers for the backend that this thread makes or uses until the scope ends.
 class RankNumbers {
  public:
   explicit RankNumbers(const std::vector<int>& numbers);
@@ -18,7 +18,7 @@ class RankNumbers {
   const std::vector<int>* const before_;
 };
 
-/// Of a rank of that backend; outside of all scopes it is `rank`.
+/// The number in the run of a rank of that backend; outside of all scopes `rank` itself.
 int number_in_run(int rank);
 
 }  // namespace weft::comm

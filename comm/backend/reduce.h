@@ -16,7 +16,7 @@ void reduce_into(const Buffer& into, const void* from, ReduceOp op);
 /// nothing. Throws Dtype for an avg of a dtype that is not floating.
 void finish_reduce(const Buffer& x, ReduceOp op, int ranks);
 
-/// What the collectives do with a rank's own numbers. This one is for numbers in the host's memory.
+/// How the collectives copy and add a rank's numbers. This class is for numbers in host memory.
 class Arithmetic {
  public:
   Arithmetic() = default;

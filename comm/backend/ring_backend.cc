@@ -37,7 +37,7 @@ struct Header {
   std::uint32_t number = 0;          // counts the messages in this direction, to detect lost ones
   std::uint64_t bytes = 0, fingerprint = 0;
 };
-static_assert(sizeof(Header) == 24);  // 8 of them are the fingerprint's
+static_assert(sizeof(Header) == 24);  // of these the fingerprint has 8
 
 // A message on its way, in either direction.
 struct Message {

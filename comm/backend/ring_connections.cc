@@ -31,7 +31,7 @@ constexpr std::size_t kMostGuests = 256;
 // How long the connection of a higher rank that is gone may still be on its way: packets of two
 // connections may overtake each other.
 constexpr milliseconds kOnItsWay{1000};
-// An answer: the connection that the answering rank has made itself counts.
+// The answer that the connection made by the answering rank itself counts.
 constexpr std::uint64_t kMineCounts = ~std::uint64_t{0};
 // After an error of the system, until connections are accepted again.
 constexpr milliseconds kPause{100};
@@ -141,12 +141,12 @@ void RingConnections::read_address(Store& store, int rank, const Deadline& deadl
          [&] { peers_[rank].address = store.get(address_key(rank), deadline); });
 }
 
-// A connection on which this rank's Hello has been sent.
+// Connects to the rank and sends this rank's Hello.
 Socket RingConnections::open(int rank, const Deadline& deadline) {
   const std::string& address = peers_[rank].address;
   const auto colon = address.rfind(':');
   Deadline or_end(milliseconds(0), [&] {
-    static_cast<void>(deadline.passed());  // it may have a check of its own
+    static_cast<void>(deadline.passed());  // runs the deadline's own check
     or_end.move_to(deadline.at());
     const std::lock_guard lock(mutex_);
     WEFT_CHECK(!ended_, PeerFailed, kName, name_of(rank), " is not needed any more");
@@ -162,14 +162,15 @@ Socket RingConnections::open(int rank, const Deadline& deadline) {
   return socket;
 }
 
-// To a lower rank.
+// Connects to a lower rank.
 void RingConnections::connect_down(int rank, const Deadline& deadline) {
   {
     const std::lock_guard lock(mutex_);
     if (peers_[rank].socket.valid()) return;
     connecting_to_ = rank;
   }
-  // That rank's own connection is answered, or closed, only when it can find this one.
+  // A connection from that rank meanwhile is kept, and answered or closed when this one is in its
+  // place.
   struct Connecting {
     RingConnections& of;
     ~Connecting() {
@@ -184,13 +185,13 @@ void RingConnections::connect_down(int rank, const Deadline& deadline) {
   if (unanswered_.valid()) answer(unanswered_, kMineCounts);
 }
 
-// To a higher rank.
+// Connects to a higher rank.
 void RingConnections::connect_up(int rank, const Deadline& deadline) {
   try {
     if (take_answered(rank, open(rank, deadline), deadline)) return;
   } catch (const Error& error) {
     if (error.code() != ErrorCode::PeerFailed) throw;
-    // It has left, and may have connected to this rank itself before.
+    // The rank has left, but its own connection to this rank may still be on its way.
     std::unique_lock lock(mutex_);
     changed_.wait_for(lock, kOnItsWay, [&] { return peers_[rank].socket.valid() || ended_; });
     if (!peers_[rank].socket.valid()) throw;
@@ -213,7 +214,8 @@ void RingConnections::await(int rank, const Deadline& deadline) {
              " is not needed any more");
 }
 
-// False if the rank's own connection counts.
+// Waits for the answer and keeps the connection. Returns false if the other rank's connection
+// counts.
 bool RingConnections::take_answered(int rank, Socket socket, const Deadline& deadline) {
   const auto wait_on = [&](int descriptor) {
     const std::lock_guard lock(mutex_);
@@ -237,14 +239,14 @@ bool RingConnections::take_answered(int rank, Socket socket, const Deadline& dea
   return true;
 }
 
-// To the Hello of a lower rank. A rank that does not read has no answer.
+// Answers the Hello of a lower rank. Does not wait: a rank that does not read gets no answer.
 bool RingConnections::answer(const Socket& socket, std::uint64_t with) const {
   const Hello answer{group_, with};
   return ::send(socket.fd(), &answer, sizeof answer, MSG_DONTWAIT | MSG_NOSIGNAL) ==
          static_cast<ssize_t>(sizeof answer);
 }
 
-// Under the lock.
+// Keeps the connection, unless there is one already. The caller holds the lock.
 void RingConnections::take(int rank, Socket socket, bool by_this_rank) {
   Peer& peer = peers_[rank];
   if (peer.socket.valid()) return;
@@ -285,7 +287,7 @@ void RingConnections::serve() {
   while (!ended()) {
     try {
       receive(Deadline(std::chrono::hours(1)), {});
-    } catch (const Error&) {  // of the system, for example no descriptor is left; or it has ended
+    } catch (const Error&) {  // no descriptor is left, for example; or it ended
       if (!ended()) std::this_thread::sleep_for(kPause);
     }
   }
@@ -325,8 +327,8 @@ bool RingConnections::hear(Guest& guest) {
   return true;
 }
 
-// What becomes of a connection whose Hello is complete. One of a stranger, or of a rank to which
-// there is another, is closed.
+// Handles a connection whose Hello is complete. Closes it if it is a stranger's, or if another one
+// to that rank counts.
 void RingConnections::settle(const Hello& hello, Socket socket) {
   if (hello.group != group_ || hello.rank >= peers_.size()) return;
   const int r = static_cast<int>(hello.rank);

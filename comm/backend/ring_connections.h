@@ -23,25 +23,24 @@ namespace weft::comm {
 /// not taken for a rank. Until its Hello has arrived, nobody knows whether a connection is a rank
 /// or a stranger, so no connection is waited for alone.
 ///
-/// Two ranks may need each other at the same time. So that both use the same connection:
+/// Two ranks may connect to each other at the same time. To agree on one connection:
 ///   - That of the higher rank counts as soon as it is made: the higher rank goes on and sends. The
 ///     lower one need not be asked, since its system accepts for it.
 ///   - That of the lower rank counts when the higher rank has answered its Hello. A thread of the
-///     higher rank does so, because the rank itself may wait for a third one, which waits for the
-///     lower one. If the rank connects to the lower one itself, it answers when it has done so,
-///     that its own connection counts.
-/// So a connection waits for no call of the other rank, and a rank that closes one without an
-/// answer is gone.
+///     higher rank answers, because the rank itself may be waiting for a third one, which waits for
+///     the lower one. If the higher rank is just connecting itself, it answers afterwards that its
+///     own connection counts. So connecting never waits for a call of the other rank; and if a
+///     connection is closed without an answer, the other rank is gone.
 class RingConnections {
  public:
-  /// `silence`: how long a connection may be kept whose Hello does not come.
+  /// `silence`: how long a connection without a complete Hello may be kept.
   RingConnections(std::string local_addr, int rank, int size,
                   std::chrono::milliseconds silence = std::chrono::minutes(1));
   ~RingConnections();
   RingConnections(const RingConnections&) = delete;
   RingConnections& operator=(const RingConnections&) = delete;
 
-  /// Connects to the neighbours, and learns where the others listen.
+  /// Connects to the neighbours, and reads the addresses of all ranks.
   void meet(Store& store, const Deadline& deadline);
   /// The connected socket to that rank, which lives as long as this object. Throws PeerFailed if
   /// the rank is gone or after shut_down(), Timeout, and Comm for errors of the system.
@@ -61,7 +60,7 @@ class RingConnections {
   struct Peer {
     std::string address = {};
     Socket socket = {};
-    bool by_this_rank = false;  // which has made the connection
+    bool by_this_rank = false;  // whether this rank has made the connection
   };
 
   int size() const { return static_cast<int>(peers_.size()); }

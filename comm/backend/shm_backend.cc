@@ -50,7 +50,7 @@ constexpr std::chrono::milliseconds kLookEvery{10};
 
 static_assert(std::atomic<std::uint32_t>::is_always_lock_free);
 
-/// The arguments of an all_reduce, to compare them between ranks, and where the numbers are.
+/// The arguments of an all_reduce, to be compared between ranks, and the place of the numbers.
 struct Call {
   std::int64_t block = 0;  // -1: in the staging area
   std::int64_t offset = 0;
@@ -64,7 +64,7 @@ struct alignas(kLine) Desk {
   std::atomic<std::uint32_t> doorbell;
   std::atomic<std::uint32_t> asleep;
   alignas(kLine) std::atomic<std::uint32_t> stage;  // number of stages that it has reached
-  // Of the last two stages: a slow rank may still read the first.
+  // For the last two stages, since a slow rank may still read the older one.
   Call calls[2];
   std::uint64_t fingerprints[2];
 };
@@ -132,14 +132,14 @@ class ShmBackend final : public Backend {
   void barrier(const Deadline& deadline) override {
     state_.run([&] { reach_next_stage(deadline); });
   }
-  // Memory that all share has no links. If one is to be thin, everything goes in messages.
+  // Shared memory has no links to slow down. If a link is to be thin, all data goes in messages.
   void all_reduce(const Buffer& x, ReduceOp op, const Deadline& deadline) override {
     if (in_messages(deadline)) return Backend::all_reduce(x, op, deadline);
     state_.run([&] { reduce_for_all(x, op, deadline); });
   }
   void reduce_scatter(const Buffer& x, const Buffer& y, ReduceOp op,
                       const Deadline& deadline) override {
-    // Of very many ranks, each one's staging area has no room for a piece for each other one.
+    // With very many ranks a staging area has no room for one piece per rank.
     if (in_messages(deadline) || layout_.staging < index(size()) * kLine) {
       return Backend::reduce_scatter(x, y, op, deadline);
     }
@@ -154,7 +154,7 @@ class ShmBackend final : public Backend {
     state_.run([&] { collect(x, y, deadline); });
   }
   void all_to_all(const Buffer& x, const Buffer& y, const Deadline& deadline) override {
-    barrier(deadline);  // as in_messages()
+    barrier(deadline);  // as in in_messages(): finds mismatches first
     Backend::all_to_all(x, y, deadline);
   }
   bool has_memory() const override { return true; }
@@ -165,8 +165,8 @@ class ShmBackend final : public Backend {
   }
 
  private:
-  // Whether a collective goes in messages. Then the ranks meet at their desks first: one that is in
-  // another operation is found there, and not in its messages.
+  // Whether a collective is to run over messages. If so, the ranks first meet in a barrier, which
+  // finds a rank in another operation before its messages do.
   bool in_messages(const Deadline& deadline) {
     if (links_.any()) barrier(deadline);
     return links_.any();
@@ -214,8 +214,8 @@ class ShmBackend final : public Backend {
   const Layout layout_;
   const std::unique_ptr<SharedMemory> memory_;
   std::uint32_t stage_ = 0;
-  std::size_t half_ = 0;  // of the staging area: the one that nobody reads any more
-  std::vector<std::weak_ptr<Block>> blocks_;  // the tensors in a block own it
+  std::size_t half_ = 0;                      // the half of the staging area that nobody reads now
+  std::vector<std::weak_ptr<Block>> blocks_;  // owned by the tensors in them
   ExchangeState state_{kName};
   ThinLinks links_;
   std::optional<std::chrono::nanoseconds> held_;  // until the next message passes its link

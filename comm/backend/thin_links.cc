@@ -78,7 +78,7 @@ std::span<const ThinLink> thin_links() {
   return links;
 }
 
-// From one rank of the run to another, in whatever groups they are.
+// The traffic from one rank of the run to another, over all groups.
 struct ThinLinks::Direction {
   std::string name;
   double bytes_per_second;

@@ -26,7 +26,7 @@ struct ThinLink {
   static ThinLink parse(std::string_view text);
 };
 
-/// Those that WEFT_FAULT names in this process; none in a run that its launcher has restarted.
+/// The links that WEFT_FAULT names in this process; none in a run that its launcher has restarted.
 /// Throws InvalidArgument for a wrong text, and for a link that is named twice.
 std::span<const ThinLink> thin_links();
 
@@ -38,17 +38,17 @@ class ThinLinks {
 
   /// No link is thin.
   ThinLinks() = default;
-  /// Those of `links` that are between ranks of a group: `numbers` are its ranks' in the run, of
-  /// which this is the `rank`-th.
+  /// Keeps those of `links` that are between ranks of a group. `numbers`: its ranks' numbers in the
+  /// run; this rank is the `rank`-th.
   ThinLinks(std::span<const ThinLink> links, const std::vector<int>& numbers, int rank);
 
   /// Whether a link between any two ranks of the group is thin: the same on all of them.
   bool any() const { return any_; }
   /// Throws Unsupported if any(), for the backend of that name, which cannot hold messages back.
   void refuse_any(const char* backend) const;
-  /// When a message that this rank gives to rank `to` now has passed the link, behind those that it
-  /// has given before, in any group; the clock's zero if the link is not thin. Until then it must
-  /// not be sent. A tracer sees the time as a span, "thin link 0-1".
+  /// When a message to rank `to` that starts now will have passed the link, after all earlier ones
+  /// of any group; the clock's zero if the link is not thin. It must not be sent before that time.
+  /// A tracer sees the time as a span, "thin link 0-1".
   Clock::time_point passed(int to, std::size_t bytes) const;
 
  private:
@@ -58,7 +58,8 @@ class ThinLinks {
   std::vector<Direction*> to_;  // by rank; null if that link is not thin
 };
 
-/// How long a message for which ThinLinks::passed() said `at` is still to be held back, if it is.
+/// How long a message for which ThinLinks::passed() returned `at` must still be held back; nothing
+/// if it may go.
 inline std::optional<std::chrono::nanoseconds> held_for(ThinLinks::Clock::time_point at) {
   if (at == ThinLinks::Clock::time_point()) return {};
   const std::chrono::nanoseconds left = at - ThinLinks::Clock::now();

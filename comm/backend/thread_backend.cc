@@ -47,7 +47,7 @@ struct Hub {
   std::vector<Message*>& box(int from, int to) { return boxes[from * size + to]; }
 
   struct Rank {
-    std::condition_variable changed;  // anything that this rank may wait for has changed
+    std::condition_variable changed;  // something that this rank may wait for has changed
     bool here = false, gone = false;
   };
 
@@ -152,7 +152,7 @@ class ThreadBackend final : public Backend {
   }
 
  private:
-  // The messages that are to come from one rank.
+  // The messages that are still to come from one rank.
   struct Coming {
     std::vector<std::span<std::byte>> targets;
     std::size_t next = 0;

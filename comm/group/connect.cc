@@ -66,7 +66,7 @@ class Others {
   const std::optional<Failure> before_ =
       if_told<std::optional<Failure>>([&] { return failure_under(run_store_, kFailureKey); });
   Deadline::Clock::time_point next_ = Deadline::Clock::now() + Deadline::kCheckEvery;
-  std::optional<std::vector<Member>> processes_;  // once they have been asked for
+  std::optional<std::vector<Member>> processes_;  // set when first needed
   bool noticed_ = false;  // by look(), whose error says which rank failed first
 };
 
@@ -163,7 +163,7 @@ std::unique_ptr<Backend> connect_members(const BackendMaker& make,
                                          const Members& members, milliseconds timeout) {
   const PhaseScope phase("connect");
   const RankNumbers numbers(members.ranks);
-  // Both prefix stores keep this timeout, for calls that wait for other ranks.
+  // Both prefix stores take over this timeout, for calls that wait for other ranks.
   store->set_timeout(timeout);
   PrefixStore arrival(kArrival, store);
   const auto keys = std::make_shared<PrefixStore>(kBackend, store);

@@ -27,7 +27,7 @@ namespace {
 
 constexpr int kSharingVersion = 23000;  // NCCL 2.30: the first that can let ranks share a GPU
 
-// Streams that have no owner now: a runtime keeps the streams that it has made for ever.
+// Streams without an owner, to be reused: a runtime never frees a stream that it has made.
 struct SpareStreams {
   std::mutex mutex;
   std::vector<Stream> streams;
@@ -141,8 +141,8 @@ NcclPlace place_here(int device) {
   return place;
 }
 
-// For several ranks on one GPU; called before NCCL's first call. Variables that the user has set
-// stay.
+// Prepares NCCL for several ranks on one GPU; called before NCCL's first call. Variables that the
+// user has set are kept.
 void prepare_sharing(int version, const Members& members, int ranks_per_gpu) {
   const auto set = [](const char* name, const std::string& value) {
     ::setenv(name, value.c_str(), /*overwrite=*/0);
@@ -153,7 +153,7 @@ void prepare_sharing(int version, const Members& members, int ranks_per_gpu) {
     set("NCCL_MAX_CTAS", std::to_string(std::max(1, 8 / ranks_per_gpu)));
     return;
   }
-  // As if each rank were on a host of its own, so that all data goes through sockets.
+  // Makes NCCL treat each rank as a host of its own, so that all data goes through sockets.
   set("NCCL_HOSTID",
       detail::concat(this_member(0, "").host, "-r", members.number_in_run(members.rank)));
   set("NCCL_NET", "Socket");
@@ -237,12 +237,14 @@ DeviceOperations::Gpu& DeviceOperations::gpu(Device device, Backend& host, const
 void DeviceOperations::run(const Operation& operation, Backend& host, const Deadline& deadline,
                            const std::function<void()>& check) {
   const Device device = operation.part().device();
-  // Ranks may plan for NCCL in different operations, such as a send and a collective.
+  // No fingerprint while the ranks plan for NCCL: they may do so in different operations, such as a
+  // send and a collective.
   host.set_fingerprint(0);
   Gpu& gpu = this->gpu(device, host, deadline, check);
   host.set_fingerprint(fingerprint_of(signature_of(operation)));
   const Stream& stream = gpu.stream.get();
-  // Kernels of ranks that share a GPU may wait for each other for ever, so one runs at a time.
+  // Kernels of ranks that share a GPU might wait for each other forever, so only one runs at a
+  // time.
   if (gpu.is_shared) wait_for(*operation.ready, device, deadline, check);
   operation.ready->block(stream);
   if (!gpu.nccl) return stage(operation, stream, host, deadline);

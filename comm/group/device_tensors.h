@@ -17,7 +17,7 @@
 
 namespace weft::comm {
 
-/// An event that is recorded now in the calling thread's current stream of a CUDA device.
+/// Records an event in the calling thread's current stream of a CUDA device.
 std::shared_ptr<Event> event_here(Device device);
 
 /// Returns when the device has reached the event. Throws Timeout if it has not by the deadline; the

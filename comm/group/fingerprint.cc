@@ -46,13 +46,14 @@ std::string what_of(const Signature& signature) {
   return text;
 }
 
-// What may differ, for messages.
+// The part of a call that may differ between ranks, for messages.
 std::string where_of(Call call) {
   if (call.same_module) call.path = nullptr;
   return place_of(call);
 }
 
-// FNV-1a, but of words, and with the upper half folded in: a product moves bits upwards only.
+// FNV-1a over words instead of bytes. The upper half is folded in, since a product moves bits
+// upwards only.
 class Hash {
  public:
   void add(std::uint64_t word) {

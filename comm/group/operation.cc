@@ -32,8 +32,8 @@ Members Members::of_run(int rank, int size, const Generation& generation) {
   WEFT_CHECK(rank >= 0 && rank < size, InvalidArgument, op, "rank ", rank, " of ", size,
              "; ranks count from 0 to ", size - 1);
   for (const ThinLink& link : thin_links()) {
-    // A run of one rank has none; it may be what others are compared with. One that has lost ranks
-    // was checked when all were there.
+    // Not checked for a run of one rank, which has no links but may serve for comparison, nor for
+    // one that has lost ranks, which was checked when all were there.
     WEFT_CHECK(size == 1 || generation.number > 0 || std::max(link.a, link.b) < size,
                InvalidArgument, op, "WEFT_FAULT names the link ", link.a, '-', link.b,
                ", expected two of the run's ranks, 0 to ", size - 1);

@@ -1,4 +1,4 @@
-// An operation of a group: what was called, on what, by whom. Private to comm/.
+// An operation of a group: what was called, on which tensors, by which code. Private to comm/.
 #pragma once
 
 #include <cstddef>
@@ -25,14 +25,14 @@ struct Members {
   /// This rank in messages: "rank 1", and if the group has others than ranks 0 to size - 1, "rank 2
   /// (1 of the group of ranks 0, 2)".
   std::string me;
-  /// In traces: "dp of ranks 0, 2"; empty: all ranks of the run.
+  /// The name in traces: "dp of ranks 0, 2"; empty: all ranks of the run.
   std::string label = {};
 
-  /// All ranks. Throws InvalidArgument for a rank that does not exist, here or in WEFT_FAULT's
-  /// links, and for numbers that do not increase, or are not `size`.
+  /// All ranks of a run. Throws InvalidArgument for a rank that does not exist, here or in
+  /// WEFT_FAULT's links, and unless there are `size` numbers in increasing order.
   static Members of_run(int rank, int size, const Generation& generation = {});
-  /// The group of the ranks `chosen` of this group; this rank is the `place`-th of them. `name`: of
-  /// an axis, or empty.
+  /// The group of the ranks `chosen` of this group; this rank is the `place`-th of them. `name`:
+  /// the name of an axis, or empty.
   Members some(const std::vector<int>& chosen, int place, const std::string& name) const;
 
   int size() const { return static_cast<int>(ranks.size()); }
@@ -49,16 +49,16 @@ struct Call {
   std::int64_t step = -1;
   const PathNode* path = nullptr;  ///< interned
 };
-/// What a ProcessGroup::Tag says.
+/// The content of a ProcessGroup::Tag.
 struct TagText {
   std::string text;
   bool same_module = false;
 };
-/// Of the calling thread's innermost tag.
+/// That of the calling thread's innermost tag.
 TagText& tag_of_thread();
 /// "all_reduce 17 (bucket 2)"
 std::string to_string(const Call& call);
-/// " at step 5 in layer3", or as much of it as is known.
+/// " at step 5 in layer3", without what is not known.
 std::string place_of(const Call& call);
 
 struct Operation {
@@ -66,15 +66,15 @@ struct Operation {
 
   Call call;
   Run run = nullptr;
-  /// Kept alive until the operation is done. With x alone it works in place, else the result is y.
-  /// A tensor that this rank does not need is undefined.
+  /// The tensors, kept alive until the operation is done. With x alone it works in place, else the
+  /// result is y. A tensor that this rank does not need is undefined.
   Tensor y = {}, x = {};
   bool writes_x = false;
   ReduceOp reduce = ReduceOp::sum;
   int root = 0;
   /// The other rank of a send or recv; -1: all ranks call the operation.
   int peer = -1;
-  /// The memory of Backend::allocate() for this many bytes.
+  /// The memory that Backend::allocate() gives for this many bytes.
   struct Memory {
     std::size_t bytes = 0;
     intrusive_ptr<Storage> storage = {};
@@ -86,9 +86,9 @@ struct Operation {
   std::shared_ptr<Event> ready = nullptr;
   std::shared_ptr<Work::State> work = nullptr;
 
-  /// The calling thread's state, module, step and tag.
+  /// Stores the calling thread's state, module, step and tag.
   void set_caller();
-  /// Of x and y the one that has the same size on every rank; undefined in a barrier.
+  /// x or y, whichever has the same size on every rank; undefined in a barrier.
   const Tensor& part() const;
 };
 

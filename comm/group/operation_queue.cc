@@ -29,8 +29,8 @@ namespace {
 
 constexpr const char* kOp = "process_group";
 
-// Runs f() in a span that names the module path, and then the operation's tag unless the path says
-// already which operation it is.
+// Runs f() in a span that names the module path followed by the operation's tag, unless the path
+// alone identifies the operation.
 template <class F>
 void traced(const Operation& operation, F&& f) {
   const Call& call = operation.call;
@@ -120,7 +120,8 @@ OperationQueue::~OperationQueue() {
   wake_watch_.notify_all();
   if (thread_.joinable()) thread_.join();
   if (watch_.joinable()) watch_.join();
-  // Before backend_ closes its connections. A rank that leaves with an exception has failed.
+  // Published before backend_ closes its connections. Not if an exception is on its way: then this
+  // rank has failed.
   if (backend_ && !failure_ && std::uncaught_exceptions() == 0) {
     if_told<bool>([&] { return publish_leave(*group_store_, members_.rank, begun_), true; });
   }
@@ -152,7 +153,8 @@ Work OperationQueue::submit(Operation operation) {
       if (!thread_.joinable()) start(thread_, [this] { serve(); });
       backend_->queued(operation.call.name, buffer_of(operation.x), buffer_of(operation.y));
     }
-    // Behind what may throw: other ranks wait for an operation of each number.
+    // The number is taken after everything that may throw: the other ranks wait for an operation of
+    // each number.
     operation.call.number = operation.peer < 0 ? ++collectives_ : ++messages_;
     if (backend_) {
       queue_.push_back(std::move(operation));
@@ -198,7 +200,7 @@ void OperationQueue::serve() {
     lock.unlock();
     if (error && !aborted) end(explain(*error, operation));
     finish(operation, error ? failure_ : nullptr);
-    if (error) devices_.close();  // streams go on: only now, as readers can see the error
+    if (error) devices_.close();  // this lets streams go on, so only once the error can be read
     lock.lock();
   }
   lock.unlock();
@@ -212,7 +214,8 @@ OperationRecord OperationQueue::record_of(const Operation& operation) {
                          .step = call.step,
                          .name = box_->id_of(call.name),
                          .group = group_,
-                         // Else it would fill the box's texts with shapes; the module says as much.
+                         // Such tags contain shapes and would fill the box's table of texts; the
+                         // module says as much.
                          .tag = call.same_module ? 0 : box_->id_of(call.tag),
                          .rank = members_.number_in_run(members_.rank)};
   if (const Tensor& part = operation.part(); part.defined()) {
@@ -283,7 +286,7 @@ void OperationQueue::abort(const char* why) noexcept {
   try {
     end(Error(ErrorCode::Comm, kOp, why, __FILE__, __LINE__).with_context(members_.me), true);
   } catch (const std::bad_alloc&) {
-    if (backend_) backend_->abort();  // each of the operations then ends with that
+    if (backend_) backend_->abort();  // operations then end with the error
     devices_.abort();
   }
 }
@@ -294,7 +297,7 @@ std::string OperationQueue::key_of_call(int rank) const {
 
 Error OperationQueue::explain(const Error& error, const Operation& operation) {
   const Call& call = operation.call;
-  // For a rank that has found that it is in another operation.
+  // For a rank that finds that it was in another operation than this one.
   const LastCalls mine(now_, before_);
   if_told<bool>([&] { return group_store_->set(key_of_call(members_.rank), to_text(mine)), true; });
   if (backend_->mismatched() >= 0) return explain_mismatch(error, operation, mine);
@@ -313,16 +316,17 @@ Error OperationQueue::explain(const Error& error, const Operation& operation) {
                             (first.empty() ? "" : " (" + first + ')'));
 }
 
-// The end of the backend makes the other rank fail, in this call or its next, and say what it is
-// in.
+// Ending the backend makes the other rank fail, in this call or its next, and report its own
+// operation.
 Error OperationQueue::explain_mismatch(const Error& error, const Operation& operation,
                                        const LastCalls& mine) {
   backend_->abort();
   const int other = backend_->mismatched();
-  // Other ranks wait for the report below, and no longer than kStoreTimeout.
+  // Half the time, since other ranks wait for the report below for at most kStoreTimeout.
   const LastCalls theirs = last_calls_in(if_told<std::string>(
       [&] { return group_store_->get(key_of_call(other), Deadline(kStoreTimeout / 2)); }));
-  // A root that only sends does not hear that another rank is root, too. The next call does.
+  // A root that only sends cannot notice that another rank is root, too; it notices in its next
+  // call.
   const bool late = theirs.now.number == mine.now.number;
   const LastCalls::One &my_call = late ? mine.before : mine.now,
                        &their_call = late ? theirs.before : theirs.now;
@@ -351,7 +355,7 @@ std::string OperationQueue::first_failure(const Error& error, const Call& call,
                      call.step, error.code() == ErrorCode::Timeout};
   const FailureReport report(*run_store_, mine, error.code() == ErrorCode::PeerFailed);
   backend_->abort();
-  // Every rank that takes part in a mismatch finds it by itself.
+  // After a mismatch every rank finds the error itself.
   return error.code() == ErrorCode::Comm ? "" : report.who_was_first();
 }
 
@@ -392,7 +396,7 @@ void OperationQueue::publish(std::unique_lock<std::mutex>& lock, Seen& seen) {
   lock.unlock();
   if (news) {
     publish_progress(*group_store_, members_.rank, begun, busy);
-    seen.published = begun.number;  // not set if publishing failed: then the next time
+    seen.published = begun.number;  // not if publishing threw: then try again
     seen.published_busy = busy;
   }
   if (busy) run_store_->add(kBusyKey, 1);

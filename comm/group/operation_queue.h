@@ -24,10 +24,10 @@
 
 namespace weft::comm {
 
-/// Two threads. "comm", made at the first operation, runs the operations. "comm watch" watches the
-/// time, which a backend that waits cannot do: it logs an operation that takes long, and writes
-/// into the store how far this rank has come. It wakes four times in options.slow, whether there
-/// are operations or not, so that starting one need not wake it; and 16 times in options.timeout.
+/// It has two threads. "comm", made at the first operation, runs the operations. "comm watch"
+/// watches the time, which a waiting backend cannot do: it logs an operation that takes long, and
+/// writes into the store how far this rank has come. It wakes at least four times in options.slow
+/// and 16 times in options.timeout, even without operations, so that starting one need not wake it.
 ///
 /// While this rank is busy (core/runtime/phase.h), its watch increments a number in the store of
 /// the run whenever it wakes. While an operation runs, the watch checks whether the number changes,
@@ -54,7 +54,7 @@ class OperationQueue {
   /// Null in a group of one.
   const Backend* backend() const { return backend_.get(); }
   Traffic traffic() const;
-  /// Whether an error has ended the group that was not abort().
+  /// Whether an error, other than abort(), has ended the group.
   bool failed() const;
 
   /// Throws Comm when the group has ended.
@@ -76,7 +76,7 @@ class OperationQueue {
   std::string first_failure(const Error& error, const Call& call, const std::string& absent);
   void end(const Error& error, bool by_abort = false);
 
-  // What the watch saw when it looked the last time.
+  // What the watch has seen in its last round.
   struct Seen {
     std::int64_t published = 0;                  // number of the last published collective
     const char* published_busy = nullptr;        // the busy phase published since
@@ -89,7 +89,7 @@ class OperationQueue {
   void warn_of_slow(std::unique_lock<std::mutex>& lock);
 
   const Members members_;
-  const int rank_of_thread_;  // finds its BusyScopes
+  const int rank_of_thread_;  // to find its BusyScopes
   const ProcessGroupOptions options_;
   const std::unique_ptr<Backend> backend_;
   const std::shared_ptr<Store> group_store_;

@@ -21,16 +21,16 @@ constexpr bool demands_nccl(CudaTransport transport) {
   return transport == CudaTransport::nccl || transport == CudaTransport::nccl_ring;
 }
 
-/// The ranks of a group in a run that outlives some of them (comm/membership.h).
+/// The ranks of a group in a run that can lose and regain ranks (comm/membership.h).
 struct Generation {
   int number = 0;
   std::vector<int> ranks = {};  ///< their numbers in the run, increasing; empty: 0 to size - 1
 };
 
 struct ProcessGroupOptions {
-  /// For each operation, from its own beginning: earlier operations do not count. While a rank of
-  /// the run is busy (core/runtime/phase.h: BusyScope) the time begins anew, up to 10 times this in
-  /// all.
+  /// The time limit of each operation, from its own beginning: earlier operations do not count.
+  /// While a rank of the run is busy (core/runtime/phase.h: BusyScope) the time begins anew, up to
+  /// 10 times this in all.
   std::chrono::milliseconds timeout{120'000};
   /// A rank that waits longer than this logs, once per operation, for which ranks it waits.
   std::chrono::milliseconds slow{10'000};

@@ -47,7 +47,7 @@ void check_defined(const char* op, const char* name, const Tensor& x) {
   WEFT_CHECK(x.defined(), InvalidArgument, op, name, " is an undefined tensor");
 }
 
-// A result beside x must be row-major: its parts are counted in x's row-major order.
+// A result other than x must be row-major: backends write its parts in x's row-major order.
 void check_row_major(const char* op, const Tensor& y) {
   WEFT_CHECK(y.is_contiguous(), InvalidArgument, op, described("y", y),
              " is not row-major (strides ", y.strides(), "), which a result beside x must be");
@@ -436,8 +436,8 @@ void ProcessGroup::monitored_barrier(std::chrono::milliseconds timeout) {
   impl_->queue->check_alive("monitored_barrier");
   const int round = impl_->barriers++;
   if (size() == 1) return;
-  // Uses its own connection, so that others who ask the store need not wait until all ranks have
-  // come.
+  // Uses a connection of its own, so that other threads can use the store while this one waits for
+  // the ranks.
   const std::unique_ptr<Store> own = impl_->store->duplicate();
   comm::monitored_barrier(*own, impl_->queue->members(), round, timeout);
 }

@@ -62,7 +62,7 @@ class ProcessGroup {
   const char* backend() const;  ///< its name
   const ProcessGroupOptions& options() const;
   const std::shared_ptr<Store>& store() const;
-  /// What subgroups share with the group they come from: its store, and the ranks' numbers.
+  /// What subgroups share with the group that they come from: the store, and the ranks' numbers.
   const std::shared_ptr<Store>& run_store() const;
   int number_in_run(int rank) const;
 

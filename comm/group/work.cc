@@ -15,10 +15,10 @@ namespace {
 
 constexpr const char* kOp = "work";
 
-// How often the time that a thread has waited is told while it waits.
+// How often a waiting thread reports to the black box how long it has waited.
 constexpr std::chrono::milliseconds kTold{100};
 
-// Ends with the work done, or at the time, if there is one.
+// Returns when the work is done or the deadline, if any, has passed; whether it is done.
 bool wait_until_done(Work::State* state, const Deadline* deadline) {
   WEFT_CHECK(state, InvalidArgument, kOp,
              "this Work stands for no operation; take the one that the group gave");

@@ -1,4 +1,4 @@
-// Work: an operation that a group was given.
+// Work: a handle on an operation of a group.
 #pragma once
 
 #include <chrono>

@@ -205,7 +205,7 @@ class NcclBackend final : public DeviceBackend {
     check_result(result, name);
   }
 
-  // Runs f(), which queues work, but not while candidates are timed on the device.
+  // Runs f(), which queues work, but never while kernels are being timed on the device.
   template <class F>
   void queue(const char* name, const Deadline& deadline, const F& f) {
     const auto may_queue = communication_.may_queue();
@@ -237,7 +237,7 @@ class NcclBackend final : public DeviceBackend {
     });
   }
 
-  // Ends the communicator in order if nothing has failed, else at once.
+  // Ends the communicator regularly if nothing has failed, else at once.
   void end() noexcept {
     if (!comm_) return;
     try {

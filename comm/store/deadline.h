@@ -19,8 +19,8 @@ class Deadline {
   /// the clock.
   explicit Deadline(std::chrono::milliseconds timeout)
       : at_(Clock::now() + within(timeout, std::chrono::milliseconds(1'000'000'000'000))) {}
-  /// A thread that waits with this deadline also checks whether the wait is in vain: passed() calls
-  /// `check`, which may throw, and left() is at most kCheckEvery.
+  /// With a check: passed() also calls `check`, which may throw to end a wait that is in vain, and
+  /// left() is at most kCheckEvery so that this happens often enough.
   Deadline(std::chrono::milliseconds timeout, std::function<void()> check) : Deadline(timeout) {
     check_ = std::move(check);
   }

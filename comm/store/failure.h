@@ -56,11 +56,12 @@ Failure note_failure(Store& store, const Failure& failure, std::string_view key 
 std::optional<Failure> find_failure(Store& store, const Deadline& deadline,
                                     std::string_view key = kFailureKey);
 
-/// How long a failing group may use the store of the run: for each call, and for a text that the
-/// launcher or the rank that failed first has not yet written.
+/// How long a failing group may use the store of the run, for each call and for waiting until the
+/// launcher, or the rank that failed first, has written its text.
 inline constexpr std::chrono::milliseconds kStoreTimeout{1000};
 
-/// The store's answer only improves a message, so an error of the store is ignored: nothing then.
+/// The result of f(), which asks the store. An answer only improves a message, so an error of the
+/// store is ignored: an empty result then.
 template <class Result, class F>
 Result if_told(F&& ask) {
   try {
@@ -97,8 +98,8 @@ auto closing_late(const std::shared_ptr<void>& connections, F&& f) {
   }
 }
 
-/// For a rank whose work has failed: it writes why, then closes its connections, by which the
-/// others notice, and then asks which rank was the first.
+/// For a rank whose work has failed. It writes the reason into the store, then closes its
+/// connections, so that the others notice, and then asks which rank failed first.
 class FailureReport {
  public:
   /// Writes `mine` into the store of the run. `lost_a_rank`: another rank is gone, and it is not

@@ -31,7 +31,7 @@ constexpr std::string_view kMagic = "weft store file 1\n";
 constexpr std::uint32_t kErased = 0xffffffff;
 constexpr std::size_t kFileHeadBytes = kMagic.size() + sizeof(std::uint64_t);
 constexpr std::size_t kRecordHeadBytes = 2 * sizeof(std::uint32_t);
-// Not less than the longest record.
+// At least the length of the longest record.
 constexpr std::size_t kMostReadBytes = 2 * Store::kMostValueBytes;
 // A longer file is rewritten when half of it is outdated: ranks publish their progress as long as
 // they run.
@@ -282,7 +282,7 @@ bool FileStore::in_place() const noexcept {
 }
 
 void FileStore::remove() {
-  // A rank that replaces the file holds the lock, too, so no rank removes a new file of another.
+  // A rank that replaces the file holds the lock, too, so no rank removes another rank's new file.
   impl_->locked(LOCK_EX, Deadline(timeout()), [&] {
     if (in_place() && ::unlink(impl_->path.c_str()) < 0) fail("remove", impl_->path, errno);
     return true;

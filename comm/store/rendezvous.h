@@ -18,7 +18,7 @@ struct Joining {
   Member me;
   std::vector<int> ranks;  ///< the numbers of all that join; the first one decides
   std::string backend;
-  bool again = false;  ///< those who are left of a run meet
+  bool again = false;  ///< the remaining ranks of a run meet again
 };
 
 /// Publishes this rank's process and waits until all ranks have done so. Returns the store with the

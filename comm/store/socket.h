@@ -37,9 +37,9 @@ class Socket {
 Socket listen_on(const std::string& host, int port);
 /// The port a socket is bound to.
 int port_of(const Socket& socket);
-/// Tries until somebody listens there; Timeout with the last reason if the deadline passes. With
-/// `is_listening` somebody has listened already: then PeerFailed if nobody does any more.
-/// TCP_NODELAY is set.
+/// Tries until somebody listens there; Timeout with the last reason if the deadline passes.
+/// `is_listening`: somebody is known to have listened, so PeerFailed if nobody does now. Sets
+/// TCP_NODELAY.
 Socket connect_to(const std::string& host, int port, const Deadline& deadline,
                   bool is_listening = false);
 /// The next connection; nothing if the deadline passed.

@@ -312,7 +312,7 @@ struct TcpStoreServer::Impl {
     }
   }
 
-  // Whether the request is valid.
+  // Answers the request. Returns false if it is not valid.
   bool answer(Connection& c, Operation operation, const std::string& key, std::string_view rest) {
     switch (operation) {
       case Operation::set:
@@ -495,7 +495,7 @@ struct TcpStore::Impl {
   std::condition_variable free;
   bool busy = false;
   std::string failure;  // why the connection is lost for good
-  Socket socket;        // taken by the call whose turn it is; empty after a call that was cut short
+  Socket socket;        // held by the present call; empty after one that was cut short
 };
 
 // Only one call at a time uses the connection.

@@ -15,7 +15,8 @@ namespace {
 constexpr const char* kOp = "MultiheadAttention";
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-// `mask`, of shape `expected`, as what is added to the products of x, in `shape`.
+// The mask, whose shape must be `expected`, as a floating tensor of `shape` to be added to the
+// products of query and key.
 Tensor added(const char* name, const Tensor& mask, const Shape& expected, const Shape& shape,
              const Tensor& x) {
   WEFT_CHECK(mask.dtype() == DType::boolean || is_floating(mask.dtype()), Dtype, kOp, name,
@@ -64,7 +65,7 @@ Tensor MultiheadAttention::join_heads(const Tensor& heads) const {
   return heads.permute(batch_first_ ? Dims{0, 2, 1, 3} : Dims{2, 0, 1, 3}).flatten(2);
 }
 
-// In one product if all three are the same tensor.
+// The projections; one product if all three are the same tensor.
 std::array<Tensor, 3> MultiheadAttention::project(const Tensor& query, const Tensor& key,
                                                   const Tensor& value) const {
   if (query.same(key) && key.same(value)) {

@@ -33,8 +33,9 @@ struct AttentionCall {
 struct AttentionHeads {
   std::int64_t all = 1;
   DrawnPart part = {.dim = -3};
-  /// Of ranks that have parts of the sequences: from all heads [N,heads,l,size] of this rank's
-  /// elements to some heads of all elements, before attending, and the reverse after it.
+  /// For ranks that have parts of the sequences. Before attending it turns all heads
+  /// [N,heads,l,size] of this rank's elements into some heads of all elements; after attending it
+  /// does the reverse.
   std::function<Tensor(const Tensor& heads, bool before)> exchange = {};
 };
 
@@ -56,8 +57,8 @@ struct AttentionHeads {
 /// number of heads that does not divide embed_dim and for a dropout outside [0, 1], Shape, and
 /// Dtype for a mask that is neither bool nor floating.
 ///
-/// With projections of fewer heads in the place of in_proj_weight and in_proj_bias it computes
-/// those heads; shared_state(), an AttentionHeads, says which.
+/// If in_proj_weight and in_proj_bias are replaced by those of fewer heads, it computes these
+/// heads; shared_state(), an AttentionHeads, says which.
 class MultiheadAttention : public Module<MultiheadAttention> {
  public:
   MultiheadAttention(std::int64_t embed_dim, std::int64_t heads,

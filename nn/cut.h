@@ -1,4 +1,4 @@
-// Cut: which part of a parameter is whose.
+// Cut: which part of a parameter each rank has.
 #pragma once
 
 #include <cstdint>
@@ -8,9 +8,9 @@
 
 namespace weft::nn {
 
-/// What n ranks have of a parameter, or of the part that another cut has left of it. Dimension
-/// `dim` consists of `blocks` equal blocks, and of each block rank r has the ceil(rows / n) rows
-/// after those of the ranks before; the last ranks may have fewer, or none.
+/// How n ranks share a parameter, or a part of it that another cut has made. Dimension `dim`
+/// consists of `blocks` equal blocks. In each block rank r has the ceil(rows / n) rows after those
+/// of ranks 0 to r - 1; the last ranks may have fewer, or none.
 struct Cut {
   Shape whole;  ///< of the parameter
   int dim = 0;  ///< -1: it is not cut, each rank has all of it
@@ -21,7 +21,7 @@ struct Cut {
   struct Rows {
     std::int64_t first = 0, count = 0;
   };
-  /// Those of a rank within each block.
+  /// The rows of a rank within each block.
   Rows rows_of(int rank) const;
   /// The shape of the parameter before any cut.
   const Shape& parameter_shape() const { return of ? of->parameter_shape() : whole; }

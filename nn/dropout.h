@@ -10,7 +10,7 @@ namespace weft::nn {
 /// evaluation the result is x itself. Any shape. The mask takes one number per element, in
 /// row-major order, from the thread's generator, and none when p = 0. For the same seed the mask
 /// differs from PyTorch's, whose CPU build draws it with MKL's generator. Throws InvalidArgument
-/// for p outside [0, 1]. A DrawnPart as shared_state() says which part of the whole each x is.
+/// for p outside [0, 1]. If shared_state() is a DrawnPart, each x is that part of a larger tensor.
 class Dropout : public Module<Dropout> {
  public:
   explicit Dropout(double p = 0.5);

@@ -16,7 +16,7 @@ namespace {
 constexpr const char* kOp = "EmbeddingBag";
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-// On the CPU, where the offsets can be read without waiting.
+// Checks only on the CPU, where the offsets can be read without waiting.
 void check_offsets(const Tensor& offsets, std::int64_t n, bool last) {
   if (offsets.device().type != DeviceType::cpu || offsets.numel() == 0) return;
   const Tensor dense = raw::contiguous(offsets);
@@ -49,13 +49,13 @@ EmbeddingBag::EmbeddingBag(std::int64_t num, std::int64_t dim, const EmbeddingBa
   set_description(std::move(description));
 }
 
-// Which indices count, boolean, in the shape of index.
+// Whether each index counts: boolean, in the shape of index.
 Tensor EmbeddingBag::not_padding(const Tensor& index) const {
   if (padding_idx_) return ne(index, static_cast<double>(*padding_idx_));
   return full(index.shape(), 1, {DType::boolean, index.device()});
 }
 
-// index [bags,n], of which those count that `counts` [bags,n] says; weights [bags,n] or undefined.
+// index [bags,n]; counts [bags,n]: whether each index counts; weights [bags,n] or undefined.
 Tensor EmbeddingBag::of_bags(const Tensor& index, const Tensor& counts,
                              const Tensor& weights) const {
   const std::int64_t bags = index.shape(0), dim = weight.shape(1);

@@ -31,7 +31,7 @@ Follower::Follower(const ModuleBase& original, const ModuleBase& replica) {
 void Follower::pair(const std::shared_ptr<ModuleNode>& from,
                     const std::shared_ptr<ModuleNode>& to) {
   const auto known = [&](const Modules& modules) { return modules.from == from; };
-  if (std::ranges::any_of(modules_, known)) return;  // it has two names
+  if (std::ranges::any_of(modules_, known)) return;  // known by another name
   check_alike(*from, *to);
   modules_.push_back({from, to});
   for (std::size_t i = 0; i < from->tensors.size(); ++i) {

@@ -10,7 +10,7 @@ namespace weft::nn {
 
 namespace detail {
 
-/// All functions but one are empty.
+/// One of the functions is set, the others are empty.
 struct Hook {
   ForwardPreHook before = {};
   ForwardHook after = {};
@@ -21,7 +21,7 @@ struct Hook {
 namespace {
 
 // Calls f, which may replace tensors, and returns whether it has. The call's own arguments or
-// result keep the first ones alive, so their addresses tell.
+// result keep the old tensors alive, so comparing addresses is enough.
 template <class F>
 bool replaced_by(std::span<Tensor> tensors, const F& f) {
   std::vector<const TensorImpl*> before;

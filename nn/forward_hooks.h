@@ -8,28 +8,28 @@
 //
 // As in PyTorch: hooks run in the order in which they were registered, each sees what the one
 // before has put in place, and all run within the module's path, first those before the forward,
-// then the others. A call that throws calls no more of them, but the error hooks, as PyTorch those
-// with always_call. Hooks that are added or removed during a call take effect in the next one. A
-// hook returns nothing: where one of PyTorch returns another value, assign to results[i], or to
+// then the others. After a throw no more of them run, only the error hooks (in PyTorch those with
+// always_call). Hooks that are added or removed during a call take effect in the next one. A hook
+// returns nothing: where a PyTorch hook would return a new value, assign to results[i], or to
 // args[i] before the forward.
 //
 // nn::clone and nn::replicate give the copy the same functions, which are called with the copy's
 // modules and stay when the original's handle removes its own. What a function captures is not
-// copied, also where copy.deepcopy would: all copies share it. The replicas of DataParallel have
-// the hooks that the module has at the time of the call, and call them on the threads of their
+// copied, even where copy.deepcopy would copy it: all copies share it. The replicas of DataParallel
+// have the hooks that the module has at the time of the call, and call them on the threads of their
 // devices, several at once.
 //
-// Do not capture `this` or a reference to a member: a module's struct is a handle that moves, as
-// when it becomes a child, and the address dangles. Nor the module by value: it would own the hook
-// that owns it, and neither would ever be freed. Use the argument `module`, and keep state of one's
-// own in a std::shared_ptr that the hook captures.
+// Do not capture `this` or a reference to a member: a module's struct is a handle that may move,
+// for example when it becomes a child, and the address would dangle. Do not capture the module by
+// value either: it would own the hook that owns it, and neither would ever be freed. Use the
+// argument `module`, and keep state in a std::shared_ptr that the hook captures.
 //
-// The tensors are those that tensor/tree.h finds, undefined ones too, in its order. To replace one
-// is to assign to it; that throws InvalidArgument where the call has no place for another tensor:
-// in a result that is a reference, and in spans and references to structures that cannot be copied.
-// An argument or a result without tensors is passed on unseen. A forward that changes an argument
-// of its caller changes a copy if a hook has replaced a tensor. Adding and removing hooks changes
-// the module: not while other threads call it.
+// The tensors are those that tensor/tree.h finds, undefined ones too, in its order. Assign to one
+// to replace it; this throws InvalidArgument where the call has no place for another tensor: in a
+// result that is a reference, and in spans and references to structures that cannot be copied. An
+// argument or a result without tensors is passed on unseen. A forward that changes an argument of
+// its caller changes a copy if a hook has replaced a tensor. Adding and removing hooks changes the
+// module: do neither while other threads call it.
 #pragma once
 
 #include <cstddef>
@@ -60,7 +60,7 @@ using ForwardHook = std::function<void(ModuleBase& module, std::span<const Tenso
 /// The same without the arguments, which cost memory until the end of the call.
 using ResultHook = std::function<void(ModuleBase& module, std::span<Tensor> results)>;
 /// Runs after a call that throws, also if a hook has thrown, even the first one: it ends what
-/// others have begun. What it throws itself is lost, since the caller gets the first error.
+/// others have begun. An error that it throws itself is lost, since the caller gets the first one.
 using ForwardErrorHook = std::function<void(ModuleBase& module)>;
 
 /// Removes a hook. Letting the handle go leaves the hook where it is.
@@ -150,7 +150,7 @@ inline constexpr bool has_places =
     !std::is_const_v<T> && !std::is_array_v<T> && std::is_copy_constructible_v<T> &&
     weft::detail::owns_tensors<T>();
 
-/// What is passed on in place of an argument: a copy if it has tensors to be replaced.
+/// What forward gets in place of an argument: a copy if its tensors may be replaced.
 template <class Arg, class U = std::remove_cvref_t<Arg>>
 using Held = std::conditional_t<holds_tensors<U> && has_places<U>, U, Arg&&>;
 
@@ -203,7 +203,7 @@ auto call_with_hooks(std::shared_ptr<const HookList> hooks, const ModuleBase& ha
     return call_before_hooks<Result>(*hooks, handle, self, std::move(inputs),
                                      std::forward<Args>(args)...);
   }
-  if constexpr (std::is_reference_v<Result>) {  // perhaps to an argument, of which there is a copy
+  if constexpr (std::is_reference_v<Result>) {  // it may refer to an argument, which was copied
     throw_no_place(handle, "the result");
   } else {
     const Tensor* next = inputs.data();

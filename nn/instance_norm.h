@@ -22,8 +22,8 @@ struct InstanceNormOptions {
 /// pixels, as by group_norm with a group for each channel (Ulyanov et al., arXiv 1607.08022). With
 /// track_running_stats training averages the mean and the unbiased variance over the images of a
 /// batch into the running ones, by which evaluation normalises; a recomputed forward
-/// (autograd/checkpoint.h) does not. num_batches_tracked is there for state dicts alone, and stays
-/// 0. Throws Shape for another number of channels, and for images of one pixel where the running
+/// (autograd/checkpoint.h) does not. num_batches_tracked exists only for state dicts, and stays 0.
+/// Throws Shape for another number of channels, and for images of one pixel where the running
 /// variance is updated; InvalidArgument for fewer channels than one.
 class InstanceNorm2d : public Module<InstanceNorm2d> {
  public:

@@ -41,7 +41,7 @@ Tensor reduce(const Tensor& losses, Reduction reduction) {
   return sum(losses);
 }
 
-// The losses of elements times their weights, which may be undefined.
+// The losses of the elements times `weight`, which may be undefined.
 Tensor weighted(const char* op, const Tensor& losses, const Tensor& weight) {
   if (!weight.defined()) return losses;
   WEFT_CHECK(broadcast_shapes(weight.shape(), losses.shape(), op) == losses.shape(), Shape, op,
@@ -51,7 +51,7 @@ Tensor weighted(const char* op, const Tensor& losses, const Tensor& weight) {
 
 Tensor zero_like(const Tensor& x) { return scalar(0, {x.dtype(), x.device()}); }
 
-// The difference of which losses are functions: x and target are broadcast.
+// x - target, broadcast to one shape, for losses that depend only on the difference.
 Tensor difference(const char* op, const Tensor& x, const Tensor& target) {
   check_dtypes(op, x, target);
   const auto [wide_x, wide_target] = autograd::broadcast_pair(op, x, target);
@@ -106,7 +106,7 @@ void check_smoothing(double smoothing) {
              "label_smoothing: got ", smoothing, ", expected 0 to 1");
 }
 
-// Targets that are probabilities of the classes, in logits' shape.
+// Cross-entropy with targets that are probabilities of the classes, in logits' shape.
 Tensor of_probabilities(const Tensor& logits, const Tensor& target,
                         const CrossEntropyOptions& options) {
   const char* op = "cross_entropy";

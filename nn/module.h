@@ -19,7 +19,7 @@
 // names. A const module can be called if its forward is const, as those of nn/ are. What else a
 // call uses belongs to the thread: gradient mode, generator, module path and autocast, which keeps
 // no converted weights without a tape. Not at the same time: train(), to(), load_state_dict(),
-// hooks that come or go, and other changes through any handle, and batch norm in training mode,
+// adding or removing hooks, and other changes through any handle, and batch norm in training mode,
 // which writes its running statistics.
 #pragma once
 
@@ -130,8 +130,8 @@ class ModuleBase {
   /// for a child that its parent registered under two names. Throws InvalidArgument for an empty f.
   void apply(const std::function<void(ModuleBase&)>& f);
   // nn/forward_hooks.h says when hooks run. With prepend a hook comes before the others of its
-  // kind. `hook` is a ForwardPreHook, and a ForwardHook or ResultHook. Throw InvalidArgument for an
-  // empty function.
+  // kind. `hook`: a ForwardPreHook; a ForwardHook or ResultHook. They throw InvalidArgument for an
+  // empty one.
   HookHandle register_forward_pre_hook(detail::NewPreHook hook, bool prepend = false);
   HookHandle register_forward_hook(detail::NewHook hook, bool prepend = false);
   HookHandle register_forward_error_hook(ForwardErrorHook hook);

@@ -19,10 +19,11 @@ namespace weft::nn {
 ///                                                            {"b", nn::Identity()}});
 ///   y = heads["a"](x);
 ///   for (const auto& [name, head] : heads) ..
-/// What it gives out is const, for an assignment would put a module there that is not registered.
-/// Modules are handles, so copy one to change the module: `auto head = heads["a"]; head.eval();`.
-/// All modules have one type M, with any forward. ModuleDict<> holds any modules from tensors to
-/// tensors, as Sequential does. Use braces: C++ evaluates a list in braces from left to right.
+/// It gives out const modules, since an assignment would put an unregistered module in their place.
+/// Modules are handles, so to change a module, copy its handle: `auto head = heads["a"];
+/// head.eval();`. All modules have one type M, with any forward. ModuleDict<> holds any modules
+/// from tensors to tensors, as Sequential does. Use braces: C++ evaluates a list in braces from
+/// left to right.
 template <class M = AnyModule>
 class ModuleDict : public Module<ModuleDict<M>> {
  public:
@@ -57,7 +58,7 @@ class ModuleDict : public Module<ModuleDict<M>> {
   auto end() const { return entries_.end(); }
 
  private:
-  // By hand: <algorithm> is long, and every program would read it.
+  // A loop by hand: every program would have to compile <algorithm>, which is long.
   auto find(std::string_view name) const {
     auto entry = entries_.begin();
     while (entry != entries_.end() && entry->first != name) ++entry;

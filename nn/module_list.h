@@ -38,8 +38,7 @@ class ModuleList : public Module<ModuleList<M>> {
 
   std::size_t size() const { return modules_.size(); }
   /// Throws InvalidArgument beyond the end. Modules are handles: `list[0] = other` does not
-  /// register the other one in the place of the first, which stays in state_dict() and
-  /// parameters().
+  /// register `other`; the first module stays in state_dict() and parameters().
   M& operator[](std::size_t index) {
     check(index);
     return modules_[index];

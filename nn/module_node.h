@@ -40,7 +40,7 @@ struct ModuleNode {
   std::string description;
   bool training = true;
   std::any shared_state;
-  std::shared_ptr<const HookList> hooks;  // null without any; a change makes another list
+  std::shared_ptr<const HookList> hooks;  // null if there are none; a change makes a new list
   std::vector<Entry> tensors;
   std::vector<Child> children;
 
@@ -77,7 +77,7 @@ struct ModuleNode {
       if (!e.is_buffer) count += whole_numel(e);
     return count;
   }
-  /// Also of a parameter that is cut the number of all its elements.
+  /// The number of elements; for a cut parameter that of the whole one.
   static std::int64_t whole_numel(const Entry& entry);
 };
 

@@ -14,7 +14,7 @@ void check(const char* op, const Tensor& x, std::int64_t factor) {
              ", expected [..,C,H,W] of 3 to ", kMaxDims - 2, " dimensions");
 }
 
-// Of [..,C,H,W], all but the last three dimensions.
+// The dimensions of [..,C,H,W] before the last three.
 Shape leading(const Tensor& x) {
   Shape shape;
   for (int i = 0; i + 3 < x.dim(); ++i) shape.push_back(x.shape()[i]);
@@ -26,7 +26,7 @@ Shape with(Shape shape, std::initializer_list<std::int64_t> last) {
   return shape;
 }
 
-// The leading dimensions as they are, the last five in this order.
+// Permutes the last five dimensions into this order; the leading ones stay.
 Tensor reordered(const Tensor& x, std::initializer_list<int> last_five) {
   const std::int64_t first = x.dim() - 5;
   Dims order;

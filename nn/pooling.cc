@@ -48,7 +48,8 @@ std::string describe(Pair kernel, const PoolOptions& options) {
          ", ceil_mode=" + detail::repr(options.ceil_mode);
 }
 
-// Whether MaxPool2d with this stride could have made of `size` pixels what it makes of `usual`.
+// Whether MaxPool2d with this stride could give the same output size for `size` pixels as for
+// `usual`.
 bool could_be(std::int64_t size, std::int64_t usual, std::int64_t stride) {
   return size > 0 && usual > 0 && (size > usual ? size - usual : usual - size) < stride;
 }

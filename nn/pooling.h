@@ -42,8 +42,8 @@ class MaxPool2dWithIndices : public Module<MaxPool2dWithIndices> {
 };
 
 /// x [N,C,H,W], or without N, -> [N,C,size.h,size.w]: each value at its index, h size.w + w in the
-/// image that is written, and zeros elsewhere. As torch's max_unpool2d; where two values have one
-/// index, the one that scatter keeps stays. Throws Shape unless x and the indices have one shape,
+/// image that is written, and zeros elsewhere. As torch's max_unpool2d; of two values with the same
+/// index the one that scatter keeps stays. Throws Shape unless x and the indices have one shape,
 /// InvalidArgument for a size below 1, and as scatter for an index that is outside of the image.
 Tensor max_unpool2d(const Tensor& x, const Tensor& indices, Pair size);
 
@@ -53,9 +53,9 @@ struct UnpoolOptions {
   Pair padding = 0;
 };
 
-/// Puts the values that MaxPool2dWithIndices of the same numbers took back into an image of zeros.
-/// Its size is (H - 1) stride - 2 padding + kernel, unless another one that this kernel could have
-/// pooled is given. Throws InvalidArgument as MaxPool2d, and for any other size.
+/// Puts the values that a MaxPool2dWithIndices with the same options has taken back into an image
+/// of zeros. The image's size is (H - 1) stride - 2 padding + kernel, unless another size that this
+/// kernel could have pooled is given. Throws InvalidArgument as MaxPool2d, and for any other size.
 class MaxUnpool2d : public Module<MaxUnpool2d> {
  public:
   explicit MaxUnpool2d(Pair kernel, const UnpoolOptions& options = {});

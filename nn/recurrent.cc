@@ -17,7 +17,7 @@ namespace detail {
 
 namespace {
 
-// More would be a mistake: each layer is registered under names of its own.
+// A larger number would be a mistake, and each layer registers names of its own.
 constexpr std::int64_t kMaxLayers = 1024;
 
 std::int64_t gates_of(Recurrence recurrence) {

@@ -38,8 +38,8 @@ struct LSTMOptions {
 /// The weights of one direction of one layer, with PyTorch's names: weight_ih_l0, weight_hh_l0,
 /// bias_ih_l0, bias_hh_l0, weight_hr_l0, and weight_ih_l0_reverse .. for the pass from the end. The
 /// gates stand one below the other: weight_ih [G H,in], weight_hh [G H,out], the biases [G H].
-/// G: 1 in an RNN; 3 in a GRU (r, z, n); 4 in an LSTM (i, f, g, o). Without bias, or without
-/// proj_size, what is not there is undefined.
+/// G: 1 in an RNN; 3 in a GRU (r, z, n); 4 in an LSTM (i, f, g, o). Undefined: the biases if bias
+/// is false, weight_hr if proj_size is 0.
 struct RecurrentWeights {
   Parameter weight_ih, weight_hh, bias_ih, bias_hh, weight_hr;
 };
@@ -49,8 +49,8 @@ struct RNNResult {
   Tensor output, h_n;
   auto tensors() { return std::tie(output, h_n); }
 };
-/// Of the cell [N,H], of the layer [layers directions,N,H]; h of size proj_size if that is above 0.
-/// As an argument both are given, or neither.
+/// For a cell [N,H], for a layer [layers directions,N,H]; h has size proj_size if that is above 0.
+/// As an argument, give both or neither.
 struct LSTMState {
   Tensor h{}, c{};
   auto tensors() { return std::tie(h, c); }
@@ -90,8 +90,8 @@ struct NewWeight {
   std::string name;
   Tensor value;
 };
-/// Those of one direction of one layer, in PyTorch's order; `suffix` ends their names. `in`: the
-/// features of that layer's input.
+/// The weights of one direction of one layer, in PyTorch's order; their names end with `suffix`.
+/// `in`: the features of that layer's input.
 std::vector<NewWeight> new_weights(const RecurrentConfig& config, std::int64_t in,
                                    const std::string& suffix);
 /// U(+-1/sqrt(hidden_size)), as PyTorch's reset_parameters.
@@ -106,8 +106,8 @@ LSTMState run_cell(const RecurrentConfig& config, const RecurrentWeights& weight
 template <class Self>
 class RecurrentLayers : public Module<Self> {
  public:
-  /// Layer by layer, each with its directions side by side: layer 1 from the end is weights[3] of
-  /// a bidirectional one.
+  /// Layer by layer, for each layer its directions: weights[3] of a bidirectional one is layer 1's
+  /// pass from the end.
   std::vector<RecurrentWeights> weights;
 
  protected:
@@ -159,10 +159,10 @@ class RecurrentCell : public Module<Self>, public RecurrentWeights {
 
 // For all layers:
 //
-// x [T,N,in] -> output [T,N,directions out], the state h of the last layer at each step, that of
-// the pass from the end behind the other. T: steps; N: batch; H: hidden_size; out: H, or proj_size.
-// With batch_first x is [N,T,in] and output [N,T,..]; without a batch there is no N, also in the
-// states. The first states are zeros unless they are given.
+// x [T,N,in] -> output [T,N,directions out], the state h of the last layer at each step, followed
+// by that of the pass from the end. T: steps; N: batch; H: hidden_size; out: H, or proj_size. With
+// batch_first x is [N,T,in] and output [N,T,..]; without a batch there is no N, also in the states.
+// The first states are zeros unless they are given.
 //
 // lengths takes the place of PyTorch's PackedSequence: i64 [N], from 1 to T, in any order; row n of
 // x ends after lengths[n] steps. The results are those of pad_packed_sequence(

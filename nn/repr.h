@@ -20,7 +20,7 @@ std::string with_commas(std::int64_t n);
 std::string repr(const Pair& pair);
 /// "(4, 5)", "(10,)"
 std::string repr(const Shape& shape);
-/// "a, b, c". Of more than eight entries, the first eight and a count: "a, ..., h and 118 more". A
+/// "a, b, c". For more than eight entries, the first eight and a count: "a, ..., h and 118 more". A
 /// file of another model may have hundreds of names, and a few are enough to recognise it.
 std::string first_few(const std::vector<std::string>& entries);
 

@@ -33,7 +33,7 @@ void keep_part(const Tensor& parameter, const Cut& cut) {
 
 void convert_used(const Shard& shard, DType dtype) {
   detail::set_data(shard.used, raw::to(shard.used, dtype));
-  if (shard.of) convert_used(*shard.of, dtype);  // other memory for a bias after a sum
+  if (shard.of) convert_used(*shard.of, dtype);  // a tensor of its own for some biases
 }
 
 NamedTensors uncut_parameters(const ModuleBase& module) {

@@ -1,4 +1,4 @@
-// Shards: parts of parameters, which a module lists in the parameters' places. The engines that
+// Shards: parts of parameters, which a module lists in place of the parameters. The engines that
 // make them are parallel::fully_shard, by which a rank keeps some rows of each parameter, and
 // parallel::parallelize, by which it keeps rows or columns and computes with them.
 #pragma once
@@ -14,12 +14,12 @@
 namespace weft::nn {
 
 struct Shard {
-  Tensor used;  ///< by forward; named_parameters() and state_dict() do not list it
-  Tensor part;  ///< a leaf; they list this one
+  Tensor used;  ///< what forward uses; not listed by named_parameters() and state_dict()
+  Tensor part;  ///< a leaf; this one is listed
   Cut cut;
-  std::weak_ptr<void> unit = {};     ///< of fully_shard: the same for parameters that go together
+  std::weak_ptr<void> unit = {};     ///< of fully_shard: one for parameters that go together
   std::shared_ptr<void> group = {};  ///< of parallelize: the comm::ProcessGroup of the ranks
-  /// If fully_shard has cut what parallelize had cut before: that shard. cut.of is its cut.
+  /// If fully_shard has cut a part that parallelize made: that part's shard. cut.of is its cut.
   std::shared_ptr<const Shard> of = {};
 };
 using NamedShards = std::vector<std::pair<std::string, std::shared_ptr<const Shard>>>;
@@ -32,11 +32,11 @@ std::vector<Tensor> used_parameters(const ModuleBase& module);
 /// to() throw Unsupported for this module, and for those that contain it. parameter_count() and
 /// to_string() count the whole ones. Sets .of, and returns the shard.
 std::shared_ptr<const Shard> put_in_place(const ModuleBase& module, Shard shard);
-/// Those of the module, under each of their names.
+/// The module's shards, under each of their names.
 NamedShards shards_of(const ModuleBase& module);
-/// Leaves of a parameter this rank's part. Its handles, its role as a leaf and its hooks stay.
+/// Replaces a parameter by this rank's part. Its handles, its role as a leaf and its hooks stay.
 void keep_part(const Tensor& parameter, const Cut& cut);
-/// Converts what forward uses. Its handles stay.
+/// Converts the tensor that forward uses. Its handles stay.
 void convert_used(const Shard& shard, DType dtype);
 
 }  // namespace weft::nn

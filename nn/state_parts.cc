@@ -7,7 +7,7 @@
 namespace weft::nn {
 namespace {
 
-// Of what the other cut has left, as if that were the parameter.
+// The boxes of a cut, as if there were no cut before it.
 std::vector<Box> boxes_of_one(const Cut& cut) {
   const Shape start = Shape::filled(cut.whole.size(), 0);
   if (cut.dim < 0) return {{start, start, cut.whole}};
@@ -22,7 +22,7 @@ std::vector<Box> boxes_of_one(const Cut& cut) {
   return boxes;
 }
 
-// What of `inner`, a box of the part of which `outer` is a box, lies in this one.
+// What `outer`, a box of a part, contains of `inner`, a box in that part.
 std::optional<Box> within(const Box& outer, const Box& inner) {
   Box both = inner;
   for (int d = 0; d < std::ssize(inner.sizes); ++d) {

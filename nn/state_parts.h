@@ -18,7 +18,7 @@ struct StatePart {
 };
 using StateParts = std::vector<StatePart>;
 
-/// A state in files, of which only what is asked for is read.
+/// A state in files; only what is asked for is read.
 struct SavedState {
   struct Entry {
     std::string name;

@@ -89,7 +89,7 @@ namespace detail {
 
 struct SummaryScope::Impl {
   explicit Impl(const ModuleBase& module) : model(module) {
-    std::unordered_set<const std::any*> seen;  // tells a module of two parents
+    std::unordered_set<const std::any*> seen;  // a module may have two parents
     model.apply([&](ModuleBase& m) {
       if (seen.insert(&m.shared_state()).second) record(m);
     });

@@ -7,7 +7,7 @@ namespace weft::nn {
 
 namespace {
 
-// More would be a mistake, and each layer has a dozen tensors.
+// A larger number would be a mistake, and each layer has a dozen tensors.
 constexpr std::int64_t kMaxLayers = 1024;
 
 bool is_gelu(const std::string& activation) {

@@ -14,8 +14,8 @@ struct UnfoldOptions {
   Pair stride = 1;
 };
 
-/// x [N,C,H,W] -> [N,C kh kw,Lh Lw], as weft::unfold, which says what it throws; the constructor
-/// throws InvalidArgument for the numbers alone.
+/// x [N,C,H,W] -> [N,C kh kw,Lh Lw], as weft::unfold, whose errors it throws; the constructor
+/// throws InvalidArgument for wrong options.
 class Unfold : public Module<Unfold> {
  public:
   explicit Unfold(Pair kernel, const UnfoldOptions& options = {});

@@ -10,7 +10,8 @@ namespace {
 
 constexpr std::string_view kPrefixes[] = {"module.", "_orig_mod.", "partitions.N."};
 
-/// How many bytes of `name` this prefix takes; N stands for digits. 0: it has another one.
+/// The length of this prefix in `name`, where N stands for digits; 0 if `name` does not begin with
+/// it.
 std::size_t length_of(std::string_view prefix, std::string_view name) {
   std::size_t at = 0;
   for (const char c : prefix) {

@@ -63,14 +63,14 @@ void each_range(const Shape& whole, const Shape& offsets, const Shape& box, std:
   }
 }
 
-/// Of the elements that not exactly one of the boxes has, the first in row-major order. The boxes,
-/// a range, lie inside. Reads each once: with n of them it takes n log n steps.
+/// The first element, in row-major order, that is in no box or in more than one. The boxes, a
+/// range, must lie inside `whole`. Takes n log n steps for n boxes, and reads each once.
 template <class Boxes>
 std::optional<Shape> first_wrong_element(const Shape& whole, const Boxes& boxes) {
-  // How many boxes have an element, less the one that should, is the sum of what stands at the
-  // corners before or at it in each dimension: for a box 1 where it begins, -1 where it ends along
-  // one dimension, 1 along two, and so on. All corners before come before in row-major order, too.
-  // So the first one at which something is left is the first wrong element.
+  // Each box puts numbers at its corners: 1 where it begins, -1 where it ends along one dimension,
+  // 1 along two, and so on; `whole` puts the opposite. The numbers at and before an element (in
+  // each dimension) add up to how many boxes have it, minus 1. They come before it in row-major
+  // order, too: so the first corner where something is left is the first wrong element.
   std::map<std::vector<std::int64_t>, std::int64_t> left;
   const auto add = [&](const Shape& offsets, const Shape& sizes, std::int64_t count) {
     for (std::uint32_t ends = 0; ends < std::uint32_t{1} << whole.size(); ++ends) {

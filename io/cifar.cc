@@ -46,8 +46,8 @@ CifarImages allocate(const Format& format, std::int64_t count) {
   return set;
 }
 
-/// Splits the records in `bytes`; the first one becomes image `at` of the set, and has the number
-/// `first` in the file.
+/// Splits the records in `bytes`. The first one has the number `first` in the file, and becomes
+/// image `at` of the set.
 void unpack(const Format& format, std::span<const std::byte> bytes, CifarImages& set,
             std::int64_t at, std::int64_t first, const std::string& name) {
   const auto* record = reinterpret_cast<const std::uint8_t*>(bytes.data());

@@ -67,7 +67,7 @@ class Reader {
   }
   bool at_end() const { return at_ == text_.size(); }
 
-  /// Passes over the end of a line, if there is one.
+  /// Skips the end of a line, if there is one.
   bool take_line_end() {
     const std::string_view rest = text_.substr(at_);
     const std::size_t bytes = rest.starts_with('\n') ? 1 : rest.starts_with("\r\n") ? 2 : 0;
@@ -146,7 +146,7 @@ class Reader {
   const CsvOptions& options_;
   const std::string& name_;
   std::size_t at_ = 0;
-  std::int64_t line_ = 1;      // at at_
+  std::int64_t line_ = 1;      // the line of at_
   std::int64_t row_line_ = 1;  // where the row begins
 };
 

@@ -1,4 +1,4 @@
-// f16, IEEE 754's binary16, which files have and weft's tensors have not.
+// f16, IEEE 754's binary16: a type that files have and weft's tensors do not.
 //
 //   sign 1 | exponent 5, biased by 15 | fraction 10
 #pragma once
@@ -44,7 +44,7 @@ inline std::uint16_t to_half(float value) {
   return static_cast<std::uint16_t>(sign | half);
 }
 
-/// The same of many; `out` may be unaligned and has twice the bytes.
+/// The same for many numbers; `out` may be unaligned and has twice the bytes.
 inline void from_halves(std::span<const std::byte> halves, std::byte* out) {
   for (std::size_t i = 0; i < halves.size(); i += sizeof(std::uint16_t)) {
     std::uint16_t half;

@@ -95,8 +95,8 @@ Tensor read_any(const detail::Source& source, const IdxOptions& options, const s
   }
   GunzipStream inflated(stream, name);
   const Header header = read_header(inflated, options, name);
-  // Pictures deflate to a half or a tenth; deflate's extreme is 1:1032. Data of a few MB may have
-  // any ratio; a small file that promises hundreds of MB is a bomb or wrong.
+  // Pictures are deflated to a half or a tenth; deflate's extreme is 1:1032. Data up to this size
+  // may have any ratio; a small file that promises hundreds of MB is a bomb or wrong.
   constexpr std::uint64_t kUnsuspicious = 64 << 20;
   constexpr std::uint64_t kMostRatio = 64;
   WEFT_CHECK(header.data_bytes <= kUnsuspicious || header.data_bytes / kMostRatio <= bytes, Io, kOp,

@@ -30,7 +30,7 @@ static_assert(std::endian::native == std::endian::little, "the values are little
 
 constexpr const char* kNpz = "npz";
 constexpr std::string_view kEnding = ".npy";
-constexpr std::size_t kMaxNameBytes = 4096;  // of a record, as read_zip_directory() reads them
+constexpr std::size_t kMaxNameBytes = 4096;  // longest name of a record, as in read_zip_directory()
 
 std::span<std::byte> bytes_of(const Tensor& x) {
   return {static_cast<std::byte*>(x.raw_data()), x.numel() * size_of(x.dtype())};
@@ -69,7 +69,7 @@ Tensor read_values(ByteStream& stream, const NpyHeader& header, Device device,
   return header.fortran_order ? transposed(there) : there;
 }
 
-/// `bytes`: what the stream delivers, if it keeps its promise.
+/// `bytes`: the number of bytes that the stream is expected to have.
 Tensor read_array(ByteStream& stream, std::uint64_t bytes, const NpyOptions& options,
                   const std::string& name) {
   const NpyHeader header = detail::read_npy_header(stream, name);
@@ -119,7 +119,7 @@ NamedTensors read_npz(const Source& source, const NpyOptions& options, const std
   return tensors;
 }
 
-/// The tensor as it is in a file.
+/// A tensor in the form that it has in a file.
 class Stored {
  public:
   explicit Stored(const Tensor& x) {

@@ -32,7 +32,7 @@ Tensor parse_npy(std::span<const std::byte> bytes, const NpyOptions& options = {
                  const std::string& name = "npy data");
 
 /// Writes a file that numpy.load reads, through a temporary one (core/runtime/file.h). The tensor
-/// may be strided and on any device; bf16, which numpy has not, is written as f32. Throws
+/// may be strided and on any device; bf16, which numpy lacks, is written as f32. Throws
 /// InvalidArgument for an undefined tensor, Io when the file cannot be written.
 void save_npy(const std::string& path, const Tensor& x);
 
@@ -41,8 +41,8 @@ void save_npy(const std::string& path, const Tensor& x);
 /// the zip archive or the checksum of an array does not hold.
 NamedTensors load_npz(const std::string& path, const NpyOptions& options = {});
 
-/// One array of the file; the others may have dtypes that weft lacks. InvalidArgument says which
-/// there are if none has that name.
+/// One array of the file; the others may have dtypes that weft lacks. If none has that name,
+/// InvalidArgument lists the names that there are.
 ///   Tensor x = io::load_npz("mnist.npz", "x_train");
 Tensor load_npz(const std::string& path, const std::string& array, const NpyOptions& options = {});
 

@@ -27,7 +27,7 @@ constexpr TypeName kTypes[] = {
     {"i4", DType::i32}, {"u1", DType::u8},  {"b1", DType::boolean},
 };
 
-/// Takes the header's dict apart, which is written in Python:
+/// Parses the header's dict, which is written in Python:
 ///   {'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }
 class DictReader {
  public:

@@ -24,14 +24,14 @@ struct PickleOptions {
 /// Reads a file of torch.save. Nothing in the file is run: the pickle's instructions and globals
 /// are those that torch.load(weights_only=True) accepts by default. Tensors that shared a storage
 /// share one here, with their strides; f16 becomes f32; requires_grad is not kept. An optimiser's
-/// state is read as what it is, nested dicts.
+/// state is read as plain nested dicts.
 ///
 /// Throws Io, naming the file, for one that is damaged: every rule of the zip archive is checked,
 /// and the CRC-32 of each record that is used. Throws Unsupported for PyTorch's older formats and
 /// for big-endian files; for other instructions and globals, which it names; for dtypes that weft
-/// lacks, and tensors marked as conjugated or negated; for keys of dicts that are no numbers, texts
-/// or None; and for values nested deeper than 100 or in themselves. load_state_dict() passes over
-/// what weft lacks beside the weights.
+/// lacks, and tensors marked as conjugated or negated; for keys of dicts that are not numbers,
+/// texts or None; and for values nested deeper than 100 or in themselves. load_state_dict() skips
+/// values besides the weights that weft lacks.
 PickleValue load_pickle(const std::string& path, const PickleOptions& options = {});
 
 /// The same for a file in memory; `name` replaces the file's name in messages.

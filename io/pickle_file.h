@@ -10,7 +10,7 @@
 
 namespace weft::io::detail {
 
-/// A file whose values are known, and of whose storages none is read yet.
+/// A file whose values have been read, but none of its storages yet.
 class PickleFile {
  public:
   /// Throws as load_pickle(). The source must live as long; `device` is that of the tensors.

@@ -16,7 +16,7 @@ namespace {
 constexpr const char* kOp = "PickleValue";
 using Kind = PickleValue::Kind;
 
-/// A key of a dict, such that equal ones are equal in Python: 1, 1.0 and True are.
+/// A key of a dict, in a form in which keys are equal if they are in Python: 1, 1.0 and True.
 struct Key {
   Kind kind;
   std::uint64_t bits = 0;

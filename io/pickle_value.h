@@ -40,7 +40,7 @@ class PickleValue {
   using Entries = std::vector<std::pair<PickleValue, PickleValue>>;
 
   PickleValue() = default;            ///< None
-  template <std::same_as<bool> Bool>  // a pointer is none
+  template <std::same_as<bool> Bool>  // not for pointers
   PickleValue(Bool value) : kind_(Kind::boolean), value_(value) {}
   /// Throws InvalidArgument for a number over 2^63 - 1.
   template <Integer Int>
@@ -61,7 +61,7 @@ class PickleValue {
   /// that is given twice. As in Python, 1, 1.0 and True are the same key.
   static PickleValue dict(Entries entries) { return ordered_dict(std::move(entries), {}); }
   static PickleValue state_dict(const NamedTensors& tensors);  ///< a dict, too
-  /// With attributes, a dict such as {"_metadata": ...}, or None.
+  /// `attributes`: a dict such as {"_metadata": ...}, or None.
   static PickleValue ordered_dict(Entries entries, PickleValue attributes);
 
   Kind kind() const { return kind_; }
@@ -77,7 +77,7 @@ class PickleValue {
   const Tensor& tensor() const;
   const Items& items() const;      ///< of a list, tuple or set
   const Entries& entries() const;  ///< of a dict, in its order
-  /// Those of an OrderedDict, a dict; else None.
+  /// The attributes of an OrderedDict, as a dict; else None.
   const PickleValue& attributes() const;
 
   /// The value of this key in a dict, null if there is none. Compares key by key.

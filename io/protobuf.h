@@ -16,7 +16,7 @@ std::string field(int number, double value);
 std::string field(int number, float value);
 /// A string, bytes or a message.
 std::string field(int number, std::string_view bytes);
-/// Such a field of `size` bytes without these, for bytes that are written by themselves.
+/// The start of such a field, without its `size` bytes, which the caller writes after it.
 std::string header(int number, std::uint64_t size);
 
 }  // namespace weft::io::protobuf

@@ -71,7 +71,7 @@ SafetensorsFile load(const Source& source, const LoadOptions& options, const std
   return file;
 }
 
-/// The bytes of a contiguous tensor as they are in the file.
+/// The bytes of a contiguous tensor in the form that they have in the file.
 class Stored {
  public:
   Stored(const Tensor& x, bool half) : bytes_(bytes_of(x)) {

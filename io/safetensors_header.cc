@@ -56,13 +56,13 @@ std::string_view dtype_name(DType dtype) {
 
 constexpr std::size_t kMaxTokenBytes = std::size_t{16} << 20;
 
-/// The header's characters, and how far they have been read. Throws where the parser would gather
-/// more than kMaxTokenBytes for one string or number.
+/// An iterator over the header's characters that notes how far they were read. Throws if the parser
+/// would collect more than kMaxTokenBytes for one string or number.
 class Characters {
  public:
   struct Progress {
     const char* at;
-    const char* token;  // where the last one ended
+    const char* token;  // where the last token ended
     const std::string& name;
   };
   using iterator_category = std::input_iterator_tag;
@@ -87,7 +87,7 @@ class Characters {
   Progress* progress_;
 };
 
-/// Takes what nlohmann's parser finds, and refuses what a header has no place for.
+/// Receives the values from nlohmann's parser, and refuses what must not be in a header.
 class HeaderReader {
  public:
   HeaderReader(std::string_view text, const std::string& name)
@@ -344,7 +344,7 @@ std::string json_string(std::string_view text) {
 void check_name(const std::string& name) {
   WEFT_CHECK(name != "__metadata__", InvalidArgument, kSafetensors,
              "a tensor cannot be called __metadata__");
-  const std::size_t most = kMaxNameBytes - kBlockCrcs.size();  // its checksums need a name, too
+  const std::size_t most = kMaxNameBytes - kBlockCrcs.size();  // room for its checksums' names
   WEFT_CHECK(name.size() <= most, InvalidArgument, kSafetensors, "a name has ", name.size(),
              " bytes, over ", most);
   json_string(name);

@@ -17,7 +17,7 @@ inline constexpr std::uint64_t kMaxHeaderBytes = 100'000'000;  // of the format
 inline constexpr std::size_t kMaxTensors = std::size_t{1} << 18;
 inline constexpr std::size_t kMaxNameBytes = 4096;
 inline constexpr std::string_view kTensorCrc = "weft.crc32.";
-/// A tensor's checksums by blocks of 1 MiB: one text of as many times eight digits.
+/// The checksums of a tensor's blocks of 1 MiB: one text with eight digits for each block.
 inline constexpr std::string_view kBlockCrcs = "weft.crc32_mib.";
 inline constexpr std::string_view kHeaderCrc = "weft.header_crc32";
 

@@ -29,9 +29,9 @@ inline bool is_checksum(const std::string& key) {
   return key == kHeaderCrc || key.starts_with(kTensorCrc) || key.starts_with(kBlockCrcs);
 }
 
-/// Checks some bytes of a tensor, from byte `at` of its data on: the values of bools; the checksums
-/// of the blocks that are among them and, if these are all bytes, of the tensor, where the file has
-/// such. Throws Io.
+/// Checks some bytes of a tensor, from byte `at` of its data on: the values of bools, and the
+/// checksums, if the file has them, of the blocks that lie within and, if these are all bytes, of
+/// the tensor. Throws Io.
 void check_bytes(const TensorEntry& entry, std::uint64_t at, std::span<const std::byte> bytes,
                  const Metadata& metadata, const std::string& name);
 

@@ -40,15 +40,15 @@ const char* storage_type(DType dtype) {
   WEFT_THROW(Internal, kOp, "no storage for ", dtype);
 }
 
-/// What a tensor shares with others: memory, and the type of the elements in it.
+/// Identifies a storage that tensors share: the memory, and the type of the elements in it.
 using StorageKey = std::pair<const Storage*, DType>;
 
 StorageKey key_of(const Tensor& x) { return {x.storage().get(), x.dtype()}; }
 
-/// Finds out what is used more than once.
+/// Finds the storages and containers that are used more than once.
 class Uses {
  public:
-  /// Returns how many containers are in each other in `value`, which is in `depth` others.
+  /// Returns how deep containers are nested in `value`, which itself is nested in `depth` others.
   int count(const PickleValue& value, int depth = 0) {
     if (value.is_tensor()) ++storages_[key_of(value.tensor())];
     if (value.identity() == nullptr) return 0;
@@ -112,7 +112,7 @@ class Pickler {
   }
 
   const std::string& text() const { return text_; }
-  /// All elements, 1-D, in the order of their numbers.
+  /// The storages with all their elements, 1-D, in the order of their numbers.
   const std::vector<Tensor>& storages() const { return storages_; }
 
  private:

@@ -153,7 +153,7 @@ void SliceReader::read(const TensorSlice& slice) const {
     detail::from_halves(bytes, floats.data());
     bytes.swap(floats);
   }
-  // Outside of the account of a device, which may have no room for more.
+  // Borrowed memory, which counts for no device: a device's limit may have no room for it.
   const std::span memory(reinterpret_cast<std::uint8_t*>(bytes.data()), bytes.size());
   const Tensor values = borrow(memory, {std::ssize(memory)});
   raw::copy_(slice.tensor,

@@ -12,16 +12,16 @@
 
 namespace weft::io {
 
-/// The names in an index of such files, each with its file's path, in the index's folder. Throws Io
-/// for what is no such index.
+/// The names in an index of such files, each with the path of its file, in the index's folder.
+/// Throws Io for anything else.
 std::map<std::string, std::string> read_index(const std::string& path);
 
 /// Reads boxes of tensors from safetensors files, whoever wrote them. Only headers are read at
 /// once.
 class SliceReader {
  public:
-  /// One file or several; or an index, whose name ends with ".index.json", with its files. Throws
-  /// as load_safetensors(), and Io for a name that two files have, or that an index finds in no
+  /// One file, several files, or an index (its name ends with ".index.json") with its files. Throws
+  /// as load_safetensors(), and Io for a name that two files have, or that an index has and no
   /// file.
   explicit SliceReader(const std::vector<std::string>& paths);
   SliceReader(SliceReader&&) noexcept;
@@ -29,19 +29,19 @@ class SliceReader {
 
   std::vector<std::string> names() const;
   bool has(const std::string& name) const;
-  /// These throw InvalidArgument for a name that there is not.
+  /// These throw InvalidArgument for an unknown name.
   const Shape& shape(const std::string& name) const;
-  DType dtype(const std::string& name) const;  ///< in memory: f32 for F16
-  /// Of all files together, without checksums.
+  DType dtype(const std::string& name) const;  ///< that in memory: f32 for F16
+  /// The metadata of all files together, without checksums.
   Metadata metadata() const;
-  /// Those of the headers, of files that have such.
+  /// The checksums of the headers, of files that have them.
   std::string checksums() const;
 
   /// Copies values into slice.tensor, whose device and dtype may be others. Reads no other bytes.
   /// Throws InvalidArgument for another shape of the whole, and for a box outside of it; Io as
   /// load_safetensors().
   void read(const TensorSlice& slice) const;
-  /// Bytes of tensors so far.
+  /// The bytes of tensors that were read so far.
   std::uint64_t bytes_read() const;
 
  private:

@@ -35,7 +35,7 @@ using detail::kSafetensors;
 using detail::shown;
 using detail::TensorEntry;
 
-// Instead of the header's length, in a file that is not finished: with a random number below 2^48
+// Stands in place of the header's length in an unfinished file; a random number below 2^48 is
 // added.
 constexpr std::uint64_t kUnfinished = std::uint64_t{1} << 62;
 
@@ -106,7 +106,7 @@ struct Described {
   DType dtype = DType::f32;
   Shape whole;
   int rank = 0;              // the first that has some of it
-  std::map<Box, int> boxes;  // none empty; with the first rank that has it
+  std::map<Box, int> boxes;  // not empty; with the first rank that has each
 };
 
 Shape shape_of(const nlohmann::json& sizes) {
@@ -162,7 +162,7 @@ std::vector<Described> merged(const std::vector<std::string>& described) {
 }
 
 // A CRC without its first and last complement is linear, and zeros before the bytes do not change
-// it: so those of the ranges of a block, each moved to its place, add up (as bits) to that of all.
+// it. So the CRCs of a block's ranges, each moved to its place, give that of the block by XOR.
 std::uint32_t linear_crc(std::span<const std::byte> bytes, std::uint64_t zeros_behind) {
   const std::uint32_t crc = ~detail::crc_of(bytes, ~std::uint32_t{0});
   return static_cast<std::uint32_t>(crc32_combine(crc, 0, static_cast<z_off_t>(zeros_behind)));
@@ -176,11 +176,11 @@ std::uint32_t crc_of_zeros(std::uint64_t count) {
   return crc;
 }
 
-using Crcs = std::vector<std::uint32_t>;  // of blocks, one after the other
+using Crcs = std::vector<std::uint32_t>;  // one for each block, in order
 std::size_t block_count(const TensorEntry& entry) {
   return (entry.end - entry.begin + kBlockBytes - 1) / kBlockBytes;
 }
-/// To those of a tensor's blocks, of which the first has this number.
+/// Adds `bytes` to the CRCs of a tensor's blocks, which are numbered from `first` on.
 void add_crcs(std::map<std::uint64_t, std::uint32_t>& crcs, std::uint64_t first, std::uint64_t all,
               std::uint64_t at, std::span<const std::byte> bytes) {
   while (!bytes.empty()) {
@@ -199,7 +199,7 @@ struct SliceWriter::File {
   std::uint64_t header_bytes = 0, data_bytes = 0;
 
   std::uint64_t data_begin() const { return detail::kLengthBytes + header_bytes; }
-  /// The header with these checksums, block by block, of all tensors.
+  /// The header with these checksums of the blocks of all tensors.
   std::string header(const Metadata& metadata, const Crcs& crcs) const {
     detail::Header header{tensors, metadata};
     std::size_t next = 0;
@@ -270,7 +270,7 @@ SliceWriter::SliceWriter(std::string stem, std::vector<TensorSlice> slices, int 
     auto& boxes = std::ranges::lower_bound(all, slice.name, {}, &Described::name)->boxes;
     const auto box = boxes.find({slice.offsets, slice.tensor.shape()});
     if (box == boxes.end() || box->second != rank) continue;
-    boxes.erase(box);  // of two equal ones it writes one
+    boxes.erase(box);  // two equal boxes are written once
     const Place place = places.at(slice.name);
     own_.emplace_back(std::move(slice), place);
   }
@@ -287,7 +287,7 @@ std::string SliceWriter::make_files() const {
   std::vector<std::string> paths;
   try {
     for (std::size_t k = 0; k < files_.size(); ++k) {
-      // Not an old file anew: a killed run's last process may still write to it.
+      // Never reuses an old file: a process of a killed run may still be writing to it.
       const std::string path = paths.emplace_back(stem_ + ending(k));
       ::unlink(path.c_str());
       const OpenedForWriting file(path, O_CREAT | O_EXCL);

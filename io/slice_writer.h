@@ -23,8 +23,8 @@
 
 namespace weft::io {
 
-/// What the other processes must know of these slices. Throws InvalidArgument for an undefined
-/// tensor, and for names that save_safetensors() refuses.
+/// A text that tells the other processes about these slices. Throws InvalidArgument for an
+/// undefined tensor, and for names that save_safetensors() refuses.
 std::string describe(const std::vector<TensorSlice>& slices);
 
 /// Writes what the processes have into common files, in which every tensor is whole. Its values are
@@ -43,14 +43,14 @@ class SliceWriter {
               const std::vector<std::string>& described, const Metadata& metadata,
               std::uint64_t most_bytes);
 
-  /// Makes the files, in full size, and replaces old ones. Returns by what the others know them.
-  /// Throws Io, and then leaves none.
+  /// Makes the files in full size, in place of old ones. Returns a text by which the other
+  /// processes recognise them. Throws Io, and then leaves none.
   std::string make_files() const;
-  /// Writes this process's values to the files `made`, and flushes them to the disk. Returns what
-  /// finish() must know of them. Throws Io, also if this process does not see the files.
+  /// Writes this process's values to the files `made`, and flushes them to the disk. Returns the
+  /// text that finish() needs. Throws Io, also if this process does not see the files.
   std::string write(const std::string& made) const;
-  /// Writes the headers, without which nothing can be loaded; `written`: by rank. With checksums of
-  /// blocks of 1 MiB, of which load_safetensors() and SliceReader verify those that they read.
+  /// Writes the headers, without which nothing can be loaded; `written`: by rank. They have
+  /// checksums of blocks of 1 MiB; load_safetensors() and SliceReader verify those that they read.
   void finish(const std::string& made, const std::vector<std::string>& written) const;
 
   /// The names of the files, without folder.
@@ -63,7 +63,7 @@ class SliceWriter {
  private:
   struct Place {
     std::size_t file = 0, entry = 0;
-    std::size_t first_block = 0;  // of 1 MiB, of those of all tensors
+    std::size_t first_block = 0;  // number of its first block of 1 MiB
   };
 
   std::string ending(std::size_t file) const;

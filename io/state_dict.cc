@@ -28,7 +28,7 @@ using Kind = PickleItem::Kind;
 
 constexpr const char* kOp = "load_state_dict";
 
-/// FILE and KEY of "FILE:KEY", each of which may have colons itself: the longest FILE that exists.
+/// FILE and KEY of "FILE:KEY". Both may contain colons: takes the longest FILE that exists.
 std::pair<std::string, std::string> split_key(const std::string& file) {
   const auto is_file = [](const std::string& path) {
     std::error_code ignored;
@@ -71,8 +71,8 @@ std::string keys_of(const PickleGraph& graph, const PickleItem& dict) {
   return keys.empty() ? "none" : keys;
 }
 
-/// The value at KEY, or at KEY of the dict at KEY ...: "ema:model". A key may have colons itself:
-/// of those that fit, the longest. `name` becomes that of the value.
+/// The value at KEY, or in nested dicts at KEY:KEY ..., as "ema:model". A key may contain colons:
+/// takes the longest one that fits. `name` becomes the value's name.
 PickleItem find(const PickleGraph& graph, std::string_view keys, std::string& name) {
   PickleItem value = graph.root;
   while (!keys.empty()) {
@@ -113,7 +113,7 @@ class Suggestions {
     each_entry(graph_, dict, [&](const PickleItem& key, const PickleItem& value) {
       if (key.kind != Kind::text || value.kind != Kind::dict) return;
       const std::string& text = graph_.of(key).text;
-      if (text.empty() || detail::shown(text) != '"' + text + '"') return;  // who would type it?
+      if (text.empty() || detail::shown(text) != '"' + text + '"') return;  // nobody types it
       const std::string inner = name + ':' + text;
       if (is_state_dict(value)) {
         add(inner, graph_.of(value).items.size() / 2);

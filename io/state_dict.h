@@ -20,9 +20,9 @@ struct StateDictOptions {
 /// FILE may be an index of safetensors files, whose name ends with ".index.json".
 /// Names stay as they are; nn::strip_wrappers() removes what PyTorch's wrappers put before them.
 ///
-/// Throws as load_safetensors() and load_pickle(). InvalidArgument for a file that holds something
-/// else than tensors by name; the text says which keys have a state dict. Beside the dict that is
-/// asked for, a file of torch.save may hold values that weft lacks.
+/// Throws as load_safetensors() and load_pickle(). Throws InvalidArgument for a file that holds
+/// something else than named tensors; the text says which keys have a state dict. Beside the dict
+/// that is asked for, a file of torch.save may hold values that weft lacks.
 NamedTensors load_state_dict(const std::string& file, const StateDictOptions& options = {});
 
 /// Whether the file begins like one of torch.save. Throws Io if it cannot be read.

@@ -26,8 +26,7 @@ constexpr std::size_t kMaxArguments = 16;
 constexpr int kProtocol = 2;  // later ones have instructions that are unknown here
 constexpr const char* kLong = "an integer of more than 64 bits";
 
-// The globals that get a treatment of their own. All other known names are plain values, such as a
-// dtype.
+// The globals that are handled specially. All other known names are plain values, such as a dtype.
 constexpr std::string_view kOrderedDict = "collections.OrderedDict";
 constexpr std::string_view kCounter = "collections.Counter";
 constexpr std::string_view kSize = "torch.Size";
@@ -491,7 +490,8 @@ class Unpickler {
     WEFT_THROW(Io, kPickle, name_, ": ", function, " is called, but is no function");
   }
 
-  /// Of a tensor's `metadata`: {"neg": True} for one whose elements count negated, likewise "conj".
+  /// Whether a tensor's `metadata` marks it: {"neg": True} if its elements count negated, likewise
+  /// "conj".
   bool is_marked(const PickleItem& metadata) {
     if (metadata.kind == Kind::none) return false;
     return metadata.kind != Kind::dict || !node(metadata).items.empty();

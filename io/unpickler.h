@@ -20,7 +20,7 @@ inline constexpr std::string_view kOldPickleStart =
 // Larger ones are neither read nor written.
 inline constexpr std::uint64_t kMaxPickleBytes = std::uint64_t{64} << 20;
 inline constexpr std::size_t kMaxPickleKeyBytes = 4096;
-inline constexpr int kMaxPickleDepth = 100;  // of lists, tuples, sets and dicts in each other
+inline constexpr int kMaxPickleDepth = 100;  // for nested lists, tuples, sets and dicts
 
 /// A value of the machine: a number, or the number of a node.
 struct PickleItem {
@@ -65,9 +65,9 @@ struct PickleGraph {
 
 /// Throws Io for a damaged pickle; Unsupported for an instruction or a global that is not in the
 /// lists, naming it, for more than 2^21 values, and for more than 2^22 in lists, tuples, sets and
-/// dicts, counted in each. What PyTorch reads and weft has no type for is a value of kind unknown.
-/// The graph's tensors and storages have items of the kinds said above; numbers in them are
-/// unchecked.
+/// dicts, counted in each. A value that PyTorch reads and weft has no type for has the kind
+/// unknown. The graph's tensors and storages have items of the kinds said above; numbers in them
+/// are unchecked.
 PickleGraph unpickle(std::string_view text, const std::string& name);
 
 /// "dict", "int": Python's name.

@@ -18,8 +18,8 @@ constexpr std::uint64_t kMaxNameBytes = 4096;
 constexpr std::uint64_t kAlignment = 64;
 constexpr std::string_view kEntryStart = "PK\x01\x02", kEndStart = "PK\x05\x06",
                            kEnd64Start = "PK\x06\x06", kLocatorStart = "PK\x06\x07";
-// A size or offset that does not fit its 32 or 16 bits is all ones there, and in a field of 64 bits
-// elsewhere [4.4.1.4].
+// A size or offset that does not fit its field of 32 or 16 bits is all ones there; its value is in
+// a field of 64 bits elsewhere [4.4.1.4].
 constexpr std::uint64_t kIn64 = 0xffffffff, kCountIn64 = 0xffff;
 constexpr std::uint64_t kFields64 = 1;      // the extra field's number [4.5.3]
 constexpr std::uint64_t kPadding = 0x4246;  // "FB", PyTorch's
@@ -214,7 +214,7 @@ void append(std::string& text, std::uint64_t value, int bytes) {
   for (int i = 0; i < bytes; ++i) text += static_cast<char>(value >> 8 * i & 0xff);
 }
 
-/// What a field of 32 bits holds of this value.
+/// The value for a field of 32 bits: all ones if it does not fit.
 std::uint64_t narrow(std::uint64_t value) { return std::min(value, kIn64); }
 
 /// The part that a local header and an entry of the directory share [4.4].

@@ -26,10 +26,10 @@ struct ZipRecord {
   std::string name;
   std::uint64_t begin = 0;  ///< of the data, in the file
   std::uint64_t bytes = 0;  ///< in the file
-  std::uint64_t size = 0;   ///< when it is not compressed any more
+  std::uint64_t size = 0;   ///< after inflating
   std::uint32_t crc = 0;
   bool compressed = false, encrypted = false;
-  bool deflated = false;  ///< the method of compression that is read
+  bool deflated = false;  ///< compressed by deflate, the only method that is read
 };
 
 /// The records of an archive, in the order of its directory. Every rule is checked before a record

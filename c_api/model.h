@@ -8,7 +8,8 @@
 
 namespace weft::c_api {
 
-/// A model of the shared library that this object is in, as long as it lives; or of the program.
+/// Makes a model known while this object lives, as one of the shared library, or the program, that
+/// contains the object.
 class NamedModel {
  public:
   NamedModel(std::string name, std::function<nn::AnyModule()> make);

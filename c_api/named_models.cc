@@ -22,13 +22,14 @@ struct Models {
   std::vector<const NamedModel*> list;
 };
 
-// Never destroyed: a library that is unloaded at the program's end still removes its models here.
+// Never destroyed: a library that is unloaded at the program's end still removes its models from
+// it.
 Models& models() {
   static Models* const all = new Models;
   return *all;
 }
 
-// The loaded file that an object lies in; null if it lies in none.
+// The loaded file that contains an object; null if none does.
 const link_map* file_of(const void* object) {
   Dl_info unused;
   void* file = nullptr;

@@ -53,14 +53,14 @@ static_assert(sizeof(weft_tensor) == sizeof(VersionedTensor));
 
 ThreadLocal<std::string> last_error;
 
-// Without memory for the thread's object or the text, the text is empty.
+// If there is no memory for the thread's object or the text, the text stays empty.
 void remember(std::string_view text) noexcept try {
   *last_error = text;
 } catch (const std::exception&) {
   if (last_error.get()) last_error->clear();
 }
 
-// f(), or `failed` if it throws.
+// Returns f(), or `failed` if f() throws.
 template <class F, class Result>
 Result guarded(F&& f, Result failed) noexcept {
   try {
@@ -84,7 +84,7 @@ struct CallDeleter {
 };
 using Owned = std::unique_ptr<VersionedTensor, CallDeleter>;
 
-// Each is given back, whatever fails later.
+// Takes ownership: each tensor is given back even if something fails later.
 std::vector<Owned> take(std::span<weft_tensor* const> given) {
   std::vector<Owned> taken;
   taken.reserve(given.size());

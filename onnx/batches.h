@@ -13,11 +13,11 @@ struct Batches {
   std::vector<Tensor> first, second;
 };
 
-/// Both batches have rows of the example, two or more; the second has twice as many, so that also
-/// what is computed from a half of the batch differs. It has other rows of integer inputs, and
-/// other values of floating ones. Throws InvalidArgument for inputs without a batch, or of
-/// different batches, and for an integer input that holds one value only: another value might be
-/// none that the model takes.
+/// Both batches have rows of the example, at least two; the second has twice as many, so that
+/// results of half of the batch differ, too. It has other rows of integer inputs and other values
+/// of floating ones. Throws InvalidArgument for inputs without a batch, or of different batches,
+/// and for an integer input that holds one value only: another value might be none that the model
+/// takes.
 Batches batches_of(const std::vector<Tensor>& example, bool dynamic);
 
 /// Whether the tensors have the same shape, dtype and bits.

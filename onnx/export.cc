@@ -116,7 +116,7 @@ class Exporter {
     }
   }
 
-  // What the operand is in the file.
+  // The value in the file that stands for the operand.
   Value value(const char* op, const Operand& a, const Operand& b) {
     WEFT_CHECK(a.step == b.step && a.output == b.output && a.input == b.input &&
                    a.tensor.defined() == b.tensor.defined(),
@@ -150,7 +150,7 @@ class Exporter {
       y.name = Operation(graph_, none, none, {}, {}).reshape(inputs_[i].name, inputs_[i], y);
       return y;
     }
-    // A mask is left out: that all of it is true here says nothing about other inputs.
+    // Not for a mask: that all its elements are true here says nothing about other inputs.
     if (a.dtype() == b.dtype() && a.shape() != b.shape() && a.dim() == b.dim() &&
         a.dtype() != DType::boolean) {
       return of_batch(op, a, b);
@@ -192,7 +192,7 @@ class Exporter {
   nn::NamedTensors tensors_;
   Trace first_, second_;
   std::vector<Value> inputs_;
-  std::vector<std::vector<Value>> values_;  // of the steps
+  std::vector<std::vector<Value>> values_;  // results of each step
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// ONNX files: what other programs, such as onnxruntime, read a model from.
+// Writes ONNX files, from which other programs, such as onnxruntime, read a model.
 //
 //   onnx::save(model, {x}, "model.onnx");
 //
@@ -19,8 +19,8 @@ struct ExportOptions {
   /// with "output".
   std::vector<std::string> input_names{};
   std::vector<std::string> output_names{};
-  /// The first dimension of every input, and what depends on it, is the symbol "batch", so the file
-  /// takes any number of rows. Else all sizes are those of the example.
+  /// true: the first dimension of every input, and each size that depends on it, is the symbol
+  /// "batch", so the file takes any number of rows. false: all sizes are those of the example.
   bool dynamic_batch = true;
 };
 
@@ -34,12 +34,12 @@ struct ExportOptions {
 /// taken, nor loops over another length. Modes, gradients and random numbers stay as they were.
 ///
 /// Throws Unsupported, naming the operation and the module, for an operation that ONNX lacks or
-/// that this exporter does not know; for a tensor computed from an input, or written to, by what
-/// the tape leaves out (under NoGrad, or weft::raw), which its values for the two batches tell; for
-/// one that was recorded before or in another thread; and where the operations or their numbers
-/// depend on the batch or on values. Throws InvalidArgument for wrong names, for inputs without a
-/// batch, for an integer input whose example holds one value only, and for a model of 2 GB and
-/// more, the limit of the format.
+/// that this exporter does not know; for a tensor computed from an input, or written to, outside
+/// the tape (under NoGrad, or by weft::raw), which is found by comparing the two batches; for one
+/// that was recorded before or in another thread; and where the operations or their numbers depend
+/// on the batch or on values. Throws InvalidArgument for wrong names, for inputs without a batch,
+/// for an integer input whose example holds one value only, and for a model of 2 GB and more, the
+/// limit of the format.
 void save(const nn::AnyModule& model, const std::vector<Tensor>& inputs, const std::string& path,
           const ExportOptions& options = {});
 

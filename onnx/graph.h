@@ -41,7 +41,7 @@ class Graph {
   void reserve(const std::string& name);
   /// Throws InvalidArgument if its name is taken.
   void add_input(const Value& x);
-  /// x under its own name, which may be one of an input or an initializer.
+  /// Adds x under its own name; x may be an input or an initializer.
   void add_output(const Value& x, const std::string& name);
   /// The names of the new node's results, which begin with `path`.
   std::vector<std::string> node(const std::string& path, const char* type,
@@ -69,7 +69,7 @@ class Graph {
   };
   std::string unique(const std::string& name);
   std::string value_info(const Value& x) const;
-  /// How often the batch is in the size: 0 if it is a fixed one, -1 if it is none of both.
+  /// The size as a multiple of the batch size; 0 if it is fixed, -1 if it is neither.
   std::int64_t batches_in(std::int64_t size, std::int64_t other) const;
 
   std::pair<std::int64_t, std::int64_t> batches_;

@@ -51,8 +51,8 @@ Names conv_transpose2d(Operation& o) {
   return conv(o, "ConvTranspose", {{"output_padding", o.ints("output_padding")}});
 }
 
-// The attributes of a pooling of windows. The padding after the end is what the last window needs:
-// so ceil_mode, whose meaning differs between runtimes, is not.
+// The attributes of a pooling. The padding at the end is what the last window needs, so the
+// attribute ceil_mode, whose meaning differs between runtimes, is not needed.
 Attributes windows(Operation& o, const Ints& dilation) {
   const Ints &kernel = o.ints("kernel"), &stride = o.ints("stride");
   Ints pads = both_sides(o.ints("padding"));
@@ -79,7 +79,8 @@ Names avg_pool2d(Operation& o) {
   std::string x = o.in();
   bool counts = o.integer("count_include_pad") != 0 || divisor != 0;
   if (counts && divisor == 0 && (pads[2] > padding[0] || pads[3] > padding[1])) {
-    // The divisor counts the padding, but not what ceil_mode adds: the padding becomes zeros of x.
+    // The divisor counts the padding, but not what ceil_mode adds: so the padding becomes zeros of
+    // x.
     const Ints of_all{0, 0, padding[0], padding[1], 0, 0, padding[0], padding[1]};
     x = o.node("Pad", {x, o.ints_constant(of_all)});
     pads = {0, 0, std::max<std::int64_t>(pads[2] - padding[0], 0),
@@ -159,15 +160,15 @@ std::string scaled(Operation& o, std::string y) {
   return y;
 }
 
-// Operand i, or a constant of this value where the layer has none: ONNX's node needs both weight
-// and bias.
+// Operand i, or a constant of this value if the layer has none: ONNX's node needs both weight and
+// bias.
 std::string or_all(Operation& o, std::size_t i, double value, const Shape& shape) {
   if (o.operand(i).defined()) return o.in(i);
   return o.constant(full(shape, value, {o.computed(), Device()}));
 }
 
 Names batch_norm(Operation& o) {
-  const bool widens = o.result().dtype == DType::bf16;  // as weft: computed in f32
+  const bool widens = o.result().dtype == DType::bf16;  // computed in f32, as in weft
   if (widens) o.compute_in(DType::f32);
   const auto running = [&](const char* name) {
     const Value& x = o.tensor(name);
@@ -203,13 +204,13 @@ Names layer_norm(Operation& o) {
                  {{"axis", -std::ssize(sizes)}, {"epsilon", o.number("eps")}})};
 }
 
-// Also instance norm: as many groups as channels.
+// Also used for instance norm, with as many groups as channels.
 Names group_norm(Operation& o) {
   const std::string groups =
       o.node("Reshape", {o.in(), o.ints_constant({0, o.integer("groups"), -1})});
   const Value y = o.result();
   Value grouped = y;
-  grouped.shape = grouped.other = {0, 0, 0};  // so that the reshape takes no size over from it
+  grouped.shape = grouped.other = {0, 0, 0};  // so that the reshape copies none of its sizes
   return {scaled(o, o.reshape(normalized(o, groups, {2}), grouped, y))};
 }
 

@@ -1,4 +1,4 @@
-// A step of the traces, and how it is said in ONNX. Private to onnx/.
+// A step of the traces, and how it is expressed in ONNX. Private to onnx/.
 #pragma once
 
 #include <functional>
@@ -22,14 +22,14 @@ class Operation {
             std::map<std::string, Value> tensors);
 
   std::size_t operands() const { return operands_.size(); }
-  /// An operand, whose name is empty if it was left out.
+  /// An operand; its name is empty if it was left out.
   const Value& operand(std::size_t i) const { return operands_[i]; }
   /// Its name, after a conversion to the dtype in which the operation computes.
   std::string in(std::size_t i = 0);
-  /// Another dtype for that than the result's.
+  /// Makes the operation compute in this dtype instead of the result's.
   void compute_in(DType dtype) { computed_ = dtype; }
   DType computed() const { return computed_; }
-  /// A tensor of the description: an index, a mask. Throws Unsupported without one.
+  /// A tensor of the description, such as an index or a mask. Throws Unsupported if there is none.
   const Value& tensor(const std::string& name) const;
   bool has_tensor(const std::string& name) const { return tensors_.contains(name); }
   const Ints& ints(const std::string& name) const;
@@ -77,7 +77,7 @@ const Rules& shape_rules();
 const Rules& reduction_rules();
 const Rules& layer_rules();
 
-/// Throws Unsupported if no rule can say it.
+/// Throws Unsupported if no rule can express it.
 Names lower(Operation& operation, const std::string& name);
 
 }  // namespace weft::onnx

@@ -18,7 +18,7 @@ std::string reduced(Operation& o, const char* type, const std::string& x) {
   return o.node(type, {x}, {{"axes", dims}, {"keepdims", kKeep}});
 }
 
-// Reshapes y to the result, from which the reduced dimensions of size 1 may be gone.
+// Reshapes y to the result's shape, which may lack the reduced dimensions of size 1.
 Names finished(Operation& o, const std::string& y) {
   Value kept = o.operand(0);
   for (const std::int64_t d : o.ints("dims")) kept.shape[d] = kept.other[d] = 1;

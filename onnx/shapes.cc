@@ -62,7 +62,7 @@ Names stack(Operation& o) {
 }
 
 Names pad(Operation& o) {
-  const Ints& of_all = o.ints("pads");  // before and after, dimension by dimension
+  const Ints& of_all = o.ints("pads");  // for each dimension the number before and after
   Ints pads;
   for (const std::size_t side : {0u, 1u}) {
     for (std::size_t i = side; i < of_all.size(); i += 2) pads.push_back(of_all[i]);

@@ -17,8 +17,8 @@ namespace {
 
 using autograd::Node;
 
-// Stands for an input on the tape: so the tape records all that is computed from the input, and
-// forward may write to it, which a leaf does not allow.
+// Stands for an input on the tape. So the tape records all that is computed from the input, and
+// forward may write to the input, which would be an error for a leaf.
 class InputNode final : public Node {
  public:
   explicit InputNode(int number) : Node("input"), number(number) {}
@@ -34,8 +34,8 @@ Operand read(const Tensor& x) {
   return {.tensor = x, .version = x.defined() ? x.storage()->version() : 0};
 }
 
-// Keeps what the tape does not: operands without a gradient, and results. It holds the nodes and
-// the memory of the results, so that no address is reused while the addresses are its keys.
+// Keeps what the tape does not: operands without a gradient, and results. It also holds the nodes
+// and the results' memory: their addresses are its keys and must not be reused.
 class Recorder final : public autograd::TapeObserver {
  public:
   explicit Recorder(const nn::NamedTensors& state) {
@@ -50,8 +50,8 @@ class Recorder final : public autograd::TapeObserver {
       if (!is_current(x)) stale_.insert(node.sequence());
       return;
     }
-    // A copy, since forward may write to x later, and since holding x would change how many own
-    // it, by which operations decide whether they may overwrite it.
+    // A copy, since forward may write to x later, and since holding x would add an owner:
+    // operations decide by the number of owners whether they may overwrite x.
     const bool keeps = edge.is_leaf() || kept_.contains(x.storage().get());
     constants_[{node.sequence(), input}] = read(keeps ? raw::alias(x) : raw::clone(x));
   }
@@ -99,7 +99,7 @@ class Recorder final : public autograd::TapeObserver {
     int output;
   };
   struct Memory {
-    std::uint32_t version = 0;  // after the last write that is known
+    std::uint32_t version = 0;  // after the last known write
     std::vector<Place> places;
   };
   struct Known {

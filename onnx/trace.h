@@ -16,7 +16,7 @@ inline constexpr const char* kStale =
     "cannot be said in ONNX: a tensor that depends on the input was written to by something that "
     "the tape does not record, such as an in-place method under NoGrad or weft::raw";
 
-/// A result of a step or an input of the model; else a tensor from elsewhere, or nothing if that is
+/// A result of a step or an input of the model; otherwise a tensor from elsewhere, which may be
 /// undefined. The tensor is a copy of what the operation read, or the tensor itself if it belongs
 /// to the model's state or shares memory with an input.
 struct Operand {
@@ -24,7 +24,7 @@ struct Operand {
   int output = 0;
   int input = -1;
   Tensor tensor{};
-  std::uint32_t version = 0;  ///< of the tensor's memory, when it was read
+  std::uint32_t version = 0;  ///< of the tensor's memory, when the operation read it
 };
 
 struct Result {
@@ -43,7 +43,7 @@ struct Step {
 };
 
 struct Trace {
-  std::vector<Tensor> inputs;           ///< as forward got them
+  std::vector<Tensor> inputs;           ///< as they were passed to forward
   std::vector<std::uint32_t> versions;  ///< of the inputs' memory, before forward
   std::vector<Step> steps;  ///< those that the outputs depend on, in the order in which they ran
   std::vector<Operand> outputs;

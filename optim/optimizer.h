@@ -56,9 +56,9 @@ class Optimizer {
   double initial_lr(std::size_t group) const;
   void set_initial_lr(std::size_t group, double lr);
   bool has_initial_lr(std::size_t group) const { return group_at(group).initial_lr.has_value(); }
-  /// What OneCycleLR changes: the momentum of SGD and RMSprop, beta1 of Adam. 0 for an optimiser
-  /// that was made without momentum; set_momentum throws InvalidArgument then, and for a negative
-  /// value (Adam: one outside [0, 1)).
+  /// The value that OneCycleLR changes: the momentum of SGD and RMSprop, beta1 of Adam. 0 for an
+  /// optimiser that was made without momentum; set_momentum throws InvalidArgument then, and for a
+  /// negative value (Adam: one outside [0, 1)).
   double momentum(std::size_t group) const { return group_at(group).momentum.value_or(0); }
   void set_momentum(std::size_t group, double momentum);
   /// The other options of the group, by their names: "weight_decay", "eps", ... A flag is 0 or 1.
@@ -126,8 +126,8 @@ class Optimizer {
   /// captured step holds the old one, so its replay is refused from then on.
   void options_changed() { ++revision_; }
 
-  /// One kernel call for slots of group `group` that share device, dtype and step count. Several
-  /// threads may call it at once, each for another device.
+  /// Makes one kernel call for slots of group `group` that share device, dtype and step count.
+  /// Several threads may call it at once, each for another device.
   virtual void update(const Stream& stream, DType dtype, std::size_t group, const double* lr,
                       const std::int64_t* step, std::span<const OptimSlot> slots) = 0;
 
@@ -143,7 +143,7 @@ class Optimizer {
   // The work of one device. Reused, so that a step allocates nothing after the first ones.
   struct Part {
     Device device;
-    std::int64_t slots = 0;  // those with a gradient in this step
+    std::int64_t slots = 0;  // slots with a gradient in this step
     std::vector<Batch> batches;
     std::vector<Tensor> regrouped;  // gradients copied because their layout differs
   };
@@ -160,7 +160,7 @@ class Optimizer {
   std::vector<Group> groups_;
   std::vector<Part> parts_;
   std::int64_t revision_ = 0;
-  bool warned_ = false;  // of a step without any gradient
+  bool warned_ = false;  // of a step with no gradient at all
 };
 
 /// Sees the updates of a thread, and may skip them: for train/, which records and replays steps.

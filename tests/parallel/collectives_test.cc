@@ -43,16 +43,16 @@ Tensor loss_of(const Tensor& y, int seed) {
 
 using Loss = std::function<Tensor(const Collectives& ranks, const Tensor& x)>;
 
-// Of which function x.grad() must be the derivative.
+// The function whose derivative x.grad() must be.
 enum class Meaning {
-  summed,      // of the sum of the ranks' losses, by this rank's x
-  replicated,  // of the loss, by the x that all ranks have
-  own,         // of the loss, by this rank's x
+  summed,      // the sum of the ranks' losses, by this rank's x
+  replicated,  // the loss, by the x that all ranks have
+  own,         // the loss, by this rank's x
 };
 
-// Central differences with a step of 1e-5: their error is some 1e-10 of the third derivatives, and
-// rounding 1e-16 of a loss, divided by the step, 1e-11 of it; the losses are up to some ten times
-// as large as their derivatives.
+// Compares with central differences of step 1e-5. Their error is about 1e-10 times the third
+// derivatives, plus rounding of the loss divided by the step: 1e-11 times the loss. The losses are
+// up to about ten times as large as their derivatives.
 void check(Meaning meaning, const Shape& (*shape_of)(int n), const Loss& loss) {
   constexpr double kStep = 1e-5, kTolerance = 1e-8;
   for (int n = 1; n <= 4; ++n) {
@@ -119,12 +119,12 @@ TEST(CollectivesGradient, OfTheSumOfTheLosses) {
     summed(any, [&](const Collectives& ranks, const Tensor& x) {
       return ranks.broadcast(x, root % ranks.size());
     });
-    // The other ranks run the backward of what comes before, too.
+    // Backward must go on to the all_reduce on the other ranks, too.
     summed(any, [&](const Collectives& ranks, const Tensor& x) {
       return ranks.broadcast(ranks.all_reduce(x), root % ranks.size());
     });
   }
-  // Several in one graph, and one whose result is used twice.
+  // Several operations in one graph; the result of one is used twice.
   summed(of_each_rank, [](const Collectives& ranks, const Tensor& x) {
     const Tensor y = ranks.all_reduce(x);
     return ranks.reduce_scatter(y * x) * ranks.all_to_all(y).sum();
@@ -325,7 +325,7 @@ TEST(CollectivesErrorTest, MessagesThatDoNotFitAreNamed) {
         group.barrier().wait();
       } else {
         EXPECT_WEFT_ERROR(receive(ranks), Comm, text);
-        group.recv(empty({2}), 0).wait();  // what was sent behind the text
+        group.recv(empty({2}), 0).wait();  // the values that were sent after the text
         group.barrier().wait();
       }
     });
@@ -359,7 +359,7 @@ TEST(CollectivesErrorTest, ASendThatIsLeftOutEndsTheStep) {
           const Collectives ranks = of(group);
           const Scoped now(&ThreadState::step, 0);
           if (group.rank() == 0) {
-            ranks.send(full({2}, 5.0), 1);  // the second of two
+            ranks.send(full({2}, 5.0), 1);  // the first one is left out
             const Scoped next(&ThreadState::step, 1);
             if (goes_on) {
               // PeerFailed, or Timeout if rank 1 is slow to leave.

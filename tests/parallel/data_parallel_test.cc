@@ -60,7 +60,7 @@ TEST_P(DataParallelTest, NamesAndStateAreTheModules) {
 TEST_P(DataParallelTest, GradientsAndResultsAreTheModules) {
   nn::Sequential net = mlp(), alone = mlp();
   DataParallel dp(net, {.devices = devices(2)});
-  for (const std::int64_t rows : {4, 5, 2, 1}) {  // 1: one device gets all, the other nothing
+  for (const std::int64_t rows : {4, 5, 2, 1}) {  // 1: the second device gets nothing
     const auto whole = batch_here(0, {rows, 6});
     net.zero_grad();
     alone.zero_grad();
@@ -251,7 +251,8 @@ struct Structured : nn::Module<Structured> {
   }
 };
 
-// Hooks that come and go later, too, as in PyTorch, whose replicas are made for each forward.
+// Also hooks that are added or removed later, as in PyTorch, which makes the replicas anew in each
+// forward.
 TEST_P(DataParallelTest, ReplicasCallTheModulesHooks) {
   nn::Sequential net = mlp();
   DataParallel dp(net, {.devices = devices(2)});
@@ -371,7 +372,7 @@ struct Threads : nn::Module<Threads> {
   }
 };
 
-// Otherwise it would only wait, and one more thread would have to be woken.
+// The caller would otherwise only wait, while one more thread had to be woken.
 TEST_P(DataParallelTest, TheCallerRunsTheFirstReplica) {
   DataParallel dp(Threads(), {.devices = devices(2)});
   dp(ones({2, 2}, {DType::f32, first()}));
@@ -412,8 +413,8 @@ TEST_P(DataParallelTest, ATraceShowsTheStepsAndReplicasAtOnce) {
             std::min(replicas[0].second, replicas[1].second));
 }
 
-// Each of two layers' weights is copied by another thread: the first device's thread has nothing
-// else to do.
+// The weights of the two layers are copied by different threads: the first device's worker has
+// nothing else to do.
 TEST_P(DataParallelTest, AllDevicesOfTheCpuCopyTheWeights) {
   if (GetParam() != DeviceType::cpu) GTEST_SKIP() << "streams copy for GPUs";
   nn::Sequential net{nn::Linear(64, 64, false), nn::Linear(64, 64, false)};

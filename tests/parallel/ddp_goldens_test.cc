@@ -83,7 +83,7 @@ struct Heads : nn::Module<Heads> {
   }
 };
 
-/// One head is used on all ranks, one on each of two, another one on all; one is never used.
+/// In turn all ranks use head a, each of the two another one, and all head b; c is never used.
 Outcome train_heads(comm::ProcessGroup& group) {
   Rank<Heads> rank([] { return Heads(); }, {1, 1, 8, 8}, group, {.find_unused_parameters = true});
   for (int step = 0; step < 6; ++step) {

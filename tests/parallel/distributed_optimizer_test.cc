@@ -119,7 +119,7 @@ void train(nn::Sequential& model, optim::Adam& adam, int step) {
   adam.step();
 }
 
-// It converts to an Adam, and step() through that reduces.
+// It converts to an Adam&, and step() called through that reduces the gradients.
 RANKS_TEST(DistributedOptimizerTest, ItIsTheOptimiser, 2) {
   const Horovod hvd(group);
   nn::Sequential model = testing::seeded(1, testing::mlp), one = nn::clone(model);
@@ -148,7 +148,7 @@ RANKS_TEST(DistributedOptimizerTest, ItsStateTravelsAsTheOptimisers, 2) {
   model.to(DType::f64);
   DistributedOptimizer opt(hvd, optim::Adam(model.parameters()), model.named_parameters());
   for (int step = 0; step < 3; ++step) train(model, opt, step);
-  // Loaded by another one, and by a plain Adam.
+  // Another DistributedOptimizer and a plain Adam load the state.
   nn::Sequential again = nn::clone(model), alone = nn::clone(model);
   DistributedOptimizer resumed(hvd, optim::Adam(again.parameters()), again.named_parameters());
   resumed.load_state_dict(opt.state_dict());

@@ -6,7 +6,8 @@ namespace {
 
 using namespace elastic_tests;
 
-// Of four ranks, each with its own part of the optimiser's state and that of the one before.
+// Two of four ranks fail. Each rank has its own part of the optimiser's state and that of the rank
+// before it.
 void lose_two_of_four(int second, const char* point, Training& training, Launch& run) {
   training.zero = true;
   std::atomic<bool> lost{false};
@@ -51,7 +52,7 @@ TEST(ElasticTest, OthersHaveBothPartsOfTwoThatAreNoNeighbours) {
   }
 }
 
-// The group of the steps does not fail by it. That a rank has ended is known late.
+// The group of the steps does not fail then, and the launcher announces late that a rank has ended.
 TEST(ElasticTest, ARankFailsWhileTheStateIsGatheredForACheckpoint) {
   for (const int dies : {0, 2}) {
     SCOPED_TRACE(dies);
@@ -101,7 +102,8 @@ TEST(ElasticTest, APartOutlivesANode) {
   }
 }
 
-/// Fails before a message, once `left` counts down to it from 0 or more.
+/// Fails before a message when `left`, which counts the messages down, is 0. Never if it is
+/// negative.
 class FailsInAMessage final : public comm::Backend {
  public:
   FailsInAMessage(std::unique_ptr<comm::Backend> inner, int rank, int size, std::atomic<int>& left)
@@ -119,8 +121,8 @@ class FailsInAMessage final : public comm::Backend {
   std::atomic<int>& left_;
 };
 
-/// Runs `ranks` ranks, of which `fails` fails at the n-th message, for each n, after it has been at
-/// `point` while may_fail(), until no message is left before the step after step 3.
+/// For each n: runs `ranks` ranks, of which `fails` fails at its n-th message after reaching
+/// `point` while may_fail is true. Ends when no message is left before the step after step 3.
 void fail_at_each_message(
     int ranks, int fails, const std::string& point,
     const std::function<void(Training&, std::atomic<bool>& may_fail)>& prepare,
@@ -139,7 +141,7 @@ void fail_at_each_message(
       before(here, rank, step, returns);
       if (rank != fails || !may_fail) return;
       if (left < 0 && here == point) left = message;
-      // There were fewer messages.
+      // It sent fewer than n messages.
       if (left >= 0 && here == std::string("forward") && step > 3) is_over = true;
     };
     Launch run;
@@ -160,9 +162,8 @@ void fail_at_each_message(
 }
 
 // Rank 0 is lost, and ranks 1 to 3 deal out the parts anew. Then each part is on two of these, or
-// on rank 2 alone, so any other rank may fail at any message: neither what was received before nor
-// what is dealt away may be missing. Rank 1 is the one that sends parts whose other copy is on
-// rank 3.
+// on rank 2 alone, so any other rank may fail at any message: no rank may lose a part that it has
+// just received or is giving away. Rank 1 sends the parts whose other copy is on rank 3.
 TEST(ElasticTest, ARankFailsAtAnyMessageOfADeal) {
   const NodesOfTwo nodes;
   const auto prepare = [](Training& training, std::atomic<bool>& may_fail) {

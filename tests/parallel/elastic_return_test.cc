@@ -62,7 +62,7 @@ TEST(ElasticTest, RatesOfStepsMayBeSetInTheClosure) {
   training.expect_end({0, 1, 2});
 }
 
-// The one that comes back has not done it in the step before.
+// The rank that comes back has not run after_step for the step before.
 TEST(ElasticTest, RatesThatDifferAreRefused) {
   Training training;
   training.after_step = [](optim::Optimizer& optimizer) { optimizer.set_lr(0.9 * optimizer.lr()); };
@@ -123,7 +123,7 @@ struct Copying {
 };
 class CopyTest : public ::testing::TestWithParam<Copying> {};
 
-// Whether the one that comes back or the one that sends fails: the others have lost nothing.
+// The returning rank fails, or the rank that sends to it: the others lose nothing.
 TEST_P(CopyTest, ARankFailsWhileTheStateIsCopied) {
   const Copying& is = GetParam();
   Training training;

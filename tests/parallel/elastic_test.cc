@@ -150,7 +150,7 @@ TEST(ElasticTest, RanksGoOnFromTheLowestRanksCheckpoint) {
   }
 }
 
-// An error of a rank's own is that rank's end.
+// A rank with an error of its own ends with that error, and the others go on.
 TEST(ElasticTest, AnErrorOfTheClosureLeaves) {
   Training training;
   training.at = [](const char* point, int rank, std::int64_t step, bool) {
@@ -164,7 +164,7 @@ TEST(ElasticTest, AnErrorOfTheClosureLeaves) {
   training.expect_end({0, 2});
 }
 
-// Of another group, or of a store: no rank is lost, and nobody waits for a generation.
+// An error of another group or of a store: no rank is lost, so no rank waits for a new generation.
 TEST(ElasticTest, AnErrorOfAnotherGroupLeavesAtOnce) {
   for (const char* const point : {"forward", "gradient 1"}) {
     SCOPED_TRACE(point);
@@ -181,7 +181,7 @@ TEST(ElasticTest, AnErrorOfAnotherGroupLeavesAtOnce) {
   }
 }
 
-// The one that reports it first ends, and not only when its timeout has passed.
+// The rank that reports the mismatch first ends, before its timeout has passed.
 TEST(ElasticTest, AMismatchOfCallsEndsARank) {
   Training training;
   training.at = [](const char* point, int rank, std::int64_t step, bool) {
@@ -206,7 +206,7 @@ TEST(ElasticTest, AStepMayHaveItsZeroGradBefore) {
   training.expect_end({0, 1});
 }
 
-// The only one with the state fails when it makes the group with one that has come back.
+// The only rank with the state fails while it makes a group with a rank that has come back.
 TEST(ElasticTest, WithoutAnybodyWhoHasTheStateTheRunEnds) {
   Training training;
   Launch run;
@@ -244,7 +244,7 @@ TEST(ElasticTest, AStepHasToAverage) {
 
 // --- A vote that some have passed ----------------------------------------------------------------
 
-/// Loses another rank at the end of its n-th vote, though that has ended on the others.
+/// Its n-th vote fails at the end as if a rank were lost, though the vote has passed on the others.
 class LosesAVote final : public comm::Backend {
  public:
   LosesAVote(std::unique_ptr<comm::Backend> inner, int rank, int size, std::atomic<int>& left)
@@ -266,7 +266,8 @@ class LosesAVote final : public comm::Backend {
   std::atomic<int>& left_;
 };
 
-// Rank 2 dies in its update; rank 1 fails in the vote, rank 0 passes it, and is a step ahead.
+// Rank 2 dies in its update. One of ranks 0 and 1 fails in the vote; the other one passes it, and
+// is a step ahead.
 TEST(ElasticTest, WhoFailsInAVoteThatHasPassedUpdatesToo) {
   constexpr std::int64_t kWhen = 3;
   for (const int behind : {0, 1}) {
@@ -279,7 +280,7 @@ TEST(ElasticTest, WhoFailsInAVoteThatHasPassedUpdatesToo) {
       if (rank == behind) {
         EXPECT_EQ(behind_fails, 0);
       }
-      // The third only dies when the one that is ahead has the vote, too.
+      // Rank 2 dies only when the rank that will be ahead has passed the vote, too.
       if (rank == 1 - behind) ++updates;
       if (rank != 2) return;
       while (updates == 0) std::this_thread::yield();
@@ -287,7 +288,7 @@ TEST(ElasticTest, WhoFailsInAVoteThatHasPassedUpdatesToo) {
     };
     Launch run;
     run.backend = "threads";
-    behind_fails = static_cast<int>(kWhen) + 2;  // a vote deals the epoch
+    behind_fails = static_cast<int>(kWhen) + 2;  // one more: a vote deals the epoch
     std::atomic<int> never{-1};
     run.wrap = [&](int rank, const comm::BackendMaker& make) {
       return [&, make, rank](const auto& store, int place, int size,
@@ -358,7 +359,7 @@ INSTANTIATE_TEST_SUITE_P(Backends, MessagesTest, ::testing::Values("shm", "ring"
 
 TEST(ElasticTest, BuffersAndGeneratorsArePutBack) {
   Launch run;
-  std::vector<std::string> draws;  // of rank 0's generator, and its buffer
+  std::vector<std::string> draws;  // rank 0's random numbers and buffer
   run.run(2, [&](const comm::ElasticRun& r) {
     nn::Sequential model = testing::seeded(
         0, [] { return nn::Sequential{nn::Linear(6, 3), nn::BatchNorm1d(3), nn::Dropout(0.5)}; });
@@ -407,7 +408,7 @@ TEST(ElasticTest, ItNeedsTheBuffersOfOneRank) {
                     "broadcast_buffers is not set");
 }
 
-// Without a launcher that tells who has failed.
+// Without a launcher that reports failed ranks.
 RANKS_TEST(ElasticTest, WithoutMembershipItIsDdp, 2) {
   nn::Sequential model = testing::mlp();
   optim::SGD sgd(model.parameters(), {.lr = 0.1});

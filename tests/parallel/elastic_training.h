@@ -37,7 +37,7 @@ struct Died {};  // no weft::Error: nobody but the launcher may catch it
 inline thread_local bool died;
 inline thread_local std::weak_ptr<comm::ProcessGroup> group_of_rank;
 
-/// The end of a rank. A backward that ends by it makes an Error of it.
+/// Ends the rank. If it is thrown in a backward, that throws an Error instead.
 [[noreturn]] inline void die() {
   died = true;
   throw Died();
@@ -138,7 +138,7 @@ class Launch {
 
   explicit Launch(int least = 1) : least_(least) {}
 
-  /// Runs body() as `n` ranks; those that die in this and are in `again` are started once more.
+  /// Runs body() as `n` ranks. A rank that dies and is in `again` is started once more.
   void run(int n, const Body& body, const Ranks& again = {}) {
     Membership(store_.duplicate()).begin(n);
     for (int rank = 0; rank < n; ++rank) {
@@ -155,21 +155,21 @@ class Launch {
     }
     for (std::thread& rank : ranks_) rank.join();
   }
-  /// Returns when the rank waits to come back, and the lowest rank may look again.
+  /// Returns when the rank waits to come back and the lowest rank is due to look again.
   void await_return(int rank) const {
     static_cast<void>(store_.duplicate()->get("elastic/waiting/" + std::to_string(rank)));
     std::this_thread::sleep_for(std::chrono::milliseconds(60));
   }
-  /// What other errors ranks ended with.
+  /// The errors, other than die(), with which ranks have ended.
   const std::vector<std::string>& errors() const { return errors_; }
 
   std::string backend = "shm";
-  /// How long the launcher does not know of an end.
+  /// How long after a rank's end the launcher learns of it.
   std::chrono::milliseconds announced_after{0};
   std::chrono::milliseconds timeout{30'000};
   /// Called before a rank is started again.
   std::function<void()> before_return = [] {};
-  /// Called before a rank makes its group of the generation.
+  /// Called before a rank makes its group of a generation.
   std::function<void(int rank, bool returns)> on_connect = [](int, bool) {};
   std::function<comm::BackendMaker(int rank, comm::BackendMaker)> wrap =
       [](int, comm::BackendMaker make) { return make; };
@@ -222,7 +222,7 @@ struct Training {
   std::int64_t epochs = 1;  // of kSteps steps
   double bucket_cap_mb = 1e-6;
   bool zero_grad_before = false;      // outside of the closure
-  bool zero = false;                  // Adam, of whose state each rank has two parts
+  bool zero = false;                  // Adam; each rank has two parts of its state
   std::atomic<int>* saves = nullptr;  // counts checkpoints
   Rates set_rates = [](optim::Optimizer&, std::int64_t) {};  // in the closure
   std::function<void(optim::Optimizer&)> after_step = [](optim::Optimizer&) {};

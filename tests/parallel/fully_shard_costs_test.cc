@@ -244,8 +244,8 @@ TEST(FullyShardMemoryTest, ARankHasItsPartAndAFewUnits) {
       EXPECT_LE(most(MemoryOwner::whole_parameters), of_root + 2 * of_block + kRounding);
       EXPECT_LE(most(MemoryOwner::communication), 2 * of_block + kRounding);
       EXPECT_LE(most(MemoryOwner::gradients), all / n + of_root + of_block + kRounding);
-      // At no time more beyond the parts than the root, two units, a buffer for a gather, the
-      // gradients of a unit, and a buffer for their sum.
+      // Besides the parts there are never more at once than the root, two units, a buffer for a
+      // gather, the gradients of a unit, and a buffer for their sum.
       const auto& peak = memory_stats(device).peak_by_owner;
       const auto at_peak = [&](MemoryOwner owner) { return peak[static_cast<std::size_t>(owner)]; };
       EXPECT_LE(at_peak(MemoryOwner::whole_parameters) + at_peak(MemoryOwner::communication) +
@@ -257,7 +257,7 @@ TEST(FullyShardMemoryTest, ARankHasItsPartAndAFewUnits) {
   }
 }
 
-/// Goes one of two ways; `between` is called where they part.
+/// Its forward calls `left` or `right`; `between` is called before.
 struct TwoWays : nn::Module<TwoWays> {
   nn::Linear first = child("first", nn::Linear(32, 32));
   nn::Linear left = child("left", nn::Linear(32, 32));
@@ -283,7 +283,7 @@ TEST(FullyShardMemoryTest, WhatIsFetchedInVainIsFreed) {
       TwoWays model;
       model.to(device);
       const std::int64_t bytes = bytes_of(model.left.parameters());
-      // So that a backward may leave them out.
+      // Frozen, so that a backward may leave them out.
       for (nn::Linear* layer : {&model.left, &model.right, &model.last}) {
         layer->requires_grad(false);
       }
@@ -293,11 +293,11 @@ TEST(FullyShardMemoryTest, WhatIsFetchedInVainIsFreed) {
       };
       const Tensor x = uniform({4, 32}, -1, 1).to(device);
       const std::int64_t before = messages();
-      std::string last;  // the way of the step before
+      std::string last;  // `way` in the step before
       for (const std::string way : {"left", "left", "right", "left", "back", "left", "right"}) {
         SCOPED_TRACE(way + " after " + last);
         const Tensor y = model(x, way, [&] {
-          // What came next in an earlier step is on its way.
+          // The gather of the unit that came next in an earlier step has been started.
           EXPECT_EQ(messages() >= before + bytes, !last.empty());
         });
         EXPECT_EQ(messages(), before);

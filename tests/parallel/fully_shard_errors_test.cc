@@ -97,7 +97,7 @@ TEST_F(FullyShardTest, AUnitThatOneBackwardDoesNotReachIsNamed) {
       } else {
         whole.sum().backward();
       }
-      // A half of rank 0's.
+      // Half of rank 0's gradient, since rank 1's counts as zeros.
       EXPECT_EQ(model.b.bias.grad().defined(), false);
       EXPECT_EQ(model.named_parameters()[3].second.grad().to_vector<float>(),
                 (std::vector<float>{1, 1}));
@@ -105,7 +105,7 @@ TEST_F(FullyShardTest, AUnitThatOneBackwardDoesNotReachIsNamed) {
   });
 }
 
-// Also if units are freed between forward and backward: the ranks gather the same ones.
+// Works even if units are freed between forward and backward, since all ranks gather the same ones.
 TEST_F(FullyShardTest, AUnitThatTheBackwardsOfAllRanksLeaveOutIsNamed) {
   comm::run_ranks(2, [&](comm::ProcessGroup& group) {
     Parts model = testing::seeded(3, [] { return Parts(); });
@@ -123,7 +123,7 @@ TEST_F(FullyShardTest, AUnitThatTheBackwardsOfAllRanksLeaveOutIsNamed) {
                           detail::concat("rank ", group.rank(),
                                          ": the parameters of 1 of 2 units got no gradient in "
                                          "this backward: b. "));
-        // The mean of rows of 1 and of 2, twice.
+        // Two rows of the ranks' mean, 1.5.
         EXPECT_EQ(model.named_parameters()[0].second.grad().to_vector<float>(),
                   (std::vector<float>(8, 3)));
       }
@@ -332,7 +332,7 @@ TEST_F(FullyShardTest, ACapturedStepIsRefused) {
   });
 }
 
-// In a hook that runs when the first backward has reduced all gradients.
+// A second backward in a hook that runs after the first one has reduced all gradients.
 TEST_F(FullyShardTest, MoreGradientsInTheSameBackwardAreRefused) {
   comm::run_ranks(2, [&](comm::ProcessGroup& group) {
     nn::Sequential model = net();

@@ -65,7 +65,7 @@ TEST_F(FullyShardTest, TheNextForwardSeesNewValues) {
 
 TEST_F(FullyShardTest, AStepBetweenForwardAndBackwardIsCaught) {
   for (const std::optional<bool> reshard : {std::optional<bool>(), {true}, {false}}) {
-    for (const bool units : {true, false}) {  // or only the outermost one
+    for (const bool units : {true, false}) {  // false: only the outermost module
       comm::run_ranks(2, [&](comm::ProcessGroup& group) {
         nn::Sequential model = testing::seeded(3, net);
         const FullyShardOptions options{.reshard_after_forward = reshard};
@@ -99,7 +99,7 @@ TEST_F(FullyShardTest, AStateGoesOnOnAnyNumberOfRanks) {
   }
 }
 
-// Moments of the parts, on ranks of which some have no row of the last layer.
+// Optimiser states of the parts, on ranks of which some have no row of the last layer.
 template <class Make>
 void expect_goes_on(const Make& make) {
   const auto train = [](auto& model, optim::Optimizer& optimizer, int from, int rank, int n) {
@@ -142,7 +142,7 @@ TEST_F(FullyShardTest, AnOptimisersStateGoesOnOnAnyNumberOfRanks) {
   expect_goes_on(
       [](nn::Sequential& m) { return optim::SGD(m.parameters(), {.lr = 0.1, .momentum = 0.9}); });
   expect_goes_on([](nn::Sequential& m) {
-    // A large eps: of gradients that are rounding errors Adam makes whole steps.
+    // A large eps, since Adam turns gradients that are only rounding errors into full steps.
     return optim::AdamW(m.parameters(), {.lr = 0.01, .eps = 1e-3, .amsgrad = true});
   });
   expect_goes_on([](nn::Sequential& m) {

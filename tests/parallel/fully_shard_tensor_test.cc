@@ -149,7 +149,7 @@ TEST_F(FullyShardTensorTest, NoSyncAddsUpOnEachRank) {
   }
 }
 
-// Layers exchange rounded tensors: what parallelize does with rounded weights, and the mean in f32.
+// Layers exchange rounded tensors, as parallelize does with rounded weights; the mean is in f32.
 TEST_F(FullyShardTensorTest, MixedPrecisionIsThatOfRoundedLayers) {
   for (const auto& [dp, sequence] : {std::pair(1, false), {1, true}, {2, false}, {2, true}}) {
     comm::run_ranks(2 * dp, [&, dp = dp, sequence = sequence](comm::ProcessGroup& group) {

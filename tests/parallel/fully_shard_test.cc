@@ -134,10 +134,10 @@ TEST_F(FullyShardTest, ReplicasHaveTheSameBuffers) {
     const NoGrad no_grad;
     model.eval();
     std::vector<std::string> all = means();
-    EXPECT_NE(all[0], all[3]);  // each has counted its own batch
+    EXPECT_NE(all[0], all[3]);  // each rank's statistics are of its own batch
     model.train();
     const EnableGrad grad;
-    model(zeros({2, 6}));  // begins with rank 0's, and counts the same batch
+    model(zeros({2, 6}));  // takes rank 0's first; the batch is the same
     all = means();
     for (const std::string& one : all) EXPECT_EQ(one, all[0]);
     nn::Linear other(2, 2);
@@ -499,7 +499,7 @@ TEST_F(FullyShardTest, AveragesAreThoseOfOneProcess) {
   }
 }
 
-// Those of a unit that backward has reached: what one rank has not used counts as zeros of it.
+// For units that backward reaches: a gradient that a rank does not have counts as zeros.
 TEST_F(FullyShardTest, AParameterWithoutAGradientCountsAsZeros) {
   struct Two : nn::Module<Two> {
     nn::Linear a = child("a", nn::Linear(4, 4));

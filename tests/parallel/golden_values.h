@@ -14,7 +14,7 @@
 
 namespace weft::testing {
 
-// Sums in another order: an error of 1e-16 of a value, which some steps multiply.
+// Sums are taken in another order: an error of 1e-16 of a value, which grows in some steps.
 inline constexpr double kGoldenTolerance = 1e-10;
 
 inline void expect_golden_losses(const std::vector<double>& got, const nlohmann::json& golden) {
@@ -25,7 +25,7 @@ inline void expect_golden_losses(const std::vector<double>& got, const nlohmann:
   }
 }
 
-/// golden: of each tensor the name, the norm, and the sum of value i times cos i.
+/// golden: for each tensor the name, the norm, and the sum of value i times cos i.
 inline void expect_golden_values(const nn::NamedTensors& got, const nlohmann::json& golden) {
   ASSERT_EQ(got.size(), golden.size());
   for (std::size_t i = 0; i < got.size(); ++i) {

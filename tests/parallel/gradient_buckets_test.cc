@@ -71,7 +71,8 @@ TEST(BucketsTest, EachDtypeAndDeviceHasItsOwnAndItsOwnLimits) {
   EXPECT_EQ(plan_buckets(gradients, Limits{4, 44}), (BucketPlan{{0}, {1}, {2, 5}, {3, 6}, {4}}));
 }
 
-// By their smallest index in the order of definition, as they were closed in another one.
+// Without an order, buckets are sorted by their smallest index; with one, they come as they were
+// closed.
 TEST(BucketsTest, BucketsComeInTheOrderOfTheirGradients) {
   const std::vector<GradientSize> gradients = {
       {.bytes = 1, .dtype = DType::f32},
@@ -127,7 +128,7 @@ TEST(GradientBucketsTest, GradientsLieSideBySideWithTheirParametersStrides) {
         raw::fill_(place, static_cast<double>(i));
       }
       EXPECT_EQ(buckets.parameters()[1].place.strides(), parameters[1].strides());
-      EXPECT_EQ(buckets.parameters()[2].place.strides(), (Strides{1}));  // one with gaps gets none
+      EXPECT_EQ(buckets.parameters()[2].place.strides(), (Strides{1}));  // not those with gaps
       std::vector<double> expected(6, 0);
       expected.insert(expected.end(), 20, 1);
       expected.insert(expected.end(), 3, 2);
@@ -166,7 +167,7 @@ RANKS_TEST(GradientBucketsTest, ABucketWaitsForThoseBeforeIt, 1) {
   }
 }
 
-// By then the group says only that it has ended.
+// By then the group itself says only that it has ended.
 RANKS_TEST(GradientBucketsTest, ABucketThatCannotBeSentTellsWhyTheOneBeforeItFailed, 2) {
   if (group.rank() == 1) return;  // its group ends
   comm::Work first;

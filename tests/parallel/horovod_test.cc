@@ -70,7 +70,7 @@ RANKS_TEST(HorovodTest, ParametersAndBuffersBecomeThoseOfTheRoot, 3) {
                     "has \"weight f32 [2,3]\"");
 }
 
-// Also for a rank whose optimiser has not taken a step.
+// Also on a rank whose optimiser has not made a step.
 RANKS_TEST(HorovodTest, OptimisersTakeUpTheRootsState, 2) {
   const Horovod hvd(group);
   for (const int root : {0, 1}) {

@@ -41,7 +41,7 @@ RANKS_TEST(JoinTest, JoinedRanksCountAsZerosAndEndWithTheLastOnesModel, 3) {
     EXPECT_FLOAT_EQ(model.b.to_vector<float>()[0], 1 - expected[0] - expected[1] - expected[2]);
     EXPECT_EQ(ddp.stats().reductions, 3);
     sgd.zero_grad();
-    sum(ddp(input(mine))).backward();  // as ever
+    sum(ddp(input(mine))).backward();  // as without join()
     EXPECT_EQ(grad_of(model.a), Floats(2, 2));
   }
 }
@@ -57,7 +57,7 @@ TEST(JoinTest, JoinedRanksMayKeepTheirOptimisersInStep) {
       sgd.zero_grad();
     };
     for (int epoch = 0; epoch < 2; ++epoch) {
-      // Rank 0, whose buffers are everybody's, is the first to be done.
+      // Rank 0, whose buffers all ranks take, is done first.
       const int batches = epoch == 0 ? 2 * group.rank() : 1;
       ddp.join(
           [&] {
@@ -78,7 +78,7 @@ TEST(JoinTest, JoinedRanksMayKeepTheirOptimisersInStep) {
   EXPECT_EQ(weights[1], weights[2]);
 }
 
-// The first reduction, in which the ranks agree on buckets and on what is used, included.
+// Including the first reduction, in which the ranks agree on buckets and used parameters.
 RANKS_TEST(JoinTest, JoiningFitsEveryWayToFindParameters, 2) {
   for (const bool static_graph : {false, true}) {
     Lines model;

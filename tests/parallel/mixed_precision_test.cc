@@ -162,7 +162,7 @@ TEST_F(MixedPrecisionTest, CheckpointedBlocks) {
                  kPolicy);
 }
 
-// What is added up without a reduction is so in the dtype of the reduction.
+// Gradients of several backwards without a reduction are added in the dtype of the reduction.
 TEST_F(MixedPrecisionTest, SumsOfSeveralBackwardsAreInF32) {
   comm::testing::in_groups("shm", 2, [](comm::ProcessGroup& group) {
     nn::Sequential model = testing::seeded(3, net), plain = testing::seeded(3, net);

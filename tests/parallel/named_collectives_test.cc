@@ -1,4 +1,4 @@
-// Collectives by name: in any order, combined, and if the ranks do not agree.
+// Collectives by name: in any order, combined into messages, and when the ranks disagree.
 #include "weft/parallel/named_collectives.h"
 
 #include <gtest/gtest.h>

@@ -26,7 +26,7 @@
 
 namespace weft::testing {
 
-/// A model with the weights of a seed, in any thread.
+/// A model whose weights follow from the seed alone, in any thread.
 template <class Make>
 auto seeded(std::uint64_t seed, const Make& make) {
   manual_seed(seed);

@@ -544,7 +544,7 @@ TEST_P(PipelineRanks, ReplicasCannotAverageWhatTwoStagesShare) {
 
 // --- Errors --------------------------------------------------------------------------------------
 
-// The error of each rank.
+// Runs f on each rank and returns each rank's error.
 std::vector<std::string> errors_of(const std::string& backend, int ranks,
                                    const std::function<void(comm::ProcessGroup&)>& f) {
   std::vector<std::string> errors(static_cast<std::size_t>(ranks));
@@ -624,7 +624,7 @@ TEST_P(PipelineRanks, AStageThatDoesNotFitIsNamedBeforeTheFirstBatch) {
   });
   EXPECT_HAS(errors[2], "Shape: ");
   EXPECT_HAS(errors[2], "stage 2 on cpu:0, tried with 2 rows");
-  for (const int rank : {0, 1}) {  // it learns this from a closed connection, or from the loss
+  for (const int rank : {0, 1}) {  // it notices by a closed connection, or by the loss
     EXPECT_TRUE(errors[static_cast<std::size_t>(rank)].starts_with("PeerFailed") ||
                 errors[static_cast<std::size_t>(rank)].starts_with("Comm"))
         << errors[static_cast<std::size_t>(rank)];

@@ -104,13 +104,13 @@ struct Case {
   std::string schedule;
   Recompute mode;
   int dp, pp;
-  bool all_stages = false;  // each rank cuts also the stages that it does not run
+  bool all_stages = false;  // ranks also cut stages they do not run
   bool checkpoints = false;
-  int replicas = 1;  // of parts
+  int replicas = 1;  // ranks with the same parts
 };
 
-// Losses and weights of one process with the whole batch. Sums are taken in other orders: 1e-9 is
-// the bound that is asked for.
+// Compares losses and weights with those of one process with the whole batch. Sums are taken in
+// other orders; 1e-9 is the required bound.
 void expect_one_process(const Case& c, const FullyShardOptions& options = {}) {
   SCOPED_TRACE(::testing::Message()
                << c.schedule << ' ' << to_string(c.mode) << ' ' << c.dp << 'x' << c.pp << ' '
@@ -220,8 +220,8 @@ TEST_F(PipelineShardsTest, CheckpointsWithinStages) {
   }
 }
 
-// zb-h1 puts the gradients of cut weights off, too: in a W, not in an I. They are those of a call
-// without a pipeline, before and after which a stage may be called, too.
+// zb-h1 puts off the gradients of cut weights, too, from I to W. They equal those of a call without
+// a pipeline, and such calls work before and after the pipeline's.
 TEST_F(PipelineShardsTest, GradientsOfCutWeightsArePutOff) {
   comm::run_ranks(1, [](comm::ProcessGroup& group) {
     PipelineState state;
@@ -240,7 +240,7 @@ TEST_F(PipelineShardsTest, GradientsOfCutWeightsArePutOff) {
           const autograd::DeferredGradients::Scope putting_off(later, weights);
           stage(x)[0].square().sum().backward();
         }
-        EXPECT_EQ(later.size(), 12u);  // of the layers; one is there twice
+        EXPECT_EQ(later.size(), 12u);  // weights of the layers; one counts twice
         for (const Tensor& used : nn::used_parameters(stage)) EXPECT_FALSE(used.grad().defined());
         later.run();
         whole.reduce();
@@ -264,7 +264,7 @@ TEST_F(PipelineShardsTest, GradientsOfCutWeightsArePutOff) {
   });
 }
 
-// A hook needs the gradient, so that of its weight is not put off.
+// A hook needs the gradient, so the gradient of its weight is not put off.
 TEST_F(PipelineShardsTest, HooksOnWeightsRunInAnySchedule) {
   comm::run_ranks(1, [](comm::ProcessGroup& group) {
     const auto gradients = [&](const std::string& schedule, bool is_cut, double factor) {
@@ -294,7 +294,7 @@ struct Linear : nn::Module<Linear> {
   nn::Parameter weight;
 };
 
-// The norm of layers' weights, and of a norm's that are those of two stages.
+// The norm counts the layers' weights, and once those of a LayerNorm that two stages share.
 TEST_F(PipelineShardsTest, ParametersOfTwoStagesCountOnceInTheNorm) {
   comm::run_ranks(2, [](comm::ProcessGroup& group) {
     const nn::LayerNorm tied(6);
@@ -382,7 +382,8 @@ std::int64_t bytes_of_a_step(int chunks, const std::string& schedule) {
 TEST_F(PipelineShardsTest, AStepSendsTheSameForAnyNumberOfMicroBatches) {
   std::int64_t numbers = 0;
   for (const nn::Sequential& stage : stages_of()) numbers += stage.parameter_count();
-  // 3 rows of a bias for 2 ranks are padded. All by 2 ranks of each stage to one other.
+  // A bias of 3 rows is padded for 2 ranks, and so is its weight. In each stage 2 ranks send all to
+  // one other rank.
   const std::int64_t padding = 1 * 6 + 1;
   const std::int64_t expected = 8 * 2 * (numbers + padding);
   for (const std::string schedule : {"gpipe", "1f1b", "zb-h1"}) {
@@ -420,7 +421,7 @@ TEST_F(PipelineShardsTest, BuffersAreThoseOfRank0) {
   });
 }
 
-// Gradients of bf16 are added up in f32, as two numbers are in any order.
+// Gradients in bf16 are added up in f32.
 TEST_F(PipelineShardsTest, MicroBatchesAddUpInTheDtypeOfTheReduction) {
   for (const auto& [schedule, n] : {std::pair("gpipe", 1), {"zb-h1", 1}, {"zb-h1", 2}}) {
     comm::run_ranks(n, [&, schedule = schedule, n = n](comm::ProcessGroup& group) {
@@ -458,7 +459,7 @@ TEST_F(PipelineShardsTest, MicroBatchesAddUpInTheDtypeOfTheReduction) {
   }
 }
 
-// dp x pp x tp: fully_shard cuts what parallelize has cut; or nothing, where dp is 1.
+// dp x pp x tp: fully_shard cuts the parts that parallelize has made, unless dp is 1.
 TEST_F(PipelineShardsTest, StagesOfPartsOfLayers) {
   using Layers = testing::Block;
   const auto make = [] {
@@ -506,7 +507,8 @@ TEST_F(PipelineShardsTest, StagesOfPartsOfLayers) {
           plain_adam.zero_grad();
           const Tensor expected = nn::mse_loss(plain[1](plain[0](x)), y);
           expected.backward();
-          // With parts of sequences each rank has a part of the mean loss, and gradients of it.
+          // With parts of sequences each rank has a part of the mean loss, and that part's
+          // gradients.
           if (sequence) {
             for (const Tensor& p : own.parameters()) raw::mul_(p.grad(), 0.5);
           }
@@ -526,8 +528,8 @@ TEST_F(PipelineShardsTest, StagesOfPartsOfLayers) {
   }
 }
 
-// The others do not wait: those of its pipeline, and those that share its stage. All stay until
-// each has an error of its own: the end of a rank's groups would be one, too.
+// Neither the ranks of its pipeline nor those that share its stage wait for it. All ranks stay
+// until each has its error, since the end of a rank's groups would cause errors as well.
 TEST_F(PipelineShardsTest, ARankThatFailsEndsTheBatchOfAll) {
   for (const int tp : {1, 2}) {
     const int n = 4 * tp;

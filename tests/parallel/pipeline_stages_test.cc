@@ -1,5 +1,5 @@
-// Stages of a pipeline that each rank makes for itself, whole ones and such as other ranks have
-// parts of.
+// Stages of a pipeline that each rank makes for itself: whole stages, and stages of which ranks
+// have parts.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -75,7 +75,7 @@ struct Stage : nn::Module<Stage> {
   std::vector<Block> blocks;
 };
 
-/// The plan of a whole net, for what the stage has of it.
+/// The part of a whole net's plan that belongs to the stage.
 ParallelPlan plan_for(const Stage& stage, bool sequence) {
   ParallelPlan plan;
   for (auto [path, style] : plan_of(sequence)) {
@@ -91,7 +91,7 @@ ParallelPlan plan_for(const Stage& stage, bool sequence) {
   return plan;
 }
 
-/// Under the names that a whole net has.
+/// Renames the entries as they are named in a whole net.
 nn::NamedTensors with_names_of_net(nn::NamedTensors state) {
   for (auto& [name, x] : state) {
     if (name.starts_with("block")) name = "blocks." + name.substr(std::string("block").size());
@@ -106,11 +106,12 @@ bool is_replicated(const std::string& name, bool sequence) {
          name.ends_with("out_proj.bias") || (name == "places.weight" && !sequence);
 }
 
-// Ranks of tp have a half each of the other parameters of their stages, and with fsdp those of dp a
-// half of that and of the replicated ones; up to two rows, where a number of rows is odd.
+// Each rank of tp has half of the parameters that are not replicated; with fsdp each rank of dp has
+// half of that and half of the replicated ones. An odd number of rows may make it up to two rows
+// more.
 void expect_parts(const std::vector<Stage>& own, comm::ProcessGroup& group, bool sequence,
                   bool fsdp) {
-  const int times = fsdp ? 1 : 2;  // how often the group has a parameter
+  const int times = fsdp ? 1 : 2;  // copies of a parameter in the group
   std::map<std::string, std::int64_t> whole, row;
   std::vector<double> counts(2), expected(2);
   for (const auto& [name, x] : Net(0).named_parameters()) {
@@ -132,7 +133,7 @@ void expect_parts(const std::vector<Stage>& own, comm::ProcessGroup& group, bool
   EXPECT_EQ(sums.to_vector<double>(), expected);
 }
 
-// dp 2 x pp 2 x tp 2, to 1e-9 of one process with the whole batch: rounding gives some 1e-15.
+// dp 2 x pp 2 x tp 2, within 1e-9 of one process with the whole batch; rounding gives about 1e-15.
 TEST_F(PipelineStagesTest, OfPartsTrainAsOneProcess) {
   struct Case {
     std::string schedule;
@@ -223,7 +224,7 @@ TEST_F(PipelineStagesTest, OfPartsTrainAsOneProcess) {
   }
 }
 
-// The middle one has no parameters: what comes before it needs gradients all the same.
+// The middle one has no parameters, but must pass gradients to the layer before it.
 nn::Sequential layer(int s) {
   if (s == 1) return nn::Sequential{nn::Tanh()};
   return testing::seeded(static_cast<std::uint64_t>(s + 1),
@@ -234,7 +235,7 @@ Tensor cross_entropy_of(std::span<const Tensor> y, std::span<const Tensor> label
   return nn::cross_entropy(y[0], label[0]);
 }
 
-// The same pipeline, one time with all stages on every rank.
+// Compares with the same pipeline with all stages on every rank.
 TEST_F(PipelineStagesTest, ARankMakesItsOwn) {
   const testing::LabelledBatch data = testing::batch(0, {7, 6}, DType::f32);
   comm::run_ranks(3, [&](comm::ProcessGroup& group) {
@@ -302,7 +303,7 @@ TEST_F(PipelineStagesTest, IsInTheModeOfTheStagesThatARankHas) {
   });
 }
 
-// A message that all ranks get, and one that only some get.
+// Runs f on n ranks; returns the text of each rank's error.
 std::vector<std::string> errors_of(int n, const std::function<void(comm::ProcessGroup&)>& f) {
   std::vector<std::string> errors(static_cast<std::size_t>(n));
   comm::run_ranks(n, [&](comm::ProcessGroup& group) {
@@ -337,7 +338,8 @@ TEST_F(PipelineStagesTest, SaysWhatCannotBe) {
              {.group = shared(group)});
   });
   for (const std::string& error : failing) EXPECT_HAS(error, "cannot make this one");
-  // Not an exception of the library's, and in one pipeline of two: the other one does not wait.
+  // A factory throws an exception that is not the library's, in one of two pipelines: the other one
+  // does not wait.
   std::atomic<int> ended = 0;
   comm::run_ranks(4, [&](comm::ProcessGroup& group) {
     const comm::Mesh mesh(shared(group), {{"dp", 2}, {"pp", 2}});
@@ -350,7 +352,7 @@ TEST_F(PipelineStagesTest, SaysWhatCannotBe) {
     } catch (...) {
       ++ended;
     }
-    while (ended < 4) std::this_thread::yield();  // else the end of a group would tell them
+    while (ended < 4) std::this_thread::yield();  // or the end of a group would end them
   });
   comm::run_ranks(2, [&](comm::ProcessGroup& group) {
     Pipeline pipe(2, factory, {.group = shared(group)});

@@ -188,7 +188,7 @@ TEST_P(PipelineTest, ASteadyStepTakesNoFreshMemory) {
   int turn = 0;
   for (const std::string& schedule : schedule_names()) {
     for (const Recompute mode : {Recompute::never, Recompute::except_last}) {
-      // An emulated GPU takes seconds for each: one after the other in turn.
+      // An emulated GPU takes seconds for each case, so only some are run.
       const bool skipped = ++turn % 4 >= 2;
       if (skipped && !first().is_cpu() && !testing::every_case()) continue;
       SCOPED_TRACE(schedule + ", " + to_string(mode));
@@ -255,7 +255,7 @@ struct Product : nn::Module<Product> {
   Tensor forward(const Tensor& a, const Tensor& b) { return matmul(a, b); }
 };
 
-// An input in the place of a weight: its gradient must go on to the previous stage.
+// An input takes the place of a weight: its gradient must go on to the previous stage.
 TEST_P(PipelineTest, PutsOffGradientsOfWeightsAlone) {
   PassesOn front = seeded(1, [] { return PassesOn(); });
   PassesOn same = nn::clone(front);

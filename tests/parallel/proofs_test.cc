@@ -86,8 +86,8 @@ TEST_P(Proofs, TwoRanksAreOneProcessBitForBit) {
 // A sanitizer makes the plain f64 loops about ten times slower; a few steps cover all the code.
 constexpr int kSteps = testing::kSanitized ? 5 : 100;
 constexpr int kBatch = 12;
-// Sums in another order: 6e-15 in the ResNet after these steps, where another last bit of one
-// weight makes as much in one process.
+// Sums are taken in another order: a difference of 6e-15 in the ResNet after these steps. A change
+// of one weight's last bit makes as much in one process.
 constexpr double kMost = 1e-9;
 
 template <class Model, class Trained>
@@ -128,7 +128,7 @@ TEST_P(Proofs, RanksAreOneProcessWithTheWholeBatch) {
     std::vector<double> largest(static_cast<std::size_t>(n));  // per rank
     with_model(model(), [&](const auto& make, const Shape& sample) {
       in_groups(backend(), n, [&](comm::ProcessGroup& group) {
-        // Either a group of its own, or the one in which the buckets are sent.
+        // Batch norms use either a group of their own, or the one in which the buckets are sent.
         const std::shared_ptr<comm::ProcessGroup> own =
             n == 3 ? std::shared_ptr<comm::ProcessGroup>(std::shared_ptr<void>(), &group)
                    : group.duplicate();
@@ -166,8 +166,8 @@ FullySharded cut(Model& model, comm::ProcessGroup& group, bool layers) {
   return fully_shard(model, group);
 }
 
-// (a) f32, bit for bit what DistributedDataParallel computes. Of more than two ranks, only shm adds
-// up the shares of a number in the same order in both.
+// (a) f32, bit for bit what DistributedDataParallel computes. With more than two ranks, only shm
+// adds the ranks' numbers in the same order in both.
 TEST_P(Proofs, FullyShardedIsDdpBitForBit) {
   const Scoped deterministic(&ThreadState::deterministic, true);
   const Scoped threads(&ThreadState::num_threads, 1);

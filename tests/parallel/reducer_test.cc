@@ -104,7 +104,7 @@ RANKS_TEST(ReducerTest, ASharedParameterIsOne, 2) {
   Shared alone = nn::clone(model);
   sum(alone(full({1, 2}, 0.5))).backward();
   sum(ddp(full({1, 2}, group.rank()))).backward();
-  // Linear in x: the mean of the gradients for x = 0 and x = 1 is the gradient for their mean.
+  // The gradients are linear in x: the mean of those for x = 0 and x = 1 is that for their mean.
   EXPECT_EQ(grad_of(model.first.bias), grad_of(alone.first.bias));
 }
 

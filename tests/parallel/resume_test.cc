@@ -35,8 +35,8 @@ using comm::testing::in_groups;
 using testing::seeded;
 
 constexpr int kRanks = 3;
-// Closes the bucket of the middle layer; the first layer's bucket is small enough for another
-// algorithm than a ring's.
+// This cap closes the bucket of the middle layer. The first layer's bucket is so small that it is
+// not reduced by a ring.
 constexpr double kCap = 0.02;
 
 nn::Sequential net() {

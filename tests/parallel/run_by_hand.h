@@ -30,7 +30,7 @@ inline std::optional<std::map<ActionKey, double>> run_by_hand(const parallel::Sc
   std::vector<std::size_t> next(schedule.devices.size());
   std::vector<double> clock(schedule.devices.size());
 
-  // Raises `begin` to the end of `need` plus `later`; false if it has not ended.
+  // Raises `begin` to the end of `need` plus `later`; false if `need` has not ended.
   const auto wait = [&](ActionKey need, double& begin, double later = 0) {
     if (!device.contains(need)) return true;
     const auto found = ends.find(need);

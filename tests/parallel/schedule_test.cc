@@ -232,7 +232,7 @@ TEST(ScheduleTest, EveryScheduleIsValidAndReadsBack) {
   }
 }
 
-// So a link without tags would be enough: one per direction and kind.
+// So one link per direction and kind is enough; messages need no tags.
 TEST(ScheduleTest, ALinkReceivesInTheOrderInWhichItSends) {
   for (const int p : {1, 2, 3, 4, 6}) {
     for (const int m : {1, 2, 5, 12}) {
@@ -299,7 +299,7 @@ TEST(ScheduleTest, KeepsTheActivationsThatTheorySays) {
       for (const int v : {2, 3}) {
         const int rounds = std::max(1, m / p);
         const int first_round = (m + rounds - 1) / rounds;
-        Ints of_devices;  // one more than it takes to warm up
+        Ints of_devices;  // one more than the warm-up
         for (int d = 0; d < p; ++d) {
           of_devices.push_back(std::min(m * v, 2 * (p - d - 1) + (v - 1) * first_round + 1));
         }

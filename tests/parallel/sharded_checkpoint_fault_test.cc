@@ -43,13 +43,13 @@ void expect_all(const io::NamedTensors& tensors, double wanted) {
   }
 }
 
-// The number of the checkpoint, of which all values must have it.
+// The number of the checkpoint; all its values must be equal to it.
 double loaded(const std::string& folder) {
   const train::Checkpoint checkpoint = train::load_checkpoint(folder + "/checkpoint.safetensors");
   const double value = checkpoint.losses.back();
   expect_all(checkpoint.model, value);
   expect_all(checkpoint.parts.at(0), value);
-  // The index may be of a later save.
+  // The index may belong to a later save.
   const auto by_index = io::load_state_dict(folder + "/model.safetensors.index.json");
   const double of_index = by_index.at(0).second.to_vector<double>().at(0);
   EXPECT_GE(of_index, value);
@@ -104,8 +104,8 @@ TEST(ShardedCheckpointFault, KilledRanksLeaveTheOldCheckpointOrTheNewOne) {
   EXPECT_LE(folder.files(), 10) << "what killed runs left was not cleaned up";
 }
 
-// Data, then headers, then the index, then the checkpoint: each is on the disk before the next one,
-// and the old checkpoint counts until the new one has its name.
+// Data, headers, index, checkpoint: each is on the disk before the next one is written, and the old
+// checkpoint counts until the new one has its name.
 TEST(ShardedCheckpointFault, WhatHasANameIsOnTheDisk) {
   const TempFolder folder;
   ::testing::internal::CaptureStderr();
@@ -137,7 +137,8 @@ TEST(ShardedCheckpointFault, WhatHasANameIsOnTheDisk) {
       if (renames.back() == 2) before = static_cast<double>(recorder.steps());
       EXPECT_EQ(loaded(folder.root()), before) << i;
     }
-    // Of two files each when it is made, written and finished; then file and folder of the others.
+    // The fsyncs: two files, each when it is made, written and finished; then file and folder of
+    // index and checkpoint.
     EXPECT_EQ(renames, (std::vector{0, 0, 0, 0, 0, 0, 0, 1, 1, 2}));
     save();
     EXPECT_EQ(loaded(folder.root()), static_cast<double>(recorder.steps()));

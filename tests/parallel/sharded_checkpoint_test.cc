@@ -1,4 +1,4 @@
-// Checkpoints that ranks write and read in parts, whatever the ranks before had of the model.
+// Checkpoints that ranks write and read in parts, however the model was cut when they were written.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -32,7 +32,7 @@ using testing::Net;
 
 enum class Layout { plain, fsdp, hsdp, tp, sequence, fsdp_of_tp };
 
-// Each epoch is one step, of the same text on all ranks.
+// Each epoch is one step, with the same text on all ranks.
 class ShardedCheckpointTest : public FullyShardTest {
  protected:
   ShardedCheckpointTest() { ::testing::internal::CaptureStderr(); }
@@ -58,7 +58,7 @@ class ShardedCheckpointTest : public FullyShardTest {
     nn::NamedTensors model, adam, averages;
   };
 
-  /// What is in the folder; of numbered files only the name without the end.
+  /// The names in the folder; numbered files without their ending.
   std::set<std::string> files() const {
     std::set<std::string> names;
     for (const auto& file : std::filesystem::directory_iterator(folder.path("out"))) {
@@ -72,7 +72,8 @@ class ShardedCheckpointTest : public FullyShardTest {
             "checkpoint.safetensors"};
   }
 
-  /// Calls f(net, handle, loss_of) with a model in that layout; loss_of(i): of the i-th step.
+  /// Calls f(net, handle, loss_of) with a model in that layout; loss_of(i): the loss of the i-th
+  /// step.
   template <class F>
   static void with_layout(comm::ProcessGroup& group, Layout layout, std::uint64_t seed,
                           const F& f) {
@@ -115,7 +116,7 @@ class ShardedCheckpointTest : public FullyShardTest {
   Whole train(int n, Layout layout, const train::Options& o) const {
     Whole result;
     comm::run_ranks(n, [&](comm::ProcessGroup& group) {
-      // What is loaded must not be what the model has already.
+      // Another seed when resuming: the loaded values must not be there already.
       with_layout(group, layout, o.resume.empty() ? 3 : 4, [&](Net& net, auto& handle, auto loss) {
         optim::Adam adam(net.parameters(), {.lr = 0.01});
         nn::ExponentialMovingAverage ema(net, 0.9);
@@ -200,7 +201,7 @@ TEST_F(ShardedCheckpointTest, ARankReadsOnlyItsParts) {
   train(2, Layout::tp, o);
   const std::string path = folder.path("out/checkpoint.safetensors");
   const train::Checkpoint all = train::load_checkpoint(path);
-  // As one process of an earlier version has saved it.
+  // As an earlier version has saved it from one process.
   train::Checkpoint old = all;
   old.model_files.clear();
   old.part_files.clear();
@@ -328,7 +329,7 @@ TEST_F(ShardedCheckpointTest, FilesThatNoCheckpointNamesAreIgnoredAndGo) {
                                        "checkpoint-epoch-1.safetensors"});
   EXPECT_EQ(files(), expected);
 
-  // What killed runs leave, and what is not the recorder's.
+  // Files that killed runs leave, and files that are not the recorder's.
   const std::string end = "-00001-of-00001.safetensors";
   for (const std::string& name : {"model-3" + end, "optimizer-3.2" + end}) {
     testing::write_file(folder.path("out/" + name), std::string(8, '\0') + "torn");
@@ -348,7 +349,7 @@ TEST_F(ShardedCheckpointTest, FilesThatNoCheckpointNamesAreIgnoredAndGo) {
   expected.merge(std::set<std::string>{"model-3", "optimizer-3"});
   EXPECT_EQ(files(), expected);
 
-  // A kept checkpoint can be resumed, and the model alone be loaded by its index.
+  // A kept checkpoint can be resumed, and the model alone can be loaded by its index.
   o = options(3);
   o.resume = folder.path("out/checkpoint-epoch-0.safetensors");
   o.out = folder.path("again");
@@ -371,7 +372,7 @@ TEST_F(ShardedCheckpointTest, AnIndexGoesWithItsModel) {
   train(1, Layout::plain, options(2));
   EXPECT_EQ(files(), (std::set<std::string>{"checkpoint.safetensors"}));
 
-  // One that a user has put there stays.
+  // An index that a user has put there stays.
   const std::string index = folder.path("out/model.safetensors.index.json");
   testing::write_file(index, R"({"weight_map": {"x": "model-00001-of-00001.safetensors"}})");
   testing::write_file(folder.path("out/model-9-00001-of-00001.safetensors"), "");
@@ -392,7 +393,7 @@ TEST_F(ShardedCheckpointTest, TwoRunsInOneFolderAreRefused) {
     EXPECT_WEFT_ERROR(recorder.finish(sharded), Io, "another run is writing here");
     group.all_gather_object("");
     if (group.rank() == 0) first.reset();
-    recorder.save(sharded, loader);  // the other has ended
+    recorder.save(sharded, loader);  // the other run has ended
     recorder.finish(sharded);
   });
   EXPECT_TRUE(files().contains("model.safetensors"));
@@ -400,7 +401,7 @@ TEST_F(ShardedCheckpointTest, TwoRunsInOneFolderAreRefused) {
 
 TEST_F(ShardedCheckpointTest, RanksThatShareNoFolderAreAnError) {
   const std::string name = "elsewhere/model-0-00001-of-00001.safetensors";
-  // All throw, and rank 0 names the one whose folder it is.
+  // All ranks throw, and rank 0 names the rank with the other folder.
   const auto save = [&](const std::string& of_rank_1, const std::string& error) {
     comm::run_ranks(2, [&](comm::ProcessGroup& group) {
       nn::Sequential model = testing::seeded(3, net);
@@ -417,7 +418,7 @@ TEST_F(ShardedCheckpointTest, RanksThatShareNoFolderAreAnError) {
   };
   save("elsewhere", name + ": No such file");
   EXPECT_FALSE(files().contains("checkpoint.safetensors"));
-  // There it has one of the same name and size.
+  // Now that folder has a file of the same name and size.
   save("out", "");
   std::filesystem::rename(folder.path("out"), folder.path("elsewhere"));
   save("elsewhere", "this is not the file that another rank has made");

@@ -162,14 +162,15 @@ TEST(SimulateTest, ATransferMakesAnotherDeviceWait) {
   EXPECT_EQ(simulate(gpipe(2, 1), equal_costs(2, 0, 0, 0)).bubble(), 0);
 }
 
-// What is sent keeps the link for 10. Down: F0.0 from 1 to 11, F0.1 behind it to 21, where it ends
-// as F1.1 at 22; then B1.1 to 24 and B1.0 to 26; up: from 24 to 34 and to 44, and B0.0 takes 2.
+// Each message takes 10 on the link. Down: F0.0's from 1 to 11, F0.1's until 21. F1.1 runs until
+// 22, B1.1 until 24 and B1.0 until 26. Up: B1.1's message from 24 to 34, B1.0's until 44; then B0.0
+// takes 2.
 TEST(SimulateTest, MessagesWaitForThoseBeforeThemOnTheirLink) {
   StageCosts costs = equal_costs(2, 1, 1, 1);
   costs.link = {10, 0};
   EXPECT_EQ(simulate(gpipe(2, 2), costs).end, 46);
   EXPECT_EQ(simulate(with_communication(gpipe(2, 2)), costs).end, 46);
-  costs.transfer = 1;  // of each way once
+  costs.transfer = 1;  // adds 1 in each direction
   EXPECT_EQ(simulate(gpipe(2, 2), costs).end, 48);
   // Stages 1 and 2 of this V are on one device.
   StageCosts of_v = equal_costs(4, 1, 1, 1);
@@ -178,8 +179,8 @@ TEST(SimulateTest, MessagesWaitForThoseBeforeThemOnTheirLink) {
             simulate(zero_bubble_v(2, 4), equal_costs(4, 1, 1, 1)).end);
 }
 
-// Two devices have one link each way, whichever stages use it: in interleaved schedules those of 0
-// and 2, in a V also the gradients of stage 3. Each message keeps it for 10.
+// Two devices have one link in each direction, whichever stages use it: in interleaved schedules
+// stages 0 and 2 share one, in a V the gradients of stage 3 use it, too. Each message takes 10.
 TEST(SimulateTest, StagesOfTheSameDevicesShareALink) {
   StageCosts costs = equal_costs(4, 1, 1, 1);
   costs.link = {10, 10, 10, 0};
@@ -187,7 +188,7 @@ TEST(SimulateTest, StagesOfTheSameDevicesShareALink) {
        {with_communication(interleaved_one_f_one_b(2, 2, 4)),
         with_communication(zero_bubble_v(2, 4)), with_communication(dual_pipe_v(2, 4))}) {
     const std::vector<int> devices = check(schedule).device_of_stage;
-    std::map<std::pair<int, int>, std::vector<double>> arrivals;  // by devices from and to
+    std::map<std::pair<int, int>, std::vector<double>> arrivals;  // key: devices from, to
     for (const TimedAction& timed : simulate(schedule, costs).actions) {
       const bool forward = timed.action.kind == Kind::send_activation;
       if (!forward && timed.action.kind != Kind::send_gradient) continue;
@@ -213,7 +214,7 @@ TEST(SimulateTest, ADeviceMayBeginLater) {
 }
 
 // The second micro-batch takes 10 times as long: F0.1 until 11, F1.1 until 21, its backwards 20
-// each until 61; then those of the first one, of 2 each, of which one is behind B0.1.
+// each, until 61. Of the first one's backwards, 2 each, only B0.0 runs after that.
 TEST(SimulateTest, MicroBatchesMayHaveCostsOfTheirOwn) {
   StageCosts costs;
   costs.micro_batches = {{{1, 1}, {1, 1}, {1, 1}}, {{10, 10}, {10, 10}, {10, 10}}};

@@ -216,7 +216,7 @@ TEST(StepSchedule, AFileTellsWhatItIs) {
 
 // --- When they run -------------------------------------------------------------------------------
 
-// With K units: of DDP's all-reduces those that backward does not hide.
+// All-reduces that backward does not hide add to the time.
 TEST(StepTime, OfDdp) {
   for (const int units : {1, 2, 5}) {
     const StepSchedule step = ddp_step(units, 3);
@@ -230,13 +230,13 @@ TEST(StepTime, OfDdp) {
   }
 }
 
-// ZeRO-1 tells the new parameters behind the optimiser, behind nothing.
+// ZeRO-1 sends the new parameters after the optimiser's step, where nothing hides them.
 TEST(StepTime, OfZero1) {
   const StepSchedule step = zero1_step(4, 2);
   EXPECT_EQ(simulate(step, equal_costs(step, 1, 2, 1, 1)).end, 4 * 3 + 1 + 1 + 4);
 }
 
-// While a message takes no longer than a forward, only these are seen: the first gather, that of
+// If a message takes no longer than a forward, three are exposed: the first gather, the gather for
 // backward's first block, and the last sum.
 TEST(StepTime, OfFsdpWithPerfectOverlap) {
   for (const int units : {2, 3, 8}) {
@@ -251,7 +251,7 @@ TEST(StepTime, OfFsdpWithPerfectOverlap) {
   }
 }
 
-// Gathers that take longer than all that they could be behind: they alone decide.
+// Gathers that take longer than anything that could hide them: their time is what counts.
 TEST(StepTime, OfFsdpWithSlowMessages) {
   const StepSchedule step = fsdp_step(3, 2);
   StepCosts costs = equal_costs(step, 1, 2, 1, 0);
@@ -261,7 +261,7 @@ TEST(StepTime, OfFsdpWithSlowMessages) {
   EXPECT_EQ(simulate(step, costs).end, 30 + 1 + 1 + 2 + 20 + 2 + 2 + 1);
 }
 
-// Nothing is hidden: 2 K - 1 sums.
+// No sum is hidden: there are 2 units - 1.
 TEST(StepTime, OfTensorParallelism) {
   for (const int units : {2, 3, 9}) {
     const StepSchedule step = tensor_parallel_step(units, 4);
@@ -282,7 +282,7 @@ TEST(StepTime, RanksMayHaveCostsOfTheirOwn) {
   const StepSchedule step = ddp_step(1, 2);
   std::vector<StepCosts> costs(2, equal_costs(step, 1, 2, 1, 1));
   costs[1].forward = {5};
-  costs[1].reduce = {100};  // the first rank's counts
+  costs[1].reduce = {100};  // not used: the first rank's costs count
   const StepTimeline t = simulate(step, costs);
   EXPECT_EQ(t.end, 5 + 2 + 1 + 1);
   EXPECT_EQ(t.waiting, (std::vector<double>{4 + 1, 1}));
@@ -292,7 +292,7 @@ TEST(StepTime, RanksMayHaveCostsOfTheirOwn) {
   EXPECT_WEFT_ERROR(simulate(step, costs), InvalidArgument, "costs of 1 ranks, expected 2");
 }
 
-// Of unit 1 the gather before forward takes nothing, and the one before backward 7.
+// Unit 1's gather before forward takes no time, the one before backward takes 7.
 TEST(StepTime, MessagesOfAUnitMayDiffer) {
   const StepSchedule step = fsdp_step(2, 1);
   StepCosts costs = equal_costs(step, 1, 2, 1, 100);
@@ -314,7 +314,8 @@ TEST(StepTime, WhatIsWholeAtOnceIsCounted) {
   EXPECT_EQ(check(fsdp_step(5, 2, false)).peak_whole, (std::vector<int>{5, 5}));
   EXPECT_EQ(check(ddp_step(5, 2)).peak_whole, (std::vector<int>{0, 0}));
   EXPECT_EQ(check(ddp_step(5, 2)).peak_gradients, (std::vector<int>{5, 5}));
-  // The outermost module's, those of a block, and those of the one before, being summed.
+  // The gradients of the outermost module, of a block, and of the block before, which are being
+  // summed.
   EXPECT_EQ(check(fsdp_step(5, 2)).peak_gradients, (std::vector<int>{3, 3}));
 }
 

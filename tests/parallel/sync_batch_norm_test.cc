@@ -243,7 +243,7 @@ RANKS_TEST(ConvertSyncBatchNormTest, AllButTheTypeStays, 2) {
   EXPECT_EQ(nn::clone(model).to_string(), model.to_string());
 }
 
-// Here a single rank cannot compute the variance.
+// A single rank cannot compute the variance of this batch.
 TEST(ConvertSyncBatchNormTest, TheLastGroupCountsAndOneValueEachIsEnough) {
   const Tensor all = batch(0, {2, 2, 1, 1}, DType::f64).x;
   const auto made = [] {

@@ -139,7 +139,7 @@ TEST(TensorParallelErrorsTest, ModulesThatAreCut) {
   });
 }
 
-// What looks like a mistake and is none, and a mistake that shows itself later.
+// Gradients that look like a mistake and are none, and a mistake that shows later.
 TEST(TensorParallelErrorsTest, GradientsThatAreNotCompared) {
   struct Late : nn::Module<Late> {
     Tensor forward(const Tensor& x) const { return fc2(norm(fc1(x)) * scale); }
@@ -157,7 +157,7 @@ TEST(TensorParallelErrorsTest, GradientsThatAreNotCompared) {
     EXPECT_NO_THROW(backward(0));
     EXPECT_NO_THROW(backward(std::numeric_limits<double>::quiet_NaN()));
     net.zero_grad();
-    // Of one row and one result, so that no two infinite numbers are added.
+    // One row and one result, so that no two infinite numbers are added.
     constexpr double infinity = std::numeric_limits<double>::infinity();
     (net(x.narrow(0, 0, 1)).select(1, 0).square().sum() * infinity).backward();
     EXPECT_TRUE(std::isinf(net.norm.weight.grad().norm().item<double>()));
@@ -171,7 +171,7 @@ TEST(TensorParallelErrorsTest, GradientsThatAreNotCompared) {
   });
 }
 
-// After a backward that failed on all ranks, on one of them later than on the other.
+// The next backward after one that failed on all ranks, on one later than on the other.
 TEST(TensorParallelErrorsTest, ABackwardThatFailsLeavesNothingToCompare) {
   comm::run_ranks(2, [](comm::ProcessGroup& group) {
     Net net = testing::seeded(3, [] { return Net(); });
@@ -193,7 +193,7 @@ TEST(TensorParallelErrorsTest, ABackwardThatFailsLeavesNothingToCompare) {
   });
 }
 
-// In two layers of a plan, and in a layer and a module that is not in it.
+// Parameters shared by two layers of a plan, and by a layer and a module outside the plan.
 TEST(TensorParallelErrorsTest, SharedParameters) {
   struct Scale : nn::Module<Scale> {
     explicit Scale(const Tensor& x) : weight(parameter("weight", x)) {}
@@ -312,7 +312,8 @@ TEST(TensorParallelErrorsTest, WeightsOfAttention) {
   });
 }
 
-// They would give all ranks the parts of one, and average gradients of different parts.
+// These engines would give all ranks the parts of one rank, and average gradients of different
+// parts.
 TEST(TensorParallelErrorsTest, EnginesThatTakeThePartsForCopies) {
   comm::run_ranks(2, [](comm::ProcessGroup& group) {
     const auto cut = [&] {

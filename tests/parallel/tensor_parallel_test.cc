@@ -121,7 +121,7 @@ TEST_F(TensorParallelTest, OnADeviceOfItsOwn) {
   });
 }
 
-// What a rank keeps: rows of the three blocks of in_proj_weight, columns of out_proj.weight.
+// A rank keeps rows of the three blocks of in_proj_weight, and columns of out_proj.weight.
 TEST_F(TensorParallelTest, ARankHasItsPart) {
   comm::run_ranks(2, [&](comm::ProcessGroup& group) {
     const Net plain = testing::seeded(3, [] { return Net(); });
@@ -155,7 +155,7 @@ TEST_F(TensorParallelTest, ARankHasItsPart) {
     expect("words.weight", raw::narrow(whole["words.weight"], 0, 5 * r, r ? 4 : 5));
     expect("head.bias", raw::narrow(whole["head.bias"], 0, 5 * r, r ? 4 : 5));
     expect("norm.weight", whole["norm.weight"]);
-    EXPECT_FALSE(net.blocks[1].fc2.bias.requires_grad());  // zeros in its place
+    EXPECT_FALSE(net.blocks[1].fc2.bias.requires_grad());  // the module's bias is zeros
     EXPECT_EQ(net.parameter_count(), plain.parameter_count());
     EXPECT_EQ(net.to_string(), plain.to_string());
   });
@@ -395,7 +395,7 @@ TEST_F(TensorParallelTest, UnderAutocast) {
     const Tensor x = randn({2, kLength, kWidth});
     const Tensor y = block.fc2(block.fc1(x)), expected = whole.fc2(whole.fc1(x));
     EXPECT_EQ(y.dtype(), expected.dtype());
-    // A part of a sum is rounded to 8 bits.
+    // The ranks' parts of a sum are rounded to 8 bits.
     EXPECT_LE(testing::relative_difference(y.to(DType::f32), expected.to(DType::f32)), 0.02);
     EXPECT_EQ(block.attention(x).dtype(), whole.attention(x).dtype());
     EXPECT_LE(testing::relative_difference(block.attention(x).to(DType::f32),
@@ -403,7 +403,7 @@ TEST_F(TensorParallelTest, UnderAutocast) {
               0.02);
     (y * y).sum().backward();
     (expected * expected).sum().backward();
-    const std::int64_t half = kWidth;  // of fc1's outputs
+    const std::int64_t half = kWidth;  // this rank's fc1 outputs
     EXPECT_LE(
         testing::relative_difference(block.fc1.weight.grad(),
                                      whole.fc1.weight.grad().narrow(0, group.rank() * half, half)),
@@ -411,7 +411,7 @@ TEST_F(TensorParallelTest, UnderAutocast) {
   });
 }
 
-// Outputs that every rank gets whole, of features that do not divide.
+// Outputs that every rank gets whole, though the number of ranks does not divide the features.
 TEST_F(TensorParallelTest, LogitsCanBeGathered) {
   for (const int n : {1, 2, 4}) {
     comm::run_ranks(n, [&](comm::ProcessGroup& group) {

@@ -29,7 +29,7 @@ namespace {
 using nlohmann::json;
 
 constexpr int kRanks = 2;
-// In a step. The step before, whose backward has one bucket for everything, is not checked.
+// The step that is checked. In the step before there is one bucket for everything.
 constexpr std::int64_t kStep = 1;
 
 struct Times {
@@ -110,8 +110,8 @@ TEST_P(TraceTest, BucketsAreReducedInOrderWhileBackwardRuns) {
 
 constexpr int kUnits = 3;
 
-// Each unit waits, in its forward and in its backward, until the message has begun that is to
-// arrive while it computes; if that were posted only afterwards, it would wait for ever.
+// Each unit waits, in forward and in backward, until the message that should travel meanwhile has
+// begun. If that were posted only afterwards, it would wait for ever.
 void train_units(comm::ProcessGroup& group) {
   nn::Sequential model{nn::Linear(6, 6), nn::Linear(6, 6), nn::Linear(6, 6)};
   model.apply([&](nn::ModuleBase& m) {
@@ -158,8 +158,8 @@ TEST_P(TraceTest, UnitsAreGatheredAndReducedWhileOthersCompute) {
   const json trace = trace_of(GetParam(), train_units);
   for (int rank = 0; rank < kRanks; ++rank) {
     std::vector<Times> gathers, reductions, forward(kUnits), backward(kUnits);
-    std::set<std::string> names;  // of what tools/timeline/cut_model.py shows
-    std::vector<double> asked;    // for parameters, of which a replay hears
+    std::set<std::string> names;  // spans that cut_model.py shows
+    std::vector<double> asked;    // times at which parameters were asked for
     for (const json& event : trace["traceEvents"]) {
       if (event["ph"] != "X" || event["pid"] != rank) continue;
       if (event["args"].value("step", -1) != kStep) continue;

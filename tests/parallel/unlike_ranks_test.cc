@@ -1,5 +1,5 @@
-// Ranks that make different calls: each hears of it before anything of the model is sent, in an
-// error that names two that differ. A row for each difference.
+// Ranks that make different calls: each gets an error that names two of them before anything of the
+// model is sent. Each row is one difference.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -31,8 +31,8 @@ using weft::testing::mlp;
 struct Row {
   std::string name;
   int ranks;
-  std::function<void(const std::shared_ptr<ProcessGroup>&)> call;  // of rank 0 and another one
-  std::vector<std::string> texts;                                  // of each rank's error
+  std::function<void(const std::shared_ptr<ProcessGroup>&)> call;  // of all ranks; these differ
+  std::vector<std::string> texts;                                  // parts of each rank's error
   ErrorCode code = ErrorCode::InvalidArgument;
 };
 void PrintTo(const Row& row, std::ostream* out) { *out << row.name; }
@@ -250,7 +250,7 @@ std::vector<Row> rows() {
   return all;
 }
 
-// Some ranks have cut a module of the same kind for themselves before.
+// Some ranks have cut a similar module for themselves before.
 TEST(UnlikeRanks, OtherModulesOfSomeRanksAreNotTakenForOnesWithoutReplicas) {
   const auto f = [](ProcessGroup& group) {
     const comm::Mesh mesh({std::shared_ptr<void>(), &group}, {{"dp", 2}, {"fsdp", 2}});
@@ -261,7 +261,8 @@ TEST(UnlikeRanks, OtherModulesOfSomeRanksAreNotTakenForOnesWithoutReplicas) {
   comm::run_ranks(4, f, {.timeout = std::chrono::seconds(10)});
 }
 
-// Whose group gives no replicas as a whole hears nothing of those who do: it has no call for them.
+// A group that gives no replicas on any rank gets no error from ranks that do: it makes no call
+// with them.
 TEST(UnlikeRanks, ReplicasHearOfGroupsThatGiveNone) {
   for (const int shards : {1, 2}) {
     const auto f = [shards](ProcessGroup& group) {
@@ -278,7 +279,7 @@ TEST(UnlikeRanks, ReplicasHearOfGroupsThatGiveNone) {
       // The groups still work, also those of replicas.
       fully_shard(next, mesh["fsdp"], {.replicas = mesh["dp"]});
     };
-    // Half of it is waited for the notes of others.
+    // The ranks wait half of this time for the notes of others.
     comm::run_ranks(2 * shards, f, {.timeout = std::chrono::seconds(8)});
   }
 }
@@ -310,7 +311,8 @@ void note_pipeline(ProcessGroup& group, bool with_replicas) {
                  "makes a pipeline of 2 stages", "2 chunks");
 }
 
-// Both have made the same pipeline for themselves before, and one comes later than the other waits.
+// Both have made the same pipeline for themselves before, and one comes later than the other is
+// willing to wait.
 TEST(UnlikeRanks, LateRanksAreNotTakenForOnesWithoutReplicas) {
   const auto f = [](ProcessGroup& group) {
     comm::Store& store = *group.run_store();
@@ -328,8 +330,8 @@ TEST(UnlikeRanks, LateRanksAreNotTakenForOnesWithoutReplicas) {
   comm::run_ranks(2, f, {.timeout = std::chrono::seconds(4)});
 }
 
-// One makes the same pipeline for itself first, which takes longer than others wait for a rank that
-// has made none.
+// One makes the same pipeline for itself first, and takes longer than the other waits for a rank
+// without such a call.
 TEST(UnlikeRanks, RanksThatEvaluateFirstAreNotTakenForOnesWithoutReplicas) {
   const auto f = [](ProcessGroup& group) {
     comm::Store& store = *group.run_store();

@@ -32,7 +32,7 @@ RANKS_TEST(UnusedParametersTest, UnusedParametersCountAsZeros, 2) {
   Lines model;
   DistributedDataParallel ddp(model, group,
                               {.bucket_cap_mb = kTiny, .find_unused_parameters = true});
-  // What a step leaves in the bucket is not what the next one sends.
+  // Gradients of one step must not remain in the bucket for the next one.
   for (const std::string which : {"abc", "ab", "ca", "b", "abc"}) {
     model.zero_grad();
     sum(ddp(input(4), group.rank() == 0 ? "abc" : which)).backward();
@@ -43,7 +43,7 @@ RANKS_TEST(UnusedParametersTest, UnusedParametersCountAsZeros, 2) {
   }
 }
 
-// As in one process, an optimiser passes over what nobody has used.
+// As in one process, an optimiser skips parameters that no rank has used.
 RANKS_TEST(UnusedParametersTest, WhatNoRankUsesHasNoGradient, 2) {
   for (const bool static_graph : {false, true}) {
     Lines model;
@@ -73,7 +73,7 @@ RANKS_TEST(UnusedParametersTest, WhatWasUnusedMayBeUsedAgain, 2) {
       EXPECT_EQ(grad_of(model.c), Floats(2, 1));
     }
   }
-  // And what has been added up before stays.
+  // Gradients that were added up before stay.
   sum(ddp(input(2 * group.rank()), "a")).backward();
   EXPECT_EQ(grad_of(model.c), Floats(2, 1));
   sum(ddp(input(2 * group.rank()), "c")).backward();
@@ -92,7 +92,7 @@ RANKS_TEST(UnusedParametersTest, WhatNoSyncHasAddedUpIsUsed, 2) {
   EXPECT_EQ(grad_of(model.c), Floats(2, 1));
 }
 
-// What evaluation returns between forward and backward leads nowhere.
+// The outputs of an evaluation between forward and backward have no tape.
 RANKS_TEST(UnusedParametersTest, AForwardWithoutTapeIsNotSearched, 2) {
   struct ShowsItsWeight : nn::Module<ShowsItsWeight> {
     Lines lines = child("lines", Lines());
@@ -109,7 +109,7 @@ RANKS_TEST(UnusedParametersTest, AForwardWithoutTapeIsNotSearched, 2) {
   EXPECT_EQ(grad_of(model.lines.c), Floats(2, 1));
 }
 
-// An output may lead to parameters that the loss does not.
+// An output may depend on parameters on which the loss does not.
 RANKS_TEST(UnusedParametersTest, OutputsThatTheLossLeavesOutAreNoError, 2) {
   struct Two : nn::Module<Two> {
     Lines left = child("left", Lines()), right = child("right", Lines());
@@ -132,7 +132,7 @@ struct Checkpointed : nn::Module<Checkpointed> {
   Lines inner = child("inner", Lines());
   Tensor forward(const Tensor& x, const std::string& which = "abc") {
     const auto block = [this, which](const Tensor& y) { return inner(y, which); };
-    // Twice: a parameter has a contribution of each.
+    // Twice, so that each parameter gets two contributions.
     return autograd::checkpoint(block, autograd::checkpoint(block, outer(x)));
   }
 };

@@ -43,7 +43,7 @@ TEST(ZeroDealOut, TheLargestGoesFirstToTheRankWithTheFewestBytes) {
   EXPECT_EQ(deal_out(groups, 3), (std::vector<std::vector<int>>{{1, 0, 1, 2}, {1, 2}}));
   EXPECT_EQ(deal_out(groups, 1), (std::vector<std::vector<int>>{{0, 0, 0, 0}, {0, 0}}));
   EXPECT_EQ(deal_out({}, 2), std::vector<std::vector<int>>());
-  // More ranks than parameters; without a byte all stay with rank 0.
+  // More ranks than parameters. Parameters without bytes all go to rank 0.
   const std::vector<std::vector<std::int64_t>> few = {{3, 5}}, nothing = {{0, 0}};
   EXPECT_EQ(deal_out(few, 4), (std::vector<std::vector<int>>{{1, 0}}));
   EXPECT_EQ(deal_out(nothing, 4), (std::vector<std::vector<int>>{{0, 0}}));
@@ -218,7 +218,7 @@ std::int64_t bytes_of(std::span<const Tensor> tensors) {
   return sum;
 }
 
-// Whole blocks of the allocator, 512 bytes, and whole parts of a message, 64.
+// All sizes are multiples of the allocator's blocks (512 bytes) and of a message's parts (64).
 nn::Sequential large_net() {
   return {nn::Linear(128, 256), nn::ReLU(), nn::Linear(256, 384), nn::ReLU(), nn::Linear(384, 128)};
 }
@@ -244,7 +244,7 @@ TEST(ZeroMemoryTest, ARankHasItsPartOfTheMoments) {
       const Tensor largest = *std::ranges::max_element(all, {}, &Tensor::numel);
       EXPECT_LE(moments, 2 * (bytes_of(all) / n + bytes_of({&largest, 1}))) << n;
       sum += moments;
-      zero.load_state_dict(zero.state_dict());  // keeps no more than that
+      zero.load_state_dict(zero.state_dict());  // keeps only this rank's part
       EXPECT_EQ(optimizer_bytes(device) - before, moments);
       group.barrier().wait();
       EXPECT_EQ(sum, 2 * bytes_of(all));
@@ -254,7 +254,7 @@ TEST(ZeroMemoryTest, ARankHasItsPartOfTheMoments) {
 
 // --- Mirrors -------------------------------------------------------------------------------------
 
-// As parallel::Elastic calls it, with the gradients that all ranks have.
+// Calls it as parallel::Elastic does, with the same gradients on all ranks.
 void step_of_mirrors(ZeroRedundancyOptimizer<optim::Adam>& zero, const nn::Sequential& model,
                      Device device, std::uint64_t step) {
   zero.zero_grad();
@@ -290,7 +290,7 @@ TEST(ZeroMirrorTest, ARankHasTwoPartsOfTheMoments) {
   }
 }
 
-// A rank that has nothing gets its parts from the others, as long as they have all of them.
+// A rank without any part gets its parts from the others, as long as these have all parts.
 TEST(ZeroMirrorTest, PartsAreDealtOutAnew) {
   comm::run_ranks(4, [&](comm::ProcessGroup& group) {
     const Scoped<int> threads(&ThreadState::num_threads, 1);
@@ -303,7 +303,7 @@ TEST(ZeroMirrorTest, PartsAreDealtOutAnew) {
         plain, std::make_shared<comm::ProcessGroup>(comm::thread_backend(),
                                                     std::make_shared<comm::MemoryStore>(), 0, 1)));
     for (int step = 0; step < 6; ++step) {
-      // Rank `step` comes back with other values; in step 4 two that are no neighbours do.
+      // Rank `step` comes back with other values; in step 4 two ranks that are no neighbours do.
       if (group.rank() == step || (step == 4 && group.rank() % 2 == 0)) {
         for (const Tensor& p : model.parameters()) raw::fill_(p, 7);
         zero.forget();
@@ -349,8 +349,8 @@ TEST(ZeroTrafficTest, AStepUnderDdpSendsThreeTimesTheParameters) {
 
 // --- Odd parameters ------------------------------------------------------------------------------
 
-// Of no, one and many elements, of three dtypes, one of them larger than what shares a message, and
-// one in another order of dimensions.
+// Tensors with no, one and many elements and three dtypes; one is too large to share a message, and
+// one has another order of dimensions.
 std::vector<Tensor> odd_parameters() {
   TensorOptions channels_last;
   channels_last.channels_last = true;
@@ -396,7 +396,7 @@ TEST(ZeroOddTest, ParametersOfAnySizeAndDtypeOnMoreRanksThanTheyAre) {
   }
 }
 
-// A parameter follows its owner: what another rank lacks does not matter.
+// A parameter is updated with its owner's gradient; whether other ranks have one does not matter.
 RANKS_TEST(ZeroOddTest, AParameterWithoutAGradientOnOneRank, 2) {
   const Tensor first = full({4}, 1.0), second = full({2}, 1.0);
   for (const Tensor& x : {first, second}) x.set_requires_grad(true);
@@ -406,7 +406,7 @@ RANKS_TEST(ZeroOddTest, AParameterWithoutAGradientOnOneRank, 2) {
   zero.step();
   EXPECT_EQ(first.to_vector<float>(), std::vector<float>(4, 0));
   EXPECT_EQ(second.to_vector<float>(), std::vector<float>(2, 1));
-  EXPECT_EQ(zero.state_dict().size(), 4U);  // two of the group, step and buffer of the first
+  EXPECT_EQ(zero.state_dict().size(), 4U);  // two of the group; step and buffer of `first`
 }
 
 // --- Mistakes and failures -----------------------------------------------------------------------
@@ -433,7 +433,7 @@ TEST(ZeroErrorTest, RanksWithDifferentOptimisersHearOfItAtOnce) {
   });
 }
 
-// As parts of a model that was cut over the same ranks.
+// As with the parts of a model that was cut over the same ranks.
 RANKS_TEST(ZeroErrorTest, OtherValuesAreNoticedInTheFirstStep, 2) {
   nn::Sequential model{nn::Linear(3, 4), nn::Linear(4, 2), nn::PReLU()};
   raw::fill_(model.parameters()[3], 0.5 + group.rank());
@@ -494,7 +494,7 @@ TEST(ZeroErrorTest, ARankThatEndsBetweenStepsEndsTheOthers) {
                     Io, "the disk is full");
 }
 
-// As of a layer that was trained before, and is frozen now.
+// As for a layer that was trained before and is frozen now.
 RANKS_TEST(ZeroOddTest, AStateOfAFrozenParameterIsKept, 2) {
   const Tensor frozen = full({4}, 1.0).set_requires_grad(true), trained = parameter(2);
   optim::Adam plain({frozen, trained});

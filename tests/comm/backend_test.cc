@@ -267,7 +267,7 @@ TEST_P(EveryBackend, NobodyLeavesABarrierBeforeAllHaveCome) {
 TEST_P(EveryBackend, AnExchangeKeepsTheOrderBetweenTwoRanks) {
   constexpr std::size_t kSizes[] = {3, 0, 100'000, 1, 0, 3, 100'000};
   run([&](Backend& backend) {
-    // From each rank to each other one, a message of every size, with numbers that all differ.
+    // A message of every size from each rank to each other one, all with different numbers.
     const auto content = [&](int from, int to, std::size_t i) {
       return std::vector<std::byte>(kSizes[i], static_cast<std::byte>((from * 5 + to) * 7 + i));
     };
@@ -313,7 +313,7 @@ TEST_P(EveryBackend, CountsTheBytesOfMessages) {
   });
 }
 
-// Its last messages still arrive, and the others do not need it any more.
+// Its last messages still arrive, and the other ranks need nothing more from it.
 TEST_P(EveryBackend, ARankThatIsDoneMayLeave) {
   for (int round = 0; round < 5; ++round) {
     run([&](Backend& backend) {
@@ -367,7 +367,7 @@ TEST_P(FailingRanks, AnotherNumberOfBytesThanIsExpectedIsAnError) {
     run(2, [&, sent = sent, expected = expected](Backend& backend) {
       std::vector<std::byte> bytes(std::max(sent, expected));
       if (backend.rank() == 0) {
-        try {  // it may notice this, or that rank 1 has left
+        try {  // it notices this, or that rank 1 has left
           send(backend, 1, std::span(bytes).first(sent));
         } catch (const Error& error) {
           EXPECT_NE(error.code(), ErrorCode::Timeout) << error.what();
@@ -432,7 +432,7 @@ TEST_P(FailingRanks, WhoIsInTheMiddleOfAMessageIsToldToo) {
   }
 }
 
-// Also while another rank that is waited for is only slow.
+// It is noticed even while another rank that is waited for is only slow.
 TEST_P(FailingRanks, AnyOfThoseWhoAreWaitedForMayLeave) {
   std::latch over(2);
   run(3, [&](Backend& backend) {

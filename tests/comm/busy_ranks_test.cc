@@ -150,7 +150,7 @@ TEST(BusyRanksTest, AreNotBusyWhileTheyWaitThemselves) {
       const BusyScope busy("evaluation");
       EXPECT_WEFT_ERROR(work.wait(), Timeout, "(waiting for rank 0, not seen yet)");
     }
-    EXPECT_LT(signs_of(group), 8);  // some of them before it began
+    EXPECT_LT(signs_of(group), 8);  // some were from before it began
     failed.set_value();
   });
 }

@@ -82,7 +82,7 @@ TEST(InitProcessGroup, RanksMeetByTcp) {
   EXPECT_EQ(two.get(), 6);
 }
 
-// This includes rank 0, which hosts the store.
+// Rank 0, which hosts the store, may leave as well.
 TEST(InitProcessGroup, WhoHasMetMayLeaveAtOnce) {
   for (const std::string backend : {"gloo", "ring", "shm"}) {
     if (!comm::testing::missing_backend(backend).empty()) continue;
@@ -112,7 +112,7 @@ TEST(InitProcessGroup, RankAndWorldSizeMayStandInTheAddress) {
   const TempFolder folder;
   const std::string address = "file://" + folder.path("run");
   auto one = start(options(address + "?rank=1&world_size=2"));
-  // Options given besides the address win.
+  // Options besides the address have priority.
   EXPECT_EQ(sum_of_ranks(options(address + "?rank=1&world_size=7", 0, 2)), 3);
   EXPECT_EQ(one.get(), 3);
 }
@@ -274,8 +274,8 @@ TEST(InitProcessGroup, BeyondLoopbackATokenIsNeeded) {
   }
 }
 
-// In rank 0, which hosts the store: four for each other rank's connections to the store, and one
-// for a connection to it.
+// Rank 0 hosts the store: for each other rank it needs four for connections to the store, and one
+// for a connection of the group.
 TEST(InitProcessGroup, TooFewDescriptorsAreAnErrorAtOnce) {
   const weft::testing::FileLimit limit(64);
   EXPECT_WEFT_ERROR(init_process_group(options(free_address(), 0, 101)), Library,

@@ -40,7 +40,7 @@ TEST_F(MembershipTest, AFailureMakesTheNextGeneration) {
   EXPECT_FALSE(member().has_failed(1));
   EXPECT_TRUE(launcher.lose({.rank = 2, .cause = "too"}, 1));
   EXPECT_EQ(ranks(2), (Ranks{1}));
-  // The first failure of a group stays.
+  // The first failure of a group is not replaced.
   EXPECT_EQ(failure(0)->rank, 0);
   EXPECT_EQ(failure(1)->rank, 2);
   EXPECT_EQ(failure(1)->cause, "too");
@@ -51,7 +51,7 @@ TEST_F(MembershipTest, WithTooFewTheRunEnds) {
   EXPECT_TRUE(launcher.lose({.rank = 1, .cause = "killed"}, 2));
   EXPECT_FALSE(launcher.lose({.rank = 0, .cause = "killed"}, 2));
   EXPECT_EQ(ranks(2), Ranks{});
-  EXPECT_TRUE(launcher.lose({.rank = 2, .cause = "follows"}, 2));  // nobody's loss any more
+  EXPECT_TRUE(launcher.lose({.rank = 2, .cause = "follows"}, 2));  // no group loses it any more
   EXPECT_EQ(member().await_invitation(1), -1);
   EXPECT_FALSE(member().grows(2, anybody));
 }
@@ -64,12 +64,11 @@ TEST_F(MembershipTest, ThoseThatHaveFinishedAreNotWaitedFor) {
   EXPECT_EQ(ranks(2), Ranks{2});
   member().leave(2, 0);
   EXPECT_EQ(ranks(3), Ranks{});
-  member().leave(2, 0);  // again: nothing
+  member().leave(2, 0);  // the second call changes nothing
   EXPECT_EQ(ranks(4), std::nullopt);
 }
 
-// Another one regroups with a rank that has finished, in the generation that a third one's failure
-// has made.
+// Rank 2's failure makes generation 1, in which rank 1 waits for rank 0, which has finished.
 TEST_F(MembershipTest, WhoWaitsForOneThatHasFinishedHearsOfIt) {
   EXPECT_TRUE(launcher.lose({.rank = 2, .cause = "killed"}, 1));
   member().leave(0, 0);
@@ -88,12 +87,12 @@ TEST_F(MembershipTest, ARankComesBackWhenItIsInvited) {
   back.join();
   EXPECT_EQ(generation, 2);
   EXPECT_EQ(ranks(2), (Ranks{0, 1, 2}));
-  EXPECT_TRUE(member().grows(1, anybody));  // asked again: it is the same generation
+  EXPECT_TRUE(member().grows(1, anybody));  // asked again: no other generation
   EXPECT_FALSE(member().grows(2, anybody));
   EXPECT_EQ(ranks(3), std::nullopt);
 }
 
-// The launcher sees its end before it is invited, or after.
+// The launcher notices its end before it is invited, or after.
 TEST_F(MembershipTest, ARankThatWaitsMayFail) {
   EXPECT_TRUE(launcher.lose({.rank = 0, .cause = "killed"}, 2));
   store.duplicate()->set("elastic/waiting/0", "");

@@ -24,7 +24,7 @@ std::shared_ptr<ProcessGroup> shared(ProcessGroup& group) {
   return {std::shared_ptr<void>(), &group};
 }
 
-// The numbers in the run of a subgroup's ranks, found out by that group itself.
+// The numbers in the run of a subgroup's ranks, collected by that group.
 std::string members(ProcessGroup& world, const std::shared_ptr<ProcessGroup>& group) {
   std::string text;
   for (const std::string& rank : group->all_gather_object(std::to_string(world.rank()))) {
@@ -97,7 +97,7 @@ RANKS_TEST(MeshTest, SubgroupsReduceTheirOwnNumbers, 4) {
   EXPECT_EQ(y.to_vector<float>()[0], group.rank() % 2 == 0 ? 2 : 4);
 }
 
-// Replays tell the axes of a trace by these rows.
+// Replays recognise the axes in a trace by these rows.
 TEST(MeshTest, RowsOfATraceNameTheAxis) {
   Tracer tracer;
   {
@@ -139,11 +139,11 @@ RANKS_TEST(MeshTest, MistakesAreFoundOnEveryRank, 4) {
   EXPECT_WEFT_ERROR(make({{"dp", -4}, {"tp", -1}}), InvalidArgument,
                     "axis dp has size -4, needs at least 1");
   EXPECT_WEFT_ERROR(make({{"dp", 0}}), InvalidArgument, "axis dp has size 0");
-  // One rank is enough, and both are named.
+  // One rank that differs is enough, and both axes are named.
   EXPECT_WEFT_ERROR(
       make(group.rank() == 2 ? std::vector<MeshAxis>{{"tp", 4}} : std::vector<MeshAxis>{{"dp", 4}}),
       InvalidArgument, "rank 2 makes tp 4, rank 0 makes dp 4");
-  // By their numbers in the run.
+  // Ranks are named by their numbers in the run.
   if (const auto odd = group.subgroup({1, 3})) {
     EXPECT_WEFT_ERROR(Mesh(odd, {{group.rank() == 3 ? "tp" : "dp", 2}}), InvalidArgument,
                       "rank 3 makes tp 2, rank 1 makes dp 2");

@@ -270,8 +270,8 @@ RANKS_TEST(OperationQueueTest, WhoeverWaitsInVainSaysWhatTheLauncherSaw, 3, kOpt
                "(rank 2 failed first: killed by signal 9 in all_reduce at step 5)");
 }
 
-// Without a launcher: the rank that noticed the failure tells the others, which only see that this
-// one leaves.
+// Without a launcher: the rank that noticed the failure tells the others, which only see that it
+// leaves.
 RANKS_TEST(OperationQueueTest, WhoeverWaitsInVainSaysWhatAnotherRankSaw, 3, kOptions) {
   if (group.rank() == 1) return;
   const Tensor x = ones({3});
@@ -286,7 +286,7 @@ RANKS_TEST(OperationQueueTest, WhoeverWaitsInVainSaysWhatAnotherRankSaw, 3, kOpt
   }
 }
 
-// All ranks that wait learn it, from the one that notices first.
+// All waiting ranks learn it from the one that notices first.
 RANKS_TEST(OperationQueueTest, WhoeverWaitsForARankThatLeftSaysSo, 3, kOptions) {
   group.barrier().wait();
   if (group.rank() == 1) return;
@@ -520,7 +520,7 @@ struct RefusesBarriers final : Backend {
   std::unique_ptr<Backend> inner;
 };
 
-// Then the next one has its number, as on the other rank.
+// The next operation takes its number, as on the other rank.
 TEST(OperationQueueTest, WhatTheBackendRefusesIsNotCounted) {
   run_ranks(
       2,
@@ -603,7 +603,7 @@ TEST(OperationQueueTest, ALongWaitIsToldOnceToTheCallersLog) {
 
 TEST(OperationQueueTest, ALongWaitIsToldWithoutTheStoreToo) {
   const auto call = [](ProcessGroup& group) { return group.all_reduce(ones({100})); };
-  for (const std::string failing : {"progress/1", "progress/"}) {  // of one call; of all
+  for (const std::string failing : {"progress/1", "progress/"}) {  // fails once; fails always
     EXPECT_EQ(lines_of_slow_rank_0(call, call,
                                    [&](const std::string& key) {
                                      if (key.starts_with(failing)) weft::testing::store_times_out();

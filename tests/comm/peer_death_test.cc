@@ -59,7 +59,8 @@ int be_a_rank(const std::vector<std::string>& arguments) {
       }
       if (round == 20) store->set("runs/" + std::to_string(rank), "");
       if (arguments.size() > 5 && arguments[5] == "one way") {
-        // Rank 0 waits for the link and for the last rank, which is silent; rank 1 for rank 0.
+        // Rank 0 waits for the link and for the last rank, which is silent; rank 1 waits for rank
+        // 0.
         if (rank == size - 1) pause();
         const std::span<std::byte> bytes = std::as_writable_bytes(std::span(x));
         const Outgoing out{.to = 1, .bytes = bytes.first(bytes.size() / 2)};
@@ -177,7 +178,7 @@ TEST_P(PeerDeath, AKilledRankIsNoticedLongBeforeTheTimeout) {
       const std::string end = ranks[r]->end(killed + seconds(5));
       EXPECT_EQ(end.rfind("PeerFailed: ", 0), 0u) << end;
       EXPECT_HAS(end, " closed its connection");
-      EXPECT_LACKS(end, "status");  // SIGPIPE would give one
+      EXPECT_LACKS(end, "status");  // SIGPIPE would cause one
       EXPECT_LACKS(end, "goes on");
     }
   }

@@ -54,7 +54,7 @@ using Numbers = testing::Doubles;
 
 Numbers numbers_of(const Tensor& x) { return x.to_vector<double>(); }
 
-// Without the first one, which is 0 for every rank.
+// values_of() without the first value, which is 0 for every rank.
 Numbers numbers(int rank, std::int64_t count) { return testing::values_of(rank, count, 1); }
 
 Tensor as_tensor(const Numbers& values, const Shape& shape, DType dtype) {
@@ -632,7 +632,7 @@ TEST_P(SeveralGroups, TwoThreadsUseTwoGroups) {
 
 // --- Checks between ranks ------------------------------------------------------------------------
 
-// Of as many bytes.
+// Two operations with the same number of bytes.
 Work reduce_bucket(ProcessGroup& group) {
   const ProcessGroup::Tag tag("bucket 1");
   return group.all_reduce(ones({10}));
@@ -698,8 +698,8 @@ TEST(FingerprintTest, ComparesAllThatMatters) {
 
 class Mismatch : public ::testing::TestWithParam<std::tuple<std::string, int>> {
  protected:
-  // Rank 0 does the one thing and the others the other. All of them end with an error, and at least
-  // one says what rank 0 does and what another one does. Nobody waits for the timeout.
+  // Rank 0 makes one call and the other ranks another. All of them end with an error, at least one
+  // error names both calls, and no rank waits for the timeout.
   static void expect(const std::function<Work(ProcessGroup&)>& rank_0,
                      const std::function<Work(ProcessGroup&)>& others, const std::string& of_0,
                      const std::string& of_others) {
@@ -712,7 +712,7 @@ class Mismatch : public ::testing::TestWithParam<std::tuple<std::string, int>> {
       group.barrier().wait();
       try {
         (group.rank() == 0 ? rank_0(group) : others(group)).wait();
-        // A rank that only sends may be done before another one finds out.
+        // A rank that only sends may be done before another one notices.
         group.barrier().wait();
       } catch (const Error& error) {
         failures[group.rank()] = error.what();
@@ -761,13 +761,13 @@ TEST_P(Mismatch, OfWhatBytesMeanIsFound) {
   expect(f32, reduce(ones({10}), ReduceOp::sum, "b"), of_0, "2, all_reduce of 10 f32 \\(b\\)");
   expect(f32, reduce(ones({5}, DType::f64), ReduceOp::sum, "a"), of_0,
          "2, all_reduce of 5 f64 \\(a\\)");
-  // Beyond the staging area of shm, and many of the ring's chunks.
+  // More than shm's staging area, and many of the ring's chunks.
   const std::int64_t many = 3'000'000;
   expect(reduce(ones({many}), ReduceOp::sum, "a"), reduce(ones({many}), ReduceOp::sum, "b"),
          "2, all_reduce of 3000000 f32 \\(a\\)", "2, all_reduce of 3000000 f32 \\(b\\)");
 }
 
-// A root that only sends hears of it in its next call, wherever that is made.
+// A root that only sends notices it in its next call, wherever that is made.
 TEST_P(Mismatch, OfTheRootIsFound) {
   const std::string& backend = std::get<0>(GetParam());
   if (backend == "threads" || backend == "gloo") {
@@ -833,7 +833,7 @@ TEST_P(Mismatch, OfTheNumberOfCallsIsFound) {
       "3, all_reduce of 10 f32", "3, barrier");
 }
 
-// Where the message lies ready for its receiver, the sender has gone on.
+// With some backends the sender has gone on before the receiver takes the message.
 TEST_P(Mismatch, OfAMessagesDtypeIsFound) {
   expect([](ProcessGroup& group) { return group.send(ones({4}), 1); },
          [](ProcessGroup& group) {
@@ -855,7 +855,7 @@ TEST(FingerprintTest, LetsPassWhatFits) {
         group.gather(rank == 2 ? all : Tensor(), x, 2).wait();
         group.scatter(y, rank == 2 ? all : Tensor(), 2).wait();
         EXPECT_EQ(numbers_of(y), Numbers(4, rank));
-        // As stages of a pipeline, each rank of a message has a tag of its own for it.
+        // The two ranks of a message may use different tags, as stages of a pipeline do.
         const ProcessGroup::Tag own(rank == 0 ? ">F0.1" : "<F1.1");
         if (rank == 0) group.send(x, 1).wait();
         if (rank == 1) group.recv(x, 0).wait();
@@ -897,8 +897,8 @@ TEST_P(MakingAGroup, ARankThatHasFailedIsNotWaitedFor) {
   });
 }
 
-// The errors of the ranks of a subgroup when `failing` throws in the `call`-th call of the store
-// with which its backend connects; none if it makes fewer calls.
+// The errors of a subgroup's ranks when rank `failing` throws in its backend's `call`-th call of
+// the store; none if there are fewer calls.
 std::map<int, Error> errors_of_connecting(const std::string& backend,
                                           const std::vector<int>& subgroup, int failing, int call) {
   std::mutex mutex;
@@ -933,7 +933,7 @@ std::map<int, Error> errors_of_connecting(const std::string& backend,
 TEST_P(MakingAGroup, ARankThatFailsWhileItConnectsIsNamedByTheOthers) {
   const std::string missing = testing::missing_backend(GetParam());
   if (!missing.empty()) GTEST_SKIP() << missing;
-  // Of three threads the last may come when the first has left, which gives Comm.
+  // With three threads the last may come when the first has left, which gives Comm.
   const bool threads = std::string_view(GetParam()) == "threads";
   const std::vector<int> subgroup = threads ? std::vector{1, 3} : std::vector{1, 2, 3};
   for (const int failing : subgroup) {
@@ -962,7 +962,7 @@ TEST_P(MakingAGroup, ARankThatFailsWhileItConnectsIsNamedByTheOthers) {
   }
 }
 
-// A rank whose operation has failed, and which has been told so, may go on with another group.
+// A rank whose operation has failed, and which has handled the error, may go on with another group.
 TEST_P(MakingAGroup, AnOldFailureOfARankThatComesEndsNoGroup) {
   const std::string missing = testing::missing_backend(GetParam());
   if (!missing.empty()) GTEST_SKIP() << missing;
@@ -977,7 +977,7 @@ TEST_P(MakingAGroup, AnOldFailureOfARankThatComesEndsNoGroup) {
   });
 }
 
-// Without a launcher only this rank itself can say why its connections are closed.
+// Without a launcher only the rank itself can say why its connections are closed.
 TEST(ProcessGroupTest, WhoGivesUpAGroupSaysSoBeforeItClosesItsConnections) {
   for (const bool of_weft : {true, false}) {
     std::atomic<bool> said{false};
@@ -1038,7 +1038,7 @@ TEST(ProcessGroupTest, AStoreThatDoesNotAnswerForAMomentEndsNoGroup) {
   EXPECT_EQ(silent, 3);
 }
 
-// Whoever waits a moment longer is told by the other that it gave up, and why.
+// The rank that waits a moment longer learns from the other that it gave up, and why.
 RANKS_TEST(ProcessGroupTest, ARankThatDoesNotComeToAGroupIsNamed, 4,
            {.timeout = milliseconds(2000)}) {
   const auto part = group.subgroup({1, 2, 3});

@@ -49,7 +49,7 @@ struct Case {
   ReduceOp op;
   std::int64_t count;  // per rank, or per part
   std::int64_t root;   // modulo the size of the group
-  std::int64_t salt;   // gives other numbers
+  std::int64_t salt;   // changes the numbers
   std::size_t group;
   bool in_place;   // in memory of the backend
   bool wait_next;  // waits for this and all earlier ones

@@ -27,7 +27,7 @@ namespace weft::comm::testing {
 /// A deadline for everything that must end, even on a busy machine.
 inline Deadline patience() { return Deadline(std::chrono::seconds(30)); }
 
-/// The backend with the name that it reports itself. Throws Unsupported like gloo_backend().
+/// Makes the backend that reports this name. Throws Unsupported like gloo_backend().
 inline BackendMaker maker_of(const std::string& name) {
   if (name == "ring") return ring_backend("127.0.0.1");
   if (name == "gloo") return gloo_backend("127.0.0.1");
@@ -86,8 +86,8 @@ inline void in_groups(const std::string& backend, int n,
       options);
 }
 
-/// A test whose body runs on n ranks, which are threads, with each one's `group`. Behind n there
-/// may be their options.
+/// A test whose body runs on n ranks, which are threads, each with its `group`. The options of the
+/// groups may follow n.
 #define RANKS_TEST(suite, name, n, ...)                                                         \
   void suite##_##name(::weft::comm::ProcessGroup& group);                                       \
   TEST(suite, name) { ::weft::comm::run_ranks(n, &suite##_##name __VA_OPT__(, ) __VA_ARGS__); } \

@@ -31,7 +31,7 @@ constexpr const char* kHost = "127.0.0.1";
 using Keys = std::shared_ptr<Store>;
 using Meet = std::function<Keys(const Joining& joining, milliseconds time)>;
 
-// A process like this one on another host, so nobody can tell whether it still runs.
+// A process like this one on another host, so it is unknown whether it still runs.
 Member elsewhere(int rank, std::string address = kHost) {
   Member member = this_member(rank, std::move(address));
   member.host = "node" + std::to_string(rank);
@@ -207,7 +207,7 @@ TEST(Rendezvous, ARankThatTheLauncherSawFailEndsTheWait) {
   EXPECT_WEFT_ERROR(second.get(), PeerFailed, "rank 2 failed");
 }
 
-// Of a run that has lost ranks 0 and 2.
+// The ranks left of a run that has lost ranks 0 and 2.
 TEST(Rendezvous, RanksAreCalledByTheirNumbers) {
   const auto meet = [](const std::shared_ptr<Store>& store, int rank, milliseconds time) {
     return std::async(std::launch::async, [=, other = store->duplicate()]() mutable {

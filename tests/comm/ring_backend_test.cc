@@ -126,10 +126,10 @@ TEST(RingBackend, StrangersDoNotUseUpTheDescriptors) {
   EXPECT_TRUE(meeting.rank0.get());
 }
 
-// A deadline with a check is looked at in between, but it is not over any sooner.
+// A deadline with a check is checked in between, but does not end sooner.
 TEST(RingBackend, ConnectingHasTheWholeTime) {
   const auto store = std::make_shared<MemoryStore>();
-  store->set("addr/0", "255.255.255.255:1");  // where no connection leads, and none is refused
+  store->set("addr/0", "255.255.255.255:1");  // connecting neither succeeds nor is refused
   const auto begin = std::chrono::steady_clock::now();
   EXPECT_WEFT_ERROR(
       ring_backend("127.0.0.1")(store, 1, 2, Deadline(3 * Deadline::kCheckEvery, [] {})), Timeout,
@@ -285,7 +285,7 @@ TEST(RingConnections, NeighboursFromTheBeginningAndOthersWhenTheyAreNeeded) {
   EXPECT_EQ(connected_ends(12), 12);
 }
 
-// All in one thread: nobody else is in a call.
+// All calls are made by one thread, so the other ranks are in no call.
 TEST(RingConnections, WaitForNoCallOfTheOtherRank) {
   for (const auto& [from, to] : {std::pair(0, 2), {2, 0}}) {
     const Backends backends = met(4);
@@ -296,7 +296,7 @@ TEST(RingConnections, WaitForNoCallOfTheOtherRank) {
   }
 }
 
-// Five ranks: each has two that are no neighbours.
+// Five ranks: each has two others that are not its neighbours.
 TEST(RingConnections, RanksThatNeedEachOtherAtOnceTakeOneConnection) {
   for (int round = 0; round < 40; ++round) {
     const Backends backends = met(5);
@@ -361,7 +361,8 @@ Socket accepted(const Socket& listening) {
   }
 }
 
-// Ranks 2 and 0 of four need each other; the test's sockets are all but one of the ranks.
+// Ranks 2 and 0 of four connect to each other. One rank is real; the test's sockets act as the
+// others.
 class TwoThatNeedEachOther : public ::testing::Test {
  protected:
   std::future<std::unique_ptr<Backend>> start(int rank) {
@@ -383,7 +384,7 @@ class TwoThatNeedEachOther : public ::testing::Test {
   const Socket listening_ = listen_on("127.0.0.1", 0);
 };
 
-// However long the connection of a higher rank takes that is alive.
+// As long as the higher rank lives, however long its connection takes.
 TEST_F(TwoThatNeedEachOther, TheLowerOneWaitsForTheConnectionOfWhichItWasTold) {
   for (const int r : {1, 2, 3}) listen_as(r);
   auto rank0 = start(0);
@@ -428,7 +429,7 @@ TEST_F(TwoThatNeedEachOther, StrangersWhoSayNothingAreClosed) {
   meeting.get();
 }
 
-// Rank 0 of four; the others are the test's sockets. Rank 1 has sent nothing either.
+// Rank 0 of four; the test's sockets act as the others. Rank 1 sends nothing, either.
 TEST(RingConnections, ARankThatCannotBeConnectedToIsNamedWithTheReason) {
   for (const bool listens : {true, false}) {
     const auto store = std::make_shared<MemoryStore>();
@@ -469,7 +470,7 @@ TEST(RingConnections, AbortEndsTheWaitForARankThatWasNotNeededBefore) {
   }
 }
 
-// A stranger who connects to a rank that listens for ranks it was not connected to yet.
+// Strangers connect to a rank that still listens for ranks that are not connected yet.
 TEST(RingConnections, StrangersAreNoRanksLaterEither) {
   const auto store = std::make_shared<MemoryStore>();
   std::vector<std::future<std::unique_ptr<Backend>>> ranks;
@@ -486,7 +487,7 @@ TEST(RingConnections, StrangersAreNoRanksLaterEither) {
     const Socket stranger = connect_to("127.0.0.1", port_in(*store, 2), patience());
     send_all(stranger, std::as_bytes(std::span(&hello, 1)), patience(), "rank 2");
     std::byte answer[sizeof(Hello) + 1];
-    // Only rank 1 is answered: that there is another connection.
+    // Only rank 1 gets an answer: that another connection counts.
     const std::size_t more_than_it_gets =
         hello.group == group && hello.rank == 1 ? sizeof answer : 1;
     EXPECT_WEFT_ERROR(

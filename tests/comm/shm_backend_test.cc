@@ -75,7 +75,7 @@ TEST(ShmBackend, AllReduceOfItsMemoryAndOfOtherMemoryFitTogether) {
     const auto memory = backend.allocate(kCount * sizeof(float), patience());
     Numbers other(values_of(backend.rank(), kCount), DType::f32);
     const Buffer mine = fill(*memory, 0, values_of(backend.rank(), kCount));
-    // Rank 1 has them in other memory; then at another place.
+    // Rank 1's numbers are in other memory; then at another place of the same memory.
     const Buffer x = backend.rank() == 1 ? other.buffer() : mine;
     backend.all_reduce(x, ReduceOp::sum, patience());
     EXPECT_EQ(numbers_in(x), sum_of_ranks(2, kCount));

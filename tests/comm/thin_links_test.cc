@@ -34,7 +34,7 @@ using Clock = std::chrono::steady_clock;
 constexpr const char* kFault = "link=2-1:10MB/s";
 constexpr double kRate = 10e6;
 [[maybe_unused]] const int fault_is_set = ::setenv("WEFT_FAULT", kFault, 1);
-// A message over such a link takes longer than the test's machine lives.
+// At this rate a message would never arrive while the test runs.
 constexpr double kHardly = 1e-9;
 
 double seconds_of(const std::function<void()>& f) {
@@ -121,7 +121,7 @@ TEST_P(Links, AnAllReduceTakesAsLongAsItsLinkAndHasTheSameBits) {
   double seconds = 0;
   EXPECT_EQ(sums_with(testing::maker_of(GetParam()), kRate, &seconds), plain);
   EXPECT_GE(seconds, 2 * 2 * (200'001 / 3) * 4 / kRate);  // 2 (n - 1) parts from rank 0 to rank 1
-  // Where no message goes: the ring's go from 0 to 1, to 2, to 0.
+  // A thin link that no message uses: the ring's messages go from 0 to 1, to 2, to 0.
   const auto other_way = [](Backend& backend) {
     backend.set_links(link_of(backend, 0, 1, kHardly));
     std::vector<float> x(10);

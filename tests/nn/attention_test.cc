@@ -187,7 +187,8 @@ TEST_P(AttentionTest, RefusesWhatDoesNotFit) {
                     "attn_mask: got i64, expected bool or a floating dtype");
 }
 
-// A language model of one layer: the captured step must do the same as the step, and learn.
+// A language model of one layer: the captured step must compute the same as the plain step, and
+// learn.
 TEST_P(AttentionTest, TrainsInACapturedStep) {
   thread_state().deterministic = true;
   struct Model : nn::Module<Model> {

@@ -188,8 +188,8 @@ TEST_P(AutocastTest, NormsOfBf16WithF32Weights) {
             layer_norm(rows.to(DType::f32), {3}, w, b).to(DType::bf16).to_vector<float>());
 }
 
-// An addition and an activation in the same pass round as operations of their own, forward and
-// backward, with parameters in f32 and in bf16.
+// An addition and an activation in the same pass are rounded as separate operations are, forward
+// and backward, with parameters in f32 and in bf16.
 TEST_P(AutocastTest, BatchNormOfBf16InOnePass) {
   for (const DType part : {DType::f32, DType::bf16}) {
     const auto leaf = [&](const Shape& shape, DType dtype) {

@@ -37,7 +37,7 @@ struct Pair {
   auto tensors() { return std::tie(a, b); }
 };
 
-// Adds what is in all its arguments.
+// Adds all tensors in its arguments.
 struct Adder : nn::Module<Adder> {
   Tensor forward(const Tensor& x, const std::vector<Tensor>& more, const Pair& pair, double by) {
     Tensor sum = x * by;
@@ -55,7 +55,7 @@ struct Outer : nn::Module<Outer> {
   Tensor forward(const Tensor& x) { return inner(x * 2.0) + 1.0; }
 };
 
-// A result would be lost. Callables of other parameters and results do not compile.
+// A hook's result would be lost. Callables with other parameters or results do not compile.
 template <class F>
 concept PreHook = nn::detail::VoidHook<F, std::span<Tensor>>;
 template <class F>
@@ -75,7 +75,7 @@ TEST(ForwardHooks, MayBeGeneric) {
   nn::Identity net;
   net.register_forward_pre_hook(assigns_an_argument);
   net.register_forward_hook(assigns_a_result);
-  net.register_forward_hook(assigns_an_argument);  // of the results
+  net.register_forward_hook(assigns_an_argument);  // assigns to the first result here
   EXPECT_EQ(values_of(net(ones({1}))), (Values{8}));
 }
 
@@ -113,7 +113,7 @@ TEST(ForwardHooks, RunInPyTorchsOrder) {
   EXPECT_TRUE(net.has_forward_hooks());
 }
 
-// Whatever throws: a hook before the forward, the forward, a hook after it, or an error hook.
+// No matter what throws: a hook before the forward, the forward, a hook after it, or an error hook.
 TEST(ForwardHooks, RunAfterAThrow) {
   struct Throws : nn::Module<Throws> {
     Tensor forward(const Tensor& x) {
@@ -206,7 +206,7 @@ TEST(ForwardHooks, GradientsFlowThroughThem) {
 TEST(ForwardHooks, MayChangeTheModuleItself) {
   nn::Linear fc(1, 1, false);
   raw::fill_(fc.weight, 2);
-  // As FSDP gathers its weights.
+  // Writes a weight before forward, as FSDP does when it gathers.
   fc.register_forward_pre_hook([](nn::ModuleBase& m, std::span<Tensor>) {
     EXPECT_FALSE(m.is_training());
     raw::mul_(m.parameters()[0], 10);

@@ -85,7 +85,7 @@ TEST(Images, InstanceNormTracksStatisticsAsPyTorch) {
   const auto layer = [&](Inputs in) { return norm(in[0]); };
   const Tensor x = ramp({2, 8, 4, 6});
   check("instance_norm_training", layer, {x});
-  raw::zero_(norm.running_mean);  // of several layouts of x
+  raw::zero_(norm.running_mean);  // undoes the updates for other layouts
   raw::fill_(norm.running_var, 1);
   norm(x);
   norm(x * 2 + 1);
@@ -111,7 +111,7 @@ TEST(Images, InstanceNormTracksStatisticsAsPyTorch) {
             "0 parameters");
 }
 
-// The second forward of a checkpoint counts no image again.
+// The second forward of a checkpoint does not count the images again.
 TEST(Images, InstanceNormCountsABatchOnce) {
   nn::InstanceNorm2d plain(2, {.track_running_stats = true}), recomputed = nn::clone(plain);
   const Tensor x = ramp({2, 2, 3, 3}).to(DType::f32).set_requires_grad();
@@ -427,7 +427,7 @@ TEST(Init, RefusesWhatDoesNotFit) {
   using namespace nn::init;
   EXPECT_WEFT_ERROR(eye_(empty({2})), Shape, "[eye_] needs 2 dimensions, got [2]");
   EXPECT_WEFT_ERROR(dirac_(empty({3, 2, 1}), 2), Shape, "divisible by groups 2, got [3,2,1]");
-  dirac_(empty({0, 2, 1}), std::int64_t{1} << 62);  // nothing to do for any number of groups
+  dirac_(empty({0, 2, 1}), std::int64_t{1} << 62);  // valid for any number of groups
   EXPECT_WEFT_ERROR(xavier_normal_(empty({3})), Shape, "at least 2 dimensions, got [3]");
   EXPECT_WEFT_ERROR(orthogonal_(empty({3})), Shape, "at least 2 dimensions, got [3]");
   EXPECT_WEFT_ERROR(trunc_normal_(empty({3}), 0, 1, 2, 1), InvalidArgument, "low < high");

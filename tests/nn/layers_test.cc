@@ -508,7 +508,7 @@ TEST_P(Layers, BatchNormGoesOnInTheSamePass) {
   }
 }
 
-// The same of layers that have no statistics.
+// The same for layers without statistics.
 template <class Layer>
 void expect_relu_in_the_same_pass(Layer layer, const Shape& shape) {
   const bool on_cpu = layer.weight.device().is_cpu();
@@ -543,7 +543,7 @@ void expect_relu_in_the_same_pass(Layer layer, const Shape& shape) {
           SCOPED_TRACE(layer.type_name() + " " + to_string(dtype));
           auto got = results(forward, dtype, nhwc, again);
           auto want = results(separate, dtype, nhwc, again);
-          // On a GPU the sums of f64 for the bias run in another order, which no f32 tells.
+          // On a GPU the f64 sums for the bias run in another order; rounded to f32 they are equal.
           if (!on_cpu && dtype == DType::f64) {
             for (std::size_t k = 0; k < want[3].size(); ++k)
               EXPECT_NEAR(got[3].at(k), want[3][k], 1e-13 * (1 + std::abs(want[3][k])));
@@ -585,7 +585,7 @@ TEST_P(Layers, ReluInTheSamePassSavesNoMore) {
   EXPECT_LE(held(true), held(false) + mask);
 }
 
-// As after relu: backward would see another sign.
+// As after relu(): a change of the result would give backward another sign.
 TEST_P(Layers, ReluInTheSamePassKeepsItsResult) {
   nn::Linear fc(4, 3);
   Tensor y = fc(ones({2, 4}), nn::then_relu());
@@ -593,7 +593,7 @@ TEST_P(Layers, ReluInTheSamePassKeepsItsResult) {
   EXPECT_WEFT_ERROR(y.sum().backward(), InvalidArgument, "[linear");
 }
 
-// As under autocast: bf16 images, f32 weights.
+// bf16 images and f32 weights, as under autocast.
 TEST_P(Layers, BatchNormOfMixedTypesGoesOn) {
   nn::BatchNorm2d norm(3);
   const Tensor x = raw::to(ramp({2, 3, 4, 5}).detach(), DType::bf16);

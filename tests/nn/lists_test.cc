@@ -93,7 +93,7 @@ TEST(ModuleList, ClonesAndLoads) {
   EXPECT_EQ(values_of(copy(x)), before);
 }
 
-// An assignment would leave the registered module what it was.
+// Assigning must not compile: it would leave the registered module in place.
 template <class Dict, class M>
 concept AssignableByName = requires(Dict& dict, M module) { dict["a"] = module; };
 template <class Dict, class M>
@@ -309,7 +309,7 @@ TEST(AnyModule, PassesTensorsThrough) {
   EXPECT_TRUE(three[2].same(other));
   EXPECT_EQ(nn::pass_through(nn::Identity(), 0)(x).to_vector<double>(), x.to_vector<double>());
 
-  // Reports the type of the module that it contains.
+  // An AnyModule reports the type of the module that it holds.
   EXPECT_EQ(one.type_name(), "Linear");
   EXPECT_EQ(names_of(one.state_dict()), names_of(fc.state_dict()));
   EXPECT_TRUE(one.parameters()[0].same(fc.weight));

@@ -354,8 +354,8 @@ TEST_P(LossLayersTest, KlDivOfNothing) {
   EXPECT_WEFT_ERROR(nn::kl_div(ones({2}, DType::i64), ones({2})), Dtype, "[kl_div] x: got i64");
 }
 
-// Computed in f32: where digits cancel, the error is f32's, for numbers of up to `size`. The
-// results are rounded to bf16 once.
+// Losses are computed in f32 and rounded to bf16 once. Where digits cancel, the error is f32's for
+// numbers up to `size`.
 TEST_P(LossLayersTest, Bf16RoundsOnce) {
   const auto check_bf16 = [](const char* name, double size, const std::vector<Tensor>& inputs,
                              const std::function<Tensor(Inputs, Reduction)>& f) {

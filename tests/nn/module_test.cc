@@ -97,7 +97,7 @@ TEST(Module, CopyIsTheSameModuleAndCloneIsNot) {
   const Tensor x = rand({5, 4});
   EXPECT_EQ(copy(x).to_vector<float>(), net(x).to_vector<float>());
 
-  // All ways from the clone to a tensor lead to the clone's own tensor.
+  // Every way to reach a tensor of the clone leads to the clone's own tensor.
   {
     NoGrad guard;
     for (const auto& [name, tensor] : copy.named_parameters()) tensor.fill_(0);
@@ -210,7 +210,7 @@ TEST(Module, StripsWhatWrappersPutBeforeNames) {
     stages[i].first = "partitions." + std::to_string(7 * i) + "." + stages[i].first;
   EXPECT_EQ(nn::wrapper_prefix(stages), "partitions.N.");
   EXPECT_EQ(names(nn::strip_wrappers(stages)), names(own));
-  // One name without the prefix, or two that would be equal: the prefix is part of the names.
+  // If one name lacks the prefix, or two would become equal, the prefix belongs to the names.
   EXPECT_EQ(nn::wrapper_prefix({{"module.a", ones({1})}, {"a", ones({1})}}), "");
   EXPECT_EQ(nn::wrapper_prefix({{"partitions.0.a", ones({1})}, {"partitions.1.a", ones({1})}}), "");
   EXPECT_EQ(nn::wrapper_prefix({{"partitions.x.a", ones({1})}}), "");
@@ -284,9 +284,9 @@ TEST(Module, APartThatIsNoChildIsAnErrorWhereItWouldBeTrained) {
     const NoGrad no_grad;
     EXPECT_EQ(net(ones({1, 4})).shape(), (Shape{1, 4}));
   }
-  net.forgotten.requires_grad(false);  // this is on purpose: a teacher
+  net.forgotten.requires_grad(false);  // on purpose, as for a teacher
   EXPECT_EQ(net(ones({1, 4})).shape(), (Shape{1, 4}));
-  EXPECT_EQ(net.forgotten(ones({1, 4})).shape(), (Shape{1, 4}));  // not as a part of `net`
+  EXPECT_EQ(net.forgotten(ones({1, 4})).shape(), (Shape{1, 4}));  // not registered in `net`
 }
 
 TEST(Module, TrainModeReachesEveryChild) {

@@ -226,7 +226,7 @@ TEST_P(Recurrent, Gradients) {
   expect_right("LSTM", nn::LSTM(3, 3, {.num_layers = 2, .proj_size = 2}));
 }
 
-// Padding may hold anything, also what is no number.
+// Padding may hold anything, even NaN.
 TEST_P(Recurrent, DoesNotReadBehindTheLengths) {
   const nn::GRU gru = filled(nn::GRU(3, 4, {.bidirectional = true}));
   const Tensor lengths = make({2, 3}, {2}, DType::i64);
@@ -274,7 +274,7 @@ TEST_P(Recurrent, GoesOnFromAState) {
   nn::LSTMState by_cell = cell(x[0]);
   by_cell = cell(x[1], by_cell);
   nn::LSTM same = filled(nn::LSTM(3, 4));
-  // One product of all steps, or one of each.
+  // One product for all steps, or one for each step.
   EXPECT_TRUE(near_values(by_cell.h, values_of(same(x.narrow(0, 0, 2)).state.h), 1e-14));
 }
 
@@ -345,7 +345,7 @@ TEST_P(Recurrent, RefusesWhatDoesNotFit) {
                     "[GRUCell] h_0: got [1,4], expected [2,4]");
 }
 
-// A language model: the captured step must do the same as the step, and learn.
+// A language model: the captured step must compute the same as the plain step, and learn.
 TEST_P(Recurrent, TrainsInACapturedStep) {
   thread_state().deterministic = true;
   struct Model : nn::Module<Model> {

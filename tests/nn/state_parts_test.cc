@@ -17,7 +17,7 @@ Tensor box_of(Tensor x, const Shape& offsets, const Shape& sizes) {
   return x;
 }
 
-// The boxes of a part are where part_of() takes its elements from, and are all of it.
+// The boxes of a part cover it, and are where part_of() takes its elements from.
 void expect_boxes(const Cut& cut) {
   const Shape& shape = cut.parameter_shape();
   const Tensor whole = arange(0, static_cast<double>(numel(shape))).reshape(shape);
@@ -41,7 +41,7 @@ TEST(BoxesOf, AreThePart) {
           const Cut by_layer{
               .whole = {6, 9}, .dim = dim, .blocks = blocks, .rank = rank, .size = size};
           expect_boxes(by_layer);
-          // As fully_shard cuts by rows what parallelize has left.
+          // A cut by rows of what another cut has left, as fully_shard cuts parallelize's parts.
           for (int row = 0; row < 3; ++row) {
             expect_boxes({.whole = by_layer.part_shape(),
                           .dim = 0,

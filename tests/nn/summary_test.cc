@@ -122,7 +122,7 @@ TEST(Summary, ParametersCountOnceAndMacsInEachCall) {
   const nn::Summary summary = nn::summary(model, {3, 4});
   ASSERT_EQ(summary.rows.size(), 4u);
   EXPECT_EQ(summary.rows[0].parameters, 16);
-  EXPECT_EQ(summary.rows[0].macs, 3 * 4 * 4);  // the product in forward itself
+  EXPECT_EQ(summary.rows[0].macs, 3 * 4 * 4);  // of the product in forward itself
   EXPECT_EQ(summary.rows[1].parameters, 20);
   EXPECT_FALSE(summary.rows[1].recursive);
   EXPECT_EQ(summary.rows[2].path, "fc");

@@ -40,7 +40,7 @@ struct Event {
 
 struct Trace {
   std::vector<Event> spans;
-  std::vector<std::pair<Event, Event>> arrows;  // the spans at their beginnings and ends
+  std::vector<std::pair<Event, Event>> arrows;  // the spans at both ends of each
 
   const Event* parent(const Event& of) const {
     const Event* found = nullptr;

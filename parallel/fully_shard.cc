@@ -286,7 +286,7 @@ void FsdpEngine::on_forward_error(const Unit& unit) {
 }
 
 void FsdpEngine::gather_for_forward(Unit& unit) {
-  if (autograd::recomputing() && unit.memory->up_to_date()) return;  // since the first forward
+  if (autograd::recomputing() && unit.memory->up_to_date()) return;  // still whole
   // The order of units is learnt from the calls in the root's forward, not from others.
   gather(unit, in_backward || !in_forward ? nullptr : forwards.after(unit));
 }

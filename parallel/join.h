@@ -7,7 +7,7 @@
 
 namespace weft::parallel {
 
-/// As PyTorch's, and `step`.
+/// PyTorch's options, and `step`.
 struct JoinOptions {
   /// true: divide gradients by the number of ranks, also when some have no batch left; false: by
   /// the number of ranks that have one, so that the last batches have the same weight as the

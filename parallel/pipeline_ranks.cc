@@ -70,7 +70,7 @@ void PipelineRanks::place_stages() {
   state_->make_stages();
   check_stages();
   Device here;
-  for (int s = 0; s < std::ssize(state_->stages); ++s) {  // its first stage has priority
+  for (int s = 0; s < std::ssize(state_->stages); ++s) {  // its own first stage counts
     const auto parameters = state_->stages[static_cast<std::size_t>(s)].parameters();
     if (parameters.empty()) continue;
     here = parameters[0].device();

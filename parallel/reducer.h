@@ -140,7 +140,7 @@ class Reducer {
   mutable std::mutex mutex_;  // backward may call from the workers of several devices
   bool sync_ = true;
   bool rebuilt_ = false;  // or if they are never rebuilt
-  // As gradients became ready in the first reduction; rank 0's order after the rebuild.
+  // The order in which gradients became ready in the first reduction; rank 0's after the rebuild.
   std::vector<std::size_t> order_;
   int root_ = 0;        // the rank whose buffers are broadcast
   double divisor_ = 1;  // of gradients

@@ -4,7 +4,8 @@
 // it, from memory once: the neighbours' reads come from the cache.
 //
 // Averages of f32 and bf16 add up 16 terms in f32, and such sums in f64: a term passes through 15
-// additions in f32 at most. A window whose sum is beyond f32 is summed once more in f64.
+// additions in f32 at most. A sum that is beyond f32 on the way is summed once more in f64. In
+// backward a gradient is divided before it is added: below 1e-38 it may vanish.
 #include <algorithm>
 #include <cmath>
 #include <type_traits>
@@ -195,11 +196,13 @@ struct Sums {
     ++terms;
     for (int k = 0; k < V; ++k) run[k] += term.get(k) * factor;
   }
-  /// Sets to[k] to sum k over `divisor`, and says whether all are finite.
+  /// Sets to[k] to sum k over `divisor`, and says whether all are finite. `again`: only those that
+  /// are not finite in `to`, so that no channel's bits depend on its neighbours.
   template <class C>
-  __device__ bool divide(C divisor, C (&to)[V]) const {
+  __device__ bool divide(C divisor, C (&to)[V], bool again) const {
     bool finite = true;
     for (int k = 0; k < V; ++k) {
+      if (again && isfinite(to[k])) continue;
       to[k] =
           is_long ? static_cast<C>((runs[k] + run[k]) / divisor) : static_cast<C>(run[k] / divisor);
       finite &= isfinite(to[k]);
@@ -215,12 +218,12 @@ __global__ void __launch_bounds__(kBlock)
   using C = accumulate_t<T>;
   args.for_each_pack([&](auto i, auto outer, auto h, auto w, auto b) {
     C mean[V];
-    const auto average_in = [&]<class A>() {
+    const auto average_in = [&]<class A>(bool again) {
       Sums<A, V, Args::few> sums;
       args.for_each_tap(outer, h, w, b, [&](auto at, auto) { sums.add(x[at]); });
-      return sums.divide(divisor.of(args, h, w), mean);
+      return sums.divide(divisor.of(args, h, w), mean, again);
     };
-    if (!average_in.template operator()<C>()) average_in.template operator()<double>();
+    if (!average_in.template operator()<C>(false)) average_in.template operator()<double>(true);
     y[i] = pack_of<T>(mean);
   });
 }
@@ -232,12 +235,15 @@ __global__ void __launch_bounds__(kBlock)
                              Values<T, V>* grad_x) {
   using C = accumulate_t<T>;
   args.for_each_pack([&](auto i, auto outer, auto h, auto w, auto b) {
-    Sums<C, V, Args::few> sums;
-    args.for_each_window(outer, h, w, b, [&](auto at, auto ho, auto wo) {
-      sums.add(grad_y[at], 1 / divisor.of(args, ho, wo));
-    });
     C sum[V];
-    sums.divide(C(1), sum);
+    const auto sum_in = [&]<class A>(bool again) {
+      Sums<A, V, Args::few> sums;
+      args.for_each_window(outer, h, w, b, [&](auto at, auto ho, auto wo) {
+        sums.add(grad_y[at], A(1) / divisor.of(args, ho, wo));
+      });
+      return sums.divide(C(1), sum, again);
+    };
+    if (!sum_in.template operator()<C>(false)) sum_in.template operator()<double>(true);
     grad_x[i] = pack_of<T>(sum);
   });
 }

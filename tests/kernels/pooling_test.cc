@@ -1,6 +1,7 @@
 // Pooling in both layouts against the definition in f64. Comparisons of max pooling are exact: its
 // gradients add small integers.
 #include <cmath>
+#include <limits>
 
 #include "weft/tests/kernels/targets.h"
 
@@ -198,8 +199,9 @@ class Averages : public TargetTest {
     const auto [want, want_grad] = averages_by_definition(c, values, grads);
     const auto [sizes, grad_sizes] =
         averages_by_definition(c, magnitudes(values), magnitudes(grads));
-    // At most 16 terms are added up in f32, else f64 is used, where a window has at most 60,000.
-    const double terms = dtype == DType::f64 ? 60'000 : 16;
+    // At most 16 terms are added up in f32, each a rounded quotient in backward, else f64 is used,
+    // where a window has at most 60,000.
+    const double terms = dtype == DType::f64 ? 60'000 : 18;
     const auto near = [&](const std::vector<double>& got, const std::vector<double>& expected,
                           const std::vector<double>& size) {
       ASSERT_EQ(got.size(), expected.size());
@@ -257,7 +259,28 @@ TEST_P(Averages, SumsMayLeaveTheRangeOfF32OnTheWay) {
   for (const DType dtype : {DType::f32, DType::bf16}) {
     check_equal_numbers(small, dtype, 3e38);
     check_equal_numbers(kWholeImages, dtype, 3e38);
+    // Backward: three of the four gradients at the pixel in the middle are more than f32 holds.
+    check({{1, 1, 3, 3}, {1, 1, 2, 2}, {.kernel = {2, 2}, .divisor = 1}}, dtype,
+          std::vector<double>(9, 1), rounded(dtype, {1.6e38, 1.6e38, 1.6e38, -1.6e38}));
   }
+}
+
+// Neighbouring channels share a thread on CUDA.
+TEST_P(Averages, AChannelDoesNotTellWhetherAnotherIsFinite) {
+  const AvgCase c{{1, 8, 3, 3}, {1, 8, 1, 1}, {.kernel = {3, 3}}};
+  const auto average = [&](const std::vector<double>& values) {
+    const Buffer x(device(), DType::f32, c.x, format_strides(c.x, MemoryFormat::nhwc), values);
+    Buffer y(device(), DType::f32, c.y, format_strides(c.y, MemoryFormat::nhwc));
+    kernels().pooling.avg_pool2d(stream, c.p, x.view(), y.view());
+    return y.values();
+  };
+  // Added up in f32 the small numbers vanish beside 1, in f64 they do not.
+  std::vector<double> values(72, 0x1p-24);
+  for (std::size_t channel = 0; channel < 8; ++channel) values[channel * 9] = 1;
+  const std::vector<double> want = average(values);
+  values[4] = std::numeric_limits<double>::infinity();
+  const std::vector<double> got = average(values);
+  for (std::size_t channel = 1; channel < 8; ++channel) EXPECT_EQ(got[channel], want[channel]);
 }
 
 }  // namespace

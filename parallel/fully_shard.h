@@ -50,7 +50,8 @@ struct FullyShardOptions {
 class FullySharded {
  public:
   nn::ModuleBase module() const { return module_; }
-  /// What this rank did for these units; see fully_shard_stats.h. No other rank is asked.
+  /// What this rank did for these units; see fully_shard_stats.h. No other rank is asked. Not while
+  /// a forward or backward of the model runs in another thread.
   FullyShardStats stats() const;
 
   // All ranks call these functions.
@@ -141,7 +142,7 @@ class [[nodiscard]] FullySharded::NoSync {
 /// autograd::Function without nests_backward = false, other calls wait for the last of these, and
 /// several forwards of a unit for the last one. Units with only frozen parameters keep them to the
 /// end of backward. A forward that throws frees what was gathered and ends the groups: the other
-/// ranks get PeerFailed, or Timeout if a hook around the outermost module's throws.
+/// ranks get PeerFailed, or Timeout if a hook of the outermost module outside fully_shard's throws.
 ///
 /// Move and convert the module before, and make optimisers afterwards: clone(), replicate() and
 /// to() of a cut module throw Unsupported, as do captured steps and backward with create_graph.

@@ -10,7 +10,7 @@ namespace weft::parallel {
 /// Of one rank, since its units were cut. Bytes are those of whole parameters and gradients with
 /// their padding; FullySharded::traffic() counts those that were sent.
 struct FullyShardStats {
-  std::int64_t gathers = 0;         ///< of parameters, one for each time that a unit was gathered
+  std::int64_t gathers = 0;         ///< of parameters: started, also those that nobody needed
   std::int64_t bytes_gathered = 0;  ///< of whole parameters
   std::int64_t reductions = 0;      ///< reduce-scatters, one for each time that a unit was reduced
   std::int64_t bytes_reduced = 0;   ///< of whole gradients

@@ -46,11 +46,17 @@ Tensor unversioned(const Tensor& x) {
                     x.dtype(), x.shape(), x.strides(), x.offset());
 }
 
-// Waits, and adds how long to `ms`.
+// Waits, and adds how long to `ms`, also if the message fails.
 void wait(const comm::Work& work, double& ms) {
-  const auto begin = std::chrono::steady_clock::now();
+  struct Stopwatch {
+    double& ms;
+    std::chrono::steady_clock::time_point begin = std::chrono::steady_clock::now();
+    ~Stopwatch() {
+      ms += std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin)
+                .count();
+    }
+  } const stopwatch{ms};
   work.wait();
-  ms += std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
 }
 
 // The text is never freed: Storage::release keeps a pointer to it, and a parameter's memory may

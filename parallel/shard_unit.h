@@ -56,7 +56,7 @@ class ShardUnit {
 
   /// Starts to gather the parameters unless that was done; returns the bytes. All ranks call it.
   std::int64_t start_gather(comm::ProcessGroup& group);
-  /// Waits for the gather. Then the parameters are whole, with the parts' present values.
+  /// Waits for a started gather. Then parameters are whole, with the parts' values at its start.
   void finish_gather();
   /// Waits for a gather that was started, and discards it: after that, parts may be written.
   void drop_gather();

@@ -214,6 +214,23 @@ TEST_F(FullyShardTest, StatisticsTellHowLongARankWaited) {
   });
 }
 
+// With whole parameters backward waits for gradients alone.
+TEST_F(FullyShardTest, StatisticsTellHowLongARankWaitedForGradients) {
+  comm::run_ranks(2, [](comm::ProcessGroup& group) {
+    Tower model(false);
+    const FullySharded sharded = cut_blocks(model, group, {.reshard_after_forward = false});
+    steps_of(model)();  // finds the order
+    const FullyShardStats before = sharded.stats();
+    const Tensor loss = model(uniform({4, 8}, -1, 1)).sum();
+    group.barrier().wait();
+    if (group.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    loss.backward();
+    if (group.rank() == 0) {
+      EXPECT_GE(sharded.stats().reduce_wait_ms - before.reduce_wait_ms, 100);
+    }
+  });
+}
+
 TEST(FullyShardMemoryTest, ARankHasItsPartAndAFewUnits) {
   set_host_devices(4);
   for (const auto& [n, checkpoints] :
@@ -257,7 +274,7 @@ TEST(FullyShardMemoryTest, ARankHasItsPartAndAFewUnits) {
   }
 }
 
-/// Its forward calls `left` or `right`; `between` is called before.
+/// Its forward calls `left`, `right` or neither; `between` is called before.
 struct TwoWays : nn::Module<TwoWays> {
   nn::Linear first = child("first", nn::Linear(32, 32));
   nn::Linear left = child("left", nn::Linear(32, 32));

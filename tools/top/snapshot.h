@@ -33,7 +33,7 @@ struct Process {
   std::string program;       ///< the name of its file
   std::optional<int> rank;   ///< as the launcher has set it
   int world_size = 1;
-  std::string fault;     ///< the text of WEFT_FAULT (docs/faults.md), if it is in force
+  std::string fault;     ///< the text of WEFT_FAULT (docs/faults.md); empty after a restart
   bool stopped = false;  ///< by a signal
   Status status;
   double in_operation = 0;  ///< seconds since status.operation has begun

@@ -119,7 +119,12 @@ std::vector<std::string> screen(const std::vector<Row>& rows, const std::string&
                                                    (launcher.empty() ? "a launcher" : launcher) +
                                                    format(", process %d", process.parent)
                                              : format(", process %d", process.pid)));
-      if (!process.fault.empty()) lines.push_back("  WEFT_FAULT " + process.fault);
+      // A rank that was started again has none.
+      const auto faulty = std::find_if(
+          rows.begin() + static_cast<std::ptrdiff_t>(i), rows.end(), [&](const Row& row) {
+            return (&row == &rows[i] || same_run(row.process)) && !row.process.fault.empty();
+          });
+      if (faulty != rows.end()) lines.push_back("  WEFT_FAULT " + faulty->process.fault);
       lines.push_back("  rank  process     step   samples/s       sent/s   waits     cpu  phase");
     }
     const auto rate = [&](auto text) { return rows[i].rates ? text(*rows[i].rates) : "-"; };

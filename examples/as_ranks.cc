@@ -21,8 +21,6 @@ template <class Model, class Optimizer, class Loss, class Test>
 void train_as_ranks(train::Options options, int ranks, Model& model, Optimizer& optimizer,
                     const Loss& loss_of, const char* figure, const Test& test) {
   WEFT_CHECK(ranks <= 64, InvalidArgument, "as_ranks", "--ranks is ", ranks, ", at most 64");
-  // The order of the images counts epochs from 0, so a resumed run would repeat it.
-  WEFT_CHECK(options.resume.empty(), InvalidArgument, "as_ranks", "cannot --resume");
   const data::Mnist images(options.data, {.dtype = options.dtype});
   const auto sampler = std::make_shared<examples::ShardsSampler>(
       images.size(), ranks, options.batch_size, options.shuffle);
@@ -153,6 +151,8 @@ int main(int argc, char** argv) {
        .batch_size = 64,
        .lr = 0.1},
       [&](const train::Options& options) {
+        // The order of the images counts epochs from 0, so a resumed run would repeat it.
+        WEFT_CHECK(options.resume.empty(), InvalidArgument, "as_ranks", "cannot --resume");
         if (!membership.empty()) {
           return (adam ? elastic_mlp<optim::Adam> : elastic_mlp<optim::SGD>)(options, membership);
         }

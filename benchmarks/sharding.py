@@ -5,7 +5,7 @@ they held in memory and what rank 0 sent: the table of docs/sharding.md, which b
 usage: benchmarks/sharding.py [--out FILE] [--tiny] [--data PATH] [--programs FOLDER]
 
 Each way runs twice, for a few steps and for more. The difference is what a step sends: the whole run also sends the
-first weights and a test. Memory is that of the longer run.
+first weights and, in some ways, a checkpoint. The test comes later, and is not counted. Memory is that of the longer run.
 """
 import argparse
 import json

@@ -109,7 +109,7 @@ void train_on_ranks(const train::Options& options, const train::Ranks& ranks,
     recorder.save(saved, loader, state, engine...);
   }
   if (recorder.interrupted()) return;
-  recorder.note(costs(traffic()));
+  recorder.note(costs(traffic()));  // before the test, whose batches --limit-steps limits, too
 
   const NoGrad no_grad;
   net.eval();

@@ -34,7 +34,7 @@ enum class BucketOrder {
   reversed,  ///< filled as the parameters are given, the last one sent first
   given,     ///< filled and sent as the parameters are given
 };
-constexpr const char* kBucketOrderNames[] = {"arrival", "reversed", "given"};
+inline constexpr const char* kBucketOrderNames[] = {"arrival", "reversed", "given"};
 
 /// The same on all ranks.
 struct ReducerOptions {

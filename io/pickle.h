@@ -31,7 +31,7 @@ struct PickleOptions {
 /// for big-endian files; for other instructions and globals, which it names; for dtypes that weft
 /// lacks, and tensors marked as conjugated or negated; for keys of dicts that are not numbers,
 /// texts or None; and for values nested deeper than 100 or in themselves. load_state_dict() skips
-/// values besides the weights that weft lacks.
+/// what weft lacks besides the weights.
 PickleValue load_pickle(const std::string& path, const PickleOptions& options = {});
 
 /// The same for a file in memory; `name` replaces the file's name in messages.

@@ -106,7 +106,7 @@ struct Described {
   DType dtype = DType::f32;
   Shape whole;
   int rank = 0;              // the first that has some of it
-  std::map<Box, int> boxes;  // not empty; with the first rank that has each
+  std::map<Box, int> boxes;  // none is empty; with the first rank that has each
 };
 
 Shape shape_of(const nlohmann::json& sizes) {

@@ -63,7 +63,7 @@ class SliceWriter {
  private:
   struct Place {
     std::size_t file = 0, entry = 0;
-    std::size_t first_block = 0;  // number of its first block of 1 MiB
+    std::size_t first_block = 0;  // of 1 MiB; its number among the blocks of all tensors
   };
 
   std::string ending(std::size_t file) const;

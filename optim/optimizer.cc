@@ -213,7 +213,7 @@ void Optimizer::update_part(Part& part) {
         step = static_cast<const std::int64_t*>(at) + 1;
       }
       update(current_stream(device), b.dtype, g, lr, step, b.slots);
-      for (Slot* slot : b.members) ++slot->step;  // last: nothing can fail after it
+      for (Slot* slot : b.members) ++slot->step;  // last: what is before it may fail
     }
   }
   part.regrouped.clear();

@@ -236,10 +236,10 @@ class Elastic {
   /// The present wrapper; each change of the group makes a new one.
   DistributedDataParallel<M>& ddp() { return *ddp_; }
 
-  /// Makes a step: closure() computes gradients with operator(), starting from cleared ones; it may
-  /// be run again, after all gradients were cleared. Then the optimiser updates. Returns the last
-  /// result of the closure. no_sync() belongs inside the closure, around all backwards but the
-  /// last; throws InvalidArgument if none has averaged gradients.
+  /// Makes a step: closure() computes gradients with operator(); the program clears them, in it or
+  /// before. It may be run again: before that, all gradients are cleared here. Then the optimiser
+  /// updates. Returns the last result of the closure. no_sync() belongs inside the closure, around
+  /// all backwards but the last; throws InvalidArgument if none has averaged gradients.
   template <class F>
   auto step(F&& closure) {
     std::invoke_result_t<F&> result;

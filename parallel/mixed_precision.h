@@ -14,7 +14,7 @@ namespace weft::parallel {
 /// their dtype, and so do their gradients, and buffers. fully_shard throws Dtype if one is not
 /// floating.
 struct MixedPrecisionPolicy {
-  /// In which the whole parameters are gathered, and the module computes. Unset: that of the parts.
+  /// The dtype of gathered parameters, in which the module computes. Unset: that of the parts.
   std::optional<DType> param_dtype = {};
   /// In which gradients are summed over the ranks. Unset: as they are computed.
   std::optional<DType> reduce_dtype = {};

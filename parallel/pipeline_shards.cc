@@ -49,7 +49,7 @@ void take_gradients(const Unit& unit) {
 void give_back(const Unit& unit) {
   for (const ShardUnit::Piece& piece : unit.memory->pieces()) {
     const Tensor& whole = piece.shard->used;
-    if (!whole.is_leaf()) continue;  // after a call without the pipeline
+    if (!whole.is_leaf()) continue;  // in an evaluation, after a call without the pipeline
     whole.set_grad({});
     whole.set_requires_grad(false);
   }

@@ -35,8 +35,8 @@ class CaptureChoice {
   /// Whether it is not decided yet.
   bool is_open() const { return !captures_; }
   bool captures() const { return *captures_; }
-  /// Runs the body. It is decided by the second batch of the largest size, when the kernels are
-  /// chosen.
+  /// Runs the body. The second batch of the largest size decides: the first one has chosen the
+  /// kernels.
   void try_out(std::int64_t batch_size, const std::function<void()>& body);
 
   /// Must be called by a step that may be captured.

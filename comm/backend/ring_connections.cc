@@ -169,8 +169,8 @@ void RingConnections::connect_down(int rank, const Deadline& deadline) {
     if (peers_[rank].socket.valid()) return;
     connecting_to_ = rank;
   }
-  // A connection from that rank meanwhile is kept, and answered or closed when this one is in its
-  // place.
+  // A connection from that rank meanwhile is kept: it is answered when this one is in its place, or
+  // closed if connecting fails.
   struct Connecting {
     RingConnections& of;
     ~Connecting() {

@@ -40,7 +40,7 @@ class RingConnections {
   RingConnections(const RingConnections&) = delete;
   RingConnections& operator=(const RingConnections&) = delete;
 
-  /// Connects to the neighbours, and reads the addresses of all ranks.
+  /// Connects to the neighbours, and reads the addresses of the other ranks.
   void meet(Store& store, const Deadline& deadline);
   /// The connected socket to that rank, which lives as long as this object. Throws PeerFailed if
   /// the rank is gone or after shut_down(), Timeout, and Comm for errors of the system.

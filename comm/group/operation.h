@@ -29,7 +29,7 @@ struct Members {
   std::string label = {};
 
   /// All ranks of a run. Throws InvalidArgument for a rank that does not exist, here or in
-  /// WEFT_FAULT's links, and unless there are `size` numbers in increasing order.
+  /// WEFT_FAULT's links, and if generation.ranks is neither empty nor `size` increasing numbers.
   static Members of_run(int rank, int size, const Generation& generation = {});
   /// The group of the ranks `chosen` of this group; this rank is the `place`-th of them. `name`:
   /// the name of an axis, or empty.

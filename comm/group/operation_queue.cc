@@ -355,7 +355,7 @@ std::string OperationQueue::first_failure(const Error& error, const Call& call,
                      call.step, error.code() == ErrorCode::Timeout};
   const FailureReport report(*run_store_, mine, error.code() == ErrorCode::PeerFailed);
   backend_->abort();
-  // After a mismatch every rank finds the error itself.
+  // Every rank that takes part in a mismatch finds it itself.
   return error.code() == ErrorCode::Comm ? "" : report.who_was_first();
 }
 

@@ -237,7 +237,7 @@ class NcclBackend final : public DeviceBackend {
     });
   }
 
-  // Ends the communicator regularly if nothing has failed, else at once.
+  // Lets the communicator finish its work if nothing has failed, else ends it at once.
   void end() noexcept {
     if (!comm_) return;
     try {

@@ -603,7 +603,7 @@ TEST(OperationQueueTest, ALongWaitIsToldOnceToTheCallersLog) {
 
 TEST(OperationQueueTest, ALongWaitIsToldWithoutTheStoreToo) {
   const auto call = [](ProcessGroup& group) { return group.all_reduce(ones({100})); };
-  for (const std::string failing : {"progress/1", "progress/"}) {  // fails once; fails always
+  for (const std::string failing : {"progress/1", "progress/"}) {  // of rank 1; of all
     EXPECT_EQ(lines_of_slow_rank_0(call, call,
                                    [&](const std::string& key) {
                                      if (key.starts_with(failing)) weft::testing::store_times_out();

@@ -31,7 +31,7 @@ using weft::testing::mlp;
 struct Row {
   std::string name;
   int ranks;
-  std::function<void(const std::shared_ptr<ProcessGroup>&)> call;  // of all ranks; these differ
+  std::function<void(const std::shared_ptr<ProcessGroup>&)> call;  // each rank's, not all alike
   std::vector<std::string> texts;                                  // parts of each rank's error
   ErrorCode code = ErrorCode::InvalidArgument;
 };

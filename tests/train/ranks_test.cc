@@ -364,8 +364,8 @@ TEST_F(RanksTest, AnotherNumberOfRanksGoesOnBetweenEpochs) {
              "others, generator r of 3 from (seed 0, step 3, r)\n");
 }
 
-// Changes the number of ranks three times, and once only the batches. Each sample of the epoch is
-// seen once.
+// Changes the number of ranks twice, and once only the batch size. Each sample of the epoch is seen
+// once.
 TEST_F(RanksTest, AnotherNumberOfRanksGoesOnWithinAnEpoch) {
   std::vector<std::int64_t> seen;
   std::mutex mutex;

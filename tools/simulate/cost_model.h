@@ -61,8 +61,8 @@ struct Costs {
   Curve loss;  ///< seconds, forward and backward
   double input_bytes = 0, target_bytes = 0;
   /// Seconds of the optimiser for all parameters, after forward and backward of this number of
-  /// rows, which decides what is left in the caches. For a part of the parameters it takes their
-  /// share of the bytes.
+  /// rows, which decides what is left in the caches. A part of the parameters takes a share of this
+  /// time, by bytes.
   Curve optimizer;
   /// The factor by which a device gets slower with this number of rows while the other devices
   /// compute, too.

@@ -147,7 +147,7 @@ ReplayedStep replay_step(const PipelineTrace& trace, const PipelineStep& step,
   if (setting.bytes_per_second >= 0 || setting.thin_link) costs.link.resize(stages);
   const std::vector<double> bytes = bytes_for(trace.bytes, stages);
   const double rows = static_cast<double>(trace.schedule.micro_batches) /
-                      static_cast<double>(plan.schedule.micro_batches);  // of a recorded one
+                      static_cast<double>(plan.schedule.micro_batches);  // 1: as recorded
   for (std::size_t s = 0; s + 1 < costs.link.size(); ++s) {
     const auto rank = [&](std::size_t stage) {
       return trace.rank_of_place[static_cast<std::size_t>(plan.place_of_stage[stage])];

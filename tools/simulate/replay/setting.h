@@ -19,8 +19,8 @@ struct Setting {
   std::string text = "recorded";
   // For DDP.
   std::optional<double> cap_mib = {};  ///< infinity: one bucket
-  /// true: PyTorch's caps, also where only an order is given. false, without cap_mib: the recorded
-  /// buckets.
+  /// Only without cap_mib. true: PyTorch's caps, also where only an order is given; false: the
+  /// recorded buckets.
   bool default_caps = false;
   std::optional<parallel::BucketOrder> order = {};
   // For FSDP.

@@ -52,7 +52,7 @@ TEST_F(BenchSharding, MeasuresEachWayAndPrintsTheTable) {
     }
     EXPECT_EQ(way.contains("bytes_sent_in_a_step"), !one && name != "DataParallel");
   }
-  // Sent: 2 (n-1)/n P, and FSDP's blocks are gathered twice. Held: half of the moments.
+  // Sent: 2 (n-1)/n P, and FSDP's blocks are gathered twice.
   const auto sent = [&](const char* way) {
     return ways.at(way).at("bytes_sent_in_a_step").get<double>();
   };
@@ -62,7 +62,9 @@ TEST_F(BenchSharding, MeasuresEachWayAndPrintsTheTable) {
   const auto moments = [&](const char* way) {
     return ways.at(way)["memory"][0].at("optimizer").get<double>();
   };
-  EXPECT_NEAR(moments("FSDP"), moments("DDP") / 2, 0.1 * moments("DDP"));
+  // Half of them, but each tensor takes a multiple of 512 bytes, and here most are smaller.
+  EXPECT_GE(moments("FSDP"), moments("DDP") / 2);
+  EXPECT_LT(moments("FSDP"), 0.75 * moments("DDP"));
 
   succeed(
       "python3 -c \"import sys; sys.path.insert(0, 'benchmarks'); import report; "

@@ -1,6 +1,7 @@
 // The optimisers' updates of consecutive parameters, in PyTorch's order of operations.
 #include <cmath>
 #include <initializer_list>
+#include <limits>
 
 #include "weft/kernels/cpu/element.h"
 #include "weft/kernels/cpu/loops/optim.h"
@@ -24,6 +25,15 @@ struct Lerp {
   explicit Lerp(C weight) : near(weight < C(0.5)), slope(near ? weight : weight - C(1)) {}
   C operator()(C from, C to) const { return (near ? from : to) + slope * (to - from); }
 };
+
+/// x, or 0 if it is too small for a normal number. A mean of gradients that have become 0, as those
+/// of a relu that no input reaches, would shrink until rounding keeps it at a denormal number (0.9
+/// times 4 of the smallest ones is 4 of them again), with which some processors compute 20 times as
+/// long.
+template <class C>
+C normal_or_zero(C x) {
+  return std::abs(x) < std::numeric_limits<C>::min() ? C(0) : x;
+}
 
 /// Calls loop(begin, end) for the parts of [0, n). Before each it asks for the arrays' memory 2 KiB
 /// further on: the processor by itself follows so many arrays less far.
@@ -56,7 +66,7 @@ void adam_loop(std::int64_t n, T* p, const T* g, T* m, T* v, T* largest, const A
       const C g0 = load_grad<maximize>(g[i]);
       const C gi = s.weight_decay != 0 ? g0 + weight_decay * pi : g0;
       C mi = load(m[i]), vi = load(v[i]);
-      mi = mean(mi, gi);
+      mi = normal_or_zero(mean(mi, gi));
       vi = vi * keep2 + take2 * gi * gi;
       C spread = vi;
       if constexpr (amsgrad) {
@@ -94,7 +104,7 @@ void sgd_loop(std::int64_t n, T* p, const T* g, T* buffer, const SgdScalars& s) 
     if constexpr (momentum) {
       // The first step does not read the buffer, which is uninitialised and may hold NaN.
       const C before = s.first ? C(0) : load(buffer[i]);
-      const C bi = before * keep + take * gi;
+      const C bi = normal_or_zero(before * keep + take * gi);
       buffer[i] = store<T>(bi);
       gi = s.nesterov ? gi + C(s.momentum) * bi : bi;
     }
@@ -126,14 +136,14 @@ void rmsprop_loop(std::int64_t n, T* p, const T* g, T* square, T* buffer, T* mea
     square[i] = store<T>(si);
     C spread = si;
     if constexpr (centered) {
-      const C mi = mean_of(load(mean[i]), gi);
+      const C mi = normal_or_zero(mean_of(load(mean[i]), gi));
       mean[i] = store<T>(mi);
       spread -= mi * mi;
       spread = spread < C(0) ? C(0) : spread;
     }
     C update = gi / (std::sqrt(spread) + eps);
     if constexpr (momentum) {
-      update = load(buffer[i]) * C(s.momentum) + update;
+      update = normal_or_zero(load(buffer[i]) * C(s.momentum) + update);
       buffer[i] = store<T>(update);
     }
     p[i] = store<T>(pi + step * update);

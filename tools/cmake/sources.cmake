@@ -653,6 +653,7 @@ set(WEFT_HEADERS
   parallel/distributed_optimizer.h
   parallel/elastic.h
   parallel/fully_shard.h
+  parallel/fully_shard_stats.h
   parallel/gradient_buckets.h
   parallel/gradient_exchange.h
   parallel/horovod.h

@@ -53,7 +53,9 @@ def metrics_of(way, options, steps):
     if options.data:
         command += ["--data", options.data]
     with tempfile.TemporaryDirectory() as out:
-        done = subprocess.run([*command, "--out", out], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", check=False)
+        # The sample that a program prints need not be UTF-8.
+        done = subprocess.run([*command, "--out", out], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                              errors="replace", check=False)
         if done.returncode:
             sys.exit(f"{' '.join(map(str, command))} ended with status {done.returncode}:\n{done.stdout}")
         return json.loads(pathlib.Path(out, "metrics.json").read_text(encoding="utf-8"))

@@ -1,10 +1,13 @@
 """A step of DistributedDataParallel, or of a Horovod program, as its trace shows it: what each rank
 computed and sent."""
 import re
+import textwrap
 from collections import defaultdict
 
 from tools.command import Error
-from tools.picture.svg import CHARACTER, FAINT, GRID, INK, LINE, WHITE, Drawing, axis_ticks
+from tools.picture.step_colors import (BACKWARD, EXPOSED, FORWARD, OPERATION, OPTIMIZER, REDUCTION,
+                                       WAITING, WORDS_OF_DDP)
+from tools.picture.svg import CHARACTER, FAINT, GRID, INK, LINE, Drawing, axis_ticks
 from tools.trace import member, read_trace
 
 MOST_BUCKETS = 65536
@@ -39,6 +42,9 @@ class Rank:
                 and [number for _, number, _ in self.sent]
                 == [number for _, number, _ in self.reduced])
 
+    def backward_name(self, k):
+        return "backward" if len(self.backwards) == 1 else f"backward {k}"
+
     def count_from(self, begin):
         def shifted(intervals):
             return [(interval[0] - begin, interval[1] - begin) for interval in intervals]
@@ -66,6 +72,12 @@ class Step:
         # which rank is the last.
         self.complete = [max((rank.buckets[b].sent, r) for r, rank in enumerate(ranks))
                          for b in range(min(len(rank.buckets) for rank in ranks))]
+
+    def bucket_name(self, b):
+        """If there are several backwards, with the one that sent it."""
+        rank = self.ranks[0]
+        several = len(rank.backwards) > 1
+        return f"bucket {b}" + f" of {rank.backward_name(rank.buckets[b].backward)}" * several
 
     def parts_of_reduction(self, rank, b):
         """(begin, end, rank waited for, or None where it is reduced) of a bucket's all-reduce."""
@@ -158,20 +170,32 @@ def read_step(path, wanted=-1):
 
 # --- Drawing -------------------------------------------------------------------------------------
 
-# As in tools/timeline/ddp.py.
-FORWARD, BACKWARD, OPERATION = "#a5c7e9", "#ced5de", "#3061a6"
-OPTIMIZER, WAITING, EXPOSED = "#bd8ecc", "#e76955", "#8dcead"
-BUCKETS = ["#288c46", "#d68214", "#963c96", "#1f8296", "#be3c3c", "#786e28"]
-
-WIDTH, LEFT, RIGHT, TOP, EDGE = 800, 100, 24, 104, 12
+WIDTH, LEFT, RIGHT, EDGE = 800, 100, 24, 12
 BAR, BETWEEN, RANK_GAP = 30, 22, 30
 RANK = 2 * BAR + BETWEEN + RANK_GAP
+
+
+def _legend(entries):
+    """(line, x, name, colour) of each, in lines of the picture's width."""
+    line, x, places = 1, LEFT, []
+    for name, color in entries:
+        width = 24 + CHARACTER * len(name) + 20
+        if x > LEFT and x + width > WIDTH:
+            line, x = line + 1, LEFT
+        places.append((line, x, name, color))
+        x += width
+    return places
 
 
 class _Buckets(Drawing):
     def __init__(self, step):
         self.step, self.end = step, step.end
-        self.bottom = TOP + len(step.ranks) * RANK
+        sizes = ", ".join(f"{b}: {size / 2 ** 20:.3g} MiB" for b, size in enumerate(step.sizes))
+        self.sizes = textwrap.wrap(sizes, int((WIDTH - LEFT) / CHARACTER))
+        self.legend = _legend(WORDS_OF_DDP)
+        lines = self.legend[-1][0] + len(self.sizes)
+        self.top = (lines + 1) * LINE + 8
+        self.bottom = self.top + len(step.ranks) * RANK
         super().__init__(WIDTH, self.bottom + 64)
         self.draw_axis()
         for r, rank in enumerate(step.ranks):
@@ -183,20 +207,22 @@ class _Buckets(Drawing):
 
     def draw_axis(self):
         for tick in axis_ticks(0, self.end, 8):
-            self.line(self.at(tick), TOP - 12, self.at(tick), self.bottom, 1, GRID)
+            self.line(self.at(tick), self.top - 12, self.at(tick), self.bottom, 1, GRID)
             self.text(self.at(tick), self.bottom + 16, f"{tick:g}", FAINT, "middle")
         self.text((LEFT + WIDTH - RIGHT) / 2, self.bottom + 44,
                   "milliseconds from the beginning of forward", INK, "middle")
 
-    def bar(self, interval, y, color, label=""):
-        """With the label where there is room for it."""
+    def bar(self, interval, y, color, *labels):
+        """With the first label for which there is room."""
         begin, end = self.at(interval[0]), self.at(interval[1])
-        self.rectangle(begin, y, max(end - begin, 1), BAR, color)
-        if label and CHARACTER * len(label) + 4 <= end - begin:
-            self.text((begin + end) / 2, y + BAR / 2, label, WHITE, "middle")
+        self.rectangle(begin, y, max(end - begin, 1), BAR, color.css())
+        for label in labels:
+            if CHARACTER * len(label) + 4 <= end - begin:
+                self.text((begin + end) / 2, y + BAR / 2, label, color.ink(), "middle")
+                break
 
     def draw_rank(self, r, rank):
-        computing = TOP + r * RANK
+        computing = self.top + r * RANK
         sending = computing + BAR + BETWEEN
         self.text(EDGE, computing + BAR / 2, f"rank {r}", INK)
         self.text(EDGE, sending + BAR / 2, "all-reduce", FAINT)
@@ -206,36 +232,33 @@ class _Buckets(Drawing):
             self.bar(backward, computing, BACKWARD)
         for operation in rank.operations:
             self.bar(operation, computing, OPERATION)
-            self.rectangle(self.at(operation[1]), computing, 1, BAR, BACKWARD)
+            self.rectangle(self.at(operation[1]), computing, 1, BAR, BACKWARD.css())
         for begin, end, last in self.step.parts_of_waiting(r):
-            self.bar((begin, end), computing, EXPOSED if last is None else WAITING)
+            if last is None:
+                self.bar((begin, end), computing, EXPOSED)
+            else:
+                self.bar((begin, end), computing, WAITING, f"for rank {last}")
         for optimizer in rank.optimizers:
             self.bar(optimizer, computing, OPTIMIZER)
         for b, bucket in enumerate(rank.buckets):
-            color = BUCKETS[b % len(BUCKETS)]
-            self.line(self.at(bucket.sent), computing + BAR, self.at(bucket.reduction[0]), sending,
-                      1.5, color)
-            for begin, end, last in self.step.parts_of_reduction(r, b):
-                self.bar((begin, end), sending, color if last is None else WAITING,
-                         str(b) if last is None else "")
-
-    def draw_legend(self, y, x, entries):
-        for name, color in entries:
-            self.rectangle(x, y - 7, 16, 14, color)
-            self.text(x + 24, y, name, INK)
-            x += 24 + CHARACTER * len(name) + 20
+            begin = self.at(bucket.reduction[0])
+            self.line(self.at(bucket.sent), computing + BAR, begin, sending, 1.5, REDUCTION.css())
+            for *interval, last in self.step.parts_of_reduction(r, b):
+                if last is None:
+                    self.bar(interval, sending, REDUCTION, self.step.bucket_name(b), str(b))
+                else:
+                    self.bar(interval, sending, WAITING, f"for rank {last}")
+            self.rectangle(begin, sending, 1, BAR, REDUCTION.css(lightness=20))
 
     def draw_legends(self):
         self.text(EDGE, LINE, f"step {self.step.number}", INK)
-        self.draw_legend(LINE, LEFT, [("forward", FORWARD), ("backward", BACKWARD),
-                                      ("its operations", OPERATION)])
-        self.draw_legend(2 * LINE, LEFT, [("waiting for a rank", WAITING),
-                                          ("exposed communication", EXPOSED),
-                                          ("optimizer", OPTIMIZER)])
-        self.text(EDGE, 3 * LINE, "buckets", INK)
-        self.draw_legend(3 * LINE, LEFT, [
-            (f"{b}: {bucket.bytes / 2 ** 20:.3g} MiB", BUCKETS[b % len(BUCKETS)])
-            for b, bucket in enumerate(self.step.ranks[0].buckets)])
+        for line, x, name, color in self.legend:
+            self.rectangle(x, line * LINE - 7, 16, 14, color.css())
+            self.text(x + 24, line * LINE, name, INK)
+        first = self.legend[-1][0] + 1
+        self.text(EDGE, first * LINE, "buckets", INK)
+        for i, sizes in enumerate(self.sizes):
+            self.text(LEFT, (first + i) * LINE, sizes, INK)
 
 
 def bucket_picture(step):

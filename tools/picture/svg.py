@@ -1,9 +1,21 @@
 """Drawing: rectangles, lines and text as an SVG picture."""
 import html
 import math
+from collections import namedtuple
 
 WHITE, INK, FAINT, GRID = "#fff", "#33333c", "#6e6e78", "#e8e8ec"
 FONT_SIZE, LINE, CHARACTER = 15, 24, 8.6  # the width of a character in a wide font
+
+
+class Color(namedtuple("Color", "hue saturation lightness")):
+    """In HSL: degrees, and percent."""
+
+    def css(self, lightness=None):
+        return f"hsl({self.hue}, {self.saturation}%, {lightness or self.lightness}%)"
+
+    def ink(self):
+        """Of a text on this colour."""
+        return WHITE if self.lightness < 55 else "#1c1c22"
 
 
 def axis_ticks(low, high, wanted):

@@ -5,11 +5,12 @@ import itertools
 import re
 
 from tools.command import Error
-from tools.timeline.ddp import OPERATION, WAITING
-from tools.timeline.figure import (Bar, Color, Figure, Key, Panel, Row, covered, milliseconds,
-                                   percent, times)
-from tools.timeline.predicted import (BACKWARD, EXPOSED, FORWARD, GATHER, OPTIMIZER, REDUCTION, SUM,
-                                      Border, StepOfRanks, Unpredicted, no_prediction)
+from tools.picture.step_colors import (BACKWARD, EXPOSED, FORWARD, GATHER, OPERATION, OPTIMIZER,
+                                       REDUCTION, SUM, WAITING)
+from tools.picture.svg import Color
+from tools.timeline.figure import (Bar, Figure, Key, Panel, Row, covered, milliseconds, percent,
+                                   times)
+from tools.timeline.predicted import Border, StepOfRanks, Unpredicted, no_prediction
 from tools.trace import choose_step
 
 MESSAGES = {"all_gather": GATHER, "reduce_scatter": REDUCTION, "all_reduce": SUM,

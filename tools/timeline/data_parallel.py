@@ -1,8 +1,9 @@
 """A step of DataParallel: what each device does, and how long it idles."""
 import collections
 
-from tools.timeline.figure import (Bar, Color, Figure, Key, Panel, Row, covered, milliseconds,
-                                   percent, times)
+from tools.picture.svg import Color
+from tools.timeline.figure import (Bar, Figure, Key, Panel, Row, covered, milliseconds, percent,
+                                   times)
 from tools.trace import choose_step
 
 SHADES = {"scatter": Color(38, 75, 62), "replicate": Color(285, 38, 68),

@@ -2,14 +2,13 @@
 lanes a rank."""
 from tools.command import Error
 from tools.picture.buckets import read_steps
-from tools.timeline.figure import Bar, Color, Figure, Key, Panel, Row, milliseconds, percent, times
-from tools.timeline.predicted import (BACKWARD, EXPOSED, FORWARD, OPTIMIZER, REDUCTION, Border,
-                                      StepOfRanks, Unpredicted, no_prediction)
+from tools.picture.step_colors import (BACKWARD, EXPOSED, FORWARD, OPERATION, OPTIMIZER, REDUCTION,
+                                       WAITING, WORDS_OF_DDP)
+from tools.picture.svg import Color
+from tools.timeline.figure import Bar, Figure, Key, Panel, Row, milliseconds, percent, times
+from tools.timeline.predicted import Border, StepOfRanks, Unpredicted, no_prediction
 
-OPERATION, WAITING = Color(215, 55, 42), Color(8, 75, 62)
-LEGEND = [Key("forward", FORWARD), Key("backward", BACKWARD), Key("its operations", OPERATION),
-          Key("waiting for a rank", WAITING), Key("exposed communication", EXPOSED),
-          Key("optimizer", OPTIMIZER), Key("reducing a bucket", REDUCTION)]
+LEGEND = [Key(name, color) for name, color in WORDS_OF_DDP]
 HELD = Key("held back by a thin link", Color(40, 70, 60))  # only where there is one
 
 
@@ -29,25 +28,14 @@ def _waiting_bar(begin, end, last):
                 f"waiting for rank {last}, which has not sent its bucket yet")
 
 
-def _backward(rank, k):
-    return "backward" if len(rank.backwards) == 1 else f"backward {k}"
-
-
-def _name(step, b):
-    """The bucket's name; if there are several backwards, with the one that sent it."""
-    rank = step.ranks[0]
-    several = len(rank.backwards) > 1
-    return f"bucket {b}" + f" of {_backward(rank, rank.buckets[b].backward)}" * several
-
-
 def _reduction_bars(step, r):
     bars = []
     for b, bucket in enumerate(step.ranks[r].buckets):
         for begin, end, last in step.parts_of_reduction(r, b):
-            what = (f"{_name(step, b)}, {bucket.bytes} bytes, ready at "
+            what = (f"{step.bucket_name(b)}, {bucket.bytes} bytes, ready at "
                     f"{milliseconds(bucket.sent / 1e3)}: ")
             if last is None:
-                bars.append(_bar((begin, end), REDUCTION, _name(step, b), what + "reducing"))
+                bars.append(_bar((begin, end), REDUCTION, step.bucket_name(b), what + "reducing"))
             else:
                 bars.append(_bar((begin, end), WAITING, f"for rank {last}",
                                  what + f"waiting for rank {last}"))
@@ -100,7 +88,7 @@ def ddp_figure(path, engine, wanted):
         shares.append(share)
         waits.append(sum(end - begin for begin, end in rank.waits) / step.end)
         bars = [_bar(each, FORWARD, "forward", "forward") for each in rank.forwards]
-        bars += [_bar(each, BACKWARD, "", f"{_backward(rank, k)}, between its operations")
+        bars += [_bar(each, BACKWARD, "", f"{rank.backward_name(k)}, between its operations")
                  for k, each in enumerate(rank.backwards)]
         bars += [_bar(each, OPERATION, "", "an operation of backward") for each in rank.operations]
         bars += [_waiting_bar(*part) for part in step.parts_of_waiting(r)]
@@ -112,7 +100,7 @@ def ddp_figure(path, engine, wanted):
                                        for each in held]))
     if len(step.ranks[0].backwards) > 1:
         facts.append("Which backward sent a bucket: " + ", ".join(
-            _name(step, b) for b in range(len(step.complete))) + ".")
+            step.bucket_name(b) for b in range(len(step.complete))) + ".")
     ranks, buckets = len(step.ranks), len(step.ranks[0].buckets)
     title = (f"Step {step.number} of {engine} on {ranks} ranks, "
              f"{buckets} bucket{'s' * (buckets != 1)}")

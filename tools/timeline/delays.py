@@ -1,7 +1,8 @@
 """When WEFT_FAULT delays a rank, in the time of a figure."""
 from collections import defaultdict
 
-from tools.timeline.figure import Bar, Color, Key, Panel, Row, milliseconds, times
+from tools.picture.svg import Color
+from tools.timeline.figure import Bar, Key, Panel, Row, milliseconds, times
 
 DELAY = Key("delayed by WEFT_FAULT", Color(350, 85, 40))
 

@@ -8,8 +8,9 @@ from collections import namedtuple
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 from tools import command
+from tools.picture.svg import Color
 from tools.timeline import figure
-from tools.timeline.figure import Bar, Color, Figure, Key, Panel, Row, milliseconds
+from tools.timeline.figure import Bar, Figure, Key, Panel, Row, milliseconds
 from tools.trace import member, read_json
 
 ENDED, MARKED = Color(215, 30, 74), Color(275, 55, 52)

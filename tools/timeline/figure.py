@@ -85,7 +85,6 @@ Areas = namedtuple("Areas", "title areas unit")
 # lines.
 Bar = namedtuple("Bar", "begin end color text hover dashed", defaults=[False])
 Key = namedtuple("Key", "name color dashed", defaults=[False])
-Color = namedtuple("Color", "hue saturation lightness")  # in HSL: degrees, and percent
 
 
 def milliseconds(seconds):
@@ -124,10 +123,8 @@ def _shortened(text):
 
 
 def _paint(color, dashed):
-    def hsl(lightness):
-        return f"hsl({color.hue}, {color.saturation}%, {lightness}%)"
-    stroke = f' stroke="{hsl(40)}" stroke-dasharray="3 2"' if dashed else ""
-    return f' fill="{hsl(color.lightness)}"{stroke}'
+    stroke = f' stroke="{color.css(lightness=40)}" stroke-dasharray="3 2"' if dashed else ""
+    return f' fill="{color.css()}"{stroke}'
 
 
 class _Drawing:
@@ -253,9 +250,8 @@ class _Drawing:
                         f'height="{BAR_HEIGHT}"{_paint(bar.color, bar.dashed)}>'
                         f'<title>{_escaped(bar.hover)}</title></rect>\n')
         if bar.text and CHARACTER * len(bar.text) + 1 <= width:
-            ink = "#fff" if bar.color.lightness < 55 else "#1c1c22"
             self.out.append(f'<text class="bar" x="{x + width / 2:.2f}" y="{self.y + 16:g}" '
-                            f'style="fill: {ink}">{_escaped(bar.text)}</text>\n')
+                            f'style="fill: {bar.color.ink()}">{_escaped(bar.text)}</text>\n')
 
 
 def svg(figure):

@@ -1,7 +1,8 @@
 """What the memory of each device is used for, in the time of a figure."""
 from collections import defaultdict
 
-from tools.timeline.figure import Areas, Color, Key
+from tools.picture.svg import Color
+from tools.timeline.figure import Areas, Key
 from tools.trace import read_counters
 
 # Names as MemoryOwner's, from the lowest area up.

@@ -2,12 +2,14 @@
 from collections import defaultdict
 from itertools import groupby
 
-from tools.timeline.figure import (Bar, Color, Figure, Key, Panel, Row, covered, milliseconds,
-                                   percent, times)
+from tools.picture.step_colors import FORWARD, OPERATION, OPTIMIZER
+from tools.picture.svg import Color
+from tools.timeline.figure import (Bar, Figure, Key, Panel, Row, covered, milliseconds, percent,
+                                   times)
 from tools.trace import choose_step
 
-COLORS = {"forward": Color(210, 60, 78), "backward": Color(215, 55, 42), "copy": Color(38, 75, 50),
-          "optimizer": Color(285, 38, 68)}
+COLORS = {"forward": FORWARD, "backward": OPERATION, "copy": Color(38, 75, 50),
+          "optimizer": OPTIMIZER}
 
 
 def _joined(bars):

@@ -4,7 +4,8 @@ import statistics
 from collections import defaultdict, namedtuple
 
 from tools.command import Error
-from tools.timeline.figure import Bar, Color, Figure, Key, Panel, Row, milliseconds, percent, times
+from tools.picture.svg import Color
+from tools.timeline.figure import Bar, Figure, Key, Panel, Row, milliseconds, percent, times
 from tools.timeline.predicted import ask
 from tools.trace import choose_step
 

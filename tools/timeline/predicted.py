@@ -8,13 +8,11 @@ import tempfile
 from collections import defaultdict, namedtuple
 
 from tools.command import Error, output_of
-from tools.timeline.figure import Bar, Color, Panel, Row, milliseconds, percent, times
+from tools.picture.step_colors import (BACKWARD, EXPOSED, FORWARD, GATHER, OPTIMIZER, REDUCTION,
+                                       SUM)
+from tools.timeline.figure import Bar, Panel, Row, milliseconds, percent, times
 
 TOOL = "tools/schedule/schedule"
-# Colours of what ranks compute and send in a step.
-FORWARD, BACKWARD, OPTIMIZER = Color(210, 60, 78), Color(215, 20, 84), Color(285, 38, 68)
-EXPOSED, REDUCTION, GATHER = Color(150, 40, 68), Color(150, 45, 38), Color(45, 70, 48)
-SUM = Color(175, 45, 38)
 COMPUTING = {"F": ("forward", FORWARD), "B": ("backward", BACKWARD),
              "O": ("optimizer", OPTIMIZER)}
 MESSAGES = {"U": ("all_gather", GATHER), "G": ("reduce_scatter", REDUCTION),

@@ -9,8 +9,9 @@ sys.path.insert(0, "tests/tools")
 from cases import ToolTest, main
 from svgs import color_at, texts_of
 from tools.command import Error
-from tools.picture import buckets
 from tools.picture.buckets import bucket_picture, read_step
+from tools.picture.step_colors import (BACKWARD, EXPOSED, FORWARD, OPERATION, OPTIMIZER, REDUCTION,
+                                       WAITING)
 from tools.picture.svg import WHITE
 
 
@@ -155,10 +156,37 @@ class Buckets(ToolTest):
         self.assertEqual(texts_of(picture.svg()), [
             "0", "5", "10", "15", "20", "25", "30", "35", "40", "45", "50",
             "milliseconds from the beginning of forward",
-            "rank 0", "all-reduce", "0", "1", "rank 1", "all-reduce", "0", "1",
+            "rank 0", "all-reduce", "0", "bucket 1", "rank 1", "all-reduce", "0", "bucket 1",
             "step 0", "forward", "backward", "its operations", "waiting for a rank",
-            "exposed communication", "optimizer", "buckets", "0: 1 MiB", "1: 2 MiB"])
+            "exposed communication", "optimizer", "reducing a bucket", "buckets",
+            "0: 1 MiB, 1: 2 MiB"])
         self.assertEqual((picture.width, picture.height), (800, 104 + 2 * 112 + 64))
+
+    def test_a_wait_names_the_rank_where_there_is_room(self):
+        for rank, late in ((0, 0), (1, 12)):
+            spans = Spans(self.events, rank, 0, 0)
+            spans.add("forward", "Sequential", 0, 5)
+            spans.add_bucket(0, 100, 10 + late, 11 + late, 26)
+            spans.add("ddp", "wait for buckets", 12 + late, 26)
+            spans.add("phase", "backward", 5, 30)
+            spans.add("optim", "step", 30, 40)
+        texts = texts_of(bucket_picture(read_step(self.file())).svg())
+        # Rank 0's computing and its all-reduce.
+        self.assertEqual([text for text in texts if text.startswith("for ")], ["for rank 1"] * 2)
+
+    def test_sizes_that_one_line_cannot_hold_make_the_picture_higher(self):
+        for rank in range(2):
+            spans = Spans(self.events, rank, 0, 0)
+            spans.add_step(50, size=1 << 20)
+            for bucket in range(2, 20):
+                spans.add_bucket(bucket, 1 << 20, 28, 37, 38)
+        picture = bucket_picture(read_step(self.file()))
+        texts = texts_of(picture.svg())
+        lines = texts[texts.index("buckets") + 1:]
+        self.assertEqual(" ".join(lines), ", ".join(
+            f"{b}: {2 if b == 1 else 1} MiB" for b in range(20)))
+        self.assertEqual([len(line) * 8.6 < 700 for line in lines], [True] * 3)
+        self.assertEqual(picture.height, 104 + 2 * 24 + 2 * 112 + 64)
 
     def test_the_picture_has_a_bar_for_each_interval(self):
         """Bars are found by their colours; times in milliseconds."""
@@ -170,14 +198,15 @@ class Buckets(ToolTest):
         for rank, late in enumerate((0, 2)):
             top = 104 + rank * 112
             for lane, time, color in [
-                    (0, 5, buckets.FORWARD), (0, 15, buckets.OPERATION), (0, 29, buckets.BACKWARD),
-                    (0, 34, buckets.EXPOSED), (0, 45, buckets.OPTIMIZER),
+                    (0, 5, FORWARD), (0, 15, OPERATION), (0, 29, BACKWARD),
+                    (0, 34, EXPOSED), (0, 45, OPTIMIZER),
                     # Rank 1 has its bucket 2 ms later.
-                    (1, 21.5, buckets.BUCKETS[0] if rank else buckets.WAITING),
-                    (1, 23, buckets.BUCKETS[0]), (1, 31, buckets.BUCKETS[1]),
-                    (1, 36, buckets.BUCKETS[1]), (1, 27, WHITE)]:
+                    (1, 21.5, REDUCTION if rank else WAITING), (1, 23, REDUCTION),
+                    (1, 31, REDUCTION), (1, 36, REDUCTION)]:
                 x = 100 + (time + late) / 52 * 676
-                self.assertEqual(color_at(svg, x, top + 52 * lane + 4), color, (rank, lane, time))
+                self.assertEqual(color_at(svg, x, top + 52 * lane + 4), color.css(),
+                                 (rank, lane, time))
+            self.assertEqual(color_at(svg, 100 + (27 + late) / 52 * 676, top + 52 + 4), WHITE)
 
     def test_wrong_usage_is_two_and_says_what_is_right(self):
         self.add_steps(50)

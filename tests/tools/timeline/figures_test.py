@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
 """What figures of traces made by hand say. The pictures in goldens/, but data_parallel.svg, were drawn
 by another program, in C++, which this one has replaced."""
-import colorsys
 import os
 import re
 import sys
@@ -9,9 +8,9 @@ import xml.etree.ElementTree as ElementTree
 
 sys.path.insert(0, "tests/tools")
 from cases import ToolTest, main
-from tools.picture import buckets
-from tools.timeline import ddp, figure
-from tools.timeline.figure import Color
+from tools.picture.buckets import bucket_picture, read_step
+from tools.picture.svg import Color
+from tools.timeline import figure
 from traces import Trace, simulate
 
 GPIPE = "gpipe --stages 2 --micro-batches 2"
@@ -664,11 +663,17 @@ class Figures(ToolTest):
         self.assertIn("max-width: min(380px, 100vw)", style)
 
     def test_a_step_of_ddp_has_the_words_and_colors_of_its_other_picture(self):
-        for name, color in [(name, color) for name, color in vars(ddp).items()
-                            if isinstance(color, Color) and name != "REDUCTION"]:
-            rgb = colorsys.hls_to_rgb(color.hue / 360, color.lightness / 100, color.saturation / 100)
-            self.assertEqual(getattr(buckets, name),
-                             "#" + "".join(f"{round(255 * part):02x}" for part in rgb), name)
+        self.trace.add_ddp(0, 0)
+        _, picture = self.figure()
+        other = bucket_picture(read_step(self.path("trace.json"))).svg()
+        other = list(ElementTree.fromstring(other).iter())
+
+        def keys(elements):
+            """The text behind each box of a legend, and the box's colour."""
+            return [(text.text, box.get("fill")) for box, text in zip(elements, elements[1:])
+                    if box.tag.endswith("}rect") and box.get("width") == "16"]
+        self.assertEqual(len(keys(other)), 7)
+        self.assertEqual(keys(other), keys(picture.elements))
 
 
 if __name__ == "__main__":

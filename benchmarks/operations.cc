@@ -11,9 +11,36 @@
 
 #include "weft/benchmarks/timing.h"
 #include "weft/core/runtime/file.h"
-#include "weft/core/trace/trace.h"
 
 namespace weft::bench {
+namespace {
+
+struct Event {
+  std::string category, name;
+  double begin, end;  // microseconds
+  double inner = 0;   // of which in spans inside this one
+};
+
+// Each before those inside it.
+std::vector<Event> events_of(const Tracer& tracer) {
+  const std::string path = temporary_folder() + "/weft-bench-" + std::to_string(getpid()) + ".json";
+  tracer.write(path);
+  std::ifstream file(path);
+  const nlohmann::json trace = nlohmann::json::parse(file);
+  std::filesystem::remove(path);
+  std::vector<Event> events;
+  for (const nlohmann::json& e : trace["traceEvents"]) {
+    if (e["ph"] != "X") continue;
+    const double begin = e["ts"];
+    events.push_back({e["cat"], e["name"], begin, begin + e["dur"].get<double>()});
+  }
+  std::ranges::sort(events, [](const Event& a, const Event& b) {
+    return a.begin != b.begin ? a.begin < b.begin : a.end > b.end;
+  });
+  return events;
+}
+
+}  // namespace
 
 std::vector<OperationRow> measure_operations(Work& work, int steps) {
   Tracer tracer;
@@ -24,26 +51,10 @@ std::vector<OperationRow> measure_operations(Work& work, int steps) {
       for (int i = 0; i < steps; ++i) work.step();
     });
   }
-  const std::string path = temporary_folder() + "/weft-bench-" + std::to_string(getpid()) + ".json";
-  tracer.write(path);
-  std::ifstream file(path);
-  const nlohmann::json trace = nlohmann::json::parse(file);
-  std::filesystem::remove(path);
-
-  struct Event {
-    std::string category, name;
-    double begin, end;  // microseconds
-    double inner = 0;   // of which in spans inside this one
-  };
-  std::vector<Event> events;
-  for (const nlohmann::json& e : trace["traceEvents"]) {
-    // Only operations: not the modules and phases around them.
-    if (e["ph"] != "X" || e["cat"] == "forward" || e["cat"] == "phase") continue;
-    const double begin = e["ts"];
-    events.push_back({e["cat"], e["name"], begin, begin + e["dur"].get<double>()});
-  }
-  std::ranges::sort(events, [](const Event& a, const Event& b) {
-    return a.begin != b.begin ? a.begin < b.begin : a.end > b.end;
+  std::vector<Event> events = events_of(tracer);
+  // Only operations: not the modules and phases around them.
+  std::erase_if(events, [](const Event& event) {
+    return event.category == "forward" || event.category == "phase";
   });
   std::map<std::string, OperationRow> rows;
   std::vector<Event> open;
@@ -78,6 +89,17 @@ std::vector<OperationRow> measure_operations(Work& work, int steps) {
   result.push_back({"between operations", 0, total / steps - covered / 1e3 / steps});
   std::ranges::sort(result, [](const auto& a, const auto& b) { return a.ms > b.ms; });
   return result;
+}
+
+double choosing_ms(const Tracer& tracer) {
+  double us = 0, end = 0;
+  for (const Event& event : events_of(tracer)) {
+    // A convolution's candidate may choose among products.
+    if (event.category != "choice" || event.end <= end) continue;
+    us += event.end - event.begin;
+    end = event.end;
+  }
+  return us / 1e3;
 }
 
 }  // namespace weft::bench

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "weft/benchmarks/work.h"
+#include "weft/core/trace/trace.h"
 
 namespace weft::bench {
 
@@ -17,5 +18,8 @@ struct OperationRow {
 
 /// The mean over `steps` steps, the longest first. Each span itself takes about 0.1 us.
 std::vector<OperationRow> measure_operations(Work& work, int steps);
+
+/// Milliseconds in which the traced thread chose kernels by timing them.
+double choosing_ms(const Tracer& tracer);
 
 }  // namespace weft::bench

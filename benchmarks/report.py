@@ -57,15 +57,17 @@ def compiled(row):
 
 
 def summary(result):
-    rows = [("", "weft", "PyTorch", "ratio, by definition", "ratio", "PyTorch compiled", "ratio", "MiB, weft", "MiB, PyTorch", "sum of its kernels", "first step, weft", "PyTorch")]
+    rows = [("", "weft", "PyTorch", "ratio, by definition", "ratio", "PyTorch compiled", "ratio", "MiB, weft", "MiB, PyTorch", "sum of its kernels", "first step, weft", "of it choosing", "PyTorch")]
     for row in result["rows"]:
         rows.append((NAMES[row["work"]] + (" (spread: wide)" if row.get("spread") == "wide" else ""), ms(row["weft_ms"]["median"]), ms(row["peer_ms"]["median"]),
                      spread(row.get("ieee_ratio", row["ratio"])), spread(row["ratio"]), *compiled(row), mib(row["weft_peak_bytes"]), mib(row["peer_peak_bytes"]),
                      f"{ms(row['floor_ms'])}, {row['weft_ms']['median'] / row['floor_ms']:.2f}x" if "floor_ms" in row else "",
-                     *(ms(row[side]) if side in row else "" for side in ("weft_first_ms", "peer_first_ms"))))
+                     *(ms(row[side]) if side in row else "" for side in ("weft_first_ms", "weft_choosing_ms", "peer_first_ms"))))
     op = result["op_us"]
     rows.append(("1-element multiply, tape on", f"{op['weft']:.2f} us", f"{op['peer']:.2f} us", f"{op['peer'] / op['weft']:.1f}",
-                 *[""] * 8))
+                 *[""] * 9))
+    if not any("weft_choosing_ms" in row for row in result["rows"]):
+        rows = [row[:-2] + row[-1:] for row in rows]
     if not any(key in row for row in result["rows"] for key in ("compiled_ms", "compiled_error")):
         rows = [row[:5] + row[7:] for row in rows]
     failed = [f"torch.compile of {NAMES[row['work']]} failed: `{row['compiled_error']}`.\n\n"

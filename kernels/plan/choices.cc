@@ -14,6 +14,7 @@
 #include "weft/core/runtime/log.h"
 #include "weft/core/runtime/phase.h"
 #include "weft/core/runtime/thread_state.h"
+#include "weft/core/trace/trace.h"
 #include "weft/kernels/plan/choice_cache.h"
 
 namespace weft {
@@ -130,6 +131,7 @@ std::size_t choose(const ChoiceProblem& problem, std::string_view why_not,
   const auto recall_or_time = [&] {
     // Other ranks may wait for this one, or both for the one whose turn it is.
     const BusyScope busy("kernel timing");
+    const Span span("choice", "kernel timing");
     if (problem.before) problem.before();
     const ChoiceCache::Turn turn(state.choices, problem.machine);
     if (recall()) return;

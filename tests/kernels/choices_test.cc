@@ -15,6 +15,7 @@
 #include "weft/core/runtime/parallel.h"
 #include "weft/core/runtime/phase.h"
 #include "weft/core/runtime/thread_state.h"
+#include "weft/core/trace/trace.h"
 #include "weft/kernels/backend.h"
 #include "weft/kernels/cpu/conv/conv.h"
 #include "weft/kernels/cpu/matmul/matmul.h"
@@ -373,6 +374,21 @@ TEST_F(NamesAlone, ANameThatIsNoCandidateIsNotTaken) {
   cache.add("machine", {problem.key(), "nobody", 1});
   EXPECT_EQ(choose({1, 2, 3}), "direct");
   EXPECT_EQ(timings, 2);
+}
+
+TEST_F(NamesAlone, TimingIsASpanAndRememberingIsNone) {
+  const auto spans = [&](const std::vector<double>& times) {
+    Tracer tracer;
+    {
+      const Scoped traced(&ThreadState::tracer, &tracer);
+      choose(times);
+    }
+    tracer.write(folder.path("trace.json"));
+    const std::string trace = testing::read_file(folder.path("trace.json"));
+    return trace.find(R"("name":"kernel timing")") != std::string::npos;
+  };
+  EXPECT_TRUE(spans({3, 2, 1}));
+  EXPECT_FALSE(spans({3, 2, 1}));
 }
 
 // Another rank may need the turn for what this one waits for.

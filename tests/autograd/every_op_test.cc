@@ -127,7 +127,7 @@ TEST_P(EveryOpTest, InEveryDtypeAndLayoutAsInF64) {
 // 9.
 TEST_P(EveryOpTest, ConvolutionsWithTf32) {
   for (const OpCase& c : testing::op_cases()) {
-    if (c.op != "conv2d") continue;
+    if (c.op != "conv2d" && c.op != "conv_transpose2d") continue;
     SCOPED_TRACE(name_of(c));
     const std::vector<Tensor> inputs = rounded(c.inputs(), DType::f32);
     const auto got = testing::with_gradients(c.f, inputs, DType::f32);

@@ -427,22 +427,20 @@ void add_images(List& list) {
            [](Inputs t) { return conv2d(t[0], t[1], t[2], "same"); });
   // Transposed: w is [C,K/groups,R,S].
   const Conv transposed[] = {
-      {"transposed", {2, 2, 3, 3}, {2, 3, 2, 3}, {}},
-      {"transposed, to one channel", {2, 8, 2, 3}, {8, 1, 3, 3}, {}},
-      {"transposed, stride, output_padding",
+      {"plain", {2, 2, 3, 3}, {2, 3, 2, 3}, {}},
+      {"to one channel", {2, 8, 2, 3}, {8, 1, 3, 3}, {}},
+      {"stride, output_padding",
        {1, 2, 3, 2},
        {2, 1, 3, 3},
        {.stride = {2, 2}, .padding = {1, 0}, .output_padding = {1, 0}}},
-      {"transposed, groups, dilation",
-       {1, 4, 3, 3},
-       {4, 1, 2, 2},
-       {.dilation = {2, 1}, .groups = 2}},
-      {"transposed, empty batch", {0, 2, 3, 3}, {2, 3, 2, 2}, {}},
+      {"groups, dilation", {1, 4, 3, 3}, {4, 1, 2, 2}, {.dilation = {2, 1}, .groups = 2}},
+      {"empty batch", {0, 2, 3, 3}, {2, 3, 2, 2}, {}},
   };
   for (const Conv& c : transposed) {
-    list.add("conv2d", c.variant, {c.x, c.w, {c.w[1] * c.params.groups}},
+    const Shape bias{c.w[1] * c.params.groups};
+    list.add("conv_transpose2d", c.variant, {c.x, c.w, bias},
              [p = c.params](Inputs t) { return conv_transpose2d(t[0], t[1], t[2], p); });
-    list.add("conv2d", std::string("relu, ") + c.variant, {c.x, c.w, {c.w[1] * c.params.groups}},
+    list.add("conv_transpose2d", std::string("relu, ") + c.variant, {c.x, c.w, bias},
              [p = c.params](Inputs t) {
                return conv_transpose2d(t[0], t[1], t[2], p, Activation::relu);
              });
@@ -452,6 +450,10 @@ void add_images(List& list) {
     list.add_from(
         "max_pool2d", variant, [shape] { return std::vector<Tensor>{distinct(shape)}; },
         [params](Inputs x) { return max_pool2d(x[0], params); });
+    list.add_from(
+        "max_pool2d_with_indices", variant,
+        [shape] { return std::vector<Tensor>{distinct(shape)}; },
+        [params](Inputs x) { return max_pool2d_with_indices(x[0], params).values; });
   };
   pool("2x2", {2, 2, 4, 4}, {.kernel = {2, 2}, .stride = {2, 2}});
   pool("overlapping", {1, 1, 5, 4}, {.kernel = {3, 2}, .stride = {1, 1}, .padding = {1, 0}});
@@ -589,8 +591,8 @@ void add_composed(List& list) {
     one("tril", [](const Tensor& x) { return x.tril(); });
     one("triu", [](const Tensor& x) { return x.triu(1); });
     one("pad", [](const Tensor& x) { return pad(x, {1, -1, 2, 0}, 3); });
-    one("max", [](const Tensor& x) { return x.max(1).values; });
-    one("min", [](const Tensor& x) { return x.min(1, true).values; });
+    one("max_of_dim", [](const Tensor& x) { return x.max(1).values; });
+    one("min_of_dim", [](const Tensor& x) { return x.min(1, true).values; });
     one("clamp", [](const Tensor& x) { return x.clamp(0.1); });
     one("dot", [](const Tensor& x) { return dot(x.flatten(), x.flatten()); });
     one("matmul", [](const Tensor& x) { return matmul(x, x.sum({0})); });
@@ -659,7 +661,7 @@ void add_composed(List& list) {
 }
 
 void add_further(List& list) {
-  const auto one = [&list](const char* op, const char* variant, const Shape& shape, auto f) {
+  const auto one = [&list](const char* op, const std::string& variant, const Shape& shape, auto f) {
     list.add(op, variant, {shape}, [f](Inputs x) { return f(x[0]); }, {0.5, 3});
   };
   for (const auto& [a, b] : std::vector<std::pair<Shape, Shape>>{
@@ -699,6 +701,26 @@ void add_further(List& list) {
       const std::vector<Tensor> grids = meshgrid(x, indexing);
       return grids[0] * grids[1] + grids[2];
     });
+  }
+  // Each call draws the same mask.
+  const auto drops = [&one](const char* op, const std::string& variant, const Shape& shape,
+                            auto f) {
+    one(op, variant, shape, [f](const Tensor& x) {
+      default_generator(x.device()).manual_seed(5);
+      return f(x);
+    });
+  };
+  for (const Shape& shape : {Shape{4, 3}, Shape{}, Shape{0, 3}}) {
+    drops("dropout", to_string(shape), shape, [](const Tensor& x) { return dropout(x, 0.4); });
+  }
+  drops("dropout", "part", {4, 3},
+        [](const Tensor& x) { return dropout(x, 0.4, true, {.dim = 1, .index = 1, .count = 2}); });
+  drops("dropout", "everything", {2, 3}, [](const Tensor& x) { return dropout(x, 1); });
+  for (const Shape& shape : {Shape{2, 3, 2, 2}, Shape{3, 4, 2}, Shape{0, 2, 3}}) {
+    drops("dropout2d", to_string(shape), shape, [](const Tensor& x) { return dropout2d(x, 0.4); });
+  }
+  for (const char* mode : {"reflect", "replicate", "circular"}) {
+    one("pad", mode, {3, 4}, [mode](const Tensor& x) { return pad(x, {1, -1, 1, 1}, mode); });
   }
   one("diag", "matrix", {2, 3}, [](const Tensor& x) { return diag(x, 1); });
   one("diag", "vector", {3}, [](const Tensor& x) { return diag(x, -1); });
@@ -748,6 +770,10 @@ const std::set<std::string>& non_differentiable() {
       WEFT_COMPARE_OPS(X)
 #undef X
           "logical_not",
+      "isnan",
+      "isinf",
+      "isfinite",
+      "isclose",
       "all",
       "any",
       "argmax",
@@ -770,15 +796,6 @@ std::set<std::string> words(const std::string& text) {
 
 }  // namespace
 
-const std::set<std::string>& composed() {
-  static const std::set<std::string> names = words(
-      "std logsumexp topk masked_fill masked_select repeat roll tril triu pad dot "
-      "attention_with_weights interpolate normalize "
-      "conv1d fmod clamp_min clamp_max addcmul addcdiv amax amin p_norm std_mean var_mean outer "
-      "unbind meshgrid diag repeat_interleave einsum fold");
-  return names;
-}
-
 const std::set<std::string>& not_recorded() {
   static const std::set<std::string> names = words(
       // generic forms
@@ -789,7 +806,10 @@ const std::set<std::string>& not_recorded() {
       "max_pool2d_backward "
       "avg_pool2d_backward batch_norm_backward "
       "layer_norm_backward group_norm_backward cross_entropy_backward softmax_backward "
-      "scaled_dot_product_attention_backward mse_loss_backward length_of scaled_deviation "
+      "scaled_dot_product_attention_backward mse_loss_backward moments length_of "
+      "scaled_deviation matmul_where "
+      // checks
+      "check_attention broadcast_pair "
       // writes; inplace_test tests the methods
       "unary_ binary_ add_scaled_ add_from_afar_ mul_ add_ sub_ div_ clamp_ fill_ zero_ copy_ "
       "uniform_ normal_ "

@@ -1,5 +1,6 @@
-// The table of all recorded operations, each with inputs: gradcheck_test checks their rules,
-// every_op_test what else holds for every operation.
+// The table of all recorded operations, each with inputs: gradcheck_test checks their rules, and
+// that none is missing, second_derivatives_test those of their gradients, every_op_test what else
+// holds for every operation. tests/nn/second_derivatives_test.cc has the functions of nn/.
 #pragma once
 
 #include <functional>
@@ -26,10 +27,8 @@ std::vector<OpCase> op_cases();
 
 /// Operations whose results have no gradient: booleans, positions.
 const std::set<std::string>& non_differentiable();
-/// Composed of others: recorded, and not declared in tensor/ops.h.
-const std::set<std::string>& composed();
-/// Other functions of tensor/ops.h: generic forms of named operations, parts of rules, writes
-/// without a tape, handles.
+/// Other functions of tensor/ops.h and autograd/ops.h: generic forms of named operations, parts of
+/// rules, writes without a tape, handles.
 const std::set<std::string>& not_recorded();
 
 }  // namespace weft::testing

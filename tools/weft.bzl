@@ -89,11 +89,17 @@ def weft_library(
     )
 
 def weft_room(name, hdrs, **kwargs):
-    """A library whose headers //:headers has too, without what they need to link."""
+    """A library whose headers //:headers has too, without what they need to link.
+
+    Tests read in the same files what a room declares.
+    """
     native.filegroup(
         name = name + "_headers",
         srcs = hdrs,
-        visibility = ["//:__pkg__"],
+        visibility = [
+            "//:__pkg__",
+            "//tests:__subpackages__",
+        ],
     )
     weft_library(name, hdrs = hdrs, **kwargs)
 

@@ -34,7 +34,7 @@ body { margin: 0 auto; padding: 16px; max-width: 1400px;
        background: var(--ground); color: var(--ink);
        font: 14px/1.5 system-ui, "DejaVu Sans", sans-serif }
 h1 { font-size: 19px; line-height: 1.25; margin: 0 0 8px; overflow-wrap: anywhere }
-p { margin: 0; overflow-wrap: anywhere }
+p { margin: 0 0 4px; overflow-wrap: anywhere }
 .legend { margin: 8px 0 }
 .legend span { display: inline-block; margin-right: 16px; white-space: nowrap }
 .legend svg { width: 16px; height: 14px; vertical-align: -2px; margin-right: 5px }
@@ -207,8 +207,8 @@ class _Drawing:
 
     def draw_areas(self, panel):
         self.text(MARGIN, self.y + 18, "strong", panel.title)
-        top = self.y + PANEL_HEAD
-        bottom = top + AREAS_HEIGHT
+        self.y += PANEL_HEAD
+        bottom = self.y + AREAS_HEIGHT
         times = sorted({0, self.end, *(when for _, steps in panel.areas for when, _ in steps
                                        if 0 < when < self.end)})
         below = [0] * len(times)

@@ -355,6 +355,11 @@ class Figures(ToolTest):
                      "memory: activations", "memory: gradients"):
             self.assertIn(text, picture.texts)
         self.assertNotIn("memory: optimizer", picture.texts)
+        # The title stands above the lines of the axis.
+        [title] = [e for e in picture.elements if e.text == "Memory of cpu:0"]
+        for line in [e for e in picture.elements if e.get("class") == "grid"]:
+            above, below = float(line.get("y1")), float(line.get("y2"))
+            self.assertFalse(above <= float(title.get("y")) <= below)
         parameters, activations, _ = [
             [tuple(map(float, point.split())) for point in re.split("[ML]", e.get("d")[:-1])[1:]]
             for e in picture.elements if e.get("class") == "area"]

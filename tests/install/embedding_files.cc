@@ -17,6 +17,8 @@ int main() {
                                                          {"module.fc.bias", zeros({10})}}));
   io::save_safetensors("net.safetensors", {{"fc.weight", tensor({1, 0, 0, 2}).reshape({2, 2})},
                                            {"fc.bias", zeros({2})}});
+  io::save_safetensors("nearest.safetensors",
+                       {{"project.weight", tensor({1, 0, 0, 0, 1, 0}).reshape({2, 3})}});
 
   io::Image red{.width = 80, .height = 100, .pixels = std::vector<std::uint8_t>(3 * 80 * 100)};
   for (std::size_t i = 0; i < red.pixels.size(); i += 3) red.pixels[i] = 255;

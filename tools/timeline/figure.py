@@ -225,13 +225,17 @@ class _Drawing:
         most = max(below) or 1
 
         def edge(values):
-            """The points of a staircase line, from left to right."""
-            points = []
+            """The points of a staircase line, from left to right: the ends of its flat parts."""
+            ends = []
             for i, value in enumerate(values):
                 y = f"{bottom - value / most * AREAS_HEIGHT:.1f}"
                 right = times[min(i + 1, len(times) - 1)]
-                points += [f"{self.at(times[i]):.1f} {y}", f"{self.at(right):.1f} {y}"]
-            return points
+                if ends and ends[-1][1] == y:
+                    ends.pop()
+                else:
+                    ends.append((self.at(times[i]), y))
+                ends.append((self.at(right), y))
+            return [f"{x:.1f} {y}" for x, y in ends]
         for key, under, over in stacked:
             self.out.append(f'<path class="area" d="M{"L".join(edge(over) + edge(under)[::-1])}Z"'
                             f'{_paint(key.color, False)}><title>{_escaped(key.name)}</title></path>\n')

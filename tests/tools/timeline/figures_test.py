@@ -363,6 +363,7 @@ class Figures(ToolTest):
         parameters, activations, _ = [
             [tuple(map(float, point.split())) for point in re.split("[ML]", e.get("d")[:-1])[1:]]
             for e in picture.elements if e.get("class") == "area"]
+        self.assertEqual(len(parameters), 4)  # which do not change
         row = picture.rows[0]
 
         def heights(area):

@@ -79,6 +79,10 @@ class Step:
         several = len(rank.backwards) > 1
         return f"bucket {b}" + f" of {rank.backward_name(rank.buckets[b].backward)}" * several
 
+    def bucket_labels(self, b):
+        """The name and shorter ones, for a bar."""
+        return self.bucket_name(b), f"bucket {b}", str(b)
+
     def parts_of_reduction(self, rank, b):
         """(begin, end, rank waited for, or None where it is reduced) of a bucket's all-reduce."""
         begin, end = self.ranks[rank].buckets[b].reduction
@@ -245,7 +249,7 @@ class _Buckets(Drawing):
             self.line(self.at(bucket.sent), computing + BAR, begin, sending, 1.5, REDUCTION.css())
             for *interval, last in self.step.parts_of_reduction(r, b):
                 if last is None:
-                    self.bar(interval, sending, REDUCTION, self.step.bucket_name(b), str(b))
+                    self.bar(interval, sending, REDUCTION, *self.step.bucket_labels(b))
                 else:
                     self.bar(interval, sending, WAITING, f"for rank {last}")
             self.rectangle(begin, sending, 1, BAR, REDUCTION.css(lightness=20))

@@ -35,7 +35,9 @@ def _reduction_bars(step, r):
             what = (f"{step.bucket_name(b)}, {bucket.bytes} bytes, ready at "
                     f"{milliseconds(bucket.sent / 1e3)}: ")
             if last is None:
-                bars.append(_bar((begin, end), REDUCTION, step.bucket_name(b), what + "reducing"))
+                label, *shorter = step.bucket_labels(b)
+                bar = _bar((begin, end), REDUCTION, label, what + "reducing")
+                bars.append(bar._replace(shorter=shorter))
             else:
                 bars.append(_bar((begin, end), WAITING, f"for rank {last}",
                                  what + f"waiting for rank {last}"))

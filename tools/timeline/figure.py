@@ -81,9 +81,9 @@ Row = namedtuple("Row", "name note bars")  # the note is a short text after the 
 # Areas on top of each other: (key, steps), where each step is (seconds, value) and lasts until the
 # next one.
 Areas = namedtuple("Areas", "title areas unit")
-# Begin and end in seconds; the text is shown in the bar if there is room; `hover` may have several
-# lines.
-Bar = namedtuple("Bar", "begin end color text hover dashed", defaults=[False])
+# Begin and end in seconds; the text is shown in the bar if there is room, else the first of `shorter`
+# for which there is; `hover` may have several lines.
+Bar = namedtuple("Bar", "begin end color text hover dashed shorter", defaults=[False, ()])
 Key = namedtuple("Key", "name color dashed", defaults=[False])
 
 
@@ -253,9 +253,10 @@ class _Drawing:
         self.out.append(f'<rect class="bar" x="{x:.2f}" y="{self.y:g}" width="{width:.2f}" '
                         f'height="{BAR_HEIGHT}"{_paint(bar.color, bar.dashed)}>'
                         f'<title>{_escaped(bar.hover)}</title></rect>\n')
-        if bar.text and CHARACTER * len(bar.text) + 1 <= width:
+        fits = [text for text in (bar.text, *bar.shorter) if CHARACTER * len(text) + 1 <= width]
+        if fits and fits[0]:
             self.out.append(f'<text class="bar" x="{x + width / 2:.2f}" y="{self.y + 16:g}" '
-                            f'style="fill: {bar.color.ink()}">{_escaped(bar.text)}</text>\n')
+                            f'style="fill: {bar.color.ink()}">{_escaped(fits[0])}</text>\n')
 
 
 def svg(figure):

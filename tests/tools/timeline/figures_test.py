@@ -429,6 +429,9 @@ class Figures(ToolTest):
             "bucket 0 of backward 0, 400 bytes, ready at 9.00 ms: reducing",
             "bucket 1 of backward 1, 800 bytes, ready at 29.0 ms: waiting for rank 1",
             "bucket 1 of backward 1, 800 bytes, ready at 29.0 ms: reducing"])
+        # There is no room for the name of the backward.
+        self.assertEqual([text for text in picture.texts if text.startswith("bucket ")],
+                         ["bucket 0", "bucket 1"] * 2)
 
     def test_of_a_cut_model_messages_and_waits_are_shown(self):
         self.trace.add_cut_model(0, 1)

@@ -13,6 +13,7 @@ namespace weft {
 struct RandomKernels {
   void (*uniform)(const Stream&, Generator&, double from, double to, const View& y);
   void (*normal)(const Stream&, Generator&, double mean, double std, const View& y);
+  /// 1 with probability p, else 0; p is from 0 to 1, ends included.
   void (*bernoulli)(const Stream&, Generator&, double p, const View& y);
 };
 

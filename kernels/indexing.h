@@ -23,8 +23,12 @@ struct IndexingKernels {
   void (*check_bounds)(const Stream&, const IndexBounds& bounds, const View& index);
   /// y[.., i, ..] = x[.., index[i], ..] with i in dimension dim; index [k].
   void (*index_select)(const Stream&, const View& x, int dim, const View& index, const View& y);
-  /// y[.., index[i], ..] += x[.., i, ..]: the gradient of index_select. The order is deterministic.
-  void (*index_add)(const Stream&, const View& x, int dim, const View& index, const View& y);
+  std::size_t (*index_add_workspace_bytes)(const Stream&, const View& x, int dim, const View& y);
+  /// y[.., index[i], ..] += x[.., i, ..]: the gradient of index_select. Terms of one element are
+  /// added one by one in the order of i, and each sum is rounded, so every backend gives the same
+  /// bits.
+  void (*index_add)(const Stream&, const View& x, int dim, const View& index, const View& y,
+                    void* workspace);
   /// With dim 1: y[i][j][k] = x[i][index[i][j][k]][k]. index and y have one shape.
   void (*gather)(const Stream&, const View& x, int dim, const View& index, const View& y);
   /// The gradient of gather. With dim 1: y[i][index[i][j][k]][k] += x[i][j][k].

@@ -89,6 +89,18 @@ Tensor index_select(const Tensor& x, std::int64_t dim, const Tensor& index, bool
 
 namespace {
 
+// y += x, at the positions that `list` has for dim.
+void add_at(const char* op, const Tensor& y, int dim, const Tensor& list, const Tensor& x) {
+  const auto workspace_bytes = indexing(op, y, &IndexingKernels::index_add_workspace_bytes);
+  const auto run = indexing(op, y, &IndexingKernels::index_add);
+  if (x.numel() == 0) return;
+  const Stream& stream = current_stream(y.device());
+  const View from = x.view_of(), to = y.view_of();
+  const Workspace workspace(y.device(), workspace_bytes(stream, from, dim, to));
+  y.storage()->bump_version();
+  run(stream, from, dim, list.view_of(), to, workspace.data());
+}
+
 const Tensor& index_added(const char* op, const Tensor& y, std::int64_t dim, const Tensor& index,
                           const Tensor& x, bool checked) {
   check_operands(op, y, index, x);
@@ -107,11 +119,7 @@ const Tensor& index_added(const char* op, const Tensor& y, std::int64_t dim, con
   WEFT_CHECK(x.shape() == expected, Shape, op, "x: got ", x.shape(), ", expected ", expected,
              " for ", list.numel(), " indices into dimension ", dim, " of ", y.shape());
   if (checked) check_bounds(op, list, y.shape()[dim]);
-  const Tensor from = overlap(x, y) ? clone(x) : x;
-  const auto run = indexing(op, y, &IndexingKernels::index_add);
-  if (x.numel() == 0) return y;
-  y.storage()->bump_version();
-  run(current_stream(y.device()), from.view_of(), dim, list.view_of(), y.view_of());
+  add_at(op, y, dim, list, overlap(x, y) ? clone(x) : x);
   return y;
 }
 
@@ -303,9 +311,7 @@ Tensor embedding_backward(const Tensor& grad_y, const Tensor& index, std::int64_
   if (grad_y.numel() == 0) return grad;
   // The forward's check says it on CUDA, and the kernel leaves out what is out of range.
   const Tensor list = rows_of(at, rows, grad.device().is_cpu());
-  indexing(op, grad, &IndexingKernels::index_add)(current_stream(grad.device()),
-                                                  reshape(grad_y, {index.numel(), dim}).view_of(),
-                                                  0, list.view_of(), grad.view_of());
+  add_at(op, grad, 0, list, reshape(grad_y, {index.numel(), dim}));
   if (padding >= 0) zero_(select(grad, 0, padding));
   return grad;
 }

@@ -211,7 +211,9 @@ void accumulate_row(std::int64_t n, T* to, std::int64_t to_step, const T* from, 
   }
 }
 
-void index_add(const Stream&, const View& x_, int dim, const View& index, const View& y_) {
+std::size_t index_add_workspace_bytes(const Stream&, const View&, int, const View&) { return 0; }
+
+void index_add(const Stream&, const View& x_, int dim, const View& index, const View& y_, void*) {
   const View x = at_least_1d(x_), y = at_least_1d(y_);
   dispatch_all(y.dtype, [&]<class T>() {
     // Slices of one element, or ones whose rows have gaps.
@@ -314,6 +316,7 @@ void one_hot(const Stream& stream, const View& index, const View& y) {
 IndexingKernels indexing_kernels() {
   return {.check_bounds = check_bounds,
           .index_select = index_select,
+          .index_add_workspace_bytes = index_add_workspace_bytes,
           .index_add = index_add,
           .gather = gather_elements,
           .scatter_add = scatter_add,

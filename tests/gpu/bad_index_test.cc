@@ -288,6 +288,30 @@ TEST(BadIndex, OfManyCalls) {
   EXPECT_EQ(raw::index_select(x, 0, good).item<float>(), 3);
 }
 
+// In a list that index_add sorts.
+TEST(BadIndex, OfALongListIsLeftOutInEachReplay) {
+  const std::int64_t terms = 300, places = 5;
+  const Tensor source = numbers({terms, 3}, kCuda), index = on(kCuda, Index(300, 0));
+  Tensor y;
+  const auto add = [&](const Tensor& at, const Tensor& x) {
+    return raw::index_add_(zeros({places, 3}, x.device()), 0, at, x, false);
+  };
+  graph::Step step = graph::capture(kCuda, [&] { y = add(index, source); });
+  for (std::int64_t round = 0; round < 6; ++round) {  // runs, captures, replays
+    Index list, good;
+    for (std::int64_t j = 0; j < terms; ++j) {
+      list.push_back((7 * j + round) % (places + 1));
+      good.push_back(list.back() % places);
+    }
+    index.copy_(on(kCuda, list));
+    step();
+    // The CPU adds 0 for what is out of range.
+    const Tensor kept =
+        source.to(Device()) * from_vector(list, {terms, 1}).lt(places).to(DType::f32);
+    EXPECT_EQ(testing::values_of(y), testing::values_of(add(on(Device(), good), kept))) << round;
+  }
+}
+
 // Two threads may have replayed it.
 TEST(BadIndex, ChecksOfAStepThatIsGoneAreForgotten) {
   const Tensor x = numbers({3}, kCuda), index = on(kCuda, {0});

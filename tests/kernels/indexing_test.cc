@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <functional>
 #include <thread>
 
 #include "weft/tests/kernels/targets.h"
@@ -39,6 +40,12 @@ const std::vector<IndexCase>& index_cases() {
       {{60, 700}, {700, 1}, 1},
   };
   return all;
+}
+
+void index_add(const IndexingKernels& kernels, const Stream& on, const View& x, int dim,
+               const View& index, const View& y) {
+  const DeviceBytes workspace(on.device, kernels.index_add_workspace_bytes(on, x, dim, y));
+  kernels.index_add(on, x, dim, index, y, workspace.data());
 }
 
 class Indexing : public TargetTest {
@@ -103,10 +110,11 @@ TEST_P(Indexing, SelectAndAdd) {
           check(dtype, c.shape, c.strides, {k}, order, picked, strides, {}, select);
         }
         if (repeats(c)) continue;
-        check(dtype, picked, contiguous_strides(picked), {k}, order, c.shape, c.strides,
-              counted(dtype, c.shape),
-              [&](const IndexingKernels& kernels, const Stream& on, const View& x,
-                  const View& index, const View& y) { kernels.index_add(on, x, c.dim, index, y); });
+        check(
+            dtype, picked, contiguous_strides(picked), {k}, order, c.shape, c.strides,
+            counted(dtype, c.shape),
+            [&](const IndexingKernels& kernels, const Stream& on, const View& x, const View& index,
+                const View& y) { index_add(kernels, on, x, c.dim, index, y); });
       }
     }
   }
@@ -156,7 +164,7 @@ TEST_P(Indexing, AddAlongManyLines) {
     }
     const Buffer x(device(), dtype, {5, lines}, added);
     Buffer y(device(), dtype, {2, lines}, std::vector<double>(want.size(), 1));
-    kernels().indexing.index_add(stream, x.view(), 0, index.view(), y.view());
+    index_add(kernels().indexing, stream, x.view(), 0, index.view(), y.view());
     expect_equal(y.values(), want);
     const Buffer full(device(), DType::i64, {5, lines}, every);
     Buffer z(device(), dtype, {2, lines}, std::vector<double>(want.size(), 1));
@@ -195,11 +203,66 @@ TEST_P(Indexing, SumsOfEqualIndicesHaveTheBitsOfAPlainLoop) {
       const Buffer x(device(), dtype, {terms, lines}, added);
       for (int run = 0; run < 2; ++run) {
         Buffer y(device(), dtype, {places, lines}, before);
-        kernels().indexing.index_add(stream, x.view(), 0, index.view(), y.view());
+        index_add(kernels().indexing, stream, x.view(), 0, index.view(), y.view());
         expect_equal(y.values(), want);
         Buffer z(device(), dtype, {places, lines}, before);
         kernels().indexing.scatter_add(stream, x.view(), 0, full.view(), z.view());
         expect_equal(z.values(), want);
+      }
+    }
+  }
+}
+
+// Lists so long that CUDA sorts them, for every layout of y: each sum still has the bits of the
+// definition's, which goes through the list. Entries out of range are left out.
+TEST_P(Indexing, LongListsAreAddedInTheirOrder) {
+  const std::int64_t terms = 300;
+  for (const IndexCase& c : std::vector<IndexCase>{{{5}, {3}, 0},
+                                                   {{8, 7}, {7, 1}, 0},
+                                                   {{7, 8}, {8, 1}, 1},
+                                                   {{8, 7}, {1, 8}, 0},
+                                                   {{4, 5, 6}, {1, 24, 4}, 1},
+                                                   {{2, 9, 3}, {60, 6, 2}, 1},
+                                                   {{70000}, {1}, 0},
+                                                   {{1, 3}, {3, 1}, 0}}) {
+    const std::int64_t places = c.shape[c.dim];
+    Shape source = c.shape;
+    source[c.dim] = terms;
+    const std::vector<double> any = random_index(terms, places, 11);
+    std::vector<double> falling = any, with_bad = any;
+    std::ranges::sort(falling, std::greater());
+    std::vector<std::vector<double>> lists{any, falling,
+                                           std::vector<double>(any.size(), places - 1)};
+    const double bad[] = {-1, static_cast<double>(places), 0x1p32, 0x1p62};
+    for (std::size_t j = 0; j < with_bad.size(); j += 3) with_bad[j] = bad[j / 3 % 4];
+    if (!device().is_cpu()) lists.push_back(with_bad);
+    for (const DType dtype : kAllDTypes) {
+      const auto values = [&](const Shape& shape, std::uint64_t seed) {
+        return rounded(dtype, values_for(dtype, numel(shape), -9, 9, seed));
+      };
+      const std::vector<double> added = values(source, 13), before = values(c.shape, 14);
+      const Buffer x(device(), dtype, source, reversed_strides(source), added);
+      for (const std::vector<double>& list : lists) {
+        SCOPED_TRACE(to_string(c.shape) + " dim " + std::to_string(c.dim) + " " + to_string(dtype));
+        // The definition adds 0 where the list is out of range.
+        std::vector<double> good = list, kept = added;
+        const std::int64_t inner = contiguous_strides(source)[c.dim];
+        for (std::int64_t i = 0; i < numel(source); ++i) {
+          const double at = list[static_cast<std::size_t>(i / inner % terms)];
+          if (at < 0 || at >= static_cast<double>(places)) kept[static_cast<std::size_t>(i)] = 0;
+        }
+        for (double& at : good) at = at < 0 || at >= static_cast<double>(places) ? 0 : at;
+        Buffer want(Device(), dtype, c.shape, before);
+        index_add(reference_kernels().indexing, current_stream(Device()),
+                  Buffer(Device(), dtype, source, kept).view(), c.dim,
+                  Buffer(Device(), DType::i64, {terms}, good).view(), want.view());
+        const Buffer index(device(), DType::i64, {terms}, Strides{2}, list);
+        Buffer y(device(), dtype, c.shape, c.strides, before);
+        index_add(kernels().indexing, stream, x.view(), c.dim, index.view(), y.view());
+        expect_equal(y.values(), want.values());
+        EXPECT_EQ(
+            kernels().indexing.index_add_workspace_bytes(stream, x.view(), c.dim, y.view()) > 0,
+            !device().is_cpu());
       }
     }
   }

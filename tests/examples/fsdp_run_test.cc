@@ -37,6 +37,32 @@ TEST_F(FsdpRun, EachStrategyOfTwoRanksIsOneProcessWithTheWholeBatch) {
   }
 }
 
+// Two groups of two ranks; then four of one, each of which has all moments.
+TEST_F(FsdpRun, GroupsThatKeepCopiesAreOneProcessWithTheWholeBatch) {
+  succeed("one", false, "char_transformer", in_f64(2) + "--batch-size 16 --sample 1");
+  succeed("fsdp", true, "char_transformer_fsdp", in_f64(2) + "--batch-size 8");
+  launcher = "launch/weftrun --nproc-per-node 4";
+  const std::string four = in_f64(2) + "--batch-size 4 --replicas ";
+  succeed("hsdp", true, "char_transformer_fsdp", four + "2");
+  expect_same_as_one("hsdp");
+  for (int rank = 0; rank < 4; ++rank) {
+    for (const char* owner : {"parameters", "whole_parameters", "gradients", "optimizer"}) {
+      const double of_two = memory("fsdp", rank % 2, owner);
+      EXPECT_NEAR(memory("hsdp", rank, owner), of_two, 0.1 * of_two) << rank << ' ' << owner;
+    }
+  }
+  succeed("copies", true, "char_transformer_fsdp", four + "4 --strategy zero2");
+  expect_same_as_one("copies");
+  EXPECT_NEAR(memory("copies", 3, "optimizer"), 2 * memory("fsdp", 0, "optimizer"),
+              0.2 * memory("fsdp", 0, "optimizer"));
+  EXPECT_EQ(run("x", true, "char_transformer_fsdp", four + "3"), 1);
+  EXPECT_HAS(log(), "--replicas 3 does not divide 4 ranks");
+  for (const std::string strategy : {"ddp", "zero1"}) {
+    EXPECT_EQ(run("x", true, "char_transformer_fsdp", four + "2 --strategy " + strategy), 1);
+    EXPECT_HAS(log(), "--replicas is for parameters in parts, --strategy " + strategy);
+  }
+}
+
 TEST_F(FsdpRun, ListsItsModules) {
   succeed("x", true, "char_transformer_fsdp", kNet + std::string("--summary"));
   EXPECT_HAS(log(), "TransformerBlock");

@@ -94,7 +94,7 @@ std::vector<Measured> of_program(const json& run) {
   // Other values of these options are not predicted.
   std::vector<std::pair<const char*, json>> usual = {{"image-size", 224}, {"width-scale", 1.0}};
   if (program == "char_transformer") {
-    usual = {{"context", 64}, {"width", 64}, {"heads", 4}, {"layers", 2}};
+    usual = {{"context", 64}, {"width", 64}, {"heads", 4}, {"layers", 2}, {"replicas", 1}};
   }
   for (const auto& [name, expected] : usual) {
     const json value = flags.value(name, expected);

@@ -44,6 +44,7 @@ const std::map<std::string, Row>& rows() {
       {"char_transformer_3d --fsdp", {kText, kRounding, "reduction_order", "", 8}},
       {"char_transformer_dp", {kText, kRounding, "reduction_order"}},
       {"char_transformer_fsdp", {kText, kBits}},
+      {"char_transformer_fsdp --replicas 2", {kText, kRounding, "reduction_order", "", 4}},
       {"char_transformer_fsdp --strategy ddp", {kText, kBits}},
       {"char_transformer_fsdp --strategy zero1", {kText, kBits}},
       {"char_transformer_fsdp --strategy zero2", {kText, kBits}},

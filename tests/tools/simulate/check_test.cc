@@ -161,6 +161,7 @@ TEST(Check, OfAProgram) {
   EXPECT_EQ(resnet.program, "resnet18");
   EXPECT_EQ(resnet.way, (Way{.engine = "zero1", .batch = 8, .devices = 2}));
   EXPECT_EQ(transformer("fsdp", R"("layers": 3)").program, "char_transformer, layers 3");
+  EXPECT_EQ(transformer("fsdp", R"("replicas": 2)").program, "char_transformer, replicas 2");
   EXPECT_EQ(transformer("tp", R"("tp": 0)").way, (Way{.engine = "tp", .batch = 8, .devices = 2}));
   EXPECT_EQ(transformer("tp", R"("tp": 1)").way.engine, "");
   EXPECT_EQ(transformer("tp", R"("sequence-parallel": true)").way.engine, "");

@@ -145,19 +145,20 @@ def make_schedule(name, sgd, epochs):
     return lr_scheduler.StepLR(sgd, 30, 0.1 if name == "step" else 1)
 
 
-def test(model, loader, device):
-    """Shares of the labels that are the highest logit, and one of the five highest."""
+def test(model, loader, device, divided=True):
+    """Shares of the labels that are the highest logit, and one of the five highest; `divided`: ranks share batches."""
     training = model.training
     model.eval()
     top1 = top5 = 0
     with torch.no_grad():
-        for x, label in common.own_batches(loader):
+        for x, label in common.own_batches(loader) if divided else loader:
             logits = model(x.to(device))
             top = logits.topk(min(5, logits.shape[1])).indices == label.to(device).unsqueeze(1)
             top1 += top[:, 0].sum().item()
             top5 += top.sum().item()
     model.train(training)
-    return {name: common.total(count, device) / len(loader.dataset) for name, count in (("top1", top1), ("top5", top5))}
+    size = len(loader.dataset) * (1 if divided else common.ranks()[1])
+    return {name: common.total(count, device) / size for name, count in (("top1", top1), ("top5", top5))}
 
 
 OPTIONS = {

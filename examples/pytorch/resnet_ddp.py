@@ -8,11 +8,7 @@ import common
 from resnet import OPTIONS, images, load_weights, make_schedule, resnet, test
 
 
-def main(options):
-    common.init_ranks(options)
-    options.batch_size //= dist.get_world_size()
-    options.workers = -(-options.workers // dist.get_world_size())
-    train_set, test_set, classes = images(options)
+def make_model(options, classes):
     model = resnet(options.depth, num_classes=classes, zero_init_residual=options.zero_init_residual)
     model.to(options.device, options.dtype)  # before the weights are loaded, which f32 would round
     if options.weights:
@@ -21,13 +17,16 @@ def main(options):
         model.requires_grad_(False)
         model.fc.requires_grad_(True)
         model.eval()  # the running statistics do not change either
-    if options.sync_bn:  # PyTorch has it only for GPUs
-        model = torch.nn.SyncBatchNorm.convert_sync_batchnorm(model)
+    return model
+
+
+def train_on_ranks(options, model, ranks_model, train_set, test_set, divided=True):
+    """Trains `model`, called as `ranks_model`. `divided`: each rank tests it with batches of its own."""
     if dist.get_rank() == 0:
         print(model)
-    ddp = torch.nn.parallel.DistributedDataParallel(model)
     trainable = [p for p in model.parameters() if p.requires_grad]
     sgd = torch.optim.SGD(trainable, lr=options.lr, momentum=0.9, weight_decay=1e-4)
+    saved = common.whole(model, sgd)
     schedule = make_schedule(options.schedule, sgd, options.epochs)
     sampler = DistributedSampler(train_set, shuffle=options.shuffle)
     loader = DataLoader(train_set,
@@ -39,12 +38,12 @@ def main(options):
                              batch_size=options.batch_size, num_workers=options.workers)
 
     recorder = common.Recorder(options)
-    recorder.resume(model, sgd, schedule)
+    recorder.resume(*saved, schedule)
 
     def test_model():  # with the running statistics of the first rank, whose model is saved
         for buffer in model.buffers():
             dist.broadcast(buffer, 0)
-        for name, value in test(model, test_loader, options.device).items():
+        for name, value in test(model, test_loader, options.device, divided).items():
             recorder.test(name, value)
 
     for epoch in recorder.epochs():
@@ -53,20 +52,31 @@ def main(options):
             x = x.to(options.device, non_blocking=True)
             label = label.to(options.device, non_blocking=True)
             sgd.zero_grad()
-            loss = F.cross_entropy(ddp(x), label)
+            loss = F.cross_entropy(ranks_model(x), label)
             loss.backward()
             sgd.step()
             recorder.step(loss)
         if recorder.position() == 0:  # the epoch is complete
             schedule.step()
             test_model()
-        recorder.save(model, sgd, schedule)
+        recorder.save(*saved, schedule)
     if recorder.interrupted:
         raise SystemExit(130)
     if recorder.position() > 0:
         test_model()
-    recorder.finish(model)
+    recorder.finish(saved[0])
     dist.destroy_process_group()
+
+
+def main(options):
+    common.init_ranks(options)
+    options.batch_size //= dist.get_world_size()
+    options.workers = -(-options.workers // dist.get_world_size())
+    train_set, test_set, classes = images(options)
+    model = make_model(options, classes)
+    if options.sync_bn:  # PyTorch has it only for GPUs
+        model = torch.nn.SyncBatchNorm.convert_sync_batchnorm(model)
+    train_on_ranks(options, model, torch.nn.parallel.DistributedDataParallel(model), train_set, test_set)
 
 
 if __name__ == "__main__":

@@ -78,6 +78,15 @@ class TwinsTest : public ::testing::Test {
            folder.path("text.txt") + ' ';
   }
 
+  // For 20 steps of a small ResNet that begins with the weights of a file, which this makes.
+  std::string resnet_from_a_file() const {
+    const std::string small = "--dtype f64 --image-size 32 --lr 1e-3 ";
+    run_weft("resnet", small + "--batch-size 8 --limit-steps 1");
+    const std::string weights = folder.path("weights.safetensors");
+    std::filesystem::rename(folder.path("weft/model.safetensors"), weights);
+    return small + "--limit-steps 20 --weights " + weights + ' ';
+  }
+
   testing::TempFolder folder;
 
  private:
@@ -186,13 +195,9 @@ INSTANTIATE_TEST_SUITE_P(
 // file's weights to f32, they would differ by 6e-8 where they are frozen, and by 0.09 and more
 // after 20 steps of all.
 TEST_F(TwinsTest, ResNetTrainsAlike) {
-  const std::string small = "--dtype f64 --image-size 32 --batch-size 8 --lr 1e-3 ";
-  run_weft("resnet", small + "--limit-steps 1");
-  const std::string weights = folder.path("weights.safetensors");
-  std::filesystem::rename(folder.path("weft/model.safetensors"), weights);
+  const std::string small = resnet_from_a_file() + "--batch-size 8 ";
   for (const char* freeze : {"all-but-fc", "none"}) {
-    const std::string arguments =
-        small + "--limit-steps 20 --weights " + weights + " --freeze " + freeze;
+    const std::string arguments = small + "--freeze " + freeze;
     expect_same_metrics(run_weft("resnet", arguments), run_twin("resnet", arguments), 1e-9);
     expect_same_weights(folder.path("weft/model.safetensors"),
                         folder.path("twin/model.safetensors"), 1e-9);
@@ -277,15 +282,25 @@ TEST_F(TwinsTest, RanksTrainAlike) {
 // channel, and the two runs diverge within 10 steps, since each step multiplies rounding errors by
 // about 30.
 TEST_F(TwinsTest, ResNetsRanksTrainAlike) {
-  const std::string small = "--dtype f64 --image-size 32 --lr 1e-3 ";
-  run_weft("resnet", small + "--batch-size 8 --limit-steps 1");
-  const std::string weights = folder.path("weights.safetensors");
-  std::filesystem::rename(folder.path("weft/model.safetensors"), weights);
-  const std::string arguments = small + "--batch-size 16 --limit-steps 20 --weights " + weights;
+  const std::string arguments = resnet_from_a_file() + "--batch-size 16";
   expect_same_metrics(run_ranks("examples/resnet_ddp --init-method env://", arguments),
                       run_twin_ranks("resnet_ddp", arguments), 1e-9);
   expect_same_weights(folder.path("weft/model.safetensors"), folder.path("twin/model.safetensors"),
                       1e-9);
+}
+
+// The same with parameters in parts. Its batch is that of a rank.
+TEST_F(TwinsTest, ResNetsRanksWithPartsTrainAlike) {
+  const std::string small = resnet_from_a_file() + "--batch-size 8 ";
+  for (const char* options : {"", "--strategy zero2"}) {
+    SCOPED_TRACE(options);
+    const std::string arguments = small + options;
+    expect_same_metrics(
+        run_ranks("launch/weftrun --nproc-per-node 2 examples/resnet_fsdp", arguments),
+        run_twin_ranks("resnet_fsdp", arguments), 1e-9);
+    expect_same_weights(folder.path("weft/model.safetensors"),
+                        folder.path("twin/model.safetensors"), 1e-9);
+  }
 }
 
 // Both round the same values to bf16's 8 bits. If they sum in another order, a logit may be rounded

@@ -28,6 +28,12 @@ class Rehearsal : public ::testing::Test {
   void copy(const std::string& from, const std::string& to) const {
     fs::copy_file(from, folder.path("pack/" + to));
   }
+  /// Makes the archive of a build from these files of the folder.
+  void archive(const std::string& version, const std::string& files) const {
+    const std::string command = "tar -C " + folder.path("") + " -I 'gzip -1' -cf " +
+                                folder.path("pack/cuda-" + version + ".tar.gz") + " " + files;
+    ASSERT_EQ(std::system(command.c_str()), 0) << command;
+  }
   void write_program(const std::string& path, const std::string& text) const {
     testing::write_file(folder.path(path), "#!/bin/sh\n" + text);
     fs::permissions(folder.path(path), fs::perms::owner_all);
@@ -50,17 +56,21 @@ class Rehearsal : public ::testing::Test {
   testing::TempFolder folder;
 };
 
+// The programs are those of the older of two builds, and the driver is too old for the newer one.
 TEST_F(Rehearsal, OnEmulatedGpus) {
   for (const char* program :
        {"tests/gpu/conformance", "benchmarks/bench", "examples/autoencoder", "examples/mlp"})
-    copy(program, fs::path(program).filename());
+    fs::copy_file(program, folder.path(fs::path(program).filename()));
+  archive("12", "conformance bench autoencoder mlp");
+  testing::write_file(folder.path("pack/builds"), "13 13000\n12 12040\n");
+  fs::copy_file("tests/gpu/libcuda.so.1", folder.path("bin/libcuda.so.1"));
   for (const auto& entry : fs::recursive_directory_iterator("tests")) {
     if (entry.path().extension() != ".safetensors") continue;
     fs::create_directories(folder.path("pack" / entry.path().parent_path()));
     copy(entry.path(), entry.path());
   }
   testing::write_mnist(folder.path("pack/data"), 8, 2);
-  ASSERT_EQ(run("WEFT_EMULATED_RACES=0",
+  ASSERT_EQ(run("WEFT_EMULATED_RACES=0 DRIVER_CUDA=12080 LD_LIBRARY_PATH=" + folder.path("bin"),
                 "--emulated --seconds 1500 --filter "
                 "'*Reduce.Dense/*:*Loss.*/cuda:*Optimizers.FollowsPyTorch/cuda'"),
             0)
@@ -80,7 +90,7 @@ TEST_F(Rehearsal, OnEmulatedGpus) {
   EXPECT_TRUE(rows.contains({"resnet50-b256", "bf16"}));
 
   const std::string summary = out("summary.md");
-  for (const char* line : {"conformance, [1-9][0-9]* on CUDA \\| passed",
+  for (const char* line : {"by CUDA 12 \\|", "conformance, [1-9][0-9]* on CUDA \\| passed",
                            "mlp: the same losses, cuda and captured \\| passed",
                            "autoencoder: the same losses, cpu and cuda \\| passed",
                            "bench in bf16 \\| passed", "THE BENCHMARKS RAN WITHOUT A PEER"})
@@ -170,26 +180,110 @@ esac
   }
 }
 
-TEST_F(Rehearsal, LibrariesOfAnotherCudaAreNamed) {
-  write_program("pack/conformance", "");
-  testing::write_file(folder.path("pack/libraries"), "libcublasLt.so.99\n");
-  const std::string there = folder.path("python/nvidia/cublas/lib/libcublasLt.so.12");
-  fs::create_directories(fs::path(there).parent_path());
-  testing::write_file(there, "");
-  EXPECT_EQ(run("PYTHONPATH=" + folder.path("python"), "conformance"), 1);
-  EXPECT_NE(log().find(there + " is of CUDA 12, these programs need CUDA 99"), std::string::npos)
-      << log();
+// Builds for CUDA 99 and 98 and a machine that has what the test says, and nothing of another CUDA.
+class ChoiceOfABuild : public Rehearsal {
+ protected:
+  ChoiceOfABuild() {
+    fs::create_directories(folder.path("pack/tests"));
+    add_build("99", "99000");
+    add_build("98", "98040");
+    fs::copy_file("tests/gpu/libcuda.so.1", folder.path("bin/libcuda.so.1"));
+  }
+
+  /// Programs that say of which build they are, and where the goldens are.
+  void add_build(const std::string& version, const std::string& oldest_driver) {
+    write_program("conformance",
+                  "case \"$*\" in\n"
+                  "  *list_tests*) printf 'Small.\\n  A/cuda\\n' ;;\n"
+                  "  *) echo 'build " +
+                      version +
+                      "'\n"
+                      "     [ -d \"$(dirname \"$0\")/tests\" ] && "
+                      "echo '[       OK ] Small.A/cuda (0 ms)' ;;\n"
+                      "esac\n");
+    archive(version, "conformance");
+    builds_ += version + " " + oldest_driver + " libcublasLt.so." + version + " libcudnn.so.90\n";
+    testing::write_file(folder.path("pack/builds"), builds_);
+  }
+  /// FOLDER/LIBRARY, where FOLDER is toolkit/lib64, python/nvidia/NAME/lib, or the system's bin.
+  std::string add_library(const std::string& path) const {
+    fs::create_directories(fs::path(folder.path(path)).parent_path());
+    testing::write_file(folder.path(path), "");
+    return folder.path(path);
+  }
+  int run_with_driver(const std::string& version, const std::string& options = "") const {
+    return run("DRIVER_CUDA=" + version + " CUDA_HOME=" + folder.path("toolkit") + " PYTHONPATH=" +
+                   folder.path("python") + " LD_LIBRARY_PATH=" + folder.path("bin"),
+               options + " conformance");
+  }
+  void expect_build(const std::string& version) const {
+    EXPECT_NE(out("conformance.log").find("build " + version + "\n"), std::string::npos) << log();
+    EXPECT_NE(out("summary.md").find(", by CUDA " + version + " |"), std::string::npos) << log();
+  }
+  void expect_said(const std::string& text) const {
+    EXPECT_NE(log().find(text), std::string::npos) << text << "\n" << log();
+  }
+
+ private:
+  std::string builds_;
+};
+
+TEST_F(ChoiceOfABuild, IsThatOfTheDriver) {
+  for (const char* library : {"libcublasLt.so.99", "libcublasLt.so.98", "libcudnn.so.90"}) {
+    add_library(std::string("bin/") + library);
+  }
+  EXPECT_EQ(run_with_driver("98080"), 0) << log();
+  expect_build("98");
+  EXPECT_EQ(run_with_driver("99000"), 0) << log();
+  expect_build("99");
+  EXPECT_EQ(run_with_driver("98030"), 1);
+  expect_said("the driver is too old: it runs CUDA 98.3, these programs need CUDA 99 or 98.4");
+  // A rehearsal needs no driver.
+  run_with_driver("98030", "--dry");
+  expect_build("99");
 }
 
-TEST_F(Rehearsal, AnOldDriverIsNamed) {
-  write_program("pack/conformance", "");
-  testing::write_file(folder.path("pack/libraries"), "libcublasLt.so.99\n");
-  testing::write_file(folder.path("bin/libcublasLt.so.99"), "");
-  fs::copy_file("tests/gpu/libcuda.so.1", folder.path("bin/libcuda.so.1"));
-  EXPECT_EQ(run("LD_LIBRARY_PATH=" + folder.path("bin"), "conformance"), 1);
-  EXPECT_NE(log().find("the driver is too old: it runs CUDA 12.8, these programs need CUDA 99"),
-            std::string::npos)
-      << log();
+TEST_F(ChoiceOfABuild, IsThatOfTheLibraries) {
+  add_library("python/nvidia/cudnn/lib/libcudnn.so.90");
+  add_library("python/nvidia/cublas/lib/libcublasLt.so.98");
+  EXPECT_EQ(run_with_driver("99000"), 0) << log();
+  expect_build("98");
+  // The toolkit has no cuDNN, and Python's is for its own CUDA.
+  add_library("toolkit/lib64/libcublasLt.so.99");
+  EXPECT_EQ(run_with_driver("99000"), 0) << log();
+  expect_build("98");
+  add_library("toolkit/lib64/libcudnn.so.90");
+  EXPECT_EQ(run_with_driver("99000"), 0) << log();
+  expect_build("99");
+}
+
+TEST_F(ChoiceOfABuild, ACudnnOfAnotherPlaceIsBetterThanNone) {
+  add_library("toolkit/lib64/libcublasLt.so.99");
+  add_library("python/nvidia/cudnn/lib/libcudnn.so.90");
+  EXPECT_EQ(run_with_driver("99000"), 0) << log();
+  expect_build("99");
+}
+
+TEST_F(ChoiceOfABuild, LibrariesOfAnotherCudaAreNamed) {
+  const std::string there = add_library("python/nvidia/cublas/lib/libcublasLt.so.12");
+  const std::string cudnn = add_library("python/nvidia/cudnn/lib/libcudnn.so.89");
+  EXPECT_EQ(run_with_driver("99000"), 1);
+  expect_said("of CUDA 99 need: libcublasLt.so.99 libcudnn.so.90\n");
+  expect_said("of CUDA 98 need: libcublasLt.so.98 libcudnn.so.90\n");
+  expect_said(there + " is of CUDA 12, these programs need CUDA 99 or 98\n");
+  expect_said(cudnn + " is of libcudnn 89, these programs need libcudnn 90\n");
+
+  const std::string newer = add_library("bin/libcublasLt.so.99");
+  add_library("bin/libcudnn.so.90");
+  EXPECT_EQ(run_with_driver("98080"), 1);
+  expect_said("of CUDA 98 need: libcublasLt.so.98\n");
+  expect_said(newer + " is of CUDA 99, these programs need CUDA 98\n");
+  expect_said("the driver runs CUDA 98.8: the other programs need a newer one\n");
+}
+
+TEST_F(ChoiceOfABuild, AnOldDriverIsNamed) {
+  EXPECT_EQ(run_with_driver("12080"), 1);
+  expect_said("the driver is too old: it runs CUDA 12.8, these programs need CUDA 99 or 98.4\n");
 }
 
 }  // namespace

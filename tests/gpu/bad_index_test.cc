@@ -290,8 +290,8 @@ TEST(BadIndex, OfManyCalls) {
 
 // In a list that index_add sorts.
 TEST(BadIndex, OfALongListIsLeftOutInEachReplay) {
-  const std::int64_t terms = 300, places = 5;
-  const Tensor source = numbers({terms, 3}, kCuda), index = on(kCuda, Index(300, 0));
+  const std::int64_t terms = 3000, places = 5;
+  const Tensor source = numbers({terms, 3}, kCuda), index = on(kCuda, Index(terms, 0));
   Tensor y;
   const auto add = [&](const Tensor& at, const Tensor& x) {
     return raw::index_add_(zeros({places, 3}, x.device()), 0, at, x, false);

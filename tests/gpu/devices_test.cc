@@ -223,17 +223,16 @@ TEST_F(FromAnotherDevice, OperationsFindTheirs) {
   const TensorOptions there(DType::f32, kSecond);
   const Tensor x = ones({2, 6}, there), w = ones({3, 2, 3, 3}, there);
   const Tensor image = ones({1, 2, 6, 6}, there), other_image = ones({1, 2, 5, 5}, there);
-  const Tensor list = raw::remainder(arange(0, 300, 1, {DType::i64, kSecond}), 6);
+  const Tensor list = raw::remainder(arange(0, 6000, 1, {DType::i64, kSecond}), 6);
+  const Tensor terms = ones({6000, 2}, there);
   std::vector<std::pair<Tensor, double>> results;
   for (int round = 0; round < 2; ++round) {
     elsewhere([&] { results.emplace_back(raw::mul(x, 3), 3); });
     elsewhere([&] { results.emplace_back(raw::matmul(x, raw::transpose(x, 0, 1)), 6); });
     elsewhere([&] { results.emplace_back(raw::conv2d(image, w, {}, {}), 18); });
     elsewhere([&] { results.emplace_back(raw::sort(x, 1, false).values, 1); });
-    elsewhere([&] {
-      const Tensor sums = zeros({6, 2}, there);
-      results.emplace_back(raw::index_add_(sums, 0, list, ones({300, 2}, there), false), 50);
-    });
+    const Tensor sums = zeros({6, 2}, there);
+    elsewhere([&] { results.emplace_back(raw::index_add_(sums, 0, list, terms, false), 1000); });
   }
   // New plans, with handles of threads that have ended.
   elsewhere([&] { results.emplace_back(raw::matmul(raw::transpose(x, 0, 1), x), 2); });

@@ -10,8 +10,8 @@ import tempfile
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 from tools import command
 from tools.timeline import figure
-from tools.timeline.figure import Bar, Figure, Key, Panel, Row, milliseconds, percent, times
-from tools.timeline.pipeline import KIND_OF, KINDS, color_of
+from tools.timeline.figure import Bar, Figure, Panel, Row, milliseconds, percent, times
+from tools.timeline.pipeline import KIND_OF, color_of, legend_of
 
 FORWARD = .010  # seconds that the forward of one device's part of the model takes
 TWO_STAGES = ("interleaved", "zb-v", "dualpipev")  # on each device
@@ -57,10 +57,8 @@ def compared(options):
     facts += [f"{name} has two stages on each device, each half as long." for name in TWO_STAGES
               if name in options.names]
     used = {KIND_OF[timed["action"][0]] for _, answer, _ in answers for timed in answer["actions"]}
-    legend = [Key(kind, color_of(kind, 0), kind == "recompute") for kind in KINDS if kind in used]
-    legend.append(Key("a colour and number per micro-batch", color_of("forward", 1)))
-    return Figure(f"{options.micro_batches} micro-batches on {options.stages} devices", facts, legend,
-                  [_panel(*answer) for answer in answers])
+    return Figure(f"{options.micro_batches} micro-batches on {options.stages} devices", facts,
+                  legend_of(used), [_panel(*answer) for answer in answers])
 
 
 def main():

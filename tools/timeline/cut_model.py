@@ -8,8 +8,8 @@ from tools.command import Error
 from tools.picture.step_colors import (BACKWARD, EXPOSED, FORWARD, GATHER, OPERATION, OPTIMIZER,
                                        REDUCTION, SUM, WAITING)
 from tools.picture.svg import Color
-from tools.timeline.figure import (Bar, Figure, Key, Panel, Row, covered, milliseconds, percent,
-                                   times)
+from tools.timeline.figure import (Bar, Figure, Key, Panel, Row, counted, covered, milliseconds,
+                                   percent, times)
 from tools.timeline.predicted import Border, StepOfRanks, Unpredicted, no_prediction
 from tools.trace import choose_step
 
@@ -235,7 +235,7 @@ def cut_model_figure(steps, wanted):
         for kind in kinds:
             bars = step.sending(r, kind)
             skew = covered([bar for bar in bars if bar.color == WAITING])
-            rows.append(Row(kind, f"{len(rank.messages[kind])} messages", bars))
+            rows.append(Row(kind, counted(len(rank.messages[kind]), "message"), bars))
             parts.append(f"{kind} {milliseconds(covered(bars) - skew)}"
                          + f" and {milliseconds(skew)} waiting for a rank" * (skew > 0))
         fact = f"Rank {r}: {', '.join(parts)}"

@@ -5,7 +5,8 @@ from tools.picture.buckets import read_steps
 from tools.picture.step_colors import (BACKWARD, EXPOSED, FORWARD, OPERATION, OPTIMIZER, REDUCTION,
                                        WAITING, WORDS_OF_DDP)
 from tools.picture.svg import Color
-from tools.timeline.figure import Bar, Figure, Key, Panel, Row, milliseconds, percent, times
+from tools.timeline.figure import (Bar, Figure, Key, Panel, Row, counted, milliseconds, percent,
+                                   times)
 from tools.timeline.predicted import Border, StepOfRanks, Unpredicted, no_prediction
 
 LEGEND = [Key(name, color) for name, color in WORDS_OF_DDP]
@@ -104,8 +105,7 @@ def ddp_figure(path, engine, wanted):
         facts.append("Which backward sent a bucket: " + ", ".join(
             step.bucket_name(b) for b in range(len(step.complete))) + ".")
     ranks, buckets = len(step.ranks), len(step.ranks[0].buckets)
-    title = (f"Step {step.number} of {engine} on {ranks} ranks, "
-             f"{buckets} bucket{'s' * (buckets != 1)}")
+    title = f"Step {step.number} of {engine} on {ranks} ranks, {counted(buckets, 'bucket')}"
     measured = (f"Measured: {milliseconds(step.end / 1e3)}; on average {percent(sum(shares) / ranks)}"
                 f" exposed communication, {percent((sum(waits) - sum(shares)) / ranks)} waiting for "
                 "slower ranks")

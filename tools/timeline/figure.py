@@ -99,6 +99,11 @@ def percent(share):
     return f"{share * 100:.1f} %"
 
 
+def counted(count, thing):
+    """"1 message", "2 messages"."""
+    return f"{count} {thing}" + "s" * (count != 1)
+
+
 def times(begin, end):
     return f"begins at {milliseconds(begin)}, takes {milliseconds(end - begin)}"
 

@@ -5,7 +5,8 @@ from collections import defaultdict, namedtuple
 
 from tools.command import Error
 from tools.picture.svg import Color
-from tools.timeline.figure import Bar, Figure, Key, Panel, Row, milliseconds, percent, times
+from tools.timeline.figure import (Bar, Figure, Key, Panel, Row, counted, milliseconds, percent,
+                                   times)
 from tools.timeline.predicted import ask
 from tools.trace import choose_step
 
@@ -129,6 +130,16 @@ def color_of(kind, micro_batch):
     return Color((210 + micro_batch * 137) % 360, KINDS[kind].saturation, KINDS[kind].lightness)
 
 
+def legend_of(used):
+    """Keys for these kinds. Those that look the same share one."""
+    names = defaultdict(list)
+    for kind in KINDS:
+        if kind in used:
+            names[color_of(kind, 0), kind == "recompute"].append(kind)
+    return [Key(", ".join(kinds), *look) for look, kinds in names.items()] + [
+        Key("a colour and number per micro-batch", color_of("forward", 1))]
+
+
 def _sends(spans, step):
     """For each rank a row of what it sends, from the send to the end of the receive."""
     begins, sizes, ends = {}, defaultdict(int), {}
@@ -155,7 +166,7 @@ def _sends(spans, step):
             begin, end, color_of("backward_weight", micro_batch), f"{letter}{stage}.{micro_batch}",
             f"rank {rank} sends {what} of {letter}{stage}.{micro_batch}, {sizes[message]} bytes\n"
             f"{times(begin, end)}"))
-    return {rank: Row("sends", f"{len(bars)} sends", bars) for rank, bars in rows.items()}
+    return {rank: Row("sends", counted(len(bars), "send"), bars) for rank, bars in rows.items()}
 
 
 def _panel(what, step, shown, sends, measured, predicted):
@@ -217,8 +228,7 @@ def pipeline_figure(spans, cores, wanted):
         "trace, transfers taking no time." if others else
         "Predicted from this step's own medians, the only one of its schedule."]
     used = {timed.action.kind for timed in measured.actions}
-    legend = [Key(kind, color_of(kind, 0), kind == "recompute") for kind in KINDS if kind in used]
-    legend.append(Key("a colour and number per micro-batch", color_of("forward", 1)))
+    legend = legend_of(used)
     sends = _sends(spans, step)
     if sends:
         facts.append("Below each rank what it sends: from the send to the end of the receive.")
@@ -227,7 +237,7 @@ def pipeline_figure(spans, cores, wanted):
               _panel("Measured", step, measured, sends, *when)]
     busy = len(step.devices) * step.pipelines
     if 0 < cores < busy and "cpu" in step.devices[0]:
-        have = f"{cores} core{'s' * (cores > 1)}"
+        have = counted(cores, "core")
         # A trace does not say which cores or hosts the ranks had.
         shared = (f"{busy} devices shared {have}" if len(set(step.ranks)) == 1 else
                   f"Each rank could run on {have}. Where these are the same")

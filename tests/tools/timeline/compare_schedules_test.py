@@ -34,6 +34,7 @@ class CompareSchedules(ToolTest):
         # only 7 - d backwards in two parts.
         self.assertEqual([sum(map(len, picture.bars[i:i + 4])) for i in range(0, 24, 4)],
                          [64, 64, 128, 96, 192, 128 + 7 + 6 + 5 + 4])
+        self.assertIn("backward, backward_input", picture.texts)  # which look the same
         for title in said[1:-1]:
             self.assertIn(title, picture.texts)
 

@@ -449,7 +449,7 @@ class Figures(ToolTest):
             "computing waits 2.00 ms, 5.0 %."])
         names = ["rank 0", "all_gather", "reduce_scatter", "rank 1", "all_gather", "reduce_scatter"]
         self.assertEqual([text for text in picture.texts if text in names][-6:], names)
-        self.assertEqual(picture.texts.count("1 messages"), 4)
+        self.assertEqual(picture.texts.count("1 message"), 4)
         row, (waiting, gathering) = picture.rows[7], picture.bars[7]
         self.assertAlmostEqual(waiting.x, row.x, delta=0.02)
         self.assertEqual(waiting.hover, "all_gather Net.blocks.0, 400 bytes: waiting for rank 1\n"

@@ -1,4 +1,5 @@
 """Bars in rows on an axis of time, as an SVG picture or a page around one."""
+import bisect
 import html
 import re
 import textwrap
@@ -117,6 +118,19 @@ def covered(bars):
     return total
 
 
+def _seen_parts(bars):
+    """Of each bar the longest part over which no later one is drawn that begins within it."""
+    in_order = sorted((bar.begin, i) for i, bar in enumerate(bars))
+    for i, bar in enumerate(bars):
+        at, seen = bar.begin, (0, bar.begin, bar.begin)
+        first, last = (bisect.bisect_left(in_order, (time, 0)) for time in bar[:2])
+        over = [bars[k] for _, k in in_order[first:last] if k > i]
+        for begin, end in [other[:2] for other in over] + [(bar.end, bar.end)]:
+            seen = max(seen, (begin - at, at, begin))
+            at = max(at, end)
+        yield seen[1:]
+
+
 def _escaped(text):
     # XML allows no other control characters.
     text = re.sub("[\0-\t\v-\x1f]", " ", text)
@@ -195,8 +209,8 @@ class _Drawing:
         self.draw_axis(bottom)
         for row in panel.rows:
             self.text(MARGIN, self.y + 16, "", _shortened(row.name))
-            for bar in row.bars:
-                self.draw_bar(bar)
+            for bar, seen in zip(row.bars, _seen_parts(row.bars)):
+                self.draw_bar(bar, seen)
             self.text(self.right + 6, self.y + 16, "faint", row.note)
             self.y += ROW_HEIGHT
         self.y = bottom + AXIS_HEIGHT + PANEL_GAP
@@ -252,15 +266,16 @@ class _Drawing:
         self.draw_axis(bottom + ROW_HEIGHT - BAR_HEIGHT)
         self.y = bottom + ROW_HEIGHT - BAR_HEIGHT + AXIS_HEIGHT + PANEL_GAP
 
-    def draw_bar(self, bar):
+    def draw_bar(self, bar, seen):
         x = self.at(bar.begin)
         width = max(1, self.at(bar.end) - x)  # so that it is seen
         self.out.append(f'<rect class="bar" x="{x:.2f}" y="{self.y:g}" width="{width:.2f}" '
                         f'height="{BAR_HEIGHT}"{_paint(bar.color, bar.dashed)}>'
                         f'<title>{_escaped(bar.hover)}</title></rect>\n')
-        fits = [text for text in (bar.text, *bar.shorter) if CHARACTER * len(text) + 1 <= width]
+        left, right = map(self.at, seen)
+        fits = [text for text in (bar.text, *bar.shorter) if CHARACTER * len(text) + 1 <= right - left]
         if fits and fits[0]:
-            self.out.append(f'<text class="bar" x="{x + width / 2:.2f}" y="{self.y + 16:g}" '
+            self.out.append(f'<text class="bar" x="{(left + right) / 2:.2f}" y="{self.y + 16:g}" '
                             f'style="fill: {bar.color.ink()}">{_escaped(fits[0])}</text>\n')
 
 

@@ -661,6 +661,23 @@ class Figures(ToolTest):
         self.assertEqual(len(lines), 5)
         self.assertLess(max(map(len, lines)) * figure.CHARACTER, figure.WIDTH - 2 * figure.MARGIN)
 
+    def test_a_bars_text_stands_where_nothing_is_drawn_over_it(self):
+        shown = one_bar([])
+        whole, *over = [figure.Bar(begin, end, Color(0, 0, 0), text, "") for begin, end, text in (
+            (0, 10, "whole"), (2, 4, ""), (3, 6, ""), (9.5, 9.9, "too long a text"))]
+
+        def place(*bars):
+            [row] = shown.panels[0].rows
+            panel = figure.Panel("panel", [row._replace(bars=bars)])
+            root = ElementTree.fromstring(figure.svg(shown._replace(panels=[panel])))
+            [text] = [e for e in root.findall("{*}text") if e.get("class") == "bar"]
+            [row] = [Bar(e) for e in root.findall("{*}rect") if e.get("class") == "row"]
+            self.assertEqual(text.text, "whole")
+            return (float(text.get("x")) - row.x) / row.width * 10
+        self.assertAlmostEqual(place(whole), 5, delta=0.01)
+        self.assertAlmostEqual(place(whole, *over), 7.75, delta=0.01)
+        self.assertAlmostEqual(place(*over, whole), 5, delta=0.01)
+
     def test_a_narrow_page_scrolls_its_picture_alone(self):
         page = figure.page(one_bar(["fact"]))
         style = page[:page.index("@media print")]

@@ -29,6 +29,16 @@ def _waiting_bar(begin, end, last):
                 f"waiting for rank {last}, which has not sent its bucket yet")
 
 
+def _texts_of_operations(rank):
+    """Where there are several backwards: by the longest operation of each, the backward's name."""
+    texts = {}
+    for k, (begin, end) in enumerate(rank.backwards):
+        within = [each for each in rank.operations if begin <= each[0] and each[1] <= end]
+        if within and len(rank.backwards) > 1:
+            texts[max(within, key=lambda each: each[1] - each[0])] = rank.backward_name(k)
+    return texts
+
+
 def _reduction_bars(step, r):
     bars = []
     for b, bucket in enumerate(step.ranks[r].buckets):
@@ -93,7 +103,9 @@ def ddp_figure(path, engine, wanted):
         bars = [_bar(each, FORWARD, "forward", "forward") for each in rank.forwards]
         bars += [_bar(each, BACKWARD, "", f"{rank.backward_name(k)}, between its operations")
                  for k, each in enumerate(rank.backwards)]
-        bars += [_bar(each, OPERATION, "", "an operation of backward") for each in rank.operations]
+        texts = _texts_of_operations(rank)
+        bars += [_bar(each, OPERATION, texts.get(each, ""), "an operation of backward")
+                 for each in rank.operations]
         bars += [_waiting_bar(*part) for part in step.parts_of_waiting(r)]
         bars += [_bar(each, OPTIMIZER, "optimizer", "optimizer") for each in rank.optimizers]
         rows.append(Row(f"rank {r}", "", bars))

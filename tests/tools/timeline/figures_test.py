@@ -429,6 +429,8 @@ class Figures(ToolTest):
             "bucket 0 of backward 0, 400 bytes, ready at 9.00 ms: reducing",
             "bucket 1 of backward 1, 800 bytes, ready at 29.0 ms: waiting for rank 1",
             "bucket 1 of backward 1, 800 bytes, ready at 29.0 ms: reducing"])
+        self.assertEqual([text for text in picture.texts if text.startswith("backward ")],
+                         ["backward 0", "backward 1"] * 2)
         # There is no room for the name of the backward.
         self.assertEqual([text for text in picture.texts if text.startswith("bucket ")],
                          ["bucket 0", "bucket 1"] * 2)

@@ -34,6 +34,8 @@ namespace {
 
 constexpr int kTell = 3;  // the descriptor on which it tells
 constexpr rlim_t kMostMemory = rlim_t{2} << 30;
+// Printed when a case begins, so that what earlier ones have printed can be told from its own.
+constexpr char kNewCase = '\x1e';  // ASCII's record separator
 
 void tell(std::string_view kind, std::string text) {
   std::ranges::replace(text, '\n', ' ');
@@ -153,15 +155,40 @@ std::string how_it_died(int status, const std::string& who, bool in_time) {
   const char* hint =
       signal == SIGSEGV || signal == SIGBUS
           ? ": it read or wrote where there is no memory. Is an index or a size off, "
-            "or does a function call itself for ever?"
+            "does a function call itself for ever, or is something used that no longer lives, "
+            "such as a local variable in a hook?"
       : signal == SIGABRT ? ": see the last line that it printed. Often an index is "
-                            "out of range, or memory was overwritten"
+                            "out of range (in C++ -1 % 3 is -1), or memory was overwritten"
       : signal == SIGFPE  ? ": an integer was divided by 0"
       : signal == SIGKILL ? ": killed from outside, maybe for want of memory"
                           : "";
   return detail::concat(who, " crashed (", ::sigabbrev_np(signal) ? "SIG" : "",
                         ::sigabbrev_np(signal) ? ::sigabbrev_np(signal) : "signal", ")", hint);
 }
+
+// What a child has printed in the case in which it is, of which the last bytes are kept.
+class Printed {
+ public:
+  void add(std::string_view text) {
+    if (const std::size_t at = text.rfind(kNewCase); at != text.npos) {
+      text_.clear();
+      left_out_ = 0;
+      text.remove_prefix(at + 1);
+    }
+    text_ += text;
+    const std::size_t too_many = text_.size() - std::min(text_.size(), kMostOutput);
+    text_.erase(0, too_many);
+    left_out_ += too_many;
+  }
+  std::string text() const {
+    if (left_out_ == 0) return text_;
+    return detail::concat('[', left_out_, " bytes before these are not shown]\n", text_);
+  }
+
+ private:
+  std::string text_;
+  std::size_t left_out_ = 0;
+};
 
 Verdict judge_in_child(const std::string& name) {
   Pipe told, printed;
@@ -187,7 +214,7 @@ Verdict judge_in_child(const std::string& name) {
 
   std::string lines;
   Verdict verdict;
-  std::size_t left_out = 0;
+  Printed output;
   bool in_time = true;
   const auto end = std::chrono::steady_clock::now() + kMostTime;
   std::array<pollfd, 2> waits{{{told.read, POLLIN, 0}, {printed.read, POLLIN, 0}}};
@@ -199,11 +226,8 @@ Verdict judge_in_child(const std::string& name) {
     in_time = left.count() > 0;
     if (!in_time || ::poll(waits.data(), waits.size(), static_cast<int>(left.count())) <= 0)
       continue;
-    if (waits[1].revents && !read_some(printed.read, [&](std::string_view text) {
-          const std::size_t room = kMostOutput - verdict.output.size();
-          verdict.output += text.substr(0, room);
-          left_out += text.size() - std::min(text.size(), room);
-        })) {
+    if (waits[1].revents &&
+        !read_some(printed.read, [&](std::string_view text) { output.add(text); })) {
       waits[1].fd = -1;
     }
     // Last, so that what was printed before the end has been read.
@@ -216,9 +240,7 @@ Verdict judge_in_child(const std::string& name) {
   int status = 0;
   while (::waitpid(pid, &status, 0) < 0 && errno == EINTR) {
   }
-  if (left_out > 0) {
-    verdict.output += detail::concat("\n[", left_out, " bytes more are not shown]");
-  }
+  verdict.output = output.text();
 
   std::string who = "it";
   bool found = false;
@@ -280,7 +302,11 @@ int break_(const std::vector<Candidate>& candidates) {
 
 }  // namespace
 
-void begin_case(const std::string& text) { tell("case", text); }
+void begin_case(const std::string& text) {
+  std::fflush(stdout);
+  [[maybe_unused]] const auto written = ::write(STDOUT_FILENO, &kNewCase, 1);
+  tell("case", text);
+}
 
 void end_wrong(const std::string& text) {
   tell("wrong", text);

@@ -119,6 +119,16 @@ void catches(Messages& me, std::span<float> x) {
 
 void prints(Messages& me, std::span<float> x) {
   for (int i = 0; i < 100'000; ++i) std::cout << "rank " << me.rank() << " is here\n";
+  std::cout << "this was last\n";
+  x[0] = 0;
+}
+
+// Of which only the failing case counts.
+void prints_in_each_case(Messages& me, std::span<float> x) {
+  if (me.size() == 1) std::cout << std::string(3000, 'a');
+  right(me, x);
+  if (me.size() == 1 || me.rank() == 1) return;
+  std::cout << "this is of 2 ranks\n";
   x[0] = 0;
 }
 
@@ -157,15 +167,21 @@ const std::vector<WrongOne<Solution>> kWrong = {
     {"throws", throws, "rank 1 threw an exception: part 7 of 4"},
     {"throws_a_number", throws_a_number, "rank 1 threw something that is no std::exception"},
     {"crashes", crashes, "rank 2 crashed (SIGSEGV)"},
-    {"overflows", overflows, "rank 1 crashed (SIGSEGV)"},
+    {"overflows", overflows,
+     "rank 1 crashed (SIGSEGV): it read or wrote where there is no memory. Is an index or a size "
+     "off, does a function call itself for ever, or is something used that no longer lives"},
     {"hoards", hoards, "rank 1: it asked for more than the 2 GiB of memory"},
     {"divides", divides, "an integer was divided by 0"},
-    {"aborts", aborts, "rank 1 crashed (SIGABRT)"},
+    {"aborts", aborts,
+     "rank 1 crashed (SIGABRT): see the last line that it printed. Often an index is out of range "
+     "(in C++ -1 % 3 is -1)"},
     {"exits", exits, "exit(7)"},
     {"before_x", before_x, "rank 1 wrote outside of x: to x[-1] of an x of 4"},
     {"behind_x", behind_x, "rank 1 wrote outside of x: to x[4] of an x of 4"},
     {"catches", catches, "rank 1 threw an exception: first"},
-    {"prints", prints, "bytes more are not shown]"},
+    {"prints", prints, "bytes before these are not shown]"},
+    {"prints_at_last", prints, "  | this was last"},
+    {"prints_in_each_case", prints_in_each_case, "  | this is of 2 ranks"},
     {"says_and_crashes", says_and_crashes, "  | this was before"},
     {"loops", loops, "rank 1 has not called anything yet"},
     {"one_waits", one_waits, "rank 0 waits for 4 numbers from rank 1, which has returned"},

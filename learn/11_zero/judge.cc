@@ -196,7 +196,7 @@ const std::vector<WrongOne<ZeroStep>> kWrong = {
     {"everybody_steps", everybody_steps, "its share is 6"},
     {"nobody_sends", nobody_sends, "it is as before the step"},
     {"from_rank_0", from_rank_0, "it is as before the step"},
-    {"owner_only", owner_only, "rank 0 is in collective 1 (broadcast of 200 bytes)"},
+    {"owner_only", owner_only, "rank 0 is in collective 1 (broadcast of 200 bytes from rank 0)"},
     {"does_not_wait", does_not_wait, "has its work been waited for?"},
     {"no_memory", no_memory, "after step 2"},
     {"one_owner", one_owner, "rank 0 keeps the momentum of 12 of 12 parameters"},

@@ -114,30 +114,50 @@ void check_broken(std::span<const float> x, std::span<const float> first, int ra
   }
 }
 
-}  // namespace
-
-std::vector<Traffic> check_all_reduce(AllReduce f, int n, std::int64_t count) {
+// Runs f with the numbers value(rank, place), and calls check(x, x of rank 0, rank) for each rank.
+template <class Value, class Check>
+std::vector<Traffic> run_and_check(AllReduce f, int n, std::int64_t count,
+                                   const std::string& advice, Value value, Check check) {
   begin_case(detail::concat(n, n == 1 ? " rank and " : " ranks and ", count,
                             count == 1 ? " number" : " numbers"));
-  std::vector<Traffic> traffic;
-  for (const auto value : {whole, broken}) {
-    std::vector<Guarded> buffers(n, Guarded(count));
-    for (int r = 0; r < n; ++r) {
-      for (std::int64_t i = 0; i < count; ++i) buffers[r].x()[i] = value(r, i);
-    }
-    traffic = on_ranks(n, [&](Messages& me) { f(me, buffers[me.rank()].x()); });
-    for (int r = 0; r < n; ++r) {
-      buffers[r].check(r);
-      value == whole ? check_whole(buffers[r].x(), r, n)
-                     : check_broken(buffers[r].x(), buffers[0].x(), r, n);
-    }
+  std::vector<Guarded> buffers(n, Guarded(count));
+  for (int r = 0; r < n; ++r) {
+    for (std::int64_t i = 0; i < count; ++i) buffers[r].x()[i] = value(r, i);
+  }
+  std::vector<Traffic> traffic =
+      on_ranks(n, [&](Messages& me) { f(me, buffers[me.rank()].x()); }, advice);
+  for (int r = 0; r < n; ++r) {
+    buffers[r].check(r);
+    check(buffers[r].x(), buffers[0].x(), r);
   }
   return traffic;
 }
 
-void check_sums(AllReduce f, int most) {
+}  // namespace
+
+std::vector<Traffic> check_exact(AllReduce f, int n, std::int64_t count,
+                                 const std::string& advice) {
+  return run_and_check(
+      f, n, count, advice, whole,
+      [n](std::span<const float> x, std::span<const float>, int rank) { check_whole(x, rank, n); });
+}
+
+std::vector<Traffic> check_bits(AllReduce f, int n, std::int64_t count, const std::string& advice) {
+  return run_and_check(f, n, count, advice, broken,
+                       [n](std::span<const float> x, std::span<const float> first, int rank) {
+                         check_broken(x, first, rank, n);
+                       });
+}
+
+std::vector<Traffic> check_all_reduce(AllReduce f, int n, std::int64_t count,
+                                      const std::string& advice) {
+  check_exact(f, n, count, advice);
+  return check_bits(f, n, count, advice);
+}
+
+void check_sums(AllReduce f, int most, const std::string& advice, CheckOne check) {
   for (int n = 1; n <= most; ++n) {
-    for (const int count : {12, 60, 1, 0, 2, 3, 5, 7, 1001}) check_all_reduce(f, n, count);
+    for (const int count : {12, 60, 1, 0, 2, 3, 5, 7, 1001}) check(f, n, count, advice);
   }
 }
 

@@ -54,7 +54,8 @@ struct Rank {
 // lock. So only another rank can let a waiting rank go on: when all wait, nothing more will happen.
 class Hub {
  public:
-  explicit Hub(int n) : ranks_(n), sends_(n * n), receives_(n * n) {}
+  Hub(int n, std::string advice)
+      : advice_(std::move(advice)), ranks_(n), sends_(n * n), receives_(n * n) {}
 
   void exchange(int rank, std::span<const comm::Outgoing> out, std::span<const comm::Incoming> in) {
     std::unique_lock lock(mutex_);
@@ -195,8 +196,7 @@ class Hub {
   void check_other(int rank, const Side& side) const {
     const char* what = side.sends ? " sends to " : " receives from ";
     require(side.other >= 0 && side.other < size(), "rank ", rank, what, "rank ", side.other,
-            ", but the ranks are 0 to ", size() - 1,
-            ": the rank before 0 is (rank - 1 + n) % n, the one after the last (rank + 1) % n");
+            ", but the ranks are 0 to ", size() - 1, advice_);
     require(side.other != rank, "rank ", rank, what, "itself",
             size() == 1 ? ": a single rank has nobody to talk to, and should return at once"
                         : ": what is its own is already there");
@@ -220,15 +220,19 @@ class Hub {
     }
   }
 
+  static std::string from_root(const Collective& collective) {
+    return collective.root < 0 ? "" : detail::concat(" from rank ", collective.root);
+  }
+
   // With groups: in which collective each rank is; without: the other hint.
   std::string same_calls(const char* else_) const {
     std::string text;
     for (int r = 0; r < size(); ++r) {
       const std::vector<Collective>& begun = ranks_[r].traffic.collectives;
       if (begun.empty()) continue;
-      text +=
-          detail::concat(text.empty() ? ": " : ", ", "rank ", r, " is in collective ", begun.size(),
-                         " (", begun.back().name, " of ", begun.back().bytes, " bytes)");
+      text += detail::concat(text.empty() ? ": " : ", ", "rank ", r, " is in collective ",
+                             begun.size(), " (", begun.back().name, " of ", begun.back().bytes,
+                             " bytes", from_root(begun.back()), ')');
     }
     return text.empty() ? else_ : text + ": all ranks must make the same calls in the same order";
   }
@@ -262,6 +266,7 @@ class Hub {
 
   std::mutex mutex_;
   std::condition_variable changed_;
+  const std::string advice_;
   std::vector<Rank> ranks_;
   std::vector<std::deque<Side*>> sends_, receives_;  // by sender * n + receiver
   bool ended_ = false;
@@ -336,7 +341,7 @@ class JudgedBackend final : public comm::Backend {
   }
 
   void broadcast(const comm::Buffer& x, int root, const comm::Deadline& deadline) override {
-    hub_.begin_collective(rank(), {"broadcast", static_cast<std::int64_t>(x.bytes())});
+    hub_.begin_collective(rank(), {"broadcast", static_cast<std::int64_t>(x.bytes()), root});
     Backend::broadcast(x, root, deadline);
   }
   void all_reduce(const comm::Buffer& x, comm::ReduceOp op,
@@ -394,8 +399,9 @@ std::exception_ptr as_wrong(int rank) {
 }
 
 // Runs f(rank, hub) as ranks 0 to n - 1.
-std::vector<Traffic> run(int n, const std::function<void(int rank, Hub& hub)>& f) {
-  Hub hub(n);
+std::vector<Traffic> run(int n, const std::function<void(int rank, Hub& hub)>& f,
+                         const std::string& advice = "") {
+  Hub hub(n, advice);
   std::vector<std::thread> threads;
   for (int rank = 0; rank < n; ++rank) {
     threads.emplace_back([&hub, &f, rank] {
@@ -424,12 +430,14 @@ std::int64_t Traffic::bytes() const {
                          [](std::int64_t sum, const Sent& message) { return sum + message.bytes; });
 }
 
-std::vector<Traffic> on_ranks(int n, const std::function<void(Messages& me)>& f) {
-  return run(n, [&](int rank, Hub& hub) {
+std::vector<Traffic> on_ranks(int n, const std::function<void(Messages& me)>& f,
+                              const std::string& advice) {
+  const auto of_rank = [&](int rank, Hub& hub) {
     JudgedBackend backend(rank, n, hub);
     Messages me(backend, comm::Deadline(kPatience));
     f(me);
-  });
+  };
+  return run(n, of_rank, advice);
 }
 
 std::vector<Traffic> on_groups(int n, const std::function<void(comm::ProcessGroup& group)>& f) {

@@ -23,6 +23,7 @@ struct Sent {
 struct Collective {
   std::string name;
   std::int64_t bytes;
+  int root = -1;  // of a broadcast
 };
 
 /// What a rank has sent, in order, and how many calls it has made. `rounds`: when it was done, if a
@@ -38,8 +39,10 @@ struct Traffic {
 /// Runs f as ranks 0 to n - 1, and returns what each of them has sent. A call returns when its
 /// messages have been received. Throws NotYet, or Wrong with what went wrong first: an exception,
 /// messages that do not fit together, ranks that wait for each other. If a rank has not returned
-/// after kPatience, the process ends with end_wrong().
-std::vector<Traffic> on_ranks(int n, const std::function<void(Messages& me)>& f);
+/// after kPatience, the process ends with end_wrong(). `advice` ends the sentence about a message
+/// to or from a rank that does not exist.
+std::vector<Traffic> on_ranks(int n, const std::function<void(Messages& me)>& f,
+                              const std::string& advice = "");
 
 /// The same with a process group of each rank, over the same transport.
 std::vector<Traffic> on_groups(int n, const std::function<void(comm::ProcessGroup& group)>& f);

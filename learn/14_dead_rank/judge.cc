@@ -48,52 +48,88 @@ void check(FindCulprit f, const Run& run, int culprit, const std::string& story)
           ", but ", story);
 }
 
+// All wait for the rank before them. If `outside` is a rank, it computes and nobody waits for it.
+Run circle(int n, int outside = -1) {
+  Run run(n, {.operation = 7});
+  for (int r = 0; r < n; ++r) {
+    if (r == outside) continue;
+    const int before = (r - 1 + n) % n;
+    run[r].waits_for = before == outside ? (r - 2 + n) % n : before;
+  }
+  return run;
+}
+
+void judge_killed(FindCulprit f, int n, int dead) {
+  const std::string who = detail::concat("rank ", dead);
+  Run run = ring(n, dead);
+  run[dead].silent_s = 4.2;
+  check(f, run, dead, who + " was killed: it is silent, and the others wait for it");
+  // The dead rank waited for a rank that has gone on since.
+  run[dead].waits_for = (dead + n - 1) % n;
+  check(f, run, dead,
+        who +
+            " was killed while it waited: for whom a dead rank waited says "
+            "nothing, since nobody has told it that the message came");
+  if (n == 2) return;
+  run[(dead + 1) % n].silent_s = 1.5;
+  check(f, run, dead,
+        detail::concat(who, " died first; rank ", (dead + 1) % n,
+                       " did so later, perhaps because it had lost its neighbour"));
+}
+
+void judge_hanging(FindCulprit f, int n, int hanging) {
+  const std::string who = detail::concat("rank ", hanging);
+  Run run = ring(n, hanging);
+  run[hanging].operation = 6;
+  check(f, run, hanging,
+        who +
+            " is alive but does not come: it computes, maybe for ever, and all "
+            "wait for it, directly or by way of others");
+  const int other = (hanging + 1) % n;
+  run[other].silent_s = 0.9;
+  check(f, run, hanging,
+        detail::concat("all wait for ", who, "; rank ", other,
+                       " is alive: its last sign is not yet a second old"));
+}
+
+void judge_other_call(FindCulprit f, int n, int wrong) {
+  for (const int operation : {6, 8}) {
+    Run run = circle(n);
+    run[wrong].operation = operation;
+    if (n == 2) {
+      check(f, run, -1,
+            "of two ranks that wait for each other nobody can tell which has made a call too few "
+            "or too many");
+      continue;
+    }
+    check(f, run, wrong,
+          detail::concat("all wait in a circle, all in operation 7 but rank ", wrong,
+                         ", which is in ", operation, ": it has ",
+                         operation < 7 ? "left a call out" : "made a call more"));
+  }
+}
+
+void judge_healthy(FindCulprit f, int n) {
+  check(f, circle(n), -1,
+        "all are alive, in the same operation, and wait for messages that are "
+        "under way");
+  for (int r = 0; n > 2 && r < n; ++r) {
+    check(f, circle(n, r), -1,
+          detail::concat("rank ", r,
+                         " computes, though nobody waits for it, and the others wait for messages "
+                         "that are under way"));
+  }
+  check(f, Run(n, {.operation = 7}), -1, "all are alive, and compute");
+}
+
 std::string judge(FindCulprit f) {
   for (const int n : {4, 2, 3, 8}) {
-    for (int dead = 0; dead < n; ++dead) {
-      const std::string who = detail::concat("rank ", dead);
-      Run run = ring(n, dead);
-      run[dead].silent_s = 4.2;
-      check(f, run, dead, who + " was killed: it is silent, and the others wait for it");
-      // The dead rank waited for a rank that has gone on since.
-      run[dead].waits_for = (dead + n - 1) % n;
-      check(f, run, dead,
-            who +
-                " was killed while it waited: for whom a dead rank waited says "
-                "nothing, since nobody has told it that the message came");
-      if (n > 2) {
-        run[(dead + 1) % n].silent_s = 1.5;
-        check(f, run, dead,
-              detail::concat(who, " died first; rank ", (dead + 1) % n,
-                             " did so later, perhaps because it had lost its neighbour"));
-      }
-      run = ring(n, dead);
-      run[dead].operation = 6;
-      check(f, run, dead,
-            who +
-                " is alive but does not come: it computes, maybe for ever, and all "
-                "wait for it, directly or by way of others");
-      run[dead].silent_s = 0.9;
-      check(f, run, dead, who + " is alive, though its last sign is old, and all wait for it");
-      if (n > 2) {
-        for (const int operation : {6, 8}) {
-          Run circle = ring(n, dead);
-          for (int r = 0; r < n; ++r) circle[r].waits_for = (r - 1 + n) % n;
-          circle[dead].operation = operation;
-          check(f, circle, dead,
-                detail::concat("all wait in a circle, all in operation 7 but ", who,
-                               ", which is in ", operation, ": it has ",
-                               operation < 7 ? "left a call out" : "made a call more"));
-        }
-      }
+    for (int culprit = 0; culprit < n; ++culprit) {
+      judge_killed(f, n, culprit);
+      judge_hanging(f, n, culprit);
+      judge_other_call(f, n, culprit);
     }
-    Run healthy = ring(n, 0);
-    for (int r = 0; r < n; ++r) healthy[r].waits_for = (r - 1 + n) % n;
-    check(f, healthy, -1,
-          "all are alive, in the same operation, and wait for messages that are "
-          "under way");
-    for (LastSeen& rank : healthy) rank.waits_for = -1;
-    check(f, healthy, -1, "all are alive, and compute");
+    judge_healthy(f, n);
   }
   check(f, {}, -1, "there is no rank");
   return "the killed, the hanging, and who has left a call out, among 2 to 8 ranks";
@@ -145,10 +181,10 @@ int endless(const Run& ranks) {
   return at;
 }
 
-// Everybody is dead after half a second.
+// Who is silent for a tenth of a second is dead.
 int impatient(const Run& ranks) {
   Run older = ranks;
-  for (LastSeen& r : older) r.silent_s *= 30;
+  for (LastSeen& r : older) r.silent_s *= 10;
   return reference::find_culprit(older);
 }
 
@@ -156,6 +192,23 @@ int impatient(const Run& ranks) {
 int blames_in_circles(const Run& ranks) {
   const int culprit = reference::find_culprit(ranks);
   return culprit < 0 && first_that_waits(ranks) >= 0 ? 0 : culprit;
+}
+
+// Whoever computes while others wait, also if they do not wait for it.
+int computes_alone(const Run& ranks) {
+  const auto computes = [](const LastSeen& r) { return r.waits_for < 0; };
+  const int culprit = reference::find_culprit(ranks);
+  if (culprit >= 0 || std::ranges::count_if(ranks, computes) != 1) return culprit;
+  return static_cast<int>(std::ranges::find_if(ranks, computes) - ranks.begin());
+}
+
+// Of two, the one that is behind.
+int blames_one_of_two(const Run& ranks) {
+  const int culprit = reference::find_culprit(ranks);
+  if (culprit >= 0 || ranks.size() != 2 || ranks[0].operation == ranks[1].operation) {
+    return culprit;
+  }
+  return ranks[0].operation < ranks[1].operation ? 0 : 1;
 }
 
 int one_too_many(const Run& ranks) { return reference::find_culprit(ranks) + 1; }
@@ -167,8 +220,10 @@ const std::vector<WrongOne<FindCulprit>> kWrong = {
     {"first_dead", first_dead, "died first; rank"},
     {"lowest_operation", lowest_operation, "it has made a call more"},
     {"endless", endless, "goes round in a circle"},
-    {"impatient", impatient, "is alive"},
+    {"impatient", impatient, "is alive: its last sign is not yet a second old"},
     {"blames_in_circles", blames_in_circles, "messages that are under way"},
+    {"computes_alone", computes_alone, "computes, though nobody waits for it"},
+    {"blames_one_of_two", blames_one_of_two, "nobody can tell which has made a call too few"},
     {"one_too_many", one_too_many, "you say rank 1, but rank 0"},
 };
 

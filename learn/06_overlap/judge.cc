@@ -76,11 +76,11 @@ void judge_ranks(Overlap f, int n) {
         const std::size_t complete = std::max<std::size_t>(parameters.size() - p, 2) - 2;
         if (!wait_until_begun(earlier + complete)) {
           backward_of_rank_0_nearly_done.set();  // or rank 1 would complain, too
-          throw Wrong(
-              detail::concat("when the backward of rank ", rank, " comes to layer ", p,
-                             ", the gradients of ", complete,
-                             " later layers are complete, but fewer all-reduces have begun: "
-                             "begin each in the hook of its parameter"));
+          throw Wrong(detail::concat("when the backward of rank ", rank, " comes to layer ", p,
+                                     ", the gradients of ", complete,
+                                     complete == 1 ? " later layer" : " later layers",
+                                     " are complete, but fewer all-reduces have begun: "
+                                     "begin each in the hook of its parameter"));
         }
         // Rank 1 comes late, so that what waits in rank 0's hooks keeps its backward from ending.
         if (rank == 1 && step == 0 && p + 1 == parameters.size()) {

@@ -55,14 +55,14 @@ void check(Both both, std::int64_t rows, int n) {
   for (std::size_t i = 0; i < std::max(parts.size(), sizes.size()); ++i) {
     require(i < sizes.size(), "there are ", parts.size(), " parts, ", sizes.size(),
             " are enough: ", rows, " / ", n, " rounded up is ", sizes[0],
-            " rows each, and an empty part is no part");
+            sizes[0] == 1 ? " row" : " rows", " each, and an empty part is no part");
     require(i < parts.size(), "there are ", parts.size(), " parts, so row ", first,
             " is lost: each but the last has ", rows, " / ", n, " rows, rounded up");
     require(parts[i].defined() && parts[i].dim() == 2 && parts[i].shape()[1] == kColumns, "part ",
             i, " has not the shape [rows, ", kColumns, "]");
     require(parts[i].shape()[0] == sizes[i], "part ", i, " has ", parts[i].shape()[0],
-            " rows, expected ", sizes[i], ": each but the last has ", rows, " / ", n,
-            ", rounded up");
+            parts[i].shape()[0] == 1 ? " row" : " rows", ", expected ", sizes[i],
+            ": each but the last has ", rows, " / ", n, ", rounded up");
     require(parts[i].device() == devices[i], "part ", i, " is on ", to_string(parts[i].device()),
             ", and should be on ", to_string(devices[i]));
     const std::vector<float> got = values_of(parts[i]);
@@ -179,9 +179,9 @@ Tensor detaches(const Tensors& parts, Device device) {
 }
 
 const std::vector<WrongOne<Both>> kWrong = {
-    {"loses_rows", {loses_rows, weft_s_gather}, "part 0 has 1 rows, expected 2"},
+    {"loses_rows", {loses_rows, weft_s_gather}, "part 0 has 1 row, expected 2"},
     {"beyond_x", {beyond_x, weft_s_gather}, "it threw an exception: [narrow]"},
-    {"evenly", {evenly, weft_s_gather}, "part 2 has 1 rows, expected 2"},
+    {"evenly", {evenly, weft_s_gather}, "part 2 has 1 row, expected 2"},
     {"stays", {stays, weft_s_gather}, "part 1 is on cpu:0, and should be on cpu:1"},
     {"no_tape", {no_tape, weft_s_gather}, "part 0 has no tape"},
     {"other_order", {other_order, weft_s_gather}, "part 0 begins with row 5, expected row 0"},

@@ -33,7 +33,7 @@ Schedule one_f_one_b(int stages, int micro_batches) {
   Schedule schedule = empty_schedule("1f1b", stages, micro_batches);
   for (int s = 0; s < stages; ++s) {
     std::vector<Action>& list = schedule.devices[s];
-    const int warm_up = 0;  // how many forwards come before the first backward's own?
+    const int warm_up = 0;  // how many forwards come before forward and backward take turns?
     not_yet("one_f_one_b: the warm-up, the turns, and the rest");
   }
   return schedule;

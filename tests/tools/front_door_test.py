@@ -112,6 +112,11 @@ class LearnTest(ToolTest):
         self.assertEqual(self.states()[:3], ["to do", "solved", "to do"])
         self.solutions[1].write_text("void f() { }\n")
         self.assertEqual(self.states()[1], "begun, not judged right yet")
+        self.solutions[1].write_text("void f() {}  // not_yet(\"f\")\n")
+        self.assertEqual(self.states()[1], "to do")
+        judged = hashlib.sha256(self.solutions[1].read_bytes()).hexdigest()
+        (memory / "02_ring_allreduce.solved").write_text(judged + "  -\n")
+        self.assertEqual(self.states()[1], "solved")
 
     def test_HintsComeInTurn(self):
         said = [self.learn("2", "--hint") for _ in range(4)]

@@ -4,6 +4,7 @@
 // (docs/elastic.md).
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "weft/core/runtime/file.h"
 #include "weft/examples/autoencoder.h"
@@ -75,32 +76,64 @@ void autoencoder(const train::Options& options, int ranks) {
       });
 }
 
+// The steps of a run of mlp_elastic: who was there, from a step on.
+struct Record {
+  struct Span {
+    std::int64_t step = 0;
+    std::vector<std::int64_t> ranks;
+  };
+  std::vector<Span> ranks, epochs;
+  std::int64_t steps = 0;
+};
+
+Record read_record(const std::string& path) {
+  std::ifstream file(path);
+  const auto record = nlohmann::json::parse(file, nullptr, false);
+  const auto check = [&](bool holds) {
+    WEFT_CHECK(holds, InvalidArgument, "as_ranks", path, " is no membership.json of mlp_elastic");
+  };
+  const auto member = [&](const nlohmann::json& of, const char* name) -> const nlohmann::json& {
+    check(of.is_object() && of.contains(name));
+    return of[name];
+  };
+  const auto number = [&](const nlohmann::json& value) {
+    check(value.is_number_integer());
+    return value.get<std::int64_t>();
+  };
+  const auto spans = [&](const char* name) {
+    std::vector<Record::Span> list;
+    for (const auto& entry : member(record, name)) {
+      Record::Span& span = list.emplace_back();
+      span.step = number(member(entry, "step"));
+      for (const auto& rank : member(entry, "ranks")) span.ranks.push_back(number(rank));
+      const std::set<std::int64_t> different(span.ranks.begin(), span.ranks.end());
+      check(!different.empty() && different.size() == span.ranks.size());
+    }
+    check(!list.empty());
+    return list;
+  };
+  return {spans("ranks"), spans("epochs"), number(member(record, "steps"))};
+}
+
 // A rank's gradients are divided by the number of ranks, and added up in their order, as by shm.
 template <class Optimizer>
 void elastic_mlp(const train::Options& options, const std::string& path) {
+  const Record record = read_record(path);
   nn::Sequential model = examples::mlp();
   model.to(options.device, options.dtype);
   train::load_weights(options, model);
   Optimizer optimizer(model.parameters(), {.lr = options.lr});
   const data::Mnist images(options.data, {.dtype = options.dtype});
-  std::ifstream file(path);
-  const auto record = nlohmann::json::parse(file, nullptr, false);
-  const auto is_list = [&](const char* name) {
-    return record.contains(name) && record[name].is_array() && !record[name].empty();
-  };
-  WEFT_CHECK(is_list("ranks") && is_list("epochs") && record.contains("steps"), InvalidArgument,
-             "as_ranks", path, " is no membership.json of mlp_elastic");
   // Who was there at a step: the last entry that begins no later.
-  const auto at = [&](const char* list, std::int64_t step) {
-    const nlohmann::json* found = &record[list][0];
-    for (const auto& entry : record[list])
-      if (entry["step"].get<std::int64_t>() <= step) found = &entry;
-    return (*found)["ranks"].get<std::vector<int>>();
+  const auto at = [](const std::vector<Record::Span>& list, std::int64_t step) {
+    const Record::Span* found = &list[0];
+    for (const Record::Span& span : list)
+      if (span.step <= step) found = &span;
+    return found->ranks;
   };
   std::int64_t step = 0;
-  const auto steps = record["steps"].get<std::int64_t>();
-  for (int epoch = 0; step < steps; ++epoch) {
-    const auto dealt = at("epochs", step);
+  for (int epoch = 0; step < record.steps; ++epoch) {
+    const auto dealt = at(record.epochs, step);
     std::vector<std::vector<std::int64_t>> shares(dealt.size());
     for (std::size_t i = 0; i < dealt.size(); ++i) {
       data::DistributedSampler(images.size(), {.num_replicas = static_cast<int>(dealt.size()),
@@ -109,11 +142,11 @@ void elastic_mlp(const train::Options& options, const std::string& path) {
           .order(std::to_string(epoch), shares[i]);
     }
     const std::span<const std::int64_t> all = shares[0];
-    for (std::size_t first = 0; first < all.size() && step < steps; ++step) {
+    for (std::size_t first = 0; first < all.size() && step < record.steps; ++step) {
       const auto count = std::min(static_cast<std::size_t>(options.batch_size), all.size() - first);
-      const std::vector<int> ranks = at("ranks", step);
+      const auto ranks = at(record.ranks, step);
       std::vector<Tensor> sums;
-      for (const int rank : ranks) {
+      for (const std::int64_t rank : ranks) {
         const auto share = std::ranges::find(dealt, rank) - dealt.begin();
         WEFT_CHECK(share < std::ssize(dealt), InvalidArgument, "as_ranks", path, ": rank ", rank,
                    " takes part in step ", step, ", but epoch ", epoch,

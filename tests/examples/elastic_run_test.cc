@@ -365,8 +365,20 @@ TEST_F(ElasticRun, ARecordThatWasChangedIsNoRun) {
         run("replay", false, "as_ranks", kOptions + "--membership " + folder.path("changed.json")),
         1);
   };
-  replay(R"({"ranks": [], "epochs": [{"step": 0, "ranks": [0]}], "steps": 3})");
-  EXPECT_HAS(log(), "is no membership.json of mlp_elastic");
+  const std::string good = R"([{"step": 0, "ranks": [0]}])";
+  for (const std::string bad :
+       {"[]", "{}", "3", R"([{"ranks": [0]}])", R"([{"step": 0}])",
+        R"([{"step": "0", "ranks": [0]}])", R"([{"step": 0, "ranks": []}])",
+        R"([{"step": 0, "ranks": [0, 0]}])", R"([{"step": 0, "ranks": ["0"]}])"}) {
+    replay(R"({"ranks": )" + bad + R"(, "epochs": )" + good + R"(, "steps": 3})");
+    EXPECT_HAS(log(), "changed.json is no membership.json of mlp_elastic") << bad;
+  }
+  replay(R"({"ranks": )" + good + R"(, "epochs": [{"step": 0, "ranks": []}], "steps": 3})");
+  EXPECT_HAS(log(), "changed.json is no membership.json of mlp_elastic");
+  for (const char* const rest : {"", R"(, "steps": 3.5)"}) {
+    replay(R"({"ranks": )" + good + R"(, "epochs": )" + good + rest + "}");
+    EXPECT_HAS(log(), "changed.json is no membership.json of mlp_elastic");
+  }
   replay(R"({"ranks": [{"step": 0, "ranks": [0, 3]}], "epochs": [{"step": 0, "ranks": [0, 1]}],
              "steps": 3})");
   EXPECT_HAS(log(), "rank 3 takes part in step 0, but epoch 0 was not dealt to it");

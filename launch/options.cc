@@ -66,7 +66,7 @@ int slots(const std::string& hosts) {
 }
 
 int ranks_of_node(const Texts& texts) {
-  const std::string option = "--nproc-per-node";
+  const std::string option = texts.np.empty() ? "--nproc-per-node" : "--np";
   if (texts.np.empty() && !texts.hosts.empty()) return slots(texts.hosts);
   const std::string& text = texts.np.empty() ? texts.nproc : texts.np;
   const int gpus = text == "gpu" || text == "auto" ? device_count(DeviceType::cuda) : 0;

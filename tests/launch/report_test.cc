@@ -101,6 +101,10 @@ TEST(Unresponsive, IsWhomAllTimeoutsName) {
   EXPECT_EQ(eleven.unresponsive(), &eleven.ranks[4]);
   EXPECT_EQ(timeouts(one, other).unresponsive(), nullptr);
   EXPECT_EQ(timeouts(both, both).unresponsive(), nullptr);
+  std::string many = "[shm] ranks 0";
+  for (int i = 1; i < 100'000; ++i) many += ", " + std::to_string(i);
+  const AttemptResult all = timeouts(many, one);
+  EXPECT_EQ(all.unresponsive(), &all.ranks[1]);
   AttemptResult ended = timeouts(one, one);
   ended.ranks[1].told_to_end = false;
   EXPECT_EQ(ended.unresponsive(), nullptr);

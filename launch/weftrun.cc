@@ -51,15 +51,21 @@ int run(const Options& options) {
                                   "; restart ", restarts + 1, " of ", options.max_restarts));
       continue;
     }
+    bool is_reported = true;
     if (!options.report.empty()) {
-      write_report(options.report, result, options.command, launcher.world_size(), attempt);
+      try {
+        write_report(options.report, result, options.command, launcher.world_size(), attempt);
+      } catch (const Error& error) {  // a full disk may be why the ranks have failed
+        launcher.say(error.what());
+        is_reported = false;
+      }
     }
     std::string last = last_operations(result);
     if (result.status() != 0 && !options.failure.empty()) {
       try {
         write_failure(options.failure, result, options.command, launcher.world_size());
         last += "| more is in " + options.failure + ", which ./weft failure draws\n";
-      } catch (const Error& error) {  // a full disk may be why the ranks have failed
+      } catch (const Error& error) {
         last += detail::concat("| ", error.what(), '\n');
       }
     } else if (!last.empty()) {
@@ -67,8 +73,9 @@ int run(const Options& options) {
     }
     if (!first && !result.other_failure.empty()) launcher.say(result.other_failure);
     launcher.say_last(failure_box(result, last));
-    if (result.status() == 0) launcher.check_stdout();
-    return result.status();
+    if (result.status() != 0) return result.status();
+    launcher.check_stdout();
+    return is_reported ? 0 : 1;
   }
 }
 

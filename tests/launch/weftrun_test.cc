@@ -697,6 +697,23 @@ TEST(WeftrunReport, ThatCannotBeWrittenIsAnErrorBeforeTheRun) {
   EXPECT_FALSE(run.has_file("ran"));
 }
 
+// A folder with the temporary file's name stands for a disk that is full at the end.
+TEST(WeftrunReport, ThatCannotBeWrittenLaterHidesNoFailure) {
+  for (const int status : {3, 0}) {
+    Weftrun run(
+        shell({"--report", "DIR/report.json"},
+              "mkdir $DIR/report.json.tmp; echo broken >&2; exit " + std::to_string(status)));
+    EXPECT_EQ(run.finish(), status == 0 ? 1 : status);
+    EXPECT_HAS(run.err(), "weftrun: [file] cannot write " + run.path("report.json"));
+    EXPECT_HAS(run.err(), "broken");
+    EXPECT_FALSE(run.has_file("report.json"));
+    EXPECT_EQ(run.has_file("failure.json"), status != 0);
+    if (status != 0) {
+      EXPECT_HAS(run.err(), "+-- rank 0 failed first");
+    }
+  }
+}
+
 TEST(WeftrunFailure, IsWrittenBesideTheReportOrWhereItSays) {
   const std::string script = "[ $RANK = 1 ] && exit 3; " + kAwaitGo;
   for (const std::vector<std::string>& options :

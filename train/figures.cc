@@ -45,8 +45,9 @@ void Figures::test(const std::string& name, double value, std::int64_t epoch, bo
   if (test_epoch_ != epoch) test_.clear();
   test_epoch_ = epoch;
   test_.emplace_back(name, value);
-  if (complete) epochs_.back().test = test_;
-  log_info(detail::concat("epoch ", epoch, ": test ", name, ' ', value));
+  if (complete && !epochs_.empty()) epochs_.back().test = test_;
+  log_info(detail::concat(epoch < 0 ? "before training" : detail::concat("epoch ", epoch),
+                          ": test ", name, ' ', value));
   show("test/" + name, value, last_step);
 }
 

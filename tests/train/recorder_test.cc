@@ -124,6 +124,20 @@ TEST_F(RecorderTest, KeepsTheBooks) {
   EXPECT_HAS(log.text, "test mse 0.5, trained in 0:00:00; results in");
 }
 
+TEST_F(RecorderTest, ATestBeforeTheFirstEpochBelongsToNone) {
+  Recorder recorder(options());
+  recorder.test("mse", 0.5);
+  EXPECT_HAS(log.text, "before training: test mse 0.5\n");
+  Counter model;
+  auto loader = make_loader();
+  std::vector<double> seen;
+  train(recorder, model, loader, seen);
+  recorder.test("mse", 0.25);
+  recorder.finish(model);
+  EXPECT_HAS(written(), R"("mse":0.25)");
+  EXPECT_LACKS(written(), R"("mse":0.5)");
+}
+
 TEST_F(RecorderTest, KeepsTheFiguresAndCheckpointsOfEveryEpoch) {
   Options o = options();
   o.keep_checkpoints = true;

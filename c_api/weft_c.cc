@@ -94,6 +94,8 @@ std::vector<Owned> take(std::span<weft_tensor* const> given) {
 
 std::vector<Tensor> tensors_of(std::vector<Owned> given) {
   std::vector<Tensor> tensors;
+  // Or push_back() might throw when a tensor has two owners, and its deleter be called twice.
+  tensors.reserve(given.size());
   for (Owned& tensor : given) {
     check_given("weft_model_forward", "an input", tensor.get());
     tensors.push_back(from_dlpack(tensor.get()));

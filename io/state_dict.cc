@@ -4,6 +4,7 @@
 #include <array>
 #include <filesystem>
 #include <string_view>
+#include <unordered_map>
 #include <unordered_set>
 #include <utility>
 #include <vector>
@@ -123,8 +124,10 @@ class Suggestions {
     });
   }
 
-  bool is_state_dict(const PickleItem& dict) const {
-    bool all = !graph_.of(dict).items.empty();
+  bool is_state_dict(const PickleItem& dict) {
+    const auto [known, is_new] = known_.try_emplace(dict.node, !graph_.of(dict).items.empty());
+    bool& all = known->second;
+    if (!is_new) return all;
     each_entry(graph_, dict, [&](const PickleItem& key, const PickleItem& value) {
       all = all && key.kind == Kind::text && value.kind == Kind::tensor;
     });
@@ -140,6 +143,7 @@ class Suggestions {
 
   const PickleGraph& graph_;
   std::unordered_set<std::uint32_t> visited_;
+  std::unordered_map<std::uint32_t, bool> known_;  // a file may name one large dict many times
   int count_ = 0;
   std::string text_;
 };

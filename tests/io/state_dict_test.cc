@@ -145,5 +145,19 @@ TEST(StateDict, OtherValuesAreNone) {
   EXPECT_TRUE(load_state_dict(path).empty());
 }
 
+TEST(StateDict, OneDictUnderManyKeysIsLookedAtOnce) {
+  TempFolder folder;
+  const std::string path = folder.path("a");
+  std::string inside, entries;
+  for (int i = 0; i < 300'000; ++i) {
+    inside += "h\1h\1";   // a text, twice
+    entries += "h\1h\2";  // the text and the dict
+  }
+  write_file(path, testing::torch_file(testing::pickled("}(" + testing::pickled_text("x") + "q\1" +
+                                                        "}(" + inside + "uq\2" + entries + "u")));
+  const testing::CheapScope cheap;
+  EXPECT_WEFT_ERROR(load_state_dict(path), InvalidArgument, "\"x\" has type dict, not tensor");
+}
+
 }  // namespace
 }  // namespace weft::io

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "weft/core/runtime/thread_state.h"
+#include "weft/io/data_bytes.h"
 #include "weft/io/gzip.h"
 #include "weft/io/source.h"
 #include "weft/tensor/creation.h"
@@ -51,19 +52,18 @@ Header read_header(ByteStream& stream, const IdxOptions& options, const std::str
 
   Header header;
   header.header_bytes = magic.size() + 4 * static_cast<std::uint64_t>(dims);
-  header.data_bytes = 1;
   std::array<std::byte, 4 * kMaxIdxDims> sizes;
   const std::span<std::byte> wanted(sizes.data(), 4 * static_cast<std::size_t>(dims));
   WEFT_CHECK(stream.read(wanted) == wanted.size(), Io, kOp, name, ": cut off inside its header");
-  bool overflow = false;
   for (int i = 0; i < dims; ++i) {
     std::uint32_t size = 0;
     for (int k = 0; k < 4; ++k) size = size << 8 | std::to_integer<std::uint32_t>(sizes[4 * i + k]);
     header.shape.push_back(size);
-    overflow |= __builtin_mul_overflow(header.data_bytes, std::uint64_t{size}, &header.data_bytes);
   }
-  WEFT_CHECK(!overflow && header.data_bytes <= options.max_bytes, Io, kOp, name, ": claims ",
-             header.shape, " values, over the limit of ", options.max_bytes, " bytes");
+  const auto values = detail::data_bytes(header.shape, 1);
+  WEFT_CHECK(values && *values <= options.max_bytes, Io, kOp, name, ": claims ", header.shape,
+             " values, over the limit of ", options.max_bytes, " bytes");
+  header.data_bytes = *values;
   return header;
 }
 

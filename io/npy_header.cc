@@ -8,6 +8,7 @@
 #include <system_error>
 
 #include "weft/core/base/error.h"
+#include "weft/io/data_bytes.h"
 #include "weft/io/shown.h"
 
 namespace weft::io::detail {
@@ -182,20 +183,6 @@ void check_start(const std::string& start, const std::string& name) {
              ": no .npy file: it does not begin with \\x93NUMPY");
 }
 
-std::uint64_t data_bytes(const NpyHeader& header, const std::string& name) {
-  std::uint64_t bytes = header.half ? 2 : size_of(header.dtype);
-  bool overflow = false, empty = false;
-  for (const std::int64_t size : header.shape) {
-    // Strides are products, too, so that an overflow is an error even if another size is zero.
-    const std::uint64_t factor = std::max<std::int64_t>(size, 1);
-    overflow |= __builtin_mul_overflow(bytes, factor, &bytes);
-    empty |= size == 0;
-  }
-  WEFT_CHECK(!overflow && bytes >> 63 == 0, Io, kNpy, name, ": shape ", header.shape,
-             " is larger than any memory");
-  return empty ? 0 : bytes;
-}
-
 }  // namespace
 
 NpyHeader read_npy_header(ByteStream& stream, const std::string& name) {
@@ -218,7 +205,9 @@ NpyHeader read_npy_header(ByteStream& stream, const std::string& name) {
   NpyHeader header;
   header.header_bytes = start.size() + length.size() + bytes;
   DictReader(text, name, start.size() + length.size()).read(header);
-  header.data_bytes = data_bytes(header, name);
+  const auto data = data_bytes(header.shape, header.half ? 2 : size_of(header.dtype));
+  WEFT_CHECK(data, Io, kNpy, name, ": shape ", header.shape, " is larger than any memory");
+  header.data_bytes = *data;
   return header;
 }
 

@@ -11,6 +11,7 @@
 #include <unordered_set>
 #include <utility>
 
+#include "weft/io/data_bytes.h"
 #include "weft/io/shown.h"
 
 namespace weft::io::detail {
@@ -238,17 +239,12 @@ class HeaderReader {
   void check_size(const TensorEntry& entry) const {
     WEFT_CHECK(entry.begin <= entry.end, Io, kSafetensors, name_, ": data_offsets [", entry.begin,
                ", ", entry.end, "] run backwards", context_);
-    std::uint64_t bytes = stored_size(entry);
-    bool overflow = false;
-    for (const std::int64_t dim : entry.shape) {
-      overflow |= __builtin_mul_overflow(bytes, static_cast<std::uint64_t>(dim), &bytes);
-    }
-    // An overflow is an error even if a zero follows: other readers multiply in another order.
-    WEFT_CHECK(!overflow, Io, kSafetensors, name_, ": shape ", entry.shape,
+    const auto bytes = data_bytes(entry.shape, stored_size(entry));
+    WEFT_CHECK(bytes, Io, kSafetensors, name_, ": shape ", entry.shape,
                " is larger than any memory", context_);
-    WEFT_CHECK(bytes == entry.end - entry.begin, Io, kSafetensors, name_, ": ",
+    WEFT_CHECK(*bytes == entry.end - entry.begin, Io, kSafetensors, name_, ": ",
                entry.end - entry.begin, " bytes of data, ",
-               entry.half ? "f16" : to_string(entry.dtype), ' ', entry.shape, " needs ", bytes,
+               entry.half ? "f16" : to_string(entry.dtype), ' ', entry.shape, " needs ", *bytes,
                context_);
   }
 

@@ -77,6 +77,7 @@ TEST(Idx, RefusesLyingCounts) {
   EXPECT_WEFT_ERROR(parse(idx_header({most, most, most, most})), Io,
                     "over the limit of 1073741824");
   EXPECT_WEFT_ERROR(parse(idx_header({most, most, most, 0})), Io, "over the limit");
+  EXPECT_WEFT_ERROR(parse(idx_header({0, most, most, most})), Io, "over the limit");
   EXPECT_WEFT_ERROR(parse(idx_header({1u << 30})), Io, "the file holds 0");
   EXPECT_WEFT_ERROR(parse(idx_header({(1u << 30) + 1})), Io, "over the limit of 1073741824");
   EXPECT_WEFT_ERROR(parse_idx(as_bytes(kSix), {.max_bytes = 5}), Io, "over the limit of 5 bytes");

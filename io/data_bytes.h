@@ -1,0 +1,26 @@
+// How many bytes the values of a file's tensor take.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+
+#include "weft/core/base/shape.h"
+
+namespace weft::io::detail {
+
+/// Nothing if no memory can be as large. Strides are products of sizes, too, and other readers
+/// multiply in another order, so that sizes which are too large are so even beside one of zero.
+inline std::optional<std::uint64_t> data_bytes(const Shape& shape, std::uint64_t element) {
+  std::uint64_t bytes = element;
+  bool overflow = false, empty = false;
+  for (const std::int64_t size : shape) {
+    const std::uint64_t factor = std::max<std::int64_t>(size, 1);
+    overflow |= __builtin_mul_overflow(bytes, factor, &bytes);
+    empty |= size == 0;
+  }
+  if (overflow || bytes >> 63 != 0) return std::nullopt;
+  return empty ? 0 : bytes;
+}
+
+}  // namespace weft::io::detail

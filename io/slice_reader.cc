@@ -33,11 +33,11 @@ std::map<std::string, std::string> read_index(const std::string& path) {
              Io, kSafetensors, path, ": not an index: it has no weight_map");
   std::map<std::string, std::string> places;
   for (const auto& [name, file] : index["weight_map"].items()) {
-    WEFT_CHECK(file.is_string() && !file.get_ref<const std::string&>().empty() &&
-                   file.get_ref<const std::string&>().find('/') == std::string::npos,
-               Io, kSafetensors, path, ": ", shown(name), " is in ", shown(file.dump()),
-               ", which is no name of a file beside the index");
-    places[name] = path.substr(0, path.rfind('/') + 1) + file.get<std::string>();
+    const auto* text = file.get_ptr<const std::string*>();  // no dump(), which may be deep
+    WEFT_CHECK(text && !text->empty() && text->find('/') == std::string::npos, Io, kSafetensors,
+               path, ": ", shown(name), ": ", text ? shown(*text) : file.type_name(),
+               " is no name of a file beside the index");
+    places[name] = path.substr(0, path.rfind('/') + 1) + *text;
   }
   return places;
 }

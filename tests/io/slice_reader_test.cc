@@ -109,8 +109,14 @@ TEST_F(TensorSlices, AnIndexNamesFilesBesideIt) {
   expect_refused(std::string((16 << 20) + 1, ' '), "too many for an index");
   expect_refused("[]", "not an index");
   expect_refused(R"({"weight_map": 1})", "not an index");
-  expect_refused(R"({"weight_map": {"x": 1}})", "no name of a file beside the index");
-  expect_refused(R"({"weight_map": {"x": "../x"}})", "no name of a file beside the index");
+  expect_refused(R"({"weight_map": {"x": 1}})",
+                 "\"x\": number is no name of a file beside the index");
+  expect_refused(R"({"weight_map": {"x": "../x"}})",
+                 "\"x\": \"../x\" is no name of a file beside the index");
+  const int depth = 1'000'000;
+  expect_refused(
+      R"({"weight_map": {"x": )" + std::string(depth, '[') + std::string(depth, ']') + "}}",
+      "\"x\": array is no");
   expect_refused(R"({"weight_map": {"x": ""}})", "no name of a file beside the index");
   expect_refused(R"({"weight_map": {"y": ")" + file + R"("}})", "which has no such tensor");
   expect_refused(R"({"weight_map": {"x": "missing.safetensors"}})", "No such file");

@@ -118,6 +118,7 @@ void Run::execute(const char* op, std::span<const Tensor> outputs, std::span<con
   retain_ = options.retain_graph || options.create_graph;
   for_grad_ = inputs != nullptr;
   session_ = Session::current();
+  const Scoped only_returned(&ThreadState::for_grad, for_grad_);
   const Scoped recorded(&ThreadState::create_graph, options.create_graph);
   const Scoped grad_mode(&ThreadState::grad_enabled, options.create_graph);
   streams_.begin(*session_, for_grad_);

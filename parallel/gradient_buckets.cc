@@ -128,7 +128,7 @@ void GradientBuckets::on_gradient(const std::function<void(std::size_t)>& f) {
 void GradientBuckets::before_contribution(const std::function<void(std::size_t)>& f) {
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     hooks_.push_back(autograd::add_grad_hook(parameters_[i].tensor, [f, i](const Tensor&) {
-      f(i);
+      if (!thread_state().for_grad) f(i);
       return Tensor();
     }));
   }

@@ -41,6 +41,8 @@ struct ThreadState {
   /// The backward in progress is recorded (GradOptions::create_graph), so that its results can be
   /// differentiated again.
   bool create_graph = false;
+  /// The backward in progress is that of autograd::grad(), which adds to no leaf's gradient.
+  bool for_grad = false;
   /// autograd::checkpoint is running a forward again for its backward: running statistics must not
   /// count it a second time.
   bool recomputing = false;

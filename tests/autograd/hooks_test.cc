@@ -4,6 +4,7 @@
 #include <memory>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 #include "weft/autograd/autocast.h"
 #include "weft/autograd/autograd.h"
@@ -11,6 +12,7 @@
 #include "weft/autograd/function.h"
 #include "weft/autograd/grad.h"
 #include "weft/autograd/ops.h"
+#include "weft/core/runtime/thread_state.h"
 #include "weft/tests/core/expect_error.h"
 #include "weft/tests/tensor/tensor_util.h"
 
@@ -188,6 +190,26 @@ TEST(GradHookTest, AlsoInGrad) {
   const auto g = autograd::grad({&y, 1}, inputs);
   EXPECT_EQ(g[0].item<double>(), 20);
   EXPECT_EQ(g[1].item<double>(), 10);
+}
+
+TEST(GradHookTest, KnowsWhetherItIsForGrad) {
+  const Tensor x = leaf(3);
+  std::vector<bool> for_grad;
+  autograd::add_grad_hook(x, [&](const Tensor&) {
+    for_grad.push_back(thread_state().for_grad);
+    return Tensor();
+  });
+  autograd::grad(x * 2.0, x);
+  (x * 2.0).backward();
+  // A backward inside of a grad() adds to x.
+  const Tensor y = leaf(1) * 1.0, inner = x * 2.0;
+  autograd::add_grad_hook(y, [&](const Tensor&) {
+    inner.backward();
+    return Tensor();
+  });
+  autograd::grad(y * 2.0, y);
+  EXPECT_EQ(for_grad, (std::vector<bool>{true, false, false}));
+  EXPECT_FALSE(thread_state().for_grad);
 }
 
 TEST(GradHookTest, OnePieceOfASplit) {

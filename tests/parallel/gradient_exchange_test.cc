@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "weft/autograd/checkpoint.h"
+#include "weft/autograd/grad.h"
 #include "weft/core/base/device.h"
 #include "weft/core/runtime/capture.h"
 #include "weft/optim/sgd.h"
@@ -360,6 +361,23 @@ HOROVOD_TEST(GradientExchangeTest, MoreBackwardsThanThatAreAnErrorThatSaysWhatTo
                              "backward_passes_per_step.";
     EXPECT_WEFT_ERROR(t.backward(1, "b"), InvalidArgument, text);
   }
+}
+
+// It adds nothing to a gradient that is on its way, or has arrived.
+HOROVOD_TEST(GradientExchangeTest, GradMayBeCalledBetweenBackwardAndStep, 2) {
+  Training t(hvd);
+  const auto probe = [&] {
+    const Tensor y = sum(t.model(input(5)) * 2.0);
+    return autograd::grad(y, t.model.a).to_vector<float>();
+  };
+  t.sgd.zero_grad();
+  t.backward(2 * hvd.rank());
+  EXPECT_EQ(probe(), Floats(2, 10));
+  t.sgd.synchronize();
+  EXPECT_EQ(probe(), Floats(2, 10));
+  t.sgd.step();
+  EXPECT_EQ(grad_of(t.model.a), Floats(2, 1));
+  EXPECT_EQ(t.a(), 0);
 }
 
 HOROVOD_TEST(GradientExchangeTest, SynchronizeShowsWhatStepWillTake, 2) {

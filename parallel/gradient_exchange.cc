@@ -164,7 +164,7 @@ void GradientExchange::on_gradient(std::size_t index) {
 void GradientExchange::end_backward(bool failed) {
   const std::lock_guard lock(mutex_);
   in_backward_ = false;
-  if (failed) group_->abort();  // the other ranks would wait forever
+  if (failed && group_->size() > 1) group_->abort();  // the other ranks would wait forever
 }
 
 void GradientExchange::make_ready(std::size_t index) {

@@ -229,10 +229,8 @@ Reduction Reducer::send(const Tensor& memory) {
 }
 
 void Reducer::end_backward(const std::exception_ptr& error) {
-  if (error) {  // else the other ranks wait for buckets forever
-    group_->abort();
-    return reset();
-  }
+  reducing_ = false;
+  if (error) return give_up();
   const std::vector<std::size_t> missing = complete_reduction();
   if (const char* remedy = expectations_->on_end(missing)) throw_missing(missing, remedy);
 }
@@ -258,11 +256,11 @@ std::vector<std::size_t> Reducer::complete_reduction() {
       buckets_.hand_over(i, !std::ranges::binary_search(unused, i));
     }
   } catch (...) {
-    reset();
+    buckets_.reset();
     if (!rebuilt_) order_.clear();
     throw;
   }
-  reset();
+  buckets_.reset();
   if (!rebuilt_) rebuild_buckets(order_);
   return missing;
 }
@@ -273,9 +271,11 @@ void Reducer::average() {
   complete_reduction();
 }
 
-void Reducer::reset() {
+// After an error: else the other ranks wait for buckets forever.
+void Reducer::give_up() {
+  if (group_->size() > 1) group_->abort();
+  if (!rebuilt_) order_.clear();
   buckets_.reset();
-  reducing_ = false;
 }
 
 // --- Errors --------------------------------------------------------------------------------------

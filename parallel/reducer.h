@@ -124,7 +124,7 @@ class Reducer {
   void begin_reduction();
   void make_ready(std::size_t index);
   std::vector<std::size_t> complete_reduction();
-  void reset();
+  void give_up();
   [[noreturn]] void throw_missing(const std::vector<std::size_t>& missing,
                                   const char* remedy) const;
 

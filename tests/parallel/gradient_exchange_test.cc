@@ -536,6 +536,19 @@ TEST(GradientExchangeTest, ABackwardThatFailsEndsTheOtherRanksToo) {
   EXPECT_WEFT_ERROR(fail(), Library, "gave up");
 }
 
+HOROVOD_TEST(GradientExchangeTest, ARankAloneGoesOnAfterABackwardThatFailed, 1) {
+  Training t(hvd, {.fusion_threshold = 0});
+  t.sgd.zero_grad();
+  autograd::HookHandle hook = autograd::add_leaf_hook(
+      t.model.a, [](const Tensor&) { WEFT_THROW(Library, "user", "the reason"); });
+  EXPECT_WEFT_ERROR(t.backward(1), Library, "the reason");
+  hook.remove();
+  t.sgd.zero_grad();
+  t.backward(2);
+  t.sgd.step();
+  EXPECT_EQ(t.a(), -1);
+}
+
 HOROVOD_TEST(GradientExchangeTest, ACapturedStepCannotReduce, 1) {
   Training t(hvd);
   auto step = graph::capture([&] {

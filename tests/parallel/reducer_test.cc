@@ -658,6 +658,21 @@ TEST(ReducerTest, ABackwardThatFailsEndsTheOtherRanksToo) {
   EXPECT_WEFT_ERROR(run(), Library, "gave up");
 }
 
+RANKS_TEST(ReducerTest, ARankAloneGoesOnAfterABackwardThatFailed, 1) {
+  Lines model;
+  DistributedDataParallel ddp(model, group, {.bucket_cap_mb = kTiny});
+  autograd::HookHandle hook = autograd::add_leaf_hook(
+      model.a, [](const Tensor&) { WEFT_THROW(Library, "user", "the reason"); });
+  EXPECT_WEFT_ERROR(sum(ddp(input(1))).backward(), Library, "the reason");
+  hook.remove();
+  for (const float value : {1, 2}) {
+    model.zero_grad();
+    sum(ddp(input(value))).backward();
+    EXPECT_EQ(grad_of(model.a), Floats(2, value));
+  }
+  EXPECT_EQ(ddp.bucket_names(), (Names{{"c"}, {"b"}, {"a"}}));
+}
+
 RANKS_TEST(ReducerTest, ACapturedStepCannotAverage, 1) {
   Lines model;
   DistributedDataParallel ddp(model, group);

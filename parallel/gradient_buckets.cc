@@ -144,26 +144,27 @@ std::vector<GradientSize> GradientBuckets::sizes() const {
 }
 
 void GradientBuckets::make(comm::ProcessGroup& group, const BucketPlan& plan, std::int64_t extra) {
-  std::vector<Bucket> buckets;
-  stats_.bucket_bytes.clear();
+  std::vector<Bucket> buckets;  // all of them, before anything changes: memory may run out
   for (const std::vector<std::size_t>& members : plan) {
-    const DType dtype = parameters_[members[0]].tensor.dtype();
-    const Device device = parameters_[members[0]].tensor.device();
+    const Tensor& x = parameters_[members[0]].tensor;
     std::int64_t count = extra * std::ssize(members);
     for (const std::size_t i : members) count += parameters_[i].tensor.numel();
-    const Tensor memory = memory_for(group, count, dtype, device);
+    const Tensor memory = memory_for(group, count, x.dtype(), x.device());
+    buckets.push_back({.memory = memory, .members = members});
+  }
+  stats_.bucket_bytes.clear();
+  for (const Bucket& bucket : buckets) {
     std::int64_t offset = 0;
-    for (const std::size_t i : members) {
+    for (const std::size_t i : bucket.members) {
       Parameter& p = parameters_[i];
       const Tensor& x = p.tensor;
-      p.bucket = buckets.size();
-      p.place = as_strided(memory.storage(), dtype, x.shape(),
+      p.bucket = stats_.bucket_bytes.size();
+      p.place = as_strided(bucket.memory.storage(), bucket.memory.dtype(), x.shape(),
                            x.is_dense() ? x.strides() : contiguous_strides(x.shape()), offset);
       if (p.attached) autograd::set_grad_storage(x, p.place);
       offset += x.numel();
     }
-    stats_.bucket_bytes.push_back(bytes_of(memory));
-    buckets.push_back({.memory = memory, .members = members});
+    stats_.bucket_bytes.push_back(bytes_of(bucket.memory));
   }
   buckets_ = std::move(buckets);
   reset();

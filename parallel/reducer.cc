@@ -107,9 +107,8 @@ void Reducer::rebuild_buckets(const std::vector<std::size_t>& order) {
   }
   BucketPlan lists = parse_bucket_plan(group_->broadcast_object(text, 0));
   if (lists.empty()) return;
+  buckets_.make(*group_, BucketPlan(lists.begin() + 1, lists.end()));
   order_ = std::move(lists.front());
-  lists.erase(lists.begin());
-  buckets_.make(*group_, lists);
   rebuilt_ = true;
 }
 
@@ -255,13 +254,12 @@ std::vector<std::size_t> Reducer::complete_reduction() {
     for (std::size_t i = 0; i < parameters.size(); ++i) {
       buckets_.hand_over(i, !std::ranges::binary_search(unused, i));
     }
-  } catch (...) {
     buckets_.reset();
-    if (!rebuilt_) order_.clear();
+    if (!rebuilt_) rebuild_buckets(order_);
+  } catch (...) {
+    give_up();
     throw;
   }
-  buckets_.reset();
-  if (!rebuilt_) rebuild_buckets(order_);
   return missing;
 }
 

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "weft/core/runtime/allocator.h"
 #include "weft/tensor/creation.h"
 #include "weft/tensor/ops.h"
 #include "weft/tests/comm/ranks.h"
@@ -164,6 +165,21 @@ RANKS_TEST(GradientBucketsTest, ABucketWaitsForThoseBeforeIt, 1) {
     EXPECT_EQ(buckets.stats().bytes_reduced, 12 * step);
     EXPECT_EQ(buckets.parameters()[0].tensor.grad().to_vector<float>(), (std::vector<float>{0}));
     EXPECT_FALSE(buckets.parameters()[1].tensor.grad().defined());
+  }
+}
+
+RANKS_TEST(GradientBucketsTest, WithoutMemoryForNewBucketsTheOldOnesStay, 1) {
+  GradientBuckets buckets(trained({ones({1}), ones({2})}), kWords, {});
+  buckets.make(group, {{0, 1}});
+  {
+    const FailAllocation second(Device(), 2);
+    EXPECT_WEFT_ERROR(buckets.make(group, {{1}, {0}}), OutOfMemory, "");
+  }
+  EXPECT_EQ(buckets.names(), (std::vector<std::vector<std::string>>{{"a", "b"}}));
+  EXPECT_EQ(buckets.stats().bucket_bytes, (std::vector<std::int64_t>{12}));
+  for (const GradientBuckets::Parameter& p : buckets.parameters()) {
+    EXPECT_EQ(p.bucket, 0u);
+    EXPECT_EQ(p.place.storage().get(), buckets.buckets()[0].memory.storage().get());
   }
 }
 

@@ -6,9 +6,12 @@
 
 #include <chrono>
 #include <cmath>
+#include <cstdint>
 #include <limits>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "weft/core/base/device.h"
@@ -658,6 +661,28 @@ TEST(ReducerTest, ABackwardThatFailsEndsTheOtherRanksToo) {
   EXPECT_WEFT_ERROR(run(), Library, "gave up");
 }
 
+// Rank 1 sends its bucket only at the end of its backward, since c gets no gradient there.
+TEST(ReducerTest, ABackwardThatFailsAtItsEndEndsTheOtherRanksToo) {
+  const auto run = [] {
+    comm::run_ranks(2, [](ProcessGroup& group) {
+      Lines model;
+      const CommHook hook = [](ProcessGroup& g, const Tensor& gradients) -> Reduction {
+        WEFT_CHECK(g.rank() == 0, Library, "user", "the reason");
+        return g.all_reduce(gradients);
+      };
+      DistributedDataParallel ddp(model, group, {.comm_hook = hook});
+      const Tensor loss = sum(ddp(input(1), group.rank() == 0 ? "abc" : "ab"));
+      if (group.rank() == 1) {
+        EXPECT_WEFT_ERROR(loss.backward(), Library, "the reason");
+        EXPECT_WEFT_ERROR(group.barrier().wait(), Comm, "aborted");
+        WEFT_THROW(Library, "user", "gave up");
+      }
+      EXPECT_WEFT_ERROR(loss.backward(), PeerFailed, "rank 1");
+    });
+  };
+  EXPECT_WEFT_ERROR(run(), Library, "gave up");
+}
+
 RANKS_TEST(ReducerTest, ARankAloneGoesOnAfterABackwardThatFailed, 1) {
   Lines model;
   DistributedDataParallel ddp(model, group, {.bucket_cap_mb = kTiny});
@@ -669,6 +694,29 @@ RANKS_TEST(ReducerTest, ARankAloneGoesOnAfterABackwardThatFailed, 1) {
     model.zero_grad();
     sum(ddp(input(value))).backward();
     EXPECT_EQ(grad_of(model.a), Floats(2, value));
+  }
+  EXPECT_EQ(ddp.bucket_names(), (Names{{"c"}, {"b"}, {"a"}}));
+}
+
+// The buckets that are there stay, and the next backward makes the new ones.
+RANKS_TEST(ReducerTest, MemoryMayRunOutWhenBucketsAreRebuilt, 1) {
+  Lines model;
+  std::optional<FailAllocation> no_memory;
+  bool first = true;
+  const CommHook hook = [&](ProcessGroup& g, const Tensor& gradients) -> Reduction {
+    if (std::exchange(first, false)) no_memory.emplace(Device(), 3);
+    return g.all_reduce(gradients);
+  };
+  DistributedDataParallel ddp(model, group, {.bucket_cap_mb = kTiny, .comm_hook = hook});
+  EXPECT_WEFT_ERROR(sum(ddp(input(1))).backward(), OutOfMemory, "");
+  no_memory.reset();
+  EXPECT_EQ(ddp.bucket_names(), (Names{{"a", "b", "c"}}));
+  EXPECT_EQ(ddp.stats().bucket_bytes, (std::vector<std::int64_t>{24}));
+  for (const float value : {1, 2}) {
+    model.zero_grad();
+    sum(ddp(input(value))).backward();
+    EXPECT_EQ(grad_of(model.a), Floats(2, value));
+    EXPECT_EQ(grad_of(model.c), Floats(2, value));
   }
   EXPECT_EQ(ddp.bucket_names(), (Names{{"c"}, {"b"}, {"a"}}));
 }

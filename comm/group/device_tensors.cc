@@ -237,11 +237,21 @@ DeviceOperations::Gpu& DeviceOperations::gpu(Device device, Backend& host, const
 void DeviceOperations::run(const Operation& operation, Backend& host, const Deadline& deadline,
                            const std::function<void()>& check) {
   const Device device = operation.part().device();
+  const std::uint64_t fingerprint = fingerprint_of(signature_of(operation));
+  // All ranks plan for NCCL, but a message has two of them: it cannot wait for the others. Both
+  // find the same state, since messages and collectives come in one order to both.
+  if (transport_ == CudaTransport::automatic && operation.peer >= 0 && members_.size() > 2 &&
+      !gpus_.contains(device.index)) {
+    host.set_fingerprint(fingerprint);
+    const SideStream side(device);
+    operation.ready->block(side.get());
+    return stage(operation, side.get(), host, deadline);
+  }
   // No fingerprint while the ranks plan for NCCL: they may do so in different operations, such as a
   // send and a collective.
   host.set_fingerprint(0);
   Gpu& gpu = this->gpu(device, host, deadline, check);
-  host.set_fingerprint(fingerprint_of(signature_of(operation)));
+  host.set_fingerprint(fingerprint);
   const Stream& stream = gpu.stream.get();
   // Kernels of ranks that share a GPU might wait for each other forever, so only one runs at a
   // time.

@@ -39,7 +39,9 @@ struct ProcessGroupOptions {
   /// compared on the way, and what NCCL sends is not.
   bool check_fingerprints = false;
   /// Must be the same on all ranks. In one operation either all ranks' tensors are on CUDA devices
-  /// or none.
+  /// or none. With nccl and nccl_ring the first operation of a group on CUDA tensors must be one
+  /// that all ranks call: they plan in it, and a message with only two of them would wait for the
+  /// others. With `automatic`, messages between more than two ranks are staged until they have.
   CudaTransport cuda = CudaTransport::automatic;
 };
 

@@ -31,7 +31,7 @@ using Numbers = std::vector<double>;
 const Device kGpu("cuda:0"), kOther("cuda:1");
 
 testing::FakeRuntime& gpus() {
-  static testing::FakeRuntime made(DeviceType::cuda, 2);
+  static testing::FakeRuntime made(DeviceType::cuda, 3);
   return made;
 }
 
@@ -206,6 +206,23 @@ TEST_F(NcclTest, IsTakenOnlyWhereAllHaveIt) {
   run_ranks(2, expect_sum);
   EXPECT_WEFT_ERROR(run_ranks(2, expect_sum, asked), Unsupported, "this build of weft has no NCCL");
   run_ranks(1, [](ProcessGroup& group) { group.all_reduce(empty({2}, kGpu)).wait(); }, asked);
+}
+
+// Rank 2 is in the barrier meanwhile, and cannot plan for NCCL.
+TEST_F(NcclTest, AMessageBeforeAllRanksHaveMetGoesThroughTheHost) {
+  run_ranks(3, [](ProcessGroup& group) {
+    const Tensor x = on(gpu_of(group), {group.rank() + 1.0}, {1});
+    if (group.rank() == 0) group.send(x, 1).wait();
+    if (group.rank() == 1) {
+      group.recv(x, 0).wait();
+      EXPECT_EQ(x.to_vector<double>(), (Numbers{1}));
+    }
+    group.barrier().wait();
+    EXPECT_EQ(made, 0);
+    group.all_reduce(x).wait();
+    EXPECT_EQ(x.to_vector<double>(), (Numbers{1 + 1 + 3}));
+    EXPECT_EQ(made, 3);
+  });
 }
 
 TEST_F(NcclTest, WhatFailsOnTheDeviceEndsTheGroup) {

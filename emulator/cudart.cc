@@ -60,6 +60,12 @@ cudaError_t copy(Stream* stream, void* to, const void* from, std::size_t bytes, 
 
 Event* event_of(cudaEvent_t handle) { return reinterpret_cast<Event*>(handle); }
 
+// Whether the event is part of a recording. Asking for it, or waiting, makes that invalid.
+bool is_captured(const Event& event) {
+  if (is_recording(event.recorded_in)) event.recorded_in->invalid = true;
+  return event.recorded_in;
+}
+
 using Graph = std::vector<Operation>;
 
 }  // namespace
@@ -441,7 +447,7 @@ cudaError_t cudaEventQuery(cudaEvent_t handle) {
   const Guard guard;
   device_with_context();
   Event* const event = event_of(handle);
-  if (event->recorded_in) return fail(cudaErrorCapturedEvent);
+  if (is_captured(*event)) return fail(cudaErrorCapturedEvent);
   if (prohibited()) return fail(cudaErrorStreamCaptureUnsupported);
   if (!event->last) return cudaSuccess;
   if (!event->last->passed && random_word() % 3 == 0) {  // so that it passes at last
@@ -455,7 +461,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t handle) {
   const Guard guard;
   device_with_context();
   Event* const event = event_of(handle);
-  if (event->recorded_in) return fail(cudaErrorCapturedEvent);
+  if (is_captured(*event)) return fail(cudaErrorCapturedEvent);
   if (prohibited()) return fail(cudaErrorStreamCaptureUnsupported);
   if (event->last) run_until(event->last);
   close_memory();

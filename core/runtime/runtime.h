@@ -93,6 +93,8 @@ class Runtime {
 
   /// Whether streams can record; if not, the functions below throw Internal.
   virtual bool can_record() const { return false; }
+  /// Whether someone, weft or other code, records what is queued on `stream`.
+  virtual bool is_recording(const Stream& /*stream*/) { return false; }
   /// From here on the calling thread's work on `stream` is recorded and not run. Not for default
   /// streams.
   virtual void begin_recording(const Stream& stream);

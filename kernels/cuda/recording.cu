@@ -61,6 +61,8 @@ __global__ void __launch_bounds__(kBlock)
 
 }  // namespace
 
+bool CudaRuntime::is_recording(const Stream& stream) { return capturing(stream); }
+
 // Other threads may allocate memory meanwhile; this thread needs permission (AllowWhileRecording).
 void CudaRuntime::begin_recording(const Stream& stream) {
   if (IndexReports* const mine = index_reports()) mine->take_recorded();  // of an abandoned one

@@ -36,6 +36,7 @@ class CudaRuntime final : public Runtime {
   std::unique_ptr<Event> new_event(int device) override;
   std::unique_ptr<Event> new_timing_event(int device) override;
   bool can_record() const override { return true; }
+  bool is_recording(const Stream& stream) override;
   void begin_recording(const Stream& stream) override;
   std::unique_ptr<RecordedWork> end_recording(const Stream& stream) override;
   void abandon_recording(const Stream& stream) noexcept override;

@@ -203,6 +203,15 @@ TEST_F(EmulatorTest, CallsThatNoRecordingAllows) {
   OK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
   EXPECT_EQ(cudaStreamSynchronize(stream), cudaErrorStreamCaptureUnsupported);
   EXPECT_EQ(cudaStreamEndCapture(stream, &graph), cudaErrorStreamCaptureInvalidated);
+  cudaEvent_t event = nullptr;
+  OK(cudaEventCreate(&event));
+  for (cudaError_t (*const ask)(cudaEvent_t) : {cudaEventQuery, cudaEventSynchronize}) {
+    OK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeRelaxed));
+    OK(cudaEventRecord(event, stream));
+    EXPECT_EQ(ask(event), cudaErrorCapturedEvent);
+    EXPECT_EQ(cudaStreamEndCapture(stream, &graph), cudaErrorStreamCaptureInvalidated);
+  }
+  OK(cudaEventDestroy(event));
 }
 
 TEST_F(EmulatorTest, RecordingsReplay) {

@@ -193,6 +193,7 @@ cudaError_t cudaMalloc(void** p, std::size_t bytes) {
 cudaError_t cudaFree(void* p) {
   const Guard guard;
   if (!options().devices) return fail(cudaErrorNoDevice);
+  device_with_context();
   if (prohibited()) return fail(cudaErrorStreamCaptureUnsupported);
   if (!p) return cudaSuccess;
   const int device = allocated_on(p);
@@ -213,6 +214,7 @@ cudaError_t cudaHostAlloc(void** p, std::size_t bytes, unsigned) {
 
 cudaError_t cudaFreeHost(void* p) {
   const Guard guard;
+  device_with_context();
   if (prohibited()) return fail(cudaErrorStreamCaptureUnsupported);
   if (!p) return cudaSuccess;
   if (allocated_on(p) != kPinned) return fail(cudaErrorInvalidValue);
@@ -224,6 +226,7 @@ cudaError_t cudaFreeHost(void* p) {
 
 cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const void* p) {
   const Guard guard;
+  device_with_context();
   *attributes = {};
   const int place = place_of(p, 0);
   attributes->type = place >= 0         ? cudaMemoryTypeDevice
@@ -329,6 +332,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t handle, cudaEvent_t event_handle, u
 
 cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* status) {
   const Guard guard;
+  device_with_context();
   const Recording* const recording = stream_of(stream)->recording;
   *status = !recording           ? cudaStreamCaptureStatusNone
             : recording->invalid ? cudaStreamCaptureStatusInvalidated
@@ -363,6 +367,7 @@ cudaError_t cudaStreamEndCapture(cudaStream_t handle, cudaGraph_t* graph) {
 }
 
 cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* mode) {
+  device_with_context();
   exchange_mode(*mode);
   return cudaSuccess;
 }
@@ -424,6 +429,7 @@ cudaError_t cudaEventCreate(cudaEvent_t* event) { return cudaEventCreateWithFlag
 
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
   const Guard guard;
+  device_with_context();
   delete event_of(event);
   return cudaSuccess;
 }

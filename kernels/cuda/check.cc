@@ -10,7 +10,8 @@
 namespace weft::cuda {
 namespace {
 
-constinit std::atomic<int> in_use = -1;
+constinit std::atomic<int> in_use = -1;          // set last, in any thread
+constinit thread_local bool has_device = false;  // use_device() has set this thread's
 
 std::string current_device() {
   int number = 0;
@@ -69,6 +70,7 @@ void log_status(cudaError_t status, const char* call, const char* file, int line
 }
 
 bool capturing(const Stream& stream) {
+  use_device(stream.device.index);
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
   WEFT_CUDA(cudaStreamIsCapturing(handle(stream), &status));
   return status != cudaStreamCaptureStatusNone;
@@ -77,6 +79,7 @@ bool capturing(const Stream& stream) {
 // It only fails if every call fails, as without a driver: then the following call reports the
 // error.
 void AllowWhileRecording::exchange() noexcept {
+  use_some_device();
   if (cudaThreadExchangeStreamCaptureMode(&mode_) != cudaSuccess) cudaGetLastError();
 }
 
@@ -85,9 +88,18 @@ void use_device(int device) {
   WEFT_CUDA(cudaGetDevice(&current));
   const int number = cuda_number(device);
   if (current != number) WEFT_CUDA(cudaSetDevice(number));
+  has_device = true;
   if (in_use.load(std::memory_order_relaxed) != device) {
     in_use.store(device, std::memory_order_relaxed);
   }
+}
+
+// As in exchange(), the following call reports an error.
+void use_some_device() noexcept {
+  const int device = in_use.load(std::memory_order_relaxed);
+  if (has_device || device < 0) return;
+  if (cudaSetDevice(cuda_number(device)) != cudaSuccess) cudaGetLastError();
+  has_device = true;
 }
 
 std::string gpu_id(int device) {
@@ -99,7 +111,5 @@ std::string gpu_id(int device) {
   }
   return text;
 }
-
-int device_in_use() { return in_use.load(std::memory_order_relaxed); }
 
 }  // namespace weft::cuda

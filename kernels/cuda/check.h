@@ -22,7 +22,7 @@ namespace weft::cuda {
 void log_status(cudaError_t status, const char* call, const char* file, int line) noexcept;
 
 /// Whether work on the stream is being recorded into a CUDA graph. Nothing may wait for the stream
-/// then.
+/// then. Makes its device current.
 bool capturing(const Stream& stream);
 
 inline cudaStream_t handle(const Stream& stream) {
@@ -33,8 +33,10 @@ inline cudaStream_t handle(const Stream& stream) {
 /// later: since CUDA 12 that would make a context there, too, half a gigabyte on a GPU that may
 /// belong to another rank. If `device` is already current, the call costs one thread-local read.
 void use_device(int device);
-/// The device that use_device() set last, in any thread, or -1.
-int device_in_use();
+/// For calls that need no particular device: a thread that has not called use_device() yet gets the
+/// device of the last such call in any thread. CUDA would otherwise make a context on the first
+/// GPU.
+void use_some_device() noexcept;
 
 /// The UUID of the GPU, as hexadecimal digits: the same in every process.
 std::string gpu_id(int device);

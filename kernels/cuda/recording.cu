@@ -21,14 +21,9 @@ class CudaRecordedWork final : public RecordedWork {
   // This must wait even if another step is recording on this thread.
   ~CudaRecordedWork() override {
     const AllowWhileRecording allow;
-    try {
-      use_device(device_);
-      if (launched_) WEFT_CUDA_LOG(cudaEventSynchronize(launched_));
-      WEFT_CUDA_LOG(cudaGraphExecDestroy(work_));
-      if (launched_) WEFT_CUDA_LOG(cudaEventDestroy(launched_));
-    } catch (const Error&) {
-      // The driver is broken or gone, and the graph with it.
-    }
+    if (launched_) WEFT_CUDA_LOG(cudaEventSynchronize(launched_));
+    WEFT_CUDA_LOG(cudaGraphExecDestroy(work_));
+    if (launched_) WEFT_CUDA_LOG(cudaEventDestroy(launched_));
     checks_->over = true;
   }
 

@@ -67,6 +67,7 @@ class CudaEvent final : public Event {
   }
   ~CudaEvent() override {
     if (timing_) {
+      use_some_device();
       WEFT_CUDA_LOG(cudaEventDestroy(event_));
     } else {
       spare_events().give_back(device_, event_);
@@ -155,18 +156,16 @@ void* CudaRuntime::allocate(int device, std::size_t bytes) {
   return p;
 }
 
-// cudaFree finds the device from the address.
+// cudaFree finds the memory's device from the address.
 void CudaRuntime::free(int, void* p, std::size_t) noexcept {
   const AllowWhileRecording allow;
   WEFT_CUDA_LOG(cudaFree(p));
 }
 
 void* CudaRuntime::allocate_pinned(std::size_t bytes) {
-  // The memory belongs to some device's context: use one that the process has anyway.
-  const Device device = thread_state().device;
-  if (const int index = device.is_cuda() ? device.index : device_in_use(); index >= 0) {
-    use_device(index);
-  }
+  // The memory belongs to some device's context. Of a thread whose device is no GPU, `allow` uses
+  // one that the process has anyway.
+  if (const Device device = thread_state().device; device.is_cuda()) use_device(device.index);
   const AllowWhileRecording allow;
   void* p = nullptr;
   const cudaError_t status = cudaHostAlloc(&p, bytes, cudaHostAllocPortable);
@@ -178,7 +177,10 @@ void* CudaRuntime::allocate_pinned(std::size_t bytes) {
   return p;
 }
 
-void CudaRuntime::free_pinned(void* p) noexcept { WEFT_CUDA_LOG(cudaFreeHost(p)); }
+void CudaRuntime::free_pinned(void* p) noexcept {
+  const AllowWhileRecording allow;
+  WEFT_CUDA_LOG(cudaFreeHost(p));
+}
 
 #ifdef WEFT_EMULATED_CUDA
 void* CudaRuntime::lend(void* p, std::size_t bytes, const Stream& stream) {

@@ -181,6 +181,7 @@ std::string_view why_not_timed(int device) {
 int device_of(const void* p) {
   if (device_count(DeviceType::cuda) == 1) return 0;
   if (p) {
+    use_some_device();
     cudaPointerAttributes attributes{};
     WEFT_CUDA(cudaPointerGetAttributes(&attributes, p));
     if (attributes.type == cudaMemoryTypeDevice) return device_of_number(attributes.device);

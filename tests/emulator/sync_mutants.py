@@ -48,7 +48,7 @@ KINDS = {
     "host wait": r"(?:->|\.)synchronize\(|\bcuda(?:Event|Stream|Device)Synchronize\(",
     "event query": r"[\w.>-]+->done\(\)",
     "record_stream": r"(?:->|\.)record_stream\(",
-    "device guard": r"\buse_device\(|\bcudaSetDevice\(|\bScoped device\(|\bthread_state\(\)\.device = ",
+    "device guard": r"\buse_(?:some_)?device\(|\bcudaSetDevice\(|\bScoped device\(|\bthread_state\(\)\.device = ",
     "stream guard": r"\bStreamScope \w+\(|\bStreamsGuard \w+\(|\bcudnnSetStream\(",
     "recording guard": r"\bAllowWhileRecording \w+;",
 }

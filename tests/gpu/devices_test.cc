@@ -8,6 +8,7 @@
 #include <cstring>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <thread>
 #include <tuple>
@@ -15,6 +16,7 @@
 #include <vector>
 
 #include "weft/core/runtime/copy_stream.h"
+#include "weft/tests/core/expect_error.h"
 #include "weft/tests/data/numbers.h"
 #include "weft/tests/tensor/tensor_util.h"
 #include "weft/weft.h"
@@ -38,6 +40,11 @@ TEST(Contexts, ARankOnTheSecondGpuLeavesTheFirstAlone) {
     EXPECT_TRUE(layer.weight.grad().to(Device()).defined());
     EXPECT_TRUE(Storage::allocate_pinned(100)->pinned());
   };
+  // Before any device is in use.
+  std::thread([] {
+    thread_state().device = kSecond;
+    EXPECT_TRUE(Storage::allocate_pinned(100)->pinned());
+  }).join();
   step();
   std::thread(step).join();
   // More than is cached, in a thread that has no device yet.
@@ -60,6 +67,32 @@ TEST(Contexts, EventsAndRecordingsOfTheSecondGpuLeaveTheFirstAlone) {
     EXPECT_TRUE(cuda.end_recording(stream));
   }).join();
   EXPECT_EQ(weft_emulated_contexts(), 0b10U);
+}
+
+// Of each thread, the first call is one that needs no particular device.
+TEST(Contexts, ThreadsThatOnlyFreeOrLookUpLeaveTheFirstGpuAlone) {
+  Runtime& cuda = runtime(kSecond);
+  const TensorOptions there(DType::f32, kSecond);
+  const auto elsewhere = [](const char* what, const std::function<void()>& f) {
+    std::thread(f).join();
+    EXPECT_EQ(weft_emulated_contexts(), 0b10U) << what;
+  };
+  const Tensor x = ones({3, 8}, there), w = ones({4, 8}, there), bias = ones({4}, there);
+  elsewhere("a plan is looked up", [&] { static_cast<void>(raw::linear(x, w, bias)); });
+  const Stream side = cuda.new_stream(1);
+  elsewhere("is it recording?", [&] { EXPECT_FALSE(cuda.is_recording(side)); });
+  std::optional<graph::Step> step =
+      graph::capture(kSecond, [&] { static_cast<void>(raw::mul(x, 2)); });
+  for (int call = 0; call < 3; ++call) (*step)();
+  elsewhere("a step ends", [&] { step.reset(); });
+  std::unique_ptr<Event> event = cuda.new_timing_event(1);
+  elsewhere("an event ends", [&] { event.reset(); });
+  void* const memory = cuda.allocate(1, 100);
+  elsewhere("memory is freed", [&] { cuda.free(1, memory, 100); });
+  void* const pinned = cuda.allocate_pinned(100);
+  elsewhere("pinned memory is freed", [&] { cuda.free_pinned(pinned); });
+  static_cast<void>(ones({1 << 20}, there));
+  elsewhere("the cache is freed", [] { release_cached_memory(kSecond); });
 }
 
 // A graph recorded in one stream, and its backward called in another: how they wait for each other.
@@ -215,6 +248,18 @@ TEST_F(FromAnotherDevice, RecordedWorkFindsItsOwn) {
   elsewhere([&] { work->launch(stream); });
   elsewhere([&] { work.reset(); });
   EXPECT_EQ(*word, 7U) << "the end waits for the last launch";
+}
+
+TEST_F(FromAnotherDevice, ErrorsNameTheirs) {
+  const Stream side = cuda.new_stream(1);
+  const auto event = cuda.new_event(1);
+  cuda.begin_recording(side);
+  event->record(side);
+  elsewhere([&] {
+    runtime(kFirst).new_event(0);
+    EXPECT_WEFT_ERROR(event->done(), Cuda, "cudaErrorCapturedEvent) on cuda:1");
+  });
+  cuda.abandon_recording(side);
 }
 
 // The first round makes the objects that the second one finds, in a thread that has done nothing

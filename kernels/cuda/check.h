@@ -41,9 +41,10 @@ void use_some_device() noexcept;
 /// The UUID of the GPU, as hexadecimal digits: the same in every process.
 std::string gpu_id(int device);
 
-/// For a scope, allows the calling thread to allocate and free memory and to make library handles
-/// while one of its streams records. CUDA forbids these calls by default, because they might wait
-/// for that stream.
+/// For a scope, allows the calling thread to allocate and free memory, to make library handles and
+/// to query events while a stream records: its own, or one that another library records globally.
+/// By default CUDA refuses these calls, because they might wait for that stream, and invalidates
+/// the recording. Calls use_some_device() first, since the permission needs a device, too.
 class AllowWhileRecording {
  public:
   AllowWhileRecording() noexcept { exchange(); }

@@ -131,6 +131,7 @@ CudaMatmulPlan::CudaMatmulPlan(const MatmulArgs& args, int device)
   WEFT_CHECK(problem_.batch <= std::numeric_limits<std::int32_t>::max(), Unsupported, "matmul",
              "a batch of ", problem_.batch, " is more than cuBLAS takes (2^31-1)");
   use_device(device);
+  const AllowWhileRecording allow;  // loading an algorithm's kernels allocates memory
   make_layout(problem_.a, type_, &a_layout_);
   make_layout(problem_.b, type_, &b_layout_);
   make_layout(problem_.y, problem_.y_dtype == DType::f32 ? CUDA_R_32F : type_, &y_layout_);

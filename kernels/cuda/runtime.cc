@@ -90,6 +90,7 @@ class CudaEvent final : public Event {
 
   bool done() const override {
     use_device(device_);
+    const AllowWhileRecording allow;
     const cudaError_t status = cudaEventQuery(event_);
     if (status == cudaErrorNotReady) {
       // Otherwise it stays the thread's last error and is found after the next launch.

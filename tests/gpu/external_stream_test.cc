@@ -6,12 +6,15 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
+#include <thread>
 #include <vector>
 
 #include "weft/core/runtime/allocator.h"
 #include "weft/core/runtime/capture.h"
 #include "weft/core/runtime/external_stream.h"
+#include "weft/core/runtime/thread_state.h"
 #include "weft/kernels/cuda/handles.h"
 #include "weft/tensor/creation.h"
 #include "weft/tensor/elementwise.h"
@@ -75,6 +78,37 @@ TEST(ExternalStreamTest, OthersThanOrdinaryStreamsOfTheDeviceAreRefused) {
   cudaGraph_t graph = nullptr;
   EXPECT_EQ(cudaStreamEndCapture(own.handle(), &graph), cudaSuccess);
   EXPECT_EQ(cudaGraphDestroy(graph), cudaSuccess);
+}
+
+// By default a program's capture, in whatever thread, is spoiled by a call of another thread that
+// might wait.
+TEST(ExternalStreamTest, ACaptureOfTheProgramIsNotSpoiledByOtherThreads) {
+  Runtime& cuda = runtime(kGpu);
+  const OwnStream own;
+  const Tensor x = full({40, 40}, 1, kF32);
+  const auto event = cuda.new_event(0);
+  event->record(current_stream(kGpu));
+  void* const memory = cuda.allocate(0, 100);
+  void* const pinned = cuda.allocate_pinned(100);
+  const auto meanwhile = [&](const char* what, const std::function<void()>& f) {
+    cudaGraph_t graph = nullptr;
+    EXPECT_EQ(cudaStreamBeginCapture(own.handle(), cudaStreamCaptureModeGlobal), cudaSuccess);
+    std::thread([&] { EXPECT_NO_THROW(f()) << what; }).join();
+    EXPECT_EQ(cudaStreamEndCapture(own.handle(), &graph), cudaSuccess) << what;
+    if (graph) {
+      EXPECT_EQ(cudaGraphDestroy(graph), cudaSuccess);
+    }
+  };
+  meanwhile("an event is queried", [&] {
+    while (!event->done()) {
+    }
+  });
+  meanwhile("memory is freed", [&] { cuda.free(0, memory, 100); });
+  meanwhile("pinned memory is freed", [&] { cuda.free_pinned(pinned); });
+  meanwhile("a plan is timed", [&] {
+    set_benchmark(true);
+    static_cast<void>(raw::matmul(x, x));
+  });
 }
 
 TEST(ExternalStreamTest, ItsFreeBlocksGoBackToTheDriver) {

@@ -347,7 +347,8 @@ void CudaMatmulPlan::time(const std::vector<Choice>& choices, const std::vector<
   const std::size_t y = bytes_of(problem_.y, problem_.batch, problem_.y_dtype);
   // The bias, the sums of a's rows, or the mask.
   const std::size_t beside =
-      std::max(static_cast<std::size_t>(std::max(problem_.n, problem_.m)) * size_of(problem_.dtype),
+      std::max(static_cast<std::size_t>(std::max(problem_.n, problem_.m)) *
+                   std::max(size_of(problem_.dtype), size_of(problem_.y_dtype)),
                static_cast<std::size_t>(problem_.masked ? problem_.m * mask_bytes(problem_.n) : 0));
   const TrialMemory memory(stream, a + b + y + beside + 256 + workspace);
   char* const at_b = memory.data() + a;

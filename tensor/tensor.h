@@ -235,6 +235,8 @@ class Tensor : public MoreMethods {
   /// Undefined until a backward has reached this leaf. A handle: later gradients are added to the
   /// same memory, except with create_graph.
   Tensor grad() const;
+  /// `grad`, of this leaf's shape, dtype and device, becomes .grad(): the same memory, or a copy in
+  /// that of set_grad_storage. If undefined, as zero_grad(). Throws InvalidArgument unless a leaf.
   void set_grad(const Tensor& grad) const;
   /// A view of the same memory that is not on the tape.
   Tensor detach() const;

@@ -45,6 +45,7 @@ struct AttentionGradArgs {
   View grad_q, grad_k, grad_v;  ///< overwritten, dense; each may be empty
 };
 
+/// workspace: as many bytes as the function beside it says for this call, null for none.
 struct AttentionKernels {
   std::size_t (*workspace_bytes)(const AttentionArgs&);
   void (*forward)(const Stream&, const AttentionArgs&, const View& y, const View& log_sums,

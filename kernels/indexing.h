@@ -23,6 +23,7 @@ struct IndexingKernels {
   void (*check_bounds)(const Stream&, const IndexBounds& bounds, const View& index);
   /// y[.., i, ..] = x[.., index[i], ..] with i in dimension dim; index [k].
   void (*index_select)(const Stream&, const View& x, int dim, const View& index, const View& y);
+  /// The bytes of index_add's workspace for this call, which is null for none.
   std::size_t (*index_add_workspace_bytes)(const Stream&, const View& x, int dim, const View& y);
   /// y[.., index[i], ..] += x[.., i, ..]: the gradient of index_select. Terms of one element are
   /// added one by one in the order of i, and each sum is rounded, so every backend gives the same

@@ -45,6 +45,7 @@ struct ScanProd {
 };
 
 /// All views are [rows, n], dense and row-major; n is positive.
+/// workspace: as many bytes as the function beside it says for this call, null for none.
 struct ScanKernels {
   std::size_t (*workspace_bytes)(const View& x);
   /// y[r, i] = x[r, 0] op ... op x[r, i], or with reverse x[r, n - 1] op ... op x[r, i], in the

@@ -56,6 +56,7 @@ WEFT_HD std::int64_t searched(const T* sequence, std::int64_t n, T value_, bool 
 }
 
 /// All views are [rows, n], dense and row-major; n is positive.
+/// workspace: as many bytes as the function beside it says for this call, null for none.
 struct SortingKernels {
   std::size_t (*workspace_bytes)(const Stream&, const View& x);
   /// Sorts each row by sort_key; equal elements keep their order. values[r, i] = x[r, indices[r,

@@ -183,6 +183,16 @@ weft_sources(""
   kernels/cuda_loader.cc
   kernels/plan/choice_cache.cc
   kernels/plan/choices.cc
+  launch/environment.cc
+  launch/failure.cc
+  launch/launcher.cc
+  launch/meeting.cc
+  launch/options.cc
+  launch/output.cc
+  launch/process.cc
+  launch/report.cc
+  launch/spawn.cc
+  launch/streams.cc
   nn/activation.cc
   nn/any_module.cc
   nn/attention.cc
@@ -594,6 +604,7 @@ set(WEFT_HEADERS
   kernels/reduce.h
   kernels/softmax.h
   kernels/view.h
+  launch/spawn.h
   nn/activation.h
   nn/any_module.h
   nn/attention.h

@@ -3,6 +3,8 @@
 
 #include <functional>
 
+#include "weft/core/base/compiler.h"
+
 namespace weft::launch {
 
 /// Runs fn(rank) in `nprocs` new processes of this program, ranks 0 to nprocs - 1, and returns when

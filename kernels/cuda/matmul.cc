@@ -192,6 +192,7 @@ bool CudaMatmulPlan::does_relu(const Stream& stream, cublasLtEpilogue_t kind,
 Answer CudaMatmulPlan::try_relu(const Stream& stream, cublasLtEpilogue_t kind) const try {
   if (!aligned_.epilogue) return Answer::no;
   use_device(device_);
+  const AllowWhileRecording allow;  // loads kernels, and waits
   const bool has_mask = kind == CUBLASLT_EPILOGUE_RELU_AUX_BIAS;
   const void* const any = reinterpret_cast<const void*>(std::uintptr_t{kAligned});
   if (!accepts(aligned_, {kind, any, has_mask ? any : nullptr})) return Answer::no;

@@ -85,7 +85,7 @@ TEST(ExternalStreamTest, OthersThanOrdinaryStreamsOfTheDeviceAreRefused) {
 TEST(ExternalStreamTest, ACaptureOfTheProgramIsNotSpoiledByOtherThreads) {
   Runtime& cuda = runtime(kGpu);
   const OwnStream own;
-  const Tensor x = full({40, 40}, 1, kF32);
+  const Tensor x = full({40, 40}, 1, kF32), bias = full({40}, 1, kF32);
   const auto event = cuda.new_event(0);
   event->record(current_stream(kGpu));
   void* const memory = cuda.allocate(0, 100);
@@ -109,6 +109,7 @@ TEST(ExternalStreamTest, ACaptureOfTheProgramIsNotSpoiledByOtherThreads) {
     set_benchmark(true);
     static_cast<void>(raw::matmul(x, x));
   });
+  meanwhile("a relu is tried", [&] { static_cast<void>(raw::linear_relu(x, x, bias)); });
 }
 
 TEST(ExternalStreamTest, ItsFreeBlocksGoBackToTheDriver) {

@@ -225,7 +225,7 @@ void GradientExchange::reduce_all() {
     // Gradients that only step() sends were ready before the first message.
     buckets_.wait(std::max(buckets_.first_sent(), last_arrival_));
   } catch (...) {
-    group_->abort();
+    if (group_->size() > 1) group_->abort();
     throw;
   }
 }

@@ -269,10 +269,10 @@ void Reducer::average() {
   complete_reduction();
 }
 
-// After an error: else the other ranks wait for buckets forever.
 void Reducer::give_up() {
-  if (group_->size() > 1) group_->abort();
+  if (group_->size() > 1) group_->abort();  // the other ranks would wait for buckets forever
   if (!rebuilt_) order_.clear();
+  expectations_->on_failure();
   buckets_.reset();
 }
 

@@ -60,6 +60,7 @@ class Expectations {
   virtual void on_all_sent() {}
   /// Called when all are reduced. Returns the parameters that no rank has used, in ascending order.
   virtual std::vector<std::size_t> unused() { return {}; }
+  virtual void on_failure() {}  ///< what was used since the last reduction does not count
   /// Called at the end of a backward. `missing`: the parameters that were expected to get a
   /// gradient and got none. Returns null, or the remedy for this error.
   virtual const char* on_end(const std::vector<std::size_t>& missing);
@@ -99,8 +100,7 @@ class Reducer {
   /// "rank 1: parameter layer1.conv.weight of module layer1.conv", for errors.
   std::string describe(std::size_t index) const;
 
-  /// Calls f(kBuffers) before a forward broadcasts buffers, and f(kGradients) before a backward
-  /// sends gradients.
+  /// Calls f(kBuffers) before a forward broadcasts, f(kGradients) before a backward sends.
   void before_collectives(std::function<void(const char* next)> f) { before_ = std::move(f); }
   static constexpr const char* kBuffers = "buffers";
   static constexpr const char* kGradients = "gradients";

@@ -61,9 +61,18 @@ std::vector<std::size_t> UnusedParameters::unused() {
     }
     told_ = static_graph_;
   }
+  begin_again();
+  return unused_;
+}
+
+void UnusedParameters::on_failure() {
+  telling_.reset();
+  begin_again();
+}
+
+void UnusedParameters::begin_again() {
   used_.assign(used_.size(), 0);
   if (!static_graph_) expected_.clear();
-  return unused_;
 }
 
 const char* UnusedParameters::on_end(const std::vector<std::size_t>& missing) {

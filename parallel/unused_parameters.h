@@ -28,9 +28,11 @@ class UnusedParameters : public Expectations {
   void on_gradient(std::size_t index, bool too_late) override;
   void on_all_sent() override;
   std::vector<std::size_t> unused() override;
+  void on_failure() override;
   const char* on_end(const std::vector<std::size_t>& missing) override;
 
  private:
+  void begin_again();
   [[noreturn]] void throw_unexpected(std::size_t index) const;
 
   Reducer& reducer_;

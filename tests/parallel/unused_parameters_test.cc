@@ -43,6 +43,20 @@ RANKS_TEST(UnusedParametersTest, UnusedParametersCountAsZeros, 2) {
   }
 }
 
+RANKS_TEST(UnusedParametersTest, WhatAFailedBackwardHasUsedDoesNotCount, 1) {
+  Lines model;
+  DistributedDataParallel ddp(model, group,
+                              {.bucket_cap_mb = kTiny, .find_unused_parameters = true});
+  autograd::HookHandle hook = autograd::add_leaf_hook(
+      model.a, [](const Tensor&) { WEFT_THROW(Library, "user", "the reason"); });
+  EXPECT_WEFT_ERROR(sum(ddp(input(1))).backward(), Library, "the reason");
+  hook.remove();
+  model.zero_grad();
+  sum(ddp(input(1), "ab")).backward();
+  EXPECT_TRUE(model.b.grad().defined());
+  EXPECT_FALSE(model.c.grad().defined());
+}
+
 // As in one process, an optimiser skips parameters that no rank has used.
 RANKS_TEST(UnusedParametersTest, WhatNoRankUsesHasNoGradient, 2) {
   for (const bool static_graph : {false, true}) {

@@ -1,5 +1,6 @@
 #include "weft/train/figures.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "weft/core/base/error.h"
@@ -48,7 +49,7 @@ void Figures::test(const std::string& name, double value, std::int64_t epoch, bo
   if (complete && !epochs_.empty()) epochs_.back().test = test_;
   log_info(detail::concat(epoch < 0 ? "before training" : detail::concat("epoch ", epoch),
                           ": test ", name, ' ', value));
-  show("test/" + name, value, last_step);
+  show("test/" + name, value, std::max<std::int64_t>(last_step, 0));
 }
 
 }  // namespace weft::train

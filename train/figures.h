@@ -30,6 +30,10 @@ class Figures {
 
   const std::vector<EpochMetrics>& epochs() const { return epochs_; }
   const TestFigures& last_test() const { return test_; }
+  /// Of this epoch; empty if the last test was after another one.
+  TestFigures test_of(std::int64_t epoch) const {
+    return epoch == test_epoch_ ? test_ : TestFigures();
+  }
 
  private:
   void show(const std::string& tag, double value, std::int64_t step);

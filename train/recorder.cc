@@ -246,7 +246,7 @@ void Recorder::finish() {
       const auto done = static_cast<double>(steps() - epoch_first_step_);
       const double images = done * static_cast<double>(images_per_step());
       run.epochs.push_back(
-          {mean, mean * done, seconds, images / std::max(seconds, 1e-9), run.test});
+          {mean, mean * done, seconds, images / std::max(seconds, 1e-9), figures_.test_of(epoch_)});
     }
     run.step_ms_median = median(step_ms_);
     output_.write(run);

@@ -138,6 +138,21 @@ TEST_F(RecorderTest, ATestBeforeTheFirstEpochBelongsToNone) {
   EXPECT_LACKS(written(), R"("mse":0.5)");
 }
 
+TEST_F(RecorderTest, ATestBeforeTrainingIsNotThatOfAPartOfAnEpoch) {
+  Options limited = options();
+  limited.limit_steps = 2;
+  Recorder recorder(limited);
+  recorder.test("mse", 0.5);
+  Counter model;
+  auto loader = make_loader();
+  std::vector<double> seen;
+  train(recorder, model, loader, seen);
+  recorder.finish(model);
+  const std::string metrics = written(), figure = R"("mse":0.5)";
+  EXPECT_EQ(metrics.find(figure), metrics.rfind(figure)) << metrics;  // the run's last test
+  EXPECT_HAS(metrics, figure);
+}
+
 TEST_F(RecorderTest, KeepsTheFiguresAndCheckpointsOfEveryEpoch) {
   Options o = options();
   o.keep_checkpoints = true;

@@ -239,9 +239,9 @@ void DeviceOperations::run(const Operation& operation, Backend& host, const Dead
   const Device device = operation.part().device();
   const std::uint64_t fingerprint = fingerprint_of(signature_of(operation));
   // All ranks plan for NCCL, but a message has two of them: it cannot wait for the others. Both
-  // find the same state, since messages and collectives come in one order to both.
+  // ends find the same: their messages and collectives come in one order.
   if (transport_ == CudaTransport::automatic && operation.peer >= 0 && members_.size() > 2 &&
-      !gpus_.contains(device.index)) {
+      gpus_.empty()) {
     host.set_fingerprint(fingerprint);
     const SideStream side(device);
     operation.ready->block(side.get());

@@ -41,7 +41,8 @@ struct ProcessGroupOptions {
   /// Must be the same on all ranks. In one operation either all ranks' tensors are on CUDA devices
   /// or none. With nccl and nccl_ring the first operation of a group on CUDA tensors must be one
   /// that all ranks call: they plan in it, and a message with only two of them would wait for the
-  /// others. With `automatic`, messages between more than two ranks are staged until they have.
+  /// others. With `automatic`, messages in a group of more than two ranks go through the host's
+  /// memory until its first collective on CUDA tensors.
   CudaTransport cuda = CudaTransport::automatic;
 };
 

@@ -100,12 +100,16 @@ Record read_record(const std::string& path) {
     check(value.is_number_integer());
     return value.get<std::int64_t>();
   };
+  const auto items = [&](const nlohmann::json& of, const char* name) -> const nlohmann::json& {
+    check(member(of, name).is_array());
+    return of[name];
+  };
   const auto spans = [&](const char* name) {
     std::vector<Record::Span> list;
-    for (const auto& entry : member(record, name)) {
+    for (const auto& entry : items(record, name)) {
       Record::Span& span = list.emplace_back();
       span.step = number(member(entry, "step"));
-      for (const auto& rank : member(entry, "ranks")) span.ranks.push_back(number(rank));
+      for (const auto& rank : items(entry, "ranks")) span.ranks.push_back(number(rank));
       const std::set<std::int64_t> different(span.ranks.begin(), span.ranks.end());
       check(!different.empty() && different.size() == span.ranks.size());
     }

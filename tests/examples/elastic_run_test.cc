@@ -369,7 +369,8 @@ TEST_F(ElasticRun, ARecordThatWasChangedIsNoRun) {
   for (const std::string bad :
        {"[]", "{}", "3", R"([{"ranks": [0]}])", R"([{"step": 0}])",
         R"([{"step": "0", "ranks": [0]}])", R"([{"step": 0, "ranks": []}])",
-        R"([{"step": 0, "ranks": [0, 0]}])", R"([{"step": 0, "ranks": ["0"]}])"}) {
+        R"([{"step": 0, "ranks": [0, 0]}])", R"([{"step": 0, "ranks": ["0"]}])",
+        R"([{"step": 0, "ranks": 0}])", R"([{"step": 0, "ranks": {"a": 0}}])"}) {
     replay(R"({"ranks": )" + bad + R"(, "epochs": )" + good + R"(, "steps": 3})");
     EXPECT_HAS(log(), "changed.json is no membership.json of mlp_elastic") << bad;
   }

@@ -8,7 +8,7 @@
 namespace weft::launch {
 
 /// Runs fn(rank) in `nprocs` new processes of this program, ranks 0 to nprocs - 1, and returns when
-/// all have ended well. They are started and watched as by weftrun (launcher.h), so in `fn`
+/// all have ended well. They are started and watched as by weftrun, so in `fn`
 /// comm::init_process_group() knows where the ranks meet; another address works, too.
 ///   int main(int argc, char** argv) {
 ///     launch::spawn(argc, argv, 2, [](int rank) {

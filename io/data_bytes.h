@@ -9,8 +9,9 @@
 
 namespace weft::io::detail {
 
-/// Nothing if no memory can be as large. Strides are products of sizes, too, and other readers
-/// multiply in another order, so that sizes which are too large are so even beside one of zero.
+/// The bytes of a tensor of this shape whose elements have `element` bytes each; no value if they
+/// are 2^63 or more. There a size of 0 counts as 1, because strides are products of the other
+/// sizes, which must not overflow either.
 inline std::optional<std::uint64_t> data_bytes(const Shape& shape, std::uint64_t element) {
   std::uint64_t bytes = element;
   bool overflow = false, empty = false;

@@ -191,16 +191,18 @@ struct Collective : autograd::Function<Collective> {
 // A call of send() or recv().
 struct Message {
   Ranks ranks;
-  int peer;
+  int peer, tag;
   std::string text = {};
   Shape shape = {};
 };
 
-// "message 2: f32 [3], to be differentiated, at step 5"
-std::string message_of(const autograd::Context& ctx, const Tensor& x, std::int64_t number) {
+// "message 2: f32 [3], to be differentiated at step 5 with tag 1"
+std::string message_of(const autograd::Context& ctx, const Tensor& x, std::int64_t number,
+                       int tag) {
   const std::int64_t step = thread_state().step;
   return detail::concat("message ", number, ": ", text_of(x), differentiated(ctx),
-                        step < 0 ? "" : " at step " + std::to_string(step));
+                        step < 0 ? "" : " at step " + std::to_string(step),
+                        tag == 0 ? "" : " with tag " + std::to_string(tag));
 }
 
 struct Send : autograd::Function<Send> {
@@ -208,7 +210,7 @@ struct Send : autograd::Function<Send> {
 
   static Tensor forward(autograd::Context& ctx, const Tensor& x, Message m) {
     m.ranks->check_device(x);
-    m.text = message_of(ctx, x, ++m.ranks->sent[m.peer]);
+    m.text = message_of(ctx, x, ++m.ranks->sent[m.peer], m.tag);
     m.shape = x.shape();
     m.ranks->announce(m.text, m.peer);
     m.ranks->group->send(raw::contiguous(x), m.peer).wait();
@@ -216,7 +218,7 @@ struct Send : autograd::Function<Send> {
     return scalar(0, {x.dtype(), x.device()});
   }
   static std::vector<Tensor> backward(autograd::Context& ctx, std::span<const Tensor> grads) {
-    const auto& [ranks, to, text, shape] = std::any_cast<const Message&>(ctx.data);
+    const auto& [ranks, to, tag, text, shape] = std::any_cast<const Message&>(ctx.data);
     ranks->expect("the gradient of " + text, to);
     const Tensor grad = empty(shape, {grads[0].dtype(), grads[0].device()});
     ranks->group->recv(grad, to).wait();
@@ -229,7 +231,7 @@ struct Recv : autograd::Function<Recv> {
 
   static Tensor forward(autograd::Context& ctx, const Tensor& like, Message m) {
     m.ranks->check_device(like);
-    m.text = message_of(ctx, like, ++m.ranks->received[m.peer]);
+    m.text = message_of(ctx, like, ++m.ranks->received[m.peer], m.tag);
     m.ranks->expect(m.text, m.peer);
     const Tensor y = empty(like.shape(), {like.dtype(), like.device()});
     m.ranks->group->recv(y, m.peer).wait();
@@ -237,7 +239,7 @@ struct Recv : autograd::Function<Recv> {
     return y;
   }
   static std::vector<Tensor> backward(autograd::Context& ctx, std::span<const Tensor> grads) {
-    const auto& [ranks, from, text, shape] = std::any_cast<const Message&>(ctx.data);
+    const auto& [ranks, from, tag, text, shape] = std::any_cast<const Message&>(ctx.data);
     ranks->announce("the gradient of " + text, from);
     ranks->group->send(raw::contiguous(grads[0]), from).wait();
     return {Tensor()};
@@ -291,11 +293,11 @@ Tensor Collectives::max_of(const Tensor& x) const {
   state_->group->all_reduce(y, comm::ReduceOp::max).wait();
   return y;
 }
-Tensor Collectives::send(const Tensor& x, int to) const {
-  return Send::apply(x, Message{state_, to});
+Tensor Collectives::send(const Tensor& x, int to, int tag) const {
+  return Send::apply(x, Message{state_, to, tag});
 }
-Tensor Collectives::recv(const Tensor& like, int from) const {
-  return Recv::apply(like, Message{state_, from});
+Tensor Collectives::recv(const Tensor& like, int from, int tag) const {
+  return Recv::apply(like, Message{state_, from, tag});
 }
 
 }  // namespace weft::parallel

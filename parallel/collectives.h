@@ -82,11 +82,12 @@ class Collectives {
   /// shapes and steps compared, but not module paths, since the ranks are mostly in different
   /// modules, as the stages of a pipeline. So if a rank leaves out a send, its next one of the same
   /// shape in this step takes its place, and only the other rank's last recv of the step throws
-  /// (Comm or Timeout), before its loss is computed.
-  Tensor send(const Tensor& x, int to) const;
+  /// (Comm or Timeout), before its loss is computed. Messages with tags of their own, which are
+  /// compared, too, never take each other's place.
+  Tensor send(const Tensor& x, int to, int tag = 0) const;
   /// Returns a tensor of the shape and dtype of `like`. `like` gets no gradient, but must require
-  /// one if the sender's x does.
-  Tensor recv(const Tensor& like, int from) const;
+  /// one if the sender's x does. Throws Comm if the message has another tag.
+  Tensor recv(const Tensor& like, int from, int tag = 0) const;
 
   // --- Replicated --------------------------------------------------------------------------------
 

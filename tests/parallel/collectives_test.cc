@@ -347,6 +347,11 @@ TEST(CollectivesErrorTest, MessagesThatDoNotFitAreNamed) {
         const Scoped step(&ThreadState::step, 6);
         ranks.recv(ones({2}), 0);
       });
+  // Rank 0 has left out the message with tag 1.
+  refused(
+      "sends message 1: f32 [2] with tag 2, rank 1 expects message 1: f32 [2] with tag 1",
+      [](const Collectives& ranks) { ranks.send(ones({2}), 1, 2); },
+      [](const Collectives& ranks) { ranks.recv(ones({2}), 0, 1); });
 }
 
 // The receiver takes the second message for the first, but does not come to the end of its step.

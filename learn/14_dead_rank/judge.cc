@@ -80,11 +80,13 @@ void judge_killed(FindCulprit f, int n, int dead) {
 void judge_hanging(FindCulprit f, int n, int hanging) {
   const std::string who = detail::concat("rank ", hanging);
   Run run = ring(n, hanging);
-  run[hanging].operation = 6;
-  check(f, run, hanging,
-        who +
-            " is alive but does not come: it computes, maybe for ever, and all "
-            "wait for it, directly or by way of others");
+  for (const int operation : {6, 7}) {
+    run[hanging].operation = operation;
+    check(f, run, hanging,
+          detail::concat(who, " is alive but does not come: it computes, maybe for ever, ",
+                         operation < 7 ? "" : "in the operation in which the others are, ",
+                         "and all wait for it, directly or by way of others"));
+  }
   const int other = (hanging + 1) % n;
   run[other].silent_s = 0.9;
   check(f, run, hanging,
@@ -118,6 +120,12 @@ void judge_healthy(FindCulprit f, int n) {
           detail::concat("rank ", r,
                          " computes, though nobody waits for it, and the others wait for messages "
                          "that are under way"));
+    Run run = circle(n, r);
+    run[r].operation = 6;
+    check(f, run, -1,
+          detail::concat("rank ", r,
+                         " has not begun operation 7 and may still come: it computes, and none of "
+                         "the others, which are in it, waits for it"));
   }
   check(f, Run(n, {.operation = 7}), -1, "all are alive, and compute");
 }
@@ -161,13 +169,14 @@ int first_dead(const Run& ranks) {
                               : static_cast<int>(found - ranks.begin());
 }
 
-// The one that is behind, and nothing else.
+// In a circle, the one that is behind, and nothing else.
 int lowest_operation(const Run& ranks) {
   const auto least = std::ranges::min_element(ranks, {}, &LastSeen::operation);
-  if (ranks.empty()) return -1;
-  if (std::ranges::any_of(ranks, [](const LastSeen& r) { return r.silent_s > 1; })) {
+  if (std::ranges::any_of(ranks,
+                          [](const LastSeen& r) { return r.silent_s > 1 || r.waits_for < 0; })) {
     return reference::find_culprit(ranks);
   }
+  if (ranks.empty()) return -1;
   return std::ranges::count(ranks, least->operation, &LastSeen::operation) == 1
              ? static_cast<int>(least - ranks.begin())
              : -1;
@@ -202,6 +211,27 @@ int computes_alone(const Run& ranks) {
   return static_cast<int>(std::ranges::find_if(ranks, computes) - ranks.begin());
 }
 
+// The one whose operation no other has; -1 if there is none.
+int other_operation(const Run& ranks) {
+  const auto found = std::ranges::find_if(ranks, [&](const LastSeen& r) {
+    return std::ranges::count(ranks, r.operation, &LastSeen::operation) == 1;
+  });
+  return found == ranks.end() || ranks.size() <= 2 ? -1 : static_cast<int>(found - ranks.begin());
+}
+
+// Does not ask for whom anybody waits.
+int without_the_chain(const Run& ranks) {
+  const bool one_is_dead =
+      std::ranges::any_of(ranks, [](const LastSeen& r) { return r.silent_s > 1; });
+  return one_is_dead || ranks.size() <= 2 ? reference::find_culprit(ranks) : other_operation(ranks);
+}
+
+// Compares the operations, also if a rank computes beside the circle.
+int compares_all(const Run& ranks) {
+  const int culprit = reference::find_culprit(ranks);
+  return culprit >= 0 ? culprit : other_operation(ranks);
+}
+
 // Of two, the one that is behind.
 int blames_one_of_two(const Run& ranks) {
   const int culprit = reference::find_culprit(ranks);
@@ -223,6 +253,8 @@ const std::vector<WrongOne<FindCulprit>> kWrong = {
     {"impatient", impatient, "is alive: its last sign is not yet a second old"},
     {"blames_in_circles", blames_in_circles, "messages that are under way"},
     {"computes_alone", computes_alone, "computes, though nobody waits for it"},
+    {"without_the_chain", without_the_chain, "in the operation in which the others are"},
+    {"compares_all", compares_all, "has not begun operation 7 and may still come"},
     {"blames_one_of_two", blames_one_of_two, "nobody can tell which has made a call too few"},
     {"one_too_many", one_too_many, "you say rank 1, but rank 0"},
 };

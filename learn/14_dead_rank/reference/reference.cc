@@ -19,7 +19,10 @@ int find_culprit(const std::vector<LastSeen>& ranks) {
   }
   if (ranks[at].waits_for < 0) return at;
 
-  // A circle: the one whose operation nobody shares.
+  // A circle. A rank beside it that computes may still come.
+  if (std::ranges::any_of(ranks, [](const LastSeen& r) { return r.waits_for < 0; })) return -1;
+
+  // All wait: the one whose operation nobody shares.
   for (std::size_t r = 0; r < ranks.size(); ++r) {
     const int own = ranks[r].operation;
     const auto same = std::ranges::count(ranks, own, &LastSeen::operation);

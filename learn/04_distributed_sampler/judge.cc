@@ -103,7 +103,7 @@ void check(SamplesOf f, std::int64_t size, Share share) {
 }
 
 std::string judge(SamplesOf f) {
-  for (const std::int64_t size : {10, 12, 1, 3, 0, 100}) {
+  for (const std::int64_t size : {10, 12, 1, 3, 2, 0, 100}) {
     for (const int ranks : {4, 1, 3, 2, 5}) {
       for (const bool drop_last : {false, true}) {
         check(f, size, {.ranks = ranks, .drop_last = drop_last});
@@ -174,6 +174,19 @@ Samples pads_once(std::int64_t size, const Share& share) {
   return mine;
 }
 
+// Pads with all samples once, and then with the last one only. It shows if the padding is longer
+// than the samples, and these are two or more.
+Samples ends_with_the_last(std::int64_t size, const Share& share) {
+  if (share.drop_last || size == 0) return weft_s(size, share);
+  const Samples all = Generator(share.seed + share.epoch).randperm(size);
+  const std::int64_t each = (size + share.ranks - 1) / share.ranks;
+  Samples mine;
+  for (std::int64_t i = share.rank; i < each * share.ranks; i += share.ranks) {
+    mine.push_back(all[i < size ? i : std::min(i - size, size - 1)]);
+  }
+  return mine;
+}
+
 // As a generator that goes on from call to call.
 Samples one_generator(std::int64_t size, const Share& share) {
   static std::uint64_t calls = 0;
@@ -206,6 +219,7 @@ const std::vector<WrongOne<SamplesOf>> kWrong = {
     {"always_drops", always_drops, "rank 0 has 2 samples, each needs 3"},
     {"last_again", last_again, "is visited 3 times, by rank"},
     {"pads_once", pads_once, "it threw an exception: vector::_M_range_check"},
+    {"ends_with_the_last", ends_with_the_last, "rank 4's sample number 0 is"},
     {"one_generator", one_generator, "other samples the second time"},
     {"sorted", sorted, "PyTorch's sampler has"},
     {"endless", endless, "it has not returned after 8 s"},

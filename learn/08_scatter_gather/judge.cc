@@ -29,6 +29,7 @@ Tensor weft_s_gather(const Tensors& parts, Device device) {
 }
 
 constexpr std::int64_t kColumns = 3;
+constexpr int kDevices = 4;
 
 // Row i is 10 i, 10 i + 1, 10 i + 2.
 Tensor batch(std::int64_t rows) {
@@ -41,11 +42,17 @@ Tensor batch(std::int64_t rows) {
 
 std::vector<float> values_of(const Tensor& x) { return x.detach().to(Device()).to_vector<float>(); }
 
-void check(Both both, std::int64_t rows, int n) {
-  begin_case(detail::concat(rows, rows == 1 ? " row on " : " rows on ", n,
-                            n == 1 ? " device" : " devices"));
+// The parts belong on cpu:0, cpu:1 ..., the result on cpu:0. If `turned`, the parts belong on
+// cpu:2, cpu:3, cpu:0, cpu:1, and the result on cpu:1, where neither x nor the first part is.
+void check(Both both, std::int64_t rows, int n, bool turned) {
   std::vector<Device> devices;
-  for (int i = 0; i < n; ++i) devices.emplace_back(DeviceType::cpu, i);
+  for (int i = 0; i < n; ++i) {
+    devices.emplace_back(DeviceType::cpu, (turned ? i + 2 : i) % kDevices);
+  }
+  const Device home(DeviceType::cpu, turned ? 1 : 0);
+  begin_case(detail::concat(rows, rows == 1 ? " row on " : " rows on ", n,
+                            n == 1 ? " device, " : " devices, the first is ", to_string(devices[0]),
+                            ", joined on ", to_string(home)));
   const Tensor x = batch(rows).set_requires_grad();
   Tensors parts;
   within_patience("is there a loop that does not end?", [&] { parts = both.scatter(x, devices); });
@@ -79,12 +86,12 @@ void check(Both both, std::int64_t rows, int n) {
   for (std::size_t i = 0; i < parts.size(); ++i) {
     results.push_back(parts[i] * static_cast<double>(i + 1));
   }
-  const Tensor whole = both.gather(results, devices[0]);
+  const Tensor whole = both.gather(results, home);
   require(whole.defined() && whole.shape() == x.shape(), "gather gives shape ",
           whole.defined() ? to_string(whole.shape()) : "of nothing", ", expected ",
           to_string(x.shape()));
-  require(whole.device() == devices[0], "gather's result is on ", to_string(whole.device()),
-          ", and should be on ", to_string(devices[0]));
+  require(whole.device() == home, "gather's result is on ", to_string(whole.device()),
+          ", and should be on ", to_string(home));
   require(whole.requires_grad(),
           "gather's result has no tape: what does not record loses the way "
           "back to the parts");
@@ -107,9 +114,11 @@ void check(Both both, std::int64_t rows, int n) {
 }
 
 std::string judge(Both both) {
-  set_host_devices(4);
+  set_host_devices(kDevices);
   for (const std::int64_t rows : {6, 7, 5, 1, 3, 32}) {
-    for (const int n : {3, 1, 2, 4}) check(both, rows, n);
+    for (const int n : {3, 1, 2, 4}) {
+      for (const bool turned : {false, true}) check(both, rows, n, turned);
+    }
   }
   return "parts, devices and gradients for 1 to 4 devices, also where the rows do not divide";
 }
@@ -154,6 +163,14 @@ Tensors stays(const Tensor& x, const std::vector<Device>& devices) {
   for (Tensor& part : parts) part = part.to(devices[0]);
   return parts;
 }
+// Part i on cpu:i, whatever devices[i] is.
+Tensors by_number(const Tensor& x, const std::vector<Device>& devices) {
+  Tensors parts = weft_s_scatter(x, devices);
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    parts[i] = parts[i].to(Device(DeviceType::cpu, static_cast<int>(i)));
+  }
+  return parts;
+}
 Tensors no_tape(const Tensor& x, const std::vector<Device>& devices) {
   return weft_s_scatter(x.detach(), devices);
 }
@@ -167,6 +184,9 @@ Tensor backwards(const Tensors& parts, Device device) {
   return weft_s_gather(reversed, device);
 }
 Tensor not_moved(const Tensors& parts, Device) { return cat(parts); }
+Tensor on_the_first_parts(const Tensors& parts, Device) {
+  return weft_s_gather(parts, parts[0].device());
+}
 Tensor sums(const Tensors& parts, Device device) {
   Tensor sum = parts[0].to(device);
   for (std::size_t i = 1; i < parts.size(); ++i) sum = sum + parts[i].to(device);
@@ -183,10 +203,14 @@ const std::vector<WrongOne<Both>> kWrong = {
     {"beyond_x", {beyond_x, weft_s_gather}, "it threw an exception: [narrow]"},
     {"evenly", {evenly, weft_s_gather}, "part 2 has 1 row, expected 2"},
     {"stays", {stays, weft_s_gather}, "part 1 is on cpu:0, and should be on cpu:1"},
+    {"by_number", {by_number, weft_s_gather}, "part 0 is on cpu:0, and should be on cpu:2"},
     {"no_tape", {no_tape, weft_s_gather}, "part 0 has no tape"},
     {"other_order", {other_order, weft_s_gather}, "part 0 begins with row 5, expected row 0"},
     {"backwards", {weft_s_scatter, backwards}, "the parts are to be joined in their order"},
     {"not_moved", {weft_s_scatter, not_moved}, "it threw an exception: [cat]"},
+    {"on_the_first_parts",
+     {weft_s_scatter, on_the_first_parts},
+     "gather's result is on cpu:2, and should be on cpu:1"},
     {"sums", {weft_s_scatter, sums}, "gather gives shape [2,3], expected [6,3]"},
     {"detaches", {weft_s_scatter, detaches}, "gather's result has no tape"},
 };

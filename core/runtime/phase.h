@@ -134,18 +134,16 @@ struct Fault {
   static Fault parse(std::string_view text);
 };
 
-/// A place where a rank fails, or is slow, if WEFT_FAULT names it. The variable's value:
+/// A place where a rank fails, or is slow, if WEFT_FAULT names it. The variable's value, or several
+/// with commas between them:
 ///   KIND:rank=R[:step=N][:phase=PHASE]
 ///     KIND   kill   as by SIGKILL              stop  as by SIGSTOP
 ///            raise  throws Internal from here  exit  the process ends at once, with status 3
 ///            delay=20ms  sleeps here each time, for so many ms or s
 ///     step   thread_state().step; any if not given
-///     PHASE  rendezvous  before the rank joins the others
-///            connect     all ranks of a group have come and connect: some wait for this one
-///            forward     at the beginning of a train::Step
-///            allreduce, allgather, reducescatter   in the middle of it: some has been sent
-///            save        in the middle of saving: the file is written, but under another name
-///            any of these phases if not given
+///     PHASE  one of those that docs/faults.md lists; any if not given. A number behind it says
+///            which time it is, from 0 on: allreduce2 is in the third all-reduce
+///   link=A-B:RATE  slows down messages between two ranks (comm/backend/thin_links.h), not a place
 /// A run that its launcher has restarted (TORCHELASTIC_RESTART_COUNT) does not fail again. Throws
 /// InvalidArgument for any other value.
 void fault_point();

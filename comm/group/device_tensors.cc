@@ -197,6 +197,7 @@ DeviceOperations::Gpu& DeviceOperations::gpu(Device device, Backend& host, const
   if (const auto found = gpus_.find(device.index); found != gpus_.end()) return found->second;
   std::unique_lock lock(mutex_);
   Gpu& gpu = gpus_.try_emplace(device.index, device).first->second;
+  if (!first_) first_ = &gpu;
   const std::string keys = "nccl/" + std::to_string(gpus_.size());
   lock.unlock();
   if (transport_ == CudaTransport::staging) return gpu;
@@ -234,14 +235,31 @@ DeviceOperations::Gpu& DeviceOperations::gpu(Device device, Backend& host, const
   return gpu;
 }
 
+namespace {
+
+// Sends or receives a tensor of another GPU than NCCL's stream, through memory of that stream.
+void run_on_copy(const Operation& message, const Stream& stream, Backend& nccl,
+                 const Deadline& deadline) {
+  const StreamScope scope(stream);
+  Operation copied = message;
+  copied.x = empty({message.x.numel()}, {message.x.dtype(), stream.device});
+  if (!message.writes_x) queue_copy(copied.x, message.x, stream);
+  copied.run(copied, nccl, deadline);
+  if (message.writes_x) queue_copy(message.x, copied.x, stream);
+}
+
+}  // namespace
+
 void DeviceOperations::run(const Operation& operation, Backend& host, const Deadline& deadline,
                            const std::function<void()>& check) {
   const Device device = operation.part().device();
   const std::uint64_t fingerprint = fingerprint_of(signature_of(operation));
-  // All ranks plan for NCCL, but a message has two of them: it cannot wait for the others. Both
-  // ends find the same: their messages and collectives come in one order.
-  if (transport_ == CudaTransport::automatic && operation.peer >= 0 && members_.size() > 2 &&
-      gpus_.empty()) {
+  const bool is_message = operation.peer >= 0;
+  // All ranks plan for NCCL, but a message has two of them: it cannot wait for the others. So its
+  // ends only ask what the first plan was. Both know the same of it, since their messages and
+  // collectives come in one order, and neither knows which GPU the other's tensor is on.
+  if (is_message &&
+      (first_ ? !first_->nccl : transport_ == CudaTransport::automatic && members_.size() > 2)) {
     host.set_fingerprint(fingerprint);
     const SideStream side(device);
     operation.ready->block(side.get());
@@ -250,7 +268,7 @@ void DeviceOperations::run(const Operation& operation, Backend& host, const Dead
   // No fingerprint while the ranks plan for NCCL: they may do so in different operations, such as a
   // send and a collective.
   host.set_fingerprint(0);
-  Gpu& gpu = this->gpu(device, host, deadline, check);
+  Gpu& gpu = is_message && first_ ? *first_ : this->gpu(device, host, deadline, check);
   host.set_fingerprint(fingerprint);
   const Stream& stream = gpu.stream.get();
   // Kernels of ranks that share a GPU might wait for each other forever, so only one runs at a
@@ -262,8 +280,12 @@ void DeviceOperations::run(const Operation& operation, Backend& host, const Dead
   for (const Tensor& x : {operation.x, operation.y}) {
     if (x.defined()) x.storage()->record_stream(stream);
   }
-  operation.run(operation, *gpu.nccl, deadline);
-  const std::shared_ptr<Event> event = runtime(device).new_event(device.index);
+  if (device == stream.device) {
+    operation.run(operation, *gpu.nccl, deadline);
+  } else {
+    run_on_copy(operation, stream, *gpu.nccl, deadline);
+  }
+  const std::shared_ptr<Event> event = runtime(device).new_event(stream.device.index);
   event->record(stream);
   operation.work->event = event;
   operation.work->device = device;
@@ -292,6 +314,7 @@ void DeviceOperations::abort() noexcept {
 
 void DeviceOperations::close() {
   const std::lock_guard lock(mutex_);
+  first_ = nullptr;
   gpus_.clear();
 }
 

@@ -85,6 +85,7 @@ class DeviceOperations {
   Store* const store_;
   std::mutex mutex_;  // guards gpus_ and aborted_
   std::map<int, Gpu> gpus_;
+  Gpu* first_ = nullptr;  // of the first plan, by which the messages of all GPUs go
   bool aborted_ = false;
 };
 

@@ -39,10 +39,13 @@ struct ProcessGroupOptions {
   /// compared on the way, and what NCCL sends is not.
   bool check_fingerprints = false;
   /// Must be the same on all ranks. In one operation either all ranks' tensors are on CUDA devices
-  /// or none. With nccl and nccl_ring the first operation of a group on CUDA tensors must be one
-  /// that all ranks call: they plan in it, and a message with only two of them would wait for the
-  /// others. With `automatic`, messages in a group of more than two ranks go through the host's
-  /// memory until its first collective on CUDA tensors.
+  /// or none. All ranks plan for NCCL in the group's first collective on CUDA tensors, and again
+  /// when they come to one with GPUs that were in none before, which all ranks must do together.
+  /// Messages go as that first collective does, whatever GPUs their two tensors are on: by NCCL
+  /// through the memory of the GPU that the rank had in it, or through the host's memory. In a
+  /// group of two ranks a message plans likewise. In a larger one messages before that collective
+  /// go through the host's memory with `automatic`; with nccl and nccl_ring it must come first: a
+  /// message with only two of the ranks would wait for the others.
   CudaTransport cuda = CudaTransport::automatic;
 };
 

@@ -131,7 +131,7 @@ TEST_F(DeviceTensorsTest, SideStreamsAreUsedAgain) {
 // Threads replace the library: the device's memory is the host's.
 std::string problem;
 std::atomic<bool> broken{false};
-std::atomic<int> made{0};
+std::atomic<int> made{0}, exchanges{0};
 
 class FakeNccl final : public DeviceBackend {
  public:
@@ -143,6 +143,7 @@ class FakeNccl final : public DeviceBackend {
   const char* name() const override { return "fake"; }
   void exchange(std::span<const Outgoing> out, std::span<const Incoming> in,
                 const Deadline& deadline) override {
+    ++exchanges;
     threads_->exchange(out, in, deadline);
   }
   void abort() noexcept override { threads_->abort(); }
@@ -223,6 +224,42 @@ TEST_F(NcclTest, AMessageBeforeAllRanksHaveMetGoesThroughTheHost) {
     EXPECT_EQ(x.to_vector<double>(), (Numbers{1 + 1 + 3}));
     EXPECT_EQ(made, 3);
   });
+}
+
+// Neither end of a message knows which GPU the other's tensor is on, and rank 2, which is in the
+// barrier meanwhile, cannot plan with them.
+TEST_F(NcclTest, MessagesOfAllGpusGoAsTheFirstCollectiveDoes) {
+  const auto talk = [](ProcessGroup& group) {
+    const int rank = group.rank();
+    const auto gpu_at = [&](int place) { return Device(DeviceType::cuda, (rank + place) % 3); };
+    group.all_reduce(on(gpu_of(group), {1}, {1})).wait();
+    group.barrier().wait();
+    const int before = exchanges;
+    group.barrier().wait();
+    for (const int from : {0, 1}) {
+      for (const int to : {0, 1}) {
+        if (rank == 0) group.send(on(gpu_at(from), {1.0 + from, 2.0 + to}, {2}), 1).wait();
+        if (rank == 1) {
+          const Tensor x = on(gpu_at(to), {0, 0}, {2});
+          group.recv(x, 0).wait();
+          EXPECT_EQ(x.to_vector<double>(), (Numbers{1.0 + from, 2.0 + to}));
+        }
+        group.barrier().wait();
+      }
+    }
+    const int by_nccl = exchanges - before, ends = 2 * 4;
+    EXPECT_EQ(by_nccl, made > 0 ? ends : 0);
+  };
+  for (const CudaTransport transport :
+       {CudaTransport::automatic, CudaTransport::nccl, CudaTransport::staging}) {
+    made = 0;
+    run_ranks(3, talk, {.timeout = std::chrono::seconds(20), .cuda = transport});
+    EXPECT_EQ(made, transport == CudaTransport::staging ? 0 : 3);
+  }
+  made = 0;
+  problem = "libnccl.so.2: no such file";
+  run_ranks(3, talk, {.timeout = std::chrono::seconds(20)});
+  EXPECT_EQ(made, 0);
 }
 
 TEST_F(NcclTest, WhatFailsOnTheDeviceEndsTheGroup) {

@@ -215,6 +215,50 @@ TEST_P(EveryBackend, HostAndDeviceTensorsTakeTurns) {
   });
 }
 
+// --- Messages ------------------------------------------------------------------------------------
+
+/// Rank 0 sends to rank 1 from each of its two GPUs to each of the other's; others wait meanwhile.
+void send_between_all_gpus(ProcessGroup& group) {
+  const int rank = group.rank();
+  for (const int from : {0, 1}) {
+    for (const int to : {0, 1}) {
+      SCOPED_TRACE(detail::concat("from GPU ", from, " to GPU ", to));
+      const double value = 10 * from + to + 1;
+      if (rank == 0) group.send(late(gpu_of(from), value), 1).wait();
+      if (rank == 1) {
+        const Tensor x = late(gpu_of(2 + to), 0);
+        group.recv(x, 0).wait();
+        expect(raw::mul(x, 2), 4 * value + 2);
+      }
+      group.barrier().wait();
+    }
+  }
+}
+
+/// The same after a collective with the first GPU of each rank, and one with the second.
+void send_after_collectives(ProcessGroup& group) {
+  for (const int place : {0, 1}) {
+    SCOPED_TRACE(detail::concat("after collective ", place));
+    const Tensor x = late(gpu_of(2 * group.rank() + place), 1);
+    group.all_reduce(x).wait();
+    expect(x, 3 * group.size());
+    send_between_all_gpus(group);
+  }
+}
+
+TEST_P(EveryBackend, MessagesGoFromAnyGpuToAny) { run(send_after_collectives); }
+
+TEST(Automatic, MessagesGoFromAnyGpuToAnyBeforeAndAfterCollectives) {
+  constexpr int kRanks = 3;
+  // With fewer, threads would share default streams.
+  if (device_count(DeviceType::cuda) < 2 * kRanks)
+    GTEST_SKIP() << "needs " << 2 * kRanks << " GPUs";
+  comm::run_ranks(kRanks, [](ProcessGroup& group) {
+    send_between_all_gpus(group);
+    send_after_collectives(group);
+  });
+}
+
 // --- DistributedDataParallel ---------------------------------------------------------------------
 
 using Make = nn::Sequential (*)();

@@ -32,11 +32,16 @@ struct IndexingKernels {
                     void* workspace);
   /// With dim 1: y[i][j][k] = x[i][index[i][j][k]][k]. index and y have one shape.
   void (*gather)(const Stream&, const View& x, int dim, const View& index, const View& y);
-  /// The gradient of gather. With dim 1: y[i][index[i][j][k]][k] += x[i][j][k].
-  void (*scatter_add)(const Stream&, const View& x, int dim, const View& index, const View& y);
+  /// The bytes of the workspace of scatter_add and scatter for this call, which is null for none.
+  std::size_t (*scatter_workspace_bytes)(const Stream&, const View& x, int dim, const View& y);
+  /// The gradient of gather. With dim 1: y[i][index[i][j][k]][k] += x[i][j][k], rounded as
+  /// index_add does, in the order of j.
+  void (*scatter_add)(const Stream&, const View& x, int dim, const View& index, const View& y,
+                      void* workspace);
   /// With dim 1: y[i][index[i][j][k]][k] = x[i][j][k]. Of equal indices the last one (the largest
   /// j) wins.
-  void (*scatter)(const Stream&, const View& x, int dim, const View& index, const View& y);
+  void (*scatter)(const Stream&, const View& x, int dim, const View& index, const View& y,
+                  void* workspace);
   /// counts[p] = the number of true elements in piece p of a dense boolean mask [n]; counts is i64
   /// [true_pieces(n)], n positive.
   void (*count_true)(const Stream&, const View& mask, const View& counts);

@@ -178,10 +178,14 @@ const Tensor& scattered(const char* op, Scatter IndexingKernels::* entry, const 
   if (checked) check_bounds(op, whole, y.shape()[dim]);
   const Tensor from = overlap(x, y) ? clone(x) : x;
   const Tensor at = disjoint(whole, y);
+  const auto workspace_bytes = indexing(op, y, &IndexingKernels::scatter_workspace_bytes);
   const auto run = indexing(op, y, entry);
   if (x.numel() == 0) return y;
+  const Stream& stream = current_stream(y.device());
+  const View source = from.view_of(), to = y.view_of();
+  const Workspace workspace(y.device(), workspace_bytes(stream, source, dim, to));
   y.storage()->bump_version();
-  run(current_stream(y.device()), from.view_of(), dim, at.view_of(), y.view_of());
+  run(stream, source, dim, at.view_of(), to, workspace.data());
   return y;
 }
 

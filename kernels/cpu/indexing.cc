@@ -211,7 +211,7 @@ void accumulate_row(std::int64_t n, T* to, std::int64_t to_step, const T* from, 
   }
 }
 
-std::size_t index_add_workspace_bytes(const Stream&, const View&, int, const View&) { return 0; }
+std::size_t workspace_bytes(const Stream&, const View&, int, const View&) { return 0; }
 
 void index_add(const Stream&, const View& x_, int dim, const View& index, const View& y_, void*) {
   const View x = at_least_1d(x_), y = at_least_1d(y_);
@@ -240,13 +240,13 @@ void gather_elements(const Stream&, const View& x, int dim, const View& index, c
   }
 }
 
-void scatter_add(const Stream&, const View& x, int dim, const View& index, const View& y) {
+void scatter_add(const Stream&, const View& x, int dim, const View& index, const View& y, void*) {
   dispatch_all(y.dtype, [&]<class T>() {
     for_each_indexed<T>(y, x, dim, index, true, [](const T& from, T& to) { accumulate(to, from); });
   });
 }
 
-void scatter(const Stream&, const View& x, int dim, const View& index, const View& y) {
+void scatter(const Stream&, const View& x, int dim, const View& index, const View& y, void*) {
   const auto run = [&]<class U>() {
     for_each_indexed<U>(y, x, dim, index, true, [](const U& from, U& to) { to = from; });
   };
@@ -316,9 +316,10 @@ void one_hot(const Stream& stream, const View& index, const View& y) {
 IndexingKernels indexing_kernels() {
   return {.check_bounds = check_bounds,
           .index_select = index_select,
-          .index_add_workspace_bytes = index_add_workspace_bytes,
+          .index_add_workspace_bytes = workspace_bytes,
           .index_add = index_add,
           .gather = gather_elements,
+          .scatter_workspace_bytes = workspace_bytes,
           .scatter_add = scatter_add,
           .scatter = scatter,
           .count_true = count_true,

@@ -3,11 +3,14 @@
 //
 // Passes over memory: a check reads the index. What takes reads the index and the taken elements
 // and writes y. What puts reads index and x once and reads and writes their elements of y; or, for
-// few fibres, reads the index once for each element of y, from the cache. A long list of index_add
-// is read once for its keys and sorted (device_wide.cu); then each fibre reads keys and places, and
-// x and what y has there once, and writes that once. one_hot reads the index once for each class.
-// The positions of what is true: two passes over the mask.
+// few fibres, reads the index once for each element of y, from the cache. A long list of index_add,
+// or the indices of few long fibres, are read once for their keys and sorted (device_wide.cu); then
+// keys and places are read, for a list by each fibre, and x and what y has there once, and that is
+// written once. one_hot reads the index once for each class. The positions of what is true: two
+// passes over the mask.
+#include <algorithm>
 #include <bit>
+#include <type_traits>
 
 #include "weft/kernels/cuda/access.cuh"
 #include "weft/kernels/cuda/block_fold.cuh"
@@ -125,7 +128,8 @@ __global__ void __launch_bounds__(kBlock)
 
 /// One thread per element of y searches the indices of its fibre for its own. For few fibres, where
 /// one thread per fibre would leave the GPU idle; the threads of a fibre share the reads of
-/// indices. Each sum is rounded as put_by_fibre_kernel does when it stores it.
+/// indices. Long fibres are sorted instead, unless there are thousands. Each sum is rounded as
+/// put_by_fibre_kernel does when it stores it.
 template <class Write, class Elements>
 __global__ void __launch_bounds__(kBlock)
     put_by_output_kernel(const __grid_constant__ PutArgs args) {
@@ -185,13 +189,6 @@ void put(const char* name, const Stream& stream, const View& x, int dim, const V
   }
 }
 
-void add(const char* name, const Stream& stream, const View& x, int dim, const View& index,
-         const Strides& index_strides, const View& y) {
-  for_access<true>(name, stream, y.dtype, [&]<class Elements>() {
-    put<Plus, Elements>(name, stream, x, dim, index, index_strides, y);
-  });
-}
-
 /// An element of y is `one` if its class (the offset in the third view) equals the index. Else all
 /// its bits are 0, which is the number 0 in every dtype.
 template <class T>
@@ -215,28 +212,48 @@ void gather(const Stream& stream, const View& x, int dim, const View& index, con
 
 using Key = std::uint32_t;
 
-/// Of each entry of index_add's list the key, which is its position in y, or y_length if it is out
-/// of range, and its place in the list.
+/// Of each entry of the first `fibres` fibres of the index the key and its place in the fibre. The
+/// key is the fibre's number times y_length plus the position in y, so that keys of a fibre are
+/// neighbours; entries out of range have the one after all these.
 __global__ void __launch_bounds__(kBlock)
-    keys_kernel(const __grid_constant__ PutArgs args, Key* keys, std::int64_t* places) {
-  for (std::int64_t j = std::int64_t{blockIdx.x} * kBlock + threadIdx.x; j < args.x_length;
-       j += std::int64_t{gridDim.x} * kBlock) {
-    const std::int64_t position = args.index[j * args.index_stride];
-    keys[j] = static_cast<Key>(in_range(position, args.y_length) ? position : args.y_length);
-    places[j] = j;
+    keys_kernel(const __grid_constant__ PutArgs args, std::int64_t fibres, Key* keys,
+                std::int64_t* places) {
+  const std::int64_t n = fibres * args.x_length;
+  for (std::int64_t i = std::int64_t{blockIdx.x} * kBlock + threadIdx.x; i < n;
+       i += std::int64_t{gridDim.x} * kBlock) {
+    const std::int64_t fibre = i / args.x_length, place = i % args.x_length;
+    const std::int64_t begin = args.fibres.at_any(fibre).at[2];
+    const std::int64_t position = args.index[begin + place * args.index_stride];
+    keys[i] = static_cast<Key>(in_range(position, args.y_length) ? fibre * args.y_length + position
+                                                                 : fibres * args.y_length);
+    places[i] = place;
   }
 }
 
-/// The thread of the first of equal keys, in a fibre, adds for all of them, in the order of their
-/// places, rounded as put_by_fibre_kernel does. `elements` are x's, in y's order, so neighbouring
-/// threads have neighbouring fibres, or keys where dim is innermost; the third offset is the place
-/// among the keys.
+/// Adds to y's element `at` those of the fibre of x that begins at `fibre` whose keys, from the
+/// first on, are equal: in the order of their places, rounded as put_by_fibre_kernel does.
+template <class Elements>
+__device__ void add_equal(const PutArgs& args, const Key* keys, const std::int64_t* places,
+                          std::int64_t first, std::int64_t count, std::int64_t at,
+                          std::int64_t fibre) {
+  const Elements y(args.y, args.dtype), x(args.x, args.dtype);
+  std::int64_t end = first + 1;
+  while (end < count && keys[end] == keys[first]) ++end;
+  auto value = y.load(at);
+  for (std::int64_t j = first; j < end; ++j) {
+    value = as_stored(y, Plus::of(value, x.load(fibre + places[j] * args.x_stride)));
+  }
+  y.store(at, value);
+}
+
+/// For index_add: the thread of the first of equal keys, in a fibre, adds for all of them.
+/// `elements` are x's, in y's order, so neighbouring threads have neighbouring fibres, or keys
+/// where dim is innermost; the third offset is the place among the keys.
 template <class Elements>
 __global__ void __launch_bounds__(kBlock)
     add_sorted_kernel(const __grid_constant__ PutArgs args,
                       const __grid_constant__ Offsets<3> elements, const Key* keys,
                       const std::int64_t* places) {
-  const Elements y(args.y, args.dtype), x(args.x, args.dtype);
   const std::int64_t numel = args.fibre_count * args.x_length;
   for (std::int64_t i = std::int64_t{blockIdx.x} * kBlock + threadIdx.x; i < numel;
        i += std::int64_t{gridDim.x} * kBlock) {
@@ -244,71 +261,137 @@ __global__ void __launch_bounds__(kBlock)
     const std::int64_t first = o.at[2];
     const Key key = keys[first];
     if (key == args.y_length || (first > 0 && keys[first - 1] == key)) continue;
-    std::int64_t end = first + 1;
-    while (end < args.x_length && keys[end] == key) ++end;
-    const std::int64_t at = o.at[0] + (key - first) * args.y_stride;
-    const std::int64_t fibre = o.at[1] - first * args.x_stride;
-    auto value = y.load(at);
-    for (std::int64_t j = first; j < end; ++j) {
-      value = as_stored(y, Plus::of(value, x.load(fibre + places[j] * args.x_stride)));
-    }
-    y.store(at, value);
+    add_equal<Elements>(args, keys, places, first, args.x_length,
+                        o.at[0] + (key - first) * args.y_stride, o.at[1] - first * args.x_stride);
   }
 }
 
-/// index_add sorts a list from this length on. By estimate that takes 10 us, of three launches, up
-/// to some 2,000 entries, and 30 us, of some ten, beyond. The other kernels take one entry after
-/// the other, from 10 ns (another element's, read from the cache) to 0.5 us (a sum is loaded and
-/// stored), so 3 to 130 us for 256.
-constexpr std::int64_t kSortedLength = 256;
-
-/// With room for y's length, too, which is the key of entries out of range.
-int key_bits(const View& y, int dim) {
-  return std::bit_width(static_cast<std::uint64_t>(y.shape[dim]));
+/// For scatter_add, likewise, and for scatter, where the thread of the last of equal keys writes:
+/// all fibres have keys of their own.
+template <class Write, class Elements>
+__global__ void __launch_bounds__(kBlock)
+    put_sorted_kernel(const __grid_constant__ PutArgs args, const Key* keys,
+                      const std::int64_t* places) {
+  constexpr bool adds = std::is_same_v<Write, Plus>;
+  const std::int64_t numel = args.fibre_count * args.x_length;
+  for (std::int64_t i = std::int64_t{blockIdx.x} * kBlock + threadIdx.x; i < numel;
+       i += std::int64_t{gridDim.x} * kBlock) {
+    const Key key = keys[i];
+    const std::int64_t beside = adds ? i - 1 : i + 1;
+    const bool is_end = beside < 0 || beside == numel || keys[beside] != key;
+    if (!is_end || key == args.fibre_count * args.y_length) continue;
+    const OffsetArray<3> o = args.fibres.at_any(key / args.y_length);
+    const std::int64_t at = o.at[0] + key % args.y_length * args.y_stride;
+    if constexpr (adds) {
+      add_equal<Elements>(args, keys, places, i, numel, at, o.at[1]);
+    } else {
+      const Elements y(args.y, args.dtype), x(args.x, args.dtype);
+      y.store(at, x.load(o.at[1] + places[i] * args.x_stride));
+    }
+  }
 }
 
-bool sorts(const View& x, int dim, const View& y) {
+/// A list of index_add, and fibres of scatter and scatter_add, are sorted from this length on. By
+/// estimate that takes 10 us, of three launches, up to some 2,000 entries, and 30 us, of some ten,
+/// beyond. The other kernels take one entry after the other, from 10 ns (another element's, read
+/// from the cache) to 0.5 us (a sum is loaded and stored), so 3 to 130 us for 256.
+constexpr std::int64_t kSortedLength = 256;
+
+/// So many fibres, and no more, are sorted: by estimate that takes 0.1 ns for each entry. With a
+/// thread for each of 4096 fibres an entry takes 0.5 us / 4096, which is as much.
+constexpr std::int64_t kSortedFibres = 4096;
+
+/// With room for the key of entries out of range.
+int key_bits(std::int64_t keys) { return std::bit_width(static_cast<std::uint64_t>(keys)); }
+
+/// fibres: those with keys of their own.
+bool sorts(const View& x, int dim, const View& y, std::int64_t fibres) {
   return x.shape[dim] >= kSortedLength && x.numel() > 0 && y.numel() > 0 &&
-         key_bits(y, dim) <= 8 * static_cast<int>(sizeof(Key));
+         fibres <= kSortedFibres &&
+         key_bits(fibres * y.shape[dim]) <= 8 * static_cast<int>(sizeof(Key));
+}
+
+std::int64_t fibres_of(const View& x, int dim) {
+  return x.numel() / std::max<std::int64_t>(x.shape[dim], 1);
 }
 
 /// The workspace has parts for so many pairs: each is as aligned as memory of cudaMalloc.
 std::int64_t room_for(std::int64_t length) { return (length + 63) / 64 * 64; }
 
-std::size_t index_add_workspace_bytes(const Stream& stream, const View& x, int dim, const View& y) {
-  if (!sorts(x, dim, y)) return 0;
-  const std::int64_t n = x.shape[dim];
+std::size_t sorted_workspace_bytes(const Stream& stream, std::int64_t n) {
   return 2 * static_cast<std::size_t>(room_for(n)) * (sizeof(std::int64_t) + sizeof(Key)) +
          sort_pairs_workspace_bytes(stream, sizeof(Key), n);
+}
+
+struct SortedEntries {
+  const Key* keys;
+  const std::int64_t* places;
+};
+
+/// The entries of the first `fibres` fibres of the index by key, and equal ones by place.
+SortedEntries sorted_entries(const char* name, const Stream& stream, const PutArgs& args,
+                             std::int64_t fibres, void* workspace) {
+  const std::int64_t n = fibres * args.x_length, room = room_for(n);
+  auto* const places = static_cast<std::int64_t*>(workspace);
+  auto* const keys = reinterpret_cast<Key*>(places + 2 * room);
+  launch(name, stream, keys_kernel, grid_blocks(n), kBlock, args, fibres, keys, places);
+  sort_pairs(stream, sizeof(Key), key_bits(fibres * args.y_length), n, {keys, places},
+             {keys + room, places + room}, keys + 2 * room);
+  return {keys + room, places + room};
+}
+
+std::size_t index_add_workspace_bytes(const Stream& stream, const View& x, int dim, const View& y) {
+  return sorts(x, dim, y, 1) ? sorted_workspace_bytes(stream, x.shape[dim]) : 0;
 }
 
 void index_add(const Stream& stream, const View& x, int dim, const View& index, const View& y,
                void* workspace) {
   const char* name = "index_add";
   const Strides index_strides = along(x.shape.size(), dim, index.strides[0]);
-  if (!sorts(x, dim, y)) return add(name, stream, x, dim, index, index_strides, y);
-  const std::int64_t n = x.shape[dim], room = room_for(n);
-  auto* const places = static_cast<std::int64_t*>(workspace);
-  auto* const keys = reinterpret_cast<Key*>(places + 2 * room);
+  if (!sorts(x, dim, y, 1)) {
+    return for_access<true>(name, stream, y.dtype, [&]<class Elements>() {
+      put<Plus, Elements>(name, stream, x, dim, index, index_strides, y);
+    });
+  }
   const PutArgs args = put_args(x, dim, index, index_strides, y);
-  launch(name, stream, keys_kernel, grid_blocks(n), kBlock, args, keys, places);
-  sort_pairs(stream, sizeof(Key), key_bits(y, dim), n, {keys, places}, {keys + room, places + room},
-             keys + 2 * room);
+  const SortedEntries sorted = sorted_entries(name, stream, args, 1, workspace);
   const Strides counted = along(x.shape.size(), dim, 1);
   const Offsets<3> elements(index_space<3>(x.shape, {&y.strides, &x.strides, &counted}));
   for_access<true>(name, stream, y.dtype, [&]<class Elements>() {
     launch(name, stream, add_sorted_kernel<Elements>, grid_blocks(x.numel()), kBlock, args,
-           elements, keys + room, places + room);
+           elements, sorted.keys, sorted.places);
   });
 }
 
-void scatter_add(const Stream& stream, const View& x, int dim, const View& index, const View& y) {
-  add("scatter_add", stream, x, dim, index, index.strides, y);
+std::size_t scatter_workspace_bytes(const Stream& stream, const View& x, int dim, const View& y) {
+  return sorts(x, dim, y, fibres_of(x, dim)) ? sorted_workspace_bytes(stream, x.numel()) : 0;
 }
 
-void scatter(const Stream& stream, const View& x, int dim, const View& index, const View& y) {
+/// Writes x's elements into y's, each at its own index.
+template <class Write, class Elements>
+void put_each(const char* name, const Stream& stream, const View& x, int dim, const View& index,
+              const View& y, void* workspace) {
+  if (!sorts(x, dim, y, fibres_of(x, dim))) {
+    return put<Write, Elements>(name, stream, x, dim, index, index.strides, y);
+  }
+  const PutArgs args = put_args(x, dim, index, index.strides, y);
+  const SortedEntries sorted = sorted_entries(name, stream, args, args.fibre_count, workspace);
+  launch(name, stream, put_sorted_kernel<Write, Elements>, grid_blocks(x.numel()), kBlock, args,
+         sorted.keys, sorted.places);
+}
+
+void scatter_add(const Stream& stream, const View& x, int dim, const View& index, const View& y,
+                 void* workspace) {
+  const char* name = "scatter_add";
+  for_access<true>(name, stream, y.dtype, [&]<class Elements>() {
+    put_each<Plus, Elements>(name, stream, x, dim, index, y, workspace);
+  });
+}
+
+void scatter(const Stream& stream, const View& x, int dim, const View& index, const View& y,
+             void* workspace) {
   dispatch_bits(y.dtype, [&]<class T>() {
-    put<Replacement, Raw<T>>("scatter", stream, x, dim, index, index.strides, y);
+    put_each<Replacement, Raw<T>>("scatter", stream, x, dim, index, y, workspace);
   });
 }
 
@@ -402,6 +485,7 @@ IndexingKernels indexing_kernels() {
           .index_add_workspace_bytes = index_add_workspace_bytes,
           .index_add = index_add,
           .gather = gather,
+          .scatter_workspace_bytes = scatter_workspace_bytes,
           .scatter_add = scatter_add,
           .scatter = scatter,
           .count_true = count_true,

@@ -36,7 +36,7 @@ void index_select(const Stream&, const View& x_view, int dim, const View& index_
   });
 }
 
-std::size_t index_add_workspace_bytes(const Stream&, const View&, int, const View&) { return 0; }
+std::size_t workspace_bytes(const Stream&, const View&, int, const View&) { return 0; }
 
 void index_add(const Stream&, const View& x_view, int dim, const View& index_view,
                const View& y_view, void*) {
@@ -61,7 +61,7 @@ void gather(const Stream&, const View& x_view, int dim, const View& index_view,
 }
 
 void scatter_add(const Stream&, const View& x_view, int dim, const View& index_view,
-                 const View& y_view) {
+                 const View& y_view, void*) {
   const Elements<std::int64_t> index(index_view);
   dispatch_all(y_view.dtype, [&]<class T>() {
     const Elements<T> x(x_view), y(y_view);
@@ -70,8 +70,8 @@ void scatter_add(const Stream&, const View& x_view, int dim, const View& index_v
   });
 }
 
-void scatter(const Stream&, const View& x_view, int dim, const View& index_view,
-             const View& y_view) {
+void scatter(const Stream&, const View& x_view, int dim, const View& index_view, const View& y_view,
+             void*) {
   const Elements<std::int64_t> index(index_view);
   dispatch_all(y_view.dtype, [&]<class T>() {
     const Elements<T> x(x_view), y(y_view);
@@ -112,9 +112,10 @@ void one_hot(const Stream&, const View& index_view, const View& y_view) {
 IndexingKernels indexing_kernels() {
   return {.check_bounds = check_bounds,
           .index_select = index_select,
-          .index_add_workspace_bytes = index_add_workspace_bytes,
+          .index_add_workspace_bytes = workspace_bytes,
           .index_add = index_add,
           .gather = gather,
+          .scatter_workspace_bytes = workspace_bytes,
           .scatter_add = scatter_add,
           .scatter = scatter,
           .count_true = count_true,

@@ -317,6 +317,34 @@ TEST_F(Counts, IndicesAreInBounds) {
   EXPECT_EQ(taken()["kernels"]["calls"], 2);
 }
 
+// No thread takes a whole fibre, and none searches a fibre's indices for its own: of a million
+// entries the one would take half a second, the other as long or longer.
+TEST_F(Counts, LongFibresOfScatterAreSorted) {
+  for (const Shape& shape : {Shape{300}, Shape{1 << 20}, Shape{(1 << 20) + 1}, Shape{3, 500'000}}) {
+    if (HasFailure()) return;  // the longer ones would take hours
+    const Tensor x = empty(shape).set_requires_grad(), y = empty(shape), grad = empty(shape);
+    const Tensor index = empty(shape, DType::i64);
+    const auto expect_sorted = [&](const char* what, auto&& call) {
+      if (HasFailure()) return;
+      taken();
+      call();
+      std::string names;
+      for (const nlohmann::json& node : taken()["nodes"]) {
+        names += node["name"].get<std::string>() + '\n';
+      }
+      EXPECT_EQ(names.find("put_by_"), std::string::npos) << what << shape << names;
+      EXPECT_NE(names.find("put_sorted_kernel"), std::string::npos) << what << shape << names;
+    };
+    expect_sorted("scatter_add_", [&] { raw::scatter_add_(y, -1, index, grad, false); });
+    expect_sorted("scatter_", [&] { raw::scatter_(y, -1, index, grad, false); });
+    expect_sorted("gather", [&] { gather(x, -1, index).backward(grad); });
+    expect_sorted("sort", [&] { sort(x, -1).values.backward(grad); });
+    const std::int64_t most = shape.back() - 1;
+    expect_sorted("topk",
+                  [&] { topk(x, most, -1).values.backward(raw::narrow(grad, -1, 0, most)); });
+  }
+}
+
 // The last block adds up what the others have found: one launch, one pass.
 TEST_F(Counts, ReductionsAndLossesAreOneLaunch) {
   const Tensor x = empty({64, 64, 64, 64}), y = empty({64, 64, 64, 64});

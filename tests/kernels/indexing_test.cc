@@ -48,6 +48,14 @@ void index_add(const IndexingKernels& kernels, const Stream& on, const View& x, 
   kernels.index_add(on, x, dim, index, y, workspace.data());
 }
 
+using Scatter = decltype(IndexingKernels::scatter) IndexingKernels::*;
+
+void scatter(Scatter entry, const IndexingKernels& kernels, const Stream& on, const View& x,
+             int dim, const View& index, const View& y) {
+  const DeviceBytes workspace(on.device, kernels.scatter_workspace_bytes(on, x, dim, y));
+  (kernels.*entry)(on, x, dim, index, y, workspace.data());
+}
+
 class Indexing : public TargetTest {
  protected:
   /// What run(kernels, stream, x, index, y) writes into a y with the values `before` is what the
@@ -135,15 +143,13 @@ TEST_P(Indexing, GatherAndScatter) {
               [&](const IndexingKernels& kernels, const Stream& on, const View& x,
                   const View& index, const View& y) { kernels.gather(on, x, c.dim, index, y); });
         if (repeats(c)) continue;
-        check(
-            dtype, out, contiguous_strides(out), out, picks, c.shape, c.strides,
-            counted(dtype, c.shape),
-            [&](const IndexingKernels& kernels, const Stream& on, const View& x, const View& index,
-                const View& y) { kernels.scatter_add(on, x, c.dim, index, y); });
-        check(dtype, out, contiguous_strides(out), out, picks, c.shape, c.strides,
-              counted(dtype, c.shape),
-              [&](const IndexingKernels& kernels, const Stream& on, const View& x,
-                  const View& index, const View& y) { kernels.scatter(on, x, c.dim, index, y); });
+        for (const Scatter entry : {&IndexingKernels::scatter_add, &IndexingKernels::scatter}) {
+          check(dtype, out, contiguous_strides(out), out, picks, c.shape, c.strides,
+                counted(dtype, c.shape),
+                [&](const IndexingKernels& kernels, const Stream& on, const View& x,
+                    const View& index,
+                    const View& y) { scatter(entry, kernels, on, x, c.dim, index, y); });
+        }
       }
     }
   }
@@ -168,7 +174,8 @@ TEST_P(Indexing, AddAlongManyLines) {
     expect_equal(y.values(), want);
     const Buffer full(device(), DType::i64, {5, lines}, every);
     Buffer z(device(), dtype, {2, lines}, std::vector<double>(want.size(), 1));
-    kernels().indexing.scatter_add(stream, x.view(), 0, full.view(), z.view());
+    scatter(&IndexingKernels::scatter_add, kernels().indexing, stream, x.view(), 0, full.view(),
+            z.view());
     expect_equal(z.values(), want);
   }
 }
@@ -206,7 +213,8 @@ TEST_P(Indexing, SumsOfEqualIndicesHaveTheBitsOfAPlainLoop) {
         index_add(kernels().indexing, stream, x.view(), 0, index.view(), y.view());
         expect_equal(y.values(), want);
         Buffer z(device(), dtype, {places, lines}, before);
-        kernels().indexing.scatter_add(stream, x.view(), 0, full.view(), z.view());
+        scatter(&IndexingKernels::scatter_add, kernels().indexing, stream, x.view(), 0, full.view(),
+                z.view());
         expect_equal(z.values(), want);
       }
     }
@@ -276,6 +284,87 @@ TEST_P(Indexing, CudaSortsListsFrom256Entries) {
   }
 }
 
+// Few fibres, just too short for CUDA to sort them and just long enough: each element has the bits
+// of the definition's. Entries out of range write nothing, not even in memory that is y's
+// neighbour.
+TEST_P(Indexing, LongFibresAreWrittenInTheirOrder) {
+  for (const auto& [shape, dim] : std::vector<std::pair<Shape, int>>{
+           {{6}, 0}, {{9, 7}, 0}, {{7, 9}, 1}, {{4, 6, 6}, 1}, {{70000}, 0}}) {
+    // y is all but the last place.
+    const std::int64_t places = shape[dim] - 1, inner = contiguous_strides(shape)[dim];
+    for (const std::int64_t terms : {255, 256, 5000}) {
+      if (terms == 5000 && shape.size() > 1) continue;
+      Shape source = shape;
+      for (std::int64_t& d : source) d = (d + 1) / 2;
+      source[dim] = terms;
+      const std::vector<double> good = random_index(numel(source), places, 11);
+      std::vector<std::vector<double>> lists{good};
+      if (!device().is_cpu()) {
+        const double bad[] = {-1, static_cast<double>(places), 0x1p32, 0x1p62};
+        std::vector<double>& with_bad = lists.emplace_back(good);
+        for (std::size_t j = 0; j < with_bad.size(); j += 3) with_bad[j] = bad[j / 3 % 4];
+      }
+      for (const DType dtype : kAllDTypes) {
+        SCOPED_TRACE(to_string(shape) + " dim " + std::to_string(dim) + " " + to_string(dtype));
+        const auto values = [&](const Shape& of, std::uint64_t seed) {
+          return rounded(dtype, values_for(dtype, numel(of), -9, 9, seed));
+        };
+        const std::vector<double> added = values(source, 13), before = values(shape, 14);
+        const Buffer x(device(), dtype, source, reversed_strides(source), added);
+        const Buffer dense(Device(), dtype, source, added);
+        for (const std::vector<double>& list : lists) {
+          std::vector<double> to_last = list;
+          for (double& at : to_last) {
+            if (at < 0 || at > static_cast<double>(places)) at = static_cast<double>(places);
+          }
+          const Buffer index(device(), DType::i64, source, reversed_strides(source), list);
+          const Buffer all_good(Device(), DType::i64, source, to_last);
+          for (const Scatter entry : {&IndexingKernels::scatter_add, &IndexingKernels::scatter}) {
+            Buffer want(Device(), dtype, shape, before);
+            scatter(entry, reference_kernels().indexing, current_stream(Device()), dense.view(),
+                    dim, all_good.view(), want.view());
+            std::vector<double> wanted = want.values();
+            for (std::int64_t i = 0; i < numel(shape); ++i) {
+              if (i / inner % shape[dim] < places) continue;
+              wanted[static_cast<std::size_t>(i)] = before[static_cast<std::size_t>(i)];
+            }
+            for (const Strides& strides : {contiguous_strides(shape), reversed_strides(shape)}) {
+              Buffer y(device(), dtype, shape, strides, before);
+              View part = y.view();
+              part.shape[dim] = places;
+              scatter(entry, kernels().indexing, stream, x.view(), dim, index.view(), part);
+              expect_equal(y.values(), wanted);
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+// Whatever the length of y, on both sides of 2^20, too.
+TEST_P(Indexing, CudaSortsLongFibresIfTheyAreFew) {
+  const auto sorts = [&](const Shape& x, const Shape& y) {
+    const auto view = [](const Shape& shape) {
+      return View{nullptr, DType::f32, shape, contiguous_strides(shape)};
+    };
+    return kernels().indexing.scatter_workspace_bytes(stream, view(x), 0, view(y)) > 0;
+  };
+  const bool can = !device().is_cpu();
+  constexpr std::int64_t k2To20 = 1 << 20, k2To30 = 1 << 30;
+  EXPECT_FALSE(sorts({255}, {5}));
+  EXPECT_FALSE(sorts({255}, {k2To20}));
+  for (const std::int64_t length : {std::int64_t{5}, k2To20, k2To20 + 1, 4 * k2To30 - 1}) {
+    EXPECT_EQ(sorts({256}, {length}), can) << length;
+    EXPECT_EQ(sorts({k2To20 + 1}, {length}), can) << length;
+  }
+  EXPECT_EQ(sorts({256, 4096}, {5, 4096}), can);
+  EXPECT_FALSE(sorts({256, 4097}, {5, 4097}));
+  // Keys are numbers of 32 bits, and one is left for what is out of range.
+  EXPECT_EQ(sorts({256, 4}, {k2To30 - 1, 4}), can);
+  EXPECT_FALSE(sorts({256, 4}, {k2To30, 4}));
+}
+
 // With many lines and with few, as above.
 TEST_P(Indexing, OfEqualIndicesTheLastIsWritten) {
   for (const std::int64_t lines : {1, 16500}) {
@@ -292,7 +381,8 @@ TEST_P(Indexing, OfEqualIndicesTheLastIsWritten) {
     for (const DType dtype : {DType::f32, DType::f64, DType::bf16, DType::u8}) {
       const Buffer x(device(), dtype, {5, lines}, added);
       Buffer y(device(), dtype, {3, lines}, std::vector<double>(want.size(), 7));
-      kernels().indexing.scatter(stream, x.view(), 0, index.view(), y.view());
+      scatter(&IndexingKernels::scatter, kernels().indexing, stream, x.view(), 0, index.view(),
+              y.view());
       expect_equal(y.values(), want);
     }
   }

@@ -1,6 +1,9 @@
 // Matrix products. The kernel gets transposes and broadcast batches as strides. A batch that shares
-// its right matrix becomes one product with a tall matrix.
+// its right matrix becomes one product with a tall matrix. On a GPU each product is one call: where
+// no stride steps through the batch, dimensions join the rows or columns, or an operand is copied.
 #include <algorithm>
+#include <array>
+#include <limits>
 #include <optional>
 
 #include "weft/tensor/elementwise.h"
@@ -20,12 +23,16 @@ struct Matrix {
   std::int64_t row_stride, column_stride;
 };
 
-// Describes the matrix in the last two dimensions; dimensions of length 1 get the strides of a
-// packed matrix. False if the kernel cannot use the matrix.
-bool as_matrix(const Tensor& x, Matrix& m) {
+// The matrix in the last two dimensions.
+Matrix matrix_of(const Tensor& x) {
   const int d = x.dim();
-  m = {static_cast<const char*>(x.raw_data()), x.shape()[d - 2], x.shape()[d - 1],
-       x.strides()[d - 2], x.strides()[d - 1]};
+  return {static_cast<const char*>(x.raw_data()), x.shape()[d - 2], x.shape()[d - 1],
+          x.strides()[d - 2], x.strides()[d - 1]};
+}
+
+// Whether the kernel can use the matrix, whose dimensions of length 1 get the strides of a packed
+// one.
+bool suits_kernel(Matrix& m) {
   if (m.columns <= 1) m.column_stride = 1;
   if (m.column_stride == 1 &&
       (m.rows <= 1 || m.row_stride >= std::max<std::int64_t>(m.columns, 1))) {
@@ -33,7 +40,7 @@ bool as_matrix(const Tensor& x, Matrix& m) {
     return true;
   }
   if (m.rows <= 1) m.row_stride = 1;
-  if (m.row_stride == 1 && (x.shape()[d - 1] <= 1 || m.column_stride >= m.rows)) {
+  if (m.row_stride == 1 && (m.columns <= 1 || m.column_stride >= m.rows)) {
     if (m.columns <= 1) m.column_stride = m.rows;
     return true;
   }
@@ -62,18 +69,71 @@ std::int64_t batch_stride(const Tensor& x, int from_end) {
   return i < 0 || x.shape()[i] == 1 ? 0 : x.strides()[i];
 }
 
-// Whether no single stride steps through the matrices of x, none of which is broadcast. On a GPU
-// one product of a copy is faster than a call for each matrix of the outer batch.
-bool is_scattered(const Tensor& x, const Tensor& y) {
-  if (x.device().type != DeviceType::cuda || x.dim() != y.dim()) return false;
-  Batch batch;
-  for (int i = 0; i < x.dim() - 2; ++i) {
-    const std::int64_t size = x.shape()[x.dim() - 3 - i];
-    const std::int64_t stride = batch_stride(x, i);
-    if (size > 1 && stride == 0) return false;
-    batch.add_outer(size, stride, 0);
+// An operand or a result whose batch dimensions became part of the batch, rows or columns of one
+// product.
+struct Joined {
+  Shape shape = {};  // outermost first: batch, rows, columns; without dimensions of length 1
+  Strides strides = {};
+  // Of batch, rows and columns.
+  std::array<std::int64_t, 3> sizes = {1, 1, 1}, steps = {};
+  bool regular = true;      // it has such steps
+  std::int64_t stored = 1;  // elements in memory
+
+  void add_inner(int axis, std::int64_t size, std::int64_t stride) {
+    const auto i = static_cast<std::size_t>(axis);
+    if (size == 1) return;
+    if (sizes[i] > 1 && steps[i] != size * stride) regular = false;
+    sizes[i] *= size;
+    steps[i] = stride;
+    shape.push_back(size);
+    strides.push_back(stride);
+    if (stride != 0) stored *= size;
   }
-  return batch.sizes.size() > 1;
+  Shape joined() const { return {sizes[0], sizes[1], sizes[2]}; }
+  bool suits_kernel() const {
+    Matrix m{nullptr, sizes[1], sizes[2], steps[1], steps[2]};
+    return regular && raw::suits_kernel(m);
+  }
+  bool is_dense() const {
+    const Strides dense = contiguous_strides(joined());
+    for (int i = 0; i < 3; ++i) {
+      const auto axis = static_cast<std::size_t>(i);
+      if (sizes[axis] > 1 && steps[axis] != dense[i]) return false;
+    }
+    return regular;
+  }
+};
+
+// Sets of batch dimensions, as bits: what becomes of them in one product.
+struct Places {
+  unsigned batch = 0, rows = 0, columns = 0;
+  unsigned once = 0;  // outside of the product
+};
+
+Joined join(const Batch& batch, const Dims& strides, const Places& places, const Matrix& m) {
+  Joined joined;
+  const auto add = [&](int axis, unsigned dims) {
+    for (int i = batch.sizes.size() - 1; i >= 0; --i) {
+      if (dims >> i & 1) joined.add_inner(axis, batch.sizes[i], strides[i]);
+    }
+  };
+  add(0, places.once);
+  add(0, places.batch);
+  add(1, places.rows);
+  joined.add_inner(1, m.rows, m.row_stride);
+  add(2, places.columns);
+  joined.add_inner(2, m.columns, m.column_stride);
+  return joined;
+}
+
+// x as [batch, rows, columns], a copy if the kernel could not use it so.
+Tensor view_joined(const Tensor& x, const Joined& joined) {
+  if (joined.suits_kernel()) {
+    return make_view(x, x.offset(), joined.joined(),
+                     {joined.steps[0], joined.steps[1], joined.steps[2]});
+  }
+  return reshape(contiguous(make_view(x, x.offset(), joined.shape, joined.strides)),
+                 joined.joined());
 }
 
 View view_of(const Matrix& m, DType dtype, std::int64_t batch, std::int64_t stride) {
@@ -108,27 +168,91 @@ PlanRef<MatmulPlan> plan_beside(PlanFor plan_for, MatmulArgs& args, Beside& besi
   return plan;
 }
 
+void run_matmul(const char* op, const Tensor& a, const Tensor& b, const Tensor& bias,
+                const Tensor& y, Activation then = Activation::none, Beside* beside = nullptr);
+
+// run_matmul() for a batch of several dimensions, as one call whatever their lengths. A dimension
+// over which one operand is broadcast stays in the batch or joins the other operand's rows or
+// columns; one over which both are is computed once. Each way may need copies of the operands, or
+// of y; that which moves the fewest bytes is taken. One of them repeats nothing that is broadcast,
+// so the copies stay small beside operands and y.
+void run_as_one(const char* op, const Tensor& a, const Tensor& b, const Tensor& bias,
+                const Tensor& y, Activation then, Beside* beside, const Batch& batch) {
+  const Matrix ma = matrix_of(a), mb = matrix_of(b), my = matrix_of(y);
+  Strides y_strides;
+  unsigned all = 0, a_broadcast = 0, b_broadcast = 0;
+  for (int i = 0; i < batch.sizes.size(); ++i) {
+    y_strides.push_back(i == 0 ? my.rows * my.columns : y_strides[i - 1] * batch.sizes[i - 1]);
+    all |= 1u << i;
+    if (batch.a_strides[i] == 0) a_broadcast |= 1u << i;
+    if (batch.b_strides[i] == 0) b_broadcast |= 1u << i;
+  }
+  const unsigned once = a_broadcast & b_broadcast;
+  Places best;
+  Joined of_a, of_b, of_y;
+  double fewest = std::numeric_limits<double>::infinity();
+  for (unsigned joins = all + 1; joins-- > 0;) {  // larger matrices first
+    if (joins & (once | ~(a_broadcast | b_broadcast))) continue;
+    const Places places = {.batch = all & ~once & ~joins,
+                           .rows = joins & b_broadcast,
+                           .columns = joins & a_broadcast,
+                           .once = once};
+    // An operand that is broadcast over the whole batch is one matrix.
+    const auto batch_of = [&](unsigned broadcast) {
+      return places.batch & ~broadcast ? places.batch : 0;
+    };
+    const Joined ja =
+        join(batch, batch.a_strides, {.batch = batch_of(a_broadcast), .rows = places.rows}, ma);
+    const Joined jb = join(batch, batch.b_strides,
+                           {.batch = batch_of(b_broadcast), .columns = places.columns}, mb);
+    const Joined jy = join(batch, y_strides, {places.batch, places.rows, places.columns}, my);
+    // What is copied is read, written, and read again.
+    const auto elements = [](const Joined& j) {
+      return static_cast<double>(j.stored) +
+             (j.suits_kernel() ? 0 : 2 * static_cast<double>(numel(j.joined())));
+    };
+    const double bytes = (elements(ja) + elements(jb)) * static_cast<double>(size_of(a.dtype())) +
+                         static_cast<double>(jy.stored) * (jy.is_dense() ? 1 : 3) *
+                             static_cast<double>(size_of(y.dtype()));
+    if (bytes >= fewest) continue;
+    fewest = bytes, best = places;
+    of_a = ja, of_b = jb, of_y = jy;
+  }
+  const Shape shape = of_y.joined();
+  const bool in_place = once == 0 && of_y.is_dense();
+  const Tensor out = in_place ? make_view(y, y.offset(), shape, contiguous_strides(shape))
+                              : allocate(shape, y.dtype(), y.device());
+  const std::int64_t repeats = shape.back() / my.columns;
+  const Tensor row = bias.defined() && repeats > 1
+                         ? reshape(expand(bias, {repeats, my.columns}), {shape.back()})
+                         : bias;
+  run_matmul(op, view_joined(a, of_a), view_joined(b, of_b), row, out, then,
+             in_place ? beside : nullptr);
+  if (in_place) return;
+  const Joined all_of_y = join(batch, y_strides, best, my);
+  copy_(make_view(y, y.offset(), all_of_y.shape, all_of_y.strides), reshape(out, of_y.shape));
+}
+
 // y [.., M, N] = then(a b + bias), y row-major and new.
 void run_matmul(const char* op, const Tensor& a, const Tensor& b, const Tensor& bias,
-                const Tensor& y, Activation then = Activation::none, Beside* beside = nullptr) {
+                const Tensor& y, Activation then, Beside* beside) {
   if (a.shape().back() == 0) {  // the sums are empty; an empty matrix may have any strides
     bias.defined() ? copy_(y, bias) : zero_(y);
     if (then == Activation::relu) unary_(UnaryOp::relu, y);
     return;
   }
-  Matrix ma, mb;
-  if (!as_matrix(a, ma) || is_scattered(a, y)) {
-    return run_matmul(op, contiguous(a), b, bias, y, then, beside);
-  }
-  if (!as_matrix(b, mb) || is_scattered(b, y)) {
-    return run_matmul(op, a, contiguous(b), bias, y, then, beside);
-  }
-  if (std::int64_t* count = thread_state().multiply_adds) *count += y.numel() * a.shape().back();
-
   Batch batch;
   for (int i = 0; i < y.dim() - 2; ++i) {
     batch.add_outer(y.shape()[y.dim() - 3 - i], batch_stride(a, i), batch_stride(b, i));
   }
+  if (batch.sizes.size() > 1 && y.device().type == DeviceType::cuda) {
+    return run_as_one(op, a, b, bias, y, then, beside, batch);
+  }
+  Matrix ma = matrix_of(a), mb = matrix_of(b);
+  if (!suits_kernel(ma)) return run_matmul(op, contiguous(a), b, bias, y, then, beside);
+  if (!suits_kernel(mb)) return run_matmul(op, a, contiguous(b), bias, y, then, beside);
+  if (std::int64_t* count = thread_state().multiply_adds) *count += y.numel() * a.shape().back();
+
   // If b is the same for all, the matrices of a together are one tall matrix.
   const bool tall = batch.sizes.size() == 1 && batch.b_strides[0] == 0 && ma.column_stride == 1 &&
                     batch.a_strides[0] == ma.rows * ma.row_stride;
@@ -155,7 +279,7 @@ void run_matmul(const char* op, const Tensor& a, const Tensor& b, const Tensor& 
   const Workspace workspace(device, plan->workspace_bytes);
   const Stream stream = current_stream(device);
 
-  // Batch dimensions that could not be merged are looped over here, innermost first.
+  // Batch dimensions that could not be merged are looped over on the CPU, innermost first.
   const std::int64_t bytes = static_cast<std::int64_t>(size_of(dtype));
   const std::int64_t bytes_of_y = static_cast<std::int64_t>(size_of(y.dtype()));
   const std::int64_t outer = numel(batch.sizes) / inner;

@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "weft/autograd/deferred.h"
@@ -186,12 +187,58 @@ TEST_F(Counts, ProductsOfHeadsAreOneCallWhateverTheBatch) {
     raw::matmul(weights, heads);
     EXPECT_EQ(taken()["cublaslt"]["calls"], 1);
   }
-  // A copy of what is broadcast could be far larger than it is.
-  const Tensor rows = empty({5, 1, 2, 3}), columns = empty({1, 4, 3, 2});
-  raw::matmul(rows, columns);
-  taken();
-  raw::matmul(rows, columns);
-  EXPECT_EQ(taken()["cublaslt"]["calls"], 5);
+}
+
+// The matrices of the batch's inner dimension are rows of one product: no copy.
+TEST_F(Counts, MatricesThatShareTheirRightOneAreRows) {
+  for (const long batch : {2, 5}) {
+    const Tensor heads = empty({batch, 12, 8, 8}), each = empty({batch, 1, 8, 8});
+    for (const Tensor& right : {each, raw::transpose(each, 2, 3)}) {
+      const nlohmann::json node = node_of([&] { raw::matmul(heads, right); });
+      expect_node(node, batch * (12 + 1) * 64 * 4, batch * 12 * 64 * 4, 2 * batch * 12 * 512);
+      EXPECT_EQ(node["name"], "product 96x8x8, " + std::to_string(batch) + " times");
+    }
+  }
+  // Copies of what is broadcast would be 3000 rows and 3000 columns.
+  const Tensor rows = empty({50, 1, 1, 64}), columns = empty({1, 60, 64, 1});
+  const nlohmann::json node = node_of([&] { raw::matmul(rows, columns); });
+  expect_node(node, (50 + 60) * 64 * 4, 50 * 60 * 4, 2 * 50 * 64 * 60);
+}
+
+TEST_F(Counts, ProductsOfWhatIsBroadcastAreAsManyForEachBatch) {
+  /// Of the second forward and backward; `even` if the gradient is one number everywhere.
+  const auto calls = [](const Shape& left, const Shape& right, bool transposed, bool even) {
+    const auto operand = [&](Shape shape) {
+      const int rows = shape.size() - 2, columns = shape.size() - 1;
+      if (transposed) std::swap(shape[rows], shape[columns]);
+      const Tensor x = zeros(shape, kDevice);
+      return (transposed ? raw::transpose(x, rows, columns) : x).set_requires_grad();
+    };
+    const Tensor a = operand(left), b = operand(right);
+    std::pair<long, long> counted;
+    for (int step = 0; step < 2; ++step) {
+      taken();
+      const Tensor y = matmul(a, b);
+      counted.first = taken()["cublaslt"]["calls"];
+      sum(even ? y : y * y).backward();
+      counted.second = taken()["cublaslt"]["calls"];
+    }
+    return counted;
+  };
+  const std::pair<long, long> kWanted = {1, 2};
+  for (const std::int64_t batch : {2, 5}) {
+    for (const bool transposed : {false, true}) {
+      for (const bool even : {false, true}) {
+        SCOPED_TRACE(::testing::Message()
+                     << "batch " << batch << ", transposed " << transposed << ", even " << even);
+        EXPECT_EQ(calls({batch, 12, 4, 3}, {batch, 1, 3, 5}, transposed, even), kWanted);
+        EXPECT_EQ(calls({batch, 1, 4, 3}, {batch, 12, 3, 5}, transposed, even), kWanted);
+        EXPECT_EQ(calls({batch, 1, 4, 3}, {1, 7, 3, 5}, transposed, even), kWanted);
+        EXPECT_EQ(calls({7, 1, 4, 3}, {batch, 3, 5}, transposed, even), kWanted);
+        EXPECT_EQ(calls({3, 1, batch, 4, 3}, {1, 2, 1, 3, 5}, transposed, even), kWanted);
+      }
+    }
+  }
 }
 
 // Of 8192 queries and keys the scores alone would be 268 MB, and each pass over them as much. No

@@ -1,3 +1,7 @@
+#include <algorithm>
+#include <random>
+#include <vector>
+
 #include "weft/tensor/ops.h"
 #include "weft/tests/core/expect_error.h"
 #include "weft/tests/device_param.h"
@@ -102,6 +106,62 @@ TEST_P(MatmulTest, TransposedSlicedAndExpandedOperands) {
   const Tensor row = raw::slice(raw::transpose(a, 0, 1), 0, 0, 1), column = raw::slice(a, 1, 0, 1);
   EXPECT_TRUE(near_values(raw::matmul(row, column), product(row, column, {}, {1, 1}), 1e-12));
   EXPECT_TRUE(near_values(raw::matmul(column, row), product(column, row, {}, {6, 6}), 1e-12));
+}
+
+class Chance {
+ public:
+  int below(int n) { return static_cast<int>(random_() % static_cast<unsigned>(n)); }
+
+  /// Small whole numbers, whose sums of products are exact in every order and dtype. The dimensions
+  /// are in any order in memory, may have gaps, and some are expanded.
+  Tensor operand(const Shape& shape, DType dtype) {
+    Shape stored = shape;
+    for (std::int64_t& n : stored) n = n > 1 && below(6) == 0 ? 1 : n;
+    Dims order, back = stored;
+    for (int i = 0; i < stored.size(); ++i) order.push_back(i);
+    if (below(2)) std::shuffle(order.begin(), order.end(), random_);
+    for (int i = 0; i < order.size(); ++i) back[order[i]] = i;
+    std::vector<double> values(static_cast<std::size_t>(numel(stored)));
+    for (double& v : values) v = below(7) - 3;
+    const Tensor dense = raw::contiguous(raw::permute(make(values, stored, dtype), order));
+    const Tensor x = raw::permute(dense, back);
+    return raw::expand(below(3) == 0 ? testing::with_gaps(x) : x, shape);
+  }
+
+ private:
+  std::mt19937 random_{1};
+};
+
+// Batches of up to four dimensions; each is of both operands, or one is broadcast over it.
+TEST_P(MatmulTest, AnyBatchesThatBroadcast) {
+  Chance chance;
+  for (int i = 0; i < 400; ++i) {
+    const DType dtype = kFloating[i % 3];
+    Shape a, b, y;
+    for (int d = chance.below(5); d > 0; --d) {
+      const int size = chance.below(15) == 0 ? 0 : 1 + chance.below(3), of = chance.below(3);
+      if (of != 1 || !a.empty()) a.push_back(of == 1 ? 1 : size);
+      if (of != 2 || !b.empty()) b.push_back(of == 2 ? 1 : size);
+      y.push_back(size);
+    }
+    const int m = 1 + chance.below(4), k = chance.below(5), n = 1 + chance.below(4);
+    for (const int size : {m, k}) a.push_back(size);
+    for (const int size : {k, n}) b.push_back(size);
+    for (const int size : {m, n}) y.push_back(size);
+    const Tensor left = chance.operand(a, dtype), right = chance.operand(b, dtype);
+    const Tensor bias = i % 4 == 0 ? chance.operand({n}, dtype) : Tensor();
+    SCOPED_TRACE(::testing::Message() << to_string(dtype) << " " << to_string(a) << " strides "
+                                      << to_string(left.strides()) << " x " << to_string(b)
+                                      << " strides " << to_string(right.strides()));
+    const Tensor got = raw::matmul(left, right, bias);
+    EXPECT_EQ(got.shape(), y);
+    EXPECT_TRUE(got.is_contiguous());
+    EXPECT_TRUE(near_values(got, product(left, right, bias, y), 0));
+    if (dtype == DType::bf16) {
+      EXPECT_TRUE(
+          near_values(raw::matmul(left, right, DType::f32), product(left, right, {}, y), 0));
+    }
+  }
 }
 
 TEST_P(MatmulTest, OfIntegersModuloTheirBits) {

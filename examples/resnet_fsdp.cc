@@ -11,6 +11,7 @@
 
 #include "weft/examples/ranks.h"
 #include "weft/examples/resnet_program.h"
+#include "weft/nn/evaluation.h"
 #include "weft/train/train.h"
 #include "weft/weft.h"
 
@@ -38,8 +39,7 @@ parallel::FullySharded cut(examples::ResNet& net, const std::string& strategy,
 template <class Loader>
 std::vector<double> top_accuracy(examples::ResNet& net, Loader& test, const train::Ranks& ranks) {
   const NoGrad no_grad;
-  const bool training = net.is_training();
-  net.eval();
+  const nn::EvaluationScope evaluation(net);
   double top1 = 0, top5 = 0;
   for (auto& [x, label] : test) {
     // A signal to one rank ends all of them before the same batch.
@@ -50,7 +50,6 @@ std::vector<double> top_accuracy(examples::ResNet& net, Loader& test, const trai
     top1 += right.select(1, 0).sum().item<double>();
     top5 += right.sum().item<double>();
   }
-  net.train(training);
   const auto size = static_cast<double>(test.dataset().size());
   return {top1 / size, top5 / size};
 }

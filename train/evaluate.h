@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <concepts>
 #include <cstdint>
 #include <initializer_list>
 #include <numeric>
@@ -16,6 +17,8 @@
 #include "weft/core/runtime/thread_state.h"
 #include "weft/data/dataloader.h"
 #include "weft/data/subset.h"
+#include "weft/nn/evaluation.h"
+#include "weft/nn/module.h"
 #include "weft/tensor/creation.h"
 #include "weft/tensor/elementwise.h"
 #include "weft/tensor/ops.h"
@@ -46,8 +49,9 @@ data::DataLoader<data::Subset<Set>> test_loader(Set set, const Options& options,
 
 /// For each k the share of the loader's samples whose label is among the k highest logits. Of equal
 /// logits the first counts as higher, as for argmax; a NaN counts as higher than the label's logit.
-/// model: x [N,...] -> logits [N,C]; it runs in evaluation mode without recording, and then returns
-/// to its previous mode. The loader's batches are {x, label [N] i64}. An empty loader gives zeros.
+/// model: x [N,...] -> logits [N,C]; it runs in evaluation mode without recording, and then each
+/// module below it gets its own mode back. The loader's batches are {x, label [N] i64}. An empty
+/// loader gives zeros.
 /// With several ranks, whose loaders must give the same batches, each tests every size-th batch:
 /// all ranks get the share of all samples, and no sample counts twice. If a signal comes to any
 /// rank within an InterruptScope (train/interrupt.h), all ranks throw Interrupted; those without
@@ -57,12 +61,19 @@ std::vector<double> top_accuracy(Model& model, Loader& loader, std::initializer_
                                  const Ranks& ranks = {}) {
   const PhaseScope phase("evaluation");
   const NoGrad no_grad;
-  const struct Mode {
-    Model& model;
-    bool training = model.is_training();
-    ~Mode() { model.train(training); }
-  } mode{model};
-  model.eval();
+  const auto evaluation = [&] {
+    if constexpr (std::derived_from<Model, nn::ModuleBase>) {
+      return nn::EvaluationScope(model);
+    } else {  // a Pipeline, which has one mode
+      struct Mode {
+        explicit Mode(Model& m) : model(m), training(m.is_training()) { model.eval(); }
+        ~Mode() { model.train(training); }
+        Model& model;
+        const bool training;
+      };
+      return Mode(model);
+    }
+  }();
   std::vector<double> correct(ks.size() + 1);  // and at the end the number of samples
   int batch = 0;
   std::optional<BusyScope> alone("evaluation");

@@ -9,6 +9,8 @@
 #include <gtest/gtest.h>
 
 #include "weft/data/dataloader.h"
+#include "weft/nn/batch_norm.h"
+#include "weft/nn/sequential.h"
 #include "weft/tensor/creation.h"
 #include "weft/tests/core/collected_log.h"
 #include "weft/tests/device_param.h"
@@ -70,6 +72,20 @@ TEST_P(Accuracy, CountsTheLabelAmongTheHighest) {
   model.training = false;
   EXPECT_EQ(accuracy(model, loader), 1.0 / 6);
   EXPECT_FALSE(model.training);
+}
+
+// A frozen part stays as its program has put it: its running statistics must not change later.
+TEST_P(Accuracy, EachModuleGetsItsOwnModeBack) {
+  const Rows rows{std::vector(6, std::vector<double>(6, 0.5)), {0, 1, 2, 3, 4, 5}};
+  data::DataLoader loader(rows, {.batch_size = 3, .device = device()});
+  nn::BatchNorm1d frozen(kClasses), trained(kClasses);
+  nn::Sequential model{frozen, trained};
+  model.to(device(), DType::f64);
+  frozen.eval();
+  EXPECT_EQ(accuracy(model, loader), 1.0 / 6);
+  EXPECT_FALSE(frozen.is_training());
+  EXPECT_TRUE(trained.is_training());
+  EXPECT_TRUE(model.is_training());
 }
 
 TEST_P(Accuracy, ALimitOfStepsIsOneOfTheTestToo) {

@@ -342,15 +342,21 @@ void Checkpoints::commit(const Checkpoint& books, const std::string& index,
   // Saves the kernel choices before the checkpoint, so that a killed run need not time them again.
   if (ChoiceCache* const choices = thread_state().choices) choices->save();
   if (!index.empty()) write_file_atomically(output_.path(kIndex), index);
-  save_checkpoint(last, books);
   if (options_.keep_checkpoints && kept_epoch) {
-    // The next save() gives the name to a new file, so this one does not change.
+    // First, since a run that goes on from `last` does not come to this epoch's end again.
     const std::string kept =
         output_.path(detail::concat("checkpoint-epoch-", *kept_epoch, ".safetensors"));
+    save_checkpoint(kept, books);
+    // A second name; the next save() gives `last` to a new file, so this one does not change. Not
+    // ".tmp", which save_checkpoint() refuses if a killed run leaves it with two names.
+    const std::string link = last + ".link";
     std::error_code error;
-    std::filesystem::remove(kept, error);
-    std::filesystem::create_hard_link(last, kept, error);
-    if (error) save_checkpoint(kept, books);
+    std::filesystem::remove(link, error);
+    std::filesystem::create_hard_link(kept, link, error);
+    if (!error) std::filesystem::rename(link, last, error);
+    if (error) save_checkpoint(last, books);
+  } else {
+    save_checkpoint(last, books);
   }
   remove_unused(!books.model_files.empty());
 }

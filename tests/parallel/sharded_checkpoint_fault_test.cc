@@ -9,7 +9,9 @@
 
 #include <cerrno>
 #include <chrono>
+#include <cstdint>
 #include <cstdlib>
+#include <filesystem>
 #include <random>
 #include <string>
 #include <thread>
@@ -143,6 +145,52 @@ TEST(ShardedCheckpointFault, WhatHasANameIsOnTheDisk) {
     save();
     EXPECT_EQ(loaded(folder.root()), static_cast<double>(recorder.steps()));
     EXPECT_EQ(folder.files(), 4) << "what failed saves left was not cleaned up";
+  });
+  ::testing::internal::GetCapturedStderr();
+}
+
+// A run that goes on after a save has failed at any moment has a checkpoint of every epoch, and the
+// files that it names.
+TEST(ShardedCheckpointFault, NoEpochLosesItsKeptCheckpoint) {
+  ::testing::internal::CaptureStderr();
+  comm::run_ranks(1, [](comm::ProcessGroup& group) {
+    bool failed = true;
+    for (int i = 1; failed; ++i) {
+      const TempFolder folder;
+      testing::write_file(folder.path("checkpoint.safetensors.link"), "");  // of a killed run
+      const auto train_to = [&](std::int64_t epochs, int fail_fsync) {
+        nn::Sequential model = {nn::Linear(4, 3)};
+        const auto sharded = parallel::fully_shard(model, group);
+        train::Options options;
+        options.out = folder.root();
+        options.resume = "latest";
+        options.epochs = epochs;
+        options.keep_checkpoints = true;
+        train::Recorder recorder(options);
+        data::DataLoader loader(testing::Numbers{4}, {.batch_size = 4});
+        recorder.resume(sharded, loader);
+        while (recorder.next_epoch()) {
+          for (auto& x : recorder.batches(loader)) recorder.step(scalar(x.numel()));
+          const FaultScope scope({.fail_fsync = fail_fsync, .error = EIO});
+          recorder.save(sharded, loader);
+        }
+      };
+      try {
+        train_to(1, i);
+        failed = false;
+      } catch (const Error& error) {
+        EXPECT_HAS(std::string(error.what()), "Input/output error");
+      }
+      train_to(2, 0);
+      for (const std::string name : {"-epoch-0", "-epoch-1", ""}) {
+        const std::string path = folder.path("checkpoint" + name + ".safetensors");
+        ASSERT_TRUE(std::filesystem::exists(path)) << path << ", fsync " << i;
+        EXPECT_EQ(train::load_checkpoint(path).losses.size(), name == "-epoch-0" ? 1U : 2U);
+      }
+      EXPECT_TRUE(std::filesystem::equivalent(folder.path("checkpoint.safetensors"),
+                                              folder.path("checkpoint-epoch-1.safetensors")));
+      EXPECT_FALSE(std::filesystem::exists(folder.path("checkpoint.safetensors.link")));
+    }
   });
   ::testing::internal::GetCapturedStderr();
 }

@@ -35,11 +35,12 @@ namespace weft::data {
 /// batch, so random transforms do not depend on the number of workers either.
 ///
 /// A batch belongs to the loader until the next one is asked for: copy the Tensor (the handle) to
-/// keep it. An exception in a worker is rethrown in place of its batch. A worker may call exit(),
-/// as may several at once: the first one's status counts. Leaving the loop ends the epoch: the
-/// loader waits for the batches that are being fetched and begins no other. Workers start with the
-/// first epoch and end with the loader. Only one epoch may run at a time (else InvalidArgument),
-/// and only one thread may use the loader at a time.
+/// keep it. An exception in a worker is rethrown in place of its batch, and ends the epoch as if
+/// its loop were left there: state() goes on with that batch. A worker may call exit(), as may
+/// several at once: the first one's status counts. Leaving the loop ends the epoch: the loader
+/// waits for the batches that are being fetched and begins no other. Workers start with the first
+/// epoch and end with the loader. Only one epoch may run at a time (else InvalidArgument), and only
+/// one thread may use the loader at a time.
 ///
 /// With device_resident the host works only at the start of an epoch. Each batch is a gather on the
 /// device; copy it, for example, into the tensors that a graph::Step reads. The members of a batch

@@ -322,14 +322,17 @@ void LoaderCore::start_epoch() {
     for (int slot = 0; slot < slot_count_; ++slot) record_use(slot);
   }
   active_ = unfinished_ = true;
+  failed_ = false;
 }
 
 int LoaderCore::next() {
   check_not_capturing();
+  if (failed_) return -1;
   if (position_ >= batch_count()) {
     unfinished_ = false;
     return -1;
   }
+  failed_ = true;  // unless the batch comes
   if (staged() && position_ > 0) record_use(slot_of(position_ - 1));
   const int slot = slot_of(position_);
   if (!workers_) {
@@ -356,12 +359,9 @@ int LoaderCore::next() {
                      [&w, slot, done] { return w.ready[static_cast<std::size_t>(slot)] == done; });
       error = std::exchange(w.errors[static_cast<std::size_t>(slot)], nullptr);
     }
-    if (error) {
-      position_ = batch_count();
-      unfinished_ = false;
-      std::rethrow_exception(error);
-    }
+    if (error) std::rethrow_exception(error);
   }
+  failed_ = false;
   ++position_;
   return slot;
 }

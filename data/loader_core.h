@@ -61,7 +61,7 @@ class LoaderCore {
   /// Draws the seeds (unless set_state() gave them) and starts the workers.
   void start_epoch();
   /// Waits for the next batch and returns its slot, or -1 at the end. Rethrows what its fetch
-  /// threw; the epoch then has no further batch.
+  /// threw; the epoch then has no further batch, and state() is that before the batch.
   int next();
   /// Ends the epoch. No fetch is running when it returns.
   void stop_epoch() noexcept;
@@ -112,6 +112,7 @@ class LoaderCore {
   // The running epoch.
   bool active_ = false;      // between start_epoch() and stop_epoch()
   bool unfinished_ = false;  // begun and not finished, even if its loop was left
+  bool failed_ = false;      // next() has thrown: no further batch
   bool resume_ = false;      // set_state() was called: begin with its values
   std::uint64_t base_seed_ = 0;
   std::string sampler_seed_;

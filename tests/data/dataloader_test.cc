@@ -280,8 +280,30 @@ TEST(DataLoader, AWorkersErrorArrivesInItsPlaceAndOnce) {
       // first.
       EXPECT_WEFT_ERROR(run(), Io, "image 50 cannot be read");
       EXPECT_EQ(batches, 5);
+      EXPECT_EQ(loader.position(), 5);
     }
   }
+}
+
+TEST(DataLoader, AnErrorEndsTheEpochBeforeItsBatch) {
+  std::set<std::string> states;
+  for (const int workers : {0, 1, 4}) {
+    manual_seed(7);
+    DataLoader loader(Failing{50}, {.batch_size = 10, .workers = workers});
+    auto it = loader.begin();
+    for (int i = 1; i < 5; ++i) ++it;
+    EXPECT_WEFT_ERROR(++it, Io, "image 50 cannot be read");
+    ++it;
+    EXPECT_TRUE(it == loader.end());
+    states.insert(loader.state());
+
+    DataLoader mended(Failing{100}, {.batch_size = 10, .workers = workers});
+    mended.set_state(*states.begin());
+    std::vector<std::int64_t> left;
+    for (const Tensor& x : mended) left.push_back(x.data<std::int64_t>()[0]);
+    EXPECT_EQ(left, (std::vector<std::int64_t>{50, 60, 70, 80, 90}));
+  }
+  EXPECT_EQ(states.size(), 1U);
 }
 
 TEST(DataLoader, AnErrorInTheFirstBatchLeavesTheLoaderUsable) {

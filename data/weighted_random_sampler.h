@@ -17,7 +17,10 @@ namespace weft::data {
 /// and PyTorch does not define their order.
 ///   auto sampler = std::make_shared<data::WeightedRandomSampler>(weights, set.size());
 ///   data::DataLoader train(set, {.batch_size = 32, .sampler = sampler});
-/// The seed is the generator's state: about 7 kB of text in the loader's state.
+/// The seed is the generator's state: about 7 kB of text in the loader's state. An index that is
+/// drawn several times in an epoch gets the same random transforms each time, unlike in PyTorch:
+/// they follow from the epoch's seed and the index, whatever workers and batches there are, and
+/// wherever a run goes on.
 class WeightedRandomSampler final : public Sampler {
  public:
   /// Throws InvalidArgument for a weight that is negative or not finite, for weights that are all

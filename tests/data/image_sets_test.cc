@@ -6,6 +6,8 @@
 #include "weft/data/dataloader.h"
 #include "weft/data/fake.h"
 #include "weft/data/image_folder.h"
+#include "weft/data/subset.h"
+#include "weft/data/weighted_random_sampler.h"
 #include "weft/io/png.h"
 #include "weft/tests/core/expect_error.h"
 #include "weft/tests/io/files.h"
@@ -272,6 +274,24 @@ TEST(RandomTransforms, DependOnEpochAndSampleAlone) {
     for (auto& [x, label] : loader) seen.push_back(x.to_vector<float>());
   }
   EXPECT_NE(seen[0], seen[1]);
+}
+
+TEST(RandomTransforms, AnIndexHasOneDrawInAnEpoch) {
+  const FakeData pictures(3, {3, 32, 32}, 4, {.format = {.transform = RandomResizedCrop(6)}});
+  std::vector<std::vector<float>> seen;
+  DataLoader listed(Subset(pictures, {2, 2}), {.batch_size = 1});
+  for (int epoch = 0; epoch < 2; ++epoch) {
+    for (auto& [x, label] : listed) seen.push_back(x.to_vector<float>());
+  }
+  const auto sampler =
+      std::make_shared<WeightedRandomSampler>(std::vector<double>{0, 0, 1}, std::int64_t{2});
+  DataLoader drawn(pictures, {.batch_size = 1, .workers = 2, .sampler = sampler});
+  for (auto& [x, label] : drawn) seen.push_back(x.to_vector<float>());
+  ASSERT_EQ(seen.size(), 6U);
+  EXPECT_EQ(seen[0], seen[1]);
+  EXPECT_EQ(seen[2], seen[3]);
+  EXPECT_EQ(seen[4], seen[5]);
+  EXPECT_NE(seen[0], seen[2]);
 }
 
 }  // namespace

@@ -52,9 +52,11 @@ class RowJoiner {
 ///   data::DataLoader train(data::ConcatDataset(data::Mnist(dir), data::ImageFolder(other)), ...);
 /// A batch with samples of several sets is joined from a batch of each. Each of its tensors needs
 /// one row per sample, with the same dtype and row shape in all sets. Members that are no tensors
-/// come from the first of these sets. No two samples get the same seed for random transforms, also
-/// across sets. Copies share the sets. As safe to read from several threads as the sets are. The
-/// constructors throw Shape for more than 2^63 - 1 samples.
+/// come from the first of these sets. Random transforms of sample i of a set follow from the
+/// epoch's seed + i + the samples before the set, so no two samples of whole sets draw alike; a
+/// Subset's i is that of its data set, so its samples may draw like those of another member. Copies
+/// share the sets. As safe to read from several threads as the sets are. The constructors throw
+/// Shape for more than 2^63 - 1 samples.
 template <class BatchType>
 class ConcatDataset {
  public:

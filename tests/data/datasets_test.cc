@@ -169,6 +169,9 @@ TEST(Datasets, MemoryAndSeedReachTheSet) {
   both.get_batch(Indices{4, 0}, batch, HostMemory(), 100);
   EXPECT_EQ(numbers_of(batch.x), (Indices{104, 105}));
   EXPECT_EQ(batch.x.raw_data(), memory) << "put together";
+  // Two samples with one seed: 100 + 5 of the subset's set, 100 + 4 before + 1 of the other.
+  both.get_batch(Indices{0, 5}, batch, HostMemory(), 100);
+  EXPECT_EQ(numbers_of(batch.x), (Indices{105, 105}));
 }
 
 // A set whose batches have new tensors each time.

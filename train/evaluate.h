@@ -12,6 +12,7 @@
 
 #include "weft/autograd/autograd.h"
 #include "weft/core/base/error.h"
+#include "weft/core/base/shape.h"
 #include "weft/core/runtime/log.h"
 #include "weft/core/runtime/phase.h"
 #include "weft/core/runtime/thread_state.h"
@@ -29,12 +30,15 @@
 namespace weft::train {
 
 /// The loader of a test set. With options.limit_steps it has only the first batches, as many as
-/// that number of steps of all ranks takes; the log then says so.
+/// that number of steps of all ranks takes; the log then says so. Throws InvalidArgument for a
+/// batch size below 1, and what the loader throws.
 template <data::Dataset Set>
 data::DataLoader<data::Subset<Set>> test_loader(Set set, const Options& options,
                                                 const data::DataLoaderOptions& loader,
                                                 const Ranks& ranks = {}) {
-  const std::int64_t size = set.size(), batches = (size - 1) / loader.batch_size + 1;
+  WEFT_CHECK(loader.batch_size >= 1, InvalidArgument, "test_loader", "batch_size is ",
+             loader.batch_size, ", needs at least 1");
+  const std::int64_t size = set.size(), batches = ceil_div(size, loader.batch_size);
   const std::int64_t limit = options.limit_steps * ranks.batches_per_step();
   const bool limited = limit > 0 && limit < batches;
   std::vector<std::int64_t> first(

@@ -13,6 +13,7 @@
 #include "weft/nn/sequential.h"
 #include "weft/tensor/creation.h"
 #include "weft/tests/core/collected_log.h"
+#include "weft/tests/core/expect_error.h"
 #include "weft/tests/device_param.h"
 
 namespace weft::train {
@@ -107,6 +108,10 @@ TEST_P(Accuracy, ALimitOfStepsIsOneOfTheTestToo) {
   auto of_two = test_loader(rows, {.limit_steps = 1}, {.batch_size = 4},
                             {.rank = 1, .size = 2});  // for two ranks a step is two batches
   EXPECT_EQ(of_two.dataset().size(), 8);
+  for (const std::int64_t none : {0, -1}) {
+    EXPECT_WEFT_ERROR(test_loader(rows, {.limit_steps = 1}, {.batch_size = none}), InvalidArgument,
+                      "batch_size is " + std::to_string(none) + ", needs at least 1");
+  }
   rows = {};
   EXPECT_EQ(share(1), 0);
 }

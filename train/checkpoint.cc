@@ -115,6 +115,9 @@ const std::string& checkpoint_entry(const std::string& path, const io::Metadata&
 }
 
 void save_checkpoint(const std::string& path, const Checkpoint& checkpoint) {
+  const std::size_t most = std::max(checkpoint.parts.size(), checkpoint.engines.size());
+  WEFT_CHECK(most <= kMostParts, InvalidArgument, kOp, path, ": got ", most,
+             " optimisers and schedulers, or engines, expected at most ", kMostParts);
   io::NamedTensors tensors;
   for (const auto& [name, x] : checkpoint.model) tensors.emplace_back(with(kModel, name), x);
   add_numbered(tensors, kPart, checkpoint.parts);

@@ -39,7 +39,7 @@ struct Checkpoint {
 };
 
 /// Replaces `path` in one step (core/runtime/file.h), when the files beside it are there. Throws
-/// Io.
+/// Io, and InvalidArgument for more than 64 parts or engines, which no file may have.
 void save_checkpoint(const std::string& path, const Checkpoint& checkpoint);
 
 /// Throws Io for a file that is damaged or lacks an entry, InvalidArgument for a safetensors file

@@ -1,6 +1,7 @@
 #include "weft/train/checkpoint.h"
 
 #include <cmath>
+#include <filesystem>
 
 #include "weft/io/pickle.h"
 #include "weft/tensor/creation.h"
@@ -84,6 +85,24 @@ TEST(Checkpoint, RefusesOtherFiles) {
   }
   testing::write_file(path, "");
   EXPECT_WEFT_ERROR(load_checkpoint(path), Io, "too few for a header");
+}
+
+TEST(Checkpoint, WritesNoFileThatCannotBeRead) {
+  testing::TempFolder folder;
+  const std::string path = folder.path("c");
+  for (const bool engines : {false, true}) {
+    Checkpoint checkpoint{.generator = "g", .loader = "l"};
+    std::vector<io::NamedTensors>& lists = engines ? checkpoint.engines : checkpoint.parts;
+    lists.resize(65);
+    EXPECT_WEFT_ERROR(save_checkpoint(path, checkpoint), InvalidArgument,
+                      path + ": got 65 optimisers and schedulers, or engines, expected at most 64");
+    EXPECT_EQ(folder.files(), 0);
+    lists.resize(64);
+    save_checkpoint(path, checkpoint);
+    const Checkpoint loaded = load_checkpoint(path);
+    EXPECT_EQ((engines ? loaded.engines : loaded.parts).size(), 64U);
+    std::filesystem::remove(path);
+  }
 }
 
 TEST(Checkpoint, NamesTheEntryThatAFileLacks) {

@@ -112,8 +112,9 @@ class Recorder {
     if (options_.alone()) return;
     const Scoped step(&ThreadState::step, steps());
     const PhaseScope phase("save");
-    checkpoints_.save(books(), epoch_complete_ ? std::optional(epoch_) : std::nullopt, model,
-                      loader, parts...);
+    const bool is_end = epoch_complete_ && epoch_ >= 0;  // of an epoch; there may be none yet
+    checkpoints_.save(books(), is_end ? std::optional(epoch_) : std::nullopt, model, loader,
+                      parts...);
     if (stopped_) {
       tell_interruption();
       merge_traces();

@@ -189,6 +189,23 @@ TEST_F(RecorderTest, KeepsTheFiguresAndCheckpointsOfEveryEpoch) {
   EXPECT_HAS(testing::read_file(folder.path("out/metrics.json")), "\"top5\": 1.0");
 }
 
+TEST_F(RecorderTest, ASaveBeforeTheFirstEpochIsKeptForNone) {
+  Options o = options();
+  o.keep_checkpoints = true;
+  Recorder recorder(o);
+  Counter model;
+  auto loader = make_loader();
+  recorder.save(model, loader, Counter{});
+  std::set<std::string> names;
+  for (const auto& file : std::filesystem::directory_iterator(folder.path("out"))) {
+    names.insert(file.path().filename());
+  }
+  EXPECT_TRUE(names.contains("checkpoint.safetensors"));
+  EXPECT_FALSE(names.contains("checkpoint-epoch--1.safetensors"));
+  ASSERT_TRUE(recorder.next_epoch());
+  EXPECT_EQ(recorder.epoch(), 0);
+}
+
 nn::Sequential small_model() { return {nn::Linear(3, 4), nn::Linear(4, 2)}; }
 
 TEST_F(RecorderTest, BeginsWithWeightsOfEitherFormat) {

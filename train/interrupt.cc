@@ -36,20 +36,18 @@ void remember_signal(int signal) {
   received = signal;
 }
 
-void install(void (*handler)(int)) {
-  struct sigaction action = {};
-  action.sa_handler = handler;
-  action.sa_flags = SA_RESTART;  // writing of files continues after the signal
-  sigemptyset(&action.sa_mask);
-  sigaction(SIGINT, &action, nullptr);
-  sigaction(SIGTERM, &action, nullptr);
-}
-
 }  // namespace
 
 InterruptScope::InterruptScope() {
   received = 0;
-  install(remember_signal);
+  struct sigaction action = {};
+  action.sa_handler = remember_signal;
+  action.sa_flags = SA_RESTART;  // writing of files continues after the signal
+  sigemptyset(&action.sa_mask);
+  for (auto& [signal, before] : before_) {
+    sigaction(signal, nullptr, &before);
+    if (before.sa_handler != SIG_IGN) sigaction(signal, &action, nullptr);
+  }
 }
 
 InterruptScope::~InterruptScope() {
@@ -57,7 +55,7 @@ InterruptScope::~InterruptScope() {
   while (received != 0 && seconds_since(received_at) < kPairSeconds) {
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
-  install(SIG_DFL);
+  for (const auto& [signal, before] : before_) sigaction(signal, &before, nullptr);
   received = 0;
 }
 

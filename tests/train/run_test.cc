@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
@@ -301,6 +302,34 @@ TEST(Program, ASignalInATestIsTheStatus) {
                   FAIL();
                 }),
             128 + SIGTERM);
+}
+
+TEST(InterruptScope, LeavesTheCallersHandlers) {
+  static std::atomic<int> calls = 0;
+  const auto found = std::signal(SIGINT, +[](int) { ++calls; });
+  {
+    const InterruptScope scope;
+    std::raise(SIGINT);
+    EXPECT_TRUE(interrupted());
+    EXPECT_EQ(calls, 0);
+  }
+  std::raise(SIGINT);
+  EXPECT_EQ(calls, 1);
+  EXPECT_FALSE(interrupted());
+  std::signal(SIGINT, found);
+}
+
+// As a shell starts a job in the background, and nohup any.
+TEST(InterruptScope, WhatIsIgnoredStaysIgnored) {
+  const auto found = std::signal(SIGINT, SIG_IGN);
+  {
+    const InterruptScope scope;
+    std::raise(SIGINT);
+    EXPECT_FALSE(interrupted());
+    std::raise(SIGTERM);
+    EXPECT_EQ(interrupt_status(), 128 + SIGTERM);
+  }
+  EXPECT_EQ(std::signal(SIGINT, found), SIG_IGN);
 }
 
 TEST(Program, ThreadsAreSharedByTheDevices) {

@@ -64,7 +64,8 @@ class CaptureChoice {
 /// options.deterministic is set. A call's result is then overwritten by the next call: the Recorder
 /// copies losses, and reads them on the host many at a time. The step that is captured is that of
 /// the largest batch so far, in dimension 0; a smaller one, an epoch's last, runs as it is. Before
-/// it the captured step gives its memory back, and is captured again when it is next called.
+/// it the captured step gives its memory back, and is captured again when it is next called, as
+/// it is for a batch of other dtypes.
 ///
 /// options.graph says whether to capture. Where it is empty, a step on CUDA is captured if it can
 /// be, unless options.trace asks for its spans. Then the first two calls with the largest batch run
@@ -122,7 +123,10 @@ class Step<Result(Inputs...)> {
 
   bool fits(const Batch& batch) const {
     for (std::size_t i = 0; i < batch.size(); ++i) {
-      if (!step_ || batch[i].shape() != inputs_[i].shape()) return false;
+      if (!step_ || batch[i].shape() != inputs_[i].shape() ||
+          batch[i].dtype() != inputs_[i].dtype()) {
+        return false;
+      }
     }
     return true;
   }

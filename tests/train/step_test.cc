@@ -68,6 +68,25 @@ TEST(Step, TheLargestBatchIsCaptured) {
   EXPECT_EQ(read[4], read[1]);
 }
 
+TEST(Step, OtherDtypesAreCapturedAnew) {
+  std::vector<DType> read;
+  Step step(with_graph(true), [&](const Tensor& x) {
+    read.push_back(x.dtype());
+    return x + x;
+  });
+  const auto run = [&](DType dtype, double value) {
+    const Tensor y = step(full({2, 3}, value, dtype));
+    EXPECT_EQ(y.dtype(), dtype);
+    EXPECT_EQ(y.to(DType::f64).to_vector<double>(), std::vector<double>(6, 2 * value));
+  };
+  run(DType::f32, 0.5);
+  run(DType::f64, 1e-300);  // 0 in f32
+  run(DType::f64, 0.1);
+  run(DType::i64, (std::int64_t{1} << 24) + 1);
+  run(DType::f32, 0.25);
+  EXPECT_EQ(read, (std::vector{DType::f32, DType::f64, DType::f64, DType::i64, DType::f32}));
+}
+
 TEST(Step, WhatCannotBeCapturedIsRefused) {
   const Tensor x = ones({1});
   for (const bool graph : {false, true}) {

@@ -90,7 +90,10 @@ namespace {
 const Tensor& add_readable(const Tensor& y, double alpha, const Tensor& x) {
   check_broadcasts_to("add_", x, y);
   check_writable("add_", y);
-  const Tensor other = disjoint(cast(x, y.dtype()), y);
+  const DType dtype = y.dtype() == x.dtype() ? y.dtype() : result_type(y, x);
+  // A wider x is not rounded before the sum.
+  if (dtype != y.dtype()) return copy_(y, add_readable(cast(y, dtype), alpha, x));
+  const Tensor other = disjoint(cast(x, dtype), y);
   const Span span("op", "add_");
   const Device device = y.device();
   const auto run =

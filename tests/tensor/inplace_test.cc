@@ -85,6 +85,25 @@ TEST_P(InPlaceTest, AddScaled) {
   EXPECT_TENSOR(y, ({2}), {3, 5});
 }
 
+// The sum is computed in the wider dtype and rounded once; a tensor without dimensions widens no
+// other.
+TEST_P(InPlaceTest, AddScaledRoundsAWiderOperandWithTheSum) {
+  const Tensor y = make({-16777216, -3e38}, {2}), wide = make({16777217, 4e38}, {2}, DType::f64);
+  const std::vector<double> want{1, static_cast<float>(4e38 - 3e38f)};
+  EXPECT_EQ(values_of(raw::add_scaled_(raw::clone(y), 1, wide)), want);
+  EXPECT_EQ(values_of(raw::add_scaled_(raw::clone(y), -0.5, raw::mul(wide, -2))), want);
+  EXPECT_EQ(values_of(raw::add_from_afar_(raw::clone(y), wide)), want);
+  for (const Tensor& half : layouts(make({1, 2, -256, 4}, {2, 2}, DType::bf16))) {
+    EXPECT_EQ(&raw::add_scaled_(half, 1, make({0, 0x1p-10, 257, 0}, {2, 2})), &half);
+    EXPECT_TENSOR(half, ({2, 2}), {1, 2, 1, 4});
+  }
+  const Tensor row = make({-256, 1}, {2}, DType::bf16);
+  raw::add_scaled_(row, 1, scalar(257));  // 256 in bf16
+  EXPECT_TENSOR(row, ({2}), {0, 256});
+  EXPECT_WEFT_ERROR(raw::add_scaled_(raw::expand(ones({1}), {2}), 1, wide), InvalidArgument,
+                    "[add_] several elements share memory");
+}
+
 TEST_P(InPlaceTest, AddFromAfar) {
   set_host_devices(2);
   for (const Device afar : {Device("cpu:1"), Device("cpu:0")}) {

@@ -64,9 +64,8 @@ const Tensor& binary_(BinaryOp op, const Tensor& y, const Tensor& b) {
   check_not_boolean(op, name, dtype);
   check_keeps_kind(name, dtype, y.dtype());
   if (y.dtype() != dtype) return copy_(y, binary(op, y, b));
-  check_divisor(op, name, b);
-
   const Tensor other = disjoint(cast(b, dtype), y);
+  check_divisor(op, name, other);
   const Span span("op", name);
   const Device device = y.device();
   const auto run =

@@ -70,6 +70,19 @@ TEST_P(InPlaceTest, MixedDtypesComputeInThePromotedOne) {
   EXPECT_TENSOR(whole, ({1}), {3});
 }
 
+// As in PyTorch, a tensor without dimensions is converted to the written tensor's dtype first.
+TEST_P(InPlaceTest, DivisorsThatTheDtypeTurnsIntoZero) {
+  const Tensor bytes = make({7}, {1}, DType::u8), whole = make({7}, {1}, DType::i32);
+  for (const BinaryOp op : {BinaryOp::remainder, BinaryOp::floor_divide}) {
+    EXPECT_WEFT_ERROR(raw::binary_(op, bytes, scalar(256, DType::i64)), InvalidArgument,
+                      "division by 0 of integers (u8)");
+    EXPECT_WEFT_ERROR(raw::binary_(op, whole, scalar(0x1p32, DType::i64)), InvalidArgument,
+                      "division by 0 of integers (i32)");
+  }
+  EXPECT_TENSOR(bytes, ({1}), {7});
+  EXPECT_TENSOR(whole, ({1}), {7});
+}
+
 TEST_P(InPlaceTest, AddScaled) {
   for (DType dtype : kFloating) {
     for (const Tensor& y : layouts(make({1, 2, 3, 4}, {2, 2}, dtype))) {

@@ -126,29 +126,31 @@ const Tensor& add_from_afar_(const Tensor& y, const Tensor& x) {
 
 namespace {
 
-const Tensor& scalar_(const char* op, UnaryOp kind, const Tensor& y, double value) {
+void check_number(const char* op, const Tensor& y, double value) {
   check_defined(op, "the written tensor", y);
   if (!is_floating(y.dtype())) {
     // As in PyTorch, integers beyond y's dtype are allowed: sums and products are modulo 2^bits.
-    if (!(std::abs(value) < 0x1p63)) check_holds(op, value, y.dtype());
+    if (!(value >= -0x1p63 && value < 0x1p63)) check_holds(op, value, y.dtype());
     WEFT_CHECK(std::trunc(value) == value && y.dtype() != DType::boolean, Dtype, op, "a tensor of ",
                y.dtype(), " cannot take the number ", value);
   }
-  return unary_(kind, y, {.a = value});
 }
 
 }  // namespace
 
 const Tensor& mul_(const Tensor& y, double value) {
-  return scalar_("mul_", UnaryOp::mul_scalar, y, value);
+  check_number("mul_", y, value);
+  return unary_(UnaryOp::mul_scalar, y, {.a = value});
 }
 
 const Tensor& add_(const Tensor& y, double value) {
-  return scalar_("add_", UnaryOp::add_scalar, y, value);
+  check_number("add_", y, value);
+  return unary_(UnaryOp::add_scalar, y, {.a = value});
 }
 
 const Tensor& sub_(const Tensor& y, double value) {
-  return scalar_("sub_", UnaryOp::add_scalar, y, -value);
+  check_number("sub_", y, value);
+  return unary_(UnaryOp::add_scalar, y, {.a = negated(value, y.dtype())});
 }
 
 const Tensor& div_(const Tensor& y, double value) {

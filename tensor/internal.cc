@@ -277,6 +277,10 @@ bool holds(DType dtype, double value) {
   });
 }
 
+double negated(double value, DType dtype) {
+  return value == -0x1p63 && !is_floating(dtype) ? value : -value;
+}
+
 Tensor constant(double value, DType dtype, Device device) {
   return fill(allocate({}, dtype, device), value);
 }

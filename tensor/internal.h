@@ -129,6 +129,9 @@ DType result_type(const Tensor& a, const Tensor& b);
 
 /// Whether the dtype can represent this number; check_holds() in tensor/ops.h has the rule.
 bool holds(DType dtype, double value);
+/// The number to add to a tensor of this dtype in order to subtract `value`: for integers -2^63 is
+/// its own negative, modulo 2^64, and 2^63 is no i64.
+double negated(double value, DType dtype);
 /// Sets y = value without checks; returns y.
 const Tensor& fill(const Tensor& y, double value);
 /// A number as a kernel's operand: a tensor without dimensions, not checked.

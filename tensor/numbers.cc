@@ -66,7 +66,11 @@ bool is_power_of_two(double value) {
 }  // namespace
 
 Tensor add(const Tensor& a, double b) { return scalar_op("add", UnaryOp::add_scalar, "a", a, b); }
-Tensor sub(const Tensor& a, double b) { return scalar_op("sub", UnaryOp::add_scalar, "a", a, -b); }
+Tensor sub(const Tensor& a, double b) {
+  check_defined("sub", "a", a);
+  const DType dtype = with_scalar(a.dtype(), b);
+  return unary(UnaryOp::add_scalar, cast(a, dtype), {.a = negated(b, dtype)});
+}
 Tensor sub(double a, const Tensor& b) { return scalar_op("sub", UnaryOp::rsub_scalar, "b", b, a); }
 Tensor mul(const Tensor& a, double b) { return scalar_op("mul", UnaryOp::mul_scalar, "a", a, b); }
 Tensor div(const Tensor& a, double b) {

@@ -42,10 +42,10 @@ void check_holds(const char* op, double value, DType dtype);
 // --- Element-wise: y has the broadcast shape of the operands, and the dtype that PyTorch's
 // result_type gives. A tensor without dimensions changes the dtype of one with dimensions only if
 // its kind is higher (bool < integer < floating). With a double, a floating tensor keeps its dtype.
-// An integer tensor keeps it if the double is a whole number, else it becomes f32; bool becomes i64
-// or f32. Sums, products and powers of integers are modulo 2^bits, also with a number beyond their
-// dtype. maximum, minimum, clamp of a floating tensor, and remainder and floor_divide of an integer
-// one refuse such a number (check_holds).
+// An integer tensor keeps it if the double is a whole number within i64, else it becomes f32; bool
+// becomes i64 or f32. Sums, products and powers of integers are modulo 2^bits, also with a number
+// beyond their dtype. maximum, minimum, clamp of a floating tensor, and remainder and floor_divide
+// of an integer one refuse such a number (check_holds).
 /// Throws InvalidArgument if x is integer and params contains a number beyond i64; likewise unary_.
 Tensor unary(UnaryOp op, const Tensor& x, UnaryParams params = {});
 /// dL/dx from dL/dy. `saved` is x or y, as the functor of op says (Saves), or undefined.
@@ -88,7 +88,7 @@ const Tensor& add_scaled_(const Tensor& y, double alpha, const Tensor& x);  ///<
 /// y += x, where x may be on another device. Between CPU devices x is read directly, else copied
 /// first.
 const Tensor& add_from_afar_(const Tensor& y, const Tensor& x);
-/// An integer y accepts any integer, modulo 2^bits.
+/// An integer y accepts any integer within i64, modulo 2^bits.
 const Tensor& mul_(const Tensor& y, double value);
 const Tensor& add_(const Tensor& y, double value);
 const Tensor& sub_(const Tensor& y, double value);

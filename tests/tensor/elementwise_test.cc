@@ -354,6 +354,13 @@ TEST_P(ElementwiseTest, ScalarsInEveryDtype) {
   }
   EXPECT_EQ(raw::add(ones({1}, DType::i32), kInf).dtype(), DType::f32);
   EXPECT_EQ(raw::mul(ones({1}, DType::bf16), 1e300).dtype(), DType::bf16);
+  for (const double number : {0x1p63, -0x1p63}) {
+    const DType want = number < 0 ? DType::i64 : DType::f32;
+    EXPECT_EQ(raw::add(ones({1}, DType::i64), number).dtype(), want) << number;
+    EXPECT_EQ(raw::sub(ones({1}, DType::i64), number).dtype(), want) << number;
+  }
+  EXPECT_TENSOR(raw::sub(make({3}, {1}, DType::i32), -0x1p63), ({1}), {3});
+  EXPECT_TENSOR(raw::sub(make({3}, {1}), -0x1p63), ({1}), {0x1p63});
 }
 
 TEST_P(ElementwiseTest, DivisionByANumberIsDivision) {
@@ -401,6 +408,7 @@ TEST_P(ElementwiseTest, IntegersWrapAround) {
   expect(raw::square(x), {0, 1});
   expect(raw::add(x, 1), {least + 1, least});
   expect(raw::sub(1, x), {least + 1, 1 - most});
+  expect(raw::sub(x, -0x1p63), {0, -1});
   expect(raw::mul(x, 2), {0, -2});
   expect(raw::add(x, x), {0, -2});
   expect(raw::sub(raw::neg(x), x), {0, 2});

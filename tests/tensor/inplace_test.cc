@@ -337,6 +337,9 @@ TEST_P(InPlaceTest, NumbersThatTheDtypeDoesNotHold) {
     EXPECT_WEFT_ERROR(raw::add_(whole, value), InvalidArgument, "[add_] a tensor of i32 cannot");
     EXPECT_WEFT_ERROR(raw::mul_(whole, value), InvalidArgument, "[mul_] a tensor of i32 cannot");
   }
+  EXPECT_WEFT_ERROR(raw::sub_(whole, 1e20), InvalidArgument, "i32 cannot hold 1e+20");
+  EXPECT_WEFT_ERROR(raw::sub_(whole, 2.5), Dtype,
+                    "[sub_] a tensor of i32 cannot take the number 2.5");
   EXPECT_WEFT_ERROR(raw::add_(truth, 1), Dtype, "[add_] a tensor of bool cannot take the number 1");
   EXPECT_TENSOR(bytes, ({2}), {1, 2});
   EXPECT_TENSOR(whole, ({2}), {1, 2});
@@ -350,6 +353,25 @@ TEST_P(InPlaceTest, NumbersThatTheDtypeDoesNotHold) {
   EXPECT_TENSOR(raw::mul_(raw::fill_(narrow, 1), 1e39), ({2}), {kInf, kInf});
   EXPECT_TENSOR(raw::fill_(narrow, 3.4028235e38), ({2}), {0x1.fffffep127, 0x1.fffffep127});
   EXPECT_TENSOR(raw::fill_(truth, kNaN), ({2}), {1, 1});
+}
+
+// -2^63 is the last number that i64 holds at the lower end, 2^63 the first that it does not.
+TEST_P(InPlaceTest, NumbersAtTheEndsOfI64) {
+  constexpr std::int64_t least = std::numeric_limits<std::int64_t>::min();
+  const Tensor whole = from_vector<std::int64_t>({5, -1}, {2});
+  raw::sub_(whole, -0x1p63);
+  EXPECT_EQ(whole.to_vector<std::int64_t>(),
+            (std::vector<std::int64_t>{least + 5, std::numeric_limits<std::int64_t>::max()}));
+  raw::add_(whole, -0x1p63);
+  EXPECT_EQ(whole.to_vector<std::int64_t>(), (std::vector<std::int64_t>{5, -1}));
+  const Tensor narrow = make({5, -1}, {2}, DType::i32);
+  EXPECT_TENSOR(raw::add_(narrow, -0x1p63), ({2}), {5, -1});
+  EXPECT_TENSOR(raw::sub_(narrow, -0x1p63), ({2}), {5, -1});
+  for (const Tensor& y : {whole, narrow}) {
+    EXPECT_WEFT_ERROR(raw::add_(y, 0x1p63), InvalidArgument, "cannot hold 9.22");
+    EXPECT_WEFT_ERROR(raw::sub_(y, 0x1p63), InvalidArgument, "cannot hold 9.22");
+  }
+  EXPECT_TENSOR(raw::sub_(make({5}, {1}), -0x1p63), ({1}), {0x1p63});
 }
 
 // The same as not in place. A square is a product of integers.

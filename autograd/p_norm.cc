@@ -70,14 +70,15 @@ class PNormNode final : public DifferentiableNode {
   SavedTensor x_, y_;
 };
 
-// With x divided by its largest element first, since powers of x itself may overflow or underflow.
+// With x divided first by the element whose power is the largest, since powers of x itself may
+// overflow or underflow.
 Tensor general_norm(const Tensor& x, double p, const Dims& dims) {
   const Tensor size = raw::abs(x);
-  Tensor largest = raw::max(size, dims, true);
-  const Tensor has_none = raw::logical_or(raw::eq(largest, 0.0), raw::eq(largest, kInfinity));
-  largest = masked_fill(largest, has_none, 1);
-  const Tensor total = raw::sum(raw::pow(raw::div(size, largest), p), dims, true);
-  return raw::mul(raw::pow(total, 1 / p), largest);
+  Tensor unit = p > 0 ? raw::max(size, dims, true) : raw::min(size, dims, true);
+  const Tensor has_none = raw::logical_or(raw::eq(unit, 0.0), raw::eq(unit, kInfinity));
+  unit = masked_fill(unit, has_none, 1);
+  const Tensor total = raw::sum(raw::pow(raw::div(size, unit), p), dims, true);
+  return raw::mul(raw::pow(total, 1 / p), unit);
 }
 
 // How many elements are not 0: a step, whose gradient is 0.

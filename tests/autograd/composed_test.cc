@@ -687,6 +687,21 @@ TEST_P(ComposedTest, NormsAndPairs) {
   EXPECT_WEFT_ERROR(outer(m, m), Shape, "[outer] needs two vectors");
 }
 
+// The smallest element dominates a norm of a negative order.
+TEST_P(ComposedTest, NormsOfNegativeOrder) {
+  for (const DType dtype : kFloating) {
+    SCOPED_TRACE(to_string(dtype));
+    const Tensor x = make({1, 0x1p66, 0x1p-66, -1, 0, 3, kInf, 2, -kInf, kInf}, {5, 2}, dtype);
+    for (const double p : {-1.0, -2.0, -3.5}) {
+      EXPECT_TENSOR(x.norm(p, 1), ({5}), {1, 0x1p-66, 0, 2, kInf});
+    }
+  }
+  EXPECT_TRUE(std::isnan(make({1, kNaN}, {2}).norm(-2).item<double>()));
+  const Tensor x = make({1, 1e20, 0, 3}, {2, 2}).set_requires_grad();
+  x.norm(-2, 1).sum().backward();
+  EXPECT_TENSOR(x.grad(), ({2, 2}), {1, 0, 0, 0});
+}
+
 TEST_P(ComposedTest, ViewsAndArrangements) {
   const Tensor m = ramp({3, 4}) * 4;
   check("unbind", [](Inputs in) { return in[0].unbind(1)[2]; }, {m});

@@ -21,8 +21,11 @@ using autograd::SavedTensor;
 
 namespace {
 
-// |a| modulo |b|, which no rounding changes, with the sign of a, also of -0.
-Tensor floating_fmod(const Tensor& a, const Tensor& b) {
+// |a| modulo |b|, which no rounding changes, with the sign of a, also of -0. One of x and y may be
+// integer: it gets the other's dtype first, since the smallest integer has no absolute value.
+Tensor floating_fmod(const Tensor& x, const Tensor& y) {
+  const Tensor a = is_floating(x.dtype()) ? x : raw::to(x, y.dtype());
+  const Tensor b = is_floating(y.dtype()) ? y : raw::to(y, x.dtype());
   const Tensor size = raw::remainder(raw::abs(a), raw::abs(b));
   const Tensor of_others = raw::where(raw::lt(a, 0.0), raw::neg(size), size);
   const Tensor of_zero = raw::mul(a, raw::add(size, 1.0));  // the zero, or NaN

@@ -600,6 +600,15 @@ TEST_P(ComposedTest, Arithmetic) {
     EXPECT_TENSOR(fmod(make({7, -7}, {2}, dtype), 3), ({2}), {1, -1});
   }
   EXPECT_TENSOR(fmod(make({200, 7}, {2}, DType::u8), 3), ({2}), {2, 1});
+  // The smallest integer has no absolute value among the integers.
+  const Tensor least = make({-0x1p31}, {1}, DType::i32);
+  for (const Tensor& three : {make({3}, {1}), scalar(3, DType::f64)}) {
+    EXPECT_TENSOR(fmod(least, three), ({1}), {-2});
+    EXPECT_EQ(fmod(least, three).dtype(), three.dtype());
+    EXPECT_TENSOR(fmod(three, least), ({1}), {3});
+  }
+  EXPECT_TENSOR(fmod(make({1, 3}, {2}), make({-0x1p63}, {}, DType::i64)), ({2}), {1, 3});
+  EXPECT_TENSOR(fmod(least, 1.5), ({1}), {-0.5});
   // A zero has the sign of the first operand, as C's fmod says, also in the tail of a vector loop.
   for (const DType dtype : kFloating) {
     std::vector<double> values{-0.0, 0.0, -6, 6, -0.0, -3};

@@ -371,15 +371,19 @@ Tensor repeat_interleave(const Tensor& x, const Tensor& repeats, std::optional<s
   WEFT_CHECK(repeats.shape() == Shape{x.shape()[at]}, Shape, "repeat_interleave", "repeats: got ",
              repeats.shape(), ", expected one for each of the ", x.shape()[at], " in dimension ",
              at, " of ", x.shape());
-  std::vector<std::int64_t> positions;
-  std::int64_t i = 0;
-  for (const std::int64_t times : repeats.to_vector<std::int64_t>()) {
+  const std::vector<std::int64_t> counts = repeats.to_vector<std::int64_t>();
+  Shape shape = x.shape();
+  shape[at] = 0;
+  for (const std::int64_t times : counts) {
     WEFT_CHECK(times >= 0, InvalidArgument, "repeat_interleave", "repeats: got ", times,
                ", expected 0 or more");
-    positions.insert(positions.end(), static_cast<std::size_t>(times), i++);
+    shape[at] = checked_add(shape[at], times, "repeat_interleave");
   }
-  const Shape length{std::ssize(positions)};
-  return index_select(x, at, from_vector(positions, length, x.device()));
+  check_shape(shape, "repeat_interleave");
+  const Tensor positions = empty({shape[at]}, {DType::i64, Device()});
+  std::int64_t* next = positions.data<std::int64_t>();
+  for (std::int64_t i = 0; i < std::ssize(counts); ++i) next = std::fill_n(next, counts[i], i);
+  return index_select(x, at, positions.to(x.device()));
 }
 
 Tensor pad(const Tensor& x, const std::vector<std::int64_t>& pads, double value) {

@@ -755,6 +755,15 @@ TEST_P(ComposedTest, ViewsAndArrangements) {
   EXPECT_WEFT_ERROR(repeat_interleave(m, each, 1), Shape, "repeats: got [3]");
   EXPECT_WEFT_ERROR(repeat_interleave(m, m, 1), Dtype, "repeats: got f64");
   EXPECT_WEFT_ERROR(repeat_interleave(m, kMax, 1), Shape, "[repeat_interleave]");
+  const auto huge = [](const std::vector<std::int64_t>& counts) {
+    return repeat_interleave(ones({3, 2}), from_vector(counts, {2}), 1);
+  };
+  const std::int64_t half = kMax / 2 + 1;  // 2^62
+  EXPECT_WEFT_ERROR(huge({half, half}), Shape, "[repeat_interleave] 46");
+  EXPECT_WEFT_ERROR(huge({half, 1}), Shape, "[repeat_interleave]");
+  EXPECT_WEFT_ERROR(huge({half, -1}), InvalidArgument, "repeats: got -1");
+  EXPECT_WEFT_ERROR(repeat_interleave(ones({2}), from_vector<std::int64_t>({half, 1}, {2})),
+                    OutOfMemory, "is out of memory");
   ONE(unfold, ramp({2, 8}), unfold(1, 3, 2));
   EXPECT_WEFT_ERROR(m.unfold(1, 5, 1), Shape, "[unfold] size: got 5, expected 0 to 4");
   EXPECT_WEFT_ERROR(m.unfold(1, 2, 0), InvalidArgument, "[unfold] step: got 0");

@@ -40,6 +40,7 @@ HookHandle add_grad_hook(const Tensor& x, std::function<Tensor(const Tensor& gra
              "needs a tensor that requires a gradient");
   WEFT_CHECK(hook, InvalidArgument, "add_grad_hook", "the hook is empty");
   const Meta& meta = *meta_of(x);
+  if (meta.base) follow_base(x);  // a backward reaches the view as a part of the base as it is now
   const auto& list =
       meta.producer ? meta.producer->ensure_hooks() : ensure_leaf_state(x).grad_hooks.ensure();
   return removable(list, list->add({meta.output, std::move(hook)}));

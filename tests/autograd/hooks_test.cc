@@ -220,6 +220,22 @@ TEST(GradHookTest, OnePieceOfASplit) {
   EXPECT_TENSOR(x.grad(), {4}, {1, 1, 10, 10});
 }
 
+TEST(GradHookTest, OfAViewWhoseBaseWasWrittenTo) {
+  const Tensor x = make({1, 2, 3}, {3}, DType::f64).set_requires_grad();
+  const Tensor y = x * 2.0;
+  const Tensor view = y.slice(0, 0, 2);
+  y.mul_(3);
+  int calls = 0;
+  autograd::add_grad_hook(view, [&](const Tensor& grad) {
+    ++calls;
+    EXPECT_TENSOR(grad, ({2}), {1, 1});
+    return grad * 10.0;
+  });
+  view.sum().backward();
+  EXPECT_EQ(calls, 1);
+  EXPECT_TENSOR(x.grad(), ({3}), {60, 60, 0});
+}
+
 TEST(GradHookTest, RefusesAnotherShape) {
   const Tensor x = leaf(3);
   autograd::add_grad_hook(x, [](const Tensor&) { return make({1, 2}, {2}, DType::f64); });

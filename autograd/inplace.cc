@@ -360,11 +360,32 @@ const Tensor& MoreMethods::masked_fill_(const Tensor& mask, double value) const 
   return y;
 }
 
+namespace {
+
+// y += value f(a, b). bf16 is rounded once, at the end, as in addcmul.
+template <class F>
+const Tensor& add_result(const char* op, const Tensor& y, const Tensor& a, const Tensor& b,
+                         double value, F f) {
+  autograd::check_defined(op, "the written tensor", y);
+  autograd::check_defined(op, "a", a);
+  autograd::check_defined(op, "b", b);
+  const auto is_bf16 = [](const Tensor& t) { return t.dtype() == DType::bf16; };
+  if (!is_bf16(y) || !is_bf16(a) || !is_bf16(b)) return y.add_(f(a, b), value);
+  const Tensor wide = f(a.to(DType::f32), b.to(DType::f32));
+  // Without dimensions it would be rounded to y's dtype before the sum.
+  return y.add_(wide.dim() == 0 ? wide.expand(y.shape()) : wide, value);
+}
+
+}  // namespace
+
 const Tensor& MoreMethods::addcmul_(const Tensor& a, const Tensor& b, double value) const {
-  return add_(weft::mul(a, b), value);
+  return add_result("addcmul_", self(), a, b, value,
+                    [](const Tensor& s, const Tensor& t) { return weft::mul(s, t); });
 }
 const Tensor& MoreMethods::addcdiv_(const Tensor& a, const Tensor& b, double value) const {
-  return add_(autograd::addcdiv_quotient("addcdiv_", a, b), value);
+  return add_result("addcdiv_", self(), a, b, value, [](const Tensor& s, const Tensor& t) {
+    return autograd::addcdiv_quotient("addcdiv_", s, t);
+  });
 }
 
 const Tensor& MoreMethods::target() const {

@@ -634,6 +634,30 @@ TEST_P(ComposedTest, Arithmetic) {
   EXPECT_WEFT_ERROR(addcdiv(a, ones({3}, DType::i64), ones({3}, DType::i64)), Dtype, "[addcdiv]");
 }
 
+// 1/3 and the product are no numbers of bf16: rounded before the sum, they would leave nothing.
+TEST_P(ComposedTest, SumsWithAProductOrQuotientInBf16RoundOnce) {
+  for (const Shape& shape : {Shape{}, Shape{1}}) {
+    const auto number = [&](double value) { return make({value}, shape, DType::bf16); };
+    const auto row = [](double value) { return make({value, value}, {2}, DType::bf16); };
+    const Tensor a = number(1 + 0x1p-7).set_requires_grad(), b = number(1 + 3 * 0x1p-7);
+    const double product = -(1 + 4 * 0x1p-7), quotient = -171 * 0x1p-9;
+    EXPECT_TENSOR(addcmul(row(product), a, b), ({2}), {3 * 0x1p-14, 3 * 0x1p-14});
+    EXPECT_TENSOR(addcdiv(row(quotient), number(1), number(3)), ({2}),
+                  {-171 * 0x1p-18, -171 * 0x1p-18});
+    const Tensor y = row(product).addcmul_(a, b);
+    EXPECT_TENSOR(y, ({2}), {3 * 0x1p-14, 3 * 0x1p-14});
+    EXPECT_TENSOR(row(-product).addcmul_(a, b, -1), ({2}), {-3 * 0x1p-14, -3 * 0x1p-14});
+    EXPECT_TENSOR(row(quotient).addcdiv_(number(1), number(3)), ({2}),
+                  {-171 * 0x1p-18, -171 * 0x1p-18});
+    y.sum().backward();
+    EXPECT_EQ(a.grad().dtype(), DType::bf16);
+    EXPECT_EQ(values_of(a.grad()), (std::vector<double>{2 * (1 + 3 * 0x1p-7)}));
+  }
+  const Tensor u, t = ones({2});
+  EXPECT_WEFT_ERROR(t.addcmul_(t, u), InvalidArgument, "[addcmul_] b is an undefined tensor");
+  EXPECT_WEFT_ERROR(t.addcdiv_(u, t), InvalidArgument, "[addcdiv_] a is an undefined tensor");
+}
+
 TEST_P(ComposedTest, Operators) {
   const Tensor x = make({1, 2, 3}, {3}), y = make({3, 2, 1}, {3});
   EXPECT_TENSOR(x == y, ({3}), {0, 1, 0});

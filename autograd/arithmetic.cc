@@ -1,6 +1,7 @@
 #include "weft/autograd/arithmetic.h"
 
 #include <cmath>
+#include <limits>
 
 #include "weft/autograd/graph.h"
 #include "weft/autograd/internal.h"
@@ -159,6 +160,13 @@ Tensor autograd::addcdiv_quotient(const char* op, const Tensor& a, const Tensor&
   WEFT_CHECK(is_floating(a.dtype()) || is_floating(b.dtype()), Dtype, op, "got a of ", a.dtype(),
              " and b of ", b.dtype(), "; divide integers after to(dtype)");
   return div(a, b);
+}
+
+bool autograd::divides_gradient(const Tensor& x, double b) {
+  if (!recording(x) || b == 0) return false;
+  constexpr double kMostOfF32 = std::numeric_limits<float>::max();
+  return std::abs(1 / b) >
+         (x.dtype() == DType::f64 ? std::numeric_limits<double>::max() : kMostOfF32);
 }
 
 }  // namespace weft

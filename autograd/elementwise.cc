@@ -105,8 +105,7 @@ class BinaryNode final : public DifferentiableNode {
     add_input(a);
     add_input(b);
     // d(ab)/da = b and d(a/b)/da = 1/b do not need a; d(ab)/db = a does not need b.
-    const bool linear_in_a = op == BinaryOp::mul || op == BinaryOp::div;
-    if (needs(1) || !linear_in_a) a_ = save(a);
+    if (needs(1) || (op != BinaryOp::mul && op != BinaryOp::div)) a_ = save(a);
     if (needs(0) || op != BinaryOp::mul) b_ = save(b);
   }
 
@@ -196,6 +195,7 @@ Tensor mul(const Tensor& a, double b) {
   return record_unary("mul", UnaryOp::mul_scalar, a, raw::mul(a, b), {.a = b});
 }
 Tensor div(const Tensor& a, double b) {
+  if (autograd::divides_gradient(a, b)) return div(a, scalar_like(b, a));
   return record_unary("div", UnaryOp::mul_scalar, a, raw::div(a, b), {.a = 1 / b});
 }
 Tensor div(double a, const Tensor& b) {

@@ -10,6 +10,7 @@
 #include "weft/autograd/operand.h"
 #include "weft/autograd/recorded_rules.h"
 #include "weft/core/base/error.h"
+#include "weft/tensor/creation.h"
 #include "weft/tensor/ops.h"
 
 namespace weft {
@@ -248,6 +249,9 @@ const Tensor& MoreMethods::mul_(double value) const {
 }
 
 const Tensor& MoreMethods::div_(double value) const {
+  if (autograd::divides_gradient(self(), value)) {
+    return div_(scalar(value, {self().dtype(), self().device()}));
+  }
   const bool records = record_write("div_", self());
   const auto write = [&] { raw::div_(self(), value); };
   write_in_place<ScaleInPlaceNode>(records, self(), write, "div_", 1 / value, 0, self());

@@ -85,6 +85,9 @@ Tensor put_back(const Tensor& g, std::int64_t dim, const Tensor& index, const Sh
 Tensor record_choice(const char* name, const Tensor& y, const Tensor& x);
 /// a / b for addcdiv and addcdiv_, whose name `op` is. Throws Dtype if both are integers.
 Tensor addcdiv_quotient(const char* op, const Tensor& a, const Tensor& b);
+/// Whether the tape records x / b with a b that is not 0 and of which 1 / b is infinite in x's
+/// dtype. The gradient is divided by b then; else it is multiplied by 1 / b.
+bool divides_gradient(const Tensor& x, double b);
 /// y, which is x after raw::scatter_(x, dim, index, source) or with a number, on the tape. Without
 /// a source: a number.
 void record_scatter(const char* name, const Tensor& y, const Tensor& x, std::int64_t dim,

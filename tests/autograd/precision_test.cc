@@ -305,6 +305,26 @@ TEST_P(PrecisionTest, ProductsOfOthersStayInRange) {
   EXPECT_TRUE(testing::near_values(gradient({inf, 0, 3}), {0, inf, nan}, 0));
 }
 
+// 1 / b is infinite where x / b is not.
+TEST_P(PrecisionTest, GradientsOfTinyDivisorsAreDivided) {
+  for (const auto& [dtype, b] : {std::pair(DType::f32, 0x1p-130),
+                                 {DType::bf16, 0x1p-130},
+                                 {DType::f64, 0x1p-1030},
+                                 {DType::f64, 0x1p-130}}) {
+    SCOPED_TRACE(detail::concat(dtype, " ", b));
+    const Tensor x = make({0, 0x1p-20}, {2}, dtype).set_requires_grad();
+    const auto expect = [&](const Tensor& y) {
+      EXPECT_EQ(testing::values_of(y), (std::vector<double>{0, 0x1p-20 / b}));
+      y.backward(make({0, -0x1p-20}, {2}, dtype));
+      EXPECT_EQ(testing::values_of(x.grad()), (std::vector<double>{0, -0x1p-20 / b}));
+      x.set_grad({});
+    };
+    expect(x / b);
+    expect(x.clone().div_(b));
+    expect((x / -b).neg());
+  }
+}
+
 TEST_P(PrecisionTest, SquaresDoubleLast) {
   const Tensor x = make({3e38, -2e38}, {2}).set_requires_grad();
   mean(square(x) * 0x1p-10).backward();

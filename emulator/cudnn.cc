@@ -24,8 +24,10 @@ struct cudnnContext {
 
 namespace {
 
-constexpr int kNone = -1, kAll = -2;
-int refused_engine = kNone;  // it refuses to run the plans that it has made; kAll: each engine
+// Whether a plan that was made refuses to run, by its engine, its workspace in bytes, and whether
+// it ends in a relu.
+using Refuses = bool (*)(int engine, std::int64_t workspace, bool relu);
+Refuses refuses = [](int, std::int64_t, bool) { return false; };
 
 // --- What is computed
 
@@ -543,8 +545,8 @@ cudnnStatus_t execute(cudnnHandle_t handle, const Config& config, const Descript
   if (handle->device != device || check_stream(handle->stream) != cudaSuccess) {
     fault("cudnn: handle, stream and current device are not one device's");
   }
-  if (refused_engine == kAll || refused_engine == config.engine) return CUDNN_STATUS_NOT_SUPPORTED;
   const Problem& p = config.problem;
+  if (refuses(config.engine, config.workspace(), p.relu)) return CUDNN_STATUS_NOT_SUPPORTED;
   const auto needed = static_cast<std::size_t>(config.workspace());
   void* const workspace = pack.value<void*>(CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR);
   if (needed && (!is_device_memory(workspace, needed, device) || !aligned(workspace, 16))) {
@@ -629,10 +631,10 @@ cudnnStatus_t get(const Descriptor& d, cudnnBackendAttributeName_t name, std::in
 
 extern "C" {
 
-// For tests: this engine, or -2 for each, refuses to run its plans; -1 ends that.
-void weft_emulated_refuse_engine(int engine) {
+// For tests: which plans refuse to run from now on.
+void weft_emulated_refuse(Refuses which) {
   const Guard guard;
-  refused_engine = engine;
+  refuses = which;
 }
 
 std::size_t cudnnGetVersion() { return 91900; }

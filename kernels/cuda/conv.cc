@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "weft/core/runtime/allocator.h"
 #include "weft/core/runtime/log.h"
 #include "weft/core/runtime/thread_state.h"
 #include "weft/kernels/cuda/check.h"
@@ -228,12 +229,12 @@ class Candidates {
     candidates_.erase(candidates_.begin() + std::ptrdiff_t(kept), candidates_.end());
     names_.resize(kept);
   }
-  /// Takes out the first that can be built and needs no more memory than `bytes`.
-  std::optional<Execution> next(std::size_t bytes) {
+  /// Takes out the first that can be built.
+  std::optional<Execution> next() {
     std::optional<Execution> found;
     std::size_t i = 0;
     for (; !found && i < names_.size(); ++i) {
-      if (build(i) && at(i).workspace_bytes() <= bytes) found = std::move(candidates_[i].execution);
+      if (build(i)) found = std::move(candidates_[i].execution);
     }
     candidates_.erase(candidates_.begin(), candidates_.begin() + std::ptrdiff_t(i));
     names_.erase(names_.begin(), names_.begin() + std::ptrdiff_t(i));
@@ -420,7 +421,13 @@ ConvEpilogue CudaConvPlan::run_library(const Stream& stream, const Conv2dArgs& a
                                        char* workspace) const {
   const std::lock_guard lock(mutex_);
   bool relu = false;
+  intrusive_ptr<Storage> more;
   while (true) {
+    // What has taken a refused plan's place may need more than the callers were told.
+    if (const std::size_t needed = execution_->workspace_bytes(); needed > workspace_bytes) {
+      more = Storage::allocate(stream.device, needed);
+      workspace = static_cast<char*>(more->data());
+    }
     if (args.then == Activation::relu && why_not_timed(device_).empty()) {
       execution_->find_relu(stream, problem_);
     }
@@ -439,7 +446,7 @@ ConvEpilogue CudaConvPlan::run_library(const Stream& stream, const Conv2dArgs& a
     log_warning(detail::concat("conv2d ", text_, ": cuDNN refuses to run its own plan ",
                                execution_->name()));
     const AllowWhileRecording allow;
-    auto next = standby_->next(workspace_bytes);
+    auto next = standby_->next();
     WEFT_CHECK(next, Unsupported, "conv2d", "cuDNN runs none of its plans for ", text_);
     execution_ = std::move(next);
   }

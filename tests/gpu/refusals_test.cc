@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -11,7 +12,7 @@
 #include "weft/weft.h"
 
 // emulator/cudnn.cc
-extern "C" void weft_emulated_refuse_engine(int engine);
+extern "C" void weft_emulated_refuse(bool (*which)(int engine, std::int64_t workspace, bool relu));
 
 namespace weft {
 namespace {
@@ -28,7 +29,16 @@ class Lines final : public LogSink {
 
 class Refusals : public ::testing::Test {
  protected:
-  ~Refusals() override { weft_emulated_refuse_engine(-1); }
+  ~Refusals() override { refuse_none(); }
+
+  static void refuse_none() {
+    weft_emulated_refuse([](int, std::int64_t, bool) { return false; });
+  }
+  static void refuse_engine(int engine) {
+    static int refused;
+    refused = engine;
+    weft_emulated_refuse([](int e, std::int64_t, bool) { return e == refused; });
+  }
 
   /// Convolves ones, with a bias of 100: each of the 4x4 sums is 9 * channels + 100.
   static Tensor convolve(std::int64_t channels, const Device& device) {
@@ -66,7 +76,7 @@ TEST_F(Refusals, OfABiasThatWasToBeAdded) {
     ASSERT_LT(channels, 50);
   } while (log.count(".bias (timed)") == 0);
 
-  weft_emulated_refuse_engine(chosen_engine(log));
+  refuse_engine(chosen_engine(log));
   expect_right(convolve(channels, kDevice), channels);
   const auto warnings = log.count(kWarning);
   EXPECT_GE(warnings, 1);
@@ -80,7 +90,7 @@ TEST_F(Refusals, OfTheFirstByEstimate) {
   const Scoped rule(&ThreadState::deterministic, true);
   const Scoped explain(&ThreadState::log_perf, true);
   expect_right(convolve(59, kDevice), 59);
-  weft_emulated_refuse_engine(chosen_engine(log));
+  refuse_engine(chosen_engine(log));
   expect_right(convolve(59, kDevice), 59);
   const auto warnings = log.count(kWarning);
   EXPECT_GE(warnings, 1);
@@ -89,11 +99,31 @@ TEST_F(Refusals, OfTheFirstByEstimate) {
 }
 
 TEST_F(Refusals, OfAllPlans) {
-  weft_emulated_refuse_engine(-2);
+  weft_emulated_refuse([](int, std::int64_t, bool) { return true; });
   EXPECT_WEFT_ERROR(convolve(60, kDevice), Unsupported,
                     "cuDNN runs none of its plans for forward: big [1,60,6,6]");
-  weft_emulated_refuse_engine(-1);
+  refuse_none();
   expect_right(convolve(60, kDevice), 60);  // begins anew
+}
+
+// The caller has been asked for no memory then, but those that are left need some.
+TEST_F(Refusals, OfAllPlansWithoutWorkspace) {
+  const Scoped rule(&ThreadState::deterministic, true);
+  const Scoped ieee(&ThreadState::allow_tf32_conv, false);
+  const Scoped explain(&ThreadState::log_perf, true);
+  expect_right(convolve(63, kDevice), 63);
+  ASSERT_EQ(chosen_engine(log), 28) << "which has no workspace";
+  weft_emulated_refuse([](int, std::int64_t workspace, bool) { return workspace == 0; });
+  expect_right(convolve(63, kDevice), 63);
+  const auto warnings = log.count(kWarning);
+  EXPECT_GE(warnings, 1);
+  Tensor y;
+  graph::Step step = graph::capture(kDevice, [&] { y = convolve(63, kDevice); });
+  for (int i = 0; i < 3; ++i) {
+    step();
+    expect_right(y, 63);
+  }
+  EXPECT_EQ(log.count(kWarning), warnings);
 }
 
 // A library may do what is forbidden while a stream records, and it may not notice that itself.

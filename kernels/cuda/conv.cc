@@ -178,8 +178,9 @@ class Execution {
   std::size_t big_bytes_ = 0, small_bytes_ = 0, weights_bytes_ = 0;
 };
 
-/// The candidates of a problem, in the order in which they are tried: those of one format after the
-/// other, best first by cuDNN's estimate. A plan is made when one is asked for.
+/// The candidates of a problem, all that cuDNN offers and the rules admit, in the order in which
+/// they are tried: those of one format after the other, best first by cuDNN's estimate. A plan is
+/// made when one is asked for.
 class Candidates {
  public:
   Candidates(const CudnnProblem& p, int device) : problem_(p), device_(device) {}
@@ -188,11 +189,11 @@ class Candidates {
     // By a fixed rule the bias is added as it is everywhere else.
     if (problem_.fusable_bias && !thread_state().deterministic) {
       const ConvGraph graph(problem_, format, {.bias = true}, here());
-      add(graph, CUDNN_HEUR_MODE_A, format, true, kTriedWithBias);
+      add(graph, CUDNN_HEUR_MODE_A, format, true, kTimedWithBias);
     }
     const ConvGraph graph(problem_, format, {}, here());
-    add(graph, CUDNN_HEUR_MODE_A, format, false, kTried);
-    add(graph, CUDNN_HEUR_MODE_FALLBACK, format, false, kTriedOfFallback);
+    add(graph, CUDNN_HEUR_MODE_A, format, false, kTimed);
+    add(graph, CUDNN_HEUR_MODE_FALLBACK, format, false, kTimedOfFallback);
   }
 
   const std::vector<std::string>& names() const { return names_; }
@@ -218,26 +219,18 @@ class Candidates {
   /// One that was built.
   Execution& at(std::size_t i) { return *candidates_[i].execution; }
 
-  /// Drops candidate i, which was taken, and those of another format.
-  void keep_after(std::size_t i, MemoryFormat format) {
-    std::size_t kept = 0;
-    for (std::size_t k = 0; k < names_.size(); ++k) {
-      if (k == i || candidates_[k].format != format) continue;
-      std::swap(candidates_[kept], candidates_[k]);
-      std::swap(names_[kept++], names_[k]);
+  /// Those that are timed: the first of each list that can be built.
+  std::vector<std::size_t> timed() {
+    std::vector<std::size_t> found;
+    for (const List& list : lists_) {
+      std::size_t left = list.timed;
+      for (const std::size_t i : list.members) {
+        if (left == 0) break;
+        if (std::ranges::find(found, i) != found.end() || !build(i)) continue;
+        found.push_back(i);
+        --left;
+      }
     }
-    candidates_.erase(candidates_.begin() + std::ptrdiff_t(kept), candidates_.end());
-    names_.resize(kept);
-  }
-  /// Takes out the first that can be built.
-  std::optional<Execution> next() {
-    std::optional<Execution> found;
-    std::size_t i = 0;
-    for (; !found && i < names_.size(); ++i) {
-      if (build(i)) found = std::move(candidates_[i].execution);
-    }
-    candidates_.erase(candidates_.begin(), candidates_.begin() + std::ptrdiff_t(i));
-    names_.erase(names_.begin(), names_.begin() + std::ptrdiff_t(i));
     return found;
   }
 
@@ -249,23 +242,28 @@ class Candidates {
     bool tried = false;
     std::optional<Execution> execution = {};
   };
+  struct List {
+    std::size_t timed;  // so many of them
+    std::vector<std::size_t> members = {};
+  };
 
   /// The handle is the thread's.
   PlanDevice here() const { return {.handle = cudnn_handle(device_)}; }
 
-  /// Adds the first `most` that the rules admit.
+  /// Adds those of a list that the rules admit. One that an earlier list has keeps its place there.
   void add(const ConvGraph& graph, cudnnBackendHeurMode_t mode, MemoryFormat format, bool adds_bias,
-           std::size_t most) {
+           std::size_t timed) {
     const ThreadState& state = thread_state();
-    const std::size_t full = names_.size() + most;
+    List& list = lists_.emplace_back(List{timed});
     for (EngineConfig& config : graph.offered(mode)) {
-      if (names_.size() == full) break;
       if (!admissible(config, problem_.dtype, state.allow_tf32_conv, state.deterministic)) continue;
       const auto is_it = [&](const Candidate& other) {
         return other.format == format && other.adds_bias == adds_bias &&
                other.config.name == config.name;
       };
-      if (std::ranges::any_of(candidates_, is_it)) continue;
+      const auto found = std::ranges::find_if(candidates_, is_it);
+      list.members.push_back(std::size_t(found - candidates_.begin()));
+      if (found != candidates_.end()) continue;
       names_.push_back(detail::concat(format == MemoryFormat::nchw ? "nchw." : "nhwc.", config.name,
                                       adds_bias ? ".bias" : "",
                                       mode == CUDNN_HEUR_MODE_FALLBACK ? ".fallback" : ""));
@@ -277,6 +275,7 @@ class Candidates {
   int device_;
   std::vector<std::string> names_;
   std::vector<Candidate> candidates_;
+  std::vector<List> lists_;
 };
 
 class CudaConvPlan final : public Conv2dPlan {
@@ -286,17 +285,18 @@ class CudaConvPlan final : public Conv2dPlan {
 
  private:
   void time(Candidates& candidates, std::vector<Measured>& measured) const;
+  std::optional<Execution> next() const;
   void run_empty(const Stream& stream, const Conv2dArgs& args) const;
   ConvEpilogue run_library(const Stream& stream, const Conv2dArgs& args, char* workspace) const;
 
   CudnnProblem problem_;
   std::string text_;  // describes the problem in messages
   int device_;
-  // What runs, and what takes its place if cuDNN refuses to run it; none for an empty problem.
+  // What runs, none for an empty problem, and the names of those that cuDNN has refused to run.
   // cuDNN's plans are not made to run in several threads at once.
   mutable std::mutex mutex_;
   mutable std::optional<Execution> execution_;
-  mutable std::optional<Candidates> standby_;
+  mutable std::vector<std::string> refused_;
 };
 
 /// The bias as a view with y's dimensions, all of length 1 except the channels.
@@ -330,7 +330,7 @@ CudaConvPlan::CudaConvPlan(const Conv2dArgs& args, int device) : problem_(args),
   const std::string_view why_not = why_not_timed(device);
   // Loading the kernels of a plan allocates memory.
   const AllowWhileRecording allow;
-  Candidates& candidates = standby_.emplace(problem_, device);
+  Candidates candidates(problem_, device);
   candidates.add(output_format);
   // Without timing the images keep their format, unless only the other format has a plan.
   if (why_not.empty() || !candidates.any()) candidates.add(other);
@@ -350,7 +350,6 @@ CudaConvPlan::CudaConvPlan(const Conv2dArgs& args, int device) : problem_(args),
       [&](std::size_t i) { return candidates.build(i); });
   execution_ = std::move(candidates.at(best));
   output_format = execution_->format();
-  candidates.keep_after(best, output_format);
   // The bias gradient is computed before the pass uses the memory.
   workspace_bytes = std::max(workspace_bytes, execution_->workspace_bytes());
 }
@@ -360,10 +359,10 @@ void CudaConvPlan::time(Candidates& candidates, std::vector<Measured>& measured)
   const auto bytes = [&](const Shape& shape) {
     return rounded_up(static_cast<std::size_t>(numel(shape)) * size_of(problem_.dtype));
   };
-  const std::size_t count = candidates.names().size();
+  const std::vector<std::size_t> timed = candidates.timed();
   std::size_t workspace = 0;
-  for (std::size_t i = 0; i < count; ++i) {
-    if (candidates.build(i)) workspace = std::max(workspace, candidates.at(i).workspace_bytes());
+  for (const std::size_t i : timed) {
+    workspace = std::max(workspace, candidates.at(i).workspace_bytes());
   }
   const std::size_t big_bytes = bytes(problem_.big()), small_bytes = bytes(problem_.small());
   const std::size_t weights_bytes = bytes(problem_.weights());
@@ -379,8 +378,7 @@ void CudaConvPlan::time(Candidates& candidates, std::vector<Measured>& measured)
   // Not before: while it lives, NCCL begins nothing, and other ranks may wait.
   const Quiet quiet(device_);
   if (!quiet.is()) return;
-  for (std::size_t i = 0; i < count; ++i) {
-    if (!candidates.build(i)) continue;
+  for (const std::size_t i : timed) {
     const Execution& candidate = candidates.at(i);
     // The images as in a real run: an input in its given format, an output in the execution's
     // format.
@@ -405,6 +403,18 @@ void CudaConvPlan::time(Candidates& candidates, std::vector<Measured>& measured)
     });
     measured.push_back({candidates.names()[i], ms});
   }
+}
+
+/// The first plan in the output's format that cuDNN has not refused to run. It is asked anew, since
+/// its lists are long and hardly ever needed twice.
+std::optional<Execution> CudaConvPlan::next() const {
+  Candidates candidates(problem_, device_);
+  candidates.add(output_format);
+  for (std::size_t i = 0; i < candidates.names().size(); ++i) {
+    const bool refused = std::ranges::find(refused_, candidates.names()[i]) != refused_.end();
+    if (!refused && candidates.build(i)) return std::move(candidates.at(i));
+  }
+  return {};
 }
 
 /// One of the tensors has no elements, so every sum is empty.
@@ -446,9 +456,11 @@ ConvEpilogue CudaConvPlan::run_library(const Stream& stream, const Conv2dArgs& a
     log_warning(detail::concat("conv2d ", text_, ": cuDNN refuses to run its own plan ",
                                execution_->name()));
     const AllowWhileRecording allow;
-    auto next = standby_->next();
-    WEFT_CHECK(next, Unsupported, "conv2d", "cuDNN runs none of its plans for ", text_);
-    execution_ = std::move(next);
+    refused_.push_back(execution_->name());
+    auto other = next();
+    if (!other) refused_.clear();  // the next call begins anew
+    WEFT_CHECK(other, Unsupported, "conv2d", "cuDNN runs none of its plans for ", text_);
+    execution_ = std::move(other);
   }
   check_launched("conv2d", stream);
   return {.bias = execution_->adds_bias(), .relu = relu};

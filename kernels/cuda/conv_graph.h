@@ -8,12 +8,12 @@
 
 namespace weft::cuda {
 
-/// How many plans are tried in each format: the first by cuDNN's estimate, and the first of those
-/// that it falls back to.
-inline constexpr std::size_t kTried = 4;
-inline constexpr std::size_t kTriedOfFallback = 2;
+/// How many plans are timed in each format: the first by cuDNN's estimate, and the first of those
+/// that it falls back to. Without timing the first of all runs that can be made.
+inline constexpr std::size_t kTimed = 4;
+inline constexpr std::size_t kTimedOfFallback = 2;
 /// Those that add the bias, too, before the others; none of what cuDNN falls back to.
-inline constexpr std::size_t kTriedWithBias = 2;
+inline constexpr std::size_t kTimedWithBias = 2;
 
 /// What the forward pass does to its sums before they are rounded.
 struct ConvEpilogue {

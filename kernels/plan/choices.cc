@@ -20,6 +20,9 @@
 namespace weft {
 namespace {
 
+// So many candidates without a time are named; cuDNN may have a hundred.
+constexpr std::size_t kMostUntimed = 8;
+
 std::string to_text(double ms) {
   if (!std::isfinite(ms)) return "fails";
   char text[32];
@@ -78,12 +81,15 @@ void log_choice(const ChoiceProblem& problem, std::string_view winner, std::stri
   const ThreadState& state = thread_state();
   if (!state.log_perf || !state.log) return;
   std::string told;
+  std::size_t untimed = 0;
   for (const std::string& name : problem.candidates) {
-    told += (told.empty() ? "" : ", ") + name;
     const auto is_it = [&](const Measured& m) { return m.name == name; };
     const auto found = std::find_if(measured.begin(), measured.end(), is_it);
+    if (found == measured.end() && ++untimed > kMostUntimed) continue;
+    told += (told.empty() ? "" : ", ") + name;
     if (found != measured.end()) told += ' ' + to_text(found->ms);
   }
+  if (untimed > kMostUntimed) told += detail::concat(", ", untimed - kMostUntimed, " more");
   const std::string module = module_path();
   log_info(detail::concat("perf: ", problem.op, " ", problem.text, ": ", told, " -> ", winner, " (",
                           why, ")", module.empty() ? "" : " in ", module));

@@ -51,12 +51,13 @@ inline constexpr int kTimedOfFamily = 4;
 /// It is the first that can be built if there is no other, if `why_not` gives a reason against all
 /// this, or if time() throws std::bad_alloc. Throws Internal if none can be built.
 ///
-/// time(measured) appends the time of each candidate that can be built, in their order. A later one
-/// wins only if its time is below `lead` times the best one. build(i) says whether one can be built
-/// (the library may have nothing good for the shapes), and keeps what it builds.
+/// time(measured) appends the times of candidates that can be built, of as many as are worth it. A
+/// later one wins only if its time is below `lead` times the best one. build(i) says whether one
+/// can be built (the library may have nothing good for the shapes), and keeps what it builds.
 ///
 /// With thread_state().log_perf, logs one line: "perf: matmul SHAPES: NAME 0.0123 ms, NAME fails,
-/// NAME -> NAME (WHY) in MODULE". A candidate without a time was not timed.
+/// NAME -> NAME (WHY) in MODULE". A candidate without a time was not timed; eight of these are
+/// named.
 std::size_t choose(
     const ChoiceProblem& problem, std::string_view why_not,
     const std::function<void(std::vector<Measured>& measured)>& time, double lead = 1,

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <iterator>
+#include <regex>
 #include <string>
 #include <vector>
 
@@ -62,6 +64,12 @@ int chosen_engine(const Lines& log) {
   const std::string& line = log.lines.back();
   const auto at = line.find(".e", line.find("-> "));
   return at == std::string::npos ? -1 : std::stoi(line.substr(at + 2));
+}
+
+/// How many plans of these names have a time in a line of the log.
+auto times_of(const std::string& names, const std::string& line) {
+  const std::regex timed(names + R"([\d.e+-]+ ms)");
+  return std::distance(std::sregex_iterator(line.begin(), line.end(), timed), {});
 }
 
 TEST_F(Refusals, OfABiasThatWasToBeAdded) {
@@ -124,6 +132,27 @@ TEST_F(Refusals, OfAllPlansWithoutWorkspace) {
     expect_right(y, 63);
   }
   EXPECT_EQ(log.count(kWarning), warnings);
+}
+
+// What is timed are the first that can be made, of all that the library lists; the rest stands by.
+TEST_F(Refusals, OfAllThatWouldBeTimed) {
+  expect_right(convolve(61, kDevice), 61);
+  weft_emulated_refuse([](int engine, std::int64_t, bool) { return engine != 7; });
+  expect_right(convolve(61, kDevice), 61);
+  const auto warnings = log.count(kWarning);
+  EXPECT_GE(warnings, 10) << "the heuristics list engine 7 late";
+  expect_right(convolve(61, kDevice), 61);
+  EXPECT_EQ(log.count(kWarning), warnings);
+}
+
+TEST_F(Refusals, ToMakeAPlanAreNotAmongWhatIsTimed) {
+  const Scoped explain(&ThreadState::log_perf, true);
+  const Scoped timed(&ThreadState::benchmark, true);
+  expect_right(convolve(62, kDevice), 62);
+  // Of engine 67 without a bias the third variant is refused, so the fifth is timed.
+  const std::string& line = log.lines.back();
+  EXPECT_EQ(times_of(R"(nchw\.e67\.[=.\d]+ )", line), 4) << line;
+  EXPECT_EQ(times_of(R"(nchw\.e67\.[=.\d]+\.bias )", line), 2) << line;
 }
 
 // A library may do what is forbidden while a stream records, and it may not notice that itself.

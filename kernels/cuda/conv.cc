@@ -38,6 +38,17 @@ std::size_t rounded_up(std::size_t bytes) {
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;
 }
 
+/// For messages.
+std::string text_of(const CudnnProblem& p, int device) {
+  return detail::concat(p.text(), " on cuda:", device);
+}
+
+/// tools/gpu/run looks for these words: where cuDNN does so, other plans are measured than chosen.
+void warn_refused(const CudnnProblem& p, int device, const std::string& plan) {
+  log_warning(
+      detail::concat("conv2d ", text_of(p, device), ": cuDNN refuses to run its own plan ", plan));
+}
+
 /// One way to run a pass: a memory format, a plan of cuDNN's, and the copies that they need: of
 /// images and weights in another format, of a small image that needs more rows or columns, and of
 /// any of the three that is not aligned.
@@ -96,6 +107,7 @@ class Execution {
     }
   }
   bool has_relu() const { return relu_plan_.has_value(); }
+  std::string relu_name() const { return name_ + ".relu"; }
   void forget_relu() { relu_plan_.reset(); }
 
   /// Runs the pass, without bias unless adds_bias(), with relu only if has_relu(). Returns cuDNN's
@@ -132,7 +144,7 @@ class Execution {
  private:
   /// Runs the plan on zeros with a bias of NaN, and waits for it. False if there is no memory for
   /// it.
-  static bool keeps_nan(const Stream& stream, const CudnnProblem& p, const EnginePlan& plan) try {
+  bool keeps_nan(const Stream& stream, const CudnnProblem& p, const EnginePlan& plan) const try {
     const auto bytes = [&](const Shape& shape) {
       return rounded_up(static_cast<std::size_t>(numel(shape)) * size_of(p.dtype));
     };
@@ -147,6 +159,7 @@ class Execution {
     const ConvPointers pointers{memory.data(), at_small, at_small + small, at_bias};
     if (run_convolution(plan, cudnn_handle(stream), pointers, at_first + kAlignment) !=
         CUDNN_STATUS_SUCCESS) {
+      warn_refused(p, stream.device.index, relu_name());
       return false;
     }
     copy(stream, View{at_small, p.dtype, {1}, {1}}, View{at_first, DType::f64, {1}, {1}});
@@ -335,7 +348,7 @@ CudaConvPlan::CudaConvPlan(const Conv2dArgs& args, int device) : problem_(args),
   // Without timing the images keep their format, unless only the other format has a plan.
   if (why_not.empty() || !candidates.any()) candidates.add(other);
   const auto words = problem_.key(0, 0, state.allow_tf32_conv);
-  text_ = detail::concat(problem_.text(), " on cuda:", device);
+  text_ = text_of(problem_, device);
   WEFT_CHECK(candidates.any(), Unsupported, "conv2d", "cuDNN has no ",
              state.deterministic ? "deterministic " : "", "plan for ", text_);
   const ChoiceProblem problem{"conv2d",
@@ -395,8 +408,10 @@ void CudaConvPlan::time(Candidates& candidates, std::vector<Measured>& measured)
         image(at_small, problem_.small(), !problem_.writes_small(), problem_.small_formats);
     const View weights = image(at_weights, problem_.weights(), true, problem_.weights_formats);
     const double ms = time_ms(stream, [&] {
-      if (candidate.run(stream, big, small, weights, bias, at_workspace) != CUDNN_STATUS_SUCCESS)
+      if (candidate.run(stream, big, small, weights, bias, at_workspace) != CUDNN_STATUS_SUCCESS) {
+        warn_refused(problem_, device_, candidate.name());
         return false;
+      }
       if (problem_.fusable_bias && !candidate.adds_bias())
         add_bias(stream, small, bias, Activation::none);
       return true;
@@ -452,9 +467,8 @@ ConvEpilogue CudaConvPlan::run_library(const Stream& stream, const Conv2dArgs& a
     if (CUDNN_STATUS_CATEGORY(status) != CUDNN_STATUS_NOT_SUPPORTED) {
       throw_status(status, "cudnnBackendExecute(...)", __FILE__, __LINE__);
     }
+    warn_refused(problem_, device_, relu ? execution_->relu_name() : execution_->name());
     if (relu) continue;
-    log_warning(detail::concat("conv2d ", text_, ": cuDNN refuses to run its own plan ",
-                               execution_->name()));
     const AllowWhileRecording allow;
     refused_.push_back(execution_->name());
     auto other = next();

@@ -43,14 +43,27 @@ class Refusals : public ::testing::Test {
   }
 
   /// Convolves ones, with a bias of 100: each of the 4x4 sums is 9 * channels + 100.
-  static Tensor convolve(std::int64_t channels, const Device& device) {
+  static Tensor convolve(std::int64_t channels, const Device& device,
+                         Activation then = Activation::none) {
     const TensorOptions there(DType::f32, device);
     return raw::conv2d(ones({1, channels, 6, 6}, there), ones({4, channels, 3, 3}, there),
-                       full({4}, 100, there), {});
+                       full({4}, 100, there), {}, then);
   }
   static void expect_right(const Tensor& y, std::int64_t channels) {
     EXPECT_EQ(testing::values_of(y.to(Device())),
               std::vector<double>(4 * 4 * 4, 9.0 * static_cast<double>(channels) + 100));
+  }
+
+  /// Searches from so many channels on until timing prefers a plan that adds the bias itself.
+  std::int64_t channels_with_bias(std::int64_t channels) {
+    const Scoped explain(&ThreadState::log_perf, true);
+    for (const std::int64_t end = channels + 50; channels < end; ++channels) {
+      log.lines.clear();
+      expect_right(convolve(channels, kDevice), channels);
+      if (log.count(".bias (timed)") > 0) return channels;
+    }
+    ADD_FAILURE() << "none";
+    return channels;
   }
 
   static constexpr Device kDevice{DeviceType::cuda, 0};
@@ -73,17 +86,8 @@ auto times_of(const std::string& names, const std::string& line) {
 }
 
 TEST_F(Refusals, OfABiasThatWasToBeAdded) {
-  const Scoped explain(&ThreadState::log_perf, true);
   const Scoped timed(&ThreadState::benchmark, true);
-  // Searches until timing prefers a candidate that adds the bias itself.
-  std::int64_t channels = 0;
-  do {
-    log.lines.clear();
-    ++channels;
-    expect_right(convolve(channels, kDevice), channels);
-    ASSERT_LT(channels, 50);
-  } while (log.count(".bias (timed)") == 0);
-
+  const std::int64_t channels = channels_with_bias(1);
   refuse_engine(chosen_engine(log));
   expect_right(convolve(channels, kDevice), channels);
   const auto warnings = log.count(kWarning);
@@ -153,6 +157,34 @@ TEST_F(Refusals, ToMakeAPlanAreNotAmongWhatIsTimed) {
   const std::string& line = log.lines.back();
   EXPECT_EQ(times_of(R"(nchw\.e67\.[=.\d]+ )", line), 4) << line;
   EXPECT_EQ(times_of(R"(nchw\.e67\.[=.\d]+\.bias )", line), 2) << line;
+}
+
+TEST_F(Refusals, WhileTimedAreToldToo) {
+  const Scoped timed(&ThreadState::benchmark, true);
+  refuse_engine(67);
+  expect_right(convolve(64, kDevice), 64);
+  const auto warnings = log.count(kWarning);
+  EXPECT_GE(warnings, 4);
+  EXPECT_EQ(log.count(".e67."), warnings);
+  expect_right(convolve(64, kDevice), 64);
+  EXPECT_EQ(log.count(kWarning), warnings);
+}
+
+TEST_F(Refusals, OfAReluBehindABias) {
+  const Scoped timed(&ThreadState::benchmark, true);
+  for (const bool in_trial : {true, false}) {
+    SCOPED_TRACE(in_trial ? "in its trial" : "afterwards");
+    refuse_none();
+    const std::int64_t channels = channels_with_bias(in_trial ? 100 : 200);
+    if (!in_trial) expect_right(convolve(channels, kDevice, Activation::relu), channels);
+    EXPECT_EQ(log.count(kWarning), 0);
+    weft_emulated_refuse([](int, std::int64_t, bool relu) { return relu; });
+    for (int i = 0; i < 2; ++i) {
+      expect_right(convolve(channels, kDevice, Activation::relu), channels);
+      EXPECT_EQ(log.count(kWarning), 1);
+      EXPECT_EQ(log.count(".bias.relu"), 1);
+    }
+  }
 }
 
 // A library may do what is forbidden while a stream records, and it may not notice that itself.

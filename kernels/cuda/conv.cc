@@ -65,7 +65,8 @@ class Execution {
         format_(format),
         name_(std::move(name)),
         engine_(std::move(engine)),
-        plan_(std::move(plan)) {
+        plan_(std::move(plan)),
+        relu_(adds_bias ? Answer::unknown : Answer::no) {
     const auto bytes = [&](const Shape& shape) {
       return rounded_up(static_cast<std::size_t>(numel(shape)) * size_of(p.dtype));
     };
@@ -89,26 +90,21 @@ class Execution {
 
   /// Finds the plan of the same engine whose graph ends in a relu, which has the bits of a relu
   /// after it. There is none without a bias, since cuDNN numbers the engines of such graphs alike
-  /// only behind an addition; and only one counts that leaves a NaN, which is tried once.
+  /// only behind an addition; and only one counts that leaves a NaN, which is tried once there is
+  /// memory for it.
   void find_relu(const Stream& stream, const CudnnProblem& p) {
-    if (!adds_bias_ || std::exchange(relu_tried_, true)) return;
-    const PlanDevice device{.handle = cudnn_handle(stream)};
-    const ConvGraph graph(p, format_, {.bias = true, .relu = true}, device);
-    for (const auto mode : {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK}) {
-      for (const EngineConfig& config : graph.offered(mode)) {
-        if (config.name != engine_) continue;
-        auto plan = EnginePlan::make(config, device);
-        if (plan && plan->workspace_bytes() <= plan_.workspace_bytes() &&
-            keeps_nan(stream, p, *plan)) {
-          relu_plan_ = std::move(plan);
-          return;
-        }
-      }
-    }
+    if (relu_ != Answer::unknown) return;
+    const AllowWhileRecording allow;  // loads kernels, and waits
+    if (!relu_plan_) relu_plan_ = make_relu(stream, p);
+    relu_ = relu_plan_ ? keeps_nan(stream, p) : Answer::no;
+    if (relu_ == Answer::no) forget_relu();
   }
-  bool has_relu() const { return relu_plan_.has_value(); }
+  bool has_relu() const { return relu_ == Answer::yes; }
+  void forget_relu() {
+    relu_ = Answer::no;
+    relu_plan_.reset();
+  }
   std::string relu_name() const { return name_ + ".relu"; }
-  void forget_relu() { relu_plan_.reset(); }
 
   /// Runs the pass, without bias unless adds_bias(), with relu only if has_relu(). Returns cuDNN's
   /// status.
@@ -142,34 +138,48 @@ class Execution {
   }
 
  private:
-  /// Runs the plan on zeros with a bias of NaN, and waits for it. False if there is no memory for
-  /// it.
-  bool keeps_nan(const Stream& stream, const CudnnProblem& p, const EnginePlan& plan) const try {
+  std::optional<EnginePlan> make_relu(const Stream& stream, const CudnnProblem& p) const {
+    const PlanDevice device{.handle = cudnn_handle(stream)};
+    const ConvGraph graph(p, format_, {.bias = true, .relu = true}, device);
+    for (const auto mode : {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK}) {
+      for (const EngineConfig& config : graph.offered(mode)) {
+        if (config.name != engine_) continue;
+        auto plan = EnginePlan::make(config, device);
+        if (plan && plan->workspace_bytes() <= plan_.workspace_bytes()) return plan;
+      }
+    }
+    return {};
+  }
+
+  /// Runs relu_plan_ on zeros with a bias of NaN, and waits for it. Unknown if there is no memory
+  /// for it now.
+  Answer keeps_nan(const Stream& stream, const CudnnProblem& p) const try {
     const auto bytes = [&](const Shape& shape) {
       return rounded_up(static_cast<std::size_t>(numel(shape)) * size_of(p.dtype));
     };
     const std::size_t big = bytes(p.big()), small = bytes(p.small()), weights = bytes(p.weights()),
                       bias = bytes({p.k});
-    const TrialMemory memory(stream,
-                             big + small + weights + bias + kAlignment + plan.workspace_bytes());
+    const TrialMemory memory(
+        stream, big + small + weights + bias + kAlignment + relu_plan_->workspace_bytes(),
+        /*drop_cache=*/false);
     char* const at_small = memory.data() + big;
     char* const at_bias = at_small + small + weights;
     char* const at_first = at_bias + bias;
     fill(stream, std::numeric_limits<double>::quiet_NaN(), View{at_bias, p.dtype, {p.k}, {1}});
     const ConvPointers pointers{memory.data(), at_small, at_small + small, at_bias};
-    if (run_convolution(plan, cudnn_handle(stream), pointers, at_first + kAlignment) !=
+    if (run_convolution(*relu_plan_, cudnn_handle(stream), pointers, at_first + kAlignment) !=
         CUDNN_STATUS_SUCCESS) {
       warn_refused(p, stream.device.index, relu_name());
-      return false;
+      return Answer::no;
     }
     copy(stream, View{at_small, p.dtype, {1}, {1}}, View{at_first, DType::f64, {1}, {1}});
     double first = 0;
     cuda_runtime().copy(&first, Device(), at_first, stream.device, sizeof first, stream);
     // Not the runtime's wait, which would throw for an earlier bad index.
     WEFT_CUDA(cudaStreamSynchronize(handle(stream)));
-    return std::isnan(first);
+    return std::isnan(first) ? Answer::yes : Answer::no;
   } catch (const std::bad_alloc&) {
-    return false;
+    return Answer::unknown;
   }
 
   /// Returns the operand for cuDNN: where it is, or copied to `to` in the execution's format, as
@@ -187,7 +197,7 @@ class Execution {
   std::string engine_;  // EngineConfig::name
   EnginePlan plan_;
   std::optional<EnginePlan> relu_plan_;
-  bool relu_tried_ = false;
+  Answer relu_;
   std::size_t big_bytes_ = 0, small_bytes_ = 0, weights_bytes_ = 0;
 };
 

@@ -53,9 +53,6 @@ struct Choice {
   std::size_t workspace = 0;
 };
 
-/// Whether a relu is as weft's; unknown until one is wanted.
-enum class Answer { unknown, no, yes };
-
 /// Contains a checksum over the algorithm's bytes, which are only valid for this version of the
 /// library.
 std::string name_of(const Choice& choice) {

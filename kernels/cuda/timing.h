@@ -31,6 +31,10 @@ class TrialMemory {
   char* data_ = nullptr;
 };
 
+/// Whether a library's relu is as weft's, by a trial; unknown until one is wanted and there is
+/// memory for the trial.
+enum class Answer { unknown, no, yes };
+
 /// A stream in which a communication library runs kernels, while this lives. They take
 /// multiprocessors and memory's bandwidth from what runs beside them.
 class CommunicationStream {

@@ -3,9 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <utility>
 #include <vector>
 
 #include "weft/weft.h"
@@ -68,6 +70,42 @@ TEST_F(ConvRelu, IsOneCallWithTheBias) {
     EXPECT_EQ(kernels(x, weight, b, Activation::relu), 1) << "the fixed rule";
   }
   EXPECT_GT(fused, 0);
+}
+
+/// All memory of the device that can be had, of the 256 MiB that this test's target gives it.
+class AllMemory {
+ public:
+  AllMemory() {
+    for (std::size_t bytes = std::size_t{1} << 30; bytes >= 4096; bytes /= 2) {
+      while (void* const p = runtime(kDevice).allocate(0, bytes)) taken_.emplace_back(p, bytes);
+    }
+  }
+  ~AllMemory() {
+    for (const auto& [p, bytes] : taken_) runtime(kDevice).free(0, p, bytes);
+  }
+  AllMemory(const AllMemory&) = delete;
+  AllMemory& operator=(const AllMemory&) = delete;
+
+ private:
+  std::vector<std::pair<void*, std::size_t>> taken_;
+};
+
+// The plan is tried before it is used, which takes memory.
+TEST_F(ConvRelu, IsTriedAgainWhenThereIsMemory) {
+  std::int64_t channels = 40;
+  Tensor weight, b;
+  do {
+    channels += 4;
+    weight = on_gpu({channels, 8, 3, 3}, 2);
+    b = uniform({channels}, -1, 1).to(kDevice);
+    ASSERT_LT(channels, 240) << "no plan that adds the bias was the fastest";
+  } while (kernels(x, weight, b, Activation::none) > 0);
+  release_cached_memory(kDevice);
+  {
+    const AllMemory taken_away;
+    EXPECT_EQ(kernels(x, weight, b, Activation::relu), 1) << "no memory for a trial";
+  }
+  EXPECT_EQ(kernels(x, weight, b, Activation::relu), 0);
 }
 
 TEST_F(ConvRelu, LeavesANaN) {

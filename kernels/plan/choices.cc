@@ -153,8 +153,8 @@ std::size_t choose(const ChoiceProblem& problem, std::string_view why_not,
     for (const Measured& m : measured) {
       if (!best || m.ms < best->ms * lead) best = &m;
     }
-    if (!best) {
-      why = "not timed: the device was busy";
+    if (!best || !std::isfinite(best->ms)) {
+      why = best ? "all failed" : "not timed: the device was busy";
       return;
     }
     chosen = std::size_t(std::find(names.begin(), names.end(), best->name) - names.begin());

@@ -49,7 +49,8 @@ inline constexpr int kTimedOfFamily = 4;
 /// timed often enough; else, with thread_state().benchmark, the fastest. If several threads or
 /// processes that share their memory of choices ask at once, one of them times; the others wait.
 /// It is the first that can be built if there is no other, if `why_not` gives a reason against all
-/// this, or if time() throws std::bad_alloc. Throws Internal if none can be built.
+/// this, if all that were timed failed, or if time() throws std::bad_alloc. Throws Internal if none
+/// can be built.
 ///
 /// time(measured) appends the times of candidates that can be built, of as many as are worth it. A
 /// later one wins only if its time is below `lead` times the best one. build(i) says whether one

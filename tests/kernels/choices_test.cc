@@ -8,6 +8,7 @@
 #include <atomic>
 #include <barrier>
 #include <chrono>
+#include <limits>
 #include <map>
 #include <new>
 #include <thread>
@@ -420,6 +421,18 @@ TEST_F(NamesAlone, WhatCannotBeBuiltIsSkipped) {
   cache.add("machine", {problem.key(), "direct", 1});
   EXPECT_EQ(choose({0, 2, 1}), "winograd") << "the library has changed";
   EXPECT_WEFT_ERROR(choose({0, 0, 0}), Internal, "[conv2d] no kernel takes these shapes");
+}
+
+// Else a family would take for ever what failed a few times.
+TEST_F(NamesAlone, WhatFailsHasNotWon) {
+  constexpr double kFails = std::numeric_limits<double>::infinity();
+  problem.family = {77};
+  for (int i = 0; i <= kTimedOfFamily; ++i) {
+    problem.words = {77, i};
+    EXPECT_EQ(choose({kFails, 0, kFails}), "direct");
+    EXPECT_EQ(timings, i + 1);
+  }
+  EXPECT_EQ(choose({kFails, 2, 1}), "winograd");
 }
 
 TEST_F(NamesAlone, WithoutMemoryToTimeTheFirstIsTaken) {

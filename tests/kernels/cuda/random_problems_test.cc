@@ -1,12 +1,13 @@
-// Random convolutions, of which each pass has a plan: asked of the real cuDNN for an H100 that need
-// not be there, and of the emulated one. So the emulator neither promises a plan that the library
-// does not have, nor hides one. WEFT_CASES gives the number, 500 without it.
+// Random convolutions, of which each pass has a plan: asked of the real cuDNN for an H100, an H200
+// and an A100 in turn, which need not be there, and of the emulated one. So the emulator neither
+// promises a plan that the library does not have, nor hides one. WEFT_CASES gives the number, 500
+// without it.
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <cstdlib>
-#include <optional>
 #include <random>
 #include <string>
 #include <vector>
@@ -79,20 +80,21 @@ class RandomConvolutions : public ::testing::Test {
     if (!cudnn_library().error().empty()) GTEST_SKIP() << cudnn_library().error();
 #endif
     if (device_count(DeviceType::cuda) > 0) {
-      device_.handle = cudnn_handle(0);
+      devices_ = {{.handle = cudnn_handle(0)}};
       return;
     }
-    properties_ = absent_gpu("h100");
-    device_.properties = &*properties_;
+    for (const char* const name : {"h100", "h200", "a100"}) absent_.push_back(absent_gpu(name));
+    for (const BackendDescriptor& gpu : absent_) devices_.push_back({.properties = &gpu});
   }
 
-  bool has_plan(const RandomProblem& problem, const ConvEpilogue& epilogue) const {
+  static bool has_plan(const RandomProblem& problem, const ConvEpilogue& epilogue,
+                       const PlanDevice& device) {
     const CudnnProblem p(problem.args);
-    const ConvGraph graph(p, problem.format, epilogue, device_);
+    const ConvGraph graph(p, problem.format, epilogue, device);
     for (const auto mode : {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK}) {
       for (const EngineConfig& config : graph.offered(mode)) {
         if (admissible(config, p.dtype, problem.tf32, problem.deterministic) &&
-            EnginePlan::make(config, device_)) {
+            EnginePlan::make(config, device)) {
           return true;
         }
       }
@@ -100,8 +102,8 @@ class RandomConvolutions : public ::testing::Test {
     return false;
   }
 
-  std::optional<BackendDescriptor> properties_;
-  PlanDevice device_;
+  std::vector<BackendDescriptor> absent_;
+  std::vector<PlanDevice> devices_;
 };
 
 TEST_F(RandomConvolutions, HaveAPlanForEachPass) {
@@ -109,10 +111,11 @@ TEST_F(RandomConvolutions, HaveAPlanForEachPass) {
   const auto cases = static_cast<unsigned>(given ? std::atoi(given) : 500);
   for (unsigned seed = 0; seed < cases; ++seed) {
     RandomProblem problem(seed);
+    const std::size_t device = seed % devices_.size();
     const auto expect_plan = [&](ConvPass pass, const ConvEpilogue& epilogue, bool expected) {
       problem.args.pass = pass;
-      EXPECT_EQ(has_plan(problem, epilogue), expected)
-          << "seed " << seed << ": " << CudnnProblem(problem.args).text()
+      EXPECT_EQ(has_plan(problem, epilogue, devices_[device]), expected)
+          << "seed " << seed << ", GPU " << device << ": " << CudnnProblem(problem.args).text()
           << (problem.format == MemoryFormat::nhwc ? ", nhwc" : ", nchw")
           << (problem.tf32 ? ", tf32" : "") << (problem.deterministic ? ", deterministic" : "")
           << (epilogue.bias ? ", bias" : "") << (epilogue.relu ? ", relu" : "");

@@ -96,16 +96,18 @@ Tensor EmbeddingBag::of_offsets(const Tensor& index, Tensor offsets, const Tenso
   }
   // The bag of each index is the last one that begins at or before it.
   const Tensor bag = searchsorted(offsets, place, true) - 1.0;
-  Tensor rows = embedding(index, weight, padding_idx_);
+  // index_add rounds each sum, so a sum of ones in bf16 would end at 256.
+  const DType wide = weight.dtype() == DType::bf16 ? DType::f32 : weight.dtype();
+  Tensor rows = embedding(index, weight, padding_idx_).to(wide);
   if (weights.defined()) rows = rows * weights.unsqueeze(1);
   const Tensor counts = not_padding(index);
   rows = masked_fill(rows, raw::logical_not(counts).unsqueeze(1), 0);
-  const TensorOptions like(weight.dtype(), weight.device());
-  const Tensor sums = index_add(zeros({bags, dim}, like), 0, bag, rows);
-  if (mode_ == Mode::sum) return sums;
-  const Tensor number =
-      raw::index_add(zeros({bags}, like), 0, bag, raw::to(counts, weight.dtype()));
-  return sums / clamp(number, 1).unsqueeze(1);
+  const Tensor none = zeros({bags, dim}, {wide, weight.device()});
+  const Tensor sums = index_add(none, 0, bag, rows);
+  if (mode_ == Mode::sum) return sums.to(weight.dtype());
+  const Tensor no_number = zeros({bags}, {DType::i64, weight.device()});
+  const Tensor number = raw::index_add(no_number, 0, bag, raw::to(counts, DType::i64));
+  return (sums / raw::to(clamp(number, 1), wide).unsqueeze(1)).to(weight.dtype());
 }
 
 Tensor EmbeddingBag::forward(const Tensor& index, const Tensor& offsets,

@@ -24,13 +24,13 @@ struct EmbeddingBagOptions {
 ///   Tensor y = bag(index, offsets);
 ///   Tensor y = bag(index, offsets, weights);   // mode "sum": each row times its weight
 ///
-/// weight [num,dim] starts as N(0, 1), as Embedding's. The sums are in the order of index, on CUDA
-/// too. An index outside [0, num) throws InvalidArgument, on CUDA later, as in Embedding; offsets
-/// that do not begin with 0, descend or end above n throw InvalidArgument on the CPU, and on CUDA
-/// are not checked. "max" with offsets waits for the device, which knows the longest bag. Throws
-/// Shape, and InvalidArgument for weights in another mode than "sum"; the constructor throws
-/// InvalidArgument for a negative num or dim, for a padding_idx that is no row and for another
-/// mode.
+/// weight [num,dim] starts as N(0, 1), as Embedding's. With offsets the sums are in the order of
+/// index, on CUDA too; those of bf16 are in f32, and rounded at the end. An index outside [0, num)
+/// throws InvalidArgument, on CUDA later, as in Embedding; offsets that do not begin with 0,
+/// descend or end above n throw InvalidArgument on the CPU, and on CUDA are not checked. "max" with
+/// offsets waits for the device, which knows the longest bag. Throws Shape, and InvalidArgument for
+/// weights in another mode than "sum"; the constructor throws InvalidArgument for a negative num or
+/// dim, for a padding_idx that is no row and for another mode.
 class EmbeddingBag : public Module<EmbeddingBag> {
  public:
   EmbeddingBag(std::int64_t num, std::int64_t dim, const EmbeddingBagOptions& options = {});

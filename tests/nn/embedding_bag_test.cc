@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -91,6 +92,37 @@ TEST_P(EmbeddingBagTest, Gradients) {
         },
         std::vector<Tensor>{bag.weight}));
   }
+}
+
+// bf16 has 8 bits: 256 + 1 is 256 there. The sums and their gradients are exact in bf16, or 1 /
+// 1000 rounded once.
+TEST_P(EmbeddingBagTest, LongBagsOfBf16) {
+  constexpr std::int64_t kLength = 1000;
+  std::vector<double> values(kLength, 0);
+  std::fill(values.begin() + kLength / 2, values.end(), 1);
+  const Tensor index = arange(kLength, {DType::i64, device()});
+  const auto check = [&](const std::string& mode, bool weighted, double want) {
+    SCOPED_TRACE(mode + (weighted ? " with weights" : ""));
+    nn::EmbeddingBag bag(kLength, 1, {.mode = mode});
+    bag.to(DType::bf16);
+    raw::copy_(bag.weight, make(values, {kLength, 1}, DType::bf16));
+    const auto run = [&](const Tensor& at, const Tensor& offsets) {
+      autograd::zero_grad(bag.weight);
+      Tensor weights;
+      if (weighted) weights = full(at.shape(), 2, {DType::bf16, device()}).set_requires_grad();
+      const Tensor y = bag(at, offsets, weights);
+      y.backward(ones({1, 1}, {DType::bf16, device()}));
+      EXPECT_EQ(y.dtype(), DType::bf16);
+      EXPECT_EQ(values_of(y), std::vector<double>{want});
+      std::vector<std::vector<double>> grads{values_of(bag.weight.grad())};
+      if (weighted) grads.push_back(values_of(weights.grad()));
+      return grads;
+    };
+    EXPECT_EQ(run(index, zeros({1}, DType::i64)), run(index.unsqueeze(0), {}));
+  };
+  check("mean", false, 0.5);
+  check("sum", false, 500);
+  check("sum", true, 1000);
 }
 
 TEST_P(EmbeddingBagTest, OfNothing) {

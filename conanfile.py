@@ -26,7 +26,8 @@ class Weft(ConanFile):
     def export_sources(self):
         for pattern in ("*.h", "*.cc", "*.cu", "*.cuh", "CMakeLists.txt", "LICENSE", "tools/cmake/*", "tools/install/*"):
             copy(self, pattern, self.recipe_folder, self.export_sources_folder,
-                 excludes=("bazel-*", "tests/*", "benchmarks/*", "emulator/*", "examples/*", "outputs/*"))
+                 excludes=("bazel-*", ".git/*", ".bazel/*", ".gpu/*", "gpu-out/*", ".peer/*", "outputs/*",
+                           "*/__pycache__/*", "tests/*", "benchmarks/*", "emulator/*", "examples/*"))
 
     def layout(self):
         cmake_layout(self)

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""The budget of docs/spine.txt, the includes within rooms, the files of families, the headers'
-warnings, counts, tables, and the recipes of docs/adding.md."""
+"""The budget of docs/spine.txt, the includes within rooms, the files of families, ignored folders, the
+headers' warnings, counts, tables, and the recipes of docs/adding.md."""
 import os
 import sys
 from xml.etree import ElementTree
@@ -9,6 +9,7 @@ import counts
 import families
 import fixed_order
 import headers
+import ignored
 import knots
 import recipes
 import spine
@@ -25,6 +26,7 @@ def main():
              'CountsOfTheDocsAreTrue': counts.mistakes(root),
              'SumsOnCudaHaveAFixedOrder': fixed_order.mistakes(root),
              'FilesOfAFamilyLieWhereTheDocsSay': families.mistakes(root),
+             'NoImageHoldsIgnoredFolders': ignored.mistakes(root),
              'RecipesOfTheDocsFitTheSources': recipes.mistakes(root),
              'RecipesOfTheDocsCompile': recipes.compile_errors(root),
              'CellsOfTablesAreShort': tables.long_cells(root),

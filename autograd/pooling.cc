@@ -93,6 +93,18 @@ class AvgPoolNode final : public DifferentiableNode {
 // Whether x is an image [C,H,W] without a batch.
 bool is_single(const Tensor& x) { return x.defined() && x.dim() == 3; }
 
+template <class Pool>
+ValuesAndIndices maxima(const Tensor& x, const Pool2dParams& params, Pool pool) {
+  if (is_single(x)) {
+    const auto [y, index] = maxima(x.unsqueeze(0), params, pool);
+    return {y.squeeze(0), raw::squeeze(index, 0)};
+  }
+  auto [y, index] = pool(x);
+  const Tensor positions = raw::to(index, DType::i64);
+  if (!recording(x)) return {y, positions};
+  return {record<MaxPoolNode>(std::move(y), x, index, params), positions};
+}
+
 }  // namespace
 
 Tensor max_pool2d(const Tensor& x, const Pool2dParams& params) {
@@ -102,14 +114,7 @@ Tensor max_pool2d(const Tensor& x, const Pool2dParams& params) {
 }
 
 ValuesAndIndices max_pool2d_with_indices(const Tensor& x, const Pool2dParams& params) {
-  if (is_single(x)) {
-    const auto [y, index] = max_pool2d_with_indices(x.unsqueeze(0), params);
-    return {y.squeeze(0), raw::squeeze(index, 0)};
-  }
-  auto [y, index] = raw::max_pool2d(x, params);
-  const Tensor positions = raw::to(index, DType::i64);
-  if (!recording(x)) return {y, positions};
-  return {record<MaxPoolNode>(std::move(y), x, index, params), positions};
+  return maxima(x, params, [&](const Tensor& images) { return raw::max_pool2d(images, params); });
 }
 
 Tensor adaptive_max_pool2d(const Tensor& x, const std::array<std::int64_t, 2>& size) {
@@ -117,6 +122,12 @@ Tensor adaptive_max_pool2d(const Tensor& x, const std::array<std::int64_t, 2>& s
   auto [y, index] = raw::adaptive_max_pool2d(x, size);
   return recording(x) ? record<MaxPoolNode>(std::move(y), x, index, Pool2dParams{.adaptive = true})
                       : y;
+}
+
+ValuesAndIndices adaptive_max_pool2d_with_indices(const Tensor& x,
+                                                  const std::array<std::int64_t, 2>& size) {
+  const auto pool = [&](const Tensor& images) { return raw::adaptive_max_pool2d(images, size); };
+  return maxima(x, {.adaptive = true}, pool);
 }
 
 Tensor avg_pool2d(const Tensor& x, const AvgPool2dParams& params) {

@@ -15,6 +15,9 @@ Tensor max_pool2d(const Tensor& x, const Pool2dParams& params);
 /// max_pool2d_with_indices, or max_pool2d with return_indices.
 ValuesAndIndices max_pool2d_with_indices(const Tensor& x, const Pool2dParams& params);
 Tensor adaptive_max_pool2d(const Tensor& x, const std::array<std::int64_t, 2>& size);
+/// The same for adaptive_max_pool2d.
+ValuesAndIndices adaptive_max_pool2d_with_indices(const Tensor& x,
+                                                  const std::array<std::int64_t, 2>& size);
 Tensor avg_pool2d(const Tensor& x, const AvgPool2dParams& params);
 Tensor adaptive_avg_pool2d(const Tensor& x, const std::array<std::int64_t, 2>& size);
 

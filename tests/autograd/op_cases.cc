@@ -487,6 +487,10 @@ void add_images(List& list) {
         "adaptive_max_pool2d", to_string(shape),
         [shape = shape] { return std::vector<Tensor>{distinct(shape)}; },
         [size = size](Inputs x) { return adaptive_max_pool2d(x[0], size); });
+    list.add_from(
+        "adaptive_max_pool2d_with_indices", to_string(shape),
+        [shape = shape] { return std::vector<Tensor>{distinct(shape)}; },
+        [size = size](Inputs x) { return adaptive_max_pool2d_with_indices(x[0], size).values; });
     list.add("adaptive_avg_pool2d", to_string(shape), {shape},
              [size = size](Inputs x) { return adaptive_avg_pool2d(x[0], size); });
   }

@@ -159,7 +159,8 @@ struct Twice : autograd::Function<Twice> {
   gelu(x), gelu_tanh(x), tanh(x), sigmoid(x), log_sigmoid(x);
   softmax(x, 1), log_softmax(x, 1), linear(x, x), conv2d(x, x), conv_transpose2d(x, x);
   nn::prelu(x, x), nn::relu6(x), nn::hardswish(x), nn::hardsigmoid(x);
-  max_pool2d_with_indices(x, {}), nn::max_unpool2d(x, x, 1);
+  max_pool2d_with_indices(x, {}), adaptive_max_pool2d_with_indices(x, {1, 1});
+  nn::max_unpool2d(x, x, 1);
   conv2d(x, x, x, "same"), unfold(x, {.kernel = {3, 3}}), fold(x, {1, 1}, {});
   max_pool2d(x, {}), avg_pool2d(x, {}), adaptive_avg_pool2d(x, {1, 1});
   adaptive_max_pool2d(x, {1, 1}), interpolate(x, {.size = {2}});

@@ -156,6 +156,23 @@ TEST(Pooling, ReturnsWhereTheMaximaAre) {
   EXPECT_EQ(pool(zeros({0, 3, 6, 5})).indices.shape(), (Shape{0, 3, 4, 3}));
 }
 
+// By hand: windows of rows and columns 0 to 1 and 1 to 2, which share the pixel in the middle. An
+// index counts in the whole image, not in its window.
+TEST(Pooling, AdaptiveReturnsWhereTheMaximaAre) {
+  const Tensor x = tensor({{1, 2, 0}, {3, 9, 4}, {8, 5, 7}}).unsqueeze(0).detach();
+  x.set_requires_grad();
+  const auto [y, indices] = adaptive_max_pool2d_with_indices(x, {2, 2});
+  EXPECT_EQ(indices.dtype(), DType::i64);
+  EXPECT_TENSOR(y, ({1, 2, 2}), {9, 9, 9, 9});
+  EXPECT_TENSOR(indices, ({1, 2, 2}), {4, 4, 4, 4});
+  y.backward(tensor({{1, 2}, {3, 4}}).unsqueeze(0));
+  EXPECT_TENSOR(x.grad(), ({1, 3, 3}), {0, 0, 0, 0, 10, 0, 0, 0, 0});
+  const Tensor image = tensor({{1, 2, 6}, {3, 0, 4}, {8, 5, 7}}).unsqueeze(0).unsqueeze(0);
+  const auto of_batch = adaptive_max_pool2d_with_indices(image, {2, 1});
+  EXPECT_TENSOR(of_batch.values, ({1, 1, 2, 1}), {6, 8});
+  EXPECT_TENSOR(of_batch.indices, ({1, 1, 2, 1}), {2, 6});
+}
+
 TEST(Activations, LeakyReluWorksInPlaceOnATemporary) {
   const Tensor x = ramp({4}).set_requires_grad();
   Tensor y = x * 2.0;

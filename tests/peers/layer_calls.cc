@@ -98,6 +98,10 @@ void add_images(Operations& table) {
                                       .count_include_pad = c.flag("count_include_pad"),
                                       .divisor = c.integer("divisor", 0)})};
   };
+  table["adaptive_max_pool2d_with_indices"] = [](const Call& c) -> Tensors {
+    const auto [y, indices] = adaptive_max_pool2d_with_indices(c.operand(0), c.pair("size", 1));
+    return {y, indices};
+  };
   table["adaptive_max_pool2d"] = [](const Call& c) -> Tensors {
     return {adaptive_max_pool2d(c.operand(0), c.pair("size", 1))};
   };

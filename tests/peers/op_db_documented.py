@@ -25,7 +25,6 @@ REFUSED = [
     Rule(ALL, r"dtype torch\.(float16|complex\d+)|that is a complex", "no f16, no complex numbers"),
     Rule(ALL, r"a tensor of (u8|i32|bool|i64) cannot hold", "numbers that the dtype cannot hold"),
     Rule("clone|contiguous", "dimensions, at most", "at most 8 dimensions"),
-    Rule(r"nn\.functional\.adaptive_max_pool2d", "indices", "adaptive pooling gives no indices"),
     Rule(r"nn\.MultiheadAttention", "add_bias_kv|add_zero_attn", "attention without bias_k and zero_attn"),
     Rule(r"nn\.functional\.(.*pool2d|conv.*|linear)", "needs a floating dtype",
          "convolution, pooling and linear of integers", INTEGERS),

@@ -65,9 +65,9 @@ def avg_pool2d(c, x, kernel_size, stride=None, padding=0, ceil_mode=False, count
 
 def adaptive(name):
     def call(c, x, output_size, return_indices=False):
-        only(not return_indices, "the indices of a pooling")
         sizes = [output_size] * 2 if output_size is None else pair(output_size)
-        return c(name, x, size=[have if size is None else size for size, have in zip(sizes, x.shape[-2:])])
+        sizes = [have if size is None else size for size, have in zip(sizes, x.shape[-2:])]
+        return c(name + "_with_indices", x, results=2, size=sizes) if return_indices else c(name, x, size=sizes)
     return call
 
 

@@ -225,6 +225,16 @@ Tensor masked_fill(const Tensor& x, const Tensor& mask, double value) {
   return where(mask, scalar(value, {x.dtype(), x.device()}), x);
 }
 
+Tensor masked_fill(const Tensor& x, const Tensor& mask, const Tensor& value) {
+  const char* op = "masked_fill";
+  check_mask(op, x, mask);
+  check_defined(op, "value", value);
+  WEFT_CHECK(value.dim() == 0, Shape, op, "value: got ", value.shape(), ", expected []");
+  WEFT_CHECK(is_floating(x.dtype()) || !is_floating(value.dtype()), Dtype, op, "value: got ",
+             value.dtype(), ", which a tensor of ", x.dtype(), " cannot hold");
+  return where(mask, value.to(x.dtype()), x);
+}
+
 Tensor masked_select(const Tensor& x, const Tensor& mask) {
   check_mask("masked_select", x, mask);
   const Shape shape = broadcast_shapes(x.shape(), mask.shape(), "masked_select");

@@ -349,19 +349,38 @@ const Tensor& MoreMethods::clamp_(std::optional<double> min, std::optional<doubl
 const Tensor& MoreMethods::clamp_min_(double min) const { return clamp_(min); }
 const Tensor& MoreMethods::clamp_max_(double max) const { return clamp_({}, max); }
 
-const Tensor& MoreMethods::masked_fill_(const Tensor& mask, double value) const {
-  const Tensor& y = self();
+namespace {
+
+// Whether `operand`, called `name`, keeps the shape of the written y.
+void check_keeps_shape(const char* op, const Tensor& y, const char* name, const Tensor& operand) {
+  autograd::check_defined(op, name, operand);
+  WEFT_CHECK(broadcast_shapes(y.shape(), operand.shape(), op) == y.shape(), Shape, op, name,
+             ": got ", operand.shape(), ", which does not broadcast to the written tensor's ",
+             y.shape());
+}
+
+// `value` is a number, of which the tape has no `operand`, or a tensor, which is the operand.
+template <class Value>
+const Tensor& fill_masked(const Tensor& y, const Tensor& mask, const Value& value,
+                          const Tensor* operand) {
   autograd::check_defined("masked_fill_", "the written tensor", y);
-  autograd::check_defined("masked_fill_", "mask", mask);
-  WEFT_CHECK(broadcast_shapes(y.shape(), mask.shape(), "masked_fill_") == y.shape(), Shape,
-             "masked_fill_", "mask: got ", mask.shape(),
-             ", which does not broadcast to the written tensor's ", y.shape());
-  if (record_write("masked_fill_", y)) {
+  check_keeps_shape("masked_fill_", y, "mask", mask);
+  if (record_write("masked_fill_", y, operand)) {
     rewrite(y, [&](const Tensor& before) { return weft::masked_fill(before, mask, value); });
   } else {
     raw::copy_(y, weft::masked_fill(y.detach(), mask, value));
   }
   return y;
+}
+
+}  // namespace
+
+const Tensor& MoreMethods::masked_fill_(const Tensor& mask, double value) const {
+  return fill_masked(self(), mask, value, nullptr);
+}
+const Tensor& MoreMethods::masked_fill_(const Tensor& mask, const Tensor& value) const {
+  autograd::check_defined("masked_fill_", "value", value);
+  return fill_masked(self(), mask, value, &value);
 }
 
 namespace {

@@ -42,9 +42,6 @@ Tensor Tensor::prod(const Dims& dims, OnlyBool keepdim, std::optional<DType> dty
 Tensor Tensor::clamp(std::optional<double> min, std::optional<double> max) const {
   return weft::clamp(*this, min, max);
 }
-Tensor Tensor::masked_fill(const Tensor& mask, double value) const {
-  return weft::masked_fill(*this, mask, value);
-}
 bool Tensor::equal(const Tensor& other) const { return weft::equal(*this, other); }
 bool Tensor::allclose(const Tensor& other, double rtol, double atol, bool equal_nan) const {
   return weft::allclose(*this, other, rtol, atol, equal_nan);
@@ -140,6 +137,12 @@ WEFT_METHOD(norm)
 #undef WEFT_METHOD
 Tensor MoreMethods::p_norm(double p, const Dims& dims, bool keepdim) const {
   return weft::p_norm(self(), p, dims, keepdim);
+}
+Tensor MoreMethods::masked_fill(const Tensor& mask, double value) const {
+  return weft::masked_fill(self(), mask, value);
+}
+Tensor MoreMethods::masked_fill(const Tensor& mask, const Tensor& value) const {
+  return weft::masked_fill(self(), mask, value);
 }
 Tensor MoreMethods::clamp_min(double min) const { return weft::clamp_min(self(), min); }
 Tensor MoreMethods::clamp_max(double max) const { return weft::clamp_max(self(), max); }

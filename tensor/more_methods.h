@@ -52,10 +52,13 @@ class MoreMethods {
   const Tensor& clamp_min_(double min) const;
   const Tensor& clamp_max_(double max) const;
   const Tensor& masked_fill_(const Tensor& mask, double value) const;
+  const Tensor& masked_fill_(const Tensor& mask, const Tensor& value) const;
   const Tensor& addcmul_(const Tensor& a, const Tensor& b, double value = 1) const;
   const Tensor& addcdiv_(const Tensor& a, const Tensor& b, double value = 1) const;
 
   // Element by element.
+  Tensor masked_fill(const Tensor& mask, double value) const;
+  Tensor masked_fill(const Tensor& mask, const Tensor& value) const;
   Tensor clamp_min(double min) const;
   Tensor clamp_max(double max) const;
   Tensor fmod(const Tensor& other) const;

@@ -281,6 +281,10 @@ TEST_P(ComposedTest, Masks) {
   EXPECT_WEFT_ERROR(masked_fill(ones({3}), ones({2}, DType::boolean), 0), Shape,
                     "do not broadcast");
   EXPECT_WEFT_ERROR(masked_fill(ones({3}), ones({3}), 0), Dtype, "[masked_fill] mask: got f32");
+  EXPECT_WEFT_ERROR(masked_fill(ones({3}), ones({3}, DType::boolean), ones({1})), Shape,
+                    "[masked_fill] value: got [1], expected []");
+  EXPECT_WEFT_ERROR(masked_fill(ones({3}, DType::i64), ones({3}, DType::boolean), scalar(0.5)),
+                    Dtype, "[masked_fill] value: got f32");
   EXPECT_WEFT_ERROR(masked_fill(ones({3}, DType::u8), ones({3}, DType::boolean), 300),
                     InvalidArgument, "[masked_fill] a tensor of u8 cannot hold 300");
   EXPECT_WEFT_ERROR(pad(ones({3}, DType::i32), {1, 0}, kNaN), InvalidArgument,
@@ -656,6 +660,28 @@ TEST_P(ComposedTest, SumsWithAProductOrQuotientInBf16RoundOnce) {
   const Tensor u, t = ones({2});
   EXPECT_WEFT_ERROR(t.addcmul_(t, u), InvalidArgument, "[addcmul_] b is an undefined tensor");
   EXPECT_WEFT_ERROR(t.addcdiv_(u, t), InvalidArgument, "[addcdiv_] a is an undefined tensor");
+}
+
+// By hand: a filled element has the value's gradient, of which there is the sum.
+TEST_P(ComposedTest, MasksAreFilledWithTensors) {
+  const Tensor x = make({1, 2, 3, 4, 5, 6}, {2, 3}).set_requires_grad();
+  const Tensor value = scalar(-7, DType::f64).set_requires_grad();
+  const Tensor mask = make({1, 0, 1}, {3}, DType::boolean);
+  const Tensor weights = make({1, 2, 3, 4, 5, 6}, {2, 3});
+  const Tensor y = x.masked_fill(mask, value);
+  EXPECT_EQ(y.dtype(), DType::f32);
+  EXPECT_TENSOR(y, ({2, 3}), {-7, 2, -7, -7, 5, -7});
+  (y * weights).sum().backward();
+  EXPECT_TENSOR(x.grad(), ({2, 3}), {0, 2, 0, 0, 5, 0});
+  EXPECT_TENSOR(value.grad(), ({}), {14});
+
+  const Tensor written = zeros({2, 3});
+  EXPECT_TRUE(written.masked_fill_(mask, value).same(written));
+  EXPECT_TENSOR(written, ({2, 3}), {-7, 0, -7, -7, 0, -7});
+  (written * weights).sum().backward();
+  EXPECT_TENSOR(value.grad(), ({}), {28});
+  EXPECT_TENSOR(make({1, 2, 3}, {3}, DType::i64).masked_fill_(mask, scalar(9, DType::i64)), {3},
+                {9, 2, 9});
 }
 
 TEST_P(ComposedTest, Operators) {

@@ -75,6 +75,8 @@ TEST(InPlaceTest, Rules) {
   const Tensor chosen = make({1, 0, 1}, {3}, DType::boolean);
   check("masked_fill_",
         [&](const Tensor& y, const Tensor& b) { y.masked_fill_(chosen, 2).mul_(b); }, {2, 3}, {3});
+  check("masked_fill_",
+        [&](const Tensor& y, const Tensor& b) { y.mul_(2).masked_fill_(chosen, b); }, {2, 3}, {});
   const Tensor at = from_vector<std::int64_t>({2, 0}, {2});
   check("scatter_", [&](const Tensor& y, const Tensor& b) { y.mul_(2).scatter_(0, at, b); }, {3},
         {2});

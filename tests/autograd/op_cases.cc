@@ -675,6 +675,11 @@ void add_further(List& list) {
     list.add("addcdiv", {a, a, b}, [](Inputs x) { return addcdiv(x[0], x[1], x[2], 2); }, {1, 3});
   }
   one("fmod", "number", {2, 3}, [](const Tensor& x) { return fmod(x, -1.7); });
+  for (const Shape& shape : {Shape{2, 3}, Shape{3}, Shape{0, 3}}) {
+    list.add("masked_fill", {shape, {}}, [](Inputs x) {
+      return masked_fill(x[0], make({1, 0, 1}, {3}, DType::boolean).to(x[0].device()), x[1]);
+    });
+  }
   one("clamp_min", "", {2, 3}, [](const Tensor& x) { return clamp_min(x, 1.1); });
   one("clamp_max", "", {2, 3}, [](const Tensor& x) { return clamp_max(x, 1.1); });
   one("amax", "", {2, 3}, [](const Tensor& x) { return amax(x, 1); });

@@ -40,7 +40,8 @@ namespace {
   x.slice(0, 0, 1), x.narrow(0, 0, 1), x.select(0, 0), x[0];
   index_select(x, 0, x), gather(x, 0, x), one_hot(x);
   raw::index_add_(x, 0, x, x), raw::scatter_add_(x, 0, x, x);
-  x[x], masked_select(x, x), masked_fill(x, x, 0), x.repeat({2}), x.flip({0}), x.roll(1);
+  x[x], masked_select(x, x), masked_fill(x, x, 0), masked_fill(x, x, x), x.repeat({2}), x.flip({0}),
+      x.roll(1);
   x.tril(), x.triu(), pad(x, {1, 1});
   cat({x, x}), stack({x, x}), split(x, 1), chunk(x, 2);
   add(x, x), sub(x, x), mul(x, x), div(x, x), pow(x, 2), maximum(x, x), minimum(x, x);

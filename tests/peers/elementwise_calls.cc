@@ -100,6 +100,7 @@ void add_elementwise(Operations& table) {
     return {c.operand(0).clamp_max_(c.number("value"))};
   };
   table["masked_fill_"] = [](const Call& c) -> std::vector<Tensor> {
+    if (c.in.size() > 2) return {c.in[0].masked_fill_(c.in[1], c.in[2])};
     return {c.operand(0).masked_fill_(c.operand(1), c.number("value"))};
   };
   table["addcmul_"] = [](const Call& c) -> std::vector<Tensor> {

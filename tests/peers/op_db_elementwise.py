@@ -1,7 +1,7 @@
 """Element-wise operations of PyTorch's database, as calls of weft."""
 import torch
 
-from op_db_mapping import maps, maps_in_place, multiplied, number, number_of, only, scalar
+from op_db_mapping import maps, maps_in_place, multiplied, number, only, scalar
 
 
 # --- Element-wise ----------------------------------------------------------------------------------
@@ -136,11 +136,15 @@ def allclose(c, x, y, rtol=1e-5, atol=1e-8, equal_nan=False):
 maps("equal")(lambda c, x, y: c("equal", x, y))
 
 
-@maps("masked_fill", elementwise=True)
-def masked_fill(c, x, mask, value):
-    if isinstance(value, torch.Tensor) and value.requires_grad:
-        return c("where", mask, value, x)
-    return c("masked_fill", x, mask, value=number_of(value))
+def filled(name):
+    def call(c, x, mask, value):
+        if isinstance(value, torch.Tensor):
+            return c(name, x, mask, value)
+        return c(name, x, mask, value=number(value))
+    return call
+
+
+maps("masked_fill", elementwise=True)(filled("masked_fill"))
 
 
 maps("masked_select")(lambda c, x, mask: c("masked_select", x, mask))
@@ -180,6 +184,4 @@ def clamp_(c, x, min=None, max=None):
     return c("clamp_", x, low=None if min is None else number(min), high=None if max is None else number(max))
 
 
-@maps_in_place("masked_fill", elementwise=True)
-def masked_fill_(c, x, mask, value):
-    return c("masked_fill_", x, mask, value=number_of(value))
+maps_in_place("masked_fill", elementwise=True)(filled("masked_fill_"))

@@ -242,6 +242,7 @@ void add_indexing(Operations& table) {
     return {embedding(c.operand(0), c.operand(1), c.optional_integer("padding_idx"))};
   };
   table["masked_fill"] = [](const Call& c) -> Tensors {
+    if (c.in.size() > 2) return {masked_fill(c.in[0], c.in[1], c.in[2])};
     return {masked_fill(c.operand(0), c.operand(1), c.number("value"))};
   };
   table["masked_select"] = [](const Call& c) -> Tensors {

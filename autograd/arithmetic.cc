@@ -122,6 +122,14 @@ Tensor where(const Tensor& condition, double a, const Tensor& b) {
 
 Tensor clamp_min(const Tensor& x, double min) { return clamp(x, min); }
 Tensor clamp_max(const Tensor& x, double max) { return clamp(x, {}, max); }
+Tensor clamp_min(const Tensor& x, const Tensor& min) {
+  check_defined("clamp_min", "min", min);
+  return clamp(x, min, Tensor());
+}
+Tensor clamp_max(const Tensor& x, const Tensor& max) {
+  check_defined("clamp_max", "max", max);
+  return clamp(x, Tensor(), max);
+}
 
 namespace {
 

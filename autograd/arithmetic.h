@@ -73,8 +73,15 @@ Tensor where(const Tensor& condition, double a, const Tensor& b);
 /// The gradient of b is -trunc(a / b). Throws InvalidArgument for integers if a divisor is 0.
 Tensor fmod(const Tensor& a, const Tensor& b);
 Tensor fmod(const Tensor& a, double b);
+/// min(max(x, min), max), broadcast, as torch.clamp with tensors: max where min is larger, NaN
+/// where one of them is. One bound may be undefined: clamp(x, min, {}). x has the gradient where it
+/// lies between the bounds or on one, else the bound that was taken has it; none where x < min =
+/// max.
+Tensor clamp(const Tensor& x, const Tensor& min, const Tensor& max);
 Tensor clamp_min(const Tensor& x, double min);
+Tensor clamp_min(const Tensor& x, const Tensor& min);
 Tensor clamp_max(const Tensor& x, double max);
+Tensor clamp_max(const Tensor& x, const Tensor& max);
 /// x + value a b, broadcast.
 Tensor addcmul(const Tensor& x, const Tensor& a, const Tensor& b, double value = 1);
 /// x + value a / b, broadcast. Throws Dtype if a and b are both integers.

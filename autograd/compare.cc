@@ -1,6 +1,8 @@
 // Choices between two tensors, comparisons and tests of values.
+#include <array>
 #include <utility>
 
+#include "weft/autograd/arithmetic.h"
 #include "weft/autograd/description.h"
 #include "weft/autograd/differentiable.h"
 #include "weft/autograd/elementwise.h"
@@ -49,7 +51,62 @@ class WhereNode final : public DifferentiableNode {
   SavedTensor condition_;
 };
 
+// As PyTorch's clamp_backward and clamp_backward_min_max (torch/csrc/autograd/FunctionsManual.cpp),
+// also where operands are equal, or max is below min.
+class ClampNode final : public DifferentiableNode {
+ public:
+  ClampNode(const Tensor& x, const Tensor& min, const Tensor& max)
+      : DifferentiableNode("clamp_by_tensors"),
+        operands_{Operand(x), Operand(min.defined() ? min : x), Operand(max.defined() ? max : x)} {
+    for (const Tensor* operand : {&x, &min, &max}) add_input(*operand);
+    x_ = save(x);
+    if (min.defined()) min_ = save(min);
+    if (max.defined()) max_ = save(max);
+  }
+
+  void apply(Gradients& grads) override {
+    const Tensor zero = scalar(0, {grads.y().dtype(), grads.y().device()});
+    const auto give = [&](int input, const Tensor& chosen) {
+      grads.set(input, operands_[std::size_t(input)].fit(where(chosen, grads.y(), zero)));
+    };
+    const Tensor x = x_.get(*this);
+    const Tensor min = min_.defined() ? min_.get(*this) : Tensor();
+    const Tensor max = max_.defined() ? max_.get(*this) : Tensor();
+    if (!max.defined()) {
+      if (grads.wants(0)) give(0, raw::ge(x, min));
+      if (grads.wants(1)) give(1, raw::lt(x, min));
+      return;
+    }
+    if (!min.defined()) {
+      if (grads.wants(0)) give(0, raw::le(x, max));
+      if (grads.wants(2)) give(2, raw::gt(x, max));
+      return;
+    }
+    if (grads.wants(0)) give(0, raw::logical_and(raw::ge(x, min), raw::le(x, max)));
+    if (grads.wants(1)) give(1, raw::logical_and(raw::lt(x, min), raw::lt(min, max)));
+    if (grads.wants(2)) give(2, raw::logical_or(raw::gt(x, max), raw::lt(max, min)));
+  }
+
+ private:
+  void release_saved() override {
+    x_.reset();
+    min_.reset();
+    max_.reset();
+  }
+
+  std::array<Operand, 3> operands_;
+  SavedTensor x_, min_, max_;
+};
+
 }  // namespace
+
+Tensor clamp(const Tensor& x, const Tensor& min, const Tensor& max) {
+  check_defined("clamp", "x", x);
+  WEFT_CHECK(min.defined() || max.defined(), InvalidArgument, "clamp", "needs a bound");
+  Tensor y = min.defined() ? raw::maximum(x, min) : x;
+  if (max.defined()) y = raw::minimum(y, max);
+  return recording(x, min, max) ? record<ClampNode>(std::move(y), x, min, max) : y;
+}
 
 Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b) {
   Tensor y = raw::where(condition, a, b);

@@ -1,6 +1,7 @@
 // In-place methods: the tensor's history becomes that of the new value.
 #include <optional>
 
+#include "weft/autograd/arithmetic.h"
 #include "weft/autograd/description.h"
 #include "weft/autograd/differentiable.h"
 #include "weft/autograd/elementwise.h"
@@ -358,6 +359,43 @@ void check_keeps_shape(const char* op, const Tensor& y, const char* name, const 
              ": got ", operand.shape(), ", which does not broadcast to the written tensor's ",
              y.shape());
 }
+
+const Tensor& clamp_by_tensors(const char* op, const Tensor& y, const Tensor& min,
+                               const Tensor& max) {
+  autograd::check_defined(op, "the written tensor", y);
+  const auto check = [&](const char* name, const Tensor& bound) {
+    check_keeps_shape(op, y, name, bound);
+    WEFT_CHECK(y.dtype() == bound.dtype() || is_floating(y.dtype()) ||
+                   (!is_floating(bound.dtype()) && y.dtype() != DType::boolean),
+               Dtype, op, name, ": got ", bound.dtype(), ", which a tensor of ", y.dtype(),
+               " cannot hold");
+  };
+  if (min.defined()) check("min", min);
+  if (max.defined()) check("max", max);
+  const auto clamped = [&](const Tensor& before) { return weft::clamp(before, min, max); };
+  if (record_write(op, y, autograd::requires_grad(min) ? &min : &max)) {
+    rewrite(y, clamped);
+  } else {
+    raw::copy_(y, clamped(y.detach()));
+  }
+  return y;
+}
+
+}  // namespace
+
+const Tensor& MoreMethods::clamp_(const Tensor& min, const Tensor& max) const {
+  return clamp_by_tensors("clamp_", self(), min, max);
+}
+const Tensor& MoreMethods::clamp_min_(const Tensor& min) const {
+  autograd::check_defined("clamp_min_", "min", min);
+  return clamp_by_tensors("clamp_min_", self(), min, {});
+}
+const Tensor& MoreMethods::clamp_max_(const Tensor& max) const {
+  autograd::check_defined("clamp_max_", "max", max);
+  return clamp_by_tensors("clamp_max_", self(), {}, max);
+}
+
+namespace {
 
 // `value` is a number, of which the tape has no `operand`, or a tensor, which is the operand.
 template <class Value>

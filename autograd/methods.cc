@@ -39,9 +39,6 @@ Tensor Tensor::sum(const Dims& dims, OnlyBool keepdim, std::optional<DType> dtyp
 Tensor Tensor::prod(const Dims& dims, OnlyBool keepdim, std::optional<DType> dtype) const {
   return weft::prod(*this, dims, keepdim, dtype);
 }
-Tensor Tensor::clamp(std::optional<double> min, std::optional<double> max) const {
-  return weft::clamp(*this, min, max);
-}
 bool Tensor::equal(const Tensor& other) const { return weft::equal(*this, other); }
 bool Tensor::allclose(const Tensor& other, double rtol, double atol, bool equal_nan) const {
   return weft::allclose(*this, other, rtol, atol, equal_nan);
@@ -144,8 +141,16 @@ Tensor MoreMethods::masked_fill(const Tensor& mask, double value) const {
 Tensor MoreMethods::masked_fill(const Tensor& mask, const Tensor& value) const {
   return weft::masked_fill(self(), mask, value);
 }
+Tensor MoreMethods::clamp(std::optional<double> min, std::optional<double> max) const {
+  return weft::clamp(self(), min, max);
+}
+Tensor MoreMethods::clamp(const Tensor& min, const Tensor& max) const {
+  return weft::clamp(self(), min, max);
+}
 Tensor MoreMethods::clamp_min(double min) const { return weft::clamp_min(self(), min); }
+Tensor MoreMethods::clamp_min(const Tensor& min) const { return weft::clamp_min(self(), min); }
 Tensor MoreMethods::clamp_max(double max) const { return weft::clamp_max(self(), max); }
+Tensor MoreMethods::clamp_max(const Tensor& max) const { return weft::clamp_max(self(), max); }
 Tensor MoreMethods::fmod(const Tensor& other) const { return weft::fmod(self(), other); }
 Tensor MoreMethods::fmod(double other) const { return weft::fmod(self(), other); }
 Tensor MoreMethods::addcmul(const Tensor& a, const Tensor& b, double value) const {

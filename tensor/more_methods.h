@@ -49,8 +49,11 @@ class MoreMethods {
   /// x[mask], so that the sum would be lost.
   const Tensor& target() const;
   const Tensor& clamp_(std::optional<double> min, std::optional<double> max = {}) const;
+  const Tensor& clamp_(const Tensor& min, const Tensor& max) const;
   const Tensor& clamp_min_(double min) const;
+  const Tensor& clamp_min_(const Tensor& min) const;
   const Tensor& clamp_max_(double max) const;
+  const Tensor& clamp_max_(const Tensor& max) const;
   const Tensor& masked_fill_(const Tensor& mask, double value) const;
   const Tensor& masked_fill_(const Tensor& mask, const Tensor& value) const;
   const Tensor& addcmul_(const Tensor& a, const Tensor& b, double value = 1) const;
@@ -59,8 +62,12 @@ class MoreMethods {
   // Element by element.
   Tensor masked_fill(const Tensor& mask, double value) const;
   Tensor masked_fill(const Tensor& mask, const Tensor& value) const;
+  Tensor clamp(std::optional<double> min, std::optional<double> max = {}) const;
+  Tensor clamp(const Tensor& min, const Tensor& max) const;
   Tensor clamp_min(double min) const;
+  Tensor clamp_min(const Tensor& min) const;
   Tensor clamp_max(double max) const;
+  Tensor clamp_max(const Tensor& max) const;
   Tensor fmod(const Tensor& other) const;
   Tensor fmod(double other) const;
   Tensor addcmul(const Tensor& a, const Tensor& b, double value = 1) const;

@@ -160,7 +160,6 @@ class Tensor : public MoreMethods {
   Tensor isnan() const;
   Tensor isinf() const;
   Tensor isfinite() const;
-  Tensor clamp(std::optional<double> min, std::optional<double> max = {}) const;
   bool equal(const Tensor& other) const;
   bool allclose(const Tensor& other, double rtol = 1e-5, double atol = 1e-8,
                 bool equal_nan = false) const;

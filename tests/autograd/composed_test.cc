@@ -662,6 +662,46 @@ TEST_P(ComposedTest, SumsWithAProductOrQuotientInBf16RoundOnce) {
   EXPECT_WEFT_ERROR(t.addcdiv_(u, t), InvalidArgument, "[addcdiv_] a is an undefined tensor");
 }
 
+// By hand, after PyTorch's rule (clamp_backward in FunctionsManual.cpp): on a bound it is x that
+// has the gradient, with bounds in the wrong order max, and nobody where x is below equal ones.
+TEST_P(ComposedTest, BoundsMayBeTensors) {
+  const auto leaf = [](const std::vector<double>& values) {
+    return make(values, {static_cast<std::int64_t>(values.size())}).set_requires_grad();
+  };
+  const Tensor x = leaf({0, 2, 5, 1, 3, 4, 0, kNaN, 2});
+  const Tensor min = leaf({1, 1, 1, 1, 1, 5, 2, 1, kNaN});
+  const Tensor max = leaf({3, 3, 3, 3, 3, 2, 2, 3, 3});
+  const Tensor y = clamp(x, min, max), weights = make({1, 2, 4, 8, 16, 32, 64, 128, 256}, {9});
+  EXPECT_TENSOR(y.slice(0, 0, 7), ({7}), {1, 2, 3, 1, 3, 2, 2});
+  EXPECT_TENSOR(isnan(y.slice(0, 7, 9)), ({2}), {1, 1});
+  y.backward(weights);
+  EXPECT_TENSOR(x.grad(), ({9}), {0, 2, 0, 8, 16, 0, 0, 0, 0});
+  EXPECT_TENSOR(min.grad(), ({9}), {1, 0, 0, 0, 0, 0, 0, 0, 0});
+  EXPECT_TENSOR(max.grad(), ({9}), {0, 0, 4, 0, 0, 32, 0, 0, 0});
+
+  const Tensor row = leaf({1, 2, 3}), bound = scalar(2).set_requires_grad();
+  const Tensor low = row.clamp_min(bound), high = row.clamp_max(bound);
+  EXPECT_TENSOR(low, ({3}), {2, 2, 3});
+  EXPECT_TENSOR(high, ({3}), {1, 2, 2});
+  (low * make({1, 2, 4}, {3}) + high * make({8, 16, 32}, {3})).sum().backward();
+  EXPECT_TENSOR(row.grad(), ({3}), {8, 18, 4});
+  EXPECT_TENSOR(bound.grad(), ({}), {33});
+
+  const Tensor written = make({1, 2, 3}, {3});
+  EXPECT_TRUE(written.clamp_min_(bound).clamp_({}, scalar(2.5)).same(written));
+  EXPECT_TENSOR(written, ({3}), {2, 2, 2.5});
+  written.sum().backward();
+  EXPECT_TENSOR(bound.grad(), ({}), {34});
+  const Tensor whole = make({1, 2, 3}, {3}, DType::i64);
+  EXPECT_TENSOR(whole.clamp_(make({2}, {1}, DType::i64), whole), ({3}), {1, 2, 3});
+  EXPECT_EQ(clamp(whole, scalar(1.5), {}).dtype(), DType::f32);
+  EXPECT_EQ(clamp(whole, ones({2, 1}, DType::i64), {}).shape(), (Shape{2, 3}));
+  EXPECT_WEFT_ERROR(whole.clamp_max_(scalar(1.5)), Dtype, "[clamp_max_] max: got f32");
+  EXPECT_WEFT_ERROR(whole.clamp_min_(ones({2, 1}, DType::i64)), Shape,
+                    "[clamp_min_] min: got [2,1]");
+  EXPECT_WEFT_ERROR(clamp(whole, Tensor(), Tensor()), InvalidArgument, "[clamp] needs a bound");
+}
+
 // By hand: a filled element has the value's gradient, of which there is the sum.
 TEST_P(ComposedTest, MasksAreFilledWithTensors) {
   const Tensor x = make({1, 2, 3, 4, 5, 6}, {2, 3}).set_requires_grad();

@@ -68,6 +68,9 @@ TEST(InPlaceTest, Rules) {
     alone("clamp_min_", [](const Tensor& y) { y.clamp_min_(2); });
     alone("clamp_max_", [](const Tensor& y) { y.clamp_max_(2); });
     check("sub_", [](const Tensor& y, const Tensor& b) { y.sub_(b, 2.5); }, shape, {});
+    check("clamp_", [](const Tensor& y, const Tensor& b) { y.clamp_(b - 1, b); }, shape, {});
+    check("clamp_min_", [](const Tensor& y, const Tensor& b) { y.clamp_min_(b); }, shape, {});
+    check("clamp_max_", [](const Tensor& y, const Tensor& b) { y.clamp_max_(b); }, shape, {});
     check("addcmul_", [](const Tensor& y, const Tensor& b) { y.addcmul_(b, b, 0.5); }, shape, {});
     check("addcdiv_", [](const Tensor& y, const Tensor& b) { y.addcdiv_(exp(b), b, -2); }, shape,
           {});

@@ -680,6 +680,13 @@ void add_further(List& list) {
       return masked_fill(x[0], make({1, 0, 1}, {3}, DType::boolean).to(x[0].device()), x[1]);
     });
   }
+  for (const auto& [a, b] : std::vector<std::pair<Shape, Shape>>{
+           {{2, 3}, {2, 3}}, {{2, 1}, {3}}, {{}, {2}}, {{0, 2}, {2}}}) {
+    list.add("clamp", {a, b, a}, [](Inputs x) { return clamp(x[0], x[1], x[2]); });
+    list.add("clamp", {a, b, b}, [](Inputs x) { return clamp(x[0], x[1], x[2]); });
+    list.add("clamp_min", {a, b}, [](Inputs x) { return clamp_min(x[0], x[1]); });
+    list.add("clamp_max", {a, b}, [](Inputs x) { return clamp_max(x[0], x[1]); });
+  }
   one("clamp_min", "", {2, 3}, [](const Tensor& x) { return clamp_min(x, 1.1); });
   one("clamp_max", "", {2, 3}, [](const Tensor& x) { return clamp_max(x, 1.1); });
   one("amax", "", {2, 3}, [](const Tensor& x) { return amax(x, 1); });

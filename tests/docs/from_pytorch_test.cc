@@ -46,7 +46,8 @@ namespace {
   cat({x, x}), stack({x, x}), split(x, 1), chunk(x, 2);
   add(x, x), sub(x, x), mul(x, x), div(x, x), pow(x, 2), maximum(x, x), minimum(x, x);
   remainder(x, x), floor_divide(x, 2), x % 2, x.abs(), x.exp(), x.sqrt(), x.add(x), x.lt(1);
-  clamp(x, 0, 1), clamp(x, 0), x.clamp({}, 1), where(x, x, x);
+  clamp(x, 0, 1), clamp(x, 0), clamp(x, x, x), clamp_min(x, x), clamp_max(x, x), x.clamp({}, 1),
+      where(x, x, x);
   neg(x), abs(x), sign(x), square(x), sqrt(x), rsqrt(x), reciprocal(x), exp(x), log(x), sin(x);
   cos(x), floor(x), ceil(x), round(x), trunc(x), log1p(x), expm1(x), erf(x), tan(x);
   isnan(x), isinf(x), isfinite(x), isclose(x, x), allclose(x, x), equal(x, x);

@@ -45,6 +45,7 @@ void add_elementwise(Operations& table) {
     return {smooth_l1(c.operand(0), c.number("beta"))};
   };
   table["clamp"] = [](const Call& c) -> std::vector<Tensor> {
+    if (c.in.size() > 1) return {clamp(c.in[0], c.operand(1), c.operand(2))};
     return {clamp(c.operand(0), c.optional_number("low"), c.optional_number("high"))};
   };
   table["where"] = [](const Call& c) -> std::vector<Tensor> {
@@ -80,9 +81,11 @@ void add_elementwise(Operations& table) {
     return {addcdiv(c.operand(0), c.operand(1), c.operand(2), c.number("value"))};
   };
   table["clamp_min"] = [](const Call& c) -> std::vector<Tensor> {
+    if (c.in.size() > 1) return {clamp_min(c.in[0], c.in[1])};
     return {clamp_min(c.operand(0), c.number("value"))};
   };
   table["clamp_max"] = [](const Call& c) -> std::vector<Tensor> {
+    if (c.in.size() > 1) return {clamp_max(c.in[0], c.in[1])};
     return {clamp_max(c.operand(0), c.number("value"))};
   };
 
@@ -91,12 +94,15 @@ void add_elementwise(Operations& table) {
   WEFT_IN_PLACE_METHODS(X)
 #undef X
   table["clamp_"] = [](const Call& c) -> std::vector<Tensor> {
+    if (c.in.size() > 1) return {c.in[0].clamp_(c.operand(1), c.operand(2))};
     return {c.operand(0).clamp_(c.optional_number("low"), c.optional_number("high"))};
   };
   table["clamp_min_"] = [](const Call& c) -> std::vector<Tensor> {
+    if (c.in.size() > 1) return {c.in[0].clamp_min_(c.in[1])};
     return {c.operand(0).clamp_min_(c.number("value"))};
   };
   table["clamp_max_"] = [](const Call& c) -> std::vector<Tensor> {
+    if (c.in.size() > 1) return {c.in[0].clamp_max_(c.in[1])};
     return {c.operand(0).clamp_max_(c.number("value"))};
   };
   table["masked_fill_"] = [](const Call& c) -> std::vector<Tensor> {

@@ -284,27 +284,11 @@ def in_place(op, method):
     return one
 
 
-def with_numbers(op):
-    """The operation with the first element of each tensor after x in the tensor's place."""
-    number = lambda t: (t.flatten()[0].item() if t.numel() else 0) if isinstance(t, torch.Tensor) else t
-
-    def of_numbers(samples):
-        for sample in samples:
-            sample.args = tuple(map(number, sample.args))
-            sample.kwargs = {name: number(value) for name, value in sample.kwargs.items()}
-            yield sample
-    one = copy.copy(op)
-    one.sample_inputs = lambda *args, **options: of_numbers(op.sample_inputs(*args, **options))
-    one.reference_inputs = lambda *args, **options: of_numbers(op.reference_inputs(*args, **options))
-    return one
-
-
 def operations(pattern):
     from torch.testing._internal.common_methods_invocations import op_db
     named = {op.name + ("/" + op.variant_test_name if op.variant_test_name else ""): op for op in op_db}
     for name, of in mapping.IN_PLACE.items():
-        one = in_place(named[of], name)
-        named[name] = with_numbers(one) if name in mapping.OF_NUMBERS else one
+        named[name] = in_place(named[of], name)
     unknown = set(mapping.MAPPINGS) - set(named)
     if unknown:
         sys.exit(f"mapped, but not in PyTorch's database: {', '.join(sorted(unknown))}")

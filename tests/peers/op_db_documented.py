@@ -47,8 +47,6 @@ DIFFERS = [
     Rule("byte|int|long", r"^tensor 0: \d+ of \d+ differ, \[\d+\] weft " + f"({LIMITS})(\\.0)?,",
          "a floating value out of an integer dtype's range", "f32|f64|bf16"),
     Rule(r"norm|linalg\.vector_norm", "^gradient 0: weft has one, PyTorch none$", "the gradient of the 0-norm is 0"),
-    Rule("clamp_min|clamp_max", "^gradient 0: .*gradient 1: ",
-         "bounds that are tensors: equal elements share the gradient of maximum and minimum"),
     Rule("all|any", "dtype bool, PyTorch u8", "all and any of u8 are bool"),
     Rule("arange", "shape", "bounds of an arange of i32 or u8 are truncated first", "i32|u8"),
     Rule(r"nn\.functional\.(interpolate/bilinear|upsample_bilinear)", r"^tensor 0: \d+ of",

@@ -100,22 +100,23 @@ for _name in ("addcmul", "addcdiv"):
     maps(_name)(lambda c, x, a, b, value=1, call=_name: c(call, x, a, b, value=number(value)))
 
 
-def bound(name, of_tensors):
+def bound(name):
     def call(c, x, y):
-        return c(of_tensors, x, y) if isinstance(y, torch.Tensor) else c(name, x, value=number(y))
+        return c(name, x, y) if isinstance(y, torch.Tensor) else c(name, x, value=number(y))
     return call
 
 
-maps("clamp_min", elementwise=True)(bound("clamp_min", "maximum"))
-maps("clamp_max", elementwise=True)(bound("clamp_max", "minimum"))
+def clamp(name):
+    def call(c, x, min=None, max=None):
+        if isinstance(min, torch.Tensor) or isinstance(max, torch.Tensor):
+            return c(name, x, min, max)
+        return c(name, x, low=None if min is None else number(min), high=None if max is None else number(max))
+    return call
 
 
-@maps("clamp", elementwise=True)
-def clamp(c, x, min=None, max=None):
-    if isinstance(min, torch.Tensor) or isinstance(max, torch.Tensor):
-        y = x if min is None else c("maximum", x, min)
-        return y if max is None else c("minimum", y, max)
-    return c("clamp", x, low=None if min is None else number(min), high=None if max is None else number(max))
+maps("clamp_min", elementwise=True)(bound("clamp_min"))
+maps("clamp_max", elementwise=True)(bound("clamp_max"))
+maps("clamp", elementwise=True)(clamp("clamp"))
 
 
 @maps("where", elementwise=True)
@@ -176,12 +177,6 @@ maps_in_place("div/no_rounding_mode", elementwise=True)(lambda c, x, y, rounding
 for _name in ("addcmul", "addcdiv"):
     maps_in_place(_name)(lambda c, x, a, b, value=1, call=_name + "_": c(call, x, a, b, value=number(value)))
 for _name in ("clamp_min", "clamp_max"):
-    maps_in_place(_name, elementwise=True, numbers=True)(lambda c, x, y, call=_name + "_": c(call, x, value=number(y)))
-
-
-@maps_in_place("clamp", elementwise=True, numbers=True)
-def clamp_(c, x, min=None, max=None):
-    return c("clamp_", x, low=None if min is None else number(min), high=None if max is None else number(max))
-
-
+    maps_in_place(_name, elementwise=True)(bound(_name + "_"))
+maps_in_place("clamp", elementwise=True)(clamp("clamp_"))
 maps_in_place("masked_fill", elementwise=True)(filled("masked_fill_"))

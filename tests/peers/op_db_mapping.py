@@ -10,7 +10,6 @@ from op_db_case import Lacks
 
 MAPPINGS = {}
 IN_PLACE = {}        # "add_": "add", which has the samples
-OF_NUMBERS = set()   # those of them that take numbers, where the samples have tensors
 ELEMENTWISE = set()  # each element depends on its own operands alone: compared more strictly
 NO_VALUES = set()    # random or uninitialised: only shape and dtype are compared
 
@@ -33,14 +32,12 @@ def copy_of(c, x):
     return y
 
 
-def maps_in_place(*names, elementwise=False, numbers=False):
+def maps_in_place(*names, elementwise=False):
     """A mapping of the methods with a "_" after the name, which write to a copy of their first operand."""
     def keep(function):
         for name in names:
             method = name.split("/")[0].split(".")[-1] + "_"
             IN_PLACE[method] = name
-            if numbers:
-                OF_NUMBERS.add(method)
             maps(method, elementwise=elementwise)(
                 lambda c, x, *args, **options: function(c, copy_of(c, x), *args, **options))
         return function

@@ -21,6 +21,7 @@
 #include "weft/autograd/named_padding.h"
 #include "weft/autograd/norm.h"
 #include "weft/autograd/pooling.h"
+#include "weft/autograd/random.h"
 #include "weft/autograd/reduce.h"
 #include "weft/autograd/scan.h"
 #include "weft/autograd/softmax.h"

@@ -131,14 +131,10 @@ Tensor uniform(const Shape& shape, double from, double to, const TensorOptions& 
                Generator* generator = nullptr);
 Tensor bernoulli(const Shape& shape, double p, const TensorOptions& options = {},
                  Generator* generator = nullptr);
-/// Normal numbers, as torch.normal: with numbers for mean and std, or with tensors of them
-/// (broadcast; the dtype is that of mean, or of std). Not recorded. Throws InvalidArgument for a
-/// negative std, which on CUDA is not looked for in a tensor; Dtype for integers.
+/// Normal numbers, as torch.normal; autograd/random.h has the forms with tensors of mean and std.
+/// Throws InvalidArgument for a negative std, Dtype for integers.
 Tensor normal(double mean, double std, const Shape& shape, const TensorOptions& options = {},
               Generator* generator = nullptr);
-Tensor normal(const Tensor& mean, const Tensor& std, Generator* generator = nullptr);
-Tensor normal(const Tensor& mean, double std = 1, Generator* generator = nullptr);
-Tensor normal(double mean, const Tensor& std, Generator* generator = nullptr);
 /// With x's shape, dtype and device. Throw Dtype for integers.
 Tensor rand_like(const Tensor& x, Generator* generator = nullptr);
 Tensor randn_like(const Tensor& x, Generator* generator = nullptr);
@@ -151,5 +147,12 @@ Tensor randint(std::int64_t low, std::int64_t high, const Shape& shape,
 /// another order: the GPU sorts random keys. Throws InvalidArgument for a negative n, and if the
 /// dtype cannot represent n - 1.
 Tensor randperm(std::int64_t n, const TensorOptions& options = {}, Generator* generator = nullptr);
+
+namespace raw {
+/// As those of autograd/random.h, without a tape.
+Tensor normal(const Tensor& mean, const Tensor& std, Generator* generator);
+Tensor normal(const Tensor& mean, double std, Generator* generator);
+Tensor normal(double mean, const Tensor& std, Generator* generator);
+}  // namespace raw
 
 }  // namespace weft

@@ -104,6 +104,45 @@ const Tensor& bernoulli_(const Tensor& y, double p) {
   return y;
 }
 
+namespace {
+
+void check_spread(const Tensor& std) {
+  internal::check_floating("normal", "std", std);
+  const bool negative = std.device().is_cpu() && std.numel() > 0 && any(lt(std, 0.0)).item<bool>();
+  WEFT_CHECK(!negative, InvalidArgument, "normal",
+             "std: an element is negative, expected 0 or more");
+}
+
+Tensor drawn(const Shape& shape, const Tensor& like, double std, Generator* generator) {
+  Tensor y = empty(shape, {like.dtype(), like.device()});
+  normal_fill("normal", y, 0, std, generator);
+  return y;
+}
+
+}  // namespace
+
+Tensor normal(const Tensor& mean, const Tensor& std, Generator* generator) {
+  internal::check_same_device("normal", "mean", mean, "std", std);
+  internal::check_floating("normal", "mean", mean);
+  check_spread(std);
+  const Tensor y = drawn(broadcast_shapes(mean.shape(), std.shape(), "normal"), mean, 1, generator);
+  binary_(BinaryOp::mul, y, std);
+  return binary_(BinaryOp::add, y, mean);
+}
+
+Tensor normal(const Tensor& mean, double std, Generator* generator) {
+  internal::check_floating("normal", "mean", mean);
+  return binary_(BinaryOp::add, drawn(mean.shape(), mean, std, generator), mean);
+}
+
+Tensor normal(double mean, const Tensor& std, Generator* generator) {
+  internal::check_defined("normal", "std", std);
+  check_spread(std);
+  const Tensor y = drawn(std.shape(), std, 1, generator);
+  binary_(BinaryOp::mul, y, std);
+  return add_(y, mean);
+}
+
 }  // namespace raw
 
 Tensor rand(const Shape& shape, const TensorOptions& options, Generator* generator) {
@@ -118,51 +157,11 @@ Tensor randn(const Shape& shape, const TensorOptions& options, Generator* genera
   return y;
 }
 
-namespace {
-
-void check_spread(const Tensor& std) {
-  raw::internal::check_floating("normal", "std", std);
-  const bool negative =
-      std.device().is_cpu() && std.numel() > 0 && raw::any(raw::lt(std, 0.0)).item<bool>();
-  WEFT_CHECK(!negative, InvalidArgument, "normal",
-             "std: an element is negative, expected 0 or more");
-}
-
-Tensor drawn(const Shape& shape, const Tensor& like, double std, Generator* generator) {
-  Tensor y = empty(shape, {like.dtype(), like.device()});
-  raw::normal_fill("normal", y, 0, std, generator);
-  return y;
-}
-
-}  // namespace
-
 Tensor normal(double mean, double std, const Shape& shape, const TensorOptions& options,
               Generator* generator) {
   Tensor y = empty(shape, options);
   raw::normal_fill("normal", y, mean, std, generator);
   return y;
-}
-
-Tensor normal(const Tensor& mean, const Tensor& std, Generator* generator) {
-  raw::internal::check_same_device("normal", "mean", mean, "std", std);
-  raw::internal::check_floating("normal", "mean", mean);
-  check_spread(std);
-  const Tensor y = drawn(broadcast_shapes(mean.shape(), std.shape(), "normal"), mean, 1, generator);
-  raw::binary_(BinaryOp::mul, y, std);
-  return raw::binary_(BinaryOp::add, y, mean);
-}
-
-Tensor normal(const Tensor& mean, double std, Generator* generator) {
-  raw::internal::check_floating("normal", "mean", mean);
-  return raw::binary_(BinaryOp::add, drawn(mean.shape(), mean, std, generator), mean);
-}
-
-Tensor normal(double mean, const Tensor& std, Generator* generator) {
-  raw::internal::check_defined("normal", "std", std);
-  check_spread(std);
-  const Tensor y = drawn(std.shape(), std, 1, generator);
-  raw::binary_(BinaryOp::mul, y, std);
-  return raw::add_(y, mean);
 }
 
 Tensor uniform(const Shape& shape, double from, double to, const TensorOptions& options,

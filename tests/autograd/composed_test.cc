@@ -948,5 +948,19 @@ TEST(ComposedRandomTest, Normal) {
   EXPECT_WEFT_ERROR(normal(ones({2}, DType::i64)), Dtype, "[normal]");
 }
 
+// As in PyTorch, whose derivatives.yaml has zeros for both.
+TEST(ComposedRandomTest, NormalHasGradientsOfZero) {
+  const Tensor mean = ones({2, 1}).set_requires_grad();
+  const Tensor std = ones({3}, DType::f64).set_requires_grad();
+  for (const Tensor& y : {normal(mean, std), normal(mean, 2), normal(1, std)}) {
+    ASSERT_TRUE(y.requires_grad());
+    y.sum().backward();
+  }
+  EXPECT_TENSOR(mean.grad(), ({2, 1}), {0, 0});
+  EXPECT_TENSOR(std.grad(), ({3}), {0, 0, 0});
+  EXPECT_EQ(std.grad().dtype(), DType::f64);
+  EXPECT_FALSE(normal(ones({2}), 1).requires_grad());
+}
+
 }  // namespace
 }  // namespace weft

@@ -29,7 +29,6 @@ REFUSED = [
     Rule(r"nn\.functional\.(.*pool2d|conv.*|linear)", "needs a floating dtype",
          "convolution, pooling and linear of integers", INTEGERS),
     Rule("__getitem__", "index tensors|index tensor|a mask beside", "x[...] takes one mask, or index_select's index"),
-    Rule("normal(/number_mean)?", "does not require a gradient", "normal is not recorded, where PyTorch has zeros"),
     Rule(r"nn\.functional\.(interpolate|upsample).*", r"got \[\d+,\d+,\d+,\d+,\d+\]", "no volumes"),
     Rule(r"nn\.functional\.interpolate.*", "antialias", "no antialiasing"),
     Rule(r"nn\.Adaptive...Pool2d", "with None", "adaptive pooling with both sizes"),

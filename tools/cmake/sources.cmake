@@ -40,6 +40,7 @@ weft_sources(""
   autograd/operand.cc
   autograd/p_norm.cc
   autograd/pooling.cc
+  autograd/random.cc
   autograd/reduce.cc
   autograd/root_gradient.cc
   autograd/scan.cc
@@ -508,6 +509,7 @@ set(WEFT_HEADERS
   autograd/norm.h
   autograd/ops.h
   autograd/pooling.h
+  autograd/random.h
   autograd/reduce.h
   autograd/scan.h
   autograd/softmax.h

@@ -1,12 +1,13 @@
 // Comparisons, selection, copies and fills: operations that move or convert rather than compute.
 // Each makes one pass over its operands; a copy between layouts goes through tiles in shared
-// memory.
+// memory. Conversions between f32 and bf16 that are called for together share a launch.
 #include <algorithm>
 #include <cstdlib>
 #include <type_traits>
 
 #include "weft/kernels/cuda/elementwise.cuh"
 #include "weft/kernels/cuda/families.h"
+#include "weft/kernels/cuda/slot_table.h"
 #include "weft/kernels/elementwise_list.h"
 
 namespace weft::cuda {
@@ -182,6 +183,64 @@ void copy_as(const Stream& stream, const View& x, const View& y) {
   }
 }
 
+/// A conversion of n elements that lie in the same order.
+struct Conversion {
+  void* x = nullptr;
+  void* y = nullptr;
+  std::int64_t n = 0;
+};
+
+template <class To, class From>
+__global__ void __launch_bounds__(kBlock)
+    convert_all_kernel(const __grid_constant__ TableOf<Conversion> table) {
+  constexpr int W = kPackBytes / 4;  // f32 is the wider of the two
+  const std::int64_t chunks = table.first_chunk[table.count];
+  for (std::int64_t c = blockIdx.x; c < chunks; c += gridDim.x) {
+    const int s = table.slot_of(c);
+    const Conversion& part = table.slot[s];
+    const std::int64_t begin = (c - table.first_chunk[s]) * kChunk;
+    const std::int64_t end = min(begin + kChunk, part.n);
+    const Typed<From> x(part.x, dtype_of<From>);
+    const Typed<To> y(part.y, dtype_of<To>);
+    const bool aligned = reinterpret_cast<std::uintptr_t>(part.x) % (W * sizeof(From)) == 0 &&
+                         reinterpret_cast<std::uintptr_t>(part.y) % (W * sizeof(To)) == 0;
+    // A chunk begins at a multiple of W.
+    const std::int64_t packed = aligned ? begin + (end - begin) / W * W : begin;
+    for (std::int64_t i = begin + threadIdx.x * W; i < packed; i += kBlock * W) {
+      apply_packs<W>(Identity{}, y, i / W, x.template load_pack<W>(i / W, false));
+    }
+    for (std::int64_t i = packed + threadIdx.x; i < end; i += kBlock) y.store(i, x.load(i));
+  }
+}
+
+/// The conversions of To from From among the pairs of copy_all: launched together, as many as a
+/// table has room for.
+template <class To, class From>
+class Conversions {
+ public:
+  explicit Conversions(const Stream& stream) : stream_(stream) {}
+
+  /// Takes the pair, if it is such a conversion and both have their elements in one order.
+  bool take(const CopyPair& pair) {
+    if (pair.x.dtype != dtype_of<From> || pair.y.dtype != dtype_of<To>) return false;
+    const auto space = index_space<2>(pair.y.shape, {&pair.y.strides, &pair.x.strides});
+    if (!space.dense(0) || !space.dense(1)) return false;
+    table_.add({pair.x.data, pair.y.data, space.numel()});
+    if (table_.full()) run();
+    return true;
+  }
+  void run() {
+    if (table_.count == 0) return;
+    launch("copy", stream_, convert_all_kernel<To, From>, grid_blocks(table_.chunks(), 1), kBlock,
+           table_);
+    table_.count = 0;
+  }
+
+ private:
+  Stream stream_;
+  TableOf<Conversion> table_;
+};
+
 __global__ void __launch_bounds__(kBlock)
     arange_kernel(double start, double step, std::int64_t n, std::int64_t stride, void* data,
                   DType dtype) {
@@ -223,7 +282,14 @@ void copy(const Stream& stream, const View& x, const View& y) {
 }
 
 void copy_all(const Stream& stream, std::span<const CopyPair> pairs) {
-  for (const CopyPair& pair : pairs) copy(stream, pair.x, pair.y);
+  if (pairs.size() == 1) return copy(stream, pairs[0].x, pairs[0].y);
+  Conversions<bf16, float> narrower(stream);
+  Conversions<float, bf16> wider(stream);
+  for (const CopyPair& pair : pairs) {
+    if (!narrower.take(pair) && !wider.take(pair)) copy(stream, pair.x, pair.y);
+  }
+  narrower.run();
+  wider.run();
 }
 
 void fill(const Stream& stream, double value, const View& y) {

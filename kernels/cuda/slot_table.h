@@ -18,13 +18,23 @@ inline constexpr int kMaxSlots = 64;
 // multiple of every pack, so that the chunks of an aligned tensor are aligned.
 inline constexpr std::int64_t kChunk = 4096;
 
-/// A kernel argument: up to kMaxSlots slots and where their chunks begin.
-struct SlotTable {
+/// A kernel argument: up to kMaxSlots slots, of `n` elements each, and where their chunks begin.
+template <class Slot>
+struct TableOf {
   int count = 0;
   std::int64_t first_chunk[kMaxSlots + 1] = {};  // [i]: of slot i; [count]: number of chunks
-  OptimSlot slot[kMaxSlots];
+  Slot slot[kMaxSlots];
 
   std::int64_t chunks() const { return first_chunk[count]; }
+  bool full() const { return count == kMaxSlots; }
+
+  /// Adds a slot to a table that is not full; one without elements is skipped.
+  void add(const Slot& more) {
+    if (more.n == 0) return;
+    slot[count] = more;
+    first_chunk[count + 1] = first_chunk[count] + more.n / kChunk + (more.n % kChunk != 0);
+    ++count;
+  }
 
   /// The slot to which chunk c belongs.
   WEFT_HD int slot_of(std::int64_t c) const {
@@ -41,17 +51,15 @@ struct SlotTable {
   }
 };
 
-/// Calls f(table) for as many tables as the slots need. Slots without elements are skipped, so no
-/// table is empty.
+using SlotTable = TableOf<OptimSlot>;
+
+/// Calls f(table) for as many tables as the slots need, none of them empty.
 template <class F>
 void for_each_table(std::span<const OptimSlot> slots, F&& f) {
   SlotTable table;
   for (const OptimSlot& slot : slots) {
-    if (slot.n == 0) continue;
-    table.slot[table.count] = slot;
-    table.first_chunk[table.count + 1] =
-        table.first_chunk[table.count] + slot.n / kChunk + (slot.n % kChunk != 0);
-    if (++table.count == kMaxSlots) {
+    table.add(slot);
+    if (table.full()) {
       f(table);
       table.count = 0;
     }

@@ -494,6 +494,23 @@ TEST_F(Counts, ACopyToChannelsLastReadsAndWritesOnce) {
   EXPECT_NE(node["name"].get<std::string>().find("transpose_kernel"), std::string::npos) << node;
 }
 
+// Parts of one result: the three of bf16 are converted by one kernel.
+TEST_F(Counts, ConversionsOfSeveralTensorsAreOneLaunch) {
+  const Tensor a = empty({100}, DType::bf16), b = empty({50}, DType::bf16), c = empty({7});
+  const std::vector<Tensor> parts{a, c, b, a};
+  raw::cat(parts, 0);
+  taken();
+  raw::cat(parts, 0);
+  const nlohmann::json nodes = taken()["nodes"];
+  ASSERT_EQ(nodes.size(), 2u) << nodes;
+  const auto together = [](const nlohmann::json& node) {
+    return node["name"].get<std::string>().find("convert_all_kernel") != std::string::npos;
+  };
+  EXPECT_NE(together(nodes[0]), together(nodes[1]));
+  EXPECT_EQ(node_of([&] { raw::to(a, DType::f32); })["name"].get<std::string>().find("convert_all"),
+            std::string::npos);
+}
+
 // One launch writes the learning rate and the number of the step, one does the update.
 TEST_F(Counts, AStepOfAnOptimiserIsTwoLaunches) {
   const Tensor w = ones({100}).set_requires_grad();

@@ -248,6 +248,57 @@ TEST_P(Copy, AllToSeveralResults) {
   }
 }
 
+// Between f32 and bf16, which CUDA converts together: tensors of less and more than a block's
+// share, in one order of dimensions or in two, that begin anywhere, and more than go together.
+TEST_P(Copy, AllConversions) {
+  const std::vector<std::int64_t> lengths{1, 0, 3, 4, 64, 257, 4095, 4096, 4097, 9001};
+  std::deque<Buffer> xs, ys;
+  std::vector<CopyPair> pairs;
+  const auto add = [&](DType from, DType to, const Shape& shape, const Strides& x, const Strides& y,
+                       std::int64_t skip) {
+    const Shape whole{numel(shape) + skip};
+    const auto seed = 3u + static_cast<unsigned>(xs.size());
+    xs.emplace_back(device(), from, whole, values_for(from, whole[0], -99, 99, seed));
+    ys.emplace_back(device(), to, whole, std::vector<double>(static_cast<std::size_t>(whole[0])));
+    View of_x = xs.back().view(), of_y = ys.back().view();
+    of_x.shape = of_y.shape = shape;
+    of_x.strides = x;
+    of_y.strides = y;
+    of_x.data = of_x.as<char>() + skip * static_cast<std::int64_t>(size_of(from));
+    of_y.data = of_y.as<char>() + skip * static_cast<std::int64_t>(size_of(to));
+    pairs.push_back({of_x, of_y});
+  };
+  for (const auto& [from, to] : {std::pair(DType::f32, DType::bf16), {DType::bf16, DType::f32}}) {
+    for (const std::int64_t skip : {0, 1, 2, 4}) {
+      for (const std::int64_t n : lengths) add(from, to, {n}, {1}, {1}, skip);
+      add(from, to, {5, 7}, {1, 5}, {1, 5}, skip);
+    }
+    for (int i = 0; i < 40; ++i) add(from, to, {i + 1}, {1}, {1}, 0);
+    add(from, to, {5, 7}, {1, 5}, {7, 1}, 0);
+    add(from, from, {33}, {1}, {1}, 0);
+  }
+  kernels().elementwise.copy_all(stream, pairs);
+  for (std::size_t i = 0; i < pairs.size(); ++i) {
+    SCOPED_TRACE(i);
+    const CopyPair& pair = pairs[i];
+    const std::int64_t n = pair.x.numel(), skip = xs[i].view().numel() - n;
+    const std::vector<double> x = xs[i].values();
+    std::vector<double> expected(x.size());
+    for (std::int64_t j = 0; j < n; ++j) {
+      // The j-th element in row-major order.
+      std::int64_t from = skip, to = skip, rest = j;
+      for (int d = pair.x.shape.size() - 1; d >= 0; --d) {
+        from += rest % pair.x.shape[d] * pair.x.strides[d];
+        to += rest % pair.x.shape[d] * pair.y.strides[d];
+        rest /= pair.x.shape[d];
+      }
+      expected[static_cast<std::size_t>(to)] =
+          rounded(pair.y.dtype, x[static_cast<std::size_t>(from)]);
+    }
+    expect_equal(ys[i].values(), expected);
+  }
+}
+
 TEST_P(Copy, NaNStaysNaN) {
   const std::vector<double> v(67, kNaN), w{kInf, -kInf, kNaN, 0, 1};
   for (const DType from : kFloating) {

@@ -1,20 +1,29 @@
 #include "weft/autograd/autocast.h"
 
+#include <algorithm>
 #include <functional>
 #include <mutex>
+#include <thread>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
+#include "weft/autograd/autograd.h"
 #include "weft/autograd/graph.h"
 #include "weft/core/base/error.h"
 #include "weft/core/runtime/capture.h"
 #include "weft/core/runtime/pool.h"
+#include "weft/tensor/ops.h"
 
 namespace weft {
 
 /// The weights that the threads of one outermost scope have converted. Scopes reuse caches, which
 /// are never freed: a thread may use the one that it inherited after the end of the scope.
+///
+/// In a scope around many steps all weights are out of date after each. The first one that a step
+/// asks for leads a *round*: with it those are converted, in few launches, that the thread asked
+/// for in the last round with that leader. The list of them is made anew in each round, so a weight
+/// that every second step uses is converted in vain in the others, and alone when it is used.
 class WeightCache {
  public:
   using Ref = ThreadState::AutocastCache;
@@ -42,6 +51,8 @@ class WeightCache {
       ++scope_;
       entries_.clear();
       captured_.clear();
+      rounds_.clear();
+      followers_.clear();
     }
     Idle& idle = idle_caches();
     const std::lock_guard lock(idle.mutex);
@@ -58,11 +69,11 @@ class WeightCache {
     if (!entry) return weight.to(dtype);
     // Threads that need the same weight wait for the one that converts it.
     const std::lock_guard lock(entry->mutex);
-    const std::uint32_t version = weight.storage()->version();
-    if (!entry->converted.defined() || entry->version != version) {
-      entry->converted = weight.to(dtype);
-      entry->version = version;
-    }
+    const std::vector<intrusive_ptr<Entry>> others = note_use(scope, *entry);
+    if (!entry->up_to_date()) convert_together(entry, others, dtype);
+    // Recorded where it is used: the order of a tape's nodes is that of backward.
+    if (!entry->recorded) autograd::record_copy("to", entry->converted, weight);
+    entry->recorded = true;
     return entry->converted;
   }
 
@@ -72,6 +83,13 @@ class WeightCache {
     std::mutex mutex;
     std::uint32_t version = 0;
     Tensor converted;
+    bool recorded = false;  // else it was converted with others, and nobody has asked for it yet
+    // Under the cache's mutex: the last rounds in which it was asked for, and taken for a list.
+    std::uint64_t asked = 0, listed = 0;
+
+    bool up_to_date() const {
+      return converted.defined() && version == weight.storage()->version();
+    }
   };
   // The stream is part of the key: work in another stream would have to wait for the conversion.
   struct Key {
@@ -86,6 +104,17 @@ class WeightCache {
   };
   using Entries = std::unordered_map<Key, intrusive_ptr<Entry>, Hash, std::equal_to<>,
                                      PoolAllocator<std::pair<const Key, intrusive_ptr<Entry>>>>;
+  /// What a thread asks for in a stream, from a weight that leads on.
+  struct Round {
+    Stream stream;
+    std::thread::id thread;
+    const TensorImpl* leader;
+    std::uint64_t number;
+  };
+  struct Followers {
+    std::thread::id thread;
+    std::vector<Tensor> weights;  // the leader, which keeps the address that is the key, and others
+  };
   struct Idle {
     std::mutex mutex;
     std::vector<WeightCache*> caches;
@@ -98,7 +127,10 @@ class WeightCache {
 
   intrusive_ptr<Entry> entry_of(std::uint64_t scope, const Tensor& weight) {
     const std::lock_guard lock(mutex_);
-    if (scope_ != scope) return nullptr;
+    return scope_ == scope ? entry_here(weight) : nullptr;
+  }
+
+  intrusive_ptr<Entry> entry_here(const Tensor& weight) {
     auto& entry = entries_here()[{weight.impl(), current_stream(weight.device()).handle}];
     if (!entry) {
       entry = make_intrusive<Entry>();
@@ -107,12 +139,85 @@ class WeightCache {
     return entry;
   }
 
+  // The entries to convert with this one, which the caller has locked, if it begins a round.
+  std::vector<intrusive_ptr<Entry>> note_use(std::uint64_t scope, Entry& entry) {
+    // On the CPU a replay runs the body again and compares the operations, which must not depend on
+    // what other steps have used.
+    const graph::Capture* const capture = thread_state().capture;
+    if (capture && capture->device().is_cpu()) return {};
+    const std::lock_guard lock(mutex_);
+    if (scope_ != scope) return {};
+    const TensorImpl* const weight = entry.weight.impl();
+    const Stream stream = current_stream(entry.weight.device());
+    // Another thread's weights are not converted: it may be writing to them.
+    const std::thread::id thread = std::this_thread::get_id();
+    auto round = std::ranges::find(rounds_, stream, &Round::stream);
+    const bool goes_on = round != rounds_.end() && round->thread == thread;
+    const bool is_new = !goes_on || entry.asked != round->number;
+    if (goes_on && (entry.up_to_date() || (is_new && !followers_.contains(weight)))) {
+      // What the step writes to before it uses it is not worth to be converted earlier.
+      const bool in_vain = entry.listed == round->number && !entry.up_to_date();
+      if (is_new && !in_vain) followers_[round->leader].weights.push_back(entry.weight);
+      entry.asked = round->number;
+      return {};
+    }
+    if (entry.up_to_date()) return {};
+    if (round == rounds_.end()) round = rounds_.insert(round, Round{});
+    *round = {stream, thread, weight, ++last_round_};
+    entry.asked = entry.listed = round->number;
+    Followers& followers = followers_[weight];
+    const bool same_thread = std::exchange(followers.thread, thread) == thread;
+    const std::vector<Tensor> before = std::exchange(followers.weights, {entry.weight});
+    if (!same_thread) return {};
+    std::vector<intrusive_ptr<Entry>> others;
+    for (const Tensor& other : before) {
+      intrusive_ptr<Entry> found = entry_here(other);
+      if (std::exchange(found->listed, round->number) != round->number) others.push_back(found);
+    }
+    return others;
+  }
+
+  // Converts the weight of an entry that the caller has locked, and those of the others that are
+  // out of date.
+  static void convert_together(const intrusive_ptr<Entry>& entry,
+                               const std::vector<intrusive_ptr<Entry>>& others, DType dtype) {
+    std::vector<intrusive_ptr<Entry>> entries{entry};
+    std::vector<std::unique_lock<std::mutex>> locks;
+    std::vector<Tensor> weights{entry->weight};
+    for (const intrusive_ptr<Entry>& other : others) {
+      std::unique_lock lock(other->mutex, std::try_to_lock);  // waiting could be a deadlock
+      if (!lock || other->up_to_date() || !fits(other->weight, entry->weight)) continue;
+      entries.push_back(other);
+      locks.push_back(std::move(lock));
+      weights.push_back(other->weight);
+    }
+    std::vector<std::uint32_t> versions;
+    for (const Tensor& weight : weights) versions.push_back(weight.storage()->version());
+    const std::vector<Tensor> converted =
+        weights.size() == 1 ? std::vector{raw::to(weights[0], dtype)} : raw::to(weights, dtype);
+    for (std::size_t i = 0; i < entries.size(); ++i) {
+      entries[i]->converted = converted[i];
+      entries[i]->version = versions[i];
+      entries[i]->recorded = false;
+    }
+  }
+
+  // Whether a weight that nobody has asked for yet in this round can be converted with another one.
+  // A unit's that fully_shard has cut has no values until its module is called.
+  static bool fits(const Tensor& weight, const Tensor& with) {
+    return weight.device() == with.device() && weight.dtype() == with.dtype() && weight.is_leaf() &&
+           autograd::recording(weight) && !weight.storage()->released();
+  }
+
   // A captured step has entries of its own, for each run: its replays would not repeat a conversion
   // made outside of it, and one made in an earlier run is not part of this run.
   Entries& entries_here() {
     const graph::Capture* const capture = thread_state().capture;
     if (!capture) return entries_;
-    if (std::exchange(captured_run_, capture->run()) != capture->run()) captured_.clear();
+    if (std::exchange(captured_run_, capture->run()) != capture->run()) {
+      captured_.clear();
+      rounds_.clear();
+    }
     return captured_;
   }
 
@@ -121,6 +226,9 @@ class WeightCache {
   Entries entries_;
   Entries captured_;                // of one run of a captured step
   std::uint64_t captured_run_ = 0;  // the run that captured_ belongs to
+  std::vector<Round> rounds_;       // one for each stream
+  std::uint64_t last_round_ = 0;
+  std::unordered_map<const TensorImpl*, Followers> followers_;  // of each leader
 };
 
 namespace autograd {

@@ -50,6 +50,10 @@ struct AutocastOptions {
 /// first thread that needs it converts it, once per outermost scope, version and stream. Inside
 /// graph::capture, a cached conversion holds for one run of the captured step. Nothing is cached
 /// with cache_enabled = false, without a tape (NoGrad), or in a checkpoint's recomputation.
+///
+/// In a scope around the whole loop, as the programs have it, the first weight that a step needs
+/// takes the others along that the thread needed after it the last time: on CUDA one launch in
+/// place of one for each. So by then, writes to them in other threads and streams must be done.
 class Autocast {
  public:
   explicit Autocast(DeviceType device_type, const AutocastOptions& options = {});

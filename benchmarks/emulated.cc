@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "weft/autograd/autocast.h"
 #include "weft/benchmarks/gpu_model.h"
 #include "weft/benchmarks/work.h"
 #include "weft/core/base/error.h"
@@ -207,6 +208,8 @@ json model(const std::vector<StepNode>& nodes, const std::string& work,
 json count_work(const WorkSpec& spec, const std::string& precision, bool channels_last) {
   const PrecisionScope scope(precision);
   const auto work = make_work(spec, {.channels_last = channels_last, .amp = precision == "bf16"});
+  // Around all steps, as in the programs (train/program.cc).
+  const autograd::Autocast autocast(thread_state().device.type, {.enabled = precision == "bf16"});
   graph::Step captured = graph::capture([&] { work->step(); });
   const std::function<void()> steps[] = {[&] { work->step(); }, [&] { captured(); }};
   json rows;

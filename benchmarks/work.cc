@@ -33,7 +33,7 @@ train::Options step_options(const WorkOptions& options) {
   return result;
 }
 
-/// For one step; converted weights are cached for this time.
+/// For one step; converted weights are cached for this time, or for that of a scope around it.
 autograd::Autocast autocast(const WorkOptions& options) {
   return autograd::Autocast(thread_state().device.type, {.enabled = options.amp});
 }

@@ -143,6 +143,7 @@ DType check_parts(const char* op, std::span<const Tensor> parts) {
 namespace {
 
 /// Copies a few parts at a time: a list of all of them would take memory from the heap.
+template <std::size_t at_once>
 class PartCopies {
  public:
   PartCopies(decltype(ElementwiseKernels::copy_all) copy, const Stream& stream)
@@ -159,11 +160,30 @@ class PartCopies {
  private:
   decltype(ElementwiseKernels::copy_all) copy_;
   Stream stream_;
-  std::array<CopyPair, 16> pairs_;
+  std::array<CopyPair, at_once> pairs_;
   std::size_t count_ = 0;
 };
 
 }  // namespace
+
+std::vector<Tensor> to(std::span<const Tensor> xs, DType dtype) {
+  const char* op = "to";
+  std::vector<Tensor> ys;
+  if (xs.empty()) return ys;
+  for (const Tensor& x : xs) check_same_device(op, "the first tensor", xs[0], "another one", x);
+  ys.reserve(xs.size());
+  const Span span("op", op);
+  const Device device = xs[0].device();
+  const auto copy =
+      kernel(device, &KernelTable::elementwise, &ElementwiseKernels::copy_all, op, dtype);
+  PartCopies<64> copies(copy, current_stream(device));
+  for (const Tensor& x : xs) {
+    ys.push_back(x.dtype() == dtype ? x : allocate_like(x, dtype, device));
+    if (!ys.back().same(x) && x.numel() > 0) copies.add(x.view_of(), ys.back().view_of());
+  }
+  copies.run();
+  return ys;
+}
 
 Tensor cat(std::span<const Tensor> parts, std::int64_t dim) {
   const DType dtype = check_parts("cat", parts);
@@ -192,7 +212,7 @@ Tensor cat(std::span<const Tensor> parts, std::int64_t dim) {
       kernel(device, &KernelTable::elementwise, &ElementwiseKernels::copy_all, "cat", dtype);
   Tensor y =
       allocate(shape, channels_last ? MemoryFormat::nhwc : MemoryFormat::nchw, dtype, device);
-  PartCopies copies(copy, current_stream(device));
+  PartCopies<16> copies(copy, current_stream(device));
   View part = y.view_of();
   for (const Tensor& x : parts) {
     if (x.numel() == 0) continue;
@@ -222,7 +242,7 @@ Tensor stack(std::span<const Tensor> parts, std::int64_t dim) {
   shape.insert(dim, static_cast<std::int64_t>(parts.size()));
   Tensor y = allocate(shape, dtype, device);
   if (y.numel() == 0) return y;
-  PartCopies copies(copy, current_stream(device));
+  PartCopies<16> copies(copy, current_stream(device));
   View part = y.view_of();
   const std::int64_t step = part.strides[dim] * static_cast<std::int64_t>(size_of(dtype));
   part.shape.erase(dim);

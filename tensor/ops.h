@@ -151,6 +151,8 @@ Tensor to(const Tensor& x, Device device);
 /// Floating to integer drops the fraction and saturates, NaN becomes 0; an integer keeps its lowest
 /// bits; bool is x != 0 (element_cast in core/base/dtype.h).
 Tensor to(const Tensor& x, DType dtype);
+/// The same for each of several tensors of one device, on CUDA in few launches. Throws Device.
+std::vector<Tensor> to(std::span<const Tensor> xs, DType dtype);
 /// As torch.cat and torch.stack. Parts of several dtypes are promoted to a common one. A part [0]
 /// of cat fits beside parts of any shape. Throws InvalidArgument without parts, Shape if their
 /// shapes do not fit.

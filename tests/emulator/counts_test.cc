@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "weft/autograd/autocast.h"
 #include "weft/autograd/deferred.h"
 #include "weft/core/runtime/allocator.h"
 #include "weft/core/runtime/capture.h"
@@ -522,6 +523,41 @@ TEST_F(Counts, AStepOfAnOptimiserIsTwoLaunches) {
   const nlohmann::json counts = taken();
   EXPECT_EQ(counts["kernels"]["calls"], 2);
   EXPECT_EQ(counts["fills"]["calls"], 0);
+}
+
+// Of two layers, in a step as it is and in one that is captured. Before a scope's first step nobody
+// knows which weights it will need.
+TEST_F(Counts, AStepConvertsItsWeightsInOneLaunch) {
+  nn::Sequential model{nn::Linear(8, 8), nn::ReLU(), nn::Linear(8, 4)};
+  model.to(kDevice);
+  optim::SGD sgd(model.parameters(), {.lr = 0.1});
+  const Tensor x = empty({2, 8});
+  const auto body = [&] {
+    const autograd::Autocast autocast(DeviceType::cuda);
+    sgd.zero_grad();
+    sum(model(x)).backward();
+    sgd.step();
+  };
+  // The third time: launches of several conversions, and copies alone.
+  const auto launches = [](auto&& step) {
+    for (int i = 0; i < 2; ++i) step();
+    taken();
+    step();
+    std::pair<long, long> result;
+    const nlohmann::json counts = taken();
+    for (const nlohmann::json& node : counts["nodes"]) {
+      const auto name = node["name"].get<std::string>();
+      result.first += name.find("convert_all_kernel") != std::string::npos;
+      result.second += name.find("Identity") != std::string::npos;
+    }
+    return result;
+  };
+  const auto [none, alone] = launches(body);
+  EXPECT_EQ(none, 0);
+  const std::pair together(1L, alone - 4);
+  const autograd::Autocast around(DeviceType::cuda);
+  EXPECT_EQ(launches(body), together);
+  EXPECT_EQ(launches(graph::capture(body)), together);
 }
 
 TEST_F(Counts, ReplaysAreOneLaunch) {

@@ -5,12 +5,15 @@
 #include <functional>
 #include <map>
 #include <string>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "weft/autograd/autograd.h"
 #include "weft/autograd/checkpoint.h"
 #include "weft/autograd/grad.h"
 #include "weft/autograd/ops.h"
+#include "weft/core/runtime/allocator.h"
 #include "weft/core/runtime/capture.h"
 #include "weft/core/runtime/rng.h"
 #include "weft/nn/activation.h"
@@ -262,6 +265,79 @@ TEST_P(AutocastTest, WeightsAreConvertedOncePerScopeAndVersion) {
   EXPECT_FALSE(converted().same(converted()));
 }
 
+/// How often memory was taken.
+struct Taken final : MemoryObserver {
+  void memory_changed(Device, MemoryOwner, std::int64_t in_use_bytes) noexcept override {
+    times += std::exchange(before, in_use_bytes) < in_use_bytes;
+  }
+  int times = 0;
+  std::int64_t before = 0;
+};
+
+// With the first weight of a step, those that the step before asked for after it.
+TEST_P(AutocastTest, AStepConvertsItsWeightsTogether) {
+  const Tensor a = weight({3, 8}), b = weight({5}), c = weight({2, 2});
+  const Autocast autocast(type());
+  int value = 0;
+  const auto step = [&](const std::vector<Tensor>& used) {
+    ++value;
+    {
+      const NoGrad no_grad;
+      for (const Tensor& w : {a, b, c}) w.fill_(value);
+    }
+    std::vector<int> conversions;
+    for (const Tensor& w : used) {
+      Taken taken;
+      Tensor y;
+      {
+        const Scoped<MemoryObserver*> observed(&ThreadState::memory, &taken);
+        y = autograd::autocast(autograd::CastPolicy::lower_precision, w);
+      }
+      conversions.push_back(taken.times);
+      EXPECT_EQ(y.to_vector<float>(), std::vector<float>(std::size_t(w.numel()), value));
+      autograd::zero_grad(w);
+      y.to(DType::f32).sum().backward();
+      EXPECT_EQ(w.grad().to_vector<float>(), std::vector<float>(std::size_t(w.numel()), 1));
+    }
+    return conversions;
+  };
+  using Each = std::vector<int>;
+  EXPECT_EQ(step({a, b, c}), (Each{1, 1, 1}));
+  EXPECT_EQ(step({a, b, c}), (Each{3, 0, 0}));
+  EXPECT_EQ(step({a, c}), (Each{3, 0})) << "that of b is in vain";
+  EXPECT_EQ(step({a, c}), (Each{2, 0}));
+  EXPECT_EQ(step({a, b, c}), (Each{2, 1, 0}));
+  EXPECT_EQ(step({a, b, c, a}), (Each{3, 0, 0, 0}));
+  EXPECT_EQ(step({c, a, b}), (Each{1, 2, 0})) << "nothing has followed c yet";
+  c.set_requires_grad(false);
+  EXPECT_EQ(step({a, b}), (Each{2, 0})) << "c is no weight any more";
+}
+
+// What another thread uses may be written to meanwhile.
+TEST_P(AutocastTest, WeightsOfAnotherThreadAreNotConvertedAlong) {
+  const Tensor a = weight({3, 8}), b = weight({5});
+  const Autocast autocast(type());
+  const ThreadState state = thread_state();
+  const auto conversions = [&](const Tensor& w) {
+    Taken taken;
+    const Scoped<MemoryObserver*> observed(&ThreadState::memory, &taken);
+    autograd::autocast(autograd::CastPolicy::lower_precision, w);
+    return taken.times;
+  };
+  const auto change = [&] {
+    const NoGrad no_grad;
+    for (const Tensor& w : {a, b}) w.fill_(2);
+  };
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(conversions(a), 1);
+    std::thread([&] {
+      const ThreadStateGuard guard(state);
+      EXPECT_EQ(conversions(b), 1);
+    }).join();
+    change();
+  }
+}
+
 TEST_P(AutocastTest, AWeightUsedTwiceGetsBothGradients) {
   const Tensor w = weight({3, 3}), x = ones({2, 3});
   const auto gradient = [&](bool cache_enabled) {
@@ -361,9 +437,9 @@ TEST_P(AutocastTest, ClonesStayF32AndAreConvertedApart) {
 
 class AutocastTraining : public AutocastTest {
  protected:
-  enum class Capture { no, scope_inside, scope_outside };
+  enum class Scope { inside, outside };
 
-  std::vector<double> losses(bool enabled, Capture captured = Capture::no) {
+  std::vector<double> losses(bool enabled, bool captured = false, Scope scope = Scope::inside) {
     thread_state().deterministic = true;
     manual_seed(3);
     Model model = conv_net();
@@ -377,7 +453,7 @@ class AutocastTraining : public AutocastTest {
     const auto forward = [&] { loss = nn::cross_entropy(model(x), label); };
     const auto body = [&] {
       sgd.zero_grad();
-      if (captured == Capture::scope_outside) {
+      if (scope == Scope::outside) {
         forward();
       } else {
         const Autocast autocast(type(), {.enabled = enabled});
@@ -386,15 +462,11 @@ class AutocastTraining : public AutocastTest {
       loss.backward();
       sgd.step();
     };
-    const Autocast outside(type(), {.enabled = enabled && captured == Capture::scope_outside});
+    const Autocast outside(type(), {.enabled = enabled && scope == Scope::outside});
     graph::Step step = graph::capture(body);
     std::vector<double> values;
     for (int i = 0; i < 20; ++i) {
-      if (captured == Capture::no) {
-        body();
-      } else {
-        step();
-      }
+      captured ? step() : body();
       values.push_back(loss.item<double>());
     }
     return values;
@@ -413,8 +485,13 @@ TEST_P(AutocastTraining, LossesFollowF32) {
 
 TEST_P(AutocastTraining, CapturedStepsAreTheSame) {
   const auto plain = losses(true);
-  EXPECT_EQ(losses(true, Capture::scope_inside), plain);
-  EXPECT_EQ(losses(true, Capture::scope_outside), plain);
+  EXPECT_EQ(losses(true, true), plain);
+  EXPECT_EQ(losses(true, true, Scope::outside), plain);
+}
+
+// In which all weights of a step are converted at its begin.
+TEST_P(AutocastTraining, AScopeAroundTheLoopIsTheSame) {
+  EXPECT_EQ(losses(true, false, Scope::outside), losses(true));
 }
 
 // The outer scope remembers a conversion from the first run, before anything is recorded. Replays

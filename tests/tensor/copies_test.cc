@@ -128,6 +128,25 @@ TEST_P(CopyTest, Cat) {
   EXPECT_EQ(values_of(raw::slice(raw::cat(images, 1), 1, 3, 6)), values_of(nhwc));
 }
 
+TEST_P(CopyTest, SeveralToAnotherType) {
+  std::vector<Tensor> xs{some({2, 3}), raw::transpose(some({2, 3}), 0, 1), zeros({0, 2}),
+                         ones({2}, DType::bf16), make({1, 0, 2}, {3}, DType::i32)};
+  for (int i = 0; i < 70; ++i) xs.push_back(full({i % 5 + 1}, i));
+  const std::vector<Tensor> ys = raw::to(xs, DType::bf16);
+  ASSERT_EQ(ys.size(), xs.size());
+  for (std::size_t i = 0; i < xs.size(); ++i) {
+    const Tensor y = raw::to(xs[i], DType::bf16);
+    EXPECT_EQ(ys[i].dtype(), DType::bf16);
+    EXPECT_EQ(ys[i].shape(), y.shape());
+    EXPECT_EQ(ys[i].strides(), y.strides());
+    EXPECT_EQ(values_of(ys[i]), values_of(y));
+  }
+  EXPECT_TRUE(ys[3].same(xs[3]));
+  EXPECT_TRUE(raw::to(std::span<const Tensor>(), DType::bf16).empty());
+  EXPECT_WEFT_ERROR(raw::to(std::vector<Tensor>{xs[0], Tensor()}, DType::bf16), InvalidArgument,
+                    "[to] another one is an undefined tensor");
+}
+
 TEST_P(CopyTest, CatWithOneDimensionalNothing) {
   const Tensor x = make({1, 2}, {1, 2}), nothing = zeros({0});
   const Tensor first[] = {nothing, x}, last[] = {x, nothing, x}, none[] = {nothing, nothing};

@@ -2,10 +2,11 @@
 
 namespace weft::nn {
 
-EvaluationScope::EvaluationScope(const ModuleBase& model) {
-  ModuleBase root = model;
-  root.apply([this](ModuleBase& m) { modes_.emplace_back(m, m.is_training()); });
-  root.eval();
+EvaluationScope::EvaluationScope(std::vector<ModuleBase> parts) {
+  for (ModuleBase& part : parts) {
+    part.apply([this](ModuleBase& m) { modes_.emplace_back(m, m.is_training()); });
+  }
+  for (ModuleBase& part : parts) part.eval();
 }
 
 EvaluationScope::~EvaluationScope() {

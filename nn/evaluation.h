@@ -8,10 +8,12 @@
 
 namespace weft::nn {
 
-/// Puts a model into evaluation mode; at the end each of its modules gets its own mode back.
+/// Puts a model, or its parts, into evaluation mode; at the end each of their modules gets its own
+/// mode back.
 class EvaluationScope {
  public:
-  explicit EvaluationScope(const ModuleBase& model);
+  explicit EvaluationScope(const ModuleBase& model) : EvaluationScope(std::vector{model}) {}
+  explicit EvaluationScope(std::vector<ModuleBase> parts);  ///< which may share modules
   ~EvaluationScope();
   EvaluationScope(const EvaluationScope&) = delete;
   EvaluationScope& operator=(const EvaluationScope&) = delete;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <concepts>
+#include <cstddef>
 #include <cstdint>
 #include <initializer_list>
 #include <numeric>
@@ -53,9 +54,9 @@ data::DataLoader<data::Subset<Set>> test_loader(Set set, const Options& options,
 
 /// For each k the share of the loader's samples whose label is among the k highest logits. Of equal
 /// logits the first counts as higher, as for argmax; a NaN counts as higher than the label's logit.
-/// model: x [N,...] -> logits [N,C]; it runs in evaluation mode without recording, and then each
-/// module below it gets its own mode back. The loader's batches are {x, label [N] i64}. An empty
-/// loader gives zeros.
+/// model: x [N,...] -> logits [N,C], a module or a parallel::Pipeline; it runs in evaluation mode
+/// without recording, and then each module below it, or in its stages, gets its own mode back. The
+/// loader's batches are {x, label [N] i64}. An empty loader gives zeros.
 /// With several ranks, whose loaders must give the same batches, each tests every size-th batch:
 /// all ranks get the share of all samples, and no sample counts twice. If a signal comes to any
 /// rank within an InterruptScope (train/interrupt.h), all ranks throw Interrupted; those without
@@ -68,14 +69,12 @@ std::vector<double> top_accuracy(Model& model, Loader& loader, std::initializer_
   const auto evaluation = [&] {
     if constexpr (std::derived_from<Model, nn::ModuleBase>) {
       return nn::EvaluationScope(model);
-    } else {  // a Pipeline, which has one mode
-      struct Mode {
-        explicit Mode(Model& m) : model(m), training(m.is_training()) { model.eval(); }
-        ~Mode() { model.train(training); }
-        Model& model;
-        const bool training;
-      };
-      return Mode(model);
+    } else {  // a Pipeline, of which other ranks may have other stages
+      std::vector<nn::ModuleBase> here;
+      for (std::size_t s = 0; s < model.stages().size(); ++s) {
+        if (model.is_here(s)) here.push_back(model.stages()[s]);
+      }
+      return nn::EvaluationScope(std::move(here));
     }
   }();
   std::vector<double> correct(ks.size() + 1);  // and at the end the number of samples

@@ -3,13 +3,17 @@
 #include <cmath>
 #include <csignal>
 #include <future>
+#include <span>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <gtest/gtest.h>
 
 #include "weft/data/dataloader.h"
+#include "weft/nn/any_module.h"
 #include "weft/nn/batch_norm.h"
+#include "weft/nn/module.h"
 #include "weft/nn/sequential.h"
 #include "weft/tensor/creation.h"
 #include "weft/tests/core/collected_log.h"
@@ -42,14 +46,10 @@ struct Rows {
   }
 };
 
-struct Same {
-  bool training = true;
+struct Same : nn::Module<Same> {
   int calls = 0;
-  bool is_training() const { return training; }
-  void train(bool on) { training = on; }
-  void eval() { training = false; }
   Tensor operator()(const Tensor& x) {
-    EXPECT_FALSE(training);
+    EXPECT_FALSE(is_training());
     EXPECT_FALSE(thread_state().grad_enabled);
     ++calls;
     return x;
@@ -68,11 +68,11 @@ TEST_P(Accuracy, CountsTheLabelAmongTheHighest) {
   Same model;
   EXPECT_EQ(top_accuracy(model, loader, {1, 2, 5}),
             (std::vector<double>{1.0 / 6, 3.0 / 6, 4.0 / 6}));
-  EXPECT_TRUE(model.training);
+  EXPECT_TRUE(model.is_training());
   EXPECT_EQ(model.calls, 2);
-  model.training = false;
+  model.eval();
   EXPECT_EQ(accuracy(model, loader), 1.0 / 6);
-  EXPECT_FALSE(model.training);
+  EXPECT_FALSE(model.is_training());
 }
 
 // A frozen part stays as its program has put it: its running statistics must not change later.
@@ -87,6 +87,30 @@ TEST_P(Accuracy, EachModuleGetsItsOwnModeBack) {
   EXPECT_FALSE(frozen.is_training());
   EXPECT_TRUE(trained.is_training());
   EXPECT_TRUE(model.is_training());
+}
+
+// As a parallel::Pipeline of which another rank has a stage.
+struct Stages {
+  std::vector<nn::AnyModule> all;
+  std::span<const nn::AnyModule> stages() const { return all; }
+  bool is_here(std::size_t stage) const { return stage < 2; }
+  Tensor operator()(const Tensor& x) const {
+    EXPECT_FALSE(all[0].is_training() || all[1].is_training());
+    return x;
+  }
+};
+
+TEST_P(Accuracy, SoDoThoseInTheStagesOfAPipeline) {
+  const Rows rows{std::vector(6, std::vector<double>(6, 0.5)), {0, 1, 2, 3, 4, 5}};
+  data::DataLoader loader(rows, {.batch_size = 3, .device = device()});
+  nn::BatchNorm1d frozen(kClasses), shared(kClasses), elsewhere(kClasses);
+  Stages pipe{{nn::Sequential{frozen, shared}, nn::Sequential{shared}, nn::AnyModule(elsewhere)}};
+  frozen.eval();
+  EXPECT_EQ(accuracy(pipe, loader), 1.0 / 6);
+  EXPECT_FALSE(frozen.is_training());
+  EXPECT_TRUE(shared.is_training());
+  EXPECT_TRUE(pipe.all[0].is_training());
+  EXPECT_TRUE(pipe.all[1].is_training());
 }
 
 TEST_P(Accuracy, ALimitOfStepsIsOneOfTheTestToo) {
@@ -129,7 +153,7 @@ TEST_P(Accuracy, ASignalEndsIt) {
   const InterruptScope scope;
   EXPECT_THROW(accuracy(model, loader), Interrupted);
   EXPECT_EQ(model.calls, 2);
-  EXPECT_TRUE(model.training);
+  EXPECT_TRUE(model.is_training());
   EXPECT_EQ(interrupt_status(), 143);
 }
 

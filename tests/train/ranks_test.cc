@@ -27,6 +27,7 @@
 #include "weft/core/trace/trace.h"
 #include "weft/data/dataloader.h"
 #include "weft/data/distributed_sampler.h"
+#include "weft/nn/module.h"
 #include "weft/tensor/creation.h"
 #include "weft/tests/core/collected_log.h"
 #include "weft/tests/core/expect_error.h"
@@ -565,11 +566,9 @@ struct Labelled {
 };
 
 // A model that counts its samples and returns them.
-struct Identity {
+struct Identity : nn::Module<Identity> {
+  explicit Identity(std::function<void(const Tensor&)> f) : look(std::move(f)) {}
   std::function<void(const Tensor&)> look;
-  bool is_training() const { return false; }
-  void eval() {}
-  void train(bool) {}
   Tensor operator()(const Tensor& x) const {
     look(x);
     return x;
@@ -580,7 +579,7 @@ TEST_F(RanksTest, EverySampleOfATestCountsOnce) {
   for (const int size : {1, 2, 3, 7}) {
     std::atomic<std::int64_t> samples = 0;
     run(size, [&](const Ranks& ranks) {
-      Identity model{[&](const Tensor& x) { samples += x.shape(0); }};
+      Identity model([&](const Tensor& x) { samples += x.shape(0); });
       data::DataLoader loader(Labelled(), {.batch_size = 2});
       EXPECT_EQ(accuracy(model, loader, ranks), 7.0 / 11) << size << " ranks";
     });
@@ -617,7 +616,7 @@ TEST_F(RanksTest, RanksThatSaveOrEvaluateAreWaitedFor) {
                       for (auto& x : recorder.batches(loader)) recorder.step(scalar(x.numel()));
                       recorder.save(Slow({}, be_slow), loader);
                     }
-                    Identity model{[&](const Tensor&) { be_slow(); }};
+                    Identity model([&](const Tensor&) { be_slow(); });
                     recorder.finish(Nothing(), "accuracy", accuracy(model, test, ranks));
                   },
                   {.timeout = timeout});

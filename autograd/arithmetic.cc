@@ -79,8 +79,8 @@ Tensor fmod(const Tensor& a, double b) {
   // An integer that a's dtype holds keeps that dtype.
   const auto divisor = [&](DType dtype) { return fmod(a, scalar(b, {dtype, a.device()})); };
   if (is_floating(a.dtype())) return divisor(a.dtype());
-  if (std::trunc(b) != b || std::abs(b) >= 0x1p63) return divisor(DType::f32);
-  const bool held = a.dtype() == DType::i32  ? std::abs(b) < 0x1p31
+  if (std::trunc(b) != b || b < -0x1p63 || b >= 0x1p63) return divisor(DType::f32);
+  const bool held = a.dtype() == DType::i32  ? b >= -0x1p31 && b < 0x1p31
                     : a.dtype() == DType::u8 ? b >= 0 && b < 256
                                              : false;
   return divisor(held ? a.dtype() : DType::i64);

@@ -613,6 +613,12 @@ TEST_P(ComposedTest, Arithmetic) {
   }
   EXPECT_TENSOR(fmod(make({1, 3}, {2}), make({-0x1p63}, {}, DType::i64)), ({2}), {1, 3});
   EXPECT_TENSOR(fmod(least, 1.5), ({1}), {-0.5});
+  EXPECT_TENSOR(fmod(least, -0x1p31), ({1}), {0});
+  EXPECT_EQ(fmod(least, -0x1p31).dtype(), DType::i32);
+  EXPECT_EQ(fmod(least, 0x1p31).dtype(), DType::i64);
+  EXPECT_TENSOR(fmod(make({7}, {1}, DType::i64), -0x1p63), ({1}), {7});
+  EXPECT_EQ(fmod(make({7}, {1}, DType::i64), -0x1p63).dtype(), DType::i64);
+  EXPECT_EQ(fmod(make({7}, {1}, DType::i64), 0x1p63).dtype(), DType::f32);
   // A zero has the sign of the first operand, as C's fmod says, also in the tail of a vector loop.
   for (const DType dtype : kFloating) {
     std::vector<double> values{-0.0, 0.0, -6, 6, -0.0, -3};

@@ -73,10 +73,10 @@ Tensor where(const Tensor& condition, double a, const Tensor& b);
 /// The gradient of b is -trunc(a / b). Throws InvalidArgument for integers if a divisor is 0.
 Tensor fmod(const Tensor& a, const Tensor& b);
 Tensor fmod(const Tensor& a, double b);
-/// min(max(x, min), max), broadcast, as torch.clamp with tensors: max where min is larger, NaN
-/// where one of them is. One bound may be undefined: clamp(x, min, {}). x has the gradient where it
-/// lies between the bounds or on one, else the bound that was taken has it; none where x < min =
-/// max.
+/// min(max(x, min), max), broadcast, of the dtype of raw::result_type, as torch.clamp with tensors:
+/// max where min is larger, NaN where one of them is. One bound may be undefined: clamp(x, min,
+/// {}). x has the gradient where it lies between the bounds or on one, else the bound that was
+/// taken has it; none where x < min = max.
 Tensor clamp(const Tensor& x, const Tensor& min, const Tensor& max);
 Tensor clamp_min(const Tensor& x, double min);
 Tensor clamp_min(const Tensor& x, const Tensor& min);

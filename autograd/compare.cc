@@ -10,6 +10,7 @@
 #include "weft/autograd/internal.h"
 #include "weft/autograd/operand.h"
 #include "weft/core/base/error.h"
+#include "weft/core/base/shape.h"
 #include "weft/tensor/creation.h"
 #include "weft/tensor/ops.h"
 
@@ -56,7 +57,7 @@ class WhereNode final : public DifferentiableNode {
 class ClampNode final : public DifferentiableNode {
  public:
   ClampNode(const Tensor& x, const Tensor& min, const Tensor& max)
-      : DifferentiableNode("clamp_by_tensors"),
+      : DifferentiableNode("clamp"),
         operands_{Operand(x), Operand(min.defined() ? min : x), Operand(max.defined() ? max : x)} {
     for (const Tensor* operand : {&x, &min, &max}) add_input(*operand);
     x_ = save(x);
@@ -86,6 +87,7 @@ class ClampNode final : public DifferentiableNode {
     if (grads.wants(1)) give(1, raw::logical_and(raw::lt(x, min), raw::lt(min, max)));
     if (grads.wants(2)) give(2, raw::logical_or(raw::gt(x, max), raw::lt(max, min)));
   }
+  void describe(autograd::Description& d) const override { d.op.clear(); }
 
  private:
   void release_saved() override {
@@ -103,9 +105,25 @@ class ClampNode final : public DifferentiableNode {
 Tensor clamp(const Tensor& x, const Tensor& min, const Tensor& max) {
   check_defined("clamp", "x", x);
   WEFT_CHECK(min.defined() || max.defined(), InvalidArgument, "clamp", "needs a bound");
-  Tensor y = min.defined() ? raw::maximum(x, min) : x;
-  if (max.defined()) y = raw::minimum(y, max);
-  return recording(x, min, max) ? record<ClampNode>(std::move(y), x, min, max) : y;
+  Shape shape = x.shape();
+  const auto check = [&](const char* name, const Tensor& bound) {
+    if (!bound.defined()) return;
+    WEFT_CHECK(bound.device() == x.device(), Device, "clamp", "x is on ", x.device(), ", ", name,
+               " on ", bound.device());
+    shape = broadcast_shapes(shape, bound.shape(), "clamp");
+  };
+  check("min", min);
+  check("max", max);
+  // Of all at once: x and a bound without dimensions may have a dtype that rounds the bound, which
+  // the other bound's dtype holds.
+  const DType dtype = raw::result_type(x, min, max);
+  const auto cast = [&](const Tensor& t) {
+    return t.defined() && t.dtype() != dtype ? t.to(dtype) : t;
+  };
+  const Tensor own = cast(x), low = cast(min), high = cast(max);
+  Tensor y = low.defined() ? raw::maximum(own, low) : own;
+  if (high.defined()) y = raw::minimum(y, high);
+  return recording(own, low, high) ? record<ClampNode>(std::move(y), own, low, high) : y;
 }
 
 Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b) {

@@ -254,14 +254,6 @@ void check_rank(const char* op, const Shape& shape, int rank) {
              kMaxDims, " are possible");
 }
 
-DType result_type(const Tensor& a, const Tensor& b) {
-  const bool scalar_a = a.dim() == 0, scalar_b = b.dim() == 0;
-  if (scalar_a == scalar_b) return promote(a.dtype(), b.dtype());
-  const DType own = scalar_a ? b.dtype() : a.dtype(), scalar = scalar_a ? a.dtype() : b.dtype();
-  const auto kind = [](DType dtype) { return is_floating(dtype) ? 2 : dtype != DType::boolean; };
-  return kind(scalar) > kind(own) ? promote(own, scalar) : own;
-}
-
 bool holds(DType dtype, double value) {
   return dispatch_all(dtype, [&]<class T>() {
     if constexpr (std::is_same_v<T, bool>) {
@@ -290,6 +282,18 @@ Tensor cast(const Tensor& x, DType dtype) { return x.dtype() == dtype ? x : to(x
 }  // namespace weft::raw::internal
 
 namespace weft::raw {
+
+DType result_type(const Tensor& a, const Tensor& b, const Tensor& c) {
+  std::optional<DType> own, scalar;  // of those with dimensions, and of those without
+  for (const Tensor* x : {&a, &b, &c}) {
+    if (!x->defined()) continue;
+    std::optional<DType>& of = x->dim() == 0 ? scalar : own;
+    of = of ? promote(*of, x->dtype()) : x->dtype();
+  }
+  if (!own || !scalar) return own ? *own : *scalar;
+  const auto kind = [](DType dtype) { return is_floating(dtype) ? 2 : dtype != DType::boolean; };
+  return kind(*scalar) > kind(*own) ? promote(*own, *scalar) : *own;
+}
 
 void check_holds(const char* op, double value, DType dtype) {
   WEFT_CHECK(internal::holds(dtype, value), InvalidArgument, op, "a tensor of ", dtype,

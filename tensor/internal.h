@@ -123,10 +123,6 @@ void check_rank(const char* op, const Shape& shape, int rank);
 /// and dense layout.
 void copy_block(const Tensor& y, const Tensor& x);
 
-/// The common dtype of a and b, as PyTorch's result_type: a tensor without dimensions changes the
-/// dtype of one with dimensions only if its kind is higher (bool < integer < floating).
-DType result_type(const Tensor& a, const Tensor& b);
-
 /// Whether the dtype can represent this number; check_holds() in tensor/ops.h has the rule.
 bool holds(DType dtype, double value);
 /// The number to add to a tensor of this dtype in order to subtract `value`: for integers -2^63 is

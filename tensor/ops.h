@@ -39,13 +39,17 @@ namespace weft::raw {
 /// dtypes a finite number that would round to infinity. bool accepts any number.
 void check_holds(const char* op, double value, DType dtype);
 
-// --- Element-wise: y has the broadcast shape of the operands, and the dtype that PyTorch's
-// result_type gives. A tensor without dimensions changes the dtype of one with dimensions only if
-// its kind is higher (bool < integer < floating). With a double, a floating tensor keeps its dtype.
-// An integer tensor keeps it if the double is a whole number within i64, else it becomes f32; bool
-// becomes i64 or f32. Sums, products and powers of integers are modulo 2^bits, also with a number
-// beyond their dtype. maximum, minimum, clamp of a floating tensor, and remainder and floor_divide
-// of an integer one refuse such a number (check_holds).
+/// The common dtype of those that are defined, as PyTorch's result_type: tensors without dimensions
+/// change the dtype of those with dimensions only if their kind is higher (bool < integer <
+/// floating).
+DType result_type(const Tensor& a, const Tensor& b, const Tensor& c = {});
+
+// --- Element-wise: y has the broadcast shape of the operands, and the dtype of result_type. With a
+// double, a floating tensor keeps its dtype. An integer tensor keeps it if the double is a whole
+// number within i64, else it becomes f32; bool becomes i64 or f32. Sums, products and powers of
+// integers are modulo 2^bits, also with a number beyond their dtype. maximum, minimum, clamp of a
+// floating tensor, and remainder and floor_divide of an integer one refuse such a number
+// (check_holds).
 /// Throws InvalidArgument if x is integer and params contains a number beyond i64; likewise unary_.
 Tensor unary(UnaryOp op, const Tensor& x, UnaryParams params = {});
 /// dL/dx from dL/dy. `saved` is x or y, as the functor of op says (Saves), or undefined.

@@ -706,6 +706,31 @@ TEST_P(ComposedTest, BoundsMayBeTensors) {
   EXPECT_WEFT_ERROR(whole.clamp_min_(ones({2, 1}, DType::i64)), Shape,
                     "[clamp_min_] min: got [2,1]");
   EXPECT_WEFT_ERROR(clamp(whole, Tensor(), Tensor()), InvalidArgument, "[clamp] needs a bound");
+  EXPECT_WEFT_ERROR(clamp(whole, ones({2}), Tensor()), Shape, "[clamp] ");
+  EXPECT_WEFT_ERROR(clamp(whole, Tensor(), ones({2})), Shape, "[clamp] ");
+
+  const Tensor changed = row * 1.0, late = clamp(changed, bound, Tensor());
+  changed.add_(1);
+  EXPECT_WEFT_ERROR(late.sum().backward(), InvalidArgument, "saved for the backward of clamp (");
+}
+
+// As torch.result_type of all three: a bound without dimensions is not rounded to x's dtype first.
+TEST_P(ComposedTest, BoundsAndXHaveOneDtype) {
+  const Tensor x = make({0, 1, 2}, {3}).set_requires_grad();
+  const Tensor max = make({3, 0.5, 3}, {3}, DType::f64).set_requires_grad();
+  const Tensor y = clamp(x, scalar(0.1, DType::f64), max);
+  EXPECT_EQ(y.dtype(), DType::f64);
+  EXPECT_TENSOR(y, ({3}), {0.1, 0.5, 2});
+  y.sum().backward();
+  EXPECT_EQ(x.grad().dtype(), DType::f32);
+  EXPECT_TENSOR(x.grad(), ({3}), {0, 0, 1});
+  EXPECT_TENSOR(max.grad(), ({3}), {0, 1, 0});
+  const Tensor whole = clamp(make({5, 6}, {2}, DType::i32), scalar(0x1p40, DType::i64),
+                             make({0x1p41, 7}, {2}, DType::i64));
+  EXPECT_EQ(whole.dtype(), DType::i64);
+  EXPECT_TENSOR(whole, ({2}), {0x1p40, 7});
+  EXPECT_EQ(clamp(make({1}, {1}), scalar(0, DType::f64), scalar(1, DType::i64)).dtype(),
+            DType::f32);
 }
 
 // By hand: a filled element has the value's gradient, of which there is the sum.

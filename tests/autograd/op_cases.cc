@@ -826,8 +826,8 @@ const std::set<std::string>& not_recorded() {
       "scaled_deviation matmul_where "
       // gradients of 0, which differences do not give; composed_test
       "normal "
-      // checks
-      "check_attention broadcast_pair "
+      // checks, and a dtype
+      "check_attention broadcast_pair result_type "
       // writes; inplace_test tests the methods
       "unary_ binary_ add_scaled_ add_from_afar_ mul_ add_ sub_ div_ clamp_ fill_ zero_ copy_ "
       "uniform_ normal_ "

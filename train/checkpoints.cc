@@ -312,12 +312,7 @@ void Checkpoints::write_model(std::size_t step, const nn::StateParts& parts) con
       write_together("model-" + new_tag(step), parts, std::numeric_limits<std::uint64_t>::max());
   gather_of([&] {
     if (ranks_.rank != 0) return "";
-    // What is written at the end of the run, such as metrics.json, then flushes the folder with
-    // this name.
-    const std::string made = output_.path(model.files()[0]);
-    std::error_code error;
-    std::filesystem::rename(made, output_.path("model.safetensors"), error);
-    WEFT_CHECK(!error, Io, kOp, "cannot rename ", made, " to model.safetensors: ", error.message());
+    rename_durably(output_.path(model.files()[0]), output_.path("model.safetensors"));
     return "";
   });
 }
@@ -353,8 +348,7 @@ void Checkpoints::commit(const Checkpoint& books, const std::string& index,
     std::error_code error;
     std::filesystem::remove(link, error);
     std::filesystem::create_hard_link(kept, link, error);
-    if (!error) std::filesystem::rename(link, last, error);
-    if (error) save_checkpoint(last, books);
+    error ? save_checkpoint(last, books) : rename_durably(link, last);
   } else {
     save_checkpoint(last, books);
   }

@@ -82,6 +82,11 @@ int flush_folder(const std::string& folder) {
   return errno == EINVAL ? 0 : errno;
 }
 
+void flush_names_beside(const std::string& path) {
+  const std::string folder = folder_of(path);
+  if (const int error = flush_folder(folder)) fail("cannot flush the folder", folder, error);
+}
+
 }  // namespace
 
 AtomicFile::AtomicFile(std::string path) : path_(std::move(path)), temporary_(path_ + ".tmp") {
@@ -175,9 +180,7 @@ void AtomicFile::commit() {
   if (::rename(temporary_.c_str(), path_.c_str()) < 0) fail("cannot replace", path_, errno);
   // After the rename nothing can be undone. Close only now: the lock covers the rename.
   if (::close(std::exchange(fd_, -1)) < 0 && errno != EINTR) fail("cannot close", path_, errno);
-
-  const std::string folder = folder_of(path_);
-  if (const int error = flush_folder(folder)) fail("cannot flush the folder", folder, error);
+  flush_names_beside(path_);
 }
 
 void write_file_atomically(const std::string& path, std::span<const std::byte> bytes) {
@@ -188,6 +191,11 @@ void write_file_atomically(const std::string& path, std::span<const std::byte> b
 
 void write_file_atomically(const std::string& path, std::string_view text) {
   write_file_atomically(path, std::as_bytes(std::span(text)));
+}
+
+void rename_durably(const std::string& from, const std::string& to) {
+  if (::rename(from.c_str(), to.c_str()) < 0) fail("cannot replace", to, errno);
+  flush_names_beside(to);
 }
 
 std::error_code make_folders(const std::string& path) {

@@ -52,6 +52,10 @@ class AtomicFile {
 void write_file_atomically(const std::string& path, std::span<const std::byte> bytes);
 void write_file_atomically(const std::string& path, std::string_view text);
 
+/// Renames within a folder, and flushes the folder to disk: what is removed afterwards is not lost
+/// before the new name is there. Throws Io.
+void rename_durably(const std::string& from, const std::string& to);
+
 /// Like std::filesystem::create_directories, but also flushes to disk the folders that it makes and
 /// their parents: a file on the disk would be lost together with its folder.
 [[nodiscard]] std::error_code make_folders(const std::string& path);

@@ -223,6 +223,23 @@ TEST_F(AtomicFileTest, ModeFollowsTheUmask) {
   EXPECT_EQ(found.st_mode & 0777, 0640u);
 }
 
+TEST_F(AtomicFileTest, RenamesAndFlushesTheFolder) {
+  std::ofstream(path) << "new";
+  const std::string to = folder + "/to";
+  std::ofstream(to) << "old";
+  {
+    const testing::FaultScope calls({});
+    rename_durably(path, to);
+    EXPECT_EQ(calls.faults().renames, 1);
+    EXPECT_EQ(calls.faults().fsyncs, 1);
+  }
+  EXPECT_EQ(read(to), "new");
+  EXPECT_EQ(files(), 1);
+  EXPECT_WEFT_ERROR(rename_durably(path, to), Io, "[file] cannot replace " + to + ": No such file");
+  const testing::FaultScope scope({.fail_fsync = 1, .error = EIO});
+  EXPECT_WEFT_ERROR(rename_durably(to, path), Io, "[file] cannot flush the folder " + folder);
+}
+
 TEST_F(AtomicFileTest, MakesFolders) {
   EXPECT_FALSE(make_folders(folder + "/x/y//z/"));
   EXPECT_TRUE(fs::is_directory(folder + "/x/y/z"));

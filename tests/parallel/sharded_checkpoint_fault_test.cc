@@ -155,6 +155,7 @@ TEST(ShardedCheckpointFault, NoEpochLosesItsKeptCheckpoint) {
   ::testing::internal::CaptureStderr();
   comm::run_ranks(1, [](comm::ProcessGroup& group) {
     bool failed = true;
+    int renames = 0;  // before the fsync that failed
     for (int i = 1; failed; ++i) {
       const TempFolder folder;
       testing::write_file(folder.path("checkpoint.safetensors.link"), "");  // of a killed run
@@ -172,7 +173,12 @@ TEST(ShardedCheckpointFault, NoEpochLosesItsKeptCheckpoint) {
         while (recorder.next_epoch()) {
           for (auto& x : recorder.batches(loader)) recorder.step(scalar(x.numel()));
           const FaultScope scope({.fail_fsync = fail_fsync, .error = EIO});
-          recorder.save(sharded, loader);
+          try {
+            recorder.save(sharded, loader);
+          } catch (const Error&) {
+            renames = scope.faults().renames;
+            throw;
+          }
         }
       };
       try {
@@ -191,6 +197,7 @@ TEST(ShardedCheckpointFault, NoEpochLosesItsKeptCheckpoint) {
                                               folder.path("checkpoint-epoch-1.safetensors")));
       EXPECT_FALSE(std::filesystem::exists(folder.path("checkpoint.safetensors.link")));
     }
+    EXPECT_EQ(renames, 3) << "the index, the epoch's file, its second name, which is flushed, too";
   });
   ::testing::internal::GetCapturedStderr();
 }

@@ -434,7 +434,7 @@ TEST_F(ShardedCheckpointTest, WhatRankZeroCannotFinishFailsOnAll) {
     train::Recorder recorder(options(1), ranks_of(group));
     data::DataLoader loader(testing::Numbers{4}, {.batch_size = 4});
     EXPECT_WEFT_ERROR(recorder.save(sharded, loader), Io, "it exists and is no regular file");
-    EXPECT_WEFT_ERROR(recorder.finish(sharded), Io, "to model.safetensors: Is a directory");
+    EXPECT_WEFT_ERROR(recorder.finish(sharded), Io, "model.safetensors: Is a directory");
   });
 }
 

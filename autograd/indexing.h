@@ -28,8 +28,8 @@ using raw::one_hot;
 /// value where the mask is true, x elsewhere; broadcast, of x's dtype. Throws InvalidArgument if
 /// that cannot hold value (raw::check_holds).
 Tensor masked_fill(const Tensor& x, const Tensor& mask, double value);
-/// The same with a tensor without dimensions, whose gradient is the sum of those where the mask is
-/// true. Throws Shape for one with dimensions, Dtype for a floating one if x is not.
+/// With a tensor without dimensions, converted as by to(), whose gradient is the sum of those where
+/// the mask is true. Throws Shape for one with dimensions, Dtype for a floating one if x is not.
 Tensor masked_fill(const Tensor& x, const Tensor& mask, const Tensor& value);
 /// The elements of x (broadcast with the mask) where the mask is true, 1-D, in row-major order.
 /// Waits once for the device, which knows their number.

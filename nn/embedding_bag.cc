@@ -27,6 +27,12 @@ void check_offsets(const Tensor& offsets, std::int64_t n, bool last) {
              last ? "with " : "at most with ", n, ", the number of indices; got ", offsets);
 }
 
+// In bf16 index_add, which rounds each sum, would end a sum of ones at 256, and a mean would be a
+// quotient of rounded numbers.
+DType sum_dtype(const Tensor& weight) {
+  return weight.dtype() == DType::bf16 ? DType::f32 : weight.dtype();
+}
+
 Tensor places(std::int64_t n, Device device) {
   return arange(0, static_cast<double>(n), 1, {DType::i64, device});
 }
@@ -61,15 +67,17 @@ Tensor EmbeddingBag::of_bags(const Tensor& index, const Tensor& counts,
   const std::int64_t bags = index.shape(0), dim = weight.shape(1);
   if (index.numel() == 0) return zeros({bags, dim}, {weight.dtype(), weight.device()});
   Tensor rows = embedding(index, weight, padding_idx_);
-  if (weights.defined()) rows = rows * weights.unsqueeze(2);
   const Tensor none = raw::logical_not(raw::any(counts, {1}, true));  // [bags,1]
   if (mode_ == Mode::max) {
     rows = masked_fill(rows, raw::logical_not(counts).unsqueeze(2), -kInfinity);
     return masked_fill(max(rows, 1).values, none, 0);
   }
+  const DType wide = sum_dtype(weight);
+  rows = rows.to(wide);
+  if (weights.defined()) rows = rows * weights.unsqueeze(2);
   const Tensor sums = masked_fill(rows, raw::logical_not(counts).unsqueeze(2), 0).sum({1});
-  if (mode_ == Mode::sum) return sums;
-  return sums / clamp(raw::sum(counts, {1}, true), 1).to(weight.dtype());
+  if (mode_ == Mode::sum) return sums.to(weight.dtype());
+  return (sums / clamp(raw::sum(counts, {1}, true), 1).to(wide)).to(weight.dtype());
 }
 
 // index [n], offsets [bags].
@@ -96,8 +104,7 @@ Tensor EmbeddingBag::of_offsets(const Tensor& index, Tensor offsets, const Tenso
   }
   // The bag of each index is the last one that begins at or before it.
   const Tensor bag = searchsorted(offsets, place, true) - 1.0;
-  // index_add rounds each sum, so a sum of ones in bf16 would end at 256.
-  const DType wide = weight.dtype() == DType::bf16 ? DType::f32 : weight.dtype();
+  const DType wide = sum_dtype(weight);
   Tensor rows = embedding(index, weight, padding_idx_).to(wide);
   if (weights.defined()) rows = rows * weights.unsqueeze(1);
   const Tensor counts = not_padding(index);

@@ -25,7 +25,8 @@ struct EmbeddingBagOptions {
 ///   Tensor y = bag(index, offsets, weights);   // mode "sum": each row times its weight
 ///
 /// weight [num,dim] starts as N(0, 1), as Embedding's. With offsets the sums are in the order of
-/// index, on CUDA too; those of bf16 are in f32, and rounded at the end. An index outside [0, num)
+/// index, on CUDA too. Those of bf16 are in f32, and rounded at the end, after the mean's division;
+/// gradients of equal indices are added in the dtype of weight. An index outside [0, num)
 /// throws InvalidArgument, on CUDA later, as in Embedding; offsets that do not begin with 0,
 /// descend or end above n throw InvalidArgument on the CPU, and on CUDA are not checked. "max" with
 /// offsets waits for the device, which knows the longest bag. Throws Shape, and InvalidArgument for

@@ -125,6 +125,19 @@ TEST_P(EmbeddingBagTest, LongBagsOfBf16) {
   check("sum", true, 1000);
 }
 
+// 128 / 257 is 0.498; of numbers that are rounded to bf16 first it would be 128 / 256.
+TEST_P(EmbeddingBagTest, MeansOfBf16AreRoundedOnce) {
+  std::vector<double> values(257, 0);
+  std::fill(values.begin(), values.begin() + 128, 1);
+  nn::EmbeddingBag bag(257, 1);
+  bag.to(DType::bf16);
+  raw::copy_(bag.weight, make(values, {257, 1}, DType::bf16));
+  const Tensor index = arange(257, {DType::i64, device()});
+  const std::vector<double> want = values_of(raw::to(make({128.0 / 257}, {1}), DType::bf16));
+  EXPECT_EQ(values_of(bag(index, zeros({1}, DType::i64))), want);
+  EXPECT_EQ(values_of(bag(index.unsqueeze(0))), want);
+}
+
 TEST_P(EmbeddingBagTest, OfNothing) {
   const Tensor none = zeros({0}, DType::i64), three = zeros({3}, DType::i64);
   for (const std::string mode : {"sum", "mean", "max"}) {

@@ -85,7 +85,8 @@ HookHandle add_final_leaf_hook(const Tensor& leaf, std::function<void(const Tens
 
 /// hook(grad) gets dL/dx in each backward() and grad() that computes it. If the hook returns a
 /// defined tensor, that tensor replaces the gradient; with another shape, dtype or device it throws
-/// Shape. As torch.Tensor.register_hook. Throws InvalidArgument unless x requires a gradient.
+/// Shape. As torch.Tensor.register_hook. Throws InvalidArgument unless x requires a gradient, and
+/// Unsupported for a view of elements that share memory, if its base was written to since.
 HookHandle add_grad_hook(const Tensor& x, std::function<Tensor(const Tensor& grad)> hook);
 
 /// The callback runs once, when the outermost backward in progress on this thread ends. Its

@@ -236,6 +236,15 @@ TEST(GradHookTest, OfAViewWhoseBaseWasWrittenTo) {
   EXPECT_TENSOR(x.grad(), ({3}), {60, 60, 0});
 }
 
+TEST(GradHookTest, RefusesAnExpandedViewWhoseBaseWasWrittenTo) {
+  const Tensor y = make({1}, {1}, DType::f64).set_requires_grad() * 2.0;
+  const Tensor view = y.expand({3});
+  autograd::add_grad_hook(view, [](const Tensor&) { return Tensor(); });
+  y.mul_(3);
+  EXPECT_WEFT_ERROR(autograd::add_grad_hook(view, [](const Tensor&) { return Tensor(); }),
+                    Unsupported, "taken before its base was changed in place");
+}
+
 TEST(GradHookTest, RefusesAnotherShape) {
   const Tensor x = leaf(3);
   autograd::add_grad_hook(x, [](const Tensor&) { return make({1, 2}, {2}, DType::f64); });

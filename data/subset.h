@@ -34,9 +34,9 @@ class Chosen {
 
 }  // namespace detail
 
-/// torch.utils.data.Subset: sample i is sample indices[i] of the data set, with whose random
-/// transforms it comes; so an index that is there twice gives one picture twice in an epoch. Copies
-/// share the data set. As safe to read from several threads as the data set is.
+/// torch.utils.data.Subset. Sample i is sample indices[i] of the data set, with the random
+/// transforms of that index. So an index that is listed twice gives the same picture twice in an
+/// epoch. Copies share the data set. As safe to read from several threads as the data set is.
 template <Dataset Set>
 class Subset {
  public:

@@ -140,6 +140,24 @@ TEST_P(SecondDerivativesTest, OfWritesInPlace) {
       testing::some({2, 3}, DType::f64, 0.5, 2, 1).set_requires_grad(),
       testing::some({2, 3}, DType::f64, 0.5, 2, 2).set_requires_grad()};
   autograd::gradgradcheck("in place", f, inputs);
+
+  const auto check = [&](const char* name, auto write) {
+    const auto one = [write](std::span<const Tensor> x) {
+      const Tensor y = x[0].clone();
+      write(y, x[1]);
+      return std::vector<Tensor>{y * y * x[1]};
+    };
+    EXPECT_NO_THROW(autograd::gradgradcheck(name, one, inputs)) << name;
+  };
+  const Tensor chosen = testing::make({1, 0, 1}, {3}, DType::boolean);
+  check("sub_", [](const Tensor& y, const Tensor& b) { y.sub_(b, 2.5); });
+  check("clamp_", [](const Tensor& y, const Tensor&) { y.clamp_(0.8, 1.5); });
+  check("clamp_", [](const Tensor& y, const Tensor& b) { y.clamp_(b - 1, b); });
+  check("masked_fill_", [&](const Tensor& y, const Tensor&) { y.masked_fill_(chosen, 2); });
+  check("masked_fill_", [&](const Tensor& y, const Tensor& b) { y.masked_fill_(chosen, b.sum()); });
+  check("addcmul_", [](const Tensor& y, const Tensor& b) { y.addcmul_(b, b, 0.5); });
+  check("addcdiv_", [](const Tensor& y, const Tensor& b) { y.addcdiv_(exp(b), b, -2); });
+  check("exp_", [](const Tensor& y, const Tensor&) { y.exp_(); });
 }
 
 // The rule of a fused operation differentiates by each input alone, also where one input was

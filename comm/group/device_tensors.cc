@@ -25,6 +25,7 @@
 namespace weft::comm {
 namespace {
 
+constexpr int kMessages = -1;  // where a device's number would be: what messages alone go by
 constexpr int kSharingVersion = 23000;  // NCCL 2.30: the first that can let ranks share a GPU
 
 // Streams without an owner, to be reused: a runtime never frees a stream that it has made.
@@ -192,11 +193,12 @@ NcclPlan plan_nccl(std::span<const NcclPlace> places, const Members& members,
   return plan;
 }
 
-DeviceOperations::Gpu& DeviceOperations::gpu(Device device, Backend& host, const Deadline& deadline,
+DeviceOperations::Gpu& DeviceOperations::gpu(int key, Device device, Backend& host,
+                                             const Deadline& deadline,
                                              const std::function<void()>& check) {
-  if (const auto found = gpus_.find(device.index); found != gpus_.end()) return found->second;
+  if (const auto found = gpus_.find(key); found != gpus_.end()) return found->second;
   std::unique_lock lock(mutex_);
-  Gpu& gpu = gpus_.try_emplace(device.index, device).first->second;
+  Gpu& gpu = gpus_.try_emplace(key, device).first->second;
   if (!first_) first_ = &gpu;
   const std::string keys = "nccl/" + std::to_string(gpus_.size());
   lock.unlock();
@@ -257,7 +259,9 @@ void DeviceOperations::run(const Operation& operation, Backend& host, const Dead
   const bool is_message = operation.peer >= 0;
   // All ranks plan for NCCL, but a message has two of them: it cannot wait for the others. So its
   // ends only ask what the first plan was. Both know the same of it, since their messages and
-  // collectives come in one order, and neither knows which GPU the other's tensor is on.
+  // collectives come in one order, and neither knows which GPU the other's tensor is on. If there
+  // was none, two ranks plan for messages alone: their first collective may be on other GPUs, maybe
+  // of one rank only, and both must plan in it.
   if (is_message &&
       (first_ ? !first_->nccl : transport_ == CudaTransport::automatic && members_.size() > 2)) {
     host.set_fingerprint(fingerprint);
@@ -268,7 +272,8 @@ void DeviceOperations::run(const Operation& operation, Backend& host, const Dead
   // No fingerprint while the ranks plan for NCCL: they may do so in different operations, such as a
   // send and a collective.
   host.set_fingerprint(0);
-  Gpu& gpu = is_message && first_ ? *first_ : this->gpu(device, host, deadline, check);
+  const int key = is_message && members_.size() == 2 ? kMessages : device.index;
+  Gpu& gpu = is_message && first_ ? *first_ : this->gpu(key, device, host, deadline, check);
   host.set_fingerprint(fingerprint);
   const Stream& stream = gpu.stream.get();
   // Kernels of ranks that share a GPU might wait for each other forever, so only one runs at a

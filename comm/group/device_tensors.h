@@ -75,7 +75,7 @@ class DeviceOperations {
     bool is_shared = false;                         // with other ranks
   };
 
-  Gpu& gpu(Device device, Backend& host, const Deadline& deadline,
+  Gpu& gpu(int key, Device device, Backend& host, const Deadline& deadline,
            const std::function<void()>& check);
   void stage(const Operation& operation, const Stream& stream, Backend& host,
              const Deadline& deadline);
@@ -83,9 +83,9 @@ class DeviceOperations {
   const Members& members_;
   const CudaTransport transport_;
   Store* const store_;
-  std::mutex mutex_;  // guards gpus_ and aborted_
-  std::map<int, Gpu> gpus_;
-  Gpu* first_ = nullptr;  // of the first plan, by which the messages of all GPUs go
+  std::mutex mutex_;         // guards gpus_ and aborted_
+  std::map<int, Gpu> gpus_;  // by number, or kMessages
+  Gpu* first_ = nullptr;     // of the first plan, by which the messages of all GPUs go
   bool aborted_ = false;
 };
 

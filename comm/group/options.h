@@ -43,9 +43,10 @@ struct ProcessGroupOptions {
   /// when they come to one with GPUs that were in none before, which all ranks must do together.
   /// Messages go as that first collective does, whatever GPUs their two tensors are on: by NCCL
   /// through the memory of the GPU that the rank had in it, or through the host's memory. In a
-  /// group of two ranks a message plans likewise. In a larger one messages before that collective
-  /// go through the host's memory with `automatic`; with nccl and nccl_ring it must come first: a
-  /// message with only two of the ranks would wait for the others.
+  /// group of two ranks a message before it plans for all messages, on GPUs of its own. In a larger
+  /// one messages before that collective go through the host's memory with `automatic`; with nccl
+  /// and nccl_ring it must come first: a message with only two of the ranks would wait for the
+  /// others.
   CudaTransport cuda = CudaTransport::automatic;
 };
 

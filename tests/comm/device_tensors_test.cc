@@ -262,6 +262,37 @@ TEST_F(NcclTest, MessagesOfAllGpusGoAsTheFirstCollectiveDoes) {
   EXPECT_EQ(made, 0);
 }
 
+// Its GPUs need not be those of the first collective, which only one rank might have to plan for.
+TEST_F(NcclTest, AMessageOfTwoRanksPlansForMessagesAlone) {
+  const auto talk = [](ProcessGroup& group) {
+    const int rank = group.rank();
+    const auto send = [&](int from, int to, double value) {
+      if (rank == 0) group.send(on({DeviceType::cuda, from}, {value}, {1}), 1).wait();
+      if (rank == 1) {
+        const Tensor x = on({DeviceType::cuda, to}, {0}, {1});
+        group.recv(x, 0).wait();
+        EXPECT_EQ(x.to_vector<double>(), Numbers{value});
+      }
+      group.barrier().wait();
+    };
+    send(0, 2, 5);
+    EXPECT_EQ(made, 2);
+    group.barrier().wait();
+    expect_sum(group);  // on GPUs 0 and 1
+    group.barrier().wait();
+    EXPECT_EQ(made, 4);
+    const int before = exchanges;
+    group.barrier().wait();
+    send(1, 1, 6);
+    EXPECT_EQ(exchanges - before, 2);
+    EXPECT_EQ(made, 4);
+  };
+  for (const CudaTransport transport : {CudaTransport::automatic, CudaTransport::nccl}) {
+    made = 0;
+    run_ranks(2, talk, {.timeout = std::chrono::seconds(20), .cuda = transport});
+  }
+}
+
 TEST_F(NcclTest, WhatFailsOnTheDeviceEndsTheGroup) {
   run_ranks(2,
             [](ProcessGroup& group) {

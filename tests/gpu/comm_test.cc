@@ -259,6 +259,25 @@ TEST(Automatic, MessagesGoFromAnyGpuToAnyBeforeAndAfterCollectives) {
   });
 }
 
+// Of rank 1 the first message has another GPU than the first collective.
+TEST(Automatic, AMessageOfTwoRanksComesBeforeTheFirstCollective) {
+  constexpr int kRanks = 2;
+  if (device_count(DeviceType::cuda) < 2 * kRanks)
+    GTEST_SKIP() << "needs " << 2 * kRanks << " GPUs";
+  comm::run_ranks(kRanks,
+                  [](ProcessGroup& group) {
+                    const Tensor x = late(gpu_of(3 * group.rank()), group.rank() + 1);
+                    if (group.rank() == 0) {
+                      group.send(x, 1).wait();
+                    } else {
+                      group.recv(x, 0).wait();
+                      expect(x, 3);
+                    }
+                    send_after_collectives(group);
+                  },
+                  {.timeout = std::chrono::seconds(60)});
+}
+
 // --- DistributedDataParallel ---------------------------------------------------------------------
 
 using Make = nn::Sequential (*)();

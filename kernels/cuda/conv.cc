@@ -430,14 +430,18 @@ void CudaConvPlan::time(Candidates& candidates, std::vector<Measured>& measured)
   }
 }
 
-/// The first plan in the output's format that cuDNN has not refused to run. It is asked anew, since
-/// its lists are long and hardly ever needed twice.
+/// The first plan in the output's format that cuDNN has not refused to run: of those for which the
+/// callers' workspace is enough, or else of all. It is asked anew, since its lists are long and
+/// hardly ever needed twice.
 std::optional<Execution> CudaConvPlan::next() const {
   Candidates candidates(problem_, device_);
   candidates.add(output_format);
-  for (std::size_t i = 0; i < candidates.names().size(); ++i) {
-    const bool refused = std::ranges::find(refused_, candidates.names()[i]) != refused_.end();
-    if (!refused && candidates.build(i)) return std::move(candidates.at(i));
+  for (const std::size_t most : {workspace_bytes, std::numeric_limits<std::size_t>::max()}) {
+    for (std::size_t i = 0; i < candidates.names().size(); ++i) {
+      const bool refused = std::ranges::find(refused_, candidates.names()[i]) != refused_.end();
+      if (refused || !candidates.build(i)) continue;
+      if (candidates.at(i).workspace_bytes() <= most) return std::move(candidates.at(i));
+    }
   }
   return {};
 }

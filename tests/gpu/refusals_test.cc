@@ -138,6 +138,19 @@ TEST_F(Refusals, OfAllPlansWithoutWorkspace) {
   EXPECT_EQ(log.count(kWarning), warnings);
 }
 
+// The heuristics list plans that need memory before the other one that needs none.
+TEST_F(Refusals, AreFollowedByAPlanThatNeedsNoMoreMemory) {
+  const Scoped rule(&ThreadState::deterministic, true);
+  const Scoped ieee(&ThreadState::allow_tf32_conv, false);
+  const Scoped explain(&ThreadState::log_perf, true);
+  expect_right(convolve(66, kDevice), 66);
+  ASSERT_EQ(chosen_engine(log), 28) << "which has no workspace";
+  weft_emulated_refuse(
+      [](int engine, std::int64_t workspace, bool) { return engine == 28 || workspace > 0; });
+  expect_right(convolve(66, kDevice), 66);
+  EXPECT_EQ(log.count(kWarning), 1) << "of engine 28 alone";
+}
+
 // What is timed are the first that can be made, of all that the library lists; the rest stands by.
 TEST_F(Refusals, OfAllThatWouldBeTimed) {
   expect_right(convolve(61, kDevice), 61);

@@ -25,9 +25,10 @@ struct cudnnContext {
 namespace {
 
 // Whether a plan that was made refuses to run, by its engine, its workspace in bytes, and whether
-// it ends in a relu.
+// it ends in a relu; and the status then.
 using Refuses = bool (*)(int engine, std::int64_t workspace, bool relu);
 Refuses refuses = [](int, std::int64_t, bool) { return false; };
+cudnnStatus_t refused_status = CUDNN_STATUS_NOT_SUPPORTED;
 
 // --- What is computed
 
@@ -546,7 +547,7 @@ cudnnStatus_t execute(cudnnHandle_t handle, const Config& config, const Descript
     fault("cudnn: handle, stream and current device are not one device's");
   }
   const Problem& p = config.problem;
-  if (refuses(config.engine, config.workspace(), p.relu)) return CUDNN_STATUS_NOT_SUPPORTED;
+  if (refuses(config.engine, config.workspace(), p.relu)) return refused_status;
   const auto needed = static_cast<std::size_t>(config.workspace());
   void* const workspace = pack.value<void*>(CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR);
   if (needed && (!is_device_memory(workspace, needed, device) || !aligned(workspace, 16))) {
@@ -632,9 +633,10 @@ cudnnStatus_t get(const Descriptor& d, cudnnBackendAttributeName_t name, std::in
 extern "C" {
 
 // For tests: which plans refuse to run from now on.
-void weft_emulated_refuse(Refuses which) {
+void weft_emulated_refuse(Refuses which, cudnnStatus_t status) {
   const Guard guard;
   refuses = which;
+  refused_status = status;
 }
 
 std::size_t cudnnGetVersion() { return 91900; }

@@ -43,6 +43,11 @@ std::string text_of(const CudnnProblem& p, int device) {
   return detail::concat(p.text(), " on cuda:", device);
 }
 
+/// Not a shortage of memory, for instance.
+bool is_refusal(cudnnStatus_t status) {
+  return CUDNN_STATUS_CATEGORY(status) == CUDNN_STATUS_NOT_SUPPORTED;
+}
+
 /// tools/gpu/run looks for these words: where cuDNN does so, other plans are measured than chosen.
 void warn_refused(const CudnnProblem& p, int device, const std::string& plan) {
   log_warning(
@@ -151,8 +156,8 @@ class Execution {
     return {};
   }
 
-  /// Runs relu_plan_ on zeros with a bias of NaN, and waits for it. Unknown if there is no memory
-  /// for it now.
+  /// Runs relu_plan_ on zeros with a bias of NaN, and waits for it. Unknown if it fails but is not
+  /// refused: there may be no memory for it now.
   Answer keeps_nan(const Stream& stream, const CudnnProblem& p) const try {
     const auto bytes = [&](const Shape& shape) {
       return rounded_up(static_cast<std::size_t>(numel(shape)) * size_of(p.dtype));
@@ -167,11 +172,13 @@ class Execution {
     char* const at_first = at_bias + bias;
     fill(stream, std::numeric_limits<double>::quiet_NaN(), View{at_bias, p.dtype, {p.k}, {1}});
     const ConvPointers pointers{memory.data(), at_small, at_small + small, at_bias};
-    if (run_convolution(*relu_plan_, cudnn_handle(stream), pointers, at_first + kAlignment) !=
-        CUDNN_STATUS_SUCCESS) {
+    const cudnnStatus_t status =
+        run_convolution(*relu_plan_, cudnn_handle(stream), pointers, at_first + kAlignment);
+    if (is_refusal(status)) {
       warn_refused(p, stream.device.index, relu_name());
       return Answer::no;
     }
+    if (status != CUDNN_STATUS_SUCCESS) return Answer::unknown;
     copy(stream, View{at_small, p.dtype, {1}, {1}}, View{at_first, DType::f64, {1}, {1}});
     double first = 0;
     cuda_runtime().copy(&first, Device(), at_first, stream.device, sizeof first, stream);
@@ -418,10 +425,9 @@ void CudaConvPlan::time(Candidates& candidates, std::vector<Measured>& measured)
         image(at_small, problem_.small(), !problem_.writes_small(), problem_.small_formats);
     const View weights = image(at_weights, problem_.weights(), true, problem_.weights_formats);
     const double ms = time_ms(stream, [&] {
-      if (candidate.run(stream, big, small, weights, bias, at_workspace) != CUDNN_STATUS_SUCCESS) {
-        warn_refused(problem_, device_, candidate.name());
-        return false;
-      }
+      const cudnnStatus_t status = candidate.run(stream, big, small, weights, bias, at_workspace);
+      if (is_refusal(status)) warn_refused(problem_, device_, candidate.name());
+      if (status != CUDNN_STATUS_SUCCESS) return false;
       if (problem_.fusable_bias && !candidate.adds_bias())
         add_bias(stream, small, bias, Activation::none);
       return true;
@@ -478,7 +484,7 @@ ConvEpilogue CudaConvPlan::run_library(const Stream& stream, const Conv2dArgs& a
         execution_->run(stream, big_of(args), small_of(args), args.w, args.bias, workspace, relu);
     if (status == CUDNN_STATUS_SUCCESS) break;
     execution_->forget_relu();
-    if (CUDNN_STATUS_CATEGORY(status) != CUDNN_STATUS_NOT_SUPPORTED) {
+    if (!is_refusal(status)) {
       throw_status(status, "cudnnBackendExecute(...)", __FILE__, __LINE__);
     }
     warn_refused(problem_, device_, relu ? execution_->relu_name() : execution_->name());

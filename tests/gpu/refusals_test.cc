@@ -14,7 +14,9 @@
 #include "weft/weft.h"
 
 // emulator/cudnn.cc
-extern "C" void weft_emulated_refuse(bool (*which)(int engine, std::int64_t workspace, bool relu));
+constexpr int kNotSupported = 3000, kNoMemory = 4004;  // of cudnnStatus_t
+extern "C" void weft_emulated_refuse(bool (*which)(int engine, std::int64_t workspace, bool relu),
+                                     int status = kNotSupported);
 
 namespace weft {
 namespace {
@@ -198,6 +200,23 @@ TEST_F(Refusals, OfAReluBehindABias) {
       EXPECT_EQ(log.count(".bias.relu"), 1);
     }
   }
+}
+
+TEST_F(Refusals, OfAReluAreNotFailuresOfItsTrial) {
+  const Scoped timed(&ThreadState::benchmark, true);
+  const std::int64_t channels = channels_with_bias(300);
+  const auto of_relu = [](int, std::int64_t, bool relu) { return relu; };
+  const auto convolve_with_relu = [&] {
+    expect_right(convolve(channels, kDevice, Activation::relu), channels);
+  };
+  weft_emulated_refuse(of_relu, kNoMemory);
+  convolve_with_relu();
+  EXPECT_EQ(log.count(kWarning), 0);
+  refuse_none();
+  convolve_with_relu();
+  weft_emulated_refuse(of_relu);
+  convolve_with_relu();
+  EXPECT_EQ(log.count(".bias.relu"), 1) << "the second trial showed that it leaves a NaN";
 }
 
 // A library may do what is forbidden while a stream records, and it may not notice that itself.

@@ -94,6 +94,7 @@ class CudaMatmulPlan final : public MatmulPlan {
   Choice aligned_;    // for views aligned to kAligned
   Choice unaligned_;  // for any views
   mutable std::mutex trying_;
+  mutable int failed_trials_ = 0;  // of both kinds
   // Whether aligned_ can end in a relu without and with a mask.
   mutable std::atomic<Answer> relu_{Answer::unknown}, mask_{Answer::unknown};
 };
@@ -179,6 +180,7 @@ bool CudaMatmulPlan::does_relu(const Stream& stream, cublasLtEpilogue_t kind,
   if (answer == Answer::unknown && !capturing(stream)) {
     const std::lock_guard lock(trying_);
     if (answer == Answer::unknown) answer = try_relu(stream, kind);
+    if (answer == Answer::unknown && ++failed_trials_ >= kTrials) answer = Answer::no;
   }
   return answer == Answer::yes;
 }
@@ -199,7 +201,7 @@ Answer CudaMatmulPlan::try_relu(const Stream& stream, cublasLtEpilogue_t kind) c
   const std::size_t bias = bytes_of({problem_.n, 1, problem_.n}, 1, problem_.dtype);
   const auto mask = static_cast<std::size_t>(problem_.m * mask_bytes(problem_.n) + 255) / 256 * 256;
   const std::size_t bytes = a + b + y + bias + mask + 256 + aligned_.workspace;
-  const TrialMemory memory(stream, bytes, /*drop_cache=*/false);
+  const TrialMemory memory(stream, bytes, /*drop_cache=*/failed_trials_ == 0);
   char* const at_y = memory.data() + a + b;
   char* const at_bias = at_y + y;
   char* const at_mask = at_bias + bias;

@@ -35,6 +35,10 @@ class TrialMemory {
 /// memory for the trial.
 enum class Answer { unknown, no, yes };
 
+/// After so many trials without an answer it is no, since each makes the driver look for memory in
+/// vain. Before the first one fails, the allocator gives back what it keeps.
+constexpr int kTrials = 3;
+
 /// A stream in which a communication library runs kernels, while this lives. They take
 /// multiprocessors and memory's bandwidth from what runs beside them.
 class CommunicationStream {

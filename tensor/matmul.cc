@@ -175,7 +175,7 @@ void run_matmul(const char* op, const Tensor& a, const Tensor& b, const Tensor& 
 // over which one operand is broadcast stays in the batch or joins the other operand's rows or
 // columns; one over which both are is computed once. Each way may need copies of the operands, or
 // of y; that which moves the fewest bytes is taken. One of them repeats nothing that is broadcast,
-// so the copies stay small beside operands and y.
+// so the copies are in sum no larger than operands and y.
 void run_as_one(const char* op, const Tensor& a, const Tensor& b, const Tensor& bias,
                 const Tensor& y, Activation then, Beside* beside, const Batch& batch) {
   const Matrix ma = matrix_of(a), mb = matrix_of(b), my = matrix_of(y);

@@ -143,7 +143,7 @@ View view_of(const Matrix& m, DType dtype, std::int64_t batch, std::int64_t stri
           {stride, m.row_stride, m.column_stride}};
 }
 
-// What a kernel may do in the same pass, if it can.
+// What a kernel may do in the same pass, if it can; for one product, not for a batch.
 struct Beside {
   bool sums_rows = false, makes_mask = false;
   Tensor row_sums = {};  // as MatmulArgs has them; undefined if the kernel did not make them
@@ -211,8 +211,12 @@ void run_as_one(const char* op, const Tensor& a, const Tensor& b, const Tensor& 
       return static_cast<double>(j.stored) +
              (j.suits_kernel() ? 0 : 2 * static_cast<double>(numel(j.joined())));
     };
+    // What `beside` wants is a pass over y of its own after a batch or a copy: it reads and writes.
+    const bool wants = beside && (beside->makes_mask || beside->mask.defined());
+    const bool has_pass = wants && (places.batch != 0 || !jy.is_dense());
     const double bytes = (elements(ja) + elements(jb)) * static_cast<double>(size_of(a.dtype())) +
-                         static_cast<double>(jy.stored) * (jy.is_dense() ? 1 : 3) *
+                         static_cast<double>(jy.stored) *
+                             ((jy.is_dense() ? 1 : 3) + (has_pass ? 2 : 0)) *
                              static_cast<double>(size_of(y.dtype()));
     if (bytes >= fewest) continue;
     fewest = bytes, best = places;

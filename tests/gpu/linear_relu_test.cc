@@ -97,6 +97,20 @@ TEST_F(LinearRelu, MaskIsRefusedIfItsRuleIsAnother) {
       << "not a byte";
 }
 
+// Batch dimensions that are not regular are joined by a copy of x if that is no more than a pass
+// over y, which the mask would cost beside a batch.
+TEST_F(LinearRelu, MaskIsMadeForABatchOfSeveralDimensions) {
+  const Tensor x = some({2, 5, 8, 16}).slice(1, 0, 3);
+  for (const std::int64_t n : {8, 64}) {
+    const Tensor w = some({n, 16}), b = some({n});
+    const auto [y, mask] = raw::linear_relu(x, w, b);
+    EXPECT_EQ(mask.defined(), n == 64) << n;
+    const auto got = y.to(Device()).to_vector<float>();
+    const auto plain = relu(linear(x, w, b)).to(Device()).to_vector<float>();
+    for (std::size_t i = 0; i < got.size(); ++i) EXPECT_NEAR(got[i], plain[i], 1e-5) << i;
+  }
+}
+
 // The gradient at 0 and NaN, whatever the algorithm.
 TEST_F(LinearRelu, GradientsAtZeroAndNaNAreThoseOfARelu) {
   constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();

@@ -106,13 +106,14 @@ struct Config {
   std::int64_t workspace() const {
     return engine % 4 == 0 ? 0 : 100 * engine + problem.x.dim[2] % 7;
   }
-  /// Some of what the heuristics offer turns out to be impossible.
+  /// Some of what the heuristics offer turns out to be impossible: the third variant of an engine.
   bool finalises() const { return knobs.empty() || knobs[0].value != 2; }
 };
 
-/// Which engine numbers, notes and orders come is as with the real library for an H100: most of
-/// mode A's list computes with tensor cores, those without come late; FALLBACK has some that are
-/// slow and always there. Transformed images only with 3x3 filters, stride 1 and no groups.
+/// Modelled on the real library's lists for an H100, but with numbers, knobs and an order that are
+/// made up: most of mode A's list computes with tensor cores, those without come late; FALLBACK has
+/// some that are slow and always there. Transformed images only with 3x3 filters, stride 1 and no
+/// groups.
 std::vector<Config> offered(const Problem& p, cudnnBackendHeurMode_t mode) {
   const int type = p.type();
   const bool new_gpu = options().capabilities[current_device()][0] >= 8;

@@ -4,12 +4,13 @@
 // Passes over memory: a check reads the index. What takes reads the index and the taken elements
 // and writes y. What puts reads index and x once and reads and writes their elements of y; or, for
 // few fibres, reads the index once for each element of y, from the cache. A long list of index_add,
-// or the indices of few long fibres, are read once for their keys and sorted (device_wide.cu); then
-// keys and places are read, for a list by each fibre, and x and what y has there once, and that is
-// written once. one_hot reads the index once for each class. The positions of what is true: two
-// passes over the mask.
+// or the indices of few long fibres, are read once for their keys and sorted (device_wide.cu), some
+// fibres after the other; then keys and places are read, for a list by each fibre, and x and what y
+// has there once, and that is written once. one_hot reads the index once for each class. The
+// positions of what is true: two passes over the mask.
 #include <algorithm>
 #include <bit>
+#include <limits>
 #include <type_traits>
 
 #include "weft/kernels/cuda/access.cuh"
@@ -212,20 +213,25 @@ void gather(const Stream& stream, const View& x, int dim, const View& index, con
 
 using Key = std::uint32_t;
 
-/// Of each entry of the first `fibres` fibres of the index the key and its place in the fibre. The
-/// key is the fibre's number times y_length plus the position in y, so that keys of a fibre are
-/// neighbours; entries out of range have the one after all these.
+/// Fibres of the index, neighbours, that are sorted together.
+struct Group {
+  std::int64_t first, count;
+};
+
+/// Of each entry of a group the key and its place in the fibre. The key is the fibre's number in
+/// the group times y_length plus the position in y, so that keys of a fibre are neighbours; entries
+/// out of range have the one after all these.
 __global__ void __launch_bounds__(kBlock)
-    keys_kernel(const __grid_constant__ PutArgs args, std::int64_t fibres, Key* keys,
+    keys_kernel(const __grid_constant__ PutArgs args, Group group, Key* keys,
                 std::int64_t* places) {
-  const std::int64_t n = fibres * args.x_length;
+  const std::int64_t n = group.count * args.x_length;
   for (std::int64_t i = std::int64_t{blockIdx.x} * kBlock + threadIdx.x; i < n;
        i += std::int64_t{gridDim.x} * kBlock) {
     const std::int64_t fibre = i / args.x_length, place = i % args.x_length;
-    const std::int64_t begin = args.fibres.at_any(fibre).at[2];
+    const std::int64_t begin = args.fibres.at_any(group.first + fibre).at[2];
     const std::int64_t position = args.index[begin + place * args.index_stride];
     keys[i] = static_cast<Key>(in_range(position, args.y_length) ? fibre * args.y_length + position
-                                                                 : fibres * args.y_length);
+                                                                 : group.count * args.y_length);
     places[i] = place;
   }
 }
@@ -267,20 +273,20 @@ __global__ void __launch_bounds__(kBlock)
 }
 
 /// For scatter_add, likewise, and for scatter, where the thread of the last of equal keys writes:
-/// all fibres have keys of their own.
+/// all fibres of the group have keys of their own.
 template <class Write, class Elements>
 __global__ void __launch_bounds__(kBlock)
-    put_sorted_kernel(const __grid_constant__ PutArgs args, const Key* keys,
+    put_sorted_kernel(const __grid_constant__ PutArgs args, Group group, const Key* keys,
                       const std::int64_t* places) {
   constexpr bool adds = std::is_same_v<Write, Plus>;
-  const std::int64_t numel = args.fibre_count * args.x_length;
+  const std::int64_t numel = group.count * args.x_length;
   for (std::int64_t i = std::int64_t{blockIdx.x} * kBlock + threadIdx.x; i < numel;
        i += std::int64_t{gridDim.x} * kBlock) {
     const Key key = keys[i];
     const std::int64_t beside = adds ? i - 1 : i + 1;
     const bool is_end = beside < 0 || beside == numel || keys[beside] != key;
-    if (!is_end || key == args.fibre_count * args.y_length) continue;
-    const OffsetArray<3> o = args.fibres.at_any(key / args.y_length);
+    if (!is_end || key == group.count * args.y_length) continue;
+    const OffsetArray<3> o = args.fibres.at_any(group.first + key / args.y_length);
     const std::int64_t at = o.at[0] + key % args.y_length * args.y_stride;
     if constexpr (adds) {
       add_equal<Elements>(args, keys, places, i, numel, at, o.at[1]);
@@ -301,14 +307,27 @@ constexpr std::int64_t kSortedLength = 256;
 /// thread for each of 4096 fibres an entry takes 0.5 us / 4096, which is as much.
 constexpr std::int64_t kSortedFibres = 4096;
 
+/// Fibres of scatter and scatter_add are sorted together while they have no more entries than this,
+/// which bounds the workspace: 36 bytes for each entry, so 151 MB, unless one fibre has more. By
+/// the estimate above the entries take 0.4 ms, and ten launches a tenth of that.
+constexpr std::int64_t kSortedTogether = std::int64_t{1} << 22;
+
 /// With room for the key of entries out of range.
 int key_bits(std::int64_t keys) { return std::bit_width(static_cast<std::uint64_t>(keys)); }
+
+/// The largest key is that of entries out of range.
+constexpr std::int64_t kMostKeys = std::numeric_limits<Key>::max();
 
 /// fibres: those with keys of their own.
 bool sorts(const View& x, int dim, const View& y, std::int64_t fibres) {
   return x.shape[dim] >= kSortedLength && x.numel() > 0 && y.numel() > 0 &&
-         fibres <= kSortedFibres &&
-         key_bits(fibres * y.shape[dim]) <= 8 * static_cast<int>(sizeof(Key));
+         fibres <= kSortedFibres && y.shape[dim] <= kMostKeys;
+}
+
+/// How many fibres are sorted together.
+std::int64_t fibres_together(std::int64_t fibres, std::int64_t x_length, std::int64_t y_length) {
+  const std::int64_t most = std::min(kSortedTogether / x_length, kMostKeys / y_length);
+  return std::clamp<std::int64_t>(most, 1, fibres);
 }
 
 std::int64_t fibres_of(const View& x, int dim) {
@@ -328,14 +347,14 @@ struct SortedEntries {
   const std::int64_t* places;
 };
 
-/// The entries of the first `fibres` fibres of the index by key, and equal ones by place.
+/// The entries of a group by key, and equal ones by place.
 SortedEntries sorted_entries(const char* name, const Stream& stream, const PutArgs& args,
-                             std::int64_t fibres, void* workspace) {
-  const std::int64_t n = fibres * args.x_length, room = room_for(n);
+                             const Group& group, void* workspace) {
+  const std::int64_t n = group.count * args.x_length, room = room_for(n);
   auto* const places = static_cast<std::int64_t*>(workspace);
   auto* const keys = reinterpret_cast<Key*>(places + 2 * room);
-  launch(name, stream, keys_kernel, grid_blocks(n), kBlock, args, fibres, keys, places);
-  sort_pairs(stream, sizeof(Key), key_bits(fibres * args.y_length), n, {keys, places},
+  launch(name, stream, keys_kernel, grid_blocks(n), kBlock, args, group, keys, places);
+  sort_pairs(stream, sizeof(Key), key_bits(group.count * args.y_length), n, {keys, places},
              {keys + room, places + room}, keys + 2 * room);
   return {keys + room, places + room};
 }
@@ -354,7 +373,7 @@ void index_add(const Stream& stream, const View& x, int dim, const View& index, 
     });
   }
   const PutArgs args = put_args(x, dim, index, index_strides, y);
-  const SortedEntries sorted = sorted_entries(name, stream, args, 1, workspace);
+  const SortedEntries sorted = sorted_entries(name, stream, args, {0, 1}, workspace);
   const Strides counted = along(x.shape.size(), dim, 1);
   const Offsets<3> elements(index_space<3>(x.shape, {&y.strides, &x.strides, &counted}));
   for_access<true>(name, stream, y.dtype, [&]<class Elements>() {
@@ -364,7 +383,9 @@ void index_add(const Stream& stream, const View& x, int dim, const View& index, 
 }
 
 std::size_t scatter_workspace_bytes(const Stream& stream, const View& x, int dim, const View& y) {
-  return sorts(x, dim, y, fibres_of(x, dim)) ? sorted_workspace_bytes(stream, x.numel()) : 0;
+  const std::int64_t fibres = fibres_of(x, dim), length = x.shape[dim];
+  if (!sorts(x, dim, y, fibres)) return 0;
+  return sorted_workspace_bytes(stream, fibres_together(fibres, length, y.shape[dim]) * length);
 }
 
 /// Writes x's elements into y's, each at its own index.
@@ -375,9 +396,14 @@ void put_each(const char* name, const Stream& stream, const View& x, int dim, co
     return put<Write, Elements>(name, stream, x, dim, index, index.strides, y);
   }
   const PutArgs args = put_args(x, dim, index, index.strides, y);
-  const SortedEntries sorted = sorted_entries(name, stream, args, args.fibre_count, workspace);
-  launch(name, stream, put_sorted_kernel<Write, Elements>, grid_blocks(x.numel()), kBlock, args,
-         sorted.keys, sorted.places);
+  const std::int64_t together = fibres_together(args.fibre_count, args.x_length, args.y_length);
+  for (std::int64_t first = 0; first < args.fibre_count; first += together) {
+    const Group group{first, std::min(together, args.fibre_count - first)};
+    const SortedEntries sorted = sorted_entries(name, stream, args, group, workspace);
+    launch(name, stream, put_sorted_kernel<Write, Elements>,
+           grid_blocks(group.count * args.x_length), kBlock, args, group, sorted.keys,
+           sorted.places);
+  }
 }
 
 void scatter_add(const Stream& stream, const View& x, int dim, const View& index, const View& y,

@@ -344,12 +344,13 @@ TEST_P(Indexing, LongFibresAreWrittenInTheirOrder) {
 
 // Whatever the length of y, on both sides of 2^20, too.
 TEST_P(Indexing, CudaSortsLongFibresIfTheyAreFew) {
-  const auto sorts = [&](const Shape& x, const Shape& y) {
+  const auto bytes = [&](const Shape& x, const Shape& y) {
     const auto view = [](const Shape& shape) {
       return View{nullptr, DType::f32, shape, contiguous_strides(shape)};
     };
-    return kernels().indexing.scatter_workspace_bytes(stream, view(x), 0, view(y)) > 0;
+    return kernels().indexing.scatter_workspace_bytes(stream, view(x), 0, view(y));
   };
+  const auto sorts = [&](const Shape& x, const Shape& y) { return bytes(x, y) > 0; };
   const bool can = !device().is_cpu();
   constexpr std::int64_t k2To20 = 1 << 20, k2To30 = 1 << 30;
   EXPECT_FALSE(sorts({255}, {5}));
@@ -361,8 +362,31 @@ TEST_P(Indexing, CudaSortsLongFibresIfTheyAreFew) {
   EXPECT_EQ(sorts({256, 4096}, {5, 4096}), can);
   EXPECT_FALSE(sorts({256, 4097}, {5, 4097}));
   // Keys are numbers of 32 bits, and one is left for what is out of range.
-  EXPECT_EQ(sorts({256, 4}, {k2To30 - 1, 4}), can);
-  EXPECT_FALSE(sorts({256, 4}, {k2To30, 4}));
+  EXPECT_FALSE(sorts({256}, {4 * k2To30}));
+  EXPECT_EQ(sorts({256, 4}, {4 * k2To30 - 1, 4}), can) << "one fibre after the other";
+  // At most 2^22 entries at a time, or a fibre.
+  EXPECT_EQ(bytes({k2To20, 4096}, {5, 4096}), bytes({k2To20, 4}, {5, 4}));
+  EXPECT_EQ(bytes({5 * k2To20, 3}, {5, 3}), bytes({5 * k2To20}, {5}));
+}
+
+TEST_P(Indexing, LongFibresAreWrittenInGroups) {
+  constexpr std::int64_t kFibres = 3, kLength = 3 << 19, kPlaces = 10;  // together above 2^22
+  const std::vector<double> list = random_index(kFibres * kLength, kPlaces, 15);
+  std::vector<double> added, sums(kFibres * kPlaces, 0), last(kFibres * kPlaces, 0);
+  for (std::int64_t i = 0; i < kFibres * kLength; ++i) {
+    added.push_back(static_cast<double>(i % 7));
+    const auto at = static_cast<std::size_t>(i / kLength * kPlaces) +
+                    static_cast<std::size_t>(list[static_cast<std::size_t>(i)]);
+    sums[at] += added.back();
+    last[at] = added.back();
+  }
+  const Buffer x(device(), DType::i32, {kFibres, kLength}, added);
+  const Buffer index(device(), DType::i64, {kFibres, kLength}, list);
+  for (const Scatter entry : {&IndexingKernels::scatter_add, &IndexingKernels::scatter}) {
+    Buffer y(device(), DType::i32, {kFibres, kPlaces}, std::vector<double>(sums.size(), 0));
+    scatter(entry, kernels().indexing, stream, x.view(), 1, index.view(), y.view());
+    expect_equal(y.values(), entry == &IndexingKernels::scatter ? last : sums);
+  }
 }
 
 // With many lines and with few, as above.

@@ -75,6 +75,51 @@ class FrontDoorTest(ToolTest):
                 self.check_misuse(arguments, expected)
 
 
+class DocsTest(ToolTest):
+    """tools/docs/build.sh with a doxygen that writes a page, and fails where the folder `fail` is."""
+    tool = os.path.dirname(FrontDoorTest.tool) + "/tools/docs/build.sh"
+
+    def setUp(self):
+        super().setUp()
+        (self.folder / "bin").mkdir()
+        doxygen = self.folder / "bin/doxygen"
+        doxygen.write_text("#!/bin/sh\ntouch $WEFT_OUT/index.html $WEFT_OUT/doxygen.css\n"
+                           f"[ ! -e {self.folder}/fail ]\n")
+        doxygen.chmod(0o755)
+        self.site = self.folder / "site"
+
+    def build(self):
+        status, said = self.run_tool(str(self.site), env={
+            **os.environ, "PATH": f"{self.folder}/bin:{os.environ['PATH']}"})
+        left = set(os.listdir(self.folder)) - {"bin", "site", "fail"}
+        self.assertEqual(left, set())
+        return status, said
+
+    def test_ReplacesItsOwnAlone(self):
+        whole = [".weft-docs", "doxygen.css", "index.html"]
+        self.site.mkdir()  # an empty folder is as good as none
+        self.assertEqual(self.build(), (0, ""))
+        self.assertEqual(sorted(os.listdir(self.site)), whole)
+        (self.site / "dropped.html").touch()
+        self.assertEqual(self.build(), (0, ""))
+        self.assertEqual(sorted(os.listdir(self.site)), whole)
+        (self.folder / "fail").mkdir()
+        (self.site / "dropped.html").touch()
+        self.assertEqual(self.build(), (1, ""))
+        self.assertEqual(sorted(os.listdir(self.site)), [".weft-docs", "doxygen.css", "dropped.html",
+                                                         "index.html"])
+
+    def test_LeavesOthersFoldersAlone(self):
+        self.site.mkdir()
+        for name in ("doxygen.css", "mine"):
+            (self.site / name).touch()
+            status, said = self.build()
+            self.assertEqual(status, 1, said)
+            self.assertIn("is not empty, and has no .weft-docs, which ./weft docs leaves in what it "
+                          "makes since 0.2; remove it yourself, or name another folder\n", said)
+        self.assertEqual(sorted(os.listdir(self.site)), ["doxygen.css", "mine"])
+
+
 class LearnTest(ToolTest):
     """In a copy of the lab, with a HOME of its own."""
 

@@ -3,8 +3,18 @@
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
 root=$(cd "$here/../.." && pwd -P)
+folder=$(realpath -m -- "$1")
+# Only a folder with this file in it is made anew: doxygen.css is in the output of every Doxygen.
+marker=.weft-docs
+if [[ -e $folder && ! -e $folder/$marker && (! -d $folder || -n $(ls -A "$folder")) ]]; then
+  echo "docs: $1 is not empty, and has no $marker, which ./weft docs leaves in what it makes since 0.2; remove it yourself, or name another folder" >&2
+  exit 1
+fi
 tree=$(mktemp -d)
-trap 'rm -rf "$tree"' EXIT
+# The site is built beside its place: if that fails, the one from before stays.
+new=$folder.$$.new old=$folder.$$.old
+trap 'rm -rf "$tree" "$new"' EXIT
+mkdir -p "$new"
 ln -s "$root" "$tree/weft"
 headers="$("$root/tools/public_headers") weft_c.h"
 # In the order in which README.md names them, which is the order to learn.
@@ -15,15 +25,11 @@ mapfile -t pages < <(cd "$root" && {
 } | awk '!seen[$0]++')
 input=''
 for file in "${pages[@]}" $headers; do input+=" $tree/weft/$file"; done
-mkdir -p "$1"
-if [[ -e $1/doxygen.css ]]; then
-  rm -rf "$1"  # pages dropped since the last time must not linger
-elif [[ -n $(ls -A "$1") ]]; then
-  echo "docs: $1 is not empty, and no earlier ./weft docs has made it" >&2
-  exit 1
-fi
-mkdir -p "$1"
-export WEFT_TREE=$tree WEFT_INPUT=$input WEFT_PAGES="${pages[*]}" WEFT_OUT=$1
+export WEFT_TREE=$tree WEFT_INPUT=$input WEFT_PAGES="${pages[*]}" WEFT_OUT=$new
 WEFT_VERSION=$(sed -n 's/.*kVersion = "\(.*\)";/\1/p' "$root/core/base/version.h")
 export WEFT_VERSION WEFT_THEME=/usr/share/doxygen-awesome-css/doxygen-awesome.css
 doxygen "$here/Doxyfile"
+touch "$new/$marker"
+[[ ! -e $folder ]] || mv -T "$folder" "$old"
+mv -T "$new" "$folder"
+rm -rf "$old"

@@ -10,6 +10,7 @@ by computing both from the files, the others only with what others publish of th
 
 No test has tried the addresses, which need the internet: tests use a server of their own.
 """
+import argparse
 import collections
 import fcntl
 import hashlib
@@ -123,10 +124,10 @@ class Progress:
 
 def opened(url, begin, wanted):
     """The server's answer, and where its bytes begin in the file."""
-    request = urllib.request.Request(url, headers={"User-Agent": "weft"})
-    if begin:
-        request.add_header("Range", f"bytes={begin}-")
     try:
+        request = urllib.request.Request(url, headers={"User-Agent": "weft"})
+        if begin:
+            request.add_header("Range", f"bytes={begin}-")
         answer = urllib.request.urlopen(request, timeout=_PATIENCE)
     except urllib.error.HTTPError as error:
         raise Failed(f"{url}: the server says {error.code} {error.reason}") from None
@@ -148,14 +149,16 @@ def receive(answer, part, wanted):
     progress = Progress(wanted.name, wanted.bytes)
     try:
         while part.tell() < wanted.bytes:
-            piece = answer.read1(min(_PIECE, wanted.bytes - part.tell()))
+            try:
+                piece = answer.read1(min(_PIECE, wanted.bytes - part.tell()))
+                why = "it ended"
+            except (OSError, http.client.HTTPException) as error:
+                piece, why = b"", error
             if not piece:
-                raise Failed("it ended")
+                raise Failed(f"{answer.url}: the connection broke after {part.tell()} of "
+                             f"{wanted.bytes} bytes: {why}")
             part.write(piece)
             progress.at(part.tell())
-    except (OSError, Failed, http.client.HTTPException) as error:
-        raise Failed(f"{answer.url}: the connection broke after {part.tell()} of {wanted.bytes} "
-                     f"bytes: {error}") from None
     finally:
         progress.end()
 
@@ -183,25 +186,28 @@ def download(url, part, wanted):
 def fetch_file(addresses, wanted, folder):
     """The file as a .part, whole."""
     path = folder / (wanted.name + ".part")
-    with path.open("ab+") as part:
-        try:
-            fcntl.flock(part, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise command.Error(f"another process downloads {path}") from None
-        reasons = []
-        for address in addresses:
+    try:
+        with path.open("ab+") as part:
             try:
-                download(f"{address.rstrip('/')}/{wanted.name}", part, wanted)
-                os.fsync(part.fileno())
-                return path
-            except Failed as failure:
-                reasons.append(str(failure))
-        size = part.seek(0, os.SEEK_END)
+                fcntl.flock(part, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise command.Error(f"another process downloads {path}") from None
+            reasons = []
+            for address in addresses:
+                try:
+                    download(f"{address.rstrip('/')}/{wanted.name}", part, wanted)
+                    os.fsync(part.fileno())
+                    return path
+                except Failed as failure:
+                    reasons.append(str(failure))
+            size = part.seek(0, os.SEEK_END)
+    except OSError as error:  # of the .part: those of an address are Failed
+        raise command.Error(f"cannot write {path}: {error.strerror}") from None
     if not size:
         path.unlink()
     rest = f"; {megabytes(size)} are kept, and the same command goes on from there" if size else ""
     raise command.Error(f"{'; '.join(reasons)}{rest}; or bring {wanted.name} here in a folder D, and "
-                        "add --from file://D")
+                        "add --from D")
 
 
 def unpack(archive, files, folder):
@@ -247,6 +253,15 @@ def fetch(chosen, folder, addresses):
     say(f"{chosen.title} is in {folder}, whole")
 
 
+def address_of(text):
+    """A type for --from: an address, or a folder, whose address is made of its path."""
+    if not text:
+        raise argparse.ArgumentTypeError("got nothing, expected an address or a folder")
+    if text.startswith("file://") and not text.startswith(("file:///", "file://localhost/")):
+        raise argparse.ArgumentTypeError(f"{text} has no whole path: file:///FOLDER, or FOLDER alone")
+    return text if "://" in text else pathlib.Path(text).resolve().as_uri()
+
+
 def main():
     parser = command.Parser(
         prog="fetch", description="Downloads a data set, and checks it.",
@@ -257,7 +272,7 @@ def main():
                         help="what --data of the programs gets (default: "
                              + ", ".join(each.folder for each in SETS.values()) + ")")
     parser.add_argument("--from", dest="address", metavar="URL",
-                        help="where else the files are: http://..., or file://... for a folder")
+                        type=address_of, help="where else the files are: http://..., or a folder")
     options = parser.parse_args()
     chosen = SETS[options.name]
     folder = options.folder or pathlib.Path(chosen.folder)

@@ -8,6 +8,7 @@ import io
 import os
 import pathlib
 import re
+import resource
 import signal
 import socket
 import struct
@@ -98,14 +99,14 @@ class Fetch(ToolTest):
         files = [described("images.gz", IMAGES), described("labels.gz", LABELS)]
         self.sets = {"digits": Set("Digits", [self.url], files, files, "digits", "mlp")}
 
-    def start(self, *arguments):
+    def start(self, *arguments, **options):
         return subprocess.Popen(
             [sys.executable, "-c", WITH_SETS, repr(self.sets), *arguments], cwd=self.folder,
             env={**os.environ, "PYTHONPATH": os.getcwd(), "http_proxy": "", "HTTP_PROXY": ""},
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **options)
 
-    def fetch(self, *arguments, status=0):
-        process = self.start(*arguments)
+    def fetch(self, *arguments, status=0, **options):
+        process = self.start(*arguments, **options)
         said, _ = process.communicate(timeout=60)
         self.assertEqual(process.returncode, status, said)
         self.assertNotIn("Traceback", said)
@@ -219,7 +220,7 @@ class Fetch(ToolTest):
             url = f"http://127.0.0.1:{unused.getsockname()[1]}"
             said = self.fetch("digits", "--from", url, status=2)
         self.assertIn(f"fetch: error: {url}/images.gz: [Errno 111] Connection refused; or bring "
-                      "images.gz here in a folder D, and add --from file://D", said)
+                      "images.gz here in a folder D, and add --from D", said)
         self.assertIn("/gone/images.gz: the server says 404 Not Found",
                       self.fetch("digits", "--from", self.url + "/gone", status=2))
         self.assertEqual(os.listdir(self.folder / "digits"), [])
@@ -228,8 +229,20 @@ class Fetch(ToolTest):
         (self.folder / "stick").mkdir()
         (self.folder / "stick/images.gz").write_bytes(IMAGES)
         (self.folder / "stick/labels.gz").write_bytes(LABELS)
-        self.fetch("digits", "--from", "file://" + self.path("stick") + "/")
-        self.check_whole()
+        for number, address in enumerate(("file://" + self.path("stick") + "/", self.path("stick"),
+                                          "stick/")):
+            self.fetch("digits", str(number), "--from", address)
+            self.check_whole(str(number))
+        self.assertEqual(self.server.asked, [])
+
+    def test_an_address_that_is_none(self):
+        said = self.fetch("digits", "--from", "nowhere", status=2)
+        self.assertIn(f"fetch: error: file://{self.folder.resolve()}/nowhere/images.gz: ", said)
+        for address, why in (("", "got nothing, expected an address or a folder"),
+                             ("file://stick", "file://stick has no whole path: file:///FOLDER")):
+            self.assertIn(why, self.fetch("digits", "--from", address, status=2))
+        self.assertIn("unknown url type", self.fetch("digits", "--from", "x://y", status=2))
+        self.assertEqual(self.server.asked, [])
 
     def test_leaves_files_that_it_does_not_know_alone(self):
         (self.folder / "digits").mkdir()
@@ -279,6 +292,15 @@ class Fetch(ToolTest):
     def test_a_full_disk_or_a_file_in_the_way(self):
         (self.folder / "digits").write_bytes(b"")
         self.assertIn("fetch: error: [Errno", self.fetch("digits", status=2))
+
+    def test_a_file_that_cannot_be_written_is_no_broken_connection(self):
+        def allow_less():
+            resource.setrlimit(resource.RLIMIT_FSIZE, (500_000, 500_000))
+        self.sets["digits"] = self.sets["digits"]._replace(addresses=[self.url, self.url + "/other"])
+        said = self.fetch("digits", status=2, preexec_fn=allow_less)
+        self.assertTrue(said.endswith("fetch: error: cannot write digits/images.gz.part: File too "
+                                      "large\n"), said)
+        self.assertEqual(len(self.server.asked), 1)
 
     def test_usage(self):
         for arguments, expected in (([], "arguments are required: NAME"),

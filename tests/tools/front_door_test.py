@@ -75,6 +75,70 @@ class FrontDoorTest(ToolTest):
                 self.check_misuse(arguments, expected)
 
 
+class BuiltTest(ToolTest):
+    """A copy of ./weft whose Bazel has built all: what it starts prints its arguments."""
+
+    def setUp(self):
+        super().setUp()
+        source = os.path.dirname(FrontDoorTest.tool)
+        self.root = self.folder.resolve() / "root"
+        self.tool = str(self.root / "weft")
+        (self.root / "tools").mkdir(parents=True)
+        shutil.copy(FrontDoorTest.tool, self.root)
+        shutil.copy(source + "/tools/packages.txt", self.root / "tools")
+        (self.root / "examples").mkdir()
+        for example in ("mlp", "mlp_ddp"):
+            (self.root / f"examples/{example}.cc").write_text("int main() {}\n")
+        self.bin = self.root / "bin"
+        self.write_program("launch/weftrun", 'echo weftrun "$@"')
+        self.write_program("bazel", f'[ "$1" != info ] || echo {self.bin}')
+        self.write_program("dpkg-query", 'for p; do echo "installed $p"; done')
+        (self.folder / "home").mkdir()
+        self.env = {**os.environ, "PATH": f"{self.bin}:{os.environ['PATH']}", "HOME": self.path("home"),
+                    "CUDA_HOME": self.path("no_cuda"), "TMPDIR": self.path("home")}
+        self.env.pop("WEFT_ARCH", None)
+
+    def write_program(self, name, text):
+        program = self.bin / name
+        program.parent.mkdir(parents=True, exist_ok=True)
+        program.write_text("#!/bin/bash\n" + text + "\n")
+        program.chmod(0o755)
+        return program
+
+    def launched(self, arguments):
+        status, said = self.run_tool("launch", *arguments.split(), env=self.env)
+        self.assertEqual(status, 0, said)
+        return said.splitlines()[-1]
+
+    def test_LaunchTellsValuesFromPrograms(self):
+        program = str(self.write_program("prog", "true"))
+        for options, name, path in (
+            ("--rdzv-id mlp_ddp", "mlp_ddp", self.bin / "examples/mlp_ddp"),
+            ("--log_dir mlp --nproc-per-node 2", "mlp_ddp", self.bin / "examples/mlp_ddp"),
+            ("--report mlp.cc", "mlp_ddp", self.bin / "examples/mlp_ddp"),
+            ("-r3 -t3 -Hlocalhost:2 --role=mlp --no_python --standalone", program, program),
+            ("-r3", program, program),
+            ("-np 2 -r 3 -H localhost:2 --", program, program),
+            ("--unknown", "mlp_ddp", self.bin / "examples/mlp_ddp"),
+        ):
+            with self.subTest(options):
+                self.assertEqual(self.launched(f"{options} {name} --epochs 2"),
+                                 f"weftrun {options} {path} --epochs 2")
+
+    def test_LaunchKnowsEachOptionOfWeftrun(self):
+        """Also one that launch/options.cc gets later."""
+        with open(os.path.dirname(FrontDoorTest.tool) + "/launch/options.cc", encoding="utf-8") as file:
+            text = file.read()
+        names = re.findall(r'add\("([^"]+)", (\S+),', text)
+        self.assertGreater(len(names), 20)
+        flags = {"texts.standalone", "options.no_python"}
+        for all_names, variable in names:
+            for option in all_names.split(","):
+                words = option if variable in flags else option + " mlp"
+                self.assertEqual(self.launched(words + " mlp_ddp"),
+                                 f"weftrun {words} {self.bin}/examples/mlp_ddp")
+
+
 class DocsTest(ToolTest):
     """tools/docs/build.sh with a doxygen that writes a page, and fails where the folder `fail` is."""
     tool = os.path.dirname(FrontDoorTest.tool) + "/tools/docs/build.sh"

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "weft/core/base/error.h"
+#include "weft/core/runtime/file.h"
 #include "weft/core/runtime/thread_state.h"
 #include "weft/core/trace/trace.h"
 #include "weft/launch/launcher.h"
@@ -27,6 +28,7 @@ constexpr const char* kCallVariable = "WEFT_SPAWN_CALL";
   try {
     fn(std::atoi(rank));
     if (const Tracer* tracer = thread_state().tracer) tracer->finish();
+    flush_stdout();  // one rank alone writes to the caller's stdout, where nobody else checks it
   } catch (const Error& error) {
     write_error_file(error_file, {.code = to_string(error.code()), .message = error.what()});
     throw;

@@ -32,6 +32,13 @@ TEST(Spawn, CarriesTheFirstErrorToTheCaller) {
   EXPECT_EQ(other.out().find("Library: [spawn] rank 1: not weft's"), 0u) << other.out();
 }
 
+TEST(Spawn, LostOutputOfARankIsAnErrorToo) {
+  Spawned run("full");
+  EXPECT_EQ(run.finish(), 1);
+  EXPECT_HAS(run.out(), "[spawn] rank 0: ");
+  EXPECT_HAS(run.out(), "some of the output is lost");
+}
+
 TEST(Spawn, ARankThatIsKilledIsAnErrorToo) {
   Spawned run("killed");
   EXPECT_EQ(run.finish(), 1);

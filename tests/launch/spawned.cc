@@ -1,5 +1,6 @@
 // A program that spawns itself, for spawn_test: spawned MODE.
 #include <csignal>
+#include <cstdio>
 #include <cstdlib>
 #include <fstream>
 #include <iostream>
@@ -32,8 +33,12 @@ int main(int argc, char** argv) {
   if (mode == "ignored") std::signal(SIGCHLD, SIG_IGN);
   try {
     if (mode == "twice")
-      launch::spawn(argc, argv, 2, [&](int rank) { note("first" + name(rank), ""); });
-    launch::spawn(argc, argv, 2, [&](int rank) {
+      launch::spawn(argc, argv, mode == "full" ? 1 : 2, [&](int rank) {
+        if (mode == "full" && std::freopen("/dev/full", "w", stdout)) std::cout << "lost\n";
+        note("first" + name(rank), "");
+      });
+    launch::spawn(argc, argv, mode == "full" ? 1 : 2, [&](int rank) {
+      if (mode == "full" && std::freopen("/dev/full", "w", stdout)) std::cout << "lost\n";
       note(name(rank), env("WORLD_SIZE") + ' ' + env("LOCAL_RANK") + ' ' + argv[argc - 1]);
       if (mode == "error" && rank == 1) WEFT_THROW(Shape, "conv2d", "got 3");
       if (mode == "other" && rank == 1) throw std::runtime_error("not weft's");

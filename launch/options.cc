@@ -1,5 +1,7 @@
 #include "weft/launch/options.h"
 
+#include <arpa/inet.h>
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cctype>
@@ -8,6 +10,7 @@
 #include <iostream>
 #include <memory>
 #include <sstream>
+#include <system_error>
 #include <type_traits>
 #include <utility>
 
@@ -26,7 +29,7 @@ constexpr int kTorchrunPort = 29500, kRendezvousPort = 29400;
 /// The texts of the command line, before they are interpreted.
 struct Texts {
   std::string nproc = "1", np, hosts, nnodes = "1", node_rank = "0";
-  bool standalone = false;
+  bool nproc_is_given = false, standalone = false;
   std::string endpoint, master_addr, master_port, max_restarts = "0", min_nproc, grace = "3";
   std::string redirects, tee, filter;
   std::string ignored;
@@ -65,16 +68,22 @@ int slots(const std::string& hosts) {
   return host.size() == 1 ? 1 : whole_number("--hosts", host[1], 1, kMostRanks);
 }
 
-int ranks_of_node(const Texts& texts) {
-  const std::string option = texts.np.empty() ? "--nproc-per-node" : "--np";
-  if (texts.np.empty() && !texts.hosts.empty()) return slots(texts.hosts);
-  const std::string& text = texts.np.empty() ? texts.nproc : texts.np;
+/// From "4", "cpu", "gpu" or "auto".
+int ranks(const std::string& option, const std::string& text) {
   const int gpus = text == "gpu" || text == "auto" ? device_count(DeviceType::cuda) : 0;
   if (text == "gpu" && gpus == 0)
     refuse(option, "gpu: there is no GPU here; give a number, or cpu");
   if (gpus > 0) return gpus;
   if (text == "cpu" || text == "auto") return core_count();
-  const int nproc = whole_number(option, text, 1, kMostRanks);
+  return whole_number(option, text, 1, kMostRanks);
+}
+
+int ranks_of_node(const Texts& texts) {
+  const bool np = !texts.np.empty();
+  if (!np && !texts.nproc_is_given && !texts.hosts.empty()) return slots(texts.hosts);
+  if (np && texts.nproc_is_given && texts.np != texts.nproc)
+    refuse("--np", "'" + texts.np + "', and --nproc-per-node says '" + texts.nproc + "'");
+  const int nproc = np ? ranks("--np", texts.np) : ranks("--nproc-per-node", texts.nproc);
   if (!texts.hosts.empty() && slots(texts.hosts) < nproc) {
     refuse("--hosts", detail::concat("'", texts.hosts, "' has room for fewer ranks than ", nproc));
   }
@@ -128,14 +137,20 @@ void set_addresses(const Texts& texts, Options& options) {
     if (options.endpoint_port == 0) options.endpoint_port = kTorchrunPort;
     return;
   }
-  // "host", "host:port", "[::1]:port"
+  // "host", "host:port", "::1", "[::1]", "[::1]:port"
   const std::size_t colon = texts.endpoint.rfind(':');
-  const bool bracketed = texts.endpoint.ends_with(']');
-  options.endpoint_host = texts.endpoint.substr(0, bracketed ? std::string::npos : colon);
+  const bool bare = !texts.endpoint.starts_with('[') && texts.endpoint.find(':') != colon;
+  const bool has_port = colon != std::string::npos && !bare && !texts.endpoint.ends_with(']');
+  options.endpoint_host = has_port ? texts.endpoint.substr(0, colon) : texts.endpoint;
   options.endpoint_port =
-      colon == std::string::npos || bracketed
-          ? kRendezvousPort
-          : whole_number("--rdzv-endpoint", texts.endpoint.substr(colon + 1), 1, kMostPort);
+      has_port ? whole_number("--rdzv-endpoint", texts.endpoint.substr(colon + 1), 1, kMostPort)
+               : kRendezvousPort;
+  in6_addr address{};
+  const std::string digits = texts.endpoint.substr(0, texts.endpoint.find('%'));  // %eth0 is a zone
+  if (bare && ::inet_pton(AF_INET6, digits.c_str(), &address) != 1) {
+    refuse("--rdzv-endpoint",
+           "'" + texts.endpoint + "' is no IPv6 address; with a port it is [ADDRESS]:PORT");
+  }
   if (options.endpoint_host.starts_with('[') && options.endpoint_host.ends_with(']')) {
     options.endpoint_host = options.endpoint_host.substr(1, options.endpoint_host.size() - 2);
   }
@@ -146,7 +161,13 @@ void set_addresses(const Texts& texts, Options& options) {
 /// The default is failure.json next to the report, unless the report has that name.
 void set_failure_file(Options& options) {
   const std::filesystem::path report = options.report;
-  if (!options.failure.empty() && options.failure == options.report) {
+  const auto place = [](const std::filesystem::path& file) {
+    std::error_code unknown;  // then it compares as it is written
+    const std::filesystem::path found =
+        std::filesystem::weakly_canonical(std::filesystem::absolute(file, unknown), unknown);
+    return unknown ? file : found;
+  };
+  if (!options.failure.empty() && !report.empty() && place(options.failure) == place(report)) {
     refuse("--failure", "'" + options.failure + "' is the --report, too");
   }
   if (options.failure.empty() && !report.empty() && report.filename() != "failure.json") {
@@ -319,6 +340,7 @@ std::optional<int> parse_options(int argc, const char* const* argv, Options& opt
     if (rest.empty()) return complain("which program? weftrun [options] PROGRAM [its arguments]");
     if (rest.front().starts_with('-')) return complain_about(rest.front(), app);
     options.command.assign(argv + argc - rest.size(), argv + argc);  // with their original spelling
+    texts.nproc_is_given = app.count("--nproc-per-node") > 0;
     understand(texts, options);
   } catch (const CLI::CallForHelp& help) {
     return app.exit(help);

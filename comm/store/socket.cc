@@ -169,8 +169,7 @@ Socket listen_on(const std::string& host, int port) {
     if (error != EADDRINUSE) error = errno;
   }
   const char* remedy = error == EADDRINUSE
-                           ? "; another run may be there: end it, or give another port (0 takes a "
-                             "free one)"
+                           ? "; another run may be there: end it, or give another port"
                        : error == EADDRNOTAVAIL ? "; that is no address of this machine"
                                                 : "";
   WEFT_THROW(Comm, kOp, "cannot listen on ", place(host, port), ": ", reason(error), remedy);

@@ -4,10 +4,12 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <filesystem>
 
 #include "weft/core/runtime/parallel.h"
 #include "weft/tests/core/command_line.h"
 #include "weft/tests/core/expect_error.h"
+#include "weft/tests/io/files.h"
 
 namespace weft::launch {
 namespace {
@@ -83,6 +85,14 @@ TEST(WeftrunOptions, TheFailureIsBesideTheReport) {
   const auto same = parse({"--report", "r.json", "--failure", "r.json", "p"});
   EXPECT_EQ(same.status, 2);
   EXPECT_HAS(same.err, "'r.json' is the --report, too");
+  for (const char* other : {"./r.json", "a/../r.json"}) {
+    EXPECT_EQ(parse({"--report", "r.json", "--failure", other, "p"}).status, 2) << other;
+  }
+  const testing::TempFolder folder;
+  std::filesystem::create_symlink(".", folder.path("link"));
+  const auto linked =
+      parse({"--report", folder.path("r"), "--failure", folder.path("link/r"), "p"});
+  EXPECT_EQ(linked.status, 2);
 }
 
 TEST(WeftrunOptions, BothSpellingsAndHorovods) {
@@ -95,6 +105,8 @@ TEST(WeftrunOptions, BothSpellingsAndHorovods) {
   EXPECT_EQ(options({"-np", "2", "-H", "localhost:4", "p"}).nproc, 2);
   EXPECT_EQ(options({"-H", "127.0.0.1:3", "p"}).nproc, 3);
   EXPECT_EQ(options({"-H", "localhost", "p"}).nproc, 1);
+  EXPECT_EQ(options({"-H", "localhost:4", "--nproc-per-node", "2", "p"}).nproc, 2);
+  EXPECT_EQ(options({"-np", "2", "--nproc-per-node", "2", "p"}).nproc, 2);
   EXPECT_EQ(options({"--standalone", "--nnodes=1:1", "--rdzv-backend=c10d", "p"}).nnodes, 1);
 }
 
@@ -155,6 +167,11 @@ TEST(WeftrunOptions, NodesMeetAtTheEndpointOrTheMaster) {
   EXPECT_EQ(o.endpoint_host, "::1");
   EXPECT_EQ(o.endpoint_port, 5);
   EXPECT_EQ(options({"--nnodes", "2", "--rdzv-endpoint", "[::1]", "p"}).endpoint_port, 29400);
+  for (const char* bare : {"::1", "fe80::1:5", "fe80::1%eth0"}) {
+    o = options({"--nnodes", "2", "--rdzv-endpoint", bare, "p"});
+    EXPECT_EQ(o.endpoint_host, bare);
+    EXPECT_EQ(o.endpoint_port, 29400);
+  }
 }
 
 TEST(WeftrunOptions, StreamsForAllRanksOrByRank) {
@@ -194,6 +211,10 @@ TEST(WeftrunOptions, WhatIsWrongIsSaidWithStatus2) {
       {{"-r", "0:1:2", "p"}, "'0:1:2' is not LOCAL_RANK:STREAMS"},
       {{"--local-ranks-filter", "1", "p"}, "'1' is no whole number from 0 to 0"},
       {{"-np", "3", "-H", "localhost:2", "p"}, "has room for fewer ranks than 3"},
+      {{"--nproc-per-node", "3", "-H", "localhost:2", "p"}, "has room for fewer ranks than 3"},
+      {{"-np", "2", "--nproc-per-node", "3", "p"}, "--np: '2', and --nproc-per-node says '3'"},
+      {{"--nnodes", "2", "--rdzv-endpoint", "1:2:3", "p"},
+       "'1:2:3' is no IPv6 address; with a port it is [ADDRESS]:PORT"},
       {{"-H", "a:1,b:1", "p"}, "'a:1,b:1' is not localhost:N; on several hosts start weftrun"},
   };
   for (const auto& [arguments, text] : cases) {

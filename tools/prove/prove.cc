@@ -110,7 +110,9 @@ int run(const Arguments& arguments) {
     }
     std::fputs(verdict.text().c_str(), stdout);
     if (!arguments.json.empty()) {
-      write_file_atomically(arguments.json, to_json(verdict).dump(1) + "\n");
+      write_file_atomically(
+          arguments.json,
+          to_json(verdict).dump(1, ' ', false, json::error_handler_t::replace) + "\n");
     }
     return verdict.status();
   } catch (...) {

@@ -254,7 +254,10 @@ int run(const Options& options) {
     const Clock::time_point time = Clock::now();
     const std::vector<Row> rows = rows_of(now, before, time - then, options.run);
     if (options.json) {
-      std::printf("%s\n", to_json(rows).dump(options.once ? 2 : -1).c_str());
+      // A program's name may have any bytes.
+      const std::string text = to_json(rows).dump(options.once ? 2 : -1, ' ', false,
+                                                  nlohmann::json::error_handler_t::replace);
+      std::printf("%s\n", text.c_str());
       flush_stdout();
     } else {
       draw(rows, options, is_first);
@@ -291,7 +294,7 @@ int main(int argc, char** argv) {
       "           a GPU with NCCL the device waits, which is not counted\n"
       "cpu        processor time of all its threads; worker: of a device's\n"
       "WEFT_FAULT faults on purpose: ranks that are slow or fail, links that are thin, and how\n"
-      "Exit status: 0; 1 with --once if RUN is not running; 2 wrong usage.");
+      "Exit status: 0; 1 with --once if RUN is not running; 2 wrong usage or an error.");
   const auto run = [&]() -> int {
     try {
       app.parse(argc, argv);
@@ -304,7 +307,7 @@ int main(int argc, char** argv) {
       return app.exit(error) == 0 ? 0 : 2;
     } catch (const std::exception& error) {
       std::fprintf(stderr, "top: error: %s\n", error.what());
-      return 1;
+      return 2;
     }
   };
   return weft::tools::exit_status(app, run());

@@ -225,6 +225,9 @@ TEST_F(Prove, RecordsOfTwoRuns) {
     refuses(order, "8 tensors are in one of them only");
     EXPECT_HAS(log(), "not comparable");
   }
+  write_record("part_\xff", part);  // in JSON, which has no such byte
+  const auto verdict = prove(b + folder.path("part_\xff"), 2);
+  EXPECT_HAS(verdict["causes"][0]["text"].get<std::string>(), "part_\uFFFD of ");
   refuses("--against " + folder.path("empty") + " " + folder.path("empty"),
           "nothing could be compared");
   refuses(a + folder.path("one") + " " + mistakes, "At Most 2 required but received");

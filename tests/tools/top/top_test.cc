@@ -131,6 +131,19 @@ TEST_F(Top, ShowsTheDevicesOfOneProcess) {
   EXPECT_HAS(top(""), " of 64.00 MiB, worker ");
 }
 
+TEST_F(Top, ANameMayHaveAnyBytes) {
+  const std::string name = folder.path("no_utf8_\xff");
+  std::filesystem::create_symlink(std::filesystem::absolute("examples/mlp"), name);
+  std::string shell = "sh", flag = "-c";
+  std::string command = "exec " + name + " --data " + folder.path("data") + " --out " +
+                        folder.path("out") + " --epochs 1000000 --batch-size 4 >/dev/null 2>&1";
+  char* argv[] = {shell.data(), flag.data(), command.data(), nullptr};
+  ASSERT_EQ(posix_spawn(&child_, "/bin/sh", nullptr, nullptr, argv, environ), 0);
+  const nlohmann::json seen =
+      look_until([](const nlohmann::json& programs) { return programs.size() == 1; });
+  EXPECT_EQ(seen[0]["program"], "no_utf8_\uFFFD");
+}
+
 TEST_F(Top, EndsBySigint) {
   std::string shell = "sh", flag = "-c";
   std::string command = "exec tools/top/top --interval 0.1 >" + folder.path("top");

@@ -2,8 +2,10 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <cmath>
 #include <cstdio>
 #include <exception>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -24,6 +26,22 @@ inline std::string about_unknown_argument(const CLI::App& app) {
   const std::string near = nearest(argument.substr(0, argument.find('=')), known);
   return "unknown option " + argument +
          (near.empty() ? std::string() : "; did you mean " + near + "?");
+}
+
+/// Refuses an option's value that is no number from `least` to `most`. CLI::Range lets nan pass,
+/// and writes a bound that is the largest double with its 309 digits.
+inline CLI::Validator number_from(double least,
+                                  double most = std::numeric_limits<double>::infinity()) {
+  return CLI::Validator(
+      [=](std::string& text) -> std::string {
+        double value = 0;
+        if (CLI::detail::lexical_cast(text, value) && value >= least && value <= most) return {};
+        char range[100];
+        std::snprintf(range, sizeof range, most < HUGE_VAL ? " from %g to %g" : " from %g on",
+                      least, most);
+        return "'" + text + "' is no number" + range;
+      },
+      "");
 }
 
 /// The result of main(): `status`, or 2 and a line on stderr if some output is lost, as on a full

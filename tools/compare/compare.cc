@@ -128,7 +128,7 @@ int main(int argc, char** argv) {
       ->required();
   app.add_option("B", second, "another one")->required();
   app.add_option("--max", most, "the largest difference that is allowed; 0: none")
-      ->check(CLI::NonNegativeNumber);
+      ->check(weft::tools::number_from(0));
   app.footer("Exit status: 0 the same, 1 different, 2 wrong usage or a file that cannot be read.");
   const auto run = [&]() -> int {
     try {

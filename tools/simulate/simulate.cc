@@ -248,7 +248,7 @@ int main(int argc, char** argv) {
       ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 50))
       ->needs(predicts);
   app.add_option("--seconds", request.seconds, "for the measuring, about")
-      ->check(CLI::Range(0.0, 3600.0))
+      ->check(weft::tools::number_from(0, 3600))
       ->capture_default_str()
       ->needs(predicts);
   CLI::Option* const scales =

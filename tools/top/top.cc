@@ -283,7 +283,7 @@ int main(int argc, char** argv) {
   app.add_flag("--once", options.once, "look once, over one interval");
   app.add_flag("--json", options.json, "for programs: a list per look, in one line without --once");
   app.add_option("--interval", options.interval, "seconds between two looks")
-      ->check(CLI::Range(0.05, 3600.0))
+      ->check(weft::tools::number_from(0.05, 3600))
       ->capture_default_str();
   app.allow_extras();
   app.footer(

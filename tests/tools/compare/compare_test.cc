@@ -43,6 +43,15 @@ TEST_F(Compare, ANaNIsOnlyLikeANaN) {
   EXPECT_HAS(log(), "inf in x, element 0");
 }
 
+TEST_F(Compare, ABoundIsANumberFrom0On) {
+  const std::string a = save("a", {{"x", pair(0, 1)}}), b = save("b", {{"x", pair(9, 1)}});
+  for (const char* wrong : {"nan", "-1", "x"}) {
+    EXPECT_EQ(run(a + " " + b + " --max " + wrong), 2);
+    EXPECT_HAS(log(), "--max: '" + std::string(wrong) + "' is no number from 0 on\n");
+  }
+  EXPECT_EQ(run(a + " " + b + " --max inf"), 0) << log();
+}
+
 TEST_F(Compare, OtherNamesShapesAndDtypesAreDifferent) {
   const std::string a = save("a", {{"x", pair(1, 2)}});
   const auto says = [&](const io::NamedTensors& other, const std::string& text) {

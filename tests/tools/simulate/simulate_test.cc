@@ -105,6 +105,7 @@ TEST_F(SimulateCommand, WrongUsageIsTwoAndSaysWhatIsRight) {
   refuses("--predict", "--predict");
   refuses("--check F.json", "--check FILE needs a RUN");
   refuses("F.json", "unexpected argument 'F.json'; a RUN goes with --check");
+  refuses("--predict F.json --seconds nan", "--seconds: 'nan' is no number from 0 to 3600\n");
   refuses("--check F.json a b", "compares with one RUN");
   refuses("--predict F --check F", "--check");
   refuses("--replay F --check F", "--check");

@@ -175,7 +175,10 @@ TEST_F(TopCommand, SaysThatNothingRuns) {
 TEST_F(TopCommand, RefusesWrongWords) {
   refuses("--onse", "unknown option --onse; did you mean --once?");
   refuses("mlp mlp", "unexpected argument 'mlp'");
-  refuses("--interval 0", "Value 0 not in range");
+  for (const char* wrong : {"0", "nan", "inf"}) {
+    refuses(std::string("--interval ") + wrong,
+            "--interval: '" + std::string(wrong) + "' is no number from 0.05 to 3600\n");
+  }
   refuses("--interval x", "--interval");
   expect_loss_is_told({"--once --interval 0.05"});
 }

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <csignal>
+#include <cstring>
 #include <iostream>
 #include <utility>
 
@@ -61,16 +62,23 @@ void Peer::send(const json& request) {
 
 json Peer::receive() {
   std::string answer;
-  for (int c = std::fgetc(from_); c != EOF && c != '\n'; c = std::fgetc(from_))
-    answer.push_back(static_cast<char>(c));
-  if (answer.empty()) {
+  int c = std::fgetc(from_);
+  for (; c != EOF && c != '\n'; c = std::fgetc(from_)) answer.push_back(static_cast<char>(c));
+  if (c == EOF) {
     int status = 0;
     waitpid(process_, &status, 0);
     process_ = -1;
+    WEFT_CHECK(!WIFSIGNALED(status), Io, "peer", "the peer was killed by signal ", WTERMSIG(status),
+               " (", strsignal(WTERMSIG(status)), ") on ", request_);
     WEFT_THROW(Io, "peer", "the peer ended with status ", WEXITSTATUS(status), " on ", request_,
                "; PyTorch's needs torch (tools/peer-setup)");
   }
-  return json::parse(answer);
+  try {
+    return json::parse(answer);
+  } catch (const json::parse_error&) {
+    WEFT_THROW(Io, "peer", "the peer's answer to ", request_,
+               " is no JSON: ", answer.substr(0, 200));
+  }
 }
 
 nlohmann::json ask(Peer& peer, const nlohmann::json& request) {

@@ -125,6 +125,24 @@ class BuiltTest(ToolTest):
                 self.assertEqual(self.launched(f"{options} {name} --epochs 2"),
                                  f"weftrun {options} {path} --epochs 2")
 
+    def test_ArchBehindTheUsersProgramIsItsOwn(self):
+        program = str(self.write_program("prog", "true"))
+        self.assertEqual(self.launched(f"--log_dir x {program} --arch wide --arch=wide"),
+                         f"weftrun --log_dir x {program} --arch wide --arch=wide")
+        for command in ("launch --log-dir x --arch 90 mlp", "run --arch 90 mlp", "run mlp --arch 90",
+                        "run mlp --data ./x --arch 90", "prove --ranks 2 --arch=90 mlp"):
+            status, said = self.run_tool(*command.split(), env=self.env)
+            self.assertEqual((status, said.strip()), (
+                1, f"weft: {command.split()[0]}: --arch needs a CUDA toolkit in /usr/local/cuda, or "
+                "set CUDA_HOME"))
+
+    def test_WithoutAHome(self):
+        (self.root / "tools/compile_commands.py").write_text("import sys\nprint(*sys.argv[1:])\n")
+        del self.env["HOME"]
+        status, said = self.run_tool("compile-commands", env=self.env)
+        self.assertEqual(status, 0, said)
+        self.assertRegex(said, rf"^{self.root} {self.folder}/home/weft-home-[0-9]+/\.cache/weft/programs/")
+
     def test_LaunchKnowsEachOptionOfWeftrun(self):
         """Also one that launch/options.cc gets later."""
         with open(os.path.dirname(FrontDoorTest.tool) + "/launch/options.cc", encoding="utf-8") as file:

@@ -4,7 +4,10 @@ import hashlib
 import os
 import re
 import shutil
+import signal
+import subprocess
 import sys
+import time
 
 sys.path.insert(0, "tests/tools")
 from cases import ToolTest, main
@@ -96,7 +99,8 @@ class BuiltTest(ToolTest):
         (self.folder / "home").mkdir()
         self.env = {**os.environ, "PATH": f"{self.bin}:{os.environ['PATH']}", "HOME": self.path("home"),
                     "CUDA_HOME": self.path("no_cuda"), "TMPDIR": self.path("home")}
-        self.env.pop("WEFT_ARCH", None)
+        for name in ("WEFT_ARCH", "CI"):
+            self.env.pop(name, None)
 
     def write_program(self, name, text):
         program = self.bin / name
@@ -135,6 +139,23 @@ class BuiltTest(ToolTest):
             self.assertEqual((status, said.strip()), (
                 1, f"weft: {command.split()[0]}: --arch needs a CUDA toolkit in /usr/local/cuda, or "
                 "set CUDA_HOME"))
+
+    def test_TheLogOfABuild(self):
+        began = self.folder / "began"
+        self.write_program("bazel", f'[ "$1" = build ] || exit 0\necho "no such thing" >&2\n'
+                           f'echo $$ >{began}.part; mv {began}.part {began}; [ -z "$SLOW" ] || exec '
+                           'sleep 60\nexit 3')
+        status, said = self.run_tool("run", "mlp", env=self.env)
+        self.assertEqual((status, said), (3, "weft: building //examples:mlp\nno such thing\n"))
+        self.assertEqual(os.listdir(self.folder / "home"), [])
+        began.unlink()
+        with subprocess.Popen([self.tool, "run", "mlp"], env={**self.env, "SLOW": "1"},
+                              stderr=subprocess.DEVNULL) as door:
+            while not began.exists():
+                time.sleep(0.01)
+            door.terminate()
+        os.kill(int(began.read_text()), signal.SIGKILL)
+        self.assertEqual(os.listdir(self.folder / "home"), [])
 
     def test_WithoutAHome(self):
         (self.root / "tools/compile_commands.py").write_text("import sys\nprint(*sys.argv[1:])\n")

@@ -136,10 +136,7 @@ void GradientBuckets::before_contribution(const std::function<void(std::size_t)>
 
 std::vector<GradientSize> GradientBuckets::sizes() const {
   std::vector<GradientSize> sizes;
-  for (const Parameter& p : parameters_) {
-    sizes.push_back(
-        {p.tensor.numel() * static_cast<std::int64_t>(size_of(p.dtype)), p.dtype, p.device});
-  }
+  for (const Parameter& p : parameters_) sizes.push_back({bytes_of(p.tensor), p.dtype, p.device});
   return sizes;
 }
 

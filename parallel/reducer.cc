@@ -37,15 +37,13 @@ constexpr GradientBuckets::Words kWords = {
 };
 
 std::vector<Coalesced> coalesce_by_device(const nn::NamedTensors& tensors) {
-  std::vector<std::pair<Device, std::vector<Tensor>>> groups;
+  std::vector<std::vector<Tensor>> groups;
   for (const auto& [name, x] : tensors) {
-    auto group = std::ranges::find(groups, x.device(), &decltype(groups)::value_type::first);
-    if (group == groups.end()) group = groups.insert(group, {x.device(), {}});
-    group->second.push_back(x);
+    auto group = std::ranges::find(groups, x.device(), [](const auto& g) { return g[0].device(); });
+    if (group == groups.end()) group = groups.insert(group, std::vector<Tensor>());
+    group->push_back(x);
   }
-  std::vector<Coalesced> result;
-  for (auto& [device, members] : groups) result.emplace_back(std::move(members));
-  return result;
+  return {groups.begin(), groups.end()};
 }
 
 // The module of a parameter: "layer1.0.conv" for "layer1.0.conv.weight", `root` for the root's.
@@ -127,9 +125,8 @@ void Reducer::load_engine_state(const nn::NamedTensors& state) {
     WEFT_CHECK(state.size() == 1 && name == kOrder && x.dtype() == DType::i64 && x.dim() == 1,
                InvalidArgument, kOp, "this is not the state of a DistributedDataParallel: ", name,
                " is ", x.dtype(), ' ', x.shape(), ", expected one ", kOrder, ", i64 [parameters]");
-    for (const std::int64_t i : x.to_vector<std::int64_t>()) {
-      order.push_back(static_cast<std::size_t>(i));
-    }
+    const auto numbers = x.to_vector<std::int64_t>();
+    order.assign(numbers.begin(), numbers.end());
     std::vector<std::size_t> sorted = order, all(order.size());
     std::ranges::sort(sorted);
     std::iota(all.begin(), all.end(), std::size_t{0});

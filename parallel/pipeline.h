@@ -103,8 +103,9 @@ class Pipeline {
 
   /// The last stage's outputs for the whole batch, on its device. All forwards of the schedule are
   /// run. With gradients enabled the result is on the tape, and its backward runs the rest of the
-  /// schedule; without them no activations are kept. In evaluation mode nothing is recomputed. With
-  /// a group every rank gets the outputs, and gradients must be disabled (else Unsupported).
+  /// schedule; autograd::grad() then gives gradients of the inputs, not of parameters. Without them
+  /// no activations are kept. In evaluation mode nothing is recomputed. With a group every rank
+  /// gets the outputs, and gradients must be disabled (else Unsupported).
   std::vector<Tensor> operator()(std::span<const Tensor> inputs);
   /// For one input and one output. Throws InvalidArgument for another number of outputs.
   Tensor operator()(const Tensor& x);

@@ -34,13 +34,10 @@ double seconds_now() {
 TensorList handed_over(std::span<const Tensor> outputs, Device device, bool all) {
   TensorList inputs;
   for (const Tensor& y : outputs) {
-    if (!y.defined()) {
-      inputs.emplace_back();
-      continue;
-    }
-    const Tensor x = raw::alias(raw::to(y, device));
+    Tensor& x = inputs.emplace_back();
+    if (!y.defined()) continue;
+    x = raw::alias(raw::to(y, device));
     if (y.requires_grad() || (all && is_floating(y.dtype()))) x.set_requires_grad();
-    inputs.push_back(x);
   }
   return inputs;
 }
@@ -86,6 +83,7 @@ PipelineBatch::PipelineBatch(std::shared_ptr<PipelineState> state, std::span<con
     for (std::size_t m = 0; m < sizes_.size(); ++m) row.push_back(std::make_unique<Cell>());
   }
   losses_.resize(sizes_.size());
+  input_grads_.resize(sizes_.size());
   for (const Device device : state_->devices) turns_[device];
   bool needs = std::ranges::any_of(
       inputs_, [](const Tensor& x) { return x.defined() && x.requires_grad(); });
@@ -339,15 +337,17 @@ void PipelineBatch::backward_of(const Action& action) {
     outputs.push_back(y);
     grads.push_back(own.grads[i]);
   }
-  if (!outputs.empty()) autograd::backward(outputs, grads);
+  if (thread_state().for_grad) {
+    grad_of_inputs(outputs, grads, own.inputs);
+  } else if (!outputs.empty()) {
+    autograd::backward(outputs, grads);
+  }
   TensorList of_inputs;
   for (const Tensor& x : own.inputs) of_inputs.push_back(x.defined() ? x.grad() : Tensor());
   own.inputs.clear();
   own.outputs.clear();
   own.grads.clear();
   if (s == 0) {
-    const std::lock_guard lock(mutex_);
-    input_grads_.resize(sizes_.size());
     input_grads_[m] = std::move(of_inputs);
     return;
   }

@@ -107,6 +107,9 @@ class PipelineBatch {
   void recompute_of(const Action& action);
   void run_stage(const Action& action);
   void backward_of(const Action& action);
+  // Within autograd::grad(), which leaves the .grad() of parameters alone.
+  static void grad_of_inputs(const TensorList& outputs, const TensorList& grads,
+                             const TensorList& inputs);
 
   const std::shared_ptr<PipelineState> state_;
   const std::vector<nn::AnyModule>& stages_;

@@ -2,9 +2,12 @@
 // their backward runs the rest of the schedule.
 #include <algorithm>
 #include <any>
+#include <cstddef>
+#include <iterator>
 #include <utility>
 
 #include "weft/autograd/function.h"
+#include "weft/autograd/grad.h"
 #include "weft/core/base/error.h"
 #include "weft/core/runtime/thread_state.h"
 #include "weft/parallel/pipeline.h"
@@ -135,6 +138,16 @@ TensorList PipelineBatch::backward(std::span<const Tensor> grads) {
         raw::to(inputs_[i].dim() == 0 ? sum_of(parts) : raw::cat(parts, 0), inputs_[i].device()));
   }
   return whole;
+}
+
+void PipelineBatch::grad_of_inputs(const TensorList& outputs, const TensorList& grads,
+                                   const TensorList& inputs) {
+  TensorList wanted;
+  std::ranges::copy_if(inputs, std::back_inserter(wanted),
+                       [](const Tensor& x) { return x.defined() && x.requires_grad(); });
+  if (outputs.empty() || wanted.empty()) return;
+  const TensorList results = autograd::grad(outputs, wanted, grads, {.allow_unused = true});
+  for (std::size_t i = 0; i < wanted.size(); ++i) wanted[i].set_grad(results[i]);
 }
 
 }  // namespace weft::parallel

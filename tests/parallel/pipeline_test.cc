@@ -13,6 +13,7 @@
 #include "weft/autograd/autocast.h"
 #include "weft/autograd/autograd.h"
 #include "weft/autograd/function.h"
+#include "weft/autograd/grad.h"
 #include "weft/core/runtime/allocator.h"
 #include "weft/core/runtime/worker.h"
 #include "weft/nn/dropout.h"
@@ -117,6 +118,26 @@ TEST_P(PipelineTest, InputsGetGradients) {
   pipe(x).sum().backward();
   alone(same).sum().backward();
   EXPECT_LT(testing::relative_difference(x.grad(), same.grad()), 1e-6);
+}
+
+TEST_P(PipelineTest, GradGivesGradientsOfInputsAndLeavesThoseOfParametersAlone) {
+  nn::Sequential alone = net();
+  const Tensor same = rows(5).x.set_requires_grad();
+  const Tensor expected = autograd::grad(alone(same).sum(), same);
+  for (const char* schedule : {"gpipe", "1f1b", "zb-h1"}) {
+    for (const Recompute mode : {Recompute::never, Recompute::always}) {
+      nn::Sequential model = net();
+      Pipeline pipe(halves(model),
+                    {.devices = devices(2), .chunks = 3, .checkpoint = mode, .schedule = schedule});
+      const Tensor x = rows(5).x.set_requires_grad();
+      const Tensor got = autograd::grad(pipe(x).sum(), x);
+      EXPECT_LT(testing::relative_difference(got, expected), 1e-6) << schedule;
+      EXPECT_FALSE(x.grad().defined());
+      for (const auto& [name, p] : model.named_parameters()) {
+        EXPECT_FALSE(p.grad().defined()) << schedule << ' ' << name;
+      }
+    }
+  }
 }
 
 TEST_P(PipelineTest, WithoutGradientsNothingIsKept) {

@@ -141,7 +141,8 @@ void before_forward(const nn::ModuleBase& module, const std::shared_ptr<Unit>& u
   const bool recorded = thread_state().grad_enabled;
   if (unit.get() == engine.root && !engine.in_backward && !autograd::recomputing()) {
     engine.begin_forward();
-    if (recorded && module.is_training() && engine.sync) engine.broadcast_buffers();
+    const bool trains = module.is_training() && (recorded || autograd::in_first_forward());
+    if (trains && engine.sync) engine.broadcast_buffers();
   }
   if (unit->memory->pieces().empty()) return;
   engine.gather_for_forward(*unit);

@@ -164,10 +164,9 @@ void Reducer::check_averaged() {
 void Reducer::before_forward() {
   buckets_.check_unchanged();
   check_averaged();
-  if (!sync_ || !module_.is_training() || !thread_state().grad_enabled || autograd::recomputing()) {
-    return;
-  }
-  if (buffers_.empty()) return;
+  const bool recorded = thread_state().grad_enabled || autograd::in_first_forward();
+  if (!sync_ || !recorded || autograd::recomputing()) return;
+  if (buffers_.empty() || !module_.is_training()) return;
   if (before_) before_(kBuffers);
   broadcast_buffers();
 }

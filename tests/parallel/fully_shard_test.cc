@@ -577,6 +577,20 @@ TEST_F(FullyShardTest, ImagesAndBuffersAreDdpsBitForBit) {
   });
 }
 
+TEST_F(FullyShardTest, BuffersAreRankZerosAlsoInsideACheckpoint) {
+  comm::run_ranks(2, [](comm::ProcessGroup& group) {
+    nn::Sequential model{nn::BatchNorm2d(2), nn::Conv2d(2, 1, 1)};
+    const FullySharded sharded = fully_shard(model, group);
+    const auto& bn = *model[0].as<nn::BatchNorm2d>();
+    raw::fill_(bn.running_var, group.rank() == 0 ? 2 : 4);
+    const auto call = [&](const Tensor& x) { return model(x); };
+    autograd::checkpoint(call, ones({2, 2, 2, 2}));
+    // With momentum 0.1 and a batch variance of 0: 0.9 of the old value.
+    EXPECT_FLOAT_EQ(bn.running_var.to_vector<float>()[0], 1.8f);
+    EXPECT_EQ(bn.num_batches_tracked.item<std::int64_t>(), 1);
+  });
+}
+
 /// A weight whose first dimension is innermost in memory, and one of channels last.
 struct OddLayouts : nn::Module<OddLayouts> {
   nn::Parameter turned = parameter("turned", raw::permute(uniform({5, 6}, -1, 1), {1, 0}));

@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "weft/autograd/checkpoint.h"
 #include "weft/core/base/device.h"
 #include "weft/core/runtime/capture.h"
 #include "weft/core/runtime/thread_state.h"
@@ -536,6 +537,20 @@ RANKS_TEST(ReducerTest, BuffersAreRankZerosInEachForwardOfTraining, 2) {
     ddp(x);
     EXPECT_EQ(bn.running_var.to_vector<float>()[0], group.rank() == 0 ? 2 : 4);
   }
+}
+
+RANKS_TEST(ReducerTest, BuffersAreRankZerosAlsoInsideACheckpoint, 2) {
+  nn::Sequential model{nn::BatchNorm2d(2), nn::Conv2d(2, 1, 1)};
+  DistributedDataParallel ddp(model, group);
+  const auto& bn = *model[0].as<nn::BatchNorm2d>();
+  raw::fill_(bn.running_var, group.rank() == 0 ? 2 : 4);
+  const auto call = [&](const Tensor& x) { return ddp(x); };
+  sum(autograd::checkpoint(call, full({2, 2, 2, 2}, group.rank()))).backward();
+  EXPECT_FLOAT_EQ(bn.running_var.to_vector<float>()[0], 1.8f);  // momentum 0.1, variance 0
+  // Of the means 0 and 0.1 that this forward has left, both ranks go on with rank 0's.
+  sum(autograd::checkpoint(call, ones({2, 2, 2, 2}))).backward();
+  EXPECT_FLOAT_EQ(bn.running_mean.to_vector<float>()[0], 0.1f);
+  EXPECT_EQ(bn.num_batches_tracked.item<std::int64_t>(), 2);
 }
 
 // Rank 1 may evaluate more often than rank 0.

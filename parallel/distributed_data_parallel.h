@@ -77,9 +77,10 @@ struct DistributedDataParallelOptions {
 /// buckets have been rebuilt); zero_grad() costs nothing. If find_unused_parameters or static_graph
 /// finds that no rank used a parameter, its .grad() is undefined, so that optimisers skip it.
 ///
-/// All ranks must call forward in training, and backward, equally often. A backward that fails
-/// aborts the group: the other ranks get PeerFailed. From one thread at a time. Unsupported in
-/// graph::capture.
+/// All ranks must call forward in training, and backward, equally often. A backward that fails once
+/// it has finished a gradient aborts the group: the other ranks get PeerFailed. One that fails
+/// before has sent nothing, and they wait until this rank ends, or for their timeout. From one
+/// thread at a time. Unsupported in graph::capture.
 template <std::derived_from<nn::ModuleBase> M>
 class DistributedDataParallel {
  public:

@@ -676,6 +676,24 @@ TEST(ReducerTest, ABackwardThatFailsEndsTheOtherRanksToo) {
   EXPECT_WEFT_ERROR(run(), Library, "gave up");
 }
 
+// The other rank waits meanwhile.
+RANKS_TEST(ReducerTest, ABackwardThatFailsBeforeItsFirstGradientHasSentNothing, 2) {
+  Lines model;
+  DistributedDataParallel ddp(model, group, {.bucket_cap_mb = kTiny});
+  for (int step = 0; step < 2; ++step) {
+    model.zero_grad();
+    if (group.rank() == 1) {
+      const Tensor y = ddp(input(2));
+      autograd::add_grad_hook(
+          y, [](const Tensor&) -> Tensor { WEFT_THROW(Library, "user", "the reason"); });
+      EXPECT_WEFT_ERROR(sum(y).backward(), Library, "the reason");
+    }
+    sum(ddp(input(2 * group.rank()))).backward();
+    for (const Tensor& p : model.parameters()) EXPECT_EQ(grad_of(p), Floats(2, 1));
+  }
+  EXPECT_EQ(ddp.stats().reductions, 2);
+}
+
 // Rank 1 sends its bucket only at the end of its backward, since c gets no gradient there.
 TEST(ReducerTest, ABackwardThatFailsAtItsEndEndsTheOtherRanksToo) {
   const auto run = [] {

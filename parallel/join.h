@@ -11,7 +11,8 @@ namespace weft::parallel {
 struct JoinOptions {
   /// true: divide gradients by the number of ranks, also when some have no batch left; false: by
   /// the number of ranks that have one, so that the last batches have the same weight as the
-  /// others.
+  /// others. With a comm_hook gradients are then multiplied by the ratio of the two numbers before
+  /// it gets them, so that a hook that divides by the number of ranks is right.
   bool divide_by_initial_world_size = true;
   /// Called on a rank without batches in each step of the others, when it has their mean gradients.
   /// Set it to optimizer.step() to keep the state of its optimiser equal to theirs.

@@ -213,7 +213,9 @@ void Reducer::begin_reduction() {
 
 void Reducer::make_ready(std::size_t index) {
   const Tensor& gradient = buckets_.attach(index);
-  if (!options_.comm_hook && divisor_ != 1) raw::mul_(gradient, 1 / divisor_);
+  // A hook that gives means divides by the number of ranks itself.
+  const double factor = (options_.comm_hook ? group_->size() : 1) / divisor_;
+  if (factor != 1) raw::mul_(gradient, factor);
   if (!rebuilt_) order_.push_back(index);
   buckets_.make_ready(index);
 }

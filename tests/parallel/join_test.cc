@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <utility>
 #include <vector>
 
 #include "weft/nn/batch_norm.h"
@@ -22,9 +23,13 @@ using Floats = std::vector<float>;
 
 // Rank r of three has r + 1 batches, of r + 1 each.
 RANKS_TEST(JoinTest, JoinedRanksCountAsZerosAndEndWithTheLastOnesModel, 3) {
-  for (const bool all : {true, false}) {
+  const CommHook mean = [](ProcessGroup& g, const Tensor& gradients) -> Reduction {
+    return g.all_reduce(gradients, comm::ReduceOp::avg);
+  };
+  for (const auto& [all, hook] :
+       {std::pair(true, CommHook()), {false, CommHook()}, {true, mean}, {false, mean}}) {
     Lines model;
-    DistributedDataParallel ddp(model, group);
+    DistributedDataParallel ddp(model, group, {.comm_hook = hook});
     optim::SGD sgd(model.parameters(), {.lr = 1});
     const int mine = group.rank() + 1;
     const Floats expected = all ? Floats{2, 5.f / 3, 1} : Floats{2, 2.5, 3};

@@ -272,6 +272,7 @@ weft_sources(""
   parallel/pipeline_shards.cc
   parallel/pipeline_state.cc
   parallel/reducer.cc
+  parallel/reducer_state.cc
   parallel/same_model.cc
   parallel/scatter_gather.cc
   parallel/schedule_check.cc

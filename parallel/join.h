@@ -14,8 +14,9 @@ struct JoinOptions {
   /// others. With a comm_hook gradients are then multiplied by the ratio of the two numbers before
   /// it gets them, so that a hook that divides by the number of ranks is right.
   bool divide_by_initial_world_size = true;
-  /// Called on a rank without batches in each step of the others, when it has their mean gradients.
-  /// Set it to optimizer.step() to keep the state of its optimiser equal to theirs.
+  /// Called on a rank without batches after each backward of the others that averages, when it has
+  /// their mean gradients. Set it to optimizer.step() to keep the state of its optimiser equal to
+  /// theirs; their steps must then have one such backward each, others under no_sync().
   std::function<void()> step = {};
 };
 

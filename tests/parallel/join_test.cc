@@ -83,6 +83,25 @@ TEST(JoinTest, JoinedRanksMayKeepTheirOptimisersInStep) {
   EXPECT_EQ(weights[1], weights[2]);
 }
 
+// Each of rank 1's two steps has one backward that averages, and one that does not.
+RANKS_TEST(JoinTest, AStepIsMadeForEachBackwardThatAverages, 2) {
+  Lines model;
+  DistributedDataParallel ddp(model, group);
+  int steps = 0;
+  ddp.join(
+      [&] {
+        for (int i = 0; i < 2 * group.rank(); ++i) {
+          {
+            const auto local = ddp.no_sync();
+            sum(ddp(input(1))).backward();
+          }
+          sum(ddp(input(1))).backward();
+        }
+      },
+      {.step = [&] { ++steps; }});
+  EXPECT_EQ(steps, group.rank() == 0 ? 2 : 0);
+}
+
 // Including the first reduction, in which the ranks agree on buckets and used parameters.
 RANKS_TEST(JoinTest, JoiningFitsEveryWayToFindParameters, 2) {
   for (const bool static_graph : {false, true}) {

@@ -111,17 +111,22 @@ void Reducer::rebuild_buckets(const std::vector<std::size_t>& order) {
 // An update takes gradients of a backward, of which the wrapper hears; else the loss did not depend
 // on what forward had returned.
 void Reducer::check_averaged() {
+  // An evaluation may have other weights, such as averages, for a while.
+  if (!module_.is_training()) version_.reset();
   if (warned_ || !module_.is_training()) return;
   const std::uint32_t version = buckets_.parameters()[0].tensor.storage()->version();
-  if (std::exchange(version_, version) == version) return;
+  const std::optional<std::uint32_t> before = std::exchange(version_, version);
+  if (before == version) return;
   const std::int64_t reductions = buckets_.stats().reductions;
-  warned_ = std::exchange(averaged_, reductions) == reductions;
+  warned_ = std::exchange(averaged_, reductions) == reductions && before;
   if (!warned_) return;
   log_warning(detail::concat("ddp: rank ", group_->number_in_run(group_->rank()), ": ",
                              module_.type_name(),
                              " was updated since its last forward, but no backward has averaged "
                              "its gradients: was that forward run under NoGrad, its result "
-                             "detached, or the backward under no_sync()?"));
+                             "detached, or the backward under no_sync()? Values that "
+                             "load_state_dict() or a moving average puts there between a forward "
+                             "and its backward look like an update, too"));
 }
 
 void Reducer::before_forward() {

@@ -74,7 +74,8 @@ class Reducer {
           ReducerOptions options);
 
   /// Checks that the module is still the one that was wrapped; warns once if it was updated since
-  /// an earlier forward though no backward has averaged; copies rank 0's buffers.
+  /// an earlier forward though no backward has averaged, unless one in evaluation was between;
+  /// copies rank 0's buffers.
   void before_forward();
 
   /// Whether backwards average, and forwards broadcast buffers; returns what it was.
@@ -146,7 +147,8 @@ class Reducer {
   double divisor_ = 1;  // of gradients
   bool reducing_ = false;
   GradientBuckets::Clock::time_point last_arrival_;  // of the reduction in progress
-  // The first parameter's version in the last forward, and the reductions when it last changed.
+  // The first parameter's version in the last forward, if that was one in training, and the
+  // reductions when it last changed.
   std::optional<std::uint32_t> version_ = {};
   std::int64_t averaged_ = -1;
   bool warned_ = false;

@@ -326,7 +326,9 @@ RANKS_TEST(GanStyleTest, AnUpdateWithoutGradientsIsWarnedOfOnce, 2) {
     EXPECT_EQ(log.text, "warning: ddp: rank " + std::to_string(group.rank()) +
                             ": Upscaler was updated since its last forward, but no backward has "
                             "averaged its gradients: was that forward run under NoGrad, its result "
-                            "detached, or the backward under no_sync()?\n");
+                            "detached, or the backward under no_sync()? Values that "
+                            "load_state_dict() or a moving average puts there between a forward "
+                            "and its backward look like an update, too\n");
   }
 }
 

@@ -19,6 +19,7 @@
 #include "weft/core/runtime/capture.h"
 #include "weft/core/runtime/thread_state.h"
 #include "weft/nn/batch_norm.h"
+#include "weft/nn/ema.h"
 #include "weft/parallel/distributed_data_parallel.h"
 #include "weft/tests/comm/ranks.h"
 #include "weft/tests/core/collected_log.h"
@@ -497,6 +498,36 @@ RANKS_TEST(ReducerTest, NoSyncCountsWhereBackwardRuns, 2) {
   }  // the outer one still applies
   loss.backward();
   EXPECT_EQ(grad_of(model.a), Floats(2, 2 * group.rank()));
+}
+
+// Later a true update without a mean is still warned of.
+RANKS_TEST(ReducerTest, AveragesInAnEvaluationBetweenForwardsAreNoUpdate, 2) {
+  const testing::CollectedLog log;
+  Lines model;
+  DistributedDataParallel ddp(model, group);
+  nn::ExponentialMovingAverage ema(model, 0.5);
+  for (int step = 0; step < 2; ++step) {
+    model.zero_grad();
+    {
+      const auto local = ddp.no_sync();
+      sum(ddp(input(1))).backward();
+    }
+    ema.apply();
+    model.eval();
+    ddp(input(1));
+    model.train();
+    ema.restore();
+    sum(ddp(input(1))).backward();
+    raw::fill_(model.a, step);
+  }
+  {
+    const NoGrad no_grad;
+    ddp(input(1));
+  }
+  EXPECT_EQ(log.text, "");
+  raw::fill_(model.a, 2);
+  ddp(input(1));
+  EXPECT_HAS(log.text, "Lines was updated since its last forward, but no backward has averaged");
 }
 
 // --- Buffers -------------------------------------------------------------------------------------

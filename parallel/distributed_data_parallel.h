@@ -87,7 +87,7 @@ class DistributedDataParallel {
   /// Keeps `module`, which is a handle. All ranks call it: rank 0's parameters and buffers are
   /// copied to all ranks. Throws InvalidArgument, on every rank, when one has another model or
   /// other options, naming that rank and the first difference, and for a module without a parameter
-  /// that requires a gradient.
+  /// that requires a gradient. Another error, such as OutOfMemory, aborts the group.
   DistributedDataParallel(M module, std::shared_ptr<comm::ProcessGroup> group,
                           const DistributedDataParallelOptions& options = {})
       : module_(std::move(module)),

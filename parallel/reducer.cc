@@ -60,22 +60,27 @@ Reducer::Reducer(const nn::ModuleBase& module, std::shared_ptr<comm::ProcessGrou
       buckets_(module_.named_parameters(), kWords, [this](const Tensor& x) { return send(x); }) {
   WEFT_CHECK(group_, InvalidArgument, kOp, "there is no process group");
   divisor_ = group_->size();
+  check_same_model(*group_, module_, options_.text);
   WEFT_CHECK(!options_.bucket_cap_mb || *options_.bucket_cap_mb > 0, InvalidArgument, kOp,
              "bucket_cap_mb is ", *options_.bucket_cap_mb, ", needs more than 0");
-  check_same_model(*group_, module_, options_.text);
   WEFT_CHECK(!buckets_.parameters().empty(), InvalidArgument, kOp, module_.type_name(),
              " has no parameter that requires a gradient, so there is nothing to average: call the "
              "module itself, without DistributedDataParallel around it");
 
-  broadcast_model(0);
-  if (options_.broadcast_buffers) buffers_ = coalesce_by_device(module_.named_buffers());
+  try {  // all ranks have come here
+    broadcast_model(0);
+    if (options_.broadcast_buffers) buffers_ = coalesce_by_device(module_.named_buffers());
 
-  rebuilt_ = options_.order != BucketOrder::arrival;
-  const std::vector<std::int64_t> one_bucket = {std::numeric_limits<std::int64_t>::max()};
-  BucketPlan first = plan_buckets(buckets_.sizes(), rebuilt_ ? bucket_limits() : one_bucket);
-  if (options_.order != BucketOrder::given) std::ranges::reverse(first);
-  buckets_.make(*group_, first);
-  buckets_.on_gradient([this](std::size_t index) { on_gradient(index); });
+    rebuilt_ = options_.order != BucketOrder::arrival;
+    const std::vector<std::int64_t> one_bucket = {std::numeric_limits<std::int64_t>::max()};
+    BucketPlan first = plan_buckets(buckets_.sizes(), rebuilt_ ? bucket_limits() : one_bucket);
+    if (options_.order != BucketOrder::given) std::ranges::reverse(first);
+    buckets_.make(*group_, first);
+    buckets_.on_gradient([this](std::size_t index) { on_gradient(index); });
+  } catch (...) {
+    give_up();
+    throw;
+  }
 }
 
 void Reducer::broadcast_model(int root) {
@@ -236,7 +241,7 @@ void Reducer::average() {
 }
 
 void Reducer::give_up() {
-  if (group_->size() > 1) group_->abort();  // the other ranks would wait for buckets forever
+  if (group_->size() > 1) group_->abort();  // the other ranks would wait forever
   if (!rebuilt_) order_.clear();
   expectations_->on_failure();
   buckets_.reset();

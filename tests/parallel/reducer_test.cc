@@ -747,6 +747,25 @@ TEST(ReducerTest, ABackwardThatFailsAtItsEndEndsTheOtherRanksToo) {
   EXPECT_WEFT_ERROR(run(), Library, "gave up");
 }
 
+// Rank 0 lacks the memory to send its parameters.
+TEST(ReducerTest, AWrapperThatCannotBeMadeEndsTheOtherRanksToo) {
+  set_host_devices(2);
+  const auto run = [] {
+    comm::run_ranks(2, [](ProcessGroup& group) {
+      Lines model;
+      if (group.rank() == 0) {
+        model.to(Device("cpu:1"));
+        const FailAllocation no_memory(Device("cpu:1"), 1);
+        EXPECT_WEFT_ERROR(DistributedDataParallel(model, group), OutOfMemory, "");
+        EXPECT_WEFT_ERROR(group.barrier().wait(), Comm, "aborted");
+        WEFT_THROW(Library, "user", "gave up");
+      }
+      EXPECT_WEFT_ERROR(DistributedDataParallel(model, group), PeerFailed, "rank 0");
+    });
+  };
+  EXPECT_WEFT_ERROR(run(), Library, "gave up");
+}
+
 RANKS_TEST(ReducerTest, ARankAloneGoesOnAfterABackwardThatFailed, 1) {
   Lines model;
   DistributedDataParallel ddp(model, group, {.bucket_cap_mb = kTiny});

@@ -60,6 +60,17 @@ Tensor aligned_grad(const Tensor& param, const Tensor& grad) {
   return copy;
 }
 
+// Whether the state is what zeros_like(param) would be: the kernels take both for arrays of param's
+// dtype in one order.
+bool fits(const Tensor& state, const Tensor& param) {
+  return state.dtype() == param.dtype() && state.shape() == param.shape() &&
+         state.strides() == param.strides();
+}
+
+constexpr const char* kMoveState =
+    "; move the model before the first step, or the state after it with "
+    "load_state_dict(state_dict())";
+
 // The name of an entry in the state dict.
 std::string entry(std::size_t group, const char* name) {
   return detail::concat("group.", group, '.', name);
@@ -134,9 +145,11 @@ void Optimizer::prepare() {
       for (const Tensor& state : slot.buffers) {
         WEFT_CHECK(!state.defined() || state.device() == device, Device, "optimizer", "parameter ",
                    index, " ", slot.param.shape(), " is on ", device, ", its state on ",
-                   state.device(),
-                   "; move the model before the first step, or the state after it with "
-                   "load_state_dict(state_dict())");
+                   state.device(), kMoveState);
+        WEFT_CHECK(!state.defined() || fits(state, slot.param), Dtype, "optimizer", "parameter ",
+                   index, " is ", slot.param.dtype(), ' ', slot.param.shape(), " with strides ",
+                   slot.param.strides(), ", its state ", state.dtype(), ' ', state.shape(),
+                   " with strides ", state.strides(), kMoveState);
       }
       auto part = std::ranges::find(parts_, device, &Part::device);
       if (part == parts_.end()) part = parts_.insert(parts_.end(), {.device = device});

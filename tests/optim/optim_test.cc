@@ -12,6 +12,7 @@
 #include "weft/autograd/autograd.h"
 #include "weft/autograd/ops.h"
 #include "weft/core/base/error.h"
+#include "weft/nn/linear.h"
 #include "weft/optim/adadelta.h"
 #include "weft/optim/adam.h"
 #include "weft/optim/rmsprop.h"
@@ -297,6 +298,28 @@ TEST_P(Optimizers, MixesDtypes) {
   sgd.step();
   EXPECT_EQ(f.to_vector<float>(), (std::vector<float>{0.75f, 0.75f}));
   EXPECT_EQ(d.to_vector<double>(), (std::vector<double>{0.75, 0.75}));
+}
+
+// The kernel would read and write an f32 state as f64, past its end.
+TEST_P(Optimizers, RefusesAStateOfAnotherDtypeThanItsParameter) {
+  for (const DType dtype : {DType::f64, DType::bf16}) {
+    nn::Linear model(4, 3);
+    optim::Adam adam(model.parameters());
+    const auto step = [&] {
+      model(ones({2, 4}, model.weight.dtype())).sum().backward();
+      adam.step();
+      adam.zero_grad();
+    };
+    step();
+    model.to(dtype);
+    const std::string text = detail::concat("[optimizer] parameter 0 is ", dtype,
+                                            " [3,4] with strides [4,1], its state f32 [3,4]");
+    EXPECT_WEFT_ERROR(step(), Dtype, text);
+    adam.load_state_dict(adam.state_dict());
+    step();
+    EXPECT_EQ(adam.state_dict().back().first, "state.1.exp_avg_sq");
+    EXPECT_EQ(adam.state_dict().back().second.dtype(), dtype);
+  }
 }
 
 TEST_P(Optimizers, AStepInvalidatesWhatTheTapeSaved) {

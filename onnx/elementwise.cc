@@ -69,24 +69,42 @@ Names clamp(Operation& o) {
   return {o.node("Clip", {o.in(), bound("a"), bound("b")})};
 }
 
-// The remainder has the sign of b. For floating numbers ONNX's Mod follows C's fmod, whose result
-// has the sign of a: where the signs differ, b is added.
-std::string remainder(Operation& o) {
-  const std::string a = o.in(0), b = o.in(1);
-  if (!is_floating(o.result().dtype)) return o.node("Mod", {a, b});
+// For floating numbers ONNX's Mod follows C's fmod.
+struct Rest {
+  std::string value;    // fmod(a, b), which has the sign of a
+  std::string differs;  // whether it is not 0 and has not the sign of b
+};
+Rest rest_of(Operation& o, const std::string& a, const std::string& b) {
   const std::string rest = o.node("Mod", {a, b}, {{"fmod", std::int64_t{1}}});
   const std::string zero = o.constant(0);
   const std::string differs =
       o.node("Xor", {o.node("Less", {rest, zero}), o.node("Less", {b, zero})});
   const std::string is_rest = o.node("Not", {o.node("Equal", {rest, zero})});
-  return o.node("Where", {o.node("And", {differs, is_rest}), o.node("Add", {rest, b}), rest});
+  return {rest, o.node("And", {differs, is_rest})};
 }
 
+// It has the sign of b: where that of fmod differs, b is added.
+std::string remainder(Operation& o) {
+  const std::string a = o.in(0), b = o.in(1);
+  if (!is_floating(o.result().dtype)) return o.node("Mod", {a, b});
+  const Rest rest = rest_of(o, a, b);
+  return o.node("Where", {rest.differs, o.node("Add", {rest.value, b}), rest.value});
+}
+
+// As floor_quotient() in kernels/arithmetic.h: a / b may be rounded up to the next integer.
 Names floor_divide(Operation& o) {
-  if (is_floating(o.result().dtype)) {
-    return {o.node("Floor", {o.node("Div", {o.in(0), o.in(1)})})};
+  const std::string a = o.in(0), b = o.in(1);
+  if (!is_floating(o.result().dtype)) {
+    return {o.node("Div", {o.node("Sub", {a, remainder(o)}), b})};
   }
-  return {o.node("Div", {o.node("Sub", {o.in(0), remainder(o)}), o.in(1)})};
+  const Rest rest = rest_of(o, a, b);
+  const std::string zero = o.constant(0), one = o.constant(1);
+  const std::string up = o.node("Div", {o.node("Sub", {a, rest.value}), b});
+  const std::string q = o.node("Where", {rest.differs, o.node("Sub", {up, one}), up});
+  const std::string whole = o.node("Floor", {q});
+  const std::string above = o.node("Greater", {o.node("Sub", {q, whole}), o.constant(0.5)});
+  const std::string y = o.node("Where", {above, o.node("Add", {whole, one}), whole});
+  return {o.node("Where", {o.node("Equal", {b, zero}), o.node("Div", {a, b}), y})};
 }
 
 // Rounding leaves an integer as it is, and ONNX's nodes take floating numbers only.

@@ -335,6 +335,18 @@ TEST_F(OnnxTest, ComparisonsAreNodes) {
                    "And(%2, %1)", "Where(%3, input, /constant_2)", "Identity(%4)"}));
 }
 
+// 1 / 0.1 is rounded up to 10, but 0.1 is a little more than a tenth: the quotient is 9.
+TEST_F(OnnxTest, AFloorOfAQuotientIsNotThatOfARoundedOne) {
+  const auto quotients = [](const Tensor& x) { return floor_divide(x, x.sum({1}, true)); };
+  std::string types;
+  for (const std::string& node : nodes(quotients, ramp({2, 4}))) {
+    types += node.substr(0, node.find('(')) + " ";
+  }
+  EXPECT_EQ(types,
+            "ReduceSum Mod Less Less Xor Equal Not And Sub Div Sub Where Floor Sub Greater Add "
+            "Where Equal Div Where Identity ");
+}
+
 TEST_F(OnnxTest, ActivationsOfComparisons) {
   nn::Sequential model{nn::ReLU6(), nn::Hardswish(), nn::Hardsigmoid(), nn::PReLU(4)};
   EXPECT_GT(saved(model, {ramp({2, 4})}).nodes.size(), 10u);

@@ -193,7 +193,8 @@ struct Written : nn::Module<Written> {
     scale.mul_(gain);
     sum += x * scale;
     sum -= gain;
-    return rest(x * 4.0) + prelu(sum) + remainder(x, 0.3) + fmod(x, 0.4);
+    return rest(x * 4.0) + prelu(sum) + remainder(x, 0.3) + fmod(x, 0.4) +
+           floor_divide((x * 10.0).round(), 0.1) * 0.01;
   }
 };
 

@@ -302,11 +302,12 @@ Tensor roll(const Tensor& x, std::int64_t shift, std::optional<std::int64_t> dim
     return roll(x.reshape({x.numel()}), shift, 0).reshape(x.shape());
   }
   const int at = normalize_dim(*dim, x.dim(), "roll");
+  const std::int64_t given = shift;                   // what an exporter needs: the size may vary
   shift %= std::max<std::int64_t>(x.shape()[at], 1);  // so that -shift cannot overflow
   return record_linear(
       "roll", rolled(x, shift, at), x,
       [shift, at](const Tensor& grad) { return roll(grad, -shift, at); },
-      [shift, at](Description& d) { d.ints = {{"shift", {shift}}, {"dim", {at}}}; });
+      [given, at](Description& d) { d.ints = {{"shift", {given}}, {"dim", {at}}}; });
 }
 
 Tensor tril(const Tensor& x, std::int64_t diagonal) { return triangle("tril", x, diagonal, true); }

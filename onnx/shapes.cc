@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <limits>
 
 #include "weft/onnx/operation.h"
@@ -77,7 +78,15 @@ Names flip(Operation& o) {
 }
 
 Names roll(Operation& o) {
-  const std::int64_t dim = o.integer("dim"), shift = o.integer("shift");
+  const std::int64_t dim = o.integer("dim");
+  std::int64_t shift = o.integer("shift");
+  const Value& x = o.operand(0);
+  const int at = static_cast<int>(dim);
+  if (x.shape[at] == x.other[at]) {
+    shift %= std::max<std::int64_t>(x.shape[at], 1);
+  } else if (shift < -1 || shift > 1) {
+    o.refuse("by more than one along the batch, it depends on the batch's size");
+  }
   if (shift == 0) return {o.in()};
   return {o.node("Concat", {sliced(o, dim, -shift, kLast, 1), sliced(o, dim, 0, -shift, 1)},
                  {{"axis", dim}})};

@@ -6,6 +6,7 @@
 #include <array>
 #include <cstring>
 #include <limits>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -357,6 +358,26 @@ TEST_F(OnnxTest, ASliceOfMoreThanTheExampleEndsWhereItSays) {
   const ModelFile file = saved(Computes(three), {ramp({2, 4})});
   EXPECT_EQ(file.tensors.at("/constant_2"),
             std::string(reinterpret_cast<const char*>(std::array<std::int64_t, 1>{4}.data()), 8));
+}
+
+// A shift that both batches of the trace leave the same may be another one in a third.
+TEST_F(OnnxTest, ARollAlongTheBatchIsByOneAtMost) {
+  const auto by = [](std::int64_t shift, std::optional<std::int64_t> dim) {
+    return [=](const Tensor& x) { return roll(x, shift, dim); };
+  };
+  for (const std::int64_t shift : {3, -3, 5, 8}) {
+    const std::string text = "[roll] cannot be said in ONNX: by more than one along the batch";
+    EXPECT_WEFT_ERROR(nodes(by(shift, 0), ramp({4, 2})), Unsupported, text);
+    EXPECT_WEFT_ERROR(nodes(by(shift, {}), ramp({4, 2})), Unsupported, text);
+  }
+  for (const std::int64_t shift : {1, -1}) {
+    const Texts rolled = nodes(by(shift, 0), ramp({4, 2}));
+    ASSERT_EQ(rolled.size(), 4u);
+    EXPECT_EQ(rolled[2], "Concat(%0, %1) axis=0");
+  }
+  // The size of a row is known: 9 of 4 is 1.
+  EXPECT_EQ(nodes(by(9, 1), ramp({2, 4})), nodes(by(1, 1), ramp({2, 4})));
+  EXPECT_EQ(nodes(by(8, 1), ramp({2, 4})), Texts{"Identity(input)"});
 }
 
 TEST_F(OnnxTest, AHalfOfTheBatchIsNoConstant) {

@@ -1,9 +1,19 @@
 #include "weft/nn/loss_modules.h"
 
+#include "weft/tensor/ops.h"
+
 namespace weft::nn {
 
+namespace {
+
+// A tensor for a buffer: to() changes it, and must not change the caller's, which may be another
+// module's too. One that requires a gradient stays the caller's, who reads it there.
+Tensor own(const Tensor& weight) { return weight.requires_grad() ? weight : raw::alias(weight); }
+
+}  // namespace
+
 CrossEntropyLoss::CrossEntropyLoss(const CrossEntropyOptions& options) : options_(options) {
-  if (options.weight.defined()) weight = buffer("weight", options.weight);
+  if (options.weight.defined()) weight = buffer("weight", own(options.weight));
   options_.weight = Tensor();  // it would not follow to()
 }
 
@@ -15,7 +25,7 @@ Tensor CrossEntropyLoss::forward(const Tensor& logits, const Tensor& target) con
 
 NLLLoss::NLLLoss(const Tensor& class_weight, std::int64_t ignore_index, Reduction reduction)
     : ignore_index_(ignore_index), reduction_(reduction) {
-  if (class_weight.defined()) weight = buffer("weight", class_weight);
+  if (class_weight.defined()) weight = buffer("weight", own(class_weight));
 }
 
 Tensor NLLLoss::forward(const Tensor& log_probs, const Tensor& target) const {
@@ -23,7 +33,7 @@ Tensor NLLLoss::forward(const Tensor& log_probs, const Tensor& target) const {
 }
 
 BCELoss::BCELoss(const Tensor& element_weight, Reduction reduction) : reduction_(reduction) {
-  if (element_weight.defined()) weight = buffer("weight", element_weight);
+  if (element_weight.defined()) weight = buffer("weight", own(element_weight));
 }
 
 Tensor BCELoss::forward(const Tensor& x, const Tensor& target) const {
@@ -33,8 +43,8 @@ Tensor BCELoss::forward(const Tensor& x, const Tensor& target) const {
 BCEWithLogitsLoss::BCEWithLogitsLoss(const Tensor& element_weight, Reduction reduction,
                                      const Tensor& positive_weight)
     : reduction_(reduction) {
-  if (element_weight.defined()) weight = buffer("weight", element_weight);
-  if (positive_weight.defined()) pos_weight = buffer("pos_weight", positive_weight);
+  if (element_weight.defined()) weight = buffer("weight", own(element_weight));
+  if (positive_weight.defined()) pos_weight = buffer("pos_weight", own(positive_weight));
 }
 
 Tensor BCEWithLogitsLoss::forward(const Tensor& x, const Tensor& target) const {

@@ -292,6 +292,24 @@ TEST_P(LossLayersTest, WeightsOfModulesAreBuffers) {
   EXPECT_EQ(values_of(other.weight), (std::vector<double>{1, 1, 1}));
 }
 
+TEST_P(LossLayersTest, ModulesLeaveTheCallersWeightAsItIs) {
+  const Tensor shared = weight();
+  nn::CrossEntropyLoss entropy({.weight = shared});
+  nn::NLLLoss nll(shared);
+  nn::BCELoss bce(shared);
+  nn::BCEWithLogitsLoss logits(shared, Reduction::mean, shared);
+  const nn::CrossEntropyLoss untouched({.weight = shared});
+  entropy.to(DType::f32);
+  nll.to(DType::f32);
+  bce.to(DType::f32);
+  logits.to(DType::f32);
+  EXPECT_EQ(logits.pos_weight.dtype(), DType::f32);
+  EXPECT_EQ(shared.dtype(), DType::f64);
+  EXPECT_EQ(untouched.weight.dtype(), DType::f64);
+  const Tensor learned = weight().set_requires_grad();
+  EXPECT_TRUE(nn::BCELoss(learned).weight.same(learned));
+}
+
 TEST_P(LossLayersTest, BceAtItsEnds) {
   for (const DType dtype : kFloating) {
     const Tensor x = make({0, 1, 0, 1}, {4}, dtype), t = make({0, 1, 1, 0}, {4}, dtype);

@@ -1,5 +1,6 @@
 #include "weft/nn/loss.h"
 
+#include <limits>
 #include <utility>
 
 #include "weft/autograd/autocast.h"
@@ -92,6 +93,12 @@ bool is_single(const Tensor& classes, const Tensor& target) {
 
 // bf16 is computed in f32 and rounded once, at the end.
 DType wide(DType dtype) { return dtype == DType::bf16 ? DType::f32 : dtype; }
+
+// The largest finite number of f32 or f64.
+double largest(DType dtype) {
+  return dtype == DType::f32 ? static_cast<double>(std::numeric_limits<float>::max())
+                             : std::numeric_limits<double>::max();
+}
 
 Tensor reduce_weighted(const Tensor& losses, const Tensor& weights, Reduction reduction) {
   if (reduction == Reduction::none) return losses;
@@ -387,7 +394,18 @@ Tensor huber_loss(const Tensor& x, const Tensor& target, Reduction reduction, do
     return huber_loss(autocast(CastPolicy::f32, x), autocast(CastPolicy::f32, target), reduction,
                       delta);
   }
-  return reduce(smooth_l1(difference("huber_loss", x, target), delta) * delta, reduction);
+  Tensor d = difference("huber_loss", x, target);
+  const DType dtype = d.dtype(), computed = wide(dtype);
+  d = d.to(computed);
+  Tensor losses;
+  if (delta > largest(computed)) {
+    losses = square(d) * 0.5;
+  } else {
+    // c (d - c / 2): smooth_l1's d / delta would vanish if delta is large.
+    const Tensor c = clamp(d, -delta, delta);
+    losses = c * (d - c * 0.5);
+  }
+  return reduce(losses, reduction).to(dtype);
 }
 
 Tensor kl_div(const Tensor& x, const Tensor& target, KlReduction reduction, bool log_target) {

@@ -8,6 +8,7 @@
 #include <functional>
 #include <limits>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "weft/autograd/autocast.h"
@@ -251,6 +252,33 @@ TEST_P(LossLayersTest, HuberFollowsPyTorch) {
         {ramp({3, 4}, 4), t});
   EXPECT_WEFT_ERROR(nn::huber_loss(t, t, Reduction::mean, 0), InvalidArgument,
                     "[huber_loss] delta: got 0, expected more than 0");
+}
+
+TEST_P(LossLayersTest, HuberOfALargeDelta) {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  const auto run = [&](const std::vector<double>& of, double delta, DType dtype) {
+    const Tensor x = make(of, {std::ssize(of)}, dtype).set_requires_grad();
+    const Tensor losses = nn::huber_loss(x, zeros_like(x.detach()), Reduction::none, delta);
+    losses.sum().backward();
+    return std::pair(values_of(losses), values_of(x.grad()));
+  };
+  for (const DType dtype : {DType::f32, DType::f64}) {
+    for (const double delta : {1e20, 1e30, 1e300, kInfinity}) {
+      SCOPED_TRACE(weft::detail::concat(dtype, ' ', delta));
+      const std::vector<double> of{1e-13, -3, 0, 1e10};
+      const auto [losses, slopes] = run(of, delta, dtype);
+      for (std::size_t i = 0; i < of.size(); ++i) {
+        // Of 1e-13 in f32, and of its square: three roundings.
+        EXPECT_NEAR(losses[i], of[i] * of[i] / 2, 0x1p-22 * of[i] * of[i]);
+        EXPECT_NEAR(slopes[i], of[i], 0x1p-22 * std::abs(of[i]));
+      }
+    }
+    for (const double delta : {2.0, kInfinity}) {
+      const auto [losses, slopes] = run({kInfinity, -kInfinity}, delta, dtype);
+      EXPECT_EQ(losses, (std::vector<double>{kInfinity, kInfinity}));
+      EXPECT_EQ(slopes, (std::vector<double>{delta, -delta}));
+    }
+  }
 }
 
 TEST_P(LossLayersTest, ModulesComputeTheFunctions) {

@@ -167,8 +167,11 @@ Tensor cross_entropy(const Tensor& logits, const Tensor& target,
   const Tensor weights = weights_of("cross_entropy", weight, target, options.ignore_index, logits);
   Tensor losses = plain * weights;
   if (smoothing > 0) {
-    const Tensor of_all = sum(log_softmax(logits, 1) * along_classes(weight, logits), {1});
     const Tensor counts = raw::ne(target, static_cast<double>(options.ignore_index));
+    // Rows that do not count have no gradient, whatever they hold.
+    const Tensor ignored = raw::logical_not(raw::unsqueeze(counts, 1));
+    const Tensor rows = masked_fill(logits, ignored, 0);
+    const Tensor of_all = sum(log_softmax(rows, 1) * along_classes(weight, logits), {1});
     const double share = smoothing / static_cast<double>(logits.shape(1));
     losses = losses * (1 - smoothing) - where(counts, of_all * share, zero_like(of_all));
   }

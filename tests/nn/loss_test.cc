@@ -210,6 +210,20 @@ TEST_P(LossLayersTest, WeightsInEveryDtype) {
   EXPECT_EQ(nn::kl_div(x, x).dtype(), DType::f32);
 }
 
+TEST_P(LossLayersTest, IgnoredRowsHaveNoGradientWhateverTheyHold) {
+  constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  const Tensor classes = make({1, -100, -100}, {3}, DType::i64);
+  for (const double smoothing : {0.0, 0.1}) {
+    const Tensor x = make({1, 2, kNone, 3, kInfinity, 4}, {3, 2}, DType::f64).set_requires_grad();
+    const Tensor weights = make({0.5, 2}, {2}, DType::f64);
+    nn::cross_entropy(x, classes, {.weight = weights, .label_smoothing = smoothing}).backward();
+    const std::vector<double> slopes = values_of(x.grad());
+    EXPECT_LT(slopes[1], 0);
+    for (std::size_t i = 2; i < slopes.size(); ++i) EXPECT_EQ(slopes[i], 0) << i;
+  }
+}
+
 TEST_P(LossLayersTest, WeightsThatDoNotFitAreRefused) {
   const Tensor x = ramp({5, 3});
   EXPECT_WEFT_ERROR(nn::cross_entropy(x, target(), {.weight = ones({2}, DType::f64)}), Shape,

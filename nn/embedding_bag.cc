@@ -64,11 +64,9 @@ Tensor EmbeddingBag::not_padding(const Tensor& index) const {
 // index [bags,n]; counts [bags,n]: whether each index counts; weights [bags,n] or undefined.
 Tensor EmbeddingBag::of_bags(const Tensor& index, const Tensor& counts,
                              const Tensor& weights) const {
-  const std::int64_t bags = index.shape(0), dim = weight.shape(1);
-  if (index.numel() == 0) return zeros({bags, dim}, {weight.dtype(), weight.device()});
   Tensor rows = embedding(index, weight, padding_idx_);
-  const Tensor none = raw::logical_not(raw::any(counts, {1}, true));  // [bags,1]
-  if (mode_ == Mode::max) {
+  if (mode_ == Mode::max && index.numel() > 0) {  // the maximum of nothing is 0, as its mean
+    const Tensor none = raw::logical_not(raw::any(counts, {1}, true));  // [bags,1]
     rows = masked_fill(rows, raw::logical_not(counts).unsqueeze(2), -kInfinity);
     return masked_fill(max(rows, 1).values, none, 0);
   }
@@ -93,7 +91,12 @@ Tensor EmbeddingBag::of_offsets(const Tensor& index, Tensor offsets, const Tenso
   }
   const std::int64_t bags = offsets.numel(), dim = weight.shape(1);
   const Tensor place = places(n, index.device());
-  if (bags == 0 || n == 0) return zeros({bags, dim}, {weight.dtype(), weight.device()});
+  if (bags == 0 || n == 0) {
+    // By operations, so that the gradients are zeros.
+    const auto nothing = [&](const Tensor& x) { return x.slice(0, 0, 0).reshape({bags, 0}); };
+    const Tensor none = nothing(index);
+    return of_bags(none, not_padding(none), weights.defined() ? nothing(weights) : Tensor());
+  }
   if (mode_ == Mode::max) {
     const Tensor lengths = ends - offsets;
     const auto longest = raw::max(lengths).item<std::int64_t>();

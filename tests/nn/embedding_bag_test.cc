@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "weft/autograd/gradcheck.h"
@@ -146,6 +147,20 @@ TEST_P(EmbeddingBagTest, OfNothing) {
     EXPECT_EQ(values_of(bag(none, three)), std::vector<double>(6, 0));
     EXPECT_EQ(values_of(bag(zeros({2, 0}, DType::i64))), std::vector<double>(4, 0));
     EXPECT_EQ(bag(zeros({0, 2}, DType::i64)).shape(), (Shape{0, 2}));
+    for (const auto& [index, offsets] :
+         {std::pair(none, none), std::pair(none, three), std::pair(three, none),
+          std::pair(zeros({2, 0}, DType::i64), Tensor()),
+          std::pair(zeros({0, 2}, DType::i64), Tensor())}) {
+      autograd::zero_grad(bag.weight);
+      Tensor weights;
+      if (mode == "sum") weights = ones(index.shape(), DType::f64).set_requires_grad();
+      bag(index, offsets, weights).sum().backward();
+      EXPECT_EQ(values_of(bag.weight.grad()), std::vector<double>(12, 0));
+      if (weights.defined()) {
+        EXPECT_EQ(values_of(weights.grad()),
+                  std::vector<double>(static_cast<std::size_t>(index.numel()), 0));
+      }
+    }
   }
 }
 

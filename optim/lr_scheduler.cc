@@ -5,6 +5,7 @@
 #include <numbers>
 
 #include "weft/core/base/error.h"
+#include "weft/core/runtime/thread_state.h"
 #include "weft/tensor/creation.h"
 
 namespace weft::optim {
@@ -30,8 +31,14 @@ void from_tensor(const Tensor& x, std::vector<double>& values) { values = x.to_v
 }  // namespace
 
 void LRScheduler::step() {
+  graph::check_not_capturing("scheduler", "a replay does not run it; call it between the steps");
   ++last_epoch_;
-  update();
+  try {
+    update();
+  } catch (...) {
+    --last_epoch_;
+    throw;
+  }
 }
 
 void LRScheduler::restart() {
@@ -82,12 +89,16 @@ void FormulaLR::start() {
 }
 
 void FormulaLR::update() {
+  std::vector<double> lrs;  // all of them before the first is set: a later one may be refused
   for (std::size_t g = 0; g < base_lrs_.size(); ++g) {
     double lr = next_lr(g);
     // A recursive formula that should reach 0 may miss it by a rounding error.
     if (lr < 0 && lr > -rounding(g)) lr = 0;
-    optimizer().set_lr(g, lr);
+    WEFT_CHECK(lr >= 0, InvalidArgument, "scheduler",
+               "the learning rate must not be negative, got ", lr, " for group ", g);
+    lrs.push_back(lr);
   }
+  for (std::size_t g = 0; g < lrs.size(); ++g) optimizer().set_lr(g, lrs[g]);
 }
 
 void FormulaLR::restart() {

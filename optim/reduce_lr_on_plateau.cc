@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "weft/core/base/error.h"
+#include "weft/core/runtime/thread_state.h"
 
 namespace weft::optim {
 
@@ -41,6 +42,7 @@ void ReduceLROnPlateau::step() {
 }
 
 void ReduceLROnPlateau::step(double metric) {
+  graph::check_not_capturing(kOp, "a replay does not run it; call it between the steps");
   const bool better = is_better(metric);
   if (better) best_ = metric;
   num_bad_epochs_ = better ? 0 : num_bad_epochs_ + 1;

@@ -18,6 +18,7 @@
 #include "weft/nn/sequential.h"
 #include "weft/optim/adam.h"
 #include "weft/optim/lr_scheduler.h"
+#include "weft/optim/reduce_lr_on_plateau.h"
 #include "weft/optim/sgd.h"
 #include "weft/tensor/creation.h"
 #include "weft/tensor/ops.h"
@@ -246,6 +247,15 @@ TEST_P(GraphTest, HostSideChangesAreRefused) {
   const Tensor w = ones({3}).set_requires_grad();
   optim::SGD sgd({w});
   expect_refused([&] { sgd.set_lr(0.1); }, "[set_lr] cannot be captured");
+  optim::ExponentialLR exponential(sgd, {.gamma = 0.5});
+  expect_refused([&] { exponential.step(); }, "[scheduler] cannot be captured");
+  EXPECT_EQ(exponential.last_epoch(), 1);  // that of the call before
+  optim::ReduceLROnPlateau plateau(sgd);
+  const auto best = [&] { return plateau.state_dict()[1].second.item<double>(); };
+  double metric = 3;
+  expect_refused([&] { plateau.step(metric--); }, "[ReduceLROnPlateau] cannot be captured");
+  EXPECT_EQ(plateau.last_epoch(), 1);
+  EXPECT_EQ(best(), 3);
   graph::Step inner = graph::capture([] {});
   expect_refused([&] { inner(); }, "[graph] cannot be captured");
   expect_refused(

@@ -383,6 +383,26 @@ TEST(LRScheduler, RefusesBadArguments) {
   EXPECT_WEFT_ERROR(short_cycle.step(), InvalidArgument, "step 2 of a schedule of 1 steps");
 }
 
+TEST(LRScheduler, AStepThatThrowsChangesNothing) {
+  using Lambda = optim::LambdaLR::Lambda;
+  optim::SGD sgd = make_sgd();
+  double factor = -1;
+  optim::LambdaLR lambdas(sgd, std::vector<Lambda>{[](auto t) { return t == 0 ? 1 : 0.5; },
+                                                   [&](auto t) { return t == 0 ? 1 : factor; }});
+  optim::SequentialLR outer(
+      sgd, {.schedulers = {std::shared_ptr<optim::LRScheduler>(&lambdas, [](auto*) {})},
+            .milestones = {}});
+  EXPECT_WEFT_ERROR(outer.step(), InvalidArgument,
+                    "[scheduler] the learning rate must not be negative, got -0.03 for group 1");
+  EXPECT_EQ(sgd.lr(0), 0.1);
+  EXPECT_EQ(lambdas.last_epoch(), 0);
+  EXPECT_EQ(outer.last_epoch(), 0);
+  factor = 2;
+  outer.step();
+  EXPECT_EQ(sgd.lr(0), 0.05);
+  EXPECT_EQ(sgd.lr(1), 0.06);
+}
+
 TEST(LRScheduler, RefusesCountersThatNoTrainingHas) {
   optim::SGD sgd = make_sgd();
   optim::StepLR scheduler(sgd, {.step_size = 2});

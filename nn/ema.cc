@@ -32,6 +32,13 @@ void ExponentialMovingAverage::update() {
   WEFT_CHECK(!applied_, InvalidArgument, "ema",
              "update() while the model holds the averages; call restore() first");
   for (const Entry& e : entries_) {
+    const Device at = e.value.device();
+    WEFT_CHECK(e.is_buffer || e.average.device() == at, Device, "ema", "the averages are on ",
+               e.average.device(), ", the model is on ", at,
+               "; make them after to(device), or make them anew and give them the old ones with "
+               "load_state_dict(state_dict())");
+  }
+  for (const Entry& e : entries_) {
     if (e.is_buffer) {
       raw::copy_(e.average, e.value);
     } else {

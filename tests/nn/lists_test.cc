@@ -446,6 +446,26 @@ TEST_F(EmaTest, RefusesWhatIsOutOfTurn) {
   EXPECT_WEFT_ERROR(ema.update(), InvalidArgument, "call restore() first");
 }
 
+TEST_F(EmaTest, AMovedModelNeedsAveragesThatMoved) {
+  set_host_devices(2);
+  nn::ExponentialMovingAverage ema(net_, 0.5);
+  const auto averages = [&] {
+    std::vector<std::vector<double>> all;
+    for (const auto& [name, average] : ema.state_dict()) all.push_back(values_of(average));
+    return all;
+  };
+  const std::vector<std::vector<double>> before = averages();
+  net_.to("cpu:1");
+  EXPECT_WEFT_ERROR(ema.update(), Device,
+                    "[ema] the averages are on cpu:0, the model is on cpu:1; make them after to(");
+  EXPECT_EQ(averages(), before);
+
+  nn::ExponentialMovingAverage moved(net_, 0.5);
+  moved.load_state_dict(ema.state_dict());
+  moved.update();
+  EXPECT_EQ(values_of(moved.state_dict()[0].second), before[0]);
+}
+
 TEST_F(EmaTest, AnUpdateAllocatesNothing) {
   nn::ExponentialMovingAverage ema(net_, 0.5);
   ema.update();

@@ -70,9 +70,10 @@ int weft_model_load(weft_model* model, const char* file);
 /* Computes outputs = model(inputs), recording no gradients. *output_count says how many outputs
    there is room for, and then how many there are: if the room is too small, the call fails, having
    said how many. The model takes over the inputs: it calls their deleters when it no longer needs
-   the memory, also if it fails, and does not write to it unless the model's own code does. Inputs
-   on another device than the model's are copied. The outputs are where the first input is, and
-   belong to the caller, who calls their deleters: output->deleter(output). */
+   the memory, also if it fails, and does not write to it unless the model's own code does. A tensor
+   may be several inputs; its deleter is called once. Inputs on another device than the model's are
+   copied. The outputs are where the first input is, and belong to the caller, who calls their
+   deleters: output->deleter(output). */
 int weft_model_forward(weft_model* model, weft_tensor* const* inputs, size_t input_count,
                        weft_tensor** outputs, size_t* output_count);
 

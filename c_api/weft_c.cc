@@ -1,5 +1,6 @@
 #include "weft/weft_c.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <exception>
 #include <memory>
@@ -84,19 +85,34 @@ struct CallDeleter {
 };
 using Owned = std::unique_ptr<VersionedTensor, CallDeleter>;
 
+// An input: of several places with one tensor the first owns it.
+struct Input {
+  std::size_t first;
+  Owned tensor;  // null in the other places
+};
+
 // Takes ownership: each tensor is given back even if something fails later.
-std::vector<Owned> take(std::span<weft_tensor* const> given) {
-  std::vector<Owned> taken;
+std::vector<Input> take(std::span<weft_tensor* const> given) {
+  std::vector<Input> taken;
   taken.reserve(given.size());
-  for (weft_tensor* tensor : given) taken.emplace_back(reinterpret_cast<VersionedTensor*>(tensor));
+  for (std::size_t i = 0; i < given.size(); ++i) {
+    const auto first = static_cast<std::size_t>(std::ranges::find(given, given[i]) - given.begin());
+    auto* const tensor = first == i ? reinterpret_cast<VersionedTensor*>(given[i]) : nullptr;
+    taken.push_back({first, Owned(tensor)});
+  }
   return taken;
 }
 
-std::vector<Tensor> tensors_of(std::vector<Owned> given) {
+std::vector<Tensor> tensors_of(std::vector<Input> given) {
   std::vector<Tensor> tensors;
   // Or push_back() might throw when a tensor has two owners, and its deleter be called twice.
   tensors.reserve(given.size());
-  for (Owned& tensor : given) {
+  for (std::size_t i = 0; i < given.size(); ++i) {
+    auto& [first, tensor] = given[i];
+    if (first < i) {
+      tensors.push_back(tensors[first]);
+      continue;
+    }
     check_given("weft_model_forward", "an input", tensor.get());
     tensors.push_back(from_dlpack(tensor.get()));
     tensor.release();
@@ -167,7 +183,7 @@ int weft_model_forward(weft_model* model, weft_tensor* const* inputs, size_t inp
       [&] {
         const char* const op = "weft_model_forward";
         WEFT_CHECK(inputs || input_count == 0, InvalidArgument, op, "inputs is NULL");
-        std::vector<Owned> given = take({inputs, input_count});
+        std::vector<Input> given = take({inputs, input_count});
         check_given(op, "model", model);
         check_given(op, "output_count", output_count);
         const std::vector<Tensor> results = run(*model, tensors_of(std::move(given)));

@@ -193,6 +193,22 @@ TEST(CApi, InputsAreReturnedAfterEveryError) {
   EXPECT_EQ(g.deleted, 1);
 }
 
+TEST(CApi, ATensorMayBeSeveralInputs) {
+  const Model pair("pair");
+  Input a({1, 2}), b({3});
+  EXPECT_EQ(forward(pair, {&a, &a}), (std::vector<std::vector<float>>{{2, 4}, {1, 2}}));
+  EXPECT_EQ(a.deleted, 1);
+  EXPECT_TRUE(forward(pair, {&b, &b, &b}).empty());  // takes two
+  EXPECT_EQ(b.deleted, 1);
+
+  Input c({1});
+  weft_tensor* const inputs[] = {&c.tensor, nullptr, &c.tensor, nullptr};
+  std::size_t count = 0;
+  EXPECT_NE(weft_model_forward(pair, inputs, 4, nullptr, &count), 0);
+  EXPECT_HAS(weft_last_error(), "an input is NULL");
+  EXPECT_EQ(c.deleted, 1);
+}
+
 TEST(CApi, SaysHowMuchRoomIsMissing) {
   const Model pair("pair");
   Input a({1}), b({2}), c({1}), d({2});

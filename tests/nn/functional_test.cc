@@ -64,6 +64,9 @@ TEST(Images, LayersFollowPyTorch) {
   const nn::InstanceNorm2d norm(8);
   EXPECT_EQ(values_of(norm(x[0])), values_of(norm(x)[0]));
   EXPECT_HAS(nn::InstanceNorm2d(3, {.affine = true}).to_string(), "affine=True");
+  const nn::InstanceNorm2d shifted(2, {.affine = true});
+  raw::copy_(shifted.bias, tensor({3, -4}));
+  EXPECT_EQ(values_of(shifted(ones({1, 2, 1, 1}))), (std::vector<double>{3, -4}));
 
   EXPECT_WEFT_ERROR(nn::pixel_shuffle(zeros({1, 6, 2, 2}), 2), Shape, "no multiple of 2^2");
   EXPECT_WEFT_ERROR(nn::pixel_unshuffle(zeros({1, 1, 4, 3}), 2), Shape, "no multiples of 2");

@@ -63,8 +63,11 @@ Tensor aligned_grad(const Tensor& param, const Tensor& grad) {
 // Whether the state is what zeros_like(param) would be: the kernels take both for arrays of param's
 // dtype in one order.
 bool fits(const Tensor& state, const Tensor& param) {
-  return state.dtype() == param.dtype() && state.shape() == param.shape() &&
-         state.strides() == param.strides();
+  bool same_order = state.dtype() == param.dtype() && state.shape() == param.shape();
+  for (int i = 0; same_order && i < param.dim(); ++i) {
+    same_order = param.shape()[i] <= 1 || state.strides()[i] == param.strides()[i];
+  }
+  return same_order;
 }
 
 constexpr const char* kMoveState =

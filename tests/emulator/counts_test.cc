@@ -376,8 +376,9 @@ TEST_F(Counts, LongFibresOfScatterAreSorted) {
       if (HasFailure()) return;
       taken();
       call();
+      const nlohmann::json counts = taken();
       std::string names;
-      for (const nlohmann::json& node : taken()["nodes"]) {
+      for (const nlohmann::json& node : counts["nodes"]) {
         names += node["name"].get<std::string>() + '\n';
       }
       EXPECT_EQ(names.find("put_by_"), std::string::npos) << what << shape << names;

@@ -619,6 +619,7 @@ set(WEFT_HEADERS
   nn/ema.h
   nn/embedding.h
   nn/embedding_bag.h
+  nn/evaluation.h
   nn/flatten.h
   nn/follower.h
   nn/forward_hooks.h

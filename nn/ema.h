@@ -25,7 +25,7 @@ class ExponentialMovingAverage {
   ExponentialMovingAverage(const ModuleBase& model, double decay);
 
   /// average = decay average + (1 - decay) parameter; buffers are copied. Throws InvalidArgument
-  /// between apply() and restore().
+  /// between apply() and restore(), and Device if the model was moved since.
   void update();
   /// Gives the model the averages, and keeps its own values for restore(). Throws InvalidArgument
   /// when the model has the averages already.

@@ -37,9 +37,10 @@ class Optimizer {
 
   /// With parameters on several devices, each device's worker (core/runtime/worker.h) updates its
   /// own, all at the same time; step() waits for them and throws the first error. Throws Device
-  /// when a gradient or the state is on another device than its parameter, and Unsupported for the
-  /// first gradient of a parameter inside graph::capture, if the optimiser keeps buffers. The first
-  /// time that no parameter has a gradient, so that nothing changes, gives a warning.
+  /// when a gradient or the state is on another device than its parameter, Dtype when the state has
+  /// another dtype or order of elements, as after to(dtype), and Unsupported for the first gradient
+  /// of a parameter inside graph::capture, if the optimiser keeps buffers. The first time that no
+  /// parameter has a gradient, so that nothing changes, gives a warning.
   virtual void step();
   /// Clears the gradients of all parameters (autograd::zero_grad).
   virtual void zero_grad();

@@ -11,6 +11,7 @@ import fixed_order
 import headers
 import ignored
 import knots
+import layering
 import recipes
 import spine
 import tables
@@ -22,6 +23,7 @@ def main():
     cases = {'SpineStaysInItsBudget': spine.mistakes(root),
              'NoNewCircleOfIncludes': knots.mistakes(root),
              'NoIncludeGoesUpBetweenParts': knots.upward(root),
+             'TheLayeringCheckFindsWhatIsWrong': layering.unnoticed(),
              'EveryHeaderRefusesAWrongCompiler': knots.without_refusal(root),
              'CountsOfTheDocsAreTrue': counts.mistakes(root),
              'SumsOnCudaHaveAFixedOrder': fixed_order.mistakes(root),

@@ -28,22 +28,62 @@ _PREFIX = {
     "strip_include_prefix": "/",
 }
 
+# Rooms with few loops to speed up, which compile in less than half of the time without optimisation. The
+# sanitizers' builds do without here: optimising what is instrumented takes longer still.
+_PLAIN_UNDER_SANITIZERS = [
+    "autograd",
+    "benchmarks",
+    "c_api",
+    "examples",
+    "launch",
+    "nn",
+    "onnx",
+    "optim",
+    "parallel",
+    "tensor",
+    "tests",
+    "tools",
+    "train",
+]
+
+# What --config=fuzz compiles with options of its own (.bazelrc).
+_FUZZED = ["data", "io", "kernels/plan", "parallel", "tests/fuzz"]
+
+def _computes():
+    """Whether this package's tests compute what they expect in loops, for seconds."""
+    return native.package_name().startswith("tests/kernels")
+
 def _with(precompiled):
     """The dependencies and the options by which a target reads a target of //tools/precompiled."""
+    package = native.package_name()
+    plain = ["-O0"] if package.split("/")[0] in _PLAIN_UNDER_SANITIZERS and not _computes() else []
     if not precompiled:
-        return [], []
-    return (
-        select({"//:clang": [], "//conditions:default": ["//tools/precompiled:" + precompiled]}),
-        select({"//:clang": [], "//conditions:default": ["-include", "tools/precompiled/%s.h" % precompiled]}),
-    )
+        return [], select({"//:sanitize": plain, "//conditions:default": []})
+    sanitized = precompiled + "_unoptimised" if plain and precompiled == "standard" else precompiled
+    label = "//tools/precompiled:%s"
+    deps = {
+        "//:clang": [],
+        "//:sanitize": [label % sanitized],
+        "//conditions:default": [label % precompiled],
+    }
+
+    # Clang wants the path of what is compiled, gcc finds it beside the header.
+    options = {
+        "//:clang": [],
+        "//:sanitize": plain + ["-include-pch", "$(BINDIR)/tools/precompiled/%s.h.gch" % sanitized],
+        "//conditions:default": ["-include", "tools/precompiled/%s.h" % precompiled],
+    }
+    if [folder for folder in _FUZZED if package == folder or package.startswith(folder + "/")]:
+        deps["//:fuzz"] = []
+        options["//:fuzz"] = plain
+    return select(deps), select(options)
 
 def _test_options():
     """What is precompiled for a test, and its options.
 
-    Compiling tests takes most of a build's time, and half of that is optimising what runs once. But
-    the kernels' tests compute what they expect in loops, for seconds.
+    Compiling tests takes most of a build's time, and half of that is optimising what runs once.
     """
-    return ("standard", []) if native.package_name().startswith("tests/kernels") else ("tests", ["-O0"])
+    return ("standard", []) if _computes() else ("tests", ["-O0"])
 
 def _is_header(path):
     return path.endswith(".h") or path.endswith(".cuh") or path.endswith(".inc")
@@ -73,7 +113,7 @@ def weft_library(
         copts = [],
         linkopts = [],
         testonly = False,
-        precompiled = "standard",
+        precompiled = "standard",  # None for sources with options other than warnings
         **kwargs):
     srcs, deps = _split_headers(name, srcs, deps, testonly)
     more_deps, more_copts = _with(precompiled)
@@ -268,7 +308,7 @@ def weft_fuzz_test(name, srcs, deps = [], tags = [], **kwargs):
         name = name,
         srcs = srcs,
         args = ["$(rootpath %s)" % s for s in seeds],
-        copts = COPTS,
+        copts = COPTS + _with(None)[1],
         data = seeds,
         linkopts = _LINKOPTS + select({
             "//:fuzz": ["-fsanitize=fuzzer"],

@@ -9,21 +9,25 @@ def _impl(ctx):
 
     # The name by which gcc looks for it: beside the header, wherever that is found.
     compiled = ctx.actions.declare_file(header.basename + ".gch")
+
+    # Clang notes where the header lies, and what it compiled is read in other folders, too: it gets
+    # the text alone. Gcc wants a name.
+    text_alone = "clang" in toolchain.compiler_executable
     arguments = cc_common.get_memory_inefficient_command_line(
         feature_configuration = features,
         action_name = "c++-compile",
         variables = cc_common.create_compile_variables(
             feature_configuration = features,
             cc_toolchain = toolchain,
-            source_file = header.path,
+            source_file = "-" if text_alone else header.path,
             output_file = compiled.path,
             use_pic = True,
             user_compile_flags = ctx.fragments.cpp.copts + ctx.fragments.cpp.cxxopts + ctx.attr.copts + ["-x", "c++-header"],
         ),
     )
-    ctx.actions.run(
-        executable = toolchain.compiler_executable,
-        arguments = arguments,
+    ctx.actions.run_shell(
+        command = '"$@" <' + header.path if text_alone else '"$@"',
+        arguments = [toolchain.compiler_executable] + arguments,
         inputs = depset([header], transitive = [toolchain.all_files]),
         outputs = [compiled],
         mnemonic = "CppPrecompile",

@@ -46,10 +46,10 @@ __global__ void __launch_bounds__(kBlock, kSumming)
     relu_backward_kernel(const __grid_constant__ Packs packs,
                          const __grid_constant__ Gradient<T> of) {
   using C = accumulate_t<T>;
-  __shared__ double sums[Own][kBlock];
+  __shared__ ChannelParts<Own> sums;
   const int thread = static_cast<int>(threadIdx.x);
 #pragma unroll
-  for (int k = 0; k < Own; ++k) sums[k][thread] = 0;
+  for (int k = 0; k < Own; ++k) sums.of(thread, k) = 0;
   Part part(packs, blockIdx.x);
   while (part.left > 0) {
     double piece[Own] = {};
@@ -69,9 +69,9 @@ __global__ void __launch_bounds__(kBlock, kSumming)
           grad.store(of.before, at);
         });
 #pragma unroll
-    for (int k = 0; k < Own; ++k) sums[k][thread] += piece[k];
+    for (int k = 0; k < Own; ++k) sums.of(thread, k) += piece[k];
   }
-  of.add_up(channel_sum<Own>(packs, sums), part.strip, part.chunk);
+  of.add_up(channel_sum(packs, sums), part.strip, part.chunk);
 }
 
 // The side of a tile.

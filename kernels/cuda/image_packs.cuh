@@ -9,6 +9,7 @@
 #include <initializer_list>
 
 #include "weft/kernels/cuda/block_fold.cuh"
+#include "weft/kernels/cuda/channel_parts.h"
 #include "weft/kernels/view.h"
 
 namespace weft::cuda {
@@ -212,21 +213,18 @@ struct Loaded {
   }
 };
 
-/// Adds parts[k][thread], what the threads have of their channels k. Thread i gets the sum of
-/// channel i modulo the number of them. Overwrites the parts.
+/// Adds what the threads have of their channels. Thread i gets the sum of channel i modulo the
+/// number of them. Overwrites the parts.
 template <int Own>
-__device__ double channel_sum(const Packs& packs, double (&parts)[Own][kBlock]) {
-  const int thread = static_cast<int>(threadIdx.x), groups = packs.block_groups;
-  const int channels = groups * Own, c = thread % channels;
+__device__ double channel_sum(const Packs& packs, ChannelParts<Own>& parts) {
+  const int thread = static_cast<int>(threadIdx.x), channels = packs.block_groups * Own;
   __syncthreads();
   double sum = 0;
 #pragma unroll
-  for (int k = 0; k < Own; ++k) {
-    sum += parts[c % Own][(thread / channels * Own + k) * groups + c / Own];
-  }
+  for (int k = 0; k < Own; ++k) sum += parts.to_sum(thread, k, packs.block_groups);
   __syncthreads();
   const int lanes = kBlock / channels;
-  return fold_lanes<Sum>(sum, parts[0], Place(lanes, channels, false), lanes, channels);
+  return fold_lanes<Sum>(sum, parts.values[0], Place(lanes, channels, false), lanes, channels);
 }
 
 }  // namespace weft::cuda

@@ -100,7 +100,7 @@ __global__ void __launch_bounds__(kBlock, kSumming)
                    const __grid_constant__ Statistics<accumulate_t<T>> to,
                    const __grid_constant__ Shares<Pair> shares) {
   using C = accumulate_t<T>;
-  __shared__ double sums[Own][kBlock], squares[Own][kBlock];
+  __shared__ ChannelParts<Own> sums, squares;
   __shared__ C common[1][Own][kMostGroups];
   const int thread = static_cast<int>(threadIdx.x);
   Part part(packs, blockIdx.x);
@@ -113,7 +113,7 @@ __global__ void __launch_bounds__(kBlock, kSumming)
     Elements<T, W> shift = Loaded<T, W, 1>(x, begin).packs[0];
 #pragma unroll
     for (int k = 0; k < Own; ++k) {
-      if (channels >> k & 1) sums[k][thread] = squares[k][thread] = 0;
+      if (channels >> k & 1) sums.of(thread, k) = squares.of(thread, k) = 0;
     }
     C seen = 0;
     while (part.left > 0) {
@@ -140,21 +140,21 @@ __global__ void __launch_bounds__(kBlock, kSumming)
         const C origin = common[0][k][part.place.group];
         const double d = static_cast<double>(shift.get(k)) - static_cast<double>(origin);
         const double sum = a[k];
-        squares[k][thread] += b[k] * whole + d * (2 * sum + n * d);
-        sums[k][thread] += sum + n * d;
-        shift.set(k, origin + static_cast<C>(sums[k][thread]) * share);
+        squares.of(thread, k) += b[k] * whole + d * (2 * sum + n * d);
+        sums.of(thread, k) += sum + n * d;
+        shift.set(k, origin + static_cast<C>(sums.of(thread, k)) * share);
       }
     }
     channels = 0;
     if (scale < 1) break;
 #pragma unroll
-    for (int k = 0; k < Own; ++k) channels |= isfinite(squares[k][thread]) ? 0u : 1u << k;
+    for (int k = 0; k < Own; ++k) channels |= isfinite(squares.of(thread, k)) ? 0u : 1u << k;
     scale = static_cast<C>(kSmall);
     if (channels) part = Part(packs, found_again(blockIdx.x));
   }
   Pair found;
-  found.a = channel_sum<Own>(packs, sums);
-  found.b = channel_sum<Own>(packs, squares);
+  found.a = channel_sum(packs, sums);
+  found.b = channel_sum(packs, squares);
   const bool last = add_up(packs, shares, found, [&](std::int64_t c, int i, Pair sum) {
     to.set_batch(c, common[0][i % Own][i / Own], sum);
   });
@@ -333,8 +333,9 @@ __global__ void __launch_bounds__(kBlock, kSumming)
                     accumulate_t<T>* grad_weight, accumulate_t<T>* grad_bias,
                     const __grid_constant__ Shares<Pair> shares) {
   using C = accumulate_t<T>;
-  __shared__ double parts[Own][kBlock];
+  __shared__ ChannelParts<Own> parts;
   __shared__ C constants[3][Own][kMostGroups];
+  const int thread = static_cast<int>(threadIdx.x);
   Part part(packs, blockIdx.x);
   set_constants(constants, packs, part, [&](std::int64_t c, C* to) {
     to[0] = of.by.mean[c], to[1] = of.by.scale(c), to[2] = of.by.offset(c);
@@ -351,11 +352,11 @@ __global__ void __launch_bounds__(kBlock, kSumming)
   });
   Pair of_block;
 #pragma unroll
-  for (int k = 0; k < Own; ++k) parts[k][threadIdx.x] = sum[k];
-  of_block.a = channel_sum<Own>(packs, parts);
+  for (int k = 0; k < Own; ++k) parts.of(thread, k) = sum[k];
+  of_block.a = channel_sum(packs, parts);
 #pragma unroll
-  for (int k = 0; k < Own; ++k) parts[k][threadIdx.x] = product[k];
-  of_block.b = channel_sum<Own>(packs, parts);
+  for (int k = 0; k < Own; ++k) parts.of(thread, k) = product[k];
+  of_block.b = channel_sum(packs, parts);
   add_up(packs, shares, of_block, [&](std::int64_t c, int, Pair total) {
     shares.values[c * packs.chunks] = total;
     if (grad_bias) grad_bias[c] = static_cast<C>(total.a);

@@ -17,10 +17,11 @@ FOLDERS = {
     'kernels/cpu': ['activation', 'backend', 'candidates', 'copy', 'element', 'loop', 'runtime'],
     'kernels/cpu/loops': ['copy', 'lanes', 'table', 'tiles', 'vector_bytes', 'vector_math',
                           'winograd'],
-    'kernels/cuda': ['access', 'backend', 'block_fold', 'capability', 'check', 'copy', 'cudnn_attention',
-                     'cudnn_graph', 'device_wide', 'families', 'gpus', 'handles', 'image_packs', 'index_check',
-                     'index_math', 'launch', 'launch_size', 'libraries', 'library', 'linked', 'philox',
-                     'recording', 'rows', 'runtime', 'slot_table', 'timing'],
+    'kernels/cuda': ['access', 'backend', 'block_fold', 'capability', 'channel_parts', 'check', 'copy',
+                     'cudnn_attention', 'cudnn_graph', 'device_wide', 'families', 'gpus', 'handles',
+                     'image_packs', 'index_check', 'index_math', 'launch',
+                     'launch_size', 'libraries', 'library', 'linked', 'philox', 'recording', 'rows',
+                     'runtime', 'slot_table', 'timing'],
 }
 # Folders of kernels/cpu that are no family's.
 SHARED_FOLDERS = ['dnnl', 'loops']

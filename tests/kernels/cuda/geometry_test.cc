@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "weft/kernels/cuda/capability.h"
+#include "weft/kernels/cuda/channel_parts.h"
 #include "weft/kernels/cuda/conv_problem.h"
 #include "weft/kernels/cuda/index_math.h"
 #include "weft/kernels/cuda/launch_size.h"
@@ -385,6 +386,50 @@ TEST(Teams, HaveFewMembersAndCountersEnough) {
     EXPECT_LT((many.count - 1) * many.size, 640u);
     EXPECT_TRUE(outputs > 64 || many.count <= static_cast<unsigned>(kAtOnce * many.lanes));
   }
+}
+
+/// How many of the 16 threads from `first` on meet in one bank, if thread i uses at(i). A warp that
+/// reads doubles reads those of 16 threads at once, and the memory has 16 pairs of banks.
+template <class At>
+int met_in_a_bank(int first, const At& at) {
+  int met[16] = {};
+  for (int i = first; i < first + 16; ++i) ++met[reinterpret_cast<std::uintptr_t>(at(i)) / 8 % 16];
+  return *std::ranges::max_element(met);
+}
+
+template <int Own>
+void expect_parts_in_own_banks() {
+  static ChannelParts<Own> parts;
+  for (int groups = 1; groups * Own <= kBlock; groups *= 2) {
+    for (int thread = 0; thread < kBlock; ++thread) {
+      for (int k = 0; k < Own; ++k) parts.of(thread, k) = thread * Own + k;
+    }
+    const int channels = groups * Own;
+    std::set<double> summed;
+    for (int thread = 0; thread < kBlock; ++thread) {
+      for (int k = 0; k < Own; ++k) {
+        const int part = static_cast<int>(parts.to_sum(thread, k, groups));
+        ASSERT_EQ(part / Own % groups * Own + part % Own, thread % channels);
+        ASSERT_EQ(part / channels, thread / channels * Own + k);
+        summed.insert(part);
+      }
+    }
+    EXPECT_EQ(summed.size(), std::size_t{kBlock} * Own);
+    for (int first = 0; first < kBlock; first += 16) {
+      for (int k = 0; k < Own; ++k) {
+        EXPECT_EQ(met_in_a_bank(first, [&](int i) { return &parts.of(i, k); }), 1);
+        EXPECT_EQ(met_in_a_bank(first, [&](int i) { return &parts.to_sum(i, k, groups); }), 1)
+            << Own << " channels of a thread, " << groups << " groups";
+      }
+    }
+  }
+}
+
+TEST(ChannelParts, EachIsSummedOnceAndThreadsUseDifferentBanks) {
+  expect_parts_in_own_banks<1>();
+  expect_parts_in_own_banks<2>();
+  expect_parts_in_own_banks<4>();
+  expect_parts_in_own_banks<8>();
 }
 
 TEST(SlotTable, EveryElementBelongsToOneChunk) {

@@ -1,11 +1,14 @@
 // The functions of libcudart that weft calls. They refuse calls as the documentation of CUDA 13
 // says.
+#include <cuda.h>
 #include <cuda_runtime_api.h>
 
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <map>
 #include <set>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -66,7 +69,26 @@ bool is_captured(const Event& event) {
   return event.recorded_in;
 }
 
-using Graph = std::vector<Operation>;
+// A library's kernel is found by params->kern, another one by params->func, as some of the real
+// ones are. Each points to its name.
+CUresult params_of_node(CUgraphNode node, CUDA_KERNEL_NODE_PARAMS* params) {
+  const auto& operation = *reinterpret_cast<const Operation*>(node);
+  if (!operation.kernel) return CUDA_ERROR_INVALID_VALUE;
+  const auto kernel = const_cast<char*>(operation.kernel);
+  *params = {};
+  if (operation.kernel == kLibraryKernel) {
+    params->kern = reinterpret_cast<CUkernel>(kernel);
+  } else {
+    params->func = reinterpret_cast<CUfunction>(kernel);
+  }
+  return CUDA_SUCCESS;
+}
+
+template <class Handle>
+CUresult name_of_handle(const char** name, Handle handle) {
+  *name = reinterpret_cast<const char*>(handle);
+  return CUDA_SUCCESS;
+}
 
 }  // namespace
 
@@ -340,6 +362,19 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* 
   return cudaSuccess;
 }
 
+cudaError_t cudaStreamGetCaptureInfo(cudaStream_t handle, cudaStreamCaptureStatus* status,
+                                     unsigned long long*, cudaGraph_t* graph,
+                                     const cudaGraphNode_t**, const cudaGraphEdgeData**,
+                                     std::size_t*) {
+  const Guard guard;
+  if (const cudaError_t error = cudaStreamIsCapturing(handle, status); error != cudaSuccess) {
+    return error;
+  }
+  Recording* const recording = stream_of(handle)->recording;
+  *graph = recording ? reinterpret_cast<cudaGraph_t>(&recording->operations) : nullptr;
+  return cudaSuccess;
+}
+
 cudaError_t cudaStreamBeginCapture(cudaStream_t handle, cudaStreamCaptureMode mode) {
   const Guard guard;
   device_with_context();
@@ -380,6 +415,15 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph, unsig
   return cudaSuccess;
 }
 
+cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t* nodes, std::size_t* count) {
+  const Guard guard;
+  auto& operations = *reinterpret_cast<Graph*>(graph);
+  *count = operations.size();
+  if (!nodes) return cudaSuccess;
+  for (Operation& operation : operations) *nodes++ = reinterpret_cast<cudaGraphNode_t>(&operation);
+  return cudaSuccess;
+}
+
 cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
   const Guard guard;
   delete reinterpret_cast<Graph*>(graph);
@@ -404,6 +448,24 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t handle) {
     statistics().in_graph = false;
   };
   return put(stream, {work, nullptr, nullptr, stream->device, -1});
+}
+
+// --- The driver ----------------------------------------------------------------------------------
+
+cudaError_t cudaGetDriverEntryPointByVersion(const char* symbol, void** function, unsigned version,
+                                             unsigned long long,
+                                             cudaDriverEntryPointQueryResult* found) {
+  static const std::map<std::string_view, void*> functions{
+      {"cuGraphKernelNodeGetParams", reinterpret_cast<void*>(params_of_node)},
+      {"cuFuncGetName", reinterpret_cast<void*>(name_of_handle<CUfunction>)},
+      {"cuKernelGetName", reinterpret_cast<void*>(name_of_handle<CUkernel>)},
+  };
+  if (options().driver < static_cast<int>(version)) return fail(cudaErrorInvalidValue);
+  const auto at = functions.find(symbol);
+  if (at == functions.end()) fault("cudart: the driver's %s", symbol);
+  *function = at->second;
+  *found = cudaDriverEntryPointSuccess;
+  return cudaSuccess;
 }
 
 // --- Events --------------------------------------------------------------------------------------
@@ -524,7 +586,9 @@ cudaError_t cudaLaunchKernel(const void* kernel, dim3 grid, dim3 block, void** a
     check_addresses(kernel, *signature, copies.data(), device);
     run_kernel(kernel, traffic, *signature, grid, block, copies.data(), device);
   };
-  return put(stream, {work, nullptr, nullptr, device, -1});
+  Operation operation{work, nullptr, nullptr, device, -1};
+  operation.kernel = "weft::kernel";  // name_of() would take long
+  return put(stream, std::move(operation));
 }
 
 }  // extern "C"

@@ -175,7 +175,7 @@ void run_exchanges() {
   }
 }
 
-void run_recorded(std::vector<Operation>& operations, Stream* stream) {
+void run_recorded(Graph& operations, Stream* stream) {
   for (Operation& operation : operations) run(operation, stream);
 }
 
@@ -199,7 +199,9 @@ cudaError_t check_stream(cudaStream_t stream) {
 cudaError_t enqueue(cudaStream_t handle, std::function<void()> work, int also) {
   const Guard guard;
   Stream* const stream = stream_of(handle);
-  return put(stream, {std::move(work), nullptr, nullptr, stream->device, also});
+  Operation operation{std::move(work), nullptr, nullptr, stream->device, also};
+  operation.kernel = kLibraryKernel;
+  return put(stream, std::move(operation));
 }
 
 cudaError_t queue_library(cudaStream_t stream, void* workspace, std::size_t bytes,

@@ -21,6 +21,8 @@ struct Point {
   Stream* stream = nullptr;
 };
 
+inline constexpr char kLibraryKernel[] = "sm90_kernel_of_a_library";
+
 /// One entry of a stream: something to run, or a wait, or a point.
 struct Operation {
   std::function<void()> run;
@@ -30,14 +32,16 @@ struct Operation {
   double queued = 0;  // when, in ms of the host's clock
   /// For work in which other processes or threads take part: whether it can run now. Empty: always.
   std::function<bool()> ready = {};
+  const char* kernel = nullptr;  ///< the name of its kernel, if it is one
 };
+using Graph = std::deque<Operation>;  // pointers to its operations are handles of nodes
 
 struct Recording {
   cudaStreamCaptureMode mode;
   std::thread::id thread;
   Stream* origin;
   std::set<Stream*> streams;
-  std::vector<Operation> operations;
+  Graph operations;
   bool invalid = false;
 };
 
@@ -75,7 +79,7 @@ bool advance(const std::shared_ptr<Point>& point);
 /// Runs the streams with operations in which others take part, as far as possible.
 void run_exchanges();
 /// Runs what a recording holds.
-void run_recorded(std::vector<Operation>& operations, Stream* stream);
+void run_recorded(Graph& operations, Stream* stream);
 
 Recording* begin_recording(Stream* stream, cudaStreamCaptureMode mode);
 /// Its streams may be used again; events may still refer to it.

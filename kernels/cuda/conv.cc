@@ -22,6 +22,7 @@
 #include "weft/kernels/cuda/conv_relu.h"
 #include "weft/kernels/cuda/families.h"
 #include "weft/kernels/cuda/handles.h"
+#include "weft/kernels/cuda/kernel_names.h"
 #include "weft/kernels/cuda/launch.h"
 #include "weft/kernels/cuda/runtime.h"
 #include "weft/kernels/cuda/timing.h"
@@ -482,14 +483,22 @@ ConvEpilogue CudaConvPlan::run_library(const Stream& stream, const Conv2dArgs& a
     WEFT_CHECK(execution_->accepts(big_of(args), small_of(args), args.w, args.bias), Internal,
                "conv2d", "a view is less aligned than the one its plan was made with (",
                kCudnnAlignment, " bytes); ask for a plan with the views themselves");
+    const RecordedKernels recorded(stream);
     const cudnnStatus_t status =
         execution_->run(stream, big_of(args), small_of(args), args.w, args.bias, workspace, relu);
-    if (status == CUDNN_STATUS_SUCCESS) break;
+    const auto name = [&] { return relu ? execution_->relu_name() : execution_->name(); };
+    if (status == CUDNN_STATUS_SUCCESS) {
+      // tools/gpu/run lists these kernels.
+      if (const std::string kernels = recorded.of_libraries(); !kernels.empty()) {
+        log_info(detail::concat("perf: conv2d ", text_, ": ", name(), " runs ", kernels));
+      }
+      break;
+    }
     execution_->forget_relu();
     if (!is_refusal(status)) {
       throw_status(status, "cudnnBackendExecute(...)", __FILE__, __LINE__);
     }
-    warn_refused(problem_, device_, relu ? execution_->relu_name() : execution_->name());
+    warn_refused(problem_, device_, name());
     if (relu) continue;
     const AllowWhileRecording allow;
     refused_.push_back(execution_->name());

@@ -1,4 +1,4 @@
-// A cuDNN that makes plans but refuses to run them.
+// A cuDNN that makes plans but refuses to run them, and the names of the kernels that run.
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 
@@ -235,6 +235,28 @@ TEST(CaptureRefusals, NameTheOperationAndHowToDoWithout) {
   inside(), after();
   EXPECT_WEFT_ERROR(inside(), Library, "in matmul of a captured step (--no-graph: weft's programs");
   EXPECT_WEFT_ERROR(after(), Cuda, "in matmul of a captured step (--no-graph: weft's programs");
+}
+
+using KernelNames = Refusals;
+
+// Those of weft's own kernels, which make the factors and add the bias, are of no interest.
+TEST_F(KernelNames, AreTheLibrarysInACapturedStep) {
+  const Scoped rule(&ThreadState::deterministic, true);  // adds the bias by itself
+  const Scoped explain(&ThreadState::log_perf, true);
+  expect_right(convolve(69, kDevice), 69);
+  const int chosen = chosen_engine(log);
+  EXPECT_EQ(log.count(" runs "), 0) << "outside a recording kernels have no names";
+  Tensor y;
+  graph::Step step = graph::capture(kDevice, [&] { y = convolve(69, kDevice); });
+  for (int i = 0; i < 5; ++i) {
+    step();
+    expect_right(y, 69);
+  }
+  EXPECT_EQ(log.count(" runs "), 1);
+  const std::string plan = ".e" + std::to_string(chosen) + "[^ ]* runs sm90_kernel_of_a_library";
+  EXPECT_TRUE(std::ranges::any_of(log.lines, [&](const std::string& line) {
+    return std::regex_match(line, std::regex("perf: conv2d forward: .*" + plan));
+  }));
 }
 
 }  // namespace

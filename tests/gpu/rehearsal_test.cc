@@ -91,10 +91,11 @@ TEST_F(Rehearsal, OnEmulatedGpus) {
   EXPECT_TRUE(rows.contains({"resnet50-b256", "bf16"}));
 
   const std::string summary = out("summary.md");
-  for (const char* line : {"by CUDA 12 \\|", "conformance, [1-9][0-9]* on CUDA \\| passed",
-                           "mlp: the same losses, cuda and captured \\| passed",
-                           "autoencoder: the same losses, cpu and cuda \\| passed",
-                           "bench in bf16 \\| passed", "THE BENCHMARKS RAN WITHOUT A PEER"})
+  for (const char* line :
+       {"by CUDA 12 \\|", "conformance, [1-9][0-9]* on CUDA \\| passed",
+        "mlp: the same losses, cuda and captured \\| passed",
+        "autoencoder: the same losses, cpu and cuda \\| passed", "bench in bf16 \\| passed",
+        "- [1-9][0-9]* times cuDNN's kernel sm90_[a-z_]*\n", "THE BENCHMARKS RAN WITHOUT A PEER"})
     EXPECT_TRUE(std::regex_search(summary, std::regex(line))) << line << "\n" << summary;
   EXPECT_NE(out("conformance.xml").find("</testsuites>"), std::string::npos);
 }
@@ -150,6 +151,7 @@ TEST_F(Rehearsal, AnEngineThatCudnnFallsBackToIsAFailureWhereNoOtherRan) {
   EXPECT_LT(ran.find("args: --precision tf32 "), ran.find("args: --precision f32 ")) << ran;
   EXPECT_NE(ran.find("--work resnet50-b256 cnn-full "), std::string::npos) << ran;
   EXPECT_NE(log().find("- 3 convolutions by cuDNN's nhwc.e1\n"), std::string::npos) << log();
+  EXPECT_NE(log().find("- the driver gave no names of cuDNN's kernels\n"), std::string::npos);
   for (const char* const of_logs : {"perf: ", "=== "}) {
     EXPECT_EQ(out("summary.md").find(of_logs), std::string::npos) << out("summary.md");
   }
@@ -161,6 +163,22 @@ TEST_F(Rehearsal, AnEngineThatCudnnFallsBackToIsAFailureWhereNoOtherRan) {
     EXPECT_EQ(run("", "--emulated bench"), 1) << log();
     EXPECT_NE(log().find(std::string("f32 nhwc on cuda:0: ") + refused), std::string::npos)
         << log();
+  }
+}
+
+// Each of three processes says so.
+TEST_F(Rehearsal, TheKernelsOfCudnnAreNamed) {
+  write_program("pack/bench",
+                "echo 'weft: perf: conv2d forward: big [2,3,4,5], f32 nhwc on cuda:0: "
+                "nhwc.e62.2=1.relu runs sm90_xmma_fprop, sm90_reduce' >&2\n"
+                "echo 'weft: perf: conv2d forward: big [2,3,4,6], f32 nhwc on cuda:0: "
+                "nchw.e1.fallback runs sm90_xmma_fprop' >&2\n");
+  EXPECT_EQ(run("", "--emulated bench"), 0) << log();
+  for (const std::string& text : {log(), out("summary.md")}) {
+    EXPECT_NE(text.find("- 6 times cuDNN's kernel sm90_xmma_fprop\n"
+                        "- 3 times cuDNN's kernel sm90_reduce\n"),
+              std::string::npos)
+        << text;
   }
 }
 

@@ -19,7 +19,7 @@ FOLDERS = {
                           'winograd'],
     'kernels/cuda': ['access', 'backend', 'block_fold', 'capability', 'channel_parts', 'check', 'copy',
                      'cudnn_attention', 'cudnn_graph', 'device_wide', 'families', 'gpus', 'handles',
-                     'image_packs', 'index_check', 'index_math', 'launch',
+                     'image_packs', 'index_check', 'index_math', 'kernel_names', 'launch',
                      'launch_size', 'libraries', 'library', 'linked', 'philox', 'recording', 'rows',
                      'runtime', 'slot_table', 'timing'],
 }

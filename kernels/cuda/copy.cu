@@ -194,12 +194,9 @@ template <class To, class From>
 __global__ void __launch_bounds__(kBlock)
     convert_all_kernel(const __grid_constant__ TableOf<Conversion> table) {
   constexpr int W = kPackBytes / 4;  // f32 is the wider of the two
-  const std::int64_t chunks = table.first_chunk[table.count];
+  const std::int64_t chunks = table.chunks();
   for (std::int64_t c = blockIdx.x; c < chunks; c += gridDim.x) {
-    const int s = table.slot_of(c);
-    const Conversion& part = table.slot[s];
-    const std::int64_t begin = (c - table.first_chunk[s]) * kChunk;
-    const std::int64_t end = min(begin + kChunk, part.n);
+    const auto [part, begin, end] = table.chunk(c);
     const Typed<From> x(part.x, dtype_of<From>);
     const Typed<To> y(part.y, dtype_of<To>);
     const bool aligned = reinterpret_cast<std::uintptr_t>(part.x) % (W * sizeof(From)) == 0 &&

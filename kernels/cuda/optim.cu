@@ -70,12 +70,9 @@ template <class T, class Update>
 __device__ void update_slots(const SlotTable& table, Uses uses, const Update& update) {
   using C = accumulate_t<T>;
   constexpr int W = kWidth<T>;
-  const std::int64_t chunks = table.first_chunk[table.count];
+  const std::int64_t chunks = table.chunks();
   for (std::int64_t c = blockIdx.x; c < chunks; c += gridDim.x) {
-    const int s = table.slot_of(c);
-    const OptimSlot& slot = table.slot[s];
-    const std::int64_t begin = (c - table.first_chunk[s]) * kChunk;
-    const std::int64_t end = min(begin + kChunk, slot.n);
+    const auto [slot, begin, end] = table.chunk(c);
     const bool slot_aligned = aligned<T>(slot.param) && aligned<T>(slot.grad) &&
                               aligned<T>(slot.state1) && aligned<T>(slot.state2) &&
                               aligned<T>(slot.state3);

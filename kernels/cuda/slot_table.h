@@ -25,7 +25,7 @@ struct TableOf {
   std::int64_t first_chunk[kMaxSlots + 1] = {};  // [i]: of slot i; [count]: number of chunks
   Slot slot[kMaxSlots];
 
-  std::int64_t chunks() const { return first_chunk[count]; }
+  WEFT_HD std::int64_t chunks() const { return first_chunk[count]; }
   bool full() const { return count == kMaxSlots; }
 
   /// Adds a slot to a table that is not full; one without elements is skipped.
@@ -48,6 +48,17 @@ struct TableOf {
       }
     }
     return low;
+  }
+
+  /// The elements of chunk c.
+  struct Chunk {
+    const Slot& slot;
+    std::int64_t begin, end;
+  };
+  WEFT_HD Chunk chunk(std::int64_t c) const {
+    const int s = slot_of(c);
+    const std::int64_t begin = (c - first_chunk[s]) * kChunk, n = slot[s].n;
+    return {slot[s], begin, begin + kChunk < n ? begin + kChunk : n};
   }
 };
 

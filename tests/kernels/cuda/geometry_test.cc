@@ -450,13 +450,13 @@ TEST(SlotTable, EveryElementBelongsToOneChunk) {
     ASSERT_GT(table.count, 0);
     ASSERT_LE(table.count, kMaxSlots);
     for (std::int64_t c = 0; c < table.chunks(); ++c) {
-      const int s = table.slot_of(c);
-      ASSERT_GE(c, table.first_chunk[s]);
-      ASSERT_LT(c, table.first_chunk[s + 1]);
-      const std::int64_t begin = (c - table.first_chunk[s]) * kChunk;
-      ASSERT_LT(begin, table.slot[s].n);
-      seen += std::min(kChunk, table.slot[s].n - begin);
-      addresses.insert(table.slot[s].param);
+      const auto [slot, begin, end] = table.chunk(c);
+      EXPECT_EQ(&slot, &table.slot[table.slot_of(c)]);
+      EXPECT_EQ(begin, c > 0 && &table.chunk(c - 1).slot == &slot ? table.chunk(c - 1).end : 0);
+      EXPECT_EQ(end, std::min(begin + kChunk, slot.n));
+      EXPECT_LT(begin, end);
+      seen += end - begin;
+      addresses.insert(slot.param);
     }
   });
   EXPECT_EQ(seen, total);

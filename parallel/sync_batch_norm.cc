@@ -22,7 +22,7 @@ Tensor per_channel(const Tensor& values, const Tensor& x) {
   return raw::to(raw::reshape(values, {1, values.shape(0), 1, 1}), x.dtype());
 }
 
-// Statistics over all ranks: f64 [C], and count [].
+// Statistics over all ranks: f64 [C], and count []; undefined if no rank has a value.
 struct Statistics {
   Tensor mean, var, count;
 };
@@ -30,7 +30,7 @@ struct Statistics {
 // Combines n values of mean m and variance v per rank. With the mean M of all values, the variance
 // is the sum over the ranks of n (v + (m - M)^2), divided by the number of all values.
 Statistics statistics_of_all(comm::ProcessGroup& group, const Tensor& x) {
-  const std::int64_t channels = x.shape(1), values = x.numel() / channels;
+  const std::int64_t channels = x.shape(1), values = x.shape(0) * x.shape(2) * x.shape(3);
   const TensorOptions f64(DType::f64, x.device());
   const Dims pixels = {0, 2, 3};
   const Tensor mine = zeros({2 * channels + 1}, f64);
@@ -49,6 +49,14 @@ Statistics statistics_of_all(comm::ProcessGroup& group, const Tensor& x) {
   const Tensor counts = raw::narrow(all, 1, 2 * channels, 1);
   Statistics s;
   s.count = raw::sum(counts);
+  if (values <= 1) {  // else there are enough, and the host need not wait for the device
+    const double total = s.count.item<double>();
+    WEFT_CHECK(total != 1, Shape, kOp,
+               "expected more than 1 value per channel when training, all ranks together have 1; "
+               "here x ",
+               x.shape());
+    if (total == 0) return {};
+  }
   const Tensor shares = raw::div(counts, s.count);
   s.mean = raw::sum(raw::mul(means, shares), {0});
   const Tensor deviations = raw::sub(means, s.mean);
@@ -123,6 +131,7 @@ Tensor sync_batch_norm(const std::shared_ptr<comm::ProcessGroup>& group, const T
   const auto converted = [&](const Tensor& p) { return p.defined() ? p.to(computed) : p; };
   const Tensor values = x.to(computed);
   const Statistics all = statistics_of_all(*group, values);
+  if (!all.count.defined()) return batch_norm(x, weight, bias, running, params, then);
   if (running.mean.defined()) {
     raw::add_(running.num_batches, 1);
     const Tensor momentum = params.cumulative

@@ -63,6 +63,28 @@ TEST(SyncBatchNormTest, BatchesMayDifferInSize) {
   });
 }
 
+// As in one process: else the running variance would silently become NaN.
+RANKS_TEST(SyncBatchNormTest, OneValueOfAllRanksIsAnErrorOnEach, 2) {
+  SyncBatchNorm2d bn(2, borrowed(group));
+  EXPECT_WEFT_ERROR(bn(ones({group.rank(), 2, 1, 1})), Shape,
+                    "expected more than 1 value per channel when training");
+  EXPECT_EQ(bn.running_var.to_vector<float>(), std::vector<float>(2, 1));
+  EXPECT_EQ(bn(ones({1, 2, 1, 1})).shape(), (Shape{1, 2, 1, 1}));
+}
+
+RANKS_TEST(SyncBatchNormTest, ABatchWithoutValuesChangesNothing, 2) {
+  SyncBatchNorm2d bn(2, borrowed(group));
+  Tensor x = ones({0, 2, 3, 3});
+  x.set_requires_grad();
+  const Tensor y = bn(x);
+  EXPECT_EQ(y.shape(), x.shape());
+  sum(y).backward();
+  EXPECT_EQ(bn.running_mean.to_vector<float>(), std::vector<float>(2, 0));
+  EXPECT_EQ(bn.running_var.to_vector<float>(), std::vector<float>(2, 1));
+  SyncBatchNorm2d any(2, borrowed(group), {.affine = false, .track_running_stats = false});
+  EXPECT_EQ(any(ones({2, 0, 1, 1})).numel(), 0);
+}
+
 RANKS_TEST(SyncBatchNormTest, AFarMeanCostsNoPrecision, 2) {
   SyncBatchNorm2d bn(1, borrowed(group));
   const Tensor x = full({2, 1, 1, 1}, group.rank() == 0 ? 4096 : 4098);

@@ -55,6 +55,8 @@ std::vector<std::size_t> balanced(std::span<const double> costs, std::size_t par
              InvalidArgument, "balance", "a cost is below 0 or no number");
   std::vector<double> sums(n + 1);
   std::inclusive_scan(costs.begin(), costs.end(), sums.begin() + 1);
+  WEFT_CHECK(std::isfinite(sums[n]), InvalidArgument, "balance",
+             "the sum of the costs is infinite");
   // least[p][i]: the most expensive stage's cost, if p stages share the first i layers best.
   const double none = std::numeric_limits<double>::infinity();
   std::vector<std::vector<double>> least(parts + 1, std::vector<double>(n + 1, none));

@@ -20,7 +20,7 @@ namespace weft::parallel {
 /// Divides layers with these costs into `parts` stages, in order and with at least one layer each,
 /// so that the most expensive stage is as cheap as possible; returns the number of layers of each.
 /// Of equally good divisions it takes the first. Throws InvalidArgument for fewer costs than parts,
-/// or a cost that is below 0 or not a number.
+/// a cost that is below 0 or not a number, and costs whose sum is infinite.
 std::vector<std::size_t> balanced(std::span<const double> costs, std::size_t parts);
 
 /// Seconds of each layer's forward and backward for one micro-batch like `sample`, on the sample's

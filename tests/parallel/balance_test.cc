@@ -67,6 +67,7 @@ TEST(Balance, SaysWhatCannotBeCut) {
   EXPECT_WEFT_ERROR(balanced(Costs{1, 2}, 3), InvalidArgument, "cannot make 3 stages of 2 layers");
   EXPECT_WEFT_ERROR(balanced(Costs{1, 2}, 0), InvalidArgument, "cannot make 0 stages");
   EXPECT_WEFT_ERROR(balanced(Costs{1, NAN}, 1), InvalidArgument, "no number");
+  EXPECT_WEFT_ERROR(balanced(Costs{1e308, 1e308, 1e308}, 2), InvalidArgument, "is infinite");
   const nn::Sequential net{nn::Linear(2, 2), nn::ReLU()};
   EXPECT_WEFT_ERROR(cut(net, Sizes{1, 2}), InvalidArgument, "the chain has 2");
   EXPECT_WEFT_ERROR(cut(net, Sizes{0, 2}), InvalidArgument, "one without any");

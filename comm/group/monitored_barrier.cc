@@ -45,10 +45,12 @@ void monitored_barrier(Store& store, const Members& members, int round,
   }
   const std::string told = missing.empty() ? "" : list_of(missing);
   store.set(key(round, "missing"), told);
-  // A rank that has come to this barrier has read the result of the last one.
-  store.erase(key(round - 1, "missing"));
-  for (int r = 1; r < members.size(); ++r) store.erase(arrival(r));
   check_complete(told, members, timeout);
+  // All ranks have come, so they need nothing of earlier barriers any more. A rank that was late
+  // for some of these has read their results on its way here.
+  for (int past = round - 1; past >= 0 && store.erase(key(past, "missing")); --past) {
+    for (int r = 0; r < members.size(); ++r) store.erase(key(past, std::to_string(r)));
+  }
 }
 
 }  // namespace weft::comm

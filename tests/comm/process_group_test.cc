@@ -1093,9 +1093,39 @@ TEST(MonitoredBarrierTest, LeavesNothingOfItselfBehind) {
         group.barrier().wait();
       },
       kOptions);
-  EXPECT_FALSE(seen->try_get("barrier/0/missing"));
-  EXPECT_FALSE(seen->try_get("barrier/1/1"));
+  for (const std::string round : {"barrier/0/", "barrier/1/"}) {
+    for (const char* const what : {"0", "1", "missing"}) {
+      EXPECT_FALSE(seen->try_get(round + what)) << round << what;
+    }
+  }
   EXPECT_TRUE(seen->try_get("barrier/2/missing"));
+}
+
+// Also if it was late for several, whose results the others read long ago.
+TEST(MonitoredBarrierTest, ALateRankHearsAtOnceThatItWasMissing) {
+  const auto seen = std::make_shared<MemoryStore>();
+  run_ranks(
+      3,
+      [&](ProcessGroup& threads) {
+        ProcessGroup group(thread_backend(), seen, threads.rank(), 3, kOptions);
+        const auto miss = [&] {
+          for (int round = 0; round < 2; ++round) {
+            EXPECT_WEFT_ERROR(group.monitored_barrier(milliseconds(200)), Timeout,
+                              "rank 2 did not come within 200 ms");
+          }
+        };
+        if (group.rank() < 2) miss();
+        group.barrier().wait();
+        if (group.rank() == 2) miss();
+        group.monitored_barrier(milliseconds(30'000));
+        group.barrier().wait();
+      },
+      kOptions);
+  for (const std::string round : {"barrier/0/", "barrier/1/"}) {
+    for (const char* const what : {"0", "1", "2", "missing"}) {
+      EXPECT_FALSE(seen->try_get(round + what)) << round << what;
+    }
+  }
 }
 
 TEST(ProcessGroupTest, ObjectsAreBounded) {

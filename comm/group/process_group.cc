@@ -14,6 +14,7 @@
 #include "weft/comm/group/monitored_barrier.h"
 #include "weft/comm/group/operation_queue.h"
 #include "weft/core/base/error.h"
+#include "weft/core/base/shape.h"
 #include "weft/core/runtime/capture.h"
 #include "weft/core/runtime/cores.h"
 #include "weft/core/runtime/thread_state.h"
@@ -364,8 +365,11 @@ Work ProcessGroup::barrier() {
 Tensor ProcessGroup::empty(const Shape& shape, DType dtype) {
   const Backend* const own = impl_->queue->backend();
   if (!own || !own->has_memory()) return weft::empty(shape, {dtype, Device()});
+  check_shape(shape, "empty");
+  const auto bytes = checked_mul(numel(shape), static_cast<std::int64_t>(size_of(dtype)), "empty");
+  checked_mul(bytes, size(), "empty");  // the memory of all ranks is one block
   const auto memory = std::make_shared<Operation::Memory>();
-  memory->bytes = static_cast<std::size_t>(numel(shape)) * size_of(dtype);
+  memory->bytes = static_cast<std::size_t>(bytes);
   impl_
       ->submit({.call = {.name = "empty"},
                 .run =

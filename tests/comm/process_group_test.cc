@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <functional>
 #include <iterator>
+#include <limits>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -240,6 +241,18 @@ TEST_P(EveryOperation, MemoryOfTheBackendIsThatOfATensor) {
     const int sum = group.size() * (group.size() - 1) / 2;
     EXPECT_EQ(numbers_of(x), Numbers(static_cast<std::size_t>(numel(shape)), sum));
   });
+}
+
+TEST(ProcessGroupTest, AShapeThatCannotBeEndsNoGroup) {
+  for (const char* const backend : {"threads", "shm"}) {
+    in_groups(backend, 2, [](ProcessGroup& group) {
+      for (const std::int64_t size : {std::int64_t{1} << 60, std::int64_t{1} << 62,
+                                      std::numeric_limits<std::int64_t>::max(), std::int64_t{-1}}) {
+        EXPECT_THROW(group.empty({size}), Error) << size;
+      }
+      group.barrier().wait();
+    });
+  }
 }
 
 // The ranks share an account: two tensors of 4000 bytes, perhaps in blocks of 512.

@@ -59,7 +59,7 @@ bool Membership::announce(int generation, const Ranks& ranks) {
 }
 
 void Membership::note(int generation, const Failure& failure) const {
-  if (contains(ranks_at(generation), failure.rank)) note_failure(*keys(generation), failure);
+  if (contains(ranks_at(generation), failure.rank)) note_end(*keys(generation), failure);
 }
 
 std::shared_ptr<Store> Membership::keys(int generation) const {

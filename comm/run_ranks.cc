@@ -117,9 +117,11 @@ class Ranks {
     try {
       f_(group);
     } catch (...) {
-      // Set before the other ranks can notice the failure.
-      if (!is_by_others()) {
-        note_failure(*group.store(), {rank, text_of_caught(), "", thread_state().step});
+      // Before the other ranks can notice the failure.
+      if (is_by_others()) {
+        group.store()->erase(lives_key(rank));
+      } else {
+        note_end(*group.store(), {rank, text_of_caught(), "", thread_state().step});
       }
       group.abort();
       throw;

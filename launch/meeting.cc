@@ -488,7 +488,7 @@ void Meeting::watch() {
 
 void Meeting::note(const comm::Failure& failure) noexcept {
   try_to([&] {
-    if (!nodes_ || nodes_->takes_part()) comm::note_failure(*ranks_->connect(), failure);
+    if (!nodes_ || nodes_->takes_part()) comm::note_end(*ranks_->connect(), failure);
   });
 }
 

@@ -61,8 +61,7 @@ class Others {
   Store &store_, &run_store_;
   const Members& members_;
   const int mine_;
-  // A failure before this group. A rank that only gave up waiting then is alive, and so is this
-  // rank.
+  // A failure before this group, which its rank may have survived.
   const std::optional<Failure> before_ =
       if_told<std::optional<Failure>>([&] { return failure_under(run_store_, kFailureKey); });
   Deadline::Clock::time_point next_ = Deadline::Clock::now() + Deadline::kCheckEvery;
@@ -72,7 +71,7 @@ class Others {
 
 std::optional<Failure> Others::first_failure() {
   const std::optional<Failure> first = failure_under(run_store_, kFailureKey);
-  const bool old = before_ && before_->timed_out;
+  const bool old = before_ && (before_->timed_out || run_store_.try_get(lives_key(before_->rank)));
   return !first || old || first->rank == mine_ ? std::nullopt : first;
 }
 
@@ -117,8 +116,7 @@ Error Others::explained(Error& error) {
   const bool lost_a_rank = error.code() == ErrorCode::PeerFailed;
   const auto left =
       if_told<std::optional<Failure>>([&] { return note_failure(store_, mine, kLeft); });
-  if_told<Failure>(
-      [&] { return note_failure(run_store_, mine, lost_a_rank ? kLostKey : kFailureKey); });
+  if_told<Failure>([&] { return note_own_failure(run_store_, mine, lost_a_rank); });
   if (auto* const unconnected = dynamic_cast<ConnectError*>(&error)) {
     unconnected->close_connections();
   }

@@ -89,14 +89,14 @@ void block_sigpipe() {
 
 OperationQueue::OperationQueue(Members members, const ProcessGroupOptions& options,
                                std::unique_ptr<Backend> backend, std::shared_ptr<Store> group_store,
-                               std::unique_ptr<Store> run_store)
+                               std::unique_ptr<Store> run_store, const FailureWatch& others)
     : members_(std::move(members)),
       rank_of_thread_(thread_state().rank),
       options_(options),
       backend_(std::move(backend)),
       group_store_(std::move(group_store)),
       run_store_(std::move(run_store)),
-      others_(run_store_.get(), members_.number_in_run(members_.rank)),
+      others_(others),
       devices_(members_, options_.cuda, group_store_.get()),
       box_(backend_ ? own_black_box() : nullptr) {
   if (box_) group_ = box_->id_of_group(name_of(members_));

@@ -39,10 +39,10 @@ class OperationQueue {
  public:
   /// `group_store` has the keys of this group, `run_store` the run's first failure. Both
   /// connections belong to the queue alone. A group of one rank has neither of them, and no
-  /// backend: its operations are done at once.
+  /// backend: its operations are done at once. `others` was made before the ranks met.
   OperationQueue(Members members, const ProcessGroupOptions& options,
                  std::unique_ptr<Backend> backend, std::shared_ptr<Store> group_store,
-                 std::unique_ptr<Store> run_store);
+                 std::unique_ptr<Store> run_store, const FailureWatch& others);
   /// Aborts the operations that have not run.
   ~OperationQueue();
 

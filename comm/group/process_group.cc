@@ -112,10 +112,12 @@ ProcessGroup::Impl::Impl(BackendMaker maker, std::shared_ptr<Store> store_of_gro
                " ranks needs a backend and a store in which they meet");
     of_group = store->duplicate();
     of_run = run_store->duplicate();
-    backend = connect_members(make, of_group, *of_run, members, options.timeout);
+    of_run->set_timeout(kStoreTimeout);
   }
+  const FailureWatch others(of_run.get(), members.number_in_run(members.rank));
+  if (of_run) backend = connect_members(make, of_group, *of_run, members, options.timeout);
   queue = std::make_unique<OperationQueue>(std::move(members), options, std::move(backend),
-                                           std::move(of_group), std::move(of_run));
+                                           std::move(of_group), std::move(of_run), others);
 }
 
 void ProcessGroup::Impl::check(const char* op, const char* name, const Tensor& x) const {

@@ -82,6 +82,19 @@ Failure note_failure(Store& store, const Failure& failure, std::string_view key)
   return parse_failure(store.set_once(key, to_text(failure)));
 }
 
+std::string lives_key(int rank) { return detail::concat("failure/lives/", rank); }
+
+Failure note_own_failure(Store& store, const Failure& mine, bool lost_a_rank) {
+  if (lost_a_rank) return note_failure(store, mine, kLostKey);
+  store.set(lives_key(mine.rank), "");  // first: others may read the failure at once
+  return note_failure(store, mine);
+}
+
+void note_end(Store& store, const Failure& failure) {
+  store.erase(lives_key(failure.rank));
+  note_failure(store, failure);
+}
+
 std::optional<Failure> find_failure(Store& store, const Deadline& deadline, std::string_view key) {
   const std::optional<std::string> text = store.wait(key, deadline);
   if (!text) return {};
@@ -105,7 +118,7 @@ FailureReport::FailureReport(Store& run_store, Failure mine, bool lost_a_rank)
       mine_(std::move(mine)),
       lost_a_rank_(lost_a_rank),
       noted_(if_told<std::optional<Failure>>(
-          [&] { return note_failure(run_store_, mine_, lost_a_rank ? kLostKey : kFailureKey); })) {}
+          [&] { return note_own_failure(run_store_, mine_, lost_a_rank); })) {}
 
 std::string FailureReport::who_was_first() const {
   std::optional<Failure> first = noted_;
@@ -118,16 +131,22 @@ std::string FailureReport::who_was_first() const {
   return detail::concat("rank ", noted_->rank, " lost a rank before: ", describe(*noted_));
 }
 
+FailureWatch::FailureWatch(Store* run_store, int rank)
+    : run_store_(run_store), rank_(rank), before_(run_store ? told() : std::nullopt) {}
+
+std::optional<std::string> FailureWatch::told() const {
+  return if_told<std::optional<std::string>>([&] { return run_store_->try_get(kFailureKey); });
+}
+
 std::optional<Failure> FailureWatch::look() {
   const auto now = Clock::now();
   if (now < next_) return {};
-  const auto told =
-      if_told<std::optional<std::string>>([&] { return run_store_->try_get(kFailureKey); });
+  const std::optional<std::string> now_told = told();
   const auto done = Clock::now();
   next_ = done +
           std::clamp<Clock::duration>(kPause * (done - now), Deadline::kCheckEvery, kLongestPause);
-  if (!told) return {};
-  const Failure first = parse_failure(*told);
+  if (!now_told || now_told == before_) return {};
+  const Failure first = parse_failure(*now_told);
   return first.rank == rank_ ? std::nullopt : std::optional(first);
 }
 

@@ -33,6 +33,10 @@ inline constexpr std::string_view kFailureKey = "failure";
 /// under kFailureKey.
 inline constexpr std::string_view kLostKey = "failure/lost";
 
+/// The key that says that a rank with a failure under kFailureKey lives: its program got the error,
+/// and may handle it and make another group.
+std::string lives_key(int rank);
+
 /// The text in the store. It has lines, of which the last may be long:
 ///   rank 2
 ///   step 5
@@ -52,6 +56,10 @@ std::string as_first(const Failure& failure);
 /// Writes the failure for the whole run, unless there is one already; returns the one that is there
 /// now.
 Failure note_failure(Store& store, const Failure& failure, std::string_view key = kFailureKey);
+/// The same for this rank, whose program gets the error. `lost_a_rank`: see FailureReport.
+Failure note_own_failure(Store& store, const Failure& mine, bool lost_a_rank);
+/// The same for a rank that has ended.
+void note_end(Store& store, const Failure& failure);
 /// Waits until a failure is written; returns nothing if none was by the deadline.
 std::optional<Failure> find_failure(Store& store, const Deadline& deadline,
                                     std::string_view key = kFailureKey);
@@ -120,16 +128,21 @@ class FailureReport {
 class FailureWatch {
  public:
   /// `rank`: this rank's number in the run. It asks every 200 ms; if an answer takes long, the
-  /// pause is 20 times that, but at most 2 s.
-  FailureWatch(Store* run_store, int rank) : run_store_(run_store), rank_(rank) {}
+  /// pause is 20 times that, but at most 2 s. A failure that is there already does not count: the
+  /// ranks that meet afterwards have survived it. `run_store` may be null if look() is never
+  /// called.
+  FailureWatch(Store* run_store, int rank);
   /// Often returns without asking. A store that does not answer says nothing.
   std::optional<Failure> look();
 
  private:
   using Clock = Deadline::Clock;
 
+  std::optional<std::string> told() const;
+
   Store* const run_store_;
   const int rank_;
+  const std::optional<std::string> before_;
   Clock::time_point next_ = Clock::now() + Deadline::kCheckEvery;
 };
 

@@ -76,6 +76,29 @@ TEST(FailureTest, TheFirstOneStands) {
   EXPECT_EQ(find_failure(store, Deadline(milliseconds(0)), kLostKey), std::nullopt);
 }
 
+TEST(FailureTest, SaysWhetherItsRankLives) {
+  MemoryStore store;
+  note_own_failure(store, {.rank = 1, .cause = "lost rank 2"}, true);
+  EXPECT_FALSE(store.try_get(lives_key(1)));
+  note_own_failure(store, {.rank = 2, .cause = "no memory"}, false);
+  EXPECT_TRUE(store.try_get(lives_key(2)));
+  note_end(store, kKilled);
+  EXPECT_FALSE(store.try_get(lives_key(2)));
+  EXPECT_EQ(find_failure(store, Deadline(milliseconds(0)))->cause, "no memory");
+}
+
+TEST(FailureTest, AWatchSeesOnlyLaterFailuresOfOthers) {
+  for (const bool before : {true, false}) {
+    MemoryStore store;
+    if (before) note_failure(store, kKilled);
+    FailureWatch other(&store, 0), own(&store, kKilled.rank);
+    if (!before) note_failure(store, kKilled);
+    std::this_thread::sleep_for(Deadline::kCheckEvery);
+    EXPECT_EQ(other.look().has_value(), !before);
+    EXPECT_FALSE(own.look());
+  }
+}
+
 TEST(FailureTest, IsWaitedFor) {
   MemoryStore store;
   std::thread launcher([other = store.duplicate()] {

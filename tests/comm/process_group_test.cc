@@ -990,6 +990,38 @@ TEST_P(MakingAGroup, AnOldFailureOfARankThatComesEndsNoGroup) {
   });
 }
 
+TEST_P(MakingAGroup, ARankThatHasHandledAnErrorMayBeLateForTheNextGroup) {
+  const std::string missing = testing::missing_backend(GetParam());
+  if (!missing.empty()) GTEST_SKIP() << missing;
+  in_groups(GetParam(), 2, [](ProcessGroup& group) {
+    EXPECT_THROW(group.duplicate()->all_reduce(ones({3 + group.rank()})).wait(), Error);
+    group.barrier().wait();
+    const auto first = find_failure(*group.run_store(), Deadline(testing::patience()));
+    ASSERT_TRUE(first);
+    if (group.rank() == first->rank) std::this_thread::sleep_for(2 * Deadline::kCheckEvery);
+    group.duplicate()->barrier().wait();
+  });
+}
+
+TEST(ProcessGroupTest, ARankThatHasNotHandledItsErrorIsNotWaitedFor) {
+  const auto run = [] {
+    run_ranks(
+        2,
+        [](ProcessGroup& group) {
+          const Failure enough{.rank = 0, .cause = "enough"};
+          if (group.rank() == 0) {
+            note_own_failure(*group.store(), enough, false);
+            throw Error(ErrorCode::Comm, "test", "enough", __FILE__, __LINE__);
+          }
+          find_failure(*group.store(), Deadline(testing::patience()));
+          EXPECT_WEFT_ERROR(group.duplicate(), PeerFailed,
+                            "rank 0 failed before all ranks had connected: enough");
+        },
+        kOptions);
+  };
+  EXPECT_WEFT_ERROR(run(), Comm, "enough");
+}
+
 // Without a launcher only the rank itself can say why its connections are closed.
 TEST(ProcessGroupTest, WhoGivesUpAGroupSaysSoBeforeItClosesItsConnections) {
   for (const bool of_weft : {true, false}) {

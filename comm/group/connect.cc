@@ -71,7 +71,7 @@ class Others {
 
 std::optional<Failure> Others::first_failure() {
   const std::optional<Failure> first = failure_under(run_store_, kFailureKey);
-  const bool old = before_ && (before_->timed_out || run_store_.try_get(lives_key(before_->rank)));
+  const bool old = before_ && has_survived(run_store_, *before_);
   return !first || old || first->rank == mine_ ? std::nullopt : first;
 }
 

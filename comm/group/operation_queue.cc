@@ -356,7 +356,7 @@ std::string OperationQueue::first_failure(const Error& error, const Call& call,
   const FailureReport report(*run_store_, mine, error.code() == ErrorCode::PeerFailed);
   backend_->abort();
   // Every rank that takes part in a mismatch finds it itself.
-  return error.code() == ErrorCode::Comm ? "" : report.who_was_first();
+  return error.code() == ErrorCode::Comm ? "" : report.who_was_first(others_);
 }
 
 // --- The watch -----------------------------------------------------------------------------------

@@ -85,14 +85,17 @@ Failure note_failure(Store& store, const Failure& failure, std::string_view key)
 std::string lives_key(int rank) { return detail::concat("failure/lives/", rank); }
 
 Failure note_own_failure(Store& store, const Failure& mine, bool lost_a_rank) {
-  if (lost_a_rank) return note_failure(store, mine, kLostKey);
   store.set(lives_key(mine.rank), "");  // first: others may read the failure at once
-  return note_failure(store, mine);
+  return note_failure(store, mine, lost_a_rank ? kLostKey : kFailureKey);
 }
 
 void note_end(Store& store, const Failure& failure) {
   store.erase(lives_key(failure.rank));
   note_failure(store, failure);
+}
+
+bool has_survived(Store& store, const Failure& failure) {
+  return failure.timed_out || store.try_get(lives_key(failure.rank));
 }
 
 std::optional<Failure> find_failure(Store& store, const Deadline& deadline, std::string_view key) {
@@ -120,28 +123,41 @@ FailureReport::FailureReport(Store& run_store, Failure mine, bool lost_a_rank)
       noted_(if_told<std::optional<Failure>>(
           [&] { return note_own_failure(run_store_, mine_, lost_a_rank); })) {}
 
-std::string FailureReport::who_was_first() const {
+std::string FailureReport::who_was_first(const FailureWatch& others) const {
+  const auto is_old = [&](const Failure& failure) {
+    return others.was_there(failure) &&
+           if_told<bool>([&] { return has_survived(run_store_, failure); });
+  };
   std::optional<Failure> first = noted_;
   if (lost_a_rank_) {
     first = if_told<std::optional<Failure>>(
         [&] { return find_failure(run_store_, Deadline(kStoreTimeout)); });
   }
-  if (first) return first->rank == mine_.rank ? "" : as_first(*first);
-  if (!noted_ || noted_->rank == mine_.rank) return {};
+  if (first && !is_old(*first)) return first->rank == mine_.rank ? "" : as_first(*first);
+  if (!lost_a_rank_ || !noted_ || noted_->rank == mine_.rank || is_old(*noted_)) return {};
   return detail::concat("rank ", noted_->rank, " lost a rank before: ", describe(*noted_));
 }
 
 FailureWatch::FailureWatch(Store* run_store, int rank)
-    : run_store_(run_store), rank_(rank), before_(run_store ? told() : std::nullopt) {}
+    : run_store_(run_store),
+      rank_(rank),
+      before_(told(kFailureKey)),
+      lost_before_(told(kLostKey)) {}
 
-std::optional<std::string> FailureWatch::told() const {
-  return if_told<std::optional<std::string>>([&] { return run_store_->try_get(kFailureKey); });
+bool FailureWatch::was_there(const Failure& failure) const {
+  const std::string text = to_text(failure);
+  return text == before_ || text == lost_before_;
+}
+
+std::optional<std::string> FailureWatch::told(std::string_view key) const {
+  if (!run_store_) return {};
+  return if_told<std::optional<std::string>>([&] { return run_store_->try_get(key); });
 }
 
 std::optional<Failure> FailureWatch::look() {
   const auto now = Clock::now();
   if (now < next_) return {};
-  const std::optional<std::string> now_told = told();
+  const std::optional<std::string> now_told = told(kFailureKey);
   const auto done = Clock::now();
   next_ = done +
           std::clamp<Clock::duration>(kPause * (done - now), Deadline::kCheckEvery, kLongestPause);

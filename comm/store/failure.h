@@ -33,8 +33,8 @@ inline constexpr std::string_view kFailureKey = "failure";
 /// under kFailureKey.
 inline constexpr std::string_view kLostKey = "failure/lost";
 
-/// The key that says that a rank with a failure under kFailureKey lives: its program got the error,
-/// and may handle it and make another group.
+/// The key that says that a rank which has noted a failure lives: its program got the error, and
+/// may handle it and make another group.
 std::string lives_key(int rank);
 
 /// The text in the store. It has lines, of which the last may be long:
@@ -60,6 +60,8 @@ Failure note_failure(Store& store, const Failure& failure, std::string_view key 
 Failure note_own_failure(Store& store, const Failure& mine, bool lost_a_rank);
 /// The same for a rank that has ended.
 void note_end(Store& store, const Failure& failure);
+/// Whether the rank has lived on after this failure, and not ended since.
+bool has_survived(Store& store, const Failure& failure);
 /// Waits until a failure is written; returns nothing if none was by the deadline.
 std::optional<Failure> find_failure(Store& store, const Deadline& deadline,
                                     std::string_view key = kFailureKey);
@@ -106,24 +108,6 @@ auto closing_late(const std::shared_ptr<void>& connections, F&& f) {
   }
 }
 
-/// For a rank whose work has failed. It writes the reason into the store, then closes its
-/// connections, so that the others notice, and then asks which rank failed first.
-class FailureReport {
- public:
-  /// Writes `mine` into the store of the run. `lost_a_rank`: another rank is gone, and it is not
-  /// known why.
-  FailureReport(Store& run_store, Failure mine, bool lost_a_rank);
-  /// "rank 1 failed first: killed by signal 9 in forward"; empty if it is this rank, or not known.
-  /// After the loss of a rank, waits for up to kStoreTimeout for the reason.
-  std::string who_was_first() const;
-
- private:
-  Store& run_store_;
-  const Failure mine_;
-  const bool lost_a_rank_;
-  const std::optional<Failure> noted_;
-};
-
 /// Asks the store from time to time whether another rank has failed. For one thread.
 class FailureWatch {
  public:
@@ -132,18 +116,39 @@ class FailureWatch {
   /// ranks that meet afterwards have survived it. `run_store` may be null if look() is never
   /// called.
   FailureWatch(Store* run_store, int rank);
+  /// Whether this failure was there already.
+  bool was_there(const Failure& failure) const;
   /// Often returns without asking. A store that does not answer says nothing.
   std::optional<Failure> look();
 
  private:
   using Clock = Deadline::Clock;
 
-  std::optional<std::string> told() const;
+  std::optional<std::string> told(std::string_view key) const;
 
   Store* const run_store_;
   const int rank_;
-  const std::optional<std::string> before_;
+  const std::optional<std::string> before_, lost_before_;
   Clock::time_point next_ = Clock::now() + Deadline::kCheckEvery;
+};
+
+/// For a rank whose work has failed. It writes the reason into the store, then closes its
+/// connections, so that the others notice, and then asks which rank failed first.
+class FailureReport {
+ public:
+  /// Writes `mine` into the store of the run. `lost_a_rank`: another rank is gone, and it is not
+  /// known why.
+  FailureReport(Store& run_store, Failure mine, bool lost_a_rank);
+  /// "rank 1 failed first: killed by signal 9 in forward"; empty if it is this rank, or not known,
+  /// as after a failure that was there before `others` and which its rank has survived. After the
+  /// loss of a rank, waits for up to kStoreTimeout for the reason.
+  std::string who_was_first(const FailureWatch& others) const;
+
+ private:
+  Store& run_store_;
+  const Failure mine_;
+  const bool lost_a_rank_;
+  const std::optional<Failure> noted_;
 };
 
 }  // namespace weft::comm

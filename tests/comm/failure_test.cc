@@ -78,12 +78,11 @@ TEST(FailureTest, TheFirstOneStands) {
 
 TEST(FailureTest, SaysWhetherItsRankLives) {
   MemoryStore store;
-  note_own_failure(store, {.rank = 1, .cause = "lost rank 2"}, true);
-  EXPECT_FALSE(store.try_get(lives_key(1)));
   note_own_failure(store, {.rank = 2, .cause = "no memory"}, false);
-  EXPECT_TRUE(store.try_get(lives_key(2)));
+  EXPECT_TRUE(has_survived(store, kKilled));
   note_end(store, kKilled);
-  EXPECT_FALSE(store.try_get(lives_key(2)));
+  EXPECT_FALSE(has_survived(store, kKilled));
+  EXPECT_TRUE(has_survived(store, {.rank = 1, .cause = "nobody came", .timed_out = true}));
   EXPECT_EQ(find_failure(store, Deadline(milliseconds(0)))->cause, "no memory");
 }
 

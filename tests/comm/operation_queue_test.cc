@@ -286,6 +286,25 @@ RANKS_TEST(OperationQueueTest, WhoeverWaitsInVainSaysWhatAnotherRankSaw, 3, kOpt
   }
 }
 
+// An error that rank 1 has handled, of whatever kind, has nothing to do with a later group's.
+RANKS_TEST(OperationQueueTest, WhoeverWaitsInVainDoesNotSayWhatAnEarlierGroupSaw, 2, kOptions) {
+  for (const bool lost_a_rank : {true, false}) {
+    if (group.rank() == 1) {
+      note_own_failure(*group.store(), {.rank = 1, .cause = "an older error"}, lost_a_rank);
+    }
+    group.barrier().wait();
+    const auto later = group.duplicate();
+    if (group.rank() == 1) later->abort();
+    if (group.rank() == 0) {
+      const auto error = error_of(later->all_reduce(ones({3})));
+      ASSERT_TRUE(error);
+      EXPECT_EQ(error->code(), ErrorCode::PeerFailed);
+      EXPECT_EQ(std::string(error->what()).find("older"), std::string::npos) << error->what();
+    }
+    group.barrier().wait();
+  }
+}
+
 // All waiting ranks learn it from the one that notices first.
 RANKS_TEST(OperationQueueTest, WhoeverWaitsForARankThatLeftSaysSo, 3, kOptions) {
   group.barrier().wait();

@@ -21,7 +21,8 @@ namespace weft::parallel {
 /// of DistributedDataParallel it would wait for buckets in backward. Statistics are combined in
 /// f64. In a group of one rank nothing changes.
 ///
-/// Throws InvalidArgument without a group.
+/// Throws InvalidArgument without a group. A forward in training throws Shape on every rank if all
+/// of them together have one value per channel, as nn::BatchNorm2d does in one process.
 void convert_sync_batchnorm(nn::ModuleBase& module, std::shared_ptr<comm::ProcessGroup> group);
 
 /// An nn::BatchNorm2d that is created converted.

@@ -164,6 +164,19 @@ class BuiltTest(ToolTest):
         self.assertEqual(status, 0, said)
         self.assertRegex(said, rf"^{self.root} {self.folder}/home/weft-home-[0-9]+/\.cache/weft/programs/")
 
+    def test_CdpathMovesNothing(self):
+        (self.root / "tools/install").mkdir()
+        script = self.root / "tools/install/install.sh"
+        script.write_text('#!/bin/bash\necho "to $1"\n')
+        script.chmod(0o755)
+        (self.bin / "libraries.txt").write_text("")
+        (self.folder / "elsewhere/prefix").mkdir(parents=True)
+        for path in (".", self.path("elsewhere")):
+            status, said = self.run_tool("install", "prefix", cwd=self.folder,
+                                         env={**self.env, "CDPATH": path})
+            self.assertEqual(status, 0, said)
+            self.assertIn(f"\nto {self.folder.resolve()}/prefix\n", said)
+
     def test_LaunchKnowsEachOptionOfWeftrun(self):
         """Also one that launch/options.cc gets later."""
         with open(os.path.dirname(FrontDoorTest.tool) + "/launch/options.cc", encoding="utf-8") as file:

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+import unittest
 
 sys.path.insert(0, "tests/tools")
 from cases import ToolTest, main
@@ -163,6 +164,18 @@ class BuiltTest(ToolTest):
         status, said = self.run_tool("compile-commands", env=self.env)
         self.assertEqual(status, 0, said)
         self.assertRegex(said, rf"^{self.root} {self.folder}/home/weft-home-[0-9]+/\.cache/weft/programs/")
+
+    # A folder that somebody else has made in /tmp is none to run programs from.
+    @unittest.skipIf(os.getuid() != 0, "giving a folder to another user takes root")
+    def test_AHomeOfAnotherUser(self):
+        del self.env["HOME"]
+        home = self.folder / "home/weft-home-0"
+        home.mkdir()
+        os.chown(home, 12345, -1)
+        status, said = self.run_tool("run", "mlp", env=self.env)
+        self.assertEqual((status, said), (
+            1, f"weft: there is no HOME that can be written, and {home} belongs to another user; set "
+            "HOME to a folder of yours\n"))
 
     def test_CdpathMovesNothing(self):
         (self.root / "tools/install").mkdir()

@@ -190,6 +190,37 @@ class BuiltTest(ToolTest):
             self.assertEqual(status, 0, said)
             self.assertIn(f"\nto {self.folder.resolve()}/prefix\n", said)
 
+    def prepare_compiler(self, meanwhile):
+        """g++ makes programs that say who they are."""
+        (self.root / "core/base").mkdir(parents=True)
+        (self.root / "core/base/version.h").touch()
+        (self.bin / "libraries.txt").write_text("")
+        self.write_program("g++", 'until [ "$1" = -o ]; do file=$1; shift; done\n'
+                           """printf '#!/bin/bash\\necho "I am ${0##*/}"\\n' >"$2"; chmod +x "$2"\n"""
+                           'until [ "$1" = -MF ]; do shift; done; echo "x: ${file// /\\\\ }" >"$2"\n'
+                           + meanwhile)
+
+    # Beside a program lies nothing, so it may have any name.
+    def test_ProgramsOfAnyName(self):
+        self.prepare_compiler("")
+        for name in ("sums.cc", "a b.cc"):
+            source = self.write(name, "")
+            for compiling in (True, False):
+                status, said = self.run_tool("run", source, env=self.env)
+                self.assertEqual((status, said.splitlines()[-1]), (0, f"I am {name[:-3]}"), said)
+                self.assertEqual(f"weft: compiling {source}" in said, compiling, said)
+
+    def test_AFileThatIsSavedWhileItCompiles(self):
+        source = self.write("mine.cc", "")
+        self.prepare_compiler(f'[ -e {self.path("once")} ] || touch {self.path("once")} {source}')
+        for compiling in (True, True, False):
+            status, said = self.run_tool("run", source, env=self.env)
+            self.assertEqual((status, said.splitlines()[-1]), (0, "I am mine"), said)
+            self.assertEqual(f"weft: compiling {source}" in said, compiling, said)
+        programs = self.folder / "home/.cache/weft/programs"
+        left = [file.name for file in programs.rglob("*") if re.search(r"\.(began|d)$", file.name)]
+        self.assertEqual(left, [])
+
     def test_LaunchKnowsEachOptionOfWeftrun(self):
         """Also one that launch/options.cc gets later."""
         with open(os.path.dirname(FrontDoorTest.tool) + "/launch/options.cc", encoding="utf-8") as file:

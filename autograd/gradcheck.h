@@ -39,4 +39,8 @@ void gradgradcheck(const std::string& name,
                    const std::function<std::vector<Tensor>(std::span<const Tensor>)>& f,
                    std::span<const Tensor> inputs, const GradcheckOptions& options = {});
 
+/// For an f with one result.
+void gradgradcheck(const std::string& name, const std::function<Tensor(std::span<const Tensor>)>& f,
+                   std::initializer_list<Tensor> inputs, const GradcheckOptions& options = {});
+
 }  // namespace weft::autograd

@@ -176,6 +176,16 @@ TEST(GradcheckErrorTest, RefusesWhatItCannotCheck) {
                     InvalidArgument, "no input requires a gradient");
 }
 
+TEST(GradcheckErrorTest, SecondDerivativesOfOneResult) {
+  const Tensor x = testing::make({1, 2}, {2}, DType::f64).set_requires_grad();
+  autograd::gradgradcheck("cube", [](std::span<const Tensor> in) { return pow(in[0], 3); }, {x});
+  const auto f = [](std::span<const Tensor> in) { return WrongSquare::apply(in[0]); };
+  EXPECT_WEFT_ERROR(autograd::gradgradcheck("my_square", f, {x}), Unsupported, "WrongSquare");
+  const std::function<Tensor(std::span<const Tensor>)> none;
+  EXPECT_WEFT_ERROR(autograd::gradgradcheck("square", none, {x}), InvalidArgument,
+                    "[square] gradgradcheck: the function is empty");
+}
+
 TEST(RuleTest, NormHasNoGradientAtZero) {
   const Tensor x = zeros({3}, DType::f64).set_requires_grad();
   norm(x).backward();

@@ -30,7 +30,8 @@ struct DistributedSamplerOptions {
 /// num_replicas) per rank. Each rank takes its share of it.
 ///
 ///   auto sampler = std::make_shared<data::DistributedSampler>(
-///       set.size(), {.num_replicas = group->size(), .rank = group->rank()});
+///       set.size(), data::DistributedSamplerOptions{.num_replicas = group->size(),
+///                                                   .rank = group->rank()});
 ///   data::DataLoader train(set, {.batch_size = 32, .sampler = sampler});
 ///   for (int epoch = 0; epoch < 10; ++epoch) {
 ///     sampler->set_epoch(epoch);

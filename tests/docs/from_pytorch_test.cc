@@ -87,6 +87,7 @@ struct Twice : autograd::Function<Twice> {
   autograd::gradcheck("twice", [](auto inputs) { return inputs[0] * 2; }, {x});
   autograd::gradgradcheck(
       "twice", [](auto inputs) { return std::vector{inputs[0] * 2}; }, std::span(&x, 1));
+  autograd::gradgradcheck("twice", [](auto inputs) { return inputs[0] * 2; }, {x});
   x.backward({}, false, true), autograd::grad(x, x, {.create_graph = true});
   autograd::add_grad_hook(x, [](const Tensor&) { return Tensor(); });
   autograd::add_leaf_hook(x, [](const Tensor&) {});
@@ -222,6 +223,7 @@ struct Twice : autograd::Function<Twice> {
   io::write_png("", io::read_image(""));
   io::save_safetensors("", io::load_safetensors("").tensors);
   io::save_pickle("", io::load_pickle(""));
+  io::save_pickle("", io::PickleValue::state_dict(nn::Linear(1, 1).state_dict()));
   io::save_npy("", io::load_npy("")), io::save_npz("", io::load_npz(""));
   io::read_csv("").values.sum();
   onnx::save(nn::Linear(1, 1), {zeros({2, 1})}, "");
@@ -253,7 +255,11 @@ struct Twice : autograd::Function<Twice> {
       parallel::gpipe(2, 2), parallel::one_f_one_b(2, 2),
       parallel::interleaved_one_f_one_b(2, 2, 2), parallel::zero_bubble_v(2, 2),
       parallel::dual_pipe_v(2, 4)};
-  data::DistributedSampler sampler(1, {.num_replicas = group->size(), .rank = group->rank()});
+  const data::TensorDataset set(zeros({4, 2}), zeros({4}));
+  const auto sampler = std::make_shared<data::DistributedSampler>(
+      set.size(),
+      data::DistributedSamplerOptions{.num_replicas = group->size(), .rank = group->rank()});
+  const data::DataLoader loader(set, {.batch_size = 2, .sampler = sampler});
   const comm::Mesh mesh(group, {{"dp", 2}, {"tp", 2}});
   const parallel::Collectives tp(mesh["tp"]);
   parallel::ZeroRedundancyOptimizer adam(optim::Adam(model.parameters()), group);

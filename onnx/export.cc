@@ -1,5 +1,6 @@
 #include "weft/onnx/export.h"
 
+#include <algorithm>
 #include <map>
 #include <utility>
 
@@ -65,6 +66,9 @@ class Exporter {
     }
     WEFT_CHECK(given.size() == count, InvalidArgument, kOp, kind, "_names: got ", given.size(),
                ", the model has ", count, " ", kind, "s");
+    // In ONNX an empty name is a value that is not there.
+    WEFT_CHECK(std::ranges::find(given, "") == given.end(), InvalidArgument, kOp, kind,
+               "_names: one is empty");
     return given;
   }
 

@@ -107,6 +107,8 @@ TEST_F(OnnxTest, NamesAndFixedSizes) {
                     "\"bias\" is taken");
   EXPECT_WEFT_ERROR(saved(layer, {ramp({2, 4})}, {.output_names = {"input"}}), InvalidArgument,
                     "\"input\" is taken");
+  EXPECT_WEFT_ERROR(saved(layer, {ramp({2, 4})}, {.input_names = {""}}), InvalidArgument,
+                    "input_names: one is empty");
 }
 
 // A user's own module: a frozen parameter, a constant, two results.

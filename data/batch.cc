@@ -11,8 +11,10 @@ bool is_unshared(const Tensor& x) {
 
 void HostMemory::prepare(Tensor& x, const Shape& shape, DType dtype) const {
   const std::size_t bytes = static_cast<std::size_t>(numel(shape)) * size_of(dtype);
-  const bool reusable = x.defined() && is_unshared(x) && x.device() == device &&
-                        x.storage()->pinned() == pinned && x.storage()->bytes() >= bytes;
+  // Borrowed memory has another owner, who may go on reading it.
+  const bool reusable = x.defined() && is_unshared(x) && x.storage()->owned() &&
+                        x.device() == device && x.storage()->pinned() == pinned &&
+                        x.storage()->bytes() >= bytes;
   if (reusable && x.dtype() == dtype && x.shape() == shape && x.is_contiguous() &&
       x.offset() == 0) {
     return;

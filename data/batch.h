@@ -23,8 +23,8 @@ struct HostMemory {
       false;  ///< page-locked, so that a CUDA device can fetch it without stopping the host
 
   /// Makes `x` a row-major tensor of this shape and dtype, with unspecified contents. The old
-  /// memory of x is used again if it is large enough, of this kind and not shared (is_unshared). So
-  /// a data set that fills the same batch again and again allocates nothing.
+  /// memory of x is used again if it is large enough, of this kind, not borrowed and not shared
+  /// (is_unshared). So a data set that fills the same batch again and again allocates nothing.
   void prepare(Tensor& x, const Shape& shape, DType dtype) const;
 };
 

@@ -3,6 +3,7 @@
 
 #include <fstream>
 #include <limits>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string>
@@ -172,6 +173,31 @@ TEST(Datasets, MemoryAndSeedReachTheSet) {
   // Two samples with one seed: 100 + 5 of the subset's set, 100 + 4 before + 1 of the other.
   both.get_batch(Indices{0, 5}, batch, HostMemory(), 100);
   EXPECT_EQ(numbers_of(batch.x), (Indices{105, 105}));
+}
+
+// A set whose batches are views of memory of its own.
+struct Views {
+  using Batch = Numbers::Batch;
+  std::int64_t size() const { return std::ssize(*memory); }
+  Batch get_batch(std::span<const std::int64_t> indices) const {
+    const auto first = static_cast<std::size_t>(indices[0]);
+    return {borrow(std::span(*memory).subspan(first, indices.size()), {std::ssize(indices)})};
+  }
+  std::shared_ptr<std::vector<std::int64_t>> memory;
+};
+
+TEST(Datasets, BorrowedMemoryIsNotFilled) {
+  const Views views{std::make_shared<std::vector<std::int64_t>>(Indices{50, 51, 52, 53})};
+  DataLoader loader(ConcatDataset(views, Numbers{4}), {.batch_size = 4});
+  for (int epoch = 0; epoch < 2; ++epoch) {
+    std::vector<Indices> batches;
+    for (auto& [x] : loader) batches.push_back(numbers_of(x));
+    EXPECT_EQ(batches, (std::vector<Indices>{{50, 51, 52, 53}, {0, 1, 2, 3}})) << epoch;
+  }
+  // Nor is what a loop has put into its batch.
+  Indices own(4, 7);
+  for (auto& [x] : loader) x = borrow(std::span(own), {4});
+  EXPECT_EQ(own, Indices(4, 7));
 }
 
 // A set whose batches have new tensors each time.

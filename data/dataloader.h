@@ -65,8 +65,8 @@ class DataLoader {
   /// The number of batches per epoch: of the running one, or of the one with which begin() goes on.
   /// That is another number if the rest of the epoch was dealt out anew.
   std::int64_t size() const { return whole().core.size(); }
-  /// The number of batches handed out in the running epoch, or in one whose loop was left early; 0
-  /// between epochs.
+  /// The number of batches handed out in the running epoch, in one whose loop was left early, or in
+  /// one in which begin() goes on; 0 between epochs.
   std::int64_t position() const { return whole().core.position(); }
   /// The indices of the batch that was handed out last. Throws InvalidArgument outside of a running
   /// loop.

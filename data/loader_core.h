@@ -49,7 +49,7 @@ class LoaderCore {
   int slot_count() const { return slot_count_; }
   std::int64_t size() const { return active_ || resume_ ? batch_count() : batches_after(0); }
   std::int64_t batch_count() const;  ///< of an epoch that was dealt out as the current one
-  std::int64_t position() const { return unfinished_ ? position_ : 0; }
+  std::int64_t position() const { return unfinished_ || resume_ ? position_ : 0; }
   /// The indices of the batch that next() has returned last. Throws InvalidArgument without one.
   std::span<const std::int64_t> indices() const;
   /// All indices of the running epoch.

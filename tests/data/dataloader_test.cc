@@ -520,6 +520,7 @@ TEST(DataLoader, StateGoesOnInTheMiddleOfAnEpoch) {
       other.set_state(state);
       default_generator().set_state(generator);
       EXPECT_EQ(other.state(), state);
+      EXPECT_EQ(other.position(), static_cast<std::int64_t>(stop));
       EXPECT_EQ(epoch(other),
                 Batches(first.begin() + static_cast<std::ptrdiff_t>(stop), first.end()));
       EXPECT_EQ(epoch(other), second);

@@ -294,7 +294,7 @@ void LoaderCore::start_epoch() {
   check_not_capturing();
   WEFT_CHECK(!active_, InvalidArgument, kOp,
              "an epoch of this loader is running; end that loop first, or use a second loader");
-  if (!std::exchange(resume_, false)) {
+  if (!resume_) {
     Generator& generator = default_generator();
     base_seed_ = draw_int64(generator);
     if (!options_.batch_sampler) sampler_seed_ = sampler_->draw_seed(generator);
@@ -322,7 +322,7 @@ void LoaderCore::start_epoch() {
     for (int slot = 0; slot < slot_count_; ++slot) record_use(slot);
   }
   active_ = unfinished_ = true;
-  failed_ = false;
+  resume_ = failed_ = false;
 }
 
 int LoaderCore::next() {

@@ -541,6 +541,28 @@ TEST(DataLoader, StateBetweenEpochs) {
   EXPECT_EQ(epoch(other), second);
 }
 
+TEST(DataLoader, ABeginThatFailsKeepsTheStateToGoOnFrom) {
+  struct FailingSampler final : Sampler {
+    std::int64_t size() const override { return 4; }
+    std::string draw_seed(Generator&) const override { return ""; }
+    void order(const std::string&, std::vector<std::int64_t>& order) const override {
+      if (fails) WEFT_THROW(OutOfMemory, "sampler", "no memory");
+      order = {0, 1, 2, 3};
+    }
+    bool fails = false;
+  };
+  const auto sampler = std::make_shared<FailingSampler>();
+  DataLoader loader(Numbers{4}, {.sampler = sampler});
+  loader.begin();
+  const std::string state = loader.state();
+  loader.set_state(state);
+  sampler->fails = true;
+  EXPECT_WEFT_ERROR(loader.begin(), OutOfMemory, "no memory");
+  EXPECT_EQ(loader.state(), state);
+  sampler->fails = false;
+  EXPECT_EQ(epoch(loader), (Batches{{1}, {2}, {3}}));
+}
+
 TEST(DataLoader, RefusesAStateThatDoesNotFit) {
   DataLoader loader(Numbers{}, {.batch_size = 2, .shuffle = true});
   const std::string state = loader.state();

@@ -24,7 +24,7 @@ struct Difference {
   double value = -1;  // of the element with the largest difference
   std::string name;
   std::int64_t index = 0;  // row-major
-  double first = 0, second = 0;
+  std::string first, second;
 };
 
 double difference(double a, double b) {
@@ -33,12 +33,32 @@ double difference(double a, double b) {
   return std::isnan(d) ? std::numeric_limits<double>::infinity() : d;
 }
 
-void compare(const std::string& name, const Tensor& a, const Tensor& b, Difference& worst) {
-  const std::vector<double> x = a.to_vector<double>(), y = b.to_vector<double>();
+// Of large integers f64 has not all: neighbours would be the same there.
+double difference(std::int64_t a, std::int64_t b) {
+  const auto x = static_cast<std::uint64_t>(a), y = static_cast<std::uint64_t>(b);
+  return static_cast<double>(a > b ? x - y : y - x);
+}
+
+std::string shown(double value) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.17g", value);
+  return text;
+}
+
+std::string shown(std::int64_t value) { return std::to_string(value); }
+
+template <class T>
+void compare_as(const std::string& name, const Tensor& a, const Tensor& b, Difference& worst) {
+  const std::vector<T> x = a.to_vector<T>(), y = b.to_vector<T>();
   for (std::size_t i = 0; i < x.size(); ++i) {
     const double d = difference(x[i], y[i]);
-    if (d > worst.value) worst = {d, name, static_cast<std::int64_t>(i), x[i], y[i]};
+    if (d > worst.value) worst = {d, name, static_cast<std::int64_t>(i), shown(x[i]), shown(y[i])};
   }
+}
+
+void compare(const std::string& name, const Tensor& a, const Tensor& b, Difference& worst) {
+  a.dtype() == DType::i64 ? compare_as<std::int64_t>(name, a, b, worst)
+                          : compare_as<double>(name, a, b, worst);
 }
 
 // Why the two cannot be compared number by number; empty if they can.
@@ -59,7 +79,10 @@ std::string mismatch(const std::map<std::string, Tensor>& a,
   return {};
 }
 
-bool is_metrics(const std::string& path) { return path.ends_with(".json"); }
+// An index of files of weights is none.
+bool is_metrics(const std::string& path) {
+  return path.ends_with(".json") && !path.ends_with(".index.json");
+}
 
 // The losses of a metrics.json, which has null for what is not finite.
 std::map<std::string, Tensor> losses(const std::string& path) {
@@ -107,8 +130,9 @@ int run(const std::string& first, const std::string& second, double most) {
   std::printf("%s: %lld %s", same ? "same" : "different", static_cast<long long>(count),
               is_metrics(first) ? "losses" : "tensors");
   if (worst.value > 0) {
-    std::printf(", the largest difference %.3g in %s, element %ld: %.17g and %.17g", worst.value,
-                worst.name.c_str(), static_cast<long>(worst.index), worst.first, worst.second);
+    std::printf(", the largest difference %.3g in %s, element %ld: %s and %s", worst.value,
+                worst.name.c_str(), static_cast<long>(worst.index), worst.first.c_str(),
+                worst.second.c_str());
   }
   std::printf(" (allowed %g)\n", most);
   return same ? 0 : 1;
@@ -123,8 +147,8 @@ int main(int argc, char** argv) {
   std::string first, second;
   double most = 0;
   app.add_option("A", first,
-                 "a file of weights, safetensors or PyTorch's (FILE or FILE:KEY), or the "
-                 "metrics.json of a run")
+                 "a file of weights, safetensors or PyTorch's (FILE or FILE:KEY), an index of "
+                 "several (FILE.index.json), or the metrics.json of a run")
       ->required();
   app.add_option("B", second, "another one")->required();
   app.add_option("--max", most, "the largest difference that is allowed; 0: none")

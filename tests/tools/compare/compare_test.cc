@@ -2,7 +2,9 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstdint>
 #include <string>
+#include <vector>
 
 #include "weft/io/pickle.h"
 #include "weft/io/safetensors.h"
@@ -43,6 +45,22 @@ TEST_F(Compare, ANaNIsOnlyLikeANaN) {
   EXPECT_HAS(log(), "inf in x, element 0");
 }
 
+TEST_F(Compare, IntegersThatF64CannotTellApart) {
+  const auto integers = [](std::int64_t a, std::int64_t b) {
+    return from_vector(std::vector{a, b}, {2});
+  };
+  constexpr std::int64_t kLarge = std::int64_t{1} << 53, kMost = INT64_MAX, kLeast = INT64_MIN;
+  const std::string a = save("a", {{"x", integers(7, kLarge)}});
+  const std::string b = save("b", {{"x", integers(7, kLarge + 1)}});
+  EXPECT_EQ(run(a + " " + b), 1) << log();
+  EXPECT_HAS(log(), "difference 1 in x, element 1: 9007199254740992 and 9007199254740993 ");
+  EXPECT_EQ(run(a + " " + a), 0) << log();
+  const std::string least = save("least", {{"x", integers(kLeast, kMost)}});
+  const std::string most = save("most", {{"x", integers(kMost, kMost)}});
+  EXPECT_EQ(run(least + " " + most + " --max 1e19"), 1) << log();
+  EXPECT_HAS(log(), "difference 1.84e+19 in x, element 0: -9223372036854775808 and ");
+}
+
 TEST_F(Compare, ABoundIsANumberFrom0On) {
   const std::string a = save("a", {{"x", pair(0, 1)}}), b = save("b", {{"x", pair(9, 1)}});
   for (const char* wrong : {"nan", "-1", "x"}) {
@@ -75,6 +93,17 @@ TEST_F(Compare, FilesOfBothFormats) {
   EXPECT_EQ(run(a + " " + c + ":model"), 0) << log();
   EXPECT_EQ(run(a + " " + c), 2);
   EXPECT_HAS(log(), "c.pt:model (2 tensors)");
+}
+
+TEST_F(Compare, AnIndexOfSeveralFiles) {
+  const std::string whole = save("a.safetensors", {{"one", pair(1, 2)}, {"two", pair(3, 4)}});
+  save("1.safetensors", {{"one", pair(1, 2)}});
+  save("2.safetensors", {{"two", pair(3, 5)}});
+  const std::string index = folder.path("model.safetensors.index.json");
+  testing::write_file(index, R"({"weight_map": {"one": "1.safetensors", "two": "2.safetensors"}})");
+  EXPECT_EQ(run(index + " " + index), 0) << log();
+  EXPECT_EQ(run(whole + " " + index), 1) << log();
+  EXPECT_HAS(log(), "difference 1 in two, element 1: 4 and 5 ");
 }
 
 TEST_F(Compare, LossesOfTwoRuns) {

@@ -41,8 +41,8 @@ struct SaveOptions {
 /// The metadata also gets a CRC-32 per tensor ("weft.crc32.NAME") and one of the header itself
 /// ("weft.header_crc32"). Other readers see them as plain metadata; a program that rewrites the
 /// file with changed values must drop them. Throws InvalidArgument for a name given twice,
-/// reserved, longer than 4096 bytes or not UTF-8, and for an undefined tensor; Io when the file
-/// cannot be written.
+/// reserved, longer than 4096 bytes or not UTF-8, for an undefined tensor, and for metadata or a
+/// shape above the limits of load_safetensors(); Io when the file cannot be written.
 void save_safetensors(const std::string& path, const NamedTensors& tensors,
                       const Metadata& metadata = {}, const SaveOptions& options = {});
 

@@ -377,6 +377,11 @@ std::string format_header(const Header& header) {
   text.resize((text.size() + 7) / 8 * 8, ' ');  // the data begins aligned
   const std::size_t at = find_header_crc(text);
   text.replace(at, kZeroCrc.size(), format_crc(header_crc(text, at)));
+  try {  // texts or shapes may be above the reader's limits
+    (void)parse_header(text, header.tensors.empty() ? 0 : header.tensors.back().end, "the header");
+  } catch (const Error& error) {
+    WEFT_THROW(InvalidArgument, kSafetensors, "load_safetensors() would refuse it: ", error.what());
+  }
   return text;
 }
 

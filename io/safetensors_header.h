@@ -45,7 +45,7 @@ inline std::size_t stored_size(const TensorEntry& entry) {
 Header parse_header(std::string_view text, std::uint64_t data_bytes, const std::string& name);
 
 /// Header text, padded to a multiple of 8, including its own checksum. Throws InvalidArgument for
-/// text that is not UTF-8.
+/// text that is not UTF-8, and for what parse_header() refuses.
 std::string format_header(const Header& header);
 
 /// Throws InvalidArgument for a tensor's name that is reserved, too long or not UTF-8.

@@ -210,6 +210,12 @@ TEST(Safetensors, RefusesToSaveWhatCannotBeLoaded) {
                     "not UTF-8");
   EXPECT_WEFT_ERROR(save_safetensors(path, {{"w", x}}, {{"weft.crc32.w", "0"}}), InvalidArgument,
                     "kept for checksums");
+  EXPECT_WEFT_ERROR(save_safetensors(path, {{"w", x}}, {{std::string(4097, 'k'), ""}}),
+                    InvalidArgument, "would refuse it: [safetensors] the header: a string over");
+  EXPECT_WEFT_ERROR(save_safetensors(path, {{"w", x}}, {{"k", std::string(1 << 24, 'v')}}),
+                    InvalidArgument, "without an end of a string");
+  EXPECT_WEFT_ERROR(save_safetensors(path, {{"w", zeros({0, std::int64_t{1} << 53})}}),
+                    InvalidArgument, "no integer below 2^53");
   EXPECT_EQ(folder.files(), 0);
   EXPECT_WEFT_ERROR(save_safetensors(folder.path("no/a"), {{"w", x}}), Io, folder.path("no/a"));
 }

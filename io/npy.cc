@@ -14,6 +14,7 @@
 #include "weft/io/npy_header.h"
 #include "weft/io/shown.h"
 #include "weft/io/source.h"
+#include "weft/io/utf8.h"
 #include "weft/io/zip.h"
 #include "weft/tensor/creation.h"
 #include "weft/tensor/ops.h"
@@ -143,6 +144,9 @@ void check_names(const NamedTensors& tensors) {
     WEFT_CHECK(!name.empty() && name.size() + kEnding.size() <= kMaxNameBytes, InvalidArgument,
                kNpz, "an array's name has ", name.size(), " bytes, 1 to ",
                kMaxNameBytes - kEnding.size(), " are allowed");
+    // Python's zipfile refuses the whole archive, or takes the name only up to the 0.
+    WEFT_CHECK(detail::is_utf8(name) && name.find('\0') == std::string::npos, InvalidArgument, kNpz,
+               "the array's name ", detail::shown(name), " is not UTF-8, or has a byte of 0");
     WEFT_CHECK(names.insert(name).second, InvalidArgument, kNpz, "two arrays are called ",
                detail::shown(name));
   }

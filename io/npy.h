@@ -51,8 +51,8 @@ NamedTensors parse_npz(std::span<const std::byte> bytes, const NpyOptions& optio
                        const std::string& name = "npz data");
 
 /// Writes a file that numpy.load reads, not compressed, as numpy.savez does. Throws as save_npy(),
-/// and InvalidArgument for a name that is given twice, empty, or too long for load_npz() (4092
-/// bytes).
+/// and InvalidArgument for a name that is given twice, empty, too long for load_npz() (4092 bytes),
+/// not UTF-8, or with a byte of 0.
 void save_npz(const std::string& path, const NamedTensors& tensors);
 
 }  // namespace weft::io

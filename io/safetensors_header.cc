@@ -13,6 +13,7 @@
 
 #include "weft/io/data_bytes.h"
 #include "weft/io/shown.h"
+#include "weft/io/utf8.h"
 
 namespace weft::io::detail {
 namespace {
@@ -327,12 +328,9 @@ void check_header_crc(std::string_view text, const Metadata& metadata, const std
 
 /// Throws InvalidArgument.
 std::string json_string(std::string_view text) {
-  try {
-    return nlohmann::json(text).dump();
-  } catch (const nlohmann::json::type_error&) {
-    WEFT_THROW(InvalidArgument, kSafetensors,
-               "a name or a metadata text is not UTF-8: ", shown(text));
-  }
+  WEFT_CHECK(is_utf8(text), InvalidArgument, kSafetensors,
+             "a name or a metadata text is not UTF-8: ", shown(text));
+  return nlohmann::json(text).dump();
 }
 
 }  // namespace

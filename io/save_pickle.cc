@@ -2,7 +2,6 @@
 #include <bit>
 #include <limits>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -15,6 +14,7 @@
 #include "weft/io/pickle.h"
 #include "weft/io/shown.h"
 #include "weft/io/unpickler.h"
+#include "weft/io/utf8.h"
 #include "weft/io/zip.h"
 #include "weft/tensor/creation.h"
 #include "weft/tensor/ops.h"
@@ -154,11 +154,8 @@ class Pickler {
   }
 
   void write_text(const std::string& text) {
-    try {
-      (void)nlohmann::json(text).dump();
-    } catch (const nlohmann::json::type_error&) {
-      WEFT_THROW(InvalidArgument, kOp, "a text is not UTF-8: ", detail::shown(text));
-    }
+    WEFT_CHECK(detail::is_utf8(text), InvalidArgument, kOp,
+               "a text is not UTF-8: ", detail::shown(text));
     WEFT_CHECK(text.size() <= detail::kMaxPickleBytes, InvalidArgument, kOp, "a text of ",
                text.size(), " bytes, over ", detail::kMaxPickleBytes);
     text_ += 'X';

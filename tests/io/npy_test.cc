@@ -313,6 +313,10 @@ TEST(Npz, WritesArrays) {
   EXPECT_WEFT_ERROR(save_npz(path, {{"", ones({1})}}), InvalidArgument, "name has 0 bytes");
   EXPECT_WEFT_ERROR(save_npz(path, {{std::string(4093, 'x'), ones({1})}}), InvalidArgument,
                     "name has 4093 bytes, 1 to 4092 are allowed");
+  for (const std::string& name : {std::string("a\xff"), std::string("a\0b", 3)}) {
+    EXPECT_WEFT_ERROR(save_npz(path, {{name, ones({1})}}), InvalidArgument,
+                      "is not UTF-8, or has a byte of 0");
+  }
   save_npz(path, {{std::string(4092, 'x'), ones({1})}});
   EXPECT_EQ(load_npz(path)[0].first.size(), 4092u);
 }

@@ -41,8 +41,8 @@ PickleValue parse_pickle(std::span<const std::byte> bytes, const PickleOptions& 
 /// Writes a file that torch.load(weights_only=True) and load_pickle() read, through a temporary one
 /// (core/runtime/file.h). Tensors may be strided and on any device, and are saved as on the CPU.
 /// Those that share a storage share one in the file, which has all of the storage. Throws
-/// InvalidArgument for text that is not UTF-8, and for more or deeper values than load_pickle()
-/// reads; Io when the file cannot be written.
+/// InvalidArgument for text that is not UTF-8, for a set with a list, set or dict in it, and for
+/// more or deeper values than load_pickle() reads; Io when the file cannot be written.
 void save_pickle(const std::string& path, const PickleValue& value);
 
 }  // namespace weft::io

@@ -56,6 +56,9 @@ class Uses {
     if (++container.uses == 1) {
       check_depth(depth + 1);
       container.height = 1 + height_of_parts(value, depth + 1);
+      container.fixed = value.kind() == Kind::tuple && has_fixed_items(value);
+      WEFT_CHECK(value.kind() != Kind::set || has_fixed_items(value), InvalidArgument, kOp,
+                 "a set with a list, set or dict in it, which Python's sets cannot have");
     }
     check_depth(depth + container.height);
     return container.height;
@@ -67,7 +70,14 @@ class Uses {
  private:
   struct Container {
     int uses = 0, height = 0;
+    bool fixed = false;  // a tuple that has only fixed values; Python can put it into a set
   };
+
+  bool has_fixed_items(const PickleValue& value) const {
+    return std::ranges::all_of(value.items(), [&](const PickleValue& one) {
+      return one.identity() == nullptr || containers_.at(one.identity()).fixed;
+    });
+  }
 
   static void check_depth(int depth) {
     WEFT_CHECK(depth <= detail::kMaxPickleDepth, InvalidArgument, kOp, "values nested deeper than ",

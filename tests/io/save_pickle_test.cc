@@ -101,6 +101,14 @@ TEST(SavePickle, WritesSharedContainersOnce) {
   EXPECT_EQ(back.items()[0].identity(), back.items()[1].identity());
 }
 
+TEST(SavePickle, WritesSetsOfTuples) {
+  TempFolder folder;
+  const PickleValue pair = PickleValue::tuple({1, PickleValue::tuple({"text", ones({1})})});
+  const PickleValue set = PickleValue::set({pair, 2, PickleValue::tuple({})});
+  save_pickle(folder.path("a"), set);
+  expect_same(load_pickle(folder.path("a")), set);
+}
+
 TEST(SavePickle, WritesLongContainersInBatches) {
   TempFolder folder;
   const std::string path = folder.path("a");
@@ -144,6 +152,12 @@ TEST(SavePickle, RefusesToSaveWhatCannotBeLoaded) {
   EXPECT_WEFT_ERROR(PickleValue::ordered_dict({}, 1), InvalidArgument, "attributes are a dict");
   EXPECT_WEFT_ERROR(save_pickle(path, PickleValue::dict({{std::string(4097, 'k'), 1}})),
                     InvalidArgument, "a key of 4097 bytes, over 4096");
+  // Python would refuse these.
+  const PickleValue list = PickleValue::list({1, 2}), pair = PickleValue::tuple({1, 2});
+  for (const PickleValue& one : {list, PickleValue::tuple({pair, list}), PickleValue::dict({})}) {
+    EXPECT_WEFT_ERROR(save_pickle(path, PickleValue::set({1, one})), InvalidArgument,
+                      "a set with a list, set or dict in it");
+  }
   EXPECT_WEFT_ERROR(save_pickle(path, PickleValue::list(PickleValue::Items(5'000'000, 1))),
                     InvalidArgument, "load_pickle() would refuse them");
   // The shared list comes first at a small depth, then deep.

@@ -258,7 +258,7 @@ class Pickler {
       auto [number, is_new] = numbers_.emplace(key_of(x), storages_.size());
       if (is_new) {
         const auto all = static_cast<std::int64_t>(x.storage()->bytes() / size_of(x.dtype()));
-        storages_.push_back(as_strided(x.storage(), x.dtype(), {all}, {1}));
+        storages_.push_back(all_of(x.storage(), x.dtype(), all));
       }
       write_storage(number->second);
     } else {
@@ -272,6 +272,12 @@ class Pickler {
     text_ +=
         "\x89"
         "ccollections\nOrderedDict\n)RtR";  // no gradient, no hooks
+  }
+
+  static Tensor all_of(const intrusive_ptr<Storage>& storage, DType dtype, std::int64_t elements) {
+    if (dtype != DType::boolean) return as_strided(storage, dtype, {elements}, {1});
+    // Bytes that no tensor uses may be no bools, which the reader refuses.
+    return raw::to(as_strided(storage, DType::u8, {elements}, {1}), dtype);
   }
 
   void write_storage(std::size_t number) {

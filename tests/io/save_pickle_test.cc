@@ -79,6 +79,17 @@ TEST(SavePickle, WritesSharedStoragesOnce) {
   EXPECT_EQ(values(load_pickle(folder.path("view"))), (Doubles{5, 6}));
 }
 
+TEST(SavePickle, WritesBoolsThatShareAStorageWithOtherBytes) {
+  TempFolder folder;
+  const Tensor bytes = tensor({0, 1, 1, 0, 7}, DType::u8);
+  const Tensor a = as_strided(bytes.storage(), DType::boolean, {2}, {1});
+  const Tensor b = as_strided(bytes.storage(), DType::boolean, {2}, {1}, 2);
+  save_pickle(folder.path("a"), PickleValue::list({a, b}));
+  const PickleValue back = load_pickle(folder.path("a"));
+  EXPECT_EQ(values(back.items()[0]), (Doubles{0, 1}));
+  EXPECT_EQ(values(back.items()[1]), (Doubles{1, 0}));
+}
+
 TEST(SavePickle, WritesTensorsOfAnyLayoutAndDevice) {
   TempFolder folder;
   set_host_devices(2);

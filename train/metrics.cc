@@ -70,7 +70,8 @@ void write_metrics(const std::string& path, const Metrics& metrics) {
   json["version"] = metrics.version;
   json["date"] = metrics.date;
   json["commit"] = metrics.commit;
-  write_file_atomically(path, json.dump(1) + '\n');
+  // A flag's text, such as a path, may have any bytes.
+  write_file_atomically(path, json.dump(1, ' ', false, Json::error_handler_t::replace) + '\n');
 }
 
 std::string epochs_to_text(const std::vector<EpochMetrics>& epochs) {

@@ -170,6 +170,14 @@ TEST(Metrics, NamesLossesWhereThereAreSeveral) {
   EXPECT_HAS(text, R"("losses":{"discriminator":[0.5],"generator":[0.25]},)");
 }
 
+TEST(Metrics, AFlagMayHaveAnyBytes) {
+  testing::TempFolder folder;
+  Metrics metrics;
+  metrics.flags = {{"text", std::string("caf\xe9.txt")}};
+  write_metrics(folder.path("m.json"), metrics);
+  EXPECT_HAS(testing::read_file(folder.path("m.json")), "\"text\": \"caf\xef\xbf\xbd.txt\"");
+}
+
 TEST(Metrics, EpochsSurviveACheckpoint) {
   const std::vector<EpochMetrics> epochs = epochs_from_text(
       epochs_to_text({{0.1, 2, 3, 4, {{"top5", NAN}, {"top1", 8}}}, {5, 6, 7, NAN}}));

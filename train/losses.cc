@@ -1,6 +1,8 @@
 #include "weft/train/losses.h"
 
 #include <cmath>
+#include <set>
+#include <string_view>
 #include <utility>
 
 #include "weft/core/base/error.h"
@@ -55,6 +57,13 @@ void Losses::check_names(std::initializer_list<NamedLoss> losses) {
   const NamedLoss* first = losses.begin();
   if (steps() == 0) {
     WEFT_CHECK(losses.size() > 0, InvalidArgument, kOp, "a step without a loss");
+    std::set<std::string_view> names;
+    for (const NamedLoss& loss : losses) {
+      WEFT_CHECK(losses.size() == 1 || !loss.name.empty(), InvalidArgument, kOp,
+                 "a step with several losses, of which one has no name");
+      WEFT_CHECK(names.insert(loss.name).second, InvalidArgument, kOp, "two losses are called '",
+                 loss.name, "'");
+    }
     record_.name = first->name;
     record_.more.clear();
     for (const NamedLoss* more = first + 1; more != losses.end(); ++more) {

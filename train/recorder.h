@@ -100,7 +100,8 @@ class Recorder {
   void step(const Tensor& loss) { step({{"", loss}}); }
   /// The same for a program with several losses; progress and epochs show the first one:
   ///   recorder.step({{"discriminator", loss_d}, {"generator", loss_g}});
-  /// Throws InvalidArgument without losses, and for other names than in earlier steps.
+  /// Throws InvalidArgument without losses, for other names than in earlier steps, and for several
+  /// losses without names or with the same one.
   void step(std::initializer_list<NamedLoss> losses);
 
   /// Writes OUT/checkpoint.safetensors, and files beside it for a model that is cut into parts

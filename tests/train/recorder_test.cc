@@ -398,6 +398,17 @@ TEST_F(RecorderTest, KeepsTheBooksOfSeveralLosses) {
   EXPECT_HAS(log.text, "the loss of the third is inf at step 3");
 }
 
+TEST_F(RecorderTest, RefusesLossesThatItsFilesCannotTellApart) {
+  Recorder recorder(options());
+  const Tensor one = scalar(1);
+  EXPECT_WEFT_ERROR(recorder.step({}), InvalidArgument, "a step without a loss");
+  EXPECT_WEFT_ERROR(recorder.step({{"", one}, {"other", one}}), InvalidArgument,
+                    "of which one has no name");
+  EXPECT_WEFT_ERROR(recorder.step({{"one", one}, {"one", one}}), InvalidArgument,
+                    "two losses are called 'one'");
+  EXPECT_EQ(recorder.steps(), 0);
+}
+
 TEST_F(RecorderTest, InterruptEndsTheLoopAfterTheStep) {
   const InterruptScope scope;
   Recorder recorder(options());

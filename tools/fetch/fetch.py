@@ -12,6 +12,7 @@ No test has tried the addresses, which need the internet: tests use a server of 
 """
 import argparse
 import collections
+import contextlib
 import fcntl
 import hashlib
 import http.client
@@ -183,26 +184,39 @@ def download(url, part, wanted):
         raise Failed(f"{url}: not the published file: its SHA-256 is another")
 
 
-def fetch_file(addresses, wanted, folder):
-    """The file as a .part, whole."""
-    path = folder / (wanted.name + ".part")
+def has_name(file, path):
     try:
+        return os.path.samestat(os.fstat(file.fileno()), path.stat())
+    except FileNotFoundError:
+        return False
+
+
+@contextlib.contextmanager
+def locked(path):
+    """The file, open, while no other process fetches it."""
+    while True:
         with path.open("ab+") as part:
             try:
                 fcntl.flock(part, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise command.Error(f"another process downloads {path}") from None
-            reasons = []
-            for address in addresses:
-                try:
-                    download(f"{address.rstrip('/')}/{wanted.name}", part, wanted)
-                    os.fsync(part.fileno())
-                    return path
-                except Failed as failure:
-                    reasons.append(str(failure))
-            size = part.seek(0, os.SEEK_END)
-    except OSError as error:  # of the .part: those of an address are Failed
-        raise command.Error(f"cannot write {path}: {error.strerror}") from None
+            # Between opening and locking, another process may have finished with it.
+            if has_name(part, path):
+                yield part
+                return
+
+
+def fetch_file(addresses, wanted, part, path):
+    """Fills the open .part."""
+    reasons = []
+    for address in addresses:
+        try:
+            download(f"{address.rstrip('/')}/{wanted.name}", part, wanted)
+            os.fsync(part.fileno())
+            return
+        except Failed as failure:
+            reasons.append(str(failure))
+    size = part.seek(0, os.SEEK_END)
     if not size:
         path.unlink()
     rest = f"; {megabytes(size)} are kept, and the same command goes on from there" if size else ""
@@ -244,12 +258,17 @@ def fetch(chosen, folder, addresses):
         f"{addresses[0]} into {folder}")
     folder.mkdir(parents=True, exist_ok=True)
     for each in wanted:
-        part = fetch_file(addresses, each, folder)
-        if chosen.downloads == chosen.files:
-            part.rename(folder / each.name)
-        else:
-            unpack(part, chosen.files, folder)
-            part.unlink()
+        path = folder / (each.name + ".part")
+        try:
+            with locked(path) as part:
+                fetch_file(addresses, each, part, path)
+                if chosen.downloads == chosen.files:
+                    path.rename(folder / each.name)
+                else:
+                    unpack(path, chosen.files, folder)
+                    path.unlink()
+        except OSError as error:  # of a file here: those of an address are Failed
+            raise command.Error(f"cannot write {error.filename or path}: {error.strerror}") from None
     say(f"{chosen.title} is in {folder}, whole")
 
 

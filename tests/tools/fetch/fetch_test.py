@@ -17,9 +17,11 @@ import sys
 import tarfile
 import threading
 import time
+import unittest.mock
 
 sys.path.insert(0, "tests/tools")
 from cases import ToolTest, main
+from tools.fetch import fetch
 from tools.fetch.fetch import SETS, File, Set
 
 # Runs the tool with small sets in place of the real ones: argv is their text, then the arguments.
@@ -258,6 +260,30 @@ class Fetch(ToolTest):
             fcntl.flock(file, fcntl.LOCK_EX)
             self.assertIn("another process downloads digits/images.gz.part",
                           self.fetch("digits", status=2))
+
+    def test_one_at_a_time_while_it_unpacks(self):
+        def unpack(archive, _, folder):
+            with archive.open("rb") as file, self.assertRaises(BlockingIOError):
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            unpacked.append(folder)
+        unpacked = []
+        archive = described("images.gz", IMAGES)
+        one = Set("Set", [self.url], [archive], [described("batch.bin", b"1")], "set", "cnn")
+        with unittest.mock.patch.object(fetch, "unpack", unpack), \
+                contextlib.redirect_stdout(io.StringIO()):
+            fetch.fetch(one, self.folder / "set", one.addresses)
+        self.assertEqual(unpacked, [self.folder / "set"])
+
+    def test_a_file_that_another_process_finished_with_is_opened_anew(self):
+        path = self.folder / "a.part"
+        def flock(file, how):
+            if path.stat().st_ino == os.fstat(file.fileno()).st_ino and not done:
+                path.rename(self.folder / "a")
+                done.append(True)
+        done = []
+        with unittest.mock.patch.object(fetch.fcntl, "flock", flock), fetch.locked(path) as part:
+            part.write(b"new")
+        self.assertEqual(self.files_in("."), {"a": b"", "a.part": b"new"})
 
     def test_unpacks_an_archive(self):
         batches = {f"batch_{i}.bin": bytes([i]) * 3000 for i in range(3)}

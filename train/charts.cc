@@ -61,6 +61,9 @@ std::string path(const std::string& commands, const char* color, double thicknes
 
 std::string move_to(double x, double y) { return concat('M', pixel(x), ' ', pixel(y)); }
 
+/// Whether a value is drawn. Sums of larger ones, and the length of an axis, may not fit f64.
+bool is_drawn(double value) { return std::abs(value) <= 1e300; }
+
 /// Maps values to places on an axis.
 struct Axis {
   double low, high;
@@ -77,9 +80,11 @@ std::vector<double> log_ticks(double low, double high) {
   std::vector<double> ticks;
   // On a span of many decades, ticks only at powers of ten; else at 1, 2 and 5 times these.
   const bool sparse = high / low > 1e3;
-  for (double decade = std::pow(10, std::floor(std::log10(low))); decade <= high; decade *= 10) {
+  // By their exponents, since the decade of the least numbers of f64 is 0 there.
+  for (int decade = static_cast<int>(std::floor(std::log10(low))); std::pow(10, decade) <= high;
+       ++decade) {
     for (const double step : {1.0, 2.0, 5.0}) {
-      const double tick = decade * step;
+      const double tick = std::pow(10, decade) * step;
       if (tick >= low * 0.999 && tick <= high * 1.001 && (!sparse || step == 1.0)) {
         ticks.push_back(tick);
       }
@@ -92,15 +97,17 @@ Axis value_axis(std::span<const Curve> curves, double from, double to) {
   double low = INFINITY, high = -INFINITY;
   for (const Curve& curve : curves) {
     for (const double loss : curve.values) {
-      if (!std::isfinite(loss)) continue;
+      if (!is_drawn(loss)) continue;
       low = std::min(low, loss);
       high = std::max(high, loss);
     }
   }
-  if (!(low <= high)) return {0, 1, false, from, to};  // nothing finite
+  if (!(low <= high)) return {0, 1, false, from, to};  // nothing to draw
   if (low > 0 && high / low > 20) return {low / 1.1, high * 1.1, true, from, to};
   if (low >= 0 && low < 0.5 * high) low = 0;
-  if (low == high) high = low + std::max(std::abs(low), 1.0);
+  // Values that differ in their last bits are drawn like equal ones.
+  const double most = std::max(std::abs(low), std::abs(high));
+  if (high - low <= 1e-12 * most) high = low + std::max(std::abs(low), 1.0);
   const double margin = (high - low) * 0.05;
   return {low == 0 ? 0 : low - margin, high + margin, false, from, to};
 }
@@ -131,9 +138,7 @@ class Line {
 
 /// One loss: every value faintly, and the mean around each step on top.
 std::string curve(std::span<const double> values, const Axis& x, const Axis& y, const char* color) {
-  const auto drawable = [&](double loss) {
-    return std::isfinite(loss) && (!y.logarithmic || loss > 0);
-  };
+  const auto drawable = [&](double loss) { return is_drawn(loss) && (!y.logarithmic || loss > 0); };
   // Every value: draws the range of the values in each column of pixels, so that 100,000 steps need
   // no more text than 1,000.
   const int left = static_cast<int>(x.from), right = static_cast<int>(x.to);
@@ -232,7 +237,7 @@ std::string svg(int height, const std::string& drawing) {
 std::string drawn(const LogLogChart& chart) {
   WEFT_CHECK(!chart.curves.empty(), InvalidArgument, "log_log_picture", "no curve to draw");
   const auto drawable = [](const std::pair<double, double>& p) {
-    return p.first > 0 && p.second > 0 && std::isfinite(p.first) && std::isfinite(p.second);
+    return p.first > 0 && p.second > 0 && is_drawn(p.first) && is_drawn(p.second);
   };
   std::set<double> xs;
   double low = INFINITY, high = 0;
@@ -278,7 +283,9 @@ std::vector<double> axis_ticks(double low, double high, int wanted) {
   const double step = power * (part < 1.5 ? 1 : part < 3.5 ? 2 : part < 7.5 ? 5 : 10);
   std::vector<double> ticks;
   for (double i = std::ceil(low / step - 1e-9); i * step <= high + step * 1e-9; ++i) {
-    ticks.push_back(i * step + 0.0);  // + 0: no "-0"
+    const double tick = i * step + 0.0;                 // + 0: no "-0"
+    if (!ticks.empty() && tick <= ticks.back()) break;  // from 2^53 on i + 1 may be i
+    ticks.push_back(tick);
   }
   return ticks;
 }

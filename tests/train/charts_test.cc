@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cfloat>
 #include <cmath>
 #include <regex>
 #include <sstream>
@@ -114,6 +115,15 @@ TEST(Charts, LossDrawsAnythingOfAnyLength) {
   EXPECT_TRUE(draws({1}));
   EXPECT_FALSE(draws({}));
   EXPECT_FALSE(draws({NAN, NAN}));
+  // Neighbours in f64, and its largest and least numbers.
+  const double half = std::log(2.0), next = std::nextafter(half, 1.0);
+  EXPECT_TRUE(draws({half, next}));
+  EXPECT_TRUE(draws({1e16, 1e16 + 2}));
+  EXPECT_TRUE(draws({5e-324, 1}));
+  EXPECT_TRUE(draws({-1e300, 1e300}));
+  EXPECT_TRUE(draws({1, DBL_MAX}));
+  EXPECT_FALSE(draws({DBL_MAX, -DBL_MAX}));
+  EXPECT_LE(axis_ticks(half, next, 6).size(), 1u);
 }
 
 TEST(Charts, LossLeavesAGapWhereItIsNotFinite) {

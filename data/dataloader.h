@@ -36,11 +36,11 @@ namespace weft::data {
 ///
 /// A batch belongs to the loader until the next one is asked for: copy the Tensor (the handle) to
 /// keep it. An exception in a worker is rethrown in place of its batch, and ends the epoch as if
-/// its loop were left there: state() goes on with that batch. A worker may call exit(), as may
-/// several at once: the first one's status counts. Leaving the loop ends the epoch: the loader
-/// waits for the batches that are being fetched and begins no other. Workers start with the first
-/// epoch and end with the loader. Only one epoch may run at a time (else InvalidArgument), and only
-/// one thread may use the loader at a time.
+/// its loop were left there: state() goes on with that batch. So does one of the copy to the
+/// device. A worker may call exit(), as may several at once: the first one's status counts. Leaving
+/// the loop ends the epoch: the loader waits for the batches that are being fetched and begins no
+/// other. Workers start with the first epoch and end with the loader. Only one epoch may run at a
+/// time (else InvalidArgument), and only one thread may use the loader at a time.
 ///
 /// With device_resident the host works only at the start of an epoch. Each batch is a gather on the
 /// device; copy it, for example, into the tensors that a graph::Step reads. The members of a batch
@@ -162,9 +162,9 @@ class DataLoader {
       std::vector<Tensor>& targets = core.stage_targets();
       targets.clear();
       for_each_tensor(slot.device, [&](Tensor& x) { targets.push_back(std::move(x)); });
-      slot.device = slot.host;
-      std::size_t i = 0;
       try {
+        slot.device = slot.host;
+        std::size_t i = 0;
         for_each_tensor(slot.device, [&](Tensor& x) {
           Tensor target = i < targets.size() ? std::move(targets[i]) : Tensor();
           ++i;
@@ -172,6 +172,7 @@ class DataLoader {
           x = std::move(target);
         });
       } catch (...) {
+        core.take_back();
         core.staged_all(current);  // before the memory of what was copied is free
         slot.device = Batch();
         throw;

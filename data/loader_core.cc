@@ -366,6 +366,11 @@ int LoaderCore::next() {
   return slot;
 }
 
+void LoaderCore::take_back() {
+  --position_;
+  failed_ = true;
+}
+
 void LoaderCore::stop_epoch() noexcept {
   active_ = false;
   if (!unfinished_) first_batch_ = first_sample_ = 0;

@@ -63,6 +63,8 @@ class LoaderCore {
   /// Waits for the next batch and returns its slot, or -1 at the end. Rethrows what its fetch
   /// threw; the epoch then has no further batch, and state() is that before the batch.
   int next();
+  /// After next(), where the caller cannot use its batch: as if next() had thrown.
+  void take_back();
   /// Ends the epoch. No fetch is running when it returns.
   void stop_epoch() noexcept;
   /// For the end: no fetch runs when it returns. In a thread that runs exit(), it waits at most

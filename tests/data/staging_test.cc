@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "weft/core/runtime/allocator.h"
 #include "weft/core/runtime/copy_stream.h"
 #include "weft/core/runtime/thread_state.h"
 #include "weft/data/dataloader.h"
@@ -76,6 +77,30 @@ TEST_F(Staging, ABatchTheUserKeepsIsNotWrittenOver) {
   for (std::size_t i = 0; i < kept.size(); ++i) {
     EXPECT_EQ(*static_cast<const std::int64_t*>(kept[i].raw_data()),
               static_cast<std::int64_t>(4 * i));
+  }
+}
+
+TEST_F(Staging, ACopyThatFailsEndsTheEpochBeforeItsBatch) {
+  for (const int workers : {0, 2}) {
+    DataLoader loader(Numbers{}, {.batch_size = 4, .workers = workers, .device = "cuda"});
+    auto it = loader.begin();
+    ++it;
+    {
+      const Tensor kept = it->x;  // so a later batch needs memory of its own
+      const FailAllocation fail(Device("cuda"), 1);
+      const auto go_on = [&] {
+        while (!fail.fired()) ++it;
+      };
+      EXPECT_WEFT_ERROR(go_on(), OutOfMemory, "");
+    }
+    const std::int64_t position = loader.position();
+    ++it;
+    EXPECT_TRUE(it == loader.end());
+    EXPECT_EQ(loader.position(), position);
+    DataLoader other(Numbers{}, {.batch_size = 4, .device = "cuda"});
+    other.set_state(loader.state());
+    // The fake device uses host memory.
+    EXPECT_EQ(*static_cast<const std::int64_t*>(other.begin()->x.raw_data()), 4 * position);
   }
 }
 

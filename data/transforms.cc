@@ -135,7 +135,8 @@ RandomHorizontalFlip::RandomHorizontalFlip(double p) : p_(p) {
 }
 
 void RandomHorizontalFlip::operator()(Picture& picture, Generator& generator) const {
-  if (draw_uniform(generator, 0, 1) < p_) flip(picture);
+  // PyTorch compares in f32, too.
+  if (draw_uniform(generator, 0, 1) < static_cast<float>(p_)) flip(picture);
 }
 
 Resize::Resize(int height, int width) : height_(height), width_(width) {

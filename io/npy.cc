@@ -10,6 +10,7 @@
 #include "weft/core/base/error.h"
 #include "weft/core/runtime/file.h"
 #include "weft/core/trace/trace.h"
+#include "weft/io/data_bytes.h"
 #include "weft/io/half.h"
 #include "weft/io/npy_header.h"
 #include "weft/io/shown.h"
@@ -125,6 +126,9 @@ class Stored {
  public:
   explicit Stored(const Tensor& x) {
     WEFT_CHECK(x.defined(), InvalidArgument, kNpy, "the tensor is undefined");
+    const std::size_t element = x.dtype() == DType::bf16 ? sizeof(float) : size_of(x.dtype());
+    WEFT_CHECK(detail::data_bytes(x.shape(), element), InvalidArgument, kNpy, "shape ", x.shape(),
+               " is larger than any memory");
     const Tensor host = x.device().is_cpu() ? x : raw::to(x, Device());
     values_ = raw::contiguous(host.dtype() == DType::bf16 ? raw::to(host, DType::f32) : host);
     header_ = detail::format_npy_header(values_.dtype(), values_.shape());

@@ -33,7 +33,8 @@ Tensor parse_npy(std::span<const std::byte> bytes, const NpyOptions& options = {
 
 /// Writes a file that numpy.load reads, through a temporary one (core/runtime/file.h). The tensor
 /// may be strided and on any device; bf16, which numpy lacks, is written as f32. Throws
-/// InvalidArgument for an undefined tensor, Io when the file cannot be written.
+/// InvalidArgument for an undefined tensor, and for an empty one whose other sides multiply to more
+/// than load_npy() reads; Io when the file cannot be written.
 void save_npy(const std::string& path, const Tensor& x);
 
 /// Reads a file of numpy.savez or savez_compressed: the arrays in the order of the file, without

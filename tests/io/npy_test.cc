@@ -198,6 +198,8 @@ TEST(Npy, WritesWhatNumpyWrites) {
   save_npy(path, ones({1, 2, 1, 2, 1, 2, 1, 2}));
   EXPECT_EQ(load_npy(path).shape(), Shape({1, 2, 1, 2, 1, 2, 1, 2}));
   EXPECT_WEFT_ERROR(save_npy(path, Tensor()), InvalidArgument, "the tensor is undefined");
+  EXPECT_WEFT_ERROR(save_npy(path, zeros({0, std::int64_t{1} << 61})), InvalidArgument,
+                    "[0,2305843009213693952] is larger than any memory");
   EXPECT_WEFT_ERROR(save_npy(folder.path("no/x.npy"), x), Io, "no/x.npy");
   EXPECT_EQ(folder.files(), 1);
 }

@@ -81,6 +81,8 @@ class WeightCache {
   struct Entry : RefCounted, Pooled {
     Tensor weight;  // keeps the address that is the key
     std::mutex mutex;
+    // What was converted: Module::to() gives a weight another storage, perhaps of equal version.
+    intrusive_ptr<Storage> storage;
     std::uint32_t version = 0;
     Tensor converted;
     bool recorded = false;  // else it was converted with others, and nobody has asked for it yet
@@ -88,7 +90,7 @@ class WeightCache {
     std::uint64_t asked = 0, listed = 0;
 
     bool up_to_date() const {
-      return converted.defined() && version == weight.storage()->version();
+      return converted.defined() && storage == weight.storage() && version == storage->version();
     }
   };
   // The stream is part of the key: work in another stream would have to wait for the conversion.
@@ -197,6 +199,7 @@ class WeightCache {
         weights.size() == 1 ? std::vector{raw::to(weights[0], dtype)} : raw::to(weights, dtype);
     for (std::size_t i = 0; i < entries.size(); ++i) {
       entries[i]->converted = converted[i];
+      entries[i]->storage = weights[i].storage();
       entries[i]->version = versions[i];
       entries[i]->recorded = false;
     }

@@ -265,6 +265,20 @@ TEST_P(AutocastTest, WeightsAreConvertedOncePerScopeAndVersion) {
   EXPECT_FALSE(converted().same(converted()));
 }
 
+TEST_P(AutocastTest, WeightsThatAModuleReplacesAreConvertedAnew) {
+  nn::Linear layer(2, 2, false);
+  const Tensor x = ones({1, 2});
+  const Autocast autocast(type());
+  layer(x);
+  layer.to(DType::f64);
+  {
+    const NoGrad no_grad;
+    layer.weight.fill_(3);
+  }
+  layer.to(DType::f32);
+  EXPECT_EQ(layer(x).to_vector<float>(), std::vector<float>(2, 6));
+}
+
 /// How often memory was taken.
 struct Taken final : MemoryObserver {
   void memory_changed(Device, MemoryOwner, std::int64_t in_use_bytes) noexcept override {

@@ -171,19 +171,29 @@ bool equal(const Tensor& a, const Tensor& b) {
   return a.shape() == b.shape() && raw::all(raw::eq(a, b)).item<bool>();
 }
 
+namespace {
+
+// |a - b| of integers, in f64. They are subtracted before, since f64 does not tell large ones from
+// their neighbours; a difference that is too large for i64 wraps around to a negative one.
+Tensor integer_distance(const Tensor& a, const Tensor& b) {
+  const Tensor x = raw::to(a, DType::i64), y = raw::to(b, DType::i64);
+  const Tensor distance = raw::sub(raw::maximum(x, y), raw::minimum(x, y));
+  const Tensor number = raw::to(distance, DType::f64);
+  return raw::where(raw::lt(distance, 0.0), raw::add(number, 0x1p64), number);
+}
+
+}  // namespace
+
 Tensor isclose(const Tensor& a, const Tensor& b, double rtol, double atol, bool equal_nan) {
   WEFT_CHECK(rtol >= 0 && atol >= 0, InvalidArgument, "isclose",
              "tolerances must not be negative: rtol ", rtol, ", atol ", atol);
   const Tensor same = raw::eq(a, b);
   WEFT_CHECK(a.dtype() == b.dtype(), Dtype, "isclose", "dtype: a is ", a.dtype(), ", b is ",
              b.dtype());
-  // Integers are subtracted in f64, where their difference does not overflow.
-  const auto number = [](const Tensor& x) {
-    return is_floating(x.dtype()) ? x : raw::to(x, DType::f64);
-  };
-  const Tensor x = number(a), y = number(b);
-  const Tensor difference = raw::abs(raw::sub(x, y));
-  const Tensor allowed = raw::add(raw::abs(raw::mul(y, rtol)), atol);
+  const bool floating = is_floating(a.dtype());
+  const Tensor difference = floating ? raw::abs(raw::sub(a, b)) : integer_distance(a, b);
+  const Tensor size = floating ? b : raw::to(b, DType::f64);
+  const Tensor allowed = raw::add(raw::abs(raw::mul(size, rtol)), atol);
   const Tensor near =
       raw::logical_and(raw::le(difference, allowed), raw::lt(difference, kInfinity));
   const Tensor close = raw::logical_or(same, near);

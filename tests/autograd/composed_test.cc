@@ -443,6 +443,11 @@ TEST_P(ComposedTest, TestsOfValues) {
   EXPECT_TRUE(allclose(ones({2, 3}), ones({3})));
   EXPECT_TRUE(allclose(zeros({0}), zeros({0})));
   EXPECT_TRUE(allclose(make({250}, {1}, DType::u8), make({251}, {1}, DType::u8), 0, 1));
+  const Tensor large = from_vector(std::vector{kMax, kMax, kMax}, {3});
+  const Tensor near = from_vector(std::vector{kMax - 1, kMax - 3, -kMax}, {3});
+  EXPECT_TENSOR(isclose(large, near, 0, 2), ({3}), {1, 0, 0});
+  EXPECT_TENSOR(isclose(large, near, 0, 0x1p63), ({3}), {1, 1, 0});
+  EXPECT_TENSOR(isclose(large, near, 3), ({3}), {1, 1, 1});
   EXPECT_FALSE(equal(ones({2}), ones({1})));
   EXPECT_TRUE(equal(ones({2}), ones({2}, DType::i64)));
   EXPECT_WEFT_ERROR(allclose(ones({2}), ones({2}, DType::f64)), Dtype, "[isclose] dtype: a is f32");

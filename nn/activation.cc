@@ -1,6 +1,7 @@
 #include "weft/nn/activation.h"
 
 #include "weft/autograd/elementwise.h"
+#include "weft/autograd/indexing.h"
 #include "weft/core/base/error.h"
 #include "weft/nn/repr.h"
 #include "weft/tensor/creation.h"
@@ -18,7 +19,9 @@ Tensor prelu(const Tensor& x, const Tensor& weight) {
              x.shape());
   Shape shape = Shape::filled(x.dim(), 1);
   if (n > 1) shape[1] = n;
-  return where(gt(x, 0), x, x * weight.reshape(shape));
+  // Where x is positive, the weight's gradient is 0, also if x is infinite.
+  const Tensor positive = gt(x, 0);
+  return where(positive, x, masked_fill(x, positive, 0) * weight.reshape(shape));
 }
 
 PReLU::PReLU(std::int64_t num_parameters, double init) {

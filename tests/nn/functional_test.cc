@@ -207,6 +207,14 @@ TEST(Activations, PReLUTakesAWeightWithoutDimensions) {
   EXPECT_WEFT_ERROR(nn::prelu(x, ones({1, 1})), Shape, "[prelu] weight: got [1,1]");
 }
 
+TEST(Activations, PReLUGivesItsWeightNoGradientOfInfiniteInputs) {
+  const double inf = std::numeric_limits<double>::infinity();
+  const Tensor x = tensor({inf, -2}).set_requires_grad(), w = tensor({0.5}).set_requires_grad();
+  nn::prelu(x, w).sum().backward();
+  EXPECT_TENSOR(x.grad(), ({2}), {1, 0.5});
+  EXPECT_TENSOR(w.grad(), ({1}), {-2});
+}
+
 TEST(Activations, SayWhatTheyAre) {
   EXPECT_EQ(nn::LeakyReLU(0.25).to_string(), "LeakyReLU(negative_slope=0.25)\n0 parameters");
   EXPECT_EQ(nn::GELU().to_string(), "GELU(approximate='none')\n0 parameters");

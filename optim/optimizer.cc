@@ -74,6 +74,10 @@ constexpr const char* kMoveState =
     "; move the model before the first step, or the state after it with "
     "load_state_dict(state_dict())";
 
+void check_lr(const char* op, double lr) {
+  WEFT_CHECK(lr >= 0, InvalidArgument, op, "learning rate must not be negative, got ", lr);
+}
+
 // The name of an entry in the state dict.
 std::string entry(std::size_t group, const char* name) {
   return detail::concat("group.", group, '.', name);
@@ -88,7 +92,7 @@ UpdateWatchScope::~UpdateWatchScope() { *thread_watch = before_; }
 void Optimizer::add_group(std::span<const Tensor> params, double lr,
                           std::optional<double> momentum) {
   WEFT_CHECK(!params.empty(), InvalidArgument, "optimizer", "got a group without parameters");
-  WEFT_CHECK(lr >= 0, InvalidArgument, "optimizer", "learning rate must not be negative, got ", lr);
+  check_lr("optimizer", lr);
   std::unordered_set<const TensorImpl*> known;
   for (const Group& g : groups_)
     for (const Slot& s : g.slots) known.insert(s.param.impl());
@@ -261,7 +265,7 @@ void Optimizer::set_lr(double lr) {
 void Optimizer::set_lr(std::size_t group, double lr) {
   graph::check_not_capturing("set_lr", "a replay does not run it; call it between the steps");
   group_at(group);
-  WEFT_CHECK(lr >= 0, InvalidArgument, "set_lr", "learning rate must not be negative, got ", lr);
+  check_lr("set_lr", lr);
   groups_[group].lr = lr;
 }
 
@@ -389,6 +393,7 @@ void Optimizer::load_state_dict(const NamedTensors& state) {
   WEFT_CHECK(problems.empty(), InvalidArgument, "optimizer",
              "this state is of other parameters or another optimiser:", problems);
   for (const Numbers& of_group : numbers) {
+    check_lr("optimizer", of_group.lr.item<double>());
     if (of_group.momentum.defined()) check_momentum(of_group.momentum.item<double>());
   }
 

@@ -418,6 +418,17 @@ TEST_P(Optimizers, RefusesBadArguments) {
   EXPECT_WEFT_ERROR(sgd.load_state_dict(state), InvalidArgument, unexpected);
 }
 
+TEST_P(Optimizers, AStateWithARateThatSetLrRefusesIsNotLoaded) {
+  Pair pair;
+  optim::SGD sgd(pair.params(), {.lr = 0.5});
+  for (const double lr : {-1.0, std::nan("")}) {
+    const Tensor value = scalar(lr, {DType::f64, Device()});
+    EXPECT_WEFT_ERROR(sgd.load_state_dict({{"group.0.lr", value}}), InvalidArgument,
+                      "[optimizer] learning rate must not be negative, got ");
+    EXPECT_EQ(sgd.lr(), 0.5);
+  }
+}
+
 class Watch final : public optim::UpdateWatch {
  public:
   explicit Watch(bool lets) : lets_(lets) {}

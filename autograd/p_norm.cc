@@ -105,7 +105,8 @@ Tensor p_norm(const Tensor& x, double p, const Dims& dims, bool keepdim) {
   if (p == 0) return count_of(x, dims, keepdim);
   if (p == kInfinity) return amax(abs(x), dims, keepdim);
   if (p == -kInfinity) return amin(abs(x), dims, keepdim);
-  if (p == 1 || x.numel() == 0) return sum(abs(x), dims, keepdim);
+  // Of nothing the sum is 0, and its power infinite if p is negative: that is refused below.
+  if (p == 1 || (p > 0 && x.numel() == 0)) return sum(abs(x), dims, keepdim);
   const Dims reduced = all_or(dims, x);
   Tensor y = general_norm(x.detach(), p, reduced);
   if (recording(x)) y = record<PNormNode>(y, x, p, y);

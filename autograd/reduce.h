@@ -31,7 +31,8 @@ Tensor var(const Tensor& x, std::integral auto, Integer auto, bool keepdim = fal
 Tensor std(const Tensor& x, std::integral auto, Integer auto, bool keepdim = false) = delete;
 Tensor norm(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
 /// (sum |x|^p)^(1/p), as torch.linalg.vector_norm: the largest |x| for infinity, the smallest for
-/// -infinity, and the number of elements that are not 0 for 0. Throws Dtype unless x is floating.
+/// -infinity, and the number of elements that are not 0 for 0. Throws Dtype unless x is floating,
+/// and Shape for a negative or infinite p if a dimension to be reduced is empty.
 /// The gradient is 0 where the norm is 0, and for p < 1 also where x is.
 Tensor p_norm(const Tensor& x, double p, const Dims& dims = {}, bool keepdim = false);
 /// norm(x, 1) is p_norm, and norm(x, {1}) the length along dimension 1.

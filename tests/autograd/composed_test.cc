@@ -831,6 +831,9 @@ TEST_P(ComposedTest, NormsOfNegativeOrder) {
     }
   }
   EXPECT_TRUE(std::isnan(make({1, kNaN}, {2}).norm(-2).item<double>()));
+  EXPECT_EQ(zeros({0, 2}).norm(-1, 1).shape(), Shape{0});
+  EXPECT_WEFT_ERROR(zeros({0, 2}).norm(-1), Shape, "no elements to choose from");
+  EXPECT_WEFT_ERROR(zeros({2, 0}).norm(-0.5, 1), Shape, "dimension 1 of [2,0] is empty");
   const Tensor x = make({1, 1e20, 0, 3}, {2, 2}).set_requires_grad();
   x.norm(-2, 1).sum().backward();
   EXPECT_TENSOR(x.grad(), ({2, 2}), {1, 0, 0, 0});

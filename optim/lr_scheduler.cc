@@ -242,6 +242,12 @@ OneCycleLR::OneCycleLR(Optimizer& optimizer, OneCycleLROptions options)
              "pct_start must be in [0, 1], got ", o.pct_start);
   WEFT_CHECK(o.max_lr.size() == 1 || o.max_lr.size() == groups, InvalidArgument, "OneCycleLR",
              "max_lr: got ", o.max_lr.size(), " rates for ", groups, " groups");
+  for (const double lr : o.max_lr) {
+    WEFT_CHECK(lr >= 0, InvalidArgument, "OneCycleLR", "max_lr must not be negative, got ", lr);
+  }
+  WEFT_CHECK(o.div_factor > 0 && o.final_div_factor > 0, InvalidArgument, "OneCycleLR",
+             "div_factor and final_div_factor must be positive, got ", o.div_factor, " and ",
+             o.final_div_factor);
   options_.max_lr.resize(groups, o.max_lr[0]);
   for (std::size_t g = 0; o.cycle_momentum && g < groups; ++g) {
     optimizer.set_momentum(g, o.max_momentum);

@@ -209,8 +209,9 @@ struct OneCycleLROptions {
 /// down to max_lr / div_factor / final_div_factor, both along a cosine. With cycle_momentum the
 /// momentum (Adam: beta1) goes from max_momentum to base_momentum and back at the same time. The
 /// initial rate becomes max_lr / div_factor. Throws InvalidArgument for total_steps < 1, for
-/// pct_start outside [0, 1], for another number of max_lr, for cycle_momentum with an optimiser
-/// without momentum, and in a step() beyond total_steps.
+/// pct_start outside [0, 1], for another number of max_lr or a negative one, for a factor that is
+/// not positive, for cycle_momentum with an optimiser without momentum, and in a step() beyond
+/// total_steps.
 class OneCycleLR final : public FormulaLR {
  public:
   OneCycleLR(Optimizer& optimizer, OneCycleLROptions options);

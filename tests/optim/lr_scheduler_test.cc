@@ -363,6 +363,14 @@ TEST(LRScheduler, RefusesBadArguments) {
                     "total_steps must be positive");
   EXPECT_WEFT_ERROR(optim::OneCycleLR(sgd, {.max_lr = {1, 2, 3}, .total_steps = 5}),
                     InvalidArgument, "max_lr: got 3 rates for 2 groups");
+  EXPECT_WEFT_ERROR(optim::OneCycleLR(sgd, {.max_lr = {1, -2}, .total_steps = 5}), InvalidArgument,
+                    "[OneCycleLR] max_lr must not be negative, got -2");
+  EXPECT_WEFT_ERROR(optim::OneCycleLR(sgd, {.max_lr = {1}, .total_steps = 5, .div_factor = 0}),
+                    InvalidArgument, "must be positive, got 0 and 10000");
+  EXPECT_WEFT_ERROR(
+      optim::OneCycleLR(sgd, {.max_lr = {1}, .total_steps = 5, .final_div_factor = 0}),
+      InvalidArgument, "must be positive, got 25 and 0");
+  EXPECT_FALSE(sgd.has_initial_lr(0));  // none of them has changed the optimiser
   EXPECT_WEFT_ERROR(optim::OneCycleLR(plain, {.max_lr = {1}, .total_steps = 5}), InvalidArgument,
                     "made without momentum, which 0.95 would need");
   EXPECT_WEFT_ERROR(optim::OneCycleLR(rmsprop, {.max_lr = {1}, .total_steps = 5}), InvalidArgument,

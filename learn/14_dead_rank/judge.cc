@@ -111,6 +111,25 @@ void judge_other_call(FindCulprit f, int n, int wrong) {
   }
 }
 
+// Rank r alone waits, for one of the ranks that compute. Then two compute, and the others wait for
+// either.
+void judge_two_that_compute(FindCulprit f, int n, int r) {
+  const int other = (r + n - 1) % n;
+  Run run(n, {.operation = 7});
+  run[r].waits_for = other;
+  for (const int operation : {7, 8}) {
+    run[r].operation = operation;
+    check(f, run, -1,
+          detail::concat("rank ", r, operation > 7 ? " is ahead, and" : "", " waits for rank ",
+                         other, ": others compute as well, and may still come"));
+  }
+  run = ring(n, r);
+  run[(r + n / 2) % n].waits_for = -1;
+  check(f, run, -1,
+        detail::concat("ranks ", r, " and ", (r + n / 2) % n,
+                       " both compute: neither is waited for by all others, and may still come"));
+}
+
 void judge_healthy(FindCulprit f, int n) {
   check(f, circle(n), -1,
         "all are alive, in the same operation, and wait for messages that are "
@@ -126,6 +145,15 @@ void judge_healthy(FindCulprit f, int n) {
           detail::concat("rank ", r,
                          " has not begun operation 7 and may still come: it computes, and none of "
                          "the others, which are in it, waits for it"));
+  }
+  for (int r = 0; n > 2 && r < n; ++r) judge_two_that_compute(f, n, r);
+  for (int r = 0; n > 3 && r < n; ++r) {
+    Run run = circle(n, r);
+    const int a = (r + n - 2) % n, b = (r + n - 1) % n;
+    run[a].waits_for = b, run[b].waits_for = a, run[(r + 1) % n].waits_for = r;
+    check(f, run, -1,
+          detail::concat("ranks ", a, " and ", b, " wait for each other and not for rank ", r,
+                         ": only a rank for which *all* others wait hangs"));
   }
   check(f, Run(n, {.operation = 7}), -1, "all are alive, and compute");
 }
@@ -219,6 +247,34 @@ int other_operation(const Run& ranks) {
   return found == ranks.end() || ranks.size() <= 2 ? -1 : static_cast<int>(found - ranks.begin());
 }
 
+// Follows one rank that waits, and blames the rank to which it comes.
+int first_way(const Run& ranks) {
+  const int first = first_that_waits(ranks);
+  const bool one_is_dead =
+      std::ranges::any_of(ranks, [](const LastSeen& r) { return r.silent_s > 1; });
+  if (one_is_dead || first < 0) return reference::find_culprit(ranks);
+  int at = first;
+  for (std::size_t i = 0; i < ranks.size() && ranks[at].waits_for >= 0; ++i) {
+    at = ranks[at].waits_for;
+  }
+  return ranks[at].waits_for < 0 ? at : reference::find_culprit(ranks);
+}
+
+// Compares the operations also if several compute.
+int compares_beside_two(const Run& ranks) {
+  const auto computing =
+      std::ranges::count_if(ranks, [](const LastSeen& r) { return r.waits_for < 0; });
+  return computing > 1 ? other_operation(ranks) : reference::find_culprit(ranks);
+}
+
+// The only one that computes, if anybody waits for it.
+int one_waits_for_it(const Run& ranks) {
+  const int culprit = computes_alone(ranks);
+  return culprit >= 0 && std::ranges::count(ranks, culprit, &LastSeen::waits_for) > 0
+             ? culprit
+             : reference::find_culprit(ranks);
+}
+
 // Does not ask for whom anybody waits.
 int without_the_chain(const Run& ranks) {
   const bool one_is_dead =
@@ -253,6 +309,9 @@ const std::vector<WrongOne<FindCulprit>> kWrong = {
     {"impatient", impatient, "is alive: its last sign is not yet a second old"},
     {"blames_in_circles", blames_in_circles, "messages that are under way"},
     {"computes_alone", computes_alone, "computes, though nobody waits for it"},
+    {"first_way", first_way, "others compute as well, and may still come"},
+    {"compares_beside_two", compares_beside_two, "is ahead, and waits for rank"},
+    {"one_waits_for_it", one_waits_for_it, "wait for each other and not for rank"},
     {"without_the_chain", without_the_chain, "in the operation in which the others are"},
     {"compares_all", compares_all, "has not begun operation 7 and may still come"},
     {"blames_one_of_two", blames_one_of_two, "nobody can tell which has made a call too few"},

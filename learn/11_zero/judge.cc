@@ -144,6 +144,20 @@ void does_not_wait(comm::ProcessGroup& group, const Tensors& parameters, const T
   }
 }
 
+// Hands the parameter over, and changes it afterwards.
+void sends_first(comm::ProcessGroup& group, const Tensors& parameters, const Tensors& gradients,
+                 Tensors& momentum, double lr) {
+  std::vector<comm::Work> works;
+  for (std::size_t p = 0; p < kParameters; ++p) {
+    const int root = owner(p, group);
+    works.push_back(group.broadcast(parameters[p], root));
+    if (root == group.rank()) {
+      reference::sgd_step(parameters[p], gradients[p], momentum[p], lr);
+    }
+  }
+  for (const comm::Work& work : works) work.wait();
+}
+
 // The state is thrown away.
 void no_memory(comm::ProcessGroup& group, const Tensors& parameters, const Tensors& gradients,
                Tensors& momentum, double lr) {
@@ -198,6 +212,7 @@ const std::vector<WrongOne<ZeroStep>> kWrong = {
     {"from_rank_0", from_rank_0, "it is as before the step"},
     {"owner_only", owner_only, "rank 0 is in collective 1 (broadcast of 200 bytes from rank 0)"},
     {"does_not_wait", does_not_wait, "has its work been waited for?"},
+    {"sends_first", sends_first, "writes to what its broadcast sends"},
     {"no_memory", no_memory, "after step 2"},
     {"one_owner", one_owner, "rank 0 keeps the momentum of 12 of 12 parameters"},
     {"no_rest", no_rest, "it is as before the step"},

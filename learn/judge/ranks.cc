@@ -105,11 +105,11 @@ class Hub {
     ranks_[rank].traffic.collectives.push_back(collective);
     changed_.notify_all();
   }
-  void refuse_write(int rank) {
+  // `what` says which memory.
+  void refuse_write(int rank, const char* what) {
     fail(std::make_exception_ptr(Wrong(detail::concat(
-        "rank ", rank,
-        " writes to what its all_reduce is adding up: what comes out is luck. Call wait() of its "
-        "work first"))));
+        "rank ", rank, " writes to what its ", what,
+        ": what comes out is luck. Call wait() of its work first, or write before it begins"))));
     throw Stopped();
   }
   bool wait_until_begun(int rank, std::size_t count) {
@@ -285,7 +285,7 @@ class Pending {
     // this one begins.
     const auto may_write = [&](const One& earlier) { return earlier.may_write(one.x); };
     const bool waits = std::ranges::any_of(all_, may_write) || (running_ && may_write(*running_));
-    if (name == "all_reduce" && !waits) {
+    if ((name == "all_reduce" || name == "broadcast") && !waits) {
       one.before = Bytes(one.x.begin(), one.x.end());
     }
     all_.push_back(std::move(one));
@@ -341,8 +341,13 @@ class JudgedBackend final : public comm::Backend {
   }
 
   void broadcast(const comm::Buffer& x, int root, const comm::Deadline& deadline) override {
+    const std::optional<Pending::Bytes> before = pending_.begin("broadcast", x);
     hub_.begin_collective(rank(), {"broadcast", static_cast<std::int64_t>(x.bytes()), root});
     Backend::broadcast(x, root, deadline);
+    if (before && rank() == root && !std::ranges::equal(*before, x.span())) {
+      hub_.refuse_write(rank(), "broadcast sends");
+    }
+    pending_.end();
   }
   void all_reduce(const comm::Buffer& x, comm::ReduceOp op,
                   const comm::Deadline& deadline) override {
@@ -350,7 +355,9 @@ class JudgedBackend final : public comm::Backend {
     hub_.begin_collective(rank(), {"all_reduce", static_cast<std::int64_t>(x.bytes())});
     Pending::Bytes sum(x.span().begin(), x.span().end());
     Backend::all_reduce({sum.data(), x.count, x.dtype}, op, deadline);
-    if (before && !std::ranges::equal(*before, x.span())) hub_.refuse_write(rank());
+    if (before && !std::ranges::equal(*before, x.span())) {
+      hub_.refuse_write(rank(), "all_reduce is adding up");
+    }
     std::ranges::copy(sum, x.span().begin());
     pending_.end();
   }

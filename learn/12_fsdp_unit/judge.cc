@@ -144,12 +144,12 @@ class Checks {
     part(got, "part", row,
          [&](const Numbers&) { return detail::concat(": part r begins at number r * ", each_); });
   }
-  // After reduce(): the gradient must be the mean. `own`: this rank's gradients; `before`: the
-  // means of the step before.
-  void gradient(const Tensor& got, const Numbers& means, const Numbers& own,
+  // After reduce() of a step: the gradient must be the mean. `own`: this rank's gradients;
+  // `before`: the means of the step before.
+  void gradient(const Tensor& got, int step, const Numbers& means, const Numbers& own,
                 const Numbers& before) const {
     part(got, "gradient", means,
-         [&](const Numbers& numbers) { return what_it_is(numbers, means, own, before); });
+         [&](const Numbers& numbers) { return what_it_is(numbers, step, means, own, before); });
   }
   // After reduce().
   void same_part(const Tensor& got, const Numbers& row) const {
@@ -173,7 +173,7 @@ class Checks {
                   : got == stale[at]
                       ? ": it is as before the step"
                       : ": the parts lie side by side, and each parameter begins where "
-                        "the one before ends");
+                        "the one before ends. And has the all-gather been waited for?");
         }
         ++at;
       }
@@ -216,7 +216,7 @@ class Checks {
 
  private:
   // Explains a part of the gradients that is not that of the means.
-  std::string what_it_is(const Numbers& part, const Numbers& means, const Numbers& own,
+  std::string what_it_is(const Numbers& part, int step, const Numbers& means, const Numbers& own,
                          const Numbers& before) const {
     const auto all_are = [&](const auto& number) {
       for (std::int64_t i = 0; i < each_ && rank_ * each_ + i < all_; ++i) {
@@ -224,8 +224,13 @@ class Checks {
       }
       return true;
     };
+    const auto if_reduced = [&](const char* text) {
+      if (wait_until_begun(step + 1, "reduce_scatter")) return std::string(text);
+      return detail::concat(": rank ", rank_, " has begun no reduce-scatter in step ", step + 1,
+                            ": all ranks must make the same calls");
+    };
     if (all_are([](std::int64_t) { return 0.0f; })) {
-      return ": has the work been waited for, and does `all` have the gradients?";
+      return if_reduced(": has the work been waited for, and does `all` have the gradients?");
     }
     if (all_are([&](std::int64_t at) { return own[at]; })) {
       return detail::concat(": it is that of rank ", rank_, " alone");
@@ -239,7 +244,9 @@ class Checks {
     if (!before.empty() && all_are([&](std::int64_t at) { return means[at] + before[at]; })) {
       return ": it has the gradient of the step before in it, too";
     }
-    return ": are the gradients where gather() has the parameters?";
+    return if_reduced(
+        ": has the reduce-scatter been waited for, on all ranks, and are the gradients where "
+        "gather() has the parameters?");
   }
 
   const Unit& unit_;
@@ -291,7 +298,7 @@ void judge_ranks(Three three, const Widths& widths, int n) {
         own = row_of(unit.parameters, true);
       }
       three.reduce(group, unit);
-      check.gradient(unit.gradient, right.means[step], own,
+      check.gradient(unit.gradient, step, right.means[step], own,
                      step > 0 ? right.means[step - 1] : Numbers());
       check.same_part(unit.part, now);
       const std::string when = detail::concat("after reduce() of step ", step + 1);
@@ -390,6 +397,12 @@ void does_not_wait(Group& group, Unit& unit) {
   const comm::Work work = group.all_gather(all, unit.part);
   put_whole(unit, all);
 }
+// The same with fresh memory, in which there is anything.
+void gathers_too_early(Group& group, Unit& unit) {
+  const Tensor all = full({group.size(), unit.part.numel()}, 7777);
+  const comm::Work work = group.all_gather(all, unit.part);
+  put_whole(unit, all);
+}
 void no_memory(Group& group, Unit& unit) {
   const Tensor all = empty({group.size(), unit.part.numel()});
   group.all_gather(all, unit.part).wait();
@@ -461,6 +474,20 @@ void makes_the_step(Group& group, Unit& unit) {
   reference::reduce(group, unit);
   raw::add_scaled_(unit.part, -1, unit.gradient);
 }
+// Whose part is fresh memory, in which there is anything.
+void reads_too_early(Group& group, Unit& unit) {
+  const Tensor all = row_of_gradients(group, unit);
+  unit.gradient = full({unit.part.numel()}, 7777);
+  const comm::Work work = group.reduce_scatter(unit.gradient, all, comm::ReduceOp::avg);
+  drop_gradients(unit);
+  free_whole(unit);
+}
+void one_leaves_it_out(Group& group, Unit& unit) {
+  if (group.rank() != 1) return reference::reduce(group, unit);
+  unit.gradient = full({unit.part.numel()}, 7777);
+  drop_gradients(unit);
+  free_whole(unit);
+}
 void own_alone(Group& group, Unit& unit) {
   unit.gradient = row_of_gradients(group, unit).select(0, group.rank()).clone();
   drop_gradients(unit);
@@ -500,6 +527,9 @@ const std::vector<WrongOne<Three>> kWrong = {
     {"no_padding", {no_padding, kGather, kReduce}, "rank 1's part has shape [8], expected [9]"},
     {"deals_numbers", {deals_numbers, kGather, kReduce}, "part r begins at number r * 9"},
     {"does_not_wait", {kCut, does_not_wait, kReduce}, "has the all-gather been waited for?"},
+    {"gathers_too_early",
+     {kCut, gathers_too_early, kReduce},
+     "And has the all-gather been waited for?"},
     {"no_memory", {kCut, no_memory, kReduce}, "the parameters have given their memory back"},
     {"tape_sees", {kCut, tape_sees, kReduce}, "which the tape does not see"},
     {"adds_up", {kCut, adds_up, kReduce}, "two all-gathers and a reduce-scatter"},
@@ -510,6 +540,10 @@ const std::vector<WrongOne<Three>> kWrong = {
      {kCut, kGather, adds_to_the_step_before},
      "it has the gradient of the step before"},
     {"makes_the_step", {kCut, kGather, makes_the_step}, "the step of the part is the optimiser's"},
+    {"reads_too_early", {kCut, kGather, reads_too_early}, "has the reduce-scatter been waited for"},
+    {"one_leaves_it_out",
+     {kCut, kGather, one_leaves_it_out},
+     "rank 1 has begun no reduce-scatter in step 1: all ranks must make the same calls"},
     {"own_alone", {kCut, kGather, own_alone}, "alone"},
     {"all_reduces", {kCut, kGather, all_reduces}, "two all-gathers and a reduce-scatter"},
     {"pads_with_anything", {kCut, kGather, pads_with_anything}, "behind the end of all numbers"},

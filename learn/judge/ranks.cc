@@ -14,6 +14,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <utility>
 
@@ -112,11 +113,16 @@ class Hub {
         ": what comes out is luck. Call wait() of its work first, or write before it begins"))));
     throw Stopped();
   }
-  bool wait_until_begun(int rank, std::size_t count) {
+  bool wait_until_begun(int rank, std::size_t count, std::string_view name) {
+    const auto begun = [&] {
+      const std::vector<Collective>& all = ranks_[rank].traffic.collectives;
+      return std::ranges::count_if(all, [&](const Collective& one) {
+               return name.empty() || one.name == name;
+             }) >= static_cast<std::ptrdiff_t>(count);
+    };
     std::unique_lock lock(mutex_);
-    changed_.wait_for(lock, std::chrono::seconds(3),
-                      [&] { return ended_ || ranks_[rank].traffic.collectives.size() >= count; });
-    return ranks_[rank].traffic.collectives.size() >= count;
+    changed_.wait_for(lock, std::chrono::seconds(3), [&] { return ended_ || begun(); });
+    return begun();
   }
 
   // The first failure counts.
@@ -474,6 +480,8 @@ std::vector<Traffic> on_groups(int n, const std::function<void(comm::ProcessGrou
   });
 }
 
-bool wait_until_begun(std::size_t count) { return hub_here->wait_until_begun(rank_here, count); }
+bool wait_until_begun(std::size_t count, std::string_view name) {
+  return hub_here->wait_until_begun(rank_here, count, name);
+}
 
 }  // namespace weft::learn

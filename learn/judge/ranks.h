@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "weft/comm/group/process_group.h"
@@ -47,8 +48,8 @@ std::vector<Traffic> on_ranks(int n, const std::function<void(Messages& me)>& f,
 /// The same with a process group of each rank, over the same transport.
 std::vector<Traffic> on_groups(int n, const std::function<void(comm::ProcessGroup& group)>& f);
 
-/// In on_groups(), for the calling rank: waits until `count` collectives of its group have begun.
-/// False if there were fewer for three seconds.
-bool wait_until_begun(std::size_t count);
+/// In on_groups(), for the calling rank: waits until `count` collectives of its group have begun,
+/// or so many with this name. False if there were fewer for three seconds.
+bool wait_until_begun(std::size_t count, std::string_view name = {});
 
 }  // namespace weft::learn

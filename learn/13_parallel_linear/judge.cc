@@ -52,7 +52,7 @@ struct Net {
 // Compares got with the expected numbers; `what` names it.
 void same(const Tensor& got, const Tensor& expected, int rank, int n, const std::string& what,
           const char* hint) {
-  require(got.defined(), "rank ", rank, ": ", what, " is missing: ", hint);
+  require(got.defined(), "rank ", rank, ": ", what, " is missing");
   require(got.shape() == expected.shape(), "rank ", rank, ": ", what, " has shape ",
           to_string(got.shape()), ", expected ", to_string(expected.shape()), ": ", hint);
   const std::vector<double> a = got.detach().to_vector<double>(),
@@ -67,11 +67,20 @@ void same(const Tensor& got, const Tensor& expected, int rank, int n, const std:
   }
 }
 
+// The same of a tensor's gradient.
+void same_gradient(const Tensor& of, const Tensor& expected, int rank, int n,
+                   const std::string& name, const char* hint) {
+  const std::string what = "the gradient of " + name;
+  require(of.grad().defined(), "rank ", rank, ": ", what,
+          " is missing: is an operation on its way off the tape, such as raw:: or detach()?");
+  same(of.grad(), expected, rank, n, what, hint);
+}
+
 // What each rank has sent.
 std::vector<Traffic> judge_ranks(Both both, int n) {
   Net whole;
   whole.require_gradients();
-  const Tensor h = tanh(linear(whole.x, whole.w1, whole.b1)), y = linear(h, whole.w2, whole.b2);
+  const Tensor h = linear(whole.x, whole.w1, whole.b1), y = linear(tanh(h), whole.w2, whole.b2);
   (y * y).sum().backward();
   return on_groups(n, [&](comm::ProcessGroup& group) {
     const int rank = group.rank();
@@ -82,7 +91,7 @@ std::vector<Traffic> judge_ranks(Both both, int n) {
     net.require_gradients();
     const Tensor hidden = both.column(ranks, net.x, net.w1, net.b1);
     const std::int64_t part = kHidden / n;
-    same(tanh(hidden), h.detach().narrow(1, rank * part, part), rank, n, "column_parallel's result",
+    same(hidden, h.detach().narrow(1, rank * part, part), rank, n, "column_parallel's result",
          "each rank computes its part of the outputs, of the whole x");
     const Tensor out = both.row(ranks, tanh(hidden), net.w2, net.b2);
     same(out, y, rank, n, "row_parallel's result",
@@ -92,18 +101,23 @@ std::vector<Traffic> judge_ranks(Both both, int n) {
     // The parts of the whole gradients.
     expected.w1 = whole.w1.grad(), expected.b1 = whole.b1.grad(), expected.w2 = whole.w2.grad();
     expected.cut(rank, n);
-    same(net.b2.grad(), whole.b2.grad(), rank, n, "the gradient of row_parallel's bias",
-         "all ranks compute the same loss, and it counts once: add the bias after the sum");
-    same(net.w2.grad(), expected.w2, rank, n, "the gradient of row_parallel's weight",
-         "the loss counts once, though all ranks compute it: backward of this sum passes the "
-         "gradient on as it is (reduce_from), where all_reduce's adds it up");
-    same(net.b1.grad(), expected.b1, rank, n, "the gradient of column_parallel's bias",
-         "what row_parallel gives its x in backward should be the rank's own part, as it is");
-    same(net.w1.grad(), expected.w1, rank, n, "the gradient of column_parallel's weight",
-         "what row_parallel gives its x in backward should be the rank's own part, as it is");
-    same(net.x.grad(), whole.x.grad(), rank, n, "the gradient of column_parallel's x",
-         "x goes to all ranks, so its gradient is the sum of what comes back from all of them: "
-         "which operation of Collectives does nothing in the forward, and adds up in backward?");
+    same_gradient(
+        net.b2, whole.b2.grad(), rank, n, "row_parallel's bias",
+        "all ranks compute the same loss, and it counts once: add the bias after the sum");
+    same_gradient(
+        net.w2, expected.w2, rank, n, "row_parallel's weight",
+        "the loss counts once, though all ranks compute it: backward of this sum passes the "
+        "gradient on as it is (reduce_from), where all_reduce's adds it up");
+    same_gradient(
+        net.b1, expected.b1, rank, n, "column_parallel's bias",
+        "what row_parallel gives its x in backward should be the rank's own part, as it is");
+    same_gradient(
+        net.w1, expected.w1, rank, n, "column_parallel's weight",
+        "what row_parallel gives its x in backward should be the rank's own part, as it is");
+    same_gradient(
+        net.x, whole.x.grad(), rank, n, "column_parallel's x",
+        "x goes to all ranks, so its gradient is the sum of what comes back from all of them: "
+        "which operation of Collectives does nothing in the forward, and adds up in backward?");
   });
 }
 
@@ -130,6 +144,9 @@ Tensor plain(const Ranks&, const Tensor& x, const Tensor& weight, const Tensor& 
 }
 Tensor gathers(const Ranks& ranks, const Tensor& x, const Tensor& weight, const Tensor& bias) {
   return ranks.gather_from(linear(ranks.copy_to(x), weight, bias), 1);
+}
+Tensor off_the_tape(const Ranks&, const Tensor& x, const Tensor& weight, const Tensor& bias) {
+  return raw::linear(x, weight, bias);
 }
 // Adds up x itself, which is the same on all ranks.
 Tensor sums_x(const Ranks& ranks, const Tensor& x, const Tensor& weight, const Tensor& bias) {
@@ -163,6 +180,7 @@ Tensor gathers_weights_of_row(const Ranks& ranks, const Tensor& x, const Tensor&
 const std::vector<WrongOne<Both>> kWrong = {
     {"no_copy", {plain, reference::row_parallel}, "the gradient of column_parallel's x"},
     {"gathers", {gathers, reference::row_parallel}, "has shape [5,12], expected [5,6]"},
+    {"off_the_tape", {off_the_tape, reference::row_parallel}, "off the tape, such as raw::"},
     {"sums_x", {sums_x, reference::row_parallel}, "column_parallel's result is"},
     {"no_sum", {reference::column_parallel, plain}, "row_parallel's result is"},
     {"bias_on_each", {reference::column_parallel, bias_on_each}, "the bias belongs to the sum"},

@@ -70,6 +70,8 @@ class FrontDoorTest(ToolTest):
             ("learn 99",
              f"learn: no exercise 99 (there are: {' '.join(map(str, range(1, 15)))})"),
             ("learn 1 2", "learn: one exercise at a time, got 1 and 2"),
+            ("learn 11 --hint 2", "learn: one exercise at a time, got 11 and 2 (--hint takes no "
+             "number: each call gives the next)"),
             ("learn --hint", "learn: --hint of which exercise? e.g. ./weft learn 1 --hint"),
             ("learn 1 --hint --break", "learn: --hint and --break exclude each other"),
             ("learn 1 --refrence",
@@ -220,6 +222,20 @@ class BuiltTest(ToolTest):
         programs = self.folder / "home/.cache/weft/programs"
         left = [file.name for file in programs.rglob("*") if re.search(r"\.(began|d)$", file.name)]
         self.assertEqual(left, [])
+
+    def test_LearnRemembersAllThatWasRight(self):
+        exercise = self.root / "learn/02_ring_allreduce"
+        exercise.mkdir(parents=True)
+        (exercise / "README.md").write_text("# 2. Ring all-reduce\n")
+        self.write_program("learn/02_ring_allreduce/lab", 'grep -q right "$SOLUTION"')
+        self.env["SOLUTION"] = str(exercise / "solution.cc")
+        for text, state in (("right", "solved"), ("wrong", "begun, not judged right yet"),
+                            ("right, too", "solved"), ("right", "solved")):
+            (exercise / "solution.cc").write_text(text)
+            said = [self.run_tool("learn", *words, env=self.env) for words in ((), ("2",), ())]
+            self.assertEqual(said[1][0], int(text == "wrong"), said)
+            self.assertIn(state, said[2][1])
+        self.assertIn("solved", said[0][1])  # before it was judged again
 
     def test_LaunchKnowsEachOptionOfWeftrun(self):
         """Also one that launch/options.cc gets later."""

@@ -20,7 +20,8 @@ std::span<float> part_of(std::span<float> x, int r, int n) {
 void ring_all_reduce(Messages& me, std::span<float> x) {
   const int n = me.size();
   const int next = (me.rank() + 1) % n, previous = (me.rank() - 1 + n) % n;
-  std::vector<float> received(x.size() / n + 1);  // room for the longest part
+  // Room for the longest part. For a part of `size` numbers: std::span(received).first(size).
+  std::vector<float> received(x.size() / n + 1);
 
   // Reduce-scatter: afterwards each rank has the sum of one part.
   for (int step = 0; step < n - 1; ++step) {

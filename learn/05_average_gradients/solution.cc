@@ -6,7 +6,8 @@ namespace weft::learn {
 
 void average_gradients(comm::ProcessGroup& group, const std::vector<Tensor>& parameters) {
   for (const Tensor& parameter : parameters) {
-    const Tensor grad = parameter.grad();  // a handle: what is written to it is the gradient
+    // A handle: what is written to it is the gradient. After set_grad() ask for it again.
+    Tensor grad = parameter.grad();
     if (!grad.defined()) {
       not_yet("what a rank does that has no gradient of this parameter");
     }

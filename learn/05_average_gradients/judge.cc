@@ -46,7 +46,7 @@ std::string judge(Average f) {
 
 void give_zeros(const std::vector<Tensor>& parameters) {
   for (const Tensor& p : parameters) {
-    if (!p.grad().defined()) p.set_grad(zeros_like(p.detach()));
+    if (!p.grad().defined()) p.set_grad(zeros_like(p));
   }
 }
 
@@ -73,7 +73,7 @@ void skips_unused(comm::ProcessGroup& group, const std::vector<Tensor>& paramete
 // Takes part with zeros, and throws the mean away.
 void keeps_none(comm::ProcessGroup& group, const std::vector<Tensor>& parameters) {
   for (const Tensor& p : parameters) {
-    const Tensor grad = p.grad().defined() ? p.grad() : zeros_like(p.detach());
+    const Tensor grad = p.grad().defined() ? p.grad() : zeros_like(p);
     group.all_reduce(grad, comm::ReduceOp::avg).wait();
   }
 }

@@ -8,7 +8,7 @@ namespace weft::learn::reference {
 void average_gradients(comm::ProcessGroup& group, const std::vector<Tensor>& parameters) {
   std::vector<comm::Work> works;
   for (const Tensor& parameter : parameters) {
-    if (!parameter.grad().defined()) parameter.set_grad(zeros_like(parameter.detach()));
+    if (!parameter.grad().defined()) parameter.set_grad(zeros_like(parameter));
     raw::div_(parameter.grad(), group.size());
     works.push_back(group.all_reduce(parameter.grad()));
   }

@@ -95,6 +95,9 @@ void check(SamplesOf f, std::int64_t size, Share share) {
         " has a block of the order: PyTorch's sampler deals the samples like cards, rank r gets "
         "number r, r + ranks, r + 2 ranks ...");
     const auto at = std::ranges::mismatch(got, expected).in1 - got.begin();
+    require(!std::ranges::is_permutation(got, expected), "rank ", share.rank,
+            " has the right samples in another order: its number ", at, " is ", got[at],
+            ", PyTorch's sampler has ", expected[at], " there");
     require(false, "rank ", share.rank, "'s sample number ", at, " is ", got[at],
             ", PyTorch's sampler has ", expected[at],
             ": the order is randperm of a generator with seed + epoch, padded with its own first "
@@ -221,7 +224,7 @@ const std::vector<WrongOne<SamplesOf>> kWrong = {
     {"pads_once", pads_once, "it threw an exception: vector::_M_range_check"},
     {"ends_with_the_last", ends_with_the_last, "rank 4's sample number 0 is"},
     {"one_generator", one_generator, "other samples the second time"},
-    {"sorted", sorted, "PyTorch's sampler has"},
+    {"sorted", sorted, "has the right samples in another order: its number 0 is 3"},
     {"endless", endless, "it has not returned after 8 s"},
 };
 

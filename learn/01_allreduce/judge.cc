@@ -22,9 +22,8 @@ std::string judge(AllReduce f) {
     const std::vector<Traffic> ranks = check_all_reduce(f, n, 1000);
     for (int r = 0; r < n; ++r) {
       most = std::max(most, ranks[r].bytes());
-      require(ranks[r].bytes() <= 4000 * (n - 1), "rank ", r, " sent ",
-              bytes_of(ranks[r].bytes(), 4000 * (n - 1)),
-              ": once to each other rank is enough, and to rank 0 alone is less");
+      require(ranks[r].bytes() <= 4000 * (n - 1), "rank ", r, " sent ", ranks[r].bytes(),
+              " bytes; x once to each other rank is ", 4000 * (n - 1));
     }
   }
   return detail::concat(
@@ -159,12 +158,12 @@ const std::vector<WrongOne<AllReduce>> kWrong = {
     {"all_send_first", all_send_first, "deadlock: rank 0 waits until rank 1 receives 12 numbers"},
     {"own_first", own_first, "the ranks have different bits"},
     {"without_own", without_own, "it lacks rank 0"},
-    {"reduce_only", reduce_only, "it lacks rank 0"},
+    {"reduce_only", reduce_only, "it lacks rank 0. Each sum is on some rank already"},
     {"overwrites", overwrites, "it lacks rank 0"},
     {"sends_sums", sends_sums, "it has rank 0 twice"},
     {"two_ranks", two_ranks, "it lacks rank 2"},
     {"forgets_a_rank", forgets_a_rank, "from rank 0, which has returned"},
-    {"twice", twice, "once to each other rank is enough"},
+    {"twice", twice, "rank 0 sent 8000 bytes; x once to each other rank is 4000"},
     {"divides", divides, "it is the sum divided by the number of ranks"},
     {"not_cleared", not_cleared, "it is not a number: was memory added"},
     {"rounds", rounds, "that is more than additions in float round"},

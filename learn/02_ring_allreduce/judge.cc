@@ -164,7 +164,8 @@ void sends_first(Messages& me, std::span<float> x) {
 // % of a negative number is negative.
 void negative_rank(Messages& me, std::span<float> x) {
   if (me.size() == 1) return;
-  me.exchange((me.rank() + 1) % me.size(), x, (me.rank() - 1) % me.size(), x);
+  std::vector<float> coming(x.size());
+  me.exchange((me.rank() + 1) % me.size(), x, (me.rank() - 1) % me.size(), coming);
 }
 
 // One part too late: what arrives has another size where x does not divide, and is of another
@@ -203,7 +204,8 @@ const std::vector<WrongOne<AllReduce>> kWrong = {
     {"no_rest", no_rest, "it lacks rank 1"},
     {"equal_parts", equal_parts, "wrote outside of x"},
     {"adds_twice", adds_twice, "twice"},
-    {"half", half, "it lacks rank"},
+    {"half", half,
+     "it lacks rank 1. Each sum is on some rank already, and need only be copied to the others"},
     {"sends_first", sends_first, "deadlock: rank 0 waits until rank 1 receives 6 numbers"},
     {"negative_rank", negative_rank,
      "receives from rank -1, but the ranks are 0 to 1: the rank before 0 is"},

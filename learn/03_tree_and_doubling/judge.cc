@@ -24,6 +24,16 @@ int rounds_of(const std::vector<Traffic>& ranks) {
   return std::ranges::max(ranks, {}, &Traffic::rounds).rounds;
 }
 
+// Of a tree: each rank's first message goes up, but that of the root, which is the first on the way
+// down.
+int rounds_up(const std::vector<Traffic>& ranks) {
+  int first_down = 1;
+  for (const Traffic& rank : ranks) {
+    if (!rank.sent.empty()) first_down = std::max(first_down, rank.sent[0].round);
+  }
+  return first_down - 1;
+}
+
 // The logarithm of n, rounded down.
 int log2_of(int n) { return std::bit_width(static_cast<unsigned>(n)) - 1; }
 
@@ -33,12 +43,16 @@ void judge_tree(AllReduce f) {
     const std::vector<Traffic> ranks = check_all_reduce(f, n, 100, kAdvice);
     std::size_t messages = 0;
     for (const Traffic& rank : ranks) messages += rank.sent.size();
-    const int enough = 2 * (log2_of(n - 1) + 1), needed = 2 * (n - 1);
+    const int one_way = log2_of(n - 1) + 1, needed = 2 * (n - 1);
     require(static_cast<int>(messages) <= needed, "the ranks sent ", messages,
             " messages together, a tree has ", needed,
             ": one up and one down along each of its n - 1 branches");
-    require(rounds_of(ranks) <= enough, "it takes ", rounds_of(ranks), " rounds, ", enough,
-            " are enough: in each round half of the ranks that still have something can send it");
+    const int up = rounds_up(ranks), down = rounds_of(ranks) - up;
+    require(up + down <= 2 * one_way, "it takes ", up + down, " rounds, ", 2 * one_way,
+            " are enough. The way up takes ", up, ", the way down ", down, ": ",
+            up > one_way ? "in each round half of the ranks that still have something can send it"
+                         : "the way down is the mirror of the way up, so the farthest rank is the "
+                           "first to which a rank sends");
   }
 }
 
@@ -103,6 +117,13 @@ void only_up(Messages& me, std::span<float> x) {
     if (me.rank() & bit) return me.send(me.rank() - bit, x);
     if (me.rank() + bit < me.size()) receive_and_add(me, me.rank() + bit, x);
   }
+}
+
+// Rank 0 gives the sum to all others itself.
+void rank_0_to_all(Messages& me, std::span<float> x) {
+  only_up(me, x);
+  if (me.rank() != 0) return me.receive(0, x);
+  for (int r = 1; r < me.size(); ++r) me.send(r, x);
 }
 
 // Forgets to ask whether the child exists.
@@ -172,7 +193,12 @@ void in_turns(Messages& me, std::span<float> x) {
 }
 
 const std::vector<WrongOne<Both>> kWrong = {
-    {"chain", {chain, reference::doubling_all_reduce}, "it takes 6 rounds, 4 are enough"},
+    {"chain",
+     {chain, reference::doubling_all_reduce},
+     "it takes 6 rounds, 4 are enough. The way up takes 3, the way down 3: in each round half"},
+    {"rank_0_to_all",
+     {rank_0_to_all, reference::doubling_all_reduce},
+     "The way up takes 2, the way down 3: the way down is the mirror of the way up"},
     {"only_up", {only_up, reference::doubling_all_reduce}, "it lacks rank 0"},
     {"no_such_child", {no_such_child, reference::doubling_all_reduce}, "there is no message"},
     {"adds_on_the_way_down",
@@ -180,7 +206,7 @@ const std::vector<WrongOne<Both>> kWrong = {
      "it has rank 1 twice"},
     {"powers_only", {reference::tree_all_reduce, powers_only}, "it lacks rank 2"},
     {"ahead", {reference::tree_all_reduce, ahead}, "deadlock"},
-    {"in_place", {reference::tree_all_reduce, in_place}, "lacks rank"},
+    {"in_place", {reference::tree_all_reduce, in_place}, "receives over what it sends"},
     {"in_turns", {reference::tree_all_reduce, in_turns}, "by exchange()"},
     {"tree_again",
      {reference::tree_all_reduce, reference::tree_all_reduce},

@@ -83,16 +83,43 @@ std::string what_is_in(float got, float sum, int n, std::int64_t i) {
   return rest == 0 ? text : "has some ranks many times";
 }
 
-void check_whole(std::span<const float> x, int rank, int n) {
+using AllX = std::vector<std::span<const float>>;  // by rank
+
+float sum_at(int n, std::int64_t i) {
+  float sum = 0;
+  for (int r = 0; r < n; ++r) sum += whole(r, i);
+  return sum;
+}
+
+// Whether each sum is on some rank.
+bool all_added(const AllX& all) {
+  const int n = static_cast<int>(all.size());
+  for (std::int64_t i = 0; i < std::ssize(all[0]); ++i) {
+    const float sum = sum_at(n, i);
+    if (std::ranges::none_of(all, [&](std::span<const float> x) { return x[i] == sum; })) {
+      return false;
+    }
+  }
+  return true;
+}
+
+void check_whole(const AllX& all, int rank) {
+  const int n = static_cast<int>(all.size());
+  const std::span<const float> x = all[rank];
   for (std::int64_t i = 0; i < std::ssize(x); ++i) {
-    float sum = 0;
-    for (int r = 0; r < n; ++r) sum += whole(r, i);
-    require(x[i] == sum, "rank ", rank, " has x[", i, "] = ", digits(x[i]), ", the sum of all is ",
-            digits(sum), ": it ", what_is_in(x[i], sum, n, i));
+    const float sum = sum_at(n, i);
+    if (x[i] == sum) continue;
+    require(false, "rank ", rank, " has x[", i, "] = ", digits(x[i]), ", the sum of all is ",
+            digits(sum), ": it ", what_is_in(x[i], sum, n, i),
+            all_added(all)
+                ? ". Each sum is on some rank already, and need only be copied to the others"
+                : "");
   }
 }
 
-void check_broken(std::span<const float> x, std::span<const float> first, int rank, int n) {
+void check_broken(const AllX& all, int rank) {
+  const int n = static_cast<int>(all.size());
+  const std::span<const float> x = all[rank], first = all[0];
   for (std::int64_t i = 0; i < std::ssize(x); ++i) {
     double sum = 0, magnitude = 0;
     for (int r = 0; r < n; ++r) {
@@ -114,7 +141,7 @@ void check_broken(std::span<const float> x, std::span<const float> first, int ra
   }
 }
 
-// Runs f with the numbers value(rank, place), and calls check(x, x of rank 0, rank) for each rank.
+// Runs f with the numbers value(rank, place), and calls check(all x, rank) for each rank.
 template <class Value, class Check>
 std::vector<Traffic> run_and_check(AllReduce f, int n, std::int64_t count,
                                    const std::string& advice, Value value, Check check) {
@@ -126,9 +153,11 @@ std::vector<Traffic> run_and_check(AllReduce f, int n, std::int64_t count,
   }
   std::vector<Traffic> traffic =
       on_ranks(n, [&](Messages& me) { f(me, buffers[me.rank()].x()); }, advice);
+  AllX all;
+  for (Guarded& buffer : buffers) all.push_back(buffer.x());
   for (int r = 0; r < n; ++r) {
     buffers[r].check(r);
-    check(buffers[r].x(), buffers[0].x(), r);
+    check(all, r);
   }
   return traffic;
 }
@@ -137,16 +166,11 @@ std::vector<Traffic> run_and_check(AllReduce f, int n, std::int64_t count,
 
 std::vector<Traffic> check_exact(AllReduce f, int n, std::int64_t count,
                                  const std::string& advice) {
-  return run_and_check(
-      f, n, count, advice, whole,
-      [n](std::span<const float> x, std::span<const float>, int rank) { check_whole(x, rank, n); });
+  return run_and_check(f, n, count, advice, whole, check_whole);
 }
 
 std::vector<Traffic> check_bits(AllReduce f, int n, std::int64_t count, const std::string& advice) {
-  return run_and_check(f, n, count, advice, broken,
-                       [n](std::span<const float> x, std::span<const float> first, int rank) {
-                         check_broken(x, first, rank, n);
-                       });
+  return run_and_check(f, n, count, advice, broken, check_broken);
 }
 
 std::vector<Traffic> check_all_reduce(AllReduce f, int n, std::int64_t count,

@@ -35,6 +35,10 @@ std::string numbers(std::size_t bytes) {
   return detail::concat(bytes / sizeof(float), bytes == sizeof(float) ? " number" : " numbers");
 }
 
+bool overlap(std::span<const std::byte> a, std::span<const std::byte> b) {
+  return std::max(a.data(), b.data()) < std::min(a.data() + a.size(), b.data() + b.size());
+}
+
 // A send or a receive that a rank has begun.
 struct Side {
   bool sends;
@@ -74,7 +78,11 @@ class Hub {
     me.waits = false;
     for (const Side& side : me.sides) {
       me.traffic.rounds = std::max(me.traffic.rounds, side.round);
+      if (!side.sends) continue;
+      me.traffic.sent.push_back(
+          {me.traffic.steps, side.other, static_cast<std::int64_t>(side.bytes.size()), side.round});
     }
+    ++me.traffic.steps;
   }
 
   void leave(int rank) {
@@ -183,11 +191,15 @@ class Hub {
     for (const auto& [to, bytes] : out) {
       me.sides.push_back(
           {true, to, {const_cast<std::byte*>(bytes.data()), bytes.size()}, me.traffic.rounds});
-      me.traffic.sent.push_back({me.traffic.steps, to, static_cast<std::int64_t>(bytes.size())});
     }
-    for (const auto& [from, bytes] : in)
+    for (const auto& [from, bytes] : in) {
       me.sides.push_back({false, from, bytes, me.traffic.rounds});
-    ++me.traffic.steps;
+      for (const comm::Outgoing& sent : out) {
+        require(!overlap(sent.bytes, bytes), "rank ", rank,
+                " receives over what it sends in the same step: let it receive into a vector of "
+                "its own");
+      }
+    }
     for (Side& side : me.sides) {
       check_other(rank, side);
       const auto [from, to] =
@@ -203,18 +215,22 @@ class Hub {
     const char* what = side.sends ? " sends to " : " receives from ";
     require(side.other >= 0 && side.other < size(), "rank ", rank, what, "rank ", side.other,
             ", but the ranks are 0 to ", size() - 1, advice_);
-    require(side.other != rank, "rank ", rank, what, "itself",
-            size() == 1 ? ": a single rank has nobody to talk to, and should return at once"
-                        : ": what is its own is already there");
+    require(
+        side.other != rank, "rank ", rank, what, "itself: what is its own is already there",
+        size() == 1 ? ", and a single rank has nobody to talk to: it should return at once" : "");
   }
 
   void match(int from, int to) {
     std::deque<Side*>&out = sends_[from * size() + to], &in = receives_[from * size() + to];
     while (!out.empty() && !in.empty()) {
       Side &send = *out.front(), &receive = *in.front();
-      require(send.bytes.size() == receive.bytes.size(), "rank ", from, " sends ",
-              numbers(send.bytes.size()), " to rank ", to, ", which expects ",
-              numbers(receive.bytes.size()), same_calls(": do both mean the same part of x?"));
+      require(
+          send.bytes.size() == receive.bytes.size(), "rank ", from, " sends ",
+          numbers(send.bytes.size()), " to rank ", to, ", which expects ",
+          numbers(receive.bytes.size()),
+          same_calls(": do both mean the same part of x? The room for what comes must be as long "
+                     "as that part: std::span(received).first(size) cuts it, and a static "
+                     "vector is still as long as in the call before"));
       if (!send.bytes.empty()) {
         std::memmove(receive.bytes.data(), send.bytes.data(), send.bytes.size());
       }
@@ -319,11 +335,7 @@ class Pending {
     std::optional<Bytes> before;
 
     bool may_write(std::span<const std::byte> other) const {
-      const auto overlaps = [&](std::span<const std::byte> mine) {
-        return mine.data() < other.data() + other.size() &&
-               other.data() < mine.data() + mine.size();
-      };
-      return overlaps(x) || overlaps(y);
+      return overlap(x, other) || overlap(y, other);
     }
   };
 

@@ -14,10 +14,12 @@
 
 namespace weft::learn {
 
-/// A message that a rank has sent. Its step is the number of the rank's call, from 0 on.
+/// A message that a rank has sent. Its step is the number of the rank's call, from 0 on; its round
+/// is when it was done (see Traffic).
 struct Sent {
   int step, to;
   std::int64_t bytes;
+  int round;
 };
 
 /// A collective operation of a group, as it began.

@@ -185,8 +185,12 @@ const std::vector<WrongOne<Solution>> kWrong = {
     {"says_and_crashes", says_and_crashes, "  | this was before"},
     {"loops", loops, "rank 1 has not called anything yet"},
     {"one_waits", one_waits, "rank 0 waits for 4 numbers from rank 1, which has returned"},
-    {"other_sizes", other_sizes, "rank 0 sends 3 numbers to rank 1, which expects 4 numbers"},
-    {"to_itself", to_itself, "a single rank has nobody to talk to"},
+    {"other_sizes", other_sizes,
+     "rank 0 sends 3 numbers to rank 1, which expects 4 numbers: do both mean the same part of x? "
+     "The room for what comes must be as long as that part"},
+    {"to_itself", to_itself,
+     "rank 0 sends to itself: what is its own is already there, and a single rank has nobody to "
+     "talk to"},
     {"to_nobody", to_nobody, "rank 1 sends to rank 2, but the ranks are 0 to 1"},
     {"two_groups", {right, two_groups}, "one group is enough here"},
     {"waits_after_empty", {right, waits_after_empty}, "from rank 1, which has returned"},

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "weft/learn/05_average_gradients/reference/reference.h"
@@ -18,6 +19,20 @@ using Average = void (*)(comm::ProcessGroup& group, const std::vector<Tensor>& p
 bool none_unused(int, std::size_t) { return false; }
 bool second_unused_on_rank_0(int rank, std::size_t p) { return rank == 0 && p == 2; }
 
+// Calls f, and says of an undefined tensor how one comes by it.
+void call(Average f, comm::ProcessGroup& group, const std::vector<Tensor>& parameters) {
+  try {
+    f(group, parameters);
+  } catch (const Error& error) {
+    const std::string_view text = error.what();
+    require(text.find("is an undefined tensor") == text.npos, "rank ", group.rank(),
+            " threw an exception: ", text,
+            ". A missing gradient counts as zeros, and a handle taken before set_grad() stays "
+            "undefined");
+    throw;
+  }
+}
+
 std::string judge(Average f) {
   std::size_t calls = 0;
   for (const bool all_used : {true, false}) {
@@ -25,20 +40,29 @@ std::string judge(Average f) {
       begin_case(detail::concat(n, n == 1 ? " rank" : " ranks",
                                 all_used ? "" : ", and a parameter that rank 0 has not used"));
       const auto unused = all_used ? none_unused : second_unused_on_rank_0;
+      // Said after all ranks have returned: a rank that waits for ever is named first.
+      std::vector<std::string> wrong(n);
       const std::vector<Traffic> ranks = on_groups(n, [&](comm::ProcessGroup& group) {
         const int rank = group.rank();
         const std::vector<Tensor> parameters = some_parameters();
         for (std::size_t p = 0; p < parameters.size(); ++p) {
           if (!unused(rank, p)) parameters[p].set_grad(gradient_of(rank, p, parameters[p]));
         }
-        f(group, parameters);
-        check_means(rank, group.size(), parameters, unused);
+        call(f, group, parameters);
+        // At once: later the group's operations are done, also those for which f has not waited.
+        try {
+          check_means(rank, group.size(), parameters, unused);
+        } catch (const Wrong& error) {
+          wrong[rank] = error.what();
+        }
       });
+      for (const std::string& text : wrong) require(text.empty(), text);
       calls = ranks.back().collectives.size();
     }
   }
   return detail::concat("the means of 1 to 4 ranks, in ", calls,
-                        " all-reduces after backward. Exercise 6 sends them during backward, "
+                        calls == 1 ? " all-reduce" : " all-reduces",
+                        " after backward. Exercise 6 sends them during backward, "
                         "exercise 7 in fewer messages");
 }
 
@@ -92,6 +116,24 @@ void on_a_copy(comm::ProcessGroup& group, const std::vector<Tensor>& parameters)
   }
 }
 
+void handle_before_set_grad(comm::ProcessGroup& group, const std::vector<Tensor>& parameters) {
+  for (const Tensor& p : parameters) {
+    const Tensor grad = p.grad();
+    if (!grad.defined()) p.set_grad(zeros_like(p));
+    group.all_reduce(grad, comm::ReduceOp::avg).wait();
+  }
+}
+
+void rank_0_alone(comm::ProcessGroup& group, const std::vector<Tensor>& parameters) {
+  if (group.rank() == 0) reference::average_gradients(group, parameters);
+}
+
+// The means, but for the last bits.
+void rounds(comm::ProcessGroup& group, const std::vector<Tensor>& parameters) {
+  reference::average_gradients(group, parameters);
+  for (const Tensor& p : parameters) raw::div_(p.grad(), 1.0000001);
+}
+
 void all_but_the_last(comm::ProcessGroup& group, const std::vector<Tensor>& parameters) {
   reference::average_gradients(group, {parameters.begin(), parameters.end() - 1});
 }
@@ -133,7 +175,11 @@ const std::vector<WrongOne<Average>> kWrong = {
     {"skips_unused", skips_unused, "all ranks must make the same calls"},
     {"keeps_none", keeps_none, "has no gradient of parameter 2, which it has not used"},
     {"averages_weights", averages_weights, "parameter 0 itself was changed"},
-    {"on_a_copy", on_a_copy, "it is that of rank"},
+    {"on_a_copy", on_a_copy, "on the gradient itself, not on a copy"},
+    {"handle_before_set_grad", handle_before_set_grad,
+     "a handle taken before set_grad() stays undefined"},
+    {"rank_0_alone", rank_0_alone, "from rank 1, which has returned"},
+    {"rounds", rounds, "is 1211.99988 at number 0, the mean of the ranks is 1212: it is rounded"},
     {"all_but_the_last", all_but_the_last, "gradient of parameter 3"},
     {"does_not_wait", does_not_wait, "has its work been waited for?"},
     {"divides_before_waiting", divides_before_waiting, "Call wait() of its work first"},

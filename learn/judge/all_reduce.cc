@@ -5,7 +5,6 @@
 #include <bit>
 #include <cmath>
 #include <cstddef>
-#include <cstdio>
 #include <limits>
 #include <string>
 
@@ -54,12 +53,6 @@ float broken(int rank, std::int64_t i) {
   z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
   z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
   return static_cast<float>(static_cast<double>(z >> 40) / (1 << 24) - 0.5);
-}
-
-std::string digits(float value) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.9g", value);
-  return text;
 }
 
 // What is in a wrong sum of whole numbers: "lacks rank 2", "has rank 0 twice".

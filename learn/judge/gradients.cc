@@ -1,5 +1,6 @@
 #include "weft/learn/judge/gradients.h"
 
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -23,7 +24,9 @@ std::string what_it_is(float got, int rank, int n, std::size_t p, std::int64_t i
   if (got == sum) return ": it is the sum; divide by the number of ranks";
   if (got == sum / static_cast<float>(n * n)) return ": it was divided twice";
   for (int r = 0; r < n; ++r) {
-    const char* waited = r == rank ? "; has its work been waited for?" : "";
+    const char* waited = r == rank ? "; has this rank called all_reduce on the gradient itself, "
+                                     "not on a copy, and has its work been waited for?"
+                                   : "";
     if (got == gradient_at(r, p, i)) {
       return detail::concat(": it is that of rank ", r, " alone", waited);
     }
@@ -31,7 +34,10 @@ std::string what_it_is(float got, int rank, int n, std::size_t p, std::int64_t i
       return detail::concat(": it is that of rank ", r, " alone, divided", waited);
     }
   }
-  return "";
+  const float mean = sum / static_cast<float>(n);
+  return std::abs(got - mean) < 1e-3f * std::abs(mean)
+             ? ": it is rounded, where the right steps are exact"
+             : "";
 }
 
 }  // namespace
@@ -73,8 +79,8 @@ void check_means(int rank, int n, const std::vector<Tensor>& parameters,
       float sum = 0;
       for (int r = 0; r < n; ++r) sum += unused(r, p) ? 0 : gradient_at(r, p, i);
       const float mean = sum / static_cast<float>(n);
-      require(got[i] == mean, "rank ", rank, "'s gradient of parameter ", p, " is ", got[i],
-              " at number ", i, ", the mean of the ranks is ", mean,
+      require(got[i] == mean, "rank ", rank, "'s gradient of parameter ", p, " is ", digits(got[i]),
+              " at number ", i, ", the mean of the ranks is ", digits(mean),
               what_it_is(got[i], rank, n, p, i, sum));
     }
   }

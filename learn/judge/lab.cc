@@ -355,6 +355,12 @@ void within_patience(const std::string& what_to_look_for, void (*f)(void*), void
   stop();
 }
 
+std::string digits(float value) {
+  std::array<char, 32> text{};
+  std::snprintf(text.data(), text.size(), "%.9g", value);
+  return text.data();
+}
+
 std::string bytes_of(std::int64_t got, std::int64_t expected) {
   if (expected < 100'000) return detail::concat(got, " of ", expected, " bytes");
   const auto megabytes = [](std::int64_t bytes) {

@@ -47,6 +47,9 @@ void within_patience(const std::string& what_to_look_for, F f) {
   within_patience(what_to_look_for, [](void* data) { (*static_cast<F*>(data))(); }, &f);
 }
 
+/// As many digits as tell the number from the next ones.
+std::string digits(float value);
+
 /// "3 of 2.25 MB", "48 of 36 bytes".
 std::string bytes_of(std::int64_t got, std::int64_t expected);
 

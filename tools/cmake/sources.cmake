@@ -465,6 +465,7 @@ set(WEFT_CUDA_SOURCES
   kernels/cuda/gpus.cc
   kernels/cuda/handles.cc
   kernels/cuda/indexing.cu
+  kernels/cuda/kernel_names.cc
   kernels/cuda/launch.cc
   kernels/cuda/libraries.cc
   kernels/cuda/library.cc

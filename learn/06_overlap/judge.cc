@@ -1,4 +1,5 @@
 // Judges exercise 6, and has typical wrong solutions of it.
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <cstddef>
@@ -6,6 +7,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "weft/autograd/autograd.h"
@@ -16,6 +18,7 @@
 #include "weft/learn/judge/lab.h"
 #include "weft/learn/judge/ranks.h"
 #include "weft/tensor/creation.h"
+#include "weft/tensor/ops.h"
 
 namespace weft::learn {
 namespace {
@@ -59,13 +62,55 @@ Tensor loss_of(int rank, const std::vector<Tensor>& parameters,
   return total;
 }
 
+// Why not enough of this step's all-reduces have begun, where `complete` should have; there were
+// `earlier` in the steps before.
+std::string who_called_too_few(int rank, std::size_t complete, std::size_t earlier) {
+  const std::vector<std::size_t> calls = calls_of_ranks();
+  int least = rank;
+  for (int r = 0; r < std::ssize(calls); ++r) {
+    if (calls[r] < calls[least]) least = r;
+  }
+  const std::size_t now = std::max(calls[least], earlier) - earlier;
+  if (now >= complete) return "fewer all-reduces have begun";
+  return detail::concat("rank ", least, " has called ", now == 0 ? "no" : std::to_string(now),
+                        now == 1 ? " all-reduce" : " all-reduces", " in this step");
+}
+
+std::vector<Tensor> gradients_of(const std::vector<Tensor>& parameters) {
+  std::vector<Tensor> gradients;
+  for (const Tensor& parameter : parameters) gradients.push_back(parameter.grad());
+  return gradients;
+}
+
+std::vector<std::vector<float>> values_of(const std::vector<Tensor>& tensors) {
+  std::vector<std::vector<float>> all;
+  for (const Tensor& x : tensors) all.push_back(x.to_vector<float>());
+  return all;
+}
+
+// Others than those that are trained.
+std::vector<Tensor> other_parameters(int rank) {
+  std::vector<Tensor> parameters = some_parameters();
+  for (std::size_t p = 0; p < parameters.size(); ++p) {
+    parameters[p].set_grad(gradient_of(rank, p, parameters[p]));
+  }
+  return parameters;
+}
+
 void judge_ranks(Overlap f, int n) {
   Flag backward_of_rank_0_nearly_done;
-  const std::vector<Traffic> ranks = on_groups(n, [&](comm::ProcessGroup& group) {
+  on_groups(n, [&](comm::ProcessGroup& group) {
     const int rank = group.rank();
     const std::vector<Tensor> parameters = some_parameters();
-    const std::function<void()> finish = f(group, parameters);
+    std::vector<Tensor> passed = parameters;
+    const std::function<void()> finish = f(group, passed);
     require(finish != nullptr, "the result is an empty function: return what waits for the works");
+    // In a training the vector may be gone by now, and others may be where it was.
+    const std::vector<Tensor> others = other_parameters(rank), theirs = gradients_of(others);
+    const std::vector<std::vector<float>> untouched = values_of(theirs);
+    std::ranges::copy(others, passed.begin());
+    std::vector<Tensor> first;  // the gradients of the first step
+    std::vector<std::vector<float>> first_means;
     for (int step = 0; step < 2; ++step) {
       for (const Tensor& parameter : parameters) parameter.set_grad({});
       const std::size_t earlier = step * parameters.size();
@@ -76,11 +121,11 @@ void judge_ranks(Overlap f, int n) {
         const std::size_t complete = std::max<std::size_t>(parameters.size() - p, 2) - 2;
         if (!wait_until_begun(earlier + complete)) {
           backward_of_rank_0_nearly_done.set();  // or rank 1 would complain, too
-          throw Wrong(detail::concat("when the backward of rank ", rank, " comes to layer ", p,
-                                     ", the gradients of ", complete,
-                                     complete == 1 ? " later layer" : " later layers",
-                                     " are complete, but fewer all-reduces have begun: "
-                                     "begin each in the hook of its parameter"));
+          throw Wrong(detail::concat(
+              "when the backward of rank ", rank, " comes to layer ", p, ", the gradients of ",
+              complete, complete == 1 ? " later layer" : " later layers", " are complete, but ",
+              who_called_too_few(rank, complete, earlier),
+              ": begin each in the hook of its parameter"));
         }
         // Rank 1 comes late, so that what waits in rank 0's hooks keeps its backward from ending.
         if (rank == 1 && step == 0 && p + 1 == parameters.size()) {
@@ -92,14 +137,28 @@ void judge_ranks(Overlap f, int n) {
       });
       loss.backward();
       finish();
+      if (n == 1) {  // it may do without all-reduces, and a mistake changes nothing
+        check_means(rank, n, parameters, none_unused);
+        continue;
+      }
+      require(values_of(theirs) == untouched, "rank ", rank,
+              " has used the vector `parameters` after overlap() had returned. In "
+              "overlap(group, model.parameters()) it is gone by then: keep copies of its tensors, "
+              "and no reference to it");
+      const std::size_t calls = calls_of_ranks()[rank] - earlier;
+      require(calls == parameters.size(), "rank ", rank, " has called ", calls,
+              " collectives in step ", step + 1, ", for ", parameters.size(),
+              " parameters: there is one all-reduce for each parameter and step");
       check_means(rank, n, parameters, none_unused);
+      if (step == 0) {
+        first = gradients_of(parameters), first_means = values_of(first);
+        passed.clear();  // so that who asks for its size waits for nothing
+      }
+      require(values_of(first) == first_means, "in step 2 rank ", rank,
+              " has changed the gradients of step 1: what the first step began is divided again in "
+              "the second. Empty the list when all of it is done");
     }
   });
-  if (n > 1) {
-    require(ranks[0].collectives.size() <= 2 * some_parameters().size(), "rank 0 began ",
-            ranks[0].collectives.size(), " collectives in two steps, one for each of the ",
-            some_parameters().size(), " parameters and step is enough");
-  }
 }
 
 std::string judge(Overlap f) {
@@ -160,6 +219,89 @@ std::function<void()> once(comm::ProcessGroup& group, const Parameters& paramete
   };
 }
 
+std::function<void()> rank_0_alone(comm::ProcessGroup& group, const Parameters& parameters) {
+  if (group.rank() == 0) return reference::overlap(group, parameters);
+  return [] {};
+}
+
+// The vector may be gone when backward or the result looks at it.
+std::function<void()> refers_to_elements(comm::ProcessGroup& group, const Parameters& parameters) {
+  const auto works = std::make_shared<std::vector<comm::Work>>();
+  for (const Tensor& p : parameters) {
+    autograd::add_leaf_hook(p, [works, &p, &group](const Tensor&) {
+      works->push_back(group.all_reduce(p.grad(), comm::ReduceOp::avg));
+    });
+  }
+  return [works] {
+    for (const comm::Work& work : *works) work.wait();
+    works->clear();
+  };
+}
+std::function<void()> divides_by_reference(comm::ProcessGroup& group,
+                                           const Parameters& parameters) {
+  const auto works = std::make_shared<std::vector<comm::Work>>();
+  for (const Tensor& p : parameters) {
+    autograd::add_leaf_hook(
+        p, [=, &group](const Tensor& leaf) { works->push_back(group.all_reduce(leaf.grad())); });
+  }
+  return [works, &parameters, &group] {
+    for (const comm::Work& work : *works) work.wait();
+    works->clear();
+    for (const Tensor& p : parameters) raw::div_(p.grad(), group.size());
+  };
+}
+std::function<void()> counts_by_reference(comm::ProcessGroup& group, const Parameters& parameters) {
+  const auto works = std::make_shared<std::vector<comm::Work>>();
+  for (const Tensor& p : parameters) {
+    autograd::add_leaf_hook(p, [=, &group](const Tensor& leaf) {
+      works->push_back(group.all_reduce(leaf.grad(), comm::ReduceOp::avg));
+    });
+  }
+  return [works, &parameters] {
+    for (std::size_t i = 0; i < parameters.size(); ++i) (*works)[i].wait();
+    works->clear();
+  };
+}
+
+std::function<void()> never_clears(comm::ProcessGroup& group, const Parameters& parameters) {
+  using Begun = std::pair<Tensor, comm::Work>;
+  const auto begun = std::make_shared<std::vector<Begun>>();
+  for (const Tensor& p : parameters) {
+    autograd::add_leaf_hook(p, [=, &group](const Tensor& leaf) {
+      begun->emplace_back(leaf.grad(), group.all_reduce(leaf.grad()));
+    });
+  }
+  return [begun, &group] {
+    for (const auto& [grad, work] : *begun) {
+      work.wait();
+      raw::div_(grad, group.size());
+    }
+  };
+}
+
+std::function<void()> on_a_copy(comm::ProcessGroup& group, const Parameters& parameters) {
+  const auto works = std::make_shared<std::vector<comm::Work>>();
+  for (const Tensor& p : parameters) {
+    autograd::add_leaf_hook(p, [=, &group](const Tensor& leaf) {
+      works->push_back(group.all_reduce(leaf.grad().clone(), comm::ReduceOp::avg));
+    });
+  }
+  return [works] {
+    for (const comm::Work& work : *works) work.wait();
+    works->clear();
+  };
+}
+
+// All are there before each begins.
+std::function<void()> with_barriers(comm::ProcessGroup& group, const Parameters& parameters) {
+  const auto barriers = std::make_shared<std::vector<comm::Work>>();
+  for (const Tensor& p : parameters) {
+    autograd::add_leaf_hook(p,
+                            [=, &group](const Tensor&) { barriers->push_back(group.barrier()); });
+  }
+  return reference::overlap(group, parameters);
+}
+
 std::function<void()> without_the_first(comm::ProcessGroup& group, const Parameters& parameters) {
   return reference::overlap(group, {parameters.begin() + 1, parameters.end()});
 }
@@ -205,9 +347,17 @@ const std::vector<WrongOne<Overlap>> kWrong = {
     {"waits_in_the_hook", waits_in_the_hook, "a hook should begin the all-reduce and return"},
     {"sum_only", sum_only, "it is the sum; divide by the number of ranks"},
     {"once", once, "begin each in the hook of its parameter"},
-    {"without_the_first", without_the_first, "gradient of parameter 0"},
+    {"rank_0_alone", rank_0_alone, "but rank 1 has called no all-reduces in this step: begin each"},
+    {"refers_to_elements", refers_to_elements, "`parameters` after overlap() had returned"},
+    {"divides_by_reference", divides_by_reference, "`parameters` after overlap() had returned"},
+    {"counts_by_reference", counts_by_reference, "has its work been waited for?"},
+    {"never_clears", never_clears, "what the first step began is divided again in the second"},
+    {"on_a_copy", on_a_copy, "was the gradient itself added up and not a copy"},
+    {"with_barriers", with_barriers, "has called 8 collectives in step 1"},
+    {"without_the_first", without_the_first,
+     "has called 3 collectives in step 1, for 4 parameters"},
     {"of_the_weight", of_the_weight, "parameter 0 itself was changed"},
-    {"twice", twice, "one for each of the 4 parameters and step is enough"},
+    {"twice", twice, "there is one all-reduce for each parameter and step"},
     {"does_not_wait", does_not_wait, "has its work been waited for?"},
     {"nothing", nothing, "the result is an empty function"},
 };

@@ -33,7 +33,10 @@ std::string percent(double share) { return detail::concat(std::lround(share * 10
 
 // Shows the learner's schedule beside the sentence.
 [[noreturn]] void wrong_with_picture(const parallel::Timeline& timeline, const std::string& text) {
-  std::cout << draw(timeline);
+  std::cout
+      << "A row is a device, two characters are a second: F0 is the forward of micro-batch 0, "
+         "B0-- a backward of 2 s, and a point is idle.\n"
+      << draw(timeline);
   throw Wrong(text);
 }
 
@@ -67,7 +70,7 @@ void judge_one(std::string_view name, MakeSchedule f, MakeSchedule weft_s, int p
   try {
     checked = check(schedule);
   } catch (const Error& error) {
-    throw Wrong(detail::concat("weft's validator refuses it: ", error.what()));
+    throw Wrong(detail::concat("weft's validator refuses it: ", text_of(error)));
   }
   // An F, an I and a W of 1 s each; B is 2 s.
   const parallel::StageCosts costs = parallel::equal_costs(p, 1, 1, 1);
@@ -271,7 +274,7 @@ const std::vector<WrongOne<Three>> kWrong = {
      "stage 0 keeps the activations of 3 micro-batches at once, 1F1B of 2"},
     {"warm_by_one_more",
      {weft_s_gpipe, warm_by_one_more, weft_s_zb_h1},
-     "keeps the activations of 3 micro-batches at once, 1F1B of 2"},
+     "A row is a device, two characters are a second: F0 is"},
     {"warm_beyond", {weft_s_gpipe, warm_beyond, weft_s_zb_h1}, "weft's validator refuses it: "},
     {"backward_first",
      {weft_s_gpipe, backward_first, weft_s_zb_h1},

@@ -291,7 +291,7 @@ void judge_ranks(Three three, const Widths& widths, int n) {
         try {
           y.backward(gradient_of_result(y, rank, step));
         } catch (const Error& error) {
-          throw Wrong(detail::concat("rank ", rank, ": backward refuses: ", error.what(),
+          throw Wrong(detail::concat("rank ", rank, ": backward refuses: ", text_of(error),
                                      ": gather() before backward should write by numbers_of(), "
                                      "which the tape does not see"));
         }

@@ -95,7 +95,7 @@ int child(const Candidate& candidate) {
   } catch (const std::bad_alloc&) {
     kind = "wrong", text = kTooMuchMemory;
   } catch (const std::exception& error) {
-    kind = "wrong", text = detail::concat("it threw an exception: ", error.what());
+    kind = "wrong", text = detail::concat("it threw an exception: ", text_of(error));
   } catch (...) {
     kind = "wrong", text = "it threw something that is no std::exception";
   }
@@ -142,7 +142,19 @@ bool read_some(int from, Take take) {
   return n > 0 || (n < 0 && errno == EINTR);
 }
 
-std::string how_it_died(int status, const std::string& who, bool in_time) {
+// What libstdc++ prints when an index is out of range is 250 characters long. Removes it; false if
+// it is not there.
+bool take_failed_index(std::string& output) {
+  const std::size_t at = std::min(output.rfind("Assertion '__n < this->size()' failed"),
+                                  output.rfind("Assertion '__idx < size()' failed"));
+  if (at == output.npos) return false;
+  const std::size_t line = output.rfind('\n', at);
+  output.erase(line == output.npos ? 0 : line + 1);
+  return true;
+}
+
+// `output`: what it printed, in which a sentence of the library may be replaced by that returned.
+std::string how_it_died(int status, const std::string& who, bool in_time, std::string& output) {
   if (!in_time) {
     return detail::concat("it has not ended after ", kMostTime.count(),
                           " s. Is there a loop that does not end?");
@@ -157,6 +169,8 @@ std::string how_it_died(int status, const std::string& who, bool in_time) {
           ? ": it read or wrote where there is no memory. Is an index or a size off, "
             "does a function call itself for ever, or is something used that no longer lives, "
             "such as a local variable in a hook?"
+      : signal == SIGABRT && take_failed_index(output)
+          ? ": an index of a std::vector or std::span lies beyond its end (in C++ -1 % 3 is -1)"
       : signal == SIGABRT ? ": see the last line that it printed. Often an index is "
                             "out of range (in C++ -1 % 3 is -1), or memory was overwritten"
       : signal == SIGFPE  ? ": an integer was divided by 0"
@@ -258,7 +272,7 @@ Verdict judge_in_child(const std::string& name) {
                                          : Verdict::Kind::wrong;
     }
   }
-  if (!found) verdict.text = how_it_died(status, who, in_time);
+  if (!found) verdict.text = how_it_died(status, who, in_time, verdict.output);
   return verdict;
 }
 
@@ -273,7 +287,7 @@ std::string report(const Verdict& verdict, const std::string& what) {
   switch (verdict.kind) {
     case Verdict::Kind::right: return detail::concat(text, "solved: ", verdict.text, '\n');
     case Verdict::Kind::not_yet:
-      return detail::concat(text, "not yet: ", what, " still has to say: ", verdict.text, '\n');
+      return detail::concat(text, "not yet: ", what, " still lacks this: ", verdict.text, '\n');
     default:
       return detail::concat(text, "wrong", verdict.where.empty() ? "" : ", with ", verdict.where,
                             ":\n  ", verdict.text, '\n');
@@ -359,6 +373,15 @@ std::string digits(float value) {
   std::array<char, 32> text{};
   std::snprintf(text.data(), text.size(), "%.9g", value);
   return text.data();
+}
+
+std::string text_of(const std::exception& error) {
+  std::string text = error.what();
+  const auto* of_weft = dynamic_cast<const Error*>(&error);
+  if (!of_weft || of_weft->where().starts_with("learn/")) return text;
+  const std::string place = " at " + of_weft->where();
+  if (const std::size_t at = text.rfind(place); at != text.npos) text.erase(at, place.size());
+  return text;
 }
 
 std::string bytes_of(std::int64_t got, std::int64_t expected) {

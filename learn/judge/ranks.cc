@@ -52,6 +52,7 @@ struct Rank {
   std::vector<Side> sides;  // of the call in which it waits
   bool waits = false, returned = false;
   bool at_its_end = false;  // of a group: f has returned
+  std::size_t calls = 0;    // of a group: operations that f has called
   Traffic traffic;
 };
 
@@ -107,6 +108,16 @@ class Hub {
     return ranks_[rank].at_its_end;
   }
 
+  void call(int rank) {
+    const std::lock_guard lock(mutex_);
+    ++ranks_[rank].calls;
+  }
+  std::vector<std::size_t> calls() {
+    const std::lock_guard lock(mutex_);
+    std::vector<std::size_t> all;
+    for (const Rank& rank : ranks_) all.push_back(rank.calls);
+    return all;
+  }
   void begin_collective(int rank, const Collective& collective) {
     // So that a solution that does not wait for its work reads the old numbers.
     std::this_thread::sleep_for(std::chrono::milliseconds(2));
@@ -170,7 +181,7 @@ class Hub {
       text += detail::concat(text.empty() ? "" : ", ", "rank ", r,
                              ranks_[r].waits ? " waits for another rank"
                              : traffic.steps == 0
-                                 ? " has not called anything yet"
+                                 ? " has sent and received nothing yet"
                                  : detail::concat(" runs on after its call ", traffic.steps));
     }
     return text;
@@ -355,6 +366,7 @@ class JudgedBackend final : public comm::Backend {
   }
   void abort() noexcept override {}
   void queued(const char* name, const comm::Buffer& x, const comm::Buffer& y) override {
+    hub_.call(rank());
     pending_.add(name, x, y);
   }
 
@@ -416,7 +428,7 @@ std::exception_ptr as_wrong(int rank) {
     return std::make_exception_ptr(Wrong(detail::concat("rank ", rank, ": ", kTooMuchMemory)));
   } catch (const std::exception& error) {
     return std::make_exception_ptr(
-        Wrong(detail::concat("rank ", rank, " threw an exception: ", error.what())));
+        Wrong(detail::concat("rank ", rank, " threw an exception: ", text_of(error))));
   } catch (...) {
     return std::make_exception_ptr(
         Wrong(detail::concat("rank ", rank, " threw something that is no std::exception")));
@@ -495,5 +507,6 @@ std::vector<Traffic> on_groups(int n, const std::function<void(comm::ProcessGrou
 bool wait_until_begun(std::size_t count, std::string_view name) {
   return hub_here->wait_until_begun(rank_here, count, name);
 }
+std::vector<std::size_t> calls_of_ranks() { return hub_here->calls(); }
 
 }  // namespace weft::learn

@@ -53,5 +53,7 @@ std::vector<Traffic> on_groups(int n, const std::function<void(comm::ProcessGrou
 /// In on_groups(), for the calling rank: waits until `count` collectives of its group have begun,
 /// or so many with this name. False if there were fewer for three seconds.
 bool wait_until_begun(std::size_t count, std::string_view name = {});
+/// In on_groups(): how many operations of its group each rank has called by now. They begin later.
+std::vector<std::size_t> calls_of_ranks();
 
 }  // namespace weft::learn

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <exception>
 #include <stdexcept>
 #include <string>
 
@@ -49,6 +50,10 @@ void within_patience(const std::string& what_to_look_for, F f) {
 
 /// As many digits as tell the number from the next ones.
 std::string digits(float value);
+
+/// What the exception says, without the line of weft's sources that threw it: the learner has
+/// nothing to look for there.
+std::string text_of(const std::exception& error);
 
 /// "3 of 2.25 MB", "48 of 36 bytes".
 std::string bytes_of(std::int64_t got, std::int64_t expected);

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "weft/core/base/error.h"
 #include "weft/learn/judge/all_reduce.h"
 #include "weft/learn/judge/lab.h"
 #include "weft/learn/judge/ranks.h"
@@ -67,6 +68,21 @@ void throws(Messages& me, std::span<float>) {
 }
 void throws_a_number(Messages& me, std::span<float>) {
   if (me.rank() == 1) throw 3;
+}
+
+// As weft refuses a call: the line of its sources is not the learner's.
+void refused(Messages& me, std::span<float>) {
+  if (me.rank() != 1) return;
+  within("part 7", [] { WEFT_THROW(Shape, "copy_", "3 numbers into 2"); });
+}
+
+// As libstdc++ in a solution, whose standard containers check their indices.
+void beyond_a_vector(Messages& me, std::span<float>) {
+  if (me.rank() != 1) return;
+  std::cerr << "this was before\n"
+               "bits/stl_vector.h:1123: std::vector<...>::operator[](size_type) [with ...]: "
+               "Assertion '__n < this->size()' failed.\n";
+  std::abort();
 }
 
 volatile std::uintptr_t nowhere = 64;
@@ -166,6 +182,9 @@ void waits_after_empty(comm::ProcessGroup& group) {
 const std::vector<WrongOne<Solution>> kWrong = {
     {"throws", throws, "rank 1 threw an exception: part 7 of 4"},
     {"throws_a_number", throws_a_number, "rank 1 threw something that is no std::exception"},
+    {"refused", refused, "rank 1 threw an exception: [copy_] 3 numbers into 2 in part 7"},
+    {"beyond_a_vector", beyond_a_vector,
+     "rank 1 crashed (SIGABRT): an index of a std::vector or std::span lies beyond its end"},
     {"crashes", crashes, "rank 2 crashed (SIGSEGV)"},
     {"overflows", overflows,
      "rank 1 crashed (SIGSEGV): it read or wrote where there is no memory. Is an index or a size "
@@ -183,7 +202,7 @@ const std::vector<WrongOne<Solution>> kWrong = {
     {"prints_at_last", prints, "  | this was last"},
     {"prints_in_each_case", prints_in_each_case, "  | this is of 2 ranks"},
     {"says_and_crashes", says_and_crashes, "  | this was before"},
-    {"loops", loops, "rank 1 has not called anything yet"},
+    {"loops", loops, "rank 1 has sent and received nothing yet"},
     {"one_waits", one_waits, "rank 0 waits for 4 numbers from rank 1, which has returned"},
     {"other_sizes", other_sizes,
      "rank 0 sends 3 numbers to rank 1, which expects 4 numbers: do both mean the same part of x? "

@@ -51,6 +51,10 @@ struct Result {
   Net net;
 };
 
+constexpr const char* kNotRecorded =
+    "the call in backward was not recorded: without a tape it has no backward. EnableGrad turns "
+    "recording on as long as it lives, so it needs a name: EnableGrad on;";
+
 // A step whose middle is f(block, x), as often as it says.
 Result step(MakeCheckpoint f, bool with_dropout, int times) {
   manual_seed(3);
@@ -65,7 +69,12 @@ Result step(MakeCheckpoint f, bool with_dropout, int times) {
   Tensor y = begin;
   for (int i = 0; i < times; ++i) y = f(block, y);
   result.kept = memory_stats({}).in_use_bytes - before;
-  (y * y).sum().backward();
+  try {
+    (y * y).sum().backward();
+  } catch (const Error&) {  // for want of a tape it may have come to this
+    require(std::ssize(result.net.recorded) <= times || result.net.recorded.back(), kNotRecorded);
+    throw;
+  }
   result.y = y.detach().to_vector<float>();
   if (x.grad().defined()) result.x_grad = x.grad().to_vector<float>();
   for (const Tensor& weight : result.net.weights) {
@@ -81,8 +90,9 @@ Tensor plain(const Block& block, const Tensor& x) { return block(x); }
 Tensor weft_s(const Block& block, const Tensor& x) { return autograd::checkpoint(block, x); }
 
 void same(const std::vector<float>& got, const std::vector<float>& expected,
-          const std::string& what, const char* hint) {
-  require(!got.empty() || expected.empty(), what, " is missing: ", hint);
+          const std::string& what, const std::string& hint, const std::string& if_missing = "") {
+  require(!got.empty() || expected.empty(), what,
+          " is missing: ", if_missing.empty() ? hint : if_missing);
   for (std::size_t i = 0; i < expected.size(); ++i) {
     require(got[i] == expected[i], what, " is ", got[i], " at number ", i,
             ", without a checkpoint ", expected[i], ": ", hint);
@@ -96,22 +106,24 @@ void check(MakeCheckpoint f, bool with_dropout, int times) {
   within_patience("is there a loop that does not end?",
                   [&] { got = step(f, with_dropout, times); });
   const std::int64_t enough = (times + 1) * kTensorBytes;
-  require(got.kept <= enough, "after the forward ", bytes_of(got.kept, enough),
-          " are kept: only what goes into and comes out of the block should be");
+  require(got.kept <= enough, "after the forward ", got.kept / 1024, " KiB are kept, right are ",
+          enough / 1024, " KiB: only what goes into and comes out of the block");
   require(got.net.calls == 2 * times, "calls of the block: ", got.net.calls, ", right are ",
           2 * times, ": once in the forward, and once more in backward");
   for (int i = 0; i < times; ++i) {
     require(!got.net.recorded[i],
             "the call of the forward was recorded: its tape keeps what the "
             "checkpoint should save");
-    require(got.net.recorded[times + i],
-            "the call in backward was not recorded: without a tape it has no backward. "
-            "EnableGrad turns recording on as long as it lives");
+    require(got.net.recorded[times + i], kNotRecorded);
   }
   same(got.y, expected.y, "the result", "the forward should return block(x)");
   same(got.x_grad, expected.x_grad, "dL/dx",
-       "the second call should begin at a leaf of its own (detached from the first tape), run "
-       "backward from dL/dy, and draw the same random numbers as the first");
+       detail::concat("the second call should begin at a leaf of its own (detached from the first "
+                      "tape), ",
+                      with_dropout ? "draw the same random numbers as the first, " : "",
+                      "and run backward from dL/dy"),
+       "the rule's result is undefined. Did x require a gradient (x.set_requires_grad()) before "
+       "the second call, did backward run, and is x.grad() returned?");
   for (std::size_t i = 0; i < expected.weight_grads.size(); ++i) {
     same(got.weight_grads[i], expected.weight_grads[i],
          detail::concat("the gradient of weight ", i),
@@ -137,7 +149,8 @@ std::string judge(MakeCheckpoint f) {
 
 struct Habits {
   bool twice = false, no_leaf = false, ignores_dy = false, same_numbers = true, puts_back = true,
-       only_x = false, recorded = true, never = false;
+       only_x = false, recorded = true, never = false, no_tape = false, plain_x = false,
+       no_backward = false, of_y = false;
 };
 
 template <Habits h>
@@ -162,13 +175,19 @@ struct Wrongly : autograd::Function<Wrongly<h>> {
       kept.block(x);
       return {grads[0]};
     }
+    if (!h.plain_x) x.set_requires_grad();
+    if (h.no_tape) {
+      EnableGrad();  // gone at once
+      const Tensor y = kept.block(x);
+      autograd::backward({&y, 1}, grads);
+      return {x.grad()};
+    }
     const EnableGrad recording;
-    x.set_requires_grad();
     const Tensor y = kept.block(x), dy = h.ignores_dy ? ones_like(y.detach()) : grads[0];
     if (h.puts_back) default_generator().set_state(now);
     if (h.only_x) return autograd::grad({&y, 1}, {&x, 1}, {&dy, 1});
-    autograd::backward({&y, 1}, {&dy, 1});
-    return {h.no_leaf ? grads[0] : x.grad()};
+    if (!h.no_backward) autograd::backward({&y, 1}, {&dy, 1});
+    return {h.no_leaf ? grads[0] : h.of_y ? y.grad() : x.grad()};
   }
 };
 template <Habits h>
@@ -193,12 +212,17 @@ Tensor recorded_for_nothing(const Block& block, const Tensor& x) {
 }
 
 const std::vector<WrongOne<MakeCheckpoint>> kWrong = {
-    {"plain", plain, "are kept: only what goes into"},
+    {"plain", plain, " KiB are kept, right are 128 KiB: only what goes into"},
     {"never", wrongly<Habits{.never = true}>, "calls of the block: 1, right are 2"},
     {"twice", wrongly<Habits{.twice = true}>, "calls of the block: 3, right are 2"},
     {"not_recorded", wrongly<Habits{.recorded = false}>, "the call in backward was not recorded"},
-    {"recorded_forward", recorded_forward, "are kept: only what goes into"},
+    {"tape_gone_at_once", wrongly<Habits{.no_tape = true}>, "so it needs a name: EnableGrad on;"},
+    {"recorded_forward", recorded_forward, "128 KiB: only what goes into"},
     {"recorded_for_nothing", recorded_for_nothing, "the call of the forward was recorded"},
+    {"plain_x", wrongly<Habits{.plain_x = true}>,
+     "dL/dx is missing: the rule's result is undefined"},
+    {"no_backward", wrongly<Habits{.no_backward = true}>, "did backward run"},
+    {"of_y", wrongly<Habits{.of_y = true}>, "is x.grad() returned?"},
     {"passes_dy_on", wrongly<Habits{.no_leaf = true}>, "dL/dx is "},
     {"ignores_dy", wrongly<Habits{.ignores_dy = true}>, "run backward from dL/dy"},
     {"other_numbers", wrongly<Habits{.same_numbers = false, .puts_back = false}>,

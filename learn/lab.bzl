@@ -2,8 +2,15 @@
 
 load("//tools:weft.bzl", "weft_binary", "weft_library")
 
-# Warnings do not stop a learner; an index out of range stops the program where it happens.
-_COPTS = ["-Wno-error", "-Wno-unused", "-Wno-unused-parameter", "-D_GLIBCXX_ASSERTIONS"]
+# Warnings do not stop a learner, but for a forgotten `return`, after which anything happens; an index
+# out of range stops the program where it happens.
+_COPTS = [
+    "-Wno-error",
+    "-Werror=return-type",
+    "-Wno-unused",
+    "-Wno-unused-parameter",
+    "-D_GLIBCXX_ASSERTIONS",
+]
 
 def lab(deps, solution_deps = ["//learn/judge:messages"]):
     """The program `lab`: the learner's solution.cc, and judge.cc and reference/, which have all others.

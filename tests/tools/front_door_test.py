@@ -339,12 +339,68 @@ class LearnTest(ToolTest):
         (memory / "02_ring_allreduce.solved").write_text(judged + "  -\n")
         self.assertEqual(self.states()[1], "solved")
 
+    # What the door says of a build in which Bazel has printed this.
+    def said_of(self, printed, status):
+        self.write("printed", printed)
+        programs = self.folder / "bin"
+        for name, text in (("bazel", f'[ "$1" = build ] || exit 0\ncat {self.path("printed")} >&2\n'
+                            f'exit {status}'),
+                           ("dpkg-query", 'for p; do echo "installed $p"; done')):
+            programs.mkdir(exist_ok=True)
+            (programs / name).write_text("#!/bin/bash\n" + text + "\n")
+            (programs / name).chmod(0o755)
+        (self.root / "tools").mkdir(exist_ok=True)
+        shutil.copy(os.path.dirname(FrontDoorTest.tool) + "/tools/packages.txt", self.root / "tools")
+        return self.run_tool("learn", "7", env={
+            **os.environ, "PATH": f"{programs}:{os.environ['PATH']}", "HOME": self.path("home")})
+
+    def test_ShowsWhatTheCompilerSays(self):
+        lines = "learn/07_buckets/solution.cc:12:3: error: no such name\n   12 |   nmae();\n"
+        status, said = self.said_of(
+            "Another command (pid=9) is running. Waiting for it to complete.\nLoading: \n"
+            "Analyzing: target //learn/07_buckets:lab (0 packages loaded)\n"
+            "INFO: Found 1 target...\n[0 / 1] [Prepa] BazelWorkspaceStatusAction\n"
+            "ERROR: /weft/learn/07_buckets/BUILD:3:4: Compiling learn/07_buckets/solution.cc failed: "
+            f"(Exit 1): gcc failed\n\nUse --sandbox_debug to see it\n{lines}"
+            "Target //learn/07_buckets:lab failed to build\nUse --verbose_failures to see it\n"
+            "FAILED: Build did NOT complete successfully\n", 1)
+        self.assertEqual((status, said), (
+            1, f"weft: building //learn/07_buckets:lab\n{lines}weft: learn: it does not compile: the "
+            "first line with solution.cc:LINE above says where; the file is "
+            "learn/07_buckets/solution.cc\n"))
+
+    def test_NamesWhatIsNotDefined(self):
+        _, said = self.said_of(
+            "judge.cc:78: error: undefined reference to 'weft::learn::plan_buckets(std::vector<long> "
+            "const&, long, long)'\n", 1)
+        self.assertIn("weft: learn: learn/07_buckets/solution.cc does not define "
+                      "weft::learn::plan_buckets(...) as solution.h declares it\n", said)
+
+    def test_ShowsWarningsOfTheSolution(self):
+        warning = "learn/07_buckets/solution.cc:12:3: warning: signs\n   12 |   i < n\n"
+        _, said = self.said_of(
+            f"INFO: From Compiling comm/x.cc:\ncomm/x.cc:1:1: warning: other\n"
+            f"INFO: From Compiling learn/07_buckets/solution.cc:\n{warning}[7 / 9] Linking\n"
+            "INFO: Build completed successfully\n", 0)
+        self.assertIn(f"weft: building //learn/07_buckets:lab\n{warning}", said)
+        self.assertNotIn("other", said)
+        self.assertNotIn("Build completed", said)
+
+    def test_ASolutionThatIsMissing(self):
+        self.solutions[6].unlink()
+        self.assertRegex(self.learn(), r"\n +7  Buckets +solution.cc is missing\n")
+        self.assertEqual(self.run_tool("learn", "7"), (
+            1, "weft: learn: learn/07_buckets/solution.cc is missing: git checkout "
+            "learn/07_buckets/solution.cc brings the skeleton back\n"))
+
     def test_HintsComeInTurn(self):
         said = [self.learn("2", "--hint") for _ in range(4)]
         self.assertEqual([text.splitlines()[0] for text in said],
                          [f"hint {n} of 3:" for n in (1, 2, 3, 1)])
         self.assertEqual(said[0], said[3])
         self.assertEqual(len(set(said)), 3)
+        self.assertEqual(["That was the last one" in text for text in said],
+                         [False, False, True, False])
         self.assertIn("hint 1 of ", self.learn("1", "--hint"))  # it counts by itself
 
     def test_Reference(self):

@@ -62,18 +62,25 @@ Tensor loss_of(int rank, const std::vector<Tensor>& parameters,
   return total;
 }
 
-// Why not enough of this step's all-reduces have begun, where `complete` should have; there were
-// `earlier` in the steps before.
-std::string who_called_too_few(int rank, std::size_t complete, std::size_t earlier) {
+constexpr const char* kOneEach = ": there is one all-reduce for each parameter and step";
+
+// Why not enough of this step's all-reduces have begun, where `complete` should have, and one more
+// may have; there were `earlier` in the steps before.
+std::string why_too_few(int rank, std::size_t complete, std::size_t earlier) {
   const std::vector<std::size_t> calls = calls_of_ranks();
+  if (calls[rank] > earlier + complete + 1) {
+    return detail::concat("its ", calls[rank] - earlier,
+                          " collectives of this step wait for each other", kOneEach);
+  }
+  constexpr const char* kInHooks = ": begin each in the hook of its parameter";
   int least = rank;
   for (int r = 0; r < std::ssize(calls); ++r) {
     if (calls[r] < calls[least]) least = r;
   }
   const std::size_t now = std::max(calls[least], earlier) - earlier;
-  if (now >= complete) return "fewer all-reduces have begun";
+  if (now >= complete) return detail::concat("fewer all-reduces have begun", kInHooks);
   return detail::concat("rank ", least, " has called ", now == 0 ? "no" : std::to_string(now),
-                        now == 1 ? " all-reduce" : " all-reduces", " in this step");
+                        now == 1 ? " all-reduce" : " all-reduces", " in this step", kInHooks);
 }
 
 std::vector<Tensor> gradients_of(const std::vector<Tensor>& parameters) {
@@ -121,11 +128,10 @@ void judge_ranks(Overlap f, int n) {
         const std::size_t complete = std::max<std::size_t>(parameters.size() - p, 2) - 2;
         if (!wait_until_begun(earlier + complete)) {
           backward_of_rank_0_nearly_done.set();  // or rank 1 would complain, too
-          throw Wrong(detail::concat(
-              "when the backward of rank ", rank, " comes to layer ", p, ", the gradients of ",
-              complete, complete == 1 ? " later layer" : " later layers", " are complete, but ",
-              who_called_too_few(rank, complete, earlier),
-              ": begin each in the hook of its parameter"));
+          throw Wrong(detail::concat("when the backward of rank ", rank, " comes to layer ", p,
+                                     ", the gradients of ", complete,
+                                     complete == 1 ? " later layer" : " later layers",
+                                     " are complete, but ", why_too_few(rank, complete, earlier)));
         }
         // Rank 1 comes late, so that what waits in rank 0's hooks keeps its backward from ending.
         if (rank == 1 && step == 0 && p + 1 == parameters.size()) {
@@ -147,8 +153,8 @@ void judge_ranks(Overlap f, int n) {
               "and no reference to it");
       const std::size_t calls = calls_of_ranks()[rank] - earlier;
       require(calls == parameters.size(), "rank ", rank, " has called ", calls,
-              " collectives in step ", step + 1, ", for ", parameters.size(),
-              " parameters: there is one all-reduce for each parameter and step");
+              " collectives in step ", step + 1, ", for ", parameters.size(), " parameters",
+              kOneEach);
       check_means(rank, n, parameters, none_unused);
       if (step == 0) {
         first = gradients_of(parameters), first_means = values_of(first);
@@ -353,7 +359,7 @@ const std::vector<WrongOne<Overlap>> kWrong = {
     {"counts_by_reference", counts_by_reference, "has its work been waited for?"},
     {"never_clears", never_clears, "what the first step began is divided again in the second"},
     {"on_a_copy", on_a_copy, "was the gradient itself added up and not a copy"},
-    {"with_barriers", with_barriers, "has called 8 collectives in step 1"},
+    {"with_barriers", with_barriers, "collectives of this step wait for each other"},
     {"without_the_first", without_the_first,
      "has called 3 collectives in step 1, for 4 parameters"},
     {"of_the_weight", of_the_weight, "parameter 0 itself was changed"},

@@ -122,7 +122,8 @@ void check(MakeCheckpoint f, bool with_dropout, int times) {
                       "tape), ",
                       with_dropout ? "draw the same random numbers as the first, " : "",
                       "and run backward from dL/dy"),
-       "the rule's result is undefined. Did x require a gradient (x.set_requires_grad()) before "
+       "backward() of Checkpoint returned nothing. Did x require a gradient "
+       "(x.set_requires_grad()) before "
        "the second call, did backward run, and is x.grad() returned?");
   for (std::size_t i = 0; i < expected.weight_grads.size(); ++i) {
     same(got.weight_grads[i], expected.weight_grads[i],
@@ -220,7 +221,7 @@ const std::vector<WrongOne<MakeCheckpoint>> kWrong = {
     {"recorded_forward", recorded_forward, "128 KiB: only what goes into"},
     {"recorded_for_nothing", recorded_for_nothing, "the call of the forward was recorded"},
     {"plain_x", wrongly<Habits{.plain_x = true}>,
-     "dL/dx is missing: the rule's result is undefined"},
+     "dL/dx is missing: backward() of Checkpoint returned nothing"},
     {"no_backward", wrongly<Habits{.no_backward = true}>, "did backward run"},
     {"of_y", wrongly<Habits{.of_y = true}>, "is x.grad() returned?"},
     {"passes_dy_on", wrongly<Habits{.no_leaf = true}>, "dL/dx is "},

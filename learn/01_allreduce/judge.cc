@@ -54,7 +54,6 @@ std::vector<std::vector<float>> all_of(Messages& me, std::span<const float> x) {
   return all;
 }
 
-// Everybody sends, and nobody receives.
 void all_send_first(Messages& me, std::span<float> x) {
   for (int r = 0; r < me.size(); ++r) {
     if (r != me.rank()) me.send(r, x);
@@ -64,7 +63,6 @@ void all_send_first(Messages& me, std::span<float> x) {
   }
 }
 
-// Each rank begins with its own numbers.
 void own_first(Messages& me, std::span<float> x) {
   const std::vector<std::vector<float>> all = all_of(me, x);
   for (int r = 0; r < me.size(); ++r) {
@@ -72,7 +70,6 @@ void own_first(Messages& me, std::span<float> x) {
   }
 }
 
-// Only what comes from others.
 void without_own(Messages& me, std::span<float> x) {
   const std::vector<std::vector<float>> all = all_of(me, x);
   std::ranges::fill(x, 0.0f);
@@ -81,13 +78,11 @@ void without_own(Messages& me, std::span<float> x) {
   }
 }
 
-// Rank 0 keeps the sum for itself.
 void reduce_only(Messages& me, std::span<float> x) {
   if (me.rank() != 0) return me.send(0, x);
   for (int r = 1; r < me.size(); ++r) receive_and_add(me, r, x);
 }
 
-// Receives into x, and so loses its own numbers.
 void overwrites(Messages& me, std::span<float> x) {
   if (me.rank() != 0) {
     me.send(0, x);
@@ -97,7 +92,6 @@ void overwrites(Messages& me, std::span<float> x) {
   for (int r = 1; r < me.size(); ++r) me.send(r, x);
 }
 
-// Sends a sum in which the others' numbers already are.
 void sends_sums(Messages& me, std::span<float> x) {
   for (int r = 0; r < me.size(); ++r) {
     for (int to = 0; to < me.size(); ++to) {
@@ -107,7 +101,6 @@ void sends_sums(Messages& me, std::span<float> x) {
   }
 }
 
-// Written with two ranks in mind.
 void two_ranks(Messages& me, std::span<float> x) {
   std::vector<float> coming(x.size());
   if (me.rank() > 1 || me.size() == 1) return;
@@ -117,7 +110,6 @@ void two_ranks(Messages& me, std::span<float> x) {
   add(x, coming);
 }
 
-// Rank 0 forgets that the others wait for the sum.
 void forgets_a_rank(Messages& me, std::span<float> x) {
   if (me.rank() != 0) {
     me.send(0, x);
@@ -127,25 +119,21 @@ void forgets_a_rank(Messages& me, std::span<float> x) {
   for (int r = 1; r < me.size() - 1; ++r) me.send(r, x);
 }
 
-// The mean, as for gradients.
 void divides(Messages& me, std::span<float> x) {
   weft_s(me, x);
   for (float& value : x) value /= static_cast<float>(me.size());
 }
 
-// As if all numbers were whole ones.
 void rounds(Messages& me, std::span<float> x) {
   weft_s(me, x);
   for (float& value : x) value = std::round(value);
 }
 
-// The sums begin with what lay in the memory.
 void not_cleared(Messages& me, std::span<float> x) {
   weft_s(me, x);
   if (!x.empty()) x.back() += std::numeric_limits<float>::quiet_NaN();
 }
 
-// All of it twice, to be sure.
 void twice(Messages& me, std::span<float> x) {
   std::vector<float> before(x.begin(), x.end());
   for (int i = 0; i < 2; ++i) {
@@ -155,18 +143,27 @@ void twice(Messages& me, std::span<float> x) {
 }
 
 const std::vector<WrongOne<AllReduce>> kWrong = {
-    {"all_send_first", all_send_first, "deadlock: rank 0 waits until rank 1 receives 12 numbers"},
-    {"own_first", own_first, "the ranks have different bits"},
-    {"without_own", without_own, "it lacks rank 0"},
-    {"reduce_only", reduce_only, "it lacks rank 0. Each sum is on some rank already"},
-    {"overwrites", overwrites, "it lacks rank 0"},
-    {"sends_sums", sends_sums, "it has rank 0 twice"},
-    {"two_ranks", two_ranks, "it lacks rank 2"},
-    {"forgets_a_rank", forgets_a_rank, "from rank 0, which has returned"},
-    {"twice", twice, "rank 0 sent 8000 bytes; x once to each other rank is 4000"},
-    {"divides", divides, "it is the sum divided by the number of ranks"},
-    {"not_cleared", not_cleared, "it is not a number: was memory added"},
-    {"rounds", rounds, "that is more than additions in float round"},
+    {"all_send_first", all_send_first, "deadlock: rank 0 waits until rank 1 receives 12 numbers",
+     "everybody sends, and nobody receives"},
+    {"own_first", own_first, "the ranks have different bits",
+     "each rank begins with its own numbers"},
+    {"without_own", without_own, "it lacks rank 0", "only what comes from others"},
+    {"reduce_only", reduce_only, "it lacks rank 0. Each sum is on some rank already",
+     "rank 0 keeps the sum for itself"},
+    {"overwrites", overwrites, "it lacks rank 0", "receives into x, and so loses its own numbers"},
+    {"sends_sums", sends_sums, "it has rank 0 twice",
+     "sends a sum in which the others' numbers already are"},
+    {"two_ranks", two_ranks, "it lacks rank 2", "written with two ranks in mind"},
+    {"forgets_a_rank", forgets_a_rank, "from rank 0, which has returned",
+     "rank 0 forgets the last rank, which waits for the sum"},
+    {"twice", twice, "rank 0 sent 8000 bytes; x once to each other rank is 4000",
+     "all of it twice, to be sure"},
+    {"divides", divides, "it is the sum divided by the number of ranks",
+     "the mean, as for gradients"},
+    {"not_cleared", not_cleared, "it is not a number: was memory added",
+     "the sums begin with what lay in the memory"},
+    {"rounds", rounds, "that is more than additions in float round",
+     "as if all numbers were whole ones"},
 };
 
 }  // namespace

@@ -82,7 +82,6 @@ struct Ring {
   int n, next, previous;
 };
 
-// All of x goes round: right sums, n / 2 times the bytes.
 void whole_x(Messages& me, std::span<float> x) {
   const Ring ring(me);
   std::vector<float> going(x.begin(), x.end()), coming(x.size());
@@ -109,12 +108,10 @@ void own_order(Messages& me, std::span<float> x) {
   }
 }
 
-// Forgets that x may not divide: the numbers behind the last whole part are never added.
 void no_rest(Messages& me, std::span<float> x) {
   weft_s(me, x.first(x.size() / me.size() * me.size()));
 }
 
-// All parts are as long as the longest.
 void equal_parts(Messages& me, std::span<float> x) {
   const Ring ring(me);
   const std::size_t size = (x.size() + ring.n - 1) / ring.n;
@@ -129,7 +126,6 @@ void equal_parts(Messages& me, std::span<float> x) {
   }
 }
 
-// The second phase adds, as the first does.
 void adds_twice(Messages& me, std::span<float> x) {
   const Ring ring(me);
   std::vector<float> room(x.size() / ring.n + 1);
@@ -141,14 +137,12 @@ void adds_twice(Messages& me, std::span<float> x) {
   }
 }
 
-// Without the second phase.
 void half(Messages& me, std::span<float> x) {
   const comm::Buffer all{x.data(), std::ssize(x), DType::f32};
   comm::ring_reduce_scatter(me.backend(), all, comm::part_of(all, me.rank(), me.size()),
                             comm::ReduceOp::sum, me.deadline());
 }
 
-// First sends, then receives: all wait until somebody receives.
 void sends_first(Messages& me, std::span<float> x) {
   const Ring ring(me);
   std::vector<float> room(x.size() / ring.n + 1);
@@ -161,15 +155,12 @@ void sends_first(Messages& me, std::span<float> x) {
   }
 }
 
-// % of a negative number is negative.
 void negative_rank(Messages& me, std::span<float> x) {
   if (me.size() == 1) return;
   std::vector<float> coming(x.size());
   me.exchange((me.rank() + 1) % me.size(), x, (me.rank() - 1) % me.size(), coming);
 }
 
-// One part too late: what arrives has another size where x does not divide, and is of another
-// place.
 void off_by_one(Messages& me, std::span<float> x) {
   const Ring ring(me);
   std::vector<float> room(x.size() / ring.n + 1);
@@ -181,7 +172,6 @@ void off_by_one(Messages& me, std::span<float> x) {
   }
 }
 
-// Rank 0 collects and gives back: no ring, and rank 0 is the one that all wait for.
 void star(Messages& me, std::span<float> x) {
   if (me.rank() != 0) {
     me.send(0, x);
@@ -191,7 +181,6 @@ void star(Messages& me, std::span<float> x) {
   for (int r = 1; r < me.size(); ++r) me.send(r, x);
 }
 
-// Waits for a flag that nobody sets.
 void endless(Messages& me, std::span<float>) {
   volatile bool ready = me.size() == 1;
   while (!ready) {
@@ -199,19 +188,26 @@ void endless(Messages& me, std::span<float>) {
 }
 
 const std::vector<WrongOne<AllReduce>> kWrong = {
-    {"whole_x", whole_x, "each step should send one part"},
-    {"own_order", own_order, "each step should send one part"},
-    {"no_rest", no_rest, "it lacks rank 1"},
-    {"equal_parts", equal_parts, "wrote outside of x"},
-    {"adds_twice", adds_twice, "twice"},
+    {"whole_x", whole_x, "each step should send one part",
+     "all of x goes round: right sums, but too many bytes"},
+    {"own_order", own_order, "each step should send one part",
+     "all of x goes round, and each rank adds in another order"},
+    {"no_rest", no_rest, "it lacks rank 1",
+     "the numbers behind the last whole part are never added"},
+    {"equal_parts", equal_parts, "wrote outside of x", "all parts are as long as the longest"},
+    {"adds_twice", adds_twice, "twice", "the second phase adds, as the first does"},
     {"half", half,
-     "it lacks rank 1. Each sum is on some rank already, and need only be copied to the others"},
-    {"sends_first", sends_first, "deadlock: rank 0 waits until rank 1 receives 6 numbers"},
+     "it lacks rank 1. Each sum is on some rank already, and need only be copied to the others",
+     "without the second phase"},
+    {"sends_first", sends_first, "deadlock: rank 0 waits until rank 1 receives 6 numbers",
+     "sends, then receives: all wait until somebody receives"},
     {"negative_rank", negative_rank,
-     "receives from rank -1, but the ranks are 0 to 1: the rank before 0 is"},
-    {"off_by_one", off_by_one, "parts of different places"},
-    {"star", star, "which is no neighbour"},
-    {"endless", endless, "not all ranks have returned after 8 s"},
+     "receives from rank -1, but the ranks are 0 to 1: the rank before 0 is",
+     "% of a negative number is negative"},
+    {"off_by_one", off_by_one, "parts of different places", "one part too late"},
+    {"star", star, "which is no neighbour", "rank 0 collects and gives back"},
+    {"endless", endless, "not all ranks have returned after 8 s",
+     "waits for a flag that nobody sets"},
 };
 
 }  // namespace

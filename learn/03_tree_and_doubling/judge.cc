@@ -100,7 +100,6 @@ std::string judge(Both both) {
 using wrong::add;
 using wrong::receive_and_add;
 
-// One rank after the other.
 void chain(Messages& me, std::span<float> x) {
   const int n = me.size(), rank = me.rank();
   if (rank + 1 < n) receive_and_add(me, rank + 1, x);
@@ -111,7 +110,6 @@ void chain(Messages& me, std::span<float> x) {
   if (rank + 1 < n) me.send(rank + 1, x);
 }
 
-// Up, and not down.
 void only_up(Messages& me, std::span<float> x) {
   for (int bit = 1; bit < me.size(); bit *= 2) {
     if (me.rank() & bit) return me.send(me.rank() - bit, x);
@@ -119,14 +117,12 @@ void only_up(Messages& me, std::span<float> x) {
   }
 }
 
-// Rank 0 gives the sum to all others itself.
 void rank_0_to_all(Messages& me, std::span<float> x) {
   only_up(me, x);
   if (me.rank() != 0) return me.receive(0, x);
   for (int r = 1; r < me.size(); ++r) me.send(r, x);
 }
 
-// Forgets to ask whether the child exists.
 void no_such_child(Messages& me, std::span<float> x) {
   const int n = me.size(), rank = me.rank();
   int bit = 1;
@@ -138,7 +134,6 @@ void no_such_child(Messages& me, std::span<float> x) {
   for (bit /= 2; bit > 0; bit /= 2) me.send(rank + bit, x);
 }
 
-// Both ways down: the sum of what was a sum.
 void adds_on_the_way_down(Messages& me, std::span<float> x) {
   const int n = me.size(), rank = me.rank();
   int bit = 1;
@@ -154,7 +149,6 @@ void adds_on_the_way_down(Messages& me, std::span<float> x) {
   }
 }
 
-// Only powers of two.
 void powers_only(Messages& me, std::span<float> x) {
   std::vector<float> received(x.size());
   for (int bit = 1; bit < me.size(); bit *= 2) {
@@ -164,7 +158,6 @@ void powers_only(Messages& me, std::span<float> x) {
   }
 }
 
-// The rank a bit ahead, in place of the one that differs in the bit.
 void ahead(Messages& me, std::span<float> x) {
   std::vector<float> received(x.size());
   for (int bit = 1; bit < me.size(); bit *= 2) {
@@ -174,12 +167,10 @@ void ahead(Messages& me, std::span<float> x) {
   }
 }
 
-// Receives over what it sends.
 void in_place(Messages& me, std::span<float> x) {
   for (int bit = 1; bit < me.size(); bit *= 2) me.exchange(me.rank() ^ bit, x, me.rank() ^ bit, x);
 }
 
-// First one sends, then the other.
 void in_turns(Messages& me, std::span<float> x) {
   const int n = me.size(), rank = me.rank();
   if (n != 1 << log2_of(n)) return reference::doubling_all_reduce(me, x);
@@ -195,22 +186,41 @@ void in_turns(Messages& me, std::span<float> x) {
 const std::vector<WrongOne<Both>> kWrong = {
     {"chain",
      {chain, reference::doubling_all_reduce},
-     "it takes 6 rounds, 4 are enough. The way up takes 3, the way down 3: in each round half"},
+     "it takes 6 rounds, 4 are enough. The way up takes 3, the way down 3: in each round half",
+     "one rank after the other"},
     {"rank_0_to_all",
      {rank_0_to_all, reference::doubling_all_reduce},
-     "The way up takes 2, the way down 3: the way down is the mirror of the way up"},
-    {"only_up", {only_up, reference::doubling_all_reduce}, "it lacks rank 0"},
-    {"no_such_child", {no_such_child, reference::doubling_all_reduce}, "there is no message"},
+     "The way up takes 2, the way down 3: the way down is the mirror of the way up",
+     "rank 0 gives the sum to all others itself"},
+    {"only_up", {only_up, reference::doubling_all_reduce}, "it lacks rank 0", "up, and not down"},
+    {"no_such_child",
+     {no_such_child, reference::doubling_all_reduce},
+     "there is no message",
+     "does not ask whether the child exists"},
     {"adds_on_the_way_down",
      {adds_on_the_way_down, reference::doubling_all_reduce},
-     "it has rank 1 twice"},
-    {"powers_only", {reference::tree_all_reduce, powers_only}, "it lacks rank 2"},
-    {"ahead", {reference::tree_all_reduce, ahead}, "deadlock"},
-    {"in_place", {reference::tree_all_reduce, in_place}, "receives over what it sends"},
-    {"in_turns", {reference::tree_all_reduce, in_turns}, "by exchange()"},
+     "it has rank 1 twice",
+     "adds the sum to what was in it"},
+    {"powers_only",
+     {reference::tree_all_reduce, powers_only},
+     "it lacks rank 2",
+     "only powers of two"},
+    {"ahead",
+     {reference::tree_all_reduce, ahead},
+     "deadlock",
+     "exchanges with the rank a bit ahead, not with the one that differs in the bit"},
+    {"in_place",
+     {reference::tree_all_reduce, in_place},
+     "receives over what it sends",
+     "receives over what it sends"},
+    {"in_turns",
+     {reference::tree_all_reduce, in_turns},
+     "by exchange()",
+     "first one sends, then the other"},
     {"tree_again",
      {reference::tree_all_reduce, reference::tree_all_reduce},
-     "it takes 2 rounds, 1 is enough"},
+     "it takes 2 rounds, 1 is enough",
+     "the tree in place of doubling"},
 };
 
 }  // namespace

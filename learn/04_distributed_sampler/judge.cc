@@ -120,7 +120,6 @@ std::string judge(SamplesOf f) {
 
 // --- Wrong ones ----------------------------------------------------------------------------------
 
-// Each rank takes every ranks-th sample, as far as there are any.
 Samples no_padding(std::int64_t size, const Share& share) {
   const Samples all = Generator(share.seed + share.epoch).randperm(size);
   Samples mine;
@@ -130,21 +129,18 @@ Samples no_padding(std::int64_t size, const Share& share) {
 
 Samples blocks(std::int64_t size, const Share& share) { return weft_s_of(size, share, true); }
 
-// Each rank shuffles with a seed of its own.
 Samples own_seed(std::int64_t size, const Share& share) {
   Share other = share;
   other.seed += share.rank;
   return weft_s(size, other);
 }
 
-// Nobody has called set_epoch().
 Samples no_epoch(std::int64_t size, const Share& share) {
   Share other = share;
   other.epoch = 0;
   return weft_s(size, other);
 }
 
-// seed + 1000 epoch.
 Samples other_seed(std::int64_t size, const Share& share) {
   Share other = share;
   other.seed = share.seed + 1000 * share.epoch, other.epoch = 0;
@@ -157,7 +153,6 @@ Samples always_drops(std::int64_t size, const Share& share) {
   return weft_s(size, other);
 }
 
-// Fills up with the last sample.
 Samples last_again(std::int64_t size, const Share& share) {
   if (share.drop_last || size == 0) return weft_s(size, share);
   Samples all = Generator(share.seed + share.epoch).randperm(size), mine;
@@ -166,7 +161,6 @@ Samples last_again(std::int64_t size, const Share& share) {
   return mine;
 }
 
-// Looks for the padding behind the end, if there are more ranks than samples.
 Samples pads_once(std::int64_t size, const Share& share) {
   if (share.drop_last || size == 0) return weft_s(size, share);
   Samples all = Generator(share.seed + share.epoch).randperm(size), mine;
@@ -177,8 +171,7 @@ Samples pads_once(std::int64_t size, const Share& share) {
   return mine;
 }
 
-// Pads with all samples once, and then with the last one only. It shows if the padding is longer
-// than the samples, and these are two or more.
+// It shows if the padding is longer than the samples, and these are two or more.
 Samples ends_with_the_last(std::int64_t size, const Share& share) {
   if (share.drop_last || size == 0) return weft_s(size, share);
   const Samples all = Generator(share.seed + share.epoch).randperm(size);
@@ -190,7 +183,6 @@ Samples ends_with_the_last(std::int64_t size, const Share& share) {
   return mine;
 }
 
-// As a generator that goes on from call to call.
 Samples one_generator(std::int64_t size, const Share& share) {
   static std::uint64_t calls = 0;
   Share other = share;
@@ -198,14 +190,12 @@ Samples one_generator(std::int64_t size, const Share& share) {
   return weft_s(size, other);
 }
 
-// The right samples, sorted.
 Samples sorted(std::int64_t size, const Share& share) {
   Samples mine = weft_s(size, share);
   std::ranges::sort(mine);
   return mine;
 }
 
-// Waits until the division leaves no rest.
 Samples endless(std::int64_t size, const Share& share) {
   volatile std::int64_t rest = size % share.ranks;
   while (rest != 0) {
@@ -214,18 +204,26 @@ Samples endless(std::int64_t size, const Share& share) {
 }
 
 const std::vector<WrongOne<SamplesOf>> kWrong = {
-    {"no_padding", no_padding, "rank 2 has 2 samples, each needs 3 (10 / 4 rounded up)"},
-    {"blocks", blocks, "has a block of the order"},
-    {"own_seed", own_seed, "do all ranks shuffle in the same way?"},
-    {"no_epoch", no_epoch, "has the order of epoch 0"},
-    {"other_seed", other_seed, "PyTorch's sampler has"},
-    {"always_drops", always_drops, "rank 0 has 2 samples, each needs 3"},
-    {"last_again", last_again, "is visited 3 times, by rank"},
-    {"pads_once", pads_once, "it threw an exception: vector::_M_range_check"},
-    {"ends_with_the_last", ends_with_the_last, "rank 4's sample number 0 is"},
-    {"one_generator", one_generator, "other samples the second time"},
-    {"sorted", sorted, "has the right samples in another order: its number 0 is 3"},
-    {"endless", endless, "it has not returned after 8 s"},
+    {"no_padding", no_padding, "rank 2 has 2 samples, each needs 3 (10 / 4 rounded up)",
+     "each rank takes every ranks-th sample, as far as there are any"},
+    {"blocks", blocks, "has a block of the order", "each rank takes a block of the order"},
+    {"own_seed", own_seed, "do all ranks shuffle in the same way?",
+     "each rank shuffles with a seed of its own"},
+    {"no_epoch", no_epoch, "has the order of epoch 0", "the epoch is not in the seed"},
+    {"other_seed", other_seed, "PyTorch's sampler has", "seed + 1000 epoch"},
+    {"always_drops", always_drops, "rank 0 has 2 samples, each needs 3",
+     "as if drop_last were always set"},
+    {"last_again", last_again, "is visited 3 times, by rank", "fills up with the last sample"},
+    {"pads_once", pads_once, "it threw an exception: vector::_M_range_check",
+     "looks for padding behind the end, if there are more ranks than samples"},
+    {"ends_with_the_last", ends_with_the_last, "rank 4's sample number 0 is",
+     "pads with all samples once, and then with the last one only"},
+    {"one_generator", one_generator, "other samples the second time",
+     "a generator that goes on from call to call"},
+    {"sorted", sorted, "has the right samples in another order: its number 0 is 3",
+     "the right samples, sorted"},
+    {"endless", endless, "it has not returned after 8 s",
+     "waits until the division leaves no rest"},
 };
 
 }  // namespace

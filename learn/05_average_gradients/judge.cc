@@ -87,14 +87,12 @@ void divides_twice(comm::ProcessGroup& group, const std::vector<Tensor>& paramet
   }
 }
 
-// The ranks that have no gradient go on to the next parameter.
 void skips_unused(comm::ProcessGroup& group, const std::vector<Tensor>& parameters) {
   for (const Tensor& p : parameters) {
     if (p.grad().defined()) group.all_reduce(p.grad(), comm::ReduceOp::avg).wait();
   }
 }
 
-// Takes part with zeros, and throws the mean away.
 void keeps_none(comm::ProcessGroup& group, const std::vector<Tensor>& parameters) {
   for (const Tensor& p : parameters) {
     const Tensor grad = p.grad().defined() ? p.grad() : zeros_like(p);
@@ -128,7 +126,6 @@ void rank_0_alone(comm::ProcessGroup& group, const std::vector<Tensor>& paramete
   if (group.rank() == 0) reference::average_gradients(group, parameters);
 }
 
-// The means, but for the last bits.
 void rounds(comm::ProcessGroup& group, const std::vector<Tensor>& parameters) {
   reference::average_gradients(group, parameters);
   for (const Tensor& p : parameters) raw::div_(p.grad(), 1.0000001);
@@ -170,21 +167,32 @@ void of_rank_0(comm::ProcessGroup& group, const std::vector<Tensor>& parameters)
 }
 
 const std::vector<WrongOne<Average>> kWrong = {
-    {"sum_only", sum_only, "it is the sum; divide by the number of ranks"},
-    {"divides_twice", divides_twice, "it was divided twice"},
-    {"skips_unused", skips_unused, "all ranks must make the same calls"},
-    {"keeps_none", keeps_none, "has no gradient of parameter 2, which it has not used"},
-    {"averages_weights", averages_weights, "parameter 0 itself was changed"},
-    {"on_a_copy", on_a_copy, "on the gradient itself, not on a copy"},
+    {"sum_only", sum_only, "it is the sum; divide by the number of ranks", "does not divide"},
+    {"divides_twice", divides_twice, "it was divided twice", "divides what is the mean already"},
+    {"skips_unused", skips_unused, "all ranks must make the same calls",
+     "a rank without a gradient goes on to the next parameter"},
+    {"keeps_none", keeps_none, "has no gradient of parameter 2, which it has not used",
+     "takes part with zeros, and throws the mean away"},
+    {"averages_weights", averages_weights, "parameter 0 itself was changed",
+     "the parameters, in place of their gradients"},
+    {"on_a_copy", on_a_copy, "on the gradient itself, not on a copy",
+     "all-reduces a copy of the gradient"},
     {"handle_before_set_grad", handle_before_set_grad,
-     "a handle taken before set_grad() stays undefined"},
-    {"rank_0_alone", rank_0_alone, "from rank 1, which has returned"},
-    {"rounds", rounds, "is 1211.99988 at number 0, the mean of the ranks is 1212: it is rounded"},
-    {"all_but_the_last", all_but_the_last, "gradient of parameter 3"},
-    {"does_not_wait", does_not_wait, "has its work been waited for?"},
-    {"divides_before_waiting", divides_before_waiting, "Call wait() of its work first"},
-    {"own_order", own_order, "all ranks must make the same calls"},
-    {"of_rank_0", of_rank_0, "it is that of rank 0 alone"},
+     "a handle taken before set_grad() stays undefined",
+     "uses the handle that it took when there was no gradient"},
+    {"rank_0_alone", rank_0_alone, "from rank 1, which has returned",
+     "the other ranks return at once"},
+    {"rounds", rounds, "is 1211.99988 at number 0, the mean of the ranks is 1212: it is rounded",
+     "the means, but for the last bits"},
+    {"all_but_the_last", all_but_the_last, "gradient of parameter 3",
+     "leaves out the last parameter"},
+    {"does_not_wait", does_not_wait, "has its work been waited for?",
+     "returns before the all-reduces are done"},
+    {"divides_before_waiting", divides_before_waiting, "Call wait() of its work first",
+     "divides while the all-reduce may run"},
+    {"own_order", own_order, "all ranks must make the same calls",
+     "rank 1 takes the parameters in another order"},
+    {"of_rank_0", of_rank_0, "it is that of rank 0 alone", "broadcasts the gradients of rank 0"},
 };
 
 }  // namespace

@@ -309,7 +309,9 @@ int break_(const std::vector<Candidate>& candidates) {
     const bool caught =
         verdict.kind != Verdict::Kind::right && text.find(candidate.sentence) != std::string::npos;
     missed += !caught;
-    std::cout << candidate.name << (caught ? ": " : ": NOT CAUGHT: ") << text << std::flush;
+    std::cout << candidate.name;
+    if (!candidate.mistake.empty()) std::cout << " (" << candidate.mistake << ')';
+    std::cout << (caught ? ": " : ": NOT CAUGHT: ") << text << std::flush;
   }
   return missed > 0;
 }

@@ -11,19 +11,21 @@
 
 namespace weft::learn {
 
-/// A wrong solution, and a part of the sentence that the judge must say of it.
+/// A wrong solution, a part of the sentence that the judge must say of it, and what the mistake is,
+/// where the name does not say it.
 template <class Solution>
 struct WrongOne {
   std::string name;
   Solution solution;
   std::string sentence;
+  std::string mistake = {};
 };
 
 /// A solution with its judge, which throws Wrong or NotYet, and returns what it has found right.
 struct Candidate {
   std::string name;
   std::function<std::string()> judge;
-  std::string sentence = {};  ///< of a wrong one
+  std::string sentence = {}, mistake = {};  ///< of a wrong one
 };
 
 /// The main function of an exercise. `folder` is its name under learn/; the first candidate is the
@@ -42,7 +44,8 @@ int run_lab(int argc, char** argv, const std::string& folder, std::string (*judg
   std::vector<Candidate> all{{"yours", [=] { return judge(yours); }},
                              {"right", [=] { return judge(right); }}};
   for (const WrongOne<Solution>& wrong : wrong_ones) {
-    all.push_back({wrong.name, [=] { return judge(wrong.solution); }, wrong.sentence});
+    all.push_back(
+        {wrong.name, [=] { return judge(wrong.solution); }, wrong.sentence, wrong.mistake});
   }
   return run_lab(argc, argv, folder, all);
 }

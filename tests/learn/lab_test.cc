@@ -71,6 +71,14 @@ void register_lab(const std::string& lab) {
                           [=] { return new Candidate(lab, wrong >= 4 ? "right" : "too few", ""); });
 }
 
+TEST(Break, SaysWhatTheMistakesAre) {
+  const std::string text = run("learn/01_allreduce/lab --break").first;
+  EXPECT_NE(text.find("\nown_first (each rank begins with its own numbers): wrong, with "),
+            text.npos)
+      << text;
+  EXPECT_EQ(text.find("NOT CAUGHT"), text.npos) << text;
+}
+
 }  // namespace
 }  // namespace weft
 

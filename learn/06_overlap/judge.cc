@@ -358,7 +358,7 @@ const std::vector<WrongOne<Overlap>> kWrong = {
     {"divides_by_reference", divides_by_reference, "`parameters` after overlap() had returned"},
     {"counts_by_reference", counts_by_reference, "has its work been waited for?"},
     {"never_clears", never_clears, "what the first step began is divided again in the second"},
-    {"on_a_copy", on_a_copy, "was the gradient itself added up and not a copy"},
+    {"on_a_copy", on_a_copy, "on the gradient itself, not on a copy"},
     {"with_barriers", with_barriers, "collectives of this step wait for each other"},
     {"without_the_first", without_the_first,
      "has called 3 collectives in step 1, for 4 parameters"},

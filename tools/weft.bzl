@@ -28,8 +28,8 @@ _PREFIX = {
     "strip_include_prefix": "/",
 }
 
-# Rooms with few loops to speed up, which compile in less than half of the time without optimisation. The
-# sanitizers' builds do without here: optimising what is instrumented takes longer still.
+# Folders that the sanitizers' builds compile without optimisation: optimising what is instrumented
+# takes longer than compiling it, and here are no loops to speed up.
 _PLAIN_UNDER_SANITIZERS = [
     "autograd",
     "benchmarks",

@@ -274,7 +274,7 @@ const std::vector<WrongOne<Three>> kWrong = {
      "stage 0 keeps the activations of 3 micro-batches at once, 1F1B of 2"},
     {"warm_by_one_more",
      {weft_s_gpipe, warm_by_one_more, weft_s_zb_h1},
-     "A row is a device, two characters are a second: F0 is"},
+     "keeps the activations of 3 micro-batches at once, 1F1B of 2"},
     {"warm_beyond", {weft_s_gpipe, warm_beyond, weft_s_zb_h1}, "weft's validator refuses it: "},
     {"backward_first",
      {weft_s_gpipe, backward_first, weft_s_zb_h1},

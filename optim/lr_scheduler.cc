@@ -64,6 +64,8 @@ void LRScheduler::load_state_dict(const NamedTensors& state) {
   for (const Entry& entry : entries) {
     const auto found = std::ranges::find(state, entry.name, &NamedTensors::value_type::first);
     WEFT_CHECK(found != state.end(), InvalidArgument, "scheduler", "the state lacks ", entry.name);
+    WEFT_CHECK(std::ranges::count(state, entry.name, &NamedTensors::value_type::first) == 1,
+               InvalidArgument, "scheduler", "the state has ", entry.name, " twice");
     const Tensor like = std::visit([](auto* value) { return to_tensor(*value); }, entry.value);
     const Tensor& value = values.emplace_back(found->second);
     WEFT_CHECK(value.dtype() == like.dtype() && value.shape() == like.shape(), InvalidArgument,

@@ -37,8 +37,9 @@ class LRScheduler {
   /// (f64 [groups]). The present rates and momenta are in the optimiser's state dict. The options
   /// are in neither: make the scheduler with the same options, then load both state dicts.
   NamedTensors state_dict() const;
-  /// Throws InvalidArgument for a state that lacks an entry, or has one of another dtype or shape
-  /// (another number of groups) or a counter outside [0, 2^53], before anything is changed.
+  /// Throws InvalidArgument for a state that lacks an entry or has one twice, or has one of another
+  /// dtype or shape (another number of groups) or a counter outside [0, 2^53], before anything is
+  /// changed.
   void load_state_dict(const NamedTensors& state);
 
  protected:

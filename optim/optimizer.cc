@@ -342,8 +342,11 @@ NamedTensors Optimizer::state_dict() const {
 }
 
 void Optimizer::load_state_dict(const NamedTensors& state) {
-  std::unordered_map<std::string, Tensor> by_name(state.begin(), state.end());
+  std::unordered_map<std::string, Tensor> by_name;
   std::string problems;
+  for (const auto& [name, tensor] : state) {
+    if (!by_name.emplace(name, tensor).second) problems += "\n  " + name + " is given twice";
+  }
   const auto take = [&](const std::string& name, const Shape& shape) {
     const auto found = by_name.find(name);
     if (found == by_name.end()) {

@@ -79,10 +79,11 @@ class Optimizer {
   /// not in it: make the optimiser with the same ones.
   virtual NamedTensors state_dict() const;
   /// Restores what state_dict() returned. Throws InvalidArgument for names or shapes of other
-  /// parameters or of another optimiser and for a step outside [0, 2^53], listing them, and for a
-  /// rate or momentum that set_lr() or set_momentum() refuses, before anything is changed. A state
-  /// without momentum, from a version without this entry, is accepted and leaves the momentum
-  /// unchanged; if set_momentum() was called here, as by OneCycleLR, a warning is logged.
+  /// parameters or of another optimiser, for a name that is given twice and for a step outside
+  /// [0, 2^53], listing them, and for a rate or momentum that set_lr() or set_momentum() refuses,
+  /// before anything is changed. A state without momentum, from a version without this entry, is
+  /// accepted and leaves the momentum unchanged; if set_momentum() was called here, as by
+  /// OneCycleLR, a warning is logged.
   void load_state_dict(const NamedTensors& state);
 
  protected:

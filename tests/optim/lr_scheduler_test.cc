@@ -249,6 +249,10 @@ TEST(LRScheduler, ResumesFromItsState) {
                     "[scheduler] the state's base_lrs is f64 [2], that of this scheduler and "
                     "optimiser f64 [1]");
   EXPECT_WEFT_ERROR(other.load_state_dict({}), InvalidArgument, "the state lacks last_epoch");
+  auto twice = optim::StepLR(single, {.step_size = 1}).state_dict();
+  twice.push_back(twice[0]);
+  EXPECT_WEFT_ERROR(other.load_state_dict(twice), InvalidArgument,
+                    "the state has last_epoch twice");
   EXPECT_EQ(other.last_epoch(), 0);
 }
 

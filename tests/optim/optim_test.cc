@@ -408,6 +408,9 @@ TEST_P(Optimizers, RefusesBadArguments) {
   state.back().second = zeros({5}, DType::f64);
   EXPECT_WEFT_ERROR(adam.load_state_dict(state), InvalidArgument,
                     "state.1.exp_avg_sq is [5], expected [2]");
+  auto twice = adam.state_dict();
+  twice.emplace_back("state.0.exp_avg", zeros({3}, DType::f64));
+  EXPECT_WEFT_ERROR(adam.load_state_dict(twice), InvalidArgument, "state.0.exp_avg is given twice");
 
   optim::SGD sgd(pair.params());
   std::string unexpected;  // in the order of the file

@@ -158,7 +158,8 @@ class DistributedDataParallel {
   nn::NamedTensors engine_state() const { return reducer_->engine_state(); }
   /// Restores it: the buckets are those of the run that saved it, if bucket_cap_mb is the same. All
   /// ranks call it, between steps; rank 0's state is used. A state with another number of
-  /// parameters is dropped with a warning; anything that is no such state throws InvalidArgument.
+  /// parameters is dropped with a warning; anything that is no such state, on one rank or more,
+  /// throws InvalidArgument on every rank, and changes nothing.
   void load_engine_state(const nn::NamedTensors& state) { reducer_->load_engine_state(state); }
 
  private:

@@ -361,6 +361,24 @@ RANKS_TEST(ReducerTest, AStateOfOtherParametersIsDroppedWithAWarning, 2) {
                     "this is not the state of a DistributedDataParallel: lr is f32 [2]");
 }
 
+RANKS_TEST(ReducerTest, ADamagedStateOnOneRankIsAnErrorOnAllRanks, 3) {
+  Lines model;
+  DistributedDataParallel ddp(model, group, {.bucket_cap_mb = kTiny});
+  const auto order = [&](bool damaged) {
+    return nn::NamedTensors{{"order", from_vector<std::int64_t>({2, damaged ? 2 : 1, 0}, {3})}};
+  };
+  for (const int bad : {0, 2}) {
+    const std::string who = group.rank() == bad ? "" : "rank " + std::to_string(bad) + ": [ddp] ";
+    EXPECT_WEFT_ERROR(ddp.load_engine_state(order(group.rank() == bad)), InvalidArgument,
+                      "[ddp] " + who + "the state's order does not have each parameter once");
+    EXPECT_EQ(ddp.bucket_names(), (Names{{"a", "b", "c"}}));  // unchanged
+  }
+  ddp.load_engine_state(order(false));
+  EXPECT_EQ(ddp.bucket_names(), (Names{{"c"}, {"b"}, {"a"}}));
+  sum(ddp(input(group.rank()))).backward();
+  for (const Tensor& p : model.parameters()) EXPECT_EQ(grad_of(p), Floats(2, 1));
+}
+
 RANKS_TEST(ReducerTest, DtypesHaveBucketsOfTheirOwn, 2) {
   struct Mixed : nn::Module<Mixed> {
     nn::Parameter a = parameter("a", ones({2}));

@@ -297,6 +297,7 @@ void FsdpEngine::begin_backward() {
   in_forward = false;
   backwards.position = 0;
   update_order();
+  for (Unit* const unit : order) unit->ready = !unit->memory->trained();  // frozen since no_sync()
   autograd::at_backward_end([this](const std::exception_ptr& error) { end_backward(error); });
 }
 
@@ -320,7 +321,7 @@ void FsdpEngine::on_recomputed_gradients(Unit& unit) {
 void FsdpEngine::on_gradients(Unit& unit) {
   begin_backward();
   unit.memory->release();
-  if (!sync) return;
+  if (!sync) return unit.memory->keep_gradients();
   reducing = unit.ready = true;
   if (!ordered) arrived.push_back(&unit);
   reduce_ready();
@@ -387,7 +388,7 @@ void FsdpEngine::abort() const {
 // the module tree, the root's own parameters last, as backward reaches them.
 void FsdpEngine::update_order() {
   std::vector<Unit*> trained(all.rbegin(), all.rend());
-  std::erase_if(trained, [](const Unit* unit) { return !unit->memory->trained(); });
+  std::erase_if(trained, [](const Unit* unit) { return !unit->memory->reduces(); });
   if (std::ranges::is_permutation(trained, order)) return;
   order = std::move(trained);
   ordered = false;

@@ -61,8 +61,8 @@ class FullySharded {
   std::vector<std::string> units() const;
 
   /// While it lives, backwards only add to whole gradients, which stay on each rank, also if
-  /// zero_grad() is called. The first backward after its end reduces the sum. It must not outlive
-  /// the module.
+  /// zero_grad() is called. The first backward after its end reduces the sum, also of parameters
+  /// that were frozen meanwhile. It must not outlive the module.
   class [[nodiscard]] NoSync;
   NoSync no_sync() const;
 

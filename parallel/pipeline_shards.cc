@@ -207,7 +207,8 @@ void PipelineShards::Whole::reduce() {
       if (!unit->engine || !unit->engine->kept) continue;
       take_gradients(*unit);
       give_back(*unit);
-      if (unit->engine->sync && unit->memory->trained()) unit->engine->start_reduction(*unit);
+      if (!unit->engine->sync) unit->memory->keep_gradients();
+      if (unit->engine->sync && unit->memory->reduces()) unit->engine->start_reduction(*unit);
     }
   }
   for (Engine* const engine : engines_) engine->finish_reduction();

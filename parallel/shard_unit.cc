@@ -117,11 +117,6 @@ void ShardUnit::set_name(const std::string& name) {
   for (Piece& piece : pieces_) piece.why = why_released(piece.name, name);
 }
 
-bool ShardUnit::trained() const {
-  return std::ranges::any_of(pieces_,
-                             [](const Piece& piece) { return piece.shard->part.requires_grad(); });
-}
-
 Tensor ShardUnit::rows_at(const Tensor& memory, std::int64_t start, std::int64_t rows,
                           const Piece& piece) {
   Shape shape = piece.shard->used.shape();
@@ -204,14 +199,10 @@ void ShardUnit::add_gradient(std::size_t i, Tensor gradient) {
   sum.storage()->set_owner(MemoryOwner::gradients);
 }
 
-bool ShardUnit::has_gradients() const {
-  return std::ranges::any_of(pieces_, [](const Piece& piece) { return piece.gradient.defined(); });
-}
-
 void ShardUnit::start_reduction(comm::ProcessGroup& group) {
   std::int64_t length = 0;
   for (const Piece& piece : pieces_) {
-    if (!piece.shard->part.requires_grad()) continue;
+    if (!piece.reduced()) continue;
     length += piece.rows * elements_of_row(piece.shard->used);
   }
   const TensorOptions options(sum_dtype_, chunk_.device());
@@ -221,7 +212,7 @@ void ShardUnit::start_reduction(comm::ProcessGroup& group) {
   }
   std::int64_t offset = 0;
   for (Piece& piece : pieces_) {
-    if (!piece.shard->part.requires_grad()) continue;
+    if (!piece.reduced()) continue;
     if (const Tensor whole = std::exchange(piece.gradient, {}); whole.defined()) {
       whole.storage()->record_stream(current_stream(whole.device()));
       for_each_part(piece, [&](int r, std::int64_t first, std::int64_t rows) {
@@ -250,9 +241,10 @@ void ShardUnit::finish_reduction(comm::ProcessGroup* replicas) {
   const Scoped memory(&ThreadState::memory_owner, MemoryOwner::gradients);
   const Tensor sums = raw::to(done.own, chunk_.dtype());
   std::int64_t offset = 0;
-  for (const Piece& piece : pieces_) {
+  for (Piece& piece : pieces_) {
     const Tensor& part = piece.shard->part;
-    if (!part.requires_grad()) continue;
+    if (!piece.reduced()) continue;
+    piece.kept = false;
     const Tensor gradient = rows_at(sums, offset, part.shape()[0], piece);
     if (const Tensor before = part.grad(); before.defined()) {
       raw::add_scaled_(before, 1, gradient);
@@ -264,7 +256,7 @@ void ShardUnit::finish_reduction(comm::ProcessGroup* replicas) {
 }
 
 void ShardUnit::drop_gradients() {
-  for (Piece& piece : pieces_) piece.gradient = {};
+  for (Piece& piece : pieces_) piece.gradient = {}, piece.kept = false;
   reduction_ = {};
 }
 

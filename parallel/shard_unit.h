@@ -9,6 +9,7 @@
 //   rank 1    | w2 -- | b1 |
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -33,6 +34,9 @@ class ShardUnit {
     Strides strides;            // of rows in a chunk
     const char* why = nullptr;  // the error for reading it while it is released
     Tensor gradient = {};       // of the whole parameter, before the reduction
+    bool kept = false;          // keep_gradients() was called since the last reduction
+    bool trained() const { return shard->part.requires_grad(); }
+    bool reduced() const { return kept || trained(); }
   };
 
   /// Cuts the module's parameters that are not cut yet; they must be the same on all ranks. The
@@ -47,8 +51,9 @@ class ShardUnit {
   /// The dtypes of the whole parameters and of sums of gradients.
   DType whole_dtype() const { return whole_dtype_; }
   DType sum_dtype() const { return sum_dtype_; }
-  /// Whether a parameter requires a gradient.
-  bool trained() const;
+  /// Whether a parameter requires a gradient; whether one does, or did in keep_gradients().
+  bool trained() const { return any(&Piece::trained); }
+  bool reduces() const { return any(&Piece::reduced); }
   const FullyShardStats& stats() const { return stats_; }
   bool gathered() const { return gathered_; }
   /// Whether they are gathered, and their parts have not changed since.
@@ -65,7 +70,11 @@ class ShardUnit {
 
   /// Adds to the gradient of the i-th parameter.
   void add_gradient(std::size_t i, Tensor gradient);
-  bool has_gradients() const;
+  bool has_gradients() const { return any(&Tensor::defined, &Piece::gradient); }
+  /// They wait for the next reduction, which takes them even if they are frozen by then.
+  void keep_gradients() {
+    for (Piece& piece : pieces_) piece.kept = piece.reduced();
+  }
   /// Starts to average the gradients over all ranks. Missing gradients count as zeros.
   void start_reduction(comm::ProcessGroup& group);
   /// Waits for the reduction, takes the mean over the replicas, if any, and adds the result to the
@@ -81,6 +90,7 @@ class ShardUnit {
   // A view of `memory` from an element on: rows of a parameter as a chunk has them.
   static Tensor rows_at(const Tensor& memory, std::int64_t start, std::int64_t rows,
                         const Piece& piece);
+  bool any(auto is, auto... of) const { return std::ranges::any_of(pieces_, is, of...); }
   // Calls f(rank, first row, number of rows) for each part that has rows.
   template <class F>
   void for_each_part(const Piece& piece, const F& f) const;

@@ -410,6 +410,40 @@ TEST_F(FullyShardTest, FrozenParametersGetNoGradientsAnyMore) {
   });
 }
 
+// A whole unit, or a part of one.
+TEST_F(FullyShardTest, FreezingKeepsTheGradientsOfNoSync) {
+  for (const std::size_t frozen : {2, 1}) {  // of the unit "0", which has two parameters
+    const auto train = [&](nn::Sequential& model, optim::Optimizer& sgd, int rank, int n,
+                           const FullySharded* sharded) {
+      std::vector<Tensor> parameters = model.parameters();
+      for (int i = 0; i < 4; ++i) {
+        const auto data = batch(i, {12, 6}, DType::f64).shard(rank, n);
+        sgd.zero_grad();
+        if (sharded) {
+          const auto no_sync = sharded->no_sync();
+          loss_of(model, data).backward();
+        } else {
+          loss_of(model, data).backward();
+        }
+        for (std::size_t p = 0; p < frozen; ++p) parameters[p].set_requires_grad(i % 2 != 0);
+        loss_of(model, data).backward();
+        EXPECT_TRUE(parameters[0].grad().defined());
+        sgd.step();
+      }
+    };
+    nn::Sequential plain = converted(testing::seeded(3, net), DType::f64);
+    optim::SGD plain_sgd(plain.parameters(), {.lr = 0.1});
+    train(plain, plain_sgd, 0, 1, nullptr);
+    comm::run_ranks(2, [&](comm::ProcessGroup& group) {
+      nn::Sequential model = converted(testing::seeded(3, net), DType::f64);
+      const FullySharded sharded = cut(model, group);
+      optim::SGD sgd(model.parameters(), {.lr = 0.1});
+      train(model, sgd, group.rank(), 2, &sharded);
+      expect_near(sharded.state_dict(), plain.state_dict(), 1e-12);
+    });
+  }
+}
+
 /// Its weight is used by the loss, too.
 struct Penalised : nn::Module<Penalised> {
   nn::Linear fc = child("fc", nn::Linear(6, 3));

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <exception>
 #include <functional>
+#include <locale>
 #include <sstream>
 #include <string>
 #include <utility>
@@ -416,6 +417,7 @@ bool ElasticRanks::agree(comm::ProcessGroup& group) {
 
 std::string ElasticRanks::books() const {
   std::ostringstream out;
+  out.imbue(std::locale::classic());  // the text may be read in another locale
   out << votes_ << ' ' << steps_ << ' ' << epoch_ << ' ' << epoch_first_step_ << ' ' << flags_
       << ' ' << in_epoch_ << '\n'
       << list_of(dealt_, " ") << '\n';

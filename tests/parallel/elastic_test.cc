@@ -2,6 +2,8 @@
 // that takes the steps that were made, by the ranks that were there. tests/examples has the same
 // with processes. elastic_parts_test.cc: ZeroRedundancyOptimizer's state when ranks fail;
 // elastic_return_test.cc: ranks that come back.
+#include <locale>
+
 #include "weft/tests/parallel/elastic_training.h"
 
 namespace weft::parallel {
@@ -148,6 +150,31 @@ TEST(ElasticTest, RanksGoOnFromTheLowestRanksCheckpoint) {
   for (const std::string& error : errors_of("six steps", "six steps")) {
     EXPECT_HAS(error, "\"six steps\" are no counters of an elastic run");
   }
+}
+
+// A program may choose a locale that writes 1.234, and the next one to read the text none.
+TEST(ElasticTest, CountersOfACheckpointDoNotFollowTheLocale) {
+  struct Grouping : std::numpunct<char> {
+    char do_thousands_sep() const override { return '.'; }
+    std::string do_grouping() const override { return "\3"; }
+  };
+  const std::string at_step_1234 = "1300 1234 1 617 0 0\n0\n1\n1234 0\n1\n617 0\n";
+  std::string saved;
+  const std::locale before = std::locale::global(std::locale(std::locale(), new Grouping));
+  Launch run(1);
+  run.run(1, [&](const comm::ElasticRun& r) {
+    const nn::Sequential model = model_of(0);
+    Optimizer sgd(model);
+    Elastic elastic(
+        model, sgd,
+        {.save = [&](const optim::NamedTensors&, const std::string& counters) { saved = counters; },
+         .resume = at_step_1234,
+         .run = r});
+    EXPECT_TRUE(elastic.next_epoch(3));
+  });
+  std::locale::global(before);
+  EXPECT_TRUE(run.errors().empty());
+  EXPECT_EQ(saved, at_step_1234);
 }
 
 // A rank with an error of its own ends with that error, and the others go on.

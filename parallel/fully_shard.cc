@@ -51,7 +51,7 @@ void make_engine(const nn::ModuleBase& module, const std::shared_ptr<Unit>& unit
     unit->engine = known;
     return;
   }
-  check_together(units);
+  check_together(module, units);
   const auto engine = std::make_shared<Engine>(unit);
   // The modules' paths are known only now that the outermost module is.
   for (const auto& [name, shard] : nn::shards_of(module)) {

@@ -158,7 +158,7 @@ class [[nodiscard]] FullySharded::NoSync {
 /// Throws InvalidArgument on every rank if one has another module or other options, for a module
 /// that is cut already, for a parameter without dimensions, without memory of its own, or of
 /// another module that is cut, and for parameters of one unit of several dtypes or devices. The
-/// first call throws it for units of one model with different groups or replicas.
+/// first call throws it for units of different groups or replicas, and for parameters added since.
 FullySharded fully_shard(const nn::ModuleBase& module, std::shared_ptr<comm::ProcessGroup> group,
                          const FullyShardOptions& options = {});
 /// `group` must outlive the module.

@@ -110,8 +110,14 @@ void check_same_cut(comm::ProcessGroup& group, comm::ProcessGroup* replicas,
   if (replicas) compare(*replicas, lines);
 }
 
-void check_together(const std::vector<std::shared_ptr<FsdpUnit>>& units) {
+void check_together(const nn::ModuleBase& module,
+                    const std::vector<std::shared_ptr<FsdpUnit>>& units) {
   const FsdpUnit& root = *units[0];
+  for (const auto& [name, x] : nn::uncut_parameters(module)) {
+    WEFT_CHECK(!x.requires_grad(), InvalidArgument, kOp, "parameter ", name, " of ", root.name,
+               " was added after that was cut, so its gradient would not be averaged: build the "
+               "whole module before it is cut");
+  }
   const ShardUnit::Piece* any = nullptr;
   for (const auto& unit : units) {
     WEFT_CHECK(!unit->engine, InvalidArgument, kOp, unit->name, ", which is part of ", root.name,

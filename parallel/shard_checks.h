@@ -24,7 +24,8 @@ void check_can_be_cut(const nn::NamedTensors& parameters);
 /// Throws if these units cannot belong to one model; the first one is the outermost.
 /// InvalidArgument if one was called before or is cut over another group, Unsupported if one is on
 /// another device; InvalidArgument on all ranks of the group if one rank is at another module.
-void check_together(const std::vector<std::shared_ptr<FsdpUnit>>& units);
+void check_together(const nn::ModuleBase& module,
+                    const std::vector<std::shared_ptr<FsdpUnit>>& units);
 /// Throws InvalidArgument on all ranks of both groups if one rank cuts another module, or has other
 /// options (`how`, one line). If no rank of a group gives replicas, but others name its ranks as
 /// theirs, only these others throw.

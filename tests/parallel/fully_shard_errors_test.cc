@@ -197,6 +197,16 @@ TEST_F(FullyShardTest, RefusesAnotherEngineAroundItAndAWrongOrder) {
   });
 }
 
+TEST_F(FullyShardTest, AParameterThatWasAddedAfterTheCutIsNamed) {
+  comm::run_ranks(2, [](comm::ProcessGroup& group) {
+    nn::Sequential model = net();
+    const FullySharded sharded = cut(model, group);
+    model.append(nn::Linear(3, 3));
+    EXPECT_WEFT_ERROR(model(full({2, 6}, 1.0)), InvalidArgument,
+                      "parameter 5.weight of Sequential was added after that was cut");
+  });
+}
+
 TEST_F(FullyShardTest, UnitsOfOneModelAreCutOverTheSameRanks) {
   comm::run_ranks(2, [&](comm::ProcessGroup& group) {
     const comm::Mesh mesh({std::shared_ptr<void>(), &group}, {{"replica", 2}, {"shard", 1}});

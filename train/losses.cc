@@ -4,6 +4,7 @@
 #include <set>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "weft/core/base/error.h"
 #include "weft/core/runtime/log.h"
@@ -38,18 +39,20 @@ void Losses::add(std::initializer_list<NamedLoss> losses, std::int64_t epoch) {
   check_names(losses);
   const Tensor& first = losses.begin()->value;
   std::int64_t which = 0;
+  // A loss that is no number throws before one of them counts: the step may be repeated.
   if (first.device().is_cpu()) {
-    for (const NamedLoss& loss : losses)
-      record(static_cast<std::size_t>(which++), loss.value.item<double>());
+    std::vector<double> values;
+    for (const NamedLoss& loss : losses) values.push_back(loss.value.item<double>());
+    for (const double value : values) record(static_cast<std::size_t>(which++), value);
   } else {
-    if (!waiting_.defined()) {
-      waiting_ = zeros({kMostPending, static_cast<std::int64_t>(losses.size())},
-                       TensorOptions(first.dtype(), first.device()));
+    const auto count = static_cast<std::int64_t>(losses.size());
+    if (!waiting_.defined() || waiting_.shape(1) != count) {
+      waiting_ = zeros({kMostPending, count}, TensorOptions(first.dtype(), first.device()));
     }
-    const Tensor row = raw::narrow(waiting_, 0, pending_++, 1);
+    const Tensor row = raw::narrow(waiting_, 0, pending_, 1);
     for (const NamedLoss& loss : losses)
       raw::copy_(raw::narrow(row, 1, which++, 1), raw::reshape(loss.value, {1, 1}));
-    if (pending_ == kMostPending) of_rank();
+    if (++pending_ == kMostPending) of_rank();
   }
 }
 

@@ -39,7 +39,7 @@ class Losses {
   void reserve(std::int64_t steps);
   /// Adds the losses of a step. On CUDA the values are read later, many at once. The first loss
   /// that is not finite gives a warning with its step and this epoch. Throws InvalidArgument
-  /// without losses, and for other names than in earlier steps.
+  /// without losses, and for other names than in earlier steps. If it throws, nothing was added.
   void add(std::initializer_list<NamedLoss> losses, std::int64_t epoch);
   /// The record with the values of all steps; from record.averaged on they are those of this rank.
   const LossRecord& of_rank();

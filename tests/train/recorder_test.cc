@@ -409,6 +409,21 @@ TEST_F(RecorderTest, RefusesLossesThatItsFilesCannotTellApart) {
   EXPECT_EQ(recorder.steps(), 0);
 }
 
+TEST_F(RecorderTest, AStepWithALossThatIsNoNumberMayBeRepeated) {
+  Recorder recorder(options());
+  const Tensor one = scalar(1);
+  EXPECT_WEFT_ERROR(recorder.step({{"one", one}, {"two", zeros({2})}}), Shape, "one element");
+  EXPECT_EQ(recorder.steps(), 0);
+  recorder.step({{"one", one}, {"two", one}});
+  EXPECT_WEFT_ERROR(recorder.step({{"one", one}, {"two", zeros({2})}}), Shape, "one element");
+  EXPECT_EQ(recorder.steps(), 1);
+  recorder.step({{"one", one}, {"two", one}});
+  recorder.save(Counter(), make_loader());
+  const Checkpoint saved = load_checkpoint(folder.path("out/checkpoint.safetensors"));
+  EXPECT_EQ(saved.losses, (std::vector<double>{1, 1}));
+  EXPECT_EQ(saved.more_losses.at(0).values, saved.losses);
+}
+
 TEST_F(RecorderTest, InterruptEndsTheLoopAfterTheStep) {
   const InterruptScope scope;
   Recorder recorder(options());

@@ -106,8 +106,9 @@ class DistributedDataParallel {
 
   /// module(args...); in training rank 0's buffers are copied to all ranks first. Throws Device,
   /// Dtype or InvalidArgument when the module was moved, converted or unfrozen since it was
-  /// wrapped. With find_unused_parameters the result must be a type whose tensors tensor/tree.h
-  /// finds, else InvalidArgument.
+  /// wrapped; the first call also throws it for trained parameters that were added since. With
+  /// find_unused_parameters the result must be a type whose tensors tensor/tree.h finds, else
+  /// InvalidArgument.
   template <class... Args>
   decltype(auto) operator()(Args&&... args) {
     using Result = std::remove_cvref_t<decltype(module_(std::forward<Args>(args)...))>;

@@ -136,6 +136,8 @@ void Reducer::check_averaged() {
 
 void Reducer::before_forward() {
   buckets_.check_unchanged();
+  if (!called_) check_none_added(module_, buckets_.parameters());
+  called_ = true;
   check_averaged();
   const bool recorded = thread_state().grad_enabled || autograd::in_first_forward();
   if (!sync_ || !recorded || autograd::recomputing()) return;

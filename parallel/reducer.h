@@ -146,6 +146,7 @@ class Reducer {
   int root_ = 0;        // the rank whose buffers are broadcast
   double divisor_ = 1;  // of gradients
   bool reducing_ = false;
+  bool called_ = false;                              // before_forward()
   GradientBuckets::Clock::time_point last_arrival_;  // of the reduction in progress
   // The first parameter's version in the last forward, if that was one in training, and the
   // reductions when it last changed.

@@ -96,6 +96,17 @@ void check_same_model(comm::ProcessGroup& group, const nn::ModuleBase& module,
                    "every rank");
 }
 
+void check_none_added(const nn::ModuleBase& module,
+                      const std::vector<GradientBuckets::Parameter>& wrapped) {
+  for (const auto& [name, x] : module.named_parameters()) {
+    const bool known =
+        std::ranges::any_of(wrapped, [&, x = x](const auto& p) { return p.tensor.same(x); });
+    WEFT_CHECK(known || !x.requires_grad(), InvalidArgument, "ddp", "parameter ", name,
+               " was added after the module was wrapped, so it would not be averaged: build the "
+               "whole module before it is wrapped");
+  }
+}
+
 void check_replicas(comm::ProcessGroup& group, comm::ProcessGroup* replicas, const char* op,
                     const std::string& what, const std::string& lines) {
   comm::ProcessGroup& here = replicas ? *replicas : group;

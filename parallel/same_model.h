@@ -2,9 +2,11 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "weft/comm/group/process_group.h"
 #include "weft/nn/module.h"
+#include "weft/parallel/gradient_buckets.h"
 
 namespace weft::parallel {
 
@@ -24,6 +26,11 @@ std::string lines_of_model(const nn::ModuleBase& module, bool with_strides = tru
 /// one differs, naming the first such rank and the first difference.
 void check_same_model(comm::ProcessGroup& group, const nn::ModuleBase& module,
                       const std::string& options);
+
+/// Throws InvalidArgument for a parameter that requires a gradient and is not among `wrapped`: one
+/// that was added since then.
+void check_none_added(const nn::ModuleBase& module,
+                      const std::vector<GradientBuckets::Parameter>& wrapped);
 
 /// Finds a rank that was given no replicas though others name it as one of theirs: it would never
 /// send them a message. A rank with replicas writes a note of its call (`what` it does, and

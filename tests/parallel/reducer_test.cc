@@ -20,6 +20,8 @@
 #include "weft/core/runtime/thread_state.h"
 #include "weft/nn/batch_norm.h"
 #include "weft/nn/ema.h"
+#include "weft/nn/linear.h"
+#include "weft/nn/sequential.h"
 #include "weft/parallel/distributed_data_parallel.h"
 #include "weft/tests/comm/ranks.h"
 #include "weft/tests/core/collected_log.h"
@@ -359,6 +361,19 @@ RANKS_TEST(ReducerTest, AStateOfOtherParametersIsDroppedWithAWarning, 2) {
   }
   EXPECT_WEFT_ERROR(ddp.load_engine_state({{"lr", zeros({2})}}), InvalidArgument,
                     "this is not the state of a DistributedDataParallel: lr is f32 [2]");
+}
+
+RANKS_TEST(ReducerTest, AParameterThatWasAddedAfterWrappingIsNamed, 2) {
+  nn::Sequential model{nn::Linear(2, 3)};
+  DistributedDataParallel ddp(model, group);
+  nn::Linear frozen(3, 3);
+  frozen.requires_grad(false);
+  model.append(frozen);
+  model.append(nn::Linear(3, 1));
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_WEFT_ERROR(ddp(ones({1, 2})), InvalidArgument,
+                      "parameter 2.weight was added after the module was wrapped");
+  }
 }
 
 RANKS_TEST(ReducerTest, ADamagedStateOnOneRankIsAnErrorOnAllRanks, 3) {

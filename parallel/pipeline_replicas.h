@@ -22,7 +22,10 @@ class PipelineReplicas {
 
   /// Copies rank 0's buffers, calls `step`, and averages the gradients that it made.
   Tensor step(const std::function<Tensor()>& step);
-  void abort() noexcept { group_->abort(); }
+  /// Ends the operations that other replicas may be waiting for. A replica alone can go on.
+  void abort() noexcept {
+    if (group_->size() > 1) group_->abort();
+  }
 
  private:
   void broadcast_buffers();

@@ -544,6 +544,17 @@ TEST_P(PipelineRanks, ReplicasCannotAverageWhatTwoStagesShare) {
 
 // --- Errors --------------------------------------------------------------------------------------
 
+TEST_P(PipelineRanks, AReplicaAloneGoesOnAfterAnError) {
+  in_groups(GetParam(), 1, [](comm::ProcessGroup& group) {
+    Pipeline pipe({nn::Linear(6, 8), nn::Linear(8, 3)},
+                  {.devices = {Device(), Device()}, .chunks = 2, .replicas = shared(group)});
+    const LabelledBatch data = batch(0, {4, 6}, DType::f32);
+    const auto fails = [](auto, auto) -> Tensor { WEFT_THROW(InvalidArgument, "test", "its own"); };
+    EXPECT_WEFT_ERROR(pipe.step({data.x}, {data.label}, fails), InvalidArgument, "its own");
+    pipe.step({data.x}, {data.label}, loss_of);
+  });
+}
+
 // Runs f on each rank and returns each rank's error.
 std::vector<std::string> errors_of(const std::string& backend, int ranks,
                                    const std::function<void(comm::ProcessGroup&)>& f) {

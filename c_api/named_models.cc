@@ -69,12 +69,14 @@ NamedModel::~NamedModel() {
 nn::AnyModule make_model(const char* library, const std::string& name) {
   const link_map* const file = load(library);
   const std::string shown = library ? library : "the program";
+  // A copy: dladdr1() waits for a thread that opens another library, and that thread waits for the
+  // mutex when it comes to that library's models.
   std::vector<const NamedModel*> found;
   {
     const std::lock_guard lock(models().mutex);
-    for (const NamedModel* model : models().list)
-      if (file_of(model) == file) found.push_back(model);
+    found = models().list;
   }
+  std::erase_if(found, [&](const NamedModel* model) { return file_of(model) != file; });
   WEFT_CHECK(!found.empty(), InvalidArgument, kOp, shown,
              ": no WEFT_C_MODEL in it for this libweft, ", kVersion);
   const auto has_name = [&](const NamedModel* model) { return model->name() == name; };

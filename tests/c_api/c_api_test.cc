@@ -1,6 +1,8 @@
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cstdint>
+#include <filesystem>
 #include <initializer_list>
 #include <string>
 #include <thread>
@@ -246,6 +248,23 @@ TEST(CApi, OpensModelsOfTheProgram) {
   const Model relu("of the program", nullptr, nullptr);
   Input x({-1, 2});
   EXPECT_EQ(forward(relu, {&x}), (std::vector<std::vector<float>>{{0, 2}}));
+}
+
+// The loader has a lock of its own, which it holds while the models of a new library enter weft's
+// list.
+TEST(CApi, OpensLibrariesInSeveralThreadsAtATime) {
+  const TempFolder folder;
+  std::atomic<bool> done = false;
+  std::thread other([&] {
+    while (!done) const Model again("constant");
+  });
+  for (int i = 0; i < 40; ++i) {
+    const std::string copy = folder.path("lib" + std::to_string(i) + ".so");
+    std::filesystem::copy_file(kModels, copy);
+    const Model first("constant", "cpu", copy.c_str());
+  }
+  done = true;
+  other.join();
 }
 
 TEST(CApi, SaysWhyAModelCannotBeOpened) {

@@ -196,7 +196,8 @@ Tensor mul(const Tensor& a, double b) {
 }
 Tensor div(const Tensor& a, double b) {
   if (autograd::divides_gradient(a, b)) return div(a, scalar_like(b, a));
-  return record_unary("div", UnaryOp::mul_scalar, a, raw::div(a, b), {.a = 1 / b});
+  // The gradient needs the inverse; b is for those who read the tape, and is not 0 for a quotient.
+  return record_unary("div", UnaryOp::mul_scalar, a, raw::div(a, b), {.a = 1 / b, .b = b});
 }
 Tensor div(double a, const Tensor& b) {
   constexpr CastPolicy policy = policy_of(UnaryOp::rdiv_scalar);

@@ -145,8 +145,10 @@ class MulInPlaceNode final : public DifferentiableNode {
 // y = factor y + addend
 class ScaleInPlaceNode final : public DifferentiableNode {
  public:
-  ScaleInPlaceNode(const char* name, double factor, double addend, const Tensor& y)
-      : DifferentiableNode(name), factor_(factor), addend_(addend) {
+  /// `divisor`: 0, or the number by which y is divided, of which the factor is the inverse.
+  ScaleInPlaceNode(const char* name, double factor, double addend, const Tensor& y,
+                   double divisor = 0)
+      : DifferentiableNode(name), factor_(factor), addend_(addend), divisor_(divisor) {
     add_input(y);
   }
   void apply(Gradients& grads) override {
@@ -154,11 +156,11 @@ class ScaleInPlaceNode final : public DifferentiableNode {
   }
   void describe(Description& d) const override {
     d.op = "scale_";
-    d.numbers = {{"factor", factor_}, {"addend", addend_}};
+    d.numbers = {{"factor", factor_}, {"addend", addend_}, {"divisor", divisor_}};
   }
 
  private:
-  double factor_, addend_;
+  double factor_, addend_, divisor_;
 };
 
 // y = b, or a constant: the result does not depend on y's earlier value, so that gradient is zero.
@@ -255,7 +257,7 @@ const Tensor& MoreMethods::div_(double value) const {
   }
   const bool records = record_write("div_", self());
   const auto write = [&] { raw::div_(self(), value); };
-  write_in_place<ScaleInPlaceNode>(records, self(), write, "div_", 1 / value, 0, self());
+  write_in_place<ScaleInPlaceNode>(records, self(), write, "div_", 1 / value, 0, self(), value);
   return self();
 }
 

@@ -179,8 +179,17 @@ Names add_scaled(Operation& o) {
   return {o.node("Add", {o.in(0), b})};
 }
 
-// y = factor y + addend
+// x a, or x / b, which a product with the inverse of b may miss by a rounding.
+Names mul_scalar(Operation& o) {
+  const double divisor = o.number("b");
+  if (divisor != 0) return {o.node("Div", {o.in(), o.constant(divisor)})};
+  return {o.node("Mul", {o.in(), o.constant(o.number("a"))})};
+}
+
+// y = factor y + addend, or y = y / divisor
 Names scale(Operation& o) {
+  const double divisor = o.number("divisor");
+  if (divisor != 0) return {o.node("Div", {o.in(), o.constant(divisor)})};
   const double factor = o.number("factor"), addend = o.number("addend");
   std::string y = o.in();
   if (factor != 1) y = o.node("Mul", {y, o.constant(factor)});
@@ -246,7 +255,7 @@ const Rules& elementwise_rules() {
       {"log_sigmoid", log_sigmoid},
       {"trunc", trunc},
       {"add_scalar", with_number("Add")},
-      {"mul_scalar", with_number("Mul")},
+      {"mul_scalar", mul_scalar},
       {"pow_scalar", with_number("Pow")},
       {"rsub_scalar", number_with("Sub")},
       {"rdiv_scalar", number_with("Div")},

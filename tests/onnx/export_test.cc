@@ -350,6 +350,14 @@ TEST_F(OnnxTest, AFloorOfAQuotientIsNotThatOfARoundedOne) {
             "Where Equal Div Where Identity ");
 }
 
+// 41 times the f32 next to 1 / 41 is less than 1, and its floor 0.
+TEST_F(OnnxTest, AQuotientIsNoProductWithTheInverse) {
+  const Texts divided{"Div(input, /constant)", "Floor(%0)", "Identity(%1)"};
+  EXPECT_EQ(nodes([](const Tensor& x) { return floor(x / 41.0); }, ramp({2, 4})), divided);
+  const auto in_place = [](Tensor x) { return floor(x.div_(41.0)); };
+  EXPECT_EQ(nodes(in_place, ramp({2, 4})), divided);
+}
+
 TEST_F(OnnxTest, ActivationsOfComparisons) {
   nn::Sequential model{nn::ReLU6(), nn::Hardswish(), nn::Hardsigmoid(), nn::PReLU(4)};
   EXPECT_GT(saved(model, {ramp({2, 4})}).nodes.size(), 10u);

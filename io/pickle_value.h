@@ -53,6 +53,9 @@ class PickleValue {
   PickleValue(std::string text);
   PickleValue(const char* text) : PickleValue(std::string(text)) {}
   PickleValue(Tensor tensor);
+  // No moves, which would leave a value without what its kind says it has.
+  PickleValue(const PickleValue&) = default;
+  PickleValue& operator=(const PickleValue&) = default;
   static PickleValue bytes(std::string bytes);
   static PickleValue list(Items items) { return {Kind::list, std::move(items)}; }
   static PickleValue tuple(Items items) { return {Kind::tuple, std::move(items)}; }

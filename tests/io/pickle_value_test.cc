@@ -1,7 +1,9 @@
 #include "weft/io/pickle_value.h"
 
 #include <type_traits>
+#include <utility>
 
+#include "weft/tensor/creation.h"
 #include "weft/tests/core/expect_error.h"
 
 namespace weft::io {
@@ -21,6 +23,14 @@ TEST(PickleValue, IsMadeOfAnyInteger) {
   EXPECT_EQ(PickleValue(2.5f).real(), 2.5);
   EXPECT_WEFT_ERROR((void)PickleValue(~std::uint64_t{0}), InvalidArgument,
                     "18446744073709551615 does not fit 64 bits with a sign");
+}
+
+TEST(PickleValue, KeepsWhatItIsAfterAMove) {
+  PickleValue text("abc"), list = PickleValue::list({1}), x(tensor({1}));
+  const PickleValue::Items moved = {std::move(text), std::move(list), std::move(x)};
+  EXPECT_EQ(text.text(), "abc");
+  EXPECT_EQ(list.items().size(), 1u);
+  EXPECT_TRUE(x.tensor().same(moved[2].tensor()));
 }
 
 TEST(PickleValue, SaysWhatItIs) {

@@ -12,7 +12,6 @@
 #include <exception>
 #include <filesystem>
 #include <system_error>
-#include <utility>
 
 #include "weft/core/base/error.h"
 #include "weft/core/runtime/file.h"
@@ -110,13 +109,13 @@ void EventFile::scalar(std::string_view tag, double value, std::int64_t step) {
 }
 
 void EventFile::flush() {
-  const std::string bytes = std::exchange(buffer_, {});
-  for (std::size_t done = 0; done < bytes.size();) {
-    const ssize_t n = ::write(fd_, bytes.data() + done, bytes.size() - done);
+  while (!buffer_.empty()) {
+    const ssize_t n = ::write(fd_, buffer_.data(), buffer_.size());
     if (n < 0 && errno == EINTR) continue;
     WEFT_CHECK(n > 0, Io, kOp, path_,
                ": cannot be written: ", std::generic_category().message(n < 0 ? errno : ENOSPC));
-    done += static_cast<std::size_t>(n);
+    // Half of a record would make all later ones unreadable: its rest comes first the next time.
+    buffer_.erase(0, static_cast<std::size_t>(n));
   }
 }
 

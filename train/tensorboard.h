@@ -28,7 +28,7 @@ class EventFile {
 
   /// A point of the curve `tag`, as f32, at the time of the call; in the file after flush().
   void scalar(std::string_view tag, double value, std::int64_t step);
-  /// Writes all events. Throws Io; events that could not be written are lost.
+  /// Writes all events. Throws Io; what could not be written stays for the next flush().
   void flush();
 
   const std::string& path() const { return path_; }

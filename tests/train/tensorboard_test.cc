@@ -81,7 +81,14 @@ TEST(EventFile, SaysWhereItCannotWrite) {
   {
     EventFile file(folder.path("full"));
     EXPECT_WEFT_ERROR(file.flush(), Io, file.path() + ": cannot be written: File too large");
+    EXPECT_EQ(std::filesystem::file_size(file.path()), 10u);
     file.scalar("t", 1, 1);
+    // Again room: the file goes on within the record.
+    ::setrlimit(RLIMIT_FSIZE, &limit);
+    file.flush();
+    EXPECT_EQ(events_of(file.path()).size(), 3u);
+    ::setrlimit(RLIMIT_FSIZE, &small);
+    file.scalar("t", 1, 2);
   }  // its destructor throws nothing
   ::setrlimit(RLIMIT_FSIZE, &limit);
   std::signal(SIGXFSZ, handler);

@@ -32,8 +32,9 @@ linked_with() {
   mapfile -t files < <(find "$work/$1" -type f \( -name '*.so.*' -o -path '*/bin/*' \))
   mkdir -p "$work/debian"
   echo "Source: weft" >"$work/debian/control"
-  (cd "$work" && dpkg-shlibdeps -O --ignore-missing-info -xlibweft"$abi" -l"$prefix/lib" "${files[@]}" 2>/dev/null) |
-    sed -n 's/^shlibs:Depends=//p'
+  # It warns of every library that is no package's, weft's own among them.
+  (cd "$work" && dpkg-shlibdeps -O --ignore-missing-info -xlibweft"$abi" -l"$prefix/lib" "${files[@]}" 2>"$work/errors") |
+    sed -n 's/^shlibs:Depends=//p' || { cat "$work/errors" >&2; return 1; }
 }
 
 # package NAME DEPENDS SUMMARY
@@ -59,10 +60,13 @@ C
 }
 
 part "libweft$abi" "lib/libweft.so.$version" "lib/libweft.so.$abi"
-package "libweft$abi" "$(linked_with "libweft$abi")" "deep-learning mini-framework, the library"
+# Not within the commands, which would go on after an error.
+depends=$(linked_with "libweft$abi")
+package "libweft$abi" "$depends" "deep-learning mini-framework, the library"
 if [[ -e $prefix/lib/libweft_cuda.so.$version ]]; then
   part "libweft-cuda$abi" "lib/libweft_cuda.so.$version" "lib/libweft_cuda.so.$abi" lib/libweft_cuda.so
-  package "libweft-cuda$abi" "libweft$abi (= $version), $(linked_with "libweft-cuda$abi")" \
+  depends=$(linked_with "libweft-cuda$abi")
+  package "libweft-cuda$abi" "libweft$abi (= $version), $depends" \
     "deep-learning mini-framework, the backend of NVIDIA's GPUs"
 fi
 part libweft-dev include/weft lib/libweft.so lib/cmake/weft lib/pkgconfig/weft.pc lib/pkgconfig/weft_c.pc
@@ -70,4 +74,5 @@ part libweft-dev include/weft lib/libweft.so lib/cmake/weft lib/pkgconfig/weft.p
 sed -i 's/ -Wl,-rpath,[^ ]*//' "$work"/libweft-dev/usr/lib/pkgconfig/*.pc
 package libweft-dev "libweft$abi (= $version)" "deep-learning mini-framework, files to build programs with"
 part weftrun bin/weftrun
-package weftrun "$(linked_with weftrun)" "launcher of programs of many ranks"
+depends=$(linked_with weftrun)
+package weftrun "$depends" "launcher of programs of many ranks"

@@ -158,7 +158,10 @@ constexpr CastPolicy policy_of(BinaryOp op) {
   return op == BinaryOp::pow ? CastPolicy::f32_on_cuda : CastPolicy::none;
 }
 
-Tensor scalar_like(double value, const Tensor& x) { return scalar(value, {x.dtype(), x.device()}); }
+// The number beside x. An integer x is recorded for an observer alone.
+Tensor scalar_like(double value, const Tensor& x) {
+  return scalar(value, {raw::result_type(x.dtype(), value), x.device()});
+}
 
 }  // namespace
 

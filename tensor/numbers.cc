@@ -20,23 +20,15 @@ bool is_int64(double value) {
   return value >= -0x1p63 && value < 0x1p63 && std::trunc(value) == value;
 }
 
-// The dtype of an operation of a tensor with a number: a floating tensor keeps its own, an integer
-// one too unless the number is none, and a truth value counts as i64.
-DType with_scalar(DType dtype, double value) {
-  if (is_floating(dtype)) return dtype;
-  if (!is_int64(value)) return DType::f32;
-  return dtype == DType::boolean ? DType::i64 : dtype;
-}
-
 // `name` is the user's: add, not add_scalar.
 Tensor scalar_op(const char* name, UnaryOp op, const char* operand, const Tensor& a, double value) {
   check_defined(name, operand, a);
-  return unary(op, cast(a, with_scalar(a.dtype(), value)), {.a = value});
+  return unary(op, cast(a, result_type(a.dtype(), value)), {.a = value});
 }
 
 Tensor binary_with_scalar(BinaryOp op, const Tensor& a, double value) {
   check_defined(info(op).name, "a", a);
-  const DType dtype = compute_dtype(op, with_scalar(a.dtype(), value));
+  const DType dtype = compute_dtype(op, result_type(a.dtype(), value));
   // As in PyTorch, a quotient takes a number beyond a floating dtype as infinity. But an extreme
   // may be the number itself.
   const bool is_result = op == BinaryOp::maximum || op == BinaryOp::minimum;
@@ -65,10 +57,16 @@ bool is_power_of_two(double value) {
 
 }  // namespace
 
+DType result_type(DType dtype, double number) {
+  if (is_floating(dtype)) return dtype;
+  if (!is_int64(number)) return DType::f32;
+  return dtype == DType::boolean ? DType::i64 : dtype;
+}
+
 Tensor add(const Tensor& a, double b) { return scalar_op("add", UnaryOp::add_scalar, "a", a, b); }
 Tensor sub(const Tensor& a, double b) {
   check_defined("sub", "a", a);
-  const DType dtype = with_scalar(a.dtype(), b);
+  const DType dtype = result_type(a.dtype(), b);
   return unary(UnaryOp::add_scalar, cast(a, dtype), {.a = negated(b, dtype)});
 }
 Tensor sub(double a, const Tensor& b) { return scalar_op("sub", UnaryOp::rsub_scalar, "b", b, a); }
@@ -84,7 +82,7 @@ Tensor div(const Tensor& a, double b) {
 Tensor div(double a, const Tensor& b) { return scalar_op("div", UnaryOp::rdiv_scalar, "b", b, a); }
 Tensor pow(const Tensor& a, double b) {
   check_defined("pow", "a", a);
-  const DType dtype = with_scalar(a.dtype(), b);
+  const DType dtype = result_type(a.dtype(), b);
   WEFT_CHECK(is_floating(dtype) || b >= 0, InvalidArgument, "pow", "a tensor of ", a.dtype(),
              " to the power ", b, " is no tensor of ", dtype, "; convert it with to(dtype)");
   return scalar_op("pow", UnaryOp::pow_scalar, "a", a, b);

@@ -43,6 +43,9 @@ void check_holds(const char* op, double value, DType dtype);
 /// change the dtype of those with dimensions only if their kind is higher (bool < integer <
 /// floating).
 DType result_type(const Tensor& a, const Tensor& b, const Tensor& c = {});
+/// That of a tensor of this dtype with a number: a floating tensor keeps its own, an integer one
+/// too unless the number is none, and a truth value counts as i64.
+DType result_type(DType dtype, double number);
 
 // --- Element-wise: y has the broadcast shape of the operands, and the dtype of result_type. With a
 // double, a floating tensor keeps its dtype. An integer tensor keeps it if the double is a whole

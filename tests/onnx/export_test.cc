@@ -350,6 +350,19 @@ TEST_F(OnnxTest, AFloorOfAQuotientIsNotThatOfARoundedOne) {
             "Where Equal Div Where Identity ");
 }
 
+// Only an observer of the tape sees operations of integers.
+TEST_F(OnnxTest, AFractionMakesIntegersFloating) {
+  const Tensor ids = tensor({1, 2, 3, 4}, DType::i64).reshape({2, 2});
+  EXPECT_EQ(saved(Computes([](const Tensor& x) { return maximum(x, 2.5); }), {ids}).outputs,
+            Texts{"output 1 [batch,2]"});
+  EXPECT_EQ(nodes([](const Tensor& x) { return maximum(x, 2.0); }, ids),
+            (Texts{"Max(input, /constant)", "Identity(%0)"}));
+  EXPECT_EQ(saved(Computes([](const Tensor& x) { return (x > 2.0) % 2.0; }), {ids}).outputs,
+            Texts{"output 7 [batch,2]"});
+  EXPECT_EQ(saved(Computes([](const Tensor& x) { return floor_divide(x, 1.5); }), {ids}).outputs,
+            Texts{"output 1 [batch,2]"});
+}
+
 // 41 times the f32 next to 1 / 41 is less than 1, and its floor 0.
 TEST_F(OnnxTest, AQuotientIsNoProductWithTheInverse) {
   const Texts divided{"Div(input, /constant)", "Floor(%0)", "Identity(%1)"};

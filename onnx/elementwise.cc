@@ -45,6 +45,12 @@ Names gelu_tanh(Operation& o) {
   return half_of(o, x, o.node("Tanh", {o.node("Mul", {sum, o.constant(std::sqrt(2 / pi))})}));
 }
 
+// Few runtimes have Relu for integers.
+Names relu(Operation& o) {
+  if (!is_floating(o.result().dtype)) return {o.node("Max", {o.in(), o.constant(0)})};
+  return {o.node("Relu", {o.in()})};
+}
+
 Names log_sigmoid(Operation& o) {
   return {o.node("Neg", {o.node("Softplus", {o.node("Neg", {o.in()})})})};
 }
@@ -209,9 +215,9 @@ Names where(Operation& o) {
 
 const Rules& elementwise_rules() {
   static const Rules& rules = *new Rules{
-      {"abs", same("Abs")},
-      {"neg", same("Neg")},
-      {"sign", same("Sign")},
+      {"abs", in_i32(same("Abs"))},
+      {"neg", in_i32(same("Neg"))},
+      {"sign", in_i32(same("Sign"))},
       {"sqrt", same("Sqrt")},
       {"reciprocal", same("Reciprocal")},
       {"exp", same("Exp")},
@@ -222,18 +228,18 @@ const Rules& elementwise_rules() {
       {"cos", same("Cos")},
       {"tanh", same("Tanh")},
       {"sigmoid", same("Sigmoid")},
-      {"relu", same("Relu")},
+      {"relu", in_i32(relu)},
       {"floor", rounded("Floor")},
       {"ceil", rounded("Ceil")},
       {"round", rounded("Round")},
-      {"add", same("Add")},
+      {"add", in_i32(same("Add"))},
       {"sub", same("Sub")},
-      {"mul", same("Mul")},
+      {"mul", in_i32(same("Mul"))},
       {"div", same("Div")},
-      {"pow", same("Pow")},
-      {"maximum", same("Max")},
-      {"minimum", same("Min")},
-      {"mul_", same("Mul")},
+      {"pow", in_i32(same("Pow"))},
+      {"maximum", in_i32(same("Max"))},
+      {"minimum", in_i32(same("Min"))},
+      {"mul_", in_i32(same("Mul"))},
       {"div_", same("Div")},
       {"square", [](Operation& o) -> Names { return {o.node("Mul", {o.in(), o.in()})}; }},
       {"rsqrt",
@@ -254,10 +260,10 @@ const Rules& elementwise_rules() {
       {"gelu_tanh", gelu_tanh},
       {"log_sigmoid", log_sigmoid},
       {"trunc", trunc},
-      {"add_scalar", with_number("Add")},
-      {"mul_scalar", mul_scalar},
-      {"pow_scalar", with_number("Pow")},
-      {"rsub_scalar", number_with("Sub")},
+      {"add_scalar", in_i32(with_number("Add"))},
+      {"mul_scalar", in_i32(mul_scalar)},
+      {"pow_scalar", in_i32(with_number("Pow"))},
+      {"rsub_scalar", in_i32(number_with("Sub"))},
       {"rdiv_scalar", number_with("Div")},
       {"leaky_relu",
        [](Operation& o) -> Names {
@@ -266,7 +272,7 @@ const Rules& elementwise_rules() {
       {"elu",
        [](Operation& o) -> Names { return {o.node("Elu", {o.in()}, {{"alpha", o.number("a")}})}; }},
       {"softplus", softplus},
-      {"clamp", clamp},
+      {"clamp", in_i32(clamp)},
       {"remainder", [](Operation& o) -> Names { return {remainder(o)}; }},
       {"floor_divide", floor_divide},
       {"eq", comparison("Equal")},
@@ -286,10 +292,10 @@ const Rules& elementwise_rules() {
        [](Operation& o) -> Names {
          return {o.node("Mod", {o.in(0), o.in(1)}, {{"fmod", std::int64_t{1}}})};
        }},
-      {"add_scaled_", add_scaled},
-      {"scale_", scale},
+      {"add_scaled_", in_i32(add_scaled)},
+      {"scale_", in_i32(scale)},
       {"overwrite_", overwrite},
-      {"where", where},
+      {"where", in_i32(where)},
   };
   return rules;
 }

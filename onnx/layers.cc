@@ -298,7 +298,7 @@ Names interpolate(Operation& o) {
 
 const Rules& layer_rules() {
   static const Rules& rules = *new Rules{
-      {"matmul", matmul},
+      {"matmul", in_i32(matmul)},
       {"linear", linear},
       {"conv2d", conv2d},
       {"conv_transpose2d", conv_transpose2d},

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 #include "weft/core/base/error.h"
 
@@ -99,6 +100,17 @@ std::string Operation::reshape(const std::string& name, const Value& from, const
 
 std::string Operation::expand(const std::string& name, const Value& to) {
   return node("Expand", {name, shape_of(to)});
+}
+
+Rule in_i32(Rule rule) {
+  return [rule = std::move(rule)](Operation& o) -> Names {
+    const DType dtype = o.computed();
+    if (dtype != DType::boolean && dtype != DType::u8) return rule(o);
+    o.compute_in(DType::i32);
+    Names results = rule(o);
+    for (std::string& y : results) y = o.cast(y, dtype);
+    return results;
+  };
 }
 
 Names lower(Operation& operation, const std::string& name) {

@@ -72,6 +72,9 @@ class Operation {
 using Rule = std::function<Names(Operation&)>;
 /// Rules by the names of descriptions, one table for each file.
 using Rules = std::map<std::string_view, Rule>;
+/// The rule, whose nodes do not take bool and u8: such results are computed in i32. As in weft,
+/// what is not 0 is true, and u8 keeps the lowest 8 bits.
+Rule in_i32(Rule rule);
 const Rules& elementwise_rules();
 const Rules& shape_rules();
 const Rules& reduction_rules();

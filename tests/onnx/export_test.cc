@@ -350,6 +350,20 @@ TEST_F(OnnxTest, AFloorOfAQuotientIsNotThatOfARoundedOne) {
             "Where Equal Div Where Identity ");
 }
 
+// ONNX's nodes take neither bool nor u8 there.
+TEST_F(OnnxTest, BytesAndTruthValuesAreComputedAsIntegers) {
+  const Tensor bytes = ramp({2, 2, 2}).to(DType::u8);
+  EXPECT_EQ(nodes([](const Tensor& x) { return matmul(x, x); }, bytes),
+            (Texts{"Cast(input) to=6", "Cast(input) to=6", "MatMul(%0, %1)", "Cast(%2) to=2",
+                   "Identity(%3)"}));
+  EXPECT_EQ(nodes([](const Tensor& x) { return relu(x); }, bytes),
+            (Texts{"Cast(input) to=6", "Max(%0, /constant)", "Cast(%1) to=2", "Identity(%2)"}));
+  const auto any_above = [](const Tensor& x) { return max(x > 2.0, {1}); };
+  EXPECT_EQ(nodes(any_above, ramp({2, 4})),
+            (Texts{"Greater(input, /constant)", "Cast(%0) to=6", "ReduceMax(%1) axes=1, keepdims=1",
+                   "Reshape(%2, /constant_2)", "Cast(%3) to=9", "Identity(%4)"}));
+}
+
 // Only an observer of the tape sees operations of integers.
 TEST_F(OnnxTest, AFractionMakesIntegersFloating) {
   const Tensor ids = tensor({1, 2, 3, 4}, DType::i64).reshape({2, 2});

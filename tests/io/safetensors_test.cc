@@ -292,6 +292,7 @@ std::vector<Malformed> malformed() {
        "not JSON for tensor \"w\": syntax error while parsing value - invalid literal, at byte 7"},
       {"CutOffJson", safetensors("{\"w\":{"),
        "unexpected end of input; expected string literal, at byte 6"},
+      {"AZeroAfterTheHeader", safetensors(std::string("{} \0 x", 6)), "a byte of 0, at byte 3"},
       {"TwoValues", safetensors("{}{}"), "unexpected '{'; expected end of input, at byte 2"},
       {"Comment", safetensors("{/**/}"), "invalid literal, at byte 1"},
       {"ControlCharacter", safetensors(std::string("{\"a\0b\":1}", 9)),

@@ -36,11 +36,14 @@ using autograd::Autocast;
 
 class AutocastTest : public testing::DeviceParam {
  protected:
-  Tensor weight(const Shape& shape) const {
-    Generator generator(5);
-    return randn(shape, Device(DeviceType::cpu), &generator).to(device()).set_requires_grad();
+  /// Each of a test has other numbers.
+  Tensor weight(const Shape& shape) {
+    return randn(shape, Device(DeviceType::cpu), &generator_).to(device()).set_requires_grad();
   }
   DeviceType type() const { return device().type; }
+
+ private:
+  Generator generator_{5};
 };
 
 std::map<std::string, std::function<Tensor()>> operations(const Tensor& x, const Tensor& image) {

@@ -143,21 +143,25 @@ TEST(Pool, ClassFamilyAndContainer) {
 
 TEST(Pool, ManyThreadsExchangeBlocks) {
   std::mutex mutex;
-  std::vector<void*> shared;
+  std::vector<int*> shared;
+  std::set<int> live;  // the numbers in `shared`
+  int lost = 0;
   std::vector<std::thread> threads;
   for (int t = 0; t < 4; ++t) {
     threads.emplace_back([&, t] {
       for (int i = 0; i < 5000; ++i) {
         auto* p = static_cast<int*>(pool_allocate(32));
-        *p = t;
-        void* other = nullptr;
+        *p = 5000 * t + i;
+        int* other = nullptr;
         {
           std::lock_guard lock(mutex);
           shared.push_back(p);
+          live.insert(5000 * t + i);
           if (shared.size() > 50) std::swap(shared[i % shared.size()], shared.back());
           if (shared.size() > 20) {
             other = shared.back();
             shared.pop_back();
+            lost += live.erase(*other) == 0;  // another thread had the same block
           }
         }
         pool_free(other, 32);
@@ -165,7 +169,11 @@ TEST(Pool, ManyThreadsExchangeBlocks) {
     });
   }
   for (auto& thread : threads) thread.join();
-  for (void* p : shared) pool_free(p, 32);
+  for (int* p : shared) {
+    lost += live.erase(*p) == 0;
+    pool_free(p, 32);
+  }
+  EXPECT_EQ(lost, 0);
 }
 
 }  // namespace

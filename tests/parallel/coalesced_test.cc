@@ -30,11 +30,12 @@ std::vector<Tensor> values(int rank) {
   }
   tensors.push_back(empty({0}));
   tensors.push_back(scalar(rank));
-  TensorOptions channels_last;
-  channels_last.channels_last = true;
-  tensors.push_back(full({2, 3, 2, 2}, rank + 1, channels_last));
-  tensors.push_back(raw::transpose(full({2, 3}, rank + 1), 0, 1));
-  tensors.push_back(raw::slice(full({6}, rank + 1), 0, 0, 6, 2));  // not dense
+  const auto numbers = [&](const Shape& shape) {
+    return raw::reshape(raw::add(arange(0, numel(shape)), 100 * rank), shape);
+  };
+  tensors.push_back(raw::contiguous(numbers({2, 3, 2, 2}), MemoryFormat::nhwc));
+  tensors.push_back(raw::transpose(numbers({2, 3}), 0, 1));
+  tensors.push_back(raw::slice(numbers({6}), 0, 0, 6, 2));  // not dense
   return tensors;
 }
 

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -248,13 +249,18 @@ TEST_F(FullyShardTest, SecondDerivativesAreRefused) {
 
 TEST_F(FullyShardTest, TheTapeOutlivesTheModule) {
   comm::run_ranks(2, [&](comm::ProcessGroup& group) {
-    Tensor loss;
-    {
-      nn::Sequential model = testing::seeded(3, net);
-      cut(model, group);
-      loss = loss_of(model, batch(group.rank(), {4, 6}, DType::f32));
-    }
-    loss.backward();  // the units live as long as the tape
+    const auto gradients = [&](bool outlives) {
+      std::optional model = testing::seeded(3, net);
+      cut(*model, group);
+      const Tensor loss = loss_of(*model, batch(group.rank(), {4, 6}, DType::f32));
+      const std::vector<Tensor> parts = model->parameters();
+      if (outlives) model.reset();
+      loss.backward();  // the units live as long as the tape
+      std::vector<std::vector<float>> all;
+      for (const Tensor& part : parts) all.push_back(part.grad().to_vector<float>());
+      return all;
+    };
+    EXPECT_EQ(gradients(true), gradients(false));
   });
 }
 

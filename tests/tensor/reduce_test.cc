@@ -37,6 +37,21 @@ bool in(const Dims& dims, int i, int ndim) {
   return false;
 }
 
+// Values of which not all results are the same.
+Tensor operand(ReduceOp op, const Shape& shape, DType dtype) {
+  // Products of floating factors near one stay in range; those of whole ones wrap around.
+  if (op == ReduceOp::prod) {
+    const bool floating = is_floating(dtype);
+    return some(shape, dtype, floating ? 0.98 : 0.4, floating ? 1.02 : 3.4);
+  }
+  // Zeros and ones: mostly ones, and mostly zeros.
+  if (op == ReduceOp::all || op == ReduceOp::any) {
+    const double shift = op == ReduceOp::all ? 0.4 : -0.4;
+    return raw::to(some(shape, DType::i64, shift, 1 + shift), dtype);
+  }
+  return some(shape, dtype, -2, 3);
+}
+
 // As the rows of a dense matrix, which the tests of the kernels reduce.
 TEST_P(ReduceTest, EveryOpDtypeLayoutAndSetOfDims) {
   using enum ReduceOp;
@@ -53,8 +68,7 @@ TEST_P(ReduceTest, EveryOpDtypeLayoutAndSetOfDims) {
     for (DType dtype : kAllDTypes) {
       if (op == mean && !is_floating(dtype)) continue;  // refused
       for (const auto& [shape, sets] : plans) {
-        // Factors near one, so that products stay in range.
-        const Tensor base = some(shape, dtype, op == prod ? 0.98 : -2, op == prod ? 1.02 : 3);
+        const Tensor base = operand(op, shape, dtype);
         for (const Dims& dims : sets) {
           Shape kept = shape, dropped;
           Dims order, reduced;

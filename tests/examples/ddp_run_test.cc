@@ -197,6 +197,7 @@ TEST_F(DdpRun, OneProcessTakesTheVeryStepsOfTwoRanks) {
     EXPECT_EQ(largest_difference("one", "two"), 0) << program;
     EXPECT_EQ(metrics("one")["losses"].size(), 4U * epochs);
     const auto figures = metrics("two")["test"];
+    EXPECT_FALSE(figures.empty()) << program;
     for (const auto& [name, figure] : figures.items()) {
       const double expected = metrics("one")["test"][name];
       EXPECT_NEAR(figure.get<double>(), expected, 1e-12 * expected) << program;

@@ -10,7 +10,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <cstddef>
 #include <cstdlib>
 #include <filesystem>
@@ -21,6 +20,7 @@
 
 #include "weft/io/safetensors.h"
 #include "weft/tests/core/expect_error.h"
+#include "weft/tests/examples/difference.h"
 #include "weft/tests/io/files.h"
 
 namespace weft::testing {
@@ -99,14 +99,13 @@ class LaunchedTest : public ::testing::Test {
       return tensors;
     };
     const auto x = load(a), y = load(b);
+    EXPECT_FALSE(x.empty());
     EXPECT_EQ(x.size(), y.size());
     double largest = 0;
-    for (std::size_t i = 0; i < x.size(); ++i) {
+    for (std::size_t i = 0; i < std::min(x.size(), y.size()); ++i) {
       EXPECT_EQ(x[i].first, y[i].first);
-      const auto p = x[i].second.to_vector<double>(), q = y[i].second.to_vector<double>();
-      for (std::size_t k = 0; k < p.size(); ++k) {
-        largest = std::max(largest, std::abs(p[k] - q[k]));
-      }
+      EXPECT_EQ(x[i].second.dtype(), y[i].second.dtype());
+      largest = std::max(largest, testing::largest_difference(x[i].second, y[i].second));
     }
     return largest;
   }
@@ -126,6 +125,7 @@ class LaunchedTest : public ::testing::Test {
   }
   /// Checks that losses and final weights are equal to the bit.
   void expect_same_bits(const std::string& a, const std::string& b) const {
+    EXPECT_FALSE(metrics(a)["losses"].empty());
     EXPECT_EQ(metrics(a)["losses"], metrics(b)["losses"]);
     EXPECT_EQ(largest_difference(a, b), 0) << b;
   }

@@ -1,22 +1,14 @@
 // ResNet-18 with weights that PyTorch saved under torchvision's names, compared with PyTorch.
-#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 
 #include "weft/examples/resnet.h"
+#include "weft/tests/examples/difference.h"
 #include "weft/tests/io/files.h"
 #include "weft/weft.h"
 
 namespace weft {
 namespace {
-
-double largest_difference(const Tensor& a, const Tensor& b) {
-  const std::vector<double> x = a.to_vector<double>(), y = b.to_vector<double>();
-  EXPECT_EQ(x.size(), y.size());
-  double most = 0;
-  for (std::size_t i = 0; i < x.size(); ++i) most = std::max(most, std::abs(x[i] - y[i]));
-  return most;
-}
 
 TEST(ResNetWeightsPeer, LogitsArePyTorchs) {
   const char* python = std::getenv("WEFT_PEER");
@@ -36,11 +28,11 @@ TEST(ResNetWeightsPeer, LogitsArePyTorchs) {
     model.eval();
     return model(images.to(dtype));
   };
-  const double f64 = largest_difference(logits(DType::f64), exact);
-  const double f32 = largest_difference(logits(DType::f32), exact);
-  const double peer = largest_difference(file.at("f32").tensor(), exact);
+  const double f64 = testing::largest_difference(logits(DType::f64), exact);
+  const double f32 = testing::largest_difference(logits(DType::f32), exact);
+  const double peer = testing::largest_difference(file.at("f32").tensor(), exact);
   std::printf("logits up to %.3g; f64: %.3g; f32: %.3g, PyTorch's %.3g\n",
-              largest_difference(exact, zeros(exact.shape())), f64, f32, peer);
+              testing::largest_difference(exact, zeros(exact.shape())), f64, f32, peer);
   EXPECT_LT(f64, 1e-10);
   EXPECT_LT(f32, 2 * peer);
 }

@@ -12,6 +12,7 @@
 #include "weft/io/safetensors.h"
 #include "weft/tensor/tensor.h"
 #include "weft/tests/core/expect_error.h"
+#include "weft/tests/examples/difference.h"
 #include "weft/tests/io/files.h"
 
 namespace weft {
@@ -148,11 +149,7 @@ void expect_same_weights(const std::string& weft, const std::string& twin, doubl
     ASSERT_EQ(by_name.count(name), 1U) << name;
     const Tensor& other = by_name[name];
     EXPECT_EQ(other.dtype(), weight.dtype()) << name;
-    ASSERT_EQ(other.shape(), weight.shape()) << name;
-    const std::vector<double> a = other.to_vector<double>(), b = weight.to_vector<double>();
-    double largest = 0;
-    for (std::size_t i = 0; i < a.size(); ++i) largest = std::max(largest, std::abs(a[i] - b[i]));
-    EXPECT_LE(largest, tolerance) << name;
+    EXPECT_LE(testing::largest_difference(other, weight), tolerance) << name;
   }
 }
 

@@ -439,7 +439,11 @@ std::vector<double> normal_values(std::int64_t n, double mean, std::uint64_t see
 
 double largest_error(const std::vector<double>& got, const std::vector<double>& want) {
   double most = 0;
-  for (std::size_t i = 0; i < want.size(); ++i) most = std::max(most, std::abs(got[i] - want[i]));
+  for (std::size_t i = 0; i < want.size(); ++i) {
+    const double error = std::abs(got.at(i) - want[i]);
+    if (std::isnan(error)) return kInf;  // std::max would take no notice
+    most = std::max(most, error);
+  }
   return most;
 }
 

@@ -492,9 +492,9 @@ TEST(CheckpointDeviceTest, StaysOnTheDeviceOfItsInputs) {
   watch.add(w, "w");
   const Tensor x = value(2, kDevices[1]);
   const Tensor y = autograd::checkpoint([&](const Tensor& in) { return in * w; }, x);
-  for (const Tensor& reached : autograd::reachable_leaves({&y, 1})) {
-    EXPECT_EQ(reached.device(), kDevices[1]);
-  }
+  const auto leaves = autograd::reachable_leaves({&y, 1});
+  EXPECT_FALSE(leaves.empty());
+  for (const Tensor& reached : leaves) EXPECT_EQ(reached.device(), kDevices[1]);
   y.backward();
   EXPECT_EQ(watch.of("w"), std::this_thread::get_id());
   EXPECT_EQ(w.grad().item<double>(), 2);

@@ -2,6 +2,7 @@
 """What ./weft itself answers, before anything is built: help and misuse."""
 import hashlib
 import os
+import pathlib
 import re
 import shutil
 import signal
@@ -157,8 +158,21 @@ class BuiltTest(ToolTest):
             while not began.exists():
                 time.sleep(0.01)
             door.terminate()
-        os.kill(int(began.read_text()), signal.SIGKILL)
+        self.wait_for_end(int(began.read_text()))
         self.assertEqual(os.listdir(self.folder / "home"), [])
+
+    def wait_for_end(self, process):
+        """Fails, and ends the process, if it goes on for ten seconds."""
+        stat = pathlib.Path(f"/proc/{process}/stat")
+        for _ in range(1000):
+            try:  # nobody may be there to collect what has ended
+                if stat.read_text().rpartition(") ")[2].startswith("Z"):
+                    return
+            except OSError:
+                return
+            time.sleep(0.01)
+        os.kill(process, signal.SIGKILL)
+        self.fail("Bazel builds on")
 
     def test_WithoutAHome(self):
         (self.root / "tools/compile_commands.py").write_text("import sys\nprint(*sys.argv[1:])\n")

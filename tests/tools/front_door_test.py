@@ -174,6 +174,13 @@ class BuiltTest(ToolTest):
         os.kill(process, signal.SIGKILL)
         self.fail("Bazel builds on")
 
+    def test_AQuoteInTheTemporaryFolder(self):
+        (self.root / "tools/test_summary.py").touch()
+        folder = self.folder / "it's here"
+        folder.mkdir()
+        status, said = self.run_tool("test", env={**self.env, "TMPDIR": str(folder)})
+        self.assertEqual((status, os.listdir(folder)), (0, []), said)
+
     def test_WithoutAHome(self):
         (self.root / "tools/compile_commands.py").write_text("import sys\nprint(*sys.argv[1:])\n")
         del self.env["HOME"]

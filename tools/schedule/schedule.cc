@@ -207,10 +207,24 @@ std::string page(const StepSchedule& step) {
              " is a step, and pages are made of pipelines; take a name that does not end in .html");
 }
 
+/// What --check finds wrong with its file.
+struct Refused : Error {
+  explicit Refused(const Error& why) : Error(why) {}
+};
+
+std::variant<Schedule, StepSchedule> checked_schedule(const std::string& path) {
+  try {
+    return load_any_schedule(path);
+  } catch (const Error& error) {
+    if (error.code() == ErrorCode::InvalidArgument) throw Refused(error);
+    throw;
+  }
+}
+
 std::variant<Schedule, StepSchedule> schedule_of(const Request& request) {
   std::variant<Schedule, StepSchedule> schedule;
   if (!request.check.empty()) {
-    schedule = load_any_schedule(request.check);
+    schedule = checked_schedule(request.check);
   } else if (is_step(request.name)) {
     schedule = make_step(request.name, request.units, request.ranks);
   } else {
@@ -363,9 +377,9 @@ int main(int argc, char** argv) {
       return app.exit(help);
     } catch (const CLI::ParseError& error) {
       return misuse(error.what());
-    } catch (const weft::Error& error) {
+    } catch (const Refused& error) {
       std::fprintf(stderr, "schedule: error: %s\n", error.what());
-      return !request.check.empty() && error.code() == weft::ErrorCode::InvalidArgument ? 1 : 2;
+      return 1;
     } catch (const std::exception& error) {
       std::fprintf(stderr, "schedule: error: %s\n", error.what());
       return 2;

@@ -98,6 +98,11 @@ TEST_F(ScheduleCommand, ChecksAFile) {
   EXPECT_HAS(log(), " in " + bad);
   EXPECT_EQ(run("--check " + folder.path("nothing")), 2);
   EXPECT_HAS(log(), "cannot read ");
+  // A good schedule is not refused because something else is wrong.
+  const std::string costs = write(
+      "costs", R"({"forward": [-1, 1], "backward_input": [1, 1], "backward_weight": [1, 1]})");
+  EXPECT_EQ(run("--check " + good + " --json --costs " + costs), 2);
+  EXPECT_HAS(log(), "got -1 s as a cost of forward");
 }
 
 TEST_F(ScheduleCommand, PrintsAsJsonWhenActionsRun) {
@@ -183,7 +188,7 @@ TEST_F(ScheduleCommand, PrintsAndChecksAStepOfRanks) {
       << log();
   EXPECT_EQ(run("--check " + write("bad", "weft step mine units 1\n0: F0 B0 >A0\n")), 1);
   EXPECT_HAS(log(), ">A0 (rank 0, action 3; line 2, column 10) is never waited for");
-  EXPECT_EQ(run("--check " + file + " --communication"), 1);
+  EXPECT_EQ(run("--check " + file + " --communication"), 2);
   EXPECT_HAS(log(), "is a step, which has its messages already");
 }
 

@@ -212,6 +212,14 @@ void sleep_until(Clock::time_point time) {
   }
 }
 
+// Cuts the line, which is UTF-8, to so many characters.
+void cut(std::string& line, int most) {
+  for (std::size_t at = 0; at < line.size(); ++at) {
+    const bool begins = (static_cast<unsigned char>(line[at]) & 0xC0U) != 0x80U;
+    if (begins && most-- == 0) return line.resize(at);
+  }
+}
+
 void draw(const std::vector<Row>& rows, const Options& options, bool is_first) {
   std::vector<std::string> lines = screen(rows, options.run);
   winsize window{};
@@ -226,11 +234,11 @@ void draw(const std::vector<Row>& rows, const Options& options, bool is_first) {
                   ""});
   }
   if (is_terminal && !options.once) {
-    for (std::string& line : lines) line.resize(std::min<std::size_t>(line.size(), window.ws_col));
     if (lines.size() >= window.ws_row && window.ws_row > 1) {
       lines.resize(window.ws_row - 1U);
       lines.back() = "... more than this screen has room for: ./weft top RUN shows one";
     }
+    for (std::string& line : lines) cut(line, window.ws_col);
     std::fputs("\x1b[H\x1b[J", stdout);  // to the corner, and clear what is below
   } else if (!is_first) {
     std::puts("");

@@ -1,8 +1,15 @@
 // `./weft top`, beside programs that run.
+#include <pty.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
 #include <csignal>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <stdexcept>
 #include <string>
 #include <utility>
 
@@ -170,6 +177,45 @@ TEST_F(TopCommand, SaysThatNothingRuns) {
   EXPECT_HAS(log(), "'no_such_program' is not running, or not this user's");
   EXPECT_EQ(run("no_such_program --once --json --interval 0.05"), 1);
   EXPECT_EQ(log(), "[]\n");
+}
+
+// What it shows first in a terminal of this size, in which `run` does not run.
+std::string screen_of(const std::string& run, unsigned short rows, unsigned short columns) {
+  const winsize size{rows, columns, 0, 0};
+  int terminal = -1;
+  const pid_t child = ::forkpty(&terminal, nullptr, nullptr, &size);
+  if (child < 0) throw std::runtime_error(std::string("no terminal: ") + std::strerror(errno));
+  if (child == 0) {
+    ::execl("tools/top/top", "top", run.c_str(), "--interval", "0.05", nullptr);
+    ::_exit(127);
+  }
+  const std::string clear = "\x1b[H\x1b[J";
+  std::string shown;
+  char bytes[4096];
+  for (ssize_t n = 0; shown.rfind(clear) == shown.find(clear) &&
+                      (n = ::read(terminal, bytes, sizeof bytes)) > 0;) {
+    shown.append(bytes, static_cast<std::size_t>(n));
+  }
+  ::kill(child, SIGKILL);
+  ::waitpid(child, nullptr, 0);
+  ::close(terminal);
+  const std::size_t end = shown.rfind(clear);
+  return end < clear.size() || end == std::string::npos
+             ? shown
+             : shown.substr(clear.size(), end - clear.size());
+}
+
+TEST_F(TopCommand, ALineFitsTheTerminal) {
+  std::string name, nineteen;
+  for (int i = 0; i < 30; ++i) {
+    name += "\u00e9";
+    if (i < 19) nineteen += "\u00e9";
+  }
+  const std::string screen = screen_of(name, 24, 20);
+  EXPECT_EQ(screen.find("weft top, "), 0U) << screen;
+  EXPECT_EQ(screen.find("\r\n"), 20U) << screen;
+  EXPECT_HAS(screen, "\r\n\r\n'" + nineteen + "\r\n");
+  EXPECT_HAS(screen_of(name, 3, 20), ", \r\n... more than this s\r\n");
 }
 
 TEST_F(TopCommand, RefusesWrongWords) {

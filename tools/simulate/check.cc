@@ -169,22 +169,23 @@ Check check(const PredictionFile& file, const std::vector<Measured>& run) {
   for (const Measured& row : run) {
     const bool ours = row.program == file.costs.program;
     const auto found = std::ranges::find(file.predictions, row.way, &Prediction::way);
-    const std::string what = ours ? row.what : row.program + ", " + row.what;
+    // A run by a schedule's file is called as that file, whose path may be long.
+    std::string what = ours ? row.what : row.program + ", " + row.what;
+    what.resize(std::max(what.size(), std::size_t{52}), ' ');
     const auto batch = static_cast<long long>(row.way.batch);
     if (!ours || row.way.engine.empty() || found == file.predictions.end()) {
-      std::snprintf(line, sizeof line, "%-52s %6lld %12s %9.3f ms %9s\n", what.c_str(), batch,
-                    "none", row.seconds * 1e3, "-");
-      result.text += line;
+      std::snprintf(line, sizeof line, " %6lld %12s %9.3f ms %9s", batch, "none", row.seconds * 1e3,
+                    "-");
+      result.text += concat(what, line, '\n');
       continue;
     }
     const double off = found->seconds() / row.seconds - 1;
     const bool bad = !(std::abs(off) <= kTolerance);
     ++result.matched;
     result.off += bad;
-    std::snprintf(line, sizeof line, "%-52s %6lld %9.3f ms %9.3f ms %+8.1f%%%s\n", what.c_str(),
-                  batch, found->seconds() * 1e3, row.seconds * 1e3, 100 * off,
-                  bad ? "  more than 15 %" : "");
-    result.text += line;
+    std::snprintf(line, sizeof line, " %6lld %9.3f ms %9.3f ms %+8.1f%%", batch,
+                  found->seconds() * 1e3, row.seconds * 1e3, 100 * off);
+    result.text += concat(what, line, bad ? "  more than 15 %\n" : "\n");
   }
   result.text += concat(result.matched, " of ", run.size(), " rows have a prediction; ",
                         result.matched - result.off, " of these lie within ", 100 * kTolerance,

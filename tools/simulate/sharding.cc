@@ -164,7 +164,7 @@ std::vector<ShardedStep> sharded_steps(const TransformerSize& model, std::int64_
 
 std::string to_text(const TransformerSize& model, std::int64_t rows, const Cluster& cluster,
                     const std::vector<ShardedStep>& steps) {
-  char line[200];
+  char line[600];  // the largest sizes that the command line takes make long numbers
   std::snprintf(line, sizeof line, "%.3g", model.parameters() / 1e9);
   std::string text =
       concat("MODEL, nothing measured: a transformer of ", line, "e9 parameters in f32, ",

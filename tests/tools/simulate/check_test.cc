@@ -181,6 +181,13 @@ TEST(Check, WithoutAMatchIsNotGood) {
   EXPECT_HAS(checked.text, "mlp, DataParallel");
 }
 
+TEST(Check, ALongPathIsOneLine) {
+  const std::string path(300, 'p');
+  const Check checked = check(some_file(), {{path, "mlp", {.batch = 8}, 0.003}});
+  EXPECT_HAS(checked.text,
+             "\nmlp, " + path + "      8         none     3.000 ms         -\n0 of 1 ");
+}
+
 TEST(Check, RefusesWhatIsNoRun) {
   const testing::TempFolder folder;
   EXPECT_WEFT_ERROR(read_run(folder.path("nothing")), Io, "cannot be read");

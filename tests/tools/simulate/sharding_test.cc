@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <string>
 #include <vector>
@@ -167,6 +168,15 @@ TEST(ShardedSteps, EveryLineSaysThatItIsAModelAndWhatDoesNotFit) {
                            ">TP + FSDP<", "GB of each device, which has 20"}) {
     EXPECT_HAS(svg, what);
   }
+}
+
+// But for the blocks, each of which takes its time here, as large as ./weft simulate takes them.
+TEST(ShardedSteps, AStepOfAHugeModelIsOneLine) {
+  constexpr int kMost = 1 << 20;
+  const TransformerSize model{1 << 14, kMost, kMost, kMost};
+  const Cluster& cluster = find_preset("h100");
+  const std::string text = to_text(model, kMost, cluster, sharded_steps(model, kMost, cluster));
+  EXPECT_EQ(std::ranges::count(text, '\n'), 2 + 1 + 6 * 12);
 }
 
 }  // namespace

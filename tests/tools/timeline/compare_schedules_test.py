@@ -45,7 +45,10 @@ class CompareSchedules(ToolTest):
                 (["gpip", *options], "did you mean gpipe?"),
                 (["gpipe", *options, "-o", "out.png"], "ends in .html or .svg"),
                 (["gpipe", *options, "-o", self.path("no/out.svg")], "no/out.svg"),
-                (["gpipe", "--stages", "0", "--micro-batches", "8"], "stages")]:
+                (["gpipe", "--stages", "0", "--micro-batches", "8"], "stages"),
+                (["gpipe", "--stages", "9" * 30, "--micro-batches", "8"], "--stages"),
+                (["zb-v", "--stages", "4096", "--micro-batches", "8"],
+                 "zb-v, with two stages on each device: schedule: --stages: Value 8192")]:
             with self.subTest(arguments=arguments):
                 status, text = self.run_tool(*arguments)
                 self.assertEqual(status, 2, text)

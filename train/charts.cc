@@ -158,21 +158,25 @@ std::string curve(std::span<const double> values, const Axis& x, const Axis& y, 
     if (low <= high) ranges += move_to(column + 0.5, y.at(low)) + 'V' + pixel(y.at(high));
   }
   // The mean of the steps on both sides, so that it does not lag behind; fewer near the ends.
-  std::vector<double> sums = {0}, counts = {0};
-  for (const double loss : values) {
-    sums.push_back(sums.back() + (drawable(loss) ? loss : 0));
-    counts.push_back(counts.back() + (drawable(loss) ? 1 : 0));
-  }
+  std::vector<double> counts = {0};
+  for (const double loss : values) counts.push_back(counts.back() + (drawable(loss) ? 1 : 0));
+  // Not a difference of two sums from the beginning: after one huge loss these have no other
+  // digits.
+  const auto sum_of = [&](std::size_t first, std::size_t last) {
+    double sum = 0;
+    for (; first < last; ++first) sum += drawable(values[first]) ? values[first] : 0;
+    return sum;
+  };
   Line means;
   double before_x = -INFINITY;
   for (std::size_t i = 0; i < values.size(); ++i) {
     const std::size_t first = i - std::min(i, reach), last = std::min(i + reach + 1, values.size());
-    const double sum = sums[last] - sums[first], count = counts[last] - counts[first];
+    const double count = counts[last] - counts[first];
     const double at_x = x.at(static_cast<double>(i));
     if (count == 0) {
       means.leave_gap();
     } else if (at_x - before_x >= 1) {
-      means.add(at_x, y.at(sum / count));
+      means.add(at_x, y.at(sum_of(first, last) / count));
       before_x = at_x;
     }
   }

@@ -122,8 +122,15 @@ TEST(Charts, LossDrawsAnythingOfAnyLength) {
   EXPECT_TRUE(draws({5e-324, 1}));
   EXPECT_TRUE(draws({-1e300, 1e300}));
   EXPECT_TRUE(draws({1, DBL_MAX}));
+  EXPECT_TRUE(draws({1, 1e30, 1, 2}));
   EXPECT_FALSE(draws({DBL_MAX, -DBL_MAX}));
   EXPECT_LE(axis_ticks(half, next, 6).size(), 1u);
+}
+
+TEST(Charts, ALossIsDrawnWhereItIsAlsoAfterAHugeOne) {
+  const auto points = curve(loss_picture(std::vector<double>{2, 1e30, 2}, "t"), kFirst).points();
+  ASSERT_EQ(points.size(), 4U);
+  EXPECT_EQ(points[3].second, points[1].second);
 }
 
 TEST(Charts, LossLeavesAGapWhereItIsNotFinite) {

@@ -78,11 +78,15 @@ struct Axis {
 
 std::vector<double> log_ticks(double low, double high) {
   std::vector<double> ticks;
-  // On a span of many decades, ticks only at powers of ten; else at 1, 2 and 5 times these.
-  const bool sparse = high / low > 1e3;
+  // On a span of many decades, ticks only at powers of ten, or at every second one, third one ...;
+  // else at 1, 2 and 5 times these. The axis has room for about 12.
+  const double decades = std::log10(high) - std::log10(low);
+  const bool sparse = decades > 3;
+  const int apart = 1 + static_cast<int>(decades / 12);
   // By their exponents, since the decade of the least numbers of f64 is 0 there.
   for (int decade = static_cast<int>(std::floor(std::log10(low))); std::pow(10, decade) <= high;
        ++decade) {
+    if (decade % apart != 0) continue;
     for (const double step : {1.0, 2.0, 5.0}) {
       const double tick = std::pow(10, decade) * step;
       if (tick >= low * 0.999 && tick <= high * 1.001 && (!sparse || step == 1.0)) {

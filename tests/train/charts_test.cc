@@ -133,6 +133,19 @@ TEST(Charts, ALossIsDrawnWhereItIsAlsoAfterAHugeOne) {
   EXPECT_EQ(points[3].second, points[1].second);
 }
 
+// Of a run that diverges.
+TEST(Charts, NumbersOfManyDecadesDoNotOverlap) {
+  for (const double last : {1e6, 1e13, 1e35, 1e300}) {
+    const std::string svg = loss_picture(std::vector<double>{1, last}, "t");
+    std::vector<double> heights;
+    for (const std::smatch& match : matches(svg, "y=\"([-.0-9]+)\" text-anchor=\"end\"")) {
+      heights.push_back(std::stod(match[1]));
+    }
+    ASSERT_GE(heights.size(), 5U) << last;
+    for (std::size_t i = 1; i < heights.size(); ++i) EXPECT_GT(heights[i - 1] - heights[i], 15);
+  }
+}
+
 TEST(Charts, LossLeavesAGapWhereItIsNotFinite) {
   const std::string svg = loss_picture(std::vector<double>{1, 1, NAN, 1, INFINITY, 1, 1}, "t");
   // Each part begins with a move to its first value; the one between two gaps is a dot.

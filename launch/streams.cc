@@ -89,7 +89,9 @@ std::string LogFolder::file(int attempt, int local_rank, StandardStream stream) 
   if (path_.empty()) {
     const std::string parent = options_.log_dir.empty() ? temporary_folder() : options_.log_dir;
     make(parent);
-    path_ = make_folder((std::filesystem::path(parent) / (options_.run_id + "_")).string());
+    std::string name = options_.run_id + "_";
+    std::ranges::replace(name, '/', '_');  // of a job called user/first
+    path_ = make_folder((std::filesystem::path(parent) / name).string());
   }
   const std::string own = detail::concat(path_, "/attempt_", attempt, "/", local_rank);
   make(own);

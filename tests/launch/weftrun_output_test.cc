@@ -101,6 +101,14 @@ TEST(WeftrunOutput, GoesToFilesAsAsked) {
   EXPECT_HAS(run.err(), "|   err 0\n");
 }
 
+TEST(WeftrunOutput, FilesStayInTheirFolderWhateverTheRunIsCalled) {
+  Weftrun run({"--log-dir", "DIR/logs", "-r", "3", "--rdzv-id", "../me/first", "true"});
+  EXPECT_EQ(run.finish(), 0) << run.err();
+  const std::filesystem::directory_iterator logs(run.path("logs"));
+  ASSERT_NE(logs, std::filesystem::directory_iterator());
+  EXPECT_EQ(logs->path().filename().string().find(".._me_first_"), 0u);
+}
+
 TEST(WeftrunOutput, WhatIsLostIsAnError) {
   const testing::TempFolder folder;
   for (const std::string arguments : {"-np 2 echo a", "--help"}) {

@@ -256,7 +256,10 @@ def fetch(chosen, folder, addresses):
     count = f"{len(wanted)} file" + "s" * (len(wanted) != 1)
     say(f"{chosen.title}: {count}, {megabytes(sum(each.bytes for each in wanted))}, from "
         f"{addresses[0]} into {folder}")
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise command.Error(f"cannot make the folder {folder}: {error.strerror}") from None
     for each in wanted:
         path = folder / (each.name + ".part")
         try:
@@ -278,7 +281,7 @@ def address_of(text):
         raise argparse.ArgumentTypeError("got nothing, expected an address or a folder")
     if text.startswith("file://") and not text.startswith(("file:///", "file://localhost/")):
         raise argparse.ArgumentTypeError(f"{text} has no whole path: file:///FOLDER, or FOLDER alone")
-    return text if "://" in text else pathlib.Path(text).resolve().as_uri()
+    return text if "://" in text else pathlib.Path(text).absolute().as_uri()
 
 
 def main():

@@ -244,6 +244,10 @@ class Fetch(ToolTest):
                              ("file://stick", "file://stick has no whole path: file:///FOLDER")):
             self.assertIn(why, self.fetch("digits", "--from", address, status=2))
         self.assertIn("unknown url type", self.fetch("digits", "--from", "x://y", status=2))
+        (self.folder / "loop").symlink_to("loop")
+        said = self.fetch("digits", "--from", "loop", status=2)
+        self.assertIn("Too many levels of symbolic links", said)
+        self.assertNotIn("Traceback", said)
         self.assertEqual(self.server.asked, [])
 
     def test_leaves_files_that_it_does_not_know_alone(self):
@@ -317,7 +321,8 @@ class Fetch(ToolTest):
 
     def test_a_full_disk_or_a_file_in_the_way(self):
         (self.folder / "digits").write_bytes(b"")
-        self.assertIn("fetch: error: [Errno", self.fetch("digits", status=2))
+        self.assertIn("fetch: error: cannot make the folder digits: File exists",
+                      self.fetch("digits", status=2))
 
     def test_a_file_that_cannot_be_written_is_no_broken_connection(self):
         def allow_less():

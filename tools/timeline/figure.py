@@ -132,8 +132,8 @@ def _seen_parts(bars):
 
 
 def _escaped(text):
-    # XML allows no other control characters.
-    text = re.sub("[\0-\t\v-\x1f]", " ", text)
+    # XML allows no other control characters, nor the last two of the first plane.
+    text = re.sub("[\0-\t\v-\x1f\ufffe\uffff]", " ", text)
     return html.escape(text, quote=False).replace('"', "&quot;")
 
 

@@ -663,6 +663,11 @@ class Figures(ToolTest):
         self.assertEqual(len(lines), 5)
         self.assertLess(max(map(len, lines)) * figure.CHARACTER, figure.WIDTH - 2 * figure.MARGIN)
 
+    def test_a_picture_is_well_formed_whatever_a_text_is(self):
+        shown = one_bar(["a\0b\x1bc\ufffed\uffffe<&>"])
+        texts = [e.text for e in ElementTree.fromstring(figure.svg(shown)).findall("{*}text")]
+        self.assertEqual(texts[1], "a b c d e<&>")
+
     def test_a_bars_text_stands_where_nothing_is_drawn_over_it(self):
         shown = one_bar([])
         whole, *over = [figure.Bar(begin, end, Color(0, 0, 0), text, "") for begin, end, text in (

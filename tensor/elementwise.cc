@@ -21,9 +21,10 @@ Entry elementwise(const char* op, Device device, DType dtype, Entry ElementwiseK
 
 }  // namespace
 
-void internal::check_divisor(BinaryOp op, const char* name, const Tensor& b) {
+void internal::check_divisor(BinaryOp op, const char* name, const Tensor& a, const Tensor& b) {
   if (op != BinaryOp::remainder && op != BinaryOp::floor_divide) return;
   if (is_floating(b.dtype()) || b.numel() == 0) return;
+  broadcast_shapes(a.shape(), b.shape(), name);  // a wrong shape is the first mistake to tell
   graph::check_not_capturing(name, "the host waits to see whether a divisor is 0");
   WEFT_CHECK(all(b).item<bool>(), InvalidArgument, name, "division by 0 of integers (", b.dtype(),
              "), which have no value for it");
@@ -116,7 +117,7 @@ Tensor binary(BinaryOp op, const Tensor& a, const Tensor& b) {
   if (a.dtype() != dtype || b.dtype() != dtype) [[unlikely]] {
     return binary(op, cast(a, dtype), cast(b, dtype));
   }
-  check_divisor(op, name, b);
+  check_divisor(op, name, a, b);
   const Span span("op", name);
   const Device device = a.device();
   const auto run = elementwise(name, device, dtype, &ElementwiseKernels::binary);

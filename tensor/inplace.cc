@@ -65,7 +65,7 @@ const Tensor& binary_(BinaryOp op, const Tensor& y, const Tensor& b) {
   check_keeps_kind(name, dtype, y.dtype());
   if (y.dtype() != dtype) return copy_(y, binary(op, y, b));
   const Tensor other = disjoint(cast(b, dtype), y);
-  check_divisor(op, name, other);
+  check_divisor(op, name, y, other);
   const Span span("op", name);
   const Device device = y.device();
   const auto run =

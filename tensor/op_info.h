@@ -49,7 +49,7 @@ inline const char* name_of(CompareOp op) {
 
 /// remainder and floor_divide of integers have no value for a divisor of 0. To check this, waits
 /// for CUDA.
-void check_divisor(BinaryOp op, const char* name, const Tensor& b);
+void check_divisor(BinaryOp op, const char* name, const Tensor& a, const Tensor& b);
 
 /// Parameters of an operation on integers become i64 in the kernel.
 inline void check_params(const char* name, UnaryParams params, DType dtype) {

@@ -463,6 +463,8 @@ TEST_P(ComposedTest, DivisionOfIntegersByZeroIsRefused) {
     EXPECT_WEFT_ERROR(a % 0, InvalidArgument, "[remainder] division by 0");
     EXPECT_WEFT_ERROR(raw::binary_(BinaryOp::remainder, a, b), InvalidArgument,
                       "[remainder_] division by 0");
+    EXPECT_WEFT_ERROR(ones({3}, dtype) % b, Shape, "[remainder]");
+    EXPECT_WEFT_ERROR(floor_divide(ones({3}, dtype), b), Shape, "[floor_divide]");
     EXPECT_EQ((a % a.slice(0, 0, 0).sum().to(dtype).add(3)).dtype(), dtype);
   }
   const Tensor least = from_vector<std::int64_t>({std::numeric_limits<std::int64_t>::min()}, {1});

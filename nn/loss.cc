@@ -20,6 +20,8 @@ using autograd::CastPolicy;
 
 namespace {
 
+constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
+
 void check_dtypes(const char* op, const Tensor& x, const Tensor& target) {
   WEFT_CHECK(is_floating(x.dtype()), Dtype, op, "x: got ", x.dtype(),
              ", expected a floating dtype");
@@ -135,7 +137,10 @@ Tensor of_probabilities(const Tensor& logits, const Tensor& target,
   }
   if (weight.defined()) shares = shares * raw::to(along_classes(weight, logits), computed);
   const Tensor losses = -sum(log_softmax(logits.to(computed), 1) * shares, {1});
-  return reduce(losses, options.reduction).to(logits.dtype());
+  Tensor loss = reduce(losses, options.reduction);
+  // As PyTorch: no classes are no elements, whose mean is NaN.
+  if (classes == 0 && options.reduction == Reduction::mean) loss = loss * kNaN;
+  return loss.to(logits.dtype());
 }
 
 }  // namespace

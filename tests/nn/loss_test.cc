@@ -129,6 +129,12 @@ TEST_P(LossLayersTest, ProbabilitiesInEveryDtypeAndOfNothing) {
   EXPECT_EQ(
       nn::cross_entropy(zeros({0, 3}), zeros({0, 3}), {.reduction = Reduction::sum}).item<double>(),
       0);
+  const auto of_no_class = [](Reduction r) {
+    return nn::cross_entropy(zeros({2, 0}), zeros({2, 0}), {.reduction = r});
+  };
+  EXPECT_TRUE(std::isnan(of_no_class(Reduction::mean).item<double>()));
+  EXPECT_EQ(of_no_class(Reduction::sum).item<double>(), 0);
+  EXPECT_EQ(values_of(of_no_class(Reduction::none)), (std::vector<double>{0, 0}));
   EXPECT_WEFT_ERROR(nn::cross_entropy(zeros({2, 3}), zeros({2})), Dtype,
                     "[cross_entropy] target: got f32 [2], expected i64 class numbers, or "
                     "probabilities in the shape of logits [2,3]");

@@ -38,24 +38,28 @@ Tensor reordered(const Tensor& x, std::initializer_list<int> last_five) {
 }  // namespace
 
 Tensor pixel_shuffle(const Tensor& x, std::int64_t upscale_factor) {
+  const char* op = "pixel_shuffle";
   const std::int64_t r = upscale_factor;
-  check("pixel_shuffle", x, r);
+  check(op, x, r);
   const std::int64_t channels = x.shape(-3), h = x.shape(-2), w = x.shape(-1);
-  WEFT_CHECK(channels % (r * r) == 0, Shape, "pixel_shuffle", "input: got ", x.shape(),
+  WEFT_CHECK(channels % (r * r) == 0, Shape, op, "input: got ", x.shape(),
              ", whose channels are no multiple of ", r, "^2");
   const std::int64_t c = channels / (r * r);
+  const std::int64_t height = checked_mul(h, r, op), width = checked_mul(w, r, op);
   const Tensor apart = x.reshape(with(leading(x), {c, r, r, h, w}));
-  return reordered(apart, {0, 3, 1, 4, 2}).reshape(with(leading(x), {c, h * r, w * r}));
+  return reordered(apart, {0, 3, 1, 4, 2}).reshape(with(leading(x), {c, height, width}));
 }
 
 Tensor pixel_unshuffle(const Tensor& x, std::int64_t downscale_factor) {
+  const char* op = "pixel_unshuffle";
   const std::int64_t r = downscale_factor;
-  check("pixel_unshuffle", x, r);
+  check(op, x, r);
   const std::int64_t c = x.shape(-3), h = x.shape(-2), w = x.shape(-1);
-  WEFT_CHECK(h % r == 0 && w % r == 0, Shape, "pixel_unshuffle", "input: got ", x.shape(),
+  WEFT_CHECK(h % r == 0 && w % r == 0, Shape, op, "input: got ", x.shape(),
              ", whose height and width are no multiples of ", r);
+  const std::int64_t channels = checked_mul(c, r * r, op);
   const Tensor apart = x.reshape(with(leading(x), {c, h / r, r, w / r, r}));
-  return reordered(apart, {0, 2, 4, 1, 3}).reshape(with(leading(x), {c * r * r, h / r, w / r}));
+  return reordered(apart, {0, 2, 4, 1, 3}).reshape(with(leading(x), {channels, h / r, w / r}));
 }
 
 PixelShuffle::PixelShuffle(std::int64_t upscale_factor) : factor_(upscale_factor) {

@@ -73,6 +73,10 @@ TEST(Images, LayersFollowPyTorch) {
   EXPECT_WEFT_ERROR(nn::pixel_shuffle(zeros({2, 2}), 1), Shape, "input: got [2,2]");
   EXPECT_WEFT_ERROR(nn::pixel_shuffle(zeros({1, 1, 2, 2}), std::int64_t{1} << 62), InvalidArgument,
                     "factor");
+  const std::int64_t most = (std::int64_t{1} << 31) - 1;
+  EXPECT_WEFT_ERROR(nn::pixel_unshuffle(zeros({1, 3, 0, 0}), most), Shape, "[pixel_unshuffle]");
+  EXPECT_WEFT_ERROR(nn::pixel_shuffle(zeros({1, 0, std::int64_t{1} << 40, 1}), most), Shape,
+                    "[pixel_shuffle]");
   EXPECT_WEFT_ERROR(nn::PixelShuffle(0), InvalidArgument, "upscale_factor: got 0");
   EXPECT_WEFT_ERROR(nn::InstanceNorm2d(3)(x), Shape, "expected [N,3,H,W]");
   EXPECT_WEFT_ERROR(nn::ReflectionPad2d(4)(x), Shape,

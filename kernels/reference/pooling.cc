@@ -68,19 +68,20 @@ void max_pool2d_backward(const Stream& stream, const Pool2dParams&, const View& 
   });
 }
 
-/// Calls f(n, c, oh, ow, h, w, size) for each pixel (h, w) in the average of window (oh, ow); the
-/// sum of the window is divided by size.
+/// Calls f(window, size, for_each_pixel) for each window of y; the sum of the window is divided by
+/// size, and for_each_pixel(g) calls g(n, c, h, w) for each of its pixels.
 template <class F>
-void for_each_averaged(const AvgPool2dParams& p, const Shape& x, const Shape& y, F&& f) {
+void for_each_window(const AvgPool2dParams& p, const Shape& x, const Shape& y, F&& f) {
   const PoolAxis<> rows = pool_axis(p, 0, x[2], y[2]), cols = pool_axis(p, 1, x[3], y[3]);
   for_each_position(y, [&](const Dims& at) {
-    const std::int64_t n = at[0], c = at[1], oh = at[2], ow = at[3];
+    const std::int64_t oh = at[2], ow = at[3];
     const std::int64_t positions =
         rows.size(oh, p.count_include_pad) * cols.size(ow, p.count_include_pad);
-    const auto size = static_cast<double>(p.divisor != 0 ? p.divisor : positions);
-    for (std::int64_t h = rows.begin(oh); h < rows.end(oh); ++h) {
-      for (std::int64_t w = cols.begin(ow); w < cols.end(ow); ++w) f(n, c, oh, ow, h, w, size);
-    }
+    f(at, static_cast<double>(p.divisor != 0 ? p.divisor : positions), [&](auto&& g) {
+      for (std::int64_t h = rows.begin(oh); h < rows.end(oh); ++h) {
+        for (std::int64_t w = cols.begin(ow); w < cols.end(ow); ++w) g(at[0], at[1], h, w);
+      }
+    });
   });
 }
 
@@ -88,12 +89,12 @@ void avg_pool2d(const Stream& stream, const AvgPool2dParams& p, const View& x_vi
                 const View& y_view) {
   for_floating("avg_pool2d", stream, x_view.dtype, [&]<class T>() {
     const Elements<T> x(x_view), y(y_view);
-    Sums sum(y_view.shape);
-    for_each_averaged(p, x_view.shape, y_view.shape,
-                      [&](auto n, auto c, auto oh, auto ow, auto h, auto w, double size) {
-                        sum.add(x(n, c, h, w) / size, n, c, oh, ow);
-                      });
-    for_each_position(y_view.shape, [&](const Dims& at) { y.set(sum(at), at); });
+    for_each_window(p, x_view.shape, y_view.shape,
+                    [&](const Dims& window, double size, auto&& for_each_pixel) {
+                      double sum = 0;
+                      for_each_pixel([&](auto... pixel) { sum += x(pixel...); });
+                      y.set(sum / size, window);
+                    });
   });
 }
 
@@ -102,10 +103,11 @@ void avg_pool2d_backward(const Stream& stream, const AvgPool2dParams& p, const V
   for_floating("avg_pool2d", stream, grad_x_view.dtype, [&]<class T>() {
     const Elements<T> grad_y(grad_y_view), grad_x(grad_x_view);
     Sums sum(grad_x_view.shape);
-    for_each_averaged(p, grad_x_view.shape, grad_y_view.shape,
-                      [&](auto n, auto c, auto oh, auto ow, auto h, auto w, double size) {
-                        sum.add(grad_y(n, c, oh, ow) / size, n, c, h, w);
-                      });
+    for_each_window(p, grad_x_view.shape, grad_y_view.shape,
+                    [&](const Dims& window, double size, auto&& for_each_pixel) {
+                      const double share = grad_y(window) / size;
+                      for_each_pixel([&](auto... pixel) { sum.add(share, pixel...); });
+                    });
     for_each_position(grad_x_view.shape, [&](const Dims& at) { grad_x.set(sum(at), at); });
   });
 }

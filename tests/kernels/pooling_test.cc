@@ -265,6 +265,18 @@ TEST_P(Averages, SumsMayLeaveTheRangeOfF32OnTheWay) {
   }
 }
 
+// An image without rows, of which the padding makes windows: the sum 0 over no pixels is NaN.
+TEST_P(Averages, OfPaddingAlone) {
+  const Shape empty{1, 1, 0, 3}, out{1, 1, 1, 2};
+  for (const bool include_pad : {false, true}) {
+    const AvgPool2dParams p{.kernel = {2, 2}, .padding = {1, 0}, .count_include_pad = include_pad};
+    const Buffer x(device(), DType::f32, empty);
+    Buffer y(device(), DType::f32, out);
+    kernels().pooling.avg_pool2d(stream, p, x.view(), y.view());
+    expect_equal(y.values(), std::vector<double>(2, include_pad ? 0 : kNaN));
+  }
+}
+
 // Neighbouring channels share a thread on CUDA.
 TEST_P(Averages, AChannelDoesNotTellWhetherAnotherIsFinite) {
   const AvgCase c{{1, 8, 3, 3}, {1, 8, 1, 1}, {.kernel = {3, 3}}};

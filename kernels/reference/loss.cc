@@ -31,10 +31,10 @@ void cross_entropy(const Stream& stream, const CrossEntropyParams& p, const View
       double row = 0;
       if (target(r) != p.ignore_index) {
         ++counted;
-        for (std::int64_t c = 0; c < classes; ++c) {
-          // A weight of 0 adds nothing, even if the probability is 0.
-          const double weight = wanted(p, c, target(r), classes);
-          if (weight != 0) row -= weight * log_probs(r, c);
+        // Without smoothing the other classes add nothing, even if their probability is 0.
+        row = -(1 - p.label_smoothing) * log_probs(r, target(r));
+        for (std::int64_t c = 0; p.label_smoothing > 0 && c < classes; ++c) {
+          row -= p.label_smoothing / static_cast<double>(classes) * log_probs(r, c);
         }
       }
       if (p.reduction == Reduction::none) loss.set(row, r);

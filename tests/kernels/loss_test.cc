@@ -149,6 +149,20 @@ TEST_P(Loss, CrossEntropyOfATargetThatIsNoClassIsNaNOnCuda) {
   }
 }
 
+// The loss of a target that has no probability is infinite, and NaN where smoothing leaves it out:
+// (1 - e) times infinity with e = 1, as in PyTorch.
+TEST_P(Loss, CrossEntropyOfAnImpossibleTarget) {
+  for (const DType dtype : kFloating) {
+    for (const double smoothing : {0.0, 0.5, 1.0}) {
+      const CrossEntropyParams p{.label_smoothing = smoothing, .reduction = Reduction::none};
+      expect_equal(run(dtype, p, 1, {1, -kInf, 1}, {1}, {1}).losses, {smoothing < 1 ? kInf : kNaN});
+    }
+    const CrossEntropyParams plain{.reduction = Reduction::none};
+    expect_close(run(dtype, plain, 1, {1, -kInf, 1}, {0}, {1}).losses, {std::log(2)},
+                 [](double) { return 0.01; });
+  }
+}
+
 TEST_P(Loss, CrossEntropyOfHugeLogitsStaysFinite) {
   for (const DType dtype : {DType::f32, DType::f64}) {
     const CrossEntropyResult r =

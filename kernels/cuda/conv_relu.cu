@@ -30,14 +30,10 @@ struct Gradient {
   T* bias;
   Shares<double> sums;
 
-  /// Thread i of a block has its sum of channel i of the strip. All threads must call it.
   __device__ void add_up(double sum, unsigned strip, unsigned chunk) const {
-    const int i = static_cast<int>(threadIdx.x);
-    T* const to = bias + std::int64_t{strip} * sums.of_strip;
-    fold_blocks<Sum>(sums, strip, chunk, i < sums.of_strip ? i : -1, sum, 0.0,
-                     [&](int channel, double total) {
-                       to[channel] = static_cast<T>(static_cast<accumulate_t<T>>(total));
-                     });
+    add_blocks(sums, strip, chunk, sum, [&](std::int64_t channel, int, double total) {
+      bias[channel] = element_cast<T>(total);
+    });
   }
 };
 
@@ -171,8 +167,8 @@ void run(const Stream& stream, Gradient<T> of, const View& y) {
   const Packs packs = packs_of(y, W, kLeastPacks);
   of.sums.of_strip = packs.block_groups * Own;
   of.sums.blocks = packs.chunks;
-  launch("relu_backward", stream, relu_backward_kernel<T, W, Own>, packs.strips * packs.chunks,
-         kBlock, packs, of);
+  launch("relu_backward", stream, relu_backward_kernel<T, W, Own>, packs.blocks(), kBlock, packs,
+         of);
 }
 
 }  // namespace
@@ -189,12 +185,8 @@ void add_bias(const Stream& stream, const View& y, const View& bias, Activation 
 
 std::size_t relu_backward_workspace_bytes(const ReluBackwardArgs& args) {
   if (args.y.numel() == 0) return 0;
-  const auto packed = [&](std::int64_t width) {
-    return packs_of(args.y, width, kLeastPacks).chunks;
-  };
-  const unsigned chunks =
-      by_tiles(args) ? tiles_of(args.y).chunks : std::max(packed(1), packed(widest(args.y)));
-  return static_cast<std::size_t>(args.y.shape[1]) * chunks * sizeof(double);
+  if (!by_tiles(args)) return bytes_of_shares<double>(args.y, kLeastPacks);
+  return static_cast<std::size_t>(args.y.shape[1]) * tiles_of(args.y).chunks * sizeof(double);
 }
 
 void relu_backward(const Stream& stream, const ReluBackwardArgs& args, void* workspace) {

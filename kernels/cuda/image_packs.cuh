@@ -36,6 +36,7 @@ struct Packs {
   // the `chunks` of their packs. There are strips * chunks blocks.
   int block_groups = 1, lanes = kBlock;
   unsigned strips = 1, chunks = 1;
+  unsigned blocks() const { return strips * chunks; }
   /// The first pack of a chunk.
   __device__ std::int64_t begin(unsigned chunk) const { return count * chunk / chunks; }
   /// The element at which pack p of group 0 begins.
@@ -84,6 +85,14 @@ inline Packs packs_of(const View& x, std::int64_t width, int least = 16) {
 inline std::int64_t widest(const View& x) {
   const std::int64_t width = 16 / static_cast<std::int64_t>(size_of(x.dtype));
   return (is_nhwc(x) ? x.shape[1] : x.shape[2] * x.shape[3]) % width == 0 ? width : 1;
+}
+
+/// The bytes that Shares<A> of each channel take, however aligned the data are.
+template <class A>
+std::size_t bytes_of_shares(const View& x, int least = 16) {
+  const unsigned chunks =
+      std::max(packs_of(x, 1, least).chunks, packs_of(x, widest(x), least).chunks);
+  return static_cast<std::size_t>(x.shape[1]) * chunks * sizeof(A);
 }
 
 /// Calls f.operator()<W, Own>(): W elements in a pack, Own channels of a thread. Packs of 16 bytes
@@ -213,8 +222,8 @@ struct Loaded {
   }
 };
 
-/// Adds what the threads have of their channels. Thread i gets the sum of channel i modulo the
-/// number of them. Overwrites the parts.
+/// Adds what the threads of a block have of their channels. Thread i gets the sum of channel i
+/// modulo the number of them. Overwrites the parts.
 template <int Own>
 __device__ double channel_sum(const Packs& packs, ChannelParts<Own>& parts) {
   const int thread = static_cast<int>(threadIdx.x), channels = packs.block_groups * Own;
@@ -225,6 +234,17 @@ __device__ double channel_sum(const Packs& packs, ChannelParts<Own>& parts) {
   __syncthreads();
   const int lanes = kBlock / channels;
   return fold_lanes<Sum>(sum, parts.values[0], Place(lanes, channels, false), lanes, channels);
+}
+
+/// Adds what the blocks of a strip have of its channels; thread i has the sum of channel i. The
+/// last block calls store(channel, i, total); all its threads get true. All threads must call it.
+template <class A, class F>
+__device__ bool add_blocks(const Shares<A>& shares, unsigned strip, unsigned chunk, A sum,
+                           const F& store) {
+  const int i = static_cast<int>(threadIdx.x);
+  const std::int64_t first = std::int64_t{strip} * shares.of_strip;
+  return fold_blocks<Sum>(shares, strip, chunk, i < shares.of_strip ? i : -1, sum, A{},
+                          [&](int k, A total) { store(first + k, k, total); });
 }
 
 }  // namespace weft::cuda

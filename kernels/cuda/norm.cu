@@ -38,20 +38,11 @@ Shares<Pair> shares_of(const Stream& stream, const Packs& packs, void* workspace
           packs.block_groups * Own, packs.chunks};
 }
 
-/// Thread i of the block has its sum of channel i. The last block of a channel calls store(channel,
-/// i, total); all its threads get true.
+/// add_blocks() with the block's place found anew, which frees its registers before.
 template <class F>
 __device__ bool add_up(const Packs& packs, const Shares<Pair>& shares, Pair sum, const F& store) {
   const Part part(packs, found_again(blockIdx.x));
-  const int i = static_cast<int>(threadIdx.x);
-  const std::int64_t first = std::int64_t{part.strip} * shares.of_strip;
-  return fold_blocks<Sum>(shares, part.strip, part.chunk, i < shares.of_strip ? i : -1, sum, Pair{},
-                          [&](int k, Pair total) { store(first + k, k, total); });
-}
-
-std::size_t batch_norm_workspace_bytes(const View& x) {
-  const unsigned chunks = std::max(packs_of(x, 1).chunks, packs_of(x, widest(x)).chunks);
-  return static_cast<std::size_t>(x.shape[1]) * chunks * sizeof(Pair);
+  return add_blocks(shares, part.strip, part.chunk, sum, store);
 }
 
 // --- Forward -------------------------------------------------------------------------------------
@@ -257,17 +248,16 @@ void batch_norm(const Stream& stream, const BatchNormParams& params, const Batch
     const Affine<C> by{statistics.mean, statistics.invstd, args.weight.as<C>(), args.bias.as<C>()};
     with_widths<T>(args.x, {&args.y, &args.addend}, [&]<int W, int Own>() {
       const Packs packs = packs_of(args.x, W);
-      const unsigned blocks = packs.strips * packs.chunks;
       if (params.training) {
-        launch(op, stream, moments_kernel<T, W, Own>, blocks, kBlock, packs, args.x.as<T>(),
+        launch(op, stream, moments_kernel<T, W, Own>, packs.blocks(), kBlock, packs, args.x.as<T>(),
                statistics, shares_of<Own>(stream, packs, workspace));
       } else {
         launch(op, stream, running_kernel<C>, grid_blocks(channels), kBlock, channels, statistics);
       }
       const auto normalize =
           args.addend ? normalize_kernel<T, W, Own, true> : normalize_kernel<T, W, Own, false>;
-      launch(op, stream, normalize, blocks, kBlock, packs, args.x.as<T>(), args.addend.as<T>(),
-             args.y.as<T>(), by, Activation<C>(params));
+      launch(op, stream, normalize, packs.blocks(), kBlock, packs, args.x.as<T>(),
+             args.addend.as<T>(), args.y.as<T>(), by, Activation<C>(params));
     });
   });
 }
@@ -404,21 +394,20 @@ void batch_norm_backward(const Stream& stream, const BatchNormParams& params,
                    Activation<C>(params)};
     const auto run = [&]<int W, int Own>() {
       const Packs packs = packs_of(args.x, W);
-      const unsigned blocks = packs.strips * packs.chunks;
       if (params.training || args.grad_weight || args.grad_bias || args.grad_addend) {
-        launch(op, stream,
-               of.y ? products_kernel<T, W, Own, true> : products_kernel<T, W, Own, false>, blocks,
-               kBlock, packs, of, args.grad_addend.as<T>(), args.grad_weight.as<C>(),
-               args.grad_bias.as<C>(), shares_of<Own>(stream, packs, workspace));
+        launch(
+            op, stream, of.y ? products_kernel<T, W, Own, true> : products_kernel<T, W, Own, false>,
+            packs.blocks(), kBlock, packs, of, args.grad_addend.as<T>(), args.grad_weight.as<C>(),
+            args.grad_bias.as<C>(), shares_of<Own>(stream, packs, workspace));
       }
       if (!args.grad_x) return;
       if (args.grad_addend) {  // has the gradient before the activation
         of.grad_y = args.grad_addend.as<T>(), of.y = nullptr, of.act = Activation<C>({});
       }
-      launch(op, stream,
-             of.y ? gradient_kernel<T, W, Own, true> : gradient_kernel<T, W, Own, false>, blocks,
-             kBlock, packs, of, static_cast<double>(args.x.numel() / packs.channels),
-             params.training ? static_cast<const Pair*>(workspace) : nullptr, args.grad_x.as<T>());
+      launch(
+          op, stream, of.y ? gradient_kernel<T, W, Own, true> : gradient_kernel<T, W, Own, false>,
+          packs.blocks(), kBlock, packs, of, static_cast<double>(args.x.numel() / packs.channels),
+          params.training ? static_cast<const Pair*>(workspace) : nullptr, args.grad_x.as<T>());
     };
     with_widths<T>(args.x, {&args.grad_y, &args.y, &args.grad_x, &args.grad_addend}, run);
   });
@@ -427,7 +416,7 @@ void batch_norm_backward(const Stream& stream, const BatchNormParams& params,
 }  // namespace
 
 NormKernels norm_kernels() {
-  return {.batch_norm_workspace_bytes = batch_norm_workspace_bytes,
+  return {.batch_norm_workspace_bytes = [](const View& x) { return bytes_of_shares<Pair>(x); },
           .batch_norm = batch_norm,
           .batch_norm_backward = batch_norm_backward,
           .group_norm = group_norm,

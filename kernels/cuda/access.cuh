@@ -33,6 +33,12 @@ Bits bits_of(DType dtype, double value) {
   return bits;
 }
 
+/// An element of an array, or `otherwise` if there is none.
+template <class C, class T>
+__device__ C value_or(const T* values, std::int64_t i, C otherwise) {
+  return values ? static_cast<C>(values[i]) : otherwise;
+}
+
 /// W neighbouring elements, loaded or stored at once.
 template <class T, class Compute, int W>
 struct alignas(sizeof(T) * W) Pack {

@@ -31,7 +31,7 @@ __device__ bool add_up(const Total<T>& to, Pair sum, const Store& store) {
       to.shares, 0, blockIdx.x, threadIdx.x == 0 ? 0 : -1, sum, Pair{}, [&](int, Pair all) {
         const double loss = to.reduction == Reduction::mean ? all.a / all.b : all.a;
         if (to.reduction != Reduction::none) {
-          *to.loss = static_cast<T>(static_cast<accumulate_t<T>>(loss));
+          *to.loss = element_cast<T>(loss);
         }
         store(all);
       });

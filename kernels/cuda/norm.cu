@@ -7,6 +7,7 @@
 // A thread sums in the type of computing, image_packs.cuh the rest.
 #include <algorithm>
 
+#include "weft/kernels/cuda/access.cuh"
 #include "weft/kernels/cuda/families.h"
 #include "weft/kernels/cuda/handles.h"
 #include "weft/kernels/cuda/image_packs.cuh"
@@ -68,9 +69,7 @@ struct Statistics {
     const double momentum =
         params.cumulative ? 1 / static_cast<double>(*num_batches + 1) : params.momentum;
     const auto follow = [&](C* running, double batch) {
-      if (!running) return;
-      running[c] =
-          static_cast<C>((1 - momentum) * static_cast<double>(running[c]) + momentum * batch);
+      if (running) running[c] = static_cast<C>((1 - momentum) * running[c] + momentum * batch);
     };
     follow(running_mean, center);
     follow(running_var, squares / (n - 1));
@@ -161,8 +160,7 @@ __global__ void __launch_bounds__(kBlock)
     running_kernel(std::int64_t channels, const Statistics<C> to) {
   for (std::int64_t c = std::int64_t{blockIdx.x} * kBlock + threadIdx.x; c < channels;
        c += std::int64_t{gridDim.x} * kBlock) {
-    to.set(c, to.running_mean ? static_cast<double>(to.running_mean[c]) : 0,
-           to.running_var ? static_cast<double>(to.running_var[c]) : 1);
+    to.set(c, value_or(to.running_mean, c, 0.0), value_or(to.running_var, c, 1.0));
   }
 }
 
@@ -194,8 +192,12 @@ struct Affine {
   const C* invstd;
   const C* weight;
   const C* bias;
-  __device__ C scale(std::int64_t c) const { return invstd[c] * (weight ? weight[c] : C(1)); }
-  __device__ C offset(std::int64_t c) const { return bias ? bias[c] : C(0); }
+  /// The mean, scale and offset of channel c.
+  __device__ void operator()(std::int64_t c, C* to) const {
+    to[0] = mean[c];
+    to[1] = invstd[c] * value_or(weight, c, C(1));
+    to[2] = value_or(bias, c, C(0));
+  }
 };
 
 /// The normalised value as it is stored. It is rounded once after the product, independent of the
@@ -212,9 +214,7 @@ __global__ void __launch_bounds__(kBlock, kMapping)
   using C = accumulate_t<T>;
   __shared__ C constants[3][Own][kMostGroups];
   Part part(packs, blockIdx.x);
-  set_constants(constants, packs, part, [&](std::int64_t c, C* to) {
-    to[0] = by.mean[c], to[1] = by.scale(c), to[2] = by.offset(c);
-  });
+  set_constants(constants, packs, part, by);
   part.for_packs<adds ? 2 : 4, Own == 1>(packs, part.left, [&]<int U>(const std::int64_t(&at)[U]) {
     Loaded<T, W, U> v(x, at);
     const Loaded<T, W, U> more((adds ? addend : x), at);
@@ -327,17 +327,15 @@ __global__ void __launch_bounds__(kBlock, kSumming)
   __shared__ C constants[3][Own][kMostGroups];
   const int thread = static_cast<int>(threadIdx.x);
   Part part(packs, blockIdx.x);
-  set_constants(constants, packs, part, [&](std::int64_t c, C* to) {
-    to[0] = of.by.mean[c], to[1] = of.by.scale(c), to[2] = of.by.offset(c);
-  });
+  set_constants(constants, packs, part, of.by);
   C sum[Own] = {}, product[Own] = {};
+  const auto add = [&](int k, C grad, C d, const auto&) {
+    sum[k] += grad;
+    product[k] += grad * d;
+    return grad;
+  };
   part.for_packs<2, Own == 1>(packs, part.left, [&]<int U>(const std::int64_t(&at)[U]) {
-    const auto g = of.template mapped<W, Own, has_y>(at, constants, part.place.group,
-                                                     [&](int k, C grad, C d, const auto&) {
-                                                       sum[k] += grad;
-                                                       product[k] += grad * d;
-                                                       return grad;
-                                                     });
+    const auto g = of.template mapped<W, Own, has_y>(at, constants, part.place.group, add);
     if (has_y && grad_addend) g.store(grad_addend, at);
   });
   Pair of_block;
@@ -350,9 +348,7 @@ __global__ void __launch_bounds__(kBlock, kSumming)
   add_up(packs, shares, of_block, [&](std::int64_t c, int, Pair total) {
     shares.values[c * packs.chunks] = total;
     if (grad_bias) grad_bias[c] = static_cast<C>(total.a);
-    if (grad_weight) {
-      grad_weight[c] = static_cast<C>(total.b * static_cast<double>(of.by.invstd[c]));
-    }
+    if (grad_weight) grad_weight[c] = static_cast<C>(total.b * double{of.by.invstd[c]});
   });
 }
 
@@ -365,19 +361,18 @@ __global__ void __launch_bounds__(kBlock, kMapping)
   __shared__ C constants[5][Own][kMostGroups];
   Part part(packs, blockIdx.x);
   set_constants(constants, packs, part, [&](std::int64_t c, C* to) {
-    to[0] = of.by.mean[c], to[1] = of.by.scale(c), to[2] = of.by.offset(c);
+    of.by(c, to);
     const Pair sum = totals ? totals[c * packs.chunks] : Pair{};
     to[3] = static_cast<C>(sum.a / n);
     const double invstd = of.by.invstd[c];  // its square may be too small for f32
     to[4] = static_cast<C>(invstd * invstd * (sum.b / n));
   });
+  const auto center = [&](int, C grad, C d, const auto& constant) {
+    if (totals) grad -= constant(3) + d * constant(4);
+    return constant(1) * grad;
+  };
   part.for_packs<2, Own == 1>(packs, part.left, [&]<int U>(const std::int64_t(&at)[U]) {
-    const auto g = of.template mapped<W, Own, has_y>(at, constants, part.place.group,
-                                                     [&](int, C grad, C d, const auto& constant) {
-                                                       if (totals)
-                                                         grad -= constant(3) + d * constant(4);
-                                                       return constant(1) * grad;
-                                                     });
+    const auto g = of.template mapped<W, Own, has_y>(at, constants, part.place.group, center);
     g.store(grad_x, at);
   });
 }

@@ -14,16 +14,6 @@
 namespace weft::cuda {
 namespace {
 
-template <class T, class C = accumulate_t<T>>
-__device__ C value_or(const T* values, std::int64_t i, C otherwise) {
-  return values ? static_cast<C>(values[i]) : otherwise;
-}
-
-template <class T>
-__device__ T stored(double value) {
-  return static_cast<T>(static_cast<accumulate_t<T>>(value));
-}
-
 /// The [N,C,S] of group norm as rows of n elements that share a mean.
 struct GroupRows : Rows {
   // Rows of an image, channels of a row, elements of a channel.
@@ -189,8 +179,8 @@ __global__ void __launch_bounds__(kBlock)
     sum = fold_lanes<Sum>(sum, shared, place, channels.lanes, channels.groups);
     fold_blocks<Sum>(shares, static_cast<unsigned>(strip), static_cast<unsigned>(chunk),
                      place.lane == 0 ? place.group : -1, sum, Pair{}, [&](int i, Pair total) {
-                       if (grad_bias) grad_bias[first + i] = stored<T>(total.a);
-                       if (grad_weight) grad_weight[first + i] = stored<T>(total.b);
+                       if (grad_bias) grad_bias[first + i] = element_cast<T>(total.a);
+                       if (grad_weight) grad_weight[first + i] = element_cast<T>(total.b);
                      });
   }
 }

@@ -49,26 +49,24 @@ EngineConfig described(BackendDescriptor descriptor) {
 }  // namespace
 
 BackendDescriptor::BackendDescriptor(cudnnBackendDescriptorType_t type) {
-  WEFT_CUDNN(cudnnBackendCreateDescriptor(type, &descriptor_));
-}
-
-BackendDescriptor::~BackendDescriptor() {
-  if (descriptor_) cudnnBackendDestroyDescriptor(descriptor_);
+  cudnnBackendDescriptor_t made = nullptr;
+  WEFT_CUDNN(cudnnBackendCreateDescriptor(type, &made));
+  descriptor_.reset(made);
 }
 
 BackendDescriptor& BackendDescriptor::set(cudnnBackendAttributeName_t name,
                                           cudnnBackendAttributeType_t type, std::int64_t count,
                                           const void* values) {
-  WEFT_CUDNN(cudnnBackendSetAttribute(descriptor_, name, type, count, values));
+  WEFT_CUDNN(cudnnBackendSetAttribute(get(), name, type, count, values));
   return *this;
 }
 
 bool BackendDescriptor::try_finalize() {
-  return cudnnBackendFinalize(descriptor_) == CUDNN_STATUS_SUCCESS;
+  return cudnnBackendFinalize(get()) == CUDNN_STATUS_SUCCESS;
 }
 
 BackendDescriptor& BackendDescriptor::finalize() {
-  WEFT_CUDNN(cudnnBackendFinalize(descriptor_));
+  WEFT_CUDNN(cudnnBackendFinalize(get()));
   return *this;
 }
 
@@ -76,7 +74,7 @@ std::size_t BackendDescriptor::get_into(cudnnBackendAttributeName_t name,
                                         cudnnBackendAttributeType_t type, std::int64_t most,
                                         void* values) const {
   std::int64_t count = 0;
-  WEFT_CUDNN(cudnnBackendGetAttribute(descriptor_, name, type, most, &count, values));
+  WEFT_CUDNN(cudnnBackendGetAttribute(get(), name, type, most, &count, values));
   return static_cast<std::size_t>(std::min(count, most));
 }
 

@@ -9,6 +9,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -25,14 +26,7 @@ namespace weft::cuda {
 class BackendDescriptor {
  public:
   explicit BackendDescriptor(cudnnBackendDescriptorType_t type);
-  BackendDescriptor(BackendDescriptor&& other) noexcept
-      : descriptor_(std::exchange(other.descriptor_, nullptr)) {}
-  BackendDescriptor& operator=(BackendDescriptor&& other) noexcept {
-    std::swap(descriptor_, other.descriptor_);
-    return *this;
-  }
-  ~BackendDescriptor();
-  cudnnBackendDescriptor_t get() const { return descriptor_; }
+  cudnnBackendDescriptor_t get() const { return descriptor_.get(); }
 
   /// Throws Library.
   BackendDescriptor& set(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type,
@@ -50,7 +44,8 @@ class BackendDescriptor {
     return set(name, CUDNN_TYPE_DATA_TYPE, 1, &value);
   }
   BackendDescriptor& set(cudnnBackendAttributeName_t name, const BackendDescriptor& value) {
-    return set(name, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &value.descriptor_);
+    const cudnnBackendDescriptor_t given = value.get();
+    return set(name, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &given);
   }
   /// False if cuDNN refuses what was set, or fails at it.
   bool try_finalize();
@@ -74,7 +69,10 @@ class BackendDescriptor {
   std::size_t get_into(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type,
                        std::int64_t most, void* values) const;
 
-  cudnnBackendDescriptor_t descriptor_ = nullptr;
+  struct Destroy {
+    void operator()(cudnnBackendDescriptor_t d) const { cudnnBackendDestroyDescriptor(d); }
+  };
+  std::unique_ptr<void, Destroy> descriptor_;
 };
 
 /// stored: in memory. virtual_: within the plan alone. by_value: one number, at an address of the

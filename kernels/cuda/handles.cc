@@ -12,50 +12,23 @@
 namespace weft::cuda {
 namespace {
 
+/// How the handles of a library are made and, by a unique_ptr, destroyed.
 struct Cudnn {
-  using type = cudnnHandle_t;
-  static type create() {
-    type made = nullptr;
-    WEFT_CUDNN(cudnnCreate(&made));
-    return made;
-  }
-  static void destroy(type h) noexcept { cudnnDestroy(h); }
+  using pointer = cudnnHandle_t;
+  static void create(pointer* made) { WEFT_CUDNN(cudnnCreate(made)); }
+  void operator()(pointer h) const { cudnnDestroy(h); }
 };
-
 struct CublasLt {
-  using type = cublasLtHandle_t;
-  static type create() {
-    type made = nullptr;
-    WEFT_CUBLAS(cublasLtCreate(&made));
-    return made;
-  }
-  static void destroy(type h) noexcept { cublasLtDestroy(h); }
+  using pointer = cublasLtHandle_t;
+  static void create(pointer* made) { WEFT_CUBLAS(cublasLtCreate(made)); }
+  void operator()(pointer h) const { cublasLtDestroy(h); }
 };
 
-/// Owns one handle of one device.
+/// A handle of one device.
 template <class Library>
-class Handle {
- public:
-  explicit Handle(int device) : device_(device) {
-    const AllowWhileRecording allow;
-    handle_ = Library::create();
-  }
-  Handle(Handle&& other) noexcept
-      : device_(other.device_), handle_(std::exchange(other.handle_, nullptr)) {}
-  Handle& operator=(Handle&& other) noexcept {
-    std::swap(device_, other.device_);
-    std::swap(handle_, other.handle_);
-    return *this;
-  }
-  ~Handle() {
-    if (handle_) Library::destroy(handle_);
-  }
-  int device() const { return device_; }
-  typename Library::type get() const { return handle_; }
-
- private:
-  int device_;
-  typename Library::type handle_ = nullptr;
+struct Handle {
+  int device;
+  std::unique_ptr<void, Library> owner;
 };
 
 /// Handles of threads that have ended, for later threads: making one takes up to a second. Never
@@ -74,13 +47,16 @@ struct Pool {
     {
       const std::lock_guard lock(mutex);
       for (auto it = idle.begin(); it != idle.end(); ++it) {
-        if (it->device() != device) continue;
+        if (it->device != device) continue;
         Handle<Library> found = std::move(*it);
         idle.erase(it);
         return found;
       }
     }
-    return Handle<Library>(device);
+    const AllowWhileRecording allow;
+    typename Library::pointer made = nullptr;
+    Library::create(&made);
+    return {device, std::unique_ptr<void, Library>(made)};
   }
 };
 
@@ -88,12 +64,12 @@ struct Pool {
 template <class Library>
 class ThreadHandles {
  public:
-  typename Library::type get(int device) {
+  typename Library::pointer get(int device) {
     for (const auto& h : handles_) {
-      if (h.device() == device) return h.get();
+      if (h.device == device) return h.owner.get();
     }
     handles_.push_back(Pool<Library>::instance().take(device));
-    return handles_.back().get();
+    return handles_.back().owner.get();
   }
 
   ~ThreadHandles() {
@@ -111,7 +87,7 @@ class ThreadHandles {
 };
 
 template <class Library>
-typename Library::type thread_handle(int device) {
+typename Library::pointer thread_handle(int device) {
   thread_local ThreadHandles<Library> handles;
   return handles.get(device);
 }

@@ -8,8 +8,18 @@
 
 #include "weft/core/base/dtype.h"
 #include "weft/kernels/cuda/families.h"
+#include "weft/kernels/cuda/launch_size.h"
 
 namespace weft::cuda {
+
+/// Calls f(i) for this thread's share of i = 0, 1, ... n-1. The grid has blocks of kBlock threads.
+template <class F>
+__device__ void for_each_of_grid(std::int64_t n, const F& f) {
+  for (std::int64_t i = std::int64_t{blockIdx.x} * kBlock + threadIdx.x; i < n;
+       i += std::int64_t{gridDim.x} * kBlock) {
+    f(i);
+  }
+}
 
 /// Calls f with the unsigned type that has as many bytes as an element.
 template <class F>

@@ -242,10 +242,9 @@ __global__ void __launch_bounds__(kBlock)
     arange_kernel(double start, double step, std::int64_t n, std::int64_t stride, void* data,
                   DType dtype) {
   const AnyNumber y(data, dtype);
-  for (std::int64_t i = std::int64_t{blockIdx.x} * kBlock + threadIdx.x; i < n;
-       i += std::int64_t{gridDim.x} * kBlock) {
+  for_each_of_grid(n, [&](std::int64_t i) {
     y.store(i * stride, {true, start + static_cast<double>(i) * step, 0});
-  }
+  });
 }
 
 }  // namespace

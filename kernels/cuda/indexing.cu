@@ -54,12 +54,11 @@ __global__ void __launch_bounds__(kBlock)
     take_kernel(std::int64_t n, const __grid_constant__ Offsets<3> offsets, T* y, const T* x,
                 std::int64_t x_length, std::int64_t x_stride, const std::int64_t* index,
                 T outside) {
-  for (std::int64_t i = std::int64_t{blockIdx.x} * kBlock + threadIdx.x; i < n;
-       i += std::int64_t{gridDim.x} * kBlock) {
+  for_each_of_grid(n, [&](std::int64_t i) {
     const OffsetArray<3> o = offsets.at_any(i);
     const std::int64_t at = index[o.at[2]];
     y[o.at[0]] = in_range(at, x_length) ? x[o.at[1] + at * x_stride] : outside;
-  }
+  });
 }
 
 void take(const char* name, const Stream& stream, const View& x, int dim, const View& index,
@@ -115,8 +114,7 @@ template <class Write, class Elements>
 __global__ void __launch_bounds__(kBlock)
     put_by_fibre_kernel(const __grid_constant__ PutArgs args) {
   const Elements y(args.y, args.dtype), x(args.x, args.dtype);
-  for (std::int64_t f = std::int64_t{blockIdx.x} * kBlock + threadIdx.x; f < args.fibre_count;
-       f += std::int64_t{gridDim.x} * kBlock) {
+  for_each_of_grid(args.fibre_count, [&](std::int64_t f) {
     const OffsetArray<3> o = args.fibres.at_any(f);
     for (std::int64_t j = 0; j < args.x_length; ++j) {
       const std::int64_t position = args.index[o.at[2] + j * args.index_stride];
@@ -124,7 +122,7 @@ __global__ void __launch_bounds__(kBlock)
       const std::int64_t at = o.at[0] + position * args.y_stride;
       y.store(at, Write::of(y.load(at), x.load(o.at[1] + j * args.x_stride)));
     }
-  }
+  });
 }
 
 /// One thread per element of y searches the indices of its fibre for its own. For few fibres, where
@@ -136,8 +134,7 @@ __global__ void __launch_bounds__(kBlock)
     put_by_output_kernel(const __grid_constant__ PutArgs args) {
   const Elements y(args.y, args.dtype), x(args.x, args.dtype);
   const std::int64_t outputs = args.fibre_count * args.y_length;
-  for (std::int64_t i = std::int64_t{blockIdx.x} * kBlock + threadIdx.x; i < outputs;
-       i += std::int64_t{gridDim.x} * kBlock) {
+  for_each_of_grid(outputs, [&](std::int64_t i) {
     const std::int64_t fibre = i / args.y_length, position = i % args.y_length;
     const OffsetArray<3> o = args.fibres.at_any(fibre);
     const std::int64_t at = o.at[0] + position * args.y_stride;
@@ -148,7 +145,7 @@ __global__ void __launch_bounds__(kBlock)
       }
     }
     y.store(at, value);
-  }
+  });
 }
 
 // Number of threads that keep a large GPU busy (some 140 SMs x 2048 threads, in a few waves).
@@ -196,11 +193,10 @@ template <class T>
 __global__ void __launch_bounds__(kBlock)
     one_hot_kernel(std::int64_t n, const __grid_constant__ Offsets<3> offsets, T* y,
                    const std::int64_t* index, T one) {
-  for (std::int64_t i = std::int64_t{blockIdx.x} * kBlock + threadIdx.x; i < n;
-       i += std::int64_t{gridDim.x} * kBlock) {
+  for_each_of_grid(n, [&](std::int64_t i) {
     const OffsetArray<3> o = offsets.at_any(i);
     y[o.at[0]] = index[o.at[1]] == o.at[2] ? one : T{};
-  }
+  });
 }
 
 void index_select(const Stream& stream, const View& x, int dim, const View& index, const View& y) {
@@ -225,15 +221,14 @@ __global__ void __launch_bounds__(kBlock)
     keys_kernel(const __grid_constant__ PutArgs args, Group group, Key* keys,
                 std::int64_t* places) {
   const std::int64_t n = group.count * args.x_length;
-  for (std::int64_t i = std::int64_t{blockIdx.x} * kBlock + threadIdx.x; i < n;
-       i += std::int64_t{gridDim.x} * kBlock) {
+  for_each_of_grid(n, [&](std::int64_t i) {
     const std::int64_t fibre = i / args.x_length, place = i % args.x_length;
     const std::int64_t begin = args.fibres.at_any(group.first + fibre).at[2];
     const std::int64_t position = args.index[begin + place * args.index_stride];
     keys[i] = static_cast<Key>(in_range(position, args.y_length) ? fibre * args.y_length + position
                                                                  : group.count * args.y_length);
     places[i] = place;
-  }
+  });
 }
 
 /// Adds to y's element `at` those of the fibre of x that begins at `fibre` whose keys, from the
@@ -261,15 +256,14 @@ __global__ void __launch_bounds__(kBlock)
                       const __grid_constant__ Offsets<3> elements, const Key* keys,
                       const std::int64_t* places) {
   const std::int64_t numel = args.fibre_count * args.x_length;
-  for (std::int64_t i = std::int64_t{blockIdx.x} * kBlock + threadIdx.x; i < numel;
-       i += std::int64_t{gridDim.x} * kBlock) {
+  for_each_of_grid(numel, [&](std::int64_t i) {
     const OffsetArray<3> o = elements.at_any(i);
     const std::int64_t first = o.at[2];
     const Key key = keys[first];
-    if (key == args.y_length || (first > 0 && keys[first - 1] == key)) continue;
+    if (key == args.y_length || (first > 0 && keys[first - 1] == key)) return;
     add_equal<Elements>(args, keys, places, first, args.x_length,
                         o.at[0] + (key - first) * args.y_stride, o.at[1] - first * args.x_stride);
-  }
+  });
 }
 
 /// For scatter_add, likewise, and for scatter, where the thread of the last of equal keys writes:
@@ -280,12 +274,11 @@ __global__ void __launch_bounds__(kBlock)
                       const std::int64_t* places) {
   constexpr bool adds = std::is_same_v<Write, Plus>;
   const std::int64_t numel = group.count * args.x_length;
-  for (std::int64_t i = std::int64_t{blockIdx.x} * kBlock + threadIdx.x; i < numel;
-       i += std::int64_t{gridDim.x} * kBlock) {
+  for_each_of_grid(numel, [&](std::int64_t i) {
     const Key key = keys[i];
     const std::int64_t beside = adds ? i - 1 : i + 1;
     const bool is_end = beside < 0 || beside == numel || keys[beside] != key;
-    if (!is_end || key == group.count * args.y_length) continue;
+    if (!is_end || key == group.count * args.y_length) return;
     const OffsetArray<3> o = args.fibres.at_any(group.first + key / args.y_length);
     const std::int64_t at = o.at[0] + key % args.y_length * args.y_stride;
     if constexpr (adds) {
@@ -294,7 +287,7 @@ __global__ void __launch_bounds__(kBlock)
       const Elements y(args.y, args.dtype), x(args.x, args.dtype);
       y.store(at, x.load(o.at[1] + places[i] * args.x_stride));
     }
-  }
+  });
 }
 
 /// A list of index_add, and fibres of scatter and scatter_add, are sorted from this length on. By

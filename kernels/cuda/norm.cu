@@ -158,10 +158,9 @@ __global__ void __launch_bounds__(kBlock, kSumming)
 template <class C>
 __global__ void __launch_bounds__(kBlock)
     running_kernel(std::int64_t channels, const Statistics<C> to) {
-  for (std::int64_t c = std::int64_t{blockIdx.x} * kBlock + threadIdx.x; c < channels;
-       c += std::int64_t{gridDim.x} * kBlock) {
+  for_each_of_grid(channels, [&](std::int64_t c) {
     to.set(c, value_or(to.running_mean, c, 0.0), value_or(to.running_var, c, 1.0));
-  }
+  });
 }
 
 /// relu or leaky_relu, as functor::Relu and functor::LeakyRelu, or nothing, which has the slope 1.

@@ -67,15 +67,14 @@ __global__ void __launch_bounds__(kBlock)
   constexpr int kEach = kPerBlock<T>;
   const std::uint64_t seed = key.get();
   const std::int64_t blocks = n / kEach + (n % kEach != 0);
-  for (std::int64_t b = std::int64_t{blockIdx.x} * kBlock + threadIdx.x; b < blocks;
-       b += std::int64_t{gridDim.x} * kBlock) {
+  for_each_of_grid(blocks, [&](std::int64_t b) {
     T values[kEach];
     distribution(philox(seed, static_cast<std::uint64_t>(b)), values);
 #pragma unroll
     for (int k = 0; k < kEach; ++k) {
       if (b * kEach + k < n) y[b * kEach + k] = values[k];
     }
-  }
+  });
 }
 
 /// An element of y is `one` where its 32 random bits are a number less than `below`, else 0.
@@ -84,14 +83,13 @@ __global__ void __launch_bounds__(kBlock)
     bernoulli_kernel(std::int64_t n, Key key, std::uint64_t below, T one, T* y) {
   const std::uint64_t seed = key.get();
   const std::int64_t blocks = n / 4 + (n % 4 != 0);
-  for (std::int64_t b = std::int64_t{blockIdx.x} * kBlock + threadIdx.x; b < blocks;
-       b += std::int64_t{gridDim.x} * kBlock) {
+  for_each_of_grid(blocks, [&](std::int64_t b) {
     const PhiloxWords words = philox(seed, static_cast<std::uint64_t>(b));
 #pragma unroll
     for (int k = 0; k < 4; ++k) {
       if (b * 4 + k < n) y[b * 4 + k] = words.w[k] < below ? one : T{};
     }
-  }
+  });
 }
 
 template <template <class> class Distribution>

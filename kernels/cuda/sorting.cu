@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "weft/kernels/cuda/access.cuh"
 #include "weft/kernels/cuda/device_wide.h"
 #include "weft/kernels/cuda/families.h"
 #include "weft/kernels/cuda/launch.h"
@@ -23,20 +24,16 @@ template <class T>
 __global__ void __launch_bounds__(kBlock)
     keys_kernel(std::int64_t numel, bool descending, const T* x, KeyOf<T>* keys,
                 std::int64_t* positions) {
-  for (std::int64_t i = std::int64_t{blockIdx.x} * kBlock + threadIdx.x; i < numel;
-       i += std::int64_t{gridDim.x} * kBlock) {
+  for_each_of_grid(numel, [&](std::int64_t i) {
     keys[i] = sort_key(x[i], descending);
     positions[i] = i;
-  }
+  });
 }
 
 template <class Row>
 __global__ void __launch_bounds__(kBlock)
     rows_kernel(std::int64_t numel, std::int64_t n, const std::int64_t* positions, Row* rows) {
-  for (std::int64_t i = std::int64_t{blockIdx.x} * kBlock + threadIdx.x; i < numel;
-       i += std::int64_t{gridDim.x} * kBlock) {
-    rows[i] = static_cast<Row>(positions[i] / n);
-  }
+  for_each_of_grid(numel, [&](std::int64_t i) { rows[i] = static_cast<Row>(positions[i] / n); });
 }
 
 /// values[i] = x[indices[i]]; afterwards the index counts from the beginning of its row.
@@ -44,12 +41,11 @@ template <class Bits>
 __global__ void __launch_bounds__(kBlock)
     take_kernel(std::int64_t numel, std::int64_t n, const Bits* x, Bits* values,
                 std::int64_t* indices) {
-  for (std::int64_t i = std::int64_t{blockIdx.x} * kBlock + threadIdx.x; i < numel;
-       i += std::int64_t{gridDim.x} * kBlock) {
+  for_each_of_grid(numel, [&](std::int64_t i) {
     const std::int64_t position = indices[i];
     if (values) values[i] = x[position];
     indices[i] = position % n;
-  }
+  });
 }
 
 int row_bytes(const View& x) { return x.shape[0] <= std::int64_t{1} << 32 ? 4 : 8; }
@@ -128,10 +124,9 @@ template <class T>
 __global__ void __launch_bounds__(kBlock)
     search_kernel(std::int64_t numel, std::int64_t columns, bool right, const T* sequence,
                   std::int64_t n, std::int64_t step, const T* values, std::int64_t* y) {
-  for (std::int64_t i = std::int64_t{blockIdx.x} * kBlock + threadIdx.x; i < numel;
-       i += std::int64_t{gridDim.x} * kBlock) {
+  for_each_of_grid(numel, [&](std::int64_t i) {
     y[i] = searched(sequence + i / columns * step, n, values[i], right);
-  }
+  });
 }
 
 void search(const Stream& stream, bool right, const View& sequence, const View& values,

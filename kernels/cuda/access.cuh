@@ -21,15 +21,20 @@ __device__ void for_each_of_grid(std::int64_t n, const F& f) {
   }
 }
 
-/// Calls f with the unsigned type that has as many bytes as an element.
+/// Calls f.operator()<Bits>() with the unsigned type of so many bytes.
 template <class F>
-void dispatch_bits(DType dtype, F&& f) {
-  switch (size_of(dtype)) {
+auto dispatch_bytes(std::size_t bytes, const F& f) {
+  switch (bytes) {
     case 1: return f.template operator()<std::uint8_t>();
     case 2: return f.template operator()<std::uint16_t>();
     case 4: return f.template operator()<std::uint32_t>();
     default: return f.template operator()<std::uint64_t>();
   }
+}
+/// With that of as many bytes as an element.
+template <class F>
+void dispatch_bits(DType dtype, const F& f) {
+  dispatch_bytes(size_of(dtype), f);
 }
 
 /// The bits of `value` as an element, which has the size of Bits.

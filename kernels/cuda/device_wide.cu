@@ -10,21 +10,11 @@
 #include <cub/device/device_radix_sort.cuh>
 #endif
 
+#include "weft/kernels/cuda/access.cuh"
 #include "weft/kernels/cuda/launch.h"
 
 namespace weft::cuda {
 namespace {
-
-/// Calls f.operator()<Key>() with the key's type.
-template <class F>
-auto with_key(int key_bytes, F&& f) {
-  switch (key_bytes) {
-    case 1: return f.template operator()<std::uint8_t>();
-    case 2: return f.template operator()<std::uint16_t>();
-    case 4: return f.template operator()<std::uint32_t>();
-    default: return f.template operator()<std::uint64_t>();
-  }
-}
 
 #ifdef WEFT_EMULATED_CUDA
 
@@ -65,7 +55,7 @@ cudaError_t sort(void* workspace, std::size_t& bytes, int bits, std::int64_t n, 
 std::size_t sort_pairs_workspace_bytes(const Stream& stream, int key_bytes, std::int64_t n) {
   use_device(stream.device.index);
   std::size_t bytes = 0;
-  WEFT_CUDA(with_key(key_bytes, [&]<class Key>() {
+  WEFT_CUDA(dispatch_bytes(key_bytes, [&]<class Key>() {
     return sort<Key>(nullptr, bytes, 8 * key_bytes, n, {}, {}, handle(stream));
   }));
   return bytes;
@@ -74,7 +64,7 @@ std::size_t sort_pairs_workspace_bytes(const Stream& stream, int key_bytes, std:
 void sort_pairs(const Stream& stream, int key_bytes, int bits, std::int64_t n, const Pairs& from,
                 const Pairs& to, void* workspace) {
   std::size_t bytes = sort_pairs_workspace_bytes(stream, key_bytes, n);
-  WEFT_CUDA(with_key(key_bytes, [&]<class Key>() {
+  WEFT_CUDA(dispatch_bytes(key_bytes, [&]<class Key>() {
     return sort<Key>(workspace, bytes, bits, n, from, to, handle(stream));
   }));
   check_launched("sort_pairs", stream);

@@ -84,12 +84,6 @@ void sort_by_row(const Stream& stream, const View& x, const Pairs& from, const P
   sort_pairs(stream, sizeof(Row), bits, x.numel(), from, to, workspace);
 }
 
-template <class Bits>
-void take(const Stream& stream, const View& x, const View& values, const View& indices) {
-  launch("sort", stream, take_kernel<Bits>, grid_blocks(x.numel()), kBlock, x.numel(), x.shape[1],
-         x.as<Bits>(), values.as<Bits>(), indices.as<std::int64_t>());
-}
-
 void sort(const Stream& stream, bool descending, const View& x, const View& values,
           const View& indices, void* workspace) {
   const std::int64_t rows = x.shape[0], numel = x.numel();
@@ -111,12 +105,10 @@ void sort(const Stream& stream, bool descending, const View& x, const View& valu
   } else if (rows > 1) {
     sort_by_row<std::uint64_t>(stream, x, second, first, at(parts.sort));
   }
-  switch (key_bytes) {
-    case 1: return take<std::uint8_t>(stream, x, values, indices);
-    case 2: return take<std::uint16_t>(stream, x, values, indices);
-    case 4: return take<std::uint32_t>(stream, x, values, indices);
-    default: return take<std::uint64_t>(stream, x, values, indices);
-  }
+  dispatch_bits(x.dtype, [&]<class Bits>() {
+    launch("sort", stream, take_kernel<Bits>, grid_blocks(numel), kBlock, numel, x.shape[1],
+           x.as<Bits>(), values.as<Bits>(), indices.as<std::int64_t>());
+  });
 }
 
 /// step: from one row of the sequence to the next; 0 if all rows share one.

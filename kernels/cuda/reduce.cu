@@ -63,9 +63,9 @@ struct ReduceArgs {
   std::int64_t outputs, count, per_split;
   int lanes, groups;
   bool lanes_inner;
-  int of_strip;    // outputs that blocks in y share
-  double divisor;  // for floating results: the count for a mean, else 1
-  void* partial;   // [outputs][gridDim.y], what the blocks found, if there are several in y
+  int of_strip;        // outputs that blocks in y share
+  double divisor = 1;  // for floating results: the count for a mean, else 1
+  void* partial;       // [outputs][gridDim.y], what the blocks found, if there are several in y
   unsigned* done;
 };
 
@@ -151,25 +151,22 @@ __global__ void __launch_bounds__(kBlock) reduce_kernel(const __grid_constant__ 
 
 ReduceArgs make_args(const Stream& stream, const ReducePlan& plan, const View& x, const View& y,
                      void* workspace) {
-  ReduceArgs args{};
-  args.x = x.data;
-  args.x_dtype = x.dtype;
-  args.y = y.data;
-  args.y_dtype = y.dtype;
-  args.kept = Offsets<2>(plan.kept);
-  args.reduced = Offsets<1>(plan.reduced);
-  args.outputs = plan.outputs;
-  args.count = plan.count;
-  args.per_split = plan.per_split();
-  args.lanes = plan.lanes;
-  args.groups = plan.groups;
-  args.lanes_inner = plan.lanes_inner;
-  args.of_strip = plan.of_strip();
-  if (plan.splits > 1) {
-    args.partial = workspace;
-    args.done = block_counters(stream);
-  }
-  return args;
+  const bool shared = plan.splits > 1;
+  return {.x = x.data,
+          .y = y.data,
+          .x_dtype = x.dtype,
+          .y_dtype = y.dtype,
+          .kept = Offsets<2>(plan.kept),
+          .reduced = Offsets<1>(plan.reduced),
+          .outputs = plan.outputs,
+          .count = plan.count,
+          .per_split = plan.per_split(),
+          .lanes = plan.lanes,
+          .groups = plan.groups,
+          .lanes_inner = plan.lanes_inner,
+          .of_strip = plan.of_strip(),
+          .partial = shared ? workspace : nullptr,
+          .done = shared ? block_counters(stream) : nullptr};
 }
 
 dim3 grid_of(const ReducePlan& plan) {
@@ -178,18 +175,18 @@ dim3 grid_of(const ReducePlan& plan) {
 
 /// Load reads x, A is the type that is folded.
 template <class Load, class Op, class A>
-void run(const char* name, const Stream& stream, const ReducePlan& plan, double divisor,
-         const View& x, const View& y, void* workspace) {
+void run(const char* name, const Stream& stream, const ReducePlan& plan, const View& x,
+         const View& y, void* workspace, double divisor = 1) {
   ReduceArgs args = make_args(stream, plan, x, y, workspace);
   args.divisor = divisor;
   launch(name, stream, reduce_kernel<Load, Op, A>, grid_of(plan), kBlock, args);
 }
 
 /// Sums are frequent in training, so they have a kernel for each type.
-void run_sum(const char* name, const Stream& stream, const ReducePlan& plan, double divisor,
-             const View& x, const View& y, void* workspace) {
+void run_sum(const char* name, const Stream& stream, const ReducePlan& plan, const View& x,
+             const View& y, void* workspace, double divisor = 1) {
   for_floating(name, stream, x.dtype, [&]<class T>() {
-    run<Typed<T>, Sum, double>(name, stream, plan, divisor, x, y, workspace);
+    run<Typed<T>, Sum, double>(name, stream, plan, x, y, workspace, divisor);
   });
 }
 
@@ -197,9 +194,9 @@ template <class Op>
 void run_any(const char* name, const Stream& stream, const ReducePlan& plan, const View& x,
              const View& y, void* workspace) {
   if (is_floating(x.dtype)) {
-    run<AnyFloat, Op, double>(name, stream, plan, 1, x, y, workspace);
+    run<AnyFloat, Op, double>(name, stream, plan, x, y, workspace);
   } else {
-    run<AnyInt, Op, std::int64_t>(name, stream, plan, 1, x, y, workspace);
+    run<AnyInt, Op, std::int64_t>(name, stream, plan, x, y, workspace);
   }
 }
 
@@ -311,17 +308,16 @@ void reduce(const Stream& stream, ReduceOp op, const View& x, const View& y, voi
   const ReducePlan plan = plan_reduce(x, y);
   switch (op) {
     case ReduceOp::sum:
-      if (is_floating(x.dtype)) return run_sum("sum", stream, plan, 1, x, y, workspace);
-      return run<AnyInt, Sum, std::int64_t>("sum", stream, plan, 1, x, y, workspace);
+      if (is_floating(x.dtype)) return run_sum("sum", stream, plan, x, y, workspace);
+      return run<AnyInt, Sum, std::int64_t>("sum", stream, plan, x, y, workspace);
     case ReduceOp::mean:
-      return run_sum("mean", stream, plan, static_cast<double>(plan.count), x, y, workspace);
+      return run_sum("mean", stream, plan, x, y, workspace, static_cast<double>(plan.count));
     case ReduceOp::prod: return run_any<Product>("prod", stream, plan, x, y, workspace);
     case ReduceOp::max: return run_any<Extreme<true>>("max", stream, plan, x, y, workspace);
     case ReduceOp::min: return run_any<Extreme<false>>("min", stream, plan, x, y, workspace);
     case ReduceOp::all:
-      return run<Truth, Product, std::int64_t>("all", stream, plan, 1, x, y, workspace);
-    case ReduceOp::any:
-      return run<Truth, Sum, std::int64_t>("any", stream, plan, 1, x, y, workspace);
+      return run<Truth, Product, std::int64_t>("all", stream, plan, x, y, workspace);
+    case ReduceOp::any: return run<Truth, Sum, std::int64_t>("any", stream, plan, x, y, workspace);
   }
 }
 

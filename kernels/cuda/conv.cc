@@ -24,6 +24,7 @@
 #include "weft/kernels/cuda/handles.h"
 #include "weft/kernels/cuda/kernel_names.h"
 #include "weft/kernels/cuda/launch.h"
+#include "weft/kernels/cuda/memory_parts.h"
 #include "weft/kernels/cuda/runtime.h"
 #include "weft/kernels/cuda/timing.h"
 #include "weft/kernels/elementwise_list.h"
@@ -32,11 +33,9 @@
 namespace weft::cuda {
 namespace {
 
-// Operands that are packed into one workspace are aligned like memory of cudaMalloc.
-constexpr std::size_t kAlignment = 256;
-
-std::size_t rounded_up(std::size_t bytes) {
-  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+/// The memory that a tensor of the problem takes.
+std::size_t bytes_of(const CudnnProblem& p, const Shape& shape) {
+  return MemoryParts::rounded(static_cast<std::size_t>(numel(shape)) * size_of(p.dtype));
 }
 
 /// For messages.
@@ -73,16 +72,14 @@ class Execution {
         engine_(std::move(engine)),
         plan_(std::move(plan)),
         relu_(adds_bias ? Answer::unknown : Answer::no) {
-    const auto bytes = [&](const Shape& shape) {
-      return rounded_up(static_cast<std::size_t>(numel(shape)) * size_of(p.dtype));
-    };
     // The pass writes the execution's format, because the plan reports that format.
     const bool big_fits = p.writes_big() || p.big_formats.has(format);
     const bool small_fits = p.writes_small() || p.small_formats.has(format);
     const bool weights_fit = p.weights_formats.has(format);
-    if (!big_fits || !p.big_aligned) big_bytes_ = bytes(p.big());
-    if (!small_fits || !p.small_aligned || pads_small_) small_bytes_ = bytes(p.library_small());
-    if (!weights_fit || !p.weights_aligned) weights_bytes_ = bytes(p.weights());
+    if (!big_fits || !p.big_aligned) big_bytes_ = bytes_of(p, p.big());
+    if (!small_fits || !p.small_aligned || pads_small_)
+      small_bytes_ = bytes_of(p, p.library_small());
+    if (!weights_fit || !p.weights_aligned) weights_bytes_ = bytes_of(p, p.weights());
   }
 
   MemoryFormat format() const { return format_; }
@@ -161,29 +158,27 @@ class Execution {
   /// Runs relu_plan_ on zeros with a bias of NaN, and waits for it. Unknown if it fails but is not
   /// refused: there may be no memory for it now.
   Answer keeps_nan(const Stream& stream, const CudnnProblem& p) const try {
-    const auto bytes = [&](const Shape& shape) {
-      return rounded_up(static_cast<std::size_t>(numel(shape)) * size_of(p.dtype));
-    };
-    const std::size_t big = bytes(p.big()), small = bytes(p.small()), weights = bytes(p.weights()),
-                      bias = bytes({p.k});
-    const TrialMemory memory(
-        stream, big + small + weights + bias + kAlignment + relu_plan_->workspace_bytes(),
-        /*drop_cache=*/failed_trials_ == 0);
-    char* const at_small = memory.data() + big;
-    char* const at_bias = at_small + small + weights;
-    char* const at_first = at_bias + bias;
-    fill(stream, std::numeric_limits<double>::quiet_NaN(), View{at_bias, p.dtype, {p.k}, {1}});
-    const ConvPointers pointers{memory.data(), at_small, at_small + small, at_bias};
+    MemoryParts parts;
+    const std::size_t big = parts.add(bytes_of(p, p.big()));
+    const std::size_t small = parts.add(bytes_of(p, p.small()));
+    const std::size_t weights = parts.add(bytes_of(p, p.weights()));
+    const std::size_t bias = parts.add(bytes_of(p, {p.k}));
+    const std::size_t found = parts.add(sizeof(double));
+    const std::size_t workspace = parts.add(relu_plan_->workspace_bytes());
+    const TrialMemory memory(stream, parts.bytes, /*drop_cache=*/failed_trials_ == 0);
+    const auto at = [&](std::size_t part) { return memory.data() + part; };
+    fill(stream, std::numeric_limits<double>::quiet_NaN(), View{at(bias), p.dtype, {p.k}, {1}});
     const cudnnStatus_t status =
-        run_convolution(*relu_plan_, cudnn_handle(stream), pointers, at_first + kAlignment);
+        run_convolution(*relu_plan_, cudnn_handle(stream),
+                        {at(big), at(small), at(weights), at(bias)}, at(workspace));
     if (is_refusal(status)) {
       warn_refused(p, stream.device.index, relu_name());
       return Answer::no;
     }
     if (status != CUDNN_STATUS_SUCCESS) return Answer::unknown;
-    copy(stream, View{at_small, p.dtype, {1}, {1}}, View{at_first, DType::f64, {1}, {1}});
+    copy(stream, View{at(small), p.dtype, {1}, {1}}, View{at(found), DType::f64, {1}, {1}});
     double first = 0;
-    cuda_runtime().copy(&first, Device(), at_first, stream.device, sizeof first, stream);
+    cuda_runtime().copy(&first, Device(), at(found), stream.device, sizeof first, stream);
     // Not the runtime's wait, which would throw for an earlier bad index.
     WEFT_CUDA(cudaStreamSynchronize(handle(stream)));
     return std::isnan(first) ? Answer::yes : Answer::no;
@@ -389,25 +384,19 @@ CudaConvPlan::CudaConvPlan(const Conv2dArgs& args, int device) : problem_(args),
 
 void CudaConvPlan::time(Candidates& candidates, std::vector<Measured>& measured) const {
   const Stream stream = current_stream(Device(DeviceType::cuda, device_));
-  const auto bytes = [&](const Shape& shape) {
-    return rounded_up(static_cast<std::size_t>(numel(shape)) * size_of(problem_.dtype));
-  };
   const std::vector<std::size_t> timed = candidates.timed();
-  std::size_t workspace = 0;
-  for (const std::size_t i : timed) {
-    workspace = std::max(workspace, candidates.at(i).workspace_bytes());
-  }
-  const std::size_t big_bytes = bytes(problem_.big()), small_bytes = bytes(problem_.small());
-  const std::size_t weights_bytes = bytes(problem_.weights());
+  std::size_t most = 0;
+  for (const std::size_t i : timed) most = std::max(most, candidates.at(i).workspace_bytes());
+  MemoryParts parts;
+  const std::size_t of_big = parts.add(bytes_of(problem_, problem_.big()));
+  const std::size_t of_small = parts.add(bytes_of(problem_, problem_.small()));
+  const std::size_t of_weights = parts.add(bytes_of(problem_, problem_.weights()));
   const Shape channels{problem_.k};  // some candidates add the bias and some do not
-  const std::size_t bias_bytes = problem_.fusable_bias ? bytes(channels) : 0;
-  const TrialMemory memory(stream,
-                           big_bytes + small_bytes + weights_bytes + bias_bytes + workspace);
-  char* const at_small = memory.data() + big_bytes;
-  char* const at_weights = at_small + small_bytes;
-  char* const at_bias = at_weights + weights_bytes;
-  char* const at_workspace = at_bias + bias_bytes;
-  const View bias{at_bias, problem_.dtype, channels, contiguous_strides(channels)};
+  const std::size_t of_bias = parts.add(problem_.fusable_bias ? bytes_of(problem_, channels) : 0);
+  const std::size_t workspace = parts.add(most);
+  const TrialMemory memory(stream, parts.bytes);
+  const auto at = [&](std::size_t part) { return memory.data() + part; };
+  const View bias{at(of_bias), problem_.dtype, channels, contiguous_strides(channels)};
   // Not before: while it lives, NCCL begins nothing, and other ranks may wait.
   const Quiet quiet(device_);
   if (!quiet.is()) return;
@@ -415,20 +404,20 @@ void CudaConvPlan::time(Candidates& candidates, std::vector<Measured>& measured)
     const Execution& candidate = candidates.at(i);
     // The images as in a real run: an input in its given format, an output in the execution's
     // format.
-    const auto image = [&](char* data, const Shape& shape, bool read, const Formats& formats) {
+    const auto image = [&](std::size_t part, const Shape& shape, bool read,
+                           const Formats& formats) {
       MemoryFormat format = candidate.format();
       if (read && !formats.has(format)) {
         format = formats.nchw ? MemoryFormat::nchw : MemoryFormat::nhwc;
       }
-      return View{data, problem_.dtype, shape, format_strides(shape, format)};
+      return View{at(part), problem_.dtype, shape, format_strides(shape, format)};
     };
-    const View big =
-        image(memory.data(), problem_.big(), !problem_.writes_big(), problem_.big_formats);
+    const View big = image(of_big, problem_.big(), !problem_.writes_big(), problem_.big_formats);
     const View small =
-        image(at_small, problem_.small(), !problem_.writes_small(), problem_.small_formats);
-    const View weights = image(at_weights, problem_.weights(), true, problem_.weights_formats);
+        image(of_small, problem_.small(), !problem_.writes_small(), problem_.small_formats);
+    const View weights = image(of_weights, problem_.weights(), true, problem_.weights_formats);
     const double ms = time_ms(stream, [&] {
-      const cudnnStatus_t status = candidate.run(stream, big, small, weights, bias, at_workspace);
+      const cudnnStatus_t status = candidate.run(stream, big, small, weights, bias, at(workspace));
       if (is_refusal(status)) warn_refused(problem_, device_, candidate.name());
       if (status != CUDNN_STATUS_SUCCESS) return false;
       if (problem_.fusable_bias && !candidate.adds_bias())

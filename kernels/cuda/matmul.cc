@@ -19,6 +19,7 @@
 #include "weft/kernels/cuda/handles.h"
 #include "weft/kernels/cuda/launch.h"
 #include "weft/kernels/cuda/matmul_problem.h"
+#include "weft/kernels/cuda/memory_parts.h"
 #include "weft/kernels/cuda/runtime.h"
 #include "weft/kernels/cuda/timing.h"
 #include "weft/kernels/elementwise_list.h"
@@ -109,7 +110,7 @@ bool is_aligned(const MatmulArgs& args) {
 
 /// The memory that an operand or a result of a trial takes.
 std::size_t bytes_of(const Matrix& m, std::int64_t batch, DType dtype) {
-  return (static_cast<std::size_t>(m.extent(batch)) * size_of(dtype) + 255) / 256 * 256;
+  return static_cast<std::size_t>(m.extent(batch)) * size_of(dtype);
 }
 
 CudaMatmulPlan::CudaMatmulPlan(const MatmulArgs& args, int device)
@@ -195,21 +196,19 @@ Answer CudaMatmulPlan::try_relu(const Stream& stream, cublasLtEpilogue_t kind) c
   const bool has_mask = kind == CUBLASLT_EPILOGUE_RELU_AUX_BIAS;
   const void* const any = reinterpret_cast<const void*>(std::uintptr_t{kAligned});
   if (!accepts(aligned_, {kind, any, has_mask ? any : nullptr})) return Answer::no;
-  const std::size_t a = bytes_of(problem_.a, problem_.batch, problem_.dtype);
-  const std::size_t b = bytes_of(problem_.b, problem_.batch, problem_.dtype);
-  const std::size_t y = bytes_of(problem_.y, problem_.batch, problem_.y_dtype);
-  const std::size_t bias = bytes_of({problem_.n, 1, problem_.n}, 1, problem_.dtype);
-  const auto mask = static_cast<std::size_t>(problem_.m * mask_bytes(problem_.n) + 255) / 256 * 256;
-  const std::size_t bytes = a + b + y + bias + mask + 256 + aligned_.workspace;
-  const TrialMemory memory(stream, bytes, /*drop_cache=*/failed_trials_ == 0);
-  char* const at_y = memory.data() + a + b;
-  char* const at_bias = at_y + y;
-  char* const at_mask = at_bias + bias;
-  char* const at_first = at_mask + mask;
+  MemoryParts parts;
+  const std::size_t a = parts.add(bytes_of(problem_.a, problem_.batch, problem_.dtype));
+  const std::size_t b = parts.add(bytes_of(problem_.b, problem_.batch, problem_.dtype));
+  const std::size_t y = parts.add(bytes_of(problem_.y, problem_.batch, problem_.y_dtype));
+  const std::size_t bias = parts.add(bytes_of({problem_.n, 1, problem_.n}, 1, problem_.dtype));
+  const std::size_t mask = parts.add(std::size_t(problem_.m * mask_bytes(problem_.n)));
+  const std::size_t found = parts.add(3), workspace = parts.add(aligned_.workspace);
+  const TrialMemory memory(stream, parts.bytes, /*drop_cache=*/failed_trials_ == 0);
+  const auto at = [&](std::size_t part) { return memory.data() + part; };
   const auto fill_every_fourth = [&](std::int64_t first, double value) {
     if (first >= problem_.n) return;
     fill(stream, value,
-         View{at_bias + static_cast<std::size_t>(first) * size_of(problem_.dtype),
+         View{at(bias) + static_cast<std::size_t>(first) * size_of(problem_.dtype),
               problem_.dtype,
               {(problem_.n - first + 3) / 4},
               {4}});
@@ -217,21 +216,23 @@ Answer CudaMatmulPlan::try_relu(const Stream& stream, cublasLtEpilogue_t kind) c
   fill_every_fourth(0, std::numeric_limits<double>::quiet_NaN());
   fill_every_fourth(2, -1);
   fill_every_fourth(3, 1);
-  if (multiply(stream, aligned_, {kind, at_bias, has_mask ? at_mask : nullptr}, memory.data(),
-               memory.data() + a, at_y, false, at_first + 256) != CUBLAS_STATUS_SUCCESS) {
+  if (multiply(stream, aligned_, {kind, at(bias), has_mask ? at(mask) : nullptr}, at(a), at(b),
+               at(y), false, at(workspace)) != CUBLAS_STATUS_SUCCESS) {
     return Answer::no;
   }
   // The same from either end, since no document says which bit of a byte is the first.
   constexpr std::uint8_t kPasses = 0b1001'1001;
-  const auto scalar = [](char* at, DType dtype) { return View{at, dtype, {1}, {1}}; };
-  const View y0 = scalar(at_y, problem_.y_dtype), wanted = scalar(at_first + 2, DType::u8);
+  const auto scalar = [&](std::size_t part, DType dtype) {
+    return View{at(part), dtype, {1}, {1}};
+  };
+  const View y0 = scalar(y, problem_.y_dtype), wanted = scalar(found + 2, DType::u8);
   fill(stream, kPasses, wanted);
   // Only a NaN differs from itself.
-  compare(stream, CompareOp::eq, y0, y0, scalar(at_first, DType::boolean));
-  compare(stream, CompareOp::ne, scalar(at_mask, DType::u8), wanted,
-          scalar(at_first + 1, DType::boolean));
+  compare(stream, CompareOp::eq, y0, y0, scalar(found, DType::boolean));
+  compare(stream, CompareOp::ne, scalar(mask, DType::u8), wanted,
+          scalar(found + 1, DType::boolean));
   bool wrong[2] = {true, true};  // the relu of NaN, and the mask
-  cuda_runtime().copy(wrong, Device(), at_first, stream.device, sizeof wrong, stream);
+  cuda_runtime().copy(wrong, Device(), at(found), stream.device, sizeof wrong, stream);
   // Not the runtime's wait, which would throw for an earlier bad index.
   WEFT_CUDA(cudaStreamSynchronize(handle(stream)));
   return wrong[0] || (has_mask && wrong[1]) ? Answer::no : Answer::yes;
@@ -340,29 +341,27 @@ std::vector<Choice> CudaMatmulPlan::ranked(std::uint32_t alignment, bool epilogu
 void CudaMatmulPlan::time(const std::vector<Choice>& choices, const std::vector<std::string>& names,
                           std::vector<Measured>& measured) const {
   const Stream stream = current_stream(Device(DeviceType::cuda, device_));
-  std::size_t workspace = 0;
-  for (const Choice& c : choices) workspace = std::max(workspace, c.workspace);
-  const std::size_t a = bytes_of(problem_.a, problem_.batch, problem_.dtype);
-  const std::size_t b = bytes_of(problem_.b, problem_.batch, problem_.dtype);
-  const std::size_t y = bytes_of(problem_.y, problem_.batch, problem_.y_dtype);
+  std::size_t most = 0;
+  for (const Choice& c : choices) most = std::max(most, c.workspace);
+  MemoryParts parts;
+  const std::size_t a = parts.add(bytes_of(problem_.a, problem_.batch, problem_.dtype));
+  const std::size_t b = parts.add(bytes_of(problem_.b, problem_.batch, problem_.dtype));
+  const std::size_t y = parts.add(bytes_of(problem_.y, problem_.batch, problem_.y_dtype));
   // The bias, the sums of a's rows, or the mask.
   const std::size_t beside =
-      std::max(static_cast<std::size_t>(std::max(problem_.n, problem_.m)) *
-                   std::max(size_of(problem_.dtype), size_of(problem_.y_dtype)),
-               static_cast<std::size_t>(problem_.masked ? problem_.m * mask_bytes(problem_.n) : 0));
-  const TrialMemory memory(stream, a + b + y + beside + 256 + workspace);
-  char* const at_b = memory.data() + a;
-  char* const at_y = at_b + b;
-  char* const at_workspace = at_y + y;
-  char* const at_vector = at_workspace + (workspace + 255) / 256 * 256;
+      parts.add(std::max(static_cast<std::size_t>(std::max(problem_.n, problem_.m)) *
+                             std::max(size_of(problem_.dtype), size_of(problem_.y_dtype)),
+                         std::size_t(problem_.masked ? problem_.m * mask_bytes(problem_.n) : 0)));
+  const std::size_t workspace = parts.add(most);
+  const TrialMemory memory(stream, parts.bytes);
+  const auto at = [&](std::size_t part) { return memory.data() + part; };
   // Not before: while it lives, NCCL begins nothing, and other ranks may wait.
   const Quiet quiet(device_);
   if (!quiet.is()) return;
   for (std::size_t i = 0; i < choices.size(); ++i) {
     const double ms = time_ms(stream, [&] {
-      return multiply(stream, choices[i], epilogue_of(choices[i], at_vector, at_vector),
-                      memory.data(), at_b, at_y, problem_.accumulate,
-                      at_workspace) == CUBLAS_STATUS_SUCCESS;
+      return multiply(stream, choices[i], epilogue_of(choices[i], at(beside), at(beside)), at(a),
+                      at(b), at(y), problem_.accumulate, at(workspace)) == CUBLAS_STATUS_SUCCESS;
     });
     measured.push_back({names[i], ms});
   }

@@ -12,6 +12,7 @@
 #include "weft/kernels/cuda/device_wide.h"
 #include "weft/kernels/cuda/families.h"
 #include "weft/kernels/cuda/launch.h"
+#include "weft/kernels/cuda/memory_parts.h"
 
 namespace weft::cuda {
 namespace {
@@ -50,29 +51,24 @@ __global__ void __launch_bounds__(kBlock)
 
 int row_bytes(const View& x) { return x.shape[0] <= std::int64_t{1} << 32 ? 4 : 8; }
 
-/// Where the parts of the workspace begin, and its size, in bytes.
-struct Parts {
-  std::size_t keys, sorted_keys, positions, sort, end;
+/// Where the parts of the workspace begin.
+struct Parts : MemoryParts {
+  std::size_t keys, sorted_keys, positions, sort;
 
   Parts(const Stream& stream, const View& x) {
     const bool by_row = x.shape[0] > 1;
     const int key = static_cast<int>(size_of(x.dtype)), row = by_row ? row_bytes(x) : 0;
     const auto n = static_cast<std::size_t>(x.numel());
-    const std::size_t buffer = rounded(n * static_cast<std::size_t>(std::max(key, row)));
-    keys = 0;
-    sorted_keys = keys + buffer;
-    positions = sorted_keys + buffer;
-    sort = positions + rounded(n * sizeof(std::int64_t));
-    end = sort + std::max(sort_pairs_workspace_bytes(stream, key, x.numel()),
-                          by_row ? sort_pairs_workspace_bytes(stream, row, x.numel()) : 0);
+    const std::size_t buffer = n * static_cast<std::size_t>(std::max(key, row));
+    keys = add(buffer);
+    sorted_keys = add(buffer);
+    positions = add(n * sizeof(std::int64_t));
+    sort = add(std::max(sort_pairs_workspace_bytes(stream, key, x.numel()),
+                        by_row ? sort_pairs_workspace_bytes(stream, row, x.numel()) : 0));
   }
-
- private:
-  /// So that each part is as aligned as memory of cudaMalloc.
-  static std::size_t rounded(std::size_t bytes) { return (bytes + 255) / 256 * 256; }
 };
 
-std::size_t workspace_bytes(const Stream& stream, const View& x) { return Parts(stream, x).end; }
+std::size_t workspace_bytes(const Stream& stream, const View& x) { return Parts(stream, x).bytes; }
 
 /// The positions from `from`, which are sorted by key, go to `to`, sorted by row and key.
 template <class Row>

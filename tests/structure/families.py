@@ -20,8 +20,8 @@ FOLDERS = {
     'kernels/cuda': ['access', 'backend', 'block_fold', 'capability', 'channel_parts', 'check', 'copy',
                      'cudnn_attention', 'cudnn_graph', 'device_wide', 'families', 'gpus', 'handles',
                      'image_packs', 'index_check', 'index_math', 'kernel_names', 'launch',
-                     'launch_size', 'libraries', 'library', 'linked', 'philox', 'recording', 'rows',
-                     'runtime', 'slot_table', 'timing'],
+                     'launch_size', 'libraries', 'library', 'linked', 'memory_parts', 'philox', 'recording',
+                     'rows', 'runtime', 'slot_table', 'timing'],
 }
 # Folders of kernels/cpu that are no family's.
 SHARED_FOLDERS = ['dnnl', 'loops']

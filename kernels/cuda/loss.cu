@@ -60,9 +60,8 @@ __global__ void __launch_bounds__(kBlock)
                          std::int64_t loss_stride, double* count, const Total<T> to,
                          const IndexCheck check) {
   using C = accumulate_t<T>;
-  const Place place = rows.place();
   Pair sum{};
-  rows.for_each(place, [&](std::int64_t row, bool exists) {
+  rows.for_each([&](std::int64_t row, bool exists, Place place) {
     const T* const x = logits + row * rows.n;
     const C shift = exponentials(rows, x, exists, place).shift();
     const auto log_prob = [&](std::int64_t c) {
@@ -109,10 +108,9 @@ __global__ void __launch_bounds__(kBlock)
                                   Reduction reduction, const double* count, const T* log_probs,
                                   const Targets targets, T* grad_logits) {
   using C = accumulate_t<T>;
-  const Place place = rows.place();
   const C uniform = static_cast<C>(targets.smoothing / static_cast<double>(rows.n));
   const C on_target = static_cast<C>(1 - targets.smoothing);
-  rows.for_each(place, [&](std::int64_t row, bool exists) {
+  rows.for_each([&](std::int64_t row, bool exists, Place place) {
     if (!exists) return;
     const std::int64_t t = targets.of(row);
     C scale = 0;

@@ -72,8 +72,7 @@ __global__ void __launch_bounds__(kBlock)
     group_norm_kernel(const GroupRows rows, double eps, const T* x, const T* weight, const T* bias,
                       T* y, accumulate_t<T>* mean, accumulate_t<T>* invstd) {
   using C = accumulate_t<T>;
-  const Place place = rows.place();
-  rows.for_each(place, [&](std::int64_t row, bool exists) {
+  rows.for_each([&](std::int64_t row, bool exists, Place place) {
     const std::int64_t from = row * rows.n;
     PairOf<C> of = statistics<C>(rows, place, exists, x + from, eps);
     // The squares of numbers near 1e20, or of differences below 1e-19 where eps is no larger, are
@@ -100,8 +99,7 @@ __global__ void __launch_bounds__(kBlock)
                                const accumulate_t<T>* mean, const accumulate_t<T>* invstd,
                                T* grad_x) {
   using C = accumulate_t<T>;
-  const Place place = rows.place();
-  rows.for_each(place, [&](std::int64_t row, bool exists) {
+  rows.for_each([&](std::int64_t row, bool exists, Place place) {
     const std::int64_t from = row * rows.n;
     const std::int64_t first_channel = rows.first_channel(row);
     const C center = exists ? mean[row] : C(0), scale = exists ? invstd[row] : C(0);

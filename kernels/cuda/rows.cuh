@@ -18,13 +18,14 @@ struct Rows {
       : count(rows), n(length), lanes(length > 1024 ? kBlock : kWarp), groups(kBlock / lanes) {}
 
   unsigned blocks() const { return grid_blocks(count, groups); }
-  __device__ Place place() const { return {lanes, groups, true}; }
-  /// Calls f(row, exists) the same number of times in all threads of a block, which folds need.
+  /// Calls f(row, exists, place) the same number of times in all threads of a block, which folds
+  /// need.
   template <class F>
-  __device__ void for_each(Place place, const F& f) const {
+  __device__ void for_each(const F& f) const {
+    const Place place(lanes, groups, true);
     for (std::int64_t first = std::int64_t{blockIdx.x} * groups; first < count;
          first += std::int64_t{gridDim.x} * groups) {
-      f(first + place.group, first + place.group < count);
+      f(first + place.group, first + place.group < count, place);
     }
   }
   /// Calls f(i) for a lane's elements of a row. Where f only reads, four loads are under way at

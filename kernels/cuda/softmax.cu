@@ -12,8 +12,7 @@ namespace {
 template <class T, bool log>
 __global__ void __launch_bounds__(kBlock) softmax_kernel(const Rows rows, const T* in, T* out) {
   using C = accumulate_t<T>;
-  const Place place = rows.place();
-  rows.for_each(place, [&](std::int64_t row, bool exists) {
+  rows.for_each([&](std::int64_t row, bool exists, Place place) {
     const T* const x = in + row * rows.n;
     const Exponentials<C> of = exponentials(rows, x, exists, place);
     T* const y = out + row * rows.n;
@@ -30,8 +29,7 @@ template <class T, bool log>
 __global__ void __launch_bounds__(kBlock)
     softmax_backward_kernel(const Rows rows, const T* grad_out, const T* out, T* grad_in) {
   using C = accumulate_t<T>;
-  const Place place = rows.place();
-  rows.for_each(place, [&](std::int64_t row, bool exists) {
+  rows.for_each([&](std::int64_t row, bool exists, Place place) {
     const std::int64_t at = row * rows.n;
     const C total = rows.sum<C>(place, exists, [&]<class A>(std::int64_t c) {
       const A g = static_cast<A>(grad_out[at + c]);

@@ -168,7 +168,7 @@ struct Part {
   }
 };
 
-/// As bf16(value).bits, in one instruction where the GPU has it.
+/// As bf16(value).bits, in one instruction where the GPU has it: that makes every NaN the same one.
 __device__ inline std::uint32_t bf16_bits(float value) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
   std::uint16_t bits;

@@ -48,13 +48,16 @@ __device__ bool add_up(const Packs& packs, const Shares<Pair>& shares, Pair sum,
 
 // --- Forward -------------------------------------------------------------------------------------
 
+/// The numbers of each channel that forward makes of its sums.
 template <class C>
 struct Statistics {
   BatchNormParams params;
   double n;
+  // Each may be null: then there is none.
   C* running_mean;
   C* running_var;
   std::int64_t* num_batches;
+  // Written.
   C* mean;
   C* invstd;
 

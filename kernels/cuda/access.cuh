@@ -31,7 +31,8 @@ auto dispatch_bytes(std::size_t bytes, const F& f) {
     default: return f.template operator()<std::uint64_t>();
   }
 }
-/// With that of as many bytes as an element.
+
+/// The same, with the type that has as many bytes as an element of `dtype`.
 template <class F>
 void dispatch_bits(DType dtype, const F& f) {
   dispatch_bytes(size_of(dtype), f);

@@ -33,7 +33,8 @@
 namespace weft::cuda {
 namespace {
 
-/// The memory that a tensor of the problem takes.
+/// The memory that a tensor of the problem takes, rounded up: in an execution's workspace the next
+/// one begins behind it, and must be aligned, too.
 std::size_t bytes_of(const CudnnProblem& p, const Shape& shape) {
   return MemoryParts::rounded(static_cast<std::size_t>(numel(shape)) * size_of(p.dtype));
 }

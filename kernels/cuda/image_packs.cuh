@@ -51,10 +51,13 @@ struct Packs {
 
 inline bool is_nhwc(const View& x) { return x.shape[1] > 1 && x.strides[1] == 1; }
 
+/// Of a thread, at least.
+inline constexpr int kUsualPacks = 16;
+
 /// A thread has at least `least` packs, or the images are one chunk. The groups of a block are what
 /// it reads side by side, a line of 128 bytes: with more, the last block of a strip would have more
 /// to fold.
-inline Packs packs_of(const View& x, std::int64_t width, int least = 16) {
+inline Packs packs_of(const View& x, std::int64_t width, int least = kUsualPacks) {
   const std::int64_t channels = x.shape[1], area = x.shape[2] * x.shape[3];
   const std::int64_t pixels = x.shape[0] * area;
   Packs p{channels, channels, pixels / width, area, area / width, channels * area, width};
@@ -87,9 +90,9 @@ inline std::int64_t widest(const View& x) {
   return (is_nhwc(x) ? x.shape[1] : x.shape[2] * x.shape[3]) % width == 0 ? width : 1;
 }
 
-/// The bytes that Shares<A> of each channel take, however aligned the data are.
+/// The bytes of Shares<A>::values for all channels, however aligned the data are.
 template <class A>
-std::size_t bytes_of_shares(const View& x, int least = 16) {
+std::size_t bytes_of_shares(const View& x, int least = kUsualPacks) {
   const unsigned chunks =
       std::max(packs_of(x, 1, least).chunks, packs_of(x, widest(x), least).chunks);
   return static_cast<std::size_t>(x.shape[1]) * chunks * sizeof(A);
@@ -168,7 +171,8 @@ struct Part {
   }
 };
 
-/// As bf16(value).bits, in one instruction where the GPU has it: that makes every NaN the same one.
+/// As bf16(value).bits, but in one instruction where the GPU has it. That instruction turns every
+/// NaN into the same NaN, and bf16() keeps its sign and upper bits.
 __device__ inline std::uint32_t bf16_bits(float value) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
   std::uint16_t bits;

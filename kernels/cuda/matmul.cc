@@ -202,6 +202,7 @@ Answer CudaMatmulPlan::try_relu(const Stream& stream, cublasLtEpilogue_t kind) c
   const std::size_t y = parts.add(bytes_of(problem_.y, problem_.batch, problem_.y_dtype));
   const std::size_t bias = parts.add(bytes_of({problem_.n, 1, problem_.n}, 1, problem_.dtype));
   const std::size_t mask = parts.add(std::size_t(problem_.m * mask_bytes(problem_.n)));
+  // Of a byte each: the relu of NaN, the mask, and the mask that is wanted.
   const std::size_t found = parts.add(3), workspace = parts.add(aligned_.workspace);
   const TrialMemory memory(stream, parts.bytes, /*drop_cache=*/failed_trials_ == 0);
   const auto at = [&](std::size_t part) { return memory.data() + part; };

@@ -39,7 +39,8 @@ Shares<Pair> shares_of(const Stream& stream, const Packs& packs, void* workspace
           packs.block_groups * Own, packs.chunks};
 }
 
-/// add_blocks() with the block's place found anew, which frees its registers before.
+/// add_blocks(), for which the block's strip and chunk are computed again: so they take no
+/// registers until here.
 template <class F>
 __device__ bool add_up(const Packs& packs, const Shares<Pair>& shares, Pair sum, const F& store) {
   const Part part(packs, found_again(blockIdx.x));
@@ -48,16 +49,16 @@ __device__ bool add_up(const Packs& packs, const Shares<Pair>& shares, Pair sum,
 
 // --- Forward -------------------------------------------------------------------------------------
 
-/// The numbers of each channel that forward makes of its sums.
+/// What forward makes of the statistics of each channel, and with what.
 template <class C>
 struct Statistics {
   BatchNormParams params;
   double n;
-  // Each may be null: then there is none.
+  // Updated in training; each may be null, but num_batches not if params.cumulative.
   C* running_mean;
   C* running_var;
   std::int64_t* num_batches;
-  // Written.
+  // Always written.
   C* mean;
   C* invstd;
 

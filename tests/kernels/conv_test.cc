@@ -519,11 +519,25 @@ const Case kWinogradCases[] = {
     {"3x3, many channels", 1, 208, 4, 4, 112, 3, 3, {.padding = {1, 1}}},
     {"5x5", 2, 32, 8, 9, 80, 5, 5, {.padding = {2, 2}}},
     {"5x5, no padding", 2, 16, 5, 6, 16, 5, 5},
+    {"3x3, dilated", 2, 16, 11, 8, 32, 3, 3, {.padding = {2, 3}, .dilation = {2, 3}}},
+    {"3x3, dilated beyond the image",
+     3,
+     32,
+     4,
+     3,
+     16,
+     3,
+     3,
+     {.padding = {7, 1}, .dilation = {7, 1}}},
+    {"3x3, dilated, many tiles", 3, 16, 33, 31, 16, 3, 3, {.padding = {2, 2}, .dilation = {2, 2}}},
+    {"5x5, dilated", 1, 16, 9, 12, 32, 5, 5, {.padding = {1, 4}, .dilation = {1, 2}}},
     {"4x4, stride 2", 2, 16, 8, 10, 32, 4, 4, {.stride = {2, 2}, .padding = {1, 1}}},
     {"4x4, stride 2, odd", 2, 32, 9, 7, 16, 4, 4, {.stride = {2, 2}, .padding = {2, 1}}},
     {"4x4, stride 2, no padding", 3, 16, 5, 12, 16, 4, 4, {.stride = {2, 2}}},
     {"4x4, stride 2, wide padding", 1, 16, 2, 1, 16, 4, 4, {.stride = {2, 2}, .padding = {3, 5}}},
     {"transposed 3x3", 2, 16, 5, 6, 32, 3, 3, {.padding = {1, 1}, .transposed = true}},
+    with({"transposed 3x3, dilated", 2, 16, 5, 6, 32, 3, 3},
+         {.padding = {1, 2}, .dilation = {2, 3}, .transposed = true}),
     with({"transposed 4x4, stride 2", 2, 32, 4, 5, 16, 4, 4},
          {.stride = {2, 2}, .padding = {1, 1}, .transposed = true}),
     with({"transposed 4x4, stride 2, output padding", 2, 16, 3, 4, 16, 4, 4},
@@ -610,7 +624,9 @@ TEST_F(Winograd, IsOfferedOnlyWhereItMayBe) {
   other.params.stride = {2, 2};
   EXPECT_FALSE(offered(other));
   other = c;
-  other.params.dilation = {2, 2};
+  other.params.padding = other.params.dilation = {2, 2};
+  EXPECT_TRUE(offered(other));
+  other.r = other.s = 4, other.params.stride = {2, 2}, other.h = other.w = 9;
   EXPECT_FALSE(offered(other));
   other = c;
   other.params.groups = 4;

@@ -109,6 +109,8 @@ ConvCase draw_conv(Draw& draw) {
       c.r = c.s = draw.of<std::int64_t>({3, 4, 5});
       p.stride = c.r == 4 ? std::array<std::int64_t, 2>{2, 2} : std::array<std::int64_t, 2>{1, 1};
       p.padding = {draw.between(0, 2), draw.between(0, 2)};
+      if (c.r != 4)
+        p.dilation = {draw.of<std::int64_t>({1, 1, 2, 3}), draw.of<std::int64_t>({1, 2})};
     } else {
       c.r = draw.between(1, 5), c.s = draw.between(1, 5);
       for (int i = 0; i < 2; ++i) {

@@ -1,6 +1,7 @@
 // Winograd's convolutions: f32, channels last, whole vectors of channels. 3x3 and 5x5 taps with
 // stride 1, and 4x4 taps with stride 2 as the sum over four phases, each of which meets every
-// second pixel with 2x2 taps.
+// second pixel with 2x2 taps. Taps that are d pixels apart meet every d-th pixel, so with stride 1
+// they are a convolution of d x d images, interleaved, none of which the others touch.
 //
 //   forward: V = inputs of the big image, U = weights;        M[p] = V[p] U[p] for each point p
 //            small image = outputs of M
@@ -28,12 +29,16 @@ namespace {
 
 constexpr std::size_t kMostWorkspace = std::size_t{1} << 30;
 
-/// The tiles of one phase along one axis: tile t reads the source pixels source_first + (t m + i)
-/// source_step, and writes the target pixels target_first + (t m + j) target_step, of which there
-/// are `count`.
+/// The tiles of one phase along one axis: tile t of interleaved image `residue` reads the source
+/// pixels source_first + q source_step with q = (t m + i) dilation + residue, and writes the target
+/// pixels target_first + q target_step with q = (t m + j) dilation + residue below `count`.
 struct Axis {
   std::int64_t source_first, source_step, source_size;
   std::int64_t target_first, target_step, count;
+  std::int64_t dilation;
+
+  /// How many interleaved images have pixels.
+  std::int64_t residues() const { return std::min(dilation, count); }
 };
 
 struct Phase {
@@ -46,11 +51,11 @@ class WinogradConv final : public ConvPlan {
   /// Null if there is none.
   static const WinogradForm* form_for(const ConvProblem& p) {
     if (p.dtype != DType::f32 || p.groups != 1 || p.r != p.s || p.stride[0] != p.stride[1] ||
-        p.dilation[0] != 1 || p.dilation[1] != 1 || p.c % kBlock != 0 || p.k % kBlock != 0 ||
-        p.images * p.ho * p.wo == 0) {
+        p.c % kBlock != 0 || p.k % kBlock != 0 || p.images * p.ho * p.wo == 0) {
       return nullptr;
     }
-    const bool phases = p.stride[0] == 2 && p.r == 4;
+    const bool dilated = p.dilation[0] != 1 || p.dilation[1] != 1;
+    const bool phases = p.stride[0] == 2 && p.r == 4 && !dilated;
     if (!phases && p.stride[0] != 1) return nullptr;
     for (const WinogradForm& form : winograd_loops().forms) {
       if (form.taps * p.stride[0] == p.r) return &form;
@@ -69,8 +74,8 @@ class WinogradConv final : public ConvPlan {
     output_format = MemoryFormat::nhwc;
     for (std::int64_t row = 0; row < p_.stride[0]; ++row) {
       for (std::int64_t col = 0; col < p_.stride[1]; ++col) {
-        phases_.push_back({row, col, axis(row, p_.padding[0], p_.h, p_.ho),
-                           axis(col, p_.padding[1], p_.w, p_.wo)});
+        phases_.push_back({row, col, axis(row, p_.padding[0], p_.dilation[0], p_.h, p_.ho),
+                           axis(col, p_.padding[1], p_.dilation[1], p_.w, p_.wo)});
       }
     }
     const bool to_big = p_.writes_big();
@@ -154,22 +159,25 @@ class WinogradConv final : public ConvPlan {
     Activation then;
   };
 
-  Axis axis(std::int64_t tap, std::int64_t padding, std::int64_t big, std::int64_t small) const {
+  Axis axis(std::int64_t tap, std::int64_t padding, std::int64_t dilation, std::int64_t big,
+            std::int64_t small) const {
     const std::int64_t stride = p_.stride[0];
-    if (!p_.writes_big()) return {tap - padding, stride, big, 0, 1, small};
-    // Big pixels y with y + padding = tap (mod stride) read the small pixels z - u, with z = (y +
-    // padding - tap) / stride and u = 0 ... taps - 1.
+    if (!p_.writes_big()) return {tap - padding, stride, big, 0, 1, small, dilation};
+    // Big pixels y with y + padding = tap (mod stride) read the small pixels z - u dilation, with
+    // z = (y + padding - tap) / stride and u = 0 ... taps - 1.
     const std::int64_t first = ((tap - padding) % stride + stride) % stride;
     const std::int64_t z = (first + padding - tap) / stride;
     const std::int64_t count = first < big ? (big - first + stride - 1) / stride : 0;
-    return {z - (form_.taps - 1), 1, small, first, stride, count};
+    return {z - (form_.taps - 1) * dilation, 1, small, first, stride, count, dilation};
   }
 
+  /// Tiles of one of the interleaved images, the first of which is the largest.
   std::int64_t along(const Axis& axis) const {
-    return (axis.count + form_.outputs - 1) / form_.outputs;
+    const std::int64_t pixels = (axis.count + axis.dilation - 1) / axis.dilation;
+    return (pixels + form_.outputs - 1) / form_.outputs;
   }
   std::int64_t tiles_of(const Phase& phase) const {
-    return p_.images * along(phase.h) * along(phase.w);
+    return p_.images * phase.h.residues() * phase.w.residues() * along(phase.h) * along(phase.w);
   }
 
   /// Calls f(part, begin, end) for the parts of [0, n).
@@ -291,19 +299,25 @@ class WinogradConv final : public ConvPlan {
   void for_each_pixel(const Phase& phase, std::int64_t tile, int side, bool source,
                       const Strides& strides, const F& f) const {
     const std::int64_t across = along(phase.w), down = along(phase.h);
-    const std::int64_t x0 = tile % across * form_.outputs;
-    const std::int64_t y0 = tile / across % down * form_.outputs;
-    const std::int64_t image = tile / (across * down) * strides[0];
-    const auto at = [source](const Axis& axis, std::int64_t i) -> std::int64_t {
-      if (!source) return i < axis.count ? axis.target_first + i * axis.target_step : -1;
-      const std::int64_t pixel = axis.source_first + i * axis.source_step;
+    const std::int64_t rows = phase.h.residues(), cols = phase.w.residues();
+    const std::int64_t interleaved = tile / (across * down);
+    const auto first = [&](const Axis& axis, std::int64_t tile, std::int64_t residue) {
+      return tile * form_.outputs * axis.dilation + residue;
+    };
+    const std::int64_t x0 = first(phase.w, tile % across, interleaved % cols);
+    const std::int64_t y0 = first(phase.h, tile / across % down, interleaved / cols % rows);
+    const std::int64_t image = interleaved / (rows * cols) * strides[0];
+    const auto at = [source](const Axis& axis, std::int64_t first, int i) -> std::int64_t {
+      const std::int64_t q = first + i * axis.dilation;
+      if (!source) return q < axis.count ? axis.target_first + q * axis.target_step : -1;
+      const std::int64_t pixel = axis.source_first + q * axis.source_step;
       return pixel < axis.source_size ? pixel : -1;
     };
     for (int i = 0; i < side; ++i) {
-      const std::int64_t y = at(phase.h, y0 + i);
+      const std::int64_t y = at(phase.h, y0, i);
       if (y < 0) continue;
       for (int j = 0; j < side; ++j) {
-        const std::int64_t x = at(phase.w, x0 + j);
+        const std::int64_t x = at(phase.w, x0, j);
         if (x >= 0) f(i * side + j, image + y * strides[2] + x * strides[3]);
       }
     }

@@ -46,8 +46,8 @@ _PLAIN_UNDER_SANITIZERS = [
     "train",
 ]
 
-# What --config=fuzz compiles with options of its own (.bazelrc).
-_FUZZED = ["data", "io", "kernels/plan", "parallel", "tests/fuzz"]
+# The packages of which --config=fuzz compiles files with options of its own (.bazelrc).
+_FUZZED = ["data", "io", "kernels", "parallel", "tests/fuzz"]
 
 def _computes():
     """Whether this package's tests compute what they expect in loops, for seconds."""
@@ -73,7 +73,7 @@ def _with(precompiled):
         "//:sanitize": plain + ["-include-pch", "$(BINDIR)/tools/precompiled/%s.h.gch" % sanitized],
         "//conditions:default": ["-include", "tools/precompiled/%s.h" % precompiled],
     }
-    if [folder for folder in _FUZZED if package == folder or package.startswith(folder + "/")]:
+    if package in _FUZZED:
         deps["//:fuzz"] = []
         options["//:fuzz"] = plain
     return select(deps), select(options)

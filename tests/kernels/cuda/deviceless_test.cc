@@ -315,7 +315,7 @@ TEST_P(Deviceless, AWrongSizeIsAnErrorThatNamesTheCall) {
   args.y.shape[2] += 1;
   const CudnnProblem p(args);
   EXPECT_WEFT_ERROR(ConvGraph(p, MemoryFormat::nhwc, {}, device()), Library,
-                    "cudnnBackendFinalize(descriptor_) failed");
+                    "cudnnBackendFinalize(get()) failed");
 }
 
 INSTANTIATE_TEST_SUITE_P(Gpus, Deviceless, ::testing::Values("h100", "h200", "a100"));

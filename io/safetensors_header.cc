@@ -352,11 +352,11 @@ std::string format_crc(std::uint32_t crc) {
 
 Header parse_header(std::string_view text, std::uint64_t data_bytes, const std::string& name) {
   WEFT_CHECK(text.starts_with('{'), Io, kSafetensors, name, ": the header does not begin with '{'");
-  // The parser would take it for the end, and read nothing of what follows.
+  Header header = HeaderReader(text, name).read();
+  // The parser has taken it for the end, and read nothing of what follows.
   const std::size_t zero = text.find('\0');
   WEFT_CHECK(zero == std::string_view::npos, Io, kSafetensors, name,
              ": the header is not JSON: a byte of 0, at byte ", zero);
-  Header header = HeaderReader(text, name).read();
   check_offsets(header.tensors, data_bytes, name);
   check_header_crc(text, header.metadata, name);
   return header;

@@ -178,7 +178,7 @@ INSTANTIATE_TEST_SUITE_P(EmulatedPrograms, PartsOnGpus, ::testing::ValuesIn(kCon
 TEST_F(EmulatedPrograms, OneGpuStandsForBothDevicesOfTheTable) {
   write_data("autoencoder");
   const std::string command =
-      "WEFT_EMULATED_DEVICES=1 WEFT_CACHE=off timeout 300 examples/p4_table --device cuda --rows 32"
+      "WEFT_EMULATED_DEVICES=1 WEFT_CACHE=off timeout 900 examples/p4_table --device cuda --rows 32"
       " --limit-steps 1 --data " +
       folder.path("data") + " --out " + folder.path("out") + " >" + folder.path("log") + " 2>&1";
   ASSERT_EQ(std::system(command.c_str()), 0) << log();

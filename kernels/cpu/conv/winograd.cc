@@ -1,7 +1,7 @@
 // Winograd's convolutions: f32, channels last, whole vectors of channels. 3x3 and 5x5 taps with
 // stride 1, and 4x4 taps with stride 2 as the sum over four phases, each of which meets every
-// second pixel with 2x2 taps. Taps that are d pixels apart meet every d-th pixel, so with stride 1
-// they are a convolution of d x d images, interleaved, none of which the others touch.
+// second pixel with 2x2 taps. With dilation d (and stride 1) a sum has every d-th pixel only: the
+// image is d x d interleaved images, and each is convolved by itself, without dilation.
 //
 //   forward: V = inputs of the big image, U = weights;        M[p] = V[p] U[p] for each point p
 //            small image = outputs of M
